@@ -1,28 +1,28 @@
-//! Where equipment is.
+//! Addresses of equipment.
 
 use base::DurNs;
 use std::fmt;
 use std::str::FromStr;
 
-/// Where equipment is.
+/// An address of equipment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A TCP server.
     Tcp(Tcp),
-    /// Where datagrams go and come from, as host and port: each message is one.
+    /// Host and port of a UDP device: each message is one datagram.
     Udp(String, u16),
     /// A serial line.
     Serial(Serial),
 }
 
-/// A TCP server, and how its connection is watched.
+/// A TCP server, and the supervision of its connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tcp {
     /// Its host.
     pub host: String,
     /// Its port.
     pub port: u16,
-    /// After this time without an answer of its host the connection is given up, also one on which nothing is sent; `None`: never.
+    /// Time without an answer of the host after which the connection is closed, also an idle one; `None`: never.
     pub dead_after: Option<DurNs>,
 }
 
@@ -39,9 +39,9 @@ pub struct Serial {
     pub parity: Parity,
     /// Stop bits, 1 or 2.
     pub stop: u8,
-    /// Whether RTS and CTS hold the sender back.
+    /// Flow control by RTS and CTS.
     pub crtscts: bool,
-    /// Whether XON and XOFF do.
+    /// Flow control by XON and XOFF.
     pub ixon: bool,
 }
 
@@ -57,7 +57,7 @@ pub enum Parity {
     Odd,
 }
 
-/// A text that is no address.
+/// A text that is not an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadAddress {
     found: String,
@@ -92,7 +92,7 @@ impl fmt::Display for BadOption {
 impl std::error::Error for BadOption {}
 
 impl Tcp {
-    /// A server whose connection is given up after 20 s without an answer of its host.
+    /// A server whose connection is closed after 20 s without an answer of its host.
     #[must_use]
     pub fn new(host: &str, port: u16) -> Self {
         Self { host: host.to_owned(), port, dead_after: Some(DurNs::from_secs(20)) }
@@ -160,10 +160,10 @@ impl fmt::Display for Address {
 
 impl Address {
     /// Sets an option. A serial line's have asyn's names: `baud`, `bits`, `parity`, `stop`, `clocal`, `crtscts`, `ixon`. A TCP port has
-    /// `keepalive`: after how long without an answer its connection is given up.
+    /// `keepalive`: the time without an answer after which its connection is closed.
     ///
     /// # Errors
-    /// An option that this kind of port does not have, or a value that it does not take.
+    /// An option that this kind of port does not have, or an invalid value.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), BadOption> {
         let bad = |expected| Err(BadOption { key: key.to_owned(), value: value.to_owned(), expected });
         let serial = match self {

@@ -1,4 +1,4 @@
-//! A connection that comes and goes, and one exchange on it.
+//! A connection that reconnects, with one exchange at a time.
 
 use crate::address::{Address, Parity, Serial, Tcp};
 use base::{DurNs, MonoNs};
@@ -13,56 +13,56 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 use sys::clock::mono_now;
 
-/// How long opening a connection may take.
+/// Maximum time to open a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
-/// Shortest and longest time between two tries to connect.
+/// Minimum and maximum time between two attempts to connect.
 const BACKOFF: (DurNs, DurNs) = (DurNs::from_ms(100), DurNs::from_secs(10));
-/// Bytes taken from the kernel at once, and the same of a datagram, which is taken whole.
+/// Bytes of one read; for a datagram, its maximum size.
 const READ_BYTES: usize = 4096;
 const DATAGRAM_BYTES: usize = 65_535;
 
-/// How a line does.
+/// Counters and state of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Whether it is connected.
+    /// It is connected.
     pub connected: bool,
-    /// Times that it was connected.
+    /// Number of connects.
     pub connects: u64,
-    /// Times that connecting failed.
+    /// Number of failed attempts to connect.
     pub refused: u64,
-    /// Exchanges that were run.
+    /// Number of exchanges.
     pub exchanges: u64,
     /// Bytes received.
     pub received: u64,
     /// Bytes sent.
     pub sent: u64,
-    /// Why it is not connected.
+    /// Cause of the last failure, while not connected.
     pub trouble: String,
 }
 
-/// Why there is no connection.
+/// The connection is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{trouble}")]
 pub struct ConnectError {
-    /// The address, and what the last try found there.
+    /// The address, and the error of the last attempt.
     pub trouble: String,
-    /// When the next try is made.
+    /// Time of the next attempt.
     pub retry_at: MonoNs,
 }
 
-/// A connection that is opened when it is needed. Blocks; for a thread of its own.
+/// A connection that is opened on demand. Its methods block, so it needs its own thread.
 #[derive(Debug)]
 pub struct Connection {
     address: Address,
     link: Option<OwnedFd>,
-    /// No try to connect before this instant, and how long to wait after the next that fails.
+    /// Earliest time of the next attempt, and the pause after it if it fails.
     again: (MonoNs, DurNs),
-    /// How it does.
+    /// Counters and state.
     pub status: Status,
 }
 
 impl Connection {
-    /// A line that is not connected yet.
+    /// A connection that is not open yet.
     #[must_use]
     pub fn new(address: Address) -> Self {
         Self { address, link: None, again: (MonoNs(0), BACKOFF.0), status: Status::default() }
@@ -74,7 +74,7 @@ impl Connection {
         self.run_heard(exchange, &mut |_, _| {});
     }
 
-    /// As [`run`](Self::run); all bytes that come are told too.
+    /// As [`run`](Self::run); also passes all received bytes on.
     pub fn run_heard(&mut self, exchange: &mut dyn Exchange, heard: &mut dyn FnMut(MonoNs, &[u8])) {
         self.status.exchanges += 1;
         let mut out = Vec::new();
@@ -100,7 +100,7 @@ impl Connection {
                 }
             }
         }
-        // An exchange may end with bytes that are still to be sent; nothing is waited for behind them.
+        // An exchange may end with unsent bytes. They are sent without waiting for an answer.
         if let Err(error) = self.send(&mut out, mono_now() + DurNs::from_secs(1)) {
             self.close(&error.to_string());
         }
@@ -109,7 +109,7 @@ impl Connection {
         }
     }
 
-    /// Opens the connection if it is not open and it is time to try.
+    /// Opens the connection if it is closed and the pause is over.
     ///
     /// # Errors
     /// Why there is none.
@@ -140,19 +140,19 @@ impl Connection {
         }
     }
 
-    /// When it is time to try to connect again; `None` while it is connected.
+    /// Time of the next attempt to connect; `None` while connected.
     #[must_use]
     pub fn retry_at(&self) -> Option<MonoNs> {
         self.link.is_none().then_some(self.again.0)
     }
 
-    /// What to wait on for bytes that nobody asked for.
+    /// Descriptor to poll for unsolicited bytes.
     #[must_use]
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.link.as_ref().map(OwnedFd::as_fd)
     }
 
-    /// Takes bytes that have come, without waiting; no bytes: none have, or the line was closed.
+    /// Reads received bytes without waiting. Empty: no bytes, or the connection was closed.
     pub fn take(&mut self) -> Vec<u8> {
         match self.step(&mut Vec::new(), Some(MonoNs(0))) {
             Ok(bytes) => bytes,
@@ -163,14 +163,14 @@ impl Connection {
         }
     }
 
-    /// Closes the connection. The next one may be tried at once.
+    /// Closes the connection. The next attempt may follow at once.
     pub fn close(&mut self, why: &str) {
         self.link = None;
         self.status.connected = false;
         self.status.trouble = format!("{}: {why}", self.address);
     }
 
-    /// Sends all that waits, for at most so long.
+    /// Sends all queued bytes within a time limit.
     fn send(&mut self, out: &mut Vec<u8>, until: MonoNs) -> io::Result<()> {
         let Some(link) = &self.link else { return Ok(()) };
         while !out.is_empty() {
@@ -192,7 +192,7 @@ impl Connection {
         }
     }
 
-    /// Sends what waits as far as the kernel takes it, and waits for bytes until `until`; none: time has passed.
+    /// Sends as many queued bytes as the kernel accepts, and waits for received bytes until `until`. Empty: timeout.
     fn step(&mut self, out: &mut Vec<u8>, until: Option<MonoNs>) -> io::Result<Vec<u8>> {
         let Some(link) = &self.link else { return Err(io::ErrorKind::NotConnected.into()) };
         loop {
@@ -214,7 +214,7 @@ impl Connection {
             let datagrams = matches!(self.address, Address::Udp(..));
             let mut bytes = vec![0; if datagrams { DATAGRAM_BYTES } else { READ_BYTES }];
             match rustix::io::read(link, &mut bytes) {
-                // An empty datagram says nothing, and ends nothing.
+                // An empty datagram is ignored.
                 Ok(0) if datagrams => {}
                 Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the device closed the connection")),
                 Ok(len) => {
@@ -229,7 +229,7 @@ impl Connection {
     }
 }
 
-/// Sends what the kernel takes now; how many bytes.
+/// Sends as many bytes as the kernel accepts now, and returns their number.
 fn write_some(link: &OwnedFd, out: &mut Vec<u8>) -> io::Result<usize> {
     if out.is_empty() {
         return Ok(0);
@@ -270,7 +270,7 @@ fn open_tcp(Tcp { host, port, dead_after }: &Tcp) -> io::Result<OwnedFd> {
     Err(last)
 }
 
-/// A socket that hears that host and port alone.
+/// A socket that receives only from that host and port.
 fn open_udp(host: &str, port: u16) -> io::Result<OwnedFd> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for place in (host, port).to_socket_addrs()? {

@@ -1,10 +1,10 @@
-//! Ports: connections to equipment over TCP or a serial line, each with a thread of its own.
+//! Ports: connections to equipment over TCP or a serial line, each with its own thread.
 //!
-//! A [`Port`] runs one exchange at a time ([`fieldbus::Exchange`]), in the order in which they were given to it; it
-//! connects when the first one comes, reconnects with bounded back-off, and hands bytes that nobody asked for to whoever
-//! [listens](Port::listen). Everybody who speaks with equipment uses it: records of the IOC, equipment managers.
+//! A [`Port`] runs one exchange at a time ([`fieldbus::Exchange`]), in the order of submission. It
+//! connects for the first one, reconnects with bounded back-off, and passes unsolicited bytes to its
+//! [listeners](Port::listen). Records of the IOC and equipment managers use it.
 //!
-//! Nothing here is for real-time threads: they hand their requests to others.
+//! Not for real-time threads: they pass their requests to other threads.
 //!
 //! ```
 //! use base::DurNs;
@@ -23,7 +23,7 @@
 //! #     stream.write_all(&answer).unwrap();
 //! # });
 //!
-//! /// Reads a register, and gives what came of it to who waits.
+//! /// Reads a register, and sends the result to the waiting thread.
 //! struct Ask {
 //!     transaction: Transaction,
 //!     to: Sender<Result<Response, String>>,

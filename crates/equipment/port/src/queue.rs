@@ -1,4 +1,4 @@
-//! A port: a line with its thread and the exchanges that wait for it.
+//! A port: a connection with its thread and its queue of exchanges.
 
 use crate::address::Address;
 use crate::connection::{Connection, Status};
@@ -11,17 +11,17 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sys::clock::mono_now;
 
-/// An exchange with what is to be done when it is over.
+/// An exchange with its completion.
 pub trait Job: Send {
     /// The exchange.
     fn exchange(&mut self) -> &mut dyn Exchange;
 
-    /// The instant after which it shall not begin any more.
+    /// Latest start; after it the exchange is not run.
     fn latest(&self) -> Option<MonoNs> {
         None
     }
 
-    /// Its turn has come: what it needs may be fetched now, which holds up the port. On the port's thread.
+    /// Called before it is run, on the port's thread: it may prepare data, during which the port waits.
     fn begin(&mut self) {}
 
     /// The exchange is over. On the port's thread.
@@ -31,18 +31,18 @@ pub trait Job: Send {
     fn missed(self: Box<Self>, why: &str);
 }
 
-/// Takes all bytes that come, those that an exchange asked for too: it may be anybody's line. On the port's thread.
+/// Receives all bytes of the connection, also answers to exchanges. Called on the port's thread.
 pub trait Listener: Send {
-    /// Bytes came.
+    /// Received bytes.
     fn handle_bytes(&mut self, now: MonoNs, bytes: &[u8]);
 
-    /// When it wants to be woken if nothing comes.
+    /// Time of its next call if no bytes are received.
     fn poll_timeout(&self) -> Option<MonoNs>;
 
-    /// Time has passed.
+    /// The time from the previous method has passed.
     fn handle_timeout(&mut self, now: MonoNs);
 
-    /// The line was closed; `why` is for people.
+    /// The connection was closed; `why` is a readable text.
     fn handle_closed(&mut self, now: MonoNs, why: &str);
 }
 
@@ -60,7 +60,7 @@ struct Shared {
     bound: usize,
     inside: Mutex<Inside>,
     bell: OwnedFd,
-    /// How many handles there are; the thread ends with the last.
+    /// Number of handles. The thread ends with the last.
     handles: Mutex<usize>,
 }
 
@@ -87,14 +87,14 @@ impl Drop for Port {
     }
 }
 
-/// A panic elsewhere leaves nothing half done in what these locks hold.
+/// The data behind these locks are consistent also after a panic of another thread.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
     fn ring(&self) {
-        // The counter can only be full when it is read soon anyway.
+        // A full counter is read soon anyway.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 }
@@ -134,13 +134,13 @@ impl Port {
         &self.shared.name
     }
 
-    /// Where it leads.
+    /// Its address.
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.shared.address
     }
 
-    /// Queues an exchange, or gives it back where as many wait as may; that is counted.
+    /// Queues an exchange. If the queue is full, returns it and counts the refusal.
     ///
     /// # Errors
     /// The exchange.
@@ -156,36 +156,36 @@ impl Port {
         Ok(())
     }
 
-    /// Has all bytes that come given to this listener too; the port then stays connected.
+    /// Adds a listener for all received bytes. The port then stays connected.
     pub fn listen(&self, listener: Box<dyn Listener>) {
         lock(&self.shared.inside).listeners.push(listener);
         self.shared.ring();
     }
 
-    /// How the line does.
+    /// Counters and state of the connection.
     #[must_use]
     pub fn status(&self) -> Status {
         lock(&self.shared.inside).status.clone()
     }
 
-    /// Exchanges that were refused because too many waited.
+    /// Exchanges refused because the queue was full.
     #[must_use]
     pub fn refused(&self) -> u64 {
         lock(&self.shared.inside).refused
     }
 }
 
-/// The pause of a port whose device sends without end: bytes that no exchange asked for take a quarter of a CPU at most. The
-/// kernel's buffer fills meanwhile, and holds the device up where it can be held up.
+/// The pause of a port whose device sends without end: unsolicited bytes use at most a quarter of a CPU. Meanwhile the
+/// kernel's buffer fills, and flow control stops the device if it supports it.
 #[derive(Debug, Default)]
 struct Pause {
     until: Option<MonoNs>,
 }
 
-/// A pause lasts so many times as long as the pass before it, and never longer than [`PAUSE_MAX`].
+/// Ratio of a pause to the previous pass; the pause is at most [`PAUSE_MAX`].
 const PAUSE_FACTOR: i64 = 3;
 const PAUSE_MAX: DurNs = DurNs::from_ms(50);
-/// Times that bytes are taken in one pass.
+/// Maximum reads in one pass.
 const READS_MAX: usize = 16;
 
 impl Pause {
@@ -195,7 +195,7 @@ impl Pause {
         self.until = more.then_some(ended + long);
     }
 
-    /// How much is left of it.
+    /// Remaining time of the pause.
     fn left(&self, now: MonoNs) -> Option<DurNs> {
         self.until.map(|until| until - now).filter(|left| left.0 > 0)
     }
@@ -232,7 +232,7 @@ fn run(line: &mut Connection, mut job: Box<dyn Job>, listeners: &mut [Box<dyn Li
         return;
     }
     job.begin();
-    // What came before the request is no answer to it.
+    // Bytes received before the request are not its answer.
     if line.fd().is_some() {
         hear(line, listeners);
     }
@@ -242,7 +242,7 @@ fn run(line: &mut Connection, mut job: Box<dyn Job>, listeners: &mut [Box<dyn Li
     job.done();
 }
 
-/// Nothing to do but to listen.
+/// Waits for unsolicited bytes while the queue is empty.
 fn idle(shared: &Shared, line: &mut Connection, listeners: &mut [Box<dyn Listener>], pause: &mut Pause) {
     if !listeners.is_empty() && line.retry_at().is_some_and(|at| at <= mono_now()) {
         let _ = line.connect();
@@ -273,7 +273,7 @@ fn idle(shared: &Shared, line: &mut Connection, listeners: &mut [Box<dyn Listene
     }
 }
 
-/// Hands bytes that have come to the listeners, a bounded number; whether there may be more.
+/// Passes a bounded number of received bytes to the listeners. True if more may follow.
 fn hear(line: &mut Connection, listeners: &mut [Box<dyn Listener>]) -> bool {
     for _ in 0..READS_MAX {
         let bytes = line.take();

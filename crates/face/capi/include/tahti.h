@@ -153,9 +153,9 @@ tahti_mutex *tahti_mutex_open(const char *name);
  * -EBUSY: somebody holds it). tahti_error() is not set. */
 int tahti_mutex_lock(tahti_mutex *mutex);
 int tahti_mutex_trylock(tahti_mutex *mutex);
-/* Gives the lock back. 0, or -EPERM: the caller does not hold it. */
+/* Releases the lock. 0, or -EPERM: the caller does not hold it. */
 int tahti_mutex_unlock(tahti_mutex *mutex);
-/* Gives the handle back, not the lock. */
+/* Closes the handle, without releasing the lock. */
 void tahti_mutex_close(tahti_mutex *mutex);
 
 /* A condition. */
@@ -171,7 +171,7 @@ void tahti_cond_broadcast(tahti_cond *cond);
 /* Gives the handle back. */
 void tahti_cond_close(tahti_cond *cond);
 
-/* A barrier for a team of threads: nobody goes on before all have come. */
+/* A barrier for a team of threads: no thread continues before all have arrived. */
 tahti_barrier *tahti_barrier_create(const char *name, uint32_t threads);
 tahti_barrier *tahti_barrier_open(const char *name);
 /* Waits for the others: spins for `spin_ns`, then sleeps. 0: all have come. 1: the same, and the caller was the last. -1: somebody did not come
@@ -216,7 +216,7 @@ void *tahti_team_part(tahti_team *team, uint32_t index);
 /* How long after the dispatch of the last job one of the team began, and how long it took. Both may be NULL. */
 int tahti_team_times(const tahti_team *team, uint32_t index, uint64_t *late_ns, uint64_t *took_ns);
 
-/* What of what was asked for the workers was not obtained: text `index` from 0 on, NULL behind the last. */
+/* Unavailable properties of the workers: text `index` from 0 on, NULL behind the last. */
 const char *tahti_team_missing(tahti_team *team, uint32_t index);
 
 /* Ends the workers, waits for them, and gives their memory back. */

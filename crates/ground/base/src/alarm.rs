@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// How bad an alarm is (menu `menuAlarmSevr`).
+/// Severity of an alarm (menu `menuAlarmSevr`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Severity {
@@ -18,7 +18,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// From its number in the menu; what is above the menu is invalid.
+    /// From its number in the menu; larger numbers are invalid.
     #[must_use]
     pub const fn from_index(index: u16) -> Self {
         match index {
@@ -49,7 +49,7 @@ impl fmt::Display for Severity {
 
 macro_rules! statuses {
     ($($variant:ident = $number:literal, $name:literal;)*) => {
-        /// Why a record is in alarm (menu `menuAlarmStat`).
+        /// Cause of a record's alarm (menu `menuAlarmStat`).
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         #[allow(missing_docs, reason = "the names are EPICS' own and documented there")]
@@ -112,12 +112,12 @@ impl fmt::Display for Status {
     }
 }
 
-/// A value's alarm: what is wrong and how badly.
+/// A value's alarm: status and severity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Alarm {
-    /// What is wrong.
+    /// Cause.
     pub status: Status,
-    /// How badly.
+    /// Severity.
     pub severity: Severity,
 }
 

@@ -1,4 +1,4 @@
-//! Which cluster of Cassandra, and what of it is used.
+//! Address of a keyspace in a Cassandra cluster.
 
 use crate::unit::DurNs;
 use alloc::borrow::ToOwned;
@@ -8,16 +8,16 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-/// What an address begins with.
+/// Start of an address.
 const SCHEME: &str = "cassandra://";
 
-/// Most letters of a keyspace's name: Cassandra's bound.
+/// Maximum length of a keyspace's name, set by Cassandra.
 const KEYSPACE_MAX: usize = 48;
 
 /// The port of CQL.
 const PORT: u16 = 9042;
 
-/// Most nodes that are named; the others are learned from them.
+/// Maximum number of nodes in an address; these report the others.
 const NODES_MAX: usize = 64;
 
 /// A keyspace of a cluster. As text: `cassandra://HOST[:PORT],…/KEYSPACE[?credentials=FILE]`.
@@ -27,15 +27,15 @@ pub struct Cluster {
     pub nodes: Vec<String>,
     /// The keyspace.
     pub keyspace: String,
-    /// How many nodes of each data centre keep a sample; counts when the keyspace is made.
+    /// Replicas of a sample in each data centre; used when the keyspace is created.
     pub replication: u8,
-    /// After what time samples are forgotten; never without it.
+    /// Samples older than this are deleted; `None`: never.
     pub ttl: Option<DurNs>,
     /// The path of a file with two lines: user, password.
     pub credentials: Option<String>,
 }
 
-/// Why something does not say which cluster.
+/// Error of a text that is not a cluster's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParseClusterError {
     /// Not of the form at all.
@@ -65,10 +65,10 @@ impl fmt::Display for ParseClusterError {
 impl core::error::Error for ParseClusterError {}
 
 impl Cluster {
-    /// A keyspace of the cluster that has these nodes; kept once, for ever.
+    /// A keyspace of the cluster with these nodes. Its memory is never freed.
     ///
     /// # Errors
-    /// What is none.
+    /// The text is not an address.
     pub fn new<'a>(nodes: impl IntoIterator<Item = &'a str>, keyspace: &str) -> Result<Self, ParseClusterError> {
         let nodes: Vec<String> = nodes.into_iter().map(node).collect::<Result<_, _>>()?;
         if nodes.is_empty() || nodes.len() > NODES_MAX {
@@ -82,7 +82,7 @@ impl Cluster {
         Ok(Self { nodes, keyspace: keyspace.to_owned(), replication: 1, ttl: None, credentials: None })
     }
 
-    /// Whether a text is meant to be one, rather than a folder.
+    /// The text has the form of an address, not of a folder.
     #[must_use]
     pub fn is_meant(text: &str) -> bool {
         text.starts_with(SCHEME)

@@ -33,7 +33,7 @@ pub enum ParseCpuSetError {
         /// Byte offset in the text.
         at: usize,
     },
-    /// A range whose end lies before its start.
+    /// A range whose end is before its start.
     Reversed {
         /// The range's first number.
         first: usize,
@@ -93,7 +93,7 @@ impl CpuSet {
         self.words[usize::from(cpu) / 64] |= 1 << (cpu % 64);
     }
 
-    /// Takes `cpu` out; nothing happens if it was not in.
+    /// Removes `cpu` if it is in the set.
     pub fn remove(&mut self, cpu: CpuId) {
         if let Some(word) = self.words.get_mut(usize::from(cpu) / 64) {
             *word &= !(1 << (cpu % 64));
@@ -106,7 +106,7 @@ impl CpuSet {
         self.words.get(usize::from(cpu) / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
     }
 
-    /// How many CPUs are in the set.
+    /// Number of CPUs in the set.
     #[must_use]
     pub fn count(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()

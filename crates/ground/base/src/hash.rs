@@ -1,10 +1,10 @@
-//! Hashing of numbers that nobody outside chooses: a multiplication instead of SipHash.
+//! Hash of trusted numbers: a multiplication instead of SipHash.
 
 use core::hash::{BuildHasherDefault, Hasher};
 
 const PRIME: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Mixes numbers; not for what a stranger may choose, who could make all of them collide.
+/// Hashes numbers. Not for untrusted numbers, which could be chosen to collide.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NumberHasher(u64);
 
@@ -18,7 +18,7 @@ impl Hasher for NumberHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // Tables look at the highest bits and at the lowest ones: both are to depend on all of the number.
+        // Hash tables use the highest and the lowest bits: both must depend on all bits of the number.
         let mixed = (self.0 ^ number).wrapping_mul(PRIME);
         self.0 = mixed ^ (mixed >> 32);
     }

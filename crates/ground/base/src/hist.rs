@@ -10,7 +10,7 @@ const RANGE_BITS: u32 = 36;
 const BUCKETS: usize = (RANGE_BITS - SUB_BITS + 1) as usize * SUB;
 
 /// Counts of times in nanoseconds: log-linear buckets (error at most 3.2 %), exact minimum, maximum,
-/// sum and count, and separate counters for what came early or lies beyond the range.
+/// sum and count, and separate counters for early values and values beyond the range.
 ///
 /// Holds 8 KiB by value; put it into preallocated memory before a real-time thread runs.
 ///
@@ -26,10 +26,10 @@ pub struct Histogram {
     max_ns: i64,
 }
 
-/// What a histogram knows beside its buckets.
+/// Figures of a histogram in addition to its buckets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outside {
-    /// Negative values, which the lowest bucket counts too.
+    /// Negative values, also counted in the lowest bucket.
     pub early: u64,
     /// Values beyond the range.
     pub overflow: u64,
@@ -41,12 +41,12 @@ pub struct Outside {
     pub max_ns: i64,
 }
 
-/// A percentile, or the plain statement that it is not known.
+/// A percentile, or the reason why it is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantile {
     /// The upper edge of the bucket that holds it, never above the exact maximum.
     At(DurNs),
-    /// It lies among the values beyond the range: only a lower bound is known.
+    /// It is beyond the range: only a lower bound is known.
     Beyond(DurNs),
     /// Nothing was recorded.
     Empty,
@@ -65,7 +65,7 @@ impl Histogram {
         Self { buckets: [0; BUCKETS], count: 0, early: 0, overflow: 0, sum_ns: 0, min_ns: i64::MAX, max_ns: i64::MIN }
     }
 
-    /// How many buckets there are between zero and the end of the range.
+    /// Number of buckets between zero and the end of the range.
     pub const BUCKETS: usize = BUCKETS;
 
     /// The bucket that counts `value` (a negative one: the lowest), or `None` beyond the range.
@@ -74,9 +74,9 @@ impl Histogram {
         Some(index_of(value.0.max(0) as u64)).filter(|&index| index < BUCKETS)
     }
 
-    /// A histogram out of what a shared page holds. Counts come in rising order, missing ones are zero,
-    /// surplus ones are left out. `outside` is asked after the last count was taken, and the total is made from
-    /// the counts, so that all fits together even where the page is read while it is written.
+    /// A histogram from the counts of a shared page, in rising order. Missing counts are zero, surplus ones are ignored.
+    /// `outside` is called after the last count was read, and the total is the sum of the counts. So the result is
+    /// consistent even if another process writes the page during the read.
     #[must_use]
     pub fn from_parts(counts: impl IntoIterator<Item = u64>, outside: impl FnOnce() -> Outside) -> Self {
         let mut hist = Self::new();
@@ -115,24 +115,24 @@ impl Histogram {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// Forgets everything.
+    /// Removes all values.
     pub fn clear(&mut self) {
         *self = Self::new();
     }
 
-    /// How many values were recorded.
+    /// Number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// How many of them were negative.
+    /// Number of negative values.
     #[must_use]
     pub fn early(&self) -> u64 {
         self.early
     }
 
-    /// How many of them lie beyond the range.
+    /// Number of values beyond the range.
     #[must_use]
     pub fn overflow(&self) -> u64 {
         self.overflow

@@ -1,4 +1,4 @@
-//! What a value means besides its number: units, precision, limits, state names.
+//! Properties of a value in addition to its number: units, precision, limits, state names.
 
 use crate::value::Str40;
 use alloc::vec::Vec;
@@ -30,24 +30,24 @@ impl AlarmLimits {
     pub const NONE: Self = Self { lolo: f64::NAN, low: f64::NAN, high: f64::NAN, hihi: f64::NAN };
 }
 
-/// The properties of a field, as control and display clients ask for them.
+/// The properties of a field, as control and display clients request them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Meta {
     /// Engineering units.
     pub units: Str40,
     /// Digits after the point.
     pub precision: i16,
-    /// Digits after the point in texts of the field's numbers, where they are other than those.
+    /// Digits after the point in texts of the field's numbers, if different.
     pub text_precision: Option<u16>,
-    /// What a display should show.
+    /// Display limits.
     pub display: Range,
-    /// What may be written.
+    /// Control limits.
     pub control: Range,
-    /// Where alarms start.
+    /// Alarm limits.
     pub alarm: AlarmLimits,
     /// Names of the states of an enumeration, by number.
     pub labels: Vec<Str40>,
-    /// What a number beyond all states is called; the number itself where this is none.
+    /// Text for a number beyond all states; if `None`, the number itself.
     pub beyond: Option<Str40>,
 }
 

@@ -1,7 +1,7 @@
 //! Bytes of texts that need not be UTF-8, such as Latin-1 in older databases, as `str` and back.
 //!
-//! A byte that is part of no UTF-8 character becomes one of 128 characters of a private plane, which nobody else uses:
-//! [`decode`] and [`encode`] give back the same bytes. Between them parsers need to know nothing of it.
+//! A byte that is not part of a UTF-8 character becomes one of 128 characters of a private plane, unused otherwise.
+//! [`encode`] restores the same bytes that [`decode`] read, so parsers between them need no special case.
 
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 /// Byte 0 of the private characters; only 0x80 to 0xFF occur.
 const FIRST: u32 = 0x10_FF00;
-/// How the UTF-8 of each of them begins.
+/// First bytes of their UTF-8 form.
 const BEGINS: u8 = 0xF4;
 
 /// Bytes as a text that [`encode`] turns into the same bytes. Allocates only where they are no UTF-8.
@@ -42,7 +42,7 @@ pub fn encode(text: &str) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// A text for people: UTF-8 as it is, else Latin-1, in which old files write degrees and squares.
+/// A readable text: UTF-8 unchanged, else Latin-1, which old files use for degrees and squares.
 #[must_use]
 pub fn readable(bytes: &[u8]) -> Cow<'_, str> {
     match core::str::from_utf8(bytes) {

@@ -20,7 +20,7 @@ pub struct Deadline {
     pub period: DurNs,
 }
 
-/// How the kernel schedules a thread.
+/// Scheduling class and parameters of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
     /// Time sharing (`SCHED_OTHER`) with a nice value, -20 to 19.
@@ -33,17 +33,17 @@ pub enum Policy {
         /// The nice value.
         nice: i8,
     },
-    /// Runs only when nothing else wants the CPU.
+    /// Runs only when no other thread needs the CPU.
     Idle,
     /// First in, first out at a fixed priority.
     Fifo(Priority),
-    /// As FIFO, but equals share by time slice.
+    /// As FIFO, but threads of equal priority share by time slice.
     Rr(Priority),
     /// A reservation (earliest deadline first).
     Deadline(Deadline),
 }
 
-/// How urgent a class is: deadline above every fixed priority above time sharing.
+/// Urgency of a class: DEADLINE above all fixed priorities, these above time sharing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RtLevel {
     /// Not real time.
@@ -54,7 +54,7 @@ pub enum RtLevel {
     Deadline,
 }
 
-/// Why a text names no scheduling class.
+/// Error of a text that is not a scheduling class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParsePolicyError {
     /// Not one of the classes.
@@ -92,7 +92,7 @@ impl Policy {
     /// Plain time sharing.
     pub const OTHER: Self = Self::Other { nice: 0 };
 
-    /// How urgent the class is.
+    /// Urgency of the class.
     #[must_use]
     pub fn level(self) -> RtLevel {
         match self {
@@ -102,7 +102,7 @@ impl Policy {
         }
     }
 
-    /// Whether the class can starve time-sharing work.
+    /// The class can starve time-sharing work.
     #[must_use]
     pub fn is_real_time(self) -> bool {
         self.level() != RtLevel::None

@@ -1,14 +1,14 @@
-//! The absolute schedule of a periodic loop: which pulse is due when, and what happens when one is missed.
+//! The absolute schedule of a periodic loop: due times of pulses, and the rule for missed ones.
 
 use crate::unit::{DurNs, MonoNs};
 
 /// Pulse `k` is due at `t0 + k * period`, and nothing ever moves `t0`.
 ///
 /// Pulses are numbered from the start of the time scale that `t0` is aligned to (TAI where the clock knows its
-/// offset), so that loops on several machines, and a loop before and after its restart, speak of the same pulse.
+/// offset), so that a number means the same pulse on several machines, and before and after a restart.
 ///
-/// The rule of catching up: a pulse whose whole period has passed is given up and counted; the one whose period
-/// is running is begun late. So a delay costs the pulses that it covers, never the phase, and no burst follows.
+/// After a delay, pulses whose whole period has passed are skipped and counted. The pulse of the running period starts
+/// late. So a delay costs the pulses that it covers, never shifts the phase, and causes no burst.
 ///
 /// Real-time: a few integer operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,12 +18,12 @@ pub struct Schedule {
     due: MonoNs,
 }
 
-/// Pulses that were given up.
+/// Skipped pulses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// How many.
+    /// Number of pulses.
     pub count: u64,
-    /// When the first of them was due.
+    /// Due time of the first.
     pub first_due: MonoNs,
 }
 
@@ -38,7 +38,7 @@ impl Schedule {
         Self { period, pulse, due }
     }
 
-    /// A schedule on the whole multiples of `period` of another time scale, which shows `scale_ns` at `now`.
+    /// A schedule on whole multiples of `period` of another time scale, whose time is `scale_ns` at `now`.
     /// The first pulse is due at least `lead` after `now`.
     ///
     /// # Panics
@@ -52,13 +52,13 @@ impl Schedule {
         Self { period, pulse, due: MonoNs(now.0.saturating_add(ahead)) }
     }
 
-    /// Number of the pulse that is next.
+    /// Number of the next pulse.
     #[must_use]
     pub fn pulse(&self) -> u64 {
         self.pulse
     }
 
-    /// When it is due.
+    /// Due time of the next pulse.
     #[must_use]
     pub fn due(&self) -> MonoNs {
         self.due
@@ -70,7 +70,7 @@ impl Schedule {
         self.period
     }
 
-    /// Goes on to the pulse after this one, at `now`; gives up those whose whole period has passed.
+    /// Advances to the next pulse at `now`. Skips pulses whose whole period has passed.
     pub fn advance(&mut self, now: MonoNs) -> Skipped {
         let first_due = self.due + self.period;
         let late = now.0.saturating_sub(first_due.0);
@@ -88,7 +88,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A loop under a virtual clock: each item is how long a cycle's wake-up and work take together.
+    /// A loop under a virtual clock: each item is the time of a cycle's wake-up and work.
     fn pulses(delays_ns: &[u64]) -> std::vec::Vec<(u64, u64)> {
         let mut schedule = Schedule::new(0, MonoNs(10 * MS), DurNs(MS as i64));
         let run = |&delay: &u64| {

@@ -1,35 +1,34 @@
-//! A console's bytes on their way to a terminal: what draws passes, what would make the terminal answer, or do more
-//! than draw, is left out.
+//! Filter for a console's bytes before they reach a terminal: passes drawing sequences, removes all others.
 //!
-//! A terminal that is asked who it is, where its cursor stands or what its title is types the answer as if the user
-//! had; others set the clipboard, print, or resize. A program draws well without.
+//! A terminal answers queries for its identity, cursor position or title by typing the answer as if the user had. Other
+//! sequences set the clipboard, print, or resize. Programs do not need them to draw.
 
 use alloc::vec::Vec;
 
-/// A longer sequence is no drawing.
+/// Longer sequences are removed.
 const SEQUENCE_BYTES_MAX: usize = 64;
 
-/// Modes that a program may switch: cursor keys, wrapping, the cursor's look, the other screen, bracketed paste.
+/// Modes that a program may switch: cursor keys, wrapping, cursor shape, alternate screen, bracketed paste.
 const MODES: &[&[u8]] = &[b"1", b"7", b"12", b"25", b"47", b"1047", b"1048", b"1049", b"2004"];
 
-/// Where in a sequence the last byte has left it.
+/// Position in a sequence after the last byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]
     Text,
-    /// After the byte with which UTF-8's C1 controls begin.
+    /// After 0xc2, the first byte of C1 controls in UTF-8.
     Latin,
     Escape,
-    /// Before the one byte that ends a character set's or a line's name.
+    /// Before the final byte of a character-set or line sequence.
     Named,
     Control,
-    /// In a title, a clipboard, a device string; left out up to its end.
+    /// In a title, clipboard or device string, which is removed up to its end.
     Words,
-    /// After ESC in one: its end, if a backslash follows.
+    /// After ESC in such a string; a backslash ends it.
     WordsEnd,
 }
 
-/// Takes a console's bytes as they come, in pieces of any size. Memory is bounded.
+/// Filters a console's bytes in pieces of any size. Memory is bounded.
 #[derive(Clone, Debug, Default)]
 pub struct Tamed {
     state: State,
@@ -38,7 +37,7 @@ pub struct Tamed {
 }
 
 impl Tamed {
-    /// What of these bytes a terminal may have.
+    /// The bytes that may reach a terminal.
     #[must_use]
     pub fn pass(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(bytes.len());
@@ -50,7 +49,7 @@ impl Tamed {
 
     fn step(&mut self, byte: u8, out: &mut Vec<u8>) {
         let next = match (self.state, byte) {
-            // Cancelled, wherever it was.
+            // CAN and SUB cancel any sequence.
             (_, 0x18 | 0x1a) => State::Text,
             (State::Words, 0x07) => State::Text,
             (State::Words, 0x1b) => State::WordsEnd,
@@ -87,7 +86,7 @@ impl Tamed {
                 self.sequence.push(byte);
                 self.emit(b"\x1b[", out)
             }
-            // Any other end, or none: left out.
+            // Any other sequence is removed.
             (State::Control, _) => State::Text,
         };
         match (self.state, next) {
@@ -109,7 +108,7 @@ impl Tamed {
     }
 }
 
-/// Whether a control sequence with these parameters and this end moves, erases or colours, and nothing else.
+/// A control sequence with these parameters and this final byte only moves, erases or colours.
 fn draws(parameters: &[u8], end: u8) -> bool {
     let plain = parameters.iter().all(|byte| matches!(byte, b'0'..=b'9' | b';' | b':'));
     match end {

@@ -24,12 +24,12 @@ pub struct Hz {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub u64);
 
-/// Why a text is no quantity.
+/// Error of a text that is not a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseUnitError {
     /// No decimal number at the start.
     Number {
-        /// What would have been right.
+        /// The expected form.
         example: &'static str,
     },
     /// A unit that this quantity does not have.
@@ -95,7 +95,7 @@ impl Add<DurNs> for MonoNs {
 
 impl Sub for MonoNs {
     type Output = DurNs;
-    /// How long after `other` this instant is; saturates beyond 292 years.
+    /// Time since `other`; saturates beyond 292 years.
     fn sub(self, other: Self) -> DurNs {
         let span = i128::from(self.0) - i128::from(other.0);
         DurNs(span.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64)

@@ -1,4 +1,4 @@
-//! Values on their way between database, network and printer.
+//! Values exchanged between database, network and printer.
 //!
 //! The types are those of record fields (EPICS' `DBF_…`), not of any wire format.
 
@@ -96,7 +96,7 @@ impl Str40Writer {
         Self { text: Str40::EMPTY, len: 0 }
     }
 
-    /// What was written.
+    /// The text so far.
     #[must_use]
     pub const fn finish(self) -> Str40 {
         self.text
@@ -162,7 +162,7 @@ pub enum Scalar {
     Enum(u16),
 }
 
-/// What a text is: it shows when it is asked for as something else.
+/// Kind of a text, which decides how it converts to other types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Characters {
     /// A value like any other.
@@ -311,7 +311,7 @@ impl Array {
         }
     }
 
-    /// No elements, and memory for so many, which is not touched before there are some; `None` where it cannot be had.
+    /// An empty array with capacity for this many elements, whose memory is not touched yet; `None` if memory is unavailable.
     #[must_use]
     pub fn with_room(kind: FieldType, count: usize) -> Option<Self> {
         let mut array = Self::zeros(kind, 0);

@@ -1,50 +1,50 @@
-//! What may be done with an object of the messages: each verb is a row of [`Verb::ALL`].
+//! Verbs of messages: each is a row of [`Verb::ALL`].
 //!
-//! Here and not in `msg`, since plants have rules about verbs and `host` never sees `msg`.
-//! To add one: `docs/how-to/add-a-verb.md`.
+//! They are in this crate because plant files have rules about verbs, and `host` does not depend on `msg`.
+//! To add a verb: `docs/how-to/add-a-verb.md`.
 
 use crate::nearest;
 use core::fmt;
 use core::str::FromStr;
 
-/// What a verb does to the equipment.
+/// Effect of a verb on the equipment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing: everybody may, unless a rule forbids it.
+    /// None. Allowed for all users unless a rule forbids it.
     Reads,
-    /// Nothing, but it keeps others from changing something: as with [`Writes`](Self::Writes), strangers need a rule.
+    /// None, but it prevents changes by others. As for [`Writes`](Self::Writes), other users need a rule.
     Reserves,
-    /// It may change the equipment: such requests are logged, kept from locked objects, and strangers need a rule.
+    /// It may change the equipment. Such requests are logged and refused for locked objects; other users need a rule.
     Writes,
 }
 
-/// Who answers a verb.
+/// The process that answers a verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServedBy {
-    /// The manager of the object, by what a row of its tables says about a device.
+    /// The manager of the object, by a row of its tables.
     Device,
     /// The manager of the object, by itself.
     Manager,
-    /// The manager of the object, or the message server where there is none.
+    /// The manager of the object, or the message server if the object has no manager.
     ManagerOrServer,
-    /// The message server of the host on which it is asked: such a request goes neither to managers nor to other hosts.
+    /// The client's own message server: the request goes neither to managers nor to other hosts.
     Server,
 }
 
-/// How everybody on the way of a request treats its verb.
+/// Properties of a verb, for all processes on the path of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The word that is written.
     pub word: &'static str,
-    /// What it does to the equipment.
+    /// Effect on the equipment.
     pub effect: Effect,
-    /// Who answers it.
+    /// The process that answers.
     pub served_by: ServedBy,
-    /// Whether doing it twice is the same as doing it once, so that it may be sent again when its fate is unknown.
+    /// Idempotent: may be sent again if the outcome is unknown.
     pub idempotent: bool,
-    /// Whether it may be a line of a batch.
+    /// Allowed as a line of a batch.
     pub batchable: bool,
-    /// Whether its object may be a pattern, with `*` and `?`.
+    /// Its object may be a pattern with `*` and `?`.
     pub patterns: bool,
 }
 
@@ -111,7 +111,7 @@ impl Verb {
         self.row().word
     }
 
-    /// What it means, in the words of the documentation.
+    /// Its description in the documentation.
     #[must_use]
     pub const fn meaning(self) -> &'static str {
         Self::MEANINGS[self as usize].trim_ascii()
@@ -151,7 +151,7 @@ impl fmt::Display for Verb {
 /// A word that is no verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerbError {
-    /// What was probably meant.
+    /// The most similar verb.
     pub nearest: Option<Verb>,
 }
 

@@ -1,7 +1,7 @@
-//! Text from elsewhere on its way to a terminal: what would steer the terminal is shown instead.
+//! Displays untrusted text on a terminal, with control sequences made visible.
 //!
-//! A terminal obeys what it is sent: it moves the cursor over what stands there, renames its window, types an answer
-//! as if the user had. Programs' output, names of threads and what peers say are therefore never sent as they are.
+//! A terminal executes the control sequences that it receives: it overwrites text, renames its window, or types an answer
+//! as if the user had. So programs' output, names of threads and texts of peers are never printed unchanged.
 
 use core::fmt;
 
@@ -55,7 +55,7 @@ impl fmt::Display for OneLine<'_> {
     }
 }
 
-/// Whether a terminal would obey this character, or write what follows it the other way round.
+/// A control character, or one that reverses the direction of the following text.
 fn steers(letter: char) -> bool {
     match letter {
         '\n' | '\t' => false,
@@ -64,8 +64,8 @@ fn steers(letter: char) -> bool {
     }
 }
 
-/// How long the colour is with which a text begins, in bytes: bold, dim, red to cyan, and back, such as `ESC [1;31m`.
-/// Nothing that hides letters, and no background. 0 if it begins otherwise.
+/// Length in bytes of the colour sequence at the start of a text: bold, dim, red to cyan, and back, such as `ESC [1;31m`.
+/// Excludes hidden letters and backgrounds. 0 if the text starts with anything else.
 #[must_use]
 pub fn colour(text: &str) -> usize {
     let Some(words) = text.strip_prefix("\x1b[") else { return 0 };

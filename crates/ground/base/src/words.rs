@@ -1,11 +1,11 @@
-//! Words as people type them: what a mistyped one meant, and which ones a pattern means.
+//! Words as users type them: corrections of mistyped words, and patterns.
 
-/// Longest word for which a correction is looked for.
+/// Maximum length of a word that is corrected.
 const WORD_CHARS_MAX: usize = 64;
 
-/// The candidate that a mistyped word most probably meant: at most a third of its letters wrong.
+/// The most similar candidate for a mistyped word, with at most a third of its letters wrong.
 ///
-/// Real-time: does not allocate; at most 64 × 64 comparisons for each candidate. Longer words are not looked at.
+/// Real-time: does not allocate; at most 64 × 64 comparisons for each candidate. Longer words have no correction.
 #[must_use]
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let word = Letters::of(word)?;
@@ -58,14 +58,14 @@ fn distance(from: &[char], to: &[char]) -> usize {
     last[to.len()]
 }
 
-/// Whether `text` fits `pattern`: `*` stands for any text, `?` for one character.
+/// Whether `text` fits `pattern`: `*` matches any text, `?` one character.
 ///
 /// Real-time: does not allocate; at most pattern times text comparisons.
 #[must_use]
 pub fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut from) = (0, 0);
-    // Where to go on if what follows the last star does not fit.
+    // Position to continue at if the text after the last star does not match.
     let mut retry: Option<(usize, usize)> = None;
     while from < text.len() {
         match pattern.get(at) {

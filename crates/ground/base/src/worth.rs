@@ -1,7 +1,7 @@
-//! What a result is worth by when it is there.
+//! The value of a result as a function of its completion time.
 //!
-//! In time every result has its whole value, [`Worth::WHOLE`]. What a late one has is what tells hard, firm and soft real time apart: these are
-//! the time/utility functions of Jensen, Locke and Tokuda (1985), as far as they fall at a deadline. A result that never came has none.
+//! A punctual result has the whole value, [`Worth::WHOLE`]. The value of a late result distinguishes hard, firm and soft real time. These are
+//! the time/utility functions of Jensen, Locke and Tokuda (1985), limited to those that fall at a deadline. A missing result has no value.
 
 use crate::{DurNs, ParseUnitError};
 use core::fmt;
@@ -12,51 +12,51 @@ use core::str::FromStr;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct Worth(pub u32);
 
-/// How the value of a result falls behind its deadline.
+/// Decrease of a result's value after its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum Fall {
-    /// In a straight line, to nothing after this time.
+    /// Linear, to zero after this time.
     Linear(DurNs),
-    /// To half in each such time; in a straight line between two halvings.
+    /// Half-life. Linear between two halvings.
     Half(DurNs),
 }
 
-/// What a late result means.
+/// Meaning of a late result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum Lateness {
-    /// The system has failed: it is worth nothing, and the output must become safe.
+    /// The system has failed: no value, and the output must become safe.
     Hard,
-    /// It is worth nothing and is thrown away.
+    /// No value; the result is discarded.
     Firm,
-    /// It is worth less the later it is.
+    /// The value decreases with lateness.
     Soft(Fall),
 }
 
-/// Until when a result counts in full, and what it counts then.
+/// The deadline of a result, and the meaning of a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ResultDeadline {
-    /// The deadline, from the time at which the result was asked for.
+    /// Relative deadline, from the time of the request.
     pub at: DurNs,
-    /// What a later one means.
+    /// Meaning of a later result.
     pub late: Lateness,
 }
 
-/// What results were worth together.
+/// Total value of a number of results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Tally {
-    /// Results that were to come, those that never came included.
+    /// Results that were due, including missing ones.
     pub due: u64,
-    /// Those that came behind their deadline.
+    /// Results after their deadline.
     pub late: u64,
-    /// The value of all, in millionths of a whole one.
+    /// Sum of the values, in millionths of a whole result.
     pub worth: u64,
 }
 
-/// Longest time over which a value falls that can be told: 2^61 ns.
+/// Maximum time of a decrease that fits into the encoded form: 2^61 ns.
 const SPAN_MAX: u64 = 1 << 61;
 
 impl Worth {
@@ -67,14 +67,14 @@ impl Worth {
 }
 
 impl fmt::Display for Worth {
-    /// In percent, rounded down: less than all is never shown as all.
+    /// In percent, rounded down, so that an incomplete value is never displayed as 100 %.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:02} %", self.0 / 10_000, self.0 / 100 % 100)
     }
 }
 
 impl Fall {
-    /// What is left of the value so much behind the deadline.
+    /// Remaining value at this time after the deadline.
     #[must_use]
     pub fn at(self, behind: DurNs) -> Worth {
         const WHOLE: u128 = Worth::WHOLE.0 as u128;
@@ -85,7 +85,7 @@ impl Fall {
             Self::Linear(_) => WHOLE * u128::from(span.saturating_sub(behind)) / u128::from(span),
             Self::Half(_) => {
                 let halvings = u32::try_from(behind / span).unwrap_or(u32::MAX);
-                // From this halving's begin to its end, half of what there was at its begin is lost.
+                // Between two halvings the value falls linearly by half of its value at the first one.
                 let (within, whole) = (u128::from(behind % span), 2 * u128::from(span));
                 let left = WHOLE * (whole - within) / whole;
                 left.checked_shr(halvings).unwrap_or(0)
@@ -96,7 +96,7 @@ impl Fall {
 }
 
 impl ResultDeadline {
-    /// What a result is worth that was there so long after it was asked for.
+    /// Value of a result that took this long after its request.
     ///
     /// Real-time: a comparison; behind the deadline two divisions.
     #[must_use]
@@ -110,7 +110,7 @@ impl ResultDeadline {
         }
     }
 
-    /// The time after which a result is worth nothing, from when it was asked for: it is not to be put out any more.
+    /// Time after the request at which a result has no value and must not be output.
     #[must_use]
     pub fn void_after(&self) -> DurNs {
         let longer = match self.late {
@@ -122,7 +122,7 @@ impl ResultDeadline {
         DurNs(self.at.0.saturating_add(longer))
     }
 
-    /// Two words that say it, for shared memory; the first is never 0.
+    /// Encoded as two words for shared memory. The first is never 0.
     #[must_use]
     pub fn to_words(&self) -> [u64; 2] {
         let span = |time: DurNs| time.0.max(0).unsigned_abs().min(SPAN_MAX - 1) << 2;
@@ -135,7 +135,7 @@ impl ResultDeadline {
         [self.at.0.max(1).unsigned_abs(), late]
     }
 
-    /// What two words say; `None` if the first is 0.
+    /// Decodes two words; `None` if the first is 0.
     #[must_use]
     pub fn of_words([at, late]: [u64; 2]) -> Option<Self> {
         let time = DurNs((late >> 2) as i64);
@@ -169,7 +169,7 @@ impl fmt::Display for Fall {
     }
 }
 
-/// A fall that cannot be read.
+/// A decrease that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseFallError(Option<ParseUnitError>);
 
@@ -199,14 +199,14 @@ impl FromStr for Fall {
 }
 
 impl Tally {
-    /// One more result was due, and worth this.
+    /// Adds a result that was due, with its value.
     pub fn add(&mut self, worth: Worth, late: bool) {
         self.due = self.due.saturating_add(1);
         self.late = self.late.saturating_add(late.into());
         self.worth = self.worth.saturating_add(worth.0.into());
     }
 
-    /// Both together.
+    /// Adds another tally.
     #[must_use]
     pub fn plus(self, more: Self) -> Self {
         Self {
@@ -216,7 +216,7 @@ impl Tally {
         }
     }
 
-    /// The share of the possible value that was obtained, rounded down; `None` if nothing was due.
+    /// Obtained share of the maximum value, rounded down; `None` if no result was due.
     #[must_use]
     pub fn share(&self) -> Option<Worth> {
         let share = self.worth.checked_div(self.due)?;

@@ -1,4 +1,4 @@
-//! What is wrong with a file, each with its place, what was found, what was expected, what to do.
+//! Findings in a file, each with its place, the found and the expected text, and a remedy.
 
 use serde::Serialize;
 use std::borrow::Cow;
@@ -6,31 +6,31 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use toml::de::DeTable;
 
-/// Lines longer than this are shown only around the place that is wrong.
+/// Longer lines are shown only around the place of the finding.
 const SHOWN_CHARS_MAX: usize = 160;
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// It would work, though perhaps not as meant.
+    /// The file can be used, but perhaps not as intended.
     Warning,
-    /// It cannot be used.
+    /// The file cannot be used.
     Error,
 }
 
 /// One finding in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// What was found and where it breaks a rule, in one line.
+    /// The found text and the broken rule, in one line.
     pub message: String,
-    /// What would have been right; empty if the message says it.
+    /// The expected text; empty if the message contains it.
     pub expected: String,
-    /// What to do next; empty if there is nothing to add.
+    /// The remedy; empty if the message is enough.
     pub remedy: String,
-    /// Bytes of the file that it is about.
+    /// Byte range in the file.
     pub span: Range<usize>,
     /// Line, from 1.
     pub line: usize,
@@ -105,7 +105,7 @@ impl<'a> Diagnostics<'a> {
         start..headers.get(next).copied().unwrap_or(self.text.len() + 1)
     }
 
-    /// Adds what makes the file unusable.
+    /// Adds an error.
     pub fn error(
         &mut self,
         span: Range<usize>,
@@ -116,7 +116,7 @@ impl<'a> Diagnostics<'a> {
         self.add(Severity::Error, span, message.into(), expected.into(), remedy.into());
     }
 
-    /// Adds what is perhaps not meant.
+    /// Adds a warning.
     pub fn warning(&mut self, span: Range<usize>, message: impl Into<String>, remedy: impl Into<String>) {
         self.add(Severity::Warning, span, message.into(), String::new(), remedy.into());
     }

@@ -1,4 +1,4 @@
-//! Tables of keys: what a file may say, with its documentation.
+//! Tables of keys: the allowed content of a file, with its documentation.
 
 use std::fmt::Write as _;
 
@@ -7,24 +7,24 @@ use std::fmt::Write as _;
 pub struct Key {
     /// Its name.
     pub name: &'static str,
-    /// What its value looks like, as an example.
+    /// An example of its value.
     pub example: &'static str,
-    /// What the value is.
+    /// Type and range of its value.
     pub value: &'static str,
-    /// What holds without it; empty if it must be given.
+    /// Default; empty if the key is required.
     pub default: &'static str,
-    /// What it does.
+    /// Description.
     pub doc: &'static str,
 }
 
 /// One table of the file.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
-    /// As it stands in the file.
+    /// Its header in the file.
     pub header: &'static str,
-    /// What it describes.
+    /// Description.
     pub doc: &'static str,
-    /// What it may hold.
+    /// Its keys.
     pub keys: &'static [Key],
 }
 

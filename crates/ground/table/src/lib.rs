@@ -1,10 +1,10 @@
-//! Reading files that people write: every finding at once, each with its place, what was found, what was expected,
-//! what to do.
+//! Reader of configuration files. It reports all findings at once, each with its place, the found and the expected text,
+//! and a remedy.
 //!
 //! A file is described by tables of keys ([`Table`], [`Key`]), which are also its documentation; [`Section`] reads typed
 //! values and collects a [`Diagnostic`] for each that does not fit.
 //!
-//! Never here: what the keys mean, files, or anything of the machine.
+//! The meaning of keys, files and the machine are outside of this crate.
 #![forbid(unsafe_code)]
 
 mod diag;

@@ -12,10 +12,10 @@ use toml::de::{DeTable, DeValue};
 #[derive(Clone, Copy, Debug)]
 pub struct Section<'t> {
     table: &'t DeTable<'t>,
-    /// Bytes of the table's header, for what it lacks.
+    /// Byte range of the table's header, for missing keys.
     span: (usize, usize),
     shape: &'static Table,
-    /// How messages call it: `process "loop"`.
+    /// Its name in messages: `process "loop"`.
     called: &'t str,
 }
 
@@ -23,7 +23,7 @@ pub struct Section<'t> {
 pub type Placed<T> = (T, Range<usize>);
 
 impl<'t> Section<'t> {
-    /// Begins to read `table`: everything in it that `shape` does not know is a finding.
+    /// Begins to read `table`: keys that `shape` does not have are findings.
     pub fn open(
         table: &'t DeTable<'t>,
         span: Range<usize>,
@@ -64,13 +64,13 @@ impl<'t> Section<'t> {
         self.shape.keys.iter().find(|key| key.name == name).map_or("", |key| key.example)
     }
 
-    /// Says that a key is missing.
+    /// Reports a missing key.
     pub fn missing(&self, name: &str, found: &mut Diagnostics<'_>) {
         let remedy = format!("add a line such as `{name} = {}`", self.example(name));
         found.error(self.range(), format!("`{name}` is missing in {}", self.called), "", remedy);
     }
 
-    /// Says that a value is of the wrong kind.
+    /// Reports a value of the wrong type.
     pub fn wrong(&self, name: &str, value: &Spanned<DeValue<'_>>, expected: &str, found: &mut Diagnostics<'_>) {
         let kind = match value.get_ref() {
             DeValue::String(_) => "a text",
@@ -97,7 +97,7 @@ impl<'t> Section<'t> {
         }
     }
 
-    /// A text that names or says something: not empty, no NUL, of bounded length.
+    /// A text that is not empty, has no NUL, and has a bounded length.
     pub fn words(&self, name: &str, found: &mut Diagnostics<'_>) -> Option<Placed<&'t str>> {
         let (text, span) = self.text(name, found)?;
         if text.is_empty() || text.len() > 4096 || text.contains('\0') {
@@ -282,7 +282,7 @@ pub fn integer(number: &toml::de::DeInteger<'_>) -> Option<u64> {
     u64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
-/// The first characters of what may be long.
+/// The first characters of a text that may be long.
 #[must_use]
 pub fn clipped(text: &str) -> String {
     const SHOWN: usize = 48;
@@ -296,7 +296,7 @@ pub fn clipped(text: &str) -> String {
 /// as it is (not within single quotes). Nothing is expanded.
 ///
 /// # Errors
-/// What is missing at the end.
+/// A quote or an escape is not complete; the text names the missing character.
 pub fn split_words(text: &str) -> Result<Vec<String>, &'static str> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// Bytes that are no UTF-8.
+/// Bytes that are not UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotUtf8 {
-    /// The line of the first byte that does not fit, from 1.
+    /// The line of the first invalid byte, from 1.
     line: usize,
     /// Its place in the line, in characters from 1.
     column: usize,
@@ -16,7 +16,7 @@ pub struct NotUtf8 {
 enum Found {
     /// A mark of UTF-16, or a zero byte in each letter.
     Utf16,
-    /// A byte that some encoding of single bytes has.
+    /// A byte of a single-byte encoding such as Latin-1.
     Byte(u8),
 }
 
@@ -42,7 +42,7 @@ impl std::error::Error for NotUtf8 {}
 /// The text of a file.
 ///
 /// # Errors
-/// It is no UTF-8: where, what it probably is, and what to do.
+/// The text is not UTF-8: with the place, the probable encoding and a remedy.
 pub fn utf8(bytes: Vec<u8>) -> Result<String, NotUtf8> {
     let is_utf16 = matches!(bytes[..], [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, _, ..] | [_, 0, ..]);
     if is_utf16 {

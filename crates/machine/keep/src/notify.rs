@@ -1,9 +1,9 @@
-//! What a program says to the socket in its `NOTIFY_SOCKET` (`sd_notify(3)`): heard from those alone who belong to it.
+//! Messages of a program to its `NOTIFY_SOCKET` (`sd_notify(3)`), accepted only from the program's own processes.
 //!
-//! The socket is a file that only the program's own user may write to; each message brings its sender along as the
-//! kernel knows it. Signs of life that anybody might give would keep a hung program from being noticed.
+//! The socket is a file that only the program's user may write to, and the kernel attaches the sender's identity to each
+//! message. Otherwise another process could send heartbeats for a hung program.
 //!
-//! Heard are `READY=1`, `STATUS=`, `WATCHDOG=1`, `MAINPID=` and `EXTEND_TIMEOUT_USEC=`.
+//! Accepted are `READY=1`, `STATUS=`, `WATCHDOG=1`, `MAINPID=` and `EXTEND_TIMEOUT_USEC=`.
 
 use crate::launch::is_below;
 use base::DurNs;
@@ -19,19 +19,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use sys::root::RootDir;
 
-/// A longer message is cut there, as by systemd; its whole lines are heard.
+/// Longer messages are cut here, as by systemd; their complete lines are used.
 const BYTES_MAX: usize = 4096;
-/// An extension of a time limit counts up to this.
+/// Maximum extension of a time limit.
 const EXTENSION_MAX: DurNs = DurNs::from_secs(24 * 3600);
-/// Messages taken at a time: a program that floods its socket must not keep the others waiting.
+/// Maximum messages read in one pass, so that a program that floods its socket does not delay others.
 const MESSAGES_MAX: usize = 64;
 
-/// What was heard.
+/// A received message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Notification {
-    /// A message of the program or of what it started.
+    /// A message of the program or of its descendants.
     Message(String),
-    /// The first one of another process, or the first one that was too long, in words for people; later ones are passed over.
+    /// Report of the first message of another process, or the first that is too long. Later ones are ignored.
     Fault(String),
 }
 
@@ -57,10 +57,10 @@ pub(crate) struct Notify {
 }
 
 impl Notify {
-    /// Opens the socket file for a program of user `user`; one that an earlier process left is replaced.
+    /// Creates the socket file for a program of user `user`, and replaces a file of an earlier process.
     ///
     /// # Errors
-    /// Why not, with the path.
+    /// The socket cannot be created; the error has its path.
     pub(crate) fn open(path: PathBuf, user: Option<u32>) -> Result<Self, NotifyError> {
         let failed = |errno: Errno| NotifyError { path: path.clone(), error: errno.into() };
         sys::whole::remove(&path).map_err(|error| NotifyError { path: path.clone(), error })?;
@@ -82,13 +82,13 @@ impl Notify {
         &self.path
     }
 
-    /// Takes what has come, a bounded number of messages, without waiting. A message belongs to the program where its
+    /// Reads a bounded number of messages without waiting. A message belongs to the program if its
     /// sender is of the program's user, of ours or root, or a descendant of this process.
     pub(crate) fn hear(&mut self) -> Vec<Notification> {
         let mut heard = Vec::new();
         for _ in 0..MESSAGES_MAX {
             let mut bytes = [0u8; BYTES_MAX];
-            // No room for descriptors: the kernel closes those that somebody sends.
+            // Without room for descriptors the kernel closes those that a sender attaches.
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
             let mut extra = RecvAncillaryBuffer::new(&mut space);
             let taken = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut extra, RecvFlags::empty());
@@ -106,7 +106,7 @@ impl Notify {
                 Some((pid, uid)) if self.belongs(pid, uid) => {
                     let mut text = &bytes[..got];
                     if is_cut {
-                        // A line that is cut may say something else than the whole one.
+                        // A cut line may have another meaning than the complete one.
                         let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
                         text = &text[..end];
                         if !std::mem::replace(&mut self.cut_told, true) {
@@ -121,8 +121,8 @@ impl Notify {
                 }
                 _ if std::mem::replace(&mut self.stranger_told, true) => {}
                 stranger => {
-                    let who =
-                        stranger.map_or("an unknown process".to_owned(), |(pid, uid)| format!("process {pid} of user {uid}"));
+                    let who = stranger
+                        .map_or("an unknown process".to_owned(), |(pid, uid)| format!("process {pid} of user {uid}"));
                     heard.push(Notification::Fault(format!(
                         "{who} sent a message to {}, but this program did not start it: message ignored",
                         self.path.display()
@@ -152,7 +152,7 @@ pub(crate) fn main_process(text: &str) -> Option<i32> {
     pid.parse().ok().filter(|pid| *pid > 0)
 }
 
-/// By how much a message extends the time for what is under way, from now on (`EXTEND_TIMEOUT_USEC=`).
+/// The extension of the running time limit, from now on (`EXTEND_TIMEOUT_USEC=`).
 pub(crate) fn extension(text: &str) -> Option<DurNs> {
     let us: i64 = text.lines().find_map(|line| line.strip_prefix("EXTEND_TIMEOUT_USEC="))?.parse().ok()?;
     Some(DurNs(us.checked_mul(1000)?).min(EXTENSION_MAX)).filter(|more| *more > DurNs::ZERO)

@@ -1,4 +1,4 @@
-//! `/run/tahti`: what must survive tahti itself, until the next boot.
+//! `/run/tahti`: state that must survive tahti's processes, until the next boot.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -26,13 +26,13 @@ impl RunDir {
         Self { path: path.into() }
     }
 
-    /// Where it is.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes the directory if it is missing; only root may look inside.
+    /// Creates the directory if it is missing; only its owner may read it.
     ///
     /// # Errors
     /// The kernel's.
@@ -52,17 +52,17 @@ impl RunDir {
         }
     }
 
-    /// Replaces a file: whoever reads finds the old content or the new, never a part, even after a kill
-    /// or a full file system.
+    /// Replaces a file atomically: readers see the old or the new content, never a part, also after a kill
+    /// or on a full file system.
     ///
     /// # Errors
-    /// The kernel's; the old content stands then.
+    /// The kernel's; the old content is then unchanged.
     pub fn replace(&self, name: &str, text: &str) -> io::Result<()> {
         self.make()?;
         sys::whole::replace(&self.path.join(name), text.as_bytes(), 0o600, Survives::PowerLoss)
     }
 
-    /// Removes a file; it is no error if it is not there.
+    /// Removes a file. A missing file is not an error.
     ///
     /// # Errors
     /// The kernel's.
@@ -70,7 +70,7 @@ impl RunDir {
         sys::whole::remove(&self.path.join(name))
     }
 
-    /// Takes a lock that ends with what is returned, or with the process.
+    /// Takes a lock, which is released when the returned value is dropped or the process ends.
     ///
     /// # Errors
     /// The kernel's.
@@ -81,11 +81,10 @@ impl RunDir {
     }
 }
 
-/// Whether a folder in a place where everybody may make one is ours alone: no link, of our user, and writable for nobody
-/// else.
+/// Checks a folder in a world-writable place: not a link, owned by this user, and not writable for others.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The first broken condition.
 pub(crate) fn check_own(path: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     let own = rustix::process::geteuid().as_raw();

@@ -1,8 +1,8 @@
 //! The hardware watchdog as a device (`/dev/watchdog*`): opening it starts its clock, and a machine whose clock
-//! runs out is reset. Who deserves a pet is decided elsewhere.
+//! runs out is reset. The supervisor decides when to pet it.
 //!
 //! Only [`Watchdog::disarm`] halts the clock (magic close). A supervisor that dies, or drops this, leaves it
-//! running: whoever takes over in time opens the device again.
+//! running: the next supervisor must open the device in time.
 
 use crate::launch::Shortfall;
 use base::DurNs;
@@ -24,8 +24,8 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Opens the device, which starts its clock. A device that does not take the timeout keeps its own: the
-    /// shortfall tells.
+    /// Opens the device, which starts its clock. A device that refuses the timeout keeps its own, and
+    /// a shortfall is returned.
     ///
     /// # Errors
     /// It cannot be opened: missing, busy (systemd's `RuntimeWatchdogSec`), no privilege.
@@ -46,7 +46,7 @@ impl Watchdog {
         Ok((watchdog, shortfall))
     }
 
-    /// Sets another timeout. A device that does not take it keeps its own: the shortfall tells.
+    /// Sets another timeout. A device that refuses it keeps its own, and a shortfall is returned.
     pub fn set_timeout(&mut self, timeout: DurNs) -> Option<Shortfall> {
         let seconds = (timeout.0.max(0) as u64).div_ceil(1_000_000_000).max(1) as u32;
         let differs = |found: String| Shortfall {
@@ -63,16 +63,16 @@ impl Watchdog {
         shortfall
     }
 
-    /// The device's timeout; the wanted one where it does not tell.
+    /// The device's timeout; the configured one if the device does not report it.
     #[must_use]
     pub fn timeout(&self) -> DurNs {
         self.timeout
     }
 
-    /// Starts its clock anew.
+    /// Restarts its clock.
     ///
     /// # Errors
-    /// The device does not take it.
+    /// The write failed.
     pub fn pet(&self) -> sys::Result<()> {
         self.write(PET, "pet")
     }
@@ -80,7 +80,7 @@ impl Watchdog {
     /// Halts the clock and closes the device: the plant was stopped on purpose.
     ///
     /// # Errors
-    /// The device does not take it: the machine will reset.
+    /// The device refused: the machine will reset.
     pub fn disarm(self) -> sys::Result<()> {
         self.write(MAGIC, "disarm")
     }
@@ -101,7 +101,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("tahti-watchdog-{}", std::process::id()));
         let written = || std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, "").unwrap();
-        // A file is no watchdog: its timeout cannot be set, which is told.
+        // A file is not a watchdog: setting its timeout fails, which is reported.
         let (dog, shortfall) = Watchdog::open(&path, DurNs::from_secs(10)).unwrap();
         assert!(shortfall.unwrap().to_string().contains("with a timeout of 10s"));
         dog.pet().unwrap();

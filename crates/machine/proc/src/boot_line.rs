@@ -7,7 +7,7 @@ use base::{CpuId, CpuSet};
 pub struct Parameter {
     /// Its name, with `-` written as `_`: the kernel treats them alike.
     pub name: String,
-    /// What stands behind `=`, without quotes.
+    /// The text after `=`, without quotes.
     pub value: Option<String>,
     /// As it was written.
     pub text: String,
@@ -65,13 +65,13 @@ impl BootLine {
         self.parameters.iter().rev().find(|parameter| parameter.name == name)
     }
 
-    /// The value of the last parameter of that name; empty where it stands alone.
+    /// The value of the last parameter of that name; empty without `=`.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&str> {
         self.last(name).map(|parameter| parameter.value.as_deref().unwrap_or_default())
     }
 
-    /// Whether a parameter of that name stands there.
+    /// The line has a parameter of that name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.last(name).is_some()

@@ -1,15 +1,15 @@
-//! `chronyc -n -c tracking`: how well chrony keeps the clock.
+//! `chronyc -n -c tracking`: the accuracy of the clock under chrony.
 
 use base::DurNs;
 
-/// What chrony says of the clock.
+/// The clock's state as chrony reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracking {
-    /// Address or name of what the clock follows.
+    /// Address or name of the clock's source.
     pub source: String,
     /// Steps to a reference clock.
     pub stratum: u8,
-    /// How far the clock is from the time that chrony believes.
+    /// Offset of the clock from chrony's estimate of the time.
     pub offset: DurNs,
     /// Long-term average of the offset.
     pub rms_offset: DurNs,
@@ -21,7 +21,7 @@ impl Tracking {
     /// Reads the one line of comma-separated values.
     ///
     /// # Errors
-    /// If it is no such line.
+    /// The text is not such a line.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         const EXPECTED: &str = "expected the 14 values of chronyc -c tracking";
         let fields: Vec<_> = text.trim().split(',').collect();

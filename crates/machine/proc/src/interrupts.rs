@@ -1,4 +1,4 @@
-//! `/proc/interrupts`: how often each interrupt came on each CPU; `/proc/softirqs` has the same form.
+//! `/proc/interrupts`: counts of each interrupt on each CPU; `/proc/softirqs` has the same form.
 
 use crate::FormatError;
 use base::CpuId;
@@ -68,7 +68,7 @@ impl<'a> Row<'a> {
         self.name.parse().ok()
     }
 
-    /// The names of the actions of a device's interrupt: what stands behind the last wide gap.
+    /// The names of the actions of a device's interrupt: the text after the last wide gap.
     pub fn actions(&self) -> impl Iterator<Item = &'a str> {
         let names = match self.number().and_then(|_| self.description.rsplit_once("  ")) {
             Some((_, names)) => names,
@@ -83,13 +83,13 @@ impl<'a> Row<'a> {
         self.description.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// Whether its driver is known to let the kernel spread its interrupts: nobody can move them then.
+    /// Its driver lets the kernel spread its interrupts, which then cannot be moved.
     #[must_use]
     pub fn is_known_to_be_managed(&self) -> bool {
         self.actions().any(is_known_to_be_managed)
     }
 
-    /// On all CPUs together.
+    /// The sum over all CPUs.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))

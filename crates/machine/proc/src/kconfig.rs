@@ -1,6 +1,6 @@
 //! The kernel's build configuration (`/proc/config.gz`, `/boot/config-…`).
 
-/// A kernel configuration, searched where it lies.
+/// A kernel configuration, searched in place.
 #[derive(Clone, Copy, Debug)]
 pub struct Kconfig<'a> {
     text: &'a str,
@@ -13,7 +13,7 @@ impl<'a> Kconfig<'a> {
         Self { text }
     }
 
-    /// The value of `CONFIG_name`: `y`, `m`, a number, a quoted string; nothing where it is not set.
+    /// The value of `CONFIG_name`: `y`, `m`, a number, a quoted string; `None` if it is not set.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&'a str> {
         self.text.lines().find_map(|line| line.strip_prefix("CONFIG_")?.strip_prefix(name)?.strip_prefix('='))

@@ -1,7 +1,7 @@
-//! Texts of `/proc` and `/sys`, and of the tools that keep the clock, and what they mean. One file per format.
+//! Parsers for the texts of `/proc`, `/sys` and clock tools. One file per format.
 //!
-//! Pure: who reads the files hands in their text. No text panics a parser, and none allocates more than a small multiple
-//! of what it was given.
+//! Pure: the caller reads the files. No text causes a panic, and the allocated memory is at most a small multiple of
+//! the text.
 //!
 //! ```
 //! let text = "           CPU0       CPU1\n 36:       12        345  PCI-MSI 0-edge  virtio1-req.0\nLOC:      100        200   Local timer interrupts\n";
@@ -26,20 +26,20 @@ pub mod task_stat;
 pub mod timer_list;
 pub mod version;
 
-/// A text of the kernel's that does not say what it should.
+/// A text of the kernel that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// There is no such line.
+    /// A missing line.
     #[error("no line {0}")]
     NoLine(String),
-    /// A line says something else.
+    /// A line with another content.
     #[error("{line}: expected {expected}, found {found:.40?}")]
     Value {
-        /// Which line.
+        /// The line.
         line: String,
-        /// What it should say.
+        /// The expected content.
         expected: &'static str,
-        /// What it says.
+        /// The found content.
         found: String,
     },
 }

@@ -5,16 +5,16 @@ use crate::FormatError;
 /// A soft and a hard limit; `None` is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// What counts now.
+    /// The limit in force.
     pub soft: Option<u64>,
-    /// How far the process may raise it by itself.
+    /// The maximum to which the process may raise it.
     pub hard: Option<u64>,
 }
 
 /// The limit on the line that begins with `name`, such as `Max locked memory`.
 ///
 /// # Errors
-/// If there is no such line, or it holds no two limits.
+/// The line is missing, or does not have two limits.
 pub fn limit(text: &str, name: &str) -> Result<Limit, FormatError> {
     let line =
         text.lines().find_map(|line| line.strip_prefix(name)).ok_or_else(|| FormatError::NoLine(name.to_owned()))?;

@@ -1,8 +1,8 @@
-//! `pmc 'GET CURRENT_DATA_SET'`: how far a PTP clock is from its grandmaster.
+//! `pmc 'GET CURRENT_DATA_SET'`: offset of a PTP clock from its grandmaster.
 
 use base::DurNs;
 
-/// What ptp4l says of its clock.
+/// The clock's state as ptp4l reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CurrentDataSet {
     /// Clocks between this one and the grandmaster; 0 for the grandmaster itself.
@@ -15,14 +15,14 @@ impl CurrentDataSet {
     /// Reads pmc's answer.
     ///
     /// # Errors
-    /// If it holds no such data set.
+    /// The text has no such data set.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         const EXPECTED: &str = "expected stepsRemoved and offsetFromMaster";
         let value = |name: &str| text.lines().find_map(|line| line.trim().strip_prefix(name)).map(str::trim);
         let offset_ns = value("offsetFromMaster").ok_or(EXPECTED)?;
         Ok(Self {
             steps_removed: value("stepsRemoved").and_then(|text| text.parse().ok()).ok_or(EXPECTED)?,
-            // Tenths of a nanosecond are beyond what anybody can use here.
+            // Fractions of a nanosecond are dropped.
             offset: DurNs(offset_ns.split('.').next().and_then(|whole| whole.parse().ok()).ok_or(EXPECTED)?),
         })
     }

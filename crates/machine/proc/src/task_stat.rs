@@ -1,6 +1,6 @@
 //! `/proc/PID/stat`: one line about a task.
 
-/// What tahti reads of the line.
+/// The fields of the line that tahti uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// The task's id.
@@ -35,7 +35,7 @@ pub const KTHREAD: u64 = 0x0020_0000;
 pub const NO_SETAFFINITY: u64 = 0x0400_0000;
 
 impl Stat {
-    /// Whether the task has ended, or is ending: it runs nothing any more, and the kernel has put it to the top of all
+    /// The task has ended or is ending: it no longer runs, and the kernel has moved it to the root of all
     /// hierarchies.
     #[must_use]
     pub fn is_dead(&self) -> bool {

@@ -3,7 +3,7 @@
 use rt::scope::{Cause, ROW_WORDS, Rows};
 use rt::{Imports, Number};
 
-/// The bit of [`Capture::marks`] that says that a row is the trigger's; the bits below it are those of [`rt::scope::marks`].
+/// The bit of [`Capture::marks`] of the trigger's row. The bits below it are those of [`rt::scope::marks`].
 pub const TRIGGER_MARK: u64 = 1 << 8;
 
 /// One variable of a capture.
@@ -20,26 +20,26 @@ pub struct Channel {
 /// A capture. All columns have a value for each row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Capture {
-    /// Pulse numbers: in order, with gaps where pulses were given up.
+    /// Pulse numbers, rising, with gaps for skipped pulses.
     pub pulses: Vec<u64>,
-    /// When each row was written, `CLOCK_MONOTONIC` ns.
+    /// Time of each row, `CLOCK_MONOTONIC` in ns.
     pub times: Vec<u64>,
-    /// How each cycle was, with [`TRIGGER_MARK`]; the upper half counts pulses that were given up before it.
+    /// Flags of each cycle, with [`TRIGGER_MARK`]. The upper half is the number of pulses skipped before it.
     pub marks: Vec<u64>,
     /// The variables.
     pub channels: Vec<Channel>,
-    /// Why it began: one of [`Cause`]'s words; empty where nobody triggered.
+    /// Cause of the capture: one of [`Cause`]'s words; empty without a trigger.
     pub cause: String,
 }
 
 impl Capture {
-    /// What the loop has written; `describe` gives name, unit and type (by any value) of a variable by its index.
+    /// A capture of the loop's rows; `describe` returns name, unit and type (by any value) of a variable by its index.
     #[must_use]
     pub fn of_rows(rows: &Rows, describe: impl Fn(usize) -> Option<(String, String, Number)>) -> Self {
         let each = || rows.words.chunks_exact(rows.row_words.max(ROW_WORDS));
         let column = |at: usize| each().map(|row| row[at]).collect::<Vec<_>>();
         let mut marks = column(2);
-        // What is above the flags and below the count is the file's.
+        // The bits between the flags and the count belong to the file format.
         marks.iter_mut().for_each(|marks| *marks &= !0xffff_ff00);
         if let Some(mark) = rows.trigger.and_then(|at| marks.get_mut(at)) {
             *mark |= TRIGGER_MARK;
@@ -58,7 +58,7 @@ impl Capture {
         Self { channels: channels.collect(), pulses: column(0), times: column(1), marks, cause }
     }
 
-    /// What the loop has written of these variables.
+    /// The loop's rows of these variables.
     #[must_use]
     pub fn of_imports(variables: &Imports, rows: &Rows) -> Self {
         let variables = variables.segment().ok();
@@ -69,7 +69,7 @@ impl Capture {
         })
     }
 
-    /// The rows between two times from the trigger, in seconds: the first and the one behind the last.
+    /// The rows between two times from the trigger, in seconds: the first and the one after the last.
     #[must_use]
     pub fn rows_between(&self, (from, to): (f64, f64)) -> (usize, usize) {
         let seconds = self.seconds();
@@ -105,8 +105,8 @@ impl Capture {
         self.marks.iter().position(|marks| marks & TRIGGER_MARK != 0)
     }
 
-    /// Seconds from one pulse to the next: the median of what the times of rows half a capture apart say, so that a late cycle does
-    /// not count; `None` for fewer than two rows.
+    /// Seconds from one pulse to the next: the median over rows half a capture apart, so that a late cycle does
+    /// not affect it; `None` for fewer than two rows.
     #[must_use]
     pub fn period(&self) -> Option<f64> {
         let half = (self.len() / 2).max(1);
@@ -121,14 +121,14 @@ impl Capture {
         Some(each.get(each.len() / 2)? / 1e9)
     }
 
-    /// Seconds from one row to the next, gaps left out: the least number of pulses between two rows, times the period.
+    /// Seconds from one row to the next, without gaps: the minimum number of pulses between two rows, times the period.
     #[must_use]
     pub fn step(&self) -> Option<f64> {
         let least = self.pulses.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).min()?;
         Some(self.period()? * least.max(1) as f64)
     }
 
-    /// Seconds of each row from the trigger's, or the first one; by pulse numbers, which are exact. 0 where there is no period.
+    /// Seconds of each row from the trigger's, or the first one; from pulse numbers, which are exact. 0 if the period is unknown.
     #[must_use]
     pub fn seconds(&self) -> Vec<f64> {
         let origin = self.pulses.get(self.trigger().unwrap_or(0)).copied().unwrap_or(0);
@@ -136,7 +136,7 @@ impl Capture {
         self.pulses.iter().map(|pulse| (*pulse as f64 - origin as f64) * period).collect()
     }
 
-    /// Pulses that are missing between the rows: given up by the loop.
+    /// Pulses missing between the rows, because the loop skipped them.
     #[must_use]
     pub fn missing(&self) -> u64 {
         self.marks.iter().skip(1).map(|marks| marks >> 32).sum()

@@ -2,7 +2,7 @@
 
 use crate::Capture;
 
-/// What the rows of a column are together.
+/// Summary of the rows of a column.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
     /// The first of its rows.
@@ -30,7 +30,7 @@ pub fn envelope(capture: &Capture, channel: usize, from: usize, to: usize, colum
     (0..columns).map(span).collect()
 }
 
-/// How often a trace passed each place of a picture, over many captures.
+/// Number of passes of a trace through each cell of a picture, over many captures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Persistence {
     columns: usize,
@@ -48,8 +48,8 @@ impl Persistence {
         Self { columns, rows, range, counts: vec![0; columns * rows] }
     }
 
-    /// Adds a channel's trace: in each column all rows of the picture from its smallest to its largest value. What is outside the
-    /// range is not counted.
+    /// Adds a channel's trace: in each column all rows of the picture from its smallest to its largest value. Values outside the
+    /// range are not counted.
     pub fn add(&mut self, capture: &Capture, channel: usize) {
         let spans = envelope(capture, channel, 0, capture.len(), self.columns);
         let (low, high) = self.range;

@@ -3,15 +3,15 @@
 use crate::Capture;
 use std::f64::consts::{PI, TAU};
 
-/// How the ends of a capture are faded, so that what does not fit in whole periods does not spread over all frequencies.
+/// Window function, which limits leakage of signals that have no whole number of periods in the capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Window {
-    /// Not at all.
+    /// No window.
     Rectangle,
     /// For frequencies.
     #[default]
     Hann,
-    /// For amplitudes: they are right to 0.01 dB also between two lines.
+    /// For amplitudes: exact to 0.01 dB, also between two lines.
     FlatTop,
 }
 
@@ -36,12 +36,12 @@ pub struct Spectrum {
     pub resolution: f64,
     /// The amplitude at each line, in the channel's unit: of a sine, its peak; the first one is the mean.
     pub amplitudes: Vec<f64>,
-    /// Rows that it is made of: the largest power of two that there are.
+    /// Rows used: the largest power of two available.
     pub rows: usize,
 }
 
 impl Spectrum {
-    /// The line with the highest amplitude but for the mean: its frequency in Hz, between lines by the ones beside it, and its
+    /// The line with the highest amplitude, except the mean: its frequency in Hz, interpolated from the adjacent lines, and its
     /// amplitude.
     #[must_use]
     pub fn highest(&self) -> Option<(f64, f64)> {
@@ -68,7 +68,7 @@ pub fn spectrum(capture: &Capture, channel: usize, window: Window) -> Option<Spe
     let weights = (0..rows).map(|k| window.at(k as f64 / rows as f64));
     let gain: f64 = weights.clone().sum();
     let mean = values[..rows].iter().sum::<f64>() / rows as f64;
-    // Without the mean, which would leak into the lines beside it.
+    // Without the mean, which would leak into the adjacent lines.
     let mut points: Vec<(f64, f64)> =
         values.iter().zip(weights).map(|(v, weight)| ((v - mean) * weight, 0.0)).collect();
     fft(&mut points);

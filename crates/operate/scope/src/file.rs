@@ -1,24 +1,24 @@
-//! Captures in files: tables that others read as they are (CSV, NumPy) and JSON; each is read again.
+//! Captures as files: CSV, NumPy and JSON, written and read.
 //!
-//! A column of a variable is called by its name and, in brackets, its unit. The trigger is a mark ([`TRIGGER_MARK`]).
+//! The heading of a variable's column is its name and, in brackets, its unit. The trigger is a mark ([`TRIGGER_MARK`]).
 
 use crate::capture::{Capture, Channel, TRIGGER_MARK};
 use crate::npy;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// The columns that are no variables.
+/// The columns that are not variables.
 pub(crate) const FIXED: [&str; 3] = ["pulse", "time_ns", "marks"];
 
-/// A file that is no capture.
+/// A file that is not a capture.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {found}; expected {expected}")]
 pub struct FileError {
-    /// Where in the file.
+    /// Place in the file.
     pub place: String,
-    /// What is there.
+    /// The found text.
     pub found: String,
-    /// What would have been right.
+    /// The expected text.
     pub expected: &'static str,
 }
 
@@ -146,7 +146,7 @@ impl Capture {
         capture.sound()
     }
 
-    /// As JSON: an object of columns. What is no number is `null`.
+    /// As JSON: an object of columns. Values that are not numbers are `null`.
     #[must_use]
     pub fn to_json(&self) -> String {
         let channels: Vec<Value> = self
@@ -211,7 +211,11 @@ impl Capture {
         let others = [self.times.len(), self.marks.len()];
         let lengths = others.into_iter().chain(self.channels.iter().map(|channel| channel.values.len()));
         if let Some(other) = lengths.into_iter().find(|length| *length != rows) {
-            return Err(wrong("columns", format!("{rows} rows, but {other} in another column"), "columns of one length"));
+            return Err(wrong(
+                "columns",
+                format!("{rows} rows, but {other} in another column"),
+                "columns of one length",
+            ));
         }
         if let Some(pair) = self.pulses.windows(2).find(|pair| pair[0] >= pair[1]) {
             return Err(wrong(format!("pulse {}", pair[1]), format!("behind {}", pair[0]), "pulses in order"));

@@ -1,5 +1,4 @@
-//! What an oscilloscope has captured (`rt::scope`), for whoever shows it: measured, zoomed, transformed, written to a file and read
-//! again; and triggers as people write them.
+//! Captures of the oscilloscope (`rt::scope`): measurements, zoom, spectrum and files; and triggers in text form.
 //!
 //! ```
 //! use scope::{Capture, Trigger, Window};
@@ -11,7 +10,7 @@
 //! assert_eq!(Capture::from_csv(&capture.to_csv()).unwrap(), capture);
 //! ```
 //!
-//! Never here: files, sockets, clocks, threads.
+//! Without files, sockets, clocks and threads.
 
 mod capture;
 mod envelope;

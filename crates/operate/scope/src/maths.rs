@@ -1,9 +1,9 @@
-//! Channels that are made of two others, row by row.
+//! Channels computed from two others, row by row.
 
 use crate::{Capture, Channel};
 use std::str::FromStr;
 
-/// What is done with two values.
+/// Operation on two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// The first less the second, in the first one's unit.
@@ -24,7 +24,7 @@ impl FromStr for Operation {
     }
 }
 
-/// The channel that is made of two of a capture's; `None` where it has no such channel.
+/// A channel computed from two channels of a capture; `None` if the capture does not have them.
 #[must_use]
 pub fn maths(capture: &Capture, operation: Operation, (one, two): (usize, usize)) -> Option<Channel> {
     let (one, two) = (capture.channels.get(one)?, capture.channels.get(two)?);

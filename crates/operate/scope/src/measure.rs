@@ -1,8 +1,8 @@
-//! What is read off a trace.
+//! Measurements of a trace.
 
 use crate::Capture;
 
-/// What a channel is like over a capture. Values that are no numbers are left out.
+/// Measurements of a channel over a capture. Values that are not numbers are excluded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// Values that are numbers.
@@ -15,8 +15,8 @@ pub struct Measured {
     pub mean: f64,
     /// The root of the mean square.
     pub rms: f64,
-    /// Hz: how often it rises through the middle between its smallest and largest value, from the first time to the last; `None`
-    /// where it does so fewer than twice.
+    /// Frequency in Hz, from the first to the last rise through the middle between minimum and maximum; `None`
+    /// for fewer than two rises.
     pub frequency: Option<f64>,
 }
 
@@ -42,7 +42,7 @@ pub fn measure(capture: &Capture, channel: usize) -> Option<Measured> {
     (count > 0).then_some(Measured { count, min, max, mean, rms, frequency })
 }
 
-/// Hz of the crossings through the middle; a tenth of the height keeps noise from being counted.
+/// Frequency of the crossings through the middle, in Hz. A hysteresis of a tenth of the height rejects noise.
 fn frequency(seconds: &[f64], values: &[f64], min: f64, max: f64) -> Option<f64> {
     let (middle, guard) = (f64::midpoint(min, max), (max - min) / 10.0);
     let (mut below, mut crossings, mut first, mut last) = (false, 0u32, 0.0, 0.0);
@@ -87,8 +87,8 @@ impl Cursors {
     }
 }
 
-/// Puts two cursors on the rows nearest to two times, in seconds from the trigger; `None` where there is no such channel, or no
-/// row.
+/// Places two cursors on the rows nearest to two times, in seconds from the trigger; `None` without such a channel or
+/// without rows.
 #[must_use]
 pub fn cursors(capture: &Capture, channel: usize, at: (f64, f64)) -> Option<Cursors> {
     let seconds = capture.seconds();

@@ -1,9 +1,9 @@
-//! A trace in letters, for terminals.
+//! A trace in characters, for terminals.
 
 use crate::{Capture, envelope};
 
 /// Draws a channel's rows from `from` to before `to` on `columns` by `rows` letters: its envelope, the trigger's column dotted, the
-/// largest and the smallest value at the side. Empty where there is no such channel, no row or no number.
+/// largest and the smallest value at the side. Empty without such a channel, rows or numbers.
 #[must_use]
 pub fn plot(
     capture: &Capture,
@@ -44,7 +44,7 @@ pub fn plot(
     (0..rows).map(line).collect()
 }
 
-/// A value in six digits at most.
+/// A value in at most six digits.
 fn short(value: f64) -> String {
     let large = value != 0.0 && !(1e-3..1e6).contains(&value.abs());
     if large { format!("{value:.3e}") } else { format!("{value:.4}") }

@@ -1,45 +1,45 @@
-//! Triggers as people write them.
+//! Triggers in text form.
 
 use rt::scope::Condition;
 use std::str::FromStr;
 
-/// What begins a capture, as a user writes it:
+/// The start condition of a capture, in text form:
 ///
 /// | text | holds |
 /// |---|---|
-/// | `voltage > 1.5 rising`, `voltage < 1.5 falling`, `voltage = 1.5 crossing` | where the variable comes to the level; with `hysteresis 0.1` behind it only if it was so far off before |
-/// | `voltage > 1.5`, `voltage < 1.5` | as long as the variable is beyond the level |
-/// | `voltage enters 1..2`, `voltage leaves 1..2` | where it comes into the window, or out of it |
-/// | `state changes` | where the variable has another value than in the cycle before |
-/// | `miss` | in a cycle that ended after its deadline |
-/// | `overrun` | in a cycle before which a loop has given up pulses; after a frame's call that took longer than its budget |
-/// | `pulse 4711` | in the first cycle with this pulse number, or behind it |
-/// | `pulse % 1000 = 3` | in each cycle whose pulse number leaves 3, or the next where it was given up |
-/// | `alarm RF:TEMP`, `alarm /rf/*` | when such an alarm comes or becomes worse |
-/// | `message put/sr_*` | when such a message passes the message server |
+/// | `voltage > 1.5 rising`, `voltage < 1.5 falling`, `voltage = 1.5 crossing` | the variable crosses the level; with `hysteresis 0.1` only if it was at least that far from the level before |
+/// | `voltage > 1.5`, `voltage < 1.5` | the variable is beyond the level |
+/// | `voltage enters 1..2`, `voltage leaves 1..2` | the variable enters or leaves the window |
+/// | `state changes` | the value differs from the previous cycle |
+/// | `miss` | the cycle ended after its deadline |
+/// | `overrun` | a loop skipped pulses before the cycle, or the last call of a frame exceeded its budget |
+/// | `pulse 4711` | the first cycle with this pulse number or a later one |
+/// | `pulse % 1000 = 3` | each cycle whose pulse number modulo 1000 is 3, or the next one if that pulse was skipped |
+/// | `alarm RF:TEMP`, `alarm /rf/*` | such an alarm is raised, or its severity rises |
+/// | `message put/sr_*` | such a message passes the message server |
 #[derive(Clone, Debug, PartialEq)]
 pub enum Trigger {
-    /// The loop itself looks for it, in each cycle.
+    /// The loop evaluates it in each cycle.
     Loop {
-        /// The variable that it looks at, if it does.
+        /// Its variable, if it has one.
         on: Option<String>,
-        /// What holds.
+        /// The condition.
         condition: Condition,
     },
-    /// Somebody outside the loop looks for it, and then asks the loop for a capture.
+    /// Another process evaluates it, and then requests a capture from the loop.
     Beside(Beside),
 }
 
-/// What happens outside a loop and begins a capture of it.
+/// An event outside a loop that starts a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Beside {
-    /// An alarm of these comes or becomes worse: a channel, a path, an area, with `*` and `?`.
+    /// One of these alarms is raised, or its severity rises: a channel, a path, an area, with `*` and `?`.
     Alarm(String),
     /// A message like this passes: `VERB/OBJECT` or `OBJECT`, with `*` and `?`.
     Message(String),
 }
 
-/// A text that is no trigger.
+/// A text that is not a trigger.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "trigger {found:?}: expected \"VAR > LEVEL rising\", \"VAR < LEVEL falling\", \"VAR = LEVEL crossing\" (each with \
@@ -71,7 +71,7 @@ fn parse(words: &[&str]) -> Option<Trigger> {
             let (period, phase) = (period.parse().ok()?, phase.parse().ok()?);
             (phase < period).then_some(Condition::EachPulse { period, phase }).and_then(alone)
         }
-        // A variable may be called so, too.
+        // A variable may have this name, too.
         ["alarm", names] if names != "changes" => Some(Trigger::Beside(Beside::Alarm(names.to_owned()))),
         ["message", pattern] if pattern != "changes" => Some(Trigger::Beside(Beside::Message(pattern.to_owned()))),
         [name, ref rest @ ..] => {

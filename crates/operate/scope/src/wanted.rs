@@ -1,9 +1,9 @@
-//! What somebody wants of an oscilloscope, and the request to the loop that it becomes.
+//! Settings of an oscilloscope, and the request to the loop that is made from them.
 
 use crate::{Beside, Trigger, TriggerError};
 use rt::scope::{Condition, Request, Timing};
 
-/// How captures follow each other.
+/// Repetition of captures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// One, then it stops.
@@ -11,14 +11,14 @@ pub enum Mode {
     Single,
     /// One for each trigger.
     Normal,
-    /// As normal, but one begins by itself where the trigger does not come within two captures' time.
+    /// As normal, but a capture starts without trigger after the time of two captures.
     Auto,
-    /// None: the newest rows, again and again.
+    /// No captures: always the newest rows.
     Roll,
 }
 
 impl Mode {
-    /// The mode that a word means: `single`, `normal`, `auto` or `roll`.
+    /// The mode of a word: `single`, `normal`, `auto` or `roll`.
     #[must_use]
     pub fn of_word(word: &str) -> Option<Self> {
         Some(match word {
@@ -31,33 +31,33 @@ impl Mode {
     }
 }
 
-/// What somebody wants of the variables of one segment.
+/// Settings of a capture of one segment's variables.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wanted {
-    /// The variables, by their names alone.
+    /// Names of the variables, without the segment's.
     pub channels: Vec<String>,
-    /// What begins a capture; without one it begins at once.
+    /// The trigger; without one, a capture starts at once.
     pub trigger: Option<String>,
-    /// How captures follow each other.
+    /// Repetition of captures.
     pub mode: Mode,
     /// The part of a capture that is before its trigger, 0 to 1.
     pub pre: f64,
     /// Rows of a capture.
     pub length: u64,
-    /// A row in each of so many cycles.
+    /// Cycles per row.
     pub every: u64,
-    /// Cycles after a trigger in which no other one counts.
+    /// Hold-off: cycles after a trigger in which further triggers are ignored.
     pub holdoff: u64,
-    /// Captures after which it stops; by default as the mode says.
+    /// Number of captures; by default that of the mode.
     pub captures: Option<u64>,
-    /// Captures that are kept.
+    /// Captures that are stored.
     pub keep: usize,
-    /// Whether it goes on when who asked for it is gone.
+    /// Continue after the client has disconnected.
     pub detached: bool,
 }
 
 impl Wanted {
-    /// What somebody outside the loop must look for, where the trigger is that.
+    /// The external trigger, if the trigger is one.
     ///
     /// # Errors
     /// The trigger is none.

@@ -518,8 +518,9 @@ impl Keeper {
         let before = child.id.pid;
         let named = crate::family::descendant(self.own.pid, pid).zip(start_ticks(pid));
         let Some((process, start_ticks)) = named else {
-            return self
-                .say(&format!("MAINPID={pid}: not a descendant of this keeper; PID {before} remains the main process"));
+            return self.say(&format!(
+                "MAINPID={pid}: not a descendant of this keeper; PID {before} remains the main process"
+            ));
         };
         let id = ChildId { pid, start_ticks };
         child.take_main(id, process);

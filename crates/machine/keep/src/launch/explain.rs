@@ -1,4 +1,4 @@
-//! Why the kernel refused a step, and what to do about it.
+//! Explains steps that the kernel refused: cause and remedy.
 
 use super::{Capability, LaunchSpec, Shortfall};
 use base::{Policy, RtLevel};
@@ -27,7 +27,8 @@ pub(super) fn explain(spec: &LaunchSpec, program: &Path, step: Option<&Step>, er
         }
         Some(Step::Nice(nice)) => {
             let remedy =
-                "a value below the starter's needs CAP_SYS_NICE or a higher RLIMIT_NICE: set a higher nice value".to_owned();
+                "a value below the starter's needs CAP_SYS_NICE or a higher RLIMIT_NICE: set a higher nice value"
+                    .to_owned();
             (format!("nice value {nice}"), answer, remedy)
         }
         Some(Step::Affinity(cpus)) => {
@@ -62,9 +63,11 @@ pub(super) fn explain(spec: &LaunchSpec, program: &Path, step: Option<&Step>, er
         Some(Step::Directory(dir)) => {
             (format!("working directory {}", dir.to_string_lossy()), answer, "create it, or correct `dir`".into())
         }
-        Some(Step::User(_) | Step::Group(_) | Step::Groups(_)) => {
-            ("change of user".into(), answer, "only root may run processes as another user: run as root, or remove `user`".into())
-        }
+        Some(Step::User(_) | Step::Group(_) | Step::Groups(_)) => (
+            "change of user".into(),
+            answer,
+            "only root may run processes as another user: run as root, or remove `user`".into(),
+        ),
         Some(
             Step::MountNamespace | Step::BindHere(_) | Step::BindOver(..) | Step::EmptyAt(..) | Step::ReadOnly { .. },
         ) => {
@@ -84,7 +87,7 @@ pub(super) fn explain(spec: &LaunchSpec, program: &Path, step: Option<&Step>, er
     Shortfall { wanted, found, remedy }
 }
 
-/// What a step of the sandbox was about, for people.
+/// A readable name of a sandbox step.
 fn sandbox_step(step: Option<&Step>) -> String {
     match step {
         Some(Step::ReadOnly { path, .. }) => format!("{} read-only", path.to_string_lossy()),
@@ -95,7 +98,7 @@ fn sandbox_step(step: Option<&Step>) -> String {
     }
 }
 
-/// Why a class was refused.
+/// Cause and remedy of a refused scheduling class.
 fn class_refused(root: &RootDir, spec: &LaunchSpec, policy: Policy, errno: Errno) -> (String, String) {
     let answer = std::io::Error::from(errno).to_string();
     match (policy.level(), errno) {
@@ -137,7 +140,7 @@ fn has_capability(root: &RootDir, capability: Capability) -> bool {
     u64::from_str_radix(&effective, 16).is_ok_and(|mask| mask & capability.bit() != 0)
 }
 
-/// The process's group of the v1 `cpu` hierarchy, where that may run no real-time task at all.
+/// The process's group in the v1 `cpu` hierarchy, if it has no real-time runtime.
 fn group_without_runtime(root: &RootDir, spec: &LaunchSpec) -> Option<String> {
     let runtime = |dir: &str| root.read(&format!("{dir}/cpu.rt_runtime_us")).ok();
     let zero = |dir: &String| runtime(dir).is_some_and(|text| text.trim() == "0");

@@ -1,4 +1,4 @@
-//! Memory locks for programs that do not lock themselves: `mlockall`, called in their name at `exec`.
+//! Locks the memory of programs that do not lock it themselves: `mlockall`, injected at `exec`.
 
 use super::users::Identity;
 use super::{Capability, LaunchSpec, Resource, Shortfall};
@@ -15,7 +15,7 @@ fn shortfall(found: String, remedy: impl Into<String>) -> Shortfall {
     Shortfall { wanted: "memory lock".to_owned(), found, remedy: remedy.into() }
 }
 
-/// Whether this program's memory can be locked from outside: known before it is started.
+/// Checks before the start that this program's memory can be locked from outside.
 pub(super) fn lockable(spec: &LaunchSpec, program: &Path, identity: &Identity) -> Result<(), Shortfall> {
     if cfg!(not(target_arch = "x86_64")) {
         return Err(shortfall(
@@ -58,7 +58,7 @@ pub(super) fn lockable(spec: &LaunchSpec, program: &Path, identity: &Identity) -
     ))
 }
 
-/// What became of a child whose memory was to be locked.
+/// Result of locking a child's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Locked {
     /// It runs, with its memory locked.
@@ -67,8 +67,8 @@ pub(super) enum Locked {
     Ended,
 }
 
-/// Locks the memory of a child that is stopped at its `exec`, now and for ever, and lets it run; on an error it runs, too,
-/// without the lock. Proven by `VmLck` of `/proc/PID/status`.
+/// Locks the present and future memory of a child that is stopped at its `exec`, and continues it. On an error it continues
+/// without the lock. Verified with `VmLck` of `/proc/PID/status`.
 pub(super) fn lock_memory(pid: i32, mut traced: Traced) -> Result<Locked, Shortfall> {
     let failed =
         |error: sys::Error| shortfall(error.to_string(), "allow ptrace (kernel.yama.ptrace_scope, seccomp filters)");

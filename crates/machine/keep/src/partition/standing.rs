@@ -1,4 +1,4 @@
-//! What a partition uses beside its bounds.
+//! Status of a partition: use and bounds.
 
 use crate::group::{Group, MEMORY, Standing, TASKS};
 use base::DurNs;
@@ -10,7 +10,7 @@ use proc::cgroup::keyed;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// How a partition stands.
+/// Status of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stands {
     /// Its name.
@@ -18,7 +18,7 @@ pub struct Stands {
     /// The processes that are in it.
     #[serde(default)]
     pub processes: Vec<String>,
-    /// Processor time; `None` where nothing bounds it.
+    /// Processor time; `None` if unbounded.
     pub cpu: Option<Processor>,
     /// Memory, in bytes.
     pub memory: Option<Standing>,
@@ -32,42 +32,42 @@ pub struct Stands {
     /// Its class of a network device.
     #[serde(default)]
     pub network: Option<Sending>,
-    /// Bounds that are not as they were written: `PATH reads X, expected Y`.
+    /// Bounds changed by other programs: `PATH reads X, expected Y`.
     #[serde(default)]
     pub drift: Vec<String>,
 }
 
-/// What a partition may send, and has sent.
+/// Network bounds of a partition, and its traffic.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sending {
     /// The device.
     pub device: String,
-    /// Bits a second that it is certain of.
+    /// Guaranteed rate.
     pub rate: BitRate,
-    /// Bits a second that it does not exceed.
+    /// Maximum rate.
     pub max: BitRate,
-    /// Bytes that it has sent.
+    /// Bytes sent.
     pub sent: u64,
-    /// Packets that its queue had no room for.
+    /// Packets dropped because its queue was full.
     pub dropped: u32,
 }
 
 /// Processor time of a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Processor {
-    /// What it has used; `None` where nobody counts.
+    /// Used time; `None` if the kernel does not count it.
     pub used: Option<DurNs>,
-    /// What it may use in each period; `None` where only its weight is bounded.
+    /// Maximum time in each period; `None` if only its weight is set.
     pub max: Option<DurNs>,
     /// The period.
     pub period: Option<DurNs>,
-    /// Its weight, 100 where nothing was said.
+    /// Its weight; the kernel's default is 100.
     pub weight: Option<u64>,
     /// Periods in which it wanted to run.
     pub periods: u64,
-    /// Those in which it had to wait for the next.
+    /// Periods in which it was throttled.
     pub throttled: u64,
-    /// How long it waited, of all its CPUs together.
+    /// Throttled time, the sum of all its CPUs.
     pub waited: DurNs,
 }
 

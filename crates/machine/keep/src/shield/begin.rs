@@ -70,8 +70,7 @@ fn first(snapshot: &Snapshot, want: &Want, found: Found) -> Result<First, Error>
             let mut journal = fresh(snapshot, want);
             if !orphans.is_empty() {
                 journal.rounds.push(orphans);
-                let why =
-                    "empty control groups of an earlier shield without a journal were removed first";
+                let why = "empty control groups of an earlier shield without a journal were removed first";
                 return Ok(First::GiveBack(journal, why));
             }
             let other = "a journal from another boot was removed: the reboot has undone its changes";

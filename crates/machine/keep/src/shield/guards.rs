@@ -1,4 +1,4 @@
-//! Guards of tahti and their reservations: given up while a shield changes.
+//! Suspends the reservations of tahti's guards while a shield changes.
 //!
 //! The kernel keeps a DEADLINE thread on all CPUs of its root domain, so a guard of any plant, or of `tahti run`, would forbid
 //! every shield. Here each becomes FIFO 99, which no other class but DEADLINE delays, and gets its reservation back afterwards.
@@ -27,12 +27,12 @@ pub fn with_owners(root: &RootDir, mut errors: PlanErrors) -> PlanErrors {
     errors
 }
 
-/// Guards that have given their reservation up; they get it back when the value is dropped.
+/// Guards without their reservation. Dropping the value restores it.
 #[derive(Debug)]
 pub(super) struct Aside(Vec<(i32, Scheduling)>);
 
 impl Aside {
-    /// Has every guard of the machine give its reservation up; of a machine that is none, nothing.
+    /// Suspends the reservation of every guard. Does nothing if `root` is not the machine.
     pub(super) fn step(root: &RootDir) -> Self {
         let mut aside = Self(Vec::new());
         if !root.is_machine() {
@@ -45,7 +45,7 @@ impl Aside {
                 let Ok(before @ Scheduling { policy: Policy::Deadline(_), .. }) = scheduling(tid) else { continue };
                 let comm = root.read(&format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
                 let fixed = Scheduling { policy: Policy::Fifo(Priority(99)), ..before };
-                // One that keeps its reservation is in the way: the kernel says so.
+                // A guard that keeps its reservation makes the shield fail, with the kernel's error.
                 if comm.trim_end() == GUARD && try_set_scheduling(tid, fixed).is_ok() {
                     aside.0.push((tid, before));
                 }
@@ -58,7 +58,7 @@ impl Aside {
 impl Drop for Aside {
     fn drop(&mut self) {
         for (tid, before) in &self.0 {
-            // Refused, or gone: see above.
+            // Refused, or the guard has ended: it stays FIFO 99 (see above).
             let _ = try_set_scheduling(*tid, *before);
         }
     }

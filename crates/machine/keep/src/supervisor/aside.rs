@@ -1,12 +1,12 @@
-//! Work that may wait for others, done beside the supervisor's loop: the loop pets watchdogs and looks after
-//! processes meanwhile, and takes the outcome when it is there.
+//! Background threads for work that may block. Meanwhile the supervisor's loop pets watchdogs and serves processes. It
+//! polls for the result.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
-/// What wakes the loop's poll.
+/// An event descriptor that wakes the loop's poll.
 #[derive(Clone, Debug)]
 pub(crate) struct Bell(Arc<OwnedFd>);
 
@@ -22,9 +22,9 @@ impl Bell {
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 
-    /// Makes it silent again.
+    /// Clears the event.
     pub(crate) fn heard(&self) {
-        // Nothing to read is silence.
+        // An error means that the event is already clear.
         let _ = rustix::io::read(&*self.0, &mut [0u8; 8]);
     }
 }
@@ -35,14 +35,14 @@ impl AsFd for Bell {
     }
 }
 
-/// One piece of work on a thread of its own. Dropping it leaves the work to itself.
+/// A task on a separate thread. Dropping it does not stop the thread.
 #[derive(Debug)]
 pub(crate) struct Aside<T> {
     outcome: Receiver<T>,
     bell: Bell,
 }
 
-/// Rings however its thread ends.
+/// Rings the bell at the end of the thread, also after a panic.
 struct Rings(Bell);
 
 impl Drop for Rings {
@@ -51,29 +51,29 @@ impl Drop for Rings {
     }
 }
 
-/// Work whose thread ended before it was done.
+/// The thread ended without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the thread that should do it ended early")]
+#[error("its background thread ended without a result")]
 pub(crate) struct Lost;
 
 impl<T: Send + 'static> Aside<T> {
-    /// Begins the work.
+    /// Starts the task.
     ///
     /// # Errors
-    /// No thread or descriptor could be made.
+    /// The thread or the descriptor cannot be created.
     pub(crate) fn begin(name: &str, work: impl FnOnce() -> T + Send + 'static) -> sys::Result<Self> {
         let bell = Bell::new()?;
         let (tells, outcome) = sync_channel(1);
         let rings = Rings(bell.clone());
         start_thread(name, move || {
             let _rings = rings;
-            // Nobody waits only if the loop has ended.
+            // Sending fails only if the loop has ended.
             let _ = tells.send(work());
         })?;
         Ok(Self { outcome, bell })
     }
 
-    /// The outcome, once it is there; an error where the work ended without one.
+    /// The result, if the task has ended; an error if it ended without one.
     pub(crate) fn take(&self) -> Option<Result<T, Lost>> {
         match self.outcome.try_recv() {
             Ok(outcome) => Some(Ok(outcome)),
@@ -83,7 +83,7 @@ impl<T: Send + 'static> Aside<T> {
     }
 }
 
-/// Starts a thread that nobody waits for.
+/// Starts a detached thread.
 ///
 /// # Errors
 /// The kernel's.
@@ -110,7 +110,7 @@ mod tests {
         assert!(aside.take().is_none() && !sys::poll::is_readable(aside.as_fd(), DurNs::ZERO));
         go.send(()).unwrap();
         assert!(sys::poll::is_readable(aside.as_fd(), DurNs::from_secs(60)));
-        // It may ring before it has told.
+        // The bell may ring before the result is sent.
         let outcome = std::iter::repeat_with(|| aside.take()).flatten().next().unwrap();
         assert_eq!(outcome.unwrap().unwrap(), 7);
         let lost = Aside::<()>::begin("test", || std::panic::resume_unwind(Box::new(()))).unwrap();

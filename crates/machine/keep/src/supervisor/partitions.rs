@@ -1,4 +1,4 @@
-//! The plant's partitions: raised before its first process starts, looked at while it is up, taken back at its end.
+//! The plant's partitions: created before its first process starts, checked while it is up, removed at its end.
 
 use super::shielding::Lowered;
 use super::site::Site;
@@ -12,10 +12,10 @@ use host::plant::Partition;
 use std::collections::{BTreeMap, BTreeSet};
 use sys::root::RootDir;
 
-/// How often the bounds are looked at.
+/// Period of the check of the bounds.
 const LOOK_EVERY: DurNs = DurNs::from_secs(2);
 
-/// When to look again, and what somebody else has written, told once.
+/// Time of the next check, and changes by other programs that were already reported.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     due: MonoNs,
@@ -30,10 +30,10 @@ fn journal(site: &Site) -> RunDir {
     RunDir::at(site.run.path())
 }
 
-/// Raises those that the plant wants.
+/// Creates the plant's partitions.
 ///
 /// # Errors
-/// Why one that is required cannot be had.
+/// A required partition is unavailable.
 pub(crate) fn raise(site: &mut Site, tell: &mut Teller, now: MonoNs, required: bool) -> Result<(), PartitionError> {
     let wanted = &site.plant.partitions;
     let raised = partition::raise(&mut machine(), &journal(site), wanted, partition::ground(wanted), required)?;
@@ -46,10 +46,10 @@ pub(crate) fn raise(site: &mut Site, tell: &mut Teller, now: MonoNs, required: b
     Ok(())
 }
 
-/// Changes them to those of another plant, and puts back what somebody else has written over; how many writes that took.
+/// Changes them to those of another plant file, and restores bounds that other programs changed. Returns the number of writes.
 ///
 /// # Errors
-/// Why not; they are as they were.
+/// The change failed; the partitions are unchanged.
 pub(crate) fn change(
     site: &mut Site,
     tell: &mut Teller,
@@ -64,7 +64,7 @@ pub(crate) fn change(
     Ok(raised.writes)
 }
 
-/// Takes them back; what did not go is added to what the shield's release says.
+/// Removes them. Failures are added to the report of the shield's release.
 pub(crate) fn lower(site: &mut Site, lowered: &mut Lowered) {
     site.partitions = Partitions::default();
     match partition::lower(&mut machine(), &journal(site)) {
@@ -80,14 +80,14 @@ pub(crate) fn lower(site: &mut Site, lowered: &mut Lowered) {
     }
 }
 
-/// How they stand, and what of them is not as it was written.
+/// Their status, with bounds that other programs changed.
 pub(crate) fn stand(site: &Site) -> Vec<Stands> {
     let mut all = site.partitions.stand();
     for one in &mut all {
         let inside = site.plant.processes.iter().filter(|process| process.partition.as_ref() == Some(&one.name));
         one.processes = inside.map(|process| process.name.clone()).collect();
     }
-    // What cannot be read is not known to be as it was written.
+    // Bounds that cannot be read are reported as changed.
     match site.partitions.drift(&mut machine()) {
         Ok(found) => {
             for (name, drift) in found {
@@ -105,12 +105,12 @@ fn words(drift: &Drift) -> String {
 }
 
 impl Watch {
-    /// When to look again.
+    /// Time of the next check.
     pub(crate) fn due(&self, site: &Site) -> Option<MonoNs> {
         (!site.partitions.is_empty()).then_some(self.due)
     }
 
-    /// Tells of bounds that somebody else has written over, each value once.
+    /// Reports bounds that another program has changed, each value once.
     pub(crate) fn look(&mut self, now: MonoNs, site: &Site, tell: &mut Teller) {
         if site.partitions.is_empty() || now < self.due {
             return;

@@ -255,12 +255,15 @@ impl Supervised {
                 let path = dir.join(file);
                 self.before.file = probe::file_id(&path);
                 let is_there = self.before.file.is_some();
-                is_there.then(|| format!("{} exists already: the process is ready once it writes the file again", path.display()))
+                is_there.then(|| {
+                    format!("{} exists already: the process is ready once it writes the file again", path.display())
+                })
             }
             ReadyWhen::Port(port) => {
                 self.before.listeners = probe::listeners(*port);
                 let is_there = !self.before.listeners.is_empty();
-                is_there.then(|| format!("another process already listens on port {port}: that does not count as ready"))
+                is_there
+                    .then(|| format!("another process already listens on port {port}: that does not count as ready"))
             }
             ReadyWhen::Started | ReadyWhen::Line(_) | ReadyWhen::Notify => None,
         };

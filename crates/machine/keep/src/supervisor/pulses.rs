@@ -1,11 +1,11 @@
-//! What processes report of their periods, their results and their faults.
+//! Reports of processes on their periods, results and faults.
 
 use base::Tally;
 
-/// Before the counts in a frame's message to its notify socket: minors run, minors lost, turns of activities that overran.
+/// Prefix of a frame's counts in a message to its notify socket: minors run, minors lost, overruns of activities.
 pub const FRAME_PULSES: &str = "X_TAHTI_PULSES=";
 
-/// Before what the results of a process were worth in a message to its notify socket: results due, late ones, their value in millionths,
+/// Prefix of the value of a process's results in a message to its notify socket: results due, late ones, their value in millionths,
 /// hard deadlines missed.
 pub const VALUE_TOLD: &str = "X_TAHTI_VALUE=";
 
@@ -16,7 +16,7 @@ pub(crate) fn trouble_told(text: &str) -> Option<Option<String>> {
     Some((!said.is_empty()).then(|| said.replace(char::is_control, " ")))
 }
 
-/// What a process has told of the value of its results.
+/// Reported value of a process's results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
     /// All together.
@@ -26,7 +26,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Reads what it tells, if it tells it.
+    /// Parses a message, if it has this prefix.
     pub(crate) fn of(text: &str) -> Option<Self> {
         let line = text.lines().find_map(|line| line.strip_prefix(VALUE_TOLD))?;
         let mut numbers = line.split(' ').map(|number| number.parse::<u64>().ok());
@@ -35,14 +35,14 @@ impl Told {
     }
 }
 
-/// Pulses of a loop, or minors of a frame, over all lives of its process.
+/// Pulses of a loop, or minors of a frame, over all restarts of its process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pulses {
     /// Those that ran.
     pub(crate) ran: u64,
-    /// Those that were given up.
+    /// Skipped ones.
     pub(crate) given_up: u64,
-    /// Turns of a frame's activities that were not over in time.
+    /// Overruns of a frame's activities.
     pub(crate) overran: u64,
 }
 

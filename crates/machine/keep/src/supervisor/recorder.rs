@@ -1,5 +1,5 @@
-//! Keeps evidence beside the loop: looking at a process stops its threads for a moment each, and disks take their
-//! time. The equipment is brought into its safe state first, and watchdogs are petted meanwhile.
+//! Stores evidence on a separate thread, because inspecting a process stops each of its threads briefly, and disks may
+//! block. The equipment is brought into its safe state first, and watchdogs are petted meanwhile.
 
 use super::aside::{Bell, start_thread};
 use crate::evidence::{EvidenceError, Incident, Kind};
@@ -12,29 +12,29 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Jobs that may wait; evidence beyond that is lost, which is told.
+/// Maximum queued jobs. Evidence beyond is lost and reported.
 const JOBS_MAX: usize = 256;
 
-/// A recorder that makes no progress for so long is not waited for at the end.
+/// At the end, a recorder without progress for this time is abandoned.
 const PATIENCE: DurNs = DurNs::from_secs(10);
 
 /// The folder of the plant's flight recorder, if it has one.
 const FLIGHT: &str = "recorder";
 
-/// What is to be kept.
+/// Evidence to store.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// An incident begins: the process is looked at now.
+    /// An incident begins: the process is inspected now.
     Begin(Id, Box<Begin>),
-    /// The guard saw or did something.
+    /// An event of the guard.
     Guard(Id, GuardEvent),
     /// The process ended.
     Exit(Id, Box<ExitRecord>),
-    /// The incident is over: the next trouble is another one.
+    /// The incident is over: the next fault is a new one.
     Close(Id),
 }
 
-/// How an incident begins.
+/// Start of an incident.
 #[derive(Debug)]
 pub(crate) struct Begin {
     pub(crate) kind: Kind,
@@ -45,18 +45,18 @@ pub(crate) struct Begin {
     pub(crate) cycles: Vec<serde_json::Value>,
 }
 
-/// A job that is done.
+/// A completed job.
 #[derive(Debug)]
 pub(crate) struct Done {
-    /// Whose.
+    /// The process.
     pub(crate) id: Id,
-    /// Whether an incident began with it.
+    /// It began an incident.
     pub(crate) began: bool,
-    /// The folder that was written, if there was something to write.
+    /// The written folder, if any.
     pub(crate) written: Option<Result<PathBuf, EvidenceError>>,
 }
 
-/// The recorder's handle. Dropping it lets the thread finish what it has.
+/// The recorder's handle. After it is dropped, the thread completes its queued jobs.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     jobs: SyncSender<Job>,
@@ -76,7 +76,7 @@ impl Recorder {
     pub(crate) fn start(base: PathBuf) -> sys::Result<Self> {
         let bell = Bell::new()?;
         let (jobs, todo) = sync_channel(JOBS_MAX);
-        // As many answers as there can be jobs, and the one at hand.
+        // Room for the answers of all queued jobs and the running one.
         let (tells, done) = sync_channel(JOBS_MAX + 1);
         let rings = bell.clone();
         start_thread("tahti-evidence", move || {
@@ -91,7 +91,7 @@ impl Recorder {
         Ok(Self { jobs, done, bell, owed: 0, since: MonoNs(0) })
     }
 
-    /// Gives it something to do; false if it has too much already.
+    /// Queues a job; false if the queue is full.
     pub(crate) fn take(&mut self, job: Job, now: MonoNs) -> bool {
         let taken = self.jobs.try_send(job).is_ok();
         if taken {
@@ -101,7 +101,7 @@ impl Recorder {
         taken
     }
 
-    /// What it has done; never waits.
+    /// The next completed job; never waits.
     pub(crate) fn next_done(&mut self, now: MonoNs) -> Option<Done> {
         self.bell.heard();
         let done = self.done.try_recv().ok()?;
@@ -109,7 +109,7 @@ impl Recorder {
         Some(done)
     }
 
-    /// Until when it is waited for; `None` if it has nothing to do.
+    /// Time until which to wait for it; `None` if it is idle.
     pub(crate) fn waited_for(&self) -> Option<MonoNs> {
         (self.owed > 0).then(|| self.since + PATIENCE)
     }
@@ -126,7 +126,7 @@ fn perform(job: Job, open: &mut BTreeMap<Id, Incident>, base: &Path) -> Done {
         Job::Begin(id, begin) => {
             let Begin { kind, name, child, at, summary, cycles } = *begin;
             let mut incident = Incident::new(kind, &name, child, at, summary, cycles);
-            // Beside the evidence, in the plant's folder.
+            // In the plant's folder, next to the evidence.
             incident.ask_recorder(&base.with_file_name(FLIGHT));
             open.insert(id, incident);
             (id, true)

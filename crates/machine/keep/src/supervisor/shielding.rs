@@ -1,4 +1,4 @@
-//! The plant's shield: raised before the first process starts, given back after the last has ended.
+//! The plant's shield: set up before the first process starts, released after the last has ended.
 
 use crate::RunDir;
 use crate::shield::{self, ShieldGroup};
@@ -9,48 +9,48 @@ use host::plant::{Plant, Shield};
 use std::path::PathBuf;
 use sys::root::RootDir;
 
-/// How the plant's shield stands.
+/// State of the plant's shield.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shielding {
-    /// The plant wants none.
+    /// The plant file has no shield.
     Unwanted,
-    /// It is wanted and could not be had.
+    /// Configured but unavailable.
     Lacking,
-    /// It is being raised: whoever continues after a SIGKILL gives back what it finds.
+    /// Being set up. After a SIGKILL the next supervisor reverts what it finds.
     Raising,
-    /// It stands.
+    /// Active.
     Stands {
         /// The isolated CPUs.
         cpus: CpuSet,
-        /// Where their tasks belong.
+        /// The group of their tasks.
         place: ShieldGroup,
-        /// Whether it stood before the plant came: then it stays when the plant goes.
+        /// It was active before the plant started, so it stays active after the plant.
         borrowed: bool,
     },
 }
 
-/// What became of an attempt to raise it.
+/// Result of setting the shield up.
 #[derive(Debug)]
 pub(crate) struct Raised {
-    /// How it stands.
+    /// The new state.
     pub(crate) shield: Shielding,
     /// What happened, for the log.
     pub(crate) said: Vec<String>,
-    /// What could not be had, each with its remedy.
+    /// Unavailable properties, each with its remedy.
     pub(crate) lacks: Vec<String>,
 }
 
-/// What became of giving it back.
+/// Result of releasing the shield.
 #[derive(Debug, Default)]
 pub(crate) struct Lowered {
-    /// Whether everything is as it was before.
+    /// All values are restored.
     pub(crate) whole: bool,
-    /// What happened and what differs.
+    /// Events and differences, for the log.
     pub(crate) said: Vec<String>,
 }
 
 impl Shielding {
-    /// Whether it must be given back.
+    /// This plant must release it.
     pub(crate) fn is_ours(&self) -> bool {
         matches!(self, Self::Stands { borrowed: false, .. } | Self::Raising)
     }
@@ -75,7 +75,7 @@ impl Shielding {
         }
     }
 
-    /// Brings a thread to where the shield's own tasks belong; one that has ended is no error.
+    /// Moves a thread into the shield's group. An ended thread is not an error.
     pub(crate) fn enter(&self, tid: i32) -> sys::Result<()> {
         let Self::Stands { place, .. } = self else { return Ok(()) };
         match place.enter(&RootDir::machine(), tid) {
@@ -84,7 +84,7 @@ impl Shielding {
         }
     }
 
-    /// A few words for listings.
+    /// A short form for listings.
     pub(crate) fn words(&self, plant: &Plant) -> String {
         match (self, &plant.shield) {
             (Self::Stands { cpus, borrowed, .. }, _) => {
@@ -95,14 +95,13 @@ impl Shielding {
         }
     }
 
-    /// None could be had, and why.
+    /// No shield, with the reason.
     pub(crate) fn lacking(wanted: &Shield, why: &dyn std::fmt::Display) -> Raised {
         let lacks = vec![format!("no shield on CPUs {}: {why}", wanted.cpus)];
         Raised { shield: Self::Lacking, said: Vec::new(), lacks }
     }
 
-    /// Raises the shield that the plant wants. `ours` tells that one which stands already is this plant's, left
-    /// by an earlier supervisor.
+    /// Sets the plant's shield up. With `ours`, an active shield belongs to this plant: an earlier supervisor made it.
     pub(crate) fn raise(wanted: &Shield, ours: bool) -> Raised {
         let (root, dir) = (RootDir::machine(), RunDir::from_env());
         let lacking = |why: &dyn std::fmt::Display| Self::lacking(wanted, why);
@@ -114,7 +113,7 @@ impl Shielding {
             Ok(more) => spare.extend(more),
             Err(why) => return lacking(&format!("TAHTI_SPARE: {why}")),
         }
-        // Not the parent: it may be init, whose other descendants are everybody.
+        // Not the parent: it may be init, the ancestor of all processes.
         let own = vec![rustix::process::getpid().as_raw_nonzero().get()];
         let want = Want {
             cpus: wanted.cpus,
@@ -152,7 +151,7 @@ impl Shielding {
         }
     }
 
-    /// Gives the machine back.
+    /// Releases the shield.
     pub(crate) fn lower(&mut self) -> Lowered {
         if !self.is_ours() {
             return Lowered { whole: true, said: Vec::new() };

@@ -1,4 +1,4 @@
-//! What the supervisor tells: lines to the terminal, the same lines with their time to its log.
+//! The supervisor's messages: to the terminal, and with their time to its log.
 
 use super::sink::Sink;
 use crate::appended::Appended;
@@ -8,7 +8,7 @@ use std::io::{IsTerminal as _, Write};
 use std::path::PathBuf;
 use sys::clock::mono_now;
 
-/// The log is put aside at this size.
+/// The log is rotated at this size.
 const LOG_BYTES_MAX: u64 = 1 << 20;
 
 /// Columns of a terminal that does not report its size.
@@ -16,7 +16,7 @@ const COLUMNS: usize = 100;
 /// A narrower terminal wraps by itself.
 const COLUMNS_MIN: usize = 40;
 
-/// Tells people and the log.
+/// Writes messages to the terminal, the log and the machine's journal.
 #[derive(Debug)]
 pub(crate) struct Teller {
     out: Sink,
@@ -24,34 +24,34 @@ pub(crate) struct Teller {
     /// The machine's journal, if it gets each line, too.
     journal: Option<Forward>,
     since: MonoNs,
-    /// Whether the live line stands on the terminal now.
+    /// The terminal shows the live line.
     live: bool,
     tty: bool,
     colours: bool,
     quiet: bool,
-    /// What is unavailable, each once, with its subject.
+    /// Unavailable properties with their subjects, each once.
     shortfalls: Vec<(String, String)>,
 }
 
-/// What is wanted of a teller.
+/// Options of the messages.
 #[derive(Debug)]
 pub(crate) struct Wishes {
     /// Nothing on the terminal.
     pub(crate) quiet: bool,
     /// Colours where there is a terminal.
     pub(crate) colours: bool,
-    /// The log lies where writing may take its time.
+    /// Writing the log may block: a separate thread writes it.
     pub(crate) aside: bool,
 }
 
-/// Its log: in memory, or on a disk, for which nobody waits.
+/// The log: in memory, written at once, or on a disk, written by a separate thread.
 #[derive(Debug)]
 enum Log {
     Here(LogFile, u64),
     Aside(Sink),
 }
 
-/// A file that is put aside when it is full.
+/// A file that is rotated when it is full.
 #[derive(Debug)]
 struct LogFile {
     path: PathBuf,
@@ -69,10 +69,10 @@ impl Write for LogFile {
         if self.file.size() > LOG_BYTES_MAX {
             let mut old = self.path.clone().into_os_string();
             old.push(".1");
-            // Without the rename the file grows on.
+            // If the rename fails, the file keeps growing.
             let _ = std::fs::rename(&self.path, old);
         }
-        // The file that is in its place now, whoever moved the one before.
+        // The file at this path now, also if another program has moved the previous one.
         self.file.append(bytes).1.map(|()| bytes.len())
     }
 
@@ -104,13 +104,13 @@ impl Teller {
         }
     }
 
-    /// Tells something that happened.
+    /// Reports an event.
     pub(crate) fn event(&mut self, now: MonoNs, who: &str, what: &str) {
         self.line(&self.wrapped(now, who, what));
         self.record(who, what);
     }
 
-    /// Shows something on the terminal that does not belong into a log.
+    /// Prints a message on the terminal only.
     pub(crate) fn show(&mut self, now: MonoNs, who: &str, what: &str) {
         self.line(&self.wrapped(now, who, what));
     }
@@ -124,7 +124,7 @@ impl Teller {
         self.shortfalls.push((who.to_owned(), what));
     }
 
-    /// What is unavailable to subjects that `is_meant` accepts.
+    /// Unavailable properties of the subjects that `is_meant` accepts.
     pub(crate) fn unavailable(&self, is_meant: impl Fn(&str) -> bool) -> impl Iterator<Item = &str> {
         self.shortfalls.iter().filter(move |(who, _)| is_meant(who)).map(|(_, what)| what.as_str())
     }

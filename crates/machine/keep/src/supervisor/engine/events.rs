@@ -294,7 +294,11 @@ impl Engine {
                 let _ = self.beside("tahti-keeper", move || connection::dismiss(keeper));
                 continue;
             };
-            self.tell.event(mono_now(), &name, &format!("runs (process {}), but the plant file no longer contains it", child.pid));
+            self.tell.event(
+                mono_now(),
+                &name,
+                &format!("runs (process {}), but the plant file no longer contains it", child.pid),
+            );
             let id = self.processes.stray(&name);
             self.followed(id, keeper, status);
         }

@@ -159,8 +159,7 @@ impl Engine {
         }
         if new.shield != self.site.plant.shield {
             let begun = self.change_shield(&new, client);
-            let refused =
-                |why: ReshieldError| format!("the shield cannot be changed: {why}; nothing else was applied");
+            let refused = |why: ReshieldError| format!("the shield cannot be changed: {why}; nothing else was applied");
             return begun.err().map(|why| Reply::Refused(refused(why)));
         }
         Some(Reply::Changes(self.adopt_plant(now, new)))
