@@ -206,7 +206,7 @@ fn what_is_no_question_is_answered_and_the_connection_goes_on() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_told_and_the_plant_is_up_without_a_page() {
+fn a_plant_whose_page_has_its_port_taken_is_up_without_it_and_fails() {
     let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = holder.local_addr().unwrap().port();
     let bench = plant("dash-taken", port, "");
@@ -215,7 +215,8 @@ fn a_port_that_is_taken_is_told_and_the_plant_is_up_without_a_page() {
     assert_eq!(bench.process("steady")["state"], "running");
     let log = bench.ok(&["logs", "dashboard"]);
     assert!(log.contains("is taken by another program"), "{log}");
-    assert!(bench.ok(&["down"]).contains("good"));
+    let (code, last) = bench.down();
+    assert!(code == Some(3) && last.contains("is taken by another program"), "{last}");
 }
 
 /// Brings a plant up as its users do: a dashboard is there without being asked for.

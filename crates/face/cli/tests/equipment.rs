@@ -120,7 +120,7 @@ fn a_manager_serves_its_tables_keeps_its_state_and_takes_new_tables() {
     assert_eq!(site.ask("get/sr_mag_ps_b/current_adc"), "100.0A", "devices go on");
     site.folder.write("magnets.toml", &text.replace("point = \"kick\"", "point = \"kik\""));
     manager.signal("-HUP");
-    assert!(manager.hears("the old ones stay").contains("not taken over"));
+    assert!(manager.hears("the old ones stay").contains("not reloaded"));
     assert_eq!(site.ask("put/sr_mag_ps_b/40A"), "OK");
 
     // The message server is lost and comes back: loops went on, devices have kept their state.

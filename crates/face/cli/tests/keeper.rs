@@ -131,7 +131,7 @@ fn a_child_that_is_to_be_watched_waits_for_its_supervisor_also_for_the_next_one(
     let mut keeper = start(&spec);
     let Some(Event::Held(child)) = keeper.wait_event(PATIENCE).unwrap() else { panic!("no Held") };
     assert_eq!(std::fs::read_link(format!("/proc/{}/exe", child.pid)).unwrap(), tahti());
-    assert!(keeper.start_child().unwrap_err().to_string().contains("runs already"));
+    assert!(keeper.start_child().unwrap_err().to_string().contains("is already running"));
     // The supervisor dies before it has the child watched.
     drop(keeper);
     let (mut keeper, status) = Keeper::adopt(&place.0.join("keeper")).unwrap().expect("a keeper");
@@ -414,7 +414,7 @@ fn two_consoles_share_a_child_and_a_viewer_cannot_type() {
     expect(&mut keeper, "the start", |event| matches!(event, Event::Started(_)).then_some(()));
     let (mut one, mut two) = (Console::open(&place, false), Console::open(&place, true));
     one.see("^X kills it");
-    two.see("not type");
+    two.see("read only");
     one.see("hello");
     two.see("hello");
     two.send("smuggled\n\u{18}");

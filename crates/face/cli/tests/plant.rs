@@ -680,7 +680,7 @@ fn without_privileges_the_plant_runs_and_says_once_what_it_lacks_or_does_not_sta
     let output = as_nobody(&["up", ".", "--for", "10s"]);
     let said = text(&output);
     let (events, verdict) = said.trim_end().rsplit_once('\n').unwrap();
-    for lack in ["no shield on CPUs 1: it takes root", "no class fifo:5:", "no real-time guard:", "no memory lock:"] {
+    for lack in ["no shield on CPUs 1: only root may", "no class fifo:5:", "no real-time guard:", "no memory lock:"] {
         assert_eq!(events.matches(lack).count(), 1, "{lack}: {said}");
     }
     assert!(!events.contains('…'), "a line is cut in a pipe: {said}");

@@ -171,7 +171,7 @@ fn another_user_cannot_stop_read_or_mislead_a_logger() {
         let output = tahti().args(["archive", "import"]).arg(shared.join(place)).arg(table).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         // A link there is not even looked through, unless the kernel was told to (`fs.protected_symlinks`).
-        let why = said.contains(&format!("user {OTHER} has made it"));
+        let why = said.contains(&format!("user {OTHER} created it"));
         assert!(!output.status.success() && (why || place == "link"), "{place}: {said}");
     }
     assert_eq!(std::fs::read_dir(theirs).unwrap().count(), 0);

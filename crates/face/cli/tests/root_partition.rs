@@ -305,7 +305,7 @@ fn bounds_change_in_place_by_reload_and_partitions_come_and_go_when_nobody_is_in
     let dirs: Vec<PathBuf> = left_dirs();
     let pids = dirs.iter().find(|dir| dir.join("pids.max").exists()).unwrap().join("pids.max");
     fs::write(&pids, "77").unwrap();
-    assert!(bench.ok(&["reload"]).contains("1 bounds put back"), "{}", bench.log());
+    assert!(bench.ok(&["reload"]).contains("1 bounds restored"), "{}", bench.log());
     assert_eq!(fs::read_to_string(&pids).unwrap().trim(), "10");
     // A second one, and its process; back again only without it.
     let second =

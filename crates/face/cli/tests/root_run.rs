@@ -157,7 +157,7 @@ while True: pass
     let attack = String::from_utf8_lossy(&attack.wait_with_output().unwrap().stdout).into_owned();
     assert_eq!(attack, "refused\n");
     assert!(said.contains("no heartbeat for 1"), "{said}");
-    assert!(said.contains("of user 65534 sent to") && said.contains("not heard"), "{said}");
+    assert!(said.contains("of user 65534 sent a message to") && said.contains("message ignored"), "{said}");
     let own_only = |path: &std::path::Path| {
         use std::os::unix::fs::MetadataExt;
         path.metadata().unwrap().mode() & 0o077 == 0

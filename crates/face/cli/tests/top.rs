@@ -199,10 +199,10 @@ fn colours_are_drawn_unless_they_are_not_wanted() {
 }
 
 #[test]
-fn a_plant_that_is_gone_is_shown_as_stale() {
+fn a_plant_that_went_down_is_shown_as_such() {
     let bench = plant("gone");
     let top = Top::start(&bench, &[]);
     top.shows(&bench, "sleeper");
     bench.ok(&["down"]);
-    top.shows(&bench, "STALE");
+    top.shows(&bench, "went down");
 }

@@ -205,7 +205,7 @@ fn a_guest_that_stands_still_for_a_while_is_told_noted_and_goes_on() {
     let (ended, told) = served("still", Accel::Auto, &[Turn::Runs(&["io-error", "running", "paused", "running"])]);
     assert_eq!(ended.unwrap(), Ended::ByItself, "{told}");
     for line in
-        ["the guest STANDS STILL (io-error): a write", "the guest STANDS STILL (paused): another client has stopped it"]
+        ["the guest STANDS STILL (io-error): a write", "the guest STANDS STILL (paused): it was paused through QEMU"]
     {
         assert!(told.contains(line), "{line} in {told}");
     }
@@ -213,7 +213,7 @@ fn a_guest_that_stands_still_for_a_while_is_told_noted_and_goes_on() {
     // The note follows what is told.
     assert!(told.contains("the guest goes on [the guest STANDS STILL (io-error)"), "noted: {told}");
     assert!(
-        told.contains("another client has stopped it; continue it with `tahti guest resume` []\n"),
+        told.contains("it was paused through QEMU's monitor; continue it with `tahti guest resume` []\n"),
         "not any more: {told}"
     );
 }

@@ -174,7 +174,7 @@ fn columns(out: &mut String, title: &str, (with, without): (&Histogram, &Histogr
     let _ = writeln!(out, "  {:<16} {:>12} {:>12}", "cycles", a.count, b.count);
     if let Some((with, without)) = all {
         let share = |part: u64, all: u64| format!("{:.2} %", 100.0 * (all - part) as f64 / all.max(1) as f64);
-        let _ = writeln!(out, "  {:<16} {:>12} {:>12}", "set apart", share(a.count, with), share(b.count, without));
+        let _ = writeln!(out, "  {:<16} {:>12} {:>12}", "excluded", share(a.count, with), share(b.count, without));
     }
     for (row, a, b) in [("p50", a.p50, b.p50), ("p99", a.p99, b.p99), ("p99.9", a.p999, b.p999), ("max", a.max, b.max)]
     {
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_holds_both_sides_their_ratio_and_what_was_set_apart() {
+    fn the_table_holds_both_sides_their_ratio_and_what_was_excluded() {
         let mut compare = Compare::new(1);
         compare.segments = [1, 1];
         for _ in 0..100 {

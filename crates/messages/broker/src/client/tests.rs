@@ -103,7 +103,7 @@ fn who_scribbles_over_its_queues_is_cut_off_and_nobody_else_notices() {
                     assert!(who.starts_with(&format!("hostile{round} ")), "{who}");
                     break;
                 }
-                Event::Joined(_) | Event::Left(_) => {}
+                Event::Joined(_) | Event::Left(_) | Event::Round => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -193,7 +193,7 @@ fn who_names_a_place_outside_its_pool_is_cut_off() {
         let why = loop {
             match events.recv_timeout(std::time::Duration::from_secs(20)).expect("the server says something") {
                 Event::CutOff(why) => break why,
-                Event::Joined(_) | Event::Left(_) => {}
+                Event::Joined(_) | Event::Left(_) | Event::Round => {}
                 other => panic!("{other:?}"),
             }
         };

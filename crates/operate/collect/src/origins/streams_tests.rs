@@ -259,7 +259,7 @@ fn a_file_that_lies_or_is_cut_shorter_is_told_and_neither_kills_nor_takes_memory
     for (at, bytes, why) in [
         (at::ELEMENT, vec![11], "its elements are complex numbers of 32 bits (type 11); expected integers or floats"),
         (at::SIZES, vec![5], "its image of 5 x 0 x 0 has 4 numbers; expected as many as its sizes make"),
-        (at::SIZES, huge, "its image has 4294967295 numbers of 1 bytes; expected 16 MiB at most"),
+        (at::SIZES, huge, "its image has 4294967295 numbers of 1 bytes; expected at most 16 MiB"),
         (at::SIZES, longer, "it has 396 bytes; expected 483, as in its header: another process has truncated it"),
         (0, b"1.20".to_vec(), "its version is \"1.20\"; expected ImageStreamIO's \"2.00\""),
         (at::PLACE, vec![1], "its image is in graphics card 1"),
