@@ -374,7 +374,7 @@ fn what_is_not_given_back_is_named_with_its_place_however_the_program_ends() {
         let section = |title: &str| {
             parent.split(title).nth(1).unwrap_or_default().split("):\n").nth(1).unwrap_or_default().to_owned()
         };
-        let kept = section("not given back");
+        let kept = section("not freed");
         assert!(kept.lines().next().unwrap().contains("97.7 KiB     1000  keeps < main"), "{text}");
         assert!(!kept.split("most allocations").next().unwrap().contains("gives_back"), "{text}");
         let urgent = section("real-time classes");
@@ -390,7 +390,7 @@ fn a_rust_programs_allocations_are_its_own_functions() {
     let source = "#[inline(never)] fn grows(all: &mut Vec<Box<[u8]>>) { all.push(vec![1u8; 4000].into_boxed_slice()); }\n\
                   fn main() { let mut all = Vec::new(); for _ in 0..100 { grows(&mut all); } std::mem::forget(all); }";
     let text = memory(&["--", &folder.build("rustc", &["-O", "--edition", "2024"], "grows.rs", source)]);
-    let kept = text.split("not given back").nth(1).unwrap().lines().nth(1).unwrap();
+    let kept = text.split("not freed").nth(1).unwrap().lines().nth(1).unwrap();
     assert!(kept.contains(" 100  grows::grows < grows::main"), "{text}");
 }
 

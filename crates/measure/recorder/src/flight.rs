@@ -167,6 +167,7 @@ impl Flight {
         let until = recorder.poll_pages(&mut keep, |lane, item| merge.push(lane, item))?;
         let mut lates = Vec::new();
         merge.drain(until, |item| explainer.take(&item, |late| lates.push(late.clone())));
+        explainer.name_senders(crate::thread_name);
         lates.iter().for_each(|late| self.late(late));
         for call in self.calls.extract_if(.., |call| call.to <= until).collect::<Vec<_>>() {
             self.called(&call);

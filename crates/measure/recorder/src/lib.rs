@@ -25,6 +25,12 @@ use sys::root::RootDir;
 use sys::tracing::{Instance, Pages, Tracing};
 use trace::{Decoder, Item, Lost, Row, Scope};
 
+/// The name of a thread that exists.
+#[must_use]
+pub fn thread_name(tid: i32) -> Option<String> {
+    RootDir::machine().read(&format!("/proc/{tid}/comm")).ok().map(|text| text.trim_end().to_owned())
+}
+
 /// Our instances; process id and the time of its start follow.
 const PREFIX: &str = "tahti-recorder-";
 /// A page of the ring buffer is no larger.

@@ -12,11 +12,13 @@ use crate::summary::Summary;
 use crate::symbols::Symbols;
 use crate::timeline::{Doing, Sender, Timeline};
 use base::{CpuId, DurNs, MonoNs};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use watched::{State, Watched, Woken};
 
 /// Tasks and timers that are remembered: more than a machine has; beyond, all are forgotten and learnt again.
 const REMEMBERED_MAX: usize = 1 << 17;
+/// Senders of interrupts that are named in one round.
+const UNNAMED_MAX: usize = 64;
 /// How old the word of a sent interrupt may be when the interrupt comes.
 const SENT_NS_MAX: u64 = 10_000_000;
 
@@ -88,6 +90,8 @@ pub struct Explainer {
     queued: BTreeMap<CpuId, (MonoNs, i32, u64)>,
     /// The timer whose function runs on a CPU.
     firing: BTreeMap<CpuId, u64>,
+    /// Senders of interrupts whose names are not known.
+    unnamed: BTreeSet<i32>,
     watched: BTreeMap<i32, Watched>,
     real_time: Summary,
     ordinary: Summary,
@@ -109,6 +113,7 @@ impl Explainer {
             sent: BTreeMap::new(),
             queued: BTreeMap::new(),
             firing: BTreeMap::new(),
+            unnamed: BTreeSet::new(),
             watched: BTreeMap::new(),
             real_time: Summary::new(worst_max),
             ordinary: Summary::new(worst_max),
@@ -140,12 +145,15 @@ impl Explainer {
         self.watched.get(&tid).map(|watched| watched.prio)
     }
 
-    /// Names a task that no event has named yet.
-    pub fn name(&mut self, tid: i32, name: &str) {
-        self.tasks.entry(tid).or_insert_with(|| Known {
-            task: Task { tid, prio: 120, name: Name::of(name.as_bytes()) },
-            ..Known::default()
-        });
+    /// Names the senders of interrupts that no event has named: a thread that has its CPU all the time is in no switch. `name`
+    /// reads the name of a thread that still exists. To be called after each round; senders of the rounds before stay unnamed.
+    pub fn name_senders(&mut self, name: impl Fn(i32) -> Option<String>) {
+        for tid in std::mem::take(&mut self.unnamed) {
+            let known = self.tasks.entry(tid).or_default();
+            if let Some(name) = name(tid).filter(|_| known.task.name == Name::default()) {
+                known.task = Task { tid, prio: TIME_SHARING + 20, name: Name::of(name.as_bytes()) };
+            }
+        }
     }
 
     /// Who had what of a watched thread's time between two moments, without a gap; nothing of a thread that is not watched.
@@ -278,6 +286,9 @@ impl Explainer {
             What::IpiSent { cpus, callback } => {
                 let unnamed = Task { tid: event.tid, ..Task::default() };
                 let task = self.tasks.get(&event.tid).map_or(unnamed, |known| known.task);
+                if task.name == Name::default() && event.tid != 0 && self.unnamed.len() < UNNAMED_MAX {
+                    self.unnamed.insert(event.tid);
+                }
                 for cpu in cpus.iter() {
                     // The interrupt itself names the kernel's dispatcher alone.
                     let queued = self

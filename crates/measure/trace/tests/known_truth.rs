@@ -279,6 +279,30 @@ impl Script {
     }
 }
 
+#[test]
+fn a_sender_of_interrupts_that_never_gives_its_cpu_up_is_named_after_the_first_round() {
+    let facts =
+        Facts { hypervisor: true, idle_exit_ns: vec![2_000], symbols: Symbols::parse(SYMBOLS), ..Facts::default() };
+    let mut explainer = Explainer::new(facts, DurNs::from_us(70), None, 10);
+    explainer.watch(LOOP.tid, "loop");
+    let mut script = Script { at: 1_000_000, now: OTHER, due: 2_000_000, items: Vec::new() };
+    script.switch(0, 0, LOOP);
+    let mut senders = Vec::new();
+    for round in 0..2 {
+        script.cycle(Cause::Ipi, 200_000);
+        script.due += (script.at + 100_000).saturating_sub(script.due) / PERIOD * PERIOD;
+        for item in script.items.drain(..) {
+            // No switch on the sender's CPU.
+            if item.1 == CPU || !matches!(item.2.as_ref().map(|event| &event.what), Some(What::Switch { .. })) {
+                explainer.take(&item, |late| senders.push((round, late.worst().unwrap().to_string())));
+            }
+        }
+        explainer.name_senders(|tid| (tid == HOG.tid).then(|| "maker".to_owned()));
+    }
+    let from = |round: usize, name: &str| senders.iter().any(|(at, culprit)| *at == round && culprit.contains(name));
+    assert!(from(0, &format!("thread {}", HOG.tid)) && from(1, "from maker on CPU 0"), "{senders:?}");
+}
+
 /// What is told of a trace in which these cycles come one after the other.
 fn told(cycles: &[(Cause, u64)]) -> Vec<Late> {
     let clocks = Clocks::default();

@@ -244,6 +244,7 @@ fn watch(
         }
         let until = recorder.poll(|lane, item| merge.push(lane, item))?;
         merge.drain(until, |item| found.explainer.take(&item, |_| {}));
+        found.explainer.name_senders(recorder::thread_name);
         if over || interrupted {
             break;
         }

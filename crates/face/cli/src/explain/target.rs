@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use base::CpuSet;
+use recorder::thread_name;
 use std::collections::BTreeMap;
 use sys::root::RootDir;
 use trace::stored::Thread;
@@ -50,7 +51,7 @@ impl Target {
     /// What the command line asks for; `processes`: whether processes are named otherwise, too.
     pub(crate) fn of(threads: &Threads, processes: bool) -> Result<Self, Failure> {
         let named = |option, ids: &[i32]| {
-            let missing = ids.iter().find(|id| comm(**id).is_none());
+            let missing = ids.iter().find(|id| thread_name(**id).is_none());
             missing.map_or(Ok::<_, Failure>(()), |id| Err(format!("{option} {id}: no such thread").into()))
         };
         named("--tid", &threads.tid)?;
@@ -109,7 +110,7 @@ impl Target {
         for pid in processes {
             threads.extend(numbers(&format!("/proc/{pid}/task")).into_iter().map(|tid| (tid, pid)));
         }
-        let named = threads.into_iter().filter_map(|(tid, pid)| Some(Thread { tid, pid, name: comm(tid)? }));
+        let named = threads.into_iter().filter_map(|(tid, pid)| Some(Thread { tid, pid, name: thread_name(tid)? }));
         let fits = |name: &str| self.name.as_deref().is_none_or(|pattern| base::glob(pattern, name));
         named.filter(|thread| self.tids.contains(&thread.tid) || fits(&thread.name)).collect()
     }
@@ -133,8 +134,4 @@ impl Target {
             _ => "they had ended".into(),
         }
     }
-}
-
-fn comm(tid: i32) -> Option<String> {
-    RootDir::machine().read(&format!("/proc/{tid}/comm")).ok().map(|text| text.trim_end().to_owned())
 }
