@@ -393,7 +393,8 @@ fn runs(unit: &Unit, letter: Option<char>, phase: Phase) -> Observation {
     let cause = || unit.history.ended.as_ref().map_or(String::new(), |(_, cause)| format!(" after {cause}"));
     match (unit.state, letter) {
         (State::Warming { .. } | State::Running, Some('T')) => {
-            Observation::Broken("stopped by a signal (state T); `tahti signal CONT NAME` continues it".to_owned())
+            let name = &unit.spec.name;
+            Observation::Broken(format!("stopped by a signal (state T); `tahti signal CONT {name}` continues it"))
         }
         (State::Warming { .. } | State::Running, Some('t')) => {
             Observation::Broken("stopped by a debugger or tracer (state t)".to_owned())
