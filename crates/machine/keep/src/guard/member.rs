@@ -1,7 +1,7 @@
-//! A process by its open folder `/proc/PID`, which stands for that process alone: once it is gone every read through the
-//! folder fails, and so does a signal, whoever has its number then.
+//! A process, held by its open `/proc/PID` directory. The descriptor refers to that process only: once it is gone, reads and
+//! signals through it fail, even if its PID has been reused.
 //!
-//! Everything here runs on the guard's thread: no allocation, no lock, no log.
+//! Everything here runs on the guard's thread, which must not allocate, lock or log.
 
 use super::read::{self, ProcPath};
 use rustix::fd::{AsFd as _, OwnedFd};
@@ -9,22 +9,22 @@ use rustix::fs::{RawDir, SeekFrom};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 
-/// A process of a watched family.
+/// A process of a watched process tree.
 pub(super) struct Member {
     pub(super) pid: i32,
     folder: OwnedFd,
-    /// Found by the look that goes on, and whether its own children were looked for in it.
+    /// The current scan has found the process (`seen`) and has read its children (`listed`).
     pub(super) seen: bool,
     pub(super) listed: bool,
 }
 
 impl Member {
-    /// Opens the process that has this number now.
+    /// Opens the process that has this PID now.
     pub(super) fn open(pid: i32) -> Result<Self, Errno> {
         Ok(Self { pid, folder: ProcPath::new().id(pid).open()?, seen: true, listed: false })
     }
 
-    /// Opens a process that was read to be a child of `parent`; `ESRCH` where the number is another one's by now.
+    /// Opens a process that was listed as a child of `parent`. `ESRCH` if the PID belongs to another process by now.
     pub(super) fn open_child(pid: i32, parent: i32) -> Result<Self, Errno> {
         let child = Self::open(pid)?;
         if child.parent() == Some(parent) { Ok(child) } else { Err(Errno::SRCH) }
@@ -35,28 +35,28 @@ impl Member {
         read::state_and_parent(stat).map(|(_, parent)| parent)
     }
 
-    /// Whether it is there, also as a zombie.
+    /// Whether the process exists. A zombie counts.
     pub(super) fn exists(&self) -> bool {
         self.parent().is_some()
     }
 
-    /// Sends it a signal.
+    /// Sends the process a signal.
     pub(super) fn signal(&self, signal: i32) -> Result<(), Errno> {
         sys::process::try_signal(self.folder.as_fd(), signal)
     }
 
-    /// Another handle on it.
+    /// A second handle to the same process.
     pub(super) fn again(&self) -> Result<Self, Errno> {
         let folder = rustix::io::fcntl_dupfd_cloexec(&self.folder, 0)?;
         Ok(Self { pid: self.pid, folder, seen: true, listed: false })
     }
 
-    /// Opens a file of one of its threads.
+    /// Opens a file of one of the process's threads.
     pub(super) fn open_of_thread(&self, tid: i32, name: &[u8]) -> Result<OwnedFd, Errno> {
         ProcPath::below().name(b"task").id(tid).name(name).open_in(self.folder.as_fd())
     }
 
-    /// Calls `each` with every thread.
+    /// Calls `each` with the TID of every thread.
     pub(super) fn for_each_thread(&self, mut each: impl FnMut(i32)) {
         let Ok(dir) = ProcPath::below().name(b"task").open_in(self.folder.as_fd()) else { return };
         if rustix::fs::seek(&dir, SeekFrom::Start(0)).is_err() {
@@ -71,14 +71,14 @@ impl Member {
         }
     }
 
-    /// Calls `each` with every child that a thread forked (`/proc/PID/task/TID/children`; kernels without that file show
-    /// none, and the process alone is watched).
+    /// Calls `each` for every child forked by thread `tid` (`/proc/PID/task/TID/children`). A kernel without that file
+    /// reports no children; only the process itself is watched then.
     pub(super) fn for_each_child_of(&self, tid: i32, mut each: impl FnMut(i32)) {
         let Ok(file) = self.open_of_thread(tid, b"children") else { return };
         let mut bytes = [0u8; 1024];
         let mut kept = 0;
         let mut at = 0;
-        // The numbers come in parts; one that is cut is completed by the next part.
+        // The list arrives in parts. A PID cut at the end of one part is completed by the next.
         while let Ok(got) = rustix::io::pread(&file, &mut bytes[kept..], at) {
             let end = kept + got;
             at += got as u64;
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn every_child_is_found_however_many_there_are() {
-        // More numbers than fit into one read.
+        // More PIDs than fit into one read.
         let mut children: Vec<Child> = (0..300).map(|_| sleeper()).collect();
         let own = Member::open(std::process::id() as i32).unwrap();
         let mut found = std::collections::BTreeSet::new();

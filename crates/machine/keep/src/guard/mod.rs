@@ -1,12 +1,12 @@
-//! The guard: one thread with a reservation of its own that watches real-time processes and takes runaways
-//! down the ladder of `host::guard`.
+//! The guard: one thread with its own CPU reservation. It watches real-time processes and applies the ladder of
+//! `host::guard` to runaways.
 //!
-//! From the moment something is watched that thread neither allocates nor logs nor takes a lock: it reads
-//! through descriptors opened beforehand into fixed buffers, and hands [`GuardEvent`]s over through a bounded
-//! queue. What people are told, and evidence, is the business of whoever takes the events.
+//! While anything is watched, the thread does not allocate, log or lock. It reads through descriptors opened beforehand into
+//! fixed buffers, and passes [`GuardEvent`]s on through a bounded queue. The receiver of the events reports and records
+//! them.
 //!
-//! It must stay able to run when every CPU burns: it is a DEADLINE task (above every fixed priority) where
-//! the kernel allows, else FIFO 99.
+//! The guard must be able to run when every CPU is busy with real-time loops. It is a DEADLINE task (above every fixed
+//! priority) if the kernel allows that, otherwise FIFO 99.
 
 mod member;
 mod read;
@@ -28,13 +28,13 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
 use watched::Watched;
 
-/// Events waiting to be taken; more are dropped and counted ([`Guard::events_dropped`]).
+/// Capacity of the event queue. Further events are dropped and counted ([`Guard::events_dropped`]).
 const EVENTS_MAX: usize = 1024;
-/// Commands waiting for the guard.
+/// Capacity of the command queue.
 const COMMANDS_MAX: usize = 64;
-/// Processes (plant's) watched at once.
+/// Maximum number of watches (processes of the plant).
 pub const WATCHES_MAX: usize = 256;
-/// The guard takes a watch up within this time, or does not run: it is above every other class.
+/// The guard accepts a watch within this time unless it cannot run at all, since its class is above every other.
 const TAKEN_WITHIN: DurNs = DurNs::from_secs(1);
 /// The guard's reservation.
 const RESERVATION: Deadline =
@@ -43,22 +43,22 @@ const RESERVATION: Deadline =
 /// The number of heartbeats so far. Called on the guard's thread: must not allocate, block or lock.
 pub type Beats = Box<dyn Fn() -> u64 + Send>;
 
-/// A process to be watched.
+/// A process to watch.
 pub struct WatchSpec {
-    /// The process itself: when it is gone, the watch is over.
+    /// The process itself. The watch ends when it is gone.
     pub child: ChildId,
-    /// Whose descendants are watched with it: its keeper or starter. Its own process where there is none.
+    /// The keeper or starter, whose descendants are watched too. The process's own PID if there is none.
     pub ancestor: i32,
-    /// What each FIFO or RR thread of child and descendants may burn.
+    /// Processor time allowed to each FIFO or RR thread of the child and its descendants.
     pub budget: Budget,
-    /// What is done about a runaway.
+    /// Steps taken against a runaway.
     pub ladder: Vec<Rung>,
-    /// A heartbeat and its longest silence.
+    /// A heartbeat counter and its maximum silence.
     pub heartbeat: Option<(Beats, DurNs)>,
-    /// A freezer of its own: the directory of a control group (v1 freezer or v2) that it was started in.
-    /// Without, SIGSTOP freezes.
+    /// A separate freezer: the directory of the control group (v1 freezer or v2) in which the process was started. If
+    /// `None`, SIGSTOP freezes.
     pub freezer: Option<PathBuf>,
-    /// A real-time thread that is runnable but has not run for this long is reported.
+    /// A real-time thread that has been runnable without running for this long is reported.
     pub starved_after: DurNs,
 }
 
@@ -68,73 +68,73 @@ impl fmt::Debug for WatchSpec {
     }
 }
 
-/// Names a watch.
+/// Identifies a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WatchId(u64);
 
-/// What the guard saw or did.
+/// An observation or action of the guard.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GuardEvent {
-    /// When.
+    /// Time of the event.
     pub at: MonoNs,
-    /// Whom it watched.
+    /// The watch concerned.
     pub watch: WatchId,
     /// The process concerned (child or descendant).
     pub pid: i32,
     /// The thread concerned.
     pub tid: i32,
-    /// What.
+    /// The observation or action.
     pub what: What,
 }
 
-/// What the guard saw or did.
+/// Kind of a guard event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum What {
-    /// A thread burnt its budget: the ladder begins.
+    /// A thread used up its budget; the ladder begins.
     Runaway {
-        /// Processor time burnt.
+        /// Processor time used.
         used: DurNs,
-        /// In this time.
+        /// Time in which it was used.
         window: DurNs,
     },
-    /// A thread was over its budget in a period, but gave its CPU up in between.
+    /// A thread exceeded its budget in a period, but gave up its CPU in between.
     Over {
-        /// Such periods in a row.
+        /// Number of such periods in a row.
         in_a_row: u32,
     },
-    /// The heartbeat is silent. With `Budget::None` the ladder begins.
+    /// The heartbeat is missing. With `Budget::None` the ladder begins.
     Silent {
-        /// For how long.
+        /// Time since the last heartbeat.
         silence: DurNs,
     },
-    /// A runnable real-time thread has not run.
+    /// A real-time thread is runnable but has not run.
     Starved {
-        /// For at least this long.
+        /// Minimum time it has waited.
         waited: DurNs,
     },
-    /// A step of the ladder was done.
+    /// A step of the ladder was taken.
     Step {
-        /// Which.
+        /// The step.
         action: RungAction,
-        /// How many threads or processes it reached.
+        /// Number of threads or processes it was applied to.
         reached: u32,
-        /// How many the kernel refused to change (gone meanwhile not counted).
+        /// Number of threads or processes the kernel refused to change, not counting those gone meanwhile.
         refused: u32,
     },
-    /// The process gave in: it goes on, demoted.
+    /// The process yields again and continues, demoted.
     Tamed,
-    /// It is gone; the ladder, if it was climbed, is over.
+    /// The process is gone. This ends the ladder if it was in progress.
     Gone {
-        /// Whether the ladder was being climbed.
+        /// Whether the ladder was in progress.
         by_ladder: bool,
     },
-    /// All steps are done and it still lives.
+    /// All steps were taken and the process is still alive.
     Exhausted,
-    /// More real-time threads or processes than the guard holds: so many are not watched.
+    /// There are more real-time threads or processes than the guard can hold; these are not watched.
     Unwatched {
-        /// How many threads.
+        /// Number of threads.
         threads: u32,
-        /// How many processes, without those that they have started.
+        /// Number of processes, not counting those they started.
         processes: u32,
     },
 }
@@ -145,20 +145,20 @@ enum Command {
     Stop,
 }
 
-/// A watch that the guard has taken up, or has no room for.
+/// The guard's reply to a new watch: accepted, or refused for lack of room.
 struct Taken {
     id: WatchId,
     watched: bool,
 }
 
-/// The guard's handle. Dropping it ends the thread; watched processes are left as they are.
+/// Handle of the guard. Dropping it ends the thread; watched processes stay as they are.
 #[derive(Debug)]
 pub struct Guard {
     commands: SyncSender<Command>,
     events: Receiver<GuardEvent>,
-    /// Watches that are over, to be freed here and not there.
+    /// Ended watches, returned here so that the guard's thread does not free memory.
     over: Receiver<Box<Watched>>,
-    /// The guard's word for each watch that it was given.
+    /// The guard's replies to new watches.
     taken: Receiver<Taken>,
     wake_guard: Arc<OwnedFd>,
     wake_owner: Arc<OwnedFd>,
@@ -175,7 +175,7 @@ impl fmt::Debug for Watched {
     }
 }
 
-/// The ends that the guard's thread holds.
+/// The ends of the queues and wake-ups held by the guard's thread.
 pub(crate) struct Ends {
     commands: Receiver<Command>,
     events: SyncSender<GuardEvent>,
@@ -188,10 +188,10 @@ pub(crate) struct Ends {
 }
 
 impl Ends {
-    /// Tells the owner, who waits for it, that a watch was taken up or refused.
+    /// Reports to the waiting owner that a watch was accepted or refused.
     fn take(&self, id: WatchId, watched: bool) {
-        // There is room for every watch that can be on its way; the owner reads through the descriptor, so
-        // that nobody is ever blocked in the queue itself.
+        // The queue has room for every watch that can be in transit. The owner waits on the descriptor, so neither side
+        // blocks in the queue itself.
         let _ = self.taken.try_send(Taken { id, watched });
         let _ = rustix::io::write(&*self.wake_taken, &1u64.to_ne_bytes());
     }
@@ -200,17 +200,17 @@ impl Ends {
         if self.events.try_send(event).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
-        // A full counter still wakes.
+        // An eventfd at its maximum still wakes the reader.
         let _ = rustix::io::write(&*self.wake_owner, &1u64.to_ne_bytes());
     }
 }
 
 impl Guard {
-    /// Starts the guard's thread with the best class it can get, kept off the CPUs in `keep_off` where a
-    /// fixed priority is all it gets (a DEADLINE task may not be bound). What could not be had comes with it.
+    /// Starts the guard's thread in the best scheduling class available. If that is a fixed priority, the thread is kept off
+    /// the CPUs in `keep_off`; a DEADLINE task cannot have an affinity. Also returns what was unavailable.
     ///
     /// # Errors
-    /// No thread or descriptor could be made.
+    /// The thread or a descriptor cannot be created.
     pub fn start(keep_off: &CpuSet) -> sys::Result<(Self, Vec<Shortfall>)> {
         let event = || {
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -254,7 +254,7 @@ impl Guard {
                         remedy: "run as root, or lift the limit (ulimit -l unlimited)".to_owned(),
                     });
                 }
-                // Nobody waits only if the starter is gone already.
+                // The send fails only if the starter is already gone.
                 let _ = told.send((class, shortfalls));
                 thread::watch(&ends);
             })
@@ -279,20 +279,20 @@ impl Guard {
         Ok((guard, shortfalls))
     }
 
-    /// The class that the guard's thread got.
+    /// The scheduling class of the guard's thread.
     #[must_use]
     pub fn class(&self) -> Policy {
         self.class
     }
 
-    /// Watches a process from now on: on return the guard's thread itself knows process and budget. A process
-    /// that waits at its start ([`crate::launch::hold`]) may be let go then.
+    /// Watches a process from now on. On return the guard's thread has the process and its budget, so a process that waits
+    /// at its start ([`crate::launch::hold`]) may be released.
     ///
     /// Blocks until the guard has run, at most [`TAKEN_WITHIN`].
     ///
     /// # Errors
-    /// The process is gone, its freezer cannot be opened, [`WATCHES_MAX`] are watched, or the guard does not
-    /// run.
+    /// The process is gone, its freezer cannot be opened, [`WATCHES_MAX`] processes are watched already, or the guard does
+    /// not run.
     pub fn watch(&mut self, spec: WatchSpec) -> sys::Result<WatchId> {
         self.free();
         let id = WatchId(self.next);
@@ -320,7 +320,7 @@ impl Guard {
         Ok(id)
     }
 
-    /// Waits for the guard's word.
+    /// Waits for the guard's reply.
     fn await_taken(&self, id: WatchId) -> Result<(), rustix::io::Errno> {
         let until = sys::clock::mono_now() + TAKEN_WITHIN;
         loop {
@@ -335,7 +335,7 @@ impl Guard {
             }
             let wait = rustix::time::Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 };
             let mut fds = [PollFd::new(&*self.wake_taken, PollFlags::IN)];
-            // An interrupted wait is a look too early.
+            // An interrupted wait only causes an early check.
             if poll(&mut fds, Some(&wait)).is_ok_and(|ready| ready > 0) {
                 let mut count = [0u8; 8];
                 let _ = rustix::io::read(&*self.wake_taken, &mut count);
@@ -343,29 +343,29 @@ impl Guard {
         }
     }
 
-    /// Ends a watch; a process in the middle of the ladder is left where it is.
+    /// Ends a watch. A process in the middle of the ladder stays as it is.
     pub fn unwatch(&mut self, id: WatchId) {
-        // A guard that has stopped watches nothing any more.
+        // Fails only if the guard has stopped, and then nothing is watched.
         let _ = self.commands.send(Command::Unwatch(id));
         self.wake();
         self.free();
     }
 
-    /// The next event, if one has come. Poll the descriptor ([`AsFd`]) for readability.
+    /// The next event, if one has arrived. Poll the descriptor ([`AsFd`]) for readability.
     #[must_use]
     pub fn next_event(&mut self) -> Option<GuardEvent> {
         self.free();
         let event = self.events.try_recv().ok();
         if event.is_none() {
             let mut count = [0u8; 8];
-            // Emptied only when there is nothing to take; an event that came between wakes again.
+            // Cleared only when the queue is empty. An event that arrives in between wakes the owner again.
             let _ = rustix::io::read(&*self.wake_owner, &mut count);
             return self.events.try_recv().ok();
         }
         event
     }
 
-    /// Events that were dropped because nobody took them.
+    /// Number of events dropped because the queue was full.
     #[must_use]
     pub fn events_dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
@@ -376,7 +376,7 @@ impl Guard {
     }
 
     fn wake(&self) {
-        // A full counter still wakes.
+        // An eventfd at its maximum still wakes the reader.
         let _ = rustix::io::write(&*self.wake_guard, &1u64.to_ne_bytes());
     }
 }
@@ -389,7 +389,7 @@ impl AsFd for Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // A guard that has stopped already needs no command.
+        // Fails only if the guard has stopped already.
         let _ = self.commands.send(Command::Stop);
         self.wake();
         if let Some(thread) = self.thread.take() {
@@ -398,7 +398,7 @@ impl Drop for Guard {
     }
 }
 
-/// The best class that the calling thread can get.
+/// Sets the best scheduling class available to the calling thread.
 fn obtain_class(keep_off: &CpuSet) -> (Policy, Vec<Shortfall>) {
     let take = |policy| set_scheduling(0, Scheduling { policy, reset_on_fork: true }).map(|()| policy);
     if let Ok(policy) = take(Policy::Deadline(RESERVATION)) {
@@ -407,7 +407,7 @@ fn obtain_class(keep_off: &CpuSet) -> (Policy, Vec<Shortfall>) {
     let mut shortfalls = Vec::new();
     if let Ok(allowed) = sys::sched::affinity(0) {
         let elsewhere = allowed.minus(keep_off);
-        // On a machine of one CPU there is no elsewhere; priority must do.
+        // A machine with one CPU has no other CPU; the priority must suffice.
         if !elsewhere.is_empty() && elsewhere != allowed && set_affinity(0, &elsewhere).is_err() {
             shortfalls.push(Shortfall {
                 wanted: format!("guard on CPUs {elsewhere}"),
@@ -430,12 +430,12 @@ fn obtain_class(keep_off: &CpuSet) -> (Policy, Vec<Shortfall>) {
     }
 }
 
-/// What freezes and thaws: an open file and its two words.
+/// A freezer: an open file and the two words written to it.
 pub(crate) struct Freezer {
     file: OwnedFd,
     freeze: &'static [u8],
     thaw: &'static [u8],
-    /// v2: kills all at once.
+    /// cgroup v2 only: kills all members at once.
     kill: Option<OwnedFd>,
 }
 

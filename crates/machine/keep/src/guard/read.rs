@@ -1,9 +1,9 @@
-//! Numbers out of /proc texts, through open descriptors, without allocation.
+//! Numbers from `/proc` files, read through open descriptors without allocation.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
-/// A field of `/proc/PID/task/TID/status` lies within this many bytes.
+/// Every field read from `/proc/PID/task/TID/status` is within this many bytes.
 const STATUS_BYTES: usize = 4096;
 
 /// Processor time in nanoseconds of `/proc/PID/task/TID/schedstat`.
@@ -23,12 +23,12 @@ pub(super) fn voluntary_switches(status: impl AsFd) -> Option<u64> {
     number(&text[at + FIELD.len()..]).map(|number| number as u64)
 }
 
-/// The state's letter in a stat file; `None` once the thread or process of the descriptor is gone, whoever has its number.
+/// The state letter of a stat file. `None` once the descriptor's thread or process is gone, even if its PID has been reused.
 pub(super) fn state(stat: impl AsFd) -> Option<u8> {
     state_and_parent(stat).map(|(state, _)| state)
 }
 
-/// The state's letter in a stat file, and the process's parent.
+/// The state letter of a stat file, and the parent's PID.
 pub(super) fn state_and_parent(stat: impl AsFd) -> Option<(u8, i32)> {
     let mut bytes = [0u8; 512];
     let got = rustix::io::pread(stat, &mut bytes, 0).ok()?;
@@ -47,19 +47,19 @@ pub(super) fn number(text: &[u8]) -> Option<i64> {
     digits[..end].iter().try_fold(0i64, |value, digit| value.checked_mul(10)?.checked_add(i64::from(digit - b'0')))
 }
 
-/// `/proc/NUMBER`, or `task/NUMBER/NAME` below an open folder, in a fixed buffer.
+/// `/proc/PID`, or `task/TID/NAME` relative to an open directory, in a fixed buffer.
 pub(super) struct ProcPath {
     bytes: [u8; 80],
     length: usize,
 }
 
 impl ProcPath {
-    /// Of a process by its number.
+    /// An absolute path, beginning with `/proc`.
     pub(super) fn new() -> Self {
         Self::below().text(b"/proc")
     }
 
-    /// Of what is below a folder.
+    /// A path relative to an open directory.
     pub(super) fn below() -> Self {
         Self { bytes: [0; 80], length: 0 }
     }
@@ -70,7 +70,7 @@ impl ProcPath {
 
     fn text(mut self, text: &[u8]) -> Self {
         let end = self.length + text.len();
-        // One byte stays zero: the end of the path.
+        // The last byte stays zero: it terminates the path.
         if end < self.bytes.len() {
             self.bytes[self.length..end].copy_from_slice(text);
             self.length = end;

@@ -1,13 +1,13 @@
-//! The guard's own thread: looks at each watch when it is due, waits for the next or for a command.
+//! The guard's thread: checks each watch when it is due, then sleeps until the next is due or a command arrives.
 
 use super::watched::Watched;
 use super::{Command, Ends, GuardEvent, WATCHES_MAX, WatchId, What};
 use base::{DurNs, MonoNs};
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// Runs until it is told to stop.
+/// Runs until [`Command::Stop`] arrives.
 pub(super) fn watch(ends: &Ends) {
-    // All memory that this thread will ever need.
+    // All memory that this thread ever needs.
     let mut watches: Vec<Box<Watched>> = Vec::with_capacity(WATCHES_MAX);
     loop {
         while let Ok(command) = ends.commands.try_recv() {
@@ -45,23 +45,24 @@ pub(super) fn watch(ends: &Ends) {
     }
 }
 
-/// Memory is freed by the guard's owner. There is room for every watch that can exist.
+/// Returns an ended watch to the guard's owner, which frees its memory. The queue has room for every watch that can exist.
 fn give_back(ends: &Ends, watched: Box<Watched>) {
     if let Err(refused) = ends.over.try_send(watched) {
         let (std::sync::mpsc::TrySendError::Full(watched) | std::sync::mpsc::TrySendError::Disconnected(watched)) =
             refused;
-        // The owner is gone or has not looked for hundreds of watches: leaked rather than freed here.
+        // The owner is gone or has not emptied the queue for hundreds of watches. Leaking is safer than freeing on this
+        // thread.
         Box::leak(watched);
     }
 }
 
-/// Sleeps until `next`, or for ever, or until a command comes.
+/// Sleeps until `next` (forever if `None`) or until a command arrives.
 fn wait(ends: &Ends, next: Option<MonoNs>) {
     let left = next.map(|next| (next - sys::clock::mono_now()).max(DurNs::ZERO));
     let timeout =
         left.map(|left| rustix::time::Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 });
     let mut fds = [PollFd::new(&*ends.wake_guard, PollFlags::IN)];
-    // An interrupted wait is a look too early.
+    // An interrupted wait only causes an early check.
     if poll(&mut fds, timeout.as_ref()).is_ok_and(|ready| ready > 0) {
         let mut count = [0u8; 8];
         let _ = rustix::io::read(&*ends.wake_guard, &mut count);

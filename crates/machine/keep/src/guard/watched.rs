@@ -1,6 +1,6 @@
-//! One watched process with its descendants: looks, verdicts, and the hands of the ladder.
+//! One watched process with its descendants: measurements, verdicts, and the steps of the ladder.
 //!
-//! Everything here runs on the guard's thread: no allocation, no lock, no log.
+//! Everything here runs on the guard's thread, which must not allocate, lock or log.
 
 use super::member::Member;
 use super::read;
@@ -14,19 +14,19 @@ use sys::process::Process;
 use sys::sched::{Scheduling, has_fixed_priority, try_set_scheduling};
 use sys::signal::{SIGABRT, SIGCONT, SIGKILL, SIGSTOP};
 
-/// Real-time threads held per watch.
+/// Maximum number of real-time threads per watch.
 const THREADS_MAX: usize = 64;
-/// Processes (child and descendants) held per watch.
+/// Maximum number of processes (child and descendants) per watch.
 const PROCESSES_MAX: usize = 256;
-/// How often threads are looked for, where some are real-time and where none is.
+/// Period of the thread scan: with real-time threads, and without any.
 const SCAN: DurNs = DurNs::from_ms(100);
 const SCAN_CALM: DurNs = DurNs::from_ms(500);
-/// How often before the first real-time thread of a new watch: its class is about to be set.
+/// Period while a new watch has no real-time thread yet, because its class is about to be set.
 const SCAN_NEW: DurNs = DurNs::from_ms(5);
-/// How long a watch counts as new. Class and program of a process that waited follow at once.
+/// How long a watch counts as new. A process released from its hold sets its class and starts its program at once.
 const NEW: DurNs = DurNs::from_secs(2);
 
-/// A real-time thread under watch.
+/// A watched real-time thread.
 struct Thread {
     pid: i32,
     tid: i32,
@@ -35,35 +35,35 @@ struct Thread {
     stat: OwnedFd,
     meter: Option<Meter>,
     last: Option<Sample>,
-    /// Since when its processor time has stood still.
+    /// Time since when its processor time has not changed.
     still_since: MonoNs,
     starved_told: bool,
     due: MonoNs,
     seen: bool,
 }
 
-/// The thread that made a ladder begin.
+/// The thread for which the ladder began.
 struct Culprit {
-    /// Its process; `None` where no further descriptor could be had: then the member with its number is meant.
+    /// Its process. `None` if no further descriptor was available; then the member with the same PID is used.
     process: Option<Member>,
     pid: i32,
     tid: i32,
-    /// How often it had given its CPU up then.
+    /// Its count of voluntary context switches at that time.
     voluntary: u64,
-    /// Its files; `None` as for `process`.
+    /// Its stat and status files; `None` as for `process`.
     files: Option<(OwnedFd, OwnedFd)>,
 }
 
-/// A process of the plant, under watch.
+/// A watched process of the plant.
 pub(crate) struct Watched {
     id: WatchId,
     child: ChildId,
     process: Process,
-    /// Whose descendants are watched with it, where that is another process.
+    /// The ancestor whose descendants are watched too, if it is another process.
     ancestor: Option<Member>,
     meter: Option<Meter>,
     ladder: Ladder,
-    /// The thread that made the ladder begin.
+    /// The thread for which the ladder began.
     culprit: Option<Culprit>,
     heartbeat: Option<(Beats, Silence)>,
     silence_told: bool,
@@ -73,7 +73,7 @@ pub(crate) struct Watched {
     members: Vec<Member>,
     overflow_told: bool,
     next_scan: MonoNs,
-    /// Until when the first real-time thread is looked for more often.
+    /// End of the period in which the first real-time thread is looked for more often.
     new_until: MonoNs,
 }
 
@@ -92,7 +92,7 @@ impl Watched {
         let process = Process::started_at(child.pid, child.start_ticks).map_err(|error| error.errno)?;
         let first = Member::open(child.pid)?;
         let above = if ancestor == child.pid { None } else { Member::open(ancestor).ok() };
-        // Looked at once the handles are open: a number that was taken over meanwhile is not above it.
+        // Checked after the handles are open: a process that reused the PID meanwhile is not an ancestor.
         let ancestor = above.filter(|above| crate::launch::is_below(child.pid, above.pid));
         if process.has_ended() {
             return Err(Errno::SRCH);
@@ -123,7 +123,7 @@ impl Watched {
         self.id
     }
 
-    /// Looks at whatever is due; when to look next, or `None` if the process is gone.
+    /// Runs the checks that are due. Returns the time of the next check, or `None` if the process is gone.
     pub(super) fn look(&mut self, now: MonoNs, ends: &Ends) -> Option<MonoNs> {
         if now >= self.next_scan || self.ladder.is_climbing() {
             if self.process.has_ended() {
@@ -163,7 +163,7 @@ impl Watched {
                 if has_fixed_priority(tid) != Some(true) {
                     return;
                 }
-                // The files of one that has ended are of no use for a later thread of its number.
+                // The files of an ended thread cannot be used for a later thread with the same TID.
                 let known = threads.iter_mut().find(|thread| thread.tid == tid && read::state(&thread.stat).is_some());
                 if let Some(known) = known {
                     known.seen = true;
@@ -193,11 +193,11 @@ impl Watched {
         self.next_scan = now + every;
     }
 
-    /// Finds the processes of the family; how many children there are that it has no room for.
+    /// Finds the processes of the tree. Returns the number of children for which there is no room.
     fn find_members(&mut self) -> u32 {
         let mut lacking = 0;
         for member in &mut self.members {
-            // The child itself is always one.
+            // The child itself is always a member.
             (member.seen, member.listed) = (member.pid == self.child.pid, false);
         }
         if let Some(ancestor) = &self.ancestor {
@@ -205,7 +205,7 @@ impl Watched {
         }
         while let Some(next) = self.members.iter().position(|member| member.seen && !member.listed) {
             self.members[next].listed = true;
-            // Taken out while its children are added, and put back in its place.
+            // Removed while its children are added, then added again.
             let parent = self.members.swap_remove(next);
             add_children(&parent, &mut self.members, &mut lacking);
             self.members.push(parent);
@@ -214,14 +214,14 @@ impl Watched {
         lacking
     }
 
-    /// Reads one thread's account and judges it.
+    /// Reads the processor time of one thread and evaluates it.
     fn sample(&mut self, index: usize, now: MonoNs, ends: &Ends) {
         let starved_after = self.starved_after;
         let thread = &mut self.threads[index];
         thread.due = now + SCAN;
         let Some(cpu) = read::processor_time(&thread.schedstat) else { return };
         let moved = thread.last.is_none_or(|last| last.cpu.0 != cpu);
-        // The count of switches is dear to read: only where the time shows that the thread ran.
+        // The switch count is expensive to read, so it is read only if the thread has run.
         let voluntary = match thread.last {
             Some(last) if !moved => last.voluntary,
             _ => read::voluntary_switches(&thread.status).unwrap_or(0),
@@ -258,7 +258,7 @@ impl Watched {
         }
     }
 
-    /// Listens for the heartbeat.
+    /// Checks the heartbeat.
     fn listen(&mut self, now: MonoNs, ends: &Ends) {
         let Some((beats, silence)) = &mut self.heartbeat else { return };
         let Some(silent) = silence.observe(now, beats()) else {
@@ -272,7 +272,7 @@ impl Watched {
         let what = What::Silent { silence: silent };
         let pid = self.child.pid;
         if self.meter.is_some() {
-            // A budget watches the processor; silence is a hang, which the supervisor deals with.
+            // With a budget, the ladder depends on processor time. Silence is a hang, which the supervisor handles.
             ends.event(now, self.id, pid, pid, what);
         } else {
             let culprit = Culprit { process: None, pid, tid: pid, voluntary: 0, files: None };
@@ -287,16 +287,16 @@ impl Watched {
         culprit.process = self.member(culprit.pid).and_then(|member| member.again().ok());
         self.culprit = Some(culprit);
         let deed = self.ladder.begin(now);
-        // First the deed, then the telling: the CPU is wanted back.
+        // Act before reporting: the CPU is needed.
         let told = FirstReport { at: now, what };
         self.perform_after(deed, Some(told), ends);
     }
 
-    /// Whether the culprit sleeps again. That its registers were read counts as two switches.
+    /// Whether the culprit sleeps again. Reading its registers causes two switches, so the threshold is higher than that.
     fn culprit_is_tame(&self) -> bool {
         const SWITCHES: u64 = 4;
         if self.meter.is_none() {
-            // It may burn, but not be silent.
+            // Without a budget it may use the CPU, but its heartbeat must not be missing.
             return !self.silence_told;
         }
         let Some(culprit) = &self.culprit else { return false };
@@ -311,7 +311,7 @@ impl Watched {
                 of_member(b"status").and_then(|status| read::voluntary_switches(&status)),
             ),
         };
-        // Gone is tame.
+        // A thread that is gone counts as tame.
         stat.is_none_or(|state| state == b'S')
             || status.is_none_or(|count| count.saturating_sub(culprit.voluntary) >= SWITCHES)
     }
@@ -347,7 +347,7 @@ impl Watched {
         ends.event(at, self.id, pid, tid, what);
     }
 
-    /// Does one step; how many it reached, and how many the kernel refused.
+    /// Takes one step. Returns the number of threads or processes reached, and the number the kernel refused.
     fn act(&mut self, action: RungAction) -> (u32, u32) {
         match action {
             RungAction::Demote => self.demote(),
@@ -364,11 +364,11 @@ impl Watched {
         }
     }
 
-    /// Takes the real-time class from every thread, the culprit's first.
+    /// Removes the real-time class from every thread, the culprit's first.
     fn demote(&mut self) -> (u32, u32) {
         let other = Scheduling { policy: Policy::OTHER, reset_on_fork: false };
         let mut counts = (0, 0);
-        // Its number is its own while its files can be read.
+        // The TID still belongs to the culprit as long as its files can be read.
         let there = |culprit: &&Culprit| culprit.files.as_ref().is_some_and(|(stat, _)| read::state(stat).is_some());
         if let Some(culprit) = self.culprit.as_ref().filter(there)
             && has_fixed_priority(culprit.tid) == Some(true)
@@ -398,7 +398,7 @@ impl Watched {
 
     fn thaw(&mut self) {
         match &self.freezer {
-            // What was not frozen needs no thaw.
+            // Thawing a group that is not frozen does no harm.
             Some(freezer) => drop(rustix::io::pwrite(&freezer.file, freezer.thaw, 0)),
             None => drop(tally(self.members.iter().map(|member| member.signal(SIGCONT)))),
         }
@@ -406,7 +406,7 @@ impl Watched {
 
     fn kill(&mut self) -> (u32, u32) {
         if let Some(Freezer { kill: Some(kill), .. }) = &self.freezer {
-            // The loop below reaches those that the group does not hold.
+            // The signals below reach processes outside the group.
             let _ = rustix::io::pwrite(kill, b"1", 0);
         }
         let counts = tally(self.members.iter().map(|member| member.signal(SIGKILL)));
@@ -415,7 +415,7 @@ impl Watched {
     }
 }
 
-/// What is told once the first step is done.
+/// An event that is reported after the first step has been taken.
 struct FirstReport {
     at: MonoNs,
     what: What,
@@ -440,7 +440,7 @@ impl Thread {
     }
 }
 
-/// Counts an outcome; what is gone meanwhile counts on neither side.
+/// Counts an outcome. A process that is gone is not counted.
 fn add(counts: &mut (u32, u32), outcome: Result<(), Errno>) {
     match outcome {
         Ok(()) => counts.0 += 1,
@@ -459,21 +459,21 @@ fn dup_files(thread: &Thread) -> Option<(OwnedFd, OwnedFd)> {
     Some((fcntl_dupfd_cloexec(&thread.stat, 0).ok()?, fcntl_dupfd_cloexec(&thread.status, 0).ok()?))
 }
 
-/// Whether what was to be opened has ended meanwhile.
+/// Whether the thread or process has ended before it was opened.
 fn is_gone(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::SRCH)
 }
 
-/// Adds the children of a process to the family, as far as there is room.
+/// Adds the children of a process to the tree, as far as there is room.
 fn add_children(parent: &Member, members: &mut Vec<Member>, lacking: &mut u32) {
     parent.for_each_thread(|tid| {
         parent.for_each_child_of(tid, |pid| {
-            // A handle on one that has ended is of no use for a later process of its number.
+            // A handle to an ended process cannot be used for a later process with the same PID.
             if let Some(known) = members.iter_mut().find(|member| member.pid == pid && member.exists()) {
                 known.seen = true;
                 return;
             }
-            // One place is kept for the parent, which is taken out.
+            // One place is reserved for the parent, which is removed during the scan.
             let opened =
                 if members.len() + 1 < PROCESSES_MAX { Member::open_child(pid, parent.pid) } else { Err(Errno::NOSPC) };
             match opened {

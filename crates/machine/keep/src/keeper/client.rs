@@ -1,4 +1,4 @@
-//! The supervisor's side of a keeper.
+//! The supervisor's end of the connection to a keeper.
 
 use super::protocol::*;
 use super::serve::ServeError;
@@ -16,22 +16,22 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use sys::spawn::{Prepared, Step, Wanted, above};
 
-/// A keeper answers within this time, or counts as hung.
+/// Maximum time for an answer. A keeper that takes longer counts as hung.
 pub const ANSWER_WITHIN: DurNs = DurNs::from_secs(5);
 
-/// The spec with which a keeper was started, in its directory.
+/// File in the keeper's directory with the spec it was started with.
 pub const SPEC_NAME: &str = "spec.json";
 
-/// The first argument that makes the binary a keeper; the second is its directory, the third the number of
+/// First argument that makes the binary a keeper. The second is the keeper's directory, the third the descriptor number of
 /// its first connection.
 pub const SUBCOMMAND: &str = "keeper";
 
-/// A keeper that could not be started, reached or believed.
+/// A keeper cannot be started or reached, or violates the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeeperError {
-    /// Which keeper: its directory.
+    /// The keeper's directory.
     pub dir: PathBuf,
-    /// What went wrong, and what to do.
+    /// The fault, and what to do.
     pub what: String,
 }
 
@@ -43,49 +43,48 @@ impl fmt::Display for KeeperError {
 
 impl std::error::Error for KeeperError {}
 
-/// What a keeper has said.
+/// A message from a keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// Something happened.
+    /// An event.
     Event(Event),
-    /// How things stand, as it was told to say.
+    /// The status, as an answer to a request.
     Status(Box<Status>),
-    /// The outcome of the oldest request that it was told; an error is its refusal.
+    /// Outcome of the oldest pending request; an error is the keeper's refusal.
     Answer(Result<(), String>),
 }
 
-/// A control connection to a keeper, which pushes its events here.
+/// A control connection to a keeper, on which the keeper pushes its events.
 ///
-/// A supervisor, which must not wait for one keeper among many, tells its requests ([`Keeper::tell`]) and gets
-/// the answers as [`News`]; all other calls wait, at most [`ANSWER_WITHIN`]. Dropping it leaves keeper and
-/// child as they are.
+/// A supervisor must not wait for one keeper among many. It sends requests with [`Keeper::tell`] and receives the answers as
+/// [`News`]. All other calls wait, at most [`ANSWER_WITHIN`]. Dropping the handle leaves keeper and child running.
 #[derive(Debug)]
 pub struct Keeper {
     dir: PathBuf,
-    /// Its process, once it has told it.
+    /// The keeper's process, once a status has been received.
     process: Option<ChildId>,
     stream: UnixStream,
     received: Vec<u8>,
     news: VecDeque<News>,
-    /// When each request was told that has no answer yet.
+    /// Send times of the requests without an answer, oldest first.
     pending: VecDeque<MonoNs>,
     lost: bool,
 }
 
 impl Keeper {
-    /// Starts a keeper, which starts its child at once: [`Event::Started`] or [`Event::LaunchFailed`] comes
-    /// first. `program` is the tahti binary (`/proc/self/exe`). Keeper and child are nobody's children: they
-    /// outlive the caller.
+    /// Starts a keeper, which starts its child at once. The first event is [`Event::Held`], [`Event::Started`] or
+    /// [`Event::LaunchFailed`]. `program` is the tahti binary (`/proc/self/exe`). Keeper and child are detached from the
+    /// caller and outlive it.
     ///
     /// # Errors
-    /// The directory or the keeper could not be made; or one serves there already.
+    /// The directory or the keeper cannot be created, or another keeper serves in that directory.
     pub fn start(spec: &KeeperSpec, program: &Path) -> Result<Self, KeeperError> {
         let failed = |what: String| KeeperError { dir: spec.dir.clone(), what };
         if UnixStream::connect(spec.dir.join(SOCKET_NAME)).is_ok() {
             return Err(failed("another keeper already serves there: adopt it, or end it first".to_owned()));
         }
         if spec.dir.join(SOCKET_NAME).exists() {
-            // A keeper that ends in order takes its socket along: this one was killed, and what it kept may live on.
+            // A keeper removes its socket when it ends normally. This one was killed, and its child may still run.
             crate::group::end_family(&spec.dir);
         }
         std::fs::DirBuilder::new()
@@ -114,7 +113,7 @@ impl Keeper {
         let word = |text: &[u8]| CString::new(text).map_err(|_| failed("its path holds a zero byte".to_owned()));
         let argv =
             vec![word(b"tahti")?, word(SUBCOMMAND.as_bytes())?, word(spec.dir.as_os_str().as_bytes())?, word(b"3")?];
-        // What systemd says to the supervisor is not for its children.
+        // The variables that systemd sets for the supervisor are not passed to its children.
         let for_children = std::env::vars_os().filter(|(name, _)| !SERVICE_VARIABLES.iter().any(|own| name == own));
         let environment = for_children.map(|(mut name, value)| {
             name.push("=");
@@ -128,28 +127,28 @@ impl Keeper {
             let cause = std::io::Error::from(refusal.errno);
             return Err(failed(format!("{} cannot be started: {cause}", program.display())));
         }
-        // The child seen here ended when it had forked the keeper.
+        // The intermediate child ends once it has forked the keeper.
         while let Some(first) = &spawned.child
             && matches!(sys::child::look(first.pid(), false), Ok(sys::child::Waited::Nothing))
         {
             std::thread::yield_now();
         }
         let mut keeper = Self::over(spec.dir.clone(), ours)?;
-        // Its answer proves that it serves: whoever drops this handle now can adopt it later.
+        // The answer proves that the keeper serves: it can be adopted if this handle is dropped.
         keeper.status()?;
         Ok(keeper)
     }
 
-    /// Reaches the keeper that serves in `dir`; `None` if none does.
+    /// Connects to the keeper that serves in `dir`; `None` if there is none.
     ///
     /// # Errors
-    /// Somebody serves there who does not answer as a keeper.
+    /// The process at the socket does not answer as a keeper.
     pub fn adopt(dir: &Path) -> Result<Option<(Self, Status)>, KeeperError> {
         let Ok(stream) = UnixStream::connect(dir.join(SOCKET_NAME)) else { return Ok(None) };
         let mut keeper = Self::over(dir.to_owned(), stream)?;
         match keeper.follow() {
             Ok(status) => Ok(Some((keeper, status))),
-            // It was about to end when it was found: its socket still stood.
+            // The keeper was ending: its socket still existed, but the connection was closed.
             Err(_) if keeper.lost => Ok(None),
             Err(error) => Err(error),
         }
@@ -170,16 +169,16 @@ impl Keeper {
         &self.dir
     }
 
-    /// The keeper's process; `None` before it has told how things stand.
+    /// The keeper's process; `None` before the first status.
     #[must_use]
     pub fn process(&self) -> Option<ChildId> {
         self.process
     }
 
-    /// Tells a request without waiting: its outcome comes as [`News`], in the order of the requests.
+    /// Sends a request without waiting. Its outcome arrives as [`News`], in the order of the requests.
     ///
     /// # Errors
-    /// The keeper is gone, or has not read for so long that nothing more goes in.
+    /// The keeper is gone, or the socket is full because the keeper does not read.
     pub fn tell(&mut self, request: &Request, now: MonoNs) -> Result<(), KeeperError> {
         use rustix::net::SendFlags;
         let text = line(request);
@@ -189,7 +188,7 @@ impl Keeper {
                 Ok(())
             }
             Err(rustix::io::Errno::AGAIN) => Err(self.failed("it does not read its requests".to_owned())),
-            // Half a request cannot be taken back.
+            // A partly sent request cannot be taken back.
             Ok(_) | Err(_) => {
                 self.lost = true;
                 Err(self.failed("it cannot be reached".to_owned()))
@@ -197,13 +196,13 @@ impl Keeper {
         }
     }
 
-    /// Since when it owes an answer; `None` if it owes none.
+    /// Send time of the oldest request without an answer; `None` if there is none.
     #[must_use]
     pub fn silent_since(&self) -> Option<MonoNs> {
         self.pending.front().copied()
     }
 
-    /// How things stand.
+    /// Requests the status of keeper and child.
     ///
     /// # Errors
     /// The keeper is gone or hung.
@@ -229,28 +228,28 @@ impl Keeper {
     /// Sends a signal.
     ///
     /// # Errors
-    /// The kernel's or the keeper's refusal.
+    /// The kernel or the keeper refused.
     pub fn signal(&mut self, signal: i32, to: Target) -> Result<(), KeeperError> {
         self.command(&Request::Signal { signal, to })
     }
 
-    /// Starts the child again after its end.
+    /// Starts the child again after it has ended.
     ///
     /// # Errors
-    /// Why it could not be started; [`Event::LaunchFailed`] tells the same to all followers.
+    /// The child cannot be started. [`Event::LaunchFailed`] reports the same to all followers.
     pub fn start_child(&mut self) -> Result<(), KeeperError> {
         self.command(&Request::Start)
     }
 
-    /// Lets the child go that waits ([`Event::Held`]).
+    /// Releases a child that waits ([`Event::Held`]).
     ///
     /// # Errors
-    /// No child waits, or it could not be started; [`Event::LaunchFailed`] tells that to all followers.
+    /// No child waits, or it cannot be started; [`Event::LaunchFailed`] reports that to all followers.
     pub fn go(&mut self) -> Result<(), KeeperError> {
         self.command(&Request::Go)
     }
 
-    /// Tells consoles whether the child is restarted.
+    /// Sets whether the child is restarted; the keeper displays this on consoles.
     ///
     /// # Errors
     /// The keeper is gone or hung.
@@ -258,10 +257,10 @@ impl Keeper {
         self.command(&Request::AutoRestart { on })
     }
 
-    /// Ends the keeper, whose child must be down.
+    /// Ends the keeper. Its child must be down.
     ///
     /// # Errors
-    /// The child runs, or the keeper is gone or hung.
+    /// The child is running, or the keeper is gone or hung.
     pub fn quit(mut self) -> Result<(), KeeperError> {
         self.command(&Request::Quit)
     }
@@ -274,7 +273,7 @@ impl Keeper {
         }
     }
 
-    /// One request and its answer; what else comes is kept for [`Keeper::next_news`].
+    /// Sends one request and waits for its answer. Other messages are kept for [`Keeper::next_news`].
     fn ask(&mut self, request: &Request) -> Result<Reply, KeeperError> {
         if let Err(error) = (&self.stream).write_all(&line(request)) {
             use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
@@ -291,11 +290,11 @@ impl Keeper {
         }
     }
 
-    /// The next news that have arrived; never waits. Poll the descriptor ([`AsFd`]) for readability, and call
-    /// this until it answers `None`.
+    /// The next message that has arrived. Never waits. Poll the descriptor ([`AsFd`]) for readability, then call this until
+    /// it returns `None`.
     ///
     /// # Errors
-    /// The keeper does not keep to its protocol.
+    /// The keeper violates the protocol.
     pub fn next_news(&mut self) -> Result<Option<News>, KeeperError> {
         if let Some(news) = self.news.pop_front() {
             return Ok(Some(news));
@@ -318,7 +317,7 @@ impl Keeper {
         })
     }
 
-    /// Waits for the next event, at most `within`; `None` if none came. Other news are passed over.
+    /// Waits for the next event, at most `within`; `None` if none arrived. Other messages are discarded.
     ///
     /// # Errors
     /// As [`Keeper::next_news`].
@@ -343,7 +342,7 @@ impl Keeper {
         }
     }
 
-    /// Whether the keeper has closed the connection: it ended.
+    /// Whether the keeper has closed the connection, which means that it has ended.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.lost
@@ -397,17 +396,17 @@ impl AsFd for Keeper {
 }
 
 fn write_spec(spec: &KeeperSpec) -> std::io::Result<()> {
-    // It may hold secrets in its environment.
+    // The environment in the spec may contain secrets.
     let path = spec.dir.join(SPEC_NAME);
     let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(&line(spec))
 }
 
-/// The life of a process that was started as a keeper, with the words behind [`SUBCOMMAND`]: reads the spec
-/// in its directory, serves, returns at its end.
+/// Main function of a keeper process. `words` are the arguments after [`SUBCOMMAND`]. Reads the spec from its directory,
+/// serves, and returns when the keeper ends.
 ///
 /// # Errors
-/// What kept it from serving.
+/// The keeper cannot serve.
 pub fn run(words: &[OsString]) -> Result<(), ServeError> {
     let (dir, fd) = match words {
         [dir, fd] => (Path::new(dir), fd.to_str().and_then(|fd| fd.parse().ok())),
@@ -418,7 +417,7 @@ pub fn run(words: &[OsString]) -> Result<(), ServeError> {
     let starter = first.as_ref().and_then(|stream| stream.try_clone().ok());
     serve_in(dir, first).inspect_err(|why| {
         if let Some(mut stream) = starter {
-            // Nobody else would hear it: a keeper has no terminal.
+            // A keeper has no terminal: this connection is the only place to report the error.
             let _ = stream.write_all(&line(&Reply::Refused(why.to_string())));
         }
     })

@@ -1,29 +1,29 @@
-//! Connections to a keeper's socket: buffers with bounds.
+//! Connections to a keeper's socket, with bounded buffers.
 
 use super::protocol::{LINE_BYTES_MAX, Reply, line};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::os::unix::net::UnixStream;
 
-/// Bytes waiting for a slow reader; more are dropped (console) or end the connection (control).
+/// Maximum number of bytes queued for a slow reader. More are dropped (console) or close the connection (control).
 const WAITING_BYTES_MAX: usize = 64 << 10;
 
-/// What a connection has become.
+/// Mode of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Requests and replies, with events where it follows.
+    /// Requests and replies, and events if the client follows.
     Control {
-        /// Whether events are pushed.
+        /// Whether events are sent.
         follows: bool,
     },
-    /// Raw bytes from and to the child.
+    /// Raw bytes to and from the child.
     Console {
         /// Whether its input is ignored.
         read_only: bool,
     },
 }
 
-/// One connection.
+/// A client connection.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) stream: UnixStream,
@@ -31,13 +31,13 @@ pub(super) struct Client {
     pub(super) operator: bool,
     received: Vec<u8>,
     waiting: VecDeque<u8>,
-    /// It reads no more: it may have typed before it left.
+    /// The peer no longer reads. Input that it sent before is still read.
     deaf: bool,
     gone: bool,
 }
 
 impl Client {
-    /// `operator`: who may do no more than [`Operators`](super::protocol::Operators) may.
+    /// `operator`: the client is limited to what [`Operators`](super::protocol::Operators) allows.
     pub(super) fn new(stream: UnixStream, follows: bool, operator: bool) -> std::io::Result<Self> {
         stream.set_nonblocking(true)?;
         let kind = Kind::Control { follows };
@@ -48,12 +48,12 @@ impl Client {
         self.gone
     }
 
-    /// Whether bytes wait for the socket.
+    /// Whether queued bytes wait for the socket.
     pub(super) fn wants_to_write(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Reads what has arrived.
+    /// Reads the bytes that have arrived.
     pub(super) fn receive(&mut self) {
         let mut bytes = [0u8; 4096];
         match rustix::io::read(&self.stream, &mut bytes) {
@@ -69,26 +69,26 @@ impl Client {
         }
     }
 
-    /// The next whole line of a control connection.
+    /// The next complete line of a control connection.
     pub(super) fn next_line(&mut self) -> Option<Vec<u8>> {
         let end = self.received.iter().position(|byte| *byte == b'\n')?;
         let rest = self.received.split_off(end + 1);
         Some(std::mem::replace(&mut self.received, rest))
     }
 
-    /// Everything that a console typed.
+    /// Takes all input of a console.
     pub(super) fn typed(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.received)
     }
 
     pub(super) fn reply(&mut self, reply: &Reply) {
         if self.send(&line(reply)) > 0 {
-            // A control peer that does not read would miss an answer: it must connect again.
+            // A control client that does not read would miss an answer. Close the connection; the client must reconnect.
             self.gone = true;
         }
     }
 
-    /// Sends or queues bytes; returns how many were dropped for lack of room.
+    /// Sends or queues bytes. Returns the number of bytes dropped for lack of room.
     pub(super) fn send(&mut self, bytes: &[u8]) -> u64 {
         let room = WAITING_BYTES_MAX - self.waiting.len().min(WAITING_BYTES_MAX);
         let taken = if room >= bytes.len() && !self.deaf { bytes.len() } else { 0 };
@@ -97,7 +97,7 @@ impl Client {
         (bytes.len() - taken) as u64
     }
 
-    /// Writes as much as the socket takes.
+    /// Writes as many queued bytes as the socket accepts.
     pub(super) fn flush(&mut self) {
         while !self.waiting.is_empty() {
             let (front, _) = self.waiting.as_slices();
@@ -106,7 +106,7 @@ impl Client {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
                 Err(_) => {
-                    // What it has sent is read up to its end first.
+                    // Input that the peer has already sent is read first, to its end.
                     self.deaf = true;
                     self.waiting.clear();
                 }

@@ -1,9 +1,9 @@
-//! A child's end: its record, and what it left behind.
+//! The end of a child: its exit record and its remaining descendants.
 //!
-//! The keeper is the reaper of all its child's descendants, so that nobody escapes by making himself a daemon.
-//! A child that ended by itself has them killed at once: they would hold its devices and its CPU. Where it was
-//! asked to end they are asked, too, and have [`LEFT_WITHIN`] for it: the end of a wrapper must not cut the
-//! orderly stop of what it wraps. The end is news only when nobody is left.
+//! The keeper is the reaper of all descendants of its child, so a daemonised descendant stays under its control. If the
+//! child ended by itself, the descendants are killed at once, because they would keep its devices and its CPU. If the child
+//! was asked to end, they get SIGTERM and [`LEFT_WITHIN`] to end: the end of a wrapper must not cut short the orderly stop
+//! of the program it wraps. The end is reported once no descendant remains.
 
 use super::protocol::{EXITS_NAME, End, Event, ExitRecord, Used, line};
 use super::running::{kill_left_behind, left_behind, signal_left_behind};
@@ -15,21 +15,21 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use sys::child::Ended;
 use sys::signal::{SIGCONT, SIGTERM};
 
-/// How long descendants have to end after a child that was asked to.
+/// Time for descendants to end after a child that was asked to end.
 pub(crate) const LEFT_WITHIN: DurNs = DurNs::from_secs(2);
-/// The file of exit records is started anew at this size, once kept as `.1`.
+/// Size in bytes at which the file of exit records is renamed to `.1` and a new one started.
 const EXITS_BYTES_MAX: u64 = 64 << 10;
-/// Reads of a stream at the end: all that a terminal or pipe holds, but not what others go on writing.
+/// Maximum reads per stream at the end: all that a terminal or pipe can hold, but not what other processes keep writing.
 const LAST_CHUNKS: usize = 64;
 
 impl Keeper {
-    /// A child or an orphan ended; only the child's end is news.
+    /// Handles the end of a child or an orphan. Only the child's end is reported.
     pub(super) fn reaped(&mut self, ended: Ended) {
         if let Some(held) = self.held.take_if(|held| held.child().pid == ended.pid) {
             held.was_reaped();
             return self.launch_failed(format!("it was ended before it ran: {}", End::of(ended.status)));
         }
-        // What it wrote last is still on its way to the log.
+        // Its last output may not be in the log yet.
         if self.child.as_ref().is_some_and(|child| child.id.pid == ended.pid && child.ended.is_none()) {
             self.output(LAST_CHUNKS);
         }
@@ -38,10 +38,10 @@ impl Keeper {
         }
     }
 
-    /// A main process that another process has reaped is gone, or is not.
+    /// Detects the end of a main process, which another process may have reaped.
     pub(super) fn look_for_main(&mut self) -> sys::Result<()> {
         if self.child.as_ref().is_some_and(|child| child.main().is_some() && child.has_ended()) {
-            // Where it is the keeper's own its status is there.
+            // If the keeper is its parent, the status is available.
             self.reap()?;
             self.child_ended(End::Unseen, Used::default());
         }
@@ -62,23 +62,23 @@ impl Keeper {
         };
         let mut until = record.ended;
         if child.asked {
-            // Gone meanwhile is what is asked of them.
+            // A process that is already gone needs no signal.
             record.left_behind = signal_left_behind(SIGTERM) as u32;
-            // One that is stopped runs its handler only then.
+            // A stopped process runs its signal handler only after SIGCONT.
             signal_left_behind(SIGCONT);
             until = until + LEFT_WITHIN;
         }
         child.ended = Some((record, until));
     }
 
-    /// How long the keeper may sleep.
+    /// Maximum time that the keeper may sleep.
     pub(super) fn wait_at_most(&self) -> Option<Timespec> {
         let (_, until) = self.child.as_ref()?.ended.as_ref()?;
         let left = (*until - sys::clock::mono_now()).max(DurNs::ZERO);
         Some(Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 })
     }
 
-    /// Once the child has ended and nobody is left of its descendants, or their time is over: the record.
+    /// Completes and reports the exit record, once the child has ended and its descendants are gone or their time is over.
     pub(super) fn wind_up(&mut self) {
         let Some((mut record, until)) = self.child.as_ref().and_then(|child| child.ended.clone()) else { return };
         if sys::clock::mono_now() < until && !left_behind().is_empty() {
@@ -86,7 +86,7 @@ impl Keeper {
         }
         let killed = kill_left_behind(self.group.as_ref()) as u32;
         record.left_behind = record.left_behind.max(killed);
-        // Their last words.
+        // Final output of the descendants.
         self.output(LAST_CHUNKS);
         record.last_line = self.child.take().and_then(|child| child.last_line());
         self.keep_record(&record);
@@ -103,7 +103,7 @@ impl Keeper {
     fn keep_record(&mut self, record: &ExitRecord) {
         let path = self.spec.dir.join(EXITS_NAME);
         if std::fs::metadata(&path).is_ok_and(|data| data.len() > EXITS_BYTES_MAX) {
-            // If that fails the file grows on; nothing is lost.
+            // If the rename fails, the file keeps growing; no record is lost.
             let _ = std::fs::rename(&path, path.with_extension("jsonl.1"));
         }
         let file = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&path);

@@ -1,24 +1,24 @@
-//! The last line of a child's output: often the reason why it ended.
+//! The last line of a child's output, which is often the reason for its end.
 
 use crate::supervisor::brief;
 use base::{OneLine, Visible};
 
-/// Bytes of a line that are kept.
+/// Bytes kept of a line.
 const BYTES_MAX: usize = 1024;
-/// Letters of it that are shown.
+/// Maximum number of characters displayed.
 const LETTERS_MAX: usize = 200;
 
-/// Keeps the last line of a stream that is not blank, at most 1 KiB of it.
+/// Keeps the last non-blank line of a stream, at most 1 KiB of it.
 #[derive(Debug, Default)]
 pub(super) struct LastLine {
-    /// The line that is being written.
+    /// The current, incomplete line.
     open: Vec<u8>,
-    /// The last one that has ended.
+    /// The last complete line.
     ended: Vec<u8>,
 }
 
 impl LastLine {
-    /// Takes output. A carriage return ends a line, too: a progress bar has no other end.
+    /// Adds output. A carriage return also ends a line, because a progress bar prints no newline.
     pub(super) fn take(&mut self, bytes: &[u8]) {
         for piece in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
             let text = piece.strip_suffix(b"\n").or_else(|| piece.strip_suffix(b"\r")).unwrap_or(piece);
@@ -33,7 +33,7 @@ impl LastLine {
         }
     }
 
-    /// The line for people: at most 200 letters, without colours, control characters as `\x07`.
+    /// The line for display: at most 200 characters, without colours, control characters as `\x07`.
     pub(super) fn text(&self) -> Option<String> {
         let blank = self.open.trim_ascii().is_empty();
         let line = String::from_utf8_lossy(if blank { &self.ended } else { &self.open }).replace('\t', " ");

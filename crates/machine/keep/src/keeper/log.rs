@@ -1,7 +1,7 @@
 //! A child's log file: stamped lines, rotated by size.
 //!
-//! A full disk loses log lines; the log says how many once it can be written again. It never stops the child. Lines that
-//! never end are cut, so that size counts. A file that was moved or removed is made again.
+//! If the disk is full, lines are lost; the log reports how many once it can be written again. The child is never stopped.
+//! Lines without end are split, so that the size limit holds. A file that was moved or removed is created again.
 
 use super::protocol::LogSpec;
 use crate::appended::Appended;
@@ -10,23 +10,23 @@ use base::Utc;
 use std::io;
 use std::path::PathBuf;
 
-/// A file that is full is put aside at the end of a line, or after so many bytes more of one.
+/// A full file is rotated at the end of a line, or after this many more bytes of an unfinished line.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// The log of one child; without a spec everything is discarded.
+/// The log of one child. Without a spec all output is discarded.
 #[derive(Debug)]
 pub(super) struct Log {
     spec: Option<LogSpec>,
     file: Option<Appended>,
     lost: u64,
-    /// What was lost, as far as the log does not say so yet.
+    /// Lost lines that the log does not report yet.
     outage: Option<Outage>,
-    /// What follows begins with a stamp: a part of its line was lost.
+    /// A part of the line was lost, so the next output starts with a stamp.
     broken: bool,
-    /// Whose line is open: no other stream may write into it.
+    /// The stream with an unfinished line. Output of another stream starts a new line.
     open_line: Option<Stream>,
     line: Vec<u8>,
-    /// The machine's journal, and the line for it so far.
+    /// The system journal, and the unfinished line for it.
     journal: Option<(Forward, Vec<u8>)>,
 }
 
@@ -38,7 +38,7 @@ struct Outage {
     bytes: usize,
 }
 
-/// Where a line came from.
+/// Origin of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {
     /// Terminal or standard output.
@@ -68,15 +68,15 @@ impl Log {
         Self { spec, file, lost: 0, outage: None, broken: false, open_line: None, line: Vec::new(), journal }
     }
 
-    /// Bytes that could not be written.
+    /// Number of bytes that could not be written.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Opens the file that is in its place now, or makes it: after it was moved aside by another program.
+    /// Opens the file at the configured path, or creates it, after another program has moved it.
     pub(super) fn reopen(&mut self) {
         if let Some(file) = &mut self.file {
-            // The next line says why not.
+            // If this fails, the next write reports the error.
             let _ = file.reopen();
         }
     }
@@ -127,7 +127,7 @@ impl Log {
         let allowed = spec.size.0 + if self.open_line.is_some() { LINE_BYTES_MAX } else { 0 };
         if self.file.as_ref().is_some_and(|file| file.size() >= allowed) {
             if self.open_line.take().is_some() {
-                // The rest of the line gets a stamp of its own in the next file.
+                // The rest of the line gets its own stamp in the next file.
                 self.line.push(b'\n');
                 self.flush_line(now_unix_ms);
             }
@@ -135,7 +135,7 @@ impl Log {
         }
     }
 
-    /// Writes what has gathered, behind what was lost before; what cannot be written is counted.
+    /// Writes the buffered line, after a report of earlier losses. Bytes that cannot be written are counted.
     fn flush_line(&mut self, now_unix_ms: u64) {
         let Some(file) = &mut self.file else { return self.line.clear() };
         let told = self.outage.as_ref().map_or(Vec::new(), |outage| outage.line(now_unix_ms));
@@ -165,7 +165,7 @@ impl Log {
             name.push(format!(".{number}"));
             name.into()
         };
-        // A missing older file is normal; what cannot be renamed is overwritten by the next rotation.
+        // A missing older file is normal. A file that cannot be renamed is overwritten by the next rotation.
         for number in (0..spec.keep).rev() {
             let _ = std::fs::rename(name(number), name(number + 1));
         }

@@ -1,8 +1,8 @@
-//! The keeper: one small process per supervised child, which holds its terminal, its log and its exit
-//! record, and outlives the supervisor.
+//! The keeper: one small process per supervised child. It holds the child's terminal, log and exit records, and outlives the
+//! supervisor.
 //!
-//! The keeper decides nothing: it starts, signals and records as it is told over its Unix socket.
-//! [`Keeper`] is the supervisor's side, [`run`] the process itself.
+//! The keeper makes no decisions: it starts, signals and records as requested over its Unix socket. [`Keeper`] is the
+//! supervisor's side, [`run`] the keeper process itself.
 
 mod client;
 mod console;

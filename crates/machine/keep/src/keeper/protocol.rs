@@ -1,10 +1,10 @@
-//! What supervisor, console and keeper say to each other: one JSON object per line over the keeper's
-//! Unix socket (`SOCK_STREAM`, mode 0600; the peer must be the keeper's user or root. Where the plant has operators: mode
-//! 0660 of their group, and who is let in by that alone gets what [`Operators::refuse`] leaves).
+//! Protocol between supervisor, console and keeper: one JSON object per line over the keeper's Unix socket (`SOCK_STREAM`,
+//! mode 0600; the peer must be root or the keeper's user). If the plant has operators, the mode is 0660 with their group; a
+//! peer admitted only by the group is limited by [`Operators::refuse`].
 //!
-//! A connection starts as a control connection: each [`Request`] gets exactly one [`Reply`], in order.
-//! After [`Request::Follow`] events are mixed in between; after [`Request::Attach`] the connection is the
-//! child's console and carries raw bytes both ways.
+//! A connection starts as a control connection: each [`Request`] gets exactly one [`Reply`], in order. After
+//! [`Request::Follow`], events arrive between the replies. After [`Request::Attach`], the connection is the child's console
+//! and carries raw bytes both ways.
 
 use crate::launch::{LaunchSpec, Shortfall};
 use base::{DurNs, MonoNs, Size};
@@ -12,58 +12,58 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 
-/// A longer line is refused and the connection closed.
+/// Maximum length of a line. A longer line is refused and the connection closed.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// A keeper is reached at this name in its directory.
+/// Name of the keeper's socket in its directory.
 pub const SOCKET_NAME: &str = "socket";
 
-/// One [`ExitRecord`] a line, newest last, in the keeper's directory.
+/// File of exit records in the keeper's directory: one [`ExitRecord`] per line, newest last.
 pub const EXITS_NAME: &str = "exits.jsonl";
 
-/// What a keeper is told at its start, through `spec.json` in its directory.
+/// Configuration of a keeper, passed at its start as `spec.json` in its directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeeperSpec {
-    /// The keeper's own directory: socket and exit records. Made if it is missing.
+    /// The keeper's directory, with its socket and exit records. Created if missing.
     pub dir: PathBuf,
     /// The child.
     pub launch: LaunchSpec,
-    /// Bounds on the child and everything that it starts, together.
+    /// Resource limits for the child and its descendants together.
     #[serde(default)]
     pub bounds: host::plant::Bounds,
-    /// The directories of its partition.
+    /// The control group directories of its partition.
     #[serde(default)]
     pub within: Vec<PathBuf>,
-    /// The child's log; `None` discards its output (consoles still see it).
+    /// The child's log. `None` discards its output; consoles still receive it.
     pub log: Option<LogSpec>,
-    /// The child is ready at the first line of output that contains this.
+    /// The child is ready at the first line of output that contains this text.
     #[serde(default)]
     pub ready_line: Option<String>,
     /// Whether to give the child a `NOTIFY_SOCKET` (`sd_notify(3)`).
     #[serde(default)]
     pub notify: bool,
-    /// Whether the child waits before its class and its program until a supervisor, which has it watched by
-    /// then, says [`Request::Go`]. Without a supervisor it waits for the next.
+    /// Whether the child waits before setting its class and starting its program until a supervisor sends [`Request::Go`].
+    /// The supervisor first has the child watched. Without a supervisor the child waits for the next one.
     #[serde(default)]
     pub held: bool,
-    /// Who may connect beside root and the keeper's own user.
+    /// Users who may connect in addition to root and the keeper's own user.
     #[serde(default)]
     pub operators: Option<Operators>,
 }
 
-/// A group whose members may ask how things stand and open a console.
+/// A group whose members may request the status and open a console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Operators {
-    /// Its number.
+    /// Group ID.
     pub group: u32,
-    /// Whether they may type.
+    /// Whether they may type into the console.
     pub may_type: bool,
 }
 
 impl Operators {
-    /// Why an operator may not ask this; `None`: he may.
+    /// The reason why an operator may not send this request; `None` if it is allowed.
     #[must_use]
     pub fn refuse(self, request: &Request) -> Option<&'static str> {
         match request {
@@ -81,52 +81,52 @@ impl Operators {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogSpec {
-    /// The file; rotated ones get `.1`, `.2`, … appended, `.1` the youngest.
+    /// Path of the file. Rotated files get `.1`, `.2`, … appended; `.1` is the newest.
     pub path: PathBuf,
-    /// Size at which it is rotated.
+    /// Size at which the file is rotated.
     pub size: Size,
-    /// Rotated files kept.
+    /// Number of rotated files kept.
     pub keep: u32,
-    /// The journal of the machine that gets each line, too, and the plant's name there.
+    /// A system journal that also receives each line, and the plant's name in it.
     #[serde(default)]
     pub also: Option<(host::plant::Also, String)>,
 }
 
-/// What a control connection may ask.
+/// Requests on a control connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// Tell how things stand: [`Reply::Status`].
+    /// Return the status: [`Reply::Status`].
     Status,
-    /// Push [`Event`]s on this connection from now on. The reply is a [`Reply::Status`], so that nothing is
-    /// missed between the two.
+    /// Send [`Event`]s on this connection from now on. The reply is a [`Reply::Status`], so that no event is missed between
+    /// status and events.
     Follow,
-    /// Send a signal.
+    /// Send a signal to the child.
     Signal {
-        /// Its number.
+        /// Signal number.
         signal: i32,
-        /// To whom.
+        /// Recipients.
         to: Target,
     },
     /// Start the child again after its exit, with the same spec.
     Start,
-    /// Let the child go that waits ([`Event::Held`]): [`Event::Started`] or [`Event::LaunchFailed`] follows.
+    /// Release the waiting child ([`Event::Held`]). [`Event::Started`] or [`Event::LaunchFailed`] follows.
     Go,
-    /// Open the log file anew, or make it: another program has moved it aside.
+    /// Reopen or create the log file, after another program has moved it.
     ReopenLog,
-    /// Remember whether the supervisor restarts the child (consoles toggle it with `^T`).
+    /// Store whether the supervisor restarts the child (consoles toggle this with `^T`).
     AutoRestart {
         /// The new setting.
         on: bool,
     },
-    /// Become a console.
+    /// Turn the connection into a console.
     Attach {
-        /// See, but not type.
+        /// Output only, no input.
         read_only: bool,
         /// Size of the user's terminal, if known.
         size: Option<WindowSize>,
     },
-    /// The user's terminal has another size: for one whose console may type.
+    /// The user's terminal has a new size. Applies to consoles that may type.
     Resize {
         /// The size.
         size: WindowSize,
@@ -135,7 +135,7 @@ pub enum Request {
     Quit,
 }
 
-/// Who gets a signal.
+/// Recipients of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
@@ -143,7 +143,7 @@ pub enum Target {
     Child,
     /// The child's process group.
     Group,
-    /// The child and every descendant, also those that made themselves daemons.
+    /// The child and every descendant, including daemonised ones.
     All,
 }
 
@@ -157,51 +157,51 @@ pub struct WindowSize {
     pub columns: u16,
 }
 
-/// A keeper's answer or news; one type, because both share the connection.
+/// An answer or event from a keeper. One type, because both share the connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
-    /// Done.
+    /// The request was carried out.
     Done,
-    /// Not done, and why.
+    /// The request was not carried out, for this reason.
     Refused(String),
-    /// How things stand.
+    /// Status of keeper and child.
     Status(Box<Status>),
-    /// News for a follower.
+    /// An event, for a follower.
     Event(Event),
 }
 
-/// News.
+/// An event at a keeper.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
-    /// The child exists, and waits for [`Request::Go`].
+    /// The child exists and waits for [`Request::Go`].
     Held(ChildId),
-    /// The child runs.
+    /// The child is running.
     Started(ChildId),
-    /// The child could not be started; the text names object, finding and remedy.
+    /// The child cannot be started. The text gives object, cause and remedy.
     LaunchFailed(String),
     /// The ready line was seen, or `READY=1` received.
     Ready,
     /// A message of the child to its notify socket, such as `WATCHDOG=1` (at most 4 KiB).
     Notify(String),
-    /// The child has named its main process (`MAINPID=`): that one is the child from now on.
+    /// The child has announced its main process (`MAINPID=`), which is treated as the child from now on.
     Main(ChildId),
-    /// The child ended, and so did whatever it left behind. Without [`Event::Started`] before it: it ended before its first
-    /// instruction.
+    /// The child and its remaining descendants have ended. Without a preceding [`Event::Started`], the child ended before
+    /// its first instruction.
     Exited(ExitRecord),
-    /// Somebody at a console asked for the child's end (`^X`); the keeper has sent SIGKILL.
+    /// A console user killed the child (`^X`). The keeper has sent SIGKILL.
     ConsoleKill,
-    /// Somebody at a console asked for a start (`^R` while the child is down).
+    /// A console user requested a start (`^R` while the child is down).
     ConsoleStart,
-    /// Somebody at a console toggled the automatic restart (`^T`).
+    /// A console user toggled the automatic restart (`^T`).
     AutoRestart {
         /// The new setting.
         on: bool,
     },
 }
 
-/// A process that cannot be confused with a later one of the same number.
+/// Identifies a process, even if its PID is reused later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChildId {
@@ -211,7 +211,7 @@ pub struct ChildId {
     pub start_ticks: u64,
 }
 
-/// How a keeper and its child stand.
+/// Status of a keeper and its child.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Status {
@@ -219,32 +219,32 @@ pub struct Status {
     pub name: String,
     /// The keeper itself.
     pub keeper: ChildId,
-    /// The child, while it or something that it left behind runs.
+    /// The child, while it or one of its descendants is running.
     pub child: Option<ChildId>,
-    /// The child, while it waits for [`Request::Go`].
+    /// The child while it waits for [`Request::Go`].
     #[serde(default)]
     pub held: Option<ChildId>,
-    /// When the child was started last.
+    /// Time of the child's last start.
     pub started: Option<MonoNs>,
-    /// How the child ended last; also in the keeper's directory.
+    /// The child's last exit record; also in the keeper's directory.
     pub last_exit: Option<ExitRecord>,
-    /// Why the child could not be started, if that was the last attempt's end.
+    /// The reason why the child could not be started, if the last attempt failed.
     pub launch_error: Option<String>,
-    /// What the running child wanted and could not have.
+    /// Settings that the running child requested but did not get.
     pub shortfalls: Vec<Shortfall>,
-    /// Starts so far.
+    /// Number of starts so far.
     pub starts: u32,
-    /// Whether the running child said that it is ready.
+    /// Whether the running child has reported that it is ready.
     pub ready: bool,
     /// The last status text of the child (`STATUS=` of `sd_notify`).
     pub said: Option<String>,
     /// Whether the supervisor should restart the child.
     pub auto_restart: bool,
-    /// Consoles attached.
+    /// Number of attached consoles.
     pub consoles: u32,
     /// Bytes of output that could not be written to the log.
     pub log_bytes_lost: u64,
-    /// Bytes that slow consoles did not get.
+    /// Bytes that were dropped for slow consoles.
     pub console_bytes_lost: u64,
 }
 
@@ -254,20 +254,20 @@ pub struct Status {
 pub struct ExitRecord {
     /// The child.
     pub child: ChildId,
-    /// How.
+    /// Exit status or signal.
     pub end: End,
-    /// When it was started.
+    /// Time of its start.
     pub started: MonoNs,
-    /// When its end was seen.
+    /// Time at which its end was detected.
     pub ended: MonoNs,
     /// The same on the wall clock, seconds since 1970.
     pub ended_unix_s: u64,
-    /// What it used.
+    /// Resources used.
     pub used: Used,
-    /// Descendants that it left behind, which were ended after it.
+    /// Number of remaining descendants that were ended after the child.
     #[serde(default)]
     pub left_behind: u32,
-    /// The last line that it wrote: on its terminal, or to standard error. At most 200 letters, no control characters.
+    /// The last line the child wrote to its terminal or to standard error. At most 200 characters, no control characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_line: Option<String>,
 }
@@ -285,7 +285,7 @@ pub enum End {
         /// Whether a core file was written.
         core: bool,
     },
-    /// It is gone; another process has reaped it, so that its status is not known.
+    /// The process is gone. Another process has reaped it, so its status is unknown.
     Unseen,
 }
 
@@ -334,16 +334,16 @@ pub struct Used {
     pub resident_max: Size,
     /// Page faults that needed the disk.
     pub major_faults: u64,
-    /// Page faults that did not.
+    /// Page faults that did not need the disk.
     pub minor_faults: u64,
-    /// Times it gave up its CPU.
+    /// Voluntary context switches.
     pub voluntary_switches: u64,
-    /// Times its CPU was taken.
+    /// Involuntary context switches.
     pub involuntary_switches: u64,
 }
 
 impl Used {
-    /// What the kernel says of a child that it reaped.
+    /// The resources that the kernel reported for a reaped child.
     #[must_use]
     pub fn of(ended: &sys::child::Ended) -> Self {
         Self {
@@ -358,13 +358,13 @@ impl Used {
     }
 }
 
-/// A line that is no message.
+/// A line that is not a message.
 #[derive(Debug, thiserror::Error)]
 pub enum ParseError {
     /// It is too long.
     #[error("a line of {0} bytes; at most {LINE_BYTES_MAX} are read")]
     TooLong(usize),
-    /// It says something else.
+    /// It is not a message of this protocol.
     #[error("not a message of the keeper's protocol: {0}")]
     Malformed(#[from] serde_json::Error),
 }
@@ -372,7 +372,7 @@ pub enum ParseError {
 /// Reads one line as a message.
 ///
 /// # Errors
-/// What is wrong with the line, for the peer.
+/// The line is too long or malformed; the error is meant for the peer.
 pub fn parse<'a, T: Deserialize<'a>>(line: &'a [u8]) -> Result<T, ParseError> {
     if line.len() > LINE_BYTES_MAX {
         return Err(ParseError::TooLong(line.len()));
@@ -380,10 +380,10 @@ pub fn parse<'a, T: Deserialize<'a>>(line: &'a [u8]) -> Result<T, ParseError> {
     Ok(serde_json::from_slice(line)?)
 }
 
-/// Writes a message as one line, with its end.
+/// Encodes a message as one line, including the newline.
 #[must_use]
 pub fn line<T: Serialize>(message: &T) -> Vec<u8> {
-    // Serialising to a Vec fails only for maps with keys that are no text, which no message has.
+    // Serialising to a Vec fails only for maps with non-string keys, which no message has.
     let mut bytes = serde_json::to_vec(message).unwrap_or_default();
     bytes.push(b'\n');
     bytes

@@ -1,4 +1,4 @@
-//! The running child of a keeper: its streams, its signs of readiness, its descendants.
+//! The running child of a keeper: its streams, readiness and descendants.
 
 use super::last_line::LastLine;
 use super::log::Stream;
@@ -11,30 +11,30 @@ use rustix::io::Errno;
 use sys::process::Process;
 use sys::signal::SIGKILL;
 
-/// Signals that ask for an end: SIGHUP, SIGINT, SIGQUIT, SIGTERM.
+/// Signals that request an end: SIGHUP, SIGINT, SIGQUIT, SIGTERM.
 const ASKING: [i32; 4] = [1, 2, 3, 15];
 
-/// A child that runs.
+/// A running child.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) id: ChildId,
-    /// The handle for signals to it.
+    /// Handle for sending signals.
     process: Process,
-    /// Whether it is the main process that the first one has named: another process may reap it.
+    /// Whether this is the main process announced by the first one. Another process may reap it.
     named: bool,
     pub(super) since: MonoNs,
     pub(super) shortfalls: Vec<Shortfall>,
     pub(super) ready: bool,
     pub(super) said: Option<String>,
-    /// Whether it was asked to end: what it leaves behind may then end in its own time.
+    /// Whether the child was asked to end. If so, its descendants get time to end.
     pub(super) asked: bool,
-    /// How it ended, while something that it left behind still runs, and when that is killed.
+    /// The exit record while descendants are still running, and the time at which they are killed.
     pub(super) ended: Option<(ExitRecord, MonoNs)>,
-    /// The keeper's ends of its streams; a stream at its end is taken out.
+    /// The keeper's ends of the streams. A stream at end of file is removed.
     streams: Vec<(Stream, OwnedFd)>,
-    /// The end of its present line of output, not much longer than the ready text.
+    /// The tail of the current output line. Its length is bounded by that of the ready text.
     line: Vec<u8>,
-    /// The stream with its error messages: its terminal, or standard error.
+    /// The stream with error messages: the terminal, or standard error.
     errors: Stream,
     /// The last line of that stream.
     last_line: LastLine,
@@ -51,7 +51,8 @@ impl Running {
             streams.extend([(Stream::Output, output), (Stream::Error, error)]);
         }
         for (_, fd) in &streams {
-            // Both are ours alone; a descriptor that cannot be switched is read only when poll says so.
+            // The keeper alone uses these descriptors. A descriptor left in blocking mode is read only after poll reports
+            // it.
             let _ = rustix::io::ioctl_fionbio(fd, true);
         }
         Self {
@@ -71,12 +72,12 @@ impl Running {
         }
     }
 
-    /// Streams to poll for output.
+    /// The output streams, for polling.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.streams.iter().map(|(_, fd)| fd.as_fd())
     }
 
-    /// Hands all output that has arrived to `each`, at most `chunks` reads of a stream.
+    /// Passes all output that has arrived to `each`, at most `chunks` reads per stream.
     pub(super) fn drain(&mut self, chunks: usize, mut each: impl FnMut(Stream, &[u8])) {
         let mut bytes = [0u8; 4096];
         let (errors, last_line) = (self.errors, &mut self.last_line);
@@ -98,28 +99,28 @@ impl Running {
         });
     }
 
-    /// The last line that it wrote, for people.
+    /// The last line it wrote, for display.
     pub(super) fn last_line(&self) -> Option<String> {
         self.last_line.text()
     }
 
-    /// Sends bytes to the child's terminal; returns how many it did not take.
+    /// Writes bytes to the child's terminal. Returns the number of bytes not accepted.
     pub(super) fn type_in(&self, bytes: &[u8]) -> usize {
         let Some((_, terminal)) = self.streams.first() else { return bytes.len() };
         bytes.len() - rustix::io::write(terminal, bytes).unwrap_or(0)
     }
 
-    /// Tells the child's terminal its size.
+    /// Sets the size of the child's terminal.
     pub(super) fn resize(&self, rows: u16, columns: u16) {
         let size = rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         if let Some((_, terminal)) = self.streams.first() {
-            // Pipes have no size.
+            // Pipes have no size; the error is ignored.
             let _ = rustix::termios::tcsetwinsize(terminal, size);
         }
     }
 
-    /// Whether `bytes` complete a line that contains `text`, however long the line is. A carriage return ends a line, too:
-    /// a progress bar has no other end.
+    /// Whether `bytes` complete a line that contains `text`. The length of the line does not matter. A carriage return also
+    /// ends a line, because a progress bar prints no newline.
     pub(super) fn shows(&mut self, bytes: &[u8], text: &str) -> bool {
         let text = text.as_bytes();
         for byte in bytes {
@@ -133,19 +134,19 @@ impl Running {
                 return true;
             }
             if self.line.len() > 2 * text.len().max(64) {
-                // What is in front of that is in no match any more.
+                // Earlier bytes cannot be part of a match.
                 self.line.drain(..self.line.len() - text.len());
             }
         }
         false
     }
 
-    /// Takes the process that it has named as its main one: what is supervised from now on.
+    /// Replaces the supervised process by the announced main process.
     pub(super) fn take_main(&mut self, id: ChildId, process: Process) {
         (self.id, self.process, self.named) = (id, process, true);
     }
 
-    /// The descriptor that tells the end of a main process that another process may reap.
+    /// A descriptor that becomes readable when the announced main process ends; another process may reap it.
     pub(super) fn main(&self) -> Option<BorrowedFd<'_>> {
         (self.named && self.ended.is_none()).then(|| self.process.as_fd())
     }
@@ -155,15 +156,15 @@ impl Running {
         self.process.has_ended()
     }
 
-    /// Sends a signal; returns to how many processes.
+    /// Sends a signal. Returns the number of processes it was sent to.
     pub(super) fn signal(&mut self, signal: i32, to: Target, group: Option<&Group>) -> sys::Result<usize> {
         self.asked |= ASKING.contains(&signal);
         match to {
-            // What it left behind is meant.
+            // The child has ended, so the signal goes to its descendants.
             Target::Child | Target::Group if self.ended.is_some() => Ok(signal_left_behind(signal)),
             Target::Child => self.process.signal(signal).map(|()| 1),
             Target::Group => match self.process.signal_group(signal) {
-                // A main process need not lead a group.
+                // A main process is not necessarily a group leader.
                 Err(error) if self.named && error.errno == Errno::SRCH => self.process.signal(signal),
                 sent => sent,
             }
@@ -174,21 +175,21 @@ impl Running {
     }
 }
 
-/// The descendants of this process, the reaper of them all, that still run.
+/// The running descendants of this process, which is their reaper.
 pub(super) fn left_behind() -> Vec<Process> {
     crate::family::descendants(rustix::process::getpid().as_raw_nonzero().get())
 }
 
-/// Sends a signal to every descendant of this process; returns to how many.
+/// Sends a signal to every descendant of this process. Returns the number of processes.
 pub(super) fn signal_left_behind(signal: i32) -> usize {
     left_behind().iter().filter(|process| process.signal(signal).is_ok()).count()
 }
 
-/// Kills every descendant of this process, which is their reaper, and whoever is in their control group: one that
-/// outlived the supervised process would hold its devices and its CPU. Returns how many there were.
+/// Kills every descendant of this process, which is their reaper, and every member of their control group. A surviving
+/// process would keep the devices and the CPU of the supervised one. Returns the number of processes killed.
 pub(crate) fn kill_left_behind(group: Option<&Group>) -> usize {
     let mut killed = std::collections::BTreeSet::new();
-    // Each round catches what the one before forked meanwhile.
+    // Each round catches processes forked during the previous one.
     for _ in 0..10 {
         let left = left_behind();
         let members = group.map_or(Vec::new(), Group::members);

@@ -1,4 +1,4 @@
-//! The keeper process itself: one thread, one poll loop, woken by nothing but news.
+//! The keeper process: one thread with one poll loop, which wakes only for events.
 
 use super::console::{Client, Kind};
 use super::log::{Log, Stream};
@@ -17,18 +17,18 @@ use sys::child::Waited;
 use sys::peer::Peer;
 use sys::signal::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGKILL, SIGTERM, SignalFd};
 
-/// The last output that a new console gets to see.
+/// Bytes of earlier output sent to a new console.
 const BACKLOG_BYTES: usize = 4096;
-/// More connections are refused.
+/// Maximum number of connections. More are refused.
 const CLIENTS_MAX: usize = 64;
-/// Reads of a stream before others get their turn.
+/// Maximum reads per stream before the other descriptors are served.
 const CHUNKS: usize = 16;
 
 const KILL_KEY: u8 = 0x18; // ^X
 const TOGGLE_KEY: u8 = 0x14; // ^T
 const START_KEY: u8 = 0x12; // ^R
 
-/// What keeps a keeper from serving.
+/// A reason why a keeper cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// It was not started by tahti.
@@ -39,7 +39,7 @@ pub enum ServeError {
     Spec {
         /// The file.
         path: PathBuf,
-        /// The answer.
+        /// The error returned.
         error: std::io::Error,
     },
     /// Its socket cannot be made.
@@ -47,13 +47,13 @@ pub enum ServeError {
     Socket {
         /// Its directory.
         dir: PathBuf,
-        /// The answer.
+        /// The error returned.
         error: std::io::Error,
     },
     /// Its notify socket cannot be made.
     #[error(transparent)]
     Notify(#[from] NotifyError),
-    /// Its process is not known.
+    /// The keeper's own process cannot be read.
     #[error("/proc is not mounted")]
     NoProc,
     /// A connection cannot be used.
@@ -64,10 +64,11 @@ pub enum ServeError {
     Kernel(#[from] sys::Error),
 }
 
-/// Runs a keeper until it is told to quit. `first` is the connection of whoever started it.
+/// Runs a keeper until it receives [`Request::Quit`] or ends with its child. `first` is the connection of the process that
+/// started it.
 ///
 /// # Errors
-/// The keeper's own directory, socket or signals could not be had.
+/// The keeper's directory, socket or signals are unavailable.
 pub fn serve(spec: KeeperSpec, first: Option<UnixStream>) -> Result<(), ServeError> {
     let mut keeper = Keeper::new(spec, first)?;
     keeper.start();
@@ -75,7 +76,7 @@ pub fn serve(spec: KeeperSpec, first: Option<UnixStream>) -> Result<(), ServeErr
     while !keeper.over {
         keeper.turn()?;
     }
-    // Left behind, it would only mislead; gone already is fine.
+    // A socket left behind would mislead. An error means that it is already gone.
     let _ = std::fs::remove_file(keeper.spec.dir.join(SOCKET_NAME));
     if let Some(group) = &keeper.group {
         group.remove();
@@ -93,11 +94,11 @@ pub(super) struct Keeper {
     notify: Option<Notify>,
     clients: Vec<Client>,
     pub(super) child: Option<Running>,
-    /// The child before it may run.
+    /// The child, held before its program starts.
     pub(super) held: Option<launch::Held>,
-    /// What the child and its descendants are in, where one could be made.
+    /// Control group of the child and its descendants, if one could be created.
     pub(super) group: Option<Group>,
-    /// Bounds that the group could not have.
+    /// Limits that could not be set on the group.
     unbounded: Vec<Shortfall>,
     log: Log,
     backlog: VecDeque<u8>,
@@ -107,18 +108,18 @@ pub(super) struct Keeper {
     starts: u32,
     auto_restart: bool,
     console_bytes_lost: u64,
-    /// Ends with the child.
+    /// Whether the keeper ends together with the child.
     pub(super) leaving: bool,
     pub(super) over: bool,
 }
 
 fn socket_at(path: PathBuf) -> PathBuf {
-    // A socket left by a keeper that was killed would refuse the new one.
+    // The socket of a killed keeper would make the bind fail.
     let _ = std::fs::remove_file(&path);
     path
 }
 
-/// Lets connect to a socket only its owner, and the members of a group where there is one.
+/// Restricts connections to the socket's owner and, if given, the members of a group.
 pub(crate) fn open_to(socket: &Path, group: Option<u32>) -> std::io::Result<()> {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(if group.is_some() { 0o660 } else { 0o600 });
     if group.is_some() {
@@ -174,7 +175,7 @@ impl Keeper {
         })
     }
 
-    /// Waits for news and deals with them.
+    /// Waits for events and handles them.
     fn turn(&mut self) -> Result<(), ServeError> {
         let mut ready: Vec<bool> = Vec::new();
         {
@@ -222,13 +223,13 @@ impl Keeper {
         Ok(())
     }
 
-    /// Starts the child; the outcome goes to followers and into the log.
+    /// Starts the child. The outcome is sent to followers and logged.
     fn start(&mut self) {
         if self.child.is_some() || self.held.is_some() {
             return;
         }
         let mut launch = self.spec.launch.clone();
-        // Each time: an empty one may be tidied away by anybody.
+        // Created at each start: another program may have removed the empty group.
         let within = &self.spec.within;
         let made = Group::make(&self.spec.dir, &launch.name, &launch.cgroups, within, self.spec.bounds);
         (self.group, self.unbounded) = made;
@@ -248,7 +249,7 @@ impl Keeper {
         }
     }
 
-    /// Lets the child run its program.
+    /// Releases the child to run its program.
     fn go(&mut self, held: launch::Held) {
         match held.go() {
             Ok(mut started) => {
@@ -267,7 +268,7 @@ impl Keeper {
                 if !ended {
                     self.tell(&Event::Started(id));
                 }
-                // One that has ended is reaped like any other: its end is the news.
+                // If it has ended already, it is reaped as usual, and its end is reported then.
             }
             Err(error) => self.launch_failed(error.to_string()),
         }
@@ -279,7 +280,7 @@ impl Keeper {
         self.tell(&Event::LaunchFailed(why));
     }
 
-    /// Takes the child's output to log, backlog and consoles.
+    /// Passes the child's output to log, backlog and consoles.
     pub(super) fn output(&mut self, chunks: usize) {
         let Some(mut child) = self.child.take() else { return };
         let wanted = self.spec.ready_line.clone().filter(|_| !child.ready);
@@ -300,7 +301,7 @@ impl Keeper {
         }
     }
 
-    /// Bytes for every console.
+    /// Sends bytes to every console.
     fn show(&mut self, bytes: &[u8]) {
         self.backlog.extend(bytes);
         let surplus = self.backlog.len().saturating_sub(BACKLOG_BYTES);
@@ -311,7 +312,7 @@ impl Keeper {
         }
     }
 
-    /// A line of the keeper's own, in log and consoles.
+    /// Prints a message of the keeper in the log and on consoles.
     pub(super) fn say(&mut self, text: &str) {
         self.log.append(Stream::Keeper, format!("{text}\n").as_bytes(), unix_ms());
         self.show(format!("@@@ {text}\r\n").as_bytes());
@@ -335,7 +336,7 @@ impl Keeper {
         while let Ok((stream, _)) = self.listener.accept() {
             let allowed = Peer::of(stream.as_fd()).is_ok_and(|peer| peer.is_ours());
             let Ok(mut client) = Client::new(stream, false, !allowed) else { continue };
-            // The socket's mode has let no others in than the operators.
+            // The mode of the socket admits only operators besides root and the owner.
             if !allowed && self.spec.operators.is_none() {
                 client.reply(&Reply::Refused("only root and the keeper's user may connect to a keeper".to_owned()));
             } else if self.clients.len() >= CLIENTS_MAX {
@@ -410,7 +411,7 @@ impl Keeper {
                 Reply::Done
             }
             Request::Attach { read_only, size } => {
-                // Who only looks changes nothing, the terminal's size neither.
+                // A read-only console changes nothing, including the terminal size.
                 if let (Some(child), Some(size), false) = (&self.child, size, read_only) {
                     child.resize(size.rows, size.columns);
                 }
@@ -453,14 +454,14 @@ impl Keeper {
         client.send(self.backlog.make_contiguous());
     }
 
-    /// What somebody at a console typed, procServ's keys taken out.
+    /// Handles console input; the procServ control keys are interpreted.
     fn typed(&mut self, bytes: &[u8]) {
         for piece in bytes.chunk_by(|a, b| !is_key(*a) && !is_key(*b)) {
             match (piece[0], &mut self.child) {
                 (KILL_KEY, Some(child)) => {
                     let (name, pid) = (&self.spec.launch.name, child.id.pid);
                     let text = format!("^X: {name} (PID {pid}) is killed");
-                    // Already gone is what was asked for.
+                    // An error means that the child is already gone.
                     let _ = child.signal(SIGKILL, Target::All, self.group.as_ref());
                     self.say(&text);
                     self.tell(&Event::ConsoleKill);
@@ -510,7 +511,7 @@ impl Keeper {
         }
     }
 
-    /// The child names its main process. It must be one of its own.
+    /// Handles an announced main process (`MAINPID=`), which must be a descendant of the keeper.
     fn name_main(&mut self, pid: i32) {
         let Some(child) = self.child.as_mut().filter(|child| child.ended.is_none() && child.id.pid != pid) else {
             return;
@@ -532,7 +533,7 @@ impl Keeper {
         while let Some(arrived) = self.signals.read()? {
             match arrived.signal {
                 SIGCHLD => continue,
-                // Another program has moved the log aside.
+                // Another program has moved the log file.
                 SIGHUP => {
                     self.log.reopen();
                     continue;
@@ -541,10 +542,10 @@ impl Keeper {
             }
             self.leaving = true;
             match &mut self.child {
-                // Gone already is what was asked for.
+                // An error means that the child is already gone.
                 Some(child) => {
                     drop(child.signal(SIGTERM, Target::Group, None));
-                    // One that is stopped runs its handler only then.
+                    // A stopped process runs its signal handler only after SIGCONT.
                     drop(child.signal(SIGCONT, Target::Group, None));
                 }
                 None => self.over = true,
@@ -553,7 +554,7 @@ impl Keeper {
         self.reap()
     }
 
-    /// Takes in the ends of the child and of orphans.
+    /// Reaps the child and orphans that have ended.
     pub(super) fn reap(&mut self) -> sys::Result<()> {
         loop {
             match sys::child::look(-1, false)? {

@@ -1,5 +1,5 @@
-//! Background threads for work that may block. Meanwhile the supervisor's loop pets watchdogs and serves processes. It
-//! polls for the result.
+//! Background threads for work that may block. Meanwhile the supervisor's loop pets watchdogs and serves processes. It polls
+//! for the result.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -86,7 +86,7 @@ impl<T: Send + 'static> Aside<T> {
 /// Starts a detached thread.
 ///
 /// # Errors
-/// The kernel's.
+/// The thread cannot be started.
 pub(crate) fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> sys::Result<()> {
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
     started.map(drop).map_err(|error| sys::Error::of("start a thread", &error))

@@ -9,42 +9,42 @@ use std::fmt::Write as _;
 /// Length of a segment.
 const SEGMENT: DurNs = DurNs::from_secs(5);
 
-/// What is left out at the start of a segment, while tasks move.
+/// Time excluded at the start of a segment, while tasks are moved.
 const SETTLE: DurNs = DurNs::from_ms(300);
 
-/// How often cycles are collected: a stretch in which the steal counter rose is set apart as a whole.
+/// Period of collecting cycles. If the steal counter rose in a period, all cycles of that period are excluded from `calm`.
 const COLLECT_EVERY: DurNs = DurNs::from_ms(20);
 
-/// Above this share of cycles set apart the second column says nothing, in thousandths.
+/// Share of excluded cycles above which the second table is meaningless, in thousandths.
 const SET_APART_MAX_MILLI: u64 = 10;
 
-/// Latencies of one loop on one side.
+/// Latencies of one loop, either with or without the shield.
 #[derive(Clone, Debug, Default)]
 struct Side {
-    /// Of all cycles.
+    /// Latencies of all cycles.
     all: Histogram,
-    /// Of those in stretches during which the CPU's steal counter stood still.
+    /// Latencies of cycles in periods during which the CPU's steal counter did not change.
     calm: Histogram,
     /// Cycles that were overwritten before they were collected.
     lost: u64,
 }
 
-/// Where the comparison stands.
+/// State of the comparison.
 #[derive(Debug)]
 pub(crate) struct Compare {
-    /// Whether the shield stands in this segment.
+    /// Whether the shield is active in this segment.
     shielded: bool,
-    /// When cycles count again; nothing before the plant is up.
+    /// Start of the counted cycles. `None` until the plant is up.
     from: Option<MonoNs>,
-    /// When the segment ends.
+    /// End of the segment.
     until: MonoNs,
-    /// When cycles are collected next.
+    /// Time of the next collection.
     collect: MonoNs,
-    /// Per process: with the shield, and without.
+    /// Latencies per process: with the shield, and without.
     loops: Vec<[Box<Side>; 2]>,
-    /// Steal ticks of each loop's CPU at the last look.
+    /// Steal ticks of each loop's CPU at the last collection.
     steal: Vec<u64>,
-    /// Segments measured with and without.
+    /// Number of segments measured with and without the shield.
     segments: [u32; 2],
 }
 
@@ -69,19 +69,20 @@ impl Compare {
         self.shielded
     }
 
-    /// When it wants to be looked after.
+    /// Time of the next call to [`turn`](Self::turn).
     pub(crate) fn due(&self) -> Option<MonoNs> {
         self.from.map(|_| self.collect)
     }
 
-    /// A segment begins: the side that it is for stands.
+    /// Begins a segment. The shield is already in the state for it.
     pub(crate) fn begin(&mut self, now: MonoNs, shielded: bool) {
         self.shielded = shielded;
         (self.from, self.until, self.collect) = (Some(now + SETTLE), now + SETTLE + SEGMENT, now);
     }
 
-    /// Takes in the cycles of a plant that is up; the side to change to (`true`: with the shield) once a segment is over.
-    /// Until [`begin`](Self::begin) nothing counts then. Loops come with the processes' ids, steal ticks by CPU.
+    /// Collects the cycles of a plant that is up. At the end of a segment, returns the next state of the shield (`true`:
+    /// active). Then no cycle counts until [`begin`](Self::begin). `loops` yields process ids and pages; `steal` returns
+    /// steal ticks per CPU.
     pub(crate) fn turn<'a>(
         &mut self,
         now: MonoNs,
@@ -127,12 +128,12 @@ impl Compare {
         }
     }
 
-    /// Which of the two sides is being measured.
+    /// Index of the side being measured.
     fn side(&self) -> usize {
         usize::from(!self.shielded)
     }
 
-    /// The table for people.
+    /// The table for display.
     pub(crate) fn table(&self, name: &str, id: usize) -> Option<String> {
         let [with, without] = self.loops.get(id)?;
         if with.all.count() == 0 && without.all.count() == 0 {
@@ -161,7 +162,7 @@ impl Compare {
     }
 }
 
-/// Both sides of one table, and their ratio.
+/// Adds both sides of one table and their ratio.
 fn columns(out: &mut String, title: &str, (with, without): (&Histogram, &Histogram), all: Option<(u64, u64)>) {
     let (a, b) = (Figures::of(with), Figures::of(without));
     let time = |time: Option<DurNs>| time.map_or_else(|| "?".to_owned(), short);

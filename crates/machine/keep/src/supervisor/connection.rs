@@ -1,5 +1,5 @@
-//! The supervisor's end of a process's keeper. Nobody waits for a keeper, because the others' processes need the
-//! supervisor meanwhile: what takes its time is done beside the loop.
+//! The supervisor's connection to the keeper of a process. The supervisor never waits for a keeper, because the other
+//! processes need it meanwhile. Slow work runs on a background thread.
 
 use super::aside::{Aside, Lost};
 use super::probe;
@@ -12,23 +12,23 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use sys::clock::mono_now;
 
-/// SIGKILL is not left to a keeper that owes an answer for longer than this.
+/// If a keeper owes an answer for longer than this, SIGKILL is sent without it.
 const KILL_WITHIN: DurNs = DurNs::from_secs(1);
-/// How long a keeper may take to end.
+/// Maximum time between two messages of a keeper that is ending.
 const QUIT_WITHIN: Duration = Duration::from_millis(500);
 
-/// Whose request a keeper has not answered yet.
+/// Origin of a request that a keeper has not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asker {
-    /// The engine's, which learns from events whether it helped.
+    /// The engine, which sees the effect in later events.
     Own,
-    /// To start its process.
+    /// The engine, to start the process.
     Start,
-    /// An operator's, who waits.
+    /// An operator, who waits for the answer.
     Operator(u64),
 }
 
-/// Why a keeper does not do what it should.
+/// A fault of a keeper.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectionError {
     #[error("it has no keeper")]
@@ -49,46 +49,46 @@ pub(crate) enum ConnectionError {
     Lost(#[from] Lost),
 }
 
-/// A keeper, or what is done to get one.
+/// A keeper, or the background work to get one.
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
     keeper: Option<Keeper>,
-    /// Whose requests it has not answered, oldest first.
+    /// Origins of the unanswered requests, oldest first.
     pending: VecDeque<Asker>,
-    /// What is done about it beside the loop.
+    /// Work on a background thread.
     work: Option<Work>,
-    /// Whether people know that it does not answer.
+    /// Whether its silence has been reported.
     silence_reported: bool,
-    /// What it was started with; `None` where that is not known.
+    /// The spec it was started with; `None` if unknown.
     spec: Option<KeeperSpec>,
-    /// Its process.
+    /// PID of the keeper.
     pub(crate) pid: Option<i32>,
 }
 
-/// What is done about a keeper beside the loop; the process starts when it is over, not before.
+/// Background work on a keeper. The process starts only after it has ended.
 #[derive(Debug)]
 enum Work {
-    /// One is started, the one before it dismissed.
+    /// Starts a keeper, after dismissing the previous one.
     Start(Aside<Result<Keeper, KeeperError>>, Box<KeeperSpec>),
-    /// One has gone, and what it left is ended; how many processes that were.
+    /// Ends the processes left by a keeper that is gone. Returns their number.
     End(Aside<usize>, String),
-    /// One that is no longer needed ends.
+    /// Ends a keeper that is no longer needed.
     Dismiss(Aside<()>),
 }
 
-/// Work that is done.
+/// Completed background work.
 #[derive(Debug)]
 pub(crate) enum Finished {
-    /// A keeper serves, whose process follows as news, or none could be had.
+    /// A keeper serves, and messages about its process follow; or the start failed.
     Started(Result<(), ConnectionError>),
-    /// The keeper has gone for this reason; so many processes that it left were killed.
+    /// The keeper is gone for this reason, and this many remaining processes were killed.
     Ended(String, Result<usize, Lost>),
     /// A keeper that was no longer needed is gone.
     Dismissed,
 }
 
 impl Connection {
-    /// A keeper that another supervisor started.
+    /// Wraps a keeper started by another supervisor.
     pub(crate) fn adopted(keeper: Keeper, spec: Option<KeeperSpec>, pid: i32) -> Self {
         Self { keeper: Some(keeper), spec, pid: Some(pid), ..Self::default() }
     }
@@ -104,25 +104,25 @@ impl Connection {
         self.keeper.as_ref().map(Keeper::as_fd).into_iter().chain(work)
     }
 
-    /// Whether something is done about it beside the loop.
+    /// Whether background work is running.
     pub(crate) fn is_busy(&self) -> bool {
         self.work.is_some()
     }
 
-    /// Whether there is a keeper that was started in the same way: it keeps its consoles over a restart.
+    /// Whether there is a keeper with an equivalent spec. It is reused for a restart, which keeps its consoles attached.
     pub(crate) fn fits(&self, spec: &KeeperSpec) -> bool {
         self.keeper.is_some() && self.spec.as_ref().is_some_and(|old| same(old, spec))
     }
 
-    /// The next start takes another keeper.
+    /// Makes the next start use a new keeper.
     pub(crate) fn replace_keeper(&mut self) {
         self.spec = None;
     }
 
-    /// Starts a keeper in the place of the one that is there.
+    /// Starts a keeper in place of the current one.
     ///
     /// # Errors
-    /// It could not be begun.
+    /// The background thread cannot be started.
     pub(crate) fn begin(&mut self, spec: KeeperSpec, program: &Path) -> sys::Result<()> {
         let (before, program, wanted) = (self.keeper.take(), program.to_owned(), spec.clone());
         self.spec = None;
@@ -137,17 +137,18 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends the keeper, whose child is gone. Without a thread it stays behind, idle, until the plant is down.
+    /// Ends the keeper, whose child is gone. If no thread can be started, the keeper stays idle until the plant is down.
     pub(crate) fn dismiss(&mut self) {
         if let Some(keeper) = self.keeper.take() {
             self.work = Aside::begin("tahti-keeper", move || dismiss(keeper)).ok().map(Work::Dismiss);
         }
     }
 
-    /// Ends what is left of a process whose keeper is gone, or hangs and goes with it: dying takes its time.
+    /// Ends the remaining processes of a keeper that is gone, or that hangs and is killed with them. Runs in the background,
+    /// because ending processes takes time.
     ///
     /// # Errors
-    /// It could not be begun.
+    /// The background thread cannot be started.
     pub(crate) fn end_family(
         &mut self,
         hangs: bool,
@@ -165,14 +166,14 @@ impl Connection {
             if let Some(child) = child {
                 probe::kill_for_good(child);
             }
-            // What it started and does not mind the end of its terminal would run beside the next copy.
+            // Descendants that survived the end of their terminal would run at the same time as the next instance.
             crate::group::end_family(&folder)
         })?;
         self.work = Some(Work::End(work, why.to_owned()));
         Ok(())
     }
 
-    /// The work that is done.
+    /// Takes the result of completed background work.
     pub(crate) fn finished(&mut self) -> Option<Finished> {
         let finished = match self.work.as_ref()? {
             Work::Start(work, spec) => {
@@ -184,7 +185,7 @@ impl Connection {
             }
             Work::End(work, why) => Finished::Ended(why.clone(), work.take()?),
             Work::Dismiss(work) => {
-                // However it ended, it is over.
+                // The result does not matter here.
                 let _ = work.take()?;
                 Finished::Dismissed
             }
@@ -193,7 +194,7 @@ impl Connection {
         Some(finished)
     }
 
-    /// Sends the keeper a request; the outcome comes as news.
+    /// Sends the keeper a request. The outcome arrives through [`next`](Self::next).
     ///
     /// # Errors
     /// There is no keeper, or it cannot be reached.
@@ -204,7 +205,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What the keeper has said, without waiting; an error is why there is none any more.
+    /// The next message of the keeper, without waiting. An error means that the keeper is gone or unusable.
     pub(crate) fn next(&mut self) -> Option<Result<News, ConnectionError>> {
         let keeper = self.keeper.as_mut()?;
         match keeper.next_news() {
@@ -215,12 +216,12 @@ impl Connection {
         }
     }
 
-    /// Whose request has been answered.
+    /// Removes and returns the origin of the oldest pending request, which has been answered.
     pub(crate) fn answered(&mut self) -> Option<Asker> {
         self.pending.pop_front()
     }
 
-    /// Operators who wait for an answer, which will not come.
+    /// Ids of the operators whose requests to this keeper will not be answered.
     pub(crate) fn abandon(&mut self) -> Vec<u64> {
         let operator = |asker: &mut Asker| match std::mem::replace(asker, Asker::Own) {
             Asker::Operator(client) => Some(client),
@@ -229,41 +230,41 @@ impl Connection {
         self.pending.iter_mut().filter_map(operator).collect()
     }
 
-    /// When a keeper that owes an answer counts as hung.
+    /// Time at which a keeper that owes an answer counts as hung.
     pub(crate) fn next_silent(&self) -> Option<MonoNs> {
         let keeper = self.keeper.as_ref().filter(|_| !self.silence_reported)?;
         Some(keeper.silent_since()? + ANSWER_WITHIN)
     }
 
-    /// Why it counts as hung from now on.
+    /// The fault, if the keeper counts as hung at `now`.
     pub(crate) fn silence(&self, now: MonoNs) -> Option<ConnectionError> {
         self.next_silent().filter(|at| now >= *at)?;
         let process = self.keeper.as_ref()?.process();
         Some(ConnectionError::Silent(process.map_or(0, |process| process.pid)))
     }
 
-    /// People know now that it does not answer, or that it answers; whether they did.
+    /// Records whether the silence has been reported. Returns the previous value.
     pub(crate) fn report_silence(&mut self, silent: bool) -> bool {
         std::mem::replace(&mut self.silence_reported, silent)
     }
 
-    /// Whether SIGKILL must go another way than through the keeper.
+    /// Whether SIGKILL must bypass the keeper.
     pub(crate) fn owes_too_long(&self, now: MonoNs) -> bool {
         let since = self.keeper.as_ref().and_then(Keeper::silent_since);
         since.is_some_and(|since| now - since >= KILL_WITHIN)
     }
 
-    /// The keeper, taken out.
+    /// Removes and returns the keeper.
     pub(crate) fn take_keeper(&mut self) -> Option<Keeper> {
         self.keeper.take()
     }
 }
 
-/// Ends a keeper whose child is gone, and waits until its place is free for another one.
+/// Ends a keeper whose child is gone, and waits until its directory is free for another one.
 pub(crate) fn dismiss(mut keeper: Keeper) {
     let told = keeper.tell(&Request::Quit, mono_now());
     while told.is_ok() && !keeper.is_lost() {
-        // It closes the connection at its end.
+        // The keeper closes the connection when it ends.
         match keeper.wait_event(QUIT_WITHIN) {
             Ok(Some(_)) => {}
             Ok(None) | Err(_) => break,
@@ -274,7 +275,7 @@ pub(crate) fn dismiss(mut keeper: Keeper) {
     }
 }
 
-/// Whether two specs make the same process; numbers of descriptors differ from start to start.
+/// Whether two specs start the same process. Descriptor numbers are ignored, since they differ from start to start.
 fn same(old: &KeeperSpec, new: &KeeperSpec) -> bool {
     let mut old = old.clone();
     for (to, from) in old.launch.inherit.iter_mut().zip(&new.launch.inherit) {

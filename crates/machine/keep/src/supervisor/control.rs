@@ -1,4 +1,4 @@
-//! The control socket: what `tahti ps`, `down`, `restart` … say to the supervisor, one JSON object a line.
+//! The control socket: requests of `tahti ps`, `down`, `restart` … to the supervisor, one JSON object per line.
 
 pub use crate::group::Standing;
 pub use crate::partition::{Processor, Stands};
@@ -14,69 +14,70 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
-/// A longer request is refused and the connection closed.
+/// Maximum size of a request in bytes. A longer one is refused and the connection closed.
 pub const REQUEST_BYTES_MAX: usize = 64 << 10;
 
-/// A longer answer is not read by clients.
+/// Maximum size of an answer in bytes that a client reads.
 pub const REPLY_BYTES_MAX: u64 = 4 << 20;
 
-/// How long a client waits for an answer: the supervisor's loop never waits for others.
+/// Maximum time a client waits for an answer. It is short because the supervisor's loop never blocks.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// The same for requests that change the shield or wait for a keeper.
 const LONG_ANSWER_WITHIN: Duration = Duration::from_secs(120);
 
-/// More connections than this are closed at once.
+/// Maximum number of connections. More are closed at once.
 const CLIENTS_MAX: usize = 32;
 
-/// Bytes waiting for a client that does not read; beyond it the connection is closed.
+/// Maximum number of bytes queued for a client that does not read. Beyond that the connection is closed.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 
-/// What can be asked of a supervisor.
+/// Requests to a supervisor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// How things stand: [`Reply::Status`].
+    /// Return the status: [`Reply::Status`].
     Status,
-    /// Wake-up latency of all loops: [`Reply::Histograms`].
+    /// Return the wake-up latency of all loops: [`Reply::Histograms`].
     Histograms,
-    /// Show a line where the plant was brought up, and nowhere else: it may hold a secret.
+    /// Show a line on the terminal on which the plant was brought up. The line is not stored elsewhere, because it may
+    /// contain a secret.
     Say {
-        /// Of whom it is.
+        /// Origin of the line.
         who: String,
         /// The line.
         what: String,
     },
-    /// Take the plant down: [`Reply::Done`], and [`Reply::Verdict`] when it is.
+    /// Take the plant down: [`Reply::Done`] at once, and [`Reply::Verdict`] once it is down.
     Down,
     /// Stop and start a process, or reset its fault.
     Restart {
         /// Its name.
         name: String,
     },
-    /// Stop processes, which stay down until they are started.
+    /// Stop processes. They stay down until they are started.
     Stop {
-        /// Their names: those that run after them among them.
+        /// Their names, which must include the processes that depend on them.
         names: Vec<String>,
     },
-    /// Start processes that were stopped, have finished or failed.
+    /// Start processes that were stopped, have finished or have failed.
     Start {
         /// Their names.
         names: Vec<String>,
     },
-    /// Send a process a signal.
+    /// Send a signal to a process.
     Signal {
-        /// Its name.
+        /// Name of the process.
         name: String,
-        /// The signal's number.
+        /// Signal number.
         signal: u8,
     },
-    /// Read the plant file again and take over what differs: [`Reply::Changes`].
+    /// Read the plant file again and apply the differences: [`Reply::Changes`].
     Reload {
-        /// Only tell.
+        /// Only list the changes, do not apply them.
         dry_run: bool,
     },
-    /// Replace the supervisor's program by another one; the processes go on.
+    /// Replace the supervisor's program by another one. The processes keep running.
     Upgrade {
         /// The new program.
         program: std::path::PathBuf,
@@ -84,41 +85,41 @@ pub enum Request {
 }
 
 impl Request {
-    /// Whether its answer waits for more than the supervisor itself.
+    /// Whether the answer depends on more than the supervisor itself.
     fn takes_long(&self) -> bool {
         matches!(self, Self::Reload { .. } | Self::Signal { .. })
     }
 
-    /// Whether it changes nothing and shows nothing to others.
+    /// Whether the request only reads: it changes nothing and prints nothing on another terminal.
     fn only_looks(&self) -> bool {
         matches!(self, Self::Status | Self::Histograms)
     }
 }
 
-/// What a supervisor answers.
+/// Answers of a supervisor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
-    /// Done, or begun.
+    /// The request was carried out or accepted.
     Done,
-    /// Not done, and why.
+    /// The request was not carried out, for this reason.
     Refused(String),
-    /// How things stand.
+    /// The status of the plant.
     Status(Box<Status>),
-    /// The histograms of the loops that have begun.
+    /// The histograms of the loops that have started.
     Histograms(Vec<LoopHistogram>),
-    /// What a reload changed, as people read it.
+    /// The changes made by a reload, as text for display.
     Changes(Vec<String>),
     /// The plant is down.
     Verdict {
-        /// The outcome of its life.
+        /// Verdict on the whole life of the plant.
         outcome: Outcome,
-        /// Lines for people.
+        /// Lines for display.
         text: String,
     },
 }
 
-/// A request that is not served.
+/// A request that is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestError {
     #[error("not a request: {0}")]
@@ -127,52 +128,52 @@ pub(crate) enum RequestError {
     Operator,
 }
 
-/// How a plant stands.
+/// Status of a plant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Its name.
+    /// The plant's name.
     pub name: String,
-    /// Its file.
+    /// The plant file.
     pub file: std::path::PathBuf,
-    /// What it does.
+    /// Current phase.
     pub phase: Phase,
-    /// The supervisor's process id.
+    /// The supervisor's PID.
     pub supervisor: u32,
-    /// When the plant was brought up.
+    /// Time at which the plant was brought up.
     pub since: MonoNs,
-    /// When this was written.
+    /// Time at which this status was taken.
     pub now: MonoNs,
-    /// How the shield stands, in a few words.
+    /// State of the shield in a few words.
     pub shield: String,
-    /// What could not be had, each with its remedy.
+    /// Requested settings that are unavailable, each with its remedy.
     pub shortfalls: Vec<String>,
-    /// The outcome so far, with its reasons.
+    /// The verdict so far, with its reasons.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// All promises of the plant file, as they are observed.
+    /// All promises of the plant file with their observed state.
     #[serde(default)]
     pub health: Vec<RowStatus>,
-    /// Its processes.
+    /// The plant's processes.
     pub processes: Vec<ProcessStatus>,
-    /// Bounds that processes share.
+    /// The plant's partitions, each with the limits shared by its processes.
     #[serde(default)]
     pub partitions: Vec<Stands>,
 }
 
-/// How a process stands.
+/// Status of a process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessStatus {
     /// Its name.
     pub name: String,
-    /// The word for its state.
+    /// One word for its state.
     pub state: String,
-    /// Its process id while it lives.
+    /// Its PID while it is running.
     pub pid: Option<i32>,
-    /// Its keeper's process id.
+    /// PID of its keeper.
     pub keeper: Option<i32>,
-    /// The class that its most urgent thread really has; the wanted one while it is down.
+    /// Actual scheduling class of its most urgent thread; the configured one while it is down.
     pub class: Policy,
-    /// The CPUs on which that thread may really run; the wanted ones while it is down.
+    /// CPUs on which that thread may actually run; the configured ones while it is down.
     pub cpus: CpuSet,
     /// Processor time used.
     pub cpu: DurNs,
@@ -180,61 +181,61 @@ pub struct ProcessStatus {
     pub memory: Size,
     /// Threads.
     pub threads: u32,
-    /// All that descends from it and lives, itself included; `None` while it is down.
+    /// Totals of the process and all its running descendants; `None` while it is down.
     #[serde(default)]
     pub family: Option<Family>,
-    /// Last start.
+    /// Time of its last start.
     pub started: Option<MonoNs>,
-    /// Times started.
+    /// Number of starts.
     pub starts: u64,
-    /// Restarts that nobody asked for.
+    /// Number of automatic restarts.
     pub restarts: u64,
-    /// Last end, and why.
+    /// Time and cause of its last end.
     pub ended: Option<(MonoNs, Cause)>,
-    /// The last line that it wrote before, if that end was a failure.
+    /// Its last line of output before that end, if the end was a failure.
     #[serde(default)]
     pub last_line: Option<String>,
-    /// Variables that it got so that it finds other parts of the plant.
+    /// Environment variables set for it so that it finds other parts of the plant.
     #[serde(default)]
     pub automatic: std::collections::BTreeMap<String, String>,
-    /// What it wanted and could not have.
+    /// Settings that it requested but did not get.
     pub shortfalls: Vec<String>,
-    /// What it says is wrong with it.
+    /// Fault reported by the process itself.
     #[serde(default)]
     pub trouble: Option<String>,
-    /// Where evidence of the last trouble lies.
+    /// Directory with the evidence of its last incident.
     pub evidence: Option<std::path::PathBuf>,
-    /// Its loop, if it publishes one.
+    /// Status of its loop, if it publishes one.
     #[serde(rename = "loop")]
     pub loop_page: Option<LoopStatus>,
-    /// What its results were worth over all its lives, where it has deadlines for them.
+    /// Value of its results over all its lives, if it has deadlines for them.
     #[serde(default)]
     pub value: Option<Value>,
-    /// Of a guest: that it is emulated where the processor was wished for, or that it stands still.
+    /// For a guest: a note that it is emulated although the processor's virtualization was requested, or that it is paused.
     #[serde(default)]
     pub guest: Option<String>,
 }
 
 impl ProcessStatus {
-    /// Processor time of it and of all that it has started.
+    /// Processor time of the process and all its descendants.
     #[must_use]
     pub fn family_cpu(&self) -> DurNs {
         self.family.map_or(self.cpu, |family| family.cpu)
     }
 
-    /// Resident memory of it and of all that it has started.
+    /// Resident memory of the process and all its descendants.
     #[must_use]
     pub fn family_memory(&self) -> Size {
         self.family.map_or(self.memory, |family| family.memory)
     }
 
-    /// Threads of it and of all that it has started.
+    /// Number of threads of the process and all its descendants.
     #[must_use]
     pub fn family_threads(&self) -> u32 {
         self.family.map_or(self.threads, |family| family.threads)
     }
 
-    /// How it ended last, with the last line that it wrote if that was a failure.
+    /// Cause of its last end, with the last line of output if the end was a failure.
     #[must_use]
     pub fn last_end(&self, now: MonoNs) -> Option<String> {
         let (at, cause) = self.ended.as_ref()?;
@@ -243,18 +244,18 @@ impl ProcessStatus {
     }
 }
 
-/// What the results of a process were worth.
+/// Value of the results of a process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Value {
-    /// Its deadline, as the plant file says it; `None` where there are several.
+    /// The deadline as written in the plant file; `None` if there are several.
     pub deadline: Option<String>,
-    /// The share that must be obtained, where the plant file says one.
+    /// Minimum share of the value, if the plant file sets one.
     #[serde(default)]
     pub least: Option<base::Worth>,
-    /// Results that were due, those that were late, the value of all in millionths of a whole one.
+    /// Number of results due, number of late results, and total value in millionths of one full result.
     #[serde(flatten)]
     pub tally: base::Tally,
-    /// The share of the possible value that was obtained, in millionths; `None` before the first was due.
+    /// Share of the possible value that was obtained, in millionths; `None` before the first result was due.
     pub share: Option<base::Worth>,
 }
 
@@ -269,48 +270,48 @@ impl std::fmt::Display for Value {
     }
 }
 
-/// What a process and all that it has started use together: everybody in its control group.
+/// Resources used by a process and all its descendants, that is, by all members of its control group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Family {
-    /// Processes that live.
+    /// Number of running processes.
     pub processes: u32,
-    /// Processor time that they have used, with that of their children that have ended and were waited for.
+    /// Processor time used, including that of ended children that were waited for.
     pub cpu: DurNs,
-    /// Resident memory; what several of them share counts for each.
+    /// Resident memory. Memory shared by several processes is counted for each of them.
     pub memory: Size,
-    /// Threads.
+    /// Number of threads.
     pub threads: u32,
-    /// Memory, in bytes, of `memory_max`, as the kernel has it; `None` where nothing bounds it.
+    /// Memory in bytes, compared with `memory_max` as set in the kernel; `None` if there is no limit.
     #[serde(default)]
     pub memory_bound: Option<Standing>,
-    /// Processes and threads, of `tasks_max`.
+    /// Processes and threads, compared with `tasks_max`.
     #[serde(default)]
     pub tasks_bound: Option<Standing>,
 }
 
-/// How a loop stands.
+/// Status of a loop.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoopStatus {
-    /// Cycles since its start.
+    /// Number of cycles since its start.
     pub cycles: u64,
-    /// When its first pulse was due.
+    /// Time at which its first pulse was due.
     pub first: MonoNs,
     /// Its period.
     pub period: DurNs,
     /// Wake-up latency.
     pub wake: crate::page::Figures,
-    /// Pulses that were given up because the loop was late.
+    /// Number of pulses skipped because the loop was late.
     pub misses: u64,
 }
 
-/// How late a loop woke up, how often.
+/// Wake-up latency histogram of a loop.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoopHistogram {
-    /// The process.
+    /// Name of the process.
     pub name: String,
-    /// Buckets that are not empty, rising: lower edge, upper edge (inclusive) in nanoseconds, count.
+    /// Non-empty buckets in rising order: lower edge, upper edge (inclusive) in nanoseconds, count.
     pub buckets: Vec<(i64, i64, u64)>,
-    /// Wake-ups beyond the last bucket that there can be.
+    /// Number of wake-ups beyond the last possible bucket.
     pub beyond: u64,
 }
 
@@ -318,15 +319,15 @@ pub struct LoopHistogram {
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<UnixStream>,
-    /// The part of an answer that has come.
+    /// The part of an answer that has arrived.
     part: Vec<u8>,
 }
 
 impl Client {
-    /// Connects.
+    /// Connects to a supervisor.
     ///
     /// # Errors
-    /// The kernel's: nobody listens, or not for us.
+    /// The kernel's error: no supervisor listens, or access is denied.
     pub fn connect(socket: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(ANSWER_WITHIN))?;
@@ -334,10 +335,10 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream), part: Vec::new() })
     }
 
-    /// Asks and waits for the answer.
+    /// Sends a request and waits for the answer.
     ///
     /// # Errors
-    /// If the connection breaks, the answer cannot be read, or none comes in time (`WouldBlock`).
+    /// The connection breaks, the answer cannot be read, or none arrives in time (`WouldBlock`).
     pub fn ask(&mut self, request: &Request) -> io::Result<Reply> {
         let mut text = serde_json::to_vec(request)?;
         text.push(b'\n');
@@ -347,10 +348,11 @@ impl Client {
         self.hear()?.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the supervisor closed the connection"))
     }
 
-    /// The next answer, `None` when the supervisor has closed the connection.
+    /// The next answer; `None` if the supervisor has closed the connection.
     ///
     /// # Errors
-    /// If the connection breaks, the answer cannot be read, or none comes in time (`WouldBlock`): it may be called again.
+    /// The connection breaks, the answer cannot be read, or none arrives in time (`WouldBlock`). After `WouldBlock` the call
+    /// may be repeated.
     pub fn hear(&mut self) -> io::Result<Option<Reply>> {
         let room = REPLY_BYTES_MAX.saturating_sub(self.part.len() as u64);
         self.stream.by_ref().take(room).read_until(b'\n', &mut self.part)?;
@@ -366,7 +368,7 @@ impl Client {
 #[derive(Debug)]
 pub(crate) struct Server {
     listener: UnixListener,
-    /// Whether who is let in by the socket's mode alone may look.
+    /// Whether clients admitted only by the socket's mode may send read-only requests.
     operators: bool,
     clients: Vec<Peer>,
     next: u64,
@@ -384,8 +386,8 @@ struct Peer {
 }
 
 impl Server {
-    /// Listens; an old socket at the place is removed first (the caller holds the plant's lock).
-    /// Members of `operators` may ask how things stand.
+    /// Starts to listen. Removes an old socket first; the caller holds the plant's lock. Members of `operators` may send
+    /// read-only requests.
     pub(crate) fn listen(path: &Path, operators: Option<u32>) -> io::Result<Self> {
         sys::whole::remove(path)?;
         let listener = UnixListener::bind(path)?;
@@ -394,17 +396,17 @@ impl Server {
         Ok(Self { listener, operators: operators.is_some(), clients: Vec::new(), next: 0 })
     }
 
-    /// The descriptors to poll, each with whether it waits to be written to.
+    /// The descriptors to poll, each with a flag that is set if data waits to be written.
     pub(crate) fn fds(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
         let clients = self.clients.iter().map(|peer| (peer.stream.as_fd(), !peer.write.is_empty()));
         std::iter::once((self.listener.as_fd(), false)).chain(clients)
     }
 
-    /// Takes in what has come, without waiting; the requests with the client that sent each.
+    /// Reads the requests that have arrived, without waiting. Each is returned with the id of its client.
     pub(crate) fn serve(&mut self) -> Vec<(u64, Result<Request, RequestError>)> {
         while let Ok((stream, _)) = self.listener.accept() {
             let operator = !may_talk(&stream);
-            // They leave room for those who may do more.
+            // Operators get half of the connections, so that root and the owner always find room.
             let most = if operator { CLIENTS_MAX / 2 } else { CLIENTS_MAX };
             let welcome = !operator || self.operators;
             if self.clients.len() < most && welcome && stream.set_nonblocking(true).is_ok() {
@@ -422,7 +424,7 @@ impl Server {
         requests
     }
 
-    /// Answers a client; one that is gone or does not read gets nothing.
+    /// Answers a client. Does nothing if the client is gone; closes the connection if it does not read.
     pub(crate) fn answer(&mut self, client: u64, reply: &Reply) {
         let Some(peer) = self.clients.iter_mut().find(|peer| peer.id == client) else { return };
         match serde_json::to_vec(reply) {
@@ -431,12 +433,12 @@ impl Server {
                 peer.write.push_back(b'\n');
                 peer.flush();
             }
-            // A client that does not read, or a reply that has no text form: the closed connection tells.
+            // The client does not read, or the reply cannot be encoded. The client sees the closed connection.
             _ => peer.done = true,
         }
     }
 
-    /// Gives the last answers a moment to leave.
+    /// Gives each client up to 200 ms to receive its last answer.
     pub(crate) fn drain(&mut self) {
         for peer in &mut self.clients {
             let _ = peer.stream.set_nonblocking(false);
@@ -446,7 +448,7 @@ impl Server {
     }
 }
 
-/// Root and the supervisor's own user may talk to it.
+/// Whether the client is root or the supervisor's own user, who may send all requests.
 fn may_talk(stream: &UnixStream) -> bool {
     sys::peer::Peer::of(stream.as_fd()).is_ok_and(|peer| peer.is_ours())
 }

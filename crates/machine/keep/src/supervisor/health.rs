@@ -1,5 +1,5 @@
-//! Health of the plant: reads what the kernel and the supervisor's own parts have, once each second, and hands it to the
-//! table of promises. Decides nothing but what an observation is; see `host::health` for states and outcome.
+//! Health of the plant. Once per second it reads the state of the kernel and of the supervisor's parts, and passes it to the
+//! table of promises as observations. States and verdict are decided in `host::health`.
 
 mod figures;
 #[cfg(test)]
@@ -30,58 +30,58 @@ use threads::Threads;
 
 pub(crate) use figures::{judge_pulses, judge_value};
 
-/// How often the journal and the values of the shield are read.
+/// Period of reading the shield's journal and settings.
 const SHIELD_INTERVAL: DurNs = DurNs::from_secs(5);
 
-/// A pass that is later than this follows a time without observations.
+/// If the time since the last pass exceeds this, there was a gap in the observations.
 const LATE: DurNs = DurNs(INTERVAL.0 * 2);
 
-/// A keeper reports the end of its process within this time: it first ends what the process left behind.
+/// Maximum time until a keeper reports the end of its process. The keeper first ends the remaining descendants.
 const KEEPER_WITHIN: DurNs = DurNs(LEFT_WITHIN.0 + INTERVAL.0 * 3 / 2);
 
-/// The table, and what the observers remember from one pass to the next.
+/// The table of promises, and the state that the observers keep between passes.
 #[derive(Debug)]
 pub(crate) struct Health {
     table: Table,
     due: MonoNs,
-    /// The last pass.
+    /// Time of the last pass.
     passed: MonoNs,
     processes: Vec<Memory>,
     place: Option<Place>,
     lines_lost: u64,
     shield_due: MonoNs,
-    /// The observations of the supervisor before are lost, which is not observed yet.
+    /// The observations of the previous supervisor are lost, and this has not been recorded in the table yet.
     lost: bool,
 }
 
-/// What is remembered of a process.
+/// State kept for a process between passes.
 #[derive(Debug, Default)]
 struct Memory {
     child: Option<ChildId>,
     threads: Threads,
     restarts: u64,
     troubles: Troubles,
-    /// Signs of life at the last change of their number, and its time.
+    /// Number of signs of life, and the time at which it last changed.
     beats: Option<(u64, MonoNs)>,
-    /// Reports of its working loop, and since when there is no other one.
+    /// Number of reports of its working loop, and the time at which it last changed.
     rounds: Option<(u64, MonoNs)>,
-    /// Since when its process is gone though its state does not say so: its keeper reports the end in a moment.
+    /// Time since when the process is gone although its state is still up. Its keeper is about to report the end.
     gone_since: Option<MonoNs>,
 }
 
-/// What the observers read.
+/// Inputs of the observers.
 pub(crate) struct View<'a> {
     pub(crate) site: &'a Site,
     pub(crate) processes: &'a Processes,
     pub(crate) shield: &'a Shielding,
     pub(crate) watchdog: &'a HardwareWatchdog,
     pub(crate) tell: &'a Teller,
-    /// The shield is changing, or lowered by a comparison: rows about CPUs are not due.
+    /// The shield is being changed, or is lowered for a comparison. Rows about CPUs are not due then.
     pub(crate) reshield: bool,
 }
 
 impl Health {
-    /// The table of a plant that was brought up at `since`, or that of the supervisor before.
+    /// Creates the table of a plant that was brought up at `since`, or continues the previous supervisor's (`saved`).
     pub(crate) fn new(since: MonoNs, saved: Option<Table>) -> Self {
         let table = saved.unwrap_or_else(|| Table::new(since));
         Self {
@@ -96,19 +96,19 @@ impl Health {
         }
     }
 
-    /// Continues after another supervisor, which observed the plant last at `last_pass`. One whose table cannot be read
-    /// (`lost`) has observed nothing.
+    /// Continues after another supervisor, whose last pass was at `last_pass`. `lost`: its table cannot be read, so its
+    /// observations are missing.
     pub(crate) fn follow(&mut self, now: MonoNs, last_pass: Option<MonoNs>, lost: bool) {
         self.table.resume(last_pass.filter(|at| *at <= now));
         self.lost = lost;
     }
 
-    /// Whether the run folder is still this supervisor's: a stranger's files are not to be removed.
+    /// Whether the run folder still belongs to this supervisor. Files of another owner must not be removed.
     pub(crate) fn owns(&self, site: &Site) -> bool {
         self.place.as_ref().is_none_or(|place| place.compare(&site.run) == Observation::Kept)
     }
 
-    /// Takes over the promises of the plant.
+    /// Loads the promises of the plant file into the table.
     pub(crate) fn promise(&mut self, now: MonoNs, site: &Site) {
         self.table.promise(now, promises(&site.plant, site.require_rt));
     }
@@ -118,17 +118,17 @@ impl Health {
         &self.table
     }
 
-    /// The outcome up to now.
+    /// The verdict so far.
     pub(crate) fn outcome(&self, now: MonoNs) -> Outcome {
         self.table.outcome(now)
     }
 
-    /// When the next pass is due.
+    /// Time of the next pass.
     pub(crate) fn due(&self) -> MonoNs {
         self.due
     }
 
-    /// Observes every row, if that is due.
+    /// Observes every row, if a pass is due.
     pub(crate) fn pass(&mut self, now: MonoNs, view: &View<'_>) {
         if now >= self.due {
             self.observe(now, view);
@@ -139,7 +139,7 @@ impl Health {
     pub(crate) fn observe(&mut self, now: MonoNs, view: &View<'_>) {
         self.due = now + INTERVAL;
         if std::mem::replace(&mut self.passed, now) + LATE < now {
-            // What processes sent meanwhile may not be read yet.
+            // Messages that processes sent during the gap may still be unread.
             self.processes.iter_mut().for_each(|memory| (memory.beats, memory.rounds) = (None, None));
         }
         view.site.lock.note_pass(now);
@@ -157,7 +157,8 @@ impl Health {
         self.table.judge(now);
     }
 
-    /// The last observations, with every process down: what must have run and did not, and whether the machine is as it was.
+    /// The last observations, with every process down: processes that never ran or were never ready, and whether the machine
+    /// is restored.
     pub(crate) fn close(&mut self, now: MonoNs, view: &View<'_>, whole: Option<&str>) -> Outcome {
         for (unit, _) in view.processes.iter() {
             let name = &unit.spec.name;
@@ -192,7 +193,7 @@ impl Health {
         let is_up = matches!(unit.state, State::Warming { .. } | State::Running);
         let is_gone = is_up && found.as_ref().is_none_or(|found| found.is_dead);
         memory.gone_since = if is_gone { memory.gone_since.or(Some(now)) } else { None };
-        // Whether a process may have ended depends on how it did, which its keeper reports.
+        // Whether the process was allowed to end depends on the cause, which its keeper reports.
         let is_reported_soon = memory.gone_since.is_some_and(|since| now - since <= KEEPER_WITHIN);
         let runs = match is_reported_soon {
             true => Observation::NotDue("it has ended; its keeper ends what it left behind".to_owned()),
@@ -269,7 +270,7 @@ impl Health {
         table.observe(now, name, Claim::Available, available(&missing));
     }
 
-    /// Rows of the plant's parts.
+    /// Observes the rows of the plant as a whole.
     fn plant(&mut self, now: MonoNs, view: &View<'_>) {
         let missing: Vec<&str> =
             view.tell.unavailable(|who| who != SHIELD && view.site.process(who).is_none()).collect();
@@ -301,7 +302,7 @@ impl Health {
         self.table.observe(now, MACHINE, Claim::Restored, Observation::NotDue("the plant is up".to_owned()));
     }
 
-    /// The shield's rows. What takes reading many files is read less often.
+    /// Observes the rows of the shield. Checks that read many files run less often.
     fn shield(&mut self, now: MonoNs, seen: Observation, is_ours: bool, refused: Option<String>) {
         let (root, dir) = (RootDir::machine(), RunDir::from_env());
         if seen != Observation::Kept || !is_ours {
@@ -321,7 +322,7 @@ impl Health {
         self.table.observe(now, SHIELD, Claim::Isolated, isolated);
     }
 
-    /// Logs and evidence: no line lost, and room for more.
+    /// Observes logs and evidence: no line lost, and disk space left.
     fn records(&mut self, now: MonoNs, view: &View<'_>) {
         let lost = view.tell.lost();
         let more = lost.saturating_sub(std::mem::replace(&mut self.lines_lost, lost));
@@ -335,8 +336,8 @@ impl Health {
 }
 
 impl Memory {
-    /// Reports of a service's working loop, by their number. A service whose readiness does not depend on its loop (`is_begun`
-    /// is false) is not due before its first report.
+    /// Observes a service's working loop by the number of its reports. If the readiness of the service does not depend on
+    /// its loop (`is_begun` is false), the row is not due before the first report.
     fn works(&mut self, now: MonoNs, rounds: u64, longest_step: DurNs, is_begun: bool) -> Observation {
         let (last, at) = *self.rounds.get_or_insert((rounds, now));
         if rounds == 0 && !is_begun {
@@ -353,7 +354,7 @@ impl Memory {
         Observation::Kept
     }
 
-    /// Signs of life, by their number.
+    /// Observes the heartbeat by the number of signs of life.
     fn silence(&mut self, now: MonoNs, signs: u64, within: DurNs) -> Observation {
         let (last, at) = *self.beats.get_or_insert((signs, now));
         if signs != last {
@@ -368,10 +369,10 @@ impl Memory {
     }
 }
 
-/// Differences of a shield that are named; the others are counted.
+/// Maximum number of shield differences listed; the rest are counted.
 const NAMED_MAX: usize = 8;
 
-/// Whether the shield is as it was applied; `refused`: what the kernel refused at the start.
+/// Whether the shield is as it was applied. `refused`: settings that the kernel refused at the start.
 fn isolated(compared: Compared, refused: Option<String>) -> Observation {
     let drift = &compared.drift;
     if !drift.is_empty() {
@@ -388,7 +389,7 @@ fn isolated(compared: Compared, refused: Option<String>) -> Observation {
     }
 }
 
-/// Whether a process runs, by its state and the letter that the kernel has for it.
+/// Whether a process runs, judged by its state and by the state letter that the kernel reports.
 fn runs(unit: &Unit, letter: Option<char>, phase: Phase) -> Observation {
     let cause = || unit.history.ended.as_ref().map_or(String::new(), |(_, cause)| format!(" after {cause}"));
     match (unit.state, letter) {
@@ -414,7 +415,7 @@ fn runs(unit: &Unit, letter: Option<char>, phase: Phase) -> Observation {
     }
 }
 
-/// Something that must not happen, by how often it did since the last pass.
+/// Observation for an event that must not happen. `more`: how often it happened since the last pass.
 fn once(more: u64, what: &str) -> Observation {
     match more {
         0 => Observation::Kept,
@@ -442,7 +443,7 @@ fn available(missing: &[&str]) -> Observation {
     }
 }
 
-/// What is unavailable, without reasons and remedies, which are in the log.
+/// The unavailable settings, without reasons and remedies, which are in the log.
 fn in_short_all(texts: &[&str]) -> String {
     texts.iter().map(|text| threads::in_short(text)).collect::<Vec<_>>().join(", ")
 }

@@ -1,5 +1,5 @@
-//! Evidence: one folder for each incident, below the plant's folder. What is to be kept is gathered here and
-//! given to the recorder once the state machine's actions are done, the safe-output command first.
+//! Evidence: one folder per incident, below the plant's folder. Jobs are collected here and passed to the recorder after the
+//! state machine's actions, so that the safe-output command runs first.
 
 use super::processes::{Processes, Supervised};
 use super::recorder::{Begin, Job, Recorder};
@@ -17,36 +17,36 @@ use rustix::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use sys::clock::mono_now;
 
-/// SIGABRT waits so long for a look at the threads that it ends.
+/// Maximum time that SIGABRT waits until the threads it ends have been recorded.
 const LOOK_WITHIN: DurNs = DurNs::from_secs(1);
 
-/// What is to be kept, and who keeps it.
+/// Pending evidence jobs, and the recorder that stores them.
 #[derive(Debug, Default)]
 pub(crate) struct Evidence {
     jobs: Vec<Job>,
     recorder: Option<Recorder>,
 }
 
-/// A process's trouble.
+/// An incident of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Incident {
-    /// Whether it is in trouble, of which evidence is kept.
+    /// Whether an incident is open, for which evidence is stored.
     open: bool,
-    /// When SIGABRT follows at the latest, which waits for a look at its threads.
+    /// Latest time of a SIGABRT that waits until the threads have been recorded.
     pub(crate) abort_at: Option<MonoNs>,
-    /// Where evidence of its last trouble lies.
+    /// Directory with the evidence of the last incident.
     pub(crate) evidence: Option<PathBuf>,
-    /// How often memory had run out when it was started.
+    /// Number of out-of-memory kills when the process was started.
     kills: u64,
 }
 
-/// Whether a process has no budget: then its silence is the runaway, and the guard acts on it.
+/// Whether a process has no budget. Then a missing heartbeat counts as a runaway, and the guard acts on it.
 pub(crate) fn polls(process: Option<&Process>) -> bool {
     process.is_some_and(|process| process.budget == Budget::None)
 }
 
 impl Evidence {
-    /// Takes what the guard tells into the incident, which it may begin.
+    /// Adds a guard event to the incident of a process. Opens an incident if needed.
     pub(crate) fn guard(&mut self, id: Id, event: &GuardEvent, polls: bool, processes: &mut Processes) {
         let kind = match event.what {
             What::Runaway { .. } => Some(Kind::Runaway),
@@ -62,19 +62,19 @@ impl Evidence {
             return;
         }
         self.jobs.push(Job::Guard(id, *event));
-        // Who starves or was tamed goes on: the next trouble is another incident.
+        // A starved or tamed process continues. Its next fault is a new incident.
         if kind == Some(Kind::Starved) || matches!(event.what, What::Tamed) {
             self.close(id, &mut processes[id]);
         }
     }
 
-    /// Remembers how often memory had run out before, where a process has just been started.
+    /// Records the number of out-of-memory kills at the start of a process.
     pub(crate) fn begin_life(&mut self, id: Id, keeper: &Path, one: &mut Supervised) {
         one.incident.kills = kills(keeper, one);
         self.close(id, one);
     }
 
-    /// Keeps evidence of an end that nobody asked for.
+    /// Stores evidence of an end that was not requested.
     pub(crate) fn exit(&mut self, id: Id, exit: &ExitRecord, site: &Site, processes: &mut Processes) {
         let cause = processes.unit(id).history.ended.as_ref().map(|(_, cause)| cause.clone());
         let Some(cause) = cause.filter(|cause| !matches!(cause, Cause::Asked(_))) else {
@@ -90,7 +90,8 @@ impl Evidence {
             let summary = std::iter::once(cause.to_string()).chain(reasons).collect::<Vec<_>>().join(": ");
             self.begin(id, kind, exit.child, exit.ended, summary, processes);
         }
-        // It stays open: the guard acts first and tells then, and what ended it may still be on the way.
+        // The incident stays open, because guard events that caused the end may still arrive: the guard acts before it
+        // reports.
         self.jobs.push(Job::Exit(id, Box::new(exit.clone())));
     }
 
@@ -107,7 +108,7 @@ impl Evidence {
         }
     }
 
-    /// Gives what has gathered to the recorder, which writes below `folder`.
+    /// Passes the pending jobs to the recorder, which writes below `folder`.
     pub(crate) fn record(&mut self, folder: &Path, tell: &mut Teller) {
         let jobs = std::mem::take(&mut self.jobs);
         if jobs.is_empty() {
@@ -128,7 +129,7 @@ impl Evidence {
         }
     }
 
-    /// Whether a process is to be looked at before it gets SIGABRT: then the signal follows.
+    /// Whether SIGABRT must wait until the threads of the process have been recorded. If so, it is sent later.
     pub(crate) fn look_first(&mut self, id: Id, one: &mut Supervised, folder: &Path, tell: &mut Teller) -> bool {
         let begins = |job: &Job| matches!(job, Job::Begin(of, _) if *of == id);
         if !self.jobs.iter().any(begins) {
@@ -140,7 +141,7 @@ impl Evidence {
         looks
     }
 
-    /// Takes in what the recorder has done: signals that waited for it are due.
+    /// Handles the recorder's completed jobs. A SIGABRT that waited for one becomes due.
     pub(crate) fn recorded(&mut self, now: MonoNs, processes: &mut Processes, tell: &mut Teller) {
         while let Some(done) = self.recorder.as_mut().and_then(|recorder| recorder.next_done(now)) {
             if done.began && processes[done.id].incident.abort_at.is_some() {
@@ -159,7 +160,7 @@ impl Evidence {
         }
     }
 
-    /// Until when evidence is waited for that is being kept.
+    /// Time limit for evidence that is being stored.
     pub(crate) fn until(&self, now: MonoNs) -> Option<MonoNs> {
         self.recorder.as_ref().and_then(Recorder::waited_for).filter(|until| now < *until)
     }
@@ -170,7 +171,7 @@ impl Evidence {
     }
 }
 
-/// How a process ended, as the state machine knows it; its keeper's folder is `keeper`.
+/// Converts the end of a process for the state machine. `keeper` is the directory of its keeper.
 pub(crate) fn end_of(keeper: &Path, one: &Supervised, exit: &ExitRecord) -> End {
     match (exit.end, kind_of(keeper, one, exit)) {
         (_, Some(Kind::OutOfMemory)) => End::OutOfMemory,
@@ -180,8 +181,8 @@ pub(crate) fn end_of(keeper: &Path, one: &Supervised, exit: &ExitRecord) -> End 
     }
 }
 
-/// How often memory has run out: in the process's own control group, or in that of its keeper, which is still there
-/// after it.
+/// Number of out-of-memory kills, read from the process's own control group or from that of its keeper, which outlives the
+/// process.
 fn kills(keeper: &Path, one: &Supervised) -> u64 {
     let own = Group::noted(keeper).and_then(|group| group.out_of_memory_kills());
     own.unwrap_or_else(|| out_of_memory_kills(one.link.pid.unwrap_or(0)))
@@ -193,7 +194,7 @@ fn kind_of(keeper: &Path, one: &Supervised, exit: &ExitRecord) -> Option<Kind> {
     kind_of_end(exit.end, before, after, line.ok().map(|line| line.is_some()))
 }
 
-/// Why the kernel ended a process for lack of memory: its bound, and the kernel's own words.
+/// Details of an out-of-memory kill: the limit that was reached, and the kernel's log line.
 fn out_of_memory(keeper: &Path, one: &Supervised, process: Option<&Process>, exit: &ExitRecord) -> Vec<String> {
     let is_bounded = || Group::noted(keeper).is_some_and(|group| group.standing(&MEMORY).is_some());
     let bound = process.and_then(|process| process.bounds.memory_max);

@@ -1,13 +1,14 @@
 //! The supervisor: runs a plant's state machine on the real machine.
 //!
-//! One process, one loop: it polls keepers, the control socket and signals. What may wait for others (the shield,
-//! evidence) is done beside it, so that watchdogs are petted and processes looked after whatever it takes. Every
-//! child has a keeper that outlives the supervisor, so that one that is killed or upgraded is continued by
-//! the next. Must never start a process before the state that says so is on disk.
+//! One process with one loop, which polls keepers, the control socket and signals. Work that may block (the shield,
+//! evidence) runs on background threads, so that the loop always serves watchdogs and processes. Each child has a keeper
+//! that outlives the supervisor. If the supervisor is killed or upgraded, the next one continues its plant. A process must
+//! never be started before the state that records the start is on disk.
 //!
-//! `host::supervise` decides. `engine` is the loop: it hands events in and has actions done by parts that know nothing of
-//! each other but the [`site`], the [`processes`] and who tells people: connections to keepers, the guard's watch, the
-//! hardware watchdog, systemd's line, the state on disk, evidence, safe-output commands, the comparison.
+//! `host::supervise` decides. `engine` is the loop: it passes events in and has the actions carried out by separate parts.
+//! These share only the [`site`], the [`processes`] and the log. The parts are the connections to keepers, the guard's
+//! watches, the hardware watchdog, the systemd notifications, the state file, evidence, safe-output commands and the
+//! comparison.
 
 mod aside;
 mod compare;
@@ -56,30 +57,30 @@ use std::path::{Path, PathBuf};
 use sys::clock::mono_now;
 use sys::signal::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SignalFd};
 
-/// How a plant is brought up.
+/// Options for bringing up a plant.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The plant file, or the folder that holds `plant.toml`.
     pub plant: PathBuf,
-    /// Go down by itself after this long.
+    /// Go down automatically after this time.
     pub for_: Option<DurNs>,
-    /// What cannot be had is an error.
+    /// Treat unavailable settings as errors.
     pub require_rt: bool,
-    /// Forget latched faults of a plant that is continued.
+    /// Reset latched faults of a plant that is continued.
     pub reset: bool,
     /// Measure loops with and without the shield in alternating segments.
     pub compare: bool,
-    /// Tell nothing on the terminal.
+    /// Print nothing on the terminal.
     pub quiet: bool,
-    /// Show colours where there is a terminal.
+    /// Use colours if the output is a terminal.
     pub colours: bool,
-    /// Continue a plant that is up; there must be one.
+    /// Continue a running plant; fail if there is none.
     pub resume: bool,
-    /// Leave out the plant's dashboard.
+    /// Do not start the plant's dashboard.
     pub no_dashboard: bool,
 }
 
-/// Why a plant is not up.
+/// A reason why a plant cannot be brought up.
 #[derive(Debug, thiserror::Error)]
 pub enum UpError {
     /// The plant file cannot be used.
@@ -88,16 +89,16 @@ pub enum UpError {
     /// Its folder cannot be used.
     #[error(transparent)]
     RunDir(#[from] RunDirError),
-    /// The shield is required and cannot be had.
+    /// The shield is required but unavailable.
     #[error(transparent)]
     Shield(#[from] NoShield),
-    /// A required partition cannot be had.
+    /// A required partition is unavailable.
     #[error(transparent)]
     Partition(#[from] crate::partition::PartitionError),
-    /// A socket or the running program cannot be had.
+    /// A socket cannot be created, or the path of the running program is unknown.
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    /// Signals cannot be had.
+    /// The kernel refused to set up signals.
     #[error(transparent)]
     Kernel(#[from] sys::Error),
 }
@@ -110,70 +111,70 @@ pub enum PlantError {
     Read {
         /// The file.
         file: PathBuf,
-        /// The answer.
+        /// The error returned.
         error: std::io::Error,
     },
-    /// It is no text.
+    /// It is not UTF-8 text.
     #[error("plant file {}: {error}", .file.display())]
     NoText {
         /// The file.
         file: PathBuf,
-        /// Where it is none.
+        /// Position of the fault.
         error: NotUtf8,
     },
-    /// It says what cannot be.
+    /// It contains errors.
     #[error("{}", render_all(.found, &.file.display().to_string(), .text))]
     Wrong {
         /// The file.
         file: PathBuf,
-        /// What it says.
+        /// Its text.
         text: String,
         /// Every finding.
         found: Vec<Diagnostic>,
     },
-    /// There is nothing to compare.
+    /// It has no shield to compare with.
     #[error("{}: --compare needs a [shield] to compare with", .0.display())]
     NothingToCompare(PathBuf),
-    /// The operators' group is not known.
+    /// The operators' group is unknown.
     #[error("operators of plant {plant:?}: {error}")]
     Operators {
         /// The plant.
         plant: String,
-        /// What is not known.
+        /// The error returned.
         error: IdentityError,
     },
 }
 
-/// How it went.
+/// How a supervisor's run ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Exit {
     /// The plant was up and is down again.
     Down {
-        /// The outcome of its life.
+        /// Verdict on the whole life of the plant.
         outcome: Outcome,
-        /// Whether it went down by itself, because a process failed to start.
+        /// Whether it went down automatically, because a process failed to start.
         failed: bool,
     },
-    /// This program is to replace this one, with these arguments; everything goes on.
+    /// Another program must replace this one. The processes keep running.
     Upgrade {
         /// The program.
         program: PathBuf,
     },
 }
 
-/// The plant file that `path` means: itself, or `plant.toml` in it.
+/// Resolves `path` to a plant file: the file itself, or `plant.toml` in the folder.
 ///
 /// # Errors
-/// If there is none.
+/// The file does not exist.
 pub fn plant_file(path: &Path) -> Result<PathBuf, PlantError> {
     let file = if path.is_dir() { path.join("plant.toml") } else { path.to_owned() };
     std::fs::canonicalize(&file).map_err(|error| PlantError::Read { file, error })
 }
 
-/// Reads and checks a plant file on this machine; the findings when there is no error.
+/// Reads and checks a plant file on this machine. Also returns warnings and other findings that are not errors.
 ///
 /// # Errors
-/// It cannot be read, or holds errors.
+/// The file cannot be read, or contains errors.
 pub fn read_plant(file: &Path) -> Result<(Plant, Vec<Diagnostic>), PlantError> {
     let file = file.to_owned();
     let bytes = std::fs::read(&file).map_err(|error| PlantError::Read { file: file.clone(), error })?;
@@ -186,7 +187,7 @@ pub fn read_plant(file: &Path) -> Result<(Plant, Vec<Diagnostic>), PlantError> {
     }
 }
 
-/// The plant's operators, their group by its number.
+/// The plant's operators, with the group resolved to its number.
 fn operators(plant: &Plant) -> Result<Option<Operators>, PlantError> {
     let Some(operators) = &plant.operators else { return Ok(None) };
     let group = crate::launch::group_number(&operators.group)
@@ -194,10 +195,11 @@ fn operators(plant: &Plant) -> Result<Option<Operators>, PlantError> {
     Ok(Some(Operators { group, may_type: operators.may_type }))
 }
 
-/// Brings a plant up, supervises it until it is asked to go down, and gives the machine back.
+/// Brings a plant up, supervises it until it is asked to go down, and restores the machine.
 ///
 /// # Errors
-/// If nothing was started: the plant file, its folder, or a supervisor that is already there.
+/// The plant was not brought up: the plant file or its folder cannot be used, another supervisor is running, or a required
+/// setting is unavailable. Or, after it went down, its folder could not be cleaned up.
 pub fn up(options: &Options) -> Result<Exit, UpError> {
     let file = plant_file(&options.plant)?;
     let (plant, _) = read_plant(&file)?;
@@ -251,7 +253,7 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
             (Some((std::collections::BTreeMap::new(), run.has_shield(), plant.clone())), (plant, all))
         }
         None => {
-            // Those of a run that ended without its supervisor.
+            // Files of a run whose supervisor was lost and whose processes have ended.
             run.close_dashboard()?;
             let all = Supervision::new(&plant);
             (None, (plant, all))
@@ -286,7 +288,7 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
             engine.site.run.forget()?;
             return Err(UpError::Partition(why));
         }
-        // Its processes run already, in those that they had.
+        // Its processes are already running in their existing partitions.
         engine.tell.shortfall("tahti", why.to_string());
     }
     if let Err(why) = engine.raise_shield(ours, required) {
@@ -295,7 +297,7 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
             engine.site.run.forget()?;
             return Err(UpError::Shield(why));
         }
-        // Its processes run already: ending them would be worse.
+        // Its processes are already running; ending them would be worse.
         engine.tell.shortfall("shield", why.to_string());
     }
     if options.compare {
@@ -326,7 +328,7 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
     }
 }
 
-/// What a phase is called.
+/// The word for a phase.
 #[must_use]
 pub fn phase_word(phase: Phase) -> &'static str {
     match phase {

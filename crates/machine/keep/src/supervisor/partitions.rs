@@ -12,7 +12,7 @@ use host::plant::Partition;
 use std::collections::{BTreeMap, BTreeSet};
 use sys::root::RootDir;
 
-/// Period of the check of the bounds.
+/// Period of the check of the partitions' bounds.
 const LOOK_EVERY: DurNs = DurNs::from_secs(2);
 
 /// Time of the next check, and changes by other programs that were already reported.
@@ -46,7 +46,8 @@ pub(crate) fn raise(site: &mut Site, tell: &mut Teller, now: MonoNs, required: b
     Ok(())
 }
 
-/// Changes them to those of another plant file, and restores bounds that other programs changed. Returns the number of writes.
+/// Changes the partitions to those of another plant file, and restores bounds that other programs changed. Returns the
+/// number of writes.
 ///
 /// # Errors
 /// The change failed; the partitions are unchanged.
@@ -64,7 +65,7 @@ pub(crate) fn change(
     Ok(raised.writes)
 }
 
-/// Removes them. Failures are added to the report of the shield's release.
+/// Removes the partitions. Failures are added to the report of the shield's release.
 pub(crate) fn lower(site: &mut Site, lowered: &mut Lowered) {
     site.partitions = Partitions::default();
     match partition::lower(&mut machine(), &journal(site)) {
@@ -80,7 +81,7 @@ pub(crate) fn lower(site: &mut Site, lowered: &mut Lowered) {
     }
 }
 
-/// Their status, with bounds that other programs changed.
+/// Status of the partitions, with bounds that other programs changed.
 pub(crate) fn stand(site: &Site) -> Vec<Stands> {
     let mut all = site.partitions.stand();
     for one in &mut all {
@@ -105,7 +106,7 @@ fn words(drift: &Drift) -> String {
 }
 
 impl Watch {
-    /// Time of the next check.
+    /// Time of the next check, if there are partitions.
     pub(crate) fn due(&self, site: &Site) -> Option<MonoNs> {
         (!site.partitions.is_empty()).then_some(self.due)
     }

@@ -1,4 +1,4 @@
-//! What the supervisor reads of the machine: processes, ports, CPUs.
+//! Machine state that the supervisor reads: processes, ports, CPUs.
 
 use crate::keeper::Keeper;
 use crate::keeper::protocol::ChildId;
@@ -13,7 +13,7 @@ use sys::process::{Process, ThreadId};
 use sys::root::RootDir;
 use sys::signal::SIGKILL;
 
-/// What `/proc` tells of a process.
+/// Resource usage of a process, from `/proc`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) cpu: DurNs,
@@ -21,13 +21,13 @@ pub(crate) struct Usage {
     pub(crate) threads: u32,
 }
 
-/// Processor time, memory and threads of a process alone; nothing if it is gone.
+/// Processor time, memory and threads of a single process; all zero if it is gone.
 pub(crate) fn usage(pid: i32) -> Usage {
     usage_with(pid, 0)
 }
 
-/// How many of these processes there are still, and what they use together; the time of children that have ended counts
-/// for those who waited for them.
+/// The number of these processes that still exist, and their total usage. The processor time of ended children counts for
+/// the parent that waited for them.
 pub(crate) fn usage_together(pids: &[i32]) -> (u32, Usage) {
     let each = pids.iter().map(|pid| usage_with(*pid, 2)).filter(|usage| usage.threads > 0);
     each.fold((0, Usage::default()), |(count, all), one| {
@@ -37,14 +37,14 @@ pub(crate) fn usage_together(pids: &[i32]) -> (u32, Usage) {
     })
 }
 
-/// With this many further fields of times: 2 for its ended children's.
+/// `further`: number of additional time fields to add; 2 includes the ended children.
 fn usage_with(pid: i32, further: usize) -> Usage {
     let root = RootDir::machine();
     let (Ok(stat), Ok(statm)) = (root.read(&format!("/proc/{pid}/stat")), root.read(&format!("/proc/{pid}/statm")))
     else {
         return Usage::default();
     };
-    // After the name, which may hold anything, field 3 comes first.
+    // The fields after the name, which may contain any characters, start with field 3.
     let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let field = |number: usize| rest.split_whitespace().nth(number - 3).and_then(|text| text.parse::<u64>().ok());
     let ticks: u64 = (14..16 + further).filter_map(field).sum();
@@ -57,7 +57,7 @@ fn usage_with(pid: i32, further: usize) -> Usage {
     }
 }
 
-/// A thread as `/proc` tells of it.
+/// A thread, from `/proc`.
 #[derive(Clone, Debug)]
 pub struct Thread {
     /// Its id.
@@ -72,7 +72,7 @@ pub struct Thread {
     pub cpu: DurNs,
 }
 
-/// The threads of a process; those that end meanwhile are left out.
+/// The threads of a process. Threads that end meanwhile are omitted.
 #[must_use]
 pub fn threads(pid: i32) -> Vec<Thread> {
     let root = RootDir::machine();
@@ -81,7 +81,8 @@ pub fn threads(pid: i32) -> Vec<Thread> {
         let tid: i32 = tid.parse().ok()?;
         let name = root.read(&format!("/proc/{pid}/task/{tid}/comm")).ok()?.trim_end().to_owned();
         let (class, cpus) = placement(tid)?;
-        // Nanoseconds on a CPU come first; kernels without schedstat tell nothing finer than ticks.
+        // The first number is the time on a CPU in nanoseconds. Kernels without schedstat report only ticks, so the time is
+        // 0 there.
         let times = root.read(&format!("/proc/{pid}/task/{tid}/schedstat")).unwrap_or_default();
         let cpu = DurNs(times.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0));
         Some(Thread { tid, name, class, cpus, cpu })
@@ -89,14 +90,14 @@ pub fn threads(pid: i32) -> Vec<Thread> {
     tids.iter().filter_map(thread).collect()
 }
 
-/// Steal ticks of each CPU; empty where the kernel does not tell.
+/// Steal ticks of each CPU; empty if the kernel does not report them.
 pub(crate) fn steal() -> BTreeMap<CpuId, u64> {
     let text = RootDir::machine().read("/proc/stat").unwrap_or_default();
     let times = proc::stat::cpu_times(&text).unwrap_or_default();
     times.into_iter().filter_map(|(cpu, times)| Some((cpu?, times.steal))).collect()
 }
 
-/// The threads of a process and of its descendants, a thousand at most.
+/// The threads of a process and its descendants, at most 1000.
 pub(crate) fn threads_below(pid: i32) -> Vec<ThreadId> {
     const TASKS_MAX: usize = 1000;
     let root = RootDir::machine();
@@ -105,17 +106,16 @@ pub(crate) fn threads_below(pid: i32) -> Vec<ThreadId> {
     tids.filter_map(|tid| ThreadId::of(tid.parse().ok()?)).take(TASKS_MAX).collect()
 }
 
-/// Kills a process whose keeper is gone, and waits a moment for its end; one that has taken its number is
-/// left alone.
+/// Kills a process whose keeper is gone, and waits up to 1 s for its end. A process that has reused the PID is not touched.
 pub(crate) fn kill_for_good(child: ChildId) {
     let Ok(process) = Process::started_at(child.pid, child.start_ticks) else { return };
     kill_and_wait(&process);
 }
 
-/// Kills a keeper that does not answer, and everything below it: nobody else could end that any more.
+/// Kills a keeper that does not answer, and all its descendants, which no other process could end.
 pub(crate) fn end_keeper(keeper: &Keeper) {
     let Some(process) = keeper.process() else { return };
-    // Where another process has its number the keeper is gone, and its family is found by its folder.
+    // If another process has the PID, the keeper is gone. Its descendants are found through its directory.
     if let Ok(process) = Process::started_at(process.pid, process.start_ticks) {
         let below = crate::family::descendants(process.pid());
         kill_and_wait(&process);
@@ -126,24 +126,24 @@ pub(crate) fn end_keeper(keeper: &Keeper) {
 
 fn kill_and_wait(process: &Process) {
     if process.signal(SIGKILL).is_ok() {
-        // A process that does not die of SIGKILL hangs in the kernel; nothing more can be done here.
+        // A process that does not end on SIGKILL hangs in the kernel; nothing more can be done here.
         sys::poll::is_readable(process.as_fd(), DurNs::from_secs(1));
     }
 }
 
-/// Class and CPUs of a thread as the kernel has them.
+/// Actual scheduling class and CPUs of a thread.
 fn placement(tid: i32) -> Option<(Policy, CpuSet)> {
     Some((sys::sched::scheduling(tid).ok()?.policy, sys::sched::affinity(tid).ok()?))
 }
 
-/// Class and CPUs of a process's most urgent thread (its first one among equals), of as many threads as are looked at.
+/// Class and CPUs of a process's most urgent thread, the first one among equals. Checks at most 256 threads.
 pub(crate) fn foremost(pid: i32) -> Option<(Policy, CpuSet)> {
     const THREADS_MAX: usize = 256;
     let first = sys::sched::scheduling(pid).ok()?.policy;
     let mut most = (first, pid);
     for tid in RootDir::machine().list(&format!("/proc/{pid}/task")).unwrap_or_default().iter().take(THREADS_MAX) {
         let Ok(tid) = tid.parse::<i32>() else { continue };
-        // One that has ended meanwhile is none.
+        // Skip threads that have ended meanwhile.
         let Ok(found) = sys::sched::scheduling(tid) else { continue };
         if found.policy.level() > most.0.level() {
             most = (found.policy, tid);
@@ -152,7 +152,7 @@ pub(crate) fn foremost(pid: i32) -> Option<(Policy, CpuSet)> {
     placement(most.1).or_else(|| placement(pid))
 }
 
-/// The sockets that listen on a TCP port. Read from `/proc`: a connection would disturb the server.
+/// Inodes of the sockets that listen on a TCP port. Read from `/proc`, because a connection would disturb the server.
 pub(crate) fn listeners(port: u16) -> BTreeSet<u64> {
     const LISTEN: &str = "0A";
     let suffix = format!(":{port:04X}");
@@ -170,17 +170,17 @@ pub(crate) fn listeners(port: u16) -> BTreeSet<u64> {
     found
 }
 
-/// A file's identity and when it was changed last.
+/// Identity of a file and time of its last change.
 pub(crate) type FileId = (u64, u64, i64, i64);
 
-/// The file that is there now, if there is one.
+/// Identity of the file at `path`, if it exists.
 pub(crate) fn file_id(path: &Path) -> Option<FileId> {
     use std::os::unix::fs::MetadataExt as _;
     let found = std::fs::metadata(path).ok()?;
     Some((found.dev(), found.ino(), found.ctime(), found.ctime_nsec()))
 }
 
-/// The CPUs online; CPU 0 where the kernel does not tell.
+/// The CPUs online; CPU 0 if the kernel does not report them.
 pub(crate) fn online() -> CpuSet {
     sys::kernel::online(&RootDir::machine()).unwrap_or_else(|| CpuSet::single(0))
 }
@@ -188,11 +188,11 @@ pub(crate) fn online() -> CpuSet {
 /// The machine on which a plant file is checked.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// The plant file's folder, from which relative paths count.
+    /// The plant file's folder, the base of relative paths.
     pub folder: PathBuf,
 }
 
-/// The CPUs that a plant may use. What a shield that is there already has taken from this process counts as its own.
+/// The CPUs that a plant may use. CPUs that an existing shield has removed from this process's affinity are included.
 pub(crate) fn usable() -> UsableCpus {
     let root = RootDir::machine();
     let online = online();
@@ -246,7 +246,7 @@ impl Surroundings for Machine {
 
     fn can_hold(&self, folder: &Path) -> Result<(), Missing> {
         let folder = self.folder.join(folder);
-        // What is there of it, from the whole to the root.
+        // The deepest existing part of the path.
         let found = folder.ancestors().find_map(|part| Some((part, std::fs::metadata(part).ok()?)));
         let Some((there, about)) = found else { return Err(Missing::File(folder)) };
         if !about.is_dir() {
@@ -269,7 +269,7 @@ impl Surroundings for Machine {
         match std::fs::metadata(&folder) {
             Ok(about) if about.is_dir() => Ok(()),
             Ok(_) => Err(Missing::NoFolder(folder)),
-            // One that may not be seen may be seen by the process's own user.
+            // The process's own user may have access to a folder that this process cannot read.
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Ok(()),
             Err(_) => Err(Missing::File(folder)),
         }

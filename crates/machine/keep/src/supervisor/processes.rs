@@ -1,4 +1,4 @@
-//! The plant's processes: what is decided of each, and what the supervisor holds of it.
+//! The plant's processes: the state machine's state and the supervisor's own data of each.
 
 use super::connection::Connection;
 use super::incidents::Incident;
@@ -16,10 +16,10 @@ use std::ops::{Index, IndexMut, Range};
 use std::path::Path;
 use sys::clock::mono_now;
 
-/// All of them, by their ids.
+/// All processes, indexed by their ids.
 #[derive(Debug)]
 pub(crate) struct Processes {
-    /// What is decided: events in, actions out.
+    /// The state machine: events in, actions out.
     pub(crate) all: Supervision,
     each: Vec<Supervised>,
 }
@@ -31,25 +31,25 @@ impl Processes {
         processes
     }
 
-    /// Hands an event to the state machine.
+    /// Passes an event to the state machine.
     pub(crate) fn event(&mut self, event: Event) {
         self.all.handle(mono_now(), event);
     }
 
-    /// Takes over another reading of the plant.
+    /// Applies a changed plant file.
     pub(crate) fn reload(&mut self, now: MonoNs, old: &Plant, new: &Plant) {
         self.all.reload(now, old, new);
         self.fit();
     }
 
-    /// Takes a process up that the plant file does not have.
+    /// Adds a running process that is not in the plant file.
     pub(crate) fn stray(&mut self, name: &str) -> Id {
         let id = self.all.stray(name);
         self.fit();
         id
     }
 
-    /// New processes have nothing yet.
+    /// Adds empty entries for new processes.
     fn fit(&mut self) {
         self.each.resize_with(self.all.units().len(), Supervised::default);
     }
@@ -78,12 +78,13 @@ impl Processes {
         self.all.units().iter().zip(&mut self.each)
     }
 
-    /// Whether something is done about the keeper of this process, or of another one that had its name.
+    /// Whether background work on the keeper of this process is running, or on that of a previous process with the same
+    /// name.
     pub(crate) fn is_busy(&self, id: Id) -> bool {
         self.iter().any(|(unit, one)| one.link.is_busy() && unit.spec.name == self.name(id))
     }
 
-    /// Who is still there while the plant goes down, and until when.
+    /// List of the processes that are still running while the plant goes down, with the time until SIGKILL.
     pub(crate) fn departures(&self, now: MonoNs) -> String {
         let alive = self.ids().filter(|id| self.state(*id).is_alive());
         let word = |id: Id| match self.all.killed_at(id) {
@@ -111,55 +112,55 @@ impl IndexMut<Id> for Processes {
     }
 }
 
-/// A process as the supervisor holds it, beside what the state machine knows.
+/// The supervisor's own data of a process, in addition to the state machine's.
 #[derive(Debug, Default)]
 pub(crate) struct Supervised {
-    /// Its keeper.
+    /// Connection to its keeper.
     pub(crate) link: Connection,
     pub(crate) child: Option<ChildId>,
-    /// What it wanted and could not have.
+    /// Settings that it requested but did not get.
     pub(crate) shortfalls: Vec<String>,
     pub(crate) exit: Option<ExitRecord>,
-    /// The last line that it wrote before its last end.
+    /// Last line of output before its last end.
     pub(crate) last_line: Option<String>,
-    /// Its loop page, if it is one that may have a loop.
+    /// Its loop page, if it may have a loop.
     pub(crate) page: Option<Page>,
     /// Pulses of its earlier lives.
     past: Pulses,
-    /// Minors of its present life, if it is a frame.
+    /// Minor frames of its current life, if it is a frame.
     pub(crate) minors: Option<Pulses>,
-    /// What the results of its earlier lives were worth.
+    /// Value of the results of its earlier lives.
     past_value: Tally,
-    /// What those of its present life were worth, by what it has told.
+    /// Reported value of the results of its current life.
     pub(crate) told_value: Option<Told>,
-    /// What is wrong with it in its present life, by what it has told.
+    /// Fault that it reported in its current life.
     pub(crate) trouble: Option<String>,
-    /// Reports of its working loop so far, if it is a service of tahti.
+    /// Number of reports of its working loop, if it is a service of tahti.
     pub(crate) rounds: u64,
-    /// Hard deadlines that were missed when it was looked at last, and when that was told last.
+    /// Missed hard deadlines at the last check, and the time of the last report.
     pub(crate) hard: HardMisses,
-    /// What the guard has of it.
+    /// The guard's data of it.
     pub(crate) watch: Watched,
-    /// The trouble it is in.
+    /// Its current or last incident.
     pub(crate) incident: Incident,
-    /// What looked like a sign of its readiness before it was started.
+    /// Signs of readiness that existed before it was started.
     before: Before,
 }
 
-/// How often a process has missed hard deadlines.
+/// Missed hard deadlines of a process.
 #[derive(Debug, Default)]
 pub(crate) struct HardMisses {
     seen: Option<u64>,
     told: Option<MonoNs>,
 }
 
-/// Trouble with hard deadlines is told so often at most: a loop may miss thousands a second.
+/// Minimum time between reports of missed hard deadlines: a loop may miss thousands per second.
 const HARD_EVERY: DurNs = DurNs::from_secs(1);
 
 impl HardMisses {
-    /// Takes their number; whether to tell.
+    /// Updates the number. Returns whether the misses must be reported.
     pub(crate) fn look(&mut self, now: MonoNs, missed: u64) -> bool {
-        // What another supervisor has seen it has told.
+        // Misses from before this supervisor started were reported by the previous one.
         let seen = *self.seen.get_or_insert(missed);
         let tell = missed > seen && self.told.is_none_or(|at| now - at >= HARD_EVERY);
         if tell {
@@ -168,18 +169,18 @@ impl HardMisses {
         tell
     }
 
-    /// A new life has missed none yet.
+    /// Starts a new life, which has no misses yet.
     pub(crate) fn begin_life(&mut self) {
         self.seen = Some(0);
     }
 }
 
-/// Signs of readiness that are none: they were there before.
+/// Signs of readiness that do not count, because they existed before the start.
 #[derive(Debug, Default)]
 struct Before {
-    /// The file, as it was.
+    /// Identity of the file.
     file: Option<probe::FileId>,
-    /// Who listened on the port: sockets.
+    /// Inodes of the sockets that listened on the port.
     listeners: BTreeSet<u64>,
 }
 
@@ -191,7 +192,7 @@ impl Supervised {
         [page, self.minors].into_iter().flatten().fold(self.past, Pulses::plus)
     }
 
-    /// What the results of all its lives were worth; `None` if it has no deadline.
+    /// The value of the results of all its lives; `None` if it has no deadline.
     pub(crate) fn value(&self) -> Option<Tally> {
         let page = self.page.as_ref().and_then(Page::tally);
         let told = self.told_value.map(|told| told.tally);
@@ -199,13 +200,13 @@ impl Supervised {
         has.then(|| [page, told].into_iter().flatten().fold(self.past_value, Tally::plus))
     }
 
-    /// Hard deadlines that it has missed in this life; `None` if it has none.
+    /// Number of hard deadlines missed in this life; `None` if it has none.
     pub(crate) fn hard_misses(&self, now: MonoNs) -> Option<u64> {
         let page = self.page.as_ref().and_then(|page| page.hard_misses(now));
         page.or(self.told_value.map(|told| told.hard))
     }
 
-    /// A life begins: the minors of the one before are counted, and what its results were worth.
+    /// Begins a new life: adds the minor frames and result values of the previous one to the totals.
     pub(crate) fn close_minors(&mut self) {
         self.trouble = None;
         self.past = self.minors.take().map_or(self.past, |minors| self.past.plus(minors));
@@ -214,19 +215,19 @@ impl Supervised {
         }
     }
 
-    /// The descriptor of its loop page, emptied for another life, with the deadline of its results.
+    /// The descriptor of its loop page, cleared for a new life, with the deadline of its results.
     ///
     /// # Errors
-    /// There can be none.
+    /// The page cannot be created or cleared.
     pub(crate) fn fresh_page(&mut self, deadline: Option<ResultDeadline>) -> Result<i32, PageError> {
         self.past = self.pulses();
         self.past_value = self.past_value.plus(self.page.as_ref().and_then(Page::tally).unwrap_or_default());
         self.hard.begin_life();
         let page = match self.page.take() {
-            // What the last life left in it is over.
+            // Clear the data of the previous life.
             Some(page) => page.clear()?,
             None => {
-                // A keeper that holds another page is of no use.
+                // The current keeper holds another page, so it cannot be reused.
                 self.link.replace_keeper();
                 Page::create()?
             }
@@ -235,7 +236,7 @@ impl Supervised {
         Ok(self.page.insert(page).fd())
     }
 
-    /// Whether there is a sign of readiness that nobody sends.
+    /// Whether the file or port that signals readiness has appeared. Such signs are polled, because no event announces them.
     pub(crate) fn looks_ready(&self, process: &Process, dir: &Path) -> bool {
         match &process.ready.when {
             ReadyWhen::File(file) => {
@@ -247,7 +248,7 @@ impl Supervised {
         }
     }
 
-    /// Remembers what looks like a sign of readiness before the process is started; people are told.
+    /// Records the signs of readiness that exist before the start, and reports them.
     pub(crate) fn look_before(&mut self, process: &Process, dir: &Path, tell: &mut Teller) {
         self.before = Before::default();
         let text = match &process.ready.when {

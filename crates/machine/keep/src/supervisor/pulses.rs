@@ -2,24 +2,26 @@
 
 use base::Tally;
 
-/// Prefix of a frame's counts in a message to its notify socket: minors run, minors lost, overruns of activities.
+/// Prefix of a frame's counts in a message to its notify socket: minor frames run, minor frames skipped, overruns of
+/// activities.
 pub const FRAME_PULSES: &str = "X_TAHTI_PULSES=";
 
-/// Prefix of the value of a process's results in a message to its notify socket: results due, late ones, their value in millionths,
-/// hard deadlines missed.
+/// Prefix of the value of a process's results in a message to its notify socket: results due, late results, total value in
+/// millionths, hard deadlines missed.
 pub const VALUE_TOLD: &str = "X_TAHTI_VALUE=";
 
-/// What a process has told of its trouble, if it tells of that.
+/// The fault in a process's message: `None` if the message does not mention faults, `Some(None)` if there is none any
+/// longer.
 pub(crate) fn trouble_told(text: &str) -> Option<Option<String>> {
     let said = text.lines().find_map(|line| line.strip_prefix(sys::notify::TROUBLE))?.trim();
-    // It is shown on terminals.
+    // The text is displayed on terminals, so control characters are replaced.
     Some((!said.is_empty()).then(|| said.replace(char::is_control, " ")))
 }
 
 /// Reported value of a process's results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// All together.
+    /// Totals of all results.
     pub(crate) tally: Tally,
     /// Hard deadlines missed.
     pub(crate) hard: u64,
@@ -35,19 +37,19 @@ impl Told {
     }
 }
 
-/// Pulses of a loop, or minors of a frame, over all restarts of its process.
+/// Pulses of a loop, or minor frames of a frame, over all restarts of its process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pulses {
-    /// Those that ran.
+    /// Number that ran.
     pub(crate) ran: u64,
-    /// Skipped ones.
+    /// Number skipped.
     pub(crate) given_up: u64,
     /// Overruns of a frame's activities.
     pub(crate) overran: u64,
 }
 
 impl Pulses {
-    /// Reads a frame's counts.
+    /// Parses a frame's counts.
     pub(crate) fn of_frame(text: &str) -> Option<Self> {
         let line = text.lines().find_map(|line| line.strip_prefix(FRAME_PULSES))?;
         let mut numbers = line.split(' ').map(|number| number.parse::<u64>().ok());
@@ -55,7 +57,7 @@ impl Pulses {
         Some(Self { ran: next()?, given_up: next()?, overran: next()? })
     }
 
-    /// Both together.
+    /// Sum of both.
     pub(crate) fn plus(self, more: Self) -> Self {
         Self {
             ran: self.ran.saturating_add(more.ran),

@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Maximum queued jobs. Evidence beyond is lost and reported.
+/// Maximum number of queued jobs. Further evidence is lost, which is reported.
 const JOBS_MAX: usize = 256;
 
-/// At the end, a recorder without progress for this time is abandoned.
+/// Maximum time without progress at the end. After it, the recorder is abandoned.
 const PATIENCE: DurNs = DurNs::from_secs(10);
 
 /// The folder of the plant's flight recorder, if it has one.
@@ -30,7 +30,7 @@ pub(crate) enum Job {
     Guard(Id, GuardEvent),
     /// The process ended.
     Exit(Id, Box<ExitRecord>),
-    /// The incident is over: the next fault is a new one.
+    /// The incident is over. The next fault is a new incident.
     Close(Id),
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Begin {
 pub(crate) struct Done {
     /// The process.
     pub(crate) id: Id,
-    /// It began an incident.
+    /// Whether it began an incident.
     pub(crate) began: bool,
     /// The written folder, if any.
     pub(crate) written: Option<Result<PathBuf, EvidenceError>>,
@@ -64,15 +64,15 @@ pub(crate) struct Recorder {
     bell: Bell,
     /// Jobs without an answer.
     owed: usize,
-    /// The last sign of progress.
+    /// Time of the last progress.
     since: MonoNs,
 }
 
 impl Recorder {
-    /// Starts it; evidence goes below `base`.
+    /// Starts the recorder. Evidence is stored below `base`.
     ///
     /// # Errors
-    /// No thread or descriptor could be made.
+    /// The thread or the descriptor cannot be created.
     pub(crate) fn start(base: PathBuf) -> sys::Result<Self> {
         let bell = Bell::new()?;
         let (jobs, todo) = sync_channel(JOBS_MAX);

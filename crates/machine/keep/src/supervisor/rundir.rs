@@ -1,6 +1,6 @@
-//! The folder of a plant under `/run/tahti`: lock, state, sockets, logs.
+//! The folder of a plant below `/run/tahti`: lock, state, sockets, logs.
 //!
-//! `TAHTI_RUN` moves the whole tree; without root it lies in `$XDG_RUNTIME_DIR/tahti`.
+//! `TAHTI_RUN` sets another base folder. Without root the base is `$XDG_RUNTIME_DIR/tahti`.
 
 use host::plant::Plant;
 use host::supervise::Supervision;
@@ -18,42 +18,42 @@ use sys::lock::FileLock;
 use sys::run_folder::{MACHINES, fallback, looks_elsewhere};
 
 use sys::peer::Peer;
-/// Where all plants' folders are.
+/// The base folder of all plants' folders.
 pub use sys::run_folder::base;
 
-/// Free memory or disk that a plant's folder must have before anything is started, bytes.
+/// Minimum free memory or disk space of a plant's folder before a process is started, in bytes.
 const ROOM_BYTES_MIN: u64 = 256 << 10;
 
-/// The state files' room grows by this.
+/// The space reserved for the state files grows in steps of this many bytes.
 const ROOM_STEP: u64 = 16 << 10;
 
-/// More keepers than a plant can have.
+/// Upper bound for the number of keepers; a plant cannot have more.
 const KEEPERS_MAX: usize = 4096;
 
-/// The note that the shield is this plant's.
+/// Name of the link that marks the shield as this plant's.
 const SHIELD_MARK: &str = "shield";
 
-/// A state file longer than this is not read.
+/// Maximum size in bytes of a state file that is read.
 const STATE_BYTES_MAX: u64 = 16 << 20;
 
-/// The mode of the folder of logs where the plant has operators.
+/// Mode of the log folder if the plant has operators.
 const OPERATORS_LOG: u32 = 0o750;
 
-/// The format of the state file; another one is not read.
+/// Format version of the state file. Other versions are not read.
 const VERSION: u32 = 1;
 
-/// What went wrong with a plant's folder, with its remedy.
+/// A fault of a plant's folder, with its remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum RunDirError {
-    /// Somebody else supervises the plant.
+    /// Another process supervises the plant.
     #[error("plant {name:?} is already up, supervised by {by}; use `tahti ps`, `tahti reload` or `tahti down`")]
     Running {
-        /// The plant.
+        /// The plant's name.
         name: String,
-        /// Its supervisor: `process 123`.
+        /// Its supervisor, as `process 123`.
         by: String,
     },
-    /// No room.
+    /// There is too little free space.
     #[error(
         "no room in {}: {free} bytes are free, {ROOM_BYTES_MIN} are needed; free some{}",
         .path.display(), elsewhere(.path)
@@ -67,14 +67,14 @@ pub enum RunDirError {
     /// The folder's name is too long for a socket.
     #[error("the path {} is too long for a Unix socket (at most 100 bytes); set TAHTI_RUN to a shorter one", .0.display())]
     TooLong(PathBuf),
-    /// Anything else.
+    /// Any other error.
     #[error("failed to {doing} {}: {error}; check its owner and mode, and the room there{}", .path.display(), elsewhere(.path))]
     Io {
-        /// What was tried.
+        /// The failed operation.
         doing: &'static str,
-        /// On what.
+        /// The file or folder.
         path: PathBuf,
-        /// The answer.
+        /// The error returned.
         error: std::io::Error,
     },
 }
@@ -85,7 +85,7 @@ pub enum RunDirError {
 pub struct SavedError {
     /// The file.
     pub path: PathBuf,
-    /// Why not.
+    /// The reason.
     pub what: Unusable,
 }
 
@@ -95,23 +95,23 @@ pub enum Unusable {
     /// It cannot be read.
     #[error(transparent)]
     Unreadable(#[from] std::io::Error),
-    /// It holds something else.
+    /// It is not a valid state file.
     #[error(transparent)]
     Malformed(#[from] serde_json::Error),
-    /// It has another format.
+    /// It has another format version.
     #[error("version {0}, expected {VERSION}")]
     Version(u32),
 }
 
-/// A result about a plant's folder.
+/// Result of an operation on a plant's folder.
 pub type Result<T> = std::result::Result<T, RunDirError>;
 
 fn io<T>(result: std::io::Result<T>, doing: &'static str, path: &Path) -> Result<T> {
     result.map_err(|error| RunDirError::Io { doing, path: path.to_owned(), error })
 }
 
-/// What else can be done about a folder. Nothing while processes of its plant live: a supervisor elsewhere would start
-/// second copies of them.
+/// A further remedy for a fault of a folder. `TAHTI_RUN` is not suggested while processes of the plant are running, because
+/// a supervisor with another folder would start second instances of them.
 fn elsewhere(path: &Path) -> &'static str {
     let lives = path.ancestors().take(5).any(|folder| RunDir { path: folder.to_owned(), name: String::new() }.lives());
     if lives {
@@ -121,10 +121,11 @@ fn elsewhere(path: &Path) -> &'static str {
     }
 }
 
-/// Makes the folder of all plants' folders. The one in `/tmp`, where anybody may have been first, must be this user's.
+/// Creates the base folder of all plants' folders. A base in `/tmp`, which any local user could have created first, must
+/// belong to this user.
 ///
 /// # Errors
-/// It cannot be made, or is somebody else's.
+/// It cannot be created, or belongs to another user.
 pub(crate) fn make_base(base: &Path) -> Result<()> {
     let shared = base == fallback();
     let mode = if shared { 0o700 } else { 0o755 };
@@ -139,54 +140,54 @@ pub struct RunDir {
     name: String,
 }
 
-/// Held for as long as a supervisor lives; the kernel lets go of it when it dies.
+/// Lock of a plant, held while its supervisor lives. The kernel releases it when the supervisor ends.
 #[derive(Debug)]
 pub struct Lock {
     lock: FileLock,
-    /// A socket by the name of the folder, which outlives the folder.
+    /// An abstract socket named after the folder. It exists even if the folder is removed.
     _name: Option<UnixListener>,
 }
 
 impl Lock {
-    /// Notes the time of a pass, for those who find that this supervisor does not answer and for the one after it. No room is needed:
-    /// the text has the same length each time.
+    /// Stores the time of a health pass in the lock file, for clients that get no answer from this supervisor and for its
+    /// successor. The text always has the same length, so no free space is needed.
     pub(crate) fn note_pass(&self, now: base::MonoNs) {
         use std::os::unix::fs::FileExt as _;
-        // It is told only: who cannot read it knows less.
+        // The time is informational, so a write error is ignored.
         let _ = self.lock.file().write_all_at(format!("{:<10} {:<20}\n", std::process::id(), now.0).as_bytes(), 0);
     }
 }
 
-/// A supervisor as the lock file has it.
+/// A supervisor, as recorded in the lock file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its process.
+    /// Its PID.
     pub pid: i32,
-    /// When it observed the plant last.
+    /// Time of its last health pass.
     pub last_pass: Option<base::MonoNs>,
 }
 
-/// What a supervisor leaves behind for the next one.
+/// State that a supervisor stores for its successor.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Saved {
     version: u32,
-    /// The boot in which it was written: clocks and process ids of another one mean nothing.
+    /// Boot in which it was written. Clock values and PIDs of another boot are invalid.
     pub boot: String,
     /// The supervisor that wrote it.
     pub supervisor: u32,
     /// The plant file, as an absolute path.
     pub file: PathBuf,
-    /// The plant as it was read.
+    /// The plant as it was read from the file.
     pub plant: Plant,
-    /// Every process's state and history.
+    /// State and history of every process.
     pub supervision: Supervision,
-    /// The processes that live.
+    /// The running processes.
     pub children: std::collections::BTreeMap<String, crate::keeper::protocol::ChildId>,
-    /// Whether the shield stands.
+    /// Whether the shield belongs to this plant, including a shield that is being set up.
     pub shield: bool,
-    /// When the plant was brought up.
+    /// Time at which the plant was brought up.
     pub since: base::MonoNs,
-    /// The promises as they were observed.
+    /// The table of promises with their observations.
     #[serde(default)]
     pub health: Option<host::health::Table>,
 }
@@ -204,7 +205,7 @@ impl RunDir {
         Self { path: base().join(name), name: name.to_owned() }
     }
 
-    /// The folder of plant `name` that is there: the own one, or the machine's where the caller is its operator.
+    /// The existing folder of plant `name`: the caller's own, or the machine's if the caller is an operator of it.
     #[must_use]
     pub fn find(name: &str) -> Self {
         let own = Self::of(name);
@@ -212,13 +213,13 @@ impl RunDir {
         if !own.path.exists() && looks_elsewhere() && machines.is_open() { machines } else { own }
     }
 
-    /// Whether the caller may ask its supervisor or read its logs.
+    /// Whether the caller may send requests to its supervisor or read its logs.
     fn is_open(&self) -> bool {
         use rustix::fs::{Access, access};
         access(self.socket(), Access::WRITE_OK).is_ok() || access(self.path.join("log"), Access::READ_OK).is_ok()
     }
 
-    /// Where it lies.
+    /// Path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -236,22 +237,23 @@ impl RunDir {
         self.path.join("keep").join(process)
     }
 
-    /// The folder of a guest, which its process makes.
+    /// The folder of a guest, created by the guest's process.
     #[must_use]
     pub fn guest(&self, process: &str) -> PathBuf {
         self.path.join("guest").join(process)
     }
 
-    /// The folder of the dashboard's addresses, tokens and sessions, which the dashboard makes.
+    /// The folder of the dashboard's addresses, tokens and sessions, created by the dashboard.
     #[must_use]
     pub fn dashboard(&self) -> PathBuf {
         self.path.join("dashboard")
     }
 
-    /// Removes the dashboard's tokens and sessions: they are valid for one run of the plant, however often the dashboard starts in it.
+    /// Removes the dashboard's tokens and sessions. They are valid for one run of the plant, across restarts of the
+    /// dashboard.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The folder cannot be removed.
     pub fn close_dashboard(&self) -> Result<()> {
         let folder = self.dashboard();
         match fs::remove_dir_all(&folder) {
@@ -260,17 +262,17 @@ impl RunDir {
         }
     }
 
-    /// A process's log; what the supervisor says itself without a name.
+    /// The log of a process, or the supervisor's own log if no process is given.
     #[must_use]
     pub fn log(&self, process: Option<&str>) -> PathBuf {
         match process {
-            // A process cannot be called so: names begin with a letter or digit.
+            // No process can have this name: names begin with a letter or digit.
             None => self.path.join("log").join("_supervisor.log"),
             Some(process) => self.path.join("log").join(format!("{process}.log")),
         }
     }
 
-    /// Whether a keeper serves below it: processes live.
+    /// Whether a keeper serves below this folder, which means that processes are running.
     #[must_use]
     pub fn lives(&self) -> bool {
         self.keepers()
@@ -278,7 +280,7 @@ impl RunDir {
             .any(|name| UnixStream::connect(self.keeper(name).join(crate::keeper::protocol::SOCKET_NAME)).is_ok())
     }
 
-    /// The processes that have, or had, a keeper.
+    /// Names of the processes that have or had a keeper.
     #[must_use]
     pub fn keepers(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path.join("keep")).into_iter().flatten().flatten();
@@ -288,11 +290,11 @@ impl RunDir {
         names
     }
 
-    /// Makes the folder, with room to work in. Room is not asked for while processes live there: they are to be
-    /// continued.
+    /// Creates the folder and checks its free space. The free space does not matter while processes are running there,
+    /// because they must be continued.
     ///
     /// # Errors
-    /// If it cannot be made or has no room.
+    /// The folder cannot be created, or has too little free space.
     pub fn create(&self, records: Option<&Path>) -> Result<()> {
         if self.socket().as_os_str().len() > 100 || self.keeper(&"n".repeat(32)).as_os_str().len() > 100 {
             return Err(RunDirError::TooLong(self.path.clone()));
@@ -301,11 +303,11 @@ impl RunDir {
         make_base(parent)?;
         let free = |path: &Path| match rustix::fs::statvfs(path) {
             Ok(stat) => stat.f_bavail.saturating_mul(stat.f_frsize),
-            // A file system that does not tell is asked by writing.
+            // The file system does not report its free space. Writing will show whether there is enough.
             Err(_) => u64::MAX,
         };
-        // Other accounts pass through to the sockets that are meant for them: operators to the control socket, processes with a `user` to
-        // their notify sockets. They cannot list it, and all else in it is closed to them.
+        // Other accounts may pass through the folder to their sockets: operators to the control socket, processes with a
+        // `user` to their notify sockets. They cannot list the folder or access anything else in it.
         for (name, mode) in [("", 0o711), ("log", 0o700), ("evidence", 0o700), ("keep", 0o711)] {
             let mut folder = self.path.join(name);
             if matches!(name, "log" | "evidence") {
@@ -317,9 +319,9 @@ impl RunDir {
                 }
                 made => io(made, "make", &folder)?,
             }
-            // An earlier version made it otherwise.
+            // An earlier version may have created the folder with another mode.
             let found = fs::metadata(&folder).map_or(0, |data| data.permissions().mode() & 0o777);
-            // The logs of a plant that is up may be open to its operators.
+            // The logs of a running plant may be open to its operators.
             if found != mode && !(name == "log" && found == OPERATORS_LOG) {
                 io(fs::set_permissions(&folder, fs::Permissions::from_mode(mode)), "open or close", &folder)?;
             }
@@ -331,11 +333,12 @@ impl RunDir {
         Ok(())
     }
 
-    /// Has `from` lead to a folder elsewhere, or nowhere else; the folder that is meant. What lay there stays beside it.
+    /// Makes `from` a symbolic link to `to`, or a plain folder if `to` is `None`. Returns the target folder. An existing
+    /// non-empty folder is renamed to `*.before`.
     fn redirect(&self, from: &Path, to: Option<PathBuf>) -> Result<PathBuf> {
         let found = fs::symlink_metadata(from).map(|data| data.is_symlink());
         if let Some(to) = &to {
-            // Others may look into /var/log, not into what is made here.
+            // Like `/var/log`, the parent is readable by others; the folders created below it are not.
             let parent = to.parent().unwrap_or(Path::new("/"));
             io(DirBuilder::new().recursive(true).mode(0o755).create(parent), "make", parent)?;
         }
@@ -347,7 +350,7 @@ impl RunDir {
         if !right {
             match found {
                 Ok(true) => io(fs::remove_file(from), "remove", from)?,
-                // An empty folder is of no use to anybody.
+                // An empty folder is simply removed.
                 Ok(false) if fs::remove_dir(from).is_err() => {
                     io(fs::rename(from, from.with_extension("before")), "put aside", from)?;
                 }
@@ -360,11 +363,10 @@ impl RunDir {
         Ok(to.unwrap_or_else(|| from.to_owned()))
     }
 
-    /// Lets the members of a group read the logs, where there is one. The sockets, which everybody can reach, have modes of
-    /// their own.
+    /// Lets the members of a group read the logs, if the plant has operators. The sockets have separate modes.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Owner or mode of the log folder cannot be changed.
     pub(crate) fn open_to(&self, group: Option<u32>) -> Result<()> {
         let log = self.path.join("log");
         let mode = if group.is_some() { OPERATORS_LOG } else { 0o700 };
@@ -374,10 +376,10 @@ impl RunDir {
         io(fs::set_permissions(&log, fs::Permissions::from_mode(mode)), "open or close", &log)
     }
 
-    /// Becomes the plant's supervisor.
+    /// Locks the plant: this process becomes its supervisor.
     ///
     /// # Errors
-    /// [`RunDirError::Running`] if there is one.
+    /// [`RunDirError::Running`] if the plant has a supervisor; otherwise the lock cannot be opened or taken.
     pub fn lock(&self) -> Result<Lock> {
         let path = self.path.join("lock");
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
@@ -396,8 +398,8 @@ impl RunDir {
         Ok(lock)
     }
 
-    /// Listens at an abstract address by the name of the folder: a supervisor whose folder was removed still has it. Another
-    /// user's process that took the address first is no supervisor.
+    /// Listens at an abstract address named after the folder. This detects a supervisor whose folder was removed. If the
+    /// address was taken by a process of another user, that process is not treated as a supervisor.
     fn take_name(&self) -> Result<Option<UnixListener>> {
         let path = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone());
         let name = format!("tahti-supervisor-{:016x}", fingerprint(path.as_os_str().as_encoded_bytes()));
@@ -407,7 +409,7 @@ impl RunDir {
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
             Err(error) => return io(Err(error), "listen for", &self.path),
         }
-        // One that has just ended is none.
+        // The other supervisor has just ended.
         let Ok(other) = UnixStream::connect_addr(&address) else { return Ok(UnixListener::bind_addr(&address).ok()) };
         match Peer::of(other.as_fd()) {
             Ok(peer) if peer.is_ours() => {
@@ -419,7 +421,7 @@ impl RunDir {
         }
     }
 
-    /// The supervisor that has, or had, the folder; `None` if the lock file does not say so.
+    /// The supervisor that holds or last held the lock; `None` if the lock file does not name one.
     #[must_use]
     pub fn holder(&self) -> Option<Holder> {
         let mut text = String::new();
@@ -429,11 +431,11 @@ impl RunDir {
         Some(Holder { pid, last_pass: words.next().and_then(|word| word.parse().ok()).map(base::MonoNs) })
     }
 
-    /// Writes what the next supervisor needs, all or nothing. Two files take turns, each with room of its own, so that
-    /// a disk that is full takes it, too.
+    /// Writes the state for the next supervisor atomically. Two files alternate, each with reserved space, so that the state
+    /// can be written even if the disk is full.
     ///
     /// # Errors
-    /// The kernel's, such as no room for more than ever before; the old state is still there.
+    /// The write failed, for example because the state needs more space than was reserved. The previous state is kept.
     pub fn save(&self, saved: &Saved) -> Result<()> {
         let path = self.path.join("state.json");
         let new = self.path.join("state.new");
@@ -442,7 +444,7 @@ impl RunDir {
         io(write_over(&new, &text), "write", &new)?;
         match rustix::fs::renameat_with(CWD, &new, CWD, &path, RenameFlags::EXCHANGE) {
             Ok(()) => Ok(()),
-            // The first one, or a file system that exchanges nothing.
+            // The other file does not exist yet, or the file system cannot exchange files.
             Err(_) => {
                 io(fs::rename(&new, &path), "replace", &path)?;
                 io(write_over(&new, &text), "write", &new)
@@ -450,8 +452,8 @@ impl RunDir {
         }
     }
 
-    /// Notes whether the shield that stands is this plant's, in a way that needs no room and survives a state that
-    /// cannot be read: a link that leads nowhere.
+    /// Marks the active shield as this plant's, or removes the mark. The mark is a dangling symbolic link: it needs no disk
+    /// space and remains valid if the state file cannot be read.
     fn mark_shield(&self, ours: bool) -> Result<()> {
         let path = self.path.join(SHIELD_MARK);
         if self.has_shield() == ours {
@@ -461,16 +463,16 @@ impl RunDir {
         if ours { io(std::os::unix::fs::symlink(boot(), &path), "make", &path) } else { Ok(()) }
     }
 
-    /// Whether the shield that stands is this plant's, as it noted itself in this boot.
+    /// Whether the shield is marked as this plant's in this boot.
     #[must_use]
     pub fn has_shield(&self) -> bool {
         fs::read_link(self.path.join(SHIELD_MARK)).is_ok_and(|to| to.as_os_str() == boot().as_str())
     }
 
-    /// What the last supervisor of this boot left behind; `Err` tells why it cannot be used.
+    /// The state stored by the last supervisor of this boot, if any.
     ///
     /// # Errors
-    /// If there is something that cannot be read.
+    /// The state file exists but cannot be used.
     pub fn saved(&self) -> std::result::Result<Option<Saved>, SavedError> {
         let path = self.path.join("state.json");
         let failed = |what: Unusable| SavedError { path: path.clone(), what };
@@ -484,14 +486,14 @@ impl RunDir {
         if saved.version != VERSION {
             return Err(failed(Unusable::Version(saved.version)));
         }
-        // Another boot: nothing of it lives.
+        // Nothing from another boot is still running.
         Ok((saved.boot == boot()).then_some(saved))
     }
 
-    /// Forgets the plant: state and sockets go, logs stay.
+    /// Removes the plant's state and sockets. Logs are kept.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A file cannot be removed.
     pub fn forget(&self) -> Result<()> {
         for name in ["state.json", "state.new", "control", SHIELD_MARK] {
             let path = self.path.join(name);
@@ -502,7 +504,7 @@ impl RunDir {
 }
 
 impl Saved {
-    /// A value to be saved now, in this boot, by this process.
+    /// A state to be saved now, in this boot, by this process.
     #[must_use]
     pub fn new(file: PathBuf, plant: Plant, supervision: Supervision, shield: bool, since: base::MonoNs) -> Self {
         Self {
@@ -520,19 +522,19 @@ impl Saved {
     }
 }
 
-/// FNV-1a: the same in every build.
+/// FNV-1a hash, which is the same in every build.
 fn fingerprint(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Writes a file over what stands there, in room that it keeps: blank lines fill it up.
+/// Overwrites a file within its reserved space. The rest of the space is filled with blank lines.
 fn write_over(path: &Path, text: &[u8]) -> std::io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
     let length = file.metadata()?.len();
     let room = (text.len() as u64).next_multiple_of(ROOM_STEP).max(length);
     if room > length {
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, room) {
-            // Found out by writing.
+            // If space cannot be reserved, the write below shows whether there is enough.
             Ok(()) | Err(Errno::OPNOTSUPP) => {}
             Err(errno) => return Err(errno.into()),
         }
@@ -542,7 +544,7 @@ fn write_over(path: &Path, text: &[u8]) -> std::io::Result<()> {
     file.write_all(&whole)
 }
 
-/// The id of this boot; empty where the kernel does not tell.
+/// The id of this boot; empty if the kernel does not report it.
 #[must_use]
 pub fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
@@ -568,7 +570,7 @@ pub fn plants() -> Vec<String> {
     all
 }
 
-/// Names of the plants that have a supervisor or something that one left behind.
+/// Names of the plants that have a state file or running processes.
 #[must_use]
 pub fn living() -> Vec<String> {
     let lives = |name: &String| {
@@ -582,7 +584,7 @@ pub fn living() -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// A plant's folder in a folder of its own, which goes with it.
+    /// A plant's folder in a temporary folder, which is removed on drop.
     struct Place(RunDir);
 
     impl Place {

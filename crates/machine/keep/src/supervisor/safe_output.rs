@@ -1,4 +1,4 @@
-//! Safe-output commands: they put the equipment into a safe state, beside everything else that goes on.
+//! Safe-output commands, which put the equipment into a safe state. They run in parallel with everything else.
 
 use super::processes::Processes;
 use super::site::Site;
@@ -12,13 +12,13 @@ use sys::child::{Waited, look};
 use sys::clock::mono_now;
 use sys::process::Process as Child;
 
-/// How long one may take.
+/// Maximum run time of a command.
 const WITHIN: DurNs = DurNs::from_secs(10);
 
-/// How often one that runs is looked at.
+/// Interval for checking running commands.
 const LOOK_EVERY: DurNs = DurNs::from_ms(10);
 
-/// Those that run.
+/// The running commands.
 #[derive(Debug, Default)]
 pub(crate) struct SafeOutputs(Vec<Run>);
 
@@ -30,7 +30,7 @@ struct Run {
     killed: bool,
 }
 
-/// Why one did not start.
+/// A reason why a command did not start.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
     #[error(transparent)]
@@ -40,17 +40,18 @@ enum StartError {
 }
 
 impl SafeOutputs {
-    /// Whether none runs.
+    /// Whether no command is running.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// When to look at those that run.
+    /// Time of the next check of the running commands.
     pub(crate) fn due(&self, now: MonoNs) -> Option<MonoNs> {
         self.0.iter().map(|run| run.until.min(now + LOOK_EVERY)).min()
     }
 
-    /// Starts a process's command: as the process's own user, for the folder in which it is looked up may be that user's.
+    /// Starts a process's command, as the process's own user: the folder in which the command is looked up may belong to
+    /// that user.
     pub(crate) fn start(&mut self, id: Id, process: &Process, site: &Site, tell: &mut Teller) {
         let Some(command) = &process.on_fault else { return };
         let start = || -> Result<Child, StartError> {
@@ -66,7 +67,7 @@ impl SafeOutputs {
         }
     }
 
-    /// Reaps commands, and ends those that take too long.
+    /// Reaps ended commands, and kills those that exceed their time.
     pub(crate) fn reap(&mut self, now: MonoNs, processes: &Processes, tell: &mut Teller) {
         self.0.retain_mut(|run| {
             let (text, goes_on) = match look(run.process.pid(), false) {
@@ -77,7 +78,7 @@ impl SafeOutputs {
                 Ok(_) if now < run.until => return true,
                 Ok(_) if run.killed => ("SAFE-OUTPUT COMMAND LOST: SIGKILL does not end it".to_owned(), false),
                 Ok(_) => {
-                    // With what it started: the group is its own.
+                    // Signal the command's process group, so that its children end too.
                     let _ = run.process.signal_group(Signal::KILL.0.into());
                     (run.killed, run.until) = (true, now + WITHIN);
                     (format!("SAFE-OUTPUT COMMAND KILLED after {WITHIN}"), true)

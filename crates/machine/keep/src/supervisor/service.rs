@@ -1,14 +1,14 @@
-//! What systemd hears from a supervisor that it started (`Type=notify`): ready, how it stands, alive, stopping.
+//! Notifications to systemd from a supervisor that it started (`Type=notify`): ready, status, alive, stopping.
 //!
-//! `sd_notify(3)`: datagrams of `NAME=value` lines to the socket in `NOTIFY_SOCKET`. The same variables must not
-//! reach the plant's processes: they would speak for the supervisor ([`VARIABLES`]).
+//! `sd_notify(3)`: datagrams of `NAME=value` lines to the socket in `NOTIFY_SOCKET`. These variables must not reach the
+//! plant's processes, which could otherwise send notifications in the supervisor's name ([`VARIABLES`]).
 
 use base::{DurNs, MonoNs};
 use host::supervise::{Phase, State, Supervision};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// What systemd says to the supervisor alone (`systemd.exec(5)`).
+/// Variables that systemd sets for the supervisor alone (`systemd.exec(5)`).
 pub(crate) const VARIABLES: [&str; 12] = [
     "NOTIFY_SOCKET",
     "WATCHDOG_USEC",
@@ -24,18 +24,18 @@ pub(crate) const VARIABLES: [&str; 12] = [
     "MEMORY_PRESSURE_WRITE",
 ];
 
-/// The line to systemd.
+/// The notification socket to systemd.
 #[derive(Debug)]
 pub(crate) struct Service {
     socket: UnixDatagram,
     to: SocketAddr,
-    /// How often it wants a sign of life: half of its patience.
+    /// Interval of watchdog notifications: half of systemd's timeout.
     every: Option<DurNs>,
     next: MonoNs,
     said: String,
 }
 
-/// A line that cannot be used.
+/// A notification setting that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServiceError {
     #[error("NOTIFY_SOCKET={name}: {error}: systemd gets no notifications")]
@@ -45,10 +45,10 @@ pub(crate) enum ServiceError {
 }
 
 impl Service {
-    /// The line that `variable` (of the environment) describes; nothing where nobody listens.
+    /// Connects as `variable` (an environment lookup) specifies; `None` without `NOTIFY_SOCKET`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A variable has an invalid value.
     pub(crate) fn new(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, ServiceError> {
         let Some(name) = variable("NOTIFY_SOCKET") else { return Ok(None) };
         let to = match name.strip_prefix('@') {
@@ -58,7 +58,7 @@ impl Service {
         let failed = |error| ServiceError::Socket { name: name.clone(), error };
         let to = to.map_err(failed)?;
         let socket = UnixDatagram::unbound().map_err(failed)?;
-        // Never may a service manager that does not read hold up the supervisor.
+        // The supervisor must not block if the service manager does not read.
         socket.set_nonblocking(true).map_err(failed)?;
         let own = |pid: String| pid == std::process::id().to_string();
         let patience = variable("WATCHDOG_USEC").filter(|_| variable("WATCHDOG_PID").is_none_or(own));
@@ -69,14 +69,14 @@ impl Service {
         Ok(Some(Self { socket, to, every, next: MonoNs(0), said: String::new() }))
     }
 
-    /// Tells systemd what there is to tell.
+    /// Sends the pending notifications.
     pub(super) fn report(&mut self, now: MonoNs, all: &Supervision) {
         let units = || all.units().iter().filter(|unit| !unit.retired);
         let running = units().filter(|unit| unit.state == State::Running).count();
         self.say(now, all.phase(), running, units().count());
     }
 
-    /// Says how the plant stands where that is new, and that the supervisor is alive where that is due.
+    /// Sends the plant's status if it has changed, and the watchdog notification if it is due.
     fn say(&mut self, now: MonoNs, phase: Phase, running: usize, all: usize) {
         let word = super::phase_word(phase);
         let first = match phase {
@@ -91,7 +91,7 @@ impl Service {
         self.pulse(now);
     }
 
-    /// Says that the supervisor is alive, where that is due.
+    /// Sends the watchdog notification if it is due.
     pub(super) fn pulse(&mut self, now: MonoNs) {
         if let Some(every) = self.every
             && now >= self.next
@@ -101,12 +101,13 @@ impl Service {
         }
     }
 
-    /// When it must be heard again.
+    /// Time of the next watchdog notification.
     pub(super) fn due(&self) -> Option<MonoNs> {
         self.every.map(|_| self.next)
     }
 
-    /// Whether it went out; if not, it is tried again with the next news, and a watchdog's patience decides.
+    /// Whether the message was sent. If not, the status is sent again with the next report, and systemd's watchdog timeout
+    /// applies.
     fn send(&self, text: &str) -> bool {
         self.socket.send_to_addr(text.as_bytes(), &self.to).is_ok()
     }
@@ -151,7 +152,7 @@ mod tests {
             _ => None,
         };
         assert!(Service::new(bad).unwrap_err().to_string().contains("WATCHDOG_USEC=soon"));
-        // Meant for another process.
+        // The variable is set for another process.
         let other = |asked: &str| match asked {
             "NOTIFY_SOCKET" => Some("@x".to_owned()),
             "WATCHDOG_USEC" => Some("1000".to_owned()),

@@ -16,13 +16,13 @@ pub(crate) enum Shielding {
     Unwanted,
     /// Configured but unavailable.
     Lacking,
-    /// Being set up. After a SIGKILL the next supervisor reverts what it finds.
+    /// Being set up. If the supervisor is killed, the next one reverts the changes it finds.
     Raising,
     /// Active.
     Stands {
         /// The isolated CPUs.
         cpus: CpuSet,
-        /// The group of their tasks.
+        /// Control group or affinity by which its tasks are placed.
         place: ShieldGroup,
         /// It was active before the plant started, so it stays active after the plant.
         borrowed: bool,
@@ -34,23 +34,23 @@ pub(crate) enum Shielding {
 pub(crate) struct Raised {
     /// The new state.
     pub(crate) shield: Shielding,
-    /// What happened, for the log.
+    /// Events, for the log.
     pub(crate) said: Vec<String>,
-    /// Unavailable properties, each with its remedy.
+    /// Unavailable settings, each with its remedy.
     pub(crate) lacks: Vec<String>,
 }
 
 /// Result of releasing the shield.
 #[derive(Debug, Default)]
 pub(crate) struct Lowered {
-    /// All values are restored.
+    /// Whether all values are restored.
     pub(crate) whole: bool,
     /// Events and differences, for the log.
     pub(crate) said: Vec<String>,
 }
 
 impl Shielding {
-    /// This plant must release it.
+    /// Whether this plant must release the shield.
     pub(crate) fn is_ours(&self) -> bool {
         matches!(self, Self::Stands { borrowed: false, .. } | Self::Raising)
     }
@@ -192,7 +192,7 @@ impl Shielding {
     }
 }
 
-/// Whether any shield stands; one that cannot be read counts, so that it is not taken for ours.
+/// Whether any shield is active. A shield that cannot be read counts, so that it is not treated as this plant's.
 pub(crate) fn stands_already() -> bool {
     !matches!(shield::current(&RootDir::machine(), &RunDir::from_env()), Ok(None))
 }

@@ -1,5 +1,5 @@
-//! Writing to what may not take it: a terminal that is stopped (Ctrl-S), a pipe that nobody reads, a disk that hangs.
-//! A thread writes; whoever has something to say never waits, and what does not fit in is lost and counted.
+//! Writes to an output that may block: a stopped terminal (Ctrl-S), a pipe without a reader, a hanging disk. A separate
+//! thread writes, so callers never wait. Text that does not fit into the queue is lost and counted.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-/// Pieces that may wait.
+/// Maximum number of queued pieces.
 const PIECES_MAX: usize = 1024;
 
-/// How long the end waits for what is on its way.
+/// Maximum time for which dropping the sink waits for queued pieces.
 const LAST_WITHIN: Duration = Duration::from_secs(2);
 
-/// The near end. Dropping it waits for what is on its way, [`LAST_WITHIN`] at most.
+/// The sending end. Dropping it waits for the queued pieces, at most [`LAST_WITHIN`].
 #[derive(Debug)]
 pub(super) struct Sink {
     pieces: Option<SyncSender<Vec<u8>>>,
@@ -22,7 +22,7 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// Begins to write to `to`. Where there can be no thread everything is lost, and counted.
+    /// Starts to write to `to`. If the thread cannot be created, everything is lost and counted.
     pub(super) fn new(name: &str, mut to: impl Write + Send + 'static) -> Self {
         let (pieces, arriving) = sync_channel::<Vec<u8>>(PIECES_MAX);
         let (tells, over) = sync_channel(1);
@@ -34,21 +34,21 @@ impl Sink {
                     counts.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            // Nobody waits only if the end did not.
+            // The send fails only if the sink has been dropped without waiting to the end.
             let _ = tells.send(());
         };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
         Self { pieces: thread.is_ok().then_some(pieces), over, lost }
     }
 
-    /// Says something; never waits.
+    /// Queues text. Never waits.
     pub(super) fn say(&self, text: String) {
         if self.pieces.as_ref().is_none_or(|pieces| pieces.try_send(text.into_bytes()).is_err()) {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Pieces that were not written so far.
+    /// Number of pieces lost so far.
     pub(super) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -57,7 +57,7 @@ impl Sink {
 impl Drop for Sink {
     fn drop(&mut self) {
         if self.pieces.take().is_some() {
-            // What hangs is left behind.
+            // A blocked thread is abandoned.
             let _ = self.over.recv_timeout(LAST_WITHIN);
         }
     }
@@ -69,12 +69,12 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::mpsc::channel;
 
-    /// Takes nothing until it is let.
+    /// A writer that blocks until it is released.
     struct Stopped(Receiver<()>, Arc<Mutex<Vec<u8>>>);
 
     impl Write for Stopped {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            // An end of the test lets it, too.
+            // The end of the test also releases it.
             let _ = self.0.recv();
             self.1.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -90,7 +90,7 @@ mod tests {
         let (go, waits) = channel();
         let written = Arc::new(Mutex::new(Vec::new()));
         let sink = Sink::new("test", Stopped(waits, written.clone()));
-        // One is at hand, or will be; the others wait.
+        // The thread takes one piece, now or later; the others stay queued.
         (0..PIECES_MAX + 100).for_each(|_| sink.say("x".to_owned()));
         assert!((99..=100).contains(&sink.lost()), "{}", sink.lost());
         drop(go);

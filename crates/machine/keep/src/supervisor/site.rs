@@ -1,4 +1,4 @@
-//! A plant as its file and its folder have it: from what the file says of a process to what its keeper is told.
+//! A plant as defined by its file and folder. Converts the plant file's settings of a process into its keeper's spec.
 
 use super::rundir::{Lock, RunDir};
 use crate::keeper::protocol::{KeeperSpec, LogSpec, Operators};
@@ -8,48 +8,48 @@ use base::{CpuSet, MonoNs};
 use host::plant::{Cpus, Plant, Process, ReadyWhen, UsableCpus};
 use std::path::PathBuf;
 
-/// The plant, where it lives, and what all its processes have in common.
+/// The plant, its paths, and the settings shared by all its processes.
 #[derive(Debug)]
 pub(crate) struct Site {
-    /// Its folder in `/run/tahti`.
+    /// Its folder below `/run/tahti`.
     pub(crate) run: RunDir,
-    /// Held while it is supervised.
+    /// Lock, held while the plant is supervised.
     pub(crate) lock: Lock,
-    /// Its file.
+    /// The plant file.
     pub(crate) file: PathBuf,
-    /// What the file says.
+    /// The parsed plant file.
     pub(crate) plant: Plant,
-    /// When it was brought up.
+    /// Time at which the plant was brought up.
     pub(crate) since: MonoNs,
     /// The running binary, for commands that begin with `tahti`.
     pub(crate) program: PathBuf,
     /// The plant file's folder.
     pub(crate) folder: PathBuf,
-    /// CPUs of the machine.
+    /// The CPUs of the machine, and those that the plant may use.
     pub(crate) usable: UsableCpus,
-    /// CPUs that are isolated now; empty without a shield.
+    /// Currently isolated CPUs; empty without a shield.
     pub(crate) isolated: CpuSet,
-    /// Control groups that members of the shield join, and those of all others.
+    /// Control groups that processes on the shield join.
     pub(crate) shield_groups: Vec<PathBuf>,
-    /// Bounds that processes share.
+    /// The plant's partitions: limits shared by several processes.
     pub(crate) partitions: Partitions,
-    /// Whether what cannot be had is an error.
+    /// Whether unavailable settings are errors.
     pub(crate) require_rt: bool,
-    /// Whether the plant's dashboard is left out.
+    /// Whether the plant's dashboard is disabled.
     pub(crate) no_dashboard: bool,
-    /// The journal of the machine that gets each line, too.
+    /// System journal that also receives each line.
     pub(crate) also: Option<host::plant::Also>,
-    /// Who may look at the processes.
+    /// Users who may read the status and open consoles.
     pub(crate) operators: Option<Operators>,
 }
 
 impl Site {
-    /// What the file says of a process; nothing once it is retired.
+    /// The plant file's settings of a process; `None` once it is retired.
     pub(crate) fn process(&self, name: &str) -> Option<&Process> {
         self.plant.process(name)
     }
 
-    /// `tahti` stands for the running binary itself.
+    /// Replaces the command `tahti` by the path of the running binary.
     pub(crate) fn argv(&self, command: &[String]) -> Vec<String> {
         let mut argv = command.to_vec();
         if let Some(program) = argv.first_mut().filter(|program| *program == "tahti") {
@@ -58,35 +58,35 @@ impl Site {
         argv
     }
 
-    /// Where a process works.
+    /// The working directory of a process.
     pub(crate) fn dir(&self, process: &Process) -> PathBuf {
         process.dir.as_ref().map_or(self.folder.clone(), |dir| self.folder.join(dir))
     }
 
-    /// The CPUs that a process gets. Without a shield, what should run on it may run anywhere.
+    /// The CPUs of a process. Without a shield, a process meant for it may run on all usable CPUs.
     pub(crate) fn cpus(&self, process: &Process) -> CpuSet {
         self.resolve(process.cpus)
     }
 
-    /// The CPUs that the plant file's words mean now.
+    /// The CPUs that a setting of the plant file refers to at present.
     pub(crate) fn resolve(&self, cpus: Cpus) -> CpuSet {
         let found = cpus.resolve(&self.usable, &self.isolated);
         let found = if found.is_empty() { self.usable.housekeeping(&self.isolated) } else { found };
         if found.is_empty() { self.usable.online } else { found }
     }
 
-    /// A command of a process: as its user, in its folder, with its environment and sandbox, but neither its class nor its
-    /// CPUs.
+    /// Launch spec for a command of a process. It has the user, folder, environment and sandbox of the process, but not its
+    /// class and CPUs.
     ///
     /// # Errors
-    /// A capability that this build does not know.
+    /// A capability is unknown to this build.
     pub(crate) fn launch(&self, process: &Process, command: &[String]) -> Result<LaunchSpec, CapabilityError> {
         let mut launch = LaunchSpec::new(process.name.clone(), self.argv(command));
         launch.env = process.env.clone();
         launch.env.insert("TAHTI_PROCESS".to_owned(), process.name.clone());
         launch.env.insert("TAHTI_PLANT".to_owned(), self.run.name().to_owned());
         let hygiene = &process.hygiene;
-        // What the supervisor was started with is not for somebody else.
+        // The supervisor's environment is not passed to a process of another user.
         let all = if process.user.is_some() { Vec::new() } else { vec!["*".to_owned()] };
         launch.env_pass = Some(hygiene.pass_environment.clone().unwrap_or(all));
         for (name, value) in automatic(process) {
@@ -104,10 +104,10 @@ impl Site {
         Ok(launch)
     }
 
-    /// What the keeper of a process is told.
+    /// The keeper's spec for a process.
     ///
     /// # Errors
-    /// A capability that this build does not know.
+    /// A capability is unknown to this build.
     pub(crate) fn keeper(&self, process: &Process) -> Result<KeeperSpec, CapabilityError> {
         let mut launch = self.launch(process, &process.command)?;
         launch.limits = limits(process);
@@ -120,7 +120,7 @@ impl Site {
         let is_v2 = |dir: &PathBuf| !dir.join("tasks").exists();
         let mut within = process.partition.as_ref().map_or(Vec::new(), |name| self.partitions.dirs(name));
         if launch.cgroups.iter().any(is_v2) {
-            // It can be in one group of version 2 only; who checked the plant has said so.
+            // A process can be in only one cgroup v2 group. The check of the plant file has reported this.
             within.retain(|dir| !is_v2(dir));
         }
         launch.numa_node = process.numa;
@@ -128,11 +128,11 @@ impl Site {
         launch.watchdog = process.heartbeat.map(|heartbeat| heartbeat.within);
         launch.terminal = Terminal::Pty;
         launch.require_rt = self.require_rt;
-        // It tells what it has lost.
+        // A frame reports its skipped minor frames.
         let is_frame = process.env.contains_key(host::plant::FRAME);
-        // So does a message server with deadlines: what its answers were worth.
+        // A message server with deadlines reports the value of its answers.
         let weighs = process.command.iter().any(|word| word == "--deadline");
-        // And each service that it works.
+        // A service of tahti reports that its working loop runs.
         let is_service = host::health::own_service(process).is_some();
         Ok(KeeperSpec {
             dir: self.run.keeper(&process.name),
@@ -160,8 +160,8 @@ impl Site {
     }
 }
 
-/// The variables by which a process finds other parts of the plant: those that it has neither from the plant file nor from the
-/// supervisor's environment.
+/// The variables set automatically so that a process finds other parts of the plant. Variables set by the plant file or
+/// passed from the supervisor's environment are excluded.
 pub(crate) fn automatic(process: &Process) -> impl Iterator<Item = (&String, &String)> {
     let passes = |name: &str| match &process.hygiene.pass_environment {
         Some(patterns) => patterns.iter().any(|pattern| base::glob(pattern, name)),
@@ -170,7 +170,7 @@ pub(crate) fn automatic(process: &Process) -> impl Iterator<Item = (&String, &St
     process.automatic.iter().filter(move |(name, _)| !passes(name) || std::env::var_os(name).is_none())
 }
 
-/// Whether the guard looks after a process: its threads are real time, or it owes signs of life.
+/// Whether the guard watches a process: it has real-time threads or a heartbeat.
 pub(crate) fn is_watched(process: &Process) -> bool {
     let fixed = |class: base::Policy| matches!(class.level(), base::RtLevel::Fixed(_));
     fixed(process.class)

@@ -1,4 +1,4 @@
-//! The state on disk, from which whoever follows a supervisor that was killed goes on.
+//! The state file, from which the next supervisor continues if this one is killed.
 
 use super::processes::Processes;
 use super::rundir::Saved;
@@ -8,7 +8,7 @@ use host::health::Table;
 use host::supervise::Supervision;
 use sys::clock::mono_now;
 
-/// What was written last: only changes are.
+/// The last state written. Only changes are written.
 #[derive(Debug, Default)]
 pub(crate) struct StateFile {
     saved: Option<(Supervision, u64)>,
@@ -16,12 +16,12 @@ pub(crate) struct StateFile {
 }
 
 impl StateFile {
-    /// More has changed than what is decided of processes.
+    /// Forces the next write, after a change outside the state machine.
     pub(crate) fn is_outdated(&mut self) {
         self.saved = None;
     }
 
-    /// Writes the state if it has changed; `shield` says whether one that is found is this plant's.
+    /// Writes the state if it has changed. `shield`: an existing shield is this plant's.
     pub(crate) fn save(&mut self, site: &Site, processes: &Processes, health: &Table, shield: bool, tell: &mut Teller) {
         let is_known = |(all, changes): &(Supervision, u64)| *changes == health.changes() && *all == processes.all;
         if self.saved.as_ref().is_some_and(is_known) {
@@ -38,7 +38,7 @@ impl StateFile {
                     tell.event(mono_now(), "tahti", "the state can be written again");
                 }
             }
-            // The plant goes on; only a supervisor killed now would be continued from an older state.
+            // The plant continues. If the supervisor were killed now, its successor would continue from an older state.
             Err(error) if !std::mem::replace(&mut self.failed, true) => {
                 tell.event(mono_now(), "tahti", &error.to_string());
             }

@@ -1,4 +1,4 @@
-//! What the supervisor shows: listings, the live line, the verdict.
+//! The supervisor's output: status, live line, verdict.
 
 use super::compare::Compare;
 use super::control::{Family, LoopHistogram, ProcessStatus, Status, Value};
@@ -25,9 +25,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use sys::clock::mono_now;
 
-/// How the plant stands.
+/// Takes the status of the plant.
 pub(crate) fn status(site: &Site, processes: &Processes, shield: &Shielding, tell: &Teller, health: &Health) -> Status {
-    // One look for all that have no control group; none where all have.
+    // One scan of all processes serves every process without a control group. It is skipped if all have one.
     let parents = OnceCell::new();
     let each = processes.iter().filter_map(|(unit, one)| process_status(site, unit, one, &parents));
     Status {
@@ -50,7 +50,7 @@ fn process_status(site: &Site, unit: &Unit, one: &Supervised, parents: &OnceCell
     let process = site.process(&unit.spec.name).filter(|_| !unit.retired)?;
     let pid = one.child.map(|child| child.pid);
     let wanted = (process.class, site.cpus(process));
-    // Its keeper may have reaped it already, and another process have its number.
+    // The keeper may have reaped the process already, and another process may have its PID.
     let there = one.child.filter(|child| start_ticks(child.pid) == Some(child.start_ticks)).map(|child| child.pid);
     let (class, cpus) = there.and_then(probe::foremost).unwrap_or(wanted);
     let usage = there.map(probe::usage).unwrap_or_default();
@@ -80,14 +80,15 @@ fn process_status(site: &Site, unit: &Unit, one: &Supervised, parents: &OnceCell
     })
 }
 
-/// The last line that a process wrote before its last end, if that was a failure.
+/// Last line of output before a process's last end, if the end was a failure.
 fn last_line(unit: &Unit, one: &Supervised) -> Option<String> {
     let failed = unit.history.ended.as_ref().is_some_and(|(_, cause)| cause.is_failure());
     one.last_line.clone().filter(|_| failed)
 }
 
-/// What a guest's process has noted in its folder; others have none. The folder may be another user's, who could have put a link into
-/// the note's place, which shows what this user alone may read, or a pipe, for which the supervisor would wait.
+/// First line of the note that a guest's process has stored in its folder; `None` for other processes. The folder may belong
+/// to another user. That user could replace the note by a link to a file that only this user can read, or by a pipe on which
+/// the supervisor would block, so only a regular file is read.
 #[must_use]
 pub fn guest_note(folder: &Path) -> Option<String> {
     const BYTES_MAX: u64 = 1000;
@@ -100,7 +101,7 @@ pub fn guest_note(folder: &Path) -> Option<String> {
     Some(text.lines().next()?.to_owned())
 }
 
-/// What the results of a process were worth.
+/// The value of a process's results.
 pub(super) fn value(process: &Process, one: &Supervised) -> Option<Value> {
     let tally = one.value()?;
     let least = process.deadline.and_then(|deadline| deadline.least);
@@ -108,7 +109,7 @@ pub(super) fn value(process: &Process, one: &Supervised) -> Option<Value> {
     Some(Value { deadline, least, tally, share: tally.share() })
 }
 
-/// Everybody in the control group of a process; where there is none, itself and its descendants.
+/// Totals of all members of a process's control group, or of the process and its descendants if it has no group.
 fn family(keeper: &Path, pid: i32, parents: &OnceCell<Parents>) -> Family {
     let group = Group::noted(keeper);
     let members = group.as_ref().map(Group::members).filter(|members| members.contains(&pid));
@@ -117,7 +118,7 @@ fn family(keeper: &Path, pid: i32, parents: &OnceCell<Parents>) -> Family {
     let bound = |controller| group.as_ref().and_then(|group| group.standing(controller));
     Family {
         processes,
-        // The group's own count has also descendants that have ended and that no member waited for.
+        // The group's counter includes ended descendants that no member waited for.
         cpu: group.as_ref().and_then(Group::cpu).map_or(all.cpu, |counted| counted.max(all.cpu)),
         memory: all.memory,
         threads: all.threads,
@@ -126,7 +127,7 @@ fn family(keeper: &Path, pid: i32, parents: &OnceCell<Parents>) -> Family {
     }
 }
 
-/// The histograms of all loops that have begun.
+/// The histograms of all loops that have started.
 pub(crate) fn histograms(processes: &Processes) -> Vec<LoopHistogram> {
     let of = |(unit, one): (&Unit, &Supervised)| {
         let hist = one.page.as_ref()?.wake()?;
@@ -136,7 +137,7 @@ pub(crate) fn histograms(processes: &Processes) -> Vec<LoopHistogram> {
     processes.iter().filter_map(of).collect()
 }
 
-/// One line on how things stand now.
+/// The live line: the present state of the plant.
 pub(crate) fn live_line(now: MonoNs, site: &Site, processes: &mut Processes, shield: &Shielding) -> String {
     let units = || processes.all.units().iter().filter(|unit| !unit.retired);
     let running = units().filter(|unit| unit.state == State::Running).count();
@@ -174,12 +175,12 @@ pub(crate) fn live_line(now: MonoNs, site: &Site, processes: &mut Processes, shi
     line
 }
 
-/// A figure that may not be known.
+/// A time for display, `?` if unknown.
 fn known(time: Option<DurNs>) -> String {
     time.map_or_else(|| "?".to_owned(), short)
 }
 
-/// The lines at the end; the last one has the outcome with its reasons.
+/// The final report. The last line contains the verdict with its reasons.
 pub(crate) fn verdict(
     site: &Site,
     processes: &Processes,

@@ -1,4 +1,4 @@
-//! The supervisor's messages: to the terminal, and with their time to its log.
+//! The supervisor's messages: to the terminal, and with a timestamp to its log.
 
 use super::sink::Sink;
 use crate::appended::Appended;
@@ -8,39 +8,39 @@ use std::io::{IsTerminal as _, Write};
 use std::path::PathBuf;
 use sys::clock::mono_now;
 
-/// The log is rotated at this size.
+/// Size in bytes at which the log is rotated.
 const LOG_BYTES_MAX: u64 = 1 << 20;
 
-/// Columns of a terminal that does not report its size.
+/// Width assumed for a terminal that does not report its size.
 const COLUMNS: usize = 100;
-/// A narrower terminal wraps by itself.
+/// Minimum width for wrapping; a narrower terminal wraps by itself.
 const COLUMNS_MIN: usize = 40;
 
-/// Writes messages to the terminal, the log and the machine's journal.
+/// Writes messages to the terminal, the log and the system journal.
 #[derive(Debug)]
 pub(crate) struct Teller {
     out: Sink,
     log: Log,
-    /// The machine's journal, if it gets each line, too.
+    /// System journal that also receives each line, if configured.
     journal: Option<Forward>,
     since: MonoNs,
-    /// The terminal shows the live line.
+    /// The live line is on the terminal now.
     live: bool,
     tty: bool,
     colours: bool,
     quiet: bool,
-    /// Unavailable properties with their subjects, each once.
+    /// Unavailable settings with their subjects, each once.
     shortfalls: Vec<(String, String)>,
 }
 
 /// Options of the messages.
 #[derive(Debug)]
 pub(crate) struct Wishes {
-    /// Nothing on the terminal.
+    /// Print nothing on the terminal.
     pub(crate) quiet: bool,
-    /// Colours where there is a terminal.
+    /// Use colours if the output is a terminal.
     pub(crate) colours: bool,
-    /// Writing the log may block: a separate thread writes it.
+    /// Whether writing the log may block. A separate thread writes it then.
     pub(crate) aside: bool,
 }
 
@@ -51,7 +51,7 @@ enum Log {
     Aside(Sink),
 }
 
-/// A file that is rotated when it is full.
+/// A log file that is rotated when it is full.
 #[derive(Debug)]
 struct LogFile {
     path: PathBuf,
@@ -72,7 +72,7 @@ impl Write for LogFile {
             // If the rename fails, the file keeps growing.
             let _ = std::fs::rename(&self.path, old);
         }
-        // The file at this path now, also if another program has moved the previous one.
+        // Appends to the file at this path, even if another program has moved the previous one.
         self.file.append(bytes).1.map(|()| bytes.len())
     }
 
@@ -91,12 +91,12 @@ impl Teller {
         Self { out, log, journal, since, live: false, tty, colours, quiet, shortfalls: Vec::new() }
     }
 
-    /// Passes each line on to the machine's journal, too.
+    /// Also sends each line to the system journal.
     pub(crate) fn forward(&mut self, journal: Forward) {
         self.journal = Some(journal);
     }
 
-    /// Lines that could not be written to the log.
+    /// Number of lines that could not be written to the log.
     pub(crate) fn lost(&self) -> u64 {
         match &self.log {
             Log::Here(_, lost) => *lost,
@@ -115,7 +115,7 @@ impl Teller {
         self.line(&self.wrapped(now, who, what));
     }
 
-    /// Reports once what is unavailable, with its remedy.
+    /// Reports an unavailable setting with its remedy, once.
     pub(crate) fn shortfall(&mut self, who: &str, what: String) {
         if self.shortfalls.iter().any(|(_, known)| *known == what) {
             return;
@@ -124,7 +124,7 @@ impl Teller {
         self.shortfalls.push((who.to_owned(), what));
     }
 
-    /// Unavailable properties of the subjects that `is_meant` accepts.
+    /// Unavailable settings of the subjects that `is_meant` accepts.
     pub(crate) fn unavailable(&self, is_meant: impl Fn(&str) -> bool) -> impl Iterator<Item = &str> {
         self.shortfalls.iter().filter(move |(who, _)| is_meant(who)).map(|(_, what)| what.as_str())
     }
@@ -141,20 +141,20 @@ impl Teller {
             return;
         }
         self.clear();
-        // A terminal that is gone or stopped must neither end nor hold up the plant.
+        // A closed or stopped terminal must neither end nor delay the plant.
         self.out.say(match self.tty {
             true => format!("{}\n", Visible { text, colours: self.colours }),
             false => format!("{text}\n"),
         });
     }
 
-    /// Shows the live line: on a terminal it replaces the last one.
+    /// Shows the live line. On a terminal it replaces the previous one.
     pub(crate) fn live(&mut self, text: &str) {
         if self.quiet {
             return;
         }
         if self.tty {
-            // A line that wraps could not be replaced.
+            // A wrapped line cannot be replaced.
             let text = brief(text, terminal_columns() - 1);
             let text = Visible { text: &text, colours: self.colours };
             self.out.say(format!("\r\x1b[K{text}"));
@@ -187,7 +187,7 @@ impl Teller {
     }
 }
 
-/// Columns of the terminal at standard output.
+/// Width of the terminal at standard output.
 fn terminal_columns() -> usize {
     match rustix::termios::tcgetwinsize(std::io::stdout()).map_or(0, |size| usize::from(size.ws_col)) {
         0 => COLUMNS,
@@ -195,7 +195,7 @@ fn terminal_columns() -> usize {
     }
 }
 
-/// A line for standard output: `text` behind `start`, wrapped on a terminal, whole in a pipe or file.
+/// A line for standard output: `start` followed by `text`, wrapped on a terminal, whole in a pipe or file.
 #[must_use]
 pub fn fitted(start: &str, text: &str) -> String {
     match std::io::stdout().is_terminal() {
@@ -204,7 +204,8 @@ pub fn fitted(start: &str, text: &str) -> String {
     }
 }
 
-/// `text` behind `start`: where it is longer than `columns`, wrapped between words under its first word. A longer word stays whole.
+/// `start` followed by `text`. If longer than `columns`, `text` is wrapped between words and indented to its first word. A
+/// word longer than the line is not split.
 #[must_use]
 pub fn hang(start: &str, text: &str, columns: usize) -> String {
     let indent = start.chars().count();
@@ -230,7 +231,7 @@ pub fn hang(start: &str, text: &str, columns: usize) -> String {
     out
 }
 
-/// Text of at most so many letters: cut between two words, with `…`.
+/// Text of at most `letters` characters: cut between words, with `…`.
 #[must_use]
 pub fn brief(text: &str, letters: usize) -> String {
     let Some((end, _)) = text.char_indices().nth(letters) else { return text.to_owned() };
@@ -247,7 +248,7 @@ pub(crate) fn utc_now() -> String {
     text.get(..23).unwrap_or(&text).replace(' ', "T") + "Z"
 }
 
-/// A time for people: three digits and a unit.
+/// A time for display: three digits and a unit.
 #[must_use]
 pub fn short(time: DurNs) -> String {
     let ns = time.0 as f64;

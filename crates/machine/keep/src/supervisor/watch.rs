@@ -1,4 +1,4 @@
-//! The guard's side: who is watched, and the class and CPUs of threads by their names.
+//! The supervisor's use of the guard: watched processes, and class and CPUs of threads by name.
 
 use super::processes::{Processes, Supervised};
 use super::site::{Site, is_watched};
@@ -16,40 +16,41 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sys::process::Process;
 
-/// How often the threads of a process with rules for them are looked at.
+/// Interval for checking the threads of processes with thread rules.
 const THREADS_EVERY: DurNs = DurNs::from_ms(500);
 
-/// The guard, while there is one, and when threads are looked at next.
+/// The guard, if it is running, and the time of the next thread check.
 #[derive(Debug, Default)]
 pub(crate) struct Watcher {
     guard: Option<Guard>,
     next_threads: MonoNs,
 }
 
-/// What is watched of a process.
+/// The guard's data of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
-    /// Signs of life that it sent, for the guard.
+    /// Signs of life that it sent, readable by the guard.
     signs: Arc<Signs>,
-    /// The guard's watch over it.
+    /// The guard's watch of it.
     watch: Option<WatchId>,
-    /// Class and CPUs of its threads by name.
+    /// Rules for class and CPUs of its threads, by name.
     rules: ThreadRules,
-    /// The process whose threads they are, if there are any.
+    /// The process to which the rules apply, if there are any.
     ruled: Option<Process>,
 }
 
 /// Signs of life of a process, counted where the guard can read them.
 #[derive(Debug, Default)]
 struct Signs {
-    /// Messages to its notify socket, and every look while silence does not count.
+    /// Number of messages to its notify socket. Each read also counts as one while silence is allowed.
     counted: AtomicU64,
-    /// Whether silence counts.
+    /// Whether silence counts as a fault.
     expected: AtomicBool,
 }
 
 impl Watcher {
-    /// Starts the guard; the shield must not change while it lives: its reservation would be in the way.
+    /// Starts the guard. The shield must not be changed while the guard runs, because its CPU reservation would block the
+    /// change.
     pub(crate) fn start(&mut self, site: &Site, processes: &mut Processes, tell: &mut Teller) {
         if !site.plant.processes.iter().any(is_watched) {
             return;
@@ -68,23 +69,23 @@ impl Watcher {
         }
     }
 
-    /// Ends the guard; processes go on unwatched.
+    /// Stops the guard. Processes continue unwatched.
     pub(crate) fn stop(&mut self, processes: &mut Processes) {
         self.guard = None;
         processes.iter_mut().for_each(|(_, one)| one.watch.watch = None);
     }
 
-    /// Has a process watched from before its first instruction on. Returns when the guard knows it, or what
-    /// it lacks without it has been told.
+    /// Watches a process, starting before its first instruction. Returns once the guard has accepted the watch, or after
+    /// reporting that it cannot.
     pub(crate) fn watch(&mut self, id: Id, child: ChildId, site: &Site, processes: &mut Processes, tell: &mut Teller) {
         let Some(process) = site.process(processes.name(id)).filter(|process| is_watched(process)) else { return };
         let Some(guard) = &mut self.guard else {
-            // The first process that needs it, taken over by a reload.
+            // The first watched process was added by a reload, so the guard is not running yet.
             return self.start(site, processes, tell);
         };
         let running = processes.state(id) == State::Running;
         let one = &mut processes[id];
-        // The start is the first sign: the guard counts silence from one on.
+        // The start counts as the first sign: the guard measures silence from a sign on.
         one.watch.signs = Arc::new(Signs { counted: AtomicU64::new(1), expected: AtomicBool::new(running) });
         let spec = WatchSpec {
             child,
@@ -97,20 +98,20 @@ impl Watcher {
         };
         match guard.watch(spec) {
             Ok(watch) => one.watch.watch = Some(watch),
-            // A process that is gone already needs no watch; its end is on the way.
+            // A process that is already gone needs no watch; its end will be reported.
             Err(error) if error.errno == rustix::io::Errno::SRCH => {}
             Err(error) => tell.shortfall("guard", format!("process {:?} is not watched: {error}", process.name)),
         }
     }
 
-    /// Watches a process no longer.
+    /// Ends the watch of a process.
     pub(crate) fn unwatch(&mut self, one: &mut Supervised) {
         if let (Some(guard), Some(watch)) = (&mut self.guard, one.watch.watch.take()) {
             guard.unwatch(watch);
         }
     }
 
-    /// Its next news.
+    /// The guard's next event.
     pub(crate) fn next_event(&mut self) -> Option<GuardEvent> {
         self.guard.as_mut()?.next_event()
     }
@@ -120,7 +121,7 @@ impl Watcher {
         self.guard.as_ref().map(Guard::as_fd)
     }
 
-    /// The rules for the threads of a process that has just been started.
+    /// Loads the thread rules of a process that has just been started.
     pub(crate) fn new_rules(&mut self, one: &mut Supervised, process: &plant::Process, site: &Site) {
         let rules = process.threads.iter().map(|rule| ThreadRule {
             pattern: rule.pattern.clone(),
@@ -129,18 +130,18 @@ impl Watcher {
         });
         one.watch.rules = ThreadRules::new(rules.collect());
         let child = one.child.filter(|_| !one.watch.rules.is_empty());
-        // One that has ended already has no threads.
+        // A process that has already ended has no threads.
         one.watch.ruled = child.and_then(|child| Process::started_at(child.pid, child.start_ticks).ok());
         self.next_threads = MonoNs(0);
     }
 
-    /// When threads are to be looked at.
+    /// Time of the next thread check.
     pub(crate) fn next_threads(&self, processes: &Processes) -> Option<MonoNs> {
         let ruled = processes.iter().any(|(_, one)| one.child.is_some() && one.watch.ruled.is_some());
         ruled.then_some(self.next_threads)
     }
 
-    /// Gives threads the class and CPUs that the plant file says for their names.
+    /// Applies the plant file's thread rules: sets class and CPUs of threads by name.
     pub(crate) fn rule_threads(&mut self, now: MonoNs, processes: &mut Processes, tell: &mut Teller) {
         if now < self.next_threads {
             return;
@@ -163,30 +164,30 @@ impl Watcher {
 }
 
 impl Watched {
-    /// Whether the guard calls it so.
+    /// Whether this is the guard's id for it.
     pub(crate) fn is(&self, watch: WatchId) -> bool {
         self.watch == Some(watch)
     }
 
-    /// It gave a sign of life.
+    /// Counts a sign of life.
     pub(crate) fn sign(&self) {
         self.signs.counted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Silence counts from now on, or no more.
+    /// Sets whether silence counts as a fault from now on.
     pub(crate) fn expect_signs(&self, expected: bool) {
         self.signs.expected.store(expected, Ordering::Relaxed);
     }
 }
 
 impl Supervised {
-    /// Signs of life so far: those of the loop page and of the notify socket together.
+    /// Number of signs of life so far, from loop page and notify socket together.
     pub(crate) fn signs(&self) -> u64 {
         let of_page = self.page.as_ref().map_or(0, |page| page.watcher().beats());
         self.watch.signs.counted.load(Ordering::Relaxed).wrapping_add(of_page)
     }
 
-    /// What the guard calls to count signs of life: those of the loop page and of the notify socket together.
+    /// Counter of signs of life for the guard, from loop page and notify socket together.
     pub(crate) fn beats(&self) -> Beats {
         let signs = self.watch.signs.clone();
         let page = self.page.as_ref().map(Page::watcher);

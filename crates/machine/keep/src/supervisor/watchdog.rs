@@ -1,8 +1,8 @@
-//! The hardware watchdog: petted only while every critical process runs and gives its signs of life.
+//! The hardware watchdog. It is petted only while every critical process runs and sends its heartbeat.
 //!
-//! A supervisor that dies stops petting, and so does one whose critical process hangs: the machine resets.
-//! Only a plant that goes down in order disarms it. Heartbeats are looked at here as well as by the guard: it
-//! must work where there is no guard.
+//! If the supervisor ends or a critical process hangs, petting stops and the machine resets. Only an orderly shutdown of the
+//! plant disarms the watchdog. Heartbeats are checked here as well as by the guard, because the watchdog must work without a
+//! guard.
 
 use super::processes::Processes;
 use super::tell::Teller;
@@ -20,23 +20,23 @@ use sys::clock::mono_now;
 #[derive(Debug, Default)]
 pub(crate) struct HardwareWatchdog {
     armed: Option<Armed>,
-    /// Whether it was tried and could not be opened.
+    /// Whether opening it has failed.
     refused: bool,
 }
 
-/// An open watchdog, and what is known of those on whom it depends.
+/// An open watchdog, and the heartbeats on which it depends.
 #[derive(Debug)]
 struct Armed {
     device: Watchdog,
     every: DurNs,
     next: MonoNs,
-    /// Whether the last look found everybody alive.
+    /// Whether all critical processes were alive at the last check.
     petting: bool,
     silences: BTreeMap<Id, Silence>,
 }
 
 impl HardwareWatchdog {
-    /// Whether it is armed, as it must be while the plant is up.
+    /// Whether it is armed, as required while the plant is up.
     pub(crate) fn observation(&self, phase: Phase) -> Observation {
         match (&self.armed, self.refused, phase) {
             (_, true, _) => Observation::Absent("the watchdog's device cannot be used".to_owned()),
@@ -49,12 +49,12 @@ impl HardwareWatchdog {
         }
     }
 
-    /// When it is to be petted.
+    /// Time of the next petting.
     pub(crate) fn due(&self) -> Option<MonoNs> {
         self.armed.as_ref().map(|armed| armed.next)
     }
 
-    /// Opens the watchdog once the plant is up, and pets it when that is due and deserved.
+    /// Opens the watchdog once the plant is up. Pets it when due, if all critical processes are alive.
     pub(crate) fn look(&mut self, now: MonoNs, plant: &Plant, processes: &Processes, tell: &mut Teller) {
         if let Some(wanted) = &plant.watchdog
             && self.armed.is_none()
@@ -84,8 +84,8 @@ impl HardwareWatchdog {
         }
     }
 
-    /// Takes other words of the plant file over. The same device goes on, with its new timeout; one that the plant has
-    /// no more is halted, and so is the old one of two.
+    /// Applies a changed plant file. The same device continues with its new timeout. A device that is replaced or no longer
+    /// configured is disarmed.
     pub(crate) fn rearm(
         &mut self,
         now: MonoNs,
@@ -94,7 +94,7 @@ impl HardwareWatchdog {
         tell: &mut Teller,
     ) {
         if let Some(armed) = &mut self.armed {
-            // Their patience may be another one.
+            // The heartbeat timeouts may have changed.
             armed.silences.clear();
         }
         if old == wanted {
@@ -114,7 +114,7 @@ impl HardwareWatchdog {
         }
     }
 
-    /// Disarms the watchdog; the plant is down in order.
+    /// Disarms the watchdog after an orderly shutdown of the plant.
     pub(crate) fn disarm(&mut self, tell: &mut Teller) {
         let Some(armed) = self.armed.take() else { return };
         match armed.device.disarm() {
@@ -126,7 +126,7 @@ impl HardwareWatchdog {
 
 impl Armed {
     fn pet_or_not(&mut self, now: MonoNs, plant: &Plant, processes: &Processes, tell: &mut Teller) {
-        // On its way down in order nobody need be alive any more.
+        // During an orderly shutdown no process needs to be alive.
         let down = matches!(processes.all.phase(), Phase::Stopping(None));
         let silent = if down { Vec::new() } else { self.silent(now, plant, processes) };
         if silent.is_empty()
@@ -147,7 +147,7 @@ impl Armed {
         }
     }
 
-    /// Critical processes that do not run, or give no sign of life.
+    /// Critical processes that are not running or whose heartbeat is missing.
     fn silent<'a>(&mut self, now: MonoNs, plant: &'a Plant, processes: &Processes) -> Vec<&'a str> {
         let mut silent = Vec::new();
         for process in &plant.processes {

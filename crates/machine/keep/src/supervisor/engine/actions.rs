@@ -1,4 +1,4 @@
-//! Having actions done: starts, signals, safe-output commands, notes.
+//! Carrying out actions: starts, signals, safe-output commands, notes.
 
 use super::{Engine, Waits};
 use crate::keeper::protocol::{self, KeeperSpec, Request, Target};
@@ -12,7 +12,7 @@ use host::supervise::{Cause, Event, Id, Note};
 use sys::clock::mono_now;
 use sys::signal::SIGCONT;
 
-/// Why a process did not start.
+/// A reason why a process did not start.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
     #[error("the plant file no longer has it")]
@@ -38,7 +38,7 @@ impl Engine {
     fn try_start(&mut self, id: Id) -> Result<(), StartError> {
         let spec = self.keeper_spec(id)?;
         let one = &mut self.processes[id];
-        // The same keeper keeps its consoles over a restart. Whether the process runs or not comes as an event.
+        // The same keeper is reused for a restart, which keeps its consoles attached. The result arrives as an event.
         if one.link.fits(&spec) && one.link.request(&Request::Start, Asker::Start).is_ok() {
             return Ok(());
         }
@@ -46,7 +46,7 @@ impl Engine {
         Ok(one.link.begin(spec, &self.site.program)?)
     }
 
-    /// What its keeper is told: the plant file's words, and a loop page where there may be a loop.
+    /// The keeper's spec: the plant file's settings, and a loop page if the process may have a loop.
     fn keeper_spec(&mut self, id: Id) -> Result<KeeperSpec, StartError> {
         let process = self.site.process(self.processes.name(id)).ok_or(StartError::Retired)?;
         let one = &mut self.processes[id];
@@ -74,20 +74,20 @@ impl Engine {
         if signal == Signal::KILL && link.owes_too_long(now) {
             return self.end_keeper(id, true, &ConnectionError::Killed);
         }
-        // A keeper that is gone is noticed by itself.
+        // A keeper that is gone is detected separately.
         let _ = link.request(&Request::Signal { signal: signal.0.into(), to }, Asker::Own);
         if signal != Signal::KILL {
-            // One that is stopped runs its handler, or leaves its core file, only then.
+            // A stopped process runs its signal handler or dumps core only after SIGCONT.
             let _ = link.request(&Request::Signal { signal: SIGCONT, to }, Asker::Own);
         }
     }
 
-    /// Whether a process is to be looked at before it gets SIGABRT: then the signal follows.
+    /// Whether SIGABRT must wait until the threads of the process have been recorded. If so, it is sent later.
     pub(super) fn look_first(&mut self, id: Id) -> bool {
         self.evidence.look_first(id, &mut self.processes[id], self.site.run.path(), &mut self.tell)
     }
 
-    /// Takes in what evidence is kept, and sends signals that waited for it.
+    /// Handles the recorder's completed jobs, and sends SIGABRTs that waited for them.
     pub(super) fn recorded(&mut self, now: base::MonoNs) {
         self.evidence.recorded(now, &mut self.processes, &mut self.tell);
         for id in self.processes.ids() {
@@ -127,7 +127,7 @@ impl Engine {
         self.tell.event(mono_now(), &unit.spec.name, &text);
     }
 
-    /// What the last exit used, for the log.
+    /// Resources used by the process that ended last, for the log.
     fn detail(&self, id: Id) -> String {
         self.processes[id].exit.as_ref().map_or(String::new(), |exit| {
             let used = exit.used;

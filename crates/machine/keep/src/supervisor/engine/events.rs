@@ -1,4 +1,4 @@
-//! Turning news from keepers, the guard, files and clocks into events.
+//! Converts messages from keepers and the guard, and the results of polling, into events.
 
 use super::{Engine, Waits};
 use crate::evidence::describe;
@@ -16,13 +16,13 @@ use host::supervise::{Event, Id, State};
 use std::collections::BTreeMap;
 use sys::clock::mono_now;
 
-/// How often pages are looked at for hard deadlines that were missed.
+/// Interval for checking loop pages for missed hard deadlines.
 const HARD_LOOK_EVERY: DurNs = DurNs::from_ms(20);
 
 impl Engine {
-    /// Takes up the connection to a keeper that another supervisor started.
+    /// Continues with a keeper that another supervisor started.
     fn followed(&mut self, id: Id, keeper: Keeper, status: protocol::Status) {
-        // Without its spec it is replaced at the next start.
+        // If the spec cannot be read, the keeper is replaced at the next start.
         let spec = std::fs::read(keeper.dir().join(SPEC_NAME)).ok();
         let spec = spec.and_then(|text| serde_json::from_slice(&text).ok());
         self.processes[id].link = Connection::adopted(keeper, spec, status.keeper.pid);
@@ -50,7 +50,7 @@ impl Engine {
                 self.processes.event(Event::Started(id));
                 self.exited(id, exit);
             }
-            // It is about to start its child.
+            // The keeper is about to start its child.
             (None, None, _) => {}
         }
     }
@@ -62,19 +62,19 @@ impl Engine {
         }
     }
 
-    /// A process exists and waits: watched first, then let go.
+    /// A process exists and waits. It is released once it is watched.
     fn held(&mut self, id: Id, child: ChildId) {
         self.processes[id].child = Some(child);
         self.begin_life(id, child, true);
         if self.reshield.is_some() {
-            // Unwatched as yet, and its CPUs may be others in a moment.
+            // The process is not watched yet, and its CPUs may be about to change.
             return self.waits.push(Waits::Go(id));
         }
-        // Whether it runs or not comes as an event; a keeper that is gone is noticed by itself.
+        // The result arrives as an event. A keeper that is gone is detected separately.
         let _ = self.processes[id].link.request(&Request::Go, Asker::Own);
     }
 
-    /// A process has just been started, or found running.
+    /// Sets up a process that has just been started or was found running.
     fn begin_life(&mut self, id: Id, child: ChildId, watch: bool) {
         let keeper = self.site.run.keeper(self.processes.name(id));
         let one = &mut self.processes[id];
@@ -83,7 +83,7 @@ impl Engine {
         if let Some(process) = self.site.process(self.processes.name(id)) {
             self.watcher.new_rules(&mut self.processes[id], process, &self.site);
         }
-        // While the shield changes there is no guard: it follows.
+        // The guard is stopped while the shield is changed. The watch starts afterwards.
         if watch && self.reshield.is_none() {
             self.watcher.watch(id, child, &self.site, &mut self.processes, &mut self.tell);
         }
@@ -97,7 +97,7 @@ impl Engine {
                     self.begin_life(id, child, false);
                 }
                 self.processes.event(Event::Started(id));
-                // What it could not have is in the status; a keeper that is gone will be noticed.
+                // The status contains the settings that it did not get. A keeper that is gone is detected separately.
                 let _ = self.processes[id].link.request(&Request::Status, Asker::Own);
             }
             protocol::Event::LaunchFailed(why) => {
@@ -143,7 +143,7 @@ impl Engine {
         }
     }
 
-    /// The process has named its main process, which is supervised and watched in its place.
+    /// The process has announced its main process, which is supervised and watched instead.
     fn main_named(&mut self, now: MonoNs, id: Id, child: ChildId) {
         self.tell.event(now, self.processes.name(id), &format!("its main process is PID {} now", child.pid));
         self.processes[id].child = Some(child);
@@ -156,7 +156,7 @@ impl Engine {
         }
     }
 
-    /// A sign of readiness by line or notification counts where the plant file asks for one.
+    /// Readiness by line or notification counts only if the plant file configures it.
     fn ready(&mut self, id: Id) {
         let asked = self.site.process(self.processes.name(id)).map(|process| &process.ready.when);
         if matches!(asked, Some(ReadyWhen::Line(_) | ReadyWhen::Notify)) {
@@ -168,14 +168,14 @@ impl Engine {
         let keeper = self.site.run.keeper(self.processes.name(id));
         let end = incidents::end_of(&keeper, &self.processes[id], &exit);
         let one = &mut self.processes[id];
-        // Its watch ends by itself, once the guard has told everything.
+        // The watch ends by itself, after the guard has reported everything.
         one.last_line.clone_from(&exit.last_line);
         (one.child, one.exit, one.incident.abort_at) = (None, Some(exit.clone()), None);
         self.processes.event(Event::Exited(id, end));
         self.evidence.exit(id, &exit, &self.site, &mut self.processes);
     }
 
-    /// Looks for signs of readiness that nobody sends.
+    /// Checks the files and ports that signal readiness, which have no event.
     pub(super) fn look(&mut self) {
         for id in self.processes.ids() {
             let Some(process) = self.site.process(self.processes.name(id)) else { continue };
@@ -187,7 +187,7 @@ impl Engine {
         }
     }
 
-    /// Looks whether hard deadlines were missed by loops, which tell it in their pages alone.
+    /// Checks for missed hard deadlines of loops, which report them only in their pages.
     pub(super) fn look_for_hard_misses(&mut self, now: MonoNs) {
         if now < self.next_hard {
             return;
@@ -206,13 +206,13 @@ impl Engine {
         }
     }
 
-    /// When to look for them next.
+    /// Time of the next check for missed hard deadlines.
     pub(super) fn next_hard_look(&self) -> Option<MonoNs> {
         let is_hard = |process: &host::plant::Process| process.deadline.is_some_and(|deadline| deadline.is_hard());
         self.site.plant.processes.iter().any(is_hard).then_some(self.next_hard)
     }
 
-    /// Takes the guard's news; whether there was any.
+    /// Handles the guard's events. Returns whether there were any.
     pub(super) fn guard_news(&mut self) -> bool {
         let mut any = false;
         while let Some(event) = self.watcher.next_event() {
@@ -243,7 +243,7 @@ impl Engine {
         }
     }
 
-    /// Lets processes with a latched fault start again.
+    /// Restarts processes with a latched fault.
     pub(crate) fn reset(&mut self) {
         for id in self.processes.ids() {
             if self.processes.state(id) == State::Faulted {
@@ -252,7 +252,7 @@ impl Engine {
         }
     }
 
-    /// Continues what another supervisor began: connects to the keepers that live.
+    /// Continues another supervisor's plant: connects to the keepers that are still running.
     pub(crate) fn adopt(&mut self, children: &BTreeMap<String, ChildId>) {
         let mut lost = Vec::new();
         for id in self.processes.ids() {
@@ -275,22 +275,22 @@ impl Engine {
         self.adopt_strays();
     }
 
-    /// Reaches the keeper of a process that another supervisor started, if it serves.
+    /// Connects to the keeper of a process that another supervisor started, if it serves.
     fn reach(&mut self, name: &str) -> Result<Option<(Keeper, protocol::Status)>, ConnectionError> {
         let folder = self.site.run.keeper(name);
         Ok(self.beside("tahti-adopt", move || Keeper::adopt(&folder))??)
     }
 
-    /// Takes up keepers whose processes the plant does not know: they are stopped, so that nothing runs unsupervised.
+    /// Adopts keepers whose processes are not in the plant file. The processes are stopped, so that none runs unsupervised.
     fn adopt_strays(&mut self) {
         for name in self.site.run.keepers() {
             if self.processes.all.units().iter().any(|unit| unit.spec.name == name) {
                 continue;
             }
-            // Nobody serves there, or nobody who keeps to the protocol.
+            // No keeper serves there, or it violates the protocol.
             let Ok(Some((keeper, status))) = self.reach(&name) else { continue };
             let Some(child) = status.child.or(status.held) else {
-                // Without a thread for it it stays behind, idle.
+                // If no thread can be started, the keeper stays idle.
                 let _ = self.beside("tahti-keeper", move || connection::dismiss(keeper));
                 continue;
             };

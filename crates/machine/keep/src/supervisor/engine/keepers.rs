@@ -1,4 +1,4 @@
-//! Following what keepers say, and what is done about them beside the loop.
+//! Handles messages from keepers, and the results of background work on them.
 
 use super::{Engine, Waits};
 use crate::keeper::News;
@@ -9,11 +9,12 @@ use base::MonoNs;
 use host::supervise::{End, Event, Id, State};
 use sys::clock::mono_now;
 
-/// News taken of a keeper at a time: a child that floods its notify socket must not keep the others waiting.
+/// Maximum number of messages handled per keeper at a time, so that a child that floods its notify socket does not delay the
+/// others.
 const NEWS_MAX: usize = 64;
 
 impl Engine {
-    /// Goes on with what has been done beside the loop.
+    /// Handles completed background work.
     pub(super) fn keepers_finished(&mut self) {
         let mut any = false;
         for id in self.processes.ids() {
@@ -30,20 +31,20 @@ impl Engine {
         }
     }
 
-    /// Starts what waited for the shield or for a keeper, as far as it need not wait on.
+    /// Performs the starts that waited for the shield or a keeper, as far as possible.
     pub(super) fn let_start(&mut self) {
         for waits in std::mem::take(&mut self.waits) {
             match waits {
                 _ if self.reshield.is_some() => self.waits.push(waits),
                 Waits::Start(id) if self.processes.state(id) == State::Launching => self.start(id),
                 Waits::Start(_) => {}
-                // Whether it runs or not comes as an event; a keeper that is gone is noticed by itself.
+                // The result arrives as an event. A keeper that is gone is detected separately.
                 Waits::Go(id) => drop(self.processes[id].link.request(&Request::Go, Asker::Own)),
             }
         }
     }
 
-    /// Takes in what keepers have said, without waiting; whether there was anything.
+    /// Handles the keepers' messages without waiting. Returns whether there were any.
     pub(super) fn keepers(&mut self, now: MonoNs) -> bool {
         let mut any = false;
         for id in self.processes.ids() {
@@ -52,7 +53,7 @@ impl Engine {
                 any = true;
                 match news {
                     Ok(news) => self.keeper_news(now, id, news),
-                    // It was killed: its child goes with it, because nobody would know of its end.
+                    // The keeper was killed. Its child is killed too, because its end could not be detected.
                     Err(why) => self.end_keeper(id, false, &why),
                 }
             }
@@ -75,7 +76,7 @@ impl Engine {
                     let reply = outcome.map_or_else(Reply::Refused, |()| Reply::Done);
                     self.server.answer(client, &reply);
                 }
-                // Somebody at a console was faster; any other reason has come as an event.
+                // A console user started it first. Any other cause has already arrived as an event.
                 (Some(Asker::Start), Err(why)) => match self.processes[id].child {
                     Some(_) => self.processes.event(Event::Started(id)),
                     None => self.processes.event(Event::StartFailed(id, why)),
@@ -86,7 +87,7 @@ impl Engine {
         }
     }
 
-    /// Deals with keepers that do not answer: people are told, and one that should start its process is given up.
+    /// Handles keepers that do not answer. The fault is reported; a keeper that was to start its process is killed.
     pub(super) fn silent_keepers(&mut self, now: MonoNs) {
         for id in self.processes.ids() {
             let Some(why) = self.processes[id].link.silence(now) else { continue };
@@ -100,14 +101,14 @@ impl Engine {
         }
     }
 
-    /// Tells operators who wait for an answer of this keeper that none will come.
+    /// Refuses the requests of operators that this keeper has not answered.
     fn refuse(&mut self, id: Id, why: &ConnectionError) {
         for client in self.processes[id].link.abandon() {
             self.server.answer(client, &Reply::Refused(why.to_string()));
         }
     }
 
-    /// Ends what is left of a process whose keeper is gone, or hangs and goes with it, beside the loop.
+    /// Ends the remaining processes of a keeper that is gone, or that hangs and is killed with them. Runs in the background.
     pub(super) fn end_keeper(&mut self, id: Id, hangs: bool, why: &ConnectionError) {
         self.refuse(id, why);
         let folder = self.site.run.keeper(self.processes.name(id));

@@ -1,7 +1,7 @@
-//! The loop that runs the state machine: events from keepers, clocks and operators in, actions out.
+//! The loop that runs the state machine: takes events from keepers, clocks and operators, and carries out actions.
 //!
-//! `actions` has actions done, `events` turns news into events, `requests` answers operators, `keepers` follows what is
-//! done about keepers, `reshield` changes the shield under running processes.
+//! `actions` carries out actions, `events` converts messages into events, `requests` answers operators, `keepers` handles
+//! the connections to keepers, `reshield` changes the shield while processes are running.
 
 mod actions;
 mod events;
@@ -41,19 +41,19 @@ use std::path::PathBuf;
 use sys::clock::mono_now;
 use sys::signal::{SIGCHLD, SIGHUP, SIGINT, SignalFd};
 
-/// How often a file or port is looked for while a process gets ready.
+/// Interval for polling a file or port while a process becomes ready.
 const LOOK_EVERY: DurNs = DurNs::from_ms(10);
 
-/// What waits until the shield stands again, a start also for what is done about its keeper.
+/// A step that waits until a change of the shield is complete. A start also waits for background work on its keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
-    /// A start.
+    /// The start of a process.
     Start(Id),
-    /// A process that exists, until it is let go.
+    /// The release of a process that exists and waits.
     Go(Id),
 }
 
-/// What the loop works on.
+/// State of the loop.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) site: Site,
@@ -71,30 +71,30 @@ pub(crate) struct Engine {
     safe_outputs: SafeOutputs,
     evidence: Evidence,
     pub(crate) compare: Option<Compare>,
-    /// A change of the shield that is under way, and what waits for its end.
+    /// A change of the shield in progress.
     reshield: Option<reshield::Reshield>,
     waits: Vec<Waits>,
-    /// Clients that wait for the end.
+    /// Clients that wait for the end of the plant.
     waiting: Vec<u64>,
-    /// When to go down by itself.
+    /// Time at which the plant goes down automatically.
     pub(crate) until: Option<MonoNs>,
     next_live: MonoNs,
     next_hard: MonoNs,
     upgrade: Option<PathBuf>,
-    /// Whether Ctrl-C came again while the plant went down.
+    /// Whether Ctrl-C was pressed again while the plant was going down.
     impatient: bool,
 }
 
-/// Why the loop ended.
+/// The reason why the loop ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     /// Every process is down.
     Down,
-    /// This program takes over; everything goes on.
+    /// Another program takes over. The processes keep running.
     Upgrade(PathBuf),
 }
 
-/// A required shield that could not be had: why, each with its remedy.
+/// A required shield is unavailable: the reasons, each with its remedy.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.join("; "))]
 pub struct NoShield(Vec<String>);
@@ -145,14 +145,14 @@ impl Engine {
         loop {
             self.reshielded();
             self.keepers_finished();
-            // Behind everything that may want something done, for nobody wakes the loop for that.
+            // Runs after every step that may queue an action, because a queued action does not wake the loop.
             self.act();
             self.recorded(mono_now());
             if let Some(service) = &mut self.service {
                 service.report(mono_now(), &self.processes.all);
             }
             let phase = self.processes.all.phase();
-            // What is done beside the loop would be lost.
+            // The results of background work would be lost by leaving the loop.
             let beside = self.reshield.is_some() || self.processes.iter().any(|(_, one)| one.link.is_busy());
             let busy = beside || self.evidence.until(mono_now()).is_some();
             if !busy && let Some(program) = self.upgrade.take() {
@@ -161,13 +161,13 @@ impl Engine {
             if !busy && phase == Phase::Down && self.safe_outputs.is_empty() {
                 return Left::Down;
             }
-            // News that came with an answer does not wait in a socket, where poll would see it.
+            // Messages received together with an answer are already out of the socket, so poll would not report them.
             let news = self.keepers(mono_now());
             self.silent_keepers(mono_now());
             if self.guard_news() || news {
                 continue;
             }
-            // What begins when the plant is up must not wait for the next event.
+            // Work that begins when the plant comes up must not wait for the next event.
             self.compare(mono_now());
             self.pet(mono_now());
             self.wait();
@@ -197,13 +197,13 @@ impl Engine {
         }
     }
 
-    /// Does what the state machine wants. What it decided is on disk first, so that whoever continues after a
-    /// SIGKILL expects a process that may exist rather than starting a second copy.
+    /// Carries out the state machine's actions. The decisions are written to disk first. After a SIGKILL, the next
+    /// supervisor then expects a process that may exist, instead of starting a second instance.
     fn act(&mut self) {
         loop {
             let actions: Vec<Action> = std::iter::from_fn(|| self.processes.all.next_action()).collect();
             self.save();
-            // Silence counts while a process is running: not before it is ready, nor once it was asked to end.
+            // Silence counts only while a process is running: not before it is ready, and not once it was asked to end.
             for (unit, one) in self.processes.iter() {
                 one.watch.expect_signs(unit.state == State::Running);
             }
@@ -212,7 +212,7 @@ impl Engine {
                 return self.evidence.record(self.site.run.path(), &mut self.tell);
             }
             for action in actions {
-                // Each is bounded, but there may be many.
+                // Each action takes a bounded time, but there may be many.
                 self.pet(mono_now());
                 match action {
                     Action::Start(id) => self.start(id),
@@ -225,7 +225,7 @@ impl Engine {
         }
     }
 
-    /// Ends the keepers of processes that the plant file no longer has.
+    /// Ends the keepers of processes that were removed from the plant file.
     fn retire(&mut self) {
         for (_, one) in self.processes.iter_mut().filter(|(unit, _)| unit.retired && !unit.state.is_alive()) {
             one.link.dismiss();
@@ -238,12 +238,12 @@ impl Engine {
         self.state_file.save(&self.site, &self.processes, table, ours, &mut self.tell);
     }
 
-    /// Opens the hardware watchdog once the plant is up, and pets it when that is due and deserved.
+    /// Opens the hardware watchdog once the plant is up. Pets it when due, if all critical processes are alive.
     fn pet(&mut self, now: MonoNs) {
         self.watchdog.look(now, &self.site.plant, &self.processes, &mut self.tell);
     }
 
-    /// Waits for whatever comes first.
+    /// Waits for the next event or deadline.
     fn wait(&mut self) {
         let now = mono_now();
         let ours = [
@@ -274,11 +274,11 @@ impl Engine {
         let parts = [self.watcher.fd(), self.evidence.fd(), change].into_iter().flatten();
         let parts = parts.chain(self.processes.iter().flat_map(|(_, one)| one.link.fds()));
         fds.extend(parts.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        // An interrupted or failed wait is a wait that ended early: everything is looked at without blocking.
+        // An interrupted or failed wait only ends early; the checks that follow do not block.
         let _ = poll(&mut fds, Some(&timeout));
     }
 
-    /// When to look again for what nobody can poll for.
+    /// Time of the next check for signs of readiness that must be polled.
     fn next_look(&self, now: MonoNs) -> Option<MonoNs> {
         let looked_for = |when: &ReadyWhen| matches!(when, ReadyWhen::File(_) | ReadyWhen::Port(_));
         let mut warming = self.processes.all.units().iter().filter(|unit| matches!(unit.state, State::Warming { .. }));
@@ -292,10 +292,10 @@ impl Engine {
             match arrived.signal {
                 SIGCHLD => {}
                 SIGHUP => {
-                    // The terminal is gone, or another program has moved the logs aside.
+                    // The terminal is gone, or another program has moved the logs.
                     self.tell.event(now, "tahti", "SIGHUP: log files reopened, the plant continues");
                     for id in self.processes.ids() {
-                        // One without a keeper has no log that is open.
+                        // A process without a keeper has no open log.
                         let _ = self.processes[id].link.request(&keeper::Request::ReopenLog, Asker::Own);
                     }
                 }
@@ -308,7 +308,7 @@ impl Engine {
         }
     }
 
-    /// Ctrl-C while the plant goes down already: says who is waited for, then waits for nobody.
+    /// Handles Ctrl-C while the plant is going down: the first reports the processes still running, the next kills them.
     fn impatient(&mut self, now: MonoNs) {
         let left = self.processes.departures(now);
         if std::mem::replace(&mut self.impatient, true) {
@@ -319,11 +319,11 @@ impl Engine {
         }
     }
 
-    /// Bounds the plant's partitions. That they are about to be is on disk first, so that whoever comes after a SIGKILL
-    /// knows that there is something to take back.
+    /// Creates the plant's partitions. The intention is written to disk first, so that the next supervisor cleans up after a
+    /// SIGKILL.
     ///
     /// # Errors
-    /// Why one that is required cannot be had.
+    /// A required partition is unavailable.
     pub(crate) fn raise_partitions(&mut self, required: bool) -> Result<(), PartitionError> {
         if !self.site.plant.partitions.is_empty() {
             self.save();
@@ -331,16 +331,16 @@ impl Engine {
         partitions::raise(&mut self.site, &mut self.tell, mono_now(), required)
     }
 
-    /// Takes the partitions back once nobody is in them.
+    /// Removes the partitions once no process is in them.
     pub(crate) fn lower_partitions(&mut self, lowered: &mut Lowered) {
         partitions::lower(&mut self.site, lowered);
     }
 
-    /// Raises the plant's shield, if it wants one. That it is about to is on disk first, so that whoever
-    /// continues after a SIGKILL gives back what it finds.
+    /// Sets up the plant's shield, if one is configured. The intention is written to disk first, so that the next supervisor
+    /// reverts the changes after a SIGKILL.
     ///
     /// # Errors
-    /// Why not, where it is required.
+    /// The shield is required but unavailable.
     pub(crate) fn raise_shield(&mut self, ours: bool, required: bool) -> Result<(), NoShield> {
         let Some(wanted) = self.site.plant.shield.clone() else {
             self.start_guard();
@@ -368,25 +368,25 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes note of how the shield stands now.
+    /// Stores the new state of the shield.
     fn stands(&mut self, shield: Shielding) {
         (self.site.isolated, self.site.shield_groups) = (shield.cpus(), shield.groups());
         self.shield = shield;
     }
 
-    /// Starts the guard; while the shield changes there is none: it follows.
+    /// Starts the guard. While the shield is being changed there is no guard; it is started afterwards.
     fn start_guard(&mut self) {
         if self.reshield.is_none() {
             self.watcher.start(&self.site, &mut self.processes, &mut self.tell);
         }
     }
 
-    /// Takes over the promises of the plant.
+    /// Loads the promises of the plant file.
     pub(crate) fn promise(&mut self) {
         self.health.promise(mono_now(), &self.site);
     }
 
-    /// Observes every row: now, or if that is due.
+    /// Observes every row, at once or if a pass is due.
     fn observe(&mut self, now: MonoNs, at_once: bool) {
         let view = View {
             site: &self.site,
@@ -399,7 +399,7 @@ impl Engine {
         if at_once { self.health.observe(now, &view) } else { self.health.pass(now, &view) }
     }
 
-    /// Observes everything a last time and takes the plant down.
+    /// Observes every row a last time, and takes the plant down.
     fn go_down(&mut self) {
         if matches!(self.processes.all.phase(), Phase::Starting | Phase::Up) {
             self.observe(mono_now(), true);
@@ -407,7 +407,7 @@ impl Engine {
         self.processes.event(Event::Down);
     }
 
-    /// Everything is down: ends the keepers, gives the machine back, prints the outcome.
+    /// Called when every process is down: ends the keepers, restores the machine, prints the verdict.
     pub(crate) fn finish(&mut self) -> Result<Outcome, RunDirError> {
         self.observe(mono_now(), true);
         self.dismiss();
@@ -422,8 +422,8 @@ impl Engine {
         let compare = self.compare.as_ref();
         let text = status::verdict(&self.site, &self.processes, compare, &lowered, &self.tell, &outcome);
         self.tell.line(&text);
-        // A shield that could not be given back is still this plant's: the next supervisor tries again.
-        // Files that another supervisor made stay, too.
+        // A shield that could not be released still belongs to this plant, and the next supervisor tries again. Files of
+        // another supervisor are kept too.
         let owns = self.health.owns(&self.site);
         let forgotten = if self.shield.is_ours() || !owns { Ok(()) } else { self.site.run.forget() };
         let closed = if owns { self.site.run.close_dashboard() } else { Ok(()) };
@@ -431,7 +431,7 @@ impl Engine {
         forgotten.and(closed).map(|()| outcome)
     }
 
-    /// The outcome, with the machine given back.
+    /// The final verdict, after the machine was restored.
     fn close(&mut self, lowered: &Lowered) -> Outcome {
         let view = View {
             site: &self.site,
@@ -461,8 +461,8 @@ impl Engine {
         }
     }
 
-    /// Has something done that may take its time, and waits for it here: before there is a plant to look after, or
-    /// after. Watchdogs are petted meanwhile.
+    /// Runs work that may block in the background, and waits for it. Used only before the loop starts and after it has
+    /// ended, because it blocks the caller. Watchdogs are petted meanwhile.
     fn beside<T: Send + 'static>(
         &mut self,
         name: &str,
@@ -487,11 +487,11 @@ impl Engine {
     /// Ends the keepers, whose children are gone.
     fn dismiss(&mut self) {
         let keepers: Vec<Keeper> = self.processes.iter_mut().filter_map(|(_, one)| one.link.take_keeper()).collect();
-        // Those that cannot be told stay behind, idle, until the next supervisor.
+        // If the thread cannot be started, the keepers stay idle until the next supervisor.
         let _ = self.beside("tahti-keepers", move || keepers.into_iter().for_each(connection::dismiss));
     }
 
-    /// Tells those who wait for the end.
+    /// Sends the verdict to the clients that wait for it.
     fn farewell(&mut self, outcome: Outcome, text: String) {
         let reply = Reply::Verdict { outcome, text };
         for client in std::mem::take(&mut self.waiting) {
@@ -500,7 +500,7 @@ impl Engine {
         self.server.drain();
     }
 
-    /// Collects cycles for the comparison, and changes sides when a segment is over.
+    /// Collects cycles for the comparison, and changes the shield when a segment is over.
     fn compare(&mut self, now: MonoNs) {
         let Some(compare) = self.compare.as_mut().filter(|_| self.processes.all.phase() == Phase::Up) else { return };
         let pages = self.processes.iter_mut().enumerate().filter_map(|(id, (_, one))| Some((id, one.page.as_mut()?)));
@@ -509,7 +509,7 @@ impl Engine {
         }
     }
 
-    /// How often the live line is shown.
+    /// Interval of the live line.
     fn live_every(&self) -> Option<DurNs> {
         self.tell.is_tty().then_some(DurNs::from_ms(500))
     }

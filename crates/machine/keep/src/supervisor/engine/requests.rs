@@ -1,4 +1,4 @@
-//! Answering operators.
+//! Answers to operators' requests.
 
 use super::Engine;
 use super::reshield::ReshieldError;
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use sys::clock::mono_now;
 
 impl Engine {
-    /// The answer; `None` if it comes later.
+    /// Handles a request. Returns the answer, or `None` if it is sent later.
     pub(super) fn serve(&mut self, client: u64, request: Request) -> Option<Reply> {
         let now = mono_now();
         Some(match request {
@@ -73,7 +73,7 @@ impl Engine {
         })
     }
 
-    /// Stops or starts all of these, or none where that would be against the declared order.
+    /// Stops or starts all of these processes. Refuses if the declared order forbids it, and then changes nothing.
     fn stop_or_start(&mut self, names: &[String], stop: bool) -> Reply {
         if !matches!(self.processes.all.phase(), Phase::Starting | Phase::Up) {
             return Reply::Refused("the plant is going down".to_owned());
@@ -108,7 +108,7 @@ impl Engine {
         Reply::Refused(format!("plant {:?} has no process {name:?}{meant} (it has: {names})", self.site.plant.name))
     }
 
-    /// Takes over what differs in the plant file.
+    /// Applies the changes in the plant file.
     fn reload(&mut self, now: MonoNs, dry_run: bool, client: u64) -> Option<Reply> {
         match read_plant(&self.site.file) {
             Ok((plant, _)) => {
@@ -119,8 +119,8 @@ impl Engine {
         }
     }
 
-    /// Takes over what differs in another reading of the plant, for a client or for nobody. The answer; `None` if it
-    /// comes later: another shield takes its time.
+    /// Applies the changes of another version of the plant, for a client if there is one. Returns the answer, or `None` if
+    /// it is sent later, because a change of the shield takes time.
     pub(crate) fn take_over(&mut self, now: MonoNs, new: Plant, dry_run: bool, client: Option<u64>) -> Option<Reply> {
         let changes = host::supervise::diff(&self.site.plant, &new);
         if new.name != self.site.plant.name {
@@ -146,7 +146,7 @@ impl Engine {
             let why = "the shield and the partitions cannot be changed in one reload: reload with one change, then with the other";
             return Some(Reply::Refused(why.to_owned()));
         }
-        // Without a difference, too: what somebody else has written over is put back.
+        // Also without a difference: bounds overwritten by another program are restored.
         let restored = match self.change_partitions(now, &new) {
             Ok(restored) => restored,
             Err(why) => {
@@ -165,7 +165,7 @@ impl Engine {
         Some(Reply::Changes(self.adopt_plant(now, new)))
     }
 
-    /// Changes partitions in place; what was put back though the plant does not differ.
+    /// Changes partitions in place. If the plant file's partitions did not change, returns a report of restored bounds.
     fn change_partitions(&mut self, now: MonoNs, new: &Plant) -> Result<Option<String>, PartitionError> {
         if new.partitions.is_empty() && self.site.plant.partitions.is_empty() {
             return Ok(None);
@@ -192,7 +192,7 @@ impl Engine {
         Ok((!differ).then_some(text))
     }
 
-    /// Takes over another reading of the plant, whose shield stands; what was changed.
+    /// Applies another version of the plant, after any change of the shield. Returns the list of changes.
     pub(super) fn adopt_plant(&mut self, now: MonoNs, new: Plant) -> Vec<String> {
         let changes = host::supervise::diff(&self.site.plant, &new);
         let lines: Vec<String> = changes.iter().map(ToString::to_string).collect();

@@ -1,5 +1,5 @@
-//! The shield changed under running processes: by a comparison that changes sides, by a reload. It may take as long as
-//! irqbalance takes to obey, so that it is done beside the loop; what would start meanwhile waits.
+//! Changes the shield while processes are running, for a comparison or a reload. A change may take as long as irqbalance
+//! needs to follow, so it runs in the background. Process starts wait until it is complete.
 
 use super::Engine;
 use crate::supervisor::aside::{Aside, Lost};
@@ -12,32 +12,32 @@ use host::supervise::Event;
 use sys::clock::mono_now;
 use sys::process::{Process, ThreadId};
 
-/// A change that is under way.
+/// A change in progress.
 #[derive(Debug)]
 pub(super) struct Reshield {
     pub(super) work: Aside<(Lowered, Option<Raised>)>,
-    /// The masks that threads on the shield chose for themselves.
+    /// Affinity masks to restore for threads on the shield and for threads with listed CPUs.
     masks: Vec<(ThreadId, CpuSet)>,
-    /// Threads that may run wherever there is no shield.
+    /// Threads that may run on all CPUs outside the shield.
     others: Vec<ThreadId>,
     then: Then,
 }
 
-/// What a change is for.
+/// Purpose of a change.
 #[derive(Debug)]
 pub(super) enum Then {
-    /// The comparison goes on, with this side.
+    /// Continue the comparison with this state of the shield.
     Compare {
-        /// Whether the shield stands.
+        /// Whether the shield is active.
         shielded: bool,
     },
-    /// The rest of a plant is taken over, which this client waits for.
+    /// Apply the rest of the plant file, and answer this client.
     Reload(Option<u64>, Box<Plant>),
-    /// The client hears why its shield could not be had; the old one is raised again.
+    /// Restore the old shield, and report to the client why the new one is unavailable.
     Back(Option<u64>, String),
 }
 
-/// Why the shield is not changed.
+/// A reason why the shield is not changed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReshieldError {
     #[error("a comparison of the shield is running (--compare); wait until it ends")]
@@ -51,10 +51,10 @@ pub(super) enum ReshieldError {
     Reserved(String),
     #[error("the plant has no shield")]
     None,
-    /// It was not given back whole, or could not be raised.
+    /// It was not fully released, or could not be set up.
     #[error("{}", .0.join("; "))]
     Refused(Vec<String>),
-    /// A thread cannot be moved to it, or none be had to change it.
+    /// A thread cannot be moved into it, or the background thread cannot be started.
     #[error(transparent)]
     Kernel(#[from] sys::Error),
     #[error(transparent)]
@@ -62,11 +62,11 @@ pub(super) enum ReshieldError {
 }
 
 impl Engine {
-    /// Begins to take another shield over; the rest of the plant and the answer follow. If it cannot be had, the old
-    /// one is raised again.
+    /// Starts to change to another shield. The rest of the plant and the answer follow. If the new shield is unavailable,
+    /// the old one is restored.
     ///
     /// # Errors
-    /// Why not; nothing was changed.
+    /// The change is not possible; nothing was changed.
     pub(super) fn change_shield(&mut self, new: &Plant, client: Option<u64>) -> Result<(), ReshieldError> {
         if self.compare.is_some() {
             return Err(ReshieldError::Compared);
@@ -85,13 +85,14 @@ impl Engine {
         self.reshield(new.shield.clone(), home, Then::Reload(client, Box::new(new.clone())))
     }
 
-    /// Begins to give back the shield that stands and to raise the one that is wanted. Processes keep their class;
-    /// threads on the shield keep those of their CPUs that `home` has, or get all of it; those elsewhere keep theirs.
+    /// Starts to release the current shield and to set up the wanted one. Processes keep their class. Threads on the shield
+    /// keep those of their CPUs that are in `home`, or get all of `home` if there are none. Other threads keep their CPUs.
     ///
-    /// The machine is as it was for a moment: what the new shield is planned from, and what its release gives back.
+    /// In between, the machine is in its original state. The new shield is planned from that state, and its release restores
+    /// it.
     ///
     /// # Errors
-    /// It could not be begun; the shield stands as before.
+    /// The change could not be started; the shield is unchanged.
     pub(super) fn reshield(&mut self, wanted: Option<Shield>, home: CpuSet, then: Then) -> Result<(), ReshieldError> {
         let mut masks: Vec<(ThreadId, CpuSet)> = Vec::new();
         let mut others = Vec::new();
@@ -118,7 +119,7 @@ impl Engine {
         self.watcher.stop(&mut self.processes);
         let mut standing = self.shield.clone();
         let work = Aside::begin("tahti-shield", move || {
-            // What somebody else changed meanwhile stays in the journal, which the new shield goes on with.
+            // Values that another program changed meanwhile stay in the journal, which the new shield continues.
             (standing.lower(), wanted.map(|wanted| Shielding::raise(&wanted, true)))
         });
         match work {
@@ -133,7 +134,7 @@ impl Engine {
         }
     }
 
-    /// Goes on once a change is done.
+    /// Completes a change once the background work is done.
     pub(super) fn reshielded(&mut self) {
         let Some(outcome) = self.reshield.as_ref().and_then(|change| change.work.take()) else { return };
         let Some(Reshield { masks, others, then, .. }) = self.reshield.take() else { return };
@@ -159,18 +160,18 @@ impl Engine {
         self.go_on(then, outcome.and(moved.map_err(ReshieldError::from)));
     }
 
-    /// Puts threads where they belong under the shield that stands now.
+    /// Moves threads to the CPUs that they have under the current shield.
     fn move_over(&mut self, masks: Vec<(ThreadId, CpuSet)>, others: Vec<ThreadId>) -> sys::Result<()> {
         let shield = self.shield.cpus();
         let mut outcome = Ok(());
-        // A thread that has ended meanwhile needs no CPU, and another one may have its number.
+        // A thread that has ended meanwhile is skipped, because its TID may have been reused.
         for (tid, mask) in masks.into_iter().filter_map(|(thread, mask)| Some((thread.tid()?, mask))) {
             if mask.is_subset(&shield)
                 && let Err(why) = self.shield.enter(tid)
             {
                 outcome = outcome.and(Err(why));
             }
-            // Ended just now: as above.
+            // An error means that the thread has just ended.
             let _ = sys::sched::set_affinity(tid, &mask);
         }
         let free = self.site.resolve(Cpus::Housekeeping);
@@ -209,7 +210,8 @@ impl Engine {
         }
     }
 
-    /// Begins to raise or lower the shield for the comparison; processes keep their class, and those on it their CPUs.
+    /// Starts to set up or release the shield for the comparison. Processes keep their class, and threads on the shield keep
+    /// their CPUs.
     pub(super) fn change_sides(&mut self, shielded: bool) {
         let begun = match self.site.plant.shield.clone() {
             None => Err(ReshieldError::None),
@@ -223,7 +225,7 @@ impl Engine {
         }
     }
 
-    /// The other side stands, or cannot be had.
+    /// Continues the comparison after a change of the shield, or ends it if the change failed.
     fn changed_sides(&mut self, shielded: bool, outcome: Result<(), ReshieldError>) {
         let now = mono_now();
         match outcome {
@@ -238,7 +240,7 @@ impl Engine {
         }
     }
 
-    /// Answers who asked; where nobody did a refusal is told.
+    /// Answers the client. Without a client, a refusal is logged.
     pub(crate) fn reply(&mut self, client: Option<u64>, reply: Reply) {
         match (client, reply) {
             (Some(client), reply) => self.server.answer(client, &reply),

@@ -5,7 +5,7 @@ use crate::supervisor::pulses::Pulses;
 use host::health::Observation;
 use host::plant::{DeadlineRule, MissRatio};
 
-/// Skipped periods against their limit.
+/// Checks the number of skipped periods against the limit.
 pub(crate) fn judge_pulses(pulses: &Pulses, is_frame: bool, limit: Option<MissRatio>, starts: u64) -> Observation {
     let due = pulses.ran.saturating_add(pulses.given_up);
     let missed = pulses.given_up.saturating_add(pulses.overran);
@@ -32,7 +32,7 @@ pub(crate) fn judge_pulses(pulses: &Pulses, is_frame: bool, limit: Option<MissRa
     }
 }
 
-/// The value of results against the deadline. `deadline` is `None` if each result has its own.
+/// Checks the value of results against the deadline. `deadline` is `None` if each result has its own.
 pub(crate) fn judge_value(value: Option<&Value>, deadline: Option<&DeadlineRule>, hard: u64) -> Observation {
     let least = deadline.and_then(|deadline| deadline.least);
     let nothing = match least {
@@ -55,7 +55,7 @@ pub(crate) fn judge_value(value: Option<&Value>, deadline: Option<&DeadlineRule>
     }
 }
 
-/// `60,000`.
+/// Formats a number with thousands separators, as in `60,000`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|group| str::from_utf8(group).ok()).collect();

@@ -1,5 +1,5 @@
-//! Fault injection: observers are given a faulty world, and the table their observations. For each claim, each way to break it
-//! has its outcome. A new claim without an entry here does not compile.
+//! Fault injection: each observer is run on a faulty world, and its observation is passed to the table. For each claim, each
+//! fault has its expected verdict. A new claim without an entry here does not compile.
 
 use super::threads::Found;
 use super::*;
@@ -36,7 +36,7 @@ const CLAIMS: [Claim; 20] = [
     Claim::Restored,
 ];
 
-/// A folder that goes with its test.
+/// A folder that is removed on drop.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -55,12 +55,12 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // It may be gone: that is one of the faults.
+        // The folder may already be gone, which is one of the faults.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// What happens, what the observer makes of it, and the outcome.
+/// The fault, the observer's observation, and the expected verdict.
 type Way = (&'static str, Observation, &'static str);
 
 fn unit(state: State) -> Unit {
@@ -75,13 +75,13 @@ fn running(letter: Option<char>) -> Observation {
     runs(&unit(State::Running), letter, Phase::Up)
 }
 
-/// A process whose threads were found so.
+/// A process with these findings about its threads.
 fn found(class: &[&str], cpus: &[&str], unshielded: bool) -> Found {
     let owned = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
     Found { pid: 77, letter: 'S', is_dead: false, class: owned(class), has_class: true, cpus: owned(cpus), unshielded }
 }
 
-/// Locked memory by a fake `/proc`.
+/// The observation of locked memory, from a fake `/proc`.
 fn locked(status: Option<&str>, shortfalls: &[&str]) -> Observation {
     let folder = Temporary::new("memory");
     status.into_iter().for_each(|text| folder.write("proc/77/status", text));
@@ -89,7 +89,7 @@ fn locked(status: Option<&str>, shortfalls: &[&str]) -> Observation {
     threads::memory(&RootDir::at(&folder.0), 77, &shortfalls)
 }
 
-/// Signs of life, one each second.
+/// The observation of a heartbeat, with the number of signs of life at each second.
 fn beats(all: &[u64]) -> Observation {
     let mut memory = Memory::default();
     let second = |nth: usize| MonoNs(nth as u64 * 1_000_000_000);
@@ -110,7 +110,7 @@ fn results(late: u64, least: Option<u32>, lateness: Lateness) -> Observation {
     judge_value(Some(&value), Some(&rule), 0)
 }
 
-/// A shield of which this is not as it was written.
+/// The observation of a shield with these differences.
 fn shield(drift: &[(Target, &str)], stuck: &[&str], refused: Option<&str>) -> Observation {
     let drift = drift.iter().map(|(target, label)| Drift {
         target: target.clone(),
@@ -122,7 +122,7 @@ fn shield(drift: &[(Target, &str)], stuck: &[&str], refused: Option<&str>) -> Ob
     isolated(Compared { drift: drift.collect(), unavailable }, refused.map(str::to_owned))
 }
 
-/// The journal in a run folder that has this file.
+/// The observation of a shield journal with this content.
 fn journal(text: Option<&str>) -> Observation {
     let folder = Temporary::new("journal");
     folder.write("proc/sys/kernel/random/boot_id", "a boot that never was\n");
@@ -131,7 +131,7 @@ fn journal(text: Option<&str>) -> Observation {
     fault.map_or(Observation::Kept, Observation::Broken)
 }
 
-/// The run folder after something was done to it.
+/// The observation of the run folder after `harm` was done to it.
 fn files(harm: impl FnOnce(&Path)) -> Observation {
     let folder = Temporary::new("files");
     folder.write("p/lock", "");
@@ -143,8 +143,8 @@ fn files(harm: impl FnOnce(&Path)) -> Observation {
     place.compare(&run)
 }
 
-/// Every way in which an observer sees a claim broken. None for claims whose observation is made where it is reported; tests of whole
-/// processes break these.
+/// Every fault of a claim that an observer can detect. Empty for claims that are observed where the fault is reported; tests
+/// with whole processes cover these.
 fn ways(claim: Claim) -> Vec<Way> {
     let irq = || Target::Irq { key: host::snapshot::IrqKey("eth0".into()) };
     let file = || Target::File { path: "/proc/sys/vm/stat_interval".into(), form: host::snapshot::Form::Text };
@@ -248,7 +248,7 @@ fn ways(claim: Claim) -> Vec<Way> {
             (
                 "the socket replaced",
                 files(|path| {
-                    // The first one stays, or the other might get its inode.
+                    // The old socket is kept, or the new file might get its inode.
                     std::fs::rename(path.join("control"), path.join("away")).unwrap();
                     std::fs::write(path.join("control"), "").unwrap();
                 }),
@@ -259,7 +259,7 @@ fn ways(claim: Claim) -> Vec<Way> {
     }
 }
 
-/// The outcome after a claim was kept and then seen so; two intervals after a last observation of `None`.
+/// The verdict after a kept observation followed by `seen`, or by two intervals without an observation if `seen` is `None`.
 fn outcome(claim: Claim, seen: Option<Observation>) -> Outcome {
     let promise = Promise {
         subject: "loop".to_owned(),

@@ -8,11 +8,11 @@ use std::path::Path;
 /// Free bytes below which logs and evidence count as full.
 const ROOM_BYTES_MIN: u64 = 256 << 10;
 
-/// Files by device and inode.
+/// The files with their device and inode numbers.
 #[derive(Debug)]
 pub(super) struct Place(Vec<(&'static str, Option<(u64, u64)>)>);
 
-/// What this supervisor made: the folder, the lock, the socket.
+/// The files created by this supervisor: the folder, the lock, the socket.
 const FILES: [&str; 3] = ["", "lock", "control"];
 
 fn identity(path: &Path) -> Option<(u64, u64)> {
@@ -21,12 +21,12 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 impl Place {
-    /// The files as they are now.
+    /// The current state of the files.
     pub(super) fn of(run: &RunDir) -> Self {
         Self(FILES.map(|name| (name, identity(&run.path().join(name)))).into())
     }
 
-    /// Whether they are the same files still.
+    /// Whether they are still the same files.
     pub(super) fn compare(&self, run: &RunDir) -> Observation {
         for (name, made) in &self.0 {
             let path = run.path().join(name);
@@ -42,13 +42,13 @@ impl Place {
     }
 }
 
-/// The folder of logs or evidence that is full, if one is.
+/// A report of the log or evidence folder that is full, if any.
 pub(super) fn full(run: &RunDir) -> Option<String> {
     ["log", "evidence"].iter().find_map(|name| {
         let path = run.path().join(name);
         let found = rustix::fs::statvfs(&path).ok()?;
         let free = found.f_bavail.saturating_mul(found.f_frsize);
-        // A file system without a size of its own, such as an overlay of another, has no blocks.
+        // A file system without a size, such as an overlay, reports no blocks.
         (free < ROOM_BYTES_MIN && found.f_blocks > 0)
             .then(|| format!("{} has {free} bytes free, {ROOM_BYTES_MIN} are needed", path.display()))
     })

@@ -1,8 +1,9 @@
-//! Class, CPUs and locked memory of a process's threads, as the kernel has them.
+//! Class, CPUs and locked memory of a process's threads, as set in the kernel.
 //!
-//! What a thread does to itself cannot be told from what a stranger does to it: a loop gives its helpers another class. So a
-//! thread is compared once two passes in a row found it as the plant file says; from then on it must stay so. And at least one
-//! thread has the class of the process from the first pass on.
+//! The supervisor cannot distinguish changes made by a thread itself from changes made by another program: a loop may give
+//! its helper threads another class. A thread is therefore compared only after two consecutive passes found it as the plant
+//! file specifies; from then on it must stay so. In addition, at least one thread must have the class of the process from
+//! the first pass on.
 
 use crate::supervisor::site::Site;
 use base::Policy;
@@ -11,27 +12,27 @@ use host::plant::{Cpus, Process};
 use std::collections::BTreeMap;
 use sys::root::RootDir;
 
-/// Threads of a process that are read at most.
+/// Maximum number of threads read per process.
 const THREADS_MAX: usize = 1024;
 
-/// What earlier passes found.
+/// Findings of earlier passes.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     seen: BTreeMap<i32, Seen>,
     passes: u64,
 }
 
-/// What is remembered of a thread.
+/// Findings about a thread.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// Passes in a row in which it had its class.
+    /// Number of consecutive passes in which it had its class.
     had_class: u32,
-    /// The same of all of its CPUs.
+    /// Number of consecutive passes in which it had all of its CPUs.
     had_cpus: u32,
     pass: u64,
 }
 
-/// A process as one pass found it.
+/// Findings of one pass about a process.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) pid: i32,
@@ -39,10 +40,10 @@ pub(super) struct Found {
     pub(super) letter: char,
     pub(super) is_dead: bool,
     pub(super) class: Vec<String>,
-    /// A thread has the class of the process.
+    /// Whether any thread has the class of the process.
     pub(super) has_class: bool,
     pub(super) cpus: Vec<String>,
-    /// The CPUs that it asks for do not exist at present.
+    /// Whether the process is meant for the shield, but no CPU is isolated.
     pub(super) unshielded: bool,
 }
 
@@ -78,7 +79,7 @@ impl Threads {
             some |= self.thread(tid, process, site, &mut found);
         }
         if !some {
-            // It ended between the two looks at it.
+            // The process ended between the two reads.
             found.is_dead = true;
         } else if !found.has_class && found.class.is_empty() {
             found.class.push(format!("no thread has class {}", declared_class(process)));
@@ -88,7 +89,7 @@ impl Threads {
         found
     }
 
-    /// Compares a thread with what is declared; returns whether there is such a thread.
+    /// Compares a thread with its declaration. Returns whether the thread exists.
     fn thread(&mut self, tid: i32, process: &Process, site: &Site, found: &mut Found) -> bool {
         let (Ok(scheduling), Ok(cpus)) = (sys::sched::scheduling(tid), sys::sched::affinity(tid)) else { return false };
         let seen = self.seen.entry(tid).or_default();
@@ -100,7 +101,7 @@ impl Threads {
                 process.threads.iter().find(|rule| base::glob(&rule.pattern, name.trim_end_matches('\n')))
             }
         };
-        // A frame gives the threads of its activities classes and CPUs of its own.
+        // A frame gives the threads of its activities individual classes and CPUs.
         let has_own = process.has_own_priorities || !site.plant.frames.is_empty();
         let declared = declared_class(process);
         let any_nice = process.hygiene.nice.is_none();
@@ -138,8 +139,8 @@ fn declared_class(process: &Process) -> Policy {
     }
 }
 
-/// Whether a thread is as urgent as the plant file says, in a class of the same kind, or more urgent. With `any_nice` a class
-/// whose nice value is 0 asks for none: the thread keeps the one that it inherited.
+/// Whether a thread is at least as urgent as the plant file specifies, in a class of the same kind or a more urgent one.
+/// With `any_nice`, a class with nice value 0 sets no nice value, so the thread keeps the inherited one.
 fn is_at_least(found: Policy, wanted: Policy, any_nice: bool) -> bool {
     if found == wanted || found.level() > wanted.level() {
         return true;
@@ -158,12 +159,12 @@ fn is_at_least(found: Policy, wanted: Policy, any_nice: bool) -> bool {
     }
 }
 
-/// Words at the start of a shortfall of a launch: what a keeper could not obtain.
+/// Prefixes of a launch shortfall, by the setting that the keeper could not obtain.
 const CLASS: [&str; 2] = ["no class ", "no nice value "];
 const CPUS: [&str; 1] = ["no CPUs "];
 const MEMORY: [&str; 1] = ["no memory lock"];
 
-/// Whether a shortfall is about none of class, CPUs and locked memory.
+/// Whether a shortfall concerns a setting other than class, CPUs and locked memory.
 pub(super) fn is_other(text: &str) -> bool {
     ![&CLASS[..], &CPUS, &MEMORY].concat().iter().any(|start| text.starts_with(start))
 }
@@ -173,7 +174,7 @@ fn lacking(shortfalls: &[String], starts: &[&str]) -> Option<String> {
     shortfalls.iter().find(about).map(|text| in_short(text).to_owned())
 }
 
-/// The first part of a shortfall: what is unavailable. Reason and remedy are in the log.
+/// The first part of a shortfall, which names the setting. Reason and remedy are in the log.
 pub(super) fn in_short(text: &str) -> &str {
     text.split_once(": ").map_or(text, |(what, _)| what)
 }
@@ -193,7 +194,8 @@ impl Found {
     }
 }
 
-/// What the kernel refused at the start is unavailable; what it took is not as promised.
+/// A setting that the kernel refused at the start is unavailable. A setting that was applied and differs now is a broken
+/// promise.
 fn verdict(wrong: &[String], lacking: Option<String>) -> Observation {
     match (wrong, lacking) {
         (_, Some(lacking)) => Observation::Absent(lacking),
@@ -240,7 +242,7 @@ mod tests {
         ] {
             assert!(!kept(found, wanted), "{found} for {wanted}");
         }
-        // Under `nice`, a process that asks for no nice value has the inherited one.
+        // Under `nice`, a process without a configured nice value inherits one.
         assert!(is_at_least(class("other:5"), class("other"), true));
         assert!(
             !is_at_least(class("other:5"), class("other:2"), true) && !is_at_least(class("idle"), class("other"), true)
