@@ -179,7 +179,8 @@ fn a_guest_that_somebody_else_stops_is_told_and_shown_and_goes_on_when_it_is_tol
     // QEMU's second socket is for who looks, and does what it is told.
     let mut qmp = UnixStream::connect(bench.dir.join("run/p/guest/hmi/status")).unwrap();
     qmp.write_all(b"{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"stop\"}\n").unwrap();
-    let still = "the guest STANDS STILL (paused): it was paused through QEMU's monitor; continue it with `tahti guest resume`";
+    let still =
+        "the guest STANDS STILL (paused): it was paused through QEMU's monitor; continue it with `tahti guest resume`";
     says(&bench, still);
     drop(qmp);
     bench.until("ps shows it", || bench.ok(&["ps", "p"]).contains(still));
