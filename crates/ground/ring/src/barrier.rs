@@ -1,36 +1,36 @@
-//! Where a team meets: nobody goes on before all have come.
+//! A barrier: each member of a team waits until all members have arrived.
 
 use crate::Words;
 use crate::event::Event;
 use crate::header::{self, HEADER, Kind, LayoutError};
 use crate::sync::Ordering;
 
-// A cache line each: those who arrive must not disturb those who spin.
+// The two words are on separate cache lines: an arriving thread must not disturb the threads that spin.
 const ARRIVED: usize = HEADER;
 const EVENT: usize = HEADER + 8;
 
-/// The view over a barrier's words. How its members wait is theirs: [`Meeting::Early`] says for what.
+/// A barrier in shared words. The caller does the waiting; [`Meeting::Early`] gives the count to wait for.
 pub struct Barrier<'a> {
     words: &'a Words,
     threads: u64,
 }
 
-/// What came of an arrival.
+/// Result of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meeting {
-    /// Others are still to come: wait until the event has moved on from this count.
+    /// Other members have not arrived yet. The caller waits until the event has advanced from this count or is closed.
     Early(u64),
-    /// All are there.
+    /// The caller was the last to arrive.
     Last {
-        /// Somebody may sleep on the event's word and must be woken.
+        /// A thread may be asleep on the event's word and must be woken.
         wake: bool,
     },
-    /// The barrier is broken: somebody gave up waiting.
+    /// The barrier is broken: a member stopped waiting.
     Broken,
 }
 
 impl<'a> Barrier<'a> {
-    /// Words that it needs.
+    /// Size of a barrier, in words.
     pub const WORDS: usize = EVENT + Event::WORDS;
 
     /// Makes a barrier for this many threads in `words`.
@@ -46,10 +46,10 @@ impl<'a> Barrier<'a> {
         Ok(Self { words, threads: threads.into() })
     }
 
-    /// Finds the barrier that somebody made in `words`.
+    /// Attaches to the barrier in `words`.
     ///
     /// # Errors
-    /// What differs from a barrier.
+    /// Returns a [`LayoutError`] if `words` do not hold a barrier.
     pub fn attach(words: &'a Words) -> Result<Self, LayoutError> {
         let (threads, _) = header::check(words, Kind::Barrier)?;
         if words.len() < Self::WORDS {
@@ -58,13 +58,13 @@ impl<'a> Barrier<'a> {
         Ok(Self { words, threads: threads.into() })
     }
 
-    /// What its members wait for.
+    /// The event that the members wait for.
     #[must_use]
     pub fn event(&self) -> Event<'a> {
         Event::bare(&self.words[EVENT..])
     }
 
-    /// One more has come.
+    /// Counts the caller as arrived.
     pub fn arrive(&self) -> Meeting {
         let event = self.event();
         let seen = event.count();
@@ -75,14 +75,15 @@ impl<'a> Barrier<'a> {
             return Meeting::Early(seen);
         }
         self.words[ARRIVED].store(0, Ordering::Relaxed);
-        // A member that stops waiting at this moment has either broken the barrier before, for this one too, or finds all met.
+        // A member that times out now has either already broken the barrier, this meeting included, or finds that all
+        // members arrived.
         event.advance_unless_closed().map_or(Meeting::Broken, |wake| Meeting::Last { wake })
     }
 
-    /// Breaks the barrier for good, unless all have met since [`Meeting::Early`] returned `seen`: then `None`. Whether a member
-    /// sleeps and must be woken.
+    /// Breaks the barrier permanently and returns whether a sleeping member must be woken. Returns `None` and changes
+    /// nothing if all members have arrived since [`Meeting::Early`] returned `seen`.
     ///
-    /// So a meeting has one outcome for all its members, and a barrier at which all met can be used again.
+    /// So a meeting has the same outcome for all its members, and a barrier at which all members arrived can be used again.
     #[must_use]
     pub fn break_up(&self, seen: u64) -> Option<bool> {
         self.event().close_unless_moved(seen)

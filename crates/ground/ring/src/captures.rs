@@ -1,48 +1,48 @@
-//! Captures of variables: rows that a loop leaves behind cycle by cycle, in a few segments of memory, with a place that a
-//! trigger has marked. Any number of readers, none of which the loop ever waits for.
+//! Captures of variables: rows that a loop records on every cycle, before and after a trigger, in a few segments of shared
+//! memory. There may be any number of readers. The loop never waits for one.
 //!
 //! | words | what | writer |
 //! |---|---|---|
 //! | 0..8 | header | the loop's process, once |
-//! | 8 | command: a count in the upper 56 bits, what in the lower 8 | the loop's process, not its loop |
-//! | 16.. | what is wanted ([`Latest`] of [`SETUP_WORDS`]) | the loop's process, not its loop |
-//! | 56.. | how far the loop has come ([`Latest`] of [`STATUS_WORDS`]) | the loop |
-//! | [`DATA`].. | segments: as many as the setup in force says, of equal length | the loop |
+//! | 8 | command: a count in the upper 56 bits, the command in the lower 8 | a non-real-time thread of the loop's process |
+//! | 16.. | requested setup ([`Latest`] of [`SETUP_WORDS`]) | a non-real-time thread of the loop's process |
+//! | 56.. | status of the loop ([`Latest`] of [`STATUS_WORDS`]) | the loop |
+//! | [`DATA`].. | segments of equal length; the setup in force gives their number | the loop |
 //!
 //! | word of a segment | what |
 //! |---|---|
-//! | 0 | generation: which setup, and how often it was begun under it, times two; odd while it is begun |
+//! | 0 | generation, times two: identifies the setup and counts restarts of the segment under it; odd while the segment is being restarted |
 //! | 1 | rows written |
-//! | 2 | the row that the trigger marked, plus one; 0: none |
-//! | 3 | the row behind the last one of the capture; 0: it is not complete |
-//! | 4 | why it was triggered |
-//! | 8.. | rows in a circle: pulse number, `CLOCK_MONOTONIC` ns, marks ([`marks`]), the bits of each variable |
+//! | 2 | number of the trigger's row plus one; 0: none |
+//! | 3 | number of the capture's last row plus one; 0: the capture is not complete |
+//! | 4 | cause of the trigger |
+//! | 8.. | rows, as a ring buffer: pulse number, `CLOCK_MONOTONIC` ns, marks ([`marks`]), the bits of each variable |
 //!
-//! A reader copies rows and looks afterwards whether the loop has come so near meanwhile that they may be torn.
+//! A reader copies rows, then checks whether the loop may have overwritten them meanwhile.
 
 use crate::Words;
 use crate::header::{self, HEADER, Kind, LayoutError};
 use crate::latest::Latest;
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// Words of what is wanted.
+/// Size of the setup, in words.
 pub const SETUP_WORDS: usize = 36;
-/// Words of how far the loop has come.
+/// Size of the status, in words.
 pub const STATUS_WORDS: usize = 6;
-/// Most variables in a row.
+/// Maximum number of variables in a row.
 pub const CHANNELS_MAX: usize = 16;
-/// Most captures that are kept.
+/// Maximum number of captures that are kept.
 pub const CAPTURES_MAX: usize = 64;
 /// Words of a row before its values.
 pub const ROW_WORDS: usize = 3;
 
-/// Bits of the third word of a row; the upper half of the word counts pulses that were given up before it.
+/// Bits of the third word of a row. The upper half of that word is the number of pulses skipped before the row.
 pub mod marks {
     /// The cycle ended after its deadline.
     pub const MISS: u64 = 1;
-    /// A loop had given up pulses before it; a frame's call took longer than its budget.
+    /// The loop skipped pulses before this cycle, or a frame's call took longer than its budget.
     pub const OVERRUN: u64 = 2;
-    /// The loop said that what it put out is not to be trusted.
+    /// The loop reported that its output in this cycle must not be used.
     pub const FAULT: u64 = 4;
 }
 
@@ -59,68 +59,68 @@ const END: usize = 3;
 const CAUSE: usize = 4;
 const ROWS: usize = 8;
 
-/// The memory in shared words, owned or borrowed.
+/// The capture memory in shared words, owned or borrowed.
 #[derive(Debug)]
 pub struct Captures<W> {
     words: W,
 }
 
-/// How the memory is divided.
+/// Division of the memory into segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Division {
     /// Variables in a row.
     pub channels: usize,
-    /// Segments.
+    /// Number of segments.
     pub keep: usize,
-    /// Rows of a segment.
+    /// Number of rows in a segment.
     pub rows: usize,
 }
 
 impl Division {
-    /// Words of a row.
+    /// Size of a row, in words.
     #[must_use]
     pub const fn row_words(&self) -> usize {
         ROW_WORDS + self.channels
     }
 }
 
-/// Where the loop writes.
+/// The loop's write position.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WritePosition {
     division: Division,
-    /// Of the segment's first word.
+    /// Index of the segment's first word.
     segment: usize,
-    /// Rows written since the segment was begun.
+    /// Rows written since the segment was started.
     head: u64,
-    /// The row in the circle that is written next.
+    /// Slot in the ring buffer for the next row.
     slot: usize,
 }
 
 impl WritePosition {
-    /// Rows written since the segment was begun.
+    /// Rows written since the segment was started.
     #[must_use]
     pub const fn written(&self) -> u64 {
         self.head
     }
 }
 
-/// A segment as a reader finds it.
+/// State of a segment, as read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// Changes whenever the segment is begun anew.
+    /// Changes whenever the segment is started again.
     pub generation: u64,
-    /// Rows written; the last [`Division::rows`] less one of them are there.
+    /// Rows written. The last [`Division::rows`] less one of them are readable.
     pub written: u64,
-    /// The row that the trigger marked.
+    /// Number of the row that the trigger marked.
     pub trigger: Option<u64>,
-    /// The row behind the capture's last one, once it is complete.
+    /// Number of the capture's last row plus one; `None` until the capture is complete.
     pub end: Option<u64>,
-    /// Why it was triggered.
+    /// Cause of the trigger.
     pub cause: u64,
 }
 
 impl Captures<&Words> {
-    /// Words that the memory needs for `rows` rows of `channels` variables in `keep` segments.
+    /// Size of the memory for `keep` segments of `rows` rows of `channels` variables, in words.
     #[must_use]
     pub const fn words_for(channels: usize, rows: usize, keep: usize) -> usize {
         DATA + keep * (ROWS + rows * (ROW_WORDS + channels))
@@ -128,10 +128,10 @@ impl Captures<&Words> {
 }
 
 impl<W: AsRef<Words>> Captures<W> {
-    /// Makes memory for captures in `words`, with nothing wanted and nothing there.
+    /// Formats `words` as capture memory, with no setup and no captures.
     ///
     /// # Errors
-    /// `Short` if not even a row fits.
+    /// `Short` if the memory has no room for one segment of two rows.
     pub fn format(words: W) -> Result<Self, LayoutError> {
         let block = words.as_ref();
         let expected = Captures::words_for(1, 2, 1);
@@ -143,10 +143,10 @@ impl<W: AsRef<Words>> Captures<W> {
         Ok(Self { words })
     }
 
-    /// Finds the memory that somebody made in `words`.
+    /// Attaches to the capture memory in `words`.
     ///
     /// # Errors
-    /// What differs from it.
+    /// Returns a [`LayoutError`] if `words` do not hold capture memory.
     pub fn attach(words: W) -> Result<Self, LayoutError> {
         let block = words.as_ref();
         let found = header::check(block, Kind::Captures)?;
@@ -170,7 +170,8 @@ impl<W: AsRef<Words>> Captures<W> {
         &self.words.as_ref()[index]
     }
 
-    /// How the memory is divided for so many variables and segments; `None` if there would be fewer than two rows.
+    /// Divides the memory for this number of variables and segments. Returns `None` if a segment would have fewer than two
+    /// rows, or if a number is out of range.
     #[must_use]
     pub fn divide(&self, channels: usize, keep: usize) -> Option<Division> {
         if !(1..=CHANNELS_MAX).contains(&channels) || !(1..=CAPTURES_MAX).contains(&keep) {
@@ -181,48 +182,50 @@ impl<W: AsRef<Words>> Captures<W> {
         (rows >= 2).then_some(Division { channels, keep, rows })
     }
 
-    /// Says what is wanted from now on. For one thread, which is not the loop's.
+    /// Requests a setup. To be called from a single thread other than the loop.
     pub fn set_setup(&self, setup: [u64; SETUP_WORDS]) {
         Latest::bare(&self.words.as_ref()[SETUP..]).set_replace(setup);
     }
 
-    /// What is wanted, and how often that was said.
+    /// The requested setup and the number of setups requested so far.
     #[must_use]
     pub fn setup(&self) -> Option<(u64, [u64; SETUP_WORDS])> {
         Latest::bare(&self.words.as_ref()[SETUP..]).get()
     }
 
-    /// Changes whenever something else is wanted: one load, for the loop to look at in each cycle.
+    /// Version of the requested setup, which changes with each request. It costs one load, so the loop can check it on every
+    /// cycle.
     #[must_use]
     pub fn setup_version(&self) -> u64 {
         self.at(SETUP).load(Ordering::Relaxed)
     }
 
-    /// The [version](Self::setup_version) of the setup that was the `count`th.
+    /// The [version](Self::setup_version) of the `count`th requested setup.
     #[must_use]
     pub const fn version_of(&self, count: u64) -> u64 {
         count.wrapping_mul(2)
     }
 
-    /// Gives the loop a command; one that it has not seen yet is replaced. For the thread that says what is wanted.
+    /// Sends a command to the loop, replacing a command that the loop has not read yet. To be called from the thread that
+    /// requests setups.
     pub fn command(&self, what: u8) {
         let count = (self.at(COMMAND).load(Ordering::Relaxed) >> 8).wrapping_add(1);
         self.at(COMMAND).store(count << 8 | u64::from(what), Ordering::Release);
     }
 
-    /// The newest command; another word is another command.
+    /// The newest command. The word is different for each command sent.
     #[must_use]
     pub fn commanded(&self) -> (u64, u8) {
         let word = self.at(COMMAND).load(Ordering::Acquire);
         (word, word as u8)
     }
 
-    /// Says how far the loop has come. For the loop.
+    /// Publishes the status of the loop. To be called by the loop.
     pub fn set_status(&self, status: [u64; STATUS_WORDS]) {
         Latest::bare(&self.words.as_ref()[STATUS..]).set_replace(status);
     }
 
-    /// How far the loop has come; `None` before it has taken any setup.
+    /// Status of the loop; `None` before it has applied a setup.
     #[must_use]
     pub fn status(&self) -> Option<[u64; STATUS_WORDS]> {
         Latest::bare(&self.words.as_ref()[STATUS..]).get().map(|(_, status)| status)
@@ -232,28 +235,28 @@ impl<W: AsRef<Words>> Captures<W> {
         DATA + index % division.keep.max(1) * (ROWS + division.rows * division.row_words())
     }
 
-    /// Begins a segment anew. For the loop; `generation` is another each time.
+    /// Starts a segment again. To be called by the loop, with a different `generation` each time.
     pub fn begin_overwrite(&self, division: Division, index: usize, generation: u64) -> WritePosition {
         let segment = self.base(&division, index);
         self.at(segment + GENERATION).store(generation << 1 | 1, Ordering::Relaxed);
-        // Who sees any word of what follows sees that the old generation is over.
+        // A reader that sees any of the following stores also sees that the old generation is over.
         fence(Ordering::Release);
         for word in [TRIGGER, END, CAUSE] {
             self.at(segment + word).store(0, Ordering::Relaxed);
         }
         self.at(segment + HEAD).store(0, Ordering::Relaxed);
-        // Who sees the new generation sees nothing of the old one.
+        // A reader that sees the new generation sees no state of the old one.
         self.at(segment + GENERATION).store(generation << 1, Ordering::Release);
         WritePosition { division, segment, head: 0, slot: 0 }
     }
 
-    /// Appends a row over the oldest one. For the loop.
+    /// Appends a row, overwriting the oldest one. To be called by the loop.
     ///
     /// Real-time: a store for each word of the row, and one more.
     pub fn push_overwrite(&self, place: &mut WritePosition, row: [u64; ROW_WORDS], values: impl Iterator<Item = u64>) {
         let first = place.segment + ROWS + place.slot * place.division.row_words();
         let row_words = place.division.row_words();
-        // Who sees a word of this row sees that the one before was written.
+        // A reader that sees a word of this row also sees that the previous row is complete.
         fence(Ordering::Release);
         if let Some(words) = self.words.as_ref().get(first..first + row_words) {
             let all = row.into_iter().chain(values);
@@ -267,18 +270,18 @@ impl<W: AsRef<Words>> Captures<W> {
         self.at(place.segment + HEAD).store(place.head, Ordering::Release);
     }
 
-    /// Marks the newest row as the trigger's. For the loop.
+    /// Marks the newest row as the trigger's row. To be called by the loop.
     pub fn mark(&self, place: &WritePosition, cause: u64) {
         self.at(place.segment + CAUSE).store(cause, Ordering::Relaxed);
         self.at(place.segment + TRIGGER).store(place.head, Ordering::Release);
     }
 
-    /// Says that the newest row is the capture's last. For the loop.
+    /// Marks the newest row as the last row of the capture. To be called by the loop.
     pub fn complete(&self, place: &WritePosition) {
         self.at(place.segment + END).store(place.head, Ordering::Release);
     }
 
-    /// A segment as it is now; `None` if it was being begun anew, or its memory is damaged.
+    /// The present state of a segment. `None` if it is being started again, or if its memory is damaged.
     #[must_use]
     pub fn segment(&self, division: &Division, index: usize) -> Option<Segment> {
         let segment = self.base(division, index);
@@ -293,8 +296,8 @@ impl<W: AsRef<Words>> Captures<W> {
         (whole && trigger <= written && end <= written).then_some(found)
     }
 
-    /// Copies rows of a segment that was looked at before, from row `first` on, as many as `out` has room for and are written.
-    /// How many; `None` if one of them is gone, or may be.
+    /// Copies rows from row `first` on to `out`, as many as `out` has room for and `seen` has. Returns the number of rows,
+    /// or `None` if one of them was overwritten or may have been.
     pub fn rows(
         &self,
         division: &Division,
@@ -313,7 +316,7 @@ impl<W: AsRef<Words>> Captures<W> {
         fence(Ordering::Acquire);
         let load = |word: usize| Some(self.words.as_ref().get(segment + word)?.load(Ordering::Relaxed));
         let (head, generation) = (load(HEAD)?, load(GENERATION)?);
-        // The row behind the head may be half written: it lies where the oldest one was.
+        // The row after the head may be half written, and it occupies the slot of the oldest row.
         let whole = generation == seen.generation << 1 && head - first.min(head) < division.rows as u64;
         (whole || count == 0).then_some(count as usize)
     }

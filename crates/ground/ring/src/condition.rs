@@ -1,20 +1,20 @@
-//! A condition: who waits is let go on by who signals. What it is about is protected by a mutex beside it.
+//! A condition variable. A mutex, which is not part of it, protects the state that the condition is about.
 
 use crate::Words;
 use crate::event::Event;
 use crate::header::{self, HEADER, Kind, LayoutError};
 use crate::sync::Ordering;
 
-/// The view over a condition's words.
+/// A condition variable in shared words.
 pub struct Condition<'a> {
     words: &'a Words,
 }
 
 impl<'a> Condition<'a> {
-    /// Words that it needs.
+    /// Size of a condition, in words.
     pub const WORDS: usize = HEADER + Event::WORDS;
 
-    /// Makes a condition in `words`.
+    /// Formats `words` as a condition.
     ///
     /// # Errors
     /// `Short` if it does not fit.
@@ -27,10 +27,10 @@ impl<'a> Condition<'a> {
         Ok(Self { words })
     }
 
-    /// Finds the condition that somebody made in `words`.
+    /// Attaches to the condition in `words`.
     ///
     /// # Errors
-    /// What differs from a condition.
+    /// Returns a [`LayoutError`] if `words` do not hold a condition.
     pub fn attach(words: &'a Words) -> Result<Self, LayoutError> {
         header::check(words, Kind::Condition)?;
         if words.len() < Self::WORDS {
@@ -39,7 +39,7 @@ impl<'a> Condition<'a> {
         Ok(Self { words })
     }
 
-    /// What those who wait wait for.
+    /// The event that waiting threads wait for.
     #[must_use]
     pub fn event(&self) -> Event<'a> {
         Event::bare(&self.words[HEADER..])

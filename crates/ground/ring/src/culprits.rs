@@ -1,35 +1,35 @@
-//! Who took the CPU from a real-time thread, and how often.
+//! The tasks that preempted a real-time thread, with counts.
 
 use crate::Words;
 use crate::sync::{Ordering, add_own};
 
-/// How many culprits a page can name; later ones are counted together.
+/// Maximum number of culprits in a page. Preemptions by further tasks are counted in one common counter.
 pub const CULPRITS_MAX: usize = 16;
-/// Switches whose culprit is not named: the table was full, or the trace had lost them.
+/// Count of switches without a culprit's name: the table was full, or the trace lost the event.
 const UNNAMED: usize = 0;
 const TABLE: usize = 8;
 const ENTRY: usize = 4;
 
-/// A task that ran instead of the real-time thread while that was still runnable.
+/// A task that ran while the real-time thread was runnable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Culprit {
     /// Its name (`comm`), padded with zeros.
     pub name: [u8; 16],
     /// Its thread id.
     pub tid: u32,
-    /// How often.
+    /// Number of preemptions.
     pub count: u64,
 }
 
 impl Culprit {
-    /// Its name as text, up to the first zero or the first byte that is no UTF-8.
+    /// Its name as text, up to the first zero or the first invalid UTF-8.
     #[must_use]
     pub fn name(&self) -> &str {
         crate::text::until_broken(&self.name)
     }
 }
 
-/// The table in shared words; one writer, which need not be the real-time thread.
+/// The table in shared words. It has a single writer, which may be a thread other than the real-time thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Culprits<'a> {
     words: &'a Words,
@@ -46,7 +46,7 @@ impl<'a> Culprits<'a> {
         self.words[..Self::WORDS].iter().for_each(|word| word.store(0, Ordering::Relaxed));
     }
 
-    /// Counts one switch to a task; without a name, or with a full table, as unnamed.
+    /// Counts one switch to a task. The switch counts as unnamed if `culprit` is `None` or the table is full.
     pub(crate) fn add(&self, culprit: Option<(&str, u32)>) {
         let Some((name, tid)) = culprit else { return add_own(&self.words[UNNAMED], 1) };
         for entry in self.words[TABLE..Self::WORDS].chunks_exact(ENTRY) {

@@ -1,40 +1,41 @@
-//! How one thread sleeps although many may wake it, none of whom may write.
+//! A gate: one thread sleeps, and many visitors can wake it without write access to the words.
 
 use crate::Words;
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// The sleeper's line: the number of its nap, 0 while it is awake.
+/// Written by the sleeper: the number of its nap, 0 while it is awake.
 const NAP: usize = 0;
-/// What it sleeps on; never changes.
+/// The futex word on which it sleeps. It never changes.
 const BELL: usize = 8;
 
-/// The mark that tells whether somebody sleeps. The sleeper alone writes it, so no visitor can forge it; a visitor that
-/// finds the mark before the sleeper has fallen asleep wakes again until somebody was woken or the nap is over.
+/// The mark that shows whether the sleeper is asleep. Only the sleeper writes it, so no visitor can forge it. A visitor may
+/// find the mark before the sleeper has fallen asleep. It then repeats the wake-up until a thread was woken or the nap is
+/// over.
 pub struct GateWords<'a> {
     words: &'a Words,
 }
 
 impl<'a> GateWords<'a> {
-    /// Words that it needs, zero at first.
+    /// Size of a gate, in words. They must be zero at first.
     pub const WORDS: usize = 16;
 
-    /// The view over the first [`WORDS`](Self::WORDS) of `words`; `None` if those are fewer.
+    /// The gate in the first [`WORDS`](Self::WORDS) of `words`; `None` if there are fewer.
     #[must_use]
     pub fn attach(words: &'a Words) -> Option<Self> {
         words.get(..Self::WORDS).map(|words| Self { words })
     }
 
-    /// What the sleeper sleeps on, as long as it is 0.
+    /// The word on which the sleeper sleeps while it is 0.
     #[must_use]
     pub fn bell(&self) -> &'a AtomicU64 {
         &self.words[BELL]
     }
 
-    /// The sleeper's: `sleep` unless there is work by now. `naps` is its own count of naps.
+    /// Calls `sleep` unless `has_work` returns true. To be called by the sleeper. `naps` is its count of naps.
     pub fn nap(&self, naps: &mut u64, has_work: impl FnOnce() -> bool, sleep: impl FnOnce()) {
         *naps += 1;
         self.words[NAP].store(*naps, Ordering::Relaxed);
-        // Either a visitor sees the mark, or its work is seen here.
+        // Either a visitor sees the mark, or `has_work` sees its work.
         fence(Ordering::SeqCst);
         if !has_work() {
             sleep();
@@ -42,9 +43,10 @@ impl<'a> GateWords<'a> {
         self.words[NAP].store(0, Ordering::Relaxed);
     }
 
-    /// A visitor's, after it left work: wakes the sleeper by `wake_one`, which says whether somebody slept, and calls
-    /// `pause` with the number of wake-ups that nobody heard so far, if the sleeper is just falling asleep or getting up;
-    /// that says whether to go on. `woken` is the nap that this visitor ended last: one is enough for each.
+    /// Wakes the sleeper. To be called by a visitor after it has left work. `wake_one` wakes the sleeper and returns whether
+    /// it was asleep. If the sleeper is just falling asleep or getting up, `pause` is called with the number of wake-ups
+    /// without effect so far; it returns whether to retry. `woken` is the last nap that this visitor ended, since one
+    /// wake-up is enough for each nap.
     pub fn wake(&self, woken: &mut u64, mut wake_one: impl FnMut() -> bool, mut pause: impl FnMut(u32) -> bool) {
         fence(Ordering::SeqCst);
         let mut unheard = 0;

@@ -1,4 +1,4 @@
-//! The first words of every shared block, and what may be wrong with them.
+//! The header of every shared block, and layout errors.
 
 use crate::Words;
 use crate::sync::Ordering;
@@ -6,9 +6,9 @@ use core::fmt;
 
 /// `TAHTISHM` in a hex dump.
 const MAGIC: u64 = u64::from_le_bytes(*b"TAHTISHM");
-/// Raised whenever a word changes its meaning.
+/// Incremented whenever the meaning of a word changes.
 const VERSION: u64 = 2;
-/// Words of a header; data starts behind it, on a cache line of its own.
+/// Size of a header, in words. The data after it starts on a new cache line.
 pub(crate) const HEADER: usize = 8;
 
 const AT_MAGIC: usize = 0;
@@ -16,7 +16,7 @@ const AT_KIND: usize = 1;
 const AT_WORDS: usize = 2;
 const AT_SHAPE: usize = 3;
 
-/// What a block is.
+/// Kind of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Kind {
@@ -32,17 +32,17 @@ pub(crate) enum Kind {
     Captures = 10,
 }
 
-/// Why shared memory is not the block that was expected.
+/// Reason why shared memory is not the expected block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayoutError {
-    /// Too few words.
+    /// The memory has too few words.
     Short {
-        /// Words that there are.
+        /// Number of words found.
         found: usize,
-        /// Words that it would need.
+        /// Number of words needed.
         expected: usize,
     },
-    /// No tahti block: nothing was written there yet, or something else.
+    /// The memory holds no tahti block: it was not formatted yet, or holds something else.
     Magic {
         /// The first word.
         found: u64,
@@ -54,11 +54,11 @@ pub enum LayoutError {
         /// Kind and version expected.
         expected: (u32, u32),
     },
-    /// Slots or item size differ from what the reader was built for.
+    /// Number of slots or item size differ from those of the reader.
     Shape {
         /// Number of slots and words per item found.
         found: (u32, u32),
-        /// What would have been right, in words.
+        /// Description of the expected shape.
         expected: &'static str,
     },
 }
@@ -82,7 +82,7 @@ impl fmt::Display for LayoutError {
 
 impl core::error::Error for LayoutError {}
 
-/// Writes a header; the magic word last, so that who sees it sees the rest.
+/// Writes a header. The magic word is written last, so a reader that sees it also sees the rest.
 pub(crate) fn write(words: &Words, kind: Kind, slots: u32, item_words: u32) {
     words[AT_MAGIC].store(0, Ordering::Relaxed);
     words[AT_KIND].store(VERSION << 32 | kind as u64, Ordering::Relaxed);
@@ -91,7 +91,7 @@ pub(crate) fn write(words: &Words, kind: Kind, slots: u32, item_words: u32) {
     words[AT_MAGIC].store(MAGIC, Ordering::Release);
 }
 
-/// Checks a header and returns number of slots and words per item.
+/// Checks a header and returns the number of slots and the words per item.
 pub(crate) fn check(words: &Words, kind: Kind) -> Result<(u32, u32), LayoutError> {
     if words.len() < HEADER {
         return Err(LayoutError::Short { found: words.len(), expected: HEADER });
@@ -113,7 +113,8 @@ pub(crate) fn check(words: &Words, kind: Kind) -> Result<(u32, u32), LayoutError
     Ok(((shape >> 32) as u32, shape as u32))
 }
 
-/// The shape of a block of slots, checked: a power of two of them, items of `item_words`, all within `words`.
+/// Checks the header of a block of slots and returns the number of slots. That number must be a power of two, items must
+/// have `item_words` words, and all slots must be within `words`.
 pub(crate) fn check_slots(
     words: &Words,
     kind: Kind,
@@ -133,7 +134,7 @@ pub(crate) fn check_slots(
     Ok(slots)
 }
 
-/// More slots than any queue of tahti needs; keeps the arithmetic far from overflow.
+/// Maximum number of slots. No queue of tahti needs as many, and the limit keeps the arithmetic far from overflow.
 pub(crate) const SLOTS_MAX: usize = 1 << 24;
 
 /// The largest power of two of slots that fits into `room` words.

@@ -1,35 +1,36 @@
-//! The layout of ImageStreamIO (milk, CACAO, pyMilk, rtimv), version 2.00, as its users compile it on 64-bit Linux: a file with the newest
-//! image, which its readers map. 384 bytes about the image, the image, and then what those use who wait for it.
+//! The layout of ImageStreamIO (milk, CACAO, pyMilk, rtimv), version 2.00, as its users compile it on 64-bit Linux. A stream
+//! is a file that holds the newest image and that its readers map: a head of 384 bytes, the image, then the data that
+//! waiting readers use.
 //!
-//! A writer sets `write`, stores the image, counts it in `cnt0` and clears `write`; who has read an image between two looks at a
-//! [`Head`] that are [of the same image](Head::is_of_the_same_image) has it whole.
+//! A writer sets `write`, stores the image, counts it in `cnt0` and clears `write`. A reader reads the [`Head`], then the
+//! image, then the head again. The image is consistent if both heads are [of the same image](Head::is_of_the_same_image).
 
 use core::fmt;
 
-/// The version, as it stands at the beginning.
+/// The version, at the start of the head.
 pub const VERSION: [u8; 4] = *b"2.00";
-/// Bytes about the image, in front of it.
+/// Size of the head before the image, in bytes.
 pub const HEAD_BYTES: usize = 384;
 
-/// Where in the head something stands, in bytes.
+/// Byte offsets of fields in the head.
 pub mod at {
     /// The stream's name, up to 80 bytes.
     pub const NAME: usize = 32;
-    /// Number of axes; their sizes; numbers in the image.
+    /// Number of axes, followed by their sizes and the number of elements.
     pub const AXES: usize = 112;
-    /// Three sizes of four bytes.
+    /// Three sizes of four bytes each.
     pub const SIZES: usize = 116;
-    /// How many numbers the image has.
+    /// Number of elements in the image.
     pub const COUNT: usize = 128;
-    /// What its numbers are: see [`Element`](super::Element).
+    /// Type of the elements, see [`Element`](super::Element).
     pub const ELEMENT: usize = 136;
-    /// When it was made: seconds and nanoseconds, as all times here.
+    /// Time of creation. All times here are seconds and nanoseconds.
     pub const CREATED: usize = 152;
-    /// When it was looked at last.
+    /// Time of the last access.
     pub const ACCESSED: usize = 168;
-    /// When the image was acquired.
+    /// Time at which the image was acquired.
     pub const ACQUIRED: usize = 184;
-    /// When it was written.
+    /// Time at which the image was written.
     pub const WRITTEN: usize = 200;
     /// The process that made it.
     pub const CREATOR: usize = 216;
@@ -37,23 +38,24 @@ pub mod at {
     pub const SHARED: usize = 224;
     /// The file's inode.
     pub const INODE: usize = 232;
-    /// Below 0 in the CPU's memory, else the graphics card that has it; then whether it may be logged.
+    /// Location of the image: negative for the CPU's memory, otherwise the number of a graphics card. A flag that allows
+    /// logging follows.
     pub const PLACE: usize = 240;
     /// Number of semaphores.
     pub const SEMAPHORES: usize = 258;
-    /// Number of traces of processes.
+    /// Number of process traces.
     pub const TRACES: usize = 260;
-    /// `cnt0`: images so far.
+    /// `cnt0`: number of images so far.
     pub const IMAGES: usize = 264;
-    /// `cnt2`: the frame's number, where the writer counts frames there.
+    /// `cnt2`: number of the frame, if the writer counts frames there.
     pub const FRAME: usize = 280;
-    /// Not 0 while an image is written.
+    /// Not 0 while an image is being written.
     pub const WRITE: usize = 288;
-    /// Bytes of the image.
+    /// Size of the image, in bytes.
     pub const BYTES: usize = 312;
 }
 
-/// What an image's numbers are, of those that are plain numbers.
+/// Type of an image's elements. Only plain numbers are supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "they say what they are")]
 pub enum Element {
@@ -73,7 +75,7 @@ impl Element {
     const ALL: [Self; 10] =
         [Self::U8, Self::I8, Self::U16, Self::I16, Self::U32, Self::I32, Self::U64, Self::I64, Self::F32, Self::F64];
 
-    /// Bytes of one.
+    /// Size of one element, in bytes.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
@@ -85,20 +87,20 @@ impl Element {
     }
 }
 
-/// Why a file is no stream whose images can be taken.
+/// Reason why a file is not a readable stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoImage {
-    /// Bytes that there are.
+    /// The file is too short; its size in bytes.
     Short(usize),
-    /// What stands in place of the version.
+    /// The version does not match; the bytes found in its place.
     Version([u8; 8]),
-    /// The number of axes.
+    /// The number of axes is not supported.
     Axes(u8),
-    /// The sizes, and the count of numbers that is not their product.
+    /// The number of elements is not the product of the sizes.
     Sizes([u32; 3], u64),
-    /// What its numbers are.
+    /// The type of the elements is not supported.
     Element(u8),
-    /// The graphics card that has it.
+    /// The image is in the memory of this graphics card.
     Card(i8),
 }
 
@@ -134,32 +136,32 @@ impl fmt::Display for NoImage {
 
 impl core::error::Error for NoImage {}
 
-/// What stands in front of an image.
+/// The head of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// What its numbers are.
+    /// Type of the elements.
     pub element: Element,
-    /// How many they are.
+    /// Number of elements.
     pub count: u64,
-    /// When the stream was made.
+    /// Time of creation of the stream.
     pub created: Option<i64>,
-    /// When it was acquired: nanoseconds since 1970 by the writer's clock; `None` where no time stands there.
+    /// Time of acquisition, in nanoseconds since 1970 by the writer's clock; `None` if the head has no time.
     pub acquired: Option<i64>,
-    /// When it was written, as above.
+    /// Time of writing, with the same unit.
     pub written: Option<i64>,
-    /// `cnt0`: images so far.
+    /// `cnt0`: number of images so far.
     pub images: u64,
-    /// `cnt2`: the frame's number, where the writer counts frames there.
+    /// `cnt2`: number of the frame, if the writer counts frames there.
     pub frame: u64,
     /// Whether the next image is being written.
     pub is_being_written: bool,
 }
 
 impl Head {
-    /// Reads what stands there, whoever wrote it.
+    /// Reads and checks a head. Its content is not trusted.
     ///
     /// # Errors
-    /// Why that is no stream whose images can be taken.
+    /// The reason why the file is not a readable stream.
     pub fn read(bytes: &[u8]) -> Result<Self, NoImage> {
         let Some(bytes) = bytes.first_chunk::<HEAD_BYTES>() else { return Err(NoImage::Short(bytes.len())) };
         let version = take::<8>(bytes, 0);
@@ -172,7 +174,7 @@ impl Head {
         }
         let sizes = [0, 1, 2].map(|axis| u32::from_le_bytes(take(bytes, at::SIZES + 4 * axis)));
         let count = word(bytes, at::COUNT);
-        // Sizes of axes that there are not mean nothing.
+        // Sizes of axes beyond the number of axes have no meaning.
         let product =
             sizes[..usize::from(axes)].iter().try_fold(1u64, |product, size| product.checked_mul((*size).into()));
         if count == 0 || product != Some(count) {
@@ -196,13 +198,13 @@ impl Head {
         })
     }
 
-    /// Bytes of the image behind the head; `None` where that is beyond all numbers.
+    /// Size of the image after the head, in bytes; `None` on overflow.
     #[must_use]
     pub const fn bytes(&self) -> Option<u64> {
         self.count.checked_mul(self.element.bytes() as u64)
     }
 
-    /// Whether what was read between this look and a later one is one image, and whole.
+    /// Whether the image read between this head and `later` is a single, complete image.
     #[must_use]
     pub fn is_of_the_same_image(&self, later: &Self) -> bool {
         !self.is_being_written && self == later
@@ -217,7 +219,7 @@ fn word(bytes: &[u8; HEAD_BYTES], at: usize) -> u64 {
     u64::from_le_bytes(take(bytes, at))
 }
 
-/// A time of after 1970 that numbers of 64 bits can hold.
+/// A time after 1970, in nanoseconds; `None` if it is invalid or does not fit into 64 bits.
 fn time(bytes: &[u8; HEAD_BYTES], at: usize) -> Option<i64> {
     let [secs, nanos] = [at, at + 8].map(|at| i64::from_le_bytes(take(bytes, at)));
     let is_time = secs > 0 && (0..1_000_000_000).contains(&nanos);
@@ -266,7 +268,7 @@ mod tests {
         let writes = with(at::WRITE, &[1]).unwrap();
         assert!(read.is_of_the_same_image(&read) && !read.is_of_the_same_image(&next));
         assert!(!read.is_of_the_same_image(&writes) && !writes.is_of_the_same_image(&writes));
-        // A second has a thousand million nanoseconds at most, and 64 bits end in 2262.
+        // Nanoseconds must be below 1,000,000,000, and signed 64-bit nanoseconds end in 2262.
         for wrong in [[2u64, 1_000_000_000], [u64::MAX, 5], [1 << 40, 5]] {
             let bytes = wrong.map(u64::to_le_bytes).concat();
             assert_eq!(with(at::WRITTEN, &bytes).unwrap().written, None, "{wrong:?}");
@@ -285,7 +287,7 @@ mod tests {
         assert!(says(at::ELEMENT, &[11]).contains("complex numbers of 32 bits (type 11)"));
         assert!(says(at::PLACE, &[2]).contains("graphics card 2"));
         assert_eq!(Head::read(&head()[1..]), Err(NoImage::Short(HEAD_BYTES - 1)));
-        // Sizes whose product is beyond all numbers.
+        // Sizes whose product overflows.
         let huge = [vec![3, 0, 0, 0], vec![0xff; 12], vec![0; 8]].concat();
         assert!(matches!(with(at::AXES, &huge), Err(NoImage::Sizes(..))));
     }
@@ -295,7 +297,7 @@ mod tests {
         fn bytes_of_whatever_origin_are_a_head_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..400), is_near in any::<bool>()) {
             let mut bytes = bytes;
             if is_near {
-                // Near enough to get past the first look.
+                // The beginning is valid, so that the head passes the first checks.
                 let head = head();
                 for (to, from) in bytes.iter_mut().zip(&head).take(116) {
                     *to = *from;

@@ -1,26 +1,26 @@
-//! The newest value of something, for any number of readers (a seqlock).
+//! The newest value of a variable, for any number of readers (a seqlock).
 
 use crate::Words;
 use crate::header::{self, HEADER, Kind, LayoutError};
 use crate::sync::{Ordering, fence};
 
-/// Tries after which a reader gives up: the writer would have to write that often during one read.
+/// Attempts after which a read fails. That takes as many writes during one read.
 const TRIES: usize = 64;
 
-/// A cell of `N` words: one writer that never waits, readers that see whole values only.
+/// A cell of `N` words with one writer, which never waits. Readers only see complete values.
 ///
-/// Overflow rule: a new value replaces the old one; the count of writes tells a reader what it missed.
+/// Overflow rule: a new value replaces the old one. The count of writes shows a reader how many values it missed.
 pub struct Latest<'a, const N: usize> {
     words: &'a Words,
 }
 
 impl<'a, const N: usize> Latest<'a, N> {
-    /// Words that the cell needs, header included.
+    /// Size of the cell with its header, in words.
     pub const WORDS: usize = HEADER + Self::BARE_WORDS;
-    /// Words that the cell needs inside a larger block.
+    /// Size of the cell inside a larger block, in words.
     pub(crate) const BARE_WORDS: usize = 1 + N;
 
-    /// Makes a cell that was never written in `words`.
+    /// Formats `words` as a cell without a value.
     ///
     /// # Errors
     /// `Short` if it does not fit.
@@ -33,10 +33,10 @@ impl<'a, const N: usize> Latest<'a, N> {
         Ok(Self { words: &words[HEADER..] })
     }
 
-    /// Finds the cell that somebody made in `words`.
+    /// Attaches to the cell in `words`.
     ///
     /// # Errors
-    /// What differs from a cell of `N` words.
+    /// Returns a [`LayoutError`] if `words` do not hold a cell of `N` words.
     pub fn attach(words: &'a Words) -> Result<Self, LayoutError> {
         header::check_slots(words, Kind::Latest, N, HEADER, Self::BARE_WORDS)?;
         Ok(Self { words: &words[HEADER..] })
@@ -47,9 +47,9 @@ impl<'a, const N: usize> Latest<'a, N> {
         Self { words }
     }
 
-    /// Replaces the value. For the one writer.
+    /// Replaces the value. To be called by the only writer.
     pub fn set_replace(&self, value: [u64; N]) {
-        // An odd count was left by a writer that died in the middle: its write is taken over.
+        // The count is odd if a previous writer died during a write. This write replaces that one.
         let count = self.words[0].load(Ordering::Relaxed) & !1;
         self.words[0].store(count.wrapping_add(1), Ordering::Relaxed);
         fence(Ordering::Release);
@@ -59,8 +59,8 @@ impl<'a, const N: usize> Latest<'a, N> {
         self.words[0].store(count.wrapping_add(2), Ordering::Release);
     }
 
-    /// The newest whole value and how many were written up to it; `None` before the first, or if the writer
-    /// died in the middle of a write or wrote without pause.
+    /// The newest complete value and the number of writes up to it. `None` before the first write, if the writer died during
+    /// a write, or if it wrote without pause.
     #[must_use]
     pub fn get(&self) -> Option<(u64, [u64; N])> {
         for _ in 0..TRIES {

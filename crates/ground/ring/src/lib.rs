@@ -1,14 +1,14 @@
-//! What threads and processes share without a lock: queues, a trail that many may follow, a latest-value
-//! cell, the loop page of a real-time loop, its exported variables and captures of them, the frame page of a frame scheduler, a barrier
-//! and a condition; and how others' images in shared memory lie there ([`image`]).
+//! Data structures that threads and processes share without locks: queues, a trail with any number of readers, a
+//! latest-value cell, the loop page of a real-time loop, its exported variables and their captures, the frame page of a
+//! frame scheduler, a barrier and a condition. [`image`] has the layout of other software's images in shared memory.
 //!
-//! Everything here is a view over shared words, `&[AtomicU64]`: a mapped memfd (`sys::shm`) or plain memory.
-//! Words are found by offset, never by pointer, and every bit pattern of a word is a valid one. So a torn,
-//! stale or hostile mapping can yield wrong values, but no undefined behaviour, no panic and no endless loop;
-//! the crate needs no `unsafe` at all. Each block starts with a header (magic, kind, version, shape) that is
-//! checked once, on attaching; afterwards only the shape that was checked is used.
+//! Every structure is a view over shared words, `&[AtomicU64]`: a mapped memfd (`sys::shm`) or plain memory. Words are
+//! addressed by offset, never by pointer, and every bit pattern of a word is valid. So a torn, stale or hostile mapping can
+//! yield wrong values, but no undefined behaviour, no panic and no endless loop. The crate needs no `unsafe`. Each block
+//! starts with a header (magic, kind, version, shape), which is checked once, on attaching. Later accesses use only the
+//! shape that was checked.
 //!
-//! Each queue has a bound, its overflow rule in the method's name, and a counter.
+//! Each queue has a bound, a counter of overflows, and its overflow rule in the method's name.
 //!
 //! ```
 //! use ring::{AtomicU64, Latest, Stream, Words};
@@ -27,9 +27,9 @@
 //! assert!(Latest::<3>::attach(&memory).is_err());
 //! ```
 //!
-//! Never here: files, mappings, clocks, allocation.
+//! The crate does not use files, mappings, clocks or the allocator.
 //!
-//! Real-time: no operation blocks, allocates or makes a system call; each is bounded by the size of one item,
+//! Real-time: no operation blocks, allocates or makes a system call. The cost of each is bounded by the size of one item,
 //! and readers retry a fixed number of times.
 #![no_std]
 
@@ -83,5 +83,5 @@ pub use variables::{
     NAME_BYTES, Number, Reading, SAMPLES_MAX, UNIT_BYTES, VARIABLES_MAX, VariableSpec, Variables, Written,
 };
 
-/// Shared memory as this crate sees it.
+/// Shared memory, as a slice of words.
 pub type Words = [AtomicU64];

@@ -1,13 +1,13 @@
-//! A bounded queue from one thread or process to one other.
+//! A bounded queue between two threads or processes.
 
 use crate::Words;
 use crate::header::{self, HEADER, Kind, LayoutError};
 use crate::sync::{Ordering, add_own};
 
-/// The producer's line: next sequence to write, items refused.
+/// Words written by the producer: next sequence to write, number of items refused.
 const HEAD: usize = HEADER;
 const REFUSED: usize = HEADER + 1;
-/// The consumer's line: next sequence to read, times that the producer's count made no sense.
+/// Words written by the consumer: next sequence to read, number of invalid producer positions found.
 const TAIL: usize = HEADER + 8;
 const RESYNCS: usize = HEADER + 9;
 const SLOTS: usize = HEADER + 16;
@@ -20,28 +20,28 @@ pub struct Queue<'a, const N: usize> {
     slots: usize,
 }
 
-/// The end that writes. One per queue: a second one garbles items, nothing worse.
+/// The producer's end. There must be one per queue; a second one corrupts items, but nothing else.
 pub struct Producer<'a, const N: usize> {
     queue: Queue<'a, N>,
     head: u64,
-    /// The consumer's position as last seen; re-read only when the queue looks full.
+    /// The consumer's position as last read. It is read again only when the queue seems full.
     tail: u64,
 }
 
-/// The end that reads. One per queue.
+/// The consumer's end. There must be one per queue.
 pub struct Consumer<'a, const N: usize> {
     queue: Queue<'a, N>,
     tail: u64,
 }
 
 impl<'a, const N: usize> Queue<'a, N> {
-    /// Words that a queue of `slots` items needs.
+    /// Size of a queue of `slots` items, in words.
     #[must_use]
     pub const fn words_for(slots: usize) -> usize {
         SLOTS + slots * N
     }
 
-    /// Makes an empty queue that fills `words`, with the largest power of two of slots that fits.
+    /// Formats `words` as an empty queue, with the largest power of two of slots that fits.
     ///
     /// # Errors
     /// `Short` if not even one item fits.
@@ -56,16 +56,16 @@ impl<'a, const N: usize> Queue<'a, N> {
         Ok(Self { words, slots })
     }
 
-    /// Finds the queue that somebody made in `words`.
+    /// Attaches to the queue in `words`.
     ///
     /// # Errors
-    /// What differs from a queue of items of `N` words.
+    /// Returns a [`LayoutError`] if `words` do not hold a queue of items of `N` words.
     pub fn attach(words: &'a Words) -> Result<Self, LayoutError> {
         let slots = header::check_slots(words, Kind::Queue, N, SLOTS, N)?;
         Ok(Self { words, slots })
     }
 
-    /// Becomes the end that writes, going on where an earlier producer stopped.
+    /// Converts this view into the producer's end. It continues where a previous producer stopped.
     #[must_use]
     pub fn producer(self) -> Producer<'a, N> {
         let head = self.words[HEAD].load(Ordering::Relaxed);
@@ -73,26 +73,26 @@ impl<'a, const N: usize> Queue<'a, N> {
         Producer { queue: self, head, tail }
     }
 
-    /// Becomes the end that reads, going on where an earlier consumer stopped.
+    /// Converts this view into the consumer's end. It continues where a previous consumer stopped.
     #[must_use]
     pub fn consumer(self) -> Consumer<'a, N> {
         let tail = self.words[TAIL].load(Ordering::Relaxed);
         Consumer { queue: self, tail }
     }
 
-    /// How many items it holds at most.
+    /// Maximum number of items in the queue.
     #[must_use]
     pub fn bound(&self) -> usize {
         self.slots
     }
 
-    /// Items that found the queue full and were refused.
+    /// Number of items that were refused because the queue was full.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.words[REFUSED].load(Ordering::Relaxed)
     }
 
-    /// Times that the consumer found an impossible position and started again at the producer's.
+    /// Number of times that the consumer found an invalid position and continued at the producer's.
     #[must_use]
     pub fn resyncs(&self) -> u64 {
         self.words[RESYNCS].load(Ordering::Relaxed)
@@ -105,7 +105,7 @@ impl<'a, const N: usize> Queue<'a, N> {
 }
 
 impl<const N: usize> Producer<'_, N> {
-    /// Appends an item; full: refuses it, counts that, and says `false`.
+    /// Appends an item. If the queue is full, refuses the item, counts that, and returns `false`.
     pub fn push_or_refuse(&mut self, item: [u64; N]) -> bool {
         let slots = self.queue.slots as u64;
         if self.head.wrapping_sub(self.tail) >= slots {
@@ -131,13 +131,13 @@ impl<const N: usize> Producer<'_, N> {
 }
 
 impl<const N: usize> Consumer<'_, N> {
-    /// The oldest item, if there is one.
+    /// Removes and returns the oldest item.
     pub fn pop(&mut self) -> Option<[u64; N]> {
         let head = self.queue.words[HEAD].load(Ordering::Acquire);
         match head.wrapping_sub(self.tail) {
             0 => return None,
             filled if filled > self.queue.slots as u64 => {
-                // No producer leaves this behind: it was made anew, or its memory is damaged.
+                // A producer never writes such a position: the queue was formatted again, or its memory is damaged.
                 add_own(&self.queue.words[RESYNCS], 1);
                 self.tail = head;
                 self.queue.words[TAIL].store(head, Ordering::Release);

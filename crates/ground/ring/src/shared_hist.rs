@@ -1,4 +1,4 @@
-//! A histogram that one thread fills and others read meanwhile.
+//! A histogram that one thread fills while others read it.
 
 use crate::Words;
 use crate::sync::{Ordering, add_own};
@@ -10,22 +10,22 @@ const SUM: usize = 2;
 const MIN: usize = 3;
 const MAX: usize = 4;
 const BUCKETS: usize = 8;
-/// loom tries orders, not figures: a thousand words a histogram would keep it from finishing.
+/// loom explores orders, not values. With a thousand words per histogram it would not finish.
 const BUCKETS_HELD: usize = if cfg!(loom) { 1 } else { Histogram::BUCKETS };
 
-/// [`base::Histogram`] in shared words: same buckets, exact minimum and maximum, one writer.
+/// [`base::Histogram`] in shared words, with the same buckets, exact minimum and maximum, and a single writer.
 ///
-/// A reader may see a count before the sum that belongs to it; counts and percentiles always fit each other.
+/// A reader may see a count before the corresponding sum. Counts and percentiles are always consistent with each other.
 #[derive(Clone, Copy)]
 pub struct SharedHistogram<'a> {
     words: &'a Words,
 }
 
 impl<'a> SharedHistogram<'a> {
-    /// Words that it needs.
+    /// Size of a histogram, in words.
     pub const WORDS: usize = BUCKETS + BUCKETS_HELD;
 
-    /// The histogram at the start of `words`; [`clear`](Self::clear) makes a new one. `None` if they are too few.
+    /// The histogram at the start of `words`, or `None` if there are too few. New memory must be [cleared](Self::clear).
     #[must_use]
     pub fn over(words: &'a Words) -> Option<Self> {
         (words.len() >= Self::WORDS).then_some(Self { words })
@@ -35,14 +35,14 @@ impl<'a> SharedHistogram<'a> {
         Self { words }
     }
 
-    /// Forgets everything. For the one writer.
+    /// Resets the histogram. To be called by the only writer.
     pub fn clear(&self) {
         self.words[..Self::WORDS].iter().for_each(|word| word.store(0, Ordering::Relaxed));
         self.words[MIN].store(i64::MAX as u64, Ordering::Relaxed);
         self.words[MAX].store(i64::MIN as u64, Ordering::Relaxed);
     }
 
-    /// Counts one value. For the one writer.
+    /// Counts one value. To be called by the only writer.
     pub fn record(&self, value: DurNs) {
         let ns = value.0;
         add_own(&self.words[SUM], ns as u64);
@@ -56,7 +56,7 @@ impl<'a> SharedHistogram<'a> {
             add_own(&self.words[EARLY], 1);
         }
         match Histogram::bucket_of(value).filter(|index| *index < BUCKETS_HELD) {
-            // Released, so that who sees the count sees the maximum too.
+            // A release store, so that a reader which sees the count also sees the maximum.
             Some(index) => {
                 let bucket = &self.words[BUCKETS + index];
                 bucket.store(bucket.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
@@ -65,13 +65,13 @@ impl<'a> SharedHistogram<'a> {
         }
     }
 
-    /// The sum of all values in ns.
+    /// Sum of all values in ns.
     #[must_use]
     pub fn sum_ns(&self) -> i64 {
         self.words[SUM].load(Ordering::Relaxed) as i64
     }
 
-    /// A copy as it is now.
+    /// A copy of the present content.
     #[must_use]
     pub fn read(&self) -> Histogram {
         let word = |index: usize| self.words[index].load(Ordering::Relaxed);

@@ -1,13 +1,14 @@
-//! A bounded queue of messages of different lengths from one thread or process to one other, and its sleeper's bell.
+//! A bounded queue of messages of variable length between two threads or processes, with a word on which the consumer
+//! sleeps.
 
 use crate::Words;
 use crate::header::{self, HEADER, Kind, LayoutError};
 use crate::sync::{AtomicU64, Ordering, add_own, fence};
 
-/// The producer's line: words ever written, messages refused.
+/// Words written by the producer: total words written, messages refused.
 const HEAD: usize = HEADER;
 const REFUSED: usize = HEADER + 1;
-/// The consumer's line: words ever read, whether it sleeps, what it sleeps on.
+/// Words written by the consumer: total words read, whether it is asleep, the word it sleeps on.
 const TAIL: usize = HEADER + 8;
 const ASLEEP: usize = HEADER + 9;
 const BELL: usize = HEADER + 10;
@@ -22,24 +23,24 @@ pub struct Stream<W> {
     room: usize,
 }
 
-/// The end that writes. One per stream.
+/// The producer's end. There must be one per stream.
 pub struct StreamWriter<W> {
     stream: Stream<W>,
     head: u64,
-    /// The consumer's position as last seen; re-read only when the stream looks full.
+    /// The consumer's position as last read. It is read again only when the stream seems full.
     tail: u64,
 }
 
-/// The end that reads. One per stream.
+/// The consumer's end. There must be one per stream.
 pub struct StreamReader<W> {
     stream: Stream<W>,
-    /// The producer's position as last seen; re-read only when the stream looks empty.
+    /// The producer's position as last read. It is read again only when the stream seems empty.
     head: u64,
     tail: u64,
 }
 
-/// No producer leaves what was found in a stream: it is damaged, or its other end hostile. Whoever finds it stops
-/// using the stream.
+/// A stream holds data that no producer writes: the memory is damaged, or the other end is hostile. A caller that gets this
+/// error must stop using the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged;
 
@@ -52,7 +53,7 @@ impl core::fmt::Display for Damaged {
 impl core::error::Error for Damaged {}
 
 impl Stream<&Words> {
-    /// Words that a stream needs in which messages together take `room` words, each one more than its length.
+    /// Size of a stream with `room` words for messages. A message takes one word more than its length.
     #[must_use]
     pub const fn words_for(room: usize) -> usize {
         DATA + room
@@ -60,7 +61,7 @@ impl Stream<&Words> {
 }
 
 impl<W: AsRef<Words>> Stream<W> {
-    /// Makes an empty stream that fills `words`; its room is the largest power of two that fits.
+    /// Formats `words` as an empty stream, with the largest power of two of words that fits.
     ///
     /// # Errors
     /// `Short` if not even one word fits.
@@ -75,16 +76,16 @@ impl<W: AsRef<Words>> Stream<W> {
         Ok(Self { words, room })
     }
 
-    /// Finds the stream that somebody made in `words`.
+    /// Attaches to the stream in `words`.
     ///
     /// # Errors
-    /// What differs from a stream.
+    /// Returns a [`LayoutError`] if `words` do not hold a stream.
     pub fn attach(words: W) -> Result<Self, LayoutError> {
         let room = header::check_slots(words.as_ref(), Kind::Stream, 1, DATA, 1)?;
         Ok(Self { words, room })
     }
 
-    /// Becomes the end that writes, going on where an earlier producer stopped.
+    /// Converts this view into the producer's end. It continues where a previous producer stopped.
     #[must_use]
     pub fn writer(self) -> StreamWriter<W> {
         let head = self.at(HEAD).load(Ordering::Relaxed);
@@ -92,7 +93,7 @@ impl<W: AsRef<Words>> Stream<W> {
         StreamWriter { stream: self, head, tail }
     }
 
-    /// Becomes the end that reads, going on where an earlier consumer stopped.
+    /// Converts this view into the consumer's end. It continues where a previous consumer stopped.
     #[must_use]
     pub fn reader(self) -> StreamReader<W> {
         let tail = self.at(TAIL).load(Ordering::Relaxed);
@@ -103,26 +104,26 @@ impl<W: AsRef<Words>> Stream<W> {
         &self.words.as_ref()[index]
     }
 
-    /// How many words it holds at most, one for each message included.
+    /// Maximum number of words in the stream, including one for each message.
     #[must_use]
     pub fn room(&self) -> usize {
         self.room
     }
 
-    /// Messages that found no room and were refused.
+    /// Number of messages that were refused because there was no room.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.at(REFUSED).load(Ordering::Relaxed)
     }
 
-    /// The word on which the consumer sleeps: who wakes it counts this up first.
+    /// The word on which the consumer sleeps. A thread that wakes it increments this word first.
     #[must_use]
     pub fn bell(&self) -> &AtomicU64 {
         self.at(BELL)
     }
 
-    /// Whether the consumer said that it is about to sleep. To be asked after what it must not miss was written;
-    /// orders the two.
+    /// Whether the consumer has announced that it is about to sleep. The producer calls this after it has written data that
+    /// the consumer must not miss; a fence orders the two.
     #[must_use]
     pub fn is_asleep(&self) -> bool {
         fence(Ordering::SeqCst);
@@ -133,7 +134,7 @@ impl<W: AsRef<Words>> Stream<W> {
         self.at(DATA + (position as usize & (self.room - 1)))
     }
 
-    /// The words from `position` on, in two parts where they wrap round.
+    /// The words from `position` on, in two parts if they wrap around.
     fn span(&self, position: u64, length: usize) -> (&Words, &Words) {
         let first = position as usize & (self.room - 1);
         let before_end = length.min(self.room - first);
@@ -143,20 +144,20 @@ impl<W: AsRef<Words>> Stream<W> {
 }
 
 impl<W: AsRef<Words>> StreamWriter<W> {
-    /// Appends a message that consists of several parts; no room: refuses it, counts that, and says `false`.
-    /// Messages of no words, and those that can never fit, are refused too.
+    /// Appends a message that consists of several parts. If there is no room, refuses the message, counts that, and returns
+    /// `false`. Empty messages and messages that can never fit are refused as well.
     pub fn push_or_refuse(&mut self, parts: &[&[u64]]) -> bool {
         self.push_leaving_or_refuse(parts, 0)
     }
 
-    /// As [`push_or_refuse`](Self::push_or_refuse), but `spare` words must stay free behind the message.
+    /// As [`push_or_refuse`](Self::push_or_refuse), but `spare` words must remain free after the message.
     pub fn push_leaving_or_refuse(&mut self, parts: &[&[u64]], spare: usize) -> bool {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let room = self.stream.room as u64;
         let needed = (length + 1 + spare) as u64;
         let fits = |head: u64, tail: u64| {
             let filled = head.wrapping_sub(tail);
-            // More than there is room for: the consumer's position makes no sense.
+            // More words than there is room for mean that the consumer's position is invalid.
             filled <= room && needed <= room - filled
         };
         if !fits(self.head, self.tail) {
@@ -171,7 +172,7 @@ impl<W: AsRef<Words>> StreamWriter<W> {
         for part in parts {
             let (first, second) = self.stream.span(at, part.len());
             let (before_end, rest) = part.split_at(first.len());
-            // A loop for each part: one over both would ask at each word in which it is.
+            // Two loops, because a single loop over both parts would check at each word which part it is in.
             for (words, values) in [(first, before_end), (second, rest)] {
                 words.iter().zip(values).for_each(|(word, value)| word.store(*value, Ordering::Relaxed));
             }
@@ -182,11 +183,11 @@ impl<W: AsRef<Words>> StreamWriter<W> {
         true
     }
 
-    /// How many words are free: exactly where they are fewer than `enough`, else at least that many. A message takes one
-    /// more than its length.
+    /// Number of free words. The result is exact if it is below `enough`; otherwise it is a lower bound. A message takes one
+    /// word more than its length.
     ///
     /// # Errors
-    /// [`Damaged`] if the consumer's position makes no sense.
+    /// [`Damaged`] if the consumer's position is invalid.
     pub fn free(&self, enough: usize) -> Result<usize, Damaged> {
         let free = |tail| (self.stream.room as u64).checked_sub(self.head.wrapping_sub(tail)).ok_or(Damaged);
         match free(self.tail) {
@@ -203,10 +204,10 @@ impl<W: AsRef<Words>> StreamWriter<W> {
 }
 
 impl<W: AsRef<Words>> StreamReader<W> {
-    /// Copies the oldest message to the start of `out` and tells its length in words, if there is one.
+    /// Moves the oldest message to the start of `out` and returns its length in words, or `None` if the stream is empty.
     ///
     /// # Errors
-    /// [`Damaged`] if it cannot be a message, or is longer than `out`.
+    /// [`Damaged`] if the data cannot be a message, or the message is longer than `out`.
     pub fn pop(&mut self, out: &mut [u64]) -> Result<Option<usize>, Damaged> {
         if self.head == self.tail {
             self.head = self.stream.at(HEAD).load(Ordering::Acquire);
@@ -233,20 +234,20 @@ impl<W: AsRef<Words>> StreamReader<W> {
         Ok(Some(length))
     }
 
-    /// Whether nothing is there.
+    /// Whether the stream holds no message.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.stream.at(HEAD).load(Ordering::Acquire) == self.tail
     }
 
-    /// Says that the consumer is about to sleep on the bell, whose value it has read before. It has to look once more
-    /// for what it must not miss before it does.
+    /// Announces that the consumer is about to sleep on the bell. The consumer must read the bell before this call. After
+    /// it, and before it sleeps, it must check once more for data that it must not miss.
     pub fn fall_asleep(&self) {
         self.stream.at(ASLEEP).store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Says that the consumer is awake.
+    /// Announces that the consumer is awake.
     pub fn wake_up(&self) {
         self.stream.at(ASLEEP).store(0, Ordering::Relaxed);
     }

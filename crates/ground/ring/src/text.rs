@@ -3,7 +3,7 @@
 use crate::Words;
 use crate::sync::Ordering;
 
-/// A text of at most `N` bytes that was read from shared words.
+/// A text of at most `N` bytes, read from shared words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Text<const N: usize> {
     bytes: [u8; N],
@@ -18,14 +18,14 @@ impl<const N: usize> Text<N> {
         Self { bytes }
     }
 
-    /// The text, up to the first zero or the first byte that is no UTF-8.
+    /// The text, up to the first zero or the first invalid UTF-8.
     #[must_use]
     pub fn as_str(&self) -> &str {
         until_broken(&self.bytes)
     }
 }
 
-/// The text in `bytes` up to the first zero or the first byte that is no UTF-8.
+/// The text in `bytes`, up to the first zero or the first invalid UTF-8.
 pub(crate) fn until_broken(bytes: &[u8]) -> &str {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     match core::str::from_utf8(&bytes[..end]) {
@@ -34,7 +34,7 @@ pub(crate) fn until_broken(bytes: &[u8]) -> &str {
     }
 }
 
-/// Writes a text, padded with zeros; what does not fit is cut.
+/// Writes a text, padded with zeros. A text that is too long is cut.
 pub(crate) fn write(words: &Words, text: &str) {
     let mut bytes = text.bytes();
     for word in words {

@@ -1,24 +1,24 @@
-//! The last items that a writer left behind, for any number of readers that never slow it down.
+//! A trail: the last items of one writer, for any number of readers. Readers never slow down the writer.
 
 use crate::Words;
 use crate::header::{self, HEADER, Kind, LayoutError};
 use crate::sync::{Ordering, fence};
 
-/// Sequence that the next item will have.
+/// Sequence of the next item.
 const HEAD: usize = HEADER;
 const SLOTS: usize = HEADER + 8;
 
-/// A ring of items of `N` words: one writer, any number of readers, each at its own place.
+/// A ring of items of `N` words with one writer and any number of readers. Each reader has its own position.
 ///
-/// Overflow rule: the newest item overwrites the oldest; a reader that comes too late counts what it lost.
+/// Overflow rule: the newest item overwrites the oldest. A reader counts the items that it lost.
 ///
-/// Each slot carries its own sequence: `2n + 1` while item `n` is being written, `2n + 2` once it is whole.
+/// Each slot has its own sequence: `2n + 1` while item `n` is being written, `2n + 2` once it is complete.
 pub struct Trail<'a, const N: usize> {
     words: &'a Words,
     slots: usize,
 }
 
-/// A reader's place in a [`Trail`].
+/// Position of a reader in a [`Trail`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     next: u64,
@@ -26,13 +26,13 @@ pub struct Cursor {
 }
 
 impl<'a, const N: usize> Trail<'a, N> {
-    /// Words that a trail of `slots` items needs.
+    /// Size of a trail of `slots` items, in words.
     #[must_use]
     pub const fn words_for(slots: usize) -> usize {
         SLOTS + slots * (N + 1)
     }
 
-    /// Makes an empty trail that fills `words`, with the largest power of two of slots that fits.
+    /// Formats `words` as an empty trail, with the largest power of two of slots that fits.
     ///
     /// # Errors
     /// `Short` if not even one item fits.
@@ -48,10 +48,10 @@ impl<'a, const N: usize> Trail<'a, N> {
         Ok(Self { words, slots })
     }
 
-    /// Finds the trail that somebody made in `words`.
+    /// Attaches to the trail in `words`.
     ///
     /// # Errors
-    /// What differs from a trail of items of `N` words.
+    /// Returns a [`LayoutError`] if `words` do not hold a trail of items of `N` words.
     pub fn attach(words: &'a Words) -> Result<Self, LayoutError> {
         let slots = header::check_slots(words, Kind::Trail, N, SLOTS, N + 1)?;
         Ok(Self { words, slots })
@@ -62,19 +62,19 @@ impl<'a, const N: usize> Trail<'a, N> {
         Self { words, slots }
     }
 
-    /// How many items it keeps.
+    /// Number of items that the trail keeps.
     #[must_use]
     pub fn bound(&self) -> usize {
         self.slots
     }
 
-    /// How many items were ever written.
+    /// Number of items ever written.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.words[HEAD].load(Ordering::Acquire)
     }
 
-    /// Appends an item over the oldest one. For the one writer.
+    /// Appends an item, overwriting the oldest one. To be called by the only writer.
     pub fn push_overwrite(&self, item: [u64; N]) {
         let sequence = self.words[HEAD].load(Ordering::Relaxed);
         let (mark, slot) = self.slot(sequence);
@@ -87,22 +87,22 @@ impl<'a, const N: usize> Trail<'a, N> {
         self.words[HEAD].store(sequence.wrapping_add(1), Ordering::Release);
     }
 
-    /// A reader that starts with the oldest item that is still there.
+    /// A cursor at the oldest item that is still kept.
     #[must_use]
     pub fn from_oldest(&self) -> Cursor {
         Cursor { next: self.written().saturating_sub(self.slots as u64), lost: 0 }
     }
 
-    /// A reader that starts with the next item to be written.
+    /// A cursor at the next item to be written.
     #[must_use]
     pub fn from_now(&self) -> Cursor {
         Cursor { next: self.written(), lost: 0 }
     }
 
-    /// The next item for `cursor`; `None` once it has seen all. What was overwritten before it came is skipped
-    /// and counted in [`Cursor::lost`].
+    /// The next item for `cursor`; `None` if there is no newer one. Items that were overwritten before the reader got to
+    /// them are skipped and counted in [`Cursor::lost`].
     pub fn next(&self, cursor: &mut Cursor) -> Option<[u64; N]> {
-        // One round finds the item; a second one follows a writer that has just lapped the reader.
+        // The first attempt usually finds the item. The second one is for a writer that has just lapped the reader.
         for _ in 0..2 {
             let head = self.written();
             let behind = head.wrapping_sub(cursor.next);
@@ -111,7 +111,7 @@ impl<'a, const N: usize> Trail<'a, N> {
             }
             if behind > self.slots as u64 {
                 if head < cursor.next {
-                    // The trail was made anew.
+                    // The trail was formatted again.
                     cursor.next = 0;
                     continue;
                 }
@@ -129,7 +129,7 @@ impl<'a, const N: usize> Trail<'a, N> {
         None
     }
 
-    /// Item `sequence`, unless it is gone or not yet whole.
+    /// Item `sequence`, unless it was overwritten or is incomplete.
     fn read(&self, sequence: u64) -> Option<[u64; N]> {
         let (mark, slot) = self.slot(sequence);
         let whole = sequence.wrapping_mul(2).wrapping_add(2);
@@ -148,7 +148,7 @@ impl<'a, const N: usize> Trail<'a, N> {
 }
 
 impl Cursor {
-    /// Items that were overwritten before this reader saw them.
+    /// Number of items that were overwritten before this reader got to them.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
@@ -190,7 +190,7 @@ mod tests {
         let (cells, items) = (words(Latest::<3>::WORDS), words(Trail::<3>::words_for(4)));
         let (cell, trail) = (Latest::<3>::format(&cells).unwrap(), Trail::<3>::format(&items).unwrap());
         let rounds = if cfg!(miri) { 50 } else { 50_000 };
-        // Before the writer begins: what was overwritten earlier would be neither seen nor counted.
+        // The cursor is created before the writer begins. Items overwritten earlier would be neither seen nor counted.
         let (mut cursor, mut seen) = (trail.from_oldest(), 0);
         std::thread::scope(|scope| {
             scope.spawn(|| {

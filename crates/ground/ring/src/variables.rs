@@ -1,25 +1,25 @@
-//! The variable segment: what a real-time process shows of its insides, readable by anybody who was handed its
-//! memfd (an IOC, an oscilloscope, `tahti frames show`) without disturbing the loop that writes.
+//! The variable segment: variables that a real-time process exports. Every process that has the memfd (an IOC, an
+//! oscilloscope, `tahti frames show`) can read them without disturbing the loop that writes.
 //!
 //! | words | what | writer |
 //! |---|---|---|
-//! | 0..8 | header; word 4: number of variables | the exporting process, while it builds |
-//! | 5 | how often they are written, in nanoseconds; 0: nobody said | the exporting process, or its frame |
-//! | 6 | how many of the last samples of each are kept: 0 or a power of two | the exporting process, while it builds |
+//! | 0..8 | header; word 4: number of variables | the exporting process, while it creates the segment |
+//! | 5 | period of writes in nanoseconds; 0: not set | the exporting process, or its frame |
+//! | 6 | number of last samples kept of each variable: 0 or a power of two | the exporting process, while it creates the segment |
 //! | [`ENTRY`] words each from 8 | one variable, see below | see below |
-//! | behind all of them | of each variable a [`Trail`] of its last samples: bits, pulse number, `CLOCK_MONOTONIC` ns | the loop |
+//! | after all entries | for each variable a [`Trail`] of its last samples: bits, pulse number, `CLOCK_MONOTONIC` ns | the loop |
 //!
 //! | word of an entry | what | writer |
 //! |---|---|---|
 //! | 0..8 | name, UTF-8, padded with zeros | the exporting process, once |
-//! | 8..10 | unit, as the name | once |
+//! | 8..10 | unit, encoded as the name | once |
 //! | 10 | type: 1 `f64`, 2 `i64`, 3 `bool` | once |
 //! | 11 | safe value, as bits | once |
 //! | 12 | whether there is a safe value | once |
-//! | 13 | whether the safe value stands now | a frame's dispatcher |
-//! | 16..20 | value: count (odd while it is written), bits, pulse number, `CLOCK_MONOTONIC` ns ([`Latest`]) | the loop |
+//! | 13 | whether the safe value is in force | a frame's dispatcher, or a thread with a hard deadline |
+//! | 16..20 | value: count (odd during a write), bits, pulse number, `CLOCK_MONOTONIC` ns ([`Latest`]) | the loop |
 //!
-//! The address of a variable is its index; it never moves.
+//! The address of a variable is its index, which never changes.
 
 use crate::Words;
 use crate::header::{self, HEADER, Kind, LayoutError};
@@ -29,13 +29,13 @@ use crate::text;
 use crate::trail::{Cursor, Trail};
 use base::{DurNs, MonoNs};
 
-/// More variables than this in one segment are refused.
+/// Maximum number of variables in a segment.
 pub const VARIABLES_MAX: usize = 4096;
-/// More samples of one variable are never kept.
+/// Maximum number of samples kept of a variable.
 pub const SAMPLES_MAX: usize = 1 << 16;
-/// Bytes of a variable's name.
+/// Maximum length of a variable's name, in bytes.
 pub const NAME_BYTES: usize = 64;
-/// Bytes of a unit.
+/// Maximum length of a unit, in bytes.
 pub const UNIT_BYTES: usize = 16;
 
 const COUNT: usize = 4;
@@ -57,7 +57,7 @@ pub enum Number {
     Float(f64),
     /// A whole number.
     Int(i64),
-    /// Yes or no.
+    /// A truth value.
     Bool(bool),
 }
 
@@ -80,51 +80,52 @@ impl Number {
     }
 }
 
-/// What is said of a variable once, when it is exported.
+/// Properties of a variable, fixed when it is exported.
 #[derive(Clone, Copy, Debug)]
 pub struct VariableSpec<'a> {
-    /// Its name; at most [`NAME_BYTES`].
+    /// Name; at most [`NAME_BYTES`].
     pub name: &'a str,
-    /// Its unit; at most [`UNIT_BYTES`].
+    /// Unit; at most [`UNIT_BYTES`].
     pub unit: &'a str,
-    /// Type and first value; pulse 0 says that the loop has not written yet.
+    /// Type and initial value. Readers see pulse 0 until the loop writes for the first time.
     pub first: Number,
-    /// What readers see instead while its activity is in trouble.
+    /// Value that readers get while its activity has a fault.
     pub safe: Option<Number>,
 }
 
-/// A variable as readers see it.
+/// A variable as returned to readers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
-    /// The value; the safe one if that stands.
+    /// The value, or the safe value if that is in force.
     pub value: Number,
-    /// Number of the pulse in which it was made.
+    /// Number of the pulse that produced the value.
     pub pulse: u64,
-    /// When it was written.
+    /// Time of the write.
     pub at: MonoNs,
-    /// How often it was written.
+    /// Number of writes so far.
     pub writes: u64,
-    /// Whether the safe value stands for it.
+    /// Whether `value` is the safe value.
     pub safe: bool,
 }
 
-/// One of the last values of a variable.
+/// One of the last samples of a variable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Written {
-    /// The value, as the loop wrote it.
+    /// The value as written by the loop.
     pub value: Number,
-    /// Number of the pulse in which it was made.
+    /// Number of the pulse that produced the value.
     pub pulse: u64,
-    /// When it was written.
+    /// Time of the write.
     pub at: MonoNs,
 }
 
 /// The last samples of one variable.
 type Samples<'a> = Trail<'a, 3>;
 
-/// The segment in shared words.
+/// A segment in shared words.
 ///
-/// Real-time: [`set`](Self::set) stores six words, and six more where samples are kept; no operation blocks, allocates or makes a system call.
+/// Real-time: [`set`](Self::set) stores six words, and six more if samples are kept. No operation blocks, allocates or makes
+/// a system call.
 #[derive(Clone, Copy)]
 pub struct Variables<'a> {
     words: &'a Words,
@@ -132,36 +133,37 @@ pub struct Variables<'a> {
     kept: usize,
 }
 
-/// Words of one variable with its samples, of which none or a power of two is kept.
+/// Size of one variable with its samples, in words. `kept` is 0 or a power of two.
 const fn stride(kept: usize) -> usize {
     if kept == 0 { ENTRY } else { ENTRY + Samples::words_for(kept) }
 }
 
 impl<'a> Variables<'a> {
-    /// Words that a segment of `count` variables needs.
+    /// Size of a segment of `count` variables without samples, in words.
     #[must_use]
     pub const fn words_for(count: usize) -> usize {
         Self::words_keeping(count, 0)
     }
 
-    /// Words that a segment needs that keeps the last samples of each variable: none, or a power of two of them.
+    /// Size of a segment that keeps the last `kept` samples of each variable, in words. `kept` is 0 or a power of two.
     #[must_use]
     pub const fn words_keeping(count: usize, kept: usize) -> usize {
         HEADER + count * stride(kept)
     }
 
-    /// Makes an empty segment with as many slots as fit into `words`.
+    /// Formats `words` as an empty segment, with as many slots as fit.
     ///
     /// # Errors
-    /// `Short` if not even one fits.
+    /// `Short` if not even one variable fits.
     pub fn format(words: &'a Words) -> Result<Self, LayoutError> {
         Self::format_keeping(words, 0)
     }
 
-    /// Makes an empty segment that keeps the last samples of each variable: none, or a power of two, at most [`SAMPLES_MAX`].
+    /// Formats `words` as an empty segment that keeps the last `kept` samples of each variable. `kept` is 0 or a power of
+    /// two, at most [`SAMPLES_MAX`].
     ///
     /// # Errors
-    /// `Short` if not even one variable fits; `Shape` for another number of samples.
+    /// `Short` if not even one variable fits; `Shape` if `kept` is not allowed.
     pub fn format_keeping(words: &'a Words, kept: usize) -> Result<Self, LayoutError> {
         check_kept(kept as u64)?;
         let slots = (words.len().saturating_sub(HEADER) / stride(kept)).min(VARIABLES_MAX);
@@ -179,10 +181,10 @@ impl<'a> Variables<'a> {
         Ok(segment)
     }
 
-    /// Finds the segment that somebody made in `words`.
+    /// Attaches to the segment in `words`.
     ///
     /// # Errors
-    /// What differs from a segment.
+    /// Returns a [`LayoutError`] if `words` do not hold a segment.
     pub fn attach(words: &'a Words) -> Result<Self, LayoutError> {
         let found = header::check(words, Kind::Variables)?;
         let slots = found.0 as usize;
@@ -197,8 +199,8 @@ impl<'a> Variables<'a> {
         Ok(Self { words, slots, kept })
     }
 
-    /// Adds a variable and returns its index; `None` if the segment is full, or name or unit too long or taken.
-    /// For the exporting process, from one thread.
+    /// Adds a variable and returns its index. Returns `None` if the segment is full, the name is empty, too long or taken,
+    /// or the unit is too long. To be called by the exporting process, from a single thread.
     pub fn add(&self, spec: &VariableSpec<'_>) -> Option<usize> {
         let index = self.len();
         let fits = (1..=NAME_BYTES).contains(&spec.name.len()) && spec.unit.len() <= UNIT_BYTES;
@@ -210,7 +212,7 @@ impl<'a> Variables<'a> {
         text::write(&entry[NAME..UNIT], spec.name);
         text::write(&entry[UNIT..TYPE], spec.unit);
         entry[TYPE].store(kind, Ordering::Relaxed);
-        // A safe value is kept in the variable's own type.
+        // A safe value of another type than the variable's is ignored.
         let safe = spec.safe.map(Number::word).filter(|(safe, _)| *safe == kind);
         entry[SAFE].store(safe.map_or(0, |(_, bits)| bits), Ordering::Relaxed);
         entry[HAS_SAFE].store(safe.is_some().into(), Ordering::Relaxed);
@@ -221,51 +223,52 @@ impl<'a> Variables<'a> {
         Some(index)
     }
 
-    /// Says that each variable is written at least so often from now on: by it readers know what is stale.
+    /// Sets the maximum time between writes of a variable. Readers use it to detect stale values.
     pub fn set_period(&self, period: DurNs) {
         self.words[PERIOD].store(period.0.max(0) as u64, Ordering::Relaxed);
     }
 
-    /// How often each variable is written, where somebody said.
+    /// Maximum time between writes of a variable, if it was set.
     #[must_use]
     pub fn period(&self) -> Option<DurNs> {
         let period = i64::try_from(self.words[PERIOD].load(Ordering::Relaxed)).ok()?;
         (period > 0).then_some(DurNs(period))
     }
 
-    /// How many variables there are.
+    /// Number of variables.
     #[must_use]
     pub fn len(&self) -> usize {
         (self.words[COUNT].load(Ordering::Acquire) as usize).min(self.slots)
     }
 
-    /// Whether there is none.
+    /// Whether the segment has no variables.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The index of a variable.
+    /// Index of the variable with this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<usize> {
         (0..self.len()).find(|&index| self.name(index).is_some_and(|known| known.as_str() == name))
     }
 
-    /// The name of a variable.
+    /// Name of a variable.
     #[must_use]
     pub fn name(&self, index: usize) -> Option<text::Text<NAME_BYTES>> {
         Some(text::Text::read(&self.known(index)?[NAME..UNIT]))
     }
 
-    /// The unit of a variable.
+    /// Unit of a variable.
     #[must_use]
     pub fn unit(&self, index: usize) -> Option<text::Text<UNIT_BYTES>> {
         Some(text::Text::read(&self.known(index)?[UNIT..TYPE]))
     }
 
-    /// Writes a variable, in its own type; a value of another type is refused. For the loop that owns it.
+    /// Writes a variable. Returns `false` without writing if the value has another type than the variable. To be called by
+    /// the loop that owns it.
     ///
-    /// Real-time: six stores, and six more where samples are kept.
+    /// Real-time: six stores, and six more if samples are kept.
     pub fn set(&self, index: usize, value: Number, pulse: u64, now: MonoNs) -> bool {
         let Some(entry) = self.entry(index) else { return false };
         let (kind, bits) = value.word();
@@ -279,7 +282,7 @@ impl<'a> Variables<'a> {
         true
     }
 
-    /// Reads a variable; `None` if there is none, or its writer died in the middle of a write.
+    /// Reads a variable. `None` if the index has none, or if its writer died during a write.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Reading> {
         let entry = self.known(index)?;
@@ -290,8 +293,8 @@ impl<'a> Variables<'a> {
         Some(Reading { value, pulse, at: MonoNs(at), writes: writes - 1, safe })
     }
 
-    /// The value that a variable has now, with its bits, whoever is writing it: for the process that made the segment in `words`,
-    /// which it need not check again.
+    /// The present value of a variable and its bits, read without regard to a write in progress. For the process that
+    /// formatted `words`, so the header is not checked again.
     ///
     /// Real-time: three loads.
     #[must_use]
@@ -301,7 +304,7 @@ impl<'a> Variables<'a> {
         Number::of(kind, bits).map(|value| (value, bits))
     }
 
-    /// As [`peek`](Self::peek), the bits alone.
+    /// As [`peek`](Self::peek), but returns only the bits.
     ///
     /// Real-time: one load.
     #[must_use]
@@ -309,21 +312,21 @@ impl<'a> Variables<'a> {
         Some(words.get(HEADER + index.checked_mul(ENTRY)? + VALUE + 1)?.load(Ordering::Relaxed))
     }
 
-    /// How many of the last samples of each variable are kept.
+    /// Number of last samples kept of each variable.
     #[must_use]
     pub const fn kept(&self) -> usize {
         self.kept
     }
 
-    /// A reader of a variable's samples that starts with the oldest one that is still there; `None` where none is kept.
+    /// A cursor at the oldest sample of a variable that is still kept; `None` if no samples are kept.
     #[must_use]
     pub fn oldest(&self, index: usize) -> Option<Cursor> {
         self.known(index)?;
         Some(self.samples(index)?.from_oldest())
     }
 
-    /// The next sample of a variable for `cursor`; `None` once it has seen all. What was overwritten before it came is skipped
-    /// and counted in [`Cursor::lost`].
+    /// The next sample of a variable for `cursor`; `None` if there is no newer one. Samples that were overwritten before the
+    /// reader got to them are skipped and counted in [`Cursor::lost`].
     pub fn next(&self, index: usize, cursor: &mut Cursor) -> Option<Written> {
         let entry = self.known(index)?;
         let [bits, pulse, at] = self.samples(index)?.next(cursor)?;
@@ -331,7 +334,8 @@ impl<'a> Variables<'a> {
         Some(Written { value, pulse, at: MonoNs(at) })
     }
 
-    /// Lets all safe values stand, or no longer. For a frame's dispatcher.
+    /// Puts all safe values in force, or withdraws them. To be called by a frame's dispatcher, or by a loop or activity with a
+    /// hard deadline.
     pub fn stand_safe(&self, safe: bool) {
         for entry in (0..self.len()).filter_map(|index| self.entry(index)) {
             entry[STANDS].store(safe.into(), Ordering::Release);

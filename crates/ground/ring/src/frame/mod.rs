@@ -1,24 +1,25 @@
-//! The frame page: what a frame's dispatcher, its activities and everybody who watches share.
+//! The frame page: memory that a frame's dispatcher, its activities and its observers share.
 //!
-//! Activity `k` of a minor releases `k + 1` itself ([`FramePage::finish`]); the dispatcher acts at minor borders only
-//! ([`close`](FramePage::close), [`begin`](FramePage::begin)). Both meet in two kinds of words:
+//! When activity `k` of a minor finishes, it releases activity `k + 1` itself ([`FramePage::finish`]). The dispatcher acts
+//! only at borders between minors ([`close`](FramePage::close), [`begin`](FramePage::begin)). The two meet in two kinds of
+//! words:
 //!
-//! - `TURN`: the number of the minor (the *sequence*) and how far its queue has come. Whoever moves it from `i` to
-//!   `i + 1` releases the entry `i + 1`, and nobody else does.
-//!   One bit of it says whether somebody was passed over: without that, whoever stands before it has yielded, and a
-//!   border need not look at them one by one ([`FramePage::in_order`]).
-//! - one `CALL` for each activity: the sequence for which it was released last, its place in that queue, and whether a
-//!   call is in progress, was finished, or may no longer begin. A late release of an old minor cannot undo a newer one.
+//! - `TURN`: the number of the minor (its *sequence*) and the present place in its queue. The thread that moves it from `i`
+//!   to `i + 1` releases entry `i + 1`; no other thread does. One bit records whether an activity of this minor was passed
+//!   over. If the bit is clear, all activities before the present place have yielded, and the dispatcher need not check each
+//!   one at the border ([`FramePage::in_order`]).
+//! - `CALL`, one for each activity: the sequence of its last release, its place in that queue, and its state (call in
+//!   progress, finished, or no longer allowed to begin). A late release of an old minor cannot undo a newer one.
 //!
 //! | words | what | writer |
 //! |---|---|---|
-//! | 0..8 | header, generation, state | the dispatcher |
-//! | 8.. | pulse, turn, queue lengths | the dispatcher; `TURN` everybody |
-//! | 24.. | trigger, wanted mode, wanted end | who asks |
+//! | 0..8 | header, state | the dispatcher |
+//! | 8.. | pulse, turn, queue lengths, last yield, caretaker's word | the frame's process; turn and last yield also the activities |
+//! | 24.. | trigger, requested mode, count of changes | clients; the count the dispatcher's process and the activities |
 //! | 32.. | [`FrameCounter`]s | the dispatcher |
 //! | 56.. | the running minor: pulse, minor, mode, times | the dispatcher |
 //! | 64.. | name, shape, two histograms | the dispatcher |
-//! | then | activities: call, thread, counters, name, histogram of execution time | each its own |
+//! | then | activities: call, thread, counters, name, histogram of execution time | each activity its own entry, and the dispatcher |
 //! | then | minors: length, histogram of slack | the dispatcher |
 //! | then | names of modes, two queues, the trail of [`FrameEvent`]s | the dispatcher |
 
@@ -41,11 +42,11 @@ use crate::trail::Trail;
 use base::{DurNs, ResultDeadline, Tally, Worth};
 use parts::EVENT;
 
-/// Bytes of a name of a frame or activity.
+/// Size of the name of a frame or activity, in bytes.
 pub const FRAME_NAME_BYTES: usize = 64;
-/// Bytes of a mode's name.
+/// Size of a mode's name, in bytes.
 const MODE_NAME_BYTES: usize = 32;
-/// Events that the page keeps.
+/// Number of events that the page keeps.
 pub const FRAME_EVENTS: usize = if cfg!(loom) { 2 } else { 256 };
 
 const STATE: usize = 5;
@@ -58,7 +59,7 @@ const TRIGGER: usize = 24;
 const WANTED: usize = 25;
 const CHANGES: usize = 26;
 const COUNTERS: usize = 32;
-/// The running minor as a whole, a cell of its own.
+/// The running minor, as one [`Latest`] cell.
 const BORDER: usize = 56;
 const NAME: usize = 64;
 const SHAPE: usize = 72;
@@ -66,7 +67,7 @@ const LATE: usize = 80;
 const DISPATCH: usize = LATE + SharedHistogram::WORDS;
 const ACTIVITIES: usize = DISPATCH + SharedHistogram::WORDS;
 
-/// Words of an activity.
+/// Size of an activity's entry, in words.
 const ACTIVITY: usize = 40 + SharedHistogram::WORDS;
 const CALL: usize = 0;
 const PRESENT: usize = 1;
@@ -80,9 +81,9 @@ const BASELINE: usize = 8;
 const AROUND: usize = 12;
 const ACTIVITY_COUNTERS: usize = 13;
 const ACTIVITY_NAME: usize = 24;
-/// Until when its results count: two words.
+/// The result deadline of an activity: two words.
 const DEADLINE: usize = 32;
-/// Its results that were weighed, those behind the deadline, the value of all.
+/// Three words: results judged by the deadline, results later than it, total value of all results.
 const VALUE: usize = 34;
 const EXEC: usize = 40;
 
@@ -90,8 +91,8 @@ const MINOR_WORDS: usize = 8 + SharedHistogram::WORDS;
 
 /// A frame page in shared words.
 ///
-/// Real-time: no operation blocks, allocates or makes a system call; those on `CALL` and `TURN` repeat only while
-/// somebody else changes the same word.
+/// Real-time: no operation blocks, allocates or makes a system call. Operations on `CALL` and `TURN` retry only if another
+/// thread has changed the same word.
 #[derive(Clone, Copy)]
 pub struct FramePage<'a> {
     words: &'a Words,
@@ -99,7 +100,7 @@ pub struct FramePage<'a> {
 }
 
 impl<'a> FramePage<'a> {
-    /// Makes the page of a frame that forms.
+    /// Formats `words` as the page of a frame that is forming.
     ///
     /// # Errors
     /// `Short` if it does not fit.
@@ -123,10 +124,10 @@ impl<'a> FramePage<'a> {
         Ok(page)
     }
 
-    /// Finds the page that somebody made in `words`.
+    /// Attaches to the frame page in `words`.
     ///
     /// # Errors
-    /// What differs from a frame page.
+    /// Returns a [`LayoutError`] if `words` do not hold a frame page.
     pub fn attach(words: &'a Words) -> Result<Self, LayoutError> {
         let found = header::check(words, Kind::Frame)?;
         if words.len() < ACTIVITIES {
@@ -149,19 +150,19 @@ impl<'a> FramePage<'a> {
         Ok(Self { words, shape })
     }
 
-    /// How large the frame is.
+    /// Size of the frame.
     #[must_use]
     pub fn shape(&self) -> FrameShape {
         self.shape
     }
 
-    /// Its name.
+    /// Name of the frame.
     #[must_use]
     pub fn name(&self) -> Text<FRAME_NAME_BYTES> {
         Text::read(&self.words[NAME..SHAPE])
     }
 
-    /// What it is doing.
+    /// State of the frame.
     #[must_use]
     pub fn state(&self) -> FrameState {
         match self.words[STATE].load(Ordering::Acquire) {
@@ -171,91 +172,92 @@ impl<'a> FramePage<'a> {
         }
     }
 
-    /// Says what it is doing. For the dispatcher.
+    /// Sets the state of the frame. To be called by the dispatcher.
     pub fn set_state(&self, state: FrameState) {
         self.words[STATE].store(state as u64, Ordering::Release);
     }
 
     // ---- figures
 
-    /// How late minors began.
+    /// Lateness of the start of minors.
     #[must_use]
     pub fn late(&self) -> SharedHistogram<'a> {
         SharedHistogram::bare(&self.words[LATE..])
     }
 
-    /// How long the dispatcher worked at borders.
+    /// Time that the dispatcher worked at borders.
     #[must_use]
     pub fn dispatch(&self) -> SharedHistogram<'a> {
         SharedHistogram::bare(&self.words[DISPATCH..])
     }
 
-    /// How long an activity's calls took, on the clock.
+    /// Wall-clock time of an activity's calls.
     #[must_use]
     pub fn exec(&self, activity: usize) -> SharedHistogram<'a> {
         SharedHistogram::bare(&self.activity(activity)[EXEC..])
     }
 
-    /// What was left of a minor when the last of it had yielded.
+    /// Time left in a minor when its last activity had yielded.
     #[must_use]
     pub fn slack(&self, minor: usize) -> SharedHistogram<'a> {
         SharedHistogram::bare(&self.minor(minor)[8..])
     }
 
-    /// The length of a minor.
+    /// Length of a minor.
     #[must_use]
     pub fn length(&self, minor: usize) -> DurNs {
         DurNs(self.minor(minor)[0].load(Ordering::Relaxed) as i64)
     }
 
-    /// Sets the length of a minor. For the dispatcher, once.
+    /// Sets the length of a minor. To be called by the dispatcher, once.
     pub fn set_length(&self, minor: usize, length: DurNs) {
         self.minor(minor)[0].store(length.0 as u64, Ordering::Relaxed);
     }
 
-    /// Counts. For the dispatcher.
+    /// Adds to a counter. To be called by the dispatcher.
     pub fn count(&self, counter: FrameCounter, more: u64) {
         add_own(&self.words[COUNTERS + counter as usize], more);
     }
 
-    /// A counter.
+    /// Value of a counter.
     #[must_use]
     pub fn counter(&self, counter: FrameCounter) -> u64 {
         self.words[COUNTERS + counter as usize].load(Ordering::Relaxed)
     }
 
-    /// Counts for an activity. For the one who owns that counter.
+    /// Adds to a counter of an activity. To be called by the thread that owns the counter.
     pub fn count_activity(&self, activity: usize, counter: ActivityCounter, more: u64) {
         add_own(&self.activity(activity)[ACTIVITY_COUNTERS + counter as usize], more);
     }
 
-    /// Sets a counter of an activity. For the one who owns it.
+    /// Sets a counter of an activity. To be called by the thread that owns the counter.
     pub fn set_activity_counter(&self, activity: usize, counter: ActivityCounter, value: u64) {
         self.activity(activity)[ACTIVITY_COUNTERS + counter as usize].store(value, Ordering::Relaxed);
     }
 
-    /// A counter of an activity.
+    /// Value of a counter of an activity.
     #[must_use]
     pub fn activity_counter(&self, activity: usize, counter: ActivityCounter) -> u64 {
         self.activity(activity)[ACTIVITY_COUNTERS + counter as usize].load(Ordering::Relaxed)
     }
 
-    /// Says until when each result of an activity counts, from when its minor was due. For the dispatcher, once.
+    /// Sets the result deadline of an activity, counted from the due time of its minor. To be called by the dispatcher,
+    /// once.
     pub fn set_deadline(&self, activity: usize, deadline: Option<ResultDeadline>) {
         let words = deadline.map_or([0, 0], |deadline| deadline.to_words());
         let to = &self.activity(activity)[DEADLINE..];
         to.iter().zip(words).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
     }
 
-    /// Until when each result of an activity counts; `None` if nobody has said so.
+    /// Result deadline of an activity; `None` if none is set.
     #[must_use]
     pub fn deadline(&self, activity: usize) -> Option<ResultDeadline> {
         let words = self.activity(activity);
         ResultDeadline::of_words([0, 1].map(|at| words[DEADLINE + at].load(Ordering::Relaxed)))
     }
 
-    /// Weighs a result that was there so long after its minor was due: what it is worth, where there is a deadline. For the
-    /// activity's thread.
+    /// Judges a result that was ready `took` after the due time of its minor. Returns its value, or `None` if the activity
+    /// has no deadline. To be called by the activity's thread.
     pub fn weigh(&self, activity: usize, took: DurNs) -> Option<Worth> {
         let deadline = self.deadline(activity)?;
         let worth = deadline.worth(took);
@@ -266,8 +268,8 @@ impl<'a> FramePage<'a> {
         Some(worth)
     }
 
-    /// What the results of an activity were worth; those that never came, for it was absent or had no turn, were worth nothing.
-    /// `None` without a deadline.
+    /// Total value of an activity's results. A result that is missing, because the activity was absent or got no turn, has
+    /// the value zero. `None` without a deadline.
     #[must_use]
     pub fn tally(&self, activity: usize) -> Option<Tally> {
         self.deadline(activity)?;
@@ -277,7 +279,7 @@ impl<'a> FramePage<'a> {
         Some(Tally { due: weighed.saturating_add(missing), late, worth })
     }
 
-    /// Hard deadlines that an activity has missed.
+    /// Number of hard deadlines that an activity has missed.
     #[must_use]
     pub fn hard_misses(&self, activity: usize) -> u64 {
         let hard = self.deadline(activity).is_some_and(|deadline| deadline.late == base::Lateness::Hard);
@@ -285,25 +287,25 @@ impl<'a> FramePage<'a> {
         if hard { late.saturating_add(self.missing(activity)) } else { 0 }
     }
 
-    /// Results of an activity that never came.
+    /// Number of an activity's missing results.
     fn missing(&self, activity: usize) -> u64 {
         let count = |counter| self.activity_counter(activity, counter);
         count(ActivityCounter::Underruns).saturating_add(count(ActivityCounter::Absences))
     }
 
-    /// Leaves an event behind over the oldest one. For the dispatcher.
+    /// Appends an event, overwriting the oldest one. To be called by the dispatcher.
     pub fn tell(&self, event: &FrameEvent) {
         if let Ok(trail) = self.trail() {
             trail.push_overwrite(event.words());
         }
     }
 
-    /// The next event for a reader.
+    /// The next event for `cursor`.
     pub fn next_event(&self, cursor: &mut crate::Cursor) -> Option<FrameEvent> {
         self.trail().ok()?.next(cursor).map(FrameEvent::of)
     }
 
-    /// A reader of all events that are still there.
+    /// A cursor at the oldest event that is still kept.
     #[must_use]
     pub fn events(&self) -> crate::Cursor {
         self.trail().map(|trail| trail.from_oldest()).unwrap_or_default()
@@ -313,31 +315,31 @@ impl<'a> FramePage<'a> {
         Trail::attach(&self.words[self.shape.trail_at()..])
     }
 
-    // ---- who is who
+    // ---- names and presence
 
-    /// The name of an activity.
+    /// Name of an activity.
     #[must_use]
     pub fn activity_name(&self, activity: usize) -> Text<FRAME_NAME_BYTES> {
         Text::read(&self.activity(activity)[ACTIVITY_NAME..DEADLINE])
     }
 
-    /// Names an activity. For the dispatcher, once.
+    /// Sets the name of an activity. To be called by the dispatcher, once.
     pub fn set_activity_name(&self, activity: usize, name: &str) {
         text::write(&self.activity(activity)[ACTIVITY_NAME..DEADLINE], name);
     }
 
-    /// The name of a mode.
+    /// Name of a mode.
     #[must_use]
     pub fn mode_name(&self, mode: usize) -> Option<Text<MODE_NAME_BYTES>> {
         (mode < self.shape.modes).then(|| Text::read(self.mode_words(mode)))
     }
 
-    /// Names a mode. For the dispatcher, once.
+    /// Sets the name of a mode. To be called by the dispatcher, once.
     pub fn set_mode_name(&self, mode: usize, name: &str) {
         text::write(self.mode_words(mode), name);
     }
 
-    /// Who stands behind an activity: presence, process, thread.
+    /// Presence of an activity's thread, with its process and thread id.
     #[must_use]
     pub fn who(&self, activity: usize) -> (Presence, u32, u32) {
         let words = self.activity(activity);
@@ -352,55 +354,55 @@ impl<'a> FramePage<'a> {
         (presence, word(PID), word(TID))
     }
 
-    /// Says who stands behind an activity. For the dispatcher's process.
+    /// Sets the presence, process and thread id of an activity. To be called by the dispatcher's process.
     pub fn set_who(&self, activity: usize, presence: Presence, pid: u32, tid: u32) {
         let words = self.activity(activity);
         words[PID].store(pid.into(), Ordering::Relaxed);
         words[TID].store(tid.into(), Ordering::Relaxed);
         if presence == Presence::Joining {
-            // Another thread: its accounts begin anew.
+            // A new thread: its accounts start at zero.
             words[CALLS_THEN..=AROUND].iter().for_each(|word| word.store(0, Ordering::Relaxed));
         }
         words[PRESENT].store(presence as u64, Ordering::Release);
         self.words[CHANGES].fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Says that a thread that was let in waits for its first turn now. For that thread.
+    /// Marks a thread that was admitted as waiting for its first turn. To be called by that thread.
     pub fn come(&self, activity: usize) {
         let word = &self.activity(activity)[PRESENT];
         let (from, to) = (Presence::Joining as u64, Presence::Joined as u64);
-        // Who was thrown out meanwhile is told by its connection.
+        // A thread that was removed meanwhile learns that from its connection.
         if word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             self.words[CHANGES].fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    /// Changes whenever somebody comes or goes.
+    /// Count that changes whenever an activity joins, arrives or leaves.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.words[CHANGES].load(Ordering::Acquire)
     }
 
-    /// The word on which the caretaker sleeps while it is 0; who wants it to look sets it to 1.
+    /// The word on which the caretaker sleeps while it is 0. A thread that needs the caretaker sets it to 1.
     #[must_use]
     pub fn care_word(&self) -> &'a AtomicU64 {
         &self.words[CARE]
     }
 
-    // ---- wishes
+    // ---- requests
 
-    /// The word that triggers count up, and wake.
+    /// The word that triggers increment and wake.
     #[must_use]
     pub fn trigger_word(&self) -> &'a AtomicU64 {
         &self.words[TRIGGER]
     }
 
-    /// Asks for a mode; entered at the next border of a major frame.
+    /// Requests a mode. The frame enters it at the next border of a major frame.
     pub fn want_mode(&self, mode: u16) {
         self.words[WANTED].store(u64::from(mode) + 1, Ordering::Release);
     }
 
-    /// The mode that somebody asked for since the last call.
+    /// The mode that was requested since the last call.
     pub fn wanted_mode(&self) -> Option<u16> {
         if self.words[WANTED].load(Ordering::Relaxed) == 0 {
             return None;
@@ -411,7 +413,7 @@ impl<'a> FramePage<'a> {
     // ---- words
 
     fn activity(&self, activity: usize) -> &'a Words {
-        // Indices come from this page's shape, which was checked; one that does not is the last activity's.
+        // Indices come from this page's shape, which was checked. An index out of range selects the last activity.
         let first = ACTIVITIES + activity.min(self.shape.activities - 1) * ACTIVITY;
         &self.words[first..first + ACTIVITY]
     }

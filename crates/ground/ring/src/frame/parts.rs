@@ -1,27 +1,27 @@
-//! What stands in a frame page: its shape, who and what it counts, events and borders.
+//! Parts of a frame page: shape, states, counters, events and borders.
 
 use super::{ACTIVITIES, ACTIVITY, FRAME_EVENTS, MINOR_WORDS, MODE_NAME_BYTES};
 use crate::trail::Trail;
 use base::{DurNs, MonoNs};
 
-/// Words of an event.
+/// Size of an event, in words.
 pub(super) const EVENT: usize = 7;
 
-/// How large a frame is.
+/// Size of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameShape {
-    /// Activities.
+    /// Number of activities.
     pub activities: usize,
-    /// Minors.
+    /// Number of minors.
     pub minors: usize,
-    /// Entries of the longest queue.
+    /// Number of entries of the longest queue.
     pub queue: usize,
-    /// Modes.
+    /// Number of modes.
     pub modes: usize,
 }
 
 impl FrameShape {
-    /// More of anything is no frame.
+    /// Upper limit of each of these numbers.
     pub(super) const MAX: usize = 4096;
 
     pub(super) fn minors_at(&self) -> usize {
@@ -40,36 +40,36 @@ impl FrameShape {
         self.queues_at() + 2 * self.queue
     }
 
-    /// Words that its page needs.
+    /// Size of the frame's page, in words.
     #[must_use]
     pub fn words(&self) -> usize {
         self.trail_at() + Trail::<EVENT>::words_for(FRAME_EVENTS)
     }
 }
 
-/// What a frame is doing.
+/// State of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameState {
-    /// It waits for its activities.
+    /// Waiting for its activities.
     Forming,
-    /// It runs.
+    /// Running.
     Running,
-    /// It has ended.
+    /// Ended.
     Ended,
 }
 
-/// Who stands behind an activity.
+/// Presence of an activity's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// Nobody yet.
+    /// No thread has joined yet.
     Never,
-    /// A living thread that waits for its turn or has one.
+    /// A living thread has a turn or waits for one.
     Joined,
-    /// Nobody any more: it said so.
+    /// The thread has left and announced it.
     Left,
-    /// Nobody any more: its process ended, or closed the connection.
+    /// The thread or its process ended, or the connection was closed unannounced.
     Died,
-    /// A living thread that was let in and has not asked for its first turn.
+    /// A living thread was admitted but has not asked for its first turn yet.
     Joining,
 }
 
@@ -85,32 +85,31 @@ pub enum FrameCounter {
     Overruns,
     /// Underruns.
     Underruns,
-    /// Minors in which somebody was absent, once for each.
+    /// Absences: for each minor, the number of activities that were absent from it.
     Absences,
-    /// Times that a minor was given more time.
+    /// Extensions of a minor.
     Extensions,
     /// Changes of mode.
     Modes,
-    /// Turns left out by the recovery `skip`.
+    /// Turns skipped by the recovery `skip`.
     Skipped,
     /// Turns passed on because the activity was blocked.
     Blocked,
-    /// Times that a call that went on beyond its minor was put behind all others.
+    /// Times that a call which ran on beyond its minor was moved behind all other calls.
     Parked,
-    /// Times that the trigger did not come within three minors.
+    /// Times that no trigger came within three minors.
     TriggerStopped,
-    /// Triggers that came in less than three quarters of the minor's length.
+    /// Triggers that came after less than three quarters of the minor's length.
     TriggerEarly,
-    /// Those who wanted to join and were refused.
+    /// Threads that were refused when they tried to join.
     Refused,
-    /// Triggers that came after more than one and a half of the minor's length.
+    /// Triggers that came after more than one and a half times the minor's length.
     TriggerLate,
     /// Page faults of the dispatcher since its first minor.
     PageFaults,
-    /// Memory that the dispatcher took or gave back since its first minor, in calls of the allocator; all ones where
-    /// nobody counts.
+    /// Allocator calls (allocations and frees) of the dispatcher since its first minor; all ones if they are not counted.
     Allocations,
-    /// Callers that were hung up on: they took none of the frame's answers, or were one too many.
+    /// Clients that the frame disconnected: they did not read its answers, or there were too many of them.
     HungUp,
 }
 
@@ -126,61 +125,61 @@ pub enum ActivityCounter {
     Underruns,
     /// Minors in which it was absent.
     Absences,
-    /// Its faults in succession.
+    /// Its consecutive faults.
     Consecutive,
     /// Calls that took longer than its budget.
     OverBudget,
-    /// Threads that joined under its name so far.
+    /// Threads that have joined under its name so far.
     Joins,
-    /// 1 while it runs in the background for its faults.
+    /// 1 while it is demoted to the background because of its faults.
     Demoted,
-    /// 1 while its safe values stand.
+    /// 1 while its safe values are in force.
     Safe,
     /// Its budget in ns; 0 if it has none.
     Budget,
-    /// Page faults since its first call, as often as it looks ([`FramePage::set_baseline`](crate::FramePage::set_baseline)).
+    /// Page faults since its first call, updated by each [`FramePage::set_baseline`](crate::FramePage::set_baseline).
     PageFaults,
 }
 
-/// What a thread has cost the kernel, less what its frame knows to be in order: the calls that it finished, its waits
-/// for its turn, and the borders at which the dispatcher took its CPU. Two of them, taken at any times, differ by what the
-/// calls between them did beside.
+/// Kernel accounts of a thread, less the part that its frame expects: the calls that it finished, its waits for its turn,
+/// and the borders at which the dispatcher took its CPU. The difference between two baselines is the cost of everything else
+/// that the calls between them did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Baseline {
     /// Processor time beyond that of finished calls.
     pub cpu: DurNs,
     /// Page faults.
     pub faults: u64,
-    /// Times that it gave its CPU up, beyond its waits.
+    /// Times that the thread gave up its CPU, beyond its waits.
     pub voluntary: u64,
-    /// Times that its CPU was taken from it, beyond borders.
+    /// Times that the thread was preempted, beyond borders.
     pub involuntary: u64,
 }
 
-/// Something that happened to an activity, as it stands in the page.
+/// An event of an activity or of the frame, as stored in the page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameEvent {
     /// Pulse of the minor in which it happened.
     pub pulse: u64,
-    /// When it was noticed.
+    /// Time at which it was detected.
     pub at: MonoNs,
-    /// Minor and activity.
+    /// The minor.
     pub minor: u16,
-    /// The activity; `u16::MAX` if it concerns the frame.
+    /// The activity; `u16::MAX` if the event concerns the frame.
     pub activity: u16,
-    /// What happened; numbers that `rt::frames` gives.
+    /// Kind of the event; `rt::frames` defines the numbers.
     pub what: u8,
-    /// What was done.
+    /// Action taken.
     pub action: u8,
-    /// Why, as far as counters tell.
+    /// Cause, as far as the counters show it.
     pub cause: u8,
-    /// How often in succession.
+    /// Number of consecutive events.
     pub consecutive: u32,
-    /// Since when the call had been running.
+    /// Time that the call had been running.
     pub elapsed: DurNs,
-    /// Processor time of that.
+    /// Processor time of the call during that time.
     pub cpu: DurNs,
-    /// A number that belongs to the cause.
+    /// A number whose meaning depends on the cause.
     pub detail: u64,
 }
 
@@ -209,28 +208,28 @@ impl FrameEvent {
     }
 }
 
-/// What a minor's border writes for everybody.
+/// The running minor, as the dispatcher publishes it at the border.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameBorder {
-    /// Number of the pulse.
+    /// Pulse number.
     pub pulse: u64,
     /// The minor.
     pub minor: u16,
     /// The mode.
     pub mode: u16,
-    /// When the dispatcher was there.
+    /// Time at which the dispatcher began the minor.
     pub begun: MonoNs,
-    /// When it should have been.
+    /// Time at which the minor was due.
     pub due: MonoNs,
-    /// When the minor ends.
+    /// Time at which the minor ends.
     pub end: MonoNs,
 }
 
-/// How far a minor has come: its sequence, and the place in its queue.
+/// Progress of a minor: its sequence and the present place in its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// Number of the minor.
+    /// Sequence of the minor.
     pub sequence: u64,
-    /// Place in its queue; the queue's length when all have been released.
+    /// Place in its queue; the queue's length once all activities have been released.
     pub index: usize,
 }

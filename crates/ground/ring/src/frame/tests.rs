@@ -1,4 +1,4 @@
-//! The frame page, one thread at a time; what threads do at once goes through loom.
+//! Tests of the frame page with a single thread. The loom tests cover concurrent threads.
 
 use super::*;
 use base::MonoNs;
@@ -42,10 +42,10 @@ fn who_did_not_begin_in_its_minor_does_not_begin_after_it() {
     let first = begin(&page, &[0, 1]);
     assert_eq!(page.release_first(first), Some(0));
     assert!(page.start(0));
-    // The border comes while 0 works; 1 was never released.
+    // The border comes while activity 0 is working; activity 1 was never released.
     assert!(page.close(0, first.sequence) && !page.close(1, first.sequence));
     let second = begin(&page, &[1, 0]);
-    // 0 yields late: it neither moves the new queue nor releases 1 for the old one.
+    // Activity 0 yields late: it neither moves the new queue nor releases activity 1 for the old one.
     assert_eq!(page.finish(0, MonoNs(1)), None);
     assert!(!page.start(1));
     assert_eq!(page.progress(0, second.sequence), (false, false, false));
@@ -106,7 +106,7 @@ fn accounts_leave_out_what_the_frame_knows() {
     let page = FramePage::format(&words, "fast", SHAPE).unwrap();
     let cost = |cpu, faults, voluntary, involuntary| Baseline { cpu: DurNs(cpu), faults, voluntary, involuntary };
     page.set_baseline(0, &page.beyond(0, &cost(100, 50, 10, 2)));
-    // A call of 30 ns after a wait, then one that is in progress at a border.
+    // A call of 30 ns after a wait, then a call that is in progress at a border.
     page.count_wait(0);
     page.set_begun(0, MonoNs(1000));
     let _ = page.finish(0, MonoNs(1030));
@@ -115,7 +115,7 @@ fn accounts_leave_out_what_the_frame_knows() {
     assert_eq!((is.cpu.0 - was.cpu.0, is.voluntary, is.involuntary), (5, was.voluntary, was.involuntary));
     page.set_baseline(0, &is);
     assert_eq!(page.activity_counter(0, ActivityCounter::PageFaults), 1);
-    // That call cost 5 ns beside what was measured of it; so will those that follow.
+    // That call cost 5 ns more than was measured of it. The following calls are expected to do the same.
     assert_eq!(page.around(0), DurNs(0));
     (0..3).for_each(|_| _ = page.finish(0, MonoNs(1030)));
     assert_eq!(page.around(0), DurNs(15));

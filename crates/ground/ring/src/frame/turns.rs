@@ -1,4 +1,5 @@
-//! The running minor: who has the turn, and how it goes from one to the next. Everything on `TURN` and `CALL` stands here.
+//! The running minor: which activity has the turn, and how the turn passes on. This module has all operations on `TURN` and
+//! `CALL`.
 
 use super::{
     AROUND, ActivityCounter, BASELINE, BEGUN_AT, BORDER, Baseline, CALL, CALLS_THEN, FrameBorder, FramePage, HELD,
@@ -8,7 +9,7 @@ use crate::latest::Latest;
 use crate::sync::{AtomicU64, Ordering, add_own};
 use base::{DurNs, MonoNs};
 
-/// `TURN`: the place in the queue, whether somebody in front of it was passed over, and the sequence above.
+/// Layout of `TURN`: the place in the queue, a bit for an activity that was passed over, and above them the sequence.
 const PLACE: u64 = 0x7fff;
 const PASSED_OVER: u64 = 0x8000;
 
@@ -26,14 +27,14 @@ fn sequence_of(call: u64) -> u64 {
 impl<'a> FramePage<'a> {
     // ---- the running minor
 
-    /// The word that changes at every border, for those who wait for one.
+    /// The word that changes at every border. Threads wait on it for the next border.
     #[must_use]
     pub fn pulse_word(&self) -> &'a AtomicU64 {
         &self.words[PULSE]
     }
 
-    /// The running minor as a whole: never parts of two. Before the first one, and where the dispatcher died while it wrote
-    /// it, all zero.
+    /// A consistent copy of the running minor. All fields are zero before the first minor, and if the dispatcher died while
+    /// writing.
     #[must_use]
     pub fn border(&self) -> FrameBorder {
         let Some((_, [pulse, minor, mode, begun, due, end])) = self.border_cell().get() else {
@@ -47,8 +48,8 @@ impl<'a> FramePage<'a> {
         Latest::bare(&self.words[BORDER..])
     }
 
-    /// Begins a minor with this queue; returns its turn. Nobody is released yet. For the dispatcher, which has
-    /// [closed](Self::close) the minor before.
+    /// Begins a minor with this queue and returns its turn, without releasing an activity. To be called by the dispatcher,
+    /// after it has [closed](Self::close) the previous minor.
     pub fn begin(&self, border: &FrameBorder, queue: impl Iterator<Item = u16>) -> Turn {
         let sequence = self.turn().sequence.wrapping_add(1) & SEQUENCE_MASK;
         let room = self.queue(sequence);
@@ -60,13 +61,13 @@ impl<'a> FramePage<'a> {
         self.words[LENGTHS + (sequence & 1) as usize].store(length, Ordering::Relaxed);
         self.show(border);
         self.words[LAST_YIELD].store(border.begun.0, Ordering::Relaxed);
-        // Not a store: whoever moves the turn at this moment must find it gone.
+        // A swap, not a store: a thread that moves the turn at this moment must fail.
         self.words[TURN].swap(sequence << 16, Ordering::AcqRel);
         self.words[PULSE].store(border.pulse, Ordering::Release);
         Turn { sequence, index: 0 }
     }
 
-    /// Says that the running minor goes on. For the dispatcher.
+    /// Publishes that the running minor is extended. To be called by the dispatcher.
     pub fn extend(&self, border: &FrameBorder) {
         self.show(border);
         self.words[PULSE].store(border.pulse, Ordering::Release);
@@ -77,14 +78,14 @@ impl<'a> FramePage<'a> {
         self.border_cell().set_replace([pulse, minor.into(), mode.into(), begun.0, due.0, end.0]);
     }
 
-    /// How far the minor has come.
+    /// Progress of the running minor.
     #[must_use]
     pub fn turn(&self) -> Turn {
         let turn = self.words[TURN].load(Ordering::Acquire);
         Turn { sequence: turn >> 16, index: (turn & PLACE) as usize }
     }
 
-    /// Whether all who stand before the turn have yielded in this minor: nobody was passed over.
+    /// Whether all activities before the present turn have yielded in this minor, so that none was passed over.
     #[must_use]
     pub fn in_order(&self) -> bool {
         self.words[TURN].load(Ordering::Acquire) & PASSED_OVER == 0
@@ -101,21 +102,21 @@ impl<'a> FramePage<'a> {
         (usize::from(activity) < self.shape.activities).then_some(activity)
     }
 
-    /// Releases who is first in the queue; wake the one that is returned.
+    /// Releases the first activity of the queue and returns it; the caller must wake it.
     #[must_use]
     pub fn release_first(&self, turn: Turn) -> Option<u16> {
         self.release(turn)
     }
 
-    /// Moves on from `turn`, whose activity has yielded, if nobody else has, and releases the next; wake the one that is
-    /// returned.
+    /// Moves on from `turn`, whose activity has yielded, unless another thread has done so, and releases the next activity.
+    /// Returns the activity that the caller must wake.
     #[must_use]
     pub fn pass_on(&self, turn: Turn) -> Option<u16> {
         self.step(turn, 0).and_then(|next| self.release(next))
     }
 
-    /// Moves on from `turn`, whose activity has not yielded, as [`pass_on`](Self::pass_on) does. Whether it was this call
-    /// that moved, and who is to be woken.
+    /// Moves on from `turn`, whose activity has not yielded, as [`pass_on`](Self::pass_on) does. Returns whether this call
+    /// moved the turn, and the activity that the caller must wake.
     #[must_use]
     pub fn pass_over(&self, turn: Turn) -> (bool, Option<u16>) {
         let next = self.step(turn, PASSED_OVER);
@@ -129,7 +130,7 @@ impl<'a> FramePage<'a> {
         if from & !PASSED_OVER != place || place & PLACE == PLACE {
             return None;
         }
-        // Who fails here was overtaken by somebody who moved it.
+        // On failure another thread has moved the turn first.
         let moved = word.compare_exchange(from, (from + 1) | mark, Ordering::AcqRel, Ordering::Relaxed);
         moved.ok().map(|_| Turn { index: turn.index + 1, ..turn })
     }
@@ -151,7 +152,8 @@ impl<'a> FramePage<'a> {
         &self.activity(activity)[CALL]
     }
 
-    /// Begins the call for which the activity was released, if it was and may still. For its thread.
+    /// Begins the call for which the activity was released, if it was released and may still begin. To be called by its
+    /// thread.
     #[must_use]
     pub fn start(&self, activity: usize) -> bool {
         self.change(activity, |call| {
@@ -160,8 +162,8 @@ impl<'a> FramePage<'a> {
         .is_some()
     }
 
-    /// Ends the call at `now`: counts it, and releases the next in the queue, which is returned to be woken. For the
-    /// activity's thread.
+    /// Ends the call at `now`: counts it, releases the next activity in the queue and returns it. The caller must wake that
+    /// activity. To be called by the activity's thread.
     #[must_use]
     pub fn finish(&self, activity: usize, now: MonoNs) -> Option<u16> {
         let words = self.activity(activity);
@@ -180,28 +182,28 @@ impl<'a> FramePage<'a> {
         self.pass_on(turn)
     }
 
-    /// Notes when the call began. For its thread.
+    /// Sets the start time of the call. To be called by its thread.
     pub fn set_begun(&self, activity: usize, now: MonoNs) {
         self.activity(activity)[BEGUN_AT].store(now.0, Ordering::Relaxed);
     }
 
-    /// When the call that is in progress, or was last, began.
+    /// Start time of the present or last call.
     #[must_use]
     pub fn begun(&self, activity: usize) -> MonoNs {
         MonoNs(self.activity(activity)[BEGUN_AT].load(Ordering::Relaxed))
     }
 
-    /// Counts a wait for its turn in which the thread gave its CPU up. For its thread.
+    /// Counts a wait for its turn in which the thread gave up its CPU. To be called by its thread.
     pub fn count_wait(&self, activity: usize) {
         add_own(&self.activity(activity)[WAITS], 1);
     }
 
-    /// Counts a border at which a call was in progress. For the dispatcher.
+    /// Counts a border at which a call was in progress. To be called by the dispatcher.
     pub fn count_held(&self, activity: usize) {
         add_own(&self.activity(activity)[HELD], 1);
     }
 
-    /// What a thread has cost the kernel, less what the frame knows of.
+    /// Kernel accounts of a thread, less the part that the frame expects.
     #[must_use]
     pub fn beyond(&self, activity: usize, cost: &Baseline) -> Baseline {
         let word = |index: usize| self.activity(activity)[index].load(Ordering::Relaxed);
@@ -213,8 +215,8 @@ impl<'a> FramePage<'a> {
         }
     }
 
-    /// Notes what the thread has cost so far, as [`beyond`](Self::beyond) says, and counts its page faults since the last
-    /// time. For its thread.
+    /// Stores a baseline, as returned by [`beyond`](Self::beyond), and counts the page faults since the previous baseline.
+    /// To be called by the thread.
     pub fn set_baseline(&self, activity: usize, baseline: &Baseline) {
         let words = &self.activity(activity)[BASELINE..];
         let before = self.baseline(activity);
@@ -233,8 +235,9 @@ impl<'a> FramePage<'a> {
         words.iter().zip(values).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
     }
 
-    /// The processor time that calls since the last baseline have cost around what was measured of them, at the rate of those
-    /// before: ending a call and waiting for the next is nobody's work.
+    /// Estimated processor time that calls since the last baseline have cost in addition to their measured time. Ending a
+    /// call and waiting for the next one takes time that no call accounts for. The rate is that of the calls before the
+    /// baseline.
     #[must_use]
     pub fn around(&self, activity: usize) -> DurNs {
         let word = |index: usize| self.activity(activity)[index].load(Ordering::Relaxed);
@@ -242,7 +245,7 @@ impl<'a> FramePage<'a> {
         DurNs(word(AROUND).saturating_mul(calls).min(i64::MAX as u64) as i64)
     }
 
-    /// What it noted last.
+    /// The last baseline stored.
     #[must_use]
     pub fn baseline(&self, activity: usize) -> Baseline {
         let word = |index: usize| self.activity(activity)[BASELINE + index].load(Ordering::Relaxed);
@@ -251,7 +254,7 @@ impl<'a> FramePage<'a> {
 
     // ---- the dispatcher's side
 
-    /// Whether an activity began and yielded in minor `sequence`, and whether a call is in progress.
+    /// Whether an activity began in minor `sequence`, whether it yielded in it, and whether a call is in progress.
     #[must_use]
     pub fn progress(&self, activity: usize, sequence: u64) -> (bool, bool, bool) {
         let call = self.call_word(activity).load(Ordering::Acquire);
@@ -259,7 +262,7 @@ impl<'a> FramePage<'a> {
         (ours && call & (BUSY | YIELDED) != 0, ours && call & YIELDED != 0, call & BUSY != 0)
     }
 
-    /// Ends minor `sequence` for an activity: it may no longer begin in it. Whether a call is in progress.
+    /// Closes minor `sequence` for an activity, which may no longer begin in it. Returns whether a call is in progress.
     pub fn close(&self, activity: usize, sequence: u64) -> bool {
         let shut = sequence << SEQUENCE_SHIFT | CLOSED;
         let call = self.change(activity, |call| match sequence_of(call) {
@@ -270,12 +273,13 @@ impl<'a> FramePage<'a> {
         call.unwrap_or_else(|| self.call_word(activity).load(Ordering::Acquire)) & BUSY != 0
     }
 
-    /// Forgets the call of a thread that is gone; nobody begins until the next release. For the dispatcher.
+    /// Discards the call of a thread that has ended. No thread can begin until the next release. To be called by the
+    /// dispatcher.
     pub fn forget(&self, activity: usize) {
         let _ = self.change(activity, |call| Some(call & !BUSY | CLOSED));
     }
 
-    /// The last moment in this minor at which somebody yielded; its begin if nobody did.
+    /// Time of the last yield in this minor; the start of the minor if no activity has yielded.
     #[must_use]
     pub fn last_yield(&self) -> MonoNs {
         MonoNs(self.words[LAST_YIELD].load(Ordering::Relaxed))
@@ -283,7 +287,7 @@ impl<'a> FramePage<'a> {
 
     // ---- words
 
-    /// Changes `CALL` by a rule; the new value, `None` where the rule leaves it.
+    /// Changes `CALL` by a rule. Returns the new value, or `None` if the rule leaves the word unchanged.
     fn change(&self, activity: usize, rule: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         let word = self.call_word(activity);
         let mut call = word.load(Ordering::Acquire);

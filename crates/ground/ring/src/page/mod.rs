@@ -1,20 +1,20 @@
-//! The loop page: what a real-time loop tells everybody who was handed its memfd.
+//! The loop page: the state of a real-time loop, readable by every process that has its memfd.
 //!
-//! Words, by writer (each on cache lines of its own):
+//! Words and their writers (each writer has separate cache lines):
 //!
 //! | words | what | writer |
 //! |---|---|---|
-//! | 0.. | header, generation, state, deadline of each result | who made the page; generation and state then the loop |
-//! | [`IDENTITY`].. | who the loop is | the loop, before its state becomes armed |
+//! | 0.. | header, generation, state, deadline of each result | the creator of the page; generation and state then the loop |
+//! | [`IDENTITY`].. | identity of the loop | the loop, before its state becomes armed |
 //! | [`HEARTBEAT`].. | pulse, expected, actual, done, flags (seqlock) | the loop, each cycle |
-//! | [`COUNTERS`].. | [`Counter`]s, since arming | the loop; some the watcher (see there) |
+//! | [`COUNTERS`].. | [`Counter`]s, since arming | the loop; some the watcher (marked there) |
 //! | [`WAKE`].. | histogram of wake-up latency | the loop |
 //! | [`COMPUTE`].. | histogram of compute time | the loop |
-//! | [`CALM`].. | wake-up latency without what steal may have touched | the watcher |
-//! | [`CULPRITS`].. | who preempted the loop | the watcher |
+//! | [`CALM`].. | wake-up latency, without cycles that steal may have affected | the watcher |
+//! | [`CULPRITS`].. | tasks that preempted the loop | the watcher |
 //! | [`TRAIL`].. | the last cycles | the loop |
 //!
-//! The *watcher* is a thread of the loop's process that is not real time.
+//! The *watcher* is a non-real-time thread of the loop's process.
 
 mod parts;
 mod writer;
@@ -34,7 +34,7 @@ use parts::CYCLE_WORDS;
 
 const GENERATION: usize = 4;
 const STATE: usize = 5;
-/// Kept when a loop takes the page: it is who made it that knows.
+/// Kept when a loop takes the page, because the creator of the page sets it.
 const DEADLINE: usize = 6;
 const IDENTITY: usize = HEADER;
 const HEARTBEAT: usize = 32;
@@ -45,12 +45,12 @@ const CALM: usize = COMPUTE + SharedHistogram::WORDS;
 const CULPRITS: usize = CALM + SharedHistogram::WORDS;
 const TRAIL: usize = CULPRITS + Culprits::WORDS;
 
-/// Environment variable with the number of the descriptor of the loop page that a process's first loop fills.
+/// Environment variable with the number of an inherited descriptor: the loop page of the process's first loop.
 pub const LOOP_FD: &str = "TAHTI_LOOP_FD";
 
-/// Cycles that the page keeps as evidence.
+/// Number of cycles that the page keeps.
 pub const TRAIL_CYCLES: usize = 1024;
-/// Words of a loop page; times eight, the size of its memfd in bytes.
+/// Size of a loop page, in words of 8 bytes.
 pub const LOOP_PAGE_WORDS: usize = TRAIL + Trail::<CYCLE_WORDS>::words_for(TRAIL_CYCLES);
 
 /// A reader of a loop page.
@@ -60,7 +60,7 @@ pub struct LoopPage<'a> {
 }
 
 impl<'a> LoopPage<'a> {
-    /// Makes an empty page, for a loop that will [`take`](Self::take) it.
+    /// Formats `words` as an empty page. A loop can then [`take`](Self::take) it.
     ///
     /// # Errors
     /// `Short` if the memory has fewer than [`LOOP_PAGE_WORDS`] words.
@@ -80,10 +80,10 @@ impl<'a> LoopPage<'a> {
         Ok(page)
     }
 
-    /// Finds the page that somebody made in `words`.
+    /// Attaches to the loop page in `words`.
     ///
     /// # Errors
-    /// What differs from a loop page of this version.
+    /// Returns a [`LayoutError`] if `words` do not hold a loop page of this version.
     pub fn attach(words: &'a Words) -> Result<Self, LayoutError> {
         let found = header::check(words, Kind::LoopPage)?;
         if found != (TRAIL_CYCLES as u32, CYCLE_WORDS as u32) {
@@ -96,7 +96,7 @@ impl<'a> LoopPage<'a> {
         Ok(Self { words })
     }
 
-    /// Becomes the loop that fills the page; clears what an earlier loop left.
+    /// Takes the page for a loop, which becomes its writer. Clears the data of a previous loop.
     ///
     /// # Errors
     /// As [`format`](Self::format).
@@ -109,13 +109,13 @@ impl<'a> LoopPage<'a> {
         Ok(LoopWriter { page, heartbeat, trail, beats: 0, deadline: page.deadline() })
     }
 
-    /// How often the page was begun anew: a reader that sees it change forgets what it had counted.
+    /// Number of times that the page was formatted. A reader that sees it change must reset its own counts.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.words[GENERATION].load(Ordering::Relaxed)
     }
 
-    /// How far the loop has come.
+    /// State of the loop.
     #[must_use]
     pub fn state(&self) -> PageState {
         match self.words[STATE].load(Ordering::Acquire) {
@@ -125,32 +125,33 @@ impl<'a> LoopPage<'a> {
         }
     }
 
-    /// Who the loop is, once it is armed.
+    /// Identity of the loop; `None` before it is armed.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
         (self.state() != PageState::Empty).then(|| Identity::read(&self.words[IDENTITY..HEARTBEAT]))
     }
 
-    /// The newest sign of life; `None` before the first.
+    /// The newest heartbeat; `None` before the first.
     #[must_use]
     pub fn heartbeat(&self) -> Option<Heartbeat> {
         let (_, [beats, cycle @ ..]) = Latest::<6>::bare(&self.words[HEARTBEAT..COUNTERS]).get()?;
         Some(Heartbeat { beats, cycle: Cycle::from_words(cycle) })
     }
 
-    /// Says until when each result of the loop counts, and what a later one means. For who makes the page, before the loop begins.
+    /// Sets the result deadline of the loop. To be called by the creator of the page, before the loop begins.
     pub fn set_deadline(&self, deadline: Option<ResultDeadline>) {
         let words = deadline.map_or([0, 0], |deadline| deadline.to_words());
         self.words[DEADLINE..].iter().zip(words).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
     }
 
-    /// Until when each result counts, from when its pulse was due; `None` if nobody has said so.
+    /// Result deadline, counted from the due time of the pulse; `None` if none is set.
     #[must_use]
     pub fn deadline(&self) -> Option<ResultDeadline> {
         ResultDeadline::of_words([0, 1].map(|at| self.words[DEADLINE + at].load(Ordering::Relaxed)))
     }
 
-    /// What its results were worth, those of pulses that were given up included: nothing. `None` without a deadline.
+    /// Total value of the loop's results. Results of skipped pulses are included, with the value zero. `None` without a
+    /// deadline.
     #[must_use]
     pub fn tally(&self) -> Option<Tally> {
         self.deadline()?;
@@ -159,13 +160,13 @@ impl<'a> LoopPage<'a> {
         Some(Tally { due: judged.saturating_add(given_up), late, worth })
     }
 
-    /// One of the counters.
+    /// Value of a counter.
     #[must_use]
     pub fn counter(&self, counter: Counter) -> u64 {
         self.words[COUNTERS + counter as usize].load(Ordering::Relaxed)
     }
 
-    /// Wake-up latencies of all cycles, and for pulses that were given up the lateness they had by then.
+    /// Wake-up latencies of all cycles. For a skipped pulse the histogram has its lateness when it was skipped.
     #[must_use]
     pub fn wake(&self) -> Histogram {
         self.hist(WAKE).read()
@@ -177,7 +178,7 @@ impl<'a> LoopPage<'a> {
         self.hist(COMPUTE).read()
     }
 
-    /// Wake-up latencies of the cycles near which the CPU's steal counter stood still.
+    /// Wake-up latencies of the cycles near which the CPU's steal counter did not change.
     #[must_use]
     pub fn calm(&self) -> Histogram {
         self.hist(CALM).read()
@@ -189,18 +190,18 @@ impl<'a> LoopPage<'a> {
         Trail::attach(&self.words[TRAIL..LOOP_PAGE_WORDS]).ok()
     }
 
-    /// Who preempted the loop, and how often.
+    /// Tasks that preempted the loop, with counts.
     pub fn culprits(&self) -> impl Iterator<Item = Culprit> + use<'a> {
         self.table().named()
     }
 
-    /// Preemptions by somebody beyond the [`crate::CULPRITS_MAX`] that have a place in the table.
+    /// Preemptions by tasks beyond the [`crate::CULPRITS_MAX`] in the table.
     #[must_use]
     pub fn unnamed_switches(&self) -> u64 {
         self.table().unnamed()
     }
 
-    /// The watcher's end: for one thread besides the loop.
+    /// The watcher's writer. To be used by one thread other than the loop.
     #[must_use]
     pub fn watcher(self) -> LoopWatcher<'a> {
         LoopWatcher { page: self }
@@ -285,7 +286,7 @@ mod tests {
         let late = base::Lateness::Soft(base::Fall::Linear(DurNs::from_us(100)));
         page.set_deadline(Some(ResultDeadline { at: DurNs::from_us(200), late }));
         let mut writer = page.take(&IDENTITY).unwrap();
-        // Done 120, 200, 250 and 420 us after its pulse.
+        // Results 120, 200, 250 and 420 us after the pulse.
         let worths = [100_000, 180_000, 230_000, 400_000].map(|late_ns| writer.end(&cycle(7, late_ns)));
         assert_eq!(worths.map(|worth| worth.map(|worth| worth.0)), [1_000_000, 1_000_000, 500_000, 0].map(Some));
         writer.skip(MonoNs(8_000_000), MonoNs(9_000_000));

@@ -1,30 +1,30 @@
-//! What stands in a loop page: who the loop is, its cycles, what it counts.
+//! Parts of a loop page: identity, cycles and counters.
 
 use crate::Words;
 use crate::sync::Ordering;
 use base::{CpuId, DurNs, MonoNs};
 
-/// Words of a cycle.
+/// Size of a cycle, in words.
 pub(super) const CYCLE_WORDS: usize = 5;
 
 /// Bits of a cycle's flags.
 pub mod flags {
-    /// Pulses before this one were given up because the loop was late.
+    /// Pulses before this one were skipped because the loop was late.
     pub const SKIPPED: u64 = 1;
-    /// The work lasted into the next period.
+    /// The work of the cycle ended in the next period.
     pub const LATE: u64 = 1 << 1;
-    /// The program told that its output is not to be trusted in this cycle.
+    /// The program reported that its output in this cycle must not be used.
     pub const FAULT: u64 = 1 << 2;
-    /// The result came behind its deadline.
+    /// The result came after its deadline.
     pub const BEHIND: u64 = 1 << 3;
 }
 
-/// How far the loop has come.
+/// State of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageState {
-    /// Made, but no loop has taken it yet.
+    /// The page is formatted, but no loop has taken it.
     Empty,
-    /// The loop is armed: everything below is being filled.
+    /// The loop is armed and fills the page.
     Armed,
     /// The loop ended by itself.
     Ended,
@@ -33,39 +33,39 @@ pub enum PageState {
 /// How a loop waits for its next pulse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// It sleeps until the pulse.
+    /// Sleep until the pulse.
     Sleep,
-    /// It reads the clock until the pulse.
+    /// Read the clock until the pulse.
     Spin,
-    /// It sleeps until shortly before the pulse and reads the clock from there.
+    /// Sleep until shortly before the pulse, then read the clock.
     Both {
-        /// How long before the pulse it wakes up.
+        /// Time before the pulse at which the loop wakes up.
         spin: DurNs,
     },
 }
 
-/// Who a loop is.
+/// Identity of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Its thread's name, padded with zeros.
+    /// Name of its thread, padded with zeros.
     pub name: [u8; 16],
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
-    /// Its thread.
+    /// Its thread id.
     pub tid: u32,
-    /// Time between two pulses.
+    /// Time between pulses.
     pub period: DurNs,
-    /// When pulse [`first_pulse`](Self::first_pulse) is due.
+    /// Due time of pulse [`first_pulse`](Self::first_pulse).
     pub first_due: MonoNs,
     /// Number of its first pulse.
     pub first_pulse: u64,
-    /// The one CPU that it is bound to, if it is.
+    /// The CPU that the loop is bound to; `None` if it may run on several.
     pub cpu: Option<CpuId>,
-    /// How it waits.
+    /// Method of waiting.
     pub wait: Wait,
     /// Its fixed priority; 0 for a time-sharing loop.
     pub priority: u8,
-    /// When it was armed.
+    /// Time at which it was armed.
     pub armed: MonoNs,
 }
 
@@ -117,10 +117,10 @@ impl Identity {
     }
 }
 
-/// The loop's sign of life.
+/// Heartbeat of a loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// Beats so far: cycles that began. Rises by one each cycle, whatever the pulse numbers do.
+    /// Number of cycles that began. It increases by one each cycle, independent of the pulse numbers.
     pub beats: u64,
     /// The newest cycle; `done` is 0 while it runs.
     pub cycle: Cycle,
@@ -131,24 +131,24 @@ pub struct Heartbeat {
 pub struct Cycle {
     /// Pulse number.
     pub pulse: u64,
-    /// When it was due.
+    /// Time at which the pulse was due.
     pub expected: MonoNs,
-    /// When the loop was there.
+    /// Time at which the loop woke up.
     pub woke: MonoNs,
-    /// When its work was done.
+    /// Time at which its work was done.
     pub done: MonoNs,
     /// Bits of [`flags`].
     pub flags: u64,
 }
 
 impl Cycle {
-    /// How late the loop was there.
+    /// Wake-up latency of the loop.
     #[must_use]
     pub fn latency(&self) -> DurNs {
         self.woke - self.expected
     }
 
-    /// How long it worked.
+    /// Compute time of the cycle.
     #[must_use]
     pub fn compute(&self) -> DurNs {
         self.done - self.woke
@@ -163,45 +163,45 @@ impl Cycle {
     }
 }
 
-/// What is counted, from arming on. Those marked *watcher* are not written by the loop itself.
+/// Counters of a loop, since arming. The loop writes all of them except those marked *watcher*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Counter {
     /// Cycles that ran.
     Cycles,
-    /// Pulses that were given up because the loop was late for them.
+    /// Pulses that were skipped because the loop was late.
     Overruns,
-    /// Cycles whose work lasted into the next period.
+    /// Cycles whose work ended in the next period.
     Late,
     /// Page faults that needed no disk.
     MinorFaults,
     /// Page faults that needed the disk.
     MajorFaults,
-    /// Times that the thread gave up its CPU: about one a cycle for a loop that sleeps.
+    /// Times that the thread gave up its CPU: about one per cycle for a loop that sleeps.
     VoluntarySwitches,
-    /// Times that the CPU was taken from it.
+    /// Times that the thread was preempted.
     InvoluntarySwitches,
     /// Calls of the allocator on the loop's thread.
     Allocations,
-    /// Calls that gave memory back on the loop's thread.
+    /// Deallocations on the loop's thread.
     Frees,
     /// *Watcher:* cycles near which the hypervisor may have run something else on the CPU.
     SetApart,
-    /// *Watcher:* cycles that it has looked at.
+    /// *Watcher:* cycles that it has checked.
     Watched,
-    /// *Watcher:* cycles that were overwritten before it came.
+    /// *Watcher:* cycles that were overwritten before it read them.
     WatchLost,
     /// *Watcher:* ticks of the CPU's steal counter.
     StealTicks,
-    /// *Watcher:* 1 if it can see who preempts the loop, 0 if not.
+    /// *Watcher:* 1 if it can identify the tasks that preempt the loop, otherwise 0.
     Naming,
     /// Readings that the program's output queue refused.
     OutputRefused,
-    /// Cycles whose result was weighed by a deadline.
+    /// Cycles whose result was judged by a deadline.
     Judged,
-    /// Those whose result came behind it.
+    /// Judged results that came after the deadline.
     BehindDeadline,
-    /// What all were worth, in millionths of a whole result.
+    /// Total value of the judged results, in millionths of a full result.
     Worth,
 }
 

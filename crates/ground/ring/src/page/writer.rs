@@ -1,4 +1,4 @@
-//! Who writes a loop page: the loop, and the watcher beside it.
+//! The two writers of a loop page: the loop and the watcher.
 
 use super::parts::{CYCLE_WORDS, Counter, Cycle, flags};
 use super::{CALM, COMPUTE, COUNTERS, LoopPage, STATE, WAKE};
@@ -7,7 +7,7 @@ use crate::sync::{Ordering, add_own};
 use crate::trail::Trail;
 use base::{MonoNs, ResultDeadline, Worth};
 
-/// The loop's own end of its page.
+/// The loop's writer.
 pub struct LoopWriter<'a> {
     pub(super) page: LoopPage<'a>,
     pub(super) heartbeat: Latest<'a, 6>,
@@ -16,13 +16,13 @@ pub struct LoopWriter<'a> {
     pub(super) deadline: Option<ResultDeadline>,
 }
 
-/// The end of a page that the watcher writes.
+/// The watcher's writer.
 pub struct LoopWatcher<'a> {
     pub(super) page: LoopPage<'a>,
 }
 
 impl LoopWriter<'_> {
-    /// A cycle begins: `cycle.done` is not known yet. Records its latency.
+    /// Records the start of a cycle and its latency. `cycle.done` is not known yet.
     pub fn begin(&mut self, cycle: &Cycle) {
         self.beats += 1;
         self.beat(cycle);
@@ -30,8 +30,8 @@ impl LoopWriter<'_> {
         self.add(Counter::Cycles, 1);
     }
 
-    /// The cycle's work is done: records its compute time, keeps it as evidence, and weighs its result where there is a deadline:
-    /// what it is worth.
+    /// Records the end of a cycle: its compute time and the cycle itself. If the loop has a deadline, judges the result and
+    /// returns its value.
     pub fn end(&mut self, cycle: &Cycle) -> Option<Worth> {
         let mut cycle = *cycle;
         let worth = self.deadline.map(|deadline| {
@@ -51,14 +51,14 @@ impl LoopWriter<'_> {
         worth
     }
 
-    /// Until when each result counts.
+    /// The result deadline of the loop.
     #[must_use]
     pub fn deadline(&self) -> Option<ResultDeadline> {
         self.deadline
     }
 
-    /// Pulse `expected` was given up at `now`. Its lateness so far is recorded, so that a long delay shows
-    /// with its full weight.
+    /// Records that the pulse due at `expected` was skipped at `now`. Its lateness goes into the latency histogram, so that
+    /// a long delay counts with its full weight.
     pub fn skip(&mut self, expected: MonoNs, now: MonoNs) {
         self.page.hist(WAKE).record(now - expected);
         self.add(Counter::Overruns, 1);
@@ -71,7 +71,7 @@ impl LoopWriter<'_> {
         }
     }
 
-    /// The loop ends by itself.
+    /// Records that the loop has ended by itself.
     pub fn finish(self) {
         self.page.words[STATE].store(2, Ordering::Release);
     }
@@ -83,7 +83,7 @@ impl LoopWriter<'_> {
 }
 
 impl LoopWatcher<'_> {
-    /// A cycle that no steal can have touched.
+    /// Records a cycle that steal cannot have affected.
     pub fn calm(&self, cycle: &Cycle) {
         self.page.hist(CALM).record(cycle.latency());
     }
@@ -95,7 +95,7 @@ impl LoopWatcher<'_> {
         }
     }
 
-    /// Counts one preemption by a task, or by one that is not known.
+    /// Counts one preemption by a task; `None` if the task is not known.
     pub fn preempted_by(&self, culprit: Option<(&str, u32)>) {
         self.page.table().add(culprit);
     }
