@@ -1,4 +1,4 @@
-//! Building and arming a process's real-time part.
+//! Construction and arming of a process's real-time part.
 
 use crate::looping::{self, EventLoop, Flow, LoopSpec, Pulse};
 use crate::obtained::Obtained;
@@ -14,30 +14,30 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
 
-/// What a thread does once it may begin.
+/// Body of a real-time thread.
 enum Body {
-    /// A loop on a schedule, which accounts for itself on a page.
+    /// A loop on a schedule, which records its cycles on a page.
     Loop(SharedPage, Box<dyn FnMut(&Pulse) -> Flow + Send>),
-    /// A loop on events, which accounts for itself on a page.
+    /// A loop on events, which records its cycles on a page.
     Events(SharedPage, Box<dyn EventLoop>),
-    /// Anything that keeps its own time and ends by itself.
+    /// A task that controls its own timing and ends by itself.
     Task(Box<dyn FnOnce() + Send>),
 }
 
-/// The real-time part of a process, while it is being built.
+/// State of the real-time part while it is being built.
 #[derive(Default)]
 pub struct Building {
     threads: Vec<(LoopSpec, Body)>,
     heap: Size,
 }
 
-/// The real-time part of a process, once it is armed.
+/// State of the real-time part once it is armed.
 pub struct Armed {
     obtained: Vec<Obtained>,
     threads: Vec<Thread>,
     stop: Arc<AtomicBool>,
     aligned_to_tai: bool,
-    /// Keeps idle CPUs awake as long as it is open.
+    /// Keeps idle CPUs awake while it is open.
     _idle: Option<OwnedFd>,
 }
 
@@ -53,16 +53,16 @@ struct Thread {
     tid: i32,
 }
 
-/// What a loop's thread reports once it is prepared.
+/// Message from a thread that is prepared.
 struct Ready {
     tid: i32,
     obtained: Vec<Obtained>,
 }
 
-/// A loop could not even be prepared.
+/// A loop could not be prepared.
 #[derive(Debug)]
 pub struct ArmError {
-    /// Which loop.
+    /// Name of the loop.
     name: String,
     why: String,
 }
@@ -82,50 +82,51 @@ impl Default for Rt<Building> {
 }
 
 impl Rt<Building> {
-    /// Nothing yet.
+    /// A real-time part without loops.
     #[must_use]
     pub fn new() -> Self {
         Self { state: Building::default() }
     }
 
-    /// Brings in that much heap in advance, for code outside the loops that cannot do without.
+    /// Maps this much heap in advance, for code outside the loops that must allocate.
     pub fn heap(&mut self, size: Size) {
         self.state.heap = size;
     }
 
-    /// Adds a loop that accounts for itself on `page`.
+    /// Adds a loop that records its cycles on `page`.
     ///
-    /// `body` runs once for each pulse, on the loop's thread. It must not allocate, lock or log; the page counts
-    /// it if it does.
+    /// `body` runs once for each pulse, on the loop's thread. It must not allocate, lock or log. The page counts
+    /// allocations.
     pub fn add_loop(&mut self, spec: LoopSpec, page: SharedPage, body: impl FnMut(&Pulse) -> Flow + Send + 'static) {
         self.state.threads.push((spec, Body::Loop(page, Box::new(body))));
     }
 
-    /// Adds a loop whose cycles begin with events instead of pulses of the clock, and that accounts for itself on `page`: how late it saw
-    /// each event, how long the cycle took. The spec's period is the shortest time between two; its way to wait does not matter.
+    /// Adds a loop whose cycles begin with events instead of clock pulses. It records on `page` how late it saw each event
+    /// and how long the cycle took. The period in the spec is the minimum time between events; its wait method is ignored.
     pub fn add_events(&mut self, spec: LoopSpec, page: SharedPage, events: impl EventLoop + 'static) {
         self.state.threads.push((spec, Body::Events(page, Box::new(events))));
     }
 
-    /// Adds a thread that keeps its own time: it is prepared as a loop's is (the spec's period and way to wait do not
-    /// matter), begins at [`start`](Rt::start), and must be told to end by whoever added it before [`stop`](Rt::stop).
+    /// Adds a thread that controls its own timing. It is prepared in the same way as a loop's thread, but the period and
+    /// wait method in the spec are ignored. It begins at [`start`](Rt::start). The caller must end it before calling
+    /// [`stop`](Rt::stop).
     ///
     /// `body` must not allocate, lock or log.
     pub fn add_task(&mut self, spec: LoopSpec, body: impl FnOnce() + Send + 'static) {
         self.state.threads.push((spec, Body::Task(Box::new(body))));
     }
 
-    /// Locks memory, prepares the loops' threads and waits until they are ready. The calling thread becomes time
-    /// sharing and leaves the loops' CPUs if it can, so that it does not delay them.
+    /// Locks memory, prepares the loops' threads and waits until they are ready. The calling thread becomes time-sharing and
+    /// leaves the loops' CPUs if possible, so that it does not delay them.
     ///
-    /// What could not be had is in [`missing`](Rt::missing); the loops run nevertheless.
+    /// Properties that could not be obtained are in [`missing`](Rt::missing). The loops run without them.
     ///
     /// # Errors
-    /// A thread could not be started, or its page is no loop page.
+    /// A thread could not be started, or ended while it was being prepared.
     pub fn arm(self) -> Result<Rt<Armed>, ArmError> {
         let Building { threads: wanted, heap } = self.state;
         let mut obtained = arm_process(heap);
-        // A loop without a CPU of its own may be on any.
+        // A loop without a CPU in its spec may run on any CPU.
         let cpus: Option<CpuSet> = wanted.iter().map(|(spec, _)| spec.cpu).collect();
         let idle = sys::thread::keep_awake(cpus.as_ref());
         let remedy = "run as root, or let the shield's profile keep idle states shallow";
@@ -141,7 +142,7 @@ impl Rt<Building> {
             let failed = |why: String| ArmError { name: spec.name.clone(), why };
             let (tell, ready) = channel();
             let gate = Arc::new(OnceLock::new());
-            // What a task samples is its own affair.
+            // A task samples its variables itself, if at all.
             let exports = spec.exports.as_ref().filter(|_| !matches!(body, Body::Task(..)));
             let sampler = exports.map(Exports::sampler).and_then(|sampler| match sampler {
                 Ok(sampler) => Some(sampler),
@@ -160,7 +161,7 @@ impl Rt<Building> {
         }
         step_aside(&threads);
         let aligned_to_tai = sys::clock::discipline().is_ok_and(|discipline| discipline.tai_offset_s > 0);
-        // Of consequence only for loops: tasks keep their own time.
+        // Only relevant for loops, since tasks control their own timing.
         obtained.extend(pulses.then(|| match aligned_to_tai {
             true => Obtained::yes("pulses counted in TAI"),
             false => Obtained::no(
@@ -174,29 +175,29 @@ impl Rt<Building> {
 }
 
 impl Rt<Armed> {
-    /// All that was asked for, obtained or not.
+    /// All requested properties, obtained or not.
     #[must_use]
     pub fn obtained(&self) -> &[Obtained] {
         &self.state.obtained
     }
 
-    /// What was not obtained.
+    /// Requested properties that were not obtained.
     pub fn missing(&self) -> impl Iterator<Item = &Obtained> {
         self.state.obtained.iter().filter(|item| item.missing.is_some())
     }
 
-    /// Whether pulses are whole periods of TAI (else of UTC).
+    /// Whether pulses are aligned to whole periods of TAI; otherwise they are aligned to UTC.
     #[must_use]
     pub fn aligned_to_tai(&self) -> bool {
         self.state.aligned_to_tai
     }
 
-    /// The loops' threads, in the order in which they were added.
+    /// Thread ids of the loops, in the order in which they were added.
     pub fn tids(&self) -> impl Iterator<Item = i32> {
         self.state.threads.iter().map(|thread| thread.tid)
     }
 
-    /// Lets the loops begin with the first pulse that is due at least `lead` from now. A second call does nothing.
+    /// Starts the loops with the first pulse that is due at least `lead` from now. A second call does nothing.
     pub fn start(&mut self, lead: DurNs) {
         let (now, scale) = sys::clock::mono_and_scale();
         for thread in &self.state.threads {
@@ -209,7 +210,7 @@ impl Rt<Armed> {
         }
     }
 
-    /// Whether every loop has ended.
+    /// Whether all loops have ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.state.threads.iter().all(|thread| thread.handle.as_ref().is_none_or(JoinHandle::is_finished))
@@ -243,7 +244,7 @@ impl Drop for Armed {
     }
 }
 
-/// All that a loop's thread needs.
+/// Parts of a loop's thread before it runs.
 struct Prepared {
     spec: LoopSpec,
     body: Body,
@@ -255,7 +256,7 @@ struct Prepared {
 
 impl Prepared {
     fn main(self, tell: &Sender<Ready>) {
-        // A task's arithmetic is its own affair: EPICS' records keep denormals.
+        // The floating-point mode of a task is left unchanged, because EPICS records keep denormals.
         let obtained = looping::prepare(&self.spec, self.inherited, !matches!(self.body, Body::Task(..)));
         if tell.send(Ready { tid: sys::thread::id(), obtained }).is_err() {
             return;
@@ -280,7 +281,7 @@ impl Prepared {
     }
 }
 
-/// Runs a loop that has taken its page.
+/// Takes the page for a loop and runs it.
 fn on_page(spec: &LoopSpec, schedule: &Schedule, page: &SharedPage, run: impl FnOnce(&mut LoopWriter<'_>)) {
     let mut writer = match page.read().take(&looping::identity(spec, schedule)) {
         Ok(writer) => writer,
@@ -298,7 +299,7 @@ fn named(name: &str, item: Obtained) -> Obtained {
     Obtained { what: format!("{name}: {}", item.what), ..item }
 }
 
-/// What concerns the whole process.
+/// Arms the parts that concern the whole process.
 fn arm_process(heap: Size) -> Vec<Obtained> {
     let mut obtained = Vec::new();
     obtained.push(match sys::mem::keep_heap() {
@@ -320,8 +321,8 @@ fn arm_process(heap: Size) -> Vec<Obtained> {
     obtained
 }
 
-/// Takes the calling thread out of the loops' way. What the kernel refuses here only costs the loops some
-/// switches, which their pages count.
+/// Moves the calling thread off the loops' CPUs and makes it time-sharing. Errors are ignored: they only cost the loops some
+/// context switches, which their pages count.
 fn step_aside(threads: &[Thread]) {
     if threads.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! A barrier for a team of threads, each on a CPU of its own: spins first, sleeps if that takes too long.
+//! A barrier for a team of threads, each on a separate CPU. A member spins first and sleeps if the wait takes too long.
 
 use crate::share::ShareError;
 use base::{DurNs, MonoNs};
@@ -9,10 +9,10 @@ use sys::clock::mono_now;
 use sys::futex;
 use sys::shm::SharedWords;
 
-/// Looks between two readings of the clock: a reading costs more than a look.
+/// Checks between two readings of the clock, because reading the clock costs more than a check.
 const LOOKS: u32 = 64;
 
-/// Lets nobody go on before all have come. Clones, and whoever maps its memory, share it.
+/// A barrier: no member continues before all members have arrived. Clones share it, as do processes that map its memory.
 ///
 /// ```
 /// use base::DurNs;
@@ -30,32 +30,32 @@ pub struct Barrier {
     words: Arc<SharedWords>,
 }
 
-/// How a meeting ended.
+/// Outcome of a meeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Met {
-    /// All have come; the caller was the last.
+    /// All members have arrived, and the caller was the last.
     Last,
-    /// All have come.
+    /// All members have arrived.
     Together,
-    /// Somebody did not come in time: the barrier is broken for good, for all.
+    /// A member did not arrive in time. The barrier is permanently broken for all members.
     Broken,
 }
 
 impl Barrier {
-    /// A barrier for this many threads.
+    /// Creates a barrier for this many threads.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn new(threads: u32) -> sys::Result<Self> {
         let words = SharedWords::create("tahti-barrier", ring::Barrier::WORDS)?;
         ring::Barrier::format(words.words(), threads).expect("made as long as it must be");
         Ok(Self { words: Arc::new(words) })
     }
 
-    /// The barrier whose memory somebody handed over.
+    /// Attaches to a barrier whose memory another process has handed over.
     ///
     /// # Errors
-    /// For what is no barrier.
+    /// The memory does not hold a barrier.
     pub fn attach(fd: OwnedFd) -> Result<Self, ShareError> {
         let words = SharedWords::attach(fd)?;
         ring::Barrier::attach(words.words())?;
@@ -68,12 +68,12 @@ impl Barrier {
         self.words.fd()
     }
 
-    /// Waits until all have come: spins for `spin`, then sleeps. Who waits longer than `limit` breaks the barrier: that
-    /// is how a team notices that one of it has died.
+    /// Waits until all members have arrived: spins for `spin`, then sleeps. If a member waits longer than `limit`, it breaks
+    /// the barrier. That is how a team detects the death of a member.
     ///
-    /// Real-time: one locked instruction and a spin; system calls only for those who sleep. Does not allocate.
+    /// Real-time: one locked instruction and a spin. Only members that sleep make system calls. Does not allocate.
     pub fn wait(&self, spin: DurNs, limit: Option<DurNs>) -> Met {
-        // Only who shares it can have damaged it since it was checked.
+        // The memory was checked before. Only a process that shares it can have damaged it since.
         let Ok(barrier) = ring::Barrier::attach(self.words.words()) else { return Met::Broken };
         let event = barrier.event();
         let seen = match barrier.arrive() {
@@ -112,7 +112,7 @@ impl Barrier {
             }
             let now = mono_now();
             if now >= until {
-                // The last member may have arrived just now: then all have met, and the barrier stays usable.
+                // The last member may have arrived just now. Then the meeting is complete, and the barrier remains usable.
                 let Some(wake) = barrier.break_up(seen) else { break Met::Together };
                 if wake {
                     futex::wake(event.word());
@@ -150,7 +150,7 @@ mod tests {
                             come.fetch_add(1, Ordering::SeqCst);
                             last += u64::from(barrier.wait(spin, None) == Met::Last);
                             assert!(come.load(Ordering::SeqCst) >= 3 * round);
-                            // Nobody begins the next round before all have looked.
+                            // No thread begins the next round before all have checked.
                             barrier.wait(spin, None);
                         }
                         last

@@ -1,4 +1,4 @@
-//! A condition variable beside a mutex with priority inheritance.
+//! A condition variable for use with a mutex with priority inheritance.
 
 use crate::share::ShareError;
 use base::{DurNs, MonoNs};
@@ -8,12 +8,14 @@ use sys::clock::mono_now;
 use sys::futex;
 use sys::shm::SharedWords;
 
-/// Lets who holds a mutex wait for what another thread does with it. Clones, and whoever maps its memory, share it.
+/// A condition variable: a thread waits until another one has changed the state that a mutex protects. Clones share it, as
+/// do processes that map its memory.
 ///
-/// There is no lock in it, so none whose owner could be preempted or die: a count goes up with each signal, and who waits
-/// sleeps until it does. The kernel wakes the most urgent waiter first; it then takes the mutex like everybody else,
-/// lending its priority to the owner. (Moving waiters straight to the mutex, `FUTEX_CMP_REQUEUE_PI`, would save that
-/// wake-up one switch where the mutex is still held by who signals: signal after giving it up, and there is none.)
+/// It contains no lock, so there is no owner that could be preempted or die. A count advances with each signal, and a
+/// waiting thread sleeps until it does. The kernel wakes the waiter with the highest priority first. That waiter then locks
+/// the mutex like any other thread and lends its priority to the owner. (`FUTEX_CMP_REQUEUE_PI` would move waiters straight
+/// to the mutex. It would save one context switch if the signalling thread still holds the mutex. Signal after unlocking,
+/// and there is no such switch.)
 ///
 /// ```
 /// let (queue, filled) = (rt::Mutex::new(Vec::new())?, rt::Condition::new()?);
@@ -40,20 +42,20 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// A condition.
+    /// Creates a condition.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn new() -> sys::Result<Self> {
         let words = SharedWords::create("tahti-condition", ring::Condition::WORDS)?;
         ring::Condition::format(words.words()).expect("made as long as it must be");
         Ok(Self { words: Arc::new(words) })
     }
 
-    /// The condition whose memory somebody handed over.
+    /// Attaches to a condition whose memory another process has handed over.
     ///
     /// # Errors
-    /// For what is no condition.
+    /// The memory does not hold a condition.
     pub fn attach(fd: OwnedFd) -> Result<Self, ShareError> {
         let words = SharedWords::attach(fd)?;
         ring::Condition::attach(words.words())?;
@@ -66,8 +68,8 @@ impl Condition {
         self.words.fd()
     }
 
-    /// Notes where the condition stands; call it while the mutex is held, give the mutex up, then [`wait`](Ticket::wait).
-    /// A signal in between is not missed.
+    /// Records the present count of the condition. Call it while the mutex is locked, unlock the mutex, then
+    /// [`wait`](Ticket::wait). A signal in between is not missed.
     ///
     /// Real-time: two locked instructions.
     #[must_use]
@@ -76,9 +78,10 @@ impl Condition {
         Ticket { condition: self, seen }
     }
 
-    /// Lets one who waits go on, the most urgent. Also without the mutex, best after it was given up.
+    /// Wakes the waiting thread with the highest priority. The mutex need not be locked; it is best to signal after
+    /// unlocking it.
     ///
-    /// Real-time: one locked instruction; a system call where somebody waits. Does not allocate.
+    /// Real-time: one locked instruction, and a system call if a thread waits. Does not allocate.
     pub fn signal(&self) {
         if let Some(event) = self.event()
             && event.advance()
@@ -87,7 +90,7 @@ impl Condition {
         }
     }
 
-    /// Lets all who wait go on.
+    /// Wakes all waiting threads.
     ///
     /// Real-time: as [`signal`](Self::signal).
     pub fn broadcast(&self) {
@@ -98,13 +101,13 @@ impl Condition {
         }
     }
 
-    /// `None` only where somebody who shares it has damaged it since it was checked.
+    /// The event; `None` only if a process that shares the memory has damaged it since it was checked.
     fn event(&self) -> Option<ring::Event<'_>> {
         Some(ring::Condition::attach(self.words.words()).ok()?.event())
     }
 }
 
-/// Somebody about to wait for a [`Condition`].
+/// A registered wait for a [`Condition`].
 #[derive(Debug)]
 pub struct Ticket<'a> {
     condition: &'a Condition,
@@ -112,8 +115,8 @@ pub struct Ticket<'a> {
 }
 
 impl Ticket<'_> {
-    /// Sleeps until a signal or until `limit` is over; whether there was a signal. Two that wait may both be woken by one
-    /// signal: look at what the condition is about, and wait again if need be.
+    /// Sleeps until a signal or until `limit` has passed. Returns whether there was a signal. One signal may wake two
+    /// waiters, so check the protected state and wait again if necessary.
     ///
     /// Real-time: one system call that blocks; does not allocate.
     #[must_use]
@@ -149,7 +152,7 @@ mod tests {
     #[test]
     fn who_waits_goes_on_when_the_state_it_waits_for_is_there() {
         let (turn, changed) = (Mutex::new(0u32).unwrap(), Condition::new().unwrap());
-        // Three threads count in turns; each change is signalled.
+        // Three threads increment alternately; each change is signalled.
         std::thread::scope(|scope| {
             for me in 0..3 {
                 let (turn, changed) = (&turn, Condition::attach(changed.fd().try_clone_to_owned().unwrap()).unwrap());

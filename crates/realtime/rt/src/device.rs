@@ -1,8 +1,9 @@
-//! Devices from user space: their registers, and a thread that waits for their interrupts.
+//! Device access from user space: registers and interrupts.
 //!
-//! [`Uio`] and [`Vfio`] open a device that the operator has bound to a driver for user space; [`Region`] and [`Register`] are
-//! its registers. What remains of SGI's user-level interrupts on stock Linux: the interrupt wakes a thread here, on the CPU
-//! on which it arrives if the shield has placed it there (`tahti shield apply --irq`), or is found by one that spins.
+//! [`Uio`] and [`Vfio`] open a device that the operator has bound to a user-space driver. [`Region`] and [`Register`] access
+//! its registers. An interrupt wakes a thread; if the shield has placed the interrupt (`tahti shield apply --irq`), that
+//! happens on the CPU on which it arrives. A spinning thread polls for it instead. This is the counterpart of SGI's
+//! user-level interrupts on stock Linux.
 
 use base::{DurNs, MonoNs};
 use ring::Wait;
@@ -14,12 +15,13 @@ pub use sys::registers::{Region, Register, Word};
 pub use sys::uio::Uio;
 pub use sys::vfio::{DeviceMemory, Message, Signal, Vfio};
 
-/// What interrupts come from.
+/// A source of interrupts.
 pub trait Interrupt: AsFd {
-    /// A number that tells what has come since the last look, if anything has. Neither blocks nor allocates.
+    /// Checks for interrupts since the last check. Returns a number that depends on the source, or `None` if there was no
+    /// interrupt. Neither blocks nor allocates.
     ///
     /// # Errors
-    /// The kernel's number of the error; the device is gone.
+    /// The kernel's error number. The device is gone.
     fn look(&self) -> Result<Option<u64>, Errno>;
 }
 
@@ -35,14 +37,14 @@ impl Interrupt for Message {
     }
 }
 
-/// Waits for an interrupt, at most for `limit`; `None` if none came. For [`Uio`] what comes is the count of all interrupts
-/// so far: [`enable`](Uio::enable) it again once the device is quiet. For a [`Message`] it is how many came; that of a
-/// [pin](Signal::Pin) is masked until [`Vfio::unmask`].
+/// Waits for an interrupt, at most for `limit`. Returns `None` if there was none. For [`Uio`] the result is the count of all
+/// interrupts so far; [`enable`](Uio::enable) the interrupt again once the device no longer asserts it. For a [`Message`]
+/// the result is the number of new interrupts; the interrupt of a [pin](Signal::Pin) stays masked until [`Vfio::unmask`].
 ///
-/// Real-time: spins with system calls that do not block, or sleeps in one; does not allocate.
+/// Real-time: spins with non-blocking system calls, or sleeps in one. Does not allocate.
 ///
 /// # Errors
-/// The kernel's: the device is gone.
+/// The kernel's error. The device is gone.
 pub fn await_interrupt(source: &impl Interrupt, how: Wait, limit: DurNs) -> Result<Option<u64>, Errno> {
     let from = mono_now();
     let until = from + limit;
@@ -60,7 +62,7 @@ pub fn await_interrupt(source: &impl Interrupt, how: Wait, limit: DurNs) -> Resu
             return Ok(None);
         }
         if now >= spin_until {
-            // Whether it was ready, interrupted, or the time is over: the next look tells.
+            // The result does not matter (ready, interrupted or timed out), because the next iteration checks again.
             let _ = sys::poll::is_readable(source.as_fd(), rest(until, now));
         }
     }
@@ -76,7 +78,7 @@ mod tests {
     use std::os::fd::BorrowedFd;
     use std::os::unix::net::UnixDatagram;
 
-    /// A source whose interrupts are datagrams.
+    /// A source that uses datagrams as interrupts.
     struct Datagrams(UnixDatagram);
 
     impl AsFd for Datagrams {

@@ -1,4 +1,4 @@
-//! What may take a CPU away from the thread that spins on it, and how often it did.
+//! Disturbances of a spinning thread: what can take its CPU away, and how often it did.
 
 use base::{CpuId, CpuSet};
 use proc::interrupts::Interrupts;
@@ -6,20 +6,20 @@ use proc::{stat, timer_list};
 use sys::root::RootDir;
 use sys::{Errno, Error, Result};
 
-/// What counters say of one CPU at one moment.
+/// Counters of one CPU at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Interrupts: what they are, how often they came. In the kernel's order.
+    /// Interrupts with their name and count, in the kernel's order.
     pub(crate) interrupts: Vec<(String, u64)>,
-    /// Time taken by the hypervisor, in ticks of 10 ms; `None` if it is not told.
+    /// Time taken by the hypervisor, in ticks of 10 ms; `None` if the kernel does not report it.
     pub(crate) steal_ticks: Option<u64>,
 }
 
 impl Counts {
-    /// Reads them.
+    /// Reads the counters.
     ///
     /// # Errors
-    /// The kernel's; `EINVAL` for a table that cannot be read.
+    /// The kernel's error; `EINVAL` for a table that cannot be parsed.
     pub(crate) fn of(root: &RootDir, cpu: CpuId) -> Result<Self> {
         const TABLE: &str = "/proc/interrupts";
         let text = root.read(TABLE)?;
@@ -35,7 +35,7 @@ impl Counts {
         Ok(Self { interrupts, steal_ticks })
     }
 
-    /// What has come since `before`, most frequent first.
+    /// Interrupts since `before`, most frequent first.
     #[must_use]
     pub(crate) fn since(&self, before: &Self) -> Vec<(String, u64)> {
         let was = |name: &str| before.interrupts.iter().find(|(of, _)| of == name).map_or(0, |(_, count)| *count);
@@ -46,28 +46,29 @@ impl Counts {
     }
 }
 
-/// What stock Linux leaves on a CPU, as far as it tells.
+/// Sources of disturbance that stock Linux leaves on a CPU, as far as the kernel reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Remains {
-    /// CPUs whose tick stops while one task runs (`nohz_full=`); `None` on a kernel that cannot.
+    /// CPUs whose tick stops while a single task runs (`nohz_full=`); `None` if the kernel does not support it.
     pub(crate) nohz_full: Option<CpuSet>,
-    /// Whether the kernel trusts its clock: where it ceases to, ticks go on in spite of `nohz_full=`. `None` if it does not
-    /// tell (it tells root, in debugfs).
+    /// Whether the kernel trusts its clock. If it does not, ticks continue in spite of `nohz_full=`. `None` if the kernel
+    /// does not report it (only root can read it, in debugfs).
     pub(crate) clock_trusted: Option<bool>,
     /// The clock source, such as `tsc`.
     pub(crate) clock_source: String,
-    /// CPUs whose RCU callbacks run elsewhere, as far as the command line says.
+    /// CPUs whose RCU callbacks run on other CPUs, as far as the command line shows.
     pub(crate) rcu_elsewhere: CpuSet,
-    /// High-resolution timers that are armed there; `None` if the kernel does not tell (it tells root).
+    /// High-resolution timers that are armed on the CPU; `None` if they cannot be read (only root can).
     pub(crate) timers: Option<Vec<String>>,
-    /// Interrupts whose handlers run there: number and device.
+    /// Interrupts whose handlers run on the CPU: number and device.
     pub(crate) interrupts: Vec<String>,
-    /// Processor time in a second after which all real-time threads of a CPU are stopped, in microseconds; `None`: never.
+    /// Limit in microseconds per second after which the real-time threads of a CPU are throttled; `None` if it cannot be
+    /// read or is unlimited.
     pub(crate) throttled_after_us: Option<u64>,
 }
 
 impl Remains {
-    /// Reads what remains on `cpu`. What cannot be read stays empty.
+    /// Reads the state of `cpu`. Fields that cannot be read remain empty.
     #[must_use]
     pub(crate) fn of(root: &RootDir, cpu: CpuId) -> Self {
         let cpus = |path: &str| root.read(path).ok().map(|text| text.trim().parse().unwrap_or(CpuSet::EMPTY));
@@ -90,7 +91,7 @@ impl Remains {
     }
 }
 
-/// What the scheduler's debug file says of the clock.
+/// The clock state in the scheduler's debug file.
 fn clock_trusted(text: &str) -> Option<bool> {
     let value = text.lines().find_map(|line| line.strip_prefix("sched_clock_stable()"))?;
     match value.trim_start_matches([' ', ':']).trim() {

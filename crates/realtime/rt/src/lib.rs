@@ -1,9 +1,10 @@
-//! Real-time threads: periodic loops that neither allocate nor fault once they are armed, and can prove it.
+//! Real-time threads: periodic loops that neither allocate nor cause page faults once they are armed, with counters as
+//! proof.
 //!
-//! A process first *builds*: it allocates, opens, spawns what it likes, and adds its loops. [`Rt::arm`] then
-//! locks its memory, prepares the loops' threads (name, CPU, class, stack) and says what could not be had.
-//! From [`Rt::start`] on the loops run on an absolute schedule and account for every cycle in their
-//! [loop page](ring::LoopPage), which others may read meanwhile.
+//! A process first *builds*: it allocates memory, opens files, spawns threads, and adds its loops. [`Rt::arm`] then locks
+//! its memory, prepares the loops' threads (name, CPU, class, stack) and reports the properties that it could not obtain.
+//! From [`Rt::start`] on the loops run on an absolute schedule and record every cycle in their [loop page](ring::LoopPage),
+//! which other processes can read at any time.
 //!
 //! ```no_run
 //! use base::{DurNs, Policy, Priority};
@@ -22,7 +23,7 @@
 //! println!("{:?} late at most", page.read().wake().max());
 //! ```
 //!
-//! Never here: allocation, locks, logging or any decision about processes on a loop's thread after arming.
+//! After arming, a loop's thread does not allocate, lock or log, and makes no decision about processes.
 #![forbid(unsafe_code)]
 
 mod armed;

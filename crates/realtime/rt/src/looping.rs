@@ -1,4 +1,4 @@
-//! One periodic loop on its own thread.
+//! A periodic loop on a separate thread.
 
 use crate::obtained::Obtained;
 use crate::scope::Sampler;
@@ -10,36 +10,37 @@ use sys::clock::{mono_now, sleep_until};
 use sys::root::RootDir;
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
 
-/// Pulses whose lateness is recorded one by one after a long delay; more are only counted.
+/// After a long delay, the lateness of this many skipped pulses is recorded individually. Further ones are only counted.
 const SKIPS_RECORDED_MAX: u64 = 4096;
-/// Stack that is touched in advance where memory could not be locked.
+/// Part of the stack that is touched in advance, in bytes, in case memory could not be locked.
 const STACK_TOUCHED: usize = 64 << 10;
 
-/// How a loop runs.
+/// Specification of a loop.
 #[derive(Clone, Debug)]
 pub struct LoopSpec {
-    /// Name of its thread; the kernel keeps 15 bytes.
+    /// Name of its thread. The kernel keeps 15 bytes.
     pub name: String,
-    /// Time between two pulses.
+    /// Time between pulses.
     pub period: DurNs,
-    /// Its class; `None` takes over the class of the thread that arms.
+    /// Scheduling class; `None` uses the class of the thread that arms.
     pub class: Option<Policy>,
-    /// The CPU that it is bound to; `None` leaves the process's CPUs.
+    /// CPU that the loop is bound to; `None` leaves it on the process's CPUs.
     pub cpu: Option<CpuId>,
-    /// The file of a control group that has that CPU for itself, a shield's: the thread writes itself in where the kernel
-    /// does not let it onto the CPU otherwise.
+    /// Membership file of the control group that owns that CPU, for example a shield's. If the kernel refuses to bind the
+    /// thread to the CPU, the thread joins this group and tries again.
     pub entry: Option<String>,
-    /// How it waits for its pulses.
+    /// Method of waiting for pulses.
     pub wait: Wait,
-    /// Its stack.
+    /// Size of its stack.
     pub stack: Size,
-    /// The variables that it exports: it samples them for the [oscilloscope](crate::scope) at the end of each cycle, and lets their safe
-    /// values stand from a result behind its hard deadline to the next one in time. Not for tasks.
+    /// The variables that it exports. The loop samples them for the [oscilloscope](crate::scope) at the end of each cycle.
+    /// It puts their safe values in force after a result that missed a hard deadline, until the next result in time. Ignored
+    /// for tasks.
     pub exports: Option<Exports>,
 }
 
 impl LoopSpec {
-    /// A loop that sleeps between its pulses, in the class and on the CPUs of its process.
+    /// A loop that sleeps between its pulses, with the class and CPUs of its process.
     #[must_use]
     pub fn new(name: impl Into<String>, period: DurNs) -> Self {
         Self {
@@ -55,24 +56,24 @@ impl LoopSpec {
     }
 }
 
-/// What a loop's body is told.
+/// Parameters of a cycle, passed to the loop's body.
 #[derive(Clone, Copy, Debug)]
 pub struct Pulse {
     /// Pulse number.
     pub number: u64,
-    /// When it was due.
+    /// Time at which the pulse was due.
     pub due: MonoNs,
-    /// When the loop was there.
+    /// Time at which the loop woke up.
     pub woke: MonoNs,
-    /// Pulses that were given up just before it.
+    /// Number of pulses skipped just before this one.
     pub skipped: u64,
-    /// Until when its result counts in full, and what a later one means: a firm one is for the body to throw away
-    /// ([`is_void`](Self::is_void)). `None` if nobody has said so.
+    /// Result deadline; `None` if none is set. After a firm deadline the body must discard the result
+    /// ([`is_void`](Self::is_void)).
     pub deadline: Option<ResultDeadline>,
 }
 
 impl Pulse {
-    /// Whether a result that is put out now would be worth nothing: it is not to be put out then.
+    /// Whether a result that is published now would have no value. Such a result must not be published.
     ///
     /// Real-time: some arithmetic.
     #[must_use]
@@ -81,37 +82,37 @@ impl Pulse {
     }
 }
 
-/// What a loop's body answers.
+/// Return value of a loop's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Go on.
+    /// Continue.
     Continue,
-    /// Go on, but what was put out in this cycle is not to be trusted.
+    /// Continue, but the output of this cycle must not be used.
     Fault,
-    /// The loop has done its work.
+    /// End the loop.
     Stop,
 }
 
-/// What begins a cycle of a loop whose pulses are not the clock's: the last pixel of a camera's frame, a packet, an interrupt.
+/// An event that begins a cycle of a loop without clock pulses: the last pixel of a camera frame, a packet, an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Its number, by whoever makes such events: numbers that are left out were given up.
+    /// Number of the event, set by its source. Missing numbers count as skipped.
     pub number: u64,
-    /// When it was there: the cycle's lateness counts from then.
+    /// Time of the event. The lateness of the cycle is counted from it.
     pub at: MonoNs,
 }
 
-/// A loop on events.
+/// A loop that is driven by events.
 pub trait EventLoop: Send {
-    /// Waits for the next event, for 100 ms at most; `None` if none came. What can be computed before it belongs here, too: it is not
-    /// counted as the cycle's. Must neither allocate, lock nor log.
+    /// Waits for the next event, at most 100 ms; `None` if there was none. Computations that can precede the event belong
+    /// here, because they do not count as compute time of the cycle. Must not allocate, lock or log.
     fn await_event(&mut self) -> Option<Event>;
 
-    /// The cycle, as the body of a loop on the clock.
+    /// The cycle, with the same contract as the body of a periodic loop.
     fn cycle(&mut self, pulse: &Pulse) -> Flow;
 }
 
-/// Binds the calling thread to a CPU; where the kernel does not let it there, after it has entered the control group of `entry`.
+/// Binds the calling thread to a CPU. If the kernel refuses, enters the control group of `entry` and tries again.
 pub(crate) fn bind(cpu: CpuId, entry: Option<&str>) -> sys::Result<()> {
     let bind = || set_affinity(0, &CpuSet::single(cpu));
     bind().or_else(|error| match entry {
@@ -120,7 +121,7 @@ pub(crate) fn bind(cpu: CpuId, entry: Option<&str>) -> sys::Result<()> {
     })
 }
 
-/// Prepares the calling thread as the loop's; the class comes last, so that preparing disturbs nobody.
+/// Prepares the calling thread for a loop. The class is set last, so that the preparation disturbs no other thread.
 pub(crate) fn prepare(spec: &LoopSpec, inherited: Policy, flush_denormals: bool) -> Vec<Obtained> {
     let mut report = Vec::new();
     report.push(Obtained::of(format!("thread name {}", spec.name), sys::thread::set_name(&spec.name), ""));
@@ -138,21 +139,21 @@ pub(crate) fn prepare(spec: &LoopSpec, inherited: Policy, flush_denormals: bool)
         });
     }
     let class = spec.class.unwrap_or(inherited);
-    // What the loop might start must not become real time with it.
+    // Processes started by the loop must not inherit its real-time class.
     let set = set_scheduling(0, Scheduling { policy: class, reset_on_fork: true });
     let remedy = "run as root, or raise RLIMIT_RTPRIO (see `tahti doctor`)";
     report.push(Obtained::of(format!("class {class}"), set, remedy));
     report
 }
 
-/// Brings in the pages of the stack that the loop will use.
+/// Touches the pages of the stack that the loop will use.
 #[inline(never)]
 fn touch_stack() {
     let mut room = [0u8; STACK_TOUCHED];
     std::hint::black_box(&mut room);
 }
 
-/// Who the loop is, as it really is: not what was asked for, but what the kernel says.
+/// Identity of the loop, with the properties that the kernel reports, not those requested.
 pub(crate) fn identity(spec: &LoopSpec, first: &Schedule) -> Identity {
     let mut name = [0; 16];
     name.iter_mut().zip(spec.name.bytes().take(15)).for_each(|(to, from)| *to = from);
@@ -170,14 +171,14 @@ pub(crate) fn identity(spec: &LoopSpec, first: &Schedule) -> Identity {
         priority: match level {
             RtLevel::None => 0,
             RtLevel::Fixed(priority) => priority.0,
-            // Above every fixed priority.
+            // Deadline threads are above every fixed priority.
             RtLevel::Deadline => 100,
         },
         armed: mono_now(),
     }
 }
 
-/// Accounts of the thread that must not move while the loop runs.
+/// Accounts of the thread that must not change while the loop runs.
 struct Accounts {
     usage: sys::thread::ThreadUsage,
     allocs: sys::alloc::AllocCounts,
@@ -188,7 +189,7 @@ impl Accounts {
         Self { usage: sys::thread::usage(), allocs: sys::alloc::thread_counts().unwrap_or_default() }
     }
 
-    /// Books on the page what has moved since the last time.
+    /// Adds the changes since the last call to the page's counters.
     fn book(&mut self, page: &LoopWriter<'_>) {
         let now = Self::take();
         let (was, is) = (&self.usage, &now.usage);
@@ -202,13 +203,13 @@ impl Accounts {
     }
 }
 
-/// What every cycle is accounted on.
+/// State for the accounting of each cycle.
 struct Running<'a, 'b> {
     page: &'a mut LoopWriter<'b>,
     sampler: Option<Sampler>,
     accounts: Accounts,
     period: DurNs,
-    /// Variables whose safe values stand while the loop misses a hard deadline, and whether they do.
+    /// Variables whose safe values are in force while the loop misses a hard deadline, and whether they are.
     safe: Option<(Exports, bool)>,
 }
 
@@ -220,7 +221,7 @@ impl<'a, 'b> Running<'a, 'b> {
         wait: Wait,
         exports: Option<Exports>,
     ) -> Self {
-        // Once in advance, so that nothing is touched for the first time later.
+        // Called once in advance, so that no memory is touched for the first time later.
         Accounts::take().book(page);
         await_pulse(MonoNs(0), wait);
         let hard = page.deadline().is_some_and(|deadline| deadline.late == Lateness::Hard);
@@ -258,10 +259,10 @@ impl<'a, 'b> Running<'a, 'b> {
     }
 }
 
-/// Runs until the body or `stop` ends it.
+/// Runs a periodic loop until the body or `stop` ends it.
 ///
-/// Real-time: neither allocates nor locks; a cycle costs, beside the body, one sleep, three readings of the
-/// clock, one `getrusage`, and some forty stores into the page; with variables what [`Sampler::cycle`] does.
+/// Real-time: neither allocates nor locks. In addition to the body, a cycle costs one sleep, three readings of the clock,
+/// one `getrusage` and about forty stores into the page. With variables, the cost of [`Sampler::cycle`] is added.
 pub(crate) fn run(
     mut schedule: Schedule,
     wait: Wait,
@@ -295,8 +296,8 @@ pub(crate) fn run(
     }
 }
 
-/// Runs a loop on events until it or `stop` ends it; as [`run`] otherwise. Numbers that are left out are overruns; a number that is not
-/// above the last begins anew.
+/// Runs a loop on events until it or `stop` ends it, otherwise as [`run`]. Missing event numbers count as overruns. A number
+/// that is not above the last one starts the numbering again.
 pub(crate) fn run_events(
     period: DurNs,
     page: &mut LoopWriter<'_>,
@@ -321,14 +322,14 @@ pub(crate) fn run_events(
     }
 }
 
-/// How a cycle was, as captures say it.
+/// The marks of a cycle in captures.
 fn marks_of(cycle: &Cycle, skipped: u64) -> u64 {
     let pairs = [(flags::LATE, marks::MISS), (flags::SKIPPED, marks::OVERRUN), (flags::FAULT, marks::FAULT)];
     let said = pairs.iter().filter(|(flag, _)| cycle.flags & flag != 0).map(|(_, mark)| mark);
     said.sum::<u64>() | skipped.min(u64::from(u32::MAX)) << 32
 }
 
-/// Returns when `due` has passed: the first reading of the clock that says so.
+/// Waits until `due` and returns the first reading of the clock that is not before it.
 fn await_pulse(due: MonoNs, wait: Wait) -> MonoNs {
     match wait {
         Wait::Sleep => sleep_until(due),

@@ -1,13 +1,13 @@
-//! What was asked for, and whether it was had.
+//! Requested real-time properties and their outcome.
 
 use std::fmt;
 
 /// One property of the process or of a loop's thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obtained {
-    /// What it is.
+    /// Description of the property.
     pub what: String,
-    /// `None` if it was obtained, else why not and what would help.
+    /// `None` if it was obtained, otherwise the reason and a remedy.
     pub missing: Option<(String, &'static str)>,
 }
 

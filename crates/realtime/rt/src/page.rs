@@ -1,4 +1,4 @@
-//! A loop page in shared memory: handed over by who started the process, or its own.
+//! A loop page in shared memory, inherited from the parent process or created by this one.
 
 use ring::{LOOP_FD, LOOP_PAGE_WORDS, LayoutError, LoopPage};
 use std::os::fd::BorrowedFd;
@@ -11,35 +11,36 @@ pub struct SharedPage {
     words: Arc<SharedWords>,
 }
 
-/// Why there is no loop page.
+/// Reason why there is no loop page.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PageError {
-    /// [`LOOP_FD`] holds no number.
+    /// [`LOOP_FD`] is not a number.
     #[error("{LOOP_FD}={0:?}: expected the number of an open descriptor; unset it to run alone")]
     Variable(String),
     /// The kernel refused.
     #[error("loop page: {0}")]
     Kernel(#[from] sys::Error),
-    /// What was handed over is no loop page.
+    /// The inherited memory is not a loop page.
     #[error("loop page: {0}; unset {LOOP_FD} to run alone")]
     Layout(#[from] LayoutError),
 }
 
 impl SharedPage {
-    /// Makes a page, for a loop of this process or for one that will be started with its descriptor.
+    /// Creates a page, for a loop of this process or for a process that will inherit its descriptor.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn own(name: &str) -> Result<Self, PageError> {
         let words = SharedWords::create(&format!("tahti-loop-{name}"), LOOP_PAGE_WORDS)?;
         LoopPage::format(words.words())?;
         Ok(Self { words: Arc::new(words) })
     }
 
-    /// The page that this process was started with ([`LOOP_FD`]), else one of its own.
+    /// The page that this process has inherited ([`LOOP_FD`]), otherwise a new one.
     ///
     /// # Errors
-    /// A variable that is set but leads to no loop page: the one who set it waits for heartbeats there.
+    /// The variable is set but does not lead to a loop page. This is an error because the parent process waits for
+    /// heartbeats there.
     pub fn from_env_or_own(name: &str) -> Result<Self, PageError> {
         let Ok(text) = std::env::var(LOOP_FD) else { return Self::own(name) };
         let raw = text.parse().map_err(|_| PageError::Variable(text))?;
@@ -51,8 +52,8 @@ impl SharedPage {
     /// The page, for readers.
     ///
     /// # Panics
-    /// Never: it was checked when it was made or taken over, and whoever could damage it since has the
-    /// descriptor; then the damaged page is made anew, empty.
+    /// Never. The page was checked when it was created or inherited. If a process that has the descriptor has damaged it
+    /// since, the page is formatted again and is empty.
     #[must_use]
     pub fn read(&self) -> LoopPage<'_> {
         match LoopPage::attach(self.words.words()) {

@@ -1,28 +1,28 @@
-//! Who took the CPU from a thread, read from the kernel's own record of context switches.
+//! Preemptions of a thread, read from the kernel's trace of context switches.
 
 use std::path::Path;
 use sys::tracing::{Instance, Tracing};
 
-/// Instances of ours; the process id follows.
+/// Prefix of our trace instances; the process id follows.
 const PREFIX: &str = "tahti-preempt-";
 
-/// A switch away from a thread.
+/// A context switch away from a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Switch<'a> {
-    /// The thread that left.
+    /// The thread that was switched out.
     pub from: i32,
-    /// Whether it could have gone on.
+    /// Whether it was still runnable.
     pub preempted: bool,
-    /// The task that came.
+    /// The task that was switched in.
     pub to: i32,
-    /// Its name.
+    /// Name of that task.
     pub name: &'a str,
 }
 
-/// Reads a line of `trace_pipe`; `None` if it is no context switch.
+/// Parses a line of `trace_pipe`; `None` if it is not a context switch.
 ///
-/// `llrf-71 [001] d..2. 9.1: sched_switch: prev_comm=llrf prev_pid=71 prev_prio=19 prev_state=R+ ==>
-/// next_comm=kworker/1:1 next_pid=21 next_prio=120`. A name may hold anything, blanks and `=` included.
+/// `llrf-71 [001] d..2. 9.1: sched_switch: prev_comm=llrf prev_pid=71 prev_prio=19 prev_state=R+ ==> next_comm=kworker/1:1
+/// next_pid=21 next_prio=120`. A name may contain any characters, including blanks and `=`.
 #[must_use]
 pub fn parse_switch(line: &str) -> Option<Switch<'_>> {
     let (_, event) = line.split_once(": sched_switch: ")?;
@@ -35,17 +35,17 @@ pub fn parse_switch(line: &str) -> Option<Switch<'_>> {
     Some(Switch { from: from.parse().ok()?, preempted: state.trim_end().starts_with('R'), to: to.parse().ok()?, name })
 }
 
-/// Follows the switches away from some threads, until dropped.
+/// A trace of the switches away from some threads, until dropped.
 pub(crate) struct Preemptions {
-    // In this order they must go.
+    // The fields must be dropped in this order.
     instance: Instance,
     _tracing: Tracing,
-    /// The end of a line that is not whole yet.
+    /// An incomplete line at the end of the last read.
     rest: String,
 }
 
 impl Preemptions {
-    /// Begins.
+    /// Starts the trace.
     pub(crate) fn follow(tids: &[i32]) -> sys::Result<Self> {
         let tracing = Tracing::mount()?;
         let place = tracing.place();
@@ -53,16 +53,16 @@ impl Preemptions {
         let instance = Instance::make(&place, &format!("{PREFIX}{}", std::process::id()))?;
         instance.set("buffer_size_kb", "64")?;
         let threads = tids.iter().map(|tid| format!("prev_pid == {tid}")).collect::<Vec<_>>().join(" || ");
-        // 0 is "runnable"; the tracer shows a preemption as the bit above all states.
+        // State 0 is "runnable". The tracer marks a preemption by the bit above all states.
         let filter = format!("({threads}) && (prev_state == 0 || prev_state & 0x100)");
         instance.set("events/sched/sched_switch/filter", &filter)?;
         instance.set("events/sched/sched_switch/enable", "1")?;
         Ok(Self { instance, _tracing: tracing, rest: String::new() })
     }
 
-    /// Calls `each` for every switch since the last time.
+    /// Calls `each` for every switch since the last call.
     pub(crate) fn drain(&mut self, mut each: impl FnMut(&Switch<'_>)) -> sys::Result<()> {
-        // Bounded: what comes faster than this is read the next time.
+        // Bounded. Data that arrives faster is read by the next call.
         for _ in 0..16 {
             let more = self.instance.read()?;
             if more.is_empty() {
@@ -77,12 +77,12 @@ impl Preemptions {
     }
 }
 
-/// Removes instances whose process is gone (it was killed).
+/// Removes instances whose process was killed.
 fn sweep(tracing: &Tracing) {
     for name in tracing.files().list("instances").unwrap_or_default() {
         let Some(pid) = name.strip_prefix(PREFIX) else { continue };
         if !Path::new(&format!("/proc/{pid}")).exists() {
-            // Somebody else may have been quicker.
+            // Another process may have removed it first.
             let _ = Instance::remove(&tracing.place(), &name);
         }
     }

@@ -1,8 +1,8 @@
-//! A quiet section: a stretch of time in which a thread wants its CPU to itself, and the measurement of what it really lost.
+//! A quiet section: a period in which a thread needs its CPU without interruption, with a measurement of the time it lost.
 //!
-//! Stock Linux lets nobody switch ticks, timers or RCU off at run time. So a quiet section changes nothing: it says before
-//! what is known to remain on the CPU, and measures what came of it. What makes a CPU quiet is the boot (`nohz_full=`) and
-//! the shield.
+//! Stock Linux does not allow a program to switch off ticks, timers or RCU at run time. So a quiet section changes nothing.
+//! It reports in advance the known sources of disturbance on the CPU, and measures the effect. The boot line (`nohz_full=`)
+//! and the shield make a CPU quiet.
 
 use crate::disturbance::{Counts, Remains};
 use crate::obtained::Obtained;
@@ -11,34 +11,34 @@ use sys::clock::mono_now;
 use sys::root::RootDir;
 use sys::thread::{ThreadUsage, usage};
 
-/// Gaps that are kept one by one; all are counted.
+/// Number of gaps that are kept individually. All gaps are counted.
 pub const GAPS_KEPT: usize = 16;
 
-/// A stretch in which the thread did not run, or ran something else than its own code.
+/// A period in which the thread did not run its own code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gap {
-    /// When it began, from the section's beginning.
+    /// Start of the gap, counted from the start of the section.
     pub at: DurNs,
-    /// How long it was.
+    /// Length of the gap.
     pub length: DurNs,
 }
 
-/// What the gap detector saw: the time between two looks at the clock, where it was longer than a threshold.
+/// Result of the gap detector. A gap is a time between two readings of the clock that is longer than a threshold.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gaps {
-    /// Looks at the clock.
+    /// Number of readings of the clock.
     pub looks: u64,
-    /// The quickest two in succession: what the detector can resolve.
+    /// Minimum time between consecutive readings: the resolution of the detector.
     pub quickest: DurNs,
-    /// Gaps.
+    /// Number of gaps.
     pub count: u64,
-    /// All of them together.
+    /// Total length of all gaps.
     pub lost: DurNs,
     longest: [Gap; GAPS_KEPT],
 }
 
 impl Gaps {
-    /// The longest gaps, the longest first.
+    /// The longest gaps, in descending order of length.
     pub fn longest(&self) -> impl Iterator<Item = &Gap> {
         self.longest.iter().take(usize::try_from(self.count).unwrap_or(GAPS_KEPT))
     }
@@ -53,9 +53,9 @@ impl Gaps {
         }
     }
 
-    /// Looks at the clock until `until`.
+    /// Reads the clock until `until`.
     ///
-    /// Real-time: spins; neither allocates nor makes a system call where the clock needs none.
+    /// Real-time: spins. Neither allocates nor makes a system call, if reading the clock needs none.
     fn detect(from: MonoNs, until: MonoNs, threshold: DurNs, mut clock: impl FnMut() -> MonoNs) -> Self {
         let mut gaps = Self { quickest: DurNs(i64::MAX), ..Self::default() };
         let mut last = from;
@@ -73,17 +73,17 @@ impl Gaps {
     }
 }
 
-/// A quiet section that may begin: what is known to remain on its CPU was looked up.
+/// A prepared quiet section: the known disturbances on its CPU have been determined.
 #[derive(Debug)]
 pub struct Quiet {
     cpu: CpuId,
     root: RootDir,
     obtained: Vec<Obtained>,
-    /// The clock source, if the kernel is known to distrust its clock.
+    /// The clock source, if the kernel is known not to trust its clock.
     distrusted: Option<String>,
 }
 
-/// Why there is no quiet section.
+/// Reason why a quiet section is not possible.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum QuietError {
     /// The thread may run on several CPUs.
@@ -94,29 +94,29 @@ pub enum QuietError {
     Counters(#[from] sys::Error),
 }
 
-/// What a quiet section lost.
+/// Result of a quiet section.
 #[derive(Debug)]
 pub struct QuietReport {
     /// The CPU.
     pub cpu: CpuId,
-    /// How long it lasted.
+    /// Duration of the section.
     pub lasted: DurNs,
-    /// What the gap detector saw, where it ran.
+    /// Result of the gap detector, if it ran.
     pub gaps: Option<Gaps>,
-    /// Interrupts that came on this CPU between the two readings of the counters just round the section: what they were
-    /// and how many, most frequent first.
+    /// Interrupts on this CPU between the readings of the counters just before and after the section: name and count, most
+    /// frequent first.
     pub interrupts: Vec<(String, u64)>,
-    /// The thread's page faults, and how often it gave up its CPU or had it taken away.
+    /// Page faults and context switches of the thread.
     pub usage: ThreadUsage,
-    /// Ticks of 10 ms that the hypervisor took; `None` if it does not tell.
+    /// Ticks of 10 ms that the hypervisor took; `None` if the kernel does not report them.
     pub steal_ticks: Option<u64>,
-    /// What was said to be obtained before the section, and did not hold in it.
+    /// Properties that were reported as obtained before the section but did not hold during it.
     pub broken: Vec<Obtained>,
 }
 
 impl QuietReport {
-    /// Gaps beyond all interrupts, switches and faults that were counted: whoever made them is beyond the kernel's
-    /// counters (firmware, hypervisor). `None` where no detector ran.
+    /// Number of gaps in excess of all interrupts, switches and faults that were counted. Their cause is not in the kernel's
+    /// counters (firmware, hypervisor). `None` if no detector ran.
     #[must_use]
     pub fn unexplained(&self) -> Option<u64> {
         let interrupts = self.interrupts.iter().fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
@@ -128,7 +128,8 @@ impl QuietReport {
 }
 
 impl Quiet {
-    /// Prepares a quiet section of the calling thread, which must be bound to one CPU. Reads files: not for an armed loop.
+    /// Prepares a quiet section of the calling thread, which must be bound to one CPU. Reads files, so an armed loop must
+    /// not call it.
     ///
     /// # Errors
     /// If the thread may run on several CPUs, or the counters cannot be read.
@@ -136,7 +137,8 @@ impl Quiet {
         let root = RootDir::machine();
         let cpus = sys::sched::affinity(0)?;
         let cpu = cpus.lowest().filter(|_| cpus.count() == 1).ok_or_else(|| QuietError::NotBound(Box::new(cpus)))?;
-        // Both once in advance: to know that they can be read, and so that nothing is touched for the first time later.
+        // Both are read in advance, to check that they are readable, and so that no memory is touched for the first time
+        // later.
         Counts::of(&root, cpu)?;
         let remains = Remains::of(&root, cpu);
         let obtained = judge(&remains, cpu);
@@ -150,7 +152,7 @@ impl Quiet {
         self.cpu
     }
 
-    /// What makes the CPU quiet, obtained or not.
+    /// Conditions for a quiet CPU, obtained or not.
     #[must_use]
     pub fn obtained(&self) -> &[Obtained] {
         &self.obtained
@@ -170,7 +172,7 @@ impl Quiet {
         Ok(report)
     }
 
-    /// Runs `work` as the quiet section and counts what came meanwhile.
+    /// Runs `work` as the quiet section and counts the disturbances.
     ///
     /// # Errors
     /// If the counters cannot be read.
@@ -197,7 +199,7 @@ impl Quiet {
     }
 }
 
-/// A quiet section of the calling thread: see [`Quiet::measure`].
+/// Runs a quiet section of the calling thread, see [`Quiet::measure`].
 ///
 /// # Errors
 /// As [`Quiet::prepare`] and [`Quiet::measure`].
@@ -205,11 +207,12 @@ pub fn quiet(duration: DurNs, threshold: DurNs) -> Result<QuietReport, QuietErro
     Quiet::prepare()?.measure(duration, threshold)
 }
 
-/// What makes a CPU quiet before all.
+/// The most important condition for a quiet CPU.
 const NO_TICK: &str = "the tick stops while one task runs";
 
-/// The tick, if it went on: a kernel ticks a hundred times a second or more, and one that stopped looks in now and then.
-/// `clock` is the clock source if the kernel is known to distrust its clock: for some of its reasons it ticks on then.
+/// Reports the tick if it continued. A kernel ticks at least a hundred times per second; a stopped tick still occurs now and
+/// then. `clock` is the clock source if the kernel is known not to trust its clock, which is one reason for a tick that
+/// continues.
 fn went_on(interrupts: &[(String, u64)], lasted: DurNs, clock: Option<&str>) -> Option<Obtained> {
     const LEAST: DurNs = DurNs::from_ms(20);
     let ticks = interrupts.iter().find(|(what, _)| what.contains("Local timer")).map_or(0, |(_, count)| *count);
@@ -220,7 +223,7 @@ fn went_on(interrupts: &[(String, u64)], lasted: DurNs, clock: Option<&str>) -> 
     })
 }
 
-/// What remains on a CPU, as obtained or not.
+/// The state of a CPU as conditions, obtained or not.
 fn judge(remains: &Remains, cpu: CpuId) -> Vec<Obtained> {
     const BOOT: &str = "boot with nohz_full= for this CPU";
     let mut obtained = Vec::new();
@@ -265,7 +268,7 @@ mod tests {
 
     #[test]
     fn gaps_are_counted_and_the_longest_are_kept_in_order() {
-        // Looks 10 ns apart, and 40 gaps of 1, 2, … 40 us.
+        // Readings 10 ns apart, and 40 gaps of 1, 2, … 40 us.
         let mut steps: Vec<u64> = (1..=40).flat_map(|us| [10, 10, us * 1_000 + 10]).collect();
         steps.extend([10, 10]);
         let until = steps.iter().sum::<u64>();

@@ -1,15 +1,15 @@
-//! Shared memory under a name of the machine: whoever runs as the same user (or root) gets its descriptor.
+//! Shared memory with a name on this machine. A process that runs as the same user or as root can get its descriptor.
 //!
-//! The name is that of a socket ([`sys::handover`]); memory that was handed out lives as long as a process has it mapped.
+//! The name is that of a socket ([`sys::handover`]). The memory exists as long as a process has it mapped.
 
 use base::DurNs;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use sys::handover::Counter;
 
-/// What processes share, and cannot be had.
+/// Reason why shared memory is unavailable.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ShareError {
-    /// It cannot be handed out under this name.
+    /// It cannot be offered under this name.
     #[error("{name:?} cannot be offered: {error}")]
     Offer {
         /// The name.
@@ -17,7 +17,7 @@ pub enum ShareError {
         /// The kernel's answer.
         error: sys::Error,
     },
-    /// Nobody hands anything out under this name.
+    /// No process offers memory under this name.
     #[error("nothing is offered as {name:?} ({error}); expected a process that does to run")]
     NotOffered {
         /// The name.
@@ -25,7 +25,7 @@ pub enum ShareError {
         /// The kernel's answer.
         error: sys::Error,
     },
-    /// A segment of variables cannot be handed out.
+    /// A segment of variables cannot be exported.
     #[error("variables {name:?} cannot be exported: {error}")]
     Export {
         /// The segment's name.
@@ -33,7 +33,7 @@ pub enum ShareError {
         /// The kernel's answer.
         error: sys::Error,
     },
-    /// Nobody exports variables under this name.
+    /// No process exports variables under this name.
     #[error("no variables are exported as {name:?} ({error}); expected a process that does to run")]
     NotExported {
         /// The segment's name.
@@ -49,7 +49,7 @@ pub enum ShareError {
         /// The segment's name.
         name: String,
     },
-    /// A variable does not fit in.
+    /// A variable does not fit into the segment.
     #[error(
         "variable {name:?} cannot be exported; expected a new name of 1 to {} bytes, a unit of at most {}, and room",
         ring::NAME_BYTES,
@@ -62,24 +62,25 @@ pub enum ShareError {
     /// The kernel refused the memory.
     #[error(transparent)]
     Memory(#[from] sys::Error),
-    /// The memory holds something else.
+    /// The memory does not have the expected layout.
     #[error(transparent)]
     Layout(#[from] ring::LayoutError),
 }
 
-/// Hands `fd` out to whoever asks under `name`, on a thread of its own that is not real time, until the process ends.
+/// Offers `fd` under `name` to every client that asks. A separate non-real-time thread serves clients until the process
+/// ends.
 ///
 /// # Errors
-/// If somebody offers something under this name already; the kernel's.
+/// The name is already in use, or the kernel's error.
 pub fn offer(name: &str, fd: BorrowedFd<'_>) -> Result<(), ShareError> {
     let fd = fd.try_clone_to_owned().map_err(|error| sys::Error::of("duplicate a descriptor", &error));
     fd.and_then(|fd| offer_at(&address(name), fd)).map_err(|error| ShareError::Offer { name: name.to_owned(), error })
 }
 
-/// Asks for what is offered under `name`: its descriptor.
+/// Requests the descriptor that is offered under `name`.
 ///
 /// # Errors
-/// If nobody offers anything under this name.
+/// No process offers anything under this name.
 pub fn ask(name: &str) -> Result<OwnedFd, ShareError> {
     let asked = sys::handover::ask(&address(name));
     asked.map(|(fd, _)| fd).map_err(|error| ShareError::NotOffered { name: name.to_owned(), error })
@@ -89,20 +90,20 @@ fn address(name: &str) -> String {
     format!("tahti-shared-{name}")
 }
 
-/// Opens the counter `address` and serves it until the process ends.
+/// Opens the socket `address` and serves it until the process ends.
 pub(crate) fn offer_at(address: &str, fd: OwnedFd) -> sys::Result<()> {
     let counter = Counter::open(address)?;
     let serve = move || {
         let mut readers: Vec<OwnedFd> = Vec::new();
-        // Signals are for those who wait for them, also where these begin later.
+        // Signals must go to the threads that wait for them, even if such a thread starts later.
         let _ = sys::signal::block_all();
-        // Refused only where the class is time sharing already.
+        // The kernel only refuses this if the thread is time-sharing already.
         let _ =
             sys::sched::set_scheduling(0, sys::sched::Scheduling { policy: base::Policy::OTHER, reset_on_fork: false });
         loop {
             let fds: Vec<_> = std::iter::once(counter.as_fd()).chain(readers.iter().map(OwnedFd::as_fd)).collect();
             let ready = sys::poll::readable(&fds, DurNs::from_secs(3600));
-            // A caller that the kernel lost, or that went away, is no reason to end.
+            // A client that disconnects or fails in `accept` does not end the server.
             if ready[0]
                 && let Ok(Some(reader)) = counter.serve(fd.as_fd())
             {

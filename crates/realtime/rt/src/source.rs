@@ -1,5 +1,5 @@
-//! Variables of another process that comes and goes: one thread looks after the connection, and readers, who may be real
-//! time, never ask anybody.
+//! Variables of another process, which may start and end at any time. One thread maintains the connection. Readers, which
+//! may be real-time threads, never communicate with another process.
 
 use crate::variables::{Imports, stale_after};
 use base::{DurNs, MonoNs};
@@ -7,10 +7,10 @@ use ring::Reading;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How often a connection is looked after: whether its process lives, whether there is a new one.
+/// Minimum time between checks of a connection: whether its process is alive, and whether a new one exports the name.
 pub const LOOK_AFTER: DurNs = DurNs::from_ms(500);
 
-/// What somebody exports under one name; shared by all who read it.
+/// The variables that are exported under one name, shared by all readers.
 #[derive(Debug)]
 pub struct Source {
     name: String,
@@ -23,33 +23,34 @@ pub struct Source {
 #[derive(Debug, Default)]
 struct Held {
     now: Option<Arc<Imports>>,
-    /// Segments of before stay mapped: unmapping would interrupt every CPU of this process, the real-time ones too.
+    /// Previous segments stay mapped, because unmapping would interrupt every CPU of this process, including the real-time
+    /// ones.
     before: Vec<Arc<Imports>>,
     looked: Option<MonoNs>,
 }
 
 impl Source {
-    /// A source that nobody has looked after yet.
+    /// A source that is not connected yet.
     #[must_use]
     pub fn new(name: &str) -> Arc<Self> {
         let (generation, alive) = (AtomicU64::new(0), AtomicBool::new(false));
         Arc::new(Self { name: name.to_owned(), generation, alive, held: Mutex::default() })
     }
 
-    /// Under which name it exports.
+    /// Name of the exported segment.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether the process that exports was there when it was looked after last.
+    /// Whether the exporting process was alive at the last [`look_after`](Self::look_after).
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Acquire)
     }
 
-    /// Connects where nobody is connected, and notices where the process has died, at most every [`LOOK_AFTER`]. Asks
-    /// another process: never on a real-time thread.
+    /// Connects if there is no connection, and detects whether the process has died, at most every [`LOOK_AFTER`].
+    /// Communicates with another process, so a real-time thread must not call it.
     pub fn look_after(&self, now: MonoNs) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if held.looked.is_some_and(|looked| now - looked < LOOK_AFTER) {
@@ -69,7 +70,7 @@ impl Source {
     }
 }
 
-/// One variable of a source, as one reader sees it.
+/// A reader's view of one variable of a source.
 #[derive(Debug)]
 pub struct SourceView {
     source: Arc<Source>,
@@ -80,26 +81,27 @@ pub struct SourceView {
 }
 
 impl SourceView {
-    /// A view of variable `name`, which need not be there yet.
+    /// A view of the variable `name`, which need not exist yet.
     #[must_use]
     pub fn new(source: &Arc<Source>, name: &str) -> Self {
         let source = source.clone();
         Self { source, name: name.to_owned(), generation: 0, imports: None, index: None }
     }
 
-    /// Where it comes from.
+    /// The source of the variable.
     #[must_use]
     pub fn source(&self) -> &Arc<Source> {
         &self.source
     }
 
-    /// What stands there now, also after the process has died; `None` if there never was such a variable.
+    /// The present value, which remains after the process has died. `None` if the variable has never existed.
     ///
-    /// Real-time: neither allocates, nor blocks, nor asks anybody; after a new connection it looks the name up once.
+    /// Real-time: neither allocates, blocks, nor communicates with another process. Looks up the name once after a new
+    /// connection.
     pub fn read(&mut self) -> Option<Reading> {
         let generation = self.source.generation.load(Ordering::Acquire);
-        // Never waits: while the connection is being looked after, that of before is read once more. The one given up
-        // here is kept by the source, so nothing is freed.
+        // Never waits. If the connection is being maintained at this moment, the previous one is read once more. The source
+        // keeps the previous one, so dropping the reference here frees no memory.
         if generation != self.generation
             && let Ok(held) = self.source.held.try_lock()
         {
@@ -113,7 +115,7 @@ impl SourceView {
         segment.get(self.index?)
     }
 
-    /// How old what [`read`](Self::read) has given may be before it is stale, where the exporter says how often it writes.
+    /// Maximum age of a value from [`read`](Self::read) before it is stale, if the exporter has set its period.
     ///
     /// Real-time: neither allocates nor blocks.
     #[must_use]

@@ -1,9 +1,10 @@
-//! A fork-join team: threads on CPUs of their own that share each job of one leader.
+//! A fork-join team: threads on separate CPUs that share each job of a leader.
 //!
-//! The leader is whoever calls [`Team::run`], a loop's thread for instance; the workers wait for it, spinning first, then asleep.
-//! Each has a *part* of its own, which it made on its own thread, so that the memory is touched first by who works on it; all see
-//! what is *shared*. Between two jobs both are the leader's; in a job the shared is nobody's to change, and a part its owner's
-//! alone. So nothing is locked, and the compiler keeps who may reach what.
+//! The leader is the thread that calls [`Team::run`], for example the thread of a loop. The workers wait for it; they spin
+//! first, then sleep. Each worker has its own *part*, which it created on its own thread, so that the thread that uses the
+//! memory also touches it first. All threads can read the *shared* data. Between jobs the leader has access to both. During
+//! a job the shared data is read-only, and each part belongs to its worker. So no locks are needed, and the compiler checks
+//! the access.
 //!
 //! ```
 //! use rt::team::{Team, TeamSpec};
@@ -29,38 +30,40 @@ use std::thread::JoinHandle;
 use sys::clock::mono_now;
 use sys::turn::{Lead, Member, Place};
 
-/// Looks between two readings of the clock: a reading costs more than a look.
+/// Checks between two readings of the clock, because reading the clock costs more than a check.
 const LOOKS: u32 = 64;
-/// The leader's first looks, some hundred nanoseconds in which the others mostly come: it does not pause between them, as a pause is longer than
-/// what it waits for then.
+/// Number of the leader's first checks, a few hundred nanoseconds in which the workers mostly finish. It does not pause
+/// between them, because a pause would be longer than the remaining wait.
 const FIRST_LOOKS: u32 = 512;
 
-/// How a team runs.
+/// Specification of a team.
 #[derive(Clone, Debug)]
 pub struct TeamSpec {
-    /// Name of its threads, with `/` and the worker's number behind it; the kernel keeps 15 bytes.
+    /// Name of its threads, followed by `/` and the worker's number. The kernel keeps 15 bytes.
     pub name: String,
-    /// The CPU of the leader's thread, which makes its part there; the thread itself is its owner's to bind.
+    /// CPU of the leader's thread. The leader's part is created there. The caller must bind the thread itself.
     pub leader: Option<CpuId>,
-    /// The CPU of each worker beside the leader; `None` leaves it the CPUs of the process.
+    /// CPU of each worker, without the leader; `None` leaves the worker on the process's CPUs.
     pub workers: Vec<Option<CpuId>>,
-    /// Class of the workers; `None` takes over that of the thread that starts them.
+    /// Scheduling class of the workers; `None` uses that of the thread that starts them.
     pub class: Option<Policy>,
-    /// The file of a control group that has those CPUs for itself, as [`LoopSpec::entry`].
+    /// Membership file of the control group that owns these CPUs, see [`LoopSpec::entry`].
     pub entry: Option<String>,
-    /// How long whoever waits spins before it sleeps; [`spin_window`](crate::spin_window) measures what pays. Workers that are to
-    /// be there at once need a little more than the time between two jobs: then they keep their CPUs busy.
+    /// Time that a waiting thread spins before it sleeps. [`spin_window`](crate::spin_window) measures a good value. Workers
+    /// that must react at once need slightly more than the time between two jobs; they then keep their CPUs busy.
     pub spin: DurNs,
-    /// How long the leader waits for the others after its own share.
+    /// Maximum time that the leader waits for the workers after its own share.
     pub limit: DurNs,
-    /// Whether it is kept when each began and how long it took: two readings of the clock by each. Else all [`Times`] are zero.
+    /// Whether start and duration of each share are recorded, which costs two readings of the clock per thread. Otherwise
+    /// all [`Times`] are zero.
     pub timed: bool,
-    /// The workers' stacks.
+    /// Size of the workers' stacks.
     pub stack: Size,
 }
 
 impl TeamSpec {
-    /// A team of these workers and the leader; in the class of who starts it, spins for 50 us, gives up after one second.
+    /// A team of these workers and the leader. It uses the class of the thread that starts it, spins for 50 us, and has a
+    /// limit of one second.
     #[must_use]
     pub fn new(name: impl Into<String>, workers: Vec<Option<CpuId>>) -> Self {
         Self {
@@ -77,17 +80,18 @@ impl TeamSpec {
     }
 }
 
-/// Who of a team.
+/// A thread's place in a team.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Worker {
-    /// From 0, the leader, on.
+    /// Index; the leader is 0.
     pub index: usize,
-    /// How many they are, the leader among them.
+    /// Number of threads, including the leader.
     pub of: usize,
 }
 
 impl Worker {
-    /// Its share of some items: in the order of workers, none more than one larger than another.
+    /// The worker's share of a number of items. Shares are contiguous, in the order of workers, and their sizes differ by at
+    /// most one.
     #[must_use]
     pub fn share(&self, items: usize) -> Range<usize> {
         let (each, more) = (items / self.of, items % self.of);
@@ -96,39 +100,39 @@ impl Worker {
     }
 }
 
-/// When a worker did its share of the last job.
+/// Timing of a worker's share of the last job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// From dispatch to its beginning. The leader's is 0.
+    /// Time from dispatch to the start of the share; 0 for the leader.
     pub late: DurNs,
-    /// From its beginning to its end.
+    /// Time from the start of the share to its end.
     pub took: DurNs,
 }
 
-/// A team cannot be started, or has not done its job.
+/// Reason why a team cannot be started or has not finished its job.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TeamError {
-    /// Two of it would spin on one CPU.
+    /// Two threads of the team have the same CPU.
     #[error("CPU {0} is given to two of the team; expected a CPU for each")]
     SharedCpu(CpuId),
-    /// Real-time threads that spin would keep each other from their CPUs.
+    /// There are more real-time threads than CPUs. Threads that spin would keep each other from running.
     #[error(
         "a team of {threads} threads in a real-time class has {cpus} CPUs; expected a CPU for each: name fewer workers, or no \
          real-time class"
     )]
     Crowded {
-        /// The team's, the leader among them.
+        /// Number of threads of the team, including the leader.
         threads: usize,
-        /// The process's.
+        /// Number of CPUs of the process.
         cpus: usize,
     },
     /// A worker may not run on its CPU.
     #[error("worker {worker}: CPU {cpu}: {error}; expected a CPU of this process (see `tahti doctor`)")]
     Cpu {
-        /// Which.
+        /// Index of the worker.
         worker: usize,
-        /// The CPU that it was to be bound to.
+        /// The CPU that it should be bound to.
         cpu: CpuId,
         /// The kernel's answer.
         error: sys::Error,
@@ -136,40 +140,41 @@ pub enum TeamError {
     /// A worker's thread could not be started.
     #[error("worker {worker} cannot be started: {error}")]
     Spawn {
-        /// Which.
+        /// Index of the worker.
         worker: usize,
         /// The kernel's answer.
         error: std::io::Error,
     },
-    /// A worker's thread has ended: its job has panicked. The team does no more.
+    /// A worker's thread has ended because its job panicked. The team can run no more jobs.
     #[error("worker {worker} has ended in a panic; expected its job to return: start a new team")]
     Gone {
-        /// Which.
+        /// Index of the worker.
         worker: usize,
     },
-    /// A worker is still in the job. The team can be asked again: it goes on once that worker is back.
+    /// A worker is still in the job. The team can run again once that worker has returned.
     #[error(
         "worker {worker}{} is still in its job {waited} after the leader; expected it within the limit",
         cpu.map_or(String::new(), |cpu| format!(" on CPU {cpu}"))
     )]
     Late {
-        /// Which.
+        /// Index of the worker.
         worker: usize,
-        /// Its CPU, if it was given one.
+        /// Its CPU, if one was given.
         cpu: Option<CpuId>,
-        /// How long the leader waited.
+        /// Time that the leader waited.
         waited: DurNs,
     },
 }
 
-/// What the leader and a worker have by turns: nothing before the worker has made it.
+/// A part, which leader and worker access alternately; `None` before the worker has created it.
 type Slot<P> = Option<P>;
 
 type Job<S, P> = Arc<dyn Fn(&S, &mut P, Worker) + Send + Sync>;
 
-/// A team: `S` is what its workers share, `P` what each has of its own. Dropped, it ends its workers and waits for them.
+/// A team. `S` is the data that its workers share, `P` the part of each worker. Dropping it ends its workers and waits for
+/// them.
 pub struct Team<S, P> {
-    // Dropped first: that tells the workers to end.
+    // Dropped first, which ends the workers.
     lead: Lead<S, Slot<P>>,
     crew: Crew,
     own: P,
@@ -179,25 +184,27 @@ pub struct Team<S, P> {
     spec: TeamSpec,
 }
 
-/// Waits for its threads when dropped.
+/// The workers' threads. Waits for them when dropped.
 struct Crew(Vec<(JoinHandle<()>, i32)>);
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        // A panic was told by `run` already.
+        // `run` has already reported a panic.
         self.0.drain(..).for_each(|(thread, _)| drop(thread.join()));
     }
 }
 
-/// What a worker's thread tells once it is prepared.
+/// Message of a worker's thread once it is prepared.
 type Ready = Result<(i32, Vec<Obtained>), sys::Error>;
 
 impl<S: Send + Sync + 'static, P: Send + 'static> Team<S, P> {
-    /// Starts the workers, and waits until each has made its part on its own thread and CPU. `job` is what they all do, each with
-    /// its own part. To be called before [`Rt::arm`](crate::Rt::arm), or after it where the memory may be brought in late; it allocates.
+    /// Starts the workers, and waits until each has created its part on its own thread and CPU. `job` is the work of each
+    /// thread on its part. Call it before [`Rt::arm`](crate::Rt::arm), or after it if page faults at that time are
+    /// acceptable. It allocates.
     ///
     /// # Errors
-    /// Two have one CPU, there are more real-time threads than CPUs, a worker cannot be started or bound, or `make` has panicked.
+    /// Two threads have the same CPU, there are more real-time threads than CPUs, a worker cannot be started or bound, or
+    /// `make` panicked.
     pub fn start(
         spec: TeamSpec,
         shared: S,
@@ -209,10 +216,10 @@ impl<S: Send + Sync + 'static, P: Send + 'static> Team<S, P> {
         let of = spec.workers.len() + 1;
         let (make, job): (Arc<_>, Job<S, P>) = (Arc::new(make), Arc::new(job));
         let empty = |_| None;
-        // Where this fails the lead is dropped before the crew, too: whoever was started ends.
+        // On an error the lead is dropped before the crew as well, so the workers already started end.
         let (mut crew, mut obtained) = (Crew(Vec::new()), Vec::new());
         let (lead, members) = sys::turn::team(shared, spec.workers.iter().map(empty).collect());
-        // All are started before one is waited for: they make their parts at the same time.
+        // All workers are started before the first wait, so that they create their parts concurrently.
         let mut starting = Vec::new();
         for (index, member) in (1..).zip(members) {
             let mine = LoopSpec {
@@ -258,47 +265,47 @@ impl<S: Send + Sync + 'static, P: Send + 'static> Team<S, P> {
 }
 
 impl<S, P> Team<S, P> {
-    /// How many they are, the leader among them.
+    /// Number of threads, including the leader.
     #[must_use]
     pub fn size(&self) -> usize {
         self.times.len()
     }
 
-    /// All that was asked for its workers, obtained or not.
+    /// All properties requested for the workers, obtained or not.
     #[must_use]
     pub fn obtained(&self) -> &[Obtained] {
         &self.obtained
     }
 
-    /// What was not obtained.
+    /// Requested properties that were not obtained.
     pub fn missing(&self) -> impl Iterator<Item = &Obtained> {
         self.obtained.iter().filter(|item| item.missing.is_some())
     }
 
-    /// The workers' threads, for who records or watches them; without the leader's.
+    /// Thread ids of the workers, without the leader, for recording or monitoring.
     pub fn tids(&self) -> impl Iterator<Item = i32> {
         self.crew.0.iter().map(|(_, tid)| *tid)
     }
 
-    /// What is shared.
+    /// The shared data.
     #[must_use]
     pub fn shared(&self) -> &S {
         self.lead.shared()
     }
 
-    /// What is shared, to be changed before the next job.
+    /// Mutable access to the shared data between jobs.
     ///
     /// # Errors
-    /// A worker is still in a job that was given up, or has ended.
+    /// A worker is still in a job that timed out, or has ended.
     pub fn shared_mut(&mut self) -> Result<&mut S, TeamError> {
         self.join(DurNs::ZERO)?;
         self.lead.shared_mut().ok_or(TeamError::Gone { worker: 0 })
     }
 
-    /// Shows each part, the leader's first, between two jobs: to gather results, or to exchange a buffer.
+    /// Calls `then` with each part between jobs, the leader's first. Use it to gather results or to exchange a buffer.
     ///
     /// # Errors
-    /// A worker is still in a job that was given up, or has ended.
+    /// A worker is still in a job that timed out, or has ended.
     pub fn each(&mut self, mut then: impl FnMut(Worker, &mut P)) -> Result<(), TeamError> {
         self.join(DurNs::ZERO)?;
         let of = self.size();
@@ -311,14 +318,15 @@ impl<S, P> Team<S, P> {
         Ok(())
     }
 
-    /// Has all do their shares, the leader among them, and waits for the last: when each did, in the order of workers.
+    /// Runs a job: all threads do their shares, including the leader. Waits for the last one and returns the timing, in the
+    /// order of workers.
     ///
-    /// Real-time: a locked instruction for each worker and a spin; system calls for those who sleep. Does not allocate. Takes
-    /// the leader's share and at most the limit.
+    /// Real-time: one locked instruction for each worker, and a spin. Threads that sleep cost system calls. Does not
+    /// allocate. Takes the time of the leader's share plus at most the limit.
     ///
     /// # Errors
-    /// A worker has not come back within the limit, or has ended: which. Until it is back nothing of the team can be changed, and
-    /// to run again says the same at once.
+    /// A worker has not returned within the limit, or has ended; the error identifies it. Until it has returned, the team's
+    /// data cannot be changed, and another call fails at once with the same error.
     pub fn run(&mut self) -> Result<&[Times], TeamError> {
         self.join(DurNs::ZERO)?;
         let timed = self.spec.timed;
@@ -339,13 +347,13 @@ impl<S, P> Team<S, P> {
         Ok(&self.times)
     }
 
-    /// When each did its share of the last job that was done, in the order of workers.
+    /// Timing of the last completed job, in the order of workers.
     #[must_use]
     pub fn times(&self) -> &[Times] {
         &self.times
     }
 
-    /// Waits until all are back, for `limit` at most.
+    /// Waits until all workers have returned, at most for `limit`.
     fn join(&self, limit: DurNs) -> Result<(), TeamError> {
         let mut begun = None;
         for member in 0..self.lead.members() {
@@ -374,7 +382,7 @@ impl<S, P> Team<S, P> {
     }
 }
 
-/// Whether each thread has a CPU, where it has to.
+/// Checks that no CPU is used twice, and that a real-time team has a CPU for each thread.
 fn check(spec: &TeamSpec, inherited: Policy) -> Result<(), TeamError> {
     let mut bound = CpuSet::EMPTY;
     for cpu in spec.workers.iter().chain([&spec.leader]).flatten() {
@@ -391,7 +399,7 @@ fn check(spec: &TeamSpec, inherited: Policy) -> Result<(), TeamError> {
     if threads > cpus { Err(TeamError::Crowded { threads, cpus }) } else { Ok(()) }
 }
 
-/// What a worker's thread does first. Nothing where it may not run on its CPU, which it has told then.
+/// Prepares a worker's thread. Returns `None` if it may not run on its CPU; the error has been sent then.
 fn prepare<S, P>(
     mut member: Member<S, Slot<P>>,
     spec: &LoopSpec,
@@ -399,7 +407,8 @@ fn prepare<S, P>(
     make: impl FnOnce() -> P,
     tell: &Sender<Ready>,
 ) -> Option<Member<S, Slot<P>>> {
-    // Bound first, so that the part is made where it is worked on; the class comes last, so that making it disturbs nobody.
+    // Bound first, so that the part is created on the CPU that uses it. The class is set last, so that the creation disturbs
+    // no other thread.
     if let Some(cpu) = spec.cpu
         && let Err(error) = looping::bind(cpu, spec.entry.as_deref())
     {
@@ -415,7 +424,7 @@ fn prepare<S, P>(
     tell.send(Ok((sys::thread::id(), obtained))).is_ok().then_some(member)
 }
 
-/// Does a worker's share of each job until the leader is gone.
+/// Does a worker's share of each job until the leader has gone.
 fn work<S, P>(mut member: Member<S, Slot<P>>, (spin, timed): (DurNs, bool), job: &Job<S, P>, worker: Worker) {
     let clock = || if timed { mono_now().0 } else { 0 };
     while await_turn(&mut member, spin) {
@@ -428,12 +437,12 @@ fn work<S, P>(mut member: Member<S, Slot<P>>, (spin, timed): (DurNs, bool), job:
     }
 }
 
-/// Waits for the member's turn; whether it is, or the leader is gone.
+/// Waits for the member's turn. Returns `false` if the leader has gone.
 fn await_turn<S, P>(member: &mut Member<S, P>, spin: DurNs) -> bool {
     let mut begun = None;
     loop {
         for _ in 0..LOOKS {
-            // Before the first look, too: it would fetch the word back to this CPU before the leader has seen it.
+            // Also before the first check, which would fetch the cache line back to this CPU before the leader has read it.
             std::hint::spin_loop();
             if member.turn().is_some() {
                 return true;

@@ -1,7 +1,6 @@
-//! Exported variables: what a real-time process shows, by name, to whoever asks.
+//! Exported variables: variables of a real-time process that other processes can read by name.
 //!
-//! The segment is described in `ring` ([`ring::Variables`]); it is handed over at the socket
-//! `tahti-variables-NAME`.
+//! [`ring::Variables`] describes the segment. It is handed over at the socket `tahti-variables-NAME`.
 
 use crate::scope::{Sampler, Shared};
 use crate::share::ShareError;
@@ -15,20 +14,20 @@ fn address(name: &str) -> String {
     format!("tahti-variables-{name}")
 }
 
-/// Samples of one variable that are kept for who wants every one (the archive): a quarter of a second of a loop of 1 kHz.
+/// Number of samples kept of each variable for clients that need every sample (the archive): 0.25 s of a loop at 1 kHz.
 const SAMPLES: usize = 256;
-/// Bytes of all samples of a segment; where they do not do, fewer are kept of each.
+/// Maximum size of all samples of a segment, in bytes. With many variables, fewer samples of each are kept.
 const SAMPLE_BYTES: usize = 1 << 20;
-/// Bytes of a sample.
+/// Size of a sample, in bytes.
 const SAMPLE: usize = 32;
 
-/// How many samples are kept of each of `count` variables: a power of two.
+/// Number of samples kept of each of `count` variables; a power of two.
 fn samples_of(count: usize) -> usize {
     let each = (SAMPLE_BYTES / SAMPLE / count.max(1)).clamp(8, SAMPLES);
     1 << each.ilog2()
 }
 
-/// The variables that this process exports. Clones share them.
+/// The variables exported by this process. Clones share them.
 ///
 /// ```
 /// use base::MonoNs;
@@ -48,25 +47,25 @@ fn samples_of(count: usize) -> usize {
 pub struct Exports {
     name: Arc<str>,
     words: Arc<SharedWords>,
-    /// Opened when a loop samples for the first time.
+    /// Opened when a thread asks for the sampler for the first time.
     scope: Arc<Mutex<Option<Arc<Shared>>>>,
 }
 
 impl Exports {
-    /// Opens a segment for `count` variables, under a name of the machine; a thread that is not real time hands it out. The
-    /// last 256 samples of each are kept, fewer where there are more than 128 variables.
+    /// Opens a segment for `count` variables with a name on this machine. A non-real-time thread hands it out. The last 256
+    /// samples of each variable are kept, or fewer with more than 128 variables.
     ///
     /// # Errors
-    /// The kernel's; another process that exports under this name.
+    /// The kernel's error, or another process exports under this name.
     pub fn open(name: &str, count: usize) -> Result<Self, ShareError> {
         Self::open_keeping(name, count, samples_of(count))
     }
 
-    /// The same; so many of the last samples of each are kept, for who wants every one: a power of two, or none. Each takes 32
-    /// bytes.
+    /// As [`open`](Self::open), but keeps the last `samples` samples of each variable, for clients that need every sample.
+    /// `samples` is 0 or a power of two. Each sample takes 32 bytes.
     ///
     /// # Errors
-    /// The kernel's; another process that exports under this name; another number of samples.
+    /// The kernel's error, another process exports under this name, or `samples` is not allowed.
     pub fn open_keeping(name: &str, count: usize, samples: usize) -> Result<Self, ShareError> {
         let refused = |error| ShareError::Export { name: name.to_owned(), error };
         let words =
@@ -78,42 +77,43 @@ impl Exports {
         Ok(exports)
     }
 
-    /// Adds a variable; its index.
+    /// Adds a variable and returns its index.
     ///
     /// # Errors
-    /// If there is no room, or its name or unit is too long or taken.
+    /// There is no room, or its name or unit is too long, or its name is taken.
     pub fn add(&self, spec: &VariableSpec<'_>) -> Result<usize, ShareError> {
         self.segment().add(spec).ok_or_else(|| ShareError::Variable { name: spec.name.to_owned() })
     }
 
-    /// Says that each variable is written at least so often: what is older than two periods is stale for its readers. A
-    /// frame says it for its activities: its major frame.
+    /// Sets the maximum time between writes of a variable. Its readers treat a value as stale after [`stale_after`] this
+    /// period. A frame sets its major frame for its activities.
     pub fn set_period(&self, period: DurNs) {
         self.segment().set_period(period);
     }
 
-    /// Writes a variable, in its own type. For one thread.
+    /// Writes a variable. A value of another type than the variable's is refused. To be called from one thread.
     ///
     /// Real-time: a few stores.
     pub fn set(&self, index: usize, value: Number, pulse: u64, now: MonoNs) -> bool {
         self.segment().set(index, value, pulse, now)
     }
 
-    /// Lets the safe values of all variables that have one stand, or no longer.
+    /// Puts the safe values of all variables that have one in force, or withdraws them.
     ///
     /// Real-time: a store for each variable.
     pub(crate) fn stand_safe(&self, safe: bool) {
         self.segment().stand_safe(safe);
     }
 
-    /// Lets one thread sample the variables for the [oscilloscope](crate::scope): the loop that writes them, at the end of each of
-    /// its cycles. [`LoopSpec::exports`](crate::LoopSpec) and [`Member::join`](crate::frames::Member::join) do it by themselves. A thread that is not
-    /// real time hears what is wanted; memory is made when somebody looks for the first time. Not on a real-time thread.
+    /// Creates the sampler of the variables for the [oscilloscope](crate::scope). It is used by the loop that writes them,
+    /// at the end of each of its cycles. [`LoopSpec::exports`](crate::LoopSpec) and
+    /// [`Member::join`](crate::frames::Member::join) create it themselves. A non-real-time thread receives requests. The
+    /// memory is created for the first client. A real-time thread must not call this.
     ///
     /// # Errors
-    /// If another thread samples them; the kernel's.
+    /// Another thread samples the variables, or the kernel's error.
     pub fn sampler(&self) -> Result<Sampler, ShareError> {
-        // Only whole values are ever in it.
+        // A poisoned lock is harmless, because the option only ever holds complete values.
         let mut scope = self.scope.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = match &*scope {
             Some(shared) => shared.clone(),
@@ -133,7 +133,7 @@ impl Exports {
     }
 }
 
-/// How old a value may be that is written so often, before it is stale: two cycles and a little.
+/// Maximum age of a value with this period before it is stale: two periods plus 10 ms.
 #[must_use]
 pub const fn stale_after(period: DurNs) -> DurNs {
     DurNs(period.0.saturating_mul(2).saturating_add(10_000_000))
@@ -147,10 +147,10 @@ pub struct Imports {
 }
 
 impl Imports {
-    /// Asks for the variables that are exported under a name.
+    /// Opens the variables that are exported under a name.
     ///
     /// # Errors
-    /// If nobody exports there.
+    /// No process exports this name.
     pub fn open(name: &str) -> Result<Self, ShareError> {
         let refused = |error| ShareError::NotExported { name: name.to_owned(), error };
         let (fd, connection) = sys::handover::ask(&address(name)).map_err(refused)?;
@@ -159,10 +159,10 @@ impl Imports {
         Ok(Self { words, connection })
     }
 
-    /// The segment.
+    /// The segment of variables.
     ///
     /// # Errors
-    /// If its owner has damaged it.
+    /// Its owner has damaged it.
     pub fn segment(&self) -> Result<Variables<'_>, ring::LayoutError> {
         Variables::attach(self.words.words())
     }
@@ -174,7 +174,7 @@ impl Imports {
         segment.get(segment.find(name)?)
     }
 
-    /// Whether the exporting process lives; what it wrote stays readable, but stale.
+    /// Whether the exporting process is alive. Its last values remain readable, but become stale.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         sys::handover::is_alive(self.connection.as_fd())

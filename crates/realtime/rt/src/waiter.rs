@@ -1,18 +1,19 @@
-//! How long it pays to spin before sleeping.
+//! Measurement of the time worth spinning before sleeping.
 
 use base::DurNs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sys::clock::mono_now;
 use sys::futex;
 
-/// Rounds of the measurement.
+/// Number of rounds of the measurement.
 const ROUNDS: usize = 101;
 
-/// Measures what it costs here to be put to sleep and woken by another thread (the median of 101): the window for
-/// [`Wait::Both`](ring::Wait::Both), [`Barrier::wait`](crate::Barrier::wait) and [`await_interrupt`](crate::device::await_interrupt).
-/// Who spins that long before sleeping never waits more than twice as expensively as who knew the future.
+/// Measures the cost of sleeping and being woken by another thread on this machine (the median of 101 rounds). The result is
+/// the spin time for [`Wait::Both`](ring::Wait::Both), [`Barrier::wait`](crate::Barrier::wait) and
+/// [`await_interrupt`](crate::device::await_interrupt). A thread that spins for this time before it sleeps never pays more
+/// than twice the cost of the best possible choice.
 ///
-/// Takes some milliseconds and a thread in the caller's class, on its CPUs: for the start-up.
+/// Takes some milliseconds, and a thread in the caller's class on its CPUs. Call it during start-up.
 #[must_use]
 pub fn spin_window() -> DurNs {
     let (word, asleep, rung_at) = (AtomicU64::new(0), AtomicBool::new(false), AtomicU64::new(0));
@@ -28,7 +29,7 @@ pub fn spin_window() -> DurNs {
                     futex::wait(&word, round, None);
                 }
                 let woken = mono_now();
-                // From the ring, or from the beginning of a sleep that came to nothing.
+                // Counted from the wake-up call, or from the start of the sleep if the call came first.
                 *cost = woken.0 as i64 - (rung_at.load(Ordering::Acquire).max(from.0)) as i64;
             }
             costs
@@ -37,7 +38,7 @@ pub fn spin_window() -> DurNs {
             while !asleep.swap(false, Ordering::Acquire) {
                 std::thread::yield_now();
             }
-            // Time to fall asleep.
+            // Time for the other thread to fall asleep.
             sys::clock::sleep_until(mono_now() + DurNs::from_us(50));
             rung_at.store(mono_now().0, Ordering::Release);
             futex::count_up(&word, 1);

@@ -1,5 +1,5 @@
-//! The watcher: a thread that is not real time and finds out what a loop cannot see itself: when the hypervisor
-//! took its CPU, and who preempted it.
+//! The watcher: a non-real-time thread that detects what a loop cannot detect itself. It records when the hypervisor took
+//! the loop's CPU, and which tasks preempted the loop.
 
 use crate::page::SharedPage;
 use crate::preempt::Preemptions;
@@ -12,32 +12,32 @@ use std::thread::JoinHandle;
 use sys::clock::{mono_now, sleep_until};
 use sys::root::RootDir;
 
-/// How often the watcher looks. The kernel's steal counter moves in steps of 10 ms.
+/// Period of the watcher's checks. The kernel's steal counter advances in steps of 10 ms.
 const LOOK: DurNs = DurNs::from_ms(10);
-/// Helpers keep clear of the pulses of loops that are at least so slow.
+/// Minimum period of loops whose pulses helper threads avoid.
 const PERIOD_MIN: DurNs = DurNs::from_us(200);
-/// Cycles kept back until the steal counter behind them has been read; more are dropped and counted.
+/// Maximum number of cycles read in one check.
 const PENDING_MAX: usize = 8192;
 
-/// A running watcher over one loop; stop it to get the last numbers onto the page.
+/// A running watcher of one loop. End it to get the last counts onto the page.
 pub struct Watch {
     stop: Arc<AtomicBool>,
     handle: Option<JoinHandle<()>>,
     report: WatchReport,
 }
 
-/// What a watcher can see on this machine.
+/// Capabilities of a watcher on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchReport {
-    /// Why preempting tasks are not named, if so.
+    /// Reason why preempting tasks are not identified; `None` if they are.
     pub unnamed_because: Option<String>,
-    /// Why cycles near steal are not set apart, if so.
+    /// Reason why cycles near steal are not counted separately; `None` if they are.
     pub no_steal_because: Option<String>,
 }
 
 impl Watch {
-    /// Watches the loop of thread `tid` on `cpu` (none: no steal is attributed). Call between arming and starting:
-    /// switching a tracepoint on interrupts every CPU once.
+    /// Watches the loop of thread `tid` on `cpu`; without a CPU, no steal is recorded. Call it between arming and starting,
+    /// because enabling a tracepoint interrupts every CPU once.
     #[must_use]
     pub fn begin(page: SharedPage, tid: i32, cpu: Option<CpuId>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
@@ -65,13 +65,13 @@ impl Watch {
         }
     }
 
-    /// What it can see.
+    /// Its capabilities on this machine.
     #[must_use]
     pub fn report(&self) -> &WatchReport {
         &self.report
     }
 
-    /// Looks a last time and ends. Call after the loop has ended.
+    /// Does a last check and ends. Call it after the loop has ended.
     pub fn end(mut self) {
         self.finish();
     }
@@ -90,7 +90,7 @@ impl Drop for Watch {
     }
 }
 
-/// Why the steal counter is not known.
+/// Reason why the steal counter is unavailable.
 #[derive(Debug, thiserror::Error)]
 enum NoSteal {
     #[error("the loop is not bound to one CPU")]
@@ -127,7 +127,8 @@ fn parse_steal(text: &str, cpu: CpuId) -> Option<u64> {
 }
 
 fn watch(page: &SharedPage, mut preemptions: Option<Preemptions>, steal: Option<Steal>, stop: &AtomicBool) {
-    // The trail, its cursor and the counters belong to one generation of the page; a loop begins it anew.
+    // The trail, its cursor and the counters belong to one generation of the page. A loop that takes the page starts a new
+    // one.
     let mut generation = None;
     let mut sorter = Sorter::default();
     let mut ticks = steal.as_ref().and_then(|steal| steal.ticks().ok()).unwrap_or_default();
@@ -180,11 +181,11 @@ fn watch(page: &SharedPage, mut preemptions: Option<Preemptions>, steal: Option<
     }
 }
 
-/// The first moment from `wake` on that lies half-way between two pulses of the loop.
+/// The first time from `wake` on that is half-way between two pulses of the loop.
 ///
-/// On a shielded CPU the loop's own process has nowhere else to go: a helper that happened to look just when
-/// pulses are due would keep the kernel busy at each tenth of them, all along. Loops faster than
-/// [`PERIOD_MIN`] leave no room between their pulses.
+/// On a shielded CPU the other threads of the loop's process have no other CPU. A helper thread with a period of ten pulses
+/// that runs at the time of a pulse would disturb every tenth pulse permanently. Loops faster than [`PERIOD_MIN`] leave no
+/// room between their pulses.
 #[must_use]
 pub fn between_pulses(wake: MonoNs, identity: Option<Identity>) -> MonoNs {
     let Some(Identity { first_due, period, .. }) = identity else { return wake };
@@ -196,10 +197,10 @@ pub fn between_pulses(wake: MonoNs, identity: Option<Identity>) -> MonoNs {
     MonoNs(wake.0 + (period / 2 + period - phase) % period)
 }
 
-/// Sorts cycles into calm ones and ones that steal may have touched.
+/// Separates calm cycles from those that steal may have affected.
 ///
-/// The counter moves up to one tick of the kernel after the theft, so a cycle is calm only if the counter stood
-/// still both in the look that first saw it and in the next.
+/// The counter advances up to one kernel tick after the steal. So a cycle is calm only if the counter did not change in the
+/// check that first saw the cycle, nor in the next one.
 #[derive(Default)]
 struct Sorter {
     cursor: Cursor,
@@ -223,7 +224,7 @@ impl Sorter {
             cycles.clear();
         };
         settle(&mut self.waiting, moved || self.moved_before);
-        // Cycles that woke after the counter was read wait for the next look.
+        // Cycles that woke after the reading of the counter wait for the next check.
         let later = self.fresh.partition_point(|cycle| cycle.woke <= now);
         self.waiting.extend(self.fresh.drain(..later));
         if last {
@@ -283,7 +284,7 @@ mod tests {
             ..Cycle::default()
         };
         let mut sorter = Sorter::default();
-        // Looks at 10, 20, … 60 ms; the counter is seen to have moved at 30 ms.
+        // Checks at 10, 20, … 60 ms. The change of the counter is seen at 30 ms.
         for look in 1..=6u64 {
             (look * 10 - 10..look * 10).for_each(|ms| sorter.add(cycle(ms)));
             sorter.look(MonoNs(look * 10_000_000), look == 3, look == 6, &watcher);

@@ -1,12 +1,12 @@
-//! What the dispatcher shows of itself: what it counted, and what it must not do.
+//! The dispatcher's accounts: its counters, and the page faults and allocations that it must not have.
 
 use frame::Totals;
 use ring::{FrameCounter, FramePage};
 
-/// Borders between two looks at the dispatcher's own accounts: a look is a system call.
+/// Borders between two readings of the dispatcher's accounts, since a reading is a system call.
 const ACCOUNTS_EVERY: u32 = 256;
 
-/// What the dispatcher must not do: fault, and take memory.
+/// Page faults and allocations of the dispatcher. It must have neither.
 pub(crate) struct Accounts {
     until: u32,
     faults: u64,
@@ -24,7 +24,7 @@ impl Accounts {
         }
     }
 
-    /// Looks from time to time.
+    /// Counts a border, and publishes the accounts after [`ACCOUNTS_EVERY`] borders.
     pub(crate) fn look(&mut self, page: &FramePage<'_>) {
         match self.until.checked_sub(1) {
             Some(left) => self.until = left,
@@ -32,7 +32,7 @@ impl Accounts {
         }
     }
 
-    /// Shows what has come since it began.
+    /// Publishes the page faults and allocations since the beginning.
     #[cold]
     pub(crate) fn settle(&mut self, page: &FramePage<'_>) {
         let Self { faults, allocations, .. } = Self::now();
@@ -44,7 +44,7 @@ impl Accounts {
     }
 }
 
-/// Shows the machine's counters.
+/// Publishes the machine's counters.
 pub(crate) fn show(totals: &Totals, page: &FramePage<'_>) {
     let rows = [
         (FrameCounter::Minors, totals.minors),

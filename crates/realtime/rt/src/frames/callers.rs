@@ -1,4 +1,4 @@
-//! Those who call a frame: they join, watch, follow it, hand it a trigger, and go.
+//! Connections to a frame: clients join, watch or follow it, hand over a trigger, and leave.
 
 use crate::frames::cause::ThreadFiles;
 use crate::frames::runner::{LOOK, Report, Runner};
@@ -14,10 +14,10 @@ use sys::process::Process;
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
 use sys::shm::SharedWords;
 
-/// Connections at a time.
+/// Maximum number of connections at a time.
 const CALLERS_MAX: usize = 4096;
 
-/// A thread that is not let in.
+/// Reason why a thread is not admitted.
 #[derive(Debug, thiserror::Error)]
 enum JoinError {
     #[error("{0:?} is no thread id")]
@@ -34,22 +34,22 @@ enum JoinError {
     Kernel(#[from] sys::Error),
 }
 
-/// Somebody connected.
+/// A connected client.
 pub(super) struct Connected {
     pub(super) connection: OwnedFd,
     pub(super) pid: u32,
-    /// The handle for signals to it; `None` where it has ended already.
+    /// A handle for signals to its process; `None` if that has ended already.
     pub(super) process: Option<Process>,
     /// The activity that it has joined as.
     pub(super) activity: Option<usize>,
     follows: bool,
     said_goodbye: bool,
-    /// It has so many answers waiting that no more fit.
+    /// Its socket is full of answers that it has not read.
     takes_nothing: bool,
 }
 
 impl Runner {
-    /// Takes the next caller in.
+    /// Accepts the next connection.
     pub(super) fn take_in(&mut self, tell: &mut impl FnMut(Report)) {
         match self.counter.accept() {
             Ok(caller) => {
@@ -72,14 +72,14 @@ impl Runner {
                 if !std::mem::replace(&mut self.refuses_all, true) {
                     tell(Report::Refused(error.to_string()));
                 }
-                // It goes on waiting: another look at once would only take the CPU.
+                // Sleeps before it waits again, since retrying at once would only use the CPU.
                 sleep_until(mono_now() + LOOK);
             }
         }
     }
 
-    /// Hears what a caller has to say, and hangs up on one that does not take its answers: whoever waited for it could do
-    /// nothing else.
+    /// Handles a request of a client. Disconnects a client that does not read its answers, because waiting for it would
+    /// block the runner.
     pub(super) fn hear(&mut self, index: usize, tell: &mut impl FnMut(Report)) {
         let mut bytes = [0u8; 256];
         let received = sys::handover::receive(self.callers[index].connection.as_fd(), &mut bytes);
@@ -149,17 +149,17 @@ impl Runner {
         }
     }
 
-    /// Says no.
+    /// Sends a refusal.
     fn refuse(&mut self, index: usize, why: &str) {
         self.say(index, &format!("no {why}"), false);
     }
 
-    /// Hands the page over.
+    /// Sends an answer with the frame page.
     fn answer(&mut self, index: usize, text: &str) {
         self.say(index, text, true);
     }
 
-    /// Answers without waiting. Who is gone meanwhile is noticed at its connection.
+    /// Sends an answer without waiting. If the client is gone, reading its connection shows it.
     fn say(&mut self, index: usize, text: &str, with_page: bool) {
         let page = [self.shared.words.fd()];
         let fds = if with_page { &page[..] } else { &[] };
@@ -167,7 +167,7 @@ impl Runner {
         caller.takes_nothing |= sys::handover::send_now(caller.connection.as_fd(), text.as_bytes(), fds).is_err();
     }
 
-    /// Lets a thread in.
+    /// Admits a thread.
     fn join(&mut self, index: usize, tid: u32, name: &str, fds: Vec<OwnedFd>) -> Result<usize, JoinError> {
         let pid = self.callers[index].pid;
         let spec = &self.config.spec;
@@ -193,7 +193,7 @@ impl Runner {
         }
         let variables = fds.into_iter().next().and_then(|fd| SharedWords::attach(fd).ok());
         let shown = variables.as_ref().and_then(|words| ring::Variables::attach(words.words()).ok());
-        // Each activity has its turn in every major; one in the background has it when there is time.
+        // Each activity has a turn in every major frame, except background activities, which run when there is time.
         if let Some(shown) = shown.filter(|_| !spec.activities[activity].is_background()) {
             shown.set_period(spec.major());
         }
@@ -212,7 +212,7 @@ impl Runner {
         Ok(activity)
     }
 
-    /// Somebody's connection has ended.
+    /// Removes a client whose connection has ended.
     fn gone(&mut self, gone: &Connected, tell: &mut impl FnMut(Report)) {
         if gone.follows {
             self.shared.followers.fetch_sub(1, Ordering::AcqRel);
@@ -222,14 +222,14 @@ impl Runner {
         }
     }
 
-    /// Nobody stands behind an activity any more.
+    /// Frees an activity whose thread has gone.
     fn free(&self, activity: usize, said_goodbye: bool, tell: &mut impl FnMut(Report)) {
         let page = self.shared.page();
         let presence = if said_goodbye { Presence::Left } else { Presence::Died };
         self.shared.slots[activity].tid.store(0, Ordering::Release);
         page.set_who(activity, presence, 0, 0);
         page.forget(activity);
-        // The turn must not stay with it.
+        // If the activity has the turn, it is passed on.
         let turn = page.turn();
         if page.at(turn).map(usize::from) == Some(activity) {
             Shared::pass_over(&page, turn);
@@ -237,8 +237,8 @@ impl Runner {
         tell(Report::Gone(self.config.spec.activities[activity].name.clone(), said_goodbye));
     }
 
-    /// A thread may end without leaving while its connection stays: its process lives, or a child that has inherited it.
-    /// Looks at one activity each time.
+    /// Detects a thread that ended without leaving while its connection is still open, because its process or a child that
+    /// inherited the connection lives. Checks one activity per call.
     pub(super) fn notice_one_that_ended(&mut self, tell: &mut impl FnMut(Report)) {
         let activity = self.looked_at;
         self.looked_at = (activity + 1) % self.shared.slots.len();

@@ -1,44 +1,44 @@
-//! Why a call did not end in time, as far as the kernel's counters tell.
+//! Cause of a late call, as far as the kernel's counters show it.
 
 use base::DurNs;
 use ring::{Baseline, FramePage};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-/// Why a call did not end, or did not begin.
+/// Cause for a call that did not end or did not begin in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Cause {
     /// The counters could not be read.
     #[default]
     Unknown,
-    /// It used more processor time than its budget.
+    /// The call used more processor time than its budget.
     OwnCode,
-    /// It waits for something, or did for much of the time.
+    /// The call waits for something, or did for much of the time.
     Blocked,
-    /// Others ran on its CPU; the detail says how often it was taken.
+    /// Other threads ran on its CPU. The detail is the number of preemptions.
     Preempted,
-    /// Page faults; the detail says how many.
+    /// Page faults. The detail is their number.
     Faulted,
-    /// A debugger or a signal holds it.
+    /// Stopped by a debugger or a signal.
     Stopped,
-    /// Its thread is gone.
+    /// Its thread has ended.
     Died,
-    /// Another activity had the turn; the detail is its index.
+    /// Another activity had the turn. The detail is its index.
     Behind,
-    /// Nobody had joined.
+    /// No thread had joined.
     Nobody,
-    /// It lacks processor time though nobody was given its CPU: interrupts, or the hypervisor.
+    /// The call lacks processor time although no other thread ran on its CPU: interrupts or the hypervisor.
     Stolen,
-    /// Its minor began late; the detail says by how many ns.
+    /// Its minor began late. The detail is the delay in ns.
     Late,
-    /// Its turn came late, or it did not come to run in it: others on its CPU, interrupts or the hypervisor; the detail says
-    /// for how many ns.
+    /// Its turn came late, or it did not get to run in its turn, because of other threads on its CPU, interrupts or the
+    /// hypervisor. The detail is the time in ns.
     Kept,
 }
 
 impl Cause {
-    /// From its number in an event.
+    /// The cause with this number, as stored in an event.
     #[must_use]
     pub fn of(number: u8) -> Self {
         [
@@ -60,7 +60,7 @@ impl Cause {
         .unwrap_or_default()
     }
 
-    /// As people read it.
+    /// The cause as displayed to users.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -80,7 +80,7 @@ impl Cause {
     }
 }
 
-/// The files of a thread that tell what it does; open as long as it is joined.
+/// Files in `/proc` with the state of a thread. They are open while it is joined.
 #[derive(Debug)]
 pub(crate) struct ThreadFiles {
     stat: File,
@@ -88,34 +88,34 @@ pub(crate) struct ThreadFiles {
     schedstat: Option<File>,
 }
 
-/// A call that is in progress, as far as its frame knows.
+/// A call in progress, as far as its frame knows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InProgress {
-    /// Since it began; nothing if it has not.
+    /// Time since it began; zero if it has not begun.
     pub(crate) elapsed: DurNs,
-    /// Whether it goes on from an earlier minor: then the frame itself gave its CPU to others for a while.
+    /// Whether it continues from an earlier minor. In that case the frame itself gave its CPU to others for a while.
     pub(crate) goes_on: bool,
-    /// The processor time that it may take.
+    /// Processor time that it may use.
     pub(crate) budget: DurNs,
-    /// What its minor lost before its turn came.
+    /// Time that its minor lost before its turn came.
     pub(crate) before: Before,
-    /// How long it has had the turn without beginning; nothing if it has begun.
+    /// Time that it has had the turn without beginning; zero if it has begun.
     pub(crate) waited: DurNs,
 }
 
-/// What a minor lost before the turn came to an activity.
+/// Time that a minor lost before an activity got the turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Before {
-    /// The minor began by so much late.
+    /// Delay of the start of the minor.
     pub(crate) late: DurNs,
-    /// From its begin until its first activity began.
+    /// Time from the start of the minor until its first activity began.
     pub(crate) kept: DurNs,
-    /// The activity in front that took most beyond its budget, and by how much.
+    /// The activity in front that exceeded its budget most, and the excess.
     pub(crate) front: Option<(usize, DurNs)>,
 }
 
 impl Before {
-    /// What cost most, if anything did: how much, cause, detail.
+    /// The largest loss, if there is one: time, cause, detail.
     fn worst(self) -> Option<(DurNs, Cause, u64)> {
         let front = self.front.map(|(who, by)| (by, Cause::Behind, who as u64));
         let times = [(self.late, Cause::Late), (self.kept, Cause::Kept)];
@@ -136,8 +136,8 @@ impl ThreadFiles {
         self.cost().is_none_or(|(state, _)| matches!(state, b'Z' | b'X'))
     }
 
-    /// The thread's state, and what it has cost. Real-time: three reads of files that exist in memory only; neither
-    /// allocates nor blocks.
+    /// State and kernel accounts of the thread. Real-time: three reads of files that exist in memory only. Neither allocates
+    /// nor blocks.
     fn cost(&self) -> Option<(u8, Baseline)> {
         let mut room = [0u8; 4096];
         let mut read = |file: &File| file.read_at(&mut room, 0).ok().map(|length| (room, length));
@@ -150,19 +150,19 @@ impl ThreadFiles {
         Some((state, Baseline { cpu, faults, voluntary, involuntary }))
     }
 
-    /// What kept an activity's call from ending: cause, detail, the call's processor time.
+    /// Why the call of an activity has not ended: cause, detail, processor time of the call.
     pub(crate) fn why(&self, page: &FramePage<'_>, activity: usize, call: InProgress) -> (Cause, u64, DurNs) {
         let Some((state, cost)) = self.cost() else { return (Cause::Died, 0, DurNs::ZERO) };
         let (was, is) = (page.baseline(activity), page.beyond(activity, &cost));
-        // Counters that somebody wrote over may run backwards.
+        // The counters are in shared memory. If they were overwritten, they may run backwards.
         let more = |is: u64, was: u64| (is.wrapping_sub(was) as i64).max(0) as u64;
         let since = is.cpu.0.wrapping_sub(was.cpu.0).saturating_sub(page.around(activity).0);
         let cpu = DurNs(since.clamp(0, call.elapsed.0.max(0)));
         let faults = more(is.faults, was.faults);
         let (gave, taken) = (more(is.voluntary, was.voluntary), more(is.involuntary, was.involuntary));
-        // Whoever has not had its budget is not to blame for what it has not done: who took the time is.
+        // A call that has not used its budget is not the cause. Whatever took the time from it is.
         let own = cpu >= call.budget && call.elapsed > DurNs::ZERO;
-        // Of a call that goes on nobody knows how long it was kept by the frame itself.
+        // For a call that continues, the time for which the frame itself withheld the CPU is not known.
         let lacked = if call.goes_on { DurNs::ZERO } else { DurNs(call.elapsed.0 - cpu.0).max(call.waited) };
         let before = call.before.worst().map(|(by, cause, detail)| (by > lacked, (cause, detail)));
         let (cause, detail) = match (state, before) {
@@ -171,7 +171,7 @@ impl ThreadFiles {
             (b'S' | b'D', _) => (Cause::Blocked, 0),
             _ if own && faults < 8 && (call.goes_on || cpu.0 >= call.elapsed.0 / 2) => (Cause::OwnCode, 0),
             (_, Some((true, before))) if !own && !call.goes_on => before,
-            // It may run, and has not come to begin.
+            // It is runnable but has not begun.
             _ if call.elapsed <= DurNs::ZERO => (Cause::Kept, call.waited.0.max(0) as u64),
             _ if faults > 0 => (Cause::Faulted, faults),
             _ if gave > 0 => (Cause::Blocked, gave),
@@ -184,7 +184,7 @@ impl ThreadFiles {
     }
 }
 
-/// The blank-separated numbers in a file, as far as they are numbers.
+/// The numbers in a file, separated by white space, up to the first word that is no number.
 fn numbers(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes
         .split(|byte| byte.is_ascii_whitespace())
@@ -192,7 +192,7 @@ fn numbers(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
         .map_while(|word| std::str::from_utf8(word).ok()?.parse().ok())
 }
 
-/// State and page faults of `/proc/PID/task/TID/stat`. The name may hold anything, so fields count from its end.
+/// State and page faults in `/proc/PID/task/TID/stat`. The name may contain any bytes, so fields are counted from its end.
 fn parse_stat(bytes: &[u8]) -> Option<(u8, u64)> {
     let end = bytes.iter().rposition(|byte| *byte == b')')?;
     let mut words = bytes[end + 1..].split(|byte| *byte == b' ').filter(|word| !word.is_empty());
@@ -256,7 +256,7 @@ mod tests {
         let words = page_words();
         let page = FramePage::format(&words, "causes", SHAPE).unwrap();
         let files = ThreadFiles::open(std::process::id(), sys::thread::id() as u32).unwrap();
-        // Far more than the thread costs while it looks: it did that often since, or not at all.
+        // Far more than the thread uses during the check: all of it since the baseline, or none.
         const FAR: u64 = 1 << 40;
         let (_, now) = files.cost().unwrap();
         let ago = |counter: u64, many: bool| if many { counter.wrapping_sub(FAR) } else { counter.wrapping_add(FAR) };
@@ -265,7 +265,7 @@ mod tests {
             page.set_baseline(
                 0,
                 &Baseline {
-                    // A second since, or all of a call that is shorter.
+                    // One second since the baseline, or the whole call if that is shorter.
                     cpu: DurNs(now.cpu.0 - DurNs::from_secs(1).0),
                     faults: ago(now.faults, faults),
                     voluntary: ago(now.voluntary, gave),
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(cause([true, true, true], call(long, false)), Cause::Faulted);
         assert_eq!(cause([false, true, true], call(long, false)), Cause::Blocked);
         assert_eq!(cause([false, false, true], call(long, true)), Cause::Preempted);
-        // All of its time on the CPU, and little of it: the time was lost before.
+        // The call had the CPU all the time or little of it; the time was lost before.
         let late = Before { late: DurNs(40), kept: DurNs(30), front: Some((0, DurNs(20))) };
         assert_eq!(why([true; 3], InProgress { before: late, ..call(DurNs(9), false) }), (Cause::Late, 40));
         let kept = Before { late: DurNs(10), ..late };

@@ -1,7 +1,7 @@
-//! The dispatcher of a frame: the thread at minor borders.
+//! The dispatcher of a frame: the thread that acts at borders between minors.
 //!
-//! A border finds the caches as other work has left them, so what it costs is the memory that it touches, its own code
-//! included. What a border of a minor in order does not need stands in functions of its own, marked as cold.
+//! At a border the caches hold the data of other work. So the cost of a border is the memory that it touches, its own code
+//! included. Code that a border of a minor in order does not need is in separate functions, marked as cold.
 
 use crate::frames::accounts::{self, Accounts};
 use crate::frames::event;
@@ -16,16 +16,16 @@ use std::sync::atomic::Ordering;
 use sys::clock::mono_now;
 use sys::futex;
 
-/// What the dispatcher knows of an activity without looking at the page, where others write.
+/// Copy of an activity's state, so that the dispatcher need not read the page, which other threads write.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Known {
-    /// Threads that had joined.
+    /// Number of threads that had joined.
     pub(crate) joins: u64,
-    /// A thread stood behind it when the minor began, and still does.
+    /// A thread had joined when the minor began, and still is.
     pub(crate) present: bool,
     /// It is a background activity.
     pub(crate) background: bool,
-    /// Its safe values stand.
+    /// Its safe values are in force.
     pub(crate) safe: bool,
 }
 
@@ -34,28 +34,29 @@ pub(crate) struct Dispatcher {
     pub(crate) shared: Arc<Shared>,
     pub(crate) machine: Machine,
     pub(crate) trigger: Trigger,
-    /// Faults of one border; room for all activities.
+    /// Faults at one border, with room for all activities.
     pub(crate) faults: Vec<Judgement>,
     pub(crate) known: Vec<Known>,
-    /// Whether all of them are present.
+    /// Whether all activities are present.
     pub(crate) complete: bool,
-    /// Whether somebody's safe values are still to be told to stand, or that they no longer do.
+    /// Whether safe values must still be put in force or withdrawn.
     pub(crate) unsettled: bool,
-    /// The longest wait for a trigger.
+    /// Maximum wait for a trigger.
     pub(crate) patience: DurNs,
     pub(crate) external: bool,
     pub(crate) rhythm: Rhythm,
-    /// Of the page, when it was looked at who is there.
+    /// The page's count of changes at the last check of the activities' presence.
     pub(crate) changes: u64,
-    /// Entries in front of the background ones in the queue of the running minor.
+    /// Number of entries before the background ones in the queue of the running minor.
     pub(crate) front: usize,
 }
 
 impl Dispatcher {
     /// Runs the frame until it is stopped or its time base is gone.
     ///
-    /// Real-time: allocates nothing. A border of a minor in which all have yielded costs one pass over the frame's own
-    /// tables and one futex call; each call that goes on beyond its minor, each fault and each frame that follows more.
+    /// Real-time: does not allocate. A border of a minor in which all activities have yielded costs one pass over the
+    /// frame's tables and one futex call. Each call that continues beyond its minor, each fault and each following frame
+    /// costs more.
     pub(crate) fn run(mut self) {
         let shared = self.shared.clone();
         let page = shared.page();
@@ -64,7 +65,7 @@ impl Dispatcher {
         let mut accounts = Accounts::now();
         let (mut turn, mut first) = self.begin(&page, &border, woke);
         loop {
-            // Last of all: what the kernel needs for it is no work of the dispatcher's.
+            // Recorded first, because the kernel's time for the wake-up below is not the dispatcher's work.
             page.dispatch().record(mono_now() - woke);
             if let Some(first) = first.take() {
                 self.wake_first(&page, first);
@@ -95,8 +96,9 @@ impl Dispatcher {
             self.miss(&page);
             let smooth = page.in_order() && stood.index >= self.front;
             self.faults.clear();
-            // All were there and have yielded, and nothing is remembered of anybody: nobody needs to be looked at. Each look
-            // is a part of memory more, and of that nothing is in the caches after a minor of other work.
+            // In the common case all activities were present and have yielded, and the state of none is kept. Then no
+            // activity needs a check. Each check touches more memory, and after a minor of other work none of that is in
+            // the caches.
             let short =
                 if smooth && self.complete && !self.unsettled { self.machine.border_of_all(due, ticks) } else { None };
             let looked = short.is_none();
@@ -125,14 +127,15 @@ impl Dispatcher {
             accounts::show(&self.machine.totals(), &page);
             accounts.look(&page);
             if let Some(mode) = page.wanted_mode() {
-                // A mode that does not exist is nobody's wish.
+                // A request for a mode that does not exist is ignored.
                 let _ = self.machine.want_mode(mode.into());
             }
             border = next;
         }
     }
 
-    /// The border of a minor in which somebody must be looked at; `turn` is its begin, unless all of it have yielded.
+    /// The border of a minor in which activities must be checked. `turn` is the begin of the minor, or `None` if all have
+    /// yielded.
     #[cold]
     fn border_of_some(&mut self, page: &FramePage<'_>, due: MonoNs, ticks: u64, turn: Option<Turn>) -> Border {
         let (faults, known) = (&mut self.faults, &self.known);
@@ -145,7 +148,7 @@ impl Dispatcher {
         self.machine.border(due, ticks, seen, |fault| faults.push(fault))
     }
 
-    /// Waits for the begin of the first minor: until it is due, or for the base's first tick.
+    /// Waits for the start of the first minor: until it is due, or for the first tick of the time base.
     fn first(&mut self, page: &FramePage<'_>) -> Option<(Border, MonoNs)> {
         let mut border = self.machine.first();
         loop {
@@ -165,7 +168,7 @@ impl Dispatcher {
         }
     }
 
-    /// The base has not ticked for long.
+    /// Handles a time base that has not ticked for long.
     #[cold]
     fn silent(&mut self, page: &FramePage<'_>, border: &Border) {
         if self.trigger.is_forming() {
@@ -177,7 +180,7 @@ impl Dispatcher {
         }
     }
 
-    /// The base has ticked: whether it did so when it was expected.
+    /// Handles a tick of the time base: checks whether it came when it was expected.
     #[inline(never)]
     fn listen(&mut self, page: &FramePage<'_>, border: &Border, now: MonoNs, ticks: u64) {
         let before = self.rhythm.beat();
@@ -188,13 +191,14 @@ impl Dispatcher {
             Beat::Steady => (None, event::TRIGGER_STEADY),
         };
         counter.into_iter().for_each(|counter| page.count(counter, 1));
-        // A base that keeps coming too early is told once.
+        // An event is only written when the state changes, so a time base that is always early causes one event.
         if beat != before {
             page.tell(&FrameEvent { what, elapsed: each, ..frame_event(border, now) });
         }
     }
 
-    /// Begins a minor: its queue, and whoever waits for borders. Its first activity is released, and is to be woken.
+    /// Begins a minor: publishes its queue, wakes the followers, and releases its first activity, which the caller must
+    /// wake.
     fn begin(&mut self, page: &FramePage<'_>, border: &Border, woke: MonoNs) -> (Turn, Option<u16>) {
         let border = shown(border, woke);
         let turn = match self.machine.queue_of_all() {
@@ -208,7 +212,7 @@ impl Dispatcher {
         (turn, page.release_first(turn))
     }
 
-    /// Begins a minor in which not everybody is there, or somebody is left out or behind the others.
+    /// Begins a minor in which activities are absent, skipped or demoted, or any minor of a frame with several modes.
     #[cold]
     fn begin_with_some(&mut self, page: &FramePage<'_>, border: &FrameBorder) -> Turn {
         let (known, complete) = (&self.known, self.complete);
@@ -216,7 +220,7 @@ impl Dispatcher {
         page.begin(border, count_front(self.machine.queue().filter(there), &mut self.front))
     }
 
-    /// Wakes the first activity of a minor, and the caretaker below it. One that was demoted keeps its place.
+    /// Wakes the first activity of a minor, and the caretaker below it. A demoted activity keeps its priority.
     fn wake_first(&self, page: &FramePage<'_>, first: u16) {
         if self.shared.parked.load(Ordering::Acquire) > 0 && !self.is_behind(first) {
             self.shared.unpark(first.into());
@@ -233,9 +237,9 @@ impl Dispatcher {
         }
     }
 
-    /// Ends a minor whose queue has come to `stood`: nobody begins in it any more, and calls that go on are parked.
+    /// Ends a minor whose queue has come to `stood`: no call can begin in it, and calls that continue are parked.
     fn close(&self, page: &FramePage<'_>, stood: Turn) {
-        // Who stands before the turn has yielded, unless somebody was passed over.
+        // All activities before the turn have yielded, unless one was passed over.
         match page.in_order() {
             true if page.at(stood).is_none() => {}
             true => self.shut(page, stood),
@@ -246,7 +250,7 @@ impl Dispatcher {
         }
     }
 
-    /// Closes the calls from a place of the queue on.
+    /// Closes the calls from a place in the queue on.
     #[cold]
     fn shut(&self, page: &FramePage<'_>, mut at: Turn) {
         while let Some(activity) = page.at(at) {
@@ -255,7 +259,7 @@ impl Dispatcher {
             if busy && self.shared.ordered {
                 page.count_held(index);
             }
-            // Who is behind the others stays there: one that was demoted and had no turn in this minor must not come up.
+            // An activity in the background stays there. A demoted one that had no turn in this minor must not be raised.
             if !self.is_behind(activity) {
                 match busy {
                     true => self.shared.park(page, index),
@@ -266,7 +270,7 @@ impl Dispatcher {
         }
     }
 
-    /// Those that were parked before and were not queued in this minor may have ended their calls meanwhile.
+    /// Restores activities that were parked before, were not queued in this minor, and have ended their calls meanwhile.
     #[cold]
     fn unpark_the_ended(&self, page: &FramePage<'_>, stood: Turn) {
         for (activity, slot) in self.shared.slots.iter().enumerate() {
@@ -283,7 +287,7 @@ impl Dispatcher {
         self.known[usize::from(activity)].background || self.machine.is_demoted(activity)
     }
 
-    /// Notices who is gone since the minor began; somebody new counts from the next one on.
+    /// Detects activities that have gone since the minor began. A new one counts from the next minor on.
     fn miss(&mut self, page: &FramePage<'_>) {
         if page.changes() != self.changes {
             self.look_who_is_gone(page);
@@ -299,7 +303,7 @@ impl Dispatcher {
         self.complete = self.known.iter().all(|known| known.present);
     }
 
-    /// Notices who has come, for the minor that begins, and tells the machine of those who joined anew.
+    /// Detects activities that have arrived, for the minor that begins, and reports new joins to the machine.
     fn welcome(&mut self, page: &FramePage<'_>) {
         let changes = page.changes();
         if changes != std::mem::replace(&mut self.changes, changes) {
@@ -322,7 +326,7 @@ impl Dispatcher {
     }
 }
 
-/// The activities of a queue; those that are not in the background are counted on the way.
+/// The activities of a queue. Those that are not in the background are counted in `front`.
 fn count_front(queue: impl Iterator<Item = Entry>, front: &mut usize) -> impl Iterator<Item = u16> {
     *front = 0;
     queue.map(|entry| {
@@ -331,7 +335,7 @@ fn count_front(queue: impl Iterator<Item = Entry>, front: &mut usize) -> impl It
     })
 }
 
-/// Tells of minors that were lost and of a mode that was entered between two borders.
+/// Writes events for lost minors and for a mode that was entered between two borders.
 #[cold]
 fn tell_of(page: &FramePage<'_>, border: &Border, next: &Border, woke: MonoNs) {
     if next.lost > 0 {

@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sys::clock::{mono_now, sleep_until};
 use sys::shm::SharedWords;
 
-/// Why a thread could not join.
+/// Reason why a thread could not join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoinError {
-    /// No frame of that name runs.
+    /// No frame of that name is running.
     NoFrame(String),
-    /// The frame said no, with its reason.
+    /// The frame refused, with its reason.
     Refused(String),
-    /// The kernel did.
+    /// The kernel refused.
     Kernel(String),
 }
 
@@ -39,25 +39,25 @@ impl fmt::Display for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// What a call is told.
+/// Parameters of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MinorTurn {
-    /// Number of the pulse.
+    /// Pulse number.
     pub pulse: u64,
     /// The minor.
     pub minor: u16,
     /// The mode.
     pub mode: u16,
-    /// When the minor was due to begin.
+    /// Time at which the minor was due.
     pub due: MonoNs,
-    /// When it ends.
+    /// Time at which the minor ends.
     pub end: MonoNs,
-    /// Until when the call's result counts in full, from `due`, and what a later one means; `None` if nobody has said so.
+    /// Result deadline of the call, counted from `due`; `None` if none is set.
     pub deadline: Option<ResultDeadline>,
 }
 
 impl MinorTurn {
-    /// Whether a result that is put out now would be worth nothing: it is not to be put out then.
+    /// Whether a result that is published now would have no value. Such a result must not be published.
     #[must_use]
     pub fn is_void(&self, now: MonoNs) -> bool {
         self.deadline.is_some_and(|deadline| now - self.due > deadline.void_after())
@@ -74,25 +74,26 @@ pub struct Member {
     in_call: bool,
     /// Samples its variables for the oscilloscope.
     sampler: Option<Sampler>,
-    /// Variables whose safe values stand from a result behind its hard deadline to the next one in time.
+    /// Variables whose safe values are in force after a result that missed its hard deadline, until the next result in time.
     safe: Option<Exports>,
-    /// Pulse of the call that it is in, when its minor was due, and when that ends.
+    /// Pulse of the present call, due time and end of its minor.
     pulse: u64,
     due: MonoNs,
     end: MonoNs,
     /// Whether the frame knows that the thread waits for its turns.
     come: bool,
-    /// Calls until the thread looks at its accounts again.
+    /// Calls until the thread reads its accounts again.
     until_accounts: u32,
 }
 
-/// Calls between two looks at a thread's accounts: a look is a system call, which costs as much as waking the next one.
+/// Calls between two readings of a thread's accounts. A reading is a system call, which costs as much as waking the next
+/// activity.
 const ACCOUNTS_EVERY: u32 = 16;
 
 impl Member {
-    /// Joins `frame` as `activity` with the calling thread; waits for the frame to appear at most for `within`. The
-    /// frame gives the thread its class and CPU. With `variables`, safe values can stand for them, and it samples them for the
-    /// [oscilloscope](crate::scope) after each call, unless another thread does.
+    /// Joins `frame` as `activity` with the calling thread. Waits for the frame to appear, at most for `within`. The frame
+    /// sets the thread's scheduling class and CPU. With `variables`, the frame can put their safe values in force, and the
+    /// thread samples them for the [oscilloscope](crate::scope) after each call, unless another thread does.
     ///
     /// # Errors
     /// See [`JoinError`].
@@ -106,7 +107,8 @@ impl Member {
                 Err(error) => return Err(error),
             }
         };
-        // Before the frame binds this thread to its CPU: the thread that hears what is to be sampled is not to run there.
+        // Done before the frame binds this thread to its CPU: the thread that listens for sampling requests must not run
+        // there.
         let sampler = match variables.map(Exports::sampler).transpose() {
             Ok(sampler) => sampler,
             // Activities may share their variables.
@@ -148,13 +150,14 @@ impl Member {
         Ok(member)
     }
 
-    /// Ends the call that the thread is in, if it is in one, and waits for the next; `None` once the frame has ended or
-    /// its process has died.
+    /// Ends the present call, if there is one, and waits for the next. Returns `None` once the frame has ended or its
+    /// process has died.
     ///
-    /// The first one says that the thread is there: a frame does not begin before all have asked for their first turn.
+    /// The first call of this function reports that the thread is ready. A frame does not begin before all activities have
+    /// asked for their first turn.
     ///
-    /// Real-time: neither allocates nor locks; two futex calls, some thirty stores, and a `getrusage` in every 16th call
-    /// and after each that took longer than its budget.
+    /// Real-time: neither allocates nor locks. Costs two futex calls and about thirty stores, and a `getrusage` in every
+    /// 16th call and after each call that took longer than its budget.
     pub fn next_turn(&mut self) -> Option<MinorTurn> {
         let page = FramePage::attach(self.words.words()).ok()?;
         let in_call = self.in_call;
@@ -195,8 +198,8 @@ impl Member {
         }
     }
 
-    /// Weighs the result of the call that ends. Behind a hard deadline the safe values stand before anybody has the turn; the
-    /// frame lets them stand where the call does not end at all.
+    /// Judges the result of the call that ends. If it missed a hard deadline, the safe values are put in force before the
+    /// next activity has the turn. If the call does not end at all, the frame puts them in force.
     fn weigh(&self, page: &FramePage<'_>, done: MonoNs) {
         let Some(worth) = page.weigh(self.activity, done - self.due) else { return };
         let hard = page.deadline(self.activity).is_some_and(|deadline| deadline.late == Lateness::Hard);
@@ -205,31 +208,33 @@ impl Member {
         }
     }
 
-    /// Whether the frame's process has died rather than ended its frame: who was started by the plant should fail then, to be
-    /// started anew when the frame is. Told once [`next_turn`](Self::next_turn) has ended.
+    /// Whether the frame's process has died instead of ending its frame. A process that the plant has started should then
+    /// exit with an error, so that it is started again together with the frame. Valid once [`next_turn`](Self::next_turn)
+    /// has returned `None`.
     #[must_use]
     pub fn frame_died(&self) -> bool {
         self.gone.load(Ordering::Acquire) && self.page().is_none_or(|page| page.state() != FrameState::Ended)
     }
 
-    /// Asks for a mode by its name; the frame enters it where its next major frame begins. The last wish before that counts.
+    /// Requests a mode by its name. The frame enters it at the start of its next major frame. The last request before that
+    /// counts.
     ///
-    /// Real-time: compares the names of the frame's modes and stores one word; allocates only for an error.
+    /// Real-time: compares the names of the frame's modes and stores one word. Allocates only for an error.
     ///
     /// # Errors
-    /// If the frame has no mode of that name, with those that it has.
+    /// If the frame has no mode of that name. The error lists its modes.
     pub fn want_mode(&self, mode: &str) -> Result<(), JoinError> {
         let page = self.page().ok_or_else(|| JoinError::Refused("the frame's page was destroyed".to_owned()))?;
         super::watch::want_mode(&page, mode)
     }
 
-    /// The frame's page, for those who watch.
+    /// The frame's page, for observers.
     #[must_use]
     pub fn page(&self) -> Option<FramePage<'_>> {
         FramePage::attach(self.words.words()).ok()
     }
 
-    /// A thread that sleeps until the frame's process is gone, and then wakes this one.
+    /// Starts a thread that sleeps until the frame's process is gone, and then wakes the member.
     fn guard(&self) -> std::io::Result<()> {
         let (words, activity) = (self.words.clone(), self.activity);
         let (alive, gone) = (self.connection.clone(), self.gone.clone());
@@ -239,7 +244,7 @@ impl Member {
                 0,
                 sys::sched::Scheduling { policy: base::Policy::OTHER, reset_on_fork: false },
             );
-            // The member shuts its connection down when it leaves; that ends this wait, too.
+            // The member shuts its connection down when it leaves, which also ends this wait.
             while sys::handover::is_alive(alive.as_fd()) {
                 sys::poll::is_readable(alive.as_fd(), DurNs::from_secs(3600));
             }
@@ -253,7 +258,7 @@ impl Member {
 }
 
 impl Member {
-    /// How long a call of its activity may take; `None` if nobody has said so.
+    /// Time budget of a call of its activity; `None` if none is set.
     #[must_use]
     pub fn budget(&self) -> Option<DurNs> {
         let page = FramePage::attach(self.words.words()).ok()?;
@@ -267,13 +272,14 @@ impl Drop for Member {
         if let Ok(page) = FramePage::attach(self.words.words()) {
             finish(&page, self.activity, &mut self.in_call, mono_now());
         }
-        // Best effort: a frame that is gone needs no farewell.
+        // Best effort: a frame that is gone need not be notified.
         let _ = sys::handover::send(self.connection.as_fd(), b"leave", &[]);
         sys::handover::hang_up(self.connection.as_fd());
     }
 }
 
-/// Ends the call that the thread is in, and wakes whose turn it is then. Whether the call took longer than its budget.
+/// Ends the present call, and wakes the activity that has the turn then. Returns whether the call took longer than its
+/// budget.
 fn finish(page: &FramePage<'_>, activity: usize, in_call: &mut bool, now: MonoNs) -> bool {
     if !std::mem::take(in_call) {
         return false;
@@ -286,7 +292,7 @@ fn finish(page: &FramePage<'_>, activity: usize, in_call: &mut bool, now: MonoNs
     over() != before
 }
 
-/// Notes what the thread has cost so far, if it is time: with it the dispatcher finds out why a call does not end.
+/// Stores the thread's accounts, if it is time. The dispatcher uses them to find out why a call does not end.
 fn look_at_accounts(page: &FramePage<'_>, activity: usize, until: &mut u32) {
     match until.checked_sub(1) {
         Some(left) => *until = left,
@@ -314,17 +320,18 @@ pub fn trigger(frame: &str) -> Result<(), JoinError> {
     Ok(())
 }
 
-/// Hands a descriptor to a frame whose time base is `eventfd`: each time it becomes readable a minor begins. A later one
-/// takes its place. The frame reads a copy: the caller keeps its own.
+/// Hands a file descriptor to a frame whose time base is `eventfd`. Each time it becomes readable a minor begins. A
+/// descriptor handed over later replaces it. The frame reads a duplicate, so the caller keeps its own.
 ///
-/// An eventfd and a timerfd say how many ticks have come, a UIO device too; anything else says one with each read.
+/// An eventfd, a timerfd and a UIO device report the number of ticks. Any other descriptor counts as one tick with each
+/// read.
 ///
-/// A UIO device's interrupt comes once: the activity that has quietened the device calls
-/// [`enable`](crate::device::Uio::enable) for the next one, or the frame's trigger stops. VFIO's message interrupts need
-/// nothing.
+/// A UIO device's interrupt comes once. The activity that has serviced the device must call
+/// [`enable`](crate::device::Uio::enable) for the next one, otherwise the frame's trigger stops. VFIO's message interrupts
+/// need no such call.
 ///
 /// # Errors
-/// If no frame of that name runs, or its time base is another.
+/// If no frame of that name is running, or it has another time base.
 pub fn hand_trigger(frame: &str, fd: BorrowedFd<'_>) -> Result<(), JoinError> {
     let kernel = |error: sys::Error| JoinError::Kernel(error.to_string());
     let connection = call(frame)?;

@@ -1,14 +1,15 @@
-//! Frames on the machine: a [`Runner`] is the process behind a frame, a [`Member`] a thread that has joined one.
+//! Frames: a [`Runner`] is the process of a frame, a [`Member`] is a thread that has joined one.
 //!
-//! The runner's dispatcher thread wakes at minor borders only. Within a minor each activity releases the next through a
-//! futex word of the frame page. Priorities, all `fifo` on the frame's one CPU, from the one that the frame has:
+//! The runner's dispatcher thread wakes only at borders between minors. Within a minor each activity releases the next
+//! through a futex word of the frame page. All threads are `fifo` on the frame's CPU. Their priorities, relative to the
+//! frame's priority `P`:
 //!
-//! | priority | who |
+//! | priority | threads |
 //! |---|---|
 //! | `P` | the dispatcher |
 //! | `P - 1` | activities |
-//! | `P - 2` | the caretaker: it runs when nobody above it does, and passes the turn of a blocked activity on |
-//! | `P - 3` | parked: a call that went on beyond its minor, until its turn comes again |
+//! | `P - 2` | the caretaker, which runs when no thread above it does, and passes on the turn of a blocked activity |
+//! | `P - 3` | parked calls, which continued beyond their minor, until their turn comes again |
 //! | `P - 4` | background activities |
 
 mod accounts;
@@ -32,10 +33,10 @@ pub use watch::{Watcher, action_word, what_word};
 use std::os::fd::OwnedFd;
 use sys::Errno;
 
-/// The environment variable that names the plant, so that frames of several plants keep apart.
+/// Environment variable with the name of the plant, which keeps frames of several plants apart.
 pub const PLANT: &str = "TAHTI_PLANT";
 
-/// The socket at which frame `frame` is joined: of the plant in [`PLANT`], unless the name says `PLANT/FRAME`.
+/// Address of the socket for joining `frame`. The plant is that in [`PLANT`], unless the name is `PLANT/FRAME`.
 #[must_use]
 pub fn address(frame: &str) -> String {
     match (frame.split_once('/'), std::env::var(PLANT)) {
@@ -45,10 +46,10 @@ pub fn address(frame: &str) -> String {
     }
 }
 
-/// Calls the process behind a frame.
+/// Connects to the process of a frame.
 fn call(frame: &str) -> Result<OwnedFd, JoinError> {
     sys::handover::connect(&address(frame)).map_err(|error| match error.errno {
-        // Somebody else has its name.
+        // Another process uses its name.
         Errno::PERM => JoinError::Kernel(error.to_string()),
         _ => JoinError::NoFrame(frame.to_owned()),
     })

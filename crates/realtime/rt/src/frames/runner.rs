@@ -1,4 +1,4 @@
-//! The process behind a frame: lets activities in, starts the real-time threads, notices who is gone.
+//! The process of a frame: admits activities, starts the real-time threads, detects activities that have gone.
 
 use crate::frames::address;
 use crate::frames::callers::Connected;
@@ -20,12 +20,12 @@ use sys::handover::Counter;
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
 use sys::shm::SharedWords;
 
-/// How often the runner looks round.
+/// Period of the runner's checks.
 pub(super) const LOOK: DurNs = DurNs::from_ms(20);
-/// From the dispatcher's start to the first minor.
+/// Time from the dispatcher's start to the first minor.
 const LEAD: DurNs = DurNs::from_ms(20);
 
-/// Why a frame cannot run.
+/// Reason why a frame cannot run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunError(String);
 
@@ -43,7 +43,7 @@ impl From<sys::Error> for RunError {
     }
 }
 
-/// Why its threads do not run.
+/// Reason why the frame's threads cannot start.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
     #[error("the frame has begun already")]
@@ -52,27 +52,27 @@ enum StartError {
     Thread { name: &'static str, error: std::io::Error },
 }
 
-/// Something that the runner has to say.
+/// A report of the runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// The frame has begun; who is missing.
+    /// The frame has begun.
     Running {
-        /// Activities nobody has joined as.
+        /// Activities that no thread has joined as.
         missing: Vec<String>,
     },
-    /// Somebody joined: activity, process.
+    /// A thread joined: activity, process id.
     Joined(String, u32),
-    /// Somebody is gone: activity, whether it said so.
+    /// A thread has gone: activity, and whether it left in an orderly way.
     Gone(String, bool),
-    /// Somebody was refused, and why.
+    /// A request was refused, with the reason.
     Refused(String),
-    /// Something real-time was not had.
+    /// A real-time property was not obtained.
     Missing(Obtained),
-    /// The frame has ended by itself, and why.
+    /// The frame has ended by itself, with the reason.
     Over(String),
 }
 
-/// A frame's process. Dropping it ends the frame: members hear so.
+/// The process of a frame. Dropping it ends the frame and notifies its members.
 pub struct Runner {
     pub(super) config: Config,
     plan: Option<Plan>,
@@ -80,24 +80,24 @@ pub struct Runner {
     pub(super) counter: Counter,
     pub(super) callers: Vec<Connected>,
     pub(super) handed: Arc<HandedTrigger>,
-    /// Keeps idle CPUs awake as long as it is open.
+    /// Keeps idle CPUs awake while it is open.
     idle: Option<OwnedFd>,
     threads: Vec<JoinHandle<()>>,
     began: MonoNs,
     over: bool,
-    /// The kernel lets nobody in, which was told.
+    /// The kernel accepts no connections, and this has been reported.
     pub(super) refuses_all: bool,
-    /// The activity whose thread is looked at next.
+    /// Index of the activity whose thread is checked next.
     pub(super) looked_at: usize,
-    /// Segments of variables of those who are gone: unmapping one would interrupt the frame's CPU.
+    /// Variable segments of threads that have gone. They stay mapped, because unmapping one would interrupt the frame's CPU.
     pub(super) kept: Vec<SharedWords>,
 }
 
 impl Runner {
-    /// Makes the page and opens the door; nobody runs yet.
+    /// Creates the page and opens the socket. No thread runs yet.
     ///
     /// # Errors
-    /// A frame that is not admitted, or is there already; the kernel's.
+    /// The frame is not admitted or already exists, or the kernel's error.
     pub fn new(config: Config) -> Result<Self, RunError> {
         let plan = Plan::admit(&config.spec)
             .map_err(|refused| RunError(refused.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))?;
@@ -162,7 +162,8 @@ impl Runner {
         self.over
     }
 
-    /// Looks round once, for at most 20 ms: serves callers, begins the frame when all are there, notices who is gone.
+    /// Runs one iteration, for at most 20 ms: serves clients, begins the frame once all activities are present, and detects
+    /// activities that have gone.
     pub fn turn(&mut self, mut tell: impl FnMut(Report)) {
         let fds: Vec<BorrowedFd<'_>> =
             std::iter::once(self.counter.as_fd()).chain(self.callers.iter().map(|c| c.connection.as_fd())).collect();
@@ -186,14 +187,15 @@ impl Runner {
         }
     }
 
-    /// Kills the processes that the recovery `restart` has named; their supervisor starts them anew.
+    /// Kills the processes that the recovery `restart` has selected. Their supervisor starts them again.
     fn kill(&self) {
         for (activity, slot) in self.shared.slots.iter().enumerate() {
             if slot.kill.swap(false, Ordering::AcqRel)
                 && let Some(caller) = self.callers.iter().find(|caller| caller.activity == Some(activity))
                 && let Some(process) = &caller.process
             {
-                // The process that connected, as the kernel says, not what is in the page. It may be gone meanwhile.
+                // This is the process that connected, as reported by the kernel, not the one in the page. It may have ended
+                // meanwhile.
                 let _ = process.signal(9);
             }
         }
@@ -219,7 +221,7 @@ impl Runner {
         }
         let trigger = match Trigger::open(&self.config.spec.base, &self.shared.words, &self.handed) {
             Ok(trigger) => trigger,
-            // The frame that is followed may still be starting.
+            // The leading frame may still be starting.
             Err(_) if !late && matches!(self.config.spec.base, TimeBase::Frame(_)) => return,
             Err(why) => return self.end(why.to_string(), tell),
         };
@@ -263,7 +265,7 @@ impl Runner {
         self.shared.page().set_state(FrameState::Running);
         let (cpu, ordered, top) = (self.config.cpu, self.shared.ordered, self.config.priority);
         let prepare = move |name: &str, priority: Priority| {
-            // Only names and places: what is not had was told above.
+            // Names and placement only. Properties that are unavailable were reported above.
             let _ = sys::thread::set_name(name);
             let _ = sys::thread::no_timer_slack();
             if let Some(cpu) = cpu {
@@ -286,7 +288,7 @@ impl Runner {
         let known = |activity: &frame::Activity| Known { background: activity.is_background(), ..Known::default() };
         let (faults, known) = (Vec::with_capacity(activities), spec.activities.iter().map(known).collect());
         let dispatch = move || {
-            // Last of all: what comes before this takes longer than the lead on a busy machine, and minors would be lost.
+            // Computed last: the steps before take longer than the lead on a busy machine, and minors would be lost.
             let (pulse, begin) = first_minor(&spec);
             let longest = spec.minors.iter().copied().max().unwrap_or(DurNs::from_secs(1));
             let dispatcher = Dispatcher {
@@ -317,8 +319,8 @@ impl Runner {
 }
 
 impl Runner {
-    /// Ends the frame, tells its members, and waits until their threads are gone, for so long at most: whoever ends their
-    /// processes after that finds those that end with their frame at their end.
+    /// Ends the frame, notifies its members, and waits until their threads are gone, at most for `within`. If the caller
+    /// then kills the members' processes, those that end with their frame have already ended by themselves.
     pub fn finish(&mut self, within: DurNs) {
         self.stop();
         let until = mono_now() + within;
@@ -339,7 +341,7 @@ impl Runner {
         sys::futex::wake(page.trigger_word());
         sys::futex::wake(page.care_word());
         for thread in self.threads.drain(..) {
-            // A panic in a thread has been printed by it.
+            // A thread that panicked has printed the message itself.
             let _ = thread.join();
         }
         for activity in 0..page.shape().activities {
@@ -354,8 +356,8 @@ impl Drop for Runner {
     }
 }
 
-/// The first minor's pulse, and when it is due. Pulses count whole major frames from the start of TAI, times the minors of
-/// each.
+/// Pulse number and due time of the first minor. A pulse number is the number of whole major frames since the start of TAI,
+/// times the minors in each.
 fn first_minor(spec: &Spec) -> (u64, MonoNs) {
     let (now, scale) = sys::clock::mono_and_scale();
     let aligned = Schedule::aligned(now, scale, spec.major(), LEAD);
@@ -363,11 +365,11 @@ fn first_minor(spec: &Spec) -> (u64, MonoNs) {
     (pulse, if spec.base == TimeBase::Timer { aligned.due() } else { now })
 }
 
-/// Keeps the calling thread, which lets others in, away from the frame's CPU. Where it has no other, as in a shield of one
-/// CPU, it gets a place there: above calls that are parked, which could keep it from working for ever.
+/// Moves the calling thread, which serves clients, off the frame's CPU. If it has no other CPU, as in a shield of one CPU,
+/// it gets a priority above parked calls, which could otherwise keep it from running for ever.
 fn step_aside(cpu: CpuId, place: Policy, ordered: bool) {
     let others = sys::sched::affinity(0).map(|all| all.minus(&CpuSet::single(cpu))).unwrap_or_default();
-    // Neither can fail where the frame's own threads could be placed.
+    // Neither call can fail if the frame's own threads could be placed.
     if !others.is_empty() {
         let _ = set_affinity(0, &others);
     } else if ordered {
@@ -375,7 +377,7 @@ fn step_aside(cpu: CpuId, place: Policy, ordered: bool) {
     }
 }
 
-/// Whether this process may give threads the priorities of a frame on a CPU: tried on a thread of its own.
+/// Whether this process may give threads a frame's priorities on a CPU. This is tried with a separate thread.
 fn may_order(cpu: CpuId, priority: Priority) -> bool {
     let tried = std::thread::spawn(move || {
         let policy = Policy::Fifo(priority);

@@ -1,4 +1,4 @@
-//! What the threads of a frame's process have in common.
+//! State that the threads of a frame's process share.
 
 use crate::frames::cause::ThreadFiles;
 use base::{Policy, Priority};
@@ -9,26 +9,27 @@ use sys::futex;
 use sys::sched::{Scheduling, try_set_scheduling};
 use sys::shm::SharedWords;
 
-/// What the runner's thread and the dispatcher share of each activity.
+/// State of an activity, shared by the runner's thread and the dispatcher.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
-    /// Held for a moment, by the runner's thread while somebody joins; the dispatcher only tries.
+    /// Locked for a moment by the runner's thread while a thread joins. The dispatcher only tries to lock it.
     pub(crate) guest: Mutex<Guest>,
-    /// Whether its thread has the priority of parked ones.
+    /// Whether its thread has the priority of parked calls.
     pub(crate) parked: AtomicBool,
     /// Whether its process is to be killed.
     pub(crate) kill: AtomicBool,
-    /// Its thread, 0 if there is none. Not that of the page, where an activity gone wild may write anything.
+    /// Thread id, 0 if there is none. It is not read from the page, where a faulty activity may write anything.
     pub(crate) tid: AtomicI32,
 }
 
 impl Slot {
-    /// The files of the thread that has joined, to be read without holding the slot. Not for the dispatcher.
+    /// The files of the thread that has joined, which can be read without locking the slot. Not for the dispatcher.
     pub(crate) fn files(&self) -> Option<Arc<ThreadFiles>> {
         self.guest.lock().unwrap_or_else(|broken| broken.into_inner()).files.clone()
     }
 
-    /// Has the safe values of the activity stand, or no longer. `false` if somebody is just joining: try again.
+    /// Puts the safe values of the activity in force, or withdraws them. Returns `false` if a thread is just joining; the
+    /// caller must try again.
     pub(crate) fn stand_safe(&self, safe: bool) -> bool {
         let Ok(guest) = self.guest.try_lock() else { return false };
         if let Some(Ok(variables)) = guest.variables.as_ref().map(|w| ring::Variables::attach(w.words())) {
@@ -38,24 +39,24 @@ impl Slot {
     }
 }
 
-/// What belongs to the thread that has joined.
+/// Resources of the thread that has joined.
 #[derive(Debug, Default)]
 pub(crate) struct Guest {
     pub(crate) files: Option<Arc<ThreadFiles>>,
     pub(crate) variables: Option<SharedWords>,
 }
 
-/// What both threads and the runner's have in common.
+/// State shared by the frame's two threads and the runner.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) words: Arc<SharedWords>,
     pub(crate) slots: Vec<Slot>,
     pub(crate) stop: AtomicBool,
-    /// Frames that wait for this one's borders.
+    /// Number of frames that wait for this frame's borders.
     pub(crate) followers: AtomicUsize,
-    /// Calls that are parked.
+    /// Number of calls that are parked.
     pub(crate) parked: AtomicUsize,
-    /// Whether priorities are had, so that the queue's order holds and late calls can be parked.
+    /// Whether priorities are available, so that the queue's order is enforced and late calls can be parked.
     pub(crate) ordered: bool,
     pub(crate) priority: Priority,
 }
@@ -69,11 +70,12 @@ impl Shared {
         Policy::Fifo(Priority(self.priority.0.saturating_sub(by).max(1)))
     }
 
-    /// Sets the priority of an activity's thread. A thread that is gone needs none, and another one may have its number:
-    /// its files, which stay those of one thread, tell.
+    /// Sets the priority of an activity's thread. If the thread has ended, another thread may have its id. The `/proc` files
+    /// refer to the original thread and show whether it lives.
     fn set_priority(&self, activity: usize, below: u8) {
         let slot = &self.slots[activity];
-        // Held for a moment by another thread of this process, it cannot tell; the number is a moment old at most then.
+        // If another thread of this process has the lock, the check is not possible. In that case the thread id is at most a
+        // moment old.
         let there = slot.guest.try_lock().map_or(true, |guest| guest.files.as_ref().is_some_and(|it| !it.is_gone()));
         let tid = slot.tid.load(Ordering::Acquire);
         if tid > 0 && there {
@@ -81,7 +83,7 @@ impl Shared {
         }
     }
 
-    /// Puts a call that goes on beyond its minor behind everybody else.
+    /// Parks a call that continues beyond its minor: moves it behind all other activities.
     pub(crate) fn park(&self, page: &FramePage<'_>, activity: usize) {
         let slot = &self.slots[activity];
         if self.ordered && !slot.parked.swap(true, Ordering::AcqRel) {
@@ -91,7 +93,7 @@ impl Shared {
         }
     }
 
-    /// Gives a parked thread its place again. Whether it was parked.
+    /// Restores the priority of a parked thread. Returns whether it was parked.
     pub(crate) fn unpark(&self, activity: usize) -> bool {
         let was = self.forget_parked(activity);
         if was {
@@ -100,7 +102,8 @@ impl Shared {
         was
     }
 
-    /// An activity's thread has the priority of its place, or is another one. Whether it was parked.
+    /// Clears the parked mark of an activity whose thread has its normal priority or was replaced. Returns whether it was
+    /// parked.
     pub(crate) fn forget_parked(&self, activity: usize) -> bool {
         let was = self.slots[activity].parked.swap(false, Ordering::AcqRel);
         if was {
@@ -109,7 +112,8 @@ impl Shared {
         was
     }
 
-    /// Passes the turn on over an activity that has not yielded, and wakes who has it then. Whether it was here.
+    /// Passes the turn on over an activity that has not yielded, and wakes the activity that gets it. Returns whether this
+    /// call moved the turn.
     pub(crate) fn pass_over(page: &FramePage<'_>, turn: Turn) -> bool {
         let (moved, next) = page.pass_over(turn);
         if let Some(next) = next {

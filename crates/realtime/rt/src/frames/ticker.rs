@@ -1,4 +1,4 @@
-//! Files and descriptors that begin minors by becoming readable.
+//! Files and descriptors that begin a minor by becoming readable.
 
 use base::DurNs;
 use std::fs::File;
@@ -7,46 +7,46 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileTypeExt as _;
 use sys::uio::Uio;
 
-/// How long a look waits at most.
+/// Maximum time of one wait.
 const LOOK: DurNs = DurNs::from_ms(50);
 
-/// A file that tells ticks.
+/// A file that delivers ticks.
 #[derive(Debug)]
 pub(crate) struct Ticker {
     file: File,
     tells: Tells,
 }
 
-/// What a read of a file says.
+/// Meaning of the data read from a file.
 #[derive(Clone, Copy, Debug)]
 enum Tells {
-    /// UIO: the running count of interrupts, in 4 bytes, no more and no less; the last one seen.
+    /// UIO: the running count of interrupts, in exactly 4 bytes. The value is the last count.
     Running(Option<u32>),
-    /// An `eventfd` or a `timerfd`: how many since the last read, in 8 bytes.
+    /// `eventfd` or `timerfd`: the number of ticks since the last read, in 8 bytes.
     Since,
-    /// A FIFO, a socket, another device: something has come, whatever it says.
+    /// A FIFO, a socket or another device: each read is one tick, whatever the data.
     Something,
 }
 
 impl Ticker {
-    /// Finds out what reads of `file` say.
+    /// Determines the meaning of reads from `file`.
     pub(crate) fn of(file: File) -> Self {
         let named = |kind: std::fs::FileType| {
             kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device() || kind.is_file()
         };
         let tells = match file.metadata().map(|about| about.file_type()) {
             Ok(kind) if kind.is_char_device() && Uio::is(file.as_fd()) => Tells::Running(None),
-            // What the kernel made for a descriptor alone is none of the kinds that a name can stand for.
+            // An anonymous descriptor (eventfd, timerfd) has none of the file types that a path can have.
             Ok(kind) if !named(kind) => Tells::Since,
             _ => Tells::Something,
         };
         Self { file, tells }
     }
 
-    /// How many ticks have come; waits for the first for a moment. `None` once the file has ended.
+    /// Number of new ticks; waits briefly for the first. Returns `None` once the file has ended.
     ///
-    /// A UIO device's interrupt is not switched on again here: it would come at once, for nobody has quietened the device
-    /// yet. Who does that does this, too.
+    /// The interrupt of a UIO device is not enabled again here. It would come at once, because the device still asserts it.
+    /// The thread that services the device must enable it.
     ///
     /// Real-time: blocks; does not allocate.
     pub(crate) fn ticks(&mut self) -> Option<u64> {
@@ -66,7 +66,7 @@ impl Ticker {
             }
             (Ok(8), Tells::Since) => bytes.first_chunk().map(|count| u64::from_ne_bytes(*count)),
             (Ok(1..), Tells::Something) => Some(1),
-            // Somebody else has read it.
+            // Another process has read the data first.
             (Err(error), _) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Some(0),
             _ => None,
         }

@@ -1,4 +1,4 @@
-//! Waiting for what begins a minor frame.
+//! Waiting for the trigger of a minor frame.
 
 use crate::frames::address;
 use crate::frames::ticker::Ticker;
@@ -16,7 +16,7 @@ use sys::gpio::Line;
 use sys::pps::Pps;
 use sys::shm::SharedWords;
 
-/// How long a wait goes on without looking whether the frame is to end.
+/// Maximum time of a wait between checks whether the frame is to end.
 const LOOK: DurNs = DurNs::from_ms(50);
 
 /// The time base of a running frame.
@@ -31,17 +31,17 @@ pub(crate) enum Trigger {
     Frame { words: SharedWords, connection: OwnedFd, sequence: Option<u64> },
 }
 
-/// Where the runner leaves a descriptor that somebody handed to the frame, for its dispatcher to wait on.
+/// A descriptor that a client handed to the frame. The runner stores it, and the dispatcher takes it to wait on it.
 #[derive(Debug, Default)]
 pub(crate) struct HandedTrigger {
-    /// Held for a moment by the runner; the dispatcher only tries.
+    /// Locked for a moment by the runner. The dispatcher only tries to lock it.
     left: Mutex<Option<Ticker>>,
-    /// Whether there is one.
+    /// Whether a descriptor is stored.
     fresh: AtomicBool,
 }
 
 impl HandedTrigger {
-    /// Leaves a descriptor; the one that nobody has taken yet is forgotten.
+    /// Stores a descriptor, replacing one that was not taken yet.
     pub(crate) fn leave(&self, fd: OwnedFd) {
         *self.left.lock().unwrap_or_else(|broken| broken.into_inner()) = Some(Ticker::of(File::from(fd)));
         self.fresh.store(true, Ordering::Release);
@@ -57,7 +57,7 @@ impl HandedTrigger {
     }
 }
 
-/// A time base that cannot be had.
+/// Reason why a time base is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TriggerError {
     #[error("UDP port {port} of 127.0.0.1 cannot be opened: {error}")]
@@ -70,7 +70,7 @@ pub(crate) enum TriggerError {
     Follow { name: String, error: FollowError },
 }
 
-/// A frame that cannot be followed.
+/// Reason why a frame cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FollowError {
     #[error("it refuses")]
@@ -81,28 +81,28 @@ pub(crate) enum FollowError {
     Layout(#[from] ring::LayoutError),
 }
 
-/// What a wait ended with.
+/// Result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
-    /// It is time, noticed then; how often the base has said so.
+    /// The time base has ticked: number of ticks, and the time at which they were detected.
     Ticks(u64, MonoNs),
-    /// Nothing came in time.
+    /// No tick came in time.
     Nothing,
     /// The frame is to end, or its time base is gone.
     Over,
 }
 
-/// Where a frame that is followed is.
+/// Position of the frame that is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Followed {
     pub(crate) pulse: u64,
     pub(crate) minor: u16,
-    /// When its dispatcher was there.
+    /// Time at which its dispatcher began the minor.
     pub(crate) begun: MonoNs,
 }
 
 impl Trigger {
-    /// Opens the base; `page` is that of the frame itself.
+    /// Opens the time base. `page` is the page of the frame itself.
     pub(crate) fn open(
         base: &TimeBase,
         page: &Arc<SharedWords>,
@@ -118,7 +118,7 @@ impl Trigger {
                 Self::Udp(socket.map_err(|error| TriggerError::Udp { port: *port, error })?)
             }
             TimeBase::Device(path) => {
-                // For writing, too: a FIFO whose writers have gone does not end then.
+                // Also opened for writing, so that a FIFO does not end when its writers have closed it.
                 let file = File::options().read(true).write(true).open(path).or_else(|_| File::open(path));
                 Self::Device(Ticker::of(file.map_err(|error| TriggerError::Device { path: path.clone(), error })?))
             }
@@ -140,7 +140,7 @@ impl Trigger {
         })
     }
 
-    /// Whether nothing is expected of the base yet: nobody has handed it over, or the frame that is followed is forming.
+    /// Whether no tick is expected yet: no descriptor was handed over, or the frame that is followed is still forming.
     pub(crate) fn is_forming(&self) -> bool {
         match self {
             Self::Handed { ticker, .. } => ticker.is_none(),
@@ -151,7 +151,7 @@ impl Trigger {
         }
     }
 
-    /// Where the frame is that is followed, if one is.
+    /// Position of the frame that is followed, if the time base is a frame.
     pub(crate) fn place(&self) -> Option<Followed> {
         let Self::Frame { words, .. } = self else { return None };
         let page = FramePage::attach(words.words()).ok()?;
@@ -159,7 +159,7 @@ impl Trigger {
         Some(Followed { pulse: border.pulse, minor: border.minor, begun: border.begun })
     }
 
-    /// When the last tick came, where the kernel has stamped it.
+    /// Time of the last tick, if the time base has a time stamp.
     pub(crate) fn stamped(&self) -> Option<MonoNs> {
         match self {
             Self::Pps { at, .. } | Self::Gpio { at, .. } => *at,
@@ -167,7 +167,7 @@ impl Trigger {
         }
     }
 
-    /// Waits for the end of the minor: until `end` for a timer, else for the next trigger, at most for `limit`.
+    /// Waits for the end of the minor: until `end` for a timer, otherwise for the next trigger, at most for `limit`.
     ///
     /// Real-time: blocks; does not allocate.
     pub(crate) fn wait(&mut self, end: MonoNs, limit: DurNs, stop: &AtomicBool) -> Waited {
@@ -186,7 +186,7 @@ impl Trigger {
                 return Waited::Over;
             }
             let ticks = match self {
-                // `wait` has done so.
+                // `wait` handles the timer.
                 Self::Timer => return Waited::Nothing,
                 Self::Word { words, seen, poll } => {
                     let Ok(page) = FramePage::attach(words.words()) else { return Waited::Over };
@@ -202,7 +202,7 @@ impl Trigger {
                     }
                     match ticker {
                         Some(open) => open.ticks().or_else(|| {
-                            // It has ended; somebody may hand another.
+                            // The descriptor has ended. A client may hand over another.
                             *ticker = None;
                             Some(0)
                         }),
@@ -231,7 +231,7 @@ impl Trigger {
     }
 }
 
-/// Waits for a time, unless the frame is to end before.
+/// Waits until `end`, unless the frame is to end before.
 pub(crate) fn until(end: MonoNs, stop: &AtomicBool) -> Waited {
     loop {
         let now = mono_now();
@@ -244,7 +244,7 @@ pub(crate) fn until(end: MonoNs, stop: &AtomicBool) -> Waited {
     }
 }
 
-/// Another frame's page, as its follower.
+/// Opens the page of another frame as its follower.
 fn follow(name: &str) -> Result<(SharedWords, OwnedFd), TriggerError> {
     let ask = || -> Result<_, FollowError> {
         let connection = sys::handover::connect(&address(name))?;
@@ -258,7 +258,7 @@ fn follow(name: &str) -> Result<(SharedWords, OwnedFd), TriggerError> {
     ask().map_err(|error| TriggerError::Follow { name: name.to_owned(), error })
 }
 
-/// How far a counter has moved; sleeps until it does, at most for a moment.
+/// Number of steps of a counter. Sleeps until it changes, with a short limit.
 fn await_change(word: &AtomicU64, seen: &mut u64, poll: Option<DurNs>) -> Option<u64> {
     let mut now = word.load(Ordering::Acquire);
     if now == *seen {
@@ -268,17 +268,17 @@ fn await_change(word: &AtomicU64, seen: &mut u64, poll: Option<DurNs>) -> Option
         }
         now = word.load(Ordering::Acquire);
     }
-    // A counter that was set back has stepped once.
+    // A counter that was reset counts as one step.
     let ticks = if now >= *seen { now - *seen } else { 1 };
     *seen = now;
     Some(ticks)
 }
 
-/// How many minors another frame has begun; sleeps until it does, at most for a moment. One that it goes on with, or runs
-/// again, is none.
+/// Number of minors that another frame has begun. Sleeps until it begins one, with a short limit. A minor that is extended
+/// or repeated does not count.
 fn minors(page: &FramePage<'_>, sequence: &mut Option<u64>) -> Option<u64> {
     let begun = || page.turn().sequence;
-    // A frame that forms has begun none.
+    // A frame that is forming has begun no minor.
     let before = *sequence.get_or_insert_with(|| if page.state() == FrameState::Forming { 0 } else { begun() });
     let pulse = page.pulse_word();
     let seen = pulse.load(Ordering::Acquire);
@@ -291,9 +291,9 @@ fn minors(page: &FramePage<'_>, sequence: &mut Option<u64>) -> Option<u64> {
     Some(now.wrapping_sub(before))
 }
 
-/// How many pulses have come; sleeps until one does, at most for a moment.
+/// Number of new pulses. Sleeps until one comes, with a short limit.
 fn pulses(source: &Pps, seen: &mut u32, at: &mut Option<MonoNs>) -> Option<u64> {
-    // One that comes between these two looks is found at the next; its stamp tells when it was.
+    // A pulse between the two fetches is found at the next call. Its time stamp shows when it came.
     let mut last = source.fetch(DurNs::ZERO).ok()?;
     if last.is_none_or(|pulse| pulse.sequence == *seen) {
         last = source.fetch(LOOK).ok()?;
@@ -303,7 +303,7 @@ fn pulses(source: &Pps, seen: &mut u32, at: &mut Option<MonoNs>) -> Option<u64> 
     Some(pulse.sequence.wrapping_sub(std::mem::replace(seen, pulse.sequence)).into())
 }
 
-/// How many edges have come; sleeps until one does, at most for a moment.
+/// Number of new edges. Sleeps until one comes, with a short limit.
 fn edges(line: &Line, seen: &mut u32, at: &mut Option<MonoNs>) -> Option<u64> {
     if !sys::poll::is_readable(line.as_fd(), LOOK) {
         return Some(0);
@@ -313,18 +313,18 @@ fn edges(line: &Line, seen: &mut u32, at: &mut Option<MonoNs>) -> Option<u64> {
     Some(edge.sequence.wrapping_sub(std::mem::replace(seen, edge.sequence)).into())
 }
 
-/// How many datagrams have come.
+/// Number of new datagrams.
 fn datagrams(socket: &UdpSocket) -> Option<u64> {
     if !sys::poll::is_readable(socket.as_fd(), LOOK) {
         return Some(0);
     }
     let mut ticks = 0;
-    // Bounded: who floods the port must not hold the dispatcher.
+    // Bounded, so that a client that floods the port cannot hold up the dispatcher.
     while ticks < 1024 {
         match socket.recv_from(&mut [0; 16]) {
             Ok(_) => ticks += 1,
             Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-            // An earlier datagram's ICMP answer.
+            // The ICMP error of an earlier datagram.
             Err(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! What follows from a border's judgements: events, causes, recoveries.
+//! Consequences of a border's judgements: events, causes and recoveries.
 
 use crate::frames::cause::{Before, Cause, InProgress};
 use crate::frames::dispatcher::Dispatcher;
@@ -8,14 +8,14 @@ use frame::{Action, Border, Fault};
 use ring::{ActivityCounter, FrameEvent, FramePage, Turn};
 use std::sync::atomic::Ordering;
 
-/// A minor that has ended, as its page was before the next one began.
+/// State of the minor that has ended, taken from the page before the next minor began.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {
-    /// How far its queue had come.
+    /// Place that its queue had reached.
     pub(super) stood: Turn,
-    /// When the dispatcher began it.
+    /// Time at which the dispatcher began it.
     pub(super) begun: MonoNs,
-    /// When somebody yielded last in it.
+    /// Time of the last yield in it.
     pub(super) last_yield: MonoNs,
 }
 
@@ -24,19 +24,19 @@ impl Ended {
         Self { stood, begun: page.border().begun, last_yield: page.last_yield() }
     }
 
-    /// Whether the turn came to an activity.
+    /// Whether an activity got the turn.
     fn reached(&self, page: &FramePage<'_>, activity: u16) -> bool {
         (0..=self.stood.index).any(|index| page.at(Turn { index, ..self.stood }) == Some(activity))
     }
 
-    /// What was lost before the turn came to an activity, which was then.
+    /// Time lost before an activity got the turn, and the time at which it got it.
     fn before(&self, page: &FramePage<'_>, activity: usize, due: MonoNs, came: MonoNs) -> Before {
         let mut before = Before { late: self.begun - due, ..Before::default() };
         let (mut at, mut since) = (Turn { index: 0, ..self.stood }, self.begun);
         let mut in_front = None;
         while let Some(next) = page.at(at).map(usize::from) {
             at.index += 1;
-            // Who goes on from an earlier minor had the turn when the one in front of it had yielded.
+            // A call that continues from an earlier minor got the turn when the activity in front of it yielded.
             let begun = Some(page.begun(next)).filter(|begun| (since..=came).contains(begun)).unwrap_or(since);
             let begun = if next == activity { came } else { begun };
             match in_front {
@@ -59,7 +59,7 @@ impl Ended {
 }
 
 impl Dispatcher {
-    /// Writes down what went wrong, and does what follows.
+    /// Writes an event for each fault and carries out the recoveries.
     #[cold]
     pub(super) fn tell(&mut self, page: &FramePage<'_>, border: &Border, ended: &Ended, now: MonoNs) {
         if self.faults.is_empty() && !self.unsettled && !self.known.iter().any(|known| known.safe) {
@@ -74,7 +74,7 @@ impl Dispatcher {
                 (Fault::Absent, _) => (Cause::Nobody, 0, DurNs::ZERO),
                 (_, Some(other)) if !ended.reached(page, fault.activity) => (Cause::Behind, other.into(), DurNs::ZERO),
                 _ => {
-                    // Who began a call before the minor was due has been on the way for longer than it.
+                    // A call that began before the minor was due has been running since an earlier minor.
                     let goes_on = overran && begun < border.due;
                     let came = if overran && !goes_on { begun } else { ended.last_yield };
                     let call = InProgress {
@@ -102,7 +102,7 @@ impl Dispatcher {
                 Action::Demote => 4,
                 Action::Restart => 5,
             };
-            // An absence is told once, not at every border.
+            // An absence causes one event, not one at every border.
             if fault.fault != Fault::Absent || fault.consecutive == 1 {
                 page.tell(&FrameEvent {
                     pulse: border.pulse,
@@ -133,7 +133,7 @@ impl Dispatcher {
             if known.safe == is {
                 continue;
             }
-            // Behind a hard deadline it is the activity itself that takes them back, with its next result in time.
+            // After a missed hard deadline the activity itself withdraws the safe values, with its next result in time.
             let takes_back = || page.deadline(activity).is_some_and(|deadline| deadline.late == Lateness::Hard);
             if !is && takes_back() || self.shared.slots[activity].stand_safe(is) {
                 known.safe = is;
@@ -144,13 +144,13 @@ impl Dispatcher {
         }
     }
 
-    /// What kept an activity from doing as it should.
+    /// The cause of an activity's fault.
     fn why(&self, page: &FramePage<'_>, activity: usize, call: InProgress) -> (Cause, u64, DurNs) {
         match self.shared.slots[activity].guest.try_lock() {
             Ok(guest) => {
                 guest.files.as_ref().map_or((Cause::Died, 0, DurNs::ZERO), |files| files.why(page, activity, call))
             }
-            // Just joining or leaving.
+            // A thread is just joining or leaving.
             Err(_) => (Cause::Unknown, 0, DurNs::ZERO),
         }
     }
@@ -168,7 +168,8 @@ mod tests {
         let words: Vec<AtomicU64> = (0..SHAPE.words()).map(|_| AtomicU64::new(0)).collect();
         let page = FramePage::format(&words, "judged", SHAPE).unwrap();
         (0..4).for_each(|activity| page.set_activity_counter(activity, ActivityCounter::Budget, 100));
-        // Due at 1000, begun at 1040; then one after the other from 1050 on; 1 is there and has no turn in this minor.
+        // Due at 1000, begun at 1040. The activities begin one after the other from 1050 on. Activity 1 is present and has
+        // no turn in this minor.
         let border =
             FrameBorder { begun: MonoNs(1040), due: MonoNs(1000), end: MonoNs(2000), ..FrameBorder::default() };
         let turn = page.begin(&border, [0, 2, 3].into_iter());
@@ -181,11 +182,11 @@ mod tests {
         }
         let ended = Ended::of(&page, page.turn());
         let before = ended.before(&page, 3, border.due, page.begun(3));
-        // 0 took 40 with what its successor's begin took, 2 took 610; both may take 100.
+        // Activity 0 took 40, including the start of its successor; activity 2 took 610. Both have a budget of 100.
         assert_eq!(before, Before { late: DurNs(40), kept: DurNs(10), front: Some((2, DurNs(510))) });
         let before = ended.before(&page, 0, border.due, page.begun(0));
         assert_eq!(before, Before { late: DurNs(40), kept: DurNs(10), front: None });
-        // A call that goes on from an earlier minor had its turn when the last one yielded.
+        // A call that continues from an earlier minor got its turn when the last activity yielded.
         page.set_begun(3, MonoNs(500));
         let before = ended.before(&page, 3, border.due, ended.last_yield);
         assert_eq!(before.front, Some((0, DurNs(-60))), "nobody in front took too long");

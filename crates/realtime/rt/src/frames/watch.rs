@@ -1,11 +1,11 @@
-//! Watching a frame from outside.
+//! Observing a frame from another process.
 
 use crate::frames::{JoinError, call, event};
 use ring::FramePage;
 use std::os::fd::{AsFd as _, OwnedFd};
 use sys::shm::SharedWords;
 
-/// A frame's page, read by somebody who takes no part.
+/// A reader of a frame's page that is not a member.
 #[derive(Debug)]
 pub struct Watcher {
     words: SharedWords,
@@ -13,10 +13,10 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Asks a frame for its page.
+    /// Requests the page of a frame.
     ///
     /// # Errors
-    /// If no such frame runs.
+    /// If no such frame is running.
     pub fn open(frame: &str) -> Result<Self, JoinError> {
         let kernel = |error: sys::Error| JoinError::Kernel(error.to_string());
         let connection = call(frame)?;
@@ -33,28 +33,28 @@ impl Watcher {
     /// The page.
     ///
     /// # Panics
-    /// If somebody who was handed the page has destroyed it since.
+    /// If a process that shares the page has damaged it since it was opened.
     #[must_use]
     pub fn page(&self) -> FramePage<'_> {
         FramePage::attach(self.words.words()).expect("checked when it was opened")
     }
 
-    /// Asks for a mode by its name; the frame enters it where its next major frame begins.
+    /// Requests a mode by its name. The frame enters it at the start of its next major frame.
     ///
     /// # Errors
-    /// If the frame has no mode of that name, with those that it has.
+    /// If the frame has no mode of that name. The error lists its modes.
     pub fn want_mode(&self, mode: &str) -> Result<(), JoinError> {
         want_mode(&self.page(), mode)
     }
 
-    /// Whether the frame's process lives.
+    /// Whether the frame's process is alive.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         sys::handover::is_alive(self.connection.as_fd())
     }
 }
 
-/// Finds a mode by its name and asks for it. Allocates only for an error.
+/// Finds a mode by its name and requests it. Allocates only for an error.
 pub(super) fn want_mode(page: &FramePage<'_>, mode: &str) -> Result<(), JoinError> {
     let names = || (0..page.shape().modes).filter_map(|index| page.mode_name(index));
     match names().position(|name| name.as_str() == mode) {
@@ -70,7 +70,7 @@ pub(super) fn want_mode(page: &FramePage<'_>, mode: &str) -> Result<(), JoinErro
     }
 }
 
-/// What an event's `what` means.
+/// Display text for an event's `what`.
 #[must_use]
 pub fn what_word(what: u8) -> &'static str {
     match what {
@@ -87,7 +87,7 @@ pub fn what_word(what: u8) -> &'static str {
     }
 }
 
-/// What an event's `action` means.
+/// Display text for an event's `action`.
 #[must_use]
 pub fn action_word(action: u8) -> &'static str {
     match action {

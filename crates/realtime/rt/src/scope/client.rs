@@ -1,4 +1,4 @@
-//! The side of who looks.
+//! The oscilloscope's client.
 
 use super::machine::{Cause, Phase};
 use super::request::{Request, Setup};
@@ -12,13 +12,13 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use sys::handover;
 use sys::shm::{ReadWords, SharedWords};
 
-/// Why there is nothing to see.
+/// Reason why the oscilloscope is unavailable.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ScopeError {
-    /// The variables are not there.
+    /// The variables are unavailable.
     #[error(transparent)]
     Share(#[from] ShareError),
-    /// Nobody samples them.
+    /// No thread samples them.
     #[error(
         "the variables of {name:?} have no oscilloscope ({error}); expected a loop or an activity of a frame that was given \
          them, or a program that ends its cycles by tahti_export_cycle()"
@@ -29,7 +29,7 @@ pub enum ScopeError {
         /// The kernel's answer.
         error: sys::Error,
     },
-    /// The loop's process said no.
+    /// The loop's process refused, with its reason.
     #[error("{0}")]
     Refused(String),
     /// The loop's process has ended.
@@ -38,40 +38,40 @@ pub enum ScopeError {
     /// The kernel refused.
     #[error(transparent)]
     Kernel(#[from] sys::Error),
-    /// The memory holds something else.
+    /// The memory does not have the expected layout.
     #[error(transparent)]
     Layout(#[from] ring::LayoutError),
 }
 
-/// How far the loop is.
+/// State of the loop's sampling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The setup that is in force.
+    /// Number of the setup in force.
     pub id: u64,
-    /// How far.
+    /// Phase of sampling.
     pub phase: Phase,
-    /// Captures that are complete.
+    /// Number of complete captures.
     pub captures: u64,
-    /// Triggers that came while none counted: before enough rows were there, during a capture, or in the holdoff.
+    /// Triggers that were ignored: before enough rows were recorded, during a capture, or during the holdoff.
     pub ignored: u64,
-    /// Whether it is somebody's: sampling goes on, or it was left alone and nobody has ended it, so that what it has captured is
-    /// still to be fetched.
+    /// Whether the setup is in use. It is while sampling is active. It also is if the setup is detached and no client has
+    /// stopped it, so that its captures can still be fetched.
     pub is_held: bool,
     epoch: u64,
 }
 
-/// Rows, as the loop has written them.
+/// Rows as written by the loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rows {
     /// Words of a row: pulse number, `CLOCK_MONOTONIC` ns, marks, and the bits of each variable.
     pub row_words: usize,
-    /// All words.
+    /// The words of all rows.
     pub words: Vec<u64>,
-    /// The row of the trigger.
+    /// Index of the trigger's row.
     pub trigger: Option<usize>,
-    /// Why it was triggered.
+    /// Cause of the trigger.
     pub cause: Option<Cause>,
-    /// The variables' indices.
+    /// Indices of the variables.
     pub channels: Vec<usize>,
 }
 
@@ -87,7 +87,7 @@ pub struct Oscilloscope {
 /// The names under which variables are exported on this machine, and whether a loop samples them.
 ///
 /// # Errors
-/// The kernel's, where `/proc/net/unix` cannot be read.
+/// The kernel's error, if `/proc/net/unix` cannot be read.
 pub fn exported() -> std::io::Result<Vec<(String, bool)>> {
     const PREFIX: &str = "tahti-variables-";
     let sampled = handover::names(&address(""))?;
@@ -97,10 +97,11 @@ pub fn exported() -> std::io::Result<Vec<(String, bool)>> {
 }
 
 impl Oscilloscope {
-    /// Looks at the variables that are exported under a name. The loop's process makes the memory if nobody has looked before.
+    /// Opens the variables that are exported under a name. The loop's process creates the capture memory for the first
+    /// client.
     ///
     /// # Errors
-    /// If nobody exports there, or no loop samples; if the process refuses.
+    /// If no process exports the name, no loop samples it, or the process refuses.
     pub fn open(name: &str) -> Result<Self, ScopeError> {
         let variables = Imports::open(name)?;
         let not_sampled = |error| ScopeError::NotSampled { name: name.to_owned(), error };
@@ -126,34 +127,34 @@ impl Oscilloscope {
         &self.variables
     }
 
-    /// Whether the loop's process lives.
+    /// Whether the loop's process is alive.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.variables.is_alive()
     }
 
-    /// Says what is wanted from now on; the number of the setup. Unless it is detached it ends with this oscilloscope, or when
-    /// somebody else says what is wanted.
+    /// Requests a setup and returns its number. Unless it is detached, the setup ends with this oscilloscope or when another
+    /// client requests a setup.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why the setup is refused.
     pub fn set_up(&self, request: &Request) -> Result<u64, ScopeError> {
         let answer = self.ask(&format!("setup\n{request}"))?;
         answer.parse().map_err(|_| ScopeError::Refused(format!("{answer:?} came; expected the number of a setup")))
     }
 
-    /// Begins a capture now.
+    /// Triggers a capture now.
     ///
     /// # Errors
-    /// If the process refuses, or has ended.
+    /// If the process refuses or has ended.
     pub fn force(&self, cause: Cause) -> Result<(), ScopeError> {
         self.ask(&format!("force\n{}", cause.word())).map(drop)
     }
 
-    /// Ends sampling; what was captured stays.
+    /// Ends sampling. Captures that are complete remain.
     ///
     /// # Errors
-    /// If the process refuses, or has ended.
+    /// If the process refuses or has ended.
     pub fn stop(&self) -> Result<(), ScopeError> {
         self.ask("stop\n").map(drop)
     }
@@ -176,7 +177,7 @@ impl Oscilloscope {
         }
     }
 
-    /// How far the loop is; `None` before it has taken any setup.
+    /// State of the loop's sampling; `None` before it has applied a setup.
     #[must_use]
     pub fn status(&self) -> Option<Status> {
         let [id, epoch, phase, captures, ignored, _] = self.captures.status()?;
@@ -189,8 +190,8 @@ impl Oscilloscope {
         Some(Status { id, phase, captures, ignored, is_held: phase != Phase::Stopped || is_left_alone, epoch })
     }
 
-    /// Waits until the loop has taken the setup `id` and answers how far it is; `None` if it has not within the time: the loop
-    /// stands, or somebody else has said what is wanted.
+    /// Waits until the loop has applied the setup `id` and returns its status. Returns `None` if it has not within the given
+    /// time: the loop is not running, or another client has requested a setup.
     #[must_use]
     pub fn taken(&self, id: u64, within: DurNs) -> Option<Status> {
         let until = sys::clock::mono_now() + within;
@@ -203,14 +204,14 @@ impl Oscilloscope {
         }
     }
 
-    /// The setup that is in force, and how memory is divided for it.
+    /// The setup in force, and the division of the memory for it.
     fn in_force(&self) -> Option<(Status, Setup, Division)> {
         let status = self.status()?;
         let setup = Setup::of(&self.captures.setup()?.1).filter(|setup| setup.id == status.id)?;
         Some((status, setup, self.captures.divide(setup.count, setup.keep)?))
     }
 
-    /// The complete captures that are still there, from number `from` on, with their numbers (the first one is 0).
+    /// The complete captures that are still kept, from number `from` on, with their numbers. The first capture is 0.
     #[must_use]
     pub fn captured(&self, from: u64) -> Vec<(u64, Rows)> {
         let Some((status, setup, division)) = self.in_force() else { return Vec::new() };
@@ -240,17 +241,17 @@ impl Oscilloscope {
         })
     }
 
-    /// The newest rows, at most `count`, of the segment that is being written: a look at what has not triggered, and all there is
-    /// in mode roll.
+    /// The newest rows, at most `count`, of the segment that is being written. They show the signal before a trigger; in
+    /// mode roll they are the only data.
     #[must_use]
     pub fn latest(&self, count: usize) -> Option<Rows> {
         let (status, setup, division) = self.in_force()?;
-        // What is stopped stands behind its last capture.
+        // A loop that is stopped remains in the segment of its last capture.
         let number = status.captures.saturating_sub(u64::from(status.phase == Phase::Stopped && status.captures > 0));
         let index = (number % setup.keep.max(1) as u64) as usize;
         let segment = self.captures.segment(&division, index)?;
         let seen = Some(segment).filter(|seen| seen.generation == status.epoch << 32 | number)?;
-        // Some rows are written while these are copied.
+        // A margin for the rows that are written during the copy.
         let there = (division.rows as u64 * 7 / 8).min(seen.written).min(count as u64);
         let mut words = vec![0; there as usize * division.row_words()];
         let copied = self.captures.rows(&division, index, &seen, seen.written - there, &mut words)?;

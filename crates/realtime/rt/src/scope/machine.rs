@@ -1,33 +1,33 @@
-//! When a capture begins and ends: a state machine that is asked once in each cycle of the loop. It knows no memory and no
-//! clock; a step is a few comparisons.
+//! The state machine of captures: decides in each cycle of the loop whether a capture begins or ends. It uses neither memory
+//! outside itself nor a clock. A step costs a few comparisons.
 
 use ring::marks;
 
-/// What begins a capture.
+/// Trigger condition: when a capture begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Condition {
-    /// Nothing but a request, or in mode auto time.
+    /// Only on request, or in mode auto after a time.
     #[default]
     Never,
-    /// The variable rises to the level, having been below it by more than the hysteresis.
+    /// The variable reaches the level from below, after it was below it by more than the hysteresis.
     Rising {
         /// The level.
         level: f64,
-        /// How far below it the variable must have been; 0 or more.
+        /// Minimum distance below the level before the crossing; 0 or more.
         hysteresis: f64,
     },
-    /// The variable falls to the level, having been above it by more than the hysteresis.
+    /// The variable reaches the level from above, after it was above it by more than the hysteresis.
     Falling {
         /// The level.
         level: f64,
-        /// How far above it the variable must have been; 0 or more.
+        /// Minimum distance above the level before the crossing; 0 or more.
         hysteresis: f64,
     },
-    /// Either of the two.
+    /// Rising or falling.
     Crossing {
         /// The level.
         level: f64,
-        /// How far off it the variable must have been; 0 or more.
+        /// Minimum distance from the level before the crossing; 0 or more.
         hysteresis: f64,
     },
     /// The variable is above the level.
@@ -40,72 +40,72 @@ pub enum Condition {
         /// The level.
         level: f64,
     },
-    /// The variable comes into the window, its borders included.
+    /// The variable enters the window, which includes its limits.
     Enters {
-        /// Lower border.
+        /// Lower limit.
         low: f64,
-        /// Upper border.
+        /// Upper limit.
         high: f64,
     },
-    /// The variable leaves the window; one that is no number is outside.
+    /// The variable leaves the window. NaN is outside.
     Leaves {
-        /// Lower border.
+        /// Lower limit.
         low: f64,
-        /// Upper border.
+        /// Upper limit.
         high: f64,
     },
-    /// The variable has another value than in the cycle before.
+    /// The variable has another value than in the previous cycle.
     Changes,
     /// A cycle ended after its deadline.
     Miss,
-    /// Pulses were given up, or a call took longer than its budget.
+    /// Pulses were skipped, or a call took longer than its budget.
     Overrun,
-    /// The first cycle with this pulse number, or behind it.
+    /// The first cycle with this or a higher pulse number.
     Pulse {
-        /// The number.
+        /// Pulse number.
         number: u64,
     },
-    /// Each pulse whose number leaves `phase` when it is divided by `period`.
+    /// Every pulse whose number has the remainder `phase` when divided by `period`.
     EachPulse {
-        /// 1 or more.
+        /// Divisor; 1 or more.
         period: u64,
-        /// Less than `period`.
+        /// Remainder; less than `period`.
         phase: u64,
     },
 }
 
-/// Why a capture began.
+/// Cause of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The condition held.
     Condition,
-    /// Mode auto: it did not hold for long.
+    /// The condition did not hold for the set time in mode auto.
     Auto,
-    /// Somebody asked for it.
+    /// A client requested it.
     Forced,
-    /// Somebody asked for it because of an alarm.
+    /// A client requested it because of an alarm.
     Alarm,
-    /// Somebody asked for it because of a message.
+    /// A client requested it because of a message.
     Message,
 }
 
 impl Cause {
-    /// All of them; a cause's place here is its number in memory.
+    /// All causes. The index of a cause is its code in shared memory.
     pub const ALL: [Self; 5] = [Self::Condition, Self::Auto, Self::Forced, Self::Alarm, Self::Message];
 
-    /// Its number in memory.
+    /// Code in shared memory.
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The cause with a number.
+    /// The cause with this code.
     #[must_use]
     pub fn of(code: u64) -> Option<Self> {
         Self::ALL.get(usize::try_from(code).ok()?).copied()
     }
 
-    /// As it is written.
+    /// The word for it in messages and requests.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -118,71 +118,71 @@ impl Cause {
     }
 }
 
-/// How captures follow each other.
+/// Capture mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// No captures: the newest rows are always there.
+    /// No captures; the newest rows are always available.
     #[default]
     Roll,
-    /// As normal, but a capture begins by itself where the trigger does not come.
+    /// As normal, but a capture begins without a trigger if none comes for a time.
     Auto,
     /// A capture for each trigger.
     Normal,
 }
 
-/// When captures begin and how long they are.
+/// Start and length of captures.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Timing {
-    /// How captures follow each other.
+    /// Capture mode.
     pub mode: Mode,
-    /// Rows before the trigger's.
+    /// Number of rows before the trigger's row.
     pub pre: u64,
-    /// Rows of a capture; more than `pre`.
+    /// Number of rows of a capture; more than `pre`.
     pub length: u64,
-    /// A row each so many cycles; 1 or more.
+    /// Cycles per row; 1 or more.
     pub every: u64,
-    /// Cycles from a trigger in which no other one counts.
+    /// Number of cycles after a trigger in which further triggers are ignored.
     pub holdoff: u64,
-    /// Mode auto: cycles until a capture begins by itself.
+    /// Mode auto: number of cycles until a capture begins without a trigger.
     pub patience: u64,
-    /// It stops after so many captures; 0: it does not.
+    /// Number of captures after which sampling stops; 0: unlimited.
     pub captures: u64,
 }
 
-/// What a cycle was like.
+/// A cycle as input of the state machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     /// Pulse number.
     pub pulse: u64,
-    /// [`marks`].
+    /// Bits of [`marks`].
     pub marks: u64,
-    /// The trigger's variable.
+    /// Value of the trigger's variable.
     pub value: f64,
-    /// The same, as bits.
+    /// The same value, as bits.
     pub bits: u64,
 }
 
-/// How far the machine is.
+/// Phase of sampling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// Nothing is sampled.
+    /// The loop does not sample.
     #[default]
     Stopped,
-    /// It collects the rows before a trigger; triggers do not count yet.
+    /// The loop records the rows before a trigger. All triggers but forced ones are ignored.
     Filling,
-    /// It waits for the trigger.
+    /// The loop waits for the trigger.
     Armed,
-    /// It collects the rows after the trigger.
+    /// The loop records the rows after the trigger.
     Triggered,
-    /// It samples without a trigger.
+    /// The loop samples without a trigger.
     Rolling,
 }
 
 impl Phase {
-    /// All of them; a phase's place here is its number in memory.
+    /// All phases. The index of a phase is its number in shared memory.
     pub const ALL: [Self; 5] = [Self::Stopped, Self::Filling, Self::Armed, Self::Triggered, Self::Rolling];
 
-    /// As it is written.
+    /// The word for it in messages.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -195,22 +195,22 @@ impl Phase {
     }
 }
 
-/// What the sampler has to do with the cycle.
+/// Result of a step: the sampler's work in this cycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// It writes a row.
+    /// Write a row.
     pub row: bool,
-    /// That row is the trigger's, and why.
+    /// Mark that row as the trigger's, with this cause.
     pub trigger: Option<Cause>,
-    /// That row is the last one of its capture.
+    /// Mark that row as the last of its capture.
     pub complete: bool,
 }
 
-/// Whether a condition holds, cycle by cycle.
+/// Evaluates a condition, cycle by cycle.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watch {
     condition: Condition,
-    /// The variable was below the level, or above it, far enough.
+    /// Whether the variable was below (above) the level by more than the hysteresis.
     below: bool,
     above: bool,
     inside: Option<bool>,
@@ -218,13 +218,13 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch for a condition.
+    /// Starts to evaluate a condition.
     #[must_use]
     pub fn new(condition: Condition) -> Self {
         Self { condition, ..Self::default() }
     }
 
-    /// Whether it holds in this cycle.
+    /// Whether the condition holds in this cycle.
     pub fn holds(&mut self, seen: &Seen) -> bool {
         let before = self.before.replace(*seen);
         let value = seen.value;
@@ -262,7 +262,7 @@ impl Watch {
         falls
     }
 
-    /// Whether the value has just come into the window, or out of it.
+    /// Whether the value has just entered the window (`true`) or left it (`false`).
     fn comes(&mut self, value: f64, low: f64, high: f64) -> Option<bool> {
         let inside = (low..=high).contains(&value);
         let before = self.inside.replace(inside);
@@ -270,22 +270,22 @@ impl Watch {
     }
 }
 
-/// The machine.
+/// The state machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Machine {
     timing: Timing,
     watch: Watch,
     phase: Phase,
-    /// Rows of the segment so far.
+    /// Number of rows in the present segment.
     rows: u64,
-    /// Rows that the capture still lacks.
+    /// Number of rows missing from the present capture.
     left: u64,
-    /// Cycles since the last trigger, and since it was armed.
+    /// Cycles since the last trigger, and since the machine was armed.
     since_trigger: u64,
     waited: u64,
     /// Cycles until the next row.
     until_row: u64,
-    /// What has triggered in a cycle without a row.
+    /// A trigger from a cycle without a row.
     pending: Option<Cause>,
     held: bool,
     captures: u64,
@@ -293,39 +293,39 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine that begins with the next cycle.
+    /// A machine that starts with the next cycle.
     #[must_use]
     pub fn new(timing: Timing, condition: Condition) -> Self {
         let phase = if timing.mode == Mode::Roll { Phase::Rolling } else { Phase::Filling };
         Self { timing, phase, watch: Watch::new(condition), since_trigger: timing.holdoff, ..Self::default() }
     }
 
-    /// How far it is.
+    /// Present phase.
     #[must_use]
     pub const fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// Captures that are complete.
+    /// Number of complete captures.
     #[must_use]
     pub const fn captures(&self) -> u64 {
         self.captures
     }
 
-    /// Triggers that came while none counted: before enough rows were there, during a capture, or in the holdoff.
+    /// Triggers that were ignored: before enough rows were recorded, during a capture, or during the holdoff.
     #[must_use]
     pub const fn ignored(&self) -> u64 {
         self.ignored
     }
 
-    /// Stops; what was captured stays.
+    /// Stops sampling. Complete captures remain.
     pub fn stop(&mut self) {
         self.phase = Phase::Stopped;
     }
 
-    /// Goes one cycle further. `force` begins a capture at once, whatever is there before it.
+    /// Processes one cycle. `force` begins a capture at once, even if there are too few rows before it.
     ///
-    /// Real-time: some twenty comparisons.
+    /// Real-time: about twenty comparisons.
     pub fn step(&mut self, seen: &Seen, force: Option<Cause>) -> Step {
         if self.phase == Phase::Stopped {
             return Step::default();
@@ -363,7 +363,7 @@ impl Machine {
         Step { row, trigger, complete }
     }
 
-    /// Whether this cycle triggers, and why.
+    /// The cause, if this cycle triggers.
     fn triggers(&mut self, holds: bool, force: Option<Cause>) -> Option<Cause> {
         self.waited = self.waited.saturating_add(1);
         let may = self.pending.is_none();
@@ -374,7 +374,7 @@ impl Machine {
             Phase::Armed if auto && may => Some(Cause::Auto),
             _ => None,
         };
-        // A condition that goes on is one trigger.
+        // A condition that continues to hold counts as one trigger.
         if holds && !self.held && trigger != Some(Cause::Condition) {
             self.ignored += 1;
         }
@@ -384,7 +384,7 @@ impl Machine {
         trigger
     }
 
-    /// Begins the next segment, or stops.
+    /// Continues with the next segment, or stops.
     fn end(&mut self) {
         self.captures += 1;
         self.rows = 0;
@@ -441,7 +441,7 @@ mod tests {
         assert_eq!(pulses(Condition::EachPulse { period: 10, phase: 3 }, &[3, 12, 13, 22, 24, 25]), [13, 24]);
     }
 
-    /// Steps through values and gives the rows of each complete capture, with where its trigger is.
+    /// Processes the values and returns the rows of each complete capture, with the index of its trigger.
     fn captured(timing: Timing, condition: Condition, values: &[f64]) -> (Vec<(Vec<u64>, usize)>, Machine) {
         let mut machine = Machine::new(timing, condition);
         let (mut rows, mut captures, mut at): (Vec<u64>, Vec<_>, _) = (Vec::new(), Vec::new(), None);

@@ -1,5 +1,5 @@
-//! The oscilloscope on exported variables: the loop that writes them samples the chosen ones in each of its cycles, and
-//! decides there about triggers; whoever looks reads memory that the loop never waits for.
+//! The oscilloscope for exported variables. The loop that writes the variables samples the selected ones in each of its
+//! cycles and evaluates the trigger. Clients read the captures from shared memory, and the loop never waits for them.
 //!
 //! ```text
 //! who looks ──setup, force, stop──► tahti-scope-NAME (a thread of the loop's process that is not real time)
@@ -7,7 +7,7 @@
 //!     └──── memory, read only ◄── rows ── loop
 //! ```
 //!
-//! Who may look may also set it up: who runs as the loop's user, or root.
+//! A client may read and set up the oscilloscope if it runs as the loop's user or as root.
 
 mod client;
 mod machine;

@@ -1,82 +1,82 @@
-//! What is wanted of an oscilloscope: as its user says it, as lines of text on the way, as words for the loop.
+//! A request to an oscilloscope: as its user writes it, as lines of text for transport, and as words for the loop.
 
 use super::machine::{Condition, Mode, Timing};
 use ring::{CAPTURES_MAX, CHANNELS_MAX, SETUP_WORDS};
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
-/// What is wanted, by the variables' names.
+/// A requested setup, with the names of variables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// The variables that are sampled, at most [`CHANNELS_MAX`].
+    /// The variables to sample, at most [`CHANNELS_MAX`].
     pub channels: Vec<String>,
-    /// When captures begin and how long they are.
+    /// Start and length of captures.
     pub timing: Timing,
-    /// What begins a capture.
+    /// Trigger condition.
     pub condition: Condition,
-    /// The variable that the condition looks at, where it looks at one; it need not be among the channels.
+    /// The variable of the condition, if it needs one. It need not be among the channels.
     pub on: Option<String>,
-    /// Captures that are kept, the newest.
+    /// Number of newest captures that are kept.
     pub keep: usize,
-    /// Whether it goes on when who asked for it is gone.
+    /// Whether sampling continues after the client has disconnected.
     pub detached: bool,
 }
 
-/// A request that cannot be met.
+/// Reason why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// A line that is none of a request.
+    /// A line is not part of a request.
     #[error("{found:?} is no line of a request; expected {expected}")]
     Line {
         /// The line.
         found: String,
-        /// What would have been right.
+        /// Description of a correct line.
         expected: &'static str,
     },
-    /// No variable of that name.
+    /// No variable has this name.
     #[error("{name:?} is not exported here; expected one of {known}")]
     NoVariable {
         /// The name.
         name: String,
-        /// Those that there are.
+        /// The names that exist.
         known: String,
     },
-    /// So many variables cannot be sampled.
+    /// The number of variables is out of range.
     #[error("{found} variables; expected 1 to {}", CHANNELS_MAX)]
     Channels {
-        /// How many.
+        /// Number requested.
         found: usize,
     },
-    /// So many captures cannot be kept.
+    /// The number of captures to keep is out of range.
     #[error("{found} captures to keep; expected {least} to {}", CAPTURES_MAX)]
     Keep {
-        /// How many.
+        /// Number requested.
         found: usize,
-        /// The least.
+        /// The minimum.
         least: usize,
     },
-    /// The capture does not fit, or has no row after its trigger.
+    /// The capture is too long, or has no row after its trigger.
     #[error(
         "{pre} rows before the trigger of {length}; expected at least 1 row more in all than before it, and {most} at most"
     )]
     Length {
-        /// Rows before the trigger.
+        /// Number of rows before the trigger.
         pre: u64,
-        /// Rows in all.
+        /// Total number of rows.
         length: u64,
-        /// Most rows of a capture with so many variables and captures.
+        /// Maximum number of rows of a capture with this number of variables and captures.
         most: u64,
     },
-    /// A limit of the condition is no number, or its window is empty.
+    /// A limit of the condition is not finite, or its window is empty.
     #[error("{0}; expected numbers, the lower one first, and a hysteresis of 0 or more")]
     Limits(String),
-    /// The condition looks at a variable and there is none.
+    /// The condition needs a variable, but none is given.
     #[error("the trigger has no variable; expected one")]
     NoTriggerVariable,
 }
 
 impl Condition {
-    /// Its number in memory, and two words.
+    /// The condition as words: its code and two parameters.
     fn words(self) -> (u64, u64, u64) {
         match self {
             Self::Never => (0, 0, 0),
@@ -116,13 +116,13 @@ impl Condition {
         })
     }
 
-    /// Whether it looks at a variable.
+    /// Whether the condition needs a variable.
     #[must_use]
     pub const fn looks_at_variable(&self) -> bool {
         !matches!(self, Self::Never | Self::Miss | Self::Overrun | Self::Pulse { .. } | Self::EachPulse { .. })
     }
 
-    /// Whether its limits make sense.
+    /// Whether its limits are valid.
     fn is_sound(&self) -> bool {
         match *self {
             Self::Rising { level, hysteresis }
@@ -190,7 +190,7 @@ impl FromStr for Condition {
 }
 
 impl fmt::Display for Request {
-    /// As it is sent: a line for each part.
+    /// The form for transport: one line for each part.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Timing { mode, pre, length, every, holdoff, patience, captures } = self.timing;
         let mode = match mode {
@@ -246,8 +246,8 @@ impl Request {
         Ok(())
     }
 
-    /// Finds the variables and checks what can be wrong; `most` says how many rows a capture may have for so many variables and
-    /// captures.
+    /// Resolves the names of variables and checks the request. `most` returns the maximum number of rows of a capture for a
+    /// number of variables and captures.
     pub(super) fn settle(
         &self,
         id: u64,
@@ -265,7 +265,7 @@ impl Request {
         if !(1..=CHANNELS_MAX).contains(&found) {
             return Err(RequestError::Channels { found });
         }
-        // Where captures follow each other, the last one has to stay while the next one is written.
+        // With repeated captures, the last one must be kept while the next one is written.
         let least = if self.timing.mode == Mode::Roll || self.timing.captures == 1 { 1 } else { 2 };
         if !(least..=CAPTURES_MAX).contains(&self.keep) {
             return Err(RequestError::Keep { found: self.keep, least });
@@ -293,26 +293,26 @@ impl Request {
     }
 }
 
-/// What is wanted, as the loop takes it.
+/// A setup in the form that the loop applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Setup {
-    /// Its number.
+    /// Number of the setup.
     pub(super) id: u64,
-    /// Indices of the variables that are sampled: the first `count`.
+    /// Indices of the sampled variables; the first `count` are valid.
     pub(super) channels: [usize; CHANNELS_MAX],
-    /// How many.
+    /// Number of variables.
     pub(super) count: usize,
-    /// When captures begin and how long they are.
+    /// Start and length of captures.
     pub(super) timing: Timing,
-    /// What begins one.
+    /// Trigger condition.
     pub(super) condition: Condition,
-    /// The variable that the condition looks at.
+    /// The variable of the condition.
     pub(super) on: Option<usize>,
-    /// Captures that are kept.
+    /// Number of captures that are kept.
     pub(super) keep: usize,
-    /// The newest command when it was made; later ones belong to it.
+    /// The newest command when the setup was requested. Later commands apply to this setup.
     pub(super) commanded: u64,
-    /// Whether it stays when who said it is gone.
+    /// Whether sampling continues after the client has disconnected.
     pub(super) detached: bool,
 }
 
@@ -345,7 +345,7 @@ impl Setup {
         words
     }
 
-    /// A setup from memory; `None` if it is none.
+    /// Decodes a setup from memory; `None` if it is invalid.
     pub(super) fn of(words: &[u64; SETUP_WORDS]) -> Option<Self> {
         let [id, mode, count, keep, pre, length, every, holdoff, patience, captures, kind, one, two, on, rest @ ..] =
             *words;
@@ -373,11 +373,11 @@ impl Setup {
     }
 }
 
-/// Where the indices of the variables begin.
+/// Index of the first variable's word.
 const CHANNELS_AT: usize = 16;
 
 impl RequestError {
-    /// As an answer: one line.
+    /// The answer for the client, on one line.
     pub(super) fn line(&self) -> String {
         let mut line = String::from("no ");
         // Writing to a String does not fail.

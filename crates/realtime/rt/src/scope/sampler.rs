@@ -1,4 +1,4 @@
-//! The loop's side of an oscilloscope.
+//! The loop's part of an oscilloscope.
 
 use super::machine::{Cause, Machine, Phase, Seen};
 use super::request::Setup;
@@ -9,44 +9,44 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use sys::shm::SharedWords;
 
-/// The command that is no cause of a capture: sampling ends, what was captured stays.
+/// The command to stop sampling. Complete captures remain. All other commands are causes of a capture.
 pub(super) const STOP: u8 = 255;
 
-/// Samples exported variables once in each cycle, for whoever looks at them. For the loop that writes them; one for each segment
-/// of variables.
+/// Samples exported variables once in each cycle for the clients of the oscilloscope. It is used by the loop that writes the
+/// variables. Each segment of variables has at most one.
 #[derive(Debug)]
 pub struct Sampler {
     shared: Arc<Shared>,
     state: State,
 }
 
-/// What the loop knows.
+/// State of the loop.
 #[derive(Debug, Default)]
 struct State {
-    /// Of the setup that is in force; 0: none.
+    /// Version of the setup in force; 0: none.
     version: u64,
     setup: Setup,
     machine: Machine,
     place: WritePosition,
     epoch: u64,
     commanded: u64,
-    /// Of cycles since the last row.
+    /// Marks of the cycles since the last row.
     marks: u64,
     told: (Phase, u64, u64),
 }
 
 impl Sampler {
-    /// `None` if somebody samples already.
+    /// Creates the sampler; `None` if there already is one.
     pub(crate) fn new(shared: Arc<Shared>) -> Option<Self> {
         let taken = shared.taken.swap(true, Ordering::AcqRel);
         (!taken).then(|| Self { shared, state: State::default() })
     }
 
-    /// Ends a cycle: samples what is wanted. `marks` says how the cycle was ([`ring::marks`]), in its upper half how many pulses
-    /// were given up before it.
+    /// Samples the requested variables at the end of a cycle. `marks` are the marks of the cycle ([`ring::marks`]), with the
+    /// number of pulses skipped before it in the upper half.
     ///
-    /// Real-time: neither allocates, waits nor makes a system call. One load while nobody has ever looked; two while nothing is
-    /// wanted; else a load and a store for each variable, and some twenty more.
+    /// Real-time: neither allocates, waits nor makes a system call. Costs one load if there never was a client, and two if
+    /// sampling is stopped. Otherwise it costs a load and a store for each variable, and about twenty more.
     pub fn cycle(&mut self, pulse: u64, at: MonoNs, marks: u64) {
         let Some(captures) = self.shared.memory.get() else { return };
         let state = &mut self.state;
@@ -70,12 +70,12 @@ impl Drop for Sampler {
 }
 
 impl State {
-    /// Takes what is wanted now.
+    /// Applies the requested setup.
     #[cold]
     fn take(&mut self, shared: &Shared, captures: &Captures<SharedWords>) {
-        // Being written: the next cycle takes it.
+        // If the setup is being written, the next cycle applies it.
         let Some((count, words)) = captures.setup() else { return };
-        // What cannot be taken is not looked at again; who has checked it does not write such.
+        // An invalid setup is not tried again. The server checks setups, so it writes none.
         let version = captures.version_of(count);
         self.version = version;
         let Some(setup) = Setup::of(&words) else { return };
@@ -131,7 +131,7 @@ impl State {
         }
     }
 
-    /// Begins the segment after a complete one.
+    /// Starts the segment after a complete capture.
     #[cold]
     fn next(&mut self, captures: &Captures<SharedWords>) {
         let number = self.machine.captures();
@@ -143,7 +143,7 @@ impl State {
         }
     }
 
-    /// Shows how far it is.
+    /// Publishes the status.
     #[cold]
     fn tell(&mut self, captures: &Captures<SharedWords>) {
         let (phase, done, ignored) = (self.machine.phase(), self.machine.captures(), self.machine.ignored());

@@ -1,4 +1,4 @@
-//! What the loop's side and its process's other side have in common, and the thread that serves requests.
+//! State shared by the loop and the server of an oscilloscope, and the server's thread.
 
 use super::machine::Cause;
 use super::request::{Request, RequestError, Setup};
@@ -12,31 +12,31 @@ use std::sync::{Arc, OnceLock};
 use sys::handover::{self, Counter};
 use sys::shm::SharedWords;
 
-/// Words of the memory for captures, 4 MiB: 75,000 rows of four variables.
+/// Size of the capture memory: 4 MiB, enough for 75,000 rows of four variables.
 const MEMORY_WORDS: usize = 1 << 19;
-/// Connections at a time.
+/// Maximum number of connections at a time.
 const CALLERS_MAX: usize = 32;
-/// Longest request: sixteen names and all the rest.
+/// Maximum size of a request in bytes, enough for sixteen names and all other lines.
 pub(super) const REQUEST_BYTES: usize = 4096;
 
 pub(super) fn address(name: &str) -> String {
     format!("tahti-scope-{name}")
 }
 
-/// What the loop and the thread that serves requests share.
+/// State shared by the loop and the server's thread.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) variables: Arc<SharedWords>,
-    /// Made when somebody looks for the first time, and never given back: unmapping would interrupt the loop's CPU.
+    /// Created for the first client and never freed, because unmapping would interrupt the loop's CPU.
     pub(super) memory: OnceLock<Captures<SharedWords>>,
     /// Whether a loop samples.
     pub(super) taken: AtomicBool,
-    /// How often a setup was taken.
+    /// Number of times that a setup was applied.
     pub(super) epochs: AtomicU64,
 }
 
 impl Shared {
-    /// Opens the oscilloscope of a segment of variables, on a thread of its own that is not real time.
+    /// Opens the oscilloscope of a segment of variables. A separate non-real-time thread serves it.
     pub(crate) fn open(name: &str, variables: Arc<SharedWords>) -> Result<Arc<Self>, ShareError> {
         let refused = |error| ShareError::Export { name: name.to_owned(), error };
         let counter = Counter::open(&address(name)).map_err(refused)?;
@@ -50,25 +50,25 @@ impl Shared {
     }
 }
 
-/// Somebody connected.
+/// A connected client.
 struct Caller {
     connection: OwnedFd,
-    /// The setup that ends with it.
+    /// The setup that ends with this connection.
     holds: Option<u64>,
 }
 
-/// The thread that serves requests.
+/// The server of an oscilloscope.
 struct Server {
     shared: Arc<Shared>,
     counter: Counter,
     callers: Vec<Caller>,
-    /// Setups so far.
+    /// Number of setups so far.
     ids: u64,
 }
 
 impl Server {
     fn serve(mut self) {
-        // Refused only where the class is time sharing already.
+        // The kernel only refuses this if the thread is time-sharing already.
         let _ =
             sys::sched::set_scheduling(0, sys::sched::Scheduling { policy: base::Policy::OTHER, reset_on_fork: false });
         loop {
@@ -81,7 +81,7 @@ impl Server {
                     self.release(&gone);
                 }
             }
-            // A caller that the kernel lost is no reason to end.
+            // A connection that fails in `accept` does not end the server.
             if ready[0]
                 && let Ok(Some(caller)) = self.counter.accept()
                 && self.callers.len() < CALLERS_MAX
@@ -91,7 +91,7 @@ impl Server {
         }
     }
 
-    /// Hands the memory to a new caller.
+    /// Sends the memory to a new client.
     fn welcome(&mut self, connection: OwnedFd) {
         let sent = match self.memory() {
             Ok(memory) => handover::send_now(connection.as_fd(), b"ok", &[memory.memory().fd()]),
@@ -102,19 +102,19 @@ impl Server {
         }
     }
 
-    /// The memory for captures, made now if nobody has looked before.
+    /// The capture memory, which is created for the first client.
     fn memory(&self) -> Result<&Captures<SharedWords>, ShareError> {
         if let Some(memory) = self.shared.memory.get() {
             return Ok(memory);
         }
         let words = SharedWords::create_for_readers("tahti-scope", MEMORY_WORDS)?;
-        // Brought in here: the loop finds no page missing.
+        // Touched here, so that the loop causes no page faults.
         words.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
         let captures = Captures::format(words)?;
         Ok(self.shared.memory.get_or_init(|| captures))
     }
 
-    /// Serves a request of a caller; `false` if it is gone, or takes no answers.
+    /// Serves a request of a client. Returns `false` if the client is gone or does not read its answers.
     fn request(&mut self, index: usize) -> bool {
         let mut bytes = [0u8; REQUEST_BYTES];
         let received = handover::receive(self.callers[index].connection.as_fd(), &mut bytes);
@@ -145,13 +145,13 @@ impl Server {
         }
     }
 
-    /// Says what is wanted from now on; its number.
+    /// Checks a request and publishes it as the setup. Returns its number.
     fn set_up(&mut self, request: &Request, index: usize) -> Result<u64, RequestError> {
         let damaged = || RequestError::Line { found: String::new(), expected: "undamaged memory" };
         let id = self.ids + 1;
         let memory = self.memory().map_err(|_| damaged())?;
         let variables = Variables::attach(self.shared.variables.words()).map_err(|_| damaged())?;
-        // The row behind the newest one may be half written.
+        // The row after the newest one may be half written.
         let most = |channels, keep| Some(memory.divide(channels, keep)?.rows as u64 - 1);
         let setup = Setup { commanded: memory.commanded().0, ..request.settle(id, &variables, most)? };
         memory.set_setup(setup.words());
@@ -160,7 +160,7 @@ impl Server {
         Ok(id)
     }
 
-    /// A caller is gone: what it alone wanted ends.
+    /// Ends the setup of a client that has disconnected, unless it was detached or replaced.
     fn release(&self, gone: &Caller) {
         if gone.holds == Some(self.ids)
             && let Some(memory) = self.shared.memory.get()
