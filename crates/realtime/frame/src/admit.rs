@@ -1,4 +1,4 @@
-//! Whether a frame can work: the admission check, and the tables made from what passed it.
+//! The admission check: whether a frame can work, and the tables of an admitted frame.
 
 use crate::spec::{Discipline, Recovery, Spec, TimeBase};
 use crate::sum::{Sum, budget_of, room_of};
@@ -11,25 +11,25 @@ use alloc::vec::Vec;
 use base::DurNs;
 use core::fmt;
 
-/// A frame with more minors is refused.
+/// Maximum number of minors of a frame.
 pub const MINORS_MAX: usize = 1000;
-/// A frame with more activities is refused.
+/// Maximum number of activities of a frame.
 pub const ACTIVITIES_MAX: usize = 1024;
-/// The shortest minor.
+/// Minimum length of a minor.
 const MINOR_MIN: DurNs = DurNs::from_us(50);
-/// The longest minor.
+/// Maximum length of a minor.
 const MINOR_MAX: DurNs = DurNs::from_secs(3600);
-/// Modes of one frame.
+/// Maximum number of modes of a frame.
 const MODES_MAX: usize = 64;
 
-/// Why a frame cannot be run.
+/// Reason why a frame is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The place of the activity that it is about, if it is about one.
+    /// Index of the activity concerned; `None` if it concerns the frame.
     pub activity: Option<usize>,
-    /// What is wrong, with the arithmetic.
+    /// The problem, with the arithmetic.
     pub what: String,
-    /// What would be right.
+    /// The expected value.
     pub expected: String,
 }
 
@@ -39,36 +39,36 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// One place in a minor's queue.
+/// An entry in a minor's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Index of the activity.
     pub activity: u16,
-    /// How it must behave here.
+    /// Discipline of the activity in this minor.
     pub discipline: Discipline,
 }
 
-/// A frame that was admitted, as flat tables.
+/// An admitted frame, as flat tables.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(crate) timer: bool,
     pub(crate) lengths: Vec<DurNs>,
-    /// Where each minor's entries begin; one more than there are minors.
+    /// Index of each minor's first entry, followed by the number of entries.
     pub(crate) first: Vec<u32>,
     pub(crate) entries: Vec<Entry>,
-    /// For each minor, whether what is done in it counts for a later one.
+    /// For each minor, whether progress made in it counts for a later one.
     pub(crate) carries: Vec<bool>,
     pub(crate) recovery: Vec<Recovery>,
     pub(crate) tolerate: Vec<u32>,
-    /// For each mode, which activities run in it.
+    /// For each mode, the activities that run in it.
     pub(crate) modes: Vec<Vec<bool>>,
 }
 
 impl Plan {
-    /// Checks a frame and makes its tables. Every refusal at once.
+    /// Checks a frame and creates its tables.
     ///
     /// # Errors
-    /// Why it cannot be run.
+    /// All reasons why the frame is refused.
     pub fn admit(spec: &Spec) -> Result<Self, Vec<Refusal>> {
         let mut refused = Vec::new();
         let countable = shape(spec, &mut refused);
@@ -96,19 +96,19 @@ impl Plan {
         self.recovery.len()
     }
 
-    /// The most entries that one minor has.
+    /// Maximum number of entries in a minor.
     #[must_use]
     pub fn queue_max(&self) -> usize {
         (0..self.minors()).map(|minor| self.queue(minor).len()).max().unwrap_or(0)
     }
 
-    /// The length of a minor.
+    /// Length of a minor.
     #[must_use]
     pub fn length(&self, minor: usize) -> DurNs {
         self.lengths[minor]
     }
 
-    /// The entries of a minor, in order, background ones last; those of all modes.
+    /// The entries of a minor in order, for all modes. Background entries are last.
     #[must_use]
     pub fn queue(&self, minor: usize) -> &[Entry] {
         &self.entries[self.first[minor] as usize..self.first[minor + 1] as usize]
@@ -155,7 +155,8 @@ impl Plan {
         }
     }
 
-    /// What is planned for a minor in a mode; of which activities the block that began before goes on is noted in `carried`.
+    /// The activities planned for a minor in a mode. `carried` records which activities continue a block that began in an
+    /// earlier minor.
     fn due<'a>(&'a self, mode: &'a [bool], minor: usize, carried: &'a mut [bool]) -> impl Iterator<Item = Due> + 'a {
         self.queue(minor).iter().filter_map(move |Entry { activity, discipline }| {
             let index = usize::from(*activity);
@@ -167,7 +168,7 @@ impl Plan {
         })
     }
 
-    /// What must be done within each minor, and within the major frame, in the most demanding mode of each.
+    /// Processor time that must be available within each minor, and within the major frame, each in its most demanding mode.
     pub(crate) fn demand(&self, spec: &Spec) -> (Vec<DurNs>, DurNs) {
         let (mut minors, mut major) = (vec![DurNs::ZERO; self.minors()], DurNs::ZERO);
         let add = |sum: &mut DurNs, activity: u16| {
@@ -192,13 +193,13 @@ impl Plan {
         (minors, major)
     }
 
-    /// The arithmetic: what must be done within each minor, and within the major frame.
+    /// Checks the processor time that must be available within each minor and within the major frame.
     fn time(&self, spec: &Spec, mode: &[bool], name: Option<&str>, refused: &mut Vec<Refusal>) {
         let (mut whole, mut sum) = (Sum::of(&spec.activities), Sum::of(&spec.activities));
-        // Having yielded once is enough for a block of continuable minors.
+        // An activity needs to yield only once in a block of continuable minors.
         let mut carried = vec![false; mode.len()];
         let within = name.map_or(String::new(), |name| format!(" in mode {name:?}"));
-        // Minors that are over-committed in the same way are told together.
+        // Minors that are over-committed in the same way are reported together.
         let mut crowded: Vec<(String, Vec<u16>)> = Vec::new();
         for minor in 0..self.minors() {
             sum.clear();
@@ -240,16 +241,16 @@ impl Plan {
     }
 }
 
-/// An activity that is planned for a minor.
+/// An activity planned for a minor.
 struct Due {
     activity: u16,
     /// It must yield within the minor if it begins there.
     within: bool,
-    /// It is not part of a block that began before.
+    /// It does not continue a block that began in an earlier minor.
     first: bool,
 }
 
-/// Minors as numbers and ranges.
+/// Formats minors as numbers and ranges.
 fn named(minors: &[u16]) -> String {
     let mut shown: Vec<String> = Vec::new();
     for run in minors.chunk_by(|minor, next| minor + 1 == *next) {
@@ -261,7 +262,7 @@ fn named(minors: &[u16]) -> String {
     shown.join(",")
 }
 
-/// The frame as a whole; whether it can be counted what must be done in each minor.
+/// Checks the frame as a whole. Returns whether the processor time of each minor can be calculated.
 fn shape(spec: &Spec, refused: &mut Vec<Refusal>) -> bool {
     let mut countable = true;
     let mut refuse = |activity: Option<usize>, what: String, expected: String| {
@@ -324,7 +325,7 @@ fn shape(spec: &Spec, refused: &mut Vec<Refusal>) -> bool {
     countable
 }
 
-/// What each activity may say.
+/// Checks the parameters of each activity.
 fn activities(spec: &Spec, refused: &mut Vec<Refusal>) {
     let shortest = spec.minors.iter().copied().min().unwrap_or(DurNs::ZERO);
     for (at, activity) in spec.activities.iter().enumerate() {
@@ -416,7 +417,7 @@ mod tests {
         };
         let spec = |budget| Spec::new("slow", vec![us(100); 4], vec![block(budget)]);
         assert!(Plan::admit(&spec(us(90))).is_ok());
-        // In its last minor it must be able to do all of it, should it not have begun before.
+        // In the last minor of the block there must be time for the whole budget, in case the activity has not begun before.
         assert_eq!(refusals(&spec(us(101))).len(), 1);
     }
 
@@ -465,7 +466,7 @@ mod tests {
             vec![Activity::new("a", Some(us(1)), 0..2), Activity::new("a", Some(us(1)), 0..1)],
         );
         assert_eq!(refusals(&twice).len(), 2);
-        // What is wrong with the frame as a whole hides nothing of its activities.
+        // A problem of the frame as a whole does not hide the problems of its activities.
         let mut lazy = Activity::new("a", None, 0..1);
         lazy.queue[0].1 = Discipline::BACKGROUND;
         lazy.recovery = Recovery::Skip;

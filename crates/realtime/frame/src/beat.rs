@@ -1,22 +1,22 @@
-//! Whether an external time base comes as the plan expects.
+//! Rhythm of an external time base: whether its ticks come as the plan expects.
 
 use base::{DurNs, MonoNs};
 
-/// How an external time base comes.
+/// State of an external time base.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Beat {
-    /// As the minors' lengths say, or nothing is known yet.
+    /// The ticks match the minors' lengths, or there were too few of them to tell.
     #[default]
     Steady,
-    /// In less than three quarters of the minor's length.
+    /// The last tick came after less than three quarters of the minor's length.
     Early,
-    /// After more than one and a half of it.
+    /// The last tick came after more than one and a half times the minor's length.
     Late,
-    /// Not at all for as long as the dispatcher waits at once.
+    /// No tick came within the dispatcher's maximum wait.
     Stopped,
 }
 
-/// Follows an external time base. A step in time is one tick that is early or late; another rate is many.
+/// Monitors an external time base. A step in time causes one tick that is early or late; a wrong rate causes many.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rhythm {
     last: Option<MonoNs>,
@@ -24,13 +24,13 @@ pub struct Rhythm {
 }
 
 impl Rhythm {
-    /// The base ticked `ticks` times, noticed at `now`, while a minor of `length` ran. How it comes now, and the time
-    /// for one tick.
+    /// Processes `ticks` ticks, detected at `now`, while a minor of `length` was running. Returns the state and the time per
+    /// tick.
     pub fn tick(&mut self, now: MonoNs, ticks: u64, length: DurNs) -> (Beat, DurNs) {
         let Some(last) = self.last.replace(now) else { return (self.beat, length) };
         let each = DurNs((now - last).0 / ticks.clamp(1, i64::MAX as u64) as i64);
         self.beat = match each.0 {
-            // The lengths of minors are below an hour.
+            // The product cannot overflow, because a minor is at most one hour.
             short if short < length.0 / 4 * 3 => Beat::Early,
             long if long > length.0 / 2 * 3 => Beat::Late,
             _ => Beat::Steady,
@@ -38,20 +38,20 @@ impl Rhythm {
         (self.beat, each)
     }
 
-    /// It has not ticked for long.
+    /// Records that no tick has come for a long time.
     pub fn silence(&mut self) -> Beat {
         self.beat = Beat::Stopped;
         self.beat
     }
 
-    /// How it came last.
+    /// The last state.
     #[must_use]
     pub fn beat(&self) -> Beat {
         self.beat
     }
 
-    /// Until when to leave the base alone, having begun a minor at `begun`: one that comes too often must not get all of
-    /// the processor. What comes meanwhile is lost.
+    /// Time until which the dispatcher ignores the time base, after a minor that began at `begun`. Otherwise a time base
+    /// that ticks too often would take all of the processor. Ticks in that time are lost.
     #[must_use]
     pub fn rest(&self, begun: MonoNs, length: DurNs) -> Option<MonoNs> {
         (self.beat == Beat::Early).then(|| begun + DurNs(length.0 / 4))
@@ -66,7 +66,7 @@ mod tests {
     const MS: u64 = 1_000_000;
     const LENGTH: DurNs = DurNs::from_ms(1);
 
-    /// What ticks at these times (in us) are called.
+    /// The states for ticks at these times (in us).
     fn beats(times: &[u64]) -> Vec<Beat> {
         let mut rhythm = Rhythm::default();
         times.iter().map(|us| rhythm.tick(MonoNs(us * 1000), 1, LENGTH).0).collect()
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(rhythm.tick(MonoNs(5 * MS), 10, LENGTH), (Beat::Early, DurNs::from_us(100)));
         assert_eq!(rhythm.rest(MonoNs(5 * MS), LENGTH), Some(MonoNs(5 * MS + MS / 4)));
         assert_eq!(rhythm.silence(), Beat::Stopped);
-        // After a silence the first tick is late.
+        // The first tick after a silence is late.
         assert_eq!(rhythm.tick(MonoNs(9 * MS), 1, LENGTH).0, Beat::Late);
     }
 }

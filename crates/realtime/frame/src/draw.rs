@@ -1,4 +1,4 @@
-//! A frame as text: the time line that `tahti frames check` shows.
+//! A frame as text: the time line of `tahti frames check`.
 
 use crate::admit::Plan;
 use crate::spec::Spec;
@@ -8,12 +8,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 use base::DurNs;
 
-/// Columns of a minor's bar.
+/// Width of a minor's bar, in columns.
 const BAR: usize = 40;
-/// Minors that are drawn one by one; equal ones that follow each other are drawn once.
+/// Maximum number of lines for minors. Consecutive equal minors are drawn once.
 const DRAWN_MAX: usize = 64;
 
-/// The frame's minors, one line each with a bar to scale, the budgets in the order in which they are planned.
+/// Draws the frame's minors, one line each, with a bar to scale. The budgets are in the order in which they are planned.
 #[must_use]
 pub fn draw(spec: &Spec, plan: &Plan) -> Vec<String> {
     let names: Vec<Option<&str>> = match spec.modes.as_slice() {
@@ -48,7 +48,7 @@ pub fn draw(spec: &Spec, plan: &Plan) -> Vec<String> {
     lines
 }
 
-/// The bar and the words of one minor; of which activities the block that began before goes on is noted in `carried`.
+/// The bar and the text of one minor. `carried` records which activities continue a block that began in an earlier minor.
 fn minor_line(spec: &Spec, plan: &Plan, mode: usize, minor: usize, carried: &mut [bool]) -> (String, String) {
     let length = plan.length(minor);
     let mut bar = String::new();
@@ -71,7 +71,7 @@ fn minor_line(spec: &Spec, plan: &Plan, mode: usize, minor: usize, carried: &mut
         if entry.discipline.must_yield(goes_on) {
             must = DurNs(must.0.saturating_add(budget.0));
         }
-        // A budget of its own at least one column, and never beyond the bar.
+        // A budget has at least one column, and never extends beyond the bar.
         let end = ((sum.0 as i128 * BAR as i128) / i128::from(length.0)).clamp(0, BAR as i128) as usize;
         let columns = bar.chars().count();
         bar.extend(core::iter::repeat_n(mark, end.max(columns + 1).min(BAR) - columns.min(BAR)));

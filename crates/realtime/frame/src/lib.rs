@@ -1,11 +1,12 @@
-//! Frames: which activity runs in which minor frame, whether that can work, and what happens when it does not.
+//! Frames: which activity runs in which minor frame, whether that plan is feasible, and what happens on a fault.
 //!
-//! The model is that of SGI's REACT frame scheduler: a *major frame* is a sequence of *minor frames*, each with an
-//! ordered queue of *activities*, each of which runs once and yields. What REACT did not have is here too: budgets
-//! with an admission check, recovery per activity, modes, minors that are counted as lost instead of being run late.
+//! The model is that of SGI's REACT frame scheduler. A *major frame* is a sequence of *minor frames*. Each minor frame has
+//! an ordered queue of *activities*, each of which runs once and yields. This crate adds budgets with an admission check, a
+//! recovery for each activity, modes, and minors that are counted as lost instead of being run late.
 //!
-//! A [`Spec`] is what the user says; [`Plan::admit`] and [`share`](share()) refuse what cannot work, with the arithmetic; a [`Machine`]
-//! decides at each minor border. Time is an argument. Must never know a clock, a file, a thread or shared memory.
+//! The user describes a frame by a [`Spec`]. [`Plan::admit`] and [`share`](share()) refuse a frame that cannot work, with
+//! the arithmetic. A [`Machine`] decides at each border between minors. Time is always an argument: the crate uses no
+//! clocks, files, threads or shared memory.
 //!
 //! ```
 //! use base::{DurNs, MonoNs};

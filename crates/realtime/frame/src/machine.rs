@@ -1,4 +1,4 @@
-//! The state machine: what each minor border means.
+//! The state machine of a frame: decisions at each border between minors.
 
 use crate::admit::{Entry, Plan};
 use crate::spec::Recovery;
@@ -6,38 +6,38 @@ use alloc::vec;
 use alloc::vec::Vec;
 use base::{DurNs, MonoNs};
 
-/// How an activity did in the minor that ends.
+/// Progress of an activity in the minor that ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// A living thread stands behind it.
+    /// A living thread has joined as it.
     pub present: bool,
-    /// It was dispatched in this minor, and began or went on.
+    /// It was dispatched in this minor, and began or continued.
     pub ran: bool,
     /// It has yielded since.
     pub yielded: bool,
 }
 
-/// What an activity did wrong.
+/// Kinds of faults of an activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It did not yield.
     Overrun,
     /// It did not begin.
     Underrun,
-    /// Nobody has joined under its name, or who had is gone.
+    /// No thread has joined under its name, or its thread has gone.
     Absent,
 }
 
-/// What is done about it.
+/// Action after a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It is counted.
+    /// The fault is counted.
     Counted,
-    /// The minor goes on, for its sake or another's.
+    /// The minor is extended, for this activity or for another.
     MoreTime,
-    /// It is left out of the next minor in which it is queued.
+    /// The activity is skipped in the next minor in which it is queued.
     Skip,
-    /// Its safe values stand.
+    /// Its safe values are put in force.
     SafeValue,
     /// It runs in the background from now on.
     Demote,
@@ -45,46 +45,46 @@ pub enum Action {
     Restart,
 }
 
-/// One activity's fault at a border.
+/// Judgement of an activity's fault at a border.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Judgement {
     /// The activity.
     pub activity: u16,
     /// The minor that ends.
     pub minor: u16,
-    /// What it did wrong.
+    /// Kind of the fault.
     pub fault: Fault,
-    /// How often in succession, this time included.
+    /// Number of consecutive faults, including this one.
     pub consecutive: u32,
-    /// What is done about it.
+    /// Action after the fault.
     pub action: Action,
 }
 
-/// Why a minor goes on.
+/// Kind of extension of a minor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extension {
-    /// For its own length once more.
+    /// By its own length.
     Inject,
-    /// For a while; everything after it is later.
+    /// By a set time; everything after it is later.
     Stretch,
-    /// For a while; the next one is shorter.
+    /// By a set time; the next minor is shorter.
     Steal,
 }
 
-/// What begins at a border.
+/// The minor that begins at a border.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Border {
-    /// Number of the pulse that begins.
+    /// Pulse number.
     pub pulse: u64,
-    /// The minor that begins, or goes on.
+    /// The minor that begins or is extended.
     pub minor: u16,
-    /// Set if the minor that was running goes on.
+    /// Set if the running minor is extended.
     pub extended: Option<Extension>,
-    /// Minors that passed before anybody could run them.
+    /// Minors that passed before the dispatcher could run them.
     pub lost: u64,
-    /// When this minor was due to begin.
+    /// Time at which this minor was due.
     pub due: MonoNs,
-    /// When it is to end.
+    /// Time at which it ends.
     pub end: MonoNs,
     /// Whether a major frame begins.
     pub major: bool,
@@ -103,29 +103,29 @@ pub struct Totals {
     pub overruns: u64,
     /// Underruns.
     pub underruns: u64,
-    /// Minors in which somebody was absent, once for each.
+    /// Absences: for each minor, the number of activities that were absent from it.
     pub absences: u64,
-    /// Times that a minor was given more time.
+    /// Extensions of a minor.
     pub extensions: u64,
     /// Changes of mode.
     pub modes: u64,
-    /// Turns that were left out by `skip`.
+    /// Turns skipped by the recovery `skip`.
     pub skipped: u64,
 }
 
-/// What is remembered of an activity from border to border.
+/// State of an activity that is kept from border to border.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
-    /// From a continuable minor.
+    /// Progress in an earlier continuable minor.
     carried_ran: bool,
     carried_yielded: bool,
     consecutive: u32,
     skip: bool,
     demoted: bool,
     safe: bool,
-    /// It is not judged in this minor: left out, or not queued.
+    /// It is not judged in this minor, because it is skipped.
     excused: bool,
-    /// Of the border that is being judged.
+    /// Fault at the border that is being judged.
     fault: Option<Fault>,
 }
 
@@ -135,28 +135,28 @@ impl State {
     }
 }
 
-/// A running frame. Nothing here allocates after [`new`](Self::new); a border costs one pass over the queue.
+/// A running frame. It does not allocate after [`new`](Self::new). A border costs one pass over the queue.
 #[derive(Clone, Debug)]
 pub struct Machine {
     plan: Plan,
     states: Vec<State>,
     minor: usize,
     pulse: u64,
-    /// When the minor was due to begin.
+    /// Time at which the minor was due.
     due: MonoNs,
-    /// When it would end if nothing had been stolen for it.
+    /// Time at which the minor would end if no time had been stolen for it.
     planned: MonoNs,
-    /// When it ends.
+    /// Time at which the minor ends.
     end: MonoNs,
     mode: usize,
     wanted: usize,
     totals: Totals,
-    /// Nothing is remembered of anybody: every state is as it began. May be false though it is so.
+    /// All states have their initial value. May be false although they have.
     calm: bool,
 }
 
 impl Machine {
-    /// The first minor, with pulse number `pulse`, begins at `start`.
+    /// Starts with the first minor at `start`, with pulse number `pulse`.
     #[must_use]
     pub fn new(plan: Plan, pulse: u64, start: MonoNs) -> Self {
         let planned = start + plan.lengths[0];
@@ -177,11 +177,11 @@ impl Machine {
         }
     }
 
-    /// The border at which the running minor ends. `ticks` is how often the time base has said so since the last
-    /// border: 1 for a timer, whose losses are found from `now`.
+    /// Processes the border at which the running minor ends. `ticks` is the number of ticks of the time base since the last
+    /// border. For a timer it is 1; lost minors are determined from `now`.
     ///
-    /// `seen` tells how an activity did; `told` hears of each fault. If the border [extends](Border::extended) the
-    /// minor, whoever has not yielded goes on and nobody begins anew.
+    /// `seen` returns the progress of an activity; `told` is called for each fault. If the border
+    /// [extends](Border::extended) the minor, activities that have not yielded continue, and none begins again.
     pub fn border(
         &mut self,
         now: MonoNs,
@@ -201,22 +201,22 @@ impl Machine {
         border
     }
 
-    /// The border of a minor in which everybody who was queued in front of the background was there and has yielded: what
-    /// [`border`](Self::border) makes of it, without a look at each. `None` where something is remembered of somebody, or is
-    /// to be: ask `border` then.
+    /// Processes the border of a minor in which all activities in front of the background were present and have yielded. The
+    /// result is that of [`border`](Self::border), but no activity is checked. Returns `None` if the state of an activity is
+    /// or must be kept; the caller must then call `border`.
     pub fn border_of_all(&mut self, now: MonoNs, ticks: u64) -> Option<Border> {
         (self.calm && !self.plan.carries[self.minor]).then(|| self.go_on(now, ticks))
     }
 
-    /// The border with which the frame has begun.
+    /// The border at which the frame begins.
     #[must_use]
     pub fn first(&mut self) -> Border {
         self.excuse();
         self.shown(None, 0)
     }
 
-    /// Begins where another frame has begun or gone on to, whose minors are the same: with this pulse and minor, at `start`.
-    /// Before [`first`](Self::first).
+    /// Sets the start of a frame that follows another frame with the same minors: begins with this pulse and minor, at
+    /// `start`. To be called before [`first`](Self::first).
     pub fn begin_with(&mut self, pulse: u64, minor: u16, start: MonoNs) {
         self.minor = usize::from(minor) % self.plan.minors();
         self.pulse = pulse;
@@ -225,8 +225,8 @@ impl Machine {
         self.end = self.planned;
     }
 
-    /// For the border at which this frame goes on to the minor and pulse of another: the ticks to give to
-    /// [`border`](Self::border), of which those are no ticks for which the other ran a minor again.
+    /// Number of ticks for [`border`](Self::border) when this frame follows another one to this pulse and minor. Ticks for
+    /// which the other frame repeated a minor do not count.
     pub fn follow(&mut self, pulse: u64, minor: u16) -> u64 {
         let minors = self.plan.minors() as u64;
         let least = (u64::from(minor) % minors + minors - self.minor as u64 - 1) % minors + 1;
@@ -235,11 +235,11 @@ impl Machine {
         ticks
     }
 
-    /// The activities of the minor that has begun, in the order in which they run. Whether somebody stands behind
-    /// them is for the caller to know.
+    /// The activities of the minor that has begun, in the order in which they run. The caller must check which of them are
+    /// present.
     pub fn queue(&self) -> impl Iterator<Item = Entry> + '_ {
         let entries = self.plan.queue(self.minor).iter().copied();
-        // A border begins with caches that others have filled: no look at tables that say nothing.
+        // Tables without information are not read, because at a border the caches hold the data of other work.
         let always = self.plan.modes.len() == 1;
         let runs = move |entry: &Entry| always || self.plan.runs_in(self.mode, entry.activity);
         let state = |entry: &Entry| self.states[usize::from(entry.activity)];
@@ -255,14 +255,15 @@ impl Machine {
         regular.chain(behind.map(|entry| Entry { discipline: crate::Discipline::BACKGROUND, ..entry }))
     }
 
-    /// The [`queue`](Self::queue) where it is all that the plan has for the minor: one mode, nothing remembered of anybody.
+    /// The [`queue`](Self::queue) if it equals the plan's queue of the minor: there is one mode, and no activity's state is
+    /// kept.
     #[must_use]
     pub fn queue_of_all(&self) -> Option<&[Entry]> {
-        // The plan has the background ones last, too.
+        // The plan has the background entries last as well.
         (self.calm && self.plan.modes.len() == 1).then(|| self.plan.queue(self.minor))
     }
 
-    /// Asks for a mode; it is entered at the next border of a major frame. `false` if there is no such mode.
+    /// Requests a mode. It is entered at the next border of a major frame. Returns `false` if there is no such mode.
     pub fn want_mode(&mut self, mode: usize) -> bool {
         let known = mode < self.plan.modes.len();
         if known {
@@ -271,20 +272,20 @@ impl Machine {
         known
     }
 
-    /// A new thread stands behind an activity: what was held against the old one is forgotten.
+    /// Resets the state of an activity that a new thread has joined as.
     pub fn joined(&mut self, activity: u16) {
         if let Some(state) = self.states.get_mut(usize::from(activity)) {
             *state = State { excused: state.excused, ..State::default() };
         }
     }
 
-    /// Whether the safe values of an activity stand.
+    /// Whether the safe values of an activity are in force.
     #[must_use]
     pub fn is_safe(&self, activity: u16) -> bool {
         self.states.get(usize::from(activity)).is_some_and(|state| state.safe)
     }
 
-    /// Whether an activity was demoted.
+    /// Whether an activity is demoted.
     #[must_use]
     pub fn is_demoted(&self, activity: u16) -> bool {
         self.states.get(usize::from(activity)).is_some_and(|state| state.demoted)
@@ -302,7 +303,7 @@ impl Machine {
         &self.plan
     }
 
-    /// Judges everybody who was queued; the extension that somebody's recovery asks for.
+    /// Judges all activities that were queued. Returns the extension that a recovery requires.
     fn judge(&mut self, seen: &impl Fn(u16) -> Seen, told: &mut impl FnMut(Judgement)) -> Option<(Extension, DurNs)> {
         let mut extension = None;
         let mut faults = false;
@@ -336,7 +337,7 @@ impl Machine {
             state.fault = Some(fault);
             state.consecutive = state.consecutive.saturating_add(1);
             if fault != Fault::Absent && state.consecutive <= self.plan.tolerate[index] {
-                // The first in the queue decides how much.
+                // The first activity in the queue determines the extension.
                 extension = extension.or(match self.plan.recovery[index] {
                     Recovery::Stretch(by) => Some((Extension::Stretch, by)),
                     Recovery::Steal(by) => Some((Extension::Steal, by)),
@@ -351,7 +352,8 @@ impl Machine {
         extension
     }
 
-    /// Does what follows from somebody's fault. In a minor that goes on nobody loses its turn: it may still yield in time.
+    /// Applies the recovery after a fault. In an extended minor no activity loses its turn, because it may still yield in
+    /// time.
     fn recover(&mut self, activity: u16, goes_on: bool, told: &mut impl FnMut(Judgement)) {
         let index = usize::from(activity);
         let state = &mut self.states[index];
@@ -385,7 +387,7 @@ impl Machine {
         if extension != Extension::Steal {
             self.planned = self.end;
         }
-        // The repeated minor has a pulse of its own, so that pulses go on counting the time base.
+        // The repeated minor has a separate pulse number, so that pulse numbers continue to count the time base.
         let mut lost = 0;
         if extension == Extension::Inject {
             lost = if self.plan.timer { 0 } else { ticks.saturating_sub(1) };
@@ -398,7 +400,7 @@ impl Machine {
         Border { due: begin, ..self.shown(Some(extension), lost) }
     }
 
-    /// What of this minor counts for the next in which the same activity is queued.
+    /// Keeps the progress in this minor that counts for the next minor in which the same activity is queued.
     fn carry(&mut self, seen: &impl Fn(u16) -> Seen) {
         for at in self.plan.first[self.minor] as usize..self.plan.first[self.minor + 1] as usize {
             let Entry { activity, discipline } = self.plan.entries[at];
@@ -406,7 +408,7 @@ impl Machine {
             if !self.plan.modes[self.mode][usize::from(activity)] {
                 continue;
             }
-            // Also where it is left out of the end of its block.
+            // Also if the activity is skipped at the end of its block.
             if !discipline.continuable {
                 state.forget_carried();
                 continue;
@@ -420,7 +422,7 @@ impl Machine {
         }
     }
 
-    /// Goes on to the minor that runs at `now`; how many were lost.
+    /// Advances to the minor that runs at `now`. Returns the number of lost minors.
     fn advance(&mut self, now: MonoNs, ticks: u64) -> u64 {
         if self.plan.timer {
             self.step(now);
@@ -437,13 +439,13 @@ impl Machine {
         lost
     }
 
-    /// The next minor, due now unless a timer says when.
+    /// Advances to the next minor. It is due now, unless the time base is a timer.
     fn step(&mut self, now: MonoNs) {
         self.minor = if self.minor + 1 < self.plan.minors() { self.minor + 1 } else { 0 };
         self.pulse = self.pulse.wrapping_add(1);
         let length = self.plan.lengths[self.minor];
         if self.plan.timer {
-            // What was stolen comes back here: the next minor ends when it would have.
+            // Stolen time is returned here: the next minor ends at its planned time.
             self.due = self.end;
             self.planned = self.planned + length;
         } else {
@@ -452,7 +454,7 @@ impl Machine {
         self.end = self.planned;
     }
 
-    /// Goes on from a minor that has ended by now to the one that runs: how many were lost.
+    /// Advances from a minor that has already ended to the one that should be running. Returns the number of lost minors.
     #[cold]
     fn catch_up(&mut self, now: MonoNs) -> u64 {
         let major = self.plan.lengths.iter().map(|length| length.0 as u64).sum::<u64>();
@@ -468,14 +470,16 @@ impl Machine {
         lost
     }
 
-    /// Nobody runs this minor: for those whose block of continuable minors ends with it, nothing counts any longer.
+    /// Loses the present minor. For activities whose block of continuable minors ends with it, earlier progress is
+    /// discarded.
     fn lose(&mut self) {
         for entry in self.plan.queue(self.minor).iter().filter(|entry| !entry.discipline.continuable) {
             self.states[usize::from(entry.activity)].forget_carried();
         }
     }
 
-    /// Nobody runs this and all other minors so often, and each block ends in one of them: how many minors those are.
+    /// Loses a number of whole major frames and returns the number of minors in them. Each block ends in one of these
+    /// minors.
     fn lose_majors(&mut self, majors: u64) -> u64 {
         let minors = majors.wrapping_mul(self.plan.minors() as u64);
         self.pulse = self.pulse.wrapping_add(minors);
@@ -491,7 +495,7 @@ impl Machine {
         if self.minor == 0 && self.wanted != self.mode {
             self.mode = self.wanted;
             self.totals.modes += 1;
-            // Who is not in it begins its block anew when it is back.
+            // An activity that is not in the mode starts its block again when it is back.
             let gone = self.states.iter_mut().zip(&self.plan.modes[self.mode]).filter(|(_, runs)| !**runs);
             gone.for_each(|(state, _)| state.forget_carried());
         }
@@ -500,7 +504,7 @@ impl Machine {
         self.shown(None, lost)
     }
 
-    /// Leaves out those whose turn is skipped.
+    /// Excuses the activities that are skipped in this minor.
     fn excuse(&mut self) {
         for at in self.plan.first[self.minor] as usize..self.plan.first[self.minor + 1] as usize {
             let index = usize::from(self.plan.entries[at].activity);

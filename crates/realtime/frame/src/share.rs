@@ -1,4 +1,4 @@
-//! Frames that share a CPU: whether each minor has room for what the other frames do in it.
+//! Frames that share a CPU: whether each minor has room for the work of the other frames during it.
 
 use crate::admit::{Plan, Refusal};
 use crate::spec::{Config, TimeBase};
@@ -10,27 +10,28 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use base::{CpuId, DurNs};
 
-/// Minors of a frame that are looked at. Those of frames whose lengths fit together repeat long before.
+/// Maximum number of minors of a frame that are checked. If the lengths of the frames have a small common multiple, the
+/// pattern repeats long before.
 const LOOKED_AT: usize = 10_000;
 
-/// What a frame wants of its CPU, in the most demanding of its modes.
+/// Load of a frame on its CPU, in its most demanding mode.
 struct Load<'a> {
-    /// Its place among the plant's.
+    /// Index among the plant's frames.
     at: usize,
     config: &'a Config,
-    /// Whether its minors begin at times that are known beforehand: on the timer's grid.
+    /// Whether its minors begin at known times on the timer's grid.
     timed: bool,
-    /// What must be done in each minor.
+    /// Processor time that must be available in each minor.
     minors: Vec<DurNs>,
-    /// What is planned for the major frame.
+    /// Processor time planned for the major frame.
     major: DurNs,
 }
 
-/// Checks frames that share a CPU, each of which was admitted for itself; those that were not are left out. At most one
-/// refusal for each CPU, with the place of the frame that it is about.
+/// Checks frames that share a CPU. Each must have been admitted on its own; others are ignored. Returns at most one refusal
+/// per CPU, with the index of the frame concerned.
 ///
-/// A frame waits for others of its class or a higher one. Where all of them are timed, each minor must have room for what
-/// they must do while it lasts; in any case all together must fit into their CPU.
+/// A frame waits for other frames of its class or a higher one. If all of them are timed, each minor must have room for the
+/// work that they must do during it. In any case all frames together must fit into their CPU.
 #[must_use]
 pub fn share(frames: &[&Config]) -> Vec<(usize, Refusal)> {
     let loads: Vec<Load<'_>> = frames.iter().enumerate().filter_map(|(at, _)| load(frames, at)).collect();
@@ -38,7 +39,7 @@ pub fn share(frames: &[&Config]) -> Vec<(usize, Refusal)> {
     let refused = cpus.into_iter().filter_map(|cpu| {
         let group: Vec<&Load<'_>> = loads.iter().filter(|load| load.config.cpu == Some(cpu)).collect();
         let refused = |(at, what)| (at, Refusal { activity: None, what, expected: EXPECTED.to_owned() });
-        // The last one in the file: those before it are likely to be there for longer.
+        // The last frame in the file is refused, because earlier ones have probably existed for longer.
         let crowded = || group.iter().rev().find_map(|mine| crowded(cpu, mine, &group));
         (group.len() > 1).then(|| crowded().or_else(|| overfull(cpu, &group)).map(refused)).flatten()
     });
@@ -60,7 +61,7 @@ fn load<'a>(frames: &[&'a Config], at: usize) -> Option<Load<'a>> {
     Some(Load { at, config, timed, minors, major })
 }
 
-/// The first minor of a frame that has no room for what it waits for.
+/// The first minor of a frame without room for the work of the frames that it waits for.
 fn crowded(cpu: CpuId, mine: &Load<'_>, group: &[&Load<'_>]) -> Option<(usize, String)> {
     let waited_for =
         |other: &&&Load<'_>| other.at != mine.at && other.timed && other.config.priority >= mine.config.priority;
@@ -69,7 +70,7 @@ fn crowded(cpu: CpuId, mine: &Load<'_>, group: &[&Load<'_>]) -> Option<(usize, S
         return None;
     }
     let spec = &mine.config.spec;
-    // Major frames on the timer begin at whole multiples of their length.
+    // Major frames on the timer begin at multiples of their length.
     let mut places: Vec<Progress> = others.iter().map(|other| Progress::first(other)).collect();
     let repeats =
         others.iter().fold(ns(spec.major()).into(), |all, other| multiple(all, ns(other.config.spec.major())));
@@ -101,7 +102,7 @@ fn crowded(cpu: CpuId, mine: &Load<'_>, group: &[&Load<'_>]) -> Option<(usize, S
     None
 }
 
-/// Whether all of them together want more than their CPU.
+/// Whether all frames together need more than their CPU.
 fn overfull(cpu: CpuId, group: &[&Load<'_>]) -> Option<(usize, String)> {
     // In tenths of a percent.
     let share = |load: &&Load<'_>| u128::from(ns(load.major)) * 1000 / u128::from(ns(load.config.spec.major()).max(1));
@@ -132,11 +133,11 @@ fn multiple(all: u128, with: u64) -> u128 {
     (all / a.max(1)).saturating_mul(with.into())
 }
 
-/// How far the minors of a frame were looked at.
+/// Position of the check in a frame's minors.
 struct Progress {
     minor: usize,
     begin: u64,
-    /// What is still to be done in this minor.
+    /// Time still to be used in this minor.
     left: u64,
 }
 
@@ -145,7 +146,7 @@ impl Progress {
         Self { minor: 0, begin: 0, left: ns(load.minors[0]) }
     }
 
-    /// What a frame does between two times at most; each time begins where the last one ended.
+    /// Maximum processor time of a frame until `to`, counted from the `to` of the previous call.
     fn within(&mut self, load: &Load<'_>, to: u64) -> u64 {
         let lengths = &load.config.spec.minors;
         let mut sum = 0;
@@ -175,7 +176,7 @@ mod tests {
         DurNs::from_us(us)
     }
 
-    /// A frame of CPU 0 with minors of this length, and one activity with this budget in them.
+    /// A frame on CPU 0 with minors of this length, and one activity with this budget in them.
     fn frame(name: &str, priority: u8, length: DurNs, budget: DurNs) -> Config {
         let spec = Spec::new(name, vec![length; 2], vec![Activity::new("a", Some(budget), 0..2)]);
         let (cpu, priority) = (Some(0), Priority(priority));
@@ -204,7 +205,7 @@ mod tests {
     #[test]
     fn a_frame_waits_for_higher_classes_and_not_for_lower_ones() {
         let (slow, fast) = (frame("slow", 80, us(2000), us(1000)), frame("fast", 80, us(500), us(200)));
-        // Half a millisecond has no room for what the slow one does in it, unless that gives way.
+        // Half a millisecond has no room for the work of the slow frame, unless that has a lower class.
         let what = refusals(&[&slow, &fast]);
         assert!(
             what[0]

@@ -1,4 +1,4 @@
-//! What the user says of a frame.
+//! Specification of a frame by the user.
 
 use alloc::borrow::ToOwned as _;
 use alloc::format;
@@ -10,106 +10,106 @@ use core::ops::Range;
 use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
-/// A frame scheduler: one time base, one CPU.
+/// A frame scheduler, with one time base and one CPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     /// Its name.
     pub name: String,
-    /// What begins a minor frame.
+    /// Time base of the minor frames.
     pub base: TimeBase,
-    /// The length of each minor frame; with an external time base, what is expected.
+    /// Length of each minor frame. With an external time base, the expected length.
     pub minors: Vec<DurNs>,
-    /// The activities, in the order in which they run within a minor.
+    /// Activities, in the order in which they run within a minor.
     pub activities: Vec<Activity>,
-    /// Which activities run in which mode; the first is the one to begin with. None: all run, always.
+    /// Modes with their activities. The frame begins in the first one. If empty, all activities always run.
     pub modes: Vec<Mode>,
-    /// Time of each minor that activities may not plan with.
+    /// Time of each minor that is reserved and not available to activities.
     pub reserve: DurNs,
 }
 
-/// What begins a minor frame.
+/// Time base: the source that begins a minor frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TimeBase {
-    /// An absolute timer; the lengths of the minors say when.
+    /// An absolute timer with the lengths of the minors.
     Timer,
-    /// A program that says so (`tahti_frame_trigger`, `tahti frames trigger`).
+    /// Triggers by a program (`tahti_frame_trigger`, `tahti frames trigger`).
     Software,
-    /// A word in the frame's page that somebody counts up, looked at this often.
+    /// A word in the frame's page that another program increments, polled with this period.
     Counter(DurNs),
-    /// Each datagram that arrives at this UDP port of the loopback address.
+    /// Datagrams that arrive at this UDP port of the loopback address.
     Udp(u16),
-    /// A file that can be read when it is time: a UIO device, a FIFO.
+    /// A file that becomes readable for each minor: a UIO device, a FIFO.
     Device(String),
-    /// A descriptor that somebody hands to the running frame: an `eventfd`, a `timerfd`, VFIO's interrupt. The first minor
-    /// begins with its first tick.
+    /// A file descriptor that a program hands to the running frame: an `eventfd`, a `timerfd`, a VFIO interrupt. The first
+    /// minor begins with its first tick.
     Eventfd,
-    /// Each pulse of a source of time: `/dev/pps0`.
+    /// Pulses of a PPS source: `/dev/pps0`.
     Pps(String),
-    /// Each edge of a GPIO line.
+    /// Edges of a GPIO line.
     Gpio {
-        /// `/dev/gpiochip0`.
+        /// Path of the chip, such as `/dev/gpiochip0`.
         chip: String,
         /// Number of the line.
         line: u32,
-        /// Its falling edges, not its rising ones.
+        /// Use falling edges instead of rising ones.
         falling: bool,
     },
-    /// Each minor frame of another frame scheduler of the plant: a synchronised group.
+    /// Minor frames of another frame scheduler of the plant: a synchronised group.
     Frame(String),
 }
 
-/// A thread that joins the frame under a name.
+/// An activity: a thread that joins the frame under a name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Activity {
     /// Its name.
     pub name: String,
-    /// Processor time that a call may take; not needed for background activities.
+    /// Processor time that a call may take. Background activities need none.
     pub budget: Option<DurNs>,
-    /// The minors in which it is queued, and how it must behave there.
+    /// Minors in which it is queued, with its discipline there.
     pub queue: Vec<(u16, Discipline)>,
-    /// What is done when it does not behave.
+    /// Recovery after a fault.
     pub recovery: Recovery,
-    /// Consecutive errors that are tolerated; `None` is 1 for recoveries that give time, 0 for others.
+    /// Number of consecutive faults that are tolerated. `None` means 1 for recoveries that give time, otherwise 0.
     pub tolerate: Option<u32>,
-    /// Until when the result of a call counts, from when its minor was due.
+    /// Result deadline of a call, counted from the due time of its minor.
     #[serde(default)]
     pub deadline: Option<ResultDeadline>,
 }
 
-/// How an activity must behave in a minor.
+/// Discipline of an activity in a minor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Discipline {
-    /// Need not begin.
+    /// The activity need not begin.
     pub underrunnable: bool,
-    /// Need not yield: it goes on in the next minor in which it is queued.
+    /// The activity need not yield. It continues in the next minor in which it is queued.
     pub overrunnable: bool,
-    /// Having begun or yielded counts for the next minor in which it is queued, too.
+    /// A begin or yield in this minor also counts for the next minor in which the activity is queued.
     pub continuable: bool,
-    /// Runs when all others have yielded; owes nothing.
+    /// The activity runs when all others have yielded. It is not judged.
     pub background: bool,
 }
 
-/// What is done about an overrun or underrun.
+/// Recovery after an overrun or underrun.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Recovery {
-    /// It is counted.
+    /// Only count the fault.
     #[default]
     None,
-    /// The minor gets its own length once more; everything after it is later by that.
+    /// Extend the minor by its own length. Everything after it is later by that.
     Inject,
-    /// The minor gets this much more; everything after it is later by that.
+    /// Extend the minor by this time. Everything after it is later by that.
     Stretch(DurNs),
-    /// The minor gets this much more at the expense of the next; the phase is kept.
+    /// Extend the minor by this time at the expense of the next. The phase is kept.
     Steal(DurNs),
-    /// The activity is left out once.
+    /// Skip the activity once.
     Skip,
-    /// Safe values stand for its variables until it behaves again.
+    /// Put its safe values in force until it has no fault.
     SafeValue,
-    /// It runs in the background from then on.
+    /// Run it in the background from then on.
     Demote,
-    /// Its process is killed, for the supervisor to start it anew.
+    /// Kill its process. The supervisor starts it again.
     Restart,
 }
 
@@ -122,22 +122,22 @@ pub struct Mode {
     pub activities: Vec<String>,
 }
 
-/// A frame, and what its process must know beside it.
+/// A frame, and the settings of its process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Config {
     /// The frame.
     pub spec: Spec,
-    /// The CPU on which everybody runs; `None`: wherever they may, and then without any order.
+    /// The CPU of all its threads. With `None` they may run on any CPU, without a guaranteed order.
     pub cpu: Option<CpuId>,
-    /// The dispatcher's priority; those of the others lie below it.
+    /// Priority of the dispatcher. The other threads have lower priorities.
     pub priority: Priority,
-    /// How long all activities may take to join; then the frame begins without those that are missing.
+    /// Maximum time for all activities to join. After it the frame begins without the missing ones.
     pub join_within: DurNs,
-    /// Frames that follow this one's minors. It does not begin without them.
+    /// Frames that follow this frame's minors. It does not begin without them.
     pub followers: Vec<String>,
 }
 
-/// The lowest priority that a frame may have: those of activities, caretaker, parked calls and background lie below.
+/// Minimum priority of a frame. Activities, caretaker, parked calls and background activities have lower ones.
 pub const PRIORITY_MIN: Priority = Priority(5);
 
 impl Spec {
@@ -148,7 +148,7 @@ impl Spec {
         Self { name: name.to_owned(), base, minors, activities, modes, reserve }
     }
 
-    /// The length of the major frame.
+    /// Length of the major frame.
     #[must_use]
     pub fn major(&self) -> DurNs {
         DurNs(self.minors.iter().fold(0, |sum: i64, minor| sum.saturating_add(minor.0)))
@@ -171,14 +171,14 @@ impl Activity {
 }
 
 impl Discipline {
-    /// Must begin and yield in its minor.
+    /// The activity must begin and yield in its minor.
     pub const REAL_TIME: Self =
         Self { underrunnable: false, overrunnable: false, continuable: false, background: false };
-    /// Runs when all others have yielded.
+    /// The activity runs when all others have yielded.
     pub const BACKGROUND: Self = Self { background: true, ..Self::REAL_TIME };
 
-    /// Whether it must yield within the minor if it begins there; `carried`: the minor before in which it is queued is
-    /// continuable, so that what was done there counts here.
+    /// Whether the activity must yield within the minor if it begins there. `carried` means that the previous minor in which
+    /// it is queued is continuable, so that progress there counts here.
     pub(crate) fn must_yield(self, carried: bool) -> bool {
         !(self.background || self.overrunnable || self.continuable && carried)
     }
@@ -195,7 +195,7 @@ impl Recovery {
 impl FromStr for Discipline {
     type Err = &'static str;
 
-    /// Reads `real-time`, `background`, or `underrunnable`, `overrunnable`, `continuable` joined by `+`.
+    /// Parses `real-time`, `background`, or `underrunnable`, `overrunnable`, `continuable` joined by `+`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const EXPECTED: &str =
             "expected real-time, background, or some of underrunnable, overrunnable, continuable joined by +";
@@ -242,7 +242,7 @@ impl fmt::Display for Discipline {
     }
 }
 
-/// A word for a frame or an activity that is none: what was expected.
+/// A word in a frame's specification is invalid. Contains the expected words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseWordError(String);
 
@@ -263,7 +263,7 @@ impl core::error::Error for ParseWordError {}
 impl FromStr for Recovery {
     type Err = ParseWordError;
 
-    /// Reads `none`, `inject`, `stretch:100us`, `steal:100us`, `skip`, `safe-value`, `demote`, `restart`.
+    /// Parses `none`, `inject`, `stretch:100us`, `steal:100us`, `skip`, `safe-value`, `demote`, `restart`.
     fn from_str(text: &str) -> Result<Self, ParseWordError> {
         const EXPECTED: &str = "none, inject, stretch:TIME, steal:TIME, skip, safe-value, demote or restart";
         let time = |time: &str| match time.trim().parse::<DurNs>() {
@@ -306,7 +306,7 @@ impl fmt::Display for Recovery {
 impl FromStr for TimeBase {
     type Err = ParseWordError;
 
-    /// Reads `timer`, `software`, `counter:50us`, `udp:7000`, `device:/dev/uio0`, `eventfd`, `pps:/dev/pps0`,
+    /// Parses `timer`, `software`, `counter:50us`, `udp:7000`, `device:/dev/uio0`, `eventfd`, `pps:/dev/pps0`,
     /// `gpio:/dev/gpiochip0:17`, `gpio:/dev/gpiochip0:17:falling`, `frame:NAME`.
     fn from_str(text: &str) -> Result<Self, ParseWordError> {
         const EXPECTED: &str = "timer, software, counter:TIME, udp:PORT, device:PATH, eventfd, pps:PATH, \
@@ -352,7 +352,7 @@ impl fmt::Display for TimeBase {
     }
 }
 
-/// What stands behind `gpio:`.
+/// Parses the text after `gpio:`.
 fn gpio(text: &str) -> Option<TimeBase> {
     let (text, falling) = text.strip_suffix(":falling").map_or((text, false), |rest| (rest, true));
     let (chip, line) = text.rsplit_once(':')?;
@@ -360,10 +360,10 @@ fn gpio(text: &str) -> Option<TimeBase> {
     Some(TimeBase::Gpio { chip: chip.to_owned(), line: line.parse().ok()?, falling })
 }
 
-/// The minors that a text means: `all`, or numbers and ranges such as `0,5` or `0-3`.
+/// Parses a list of minors: `all`, or numbers and ranges such as `0,5` or `0-3`.
 ///
 /// # Errors
-/// What was expected, also for a minor that the frame does not have.
+/// The text is invalid, or the frame does not have one of the minors. The error contains the expected form.
 pub fn minors_of(text: &str, minors: usize) -> Result<Vec<u16>, ParseWordError> {
     let last = minors.saturating_sub(1).min(usize::from(u16::MAX)) as u16;
     if text.trim() == "all" {

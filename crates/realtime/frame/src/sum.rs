@@ -1,4 +1,4 @@
-//! Sums of budgets that tell what they are made of.
+//! Sums of budgets that keep their terms.
 
 use crate::spec::Activity;
 use alloc::format;
@@ -7,12 +7,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 use base::DurNs;
 
-/// A sum that remembers its terms: how often each activity is one.
+/// A sum that counts how often each activity is a term.
 pub(crate) struct Sum<'a> {
     activities: &'a [Activity],
     pub(crate) total: DurNs,
     times: Vec<u32>,
-    /// In the order in which they came first.
+    /// Activities in the order in which they were first added.
     order: Vec<u16>,
 }
 
@@ -38,7 +38,7 @@ impl<'a> Sum<'a> {
         self.total = DurNs(self.total.0.saturating_add(budget.0));
     }
 
-    /// The largest terms, in order of size.
+    /// The largest terms, in descending order of size.
     pub(crate) fn terms(&self) -> String {
         const SHOWN: usize = 8;
         let term = |activity: u16| {
