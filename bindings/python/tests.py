@@ -147,7 +147,7 @@ class Messages(unittest.TestCase):
         self.assertEqual(client.ask("ping/sr_mag"), "magnets")
         self.assertEqual(client.send("list/sr_mag_*").result().lines(), ["sr_mag", "sr_other"])
         for line, code, why in [("put/sr_mag_1/2V", "RANGE", "2V, expected"), ("get/sr_other", "NO_VERB", "it knows list, ping"),
-                                ("call/sr_mag_1/fault", "INTERNAL", "division by zero"), ("get/li_x", "NO_OBJECT", "nobody")]:
+                                ("call/sr_mag_1/fault", "INTERNAL", "division by zero"), ("get/li_x", "NO_OBJECT", "no manager serves")]:
             with self.assertRaisesRegex(tahti.Failed, why) as caught:
                 client.ask(line)
             self.assertEqual(caught.exception.code, code)
