@@ -1,12 +1,12 @@
-//! A file to which lines are appended. One that was moved or removed is made again in its place, with its folder and their
-//! modes; a line that a full disk has torn does not take the next one with it.
+//! A file to which lines are appended. A file that was moved or removed is created again at its path, with its folder
+//! and the previous modes. A line truncated by a full disk does not corrupt the next line.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// The mode of a folder that is made for a log.
+/// Mode of a folder created for a log.
 const FOLDER_MODE: u32 = 0o700;
 
 /// The file.
@@ -15,29 +15,29 @@ pub(crate) struct Appended {
     path: PathBuf,
     file: Option<File>,
     size: u64,
-    /// The modes of file and folder when it was opened last.
+    /// Modes of file and folder at the last open.
     modes: Option<(u32, u32)>,
-    /// Its last byte ends no line.
+    /// The last byte is not a line end.
     within_line: bool,
-    /// What its last line began is not completed any more.
+    /// The last line is incomplete and will not be completed.
     torn: bool,
 }
 
 impl Appended {
-    /// Opens the file, or makes it. Where that fails each [`append`](Self::append) tries again.
+    /// Opens or creates the file. If that fails, each [`append`](Self::append) tries again.
     pub(crate) fn open(path: PathBuf) -> Self {
         let mut appended = Self { path, file: None, size: 0, modes: None, within_line: false, torn: false };
-        // The next append says why.
+        // The next append reports the error.
         let _ = appended.reopen();
         appended
     }
 
-    /// Its bytes.
+    /// Size in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Opens the file that is in its place now, or makes it with the modes of the one before.
+    /// Opens the file at the path, or creates it with the previous modes.
     ///
     /// # Errors
     /// The kernel's.
@@ -47,7 +47,7 @@ impl Appended {
         if !folder.exists() {
             let mode = self.modes.map_or(FOLDER_MODE, |(_, folder)| folder);
             DirBuilder::new().recursive(true).mode(mode).create(folder)?;
-            // The mask of permissions may have taken some.
+            // The umask may have cleared some bits.
             std::fs::set_permissions(folder, Permissions::from_mode(mode))?;
         }
         let is_new = !self.path.exists();
@@ -61,13 +61,14 @@ impl Appended {
         if data.is_file() && data.len() > 0 {
             file.read_exact_at(&mut last, data.len() - 1)?;
         }
-        // A line of an earlier life is not gone on with.
+        // An incomplete line of an earlier run is not continued.
         (self.size, self.within_line, self.torn) = (data.len(), last != *b"\n", last != *b"\n");
         self.file = Some(file);
         Ok(())
     }
 
-    /// Appends bytes; how many were written, and why not all. What follows such a failure begins on a line of its own.
+    /// Appends bytes. Returns the number of bytes written, and the error if not all were written. After such an error
+    /// the next append begins on a new line.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> (usize, io::Result<()>) {
         let is_here = self.file.as_ref().is_some_and(|file| is_at(file, &self.path));
         if let Some(error) = if is_here { None } else { self.reopen().err() } {
@@ -103,7 +104,7 @@ impl Appended {
     }
 }
 
-/// Whether an open file is the one in this place. Where that cannot be told it is taken to be.
+/// Whether an open file is the one at this path. `true` if that cannot be determined.
 fn is_at(file: &File, path: &Path) -> bool {
     match (file.metadata(), std::fs::metadata(path)) {
         (Ok(open), Ok(found)) => (open.dev(), open.ino()) == (found.dev(), found.ino()),

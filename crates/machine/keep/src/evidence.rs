@@ -1,7 +1,7 @@
-//! What is kept of an incident: one directory each, with everything that was readable as JSON.
+//! Evidence of an incident: one directory per incident, with everything that was readable, as JSON.
 //!
-//! Reading evidence must never hinder what it is evidence of: it happens on an ordinary thread, after the
-//! guard has acted; what cannot be read is left out, with the reason where there is one.
+//! Reading evidence must not disturb the process. It happens on an ordinary thread, after the guard has acted. Anything
+//! unreadable is omitted, with the reason if there is one.
 
 use crate::guard::{GuardEvent, What};
 use crate::keeper::protocol::{ChildId, End, ExitRecord};
@@ -17,38 +17,38 @@ use sys::process::Process;
 use sys::root::RootDir;
 use sys::whole::Survives;
 
-/// Threads of a process that are looked at.
+/// Maximum threads of a process that are read.
 const THREADS_MAX: usize = 64;
-/// Incidents kept per process; the oldest are removed.
+/// Incidents stored per process; older ones are removed.
 const INCIDENTS_MAX: usize = 50;
-/// How long a thread may take to stop for its registers.
+/// Time a thread has to stop for reading its registers.
 const STOP_WITHIN: Duration = Duration::from_millis(100);
 
-/// Evidence that could not be written.
+/// Failure to write evidence.
 #[derive(Debug, thiserror::Error)]
 #[error("evidence cannot be written to {}: {error}", .dir.display())]
 pub struct EvidenceError {
-    /// Where it was to be.
+    /// The directory.
     pub dir: PathBuf,
-    /// The answer.
+    /// The system's error.
     pub error: std::io::Error,
 }
 
-/// What kind of trouble it was.
+/// Kind of incident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// It exited with a status other than 0, or with one that is not known.
+    /// The process exited with a status other than 0, or with an unknown status.
     Exit,
-    /// A signal ended it.
+    /// A signal ended the process.
     Signal,
-    /// Its heartbeat was lost.
+    /// The heartbeat was lost.
     Hang,
-    /// It burnt its budget without giving its CPU up.
+    /// The process used up its budget without yielding its CPU.
     Runaway,
-    /// It was runnable and did not run.
+    /// The process was runnable but did not run.
     Starved,
-    /// The kernel ended it for lack of memory.
+    /// The kernel killed the process for lack of memory.
     OutOfMemory,
 }
 
@@ -72,45 +72,46 @@ impl Kind {
 /// An incident, from its first sign on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Incident {
-    /// What kind of trouble.
+    /// Kind of incident.
     pub kind: Kind,
     /// The process's name.
     pub name: String,
     /// The process.
     pub child: ChildId,
-    /// When the first sign was seen.
+    /// Time of the first sign.
     pub at: MonoNs,
-    /// The same on the wall clock, milliseconds since 1970.
+    /// The same time on the wall clock, in milliseconds since 1970.
     pub at_unix_ms: u64,
-    /// One sentence.
+    /// Summary in one sentence.
     pub summary: String,
-    /// What the guard saw and did, in order.
+    /// Observations and actions of the guard, in order.
     pub ladder: Vec<Entry>,
-    /// The threads as they were when evidence was taken.
+    /// State of the threads when the evidence was taken.
     pub threads: Vec<ThreadEvidence>,
     /// Counters of the machine: free memory, pressure, out-of-memory kills.
     pub machine: BTreeMap<String, String>,
-    /// The last cycles of its loop, oldest first, where it has a loop page.
+    /// The last cycles of the loop, oldest first; empty without a loop page.
     pub cycles: Vec<serde_json::Value>,
-    /// The plant's recorder: where the window round the first sign is kept, and the last late wake-ups with who made them late.
+    /// From the plant's recorder: the file with the window around the first sign, and the last late wake-ups with their
+    /// causes.
     #[serde(default)]
     pub recorder: Option<serde_json::Value>,
-    /// How it ended, if it did.
+    /// How the process ended, if it did.
     pub exit: Option<ExitRecord>,
 }
 
-/// A line of the guard's account.
+/// An entry of the guard's report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// How long after the first sign.
+    /// Time since the first sign, in steps of 1 µs.
     pub after: DurNs,
     /// The thread concerned.
     pub tid: i32,
-    /// What happened.
+    /// The event.
     pub what: String,
 }
 
-/// What could be read of a thread.
+/// Evidence of one thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadEvidence {
     /// Its id.
@@ -123,20 +124,21 @@ pub struct ThreadEvidence {
     pub status: BTreeMap<String, String>,
     /// Processor time, time waited for a CPU (both ns), times run.
     pub schedstat: String,
-    /// The kernel function in which it waits.
+    /// The kernel function in which the thread waits.
     pub wchan: String,
-    /// The system call in which it is, or `running`.
+    /// The current system call, or `running`.
     pub syscall: String,
     /// Its kernel stack, innermost first.
     pub kernel_stack: Vec<String>,
-    /// User registers in hexadecimal, or why not.
+    /// User registers in hexadecimal, or the reason why they are unreadable.
     pub registers: BTreeMap<String, String>,
-    /// Where in which file it ran: `/usr/bin/loop+0x1234`.
+    /// Code position as file and offset: `/usr/bin/loop+0x1234`.
     pub at: String,
 }
 
 impl Incident {
-    /// Begins an incident with what can be read now; `cycles` are the last ones of its loop, if it has one.
+    /// Creates an incident with the evidence that is readable now. `cycles` are the last cycles of the loop, if it has
+    /// one.
     #[must_use]
     pub fn new(
         kind: Kind,
@@ -163,8 +165,8 @@ impl Incident {
         }
     }
 
-    /// Asks the plant's recorder, whose folder this is, to keep the window round this moment, and takes its last late wake-ups
-    /// along. Nothing where none records.
+    /// Asks the plant's recorder to keep the window around this moment, and adds the recorder's last late wake-ups.
+    /// `folder` is the recorder's folder. Does nothing if no recorder runs.
     pub fn ask_recorder(&mut self, folder: &Path) {
         let label = format!("fault-{}-{}-{}", self.name, self.at_unix_ms, self.kind.word());
         let label: String =
@@ -178,31 +180,31 @@ impl Incident {
             return;
         }
         let window = folder.join(label).with_added_extension("trace");
-        // Files of more than that are no status.
+        // A larger file is not a status file.
         let status = std::fs::read(folder.join("status.json")).ok().filter(|bytes| bytes.len() < 4 << 20);
         let status: Option<serde_json::Value> = status.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         let last = status.map_or(serde_json::Value::Null, |mut status| status["last"].take());
         self.recorder = Some(serde_json::json!({ "window": window, "last_late": last }));
     }
 
-    /// Adds what the guard tells.
+    /// Adds an event of the guard.
     pub fn add(&mut self, event: &GuardEvent) {
         let after = DurNs((event.at - self.at).0 / 1000 * 1000);
         self.ladder.push(Entry { after, tid: event.tid, what: describe(&event.what) });
     }
 
-    /// Writes the incident to its directory below `base`, again if it was written before; the directory.
+    /// Writes the incident to its directory below `base`, or overwrites an earlier version. Returns the directory.
     ///
     /// # Errors
-    /// What could not be written, and where.
+    /// The file or directory that could not be written.
     pub fn write(&self, base: &Path) -> Result<PathBuf, EvidenceError> {
         let dir = base.join(format!("{}-{}-{}", self.name.replace('/', "_"), self.at_unix_ms, self.kind.word()));
         let failed = |error: std::io::Error| EvidenceError { dir: dir.clone(), error };
-        // Registers and paths of a root process are nothing for everybody.
+        // Registers and paths of a root process must not be readable by every user.
         std::fs::create_dir_all(base.parent().unwrap_or(base)).map_err(failed)?;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(failed)?;
         let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))? + "\n";
-        // What led to a reset of the machine must be there after it.
+        // Evidence of the cause of a machine reset must survive the reset.
         let kept = sys::whole::replace(&dir.join("incident.json"), text.as_bytes(), 0o600, Survives::PowerLoss);
         kept.map_err(failed)?;
         forget_oldest(base, &self.name);
@@ -210,7 +212,7 @@ impl Incident {
     }
 }
 
-/// What a guard's event says, for people.
+/// Describes a guard event for users.
 #[must_use]
 pub fn describe(what: &What) -> String {
     match what {
@@ -243,7 +245,7 @@ fn ms(span: DurNs) -> String {
     format!("{}.{} ms", span.0 / 1_000_000, span.0 / 100_000 % 10)
 }
 
-/// Looks at the threads of a process, real-time ones first.
+/// Reads the threads of a process, real-time threads first.
 #[must_use]
 pub fn threads(process: &Process) -> Vec<ThreadEvidence> {
     let (root, pid) = (RootDir::machine(), process.pid());
@@ -251,7 +253,7 @@ pub fn threads(process: &Process) -> Vec<ThreadEvidence> {
     let mut tids: Vec<i32> = listed.iter().filter_map(|name| name.parse().ok()).collect();
     tids.sort_by_key(|tid| sys::sched::has_fixed_priority(*tid) != Some(true));
     let maps = root.read(&format!("/proc/{pid}/maps")).unwrap_or_default();
-    // A thread is stopped for its registers: one that has the number of another that has ended must not be.
+    // A thread is stopped to read its registers. A thread of another process that reused the ID must not be stopped.
     let own = tids.into_iter().take(THREADS_MAX).filter(|tid| process.has_thread(*tid));
     own.map(|tid| thread(&root, pid, tid, &maps)).collect()
 }
@@ -296,7 +298,7 @@ fn thread(root: &RootDir, pid: i32, tid: i32, maps: &str) -> ThreadEvidence {
     }
 }
 
-/// The file and offset that an address belongs to.
+/// The file and offset of an address.
 fn place(maps: &str, address: u64) -> String {
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let found = maps.lines().find_map(|line| {
@@ -331,8 +333,8 @@ fn machine() -> BTreeMap<String, String> {
     found
 }
 
-/// How often the kernel has ended something for lack of memory so far: in the process's own control group
-/// where that counts, else on the whole machine.
+/// Processes killed by the kernel for lack of memory so far: in the process's control group if the kernel counts there,
+/// else on the whole machine.
 #[must_use]
 pub fn out_of_memory_kills(pid: i32) -> u64 {
     let root = RootDir::machine();
@@ -350,11 +352,10 @@ pub fn out_of_memory_kills(pid: i32) -> u64 {
     own.or_else(|| count(&root.read("/proc/vmstat").ok()?)).unwrap_or(0)
 }
 
-/// The kernel's own word that it ended this process for lack of memory: the line of its log. `Err` where the log
-/// may not be read.
+/// The kernel log line about killing this process for lack of memory; `None` if the log has none.
 ///
 /// # Errors
-/// Why it may not.
+/// The log cannot be read.
 pub fn out_of_memory_line(pid: i32) -> Result<Option<String>, rustix::io::Errno> {
     use rustix::fs::{Mode, OFlags, open};
     use rustix::io::Errno;
@@ -363,7 +364,7 @@ pub fn out_of_memory_line(pid: i32) -> Result<Option<String>, rustix::io::Errno>
     let mut found = None;
     let mut record = [0u8; 8192];
     loop {
-        // One record a read, until there is no further one; those overwritten meanwhile are skipped.
+        // Each read returns one record. Records that were overwritten in between are skipped.
         match rustix::io::read(&log, &mut record) {
             Ok(got) => {
                 let text = String::from_utf8_lossy(&record[..got]);
@@ -377,9 +378,9 @@ pub fn out_of_memory_line(pid: i32) -> Result<Option<String>, rustix::io::Errno>
     }
 }
 
-/// What kind of end this is; `None` for a good one. `kills_before` and `kills_after` are
-/// [`out_of_memory_kills`] at start and end; where they differ `by_log` tells whether the kernel's log names this
-/// very process, `None` if the log tells nothing.
+/// Kind of incident for this end; `None` for a normal exit. `kills_before` and `kills_after` are
+/// [`out_of_memory_kills`] at start and end. If they differ, `by_log` is whether the kernel's log names this process;
+/// `None` if the log is unreadable.
 #[must_use]
 pub fn kind_of_end(end: End, kills_before: u64, kills_after: u64, by_log: Option<bool>) -> Option<Kind> {
     match end {
@@ -390,12 +391,12 @@ pub fn kind_of_end(end: End, kills_before: u64, kills_after: u64, by_log: Option
     }
 }
 
-/// Removes the oldest incidents of a process beyond those kept.
+/// Removes the oldest incidents of a process beyond [`INCIDENTS_MAX`].
 fn forget_oldest(base: &Path, name: &str) {
     let prefix = format!("{}-", name.replace('/', "_"));
     let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
     let own = |path: &PathBuf| {
-        // `loop` has nothing to do with the folders of `loop-slow`.
+        // `loop` must not match the folders of `loop-slow`.
         let file = path.file_name().unwrap_or_default().to_string_lossy();
         let rest = file.strip_prefix(&prefix).and_then(|rest| rest.split_once('-'));
         rest.is_some_and(|(time, kind)| {
@@ -403,10 +404,10 @@ fn forget_oldest(base: &Path, name: &str) {
         })
     };
     let mut dirs: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(own).collect();
-    // The time in the name has as many digits for centuries: text order is time order.
+    // The number of digits in the time does not change for centuries, so text order is time order.
     dirs.sort_unstable();
     for dir in dirs.iter().take(dirs.len().saturating_sub(INCIDENTS_MAX)) {
-        // What cannot be removed now is tried at the next incident.
+        // A directory that cannot be removed is tried again at the next incident.
         let _ = std::fs::remove_dir_all(dir);
     }
 }
@@ -426,7 +427,7 @@ mod tests {
             (signal(9), 0, None, Some(Kind::Signal)),
             (signal(9), 1, None, Some(Kind::OutOfMemory)),
             (signal(9), 1, Some(true), Some(Kind::OutOfMemory)),
-            // Somebody else of its control group was meant.
+            // Another process of the control group was killed.
             (signal(9), 1, Some(false), Some(Kind::Signal)),
         ] {
             assert_eq!(kind_of_end(end, 0, after, by_log), expected, "{end:?}");

@@ -1,14 +1,13 @@
-//! Processes and those that they have started, by who is whose parent.
+//! Processes and their descendants.
 
 use sys::process::Process;
 use sys::root::RootDir;
 
-/// Who is whose parent among all processes of the machine, as they were at one moment: one that started meanwhile may be
-/// missing.
+/// Parent of each process of the machine at one moment. A process that started during the read may be missing.
 pub(crate) struct Parents(Vec<(i32, i32)>);
 
 impl Parents {
-    /// Looks at all processes.
+    /// Reads all processes.
     pub(crate) fn look() -> Self {
         let root = RootDir::machine();
         let parent_of = |pid: i32| -> Option<i32> {
@@ -19,7 +18,7 @@ impl Parents {
         Self(all.iter().filter_map(|name| name.parse().ok()).filter_map(|pid| Some((pid, parent_of(pid)?))).collect())
     }
 
-    /// These processes and every process below them, parents before their children.
+    /// These processes and all their descendants, parents before their children.
     pub(crate) fn family(&self, mut of: Vec<i32>) -> Vec<i32> {
         let mut next = 0;
         while let Some(parent) = of.get(next).copied() {
@@ -32,30 +31,30 @@ impl Parents {
     }
 }
 
-/// These processes and every process below them, parents before their children. Takes one look at all processes of the
-/// machine; one that starts meanwhile may be missing.
+/// These processes and all their descendants, parents before their children. Reads all processes of the machine once; a
+/// process that starts during the read may be missing.
 #[must_use]
 pub fn family(of: Vec<i32>) -> Vec<i32> {
     Parents::look().family(of)
 }
 
-/// Handles on every process below `ancestor` that has not ended.
+/// Handles on all descendants of `ancestor` that have not ended.
 pub(crate) fn descendants(ancestor: i32) -> Vec<Process> {
     let below = || family(vec![ancestor]).into_iter().skip(1);
     let mut found: Vec<Process> = below().filter_map(|pid| Process::open(pid).ok()).collect();
     if found.is_empty() {
         return found;
     }
-    // Looked at again once the handles are open: a number that another process has taken meanwhile is not below it.
+    // Checked again after the handles are open: a PID that was reused in between is not a descendant.
     let still: std::collections::BTreeSet<i32> = below().collect();
     found.retain(|process| still.contains(&process.pid()) && !process.has_ended());
     found
 }
 
-/// A handle on process `pid`, if it is below `ancestor` and has not ended.
+/// A handle on process `pid` if it descends from `ancestor` and has not ended.
 pub(crate) fn descendant(ancestor: i32, pid: i32) -> Option<Process> {
     let process = Process::open(pid).ok()?;
-    // Looked at once the handle is open, and while it lives.
+    // Checked while the handle is open and the process lives.
     let is_below = pid != ancestor && crate::launch::is_below(pid, ancestor);
     (is_below && !process.has_ended()).then_some(process)
 }

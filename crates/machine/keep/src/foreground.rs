@@ -1,7 +1,7 @@
-//! One process in the foreground, as `tahti run` has it: signals and terminal passed on, guarded, its end
-//! returned.
+//! Runs one process in the foreground, as `tahti run` does: passes signals and terminal control to it, guards it and
+//! returns how it ended.
 //!
-//! Without a keeper: process and runner share the terminal, and end together.
+//! There is no keeper: process and runner share the terminal and end together.
 
 use crate::evidence::{self, Incident, Kind, describe};
 use crate::guard::{Beats, Guard, GuardEvent, WatchId, WatchSpec, What};
@@ -26,75 +26,75 @@ use sys::signal::{
     SIGABRT, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SignalFd,
 };
 
-/// What is passed on to the process.
+/// Signals passed to the process.
 const PASSED_ON: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTERM, SIGCONT];
 
-/// How long the process has to end after SIGTERM when its time is over.
+/// Time the process has to end after SIGTERM when its time limit has expired.
 const END_WITHIN: DurNs = DurNs::from_secs(2);
-/// How often threads are looked at for their rules.
+/// Interval at which thread rules are applied.
 const RULES_EVERY: DurNs = DurNs::from_ms(200);
 
-/// How long the guard may take to tell what it did to a process that has ended; it looks every 100 ms.
+/// Time the guard has to report its actions on a process that has ended. The guard checks every 100 ms.
 const LAST_NEWS_WITHIN: DurNs = DurNs::from_secs(1);
 
-/// What to run, and how to watch it.
+/// What to run and how to watch it.
 #[derive(Clone, Debug)]
 pub struct Foreground {
     /// The process.
     pub launch: LaunchSpec,
-    /// What its FIFO and RR threads may burn.
+    /// Processor-time budget of its FIFO and RR threads.
     pub budget: Budget,
-    /// What is done about a runaway.
+    /// Steps taken against a runaway.
     pub ladder: Vec<Rung>,
-    /// Longest silence of its heartbeat (cycles in its loop page, `WATCHDOG=1` to the socket in
-    /// `NOTIFY_SOCKET`), if it has one.
+    /// Heartbeat timeout, if the process has a heartbeat: cycles in its loop page, or `WATCHDOG=1` to the socket in
+    /// `NOTIFY_SOCKET`.
     pub heartbeat: Option<DurNs>,
     /// Rules for its threads.
     pub rules: Vec<ThreadRule>,
-    /// How long it may run; then SIGTERM.
+    /// Time limit; SIGTERM follows.
     pub within: Option<DurNs>,
-    /// Where evidence is kept.
+    /// Directory for evidence.
     pub evidence: PathBuf,
 }
 
-/// How it went.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
     /// How the process ended.
     pub end: End,
-    /// Whether it was asked to, because its time was over.
+    /// Whether its time limit expired and the runner asked it to end.
     pub time_over: bool,
 }
 
-/// What kept it from running.
+/// Reason why the process could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The process could not be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// The kernel refused something to the runner itself.
+    /// The kernel refused a system call of the runner.
     #[error(transparent)]
     System(#[from] sys::Error),
-    /// No loop page could be made.
+    /// The loop page could not be created.
     #[error(transparent)]
     Page(#[from] PageError),
-    /// The folder of all runners could not be made.
+    /// The folder of all runners could not be created.
     #[error(transparent)]
     RunDir(#[from] RunDirError),
-    /// The runner's folder could not be made.
+    /// The runner's folder could not be created.
     #[error("{}: {error}", .folder.display())]
     Folder {
         /// The folder.
         folder: PathBuf,
-        /// The answer.
+        /// The kernel's error.
         error: std::io::Error,
     },
-    /// No notify socket could be made.
+    /// The notify socket could not be created.
     #[error(transparent)]
     Notify(#[from] NotifyError),
 }
 
-/// Runs it to its end. `tell` gets one line for each thing that a user should know, as it happens.
+/// Runs the process to its end. `tell` gets one line for each event that the user should know, as it happens.
 ///
 /// # Errors
 /// It could not be started as required.
@@ -106,17 +106,17 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Finished, Fa
     let signals = SignalFd::new(&signals)?;
     let guarded = what.launch.policy.is_some_and(|policy| policy.is_real_time())
         || what.rules.iter().any(|rule| rule.policy.is_some_and(|policy| policy.is_real_time()))
-        // Whatever its class: the guard counts signs of life, too.
+        // Independent of the class: the guard also checks heartbeats.
         || what.heartbeat.is_some();
     let mut guard = None;
     if guarded {
-        // Before the process: where that takes every CPU, it would be too late.
+        // Before the process starts: if it took every CPU, starting the guard later would fail.
         let (started, shortfalls) = Guard::start(&what.launch.cpus.unwrap_or(CpuSet::EMPTY))?;
         shortfalls.iter().for_each(|shortfall| tell(&shortfall.to_string()));
         guard = Some(started);
     }
     let mut launch = what.launch.clone();
-    // A loop of `rt` leaves its cycles there: signs of life, and evidence.
+    // A loop of `rt` writes its cycles there, as heartbeat and evidence.
     let page = guarded.then(Page::create).transpose()?;
     launch.inherit.extend(page.as_ref().map(|page| InheritedFd { variable: ring::LOOP_FD.to_owned(), fd: page.fd() }));
     let notify = what.heartbeat.map(|_| NotifyFolder::make(own, &launch)).transpose()?;
@@ -124,7 +124,7 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Finished, Fa
         launch.env.insert("NOTIFY_SOCKET".to_owned(), folder.notify.path().display().to_string());
     }
     launch.watchdog = what.heartbeat;
-    // Watched before it has its class: a loop that burns from its first instruction is caught like any other.
+    // Watched before it gets its class, so that a loop that runs away from its first instruction is caught.
     let held = launch::hold(&launch)?;
     let child = held.child();
     let beats = Arc::new(AtomicU64::new(0));
@@ -162,7 +162,7 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Finished, Fa
     .run()
 }
 
-/// How a process is watched, with everything below this one.
+/// Watch specification for a process and everything below this one.
 fn watch_spec(what: &Foreground, child: ChildId, beats: &Arc<AtomicU64>, page: Option<&Page>) -> WatchSpec {
     let heartbeat = what.heartbeat.map(|within| {
         let (beats, page) = (beats.clone(), page.map(Page::watcher));
@@ -180,7 +180,7 @@ fn watch_spec(what: &Foreground, child: ChildId, beats: &Arc<AtomicU64>, page: O
     }
 }
 
-/// A folder with the notify socket, which goes with the runner.
+/// A folder with the notify socket, removed with the runner.
 #[derive(Debug)]
 struct NotifyFolder {
     notify: Notify,
@@ -191,9 +191,9 @@ impl NotifyFolder {
     fn make(own: i32, launch: &LaunchSpec) -> Result<Self, Failure> {
         let base = rundir::base();
         rundir::make_base(&base)?;
-        // No plant's name begins so.
+        // No plant's name begins with a dot.
         let folder = base.join(format!(".run-{own}"));
-        // The program may be another user's: the folder lets through, the socket takes that user's messages.
+        // The program may run as another user. That user may traverse the folder and write to the socket.
         match std::fs::DirBuilder::new().mode(0o711).create(&folder) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
                 return Err(Failure::Folder { folder, error });
@@ -207,7 +207,7 @@ impl NotifyFolder {
 
 impl Drop for NotifyFolder {
     fn drop(&mut self) {
-        // One that stays is taken by the next runner of this number.
+        // If it cannot be removed, the next runner with this PID reuses it.
         let _ = std::fs::remove_file(self.notify.path());
         let _ = std::fs::remove_dir(&self.folder);
     }
@@ -217,7 +217,7 @@ struct Runner<'a> {
     what: &'a Foreground,
     child: ChildId,
     process: Process,
-    /// Whether it is the main process that the first one has named: another process may reap it.
+    /// The process is the main process named by the first one. Another process may reap it.
     named: bool,
     /// The guard's watch over it.
     watch: Option<WatchId>,
@@ -230,9 +230,9 @@ struct Runner<'a> {
     page: Option<Page>,
     rules: ThreadRules,
     rules_due: MonoNs,
-    /// When SIGTERM, and after that SIGKILL, is due.
+    /// Time of SIGTERM, and after that of SIGKILL.
     stop_due: Option<MonoNs>,
-    /// When SIGKILL follows, once it hangs.
+    /// Time of SIGKILL for a hung process.
     kill_due: Option<MonoNs>,
     time_over: bool,
     incident: Option<(Incident, Option<PathBuf>)>,
@@ -247,9 +247,9 @@ impl Runner<'_> {
             }
             self.wait();
             while let Some(arrived) = self.signals.read()? {
-                // What the terminal sends reaches the process by itself: it is in the same group.
+                // Signals from the terminal reach the process directly: it is in the same process group.
                 if arrived.sender != 0 && arrived.signal != SIGCHLD {
-                    // A process that is gone meanwhile needs no signal.
+                    // The process may have ended; then the error is ignored.
                     let _ = self.process.signal(arrived.signal);
                 }
             }
@@ -276,11 +276,11 @@ impl Runner<'_> {
         ];
         let mut fds: Vec<PollFd<'_>> =
             fds.into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        // An interrupted wait is a round too early.
+        // An interrupted wait only causes an extra round.
         let _ = poll(&mut fds, timeout.as_ref());
     }
 
-    /// Reaps; the process's end, if it came.
+    /// Reaps children; returns the process's end if it has ended.
     fn children(&mut self) -> Result<Option<End>, Failure> {
         loop {
             match look(-1, true)? {
@@ -292,7 +292,8 @@ impl Runner<'_> {
                     return Ok(Some(end));
                 }
                 Waited::Stopped(pid, signal) if pid == self.child.pid && signal != SIGSTOP => {
-                    // Stopped at the terminal: so is the runner, and the shell gets its prompt.
+                    // The process was stopped at the terminal. The runner stops as well, so that the shell shows its
+                    // prompt.
                     signal_self(SIGSTOP)?;
                     self.process.signal(SIGCONT)?;
                 }
@@ -307,7 +308,8 @@ impl Runner<'_> {
         }
     }
 
-    /// Hears what the guard did to a runaway: it acts first and tells then, so that an end can come before its cause.
+    /// Reads the guard's last events about a runaway. The guard acts first and reports later, so the end may arrive
+    /// before its cause.
     fn last_news(&mut self) {
         let until = sys::clock::mono_now() + LAST_NEWS_WITHIN;
         while self.incident.as_ref().is_some_and(|(incident, _)| incident.kind == Kind::Runaway) {
@@ -317,7 +319,7 @@ impl Runner<'_> {
                 if left <= DurNs::ZERO {
                     return;
                 }
-                // An interrupted wait is a round too early.
+                // An interrupted wait only causes an extra round.
                 sys::poll::is_readable(guard.as_fd(), left);
                 continue;
             };
@@ -351,7 +353,7 @@ impl Runner<'_> {
         }
     }
 
-    /// The process names its main process. It must be one of its own.
+    /// Handles `MAINPID=`: the process names its main process, which must be a descendant.
     fn name_main(&mut self, pid: i32) {
         if pid == self.child.pid {
             return;
@@ -384,9 +386,9 @@ impl Runner<'_> {
             }
         }
         if self.stop_due.is_some_and(|due| now >= due) {
-            // Gone already is what is wanted.
+            // The process may have ended; then the error is ignored.
             let _ = self.process.signal(if self.time_over { SIGKILL } else { SIGTERM });
-            // One that is stopped runs its handler only then.
+            // A stopped process handles SIGTERM only after SIGCONT.
             let _ = self.process.signal(SIGCONT);
             self.time_over = true;
             self.stop_due = Some(now + END_WITHIN);
@@ -397,12 +399,13 @@ impl Runner<'_> {
         }
     }
 
-    /// A process that gives no sign of life and has a budget, which does not see that: a core file, and its end.
+    /// Handles a lost heartbeat of a process with a budget; the budget does not detect a hang. SIGABRT writes a
+    /// core file, SIGKILL follows.
     fn hangs(&mut self) {
         (self.tell)(&format!("{} hangs: SIGABRT, and SIGKILL in {ABORT_WAIT}", self.what.launch.name));
-        // Gone already is what is wanted.
+        // The process may have ended; then the error is ignored.
         let _ = self.process.signal(SIGABRT);
-        // One that is stopped leaves its core file only then.
+        // A stopped process writes its core file only after SIGCONT.
         let _ = self.process.signal(SIGCONT);
         self.kill_due = Some(sys::clock::mono_now() + ABORT_WAIT);
     }
@@ -414,7 +417,7 @@ impl Runner<'_> {
             What::Silent { .. } if self.what.budget == Budget::None => Some(Kind::Runaway),
             What::Silent { .. } => Some(Kind::Hang),
             What::Starved { .. } => Some(Kind::Starved),
-            // Its end is told by its parent, who knows how it ended.
+            // The parent reports the end, because it has the exit status.
             What::Gone { .. } => return,
             _ => None,
         };

@@ -1,22 +1,23 @@
-//! Lines for the machine's own journal: journald's socket, or that of syslog.
+//! Forwards log lines to the system's journal: journald's socket or syslog's.
 
 use host::plant::Also;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-/// Where journald takes messages (`NAME=value` lines).
+/// journald's socket, which accepts `NAME=value` lines.
 const JOURNAL: &str = "/run/systemd/journal/socket";
-/// Where syslog takes them.
+/// syslog's socket.
 const SYSLOG: &str = "/dev/log";
 
-/// `daemon.info`, as syslog counts it; journald has the parts.
+/// `daemon.info` as a syslog priority; journald gets only the level.
 const PRIORITY: u8 = 30;
 const LEVEL: u8 = 6;
 
-/// A longer line is passed on in pieces.
+/// Longer lines are sent in pieces.
 pub(crate) const LINE_BYTES_MAX: usize = 2048;
 
-/// A line to it, for one process of a plant. A journal that does not take a line loses it, which is counted: nobody waits.
+/// Sends log lines of one process of a plant to the journal. Never blocks: a line that the journal does not accept is
+/// lost and counted.
 #[derive(Debug)]
 pub(crate) struct Forward {
     also: Also,
@@ -28,7 +29,7 @@ pub(crate) struct Forward {
 }
 
 impl Forward {
-    /// For what `process` of `plant` writes.
+    /// For the output of `process` of `plant`.
     pub(crate) fn new(also: Also, plant: &str, process: &str) -> Self {
         let to = match also {
             Also::Journal => JOURNAL,
@@ -48,7 +49,7 @@ impl Forward {
         Self { also, to: to.to_owned(), socket: open().ok(), plant, process, lost: 0 }
     }
 
-    /// Passes a line on, without its end.
+    /// Sends a line without its line end.
     pub(crate) fn line(&mut self, text: &[u8]) {
         let mut message = Vec::with_capacity(text.len() + 128);
         match self.also {
@@ -59,12 +60,12 @@ impl Forward {
                 );
                 message.extend_from_slice(head.as_bytes());
             }
-            // The receiver puts the time in front where there is none.
+            // The receiver adds the time if the message has none.
             Also::Syslog => {
                 message.extend_from_slice(format!("<{PRIORITY}>tahti-{}: {}: ", self.plant, self.process).as_bytes());
             }
         }
-        // An end of line would begin another field, a zero byte end the message.
+        // A line end would begin another field; a zero byte would end the message.
         message.extend(text.iter().map(|byte| if matches!(byte, b'\n' | 0) { b' ' } else { *byte }));
         if self.also == Also::Journal {
             message.push(b'\n');

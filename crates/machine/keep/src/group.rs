@@ -1,10 +1,12 @@
-//! Everything that descends from a supervised process, also what made itself a daemon and ignores signals: found
-//! when its keeper is gone, and ended as a whole.
+//! Control groups of supervised processes. They find and end all descendants of a process after its keeper has ended,
+//! including daemons and processes that ignore signals.
 //!
-//! Each keeper makes a control group of its own for its child, and notes in its folder where: version 2 where the
-//! shield does not need it for the same process, else the freezer of version 1. It needs no controller. Without the
-//! right to make one, and for whoever has left it, there is the [`MARK`] that every descendant inherits in its
-//! environment. Where the process is bounded ([`bounds`]) the group is made where the controllers are.
+//! Each keeper creates a separate control group for its child and writes the group's path to its folder. The group is
+//! in version 2, which needs no controller. If the shield needs version 2 for the same process, the group is in the
+//! freezer hierarchy of version 1. If the process has [`bounds`], the group is created where the controllers are.
+//!
+//! If no group can be created, or if a descendant has left the group, the [`MARK`] in its environment identifies it. All
+//! descendants inherit the mark.
 
 mod bounds;
 
@@ -25,28 +27,30 @@ use sys::process::Process;
 use sys::root::RootDir;
 use sys::signal::SIGKILL;
 
-/// The variable that names the keeper's folder in the environment of everything below it.
+/// Environment variable with the path of the keeper's folder. All descendants of the keeper inherit it.
 pub(crate) const MARK: &str = "TAHTI_KEEPER";
-/// Where the keeper notes its group, in its folder.
+/// File in the keeper's folder with the path of its group.
 const NOTE: &str = "group";
-/// Groups below one that are looked at.
+/// Maximum groups read below one group.
 const GROUPS_MAX: usize = 1000;
-/// How often the survivors of a kill are looked for: each look catches what the one before forked meanwhile.
+/// Maximum rounds of killing. Each round catches processes that were forked before the previous kill took effect.
 const ROUNDS: usize = 100;
-/// The pause between two looks; a process needs a moment to die.
+/// Pause between two rounds. A process needs a moment to end.
 const PAUSE: DurNs = DurNs::from_ms(5);
 
-/// A control group that holds a process and its descendants: in one hierarchy, or in several of version 1 at once.
+/// A control group that holds a process and its descendants, in one hierarchy or in several hierarchies of version 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
-    /// Its directories; in the first the kernel kills its members as one.
+    /// Its directories. Members are killed as one through the first.
     dirs: Vec<PathBuf>,
 }
 
 impl Group {
-    /// Makes the group of the keeper in `folder` and notes it there; again is fine. `joined` are the groups that the
-    /// child joins anyway, `within` those of its partition: its own are made in them. `None` where no group may be made: the mark is left then. With it, which of the `bounds`
-    /// could not be set.
+    /// Creates the group of the keeper in `folder` and notes it there. May be called again.
+    ///
+    /// `joined` are groups that the child joins anyway. `within` are the groups of its partition; its own groups are
+    /// created in them. The group is `None` if none may be created; descendants then have only the mark. The second
+    /// value lists the `bounds` that could not be set.
     pub(crate) fn make(
         folder: &Path,
         name: &str,
@@ -54,7 +58,7 @@ impl Group {
         within: &[PathBuf],
         bounds: Bounds,
     ) -> (Option<Self>, Vec<Shortfall>) {
-        // Plants of the same name may be up in several trees.
+        // Plants of the same name may run in several run directories.
         let mut hasher = DefaultHasher::new();
         folder.hash(&mut hasher);
         let name = format!("tahti-{}-{:08x}", name.replace('/', "_"), hasher.finish() as u32);
@@ -72,7 +76,7 @@ impl Group {
         }
         let group = Self { dirs };
         let lacking = wanted.iter().filter_map(|bound| group.set(bound, &places).err()).collect();
-        // Where it cannot be noted nobody would find it; the mark is found without.
+        // A group that is not noted cannot be found later. The mark works without a note.
         let noted = group.dirs.iter().map(|dir| dir.as_os_str().as_encoded_bytes()).collect::<Vec<_>>().join(&b'\n');
         let kept = !group.dirs.is_empty() && std::fs::write(folder.join(NOTE), noted).is_ok();
         (kept.then_some(group), lacking)
@@ -81,13 +85,13 @@ impl Group {
     fn below(parent: &Path, name: &str) -> Option<PathBuf> {
         rustix::fs::access(parent.join("cgroup.procs"), Access::WRITE_OK).ok()?;
         let dir = parent.join(name);
-        // An empty one that somebody who was killed has left may have bounds.
+        // An empty group left by a killed keeper may still have limits.
         let _ = std::fs::remove_dir(&dir);
         match std::fs::create_dir(&dir) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return None,
             _ => {}
         }
-        // Below a threaded group it would take no process.
+        // A group below a threaded group accepts no processes.
         let kind = std::fs::read_to_string(dir.join("cgroup.type"));
         if kind.is_ok_and(|kind| kind.trim() != "domain") {
             let _ = std::fs::remove_dir(&dir);
@@ -96,10 +100,10 @@ impl Group {
         Some(dir)
     }
 
-    /// The group that a keeper noted in its folder, if there is one still.
+    /// The group that a keeper noted in its folder, if it still exists.
     pub(crate) fn noted(folder: &Path) -> Option<Self> {
         let text = std::fs::read_to_string(folder.join(NOTE)).ok()?;
-        // Nothing but what `make` makes is ever ended by this.
+        // Accepts only names that `make` creates, so that no other group is ever killed.
         let own = |dir: &PathBuf| {
             let name = dir.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"tahti-"));
             name && dir.join("cgroup.procs").exists()
@@ -108,27 +112,27 @@ impl Group {
         (!dirs.is_empty()).then_some(Self { dirs })
     }
 
-    /// The directories that its members join.
+    /// The directories that members join.
     pub(crate) fn dirs(&self) -> &[PathBuf] {
         &self.dirs
     }
 
-    /// A group that is there, in these directories.
+    /// An existing group in these directories.
     pub(crate) fn at(dirs: Vec<PathBuf>) -> Self {
         Self { dirs }
     }
 
-    /// What a member joins: its own directories, and those of its partition that none of them is in.
+    /// Groups that a member joins: its own, and those of its partition that contain none of its own.
     pub(crate) fn joins(group: Option<&Self>, within: &[PathBuf]) -> Vec<PathBuf> {
         let own = group.map_or(&[][..], Self::dirs);
         let outside = within.iter().filter(|dir| !own.iter().any(|own| own.starts_with(dir)));
         outside.chain(own).cloned().collect()
     }
 
-    /// Removes the empty groups that keepers have left below a directory.
+    /// Removes the empty groups that keepers left below a directory.
     pub(crate) fn remove_below(dir: &Path) {
         for dir in Self::whole(dir).into_iter().skip(1).rev() {
-            // One that is not empty stays.
+            // Removing a group that is not empty fails; it stays.
             let _ = std::fs::remove_dir(dir);
         }
     }
@@ -137,7 +141,7 @@ impl Group {
         self.dirs.first().map_or(Path::new(""), PathBuf::as_path)
     }
 
-    /// A directory of it and the groups below, itself first.
+    /// A directory and all groups below it, the directory itself first.
     fn whole(dir: &Path) -> Vec<PathBuf> {
         let mut found = vec![dir.to_owned()];
         let mut next = 0;
@@ -149,33 +153,33 @@ impl Group {
         found
     }
 
-    /// Its processes, those of groups below included; none of them is a zombie.
+    /// Processes in the group and in groups below it. Zombies are not listed.
     pub(crate) fn members(&self) -> Vec<i32> {
         let lists = Self::whole(self.first()).into_iter().map(|dir| std::fs::read_to_string(dir.join("cgroup.procs")));
         lists.flatten().flat_map(|text| text.lines().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>()).collect()
     }
 
-    /// Processor time of all that was ever in it, as version 2 counts it.
+    /// Processor time of all present and former members; only version 2 counts it.
     pub(crate) fn cpu(&self) -> Option<DurNs> {
         let stat = |dir: &PathBuf| std::fs::read_to_string(dir.join("cpu.stat")).ok();
         let used = self.dirs.iter().filter_map(stat).find_map(|stat| keyed(&stat, "usage_usec"))?;
         Some(DurNs(i64::try_from(used).unwrap_or(i64::MAX).saturating_mul(1000)))
     }
 
-    /// Sends SIGKILL to all members at once, so that none can fork meanwhile.
+    /// Sends SIGKILL to all members at once, so that none can fork in between.
     pub(crate) fn kill(&self) {
         if std::fs::write(self.first().join("cgroup.kill"), "1").is_ok() {
             return;
         }
-        // Kernels before 5.14, and version 1: frozen, nobody forks.
+        // Kernels before 5.14, and version 1: a frozen process cannot fork.
         let (file, freeze, thaw) = match self.first().join("freezer.state") {
             v1 if v1.exists() => (v1, "FROZEN", "THAWED"),
             _ => (self.first().join("cgroup.freeze"), "1", "0"),
         };
-        // Who cannot be frozen can be killed all the same; the callers look again.
+        // A process that cannot be frozen can still be killed. The callers check again.
         let _ = std::fs::write(&file, freeze);
         let opened: Vec<Process> = self.members().into_iter().filter_map(|pid| Process::open(pid).ok()).collect();
-        // Listed again once the handles are open: a number that another process has taken meanwhile is no member.
+        // Listed again after the handles are open: a PID that was reused in between is not a member.
         let still: BTreeSet<i32> = self.members().into_iter().collect();
         for process in opened.iter().filter(|process| still.contains(&process.pid())) {
             let _ = process.signal(SIGKILL);
@@ -183,17 +187,17 @@ impl Group {
         let _ = std::fs::write(&file, thaw);
     }
 
-    /// Removes it, if nobody is left in it.
+    /// Removes the group if it is empty.
     pub(crate) fn remove(&self) {
         for dir in self.dirs.iter().flat_map(|dir| Self::whole(dir).into_iter().rev()) {
-            // One that is not empty stays, and is found by the next keeper in the same folder.
+            // A group that is not empty stays. The next keeper in the same folder finds it.
             let _ = std::fs::remove_dir(dir);
         }
     }
 }
 
-/// Ends everything that the keeper in `folder` has left behind, which must be gone; returns how many there were.
-/// Waits for their end, half a second at most: what hangs in the kernel longer is found at the next call.
+/// Ends all descendants that the keeper in `folder` left behind, and returns their number. The keeper must have ended.
+/// Waits at most 0.5 s for their end. A process that hangs in the kernel longer is found by the next call.
 pub(crate) fn end_family(folder: &Path) -> usize {
     let group = Group::noted(folder);
     let mut ended = BTreeSet::new();
@@ -215,7 +219,7 @@ pub(crate) fn end_family(folder: &Path) -> usize {
     ended.len()
 }
 
-/// Kills every process that carries the mark of this folder; who they were.
+/// Kills every process that has the mark of this folder, and returns their PIDs.
 fn kill_marked(folder: &Path) -> Vec<i32> {
     let mut wanted = format!("{MARK}=").into_bytes();
     wanted.extend(folder.as_os_str().as_encoded_bytes());
@@ -229,33 +233,34 @@ fn kill_marked(folder: &Path) -> Vec<i32> {
     };
     let kill = |pid: i32| {
         let process = Process::open(pid).ok()?;
-        // Looked at once the handle is open, and while it lives: the mark is that of the process that gets the signal.
+        // Checked while the handle is open and the process lives, so the mark belongs to the process that gets the
+        // signal.
         let is_meant = marked(pid) && !process.has_ended();
         (is_meant && process.signal(SIGKILL).is_ok()).then_some(pid)
     };
     pids.filter(|pid| marked(*pid)).filter_map(kill).collect()
 }
 
-/// Where groups may be made, seen from the caller's own ones.
+/// Places where groups may be created, relative to the caller's own groups.
 pub(crate) struct OwnGroups {
     root: RootDir,
-    /// The directories of its partition.
+    /// Directories of the partition.
     within: Vec<PathBuf>,
-    /// Whether its member is in another group of version 2, and so can be in none of ours.
+    /// The member is in another group of version 2, and therefore cannot join a new one there.
     v2_is_taken: bool,
 }
 
 impl OwnGroups {
-    /// Those of this machine, for a member that is in no other.
+    /// Places on this machine, for a member that is in no other group.
     pub(crate) fn machine() -> Self {
         Self { root: RootDir::machine(), within: Vec::new(), v2_is_taken: false }
     }
 
-    /// For a group that can be killed as a whole, in the order of preference: in version 2 where all that is wanted can
-    /// be bounded, then right below the own group.
+    /// Candidate parents of a group that can be killed as a whole, in order of preference: a group of version 2 that
+    /// enables all controllers for `wanted`, then the caller's own group, then the freezer of version 1.
     fn for_killing(&self, wanted: &[Bound]) -> Vec<PathBuf> {
         let own = self.of_v2();
-        // Who has a partition in version 2 must stay in it.
+        // A process with a partition in version 2 must stay in it.
         let partition = self.within.iter().find(|dir| !self.v2_is_taken && !dir.join("tasks").exists());
         if let Some(partition) = partition {
             return vec![partition.clone()];
@@ -270,7 +275,7 @@ impl OwnGroups {
         bounding.into_iter().chain(own.iter().map(|own| own.dir.clone())).chain(self.of_v1("freezer")).collect()
     }
 
-    /// The own group of version 2.
+    /// The caller's own group in version 2.
     pub(crate) fn of_v2(&self) -> Option<Own> {
         if self.v2_is_taken {
             return None;
@@ -278,7 +283,7 @@ impl OwnGroups {
         self.own(|mount| mount.kind == "cgroup2", |member| member.is_v2())
     }
 
-    /// The own group in the hierarchy of version 1 that has this controller.
+    /// The caller's own group in the version 1 hierarchy that has this controller.
     pub(crate) fn of_v1(&self, controller: &str) -> Option<PathBuf> {
         let own = self.own(|mount| mount.kind == "cgroup" && mount.has(controller), |member| member.has(controller));
         own.map(|own| own.dir)
@@ -289,7 +294,7 @@ impl OwnGroups {
         let groups = self.root.read("/proc/self/cgroup").ok()?;
         let mount = mounts(&mounted).find(is_mount)?;
         let member = memberships(&groups).find(is_member)?;
-        // Seen from inside a container the path may lead out of what is mounted.
+        // Inside a container the path may be outside the mounted part.
         let below = match &*mount.root {
             "/" => Some(member.path),
             top => member.path.strip_prefix(top),
@@ -369,7 +374,7 @@ mod tests {
         let other = folder.join("other");
         let start = |mark: &Path| std::process::Command::new("sleep").arg("1000").env(MARK, mark).spawn().unwrap();
         let (mut marked, mut free) = (start(&folder), start(&other));
-        // At the very end of `exec` the environment is empty for a moment.
+        // At the end of `exec` the environment is empty for a moment.
         let environment = || fs::read(format!("/proc/{}/environ", marked.id())).unwrap();
         while environment().is_empty() {
             std::thread::yield_now();

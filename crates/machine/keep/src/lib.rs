@@ -1,8 +1,7 @@
-//! The shells that act on the machine: starting processes, keeping them, guarding against runaways, and
-//! executing plans.
+//! Starting processes, keeping them running, guarding against runaway threads, and applying shield and partition plans.
 //!
-//! What to do is decided in `host`; this crate does it through `sys`. It opens Unix sockets only, and
-//! runs no async runtime. A failure to obtain a real-time property is always reported, never papered over.
+//! The crate `host` decides; this crate acts, through `sys`. It opens Unix sockets only and runs no async runtime. It always
+//! reports a real-time property that it could not obtain.
 //!
 //! ```no_run
 //! use host::plan::Want;

@@ -35,13 +35,13 @@ pub(crate) enum Notification {
     Fault(String),
 }
 
-/// A notify socket that cannot be made.
+/// Failure to create the notify socket.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot make the notify socket {}: {error}", .path.display())]
 pub struct NotifyError {
-    /// The socket.
+    /// The path of the socket.
     pub path: PathBuf,
-    /// The answer.
+    /// The kernel's error.
     pub error: std::io::Error,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Notify {
 }
 
 impl Notify {
-    /// Creates the socket file for a program of user `user`, and replaces a file of an earlier process.
+    /// Creates the socket file for a program of user `user`. Replaces a file left by an earlier process.
     ///
     /// # Errors
     /// The socket cannot be created; the error has its path.
@@ -77,18 +77,18 @@ impl Notify {
         Ok(Self { socket, path, user, stranger_told: false, cut_told: false })
     }
 
-    /// Its file.
+    /// The path of the socket.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads a bounded number of messages without waiting. A message belongs to the program if its
-    /// sender is of the program's user, of ours or root, or a descendant of this process.
+    /// Reads a bounded number of messages without blocking. A message is accepted if its sender runs as the program's
+    /// user, as this process's user or as root, or descends from this process.
     pub(crate) fn hear(&mut self) -> Vec<Notification> {
         let mut heard = Vec::new();
         for _ in 0..MESSAGES_MAX {
             let mut bytes = [0u8; BYTES_MAX];
-            // Without room for descriptors the kernel closes those that a sender attaches.
+            // There is no space for descriptors, so the kernel closes descriptors that a sender attaches.
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
             let mut extra = RecvAncillaryBuffer::new(&mut space);
             let taken = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut extra, RecvFlags::empty());
@@ -106,7 +106,7 @@ impl Notify {
                 Some((pid, uid)) if self.belongs(pid, uid) => {
                     let mut text = &bytes[..got];
                     if is_cut {
-                        // A cut line may have another meaning than the complete one.
+                        // A truncated line may have another meaning than the complete one.
                         let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
                         text = &text[..end];
                         if !std::mem::replace(&mut self.cut_told, true) {
@@ -138,7 +138,7 @@ impl Notify {
         if uid == 0 || uid == own || uid == self.user {
             return true;
         }
-        // One that has become somebody else; its number is believed only with its user.
+        // The process may have changed its user. Its PID is trusted only if the user matches.
         let status = RootDir::machine().read(&format!("/proc/{pid}/status")).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
         let same = line.and_then(|line| line.split_whitespace().next()?.parse().ok()) == Some(uid);
@@ -146,13 +146,13 @@ impl Notify {
     }
 }
 
-/// The process that a message names as the main one (`MAINPID=`).
+/// PID of the main process in a message (`MAINPID=`).
 pub(crate) fn main_process(text: &str) -> Option<i32> {
     let pid = text.lines().find_map(|line| line.strip_prefix("MAINPID="))?;
     pid.parse().ok().filter(|pid| *pid > 0)
 }
 
-/// The extension of the running time limit, from now on (`EXTEND_TIMEOUT_USEC=`).
+/// Extension of the running time limit, counted from now (`EXTEND_TIMEOUT_USEC=`).
 pub(crate) fn extension(text: &str) -> Option<DurNs> {
     let us: i64 = text.lines().find_map(|line| line.strip_prefix("EXTEND_TIMEOUT_USEC="))?.parse().ok()?;
     Some(DurNs(us.checked_mul(1000)?).min(EXTENSION_MAX)).filter(|more| *more > DurNs::ZERO)
@@ -166,7 +166,7 @@ impl AsFd for Notify {
 
 impl Drop for Notify {
     fn drop(&mut self) {
-        // Left behind, it would only mislead; gone already is fine.
+        // A stale file would mislead; a missing one is fine.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -192,7 +192,7 @@ mod tests {
         let mut sent = 0;
         let mut heard = 0;
         while sent < 3 * MESSAGES_MAX {
-            // A full queue holds the sender up until somebody hears.
+            // When the queue is full, sending fails until messages are read.
             while sent < 3 * MESSAGES_MAX && sender.send(b"WATCHDOG=1").is_ok() {
                 sent += 1;
             }

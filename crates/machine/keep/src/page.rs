@@ -1,4 +1,4 @@
-//! Loop pages: made here, handed to processes through their keepers, read for heartbeats and figures.
+//! Loop pages: created here, passed to processes through their keepers, and read for heartbeats and statistics.
 
 use crate::supervisor::control::LoopStatus;
 use base::{DurNs, Histogram, Lateness, MonoNs, Quantile, ResultDeadline, Tally};
@@ -10,25 +10,25 @@ use std::sync::Arc;
 use sys::process::Process;
 use sys::shm::SharedWords;
 
-/// The name of the memfd, by which the next supervisor finds it in a keeper's table of descriptors.
+/// Name of the memfd. The next supervisor finds it by this name among a keeper's descriptors.
 const NAME: &str = "tahti-loop";
 
-/// Cycles that are kept with an incident.
+/// Cycles stored with an incident.
 const EVIDENCE_CYCLES: usize = 100;
 
 /// A process's loop page.
 #[derive(Debug)]
 pub(crate) struct Page {
     words: Arc<SharedWords>,
-    /// Where the live figures stood at the last look.
+    /// Time and cycle count at the last call of [`Page::rate`].
     last: Option<(MonoNs, u64)>,
-    /// The loop whose cycles were collected last, and how far.
+    /// Generation of the loop whose cycles were read last, and the read position.
     generation: u64,
     cursor: Option<Cursor>,
 }
 
-/// The memory behind a descriptor of a keeper. Root's is immutable (see [`SharedWords::keeps_its_pages`]) and cannot be opened for
-/// writing anew; duplicating the descriptor needs more rights than opening its file, which root has.
+/// Duplicates or reopens a descriptor of a keeper. A memfd of root is immutable (see [`SharedWords::keeps_its_pages`])
+/// and cannot be reopened for writing. It must be duplicated, which needs more rights than reopening; root has them.
 fn opened(keeper: i32, path: &Path) -> Option<OwnedFd> {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(path);
     file.map(OwnedFd::from).ok().or_else(|| {
@@ -37,32 +37,32 @@ fn opened(keeper: i32, path: &Path) -> Option<OwnedFd> {
     })
 }
 
-/// A page that cannot be made.
+/// Failure to create a loop page.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
-    /// There is no memory for it.
+    /// The kernel refused the shared memory.
     #[error(transparent)]
     Memory(#[from] sys::Error),
-    /// It has no room for a page.
+    /// The memory is too small for a page.
     #[error(transparent)]
     Format(#[from] ring::LayoutError),
 }
 
 impl Page {
-    /// Makes an empty page.
+    /// Creates an empty page.
     pub(crate) fn create() -> Result<Self, PageError> {
         let words = SharedWords::create(NAME, LOOP_PAGE_WORDS)?;
         LoopPage::format(words.words())?;
         Ok(Self { words: Arc::new(words), last: None, generation: 0, cursor: None })
     }
 
-    /// Makes it empty again; its process must be gone.
+    /// Empties the page. Its process must have ended.
     pub(crate) fn clear(self) -> Result<Self, PageError> {
         LoopPage::format(self.words.words())?;
         Ok(self)
     }
 
-    /// Finds the page that a keeper passed on to its child; `None` if it has none.
+    /// Finds the page that a keeper passed to its child; `None` if it has none.
     pub(crate) fn adopt(keeper: i32) -> Option<Self> {
         let folder = format!("/proc/{keeper}/fd");
         let wanted = format!("/memfd:{NAME}");
@@ -85,19 +85,20 @@ impl Page {
         LoopPage::attach(self.words.words()).ok()
     }
 
-    /// Says until when each result of its loop counts.
+    /// Sets the deadline of each result of the loop.
     pub(crate) fn set_deadline(&self, deadline: Option<ResultDeadline>) {
         if let Some(page) = self.page() {
             page.set_deadline(deadline);
         }
     }
 
-    /// What its results were worth, where there is a deadline.
+    /// Value of the results so far; `None` without a deadline.
     pub(crate) fn tally(&self) -> Option<Tally> {
         self.page()?.tally()
     }
 
-    /// Results that came behind a hard deadline, or not at all; one that is overdue counts already. `None` where it is not hard.
+    /// Results that missed a hard deadline or did not arrive, including one that is overdue now. `None` if the deadline
+    /// is not hard.
     pub(crate) fn hard_misses(&self, now: MonoNs) -> Option<u64> {
         let page = self.page()?;
         let deadline = page.deadline().filter(|deadline| deadline.late == Lateness::Hard)?;
@@ -107,12 +108,12 @@ impl Page {
         Some(missed + u64::from(overdue))
     }
 
-    /// What the guard needs of it.
+    /// Reader of the heartbeat, for the guard.
     pub(crate) fn watcher(&self) -> PageBeats {
         PageBeats { words: self.words.clone() }
     }
 
-    /// How the loop stands, once there is one.
+    /// Status of the loop; `None` before the loop starts.
     pub(crate) fn status(&self) -> Option<LoopStatus> {
         let page = self.page()?;
         let identity = page.identity()?;
@@ -125,14 +126,15 @@ impl Page {
         })
     }
 
-    /// How late it woke up, how often, once there is a loop.
+    /// Histogram of wake-up latencies; `None` before the loop starts.
     pub(crate) fn wake(&self) -> Option<Histogram> {
         let page = self.page()?;
         page.identity()?;
         Some(page.wake())
     }
 
-    /// Hands every cycle since the last call to `take`; how many were overwritten before.
+    /// Passes every cycle since the last call to `take`. Returns the number of cycles that were overwritten before they
+    /// were read.
     pub(crate) fn cycles(&mut self, mut take: impl FnMut(&Cycle)) -> u64 {
         let Some(page) = LoopPage::attach(self.words.words()).ok() else { return 0 };
         let Some(trail) = page.trail() else { return 0 };
@@ -141,7 +143,7 @@ impl Page {
         }
         let mut cursor = self.cursor.take().unwrap_or_else(|| trail.from_now());
         let lost = cursor.lost();
-        // Bounded: a loop that is faster than this reader must not hold it.
+        // Bounded, so that a loop that is faster than this reader cannot block it.
         for _ in 0..ring::TRAIL_CYCLES {
             let Some(words) = trail.next(&mut cursor) else { break };
             take(&Cycle::from(words));
@@ -180,7 +182,7 @@ impl Page {
         last.into()
     }
 
-    /// Cycles a second since the last call.
+    /// Cycles per second since the last call.
     pub(crate) fn rate(&mut self, now: MonoNs) -> Option<f64> {
         let cycles = self.page()?.counter(Counter::Cycles);
         let last = self.last.replace((now, cycles));
@@ -190,14 +192,14 @@ impl Page {
     }
 }
 
-/// Reads the signs of life in a page.
+/// Reads the heartbeat in a page.
 #[derive(Clone, Debug)]
 pub(crate) struct PageBeats {
     words: Arc<SharedWords>,
 }
 
 impl PageBeats {
-    /// Signs of life so far; stands still while no loop is armed.
+    /// Heartbeats so far; 0 while no loop is armed.
     ///
     /// Real-time: neither allocates nor blocks.
     pub(crate) fn beats(&self) -> u64 {
@@ -205,29 +207,30 @@ impl PageBeats {
         if page.state() != PageState::Armed {
             return 0;
         }
-        // A loop that was started anew counts from the beginning: its generation makes the number differ.
+        // A restarted loop counts from 0. The generation in the upper bits makes its numbers differ from the previous
+        // ones.
         let beats = page.heartbeat().map_or(0, |heartbeat| heartbeat.beats);
         beats.wrapping_add(page.generation() << 48)
     }
 }
 
-/// The figures of a histogram that people compare.
+/// Percentiles and maximum of a histogram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Figures {
-    /// How many values.
+    /// Number of values.
     pub count: u64,
-    /// Median; `None` if it is not known.
+    /// Median; `None` if it is unknown.
     pub p50: Option<DurNs>,
-    /// 99 of 100 are at most this.
+    /// 99th percentile.
     pub p99: Option<DurNs>,
-    /// 999 of 1000 are at most this.
+    /// 99.9th percentile.
     pub p999: Option<DurNs>,
     /// Exact maximum.
     pub max: Option<DurNs>,
 }
 
 impl Figures {
-    /// Takes them from a histogram; a percentile beyond its range is not known.
+    /// Computes the figures of a histogram. A percentile beyond its range is `None`.
     #[must_use]
     pub fn of(histogram: &Histogram) -> Self {
         let at = |num, den| match histogram.quantile(num, den) {

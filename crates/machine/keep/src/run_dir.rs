@@ -1,4 +1,4 @@
-//! `/run/tahti`: state that must survive tahti's processes, until the next boot.
+//! `/run/tahti`: state that must survive tahti's processes until the next boot.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use sys::lock::FileLock;
 use sys::whole::Survives;
 
-/// The directory of tahti's run-time state.
+/// The directory of tahti's runtime state.
 #[derive(Clone, Debug)]
 pub struct RunDir {
     path: PathBuf,
@@ -26,13 +26,13 @@ impl RunDir {
         Self { path: path.into() }
     }
 
-    /// Its path.
+    /// The path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Creates the directory if it is missing; only its owner may read it.
+    /// Creates the directory with mode 755 if it is missing. Its files have mode 600.
     ///
     /// # Errors
     /// The kernel's.
@@ -40,7 +40,7 @@ impl RunDir {
         fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.path)
     }
 
-    /// A file's content; nothing if there is no such file.
+    /// The content of a file; `None` if it does not exist.
     ///
     /// # Errors
     /// The kernel's.
@@ -52,8 +52,8 @@ impl RunDir {
         }
     }
 
-    /// Replaces a file atomically: readers see the old or the new content, never a part, also after a kill
-    /// or on a full file system.
+    /// Replaces a file atomically: readers see the old or the new content, never a part, even after a kill or on a full
+    /// file system.
     ///
     /// # Errors
     /// The kernel's; the old content is then unchanged.
@@ -70,7 +70,7 @@ impl RunDir {
         sys::whole::remove(&self.path.join(name))
     }
 
-    /// Takes a lock, which is released when the returned value is dropped or the process ends.
+    /// Takes a lock. It is released when the returned value is dropped or the process ends.
     ///
     /// # Errors
     /// The kernel's.
@@ -81,10 +81,10 @@ impl RunDir {
     }
 }
 
-/// Checks a folder in a world-writable place: not a link, owned by this user, and not writable for others.
+/// Checks a folder in a world-writable place: not a link, owned by this user, and not writable by others.
 ///
 /// # Errors
-/// The first broken condition.
+/// The first condition that does not hold.
 pub(crate) fn check_own(path: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     let own = rustix::process::geteuid().as_raw();

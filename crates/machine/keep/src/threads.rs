@@ -1,6 +1,6 @@
-//! Class and CPUs of threads by their name: for programs that cannot be told otherwise.
+//! Scheduling class and CPUs of threads by thread name, for programs that cannot set them.
 //!
-//! A thread names itself some time after it was born; hence the threads are looked at again and again.
+//! A thread sets its name some time after its start, so the threads must be checked repeatedly.
 
 use crate::launch::Shortfall;
 use base::{CpuSet, Policy};
@@ -9,50 +9,50 @@ use sys::process::{Process, ThreadId};
 use sys::root::RootDir;
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
 
-/// A rule: the first whose pattern matches a thread's name is the thread's.
+/// A rule for threads. The first rule whose pattern matches a thread's name applies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ThreadRule {
-    /// `*` stands for any text, `?` for one character.
+    /// `*` matches any text, `?` one character.
     pub pattern: String,
-    /// The class, where the rule says one.
+    /// The class, if the rule sets one.
     pub policy: Option<Policy>,
-    /// The CPUs, where the rule says so.
+    /// The CPUs, if the rule sets them.
     pub cpus: Option<CpuSet>,
 }
 
-/// Rules of one process, and what has been done so far.
+/// Rules of one process, and the threads that they were applied to.
 #[derive(Clone, Debug, Default)]
 pub struct ThreadRules {
     rules: Vec<ThreadRule>,
-    /// Thread → the name under which it was last dealt with.
+    /// Name of each thread at the last pass.
     known: BTreeMap<ThreadId, String>,
 }
 
-/// What was done to a thread.
+/// Result of applying a rule to a thread.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Applied {
     /// The thread.
     pub tid: i32,
     /// Its name.
     pub name: String,
-    /// What the kernel refused.
+    /// Settings that the kernel refused.
     pub shortfalls: Vec<Shortfall>,
 }
 
 impl ThreadRules {
-    /// Rules, none applied yet.
+    /// A set of rules, none applied yet.
     #[must_use]
     pub fn new(rules: Vec<ThreadRule>) -> Self {
         Self { rules, known: BTreeMap::new() }
     }
 
-    /// Whether there is nothing to do, ever.
+    /// Whether there are no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// Looks at the threads of a process and deals with those that are new or have a new name.
+    /// Applies the rules to threads of a process that are new or have a new name.
     pub fn apply(&mut self, process: &Process) -> Vec<Applied> {
         if self.rules.is_empty() {
             return Vec::new();
@@ -70,7 +70,7 @@ impl ThreadRules {
         let mut done = Vec::new();
         for (thread, name) in named.iter().filter(|(thread, name)| self.known.get(*thread) != Some(*name)) {
             let Some(rule) = self.rules.iter().find(|rule| base::glob(&rule.pattern, name)) else { continue };
-            // One that has ended needs no class, and another process's thread may have its number.
+            // A thread that has ended is skipped: a thread of another process may have its number.
             if let Some(tid) = thread.tid().filter(|tid| process.has_thread(*tid)) {
                 done.push(Applied { tid, name: name.clone(), shortfalls: rule.apply(tid) });
             }
@@ -100,7 +100,7 @@ impl ThreadRule {
     }
 }
 
-/// A class whose nice value is 0 asks for none: the thread keeps its own.
+/// A nice value of 0 in the rule means none: the thread keeps its own.
 fn with_own_nice(tid: i32, policy: Policy) -> Policy {
     let own =
         || rustix::process::Pid::from_raw(tid).and_then(|tid| rustix::process::getpriority_process(Some(tid)).ok());
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(done, [Applied { tid, name: "poller-7".into(), shortfalls: vec![] }]);
         assert_eq!(sys::sched::scheduling(tid).unwrap().policy, policy);
         assert_eq!(rules.apply(own), []);
-        // A class without a nice value leaves the thread its own.
+        // A class without a nice value leaves the thread's nice value unchanged.
         let other = ThreadRule { pattern: "*".into(), policy: Some("other".parse().unwrap()), cpus: None };
         assert_eq!(other.apply(tid), []);
         assert_eq!(sys::sched::scheduling(tid).unwrap().policy, "other:3".parse().unwrap());

@@ -1,8 +1,8 @@
-//! The hardware watchdog as a device (`/dev/watchdog*`): opening it starts its clock, and a machine whose clock
-//! runs out is reset. The supervisor decides when to pet it.
+//! The hardware watchdog as a device (`/dev/watchdog*`). Opening the device starts its timer; the machine resets when
+//! the timer expires. The supervisor decides when to pet it.
 //!
-//! Only [`Watchdog::disarm`] halts the clock (magic close). A supervisor that dies, or drops this, leaves it
-//! running: the next supervisor must open the device in time.
+//! Only [`Watchdog::disarm`] stops the timer (magic close). If a supervisor dies or drops this value, the timer keeps
+//! running, and the next supervisor must open the device in time.
 
 use crate::launch::Shortfall;
 use base::DurNs;
@@ -10,12 +10,12 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use std::path::{Path, PathBuf};
 
-/// Halts the clock at close, if the driver allows it.
+/// Written before close, stops the timer if the driver allows it.
 const MAGIC: &[u8] = b"V";
-/// Any other byte pets.
+/// Any other byte pets the watchdog.
 const PET: &[u8] = b"p";
 
-/// An open watchdog, whose clock runs.
+/// An open watchdog with a running timer.
 #[derive(Debug)]
 pub struct Watchdog {
     path: PathBuf,
@@ -24,11 +24,11 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Opens the device, which starts its clock. A device that refuses the timeout keeps its own, and
-    /// a shortfall is returned.
+    /// Opens the device, which starts its timer. If the device refuses the timeout, it keeps its own and a shortfall is
+    /// returned.
     ///
     /// # Errors
-    /// It cannot be opened: missing, busy (systemd's `RuntimeWatchdogSec`), no privilege.
+    /// The device cannot be opened: missing, busy (systemd's `RuntimeWatchdogSec`), or no privilege.
     pub fn open(path: &Path, timeout: DurNs) -> Result<(Self, Option<Shortfall>), Shortfall> {
         let wanted = || format!("hardware watchdog {}", path.display());
         let device = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).map_err(|errno| {
@@ -46,7 +46,7 @@ impl Watchdog {
         Ok((watchdog, shortfall))
     }
 
-    /// Sets another timeout. A device that refuses it keeps its own, and a shortfall is returned.
+    /// Sets another timeout. If the device refuses it, it keeps its own and a shortfall is returned.
     pub fn set_timeout(&mut self, timeout: DurNs) -> Option<Shortfall> {
         let seconds = (timeout.0.max(0) as u64).div_ceil(1_000_000_000).max(1) as u32;
         let differs = |found: String| Shortfall {
@@ -69,7 +69,7 @@ impl Watchdog {
         self.timeout
     }
 
-    /// Restarts its clock.
+    /// Restarts the timer.
     ///
     /// # Errors
     /// The write failed.
@@ -77,10 +77,10 @@ impl Watchdog {
         self.write(PET, "pet")
     }
 
-    /// Halts the clock and closes the device: the plant was stopped on purpose.
+    /// Stops the timer and closes the device, for a plant that was stopped on purpose.
     ///
     /// # Errors
-    /// The device refused: the machine will reset.
+    /// The device refused; the machine will reset.
     pub fn disarm(self) -> sys::Result<()> {
         self.write(MAGIC, "disarm")
     }

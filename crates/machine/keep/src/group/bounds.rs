@@ -1,4 +1,5 @@
-//! What everything in a group may use together: set where a hierarchy has the controller, read back, and counted.
+//! Limits on memory and tasks of all processes in a group: set in the hierarchy that has the controller, read back, and
+//! counted.
 
 use super::{Group, OwnGroups};
 use crate::launch::Shortfall;
@@ -9,11 +10,11 @@ use proc::cgroup::keyed;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// A controller that bounds something, and its files in versions 2 and 1.
+/// A controller that limits a resource, with its files in cgroup versions 2 and 1.
 #[derive(Debug)]
 pub(crate) struct Controller {
     kind: host::partition::Controller,
-    /// The plant's word.
+    /// Key in the plant file.
     key: &'static str,
 }
 
@@ -23,31 +24,31 @@ pub(crate) const MEMORY: Controller = Controller { kind: host::partition::Contro
 /// Processes and threads.
 pub(crate) const TASKS: Controller = Controller { kind: host::partition::Controller::Pids, key: "tasks_max" };
 
-/// Version 1 says so where nothing is bounded: the largest number of whole pages.
+/// Version 1 reports at least this value if no limit is set: the largest number of whole pages.
 const UNBOUNDED: u64 = 1 << 62;
 
-/// A bound that is wanted.
+/// A limit to be set.
 #[derive(Debug)]
 pub(crate) struct Bound {
     pub(super) controller: &'static Controller,
     value: u64,
 }
 
-/// How a bound stands.
+/// State of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
-    /// What is used.
+    /// Current use.
     pub used: u64,
-    /// What may be used, as the kernel has it.
+    /// Limit that the kernel enforces.
     pub max: u64,
-    /// The most that was used; `None` where the kernel does not count it.
+    /// Peak use; `None` if the kernel does not record it.
     #[serde(default)]
     pub peak: Option<u64>,
-    /// How often the kernel acted: ended somebody for lack of memory, refused a start.
+    /// Times the limit took effect: processes killed for lack of memory, or refused starts.
     pub met: u64,
 }
 
-/// What is wanted.
+/// Limits that `bounds` requests.
 pub(super) fn wanted(bounds: Bounds) -> Vec<Bound> {
     let memory = bounds.memory_max.map(|Size(value)| Bound { controller: &MEMORY, value });
     let tasks = bounds.tasks_max.map(|value| Bound { controller: &TASKS, value });
@@ -55,12 +56,12 @@ pub(super) fn wanted(bounds: Bounds) -> Vec<Bound> {
 }
 
 impl Controller {
-    /// Its name in both versions.
+    /// Name of the controller, the same in both versions.
     pub(super) fn name(&self) -> &'static str {
         self.kind.name(Version::V2)
     }
 
-    /// Whether it bounds the group in this directory.
+    /// Whether the group in this directory has the controller.
     pub(super) fn is_in(&self, dir: &Path) -> bool {
         self.files_in(dir).is_some()
     }
@@ -71,7 +72,7 @@ impl Controller {
 }
 
 impl Bound {
-    /// As people write it.
+    /// Key and value for messages.
     fn words(&self) -> String {
         match self.controller.kind {
             host::partition::Controller::Memory => format!("{} of {}", self.controller.key, Size(self.value)),
@@ -85,7 +86,7 @@ impl Group {
         self.dirs.iter().find_map(|dir| Some((dir, controller.files_in(dir)?)))
     }
 
-    /// Sets a bound, and looks whether it is there.
+    /// Sets a limit and verifies it by reading it back.
     pub(super) fn set(&self, bound: &Bound, places: &OwnGroups) -> Result<(), Shortfall> {
         let lacking =
             |found: String, remedy: &str| Shortfall { wanted: bound.words(), found, remedy: remedy.to_owned() };
@@ -97,7 +98,7 @@ impl Group {
         std::fs::write(&file, bound.value.to_string())
             .map_err(|error| lacking(format!("{}: {error}", file.display()), "run as root"))?;
         match self.standing(bound.controller) {
-            // The kernel keeps whole pages.
+            // The kernel rounds down to whole pages.
             Some(Standing { max, .. }) if max <= bound.value => Ok(()),
             found => {
                 let found = found.map_or("none".to_owned(), |found| found.max.to_string());
@@ -106,13 +107,13 @@ impl Group {
         }
     }
 
-    /// How often the kernel has ended one of its members for lack of memory; `None` where that is not counted.
+    /// Members that the kernel killed for lack of memory; `None` if the kernel does not count them.
     pub(crate) fn out_of_memory_kills(&self) -> Option<u64> {
         let (dir, files) = self.bounded_by(&MEMORY)?;
         keyed(&std::fs::read_to_string(dir.join(files.met.0)).ok()?, files.met.1)
     }
 
-    /// How a bound stands; `None` where there is none.
+    /// State of a limit; `None` if none is set.
     pub(crate) fn standing(&self, controller: &'static Controller) -> Option<Standing> {
         let (dir, files) = self.bounded_by(controller)?;
         let read = |name: &str| std::fs::read_to_string(dir.join(name)).ok();
@@ -125,7 +126,7 @@ impl Group {
 }
 
 impl OwnGroups {
-    /// Why no group has this controller, and what to do about it.
+    /// Reason why no group has this controller, and the remedy.
     fn why_not(&self, controller: &str) -> (String, String) {
         if let Some(parent) = self.of_v1(controller) {
             let found = format!("cannot create a control group in {}", parent.display());

@@ -15,7 +15,7 @@ fn shortfall(found: String, remedy: impl Into<String>) -> Shortfall {
     Shortfall { wanted: "memory lock".to_owned(), found, remedy: remedy.into() }
 }
 
-/// Checks before the start that this program's memory can be locked from outside.
+/// Checks before the start that the memory of this program can be locked from outside.
 pub(super) fn lockable(spec: &LaunchSpec, program: &Path, identity: &Identity) -> Result<(), Shortfall> {
     if cfg!(not(target_arch = "x86_64")) {
         return Err(shortfall(
@@ -63,12 +63,12 @@ pub(super) fn lockable(spec: &LaunchSpec, program: &Path, identity: &Identity) -
 pub(super) enum Locked {
     /// It runs, with its memory locked.
     Runs,
-    /// It ended meanwhile (out of memory, or killed), and is not reaped.
+    /// The process ended before (out of memory, or killed), and is not reaped.
     Ended,
 }
 
-/// Locks the present and future memory of a child that is stopped at its `exec`, and continues it. On an error it continues
-/// without the lock. Verified with `VmLck` of `/proc/PID/status`.
+/// Locks the present and future memory of a child that is stopped at its `exec`, and continues it. After an error it
+/// continues without the lock. Verified with `VmLck` of `/proc/PID/status`.
 pub(super) fn lock_memory(pid: i32, mut traced: Traced) -> Result<Locked, Shortfall> {
     let failed =
         |error: sys::Error| shortfall(error.to_string(), "allow ptrace (kernel.yama.ptrace_scope, seccomp filters)");

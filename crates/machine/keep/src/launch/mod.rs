@@ -1,8 +1,7 @@
-//! Starting a process with everything set before its first instruction.
+//! Starting processes. Everything is set before the first instruction of the program.
 //!
-//! A [`LaunchSpec`] says what is wanted; what the kernel refuses is an error with its remedy, or a
-//! [`Shortfall`] where the spec allows to go on without. Nothing is set after the program runs that
-//! could have been set before.
+//! A [`LaunchSpec`] has the requests. If the kernel refuses one, the result is an error with its remedy, or a
+//! [`Shortfall`] if the spec allows the start without it.
 
 mod explain;
 mod lock;

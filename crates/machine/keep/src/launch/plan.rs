@@ -1,4 +1,4 @@
-//! A spec as the steps between `fork` and `exec`.
+//! Converts a spec to the steps between `fork` and `exec`.
 
 use super::lock::lockable;
 use super::users::{self, Identity};
@@ -13,16 +13,16 @@ use sys::root::RootDir;
 use sys::sched::Scheduling;
 use sys::spawn::{Step, Wanted, above};
 
-/// The highest capability number that any kernel has so far, and room.
+/// Above the highest capability number of any kernel so far.
 const CAPABILITY_MAX: u8 = 63;
 
-/// Steps in the order in which the kernel wants them, and what must stay open until the fork.
+/// Steps in the order that the kernel requires, and descriptors that must stay open until the fork.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) steps: Vec<Wanted>,
-    /// Variables that tell the process about inherited descriptors.
+    /// Variables with the numbers of inherited descriptors.
     pub(super) variables: Vec<(String, String)>,
-    /// Variables that tell the process about its user.
+    /// Variables of the process's user.
     pub(super) user_variables: Vec<(&'static str, String)>,
     pub(super) shortfalls: Vec<Shortfall>,
     pub(super) pty: Option<OwnedFd>,
@@ -31,8 +31,8 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Groups before CPUs (a cpuset limits them), classes and limits before the change of user (which takes
-    /// the right away), descriptors last.
+    /// Order: groups before CPUs (a cpuset limits them); classes and limits before the change of user (which removes
+    /// the right); descriptors last.
     pub(super) fn of(spec: &LaunchSpec, program: &Path) -> Result<Self, LaunchError> {
         let refuse = |wanted: &str, found: String, remedy: &str| LaunchError {
             process: spec.name.clone(),
@@ -47,7 +47,7 @@ impl Plan {
             plan.must(Step::NewSession);
         }
         for dir in &spec.cgroups {
-            // v1 lists tasks; v2 has only processes.
+            // Version 1 lists threads; version 2 lists only processes.
             let tasks = dir.join("tasks");
             let file = if tasks.exists() { tasks } else { dir.join("cgroup.procs") };
             plan.must(Step::Write(c_string(file.as_os_str()).map_err(zero)?, b"0".to_vec()));
@@ -59,7 +59,7 @@ impl Plan {
             let value = limit.value.unwrap_or(u64::MAX);
             plan.must(Step::Limit(kernel_resource(limit.resource), value, value));
         }
-        // From here on it could take a CPU away from others: whoever guards it must know it first.
+        // From here on the process could take a CPU away from others, so a guard must know it first.
         plan.must(Step::Hold);
         if let Some(cpus) = spec.cpus {
             plan.want(spec, Step::Affinity(cpus));
@@ -69,7 +69,7 @@ impl Plan {
             plan.want(spec, Step::Scheduling(Scheduling { policy, reset_on_fork }));
         }
         if let Some(nice) = spec.nice {
-            // After the class, which brings one along.
+            // After the class, because setting a class sets a nice value.
             plan.want(spec, Step::Nice(nice));
         }
         if let Some(node) = spec.numa_node {
@@ -84,7 +84,7 @@ impl Plan {
         })?;
         let locked = spec.mlock && plan.may_lock(spec, program, &identity)?;
         if let Some(sandbox) = &spec.sandbox {
-            // Here the right to mount is there still.
+            // Here the process still has the right to mount.
             let steps = super::sandbox::steps(sandbox, &RootDir::machine());
             steps
                 .map_err(|found| refuse("sandbox", found.to_string(), "correct the path"))?
@@ -132,7 +132,7 @@ impl Plan {
         }
     }
 
-    /// User and capabilities. Bounding set first: dropping from it needs `CAP_SETPCAP`.
+    /// User and capabilities. The bounding set comes first: dropping from it needs `CAP_SETPCAP`.
     fn privileges(&mut self, spec: &LaunchSpec, identity: &Identity) {
         let kept = spec.capabilities.as_ref().map(|kept| kept.iter().fold(0, |all, one: &Capability| all | one.bit()));
         if let Some(kept) = kept {
@@ -198,7 +198,7 @@ impl Plan {
         Ok(())
     }
 
-    /// A duplicate above all numbers that steps duplicate to, open until the fork.
+    /// Duplicates a descriptor to a number above all targets of the steps. It stays open until the fork.
     fn keep(&mut self, fd: &OwnedFd) -> sys::Result<RawFd> {
         let high = above(fd.as_raw_fd())?;
         let number = high.as_raw_fd();

@@ -1,4 +1,4 @@
-//! The sandbox as mounts: what systemd's keys of the same names do, as far as plain mounts can.
+//! The sandbox as mounts. Its keys do what systemd's keys of the same names do, as far as plain mounts can.
 
 use host::plant::{ProtectHome, ProtectSystem, Sandbox};
 use proc::mountinfo::mounts;
@@ -7,12 +7,12 @@ use std::path::Path;
 use sys::root::RootDir;
 use sys::spawn::Step;
 
-/// What the kernel shows of itself is not files: `protect_system = "strict"` leaves it as it is.
+/// Kernel interfaces, which `protect_system = "strict"` leaves as they are.
 const INTERFACES: [&str; 3] = ["/dev", "/proc", "/sys"];
-/// Homes, as `protect_home` has them.
+/// Home directories of `protect_home`.
 const HOMES: [&str; 3] = ["/home", "/root", "/run/user"];
 
-/// A sandbox that cannot be made.
+/// Error of building a sandbox.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SandboxError {
     #[error("{0:?} contains a zero byte")]
@@ -26,12 +26,12 @@ pub(super) enum SandboxError {
 /// The steps between `fork` and `exec`.
 ///
 /// # Errors
-/// A path that is not there, or cannot be one.
+/// A path that does not exist or contains a zero byte.
 pub(super) fn steps(sandbox: &Sandbox, root: &RootDir) -> Result<Vec<Step>, SandboxError> {
     let word = |path: &str| CString::new(path).map_err(|_| SandboxError::ZeroByte(path.to_owned()));
     let there = |path: &&str| root.path(path).is_dir();
     let mut steps = vec![Step::MountNamespace];
-    // What stays writable, and so must not be part of what becomes read-only.
+    // Paths that stay writable must not be part of a mount that becomes read-only.
     for path in &sandbox.read_write_paths {
         if !root.exists(path) {
             return Err(SandboxError::Missing { key: "read_write_paths", path: path.clone() });

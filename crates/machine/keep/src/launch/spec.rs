@@ -1,4 +1,4 @@
-//! What is wanted of a process at its start: plain values that survive a trip through JSON.
+//! Settings of a process at its start: plain values that can be stored as JSON.
 
 use base::{CpuSet, DurNs, Policy};
 use host::plant::Sandbox;
@@ -8,87 +8,88 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A process to be started. Everything left at its default is inherited from the starter.
+/// A process to be started. Settings at their default are inherited from the starter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LaunchSpec {
-    /// What people call it; appears in messages and file names.
+    /// Name in messages and file names.
     pub name: String,
-    /// Program and arguments; the program is searched in `PATH` (of `env`, else of the starter) unless it
-    /// holds a `/`.
+    /// Program and arguments. The program is searched in `PATH` (of `env`, else of the starter) unless it contains a
+    /// `/`.
     pub argv: Vec<String>,
-    /// Variables added to the starter's environment, or replacing it where `env_clear`.
+    /// Variables added to the starter's environment, or replacing it with `env_clear`.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Whether to start from an empty environment.
+    /// Whether the environment starts empty.
     #[serde(default)]
     pub env_clear: bool,
-    /// Patterns of the starter's variables that it gets (`*` stands for any text), beside `PATH`, the language, the time
-    /// zone and `TERM`, but never those by which systemd speaks to the starter; `None` passes all on.
+    /// Patterns of the starter's variables that the process gets (`*` matches any text), in addition to `PATH`, the
+    /// language, the time zone and `TERM`. Variables of systemd's protocol with the starter are then never passed. `None`
+    /// passes all variables.
     #[serde(default)]
     pub env_pass: Option<Vec<String>>,
     /// Working directory.
     #[serde(default)]
     pub dir: Option<PathBuf>,
-    /// Permissions that new files do not get.
+    /// Permission bits that new files do not get.
     #[serde(default)]
     pub umask: Option<u32>,
-    /// Whether it and its descendants may never gain rights by `exec` (setuid bits, capabilities of files).
+    /// Whether the process and its descendants can never gain privileges by `exec` (setuid bits, file capabilities).
     #[serde(default)]
     pub no_new_privileges: bool,
-    /// What of the file system it sees, and where it may write; `None` leaves it as it is.
+    /// Visible and writable parts of the file system; `None` changes nothing.
     #[serde(default)]
     pub sandbox: Option<Sandbox>,
-    /// User, by name or number; also sets its supplementary groups.
+    /// User, by name or number. Also sets its supplementary groups.
     #[serde(default)]
     pub user: Option<String>,
-    /// Group, by name or number; else the user's own.
+    /// Group, by name or number; default is the user's group.
     #[serde(default)]
     pub group: Option<String>,
-    /// The only capabilities that it and its descendants may ever have (bounding and ambient sets);
-    /// `None` leaves them as a plain `exec` would.
+    /// The only capabilities that the process and its descendants can have (bounding and ambient sets). `None` leaves
+    /// them as a plain `exec` would.
     #[serde(default)]
     pub capabilities: Option<Vec<Capability>>,
     /// Resource limits.
     #[serde(default)]
     pub limits: Vec<Limit>,
-    /// Scheduling class; `None` leaves the starter's.
+    /// Scheduling class; `None` keeps the starter's.
     #[serde(default)]
     pub policy: Option<Policy>,
-    /// Nice value, as systemd's `Nice=`: of time-sharing threads; one in a real-time class has no use for it.
+    /// Nice value of time-sharing threads, as systemd's `Nice=`. It has no effect on a real-time class.
     #[serde(default)]
     pub nice: Option<i8>,
-    /// Whether its children start as `other`. Always set for DEADLINE (the kernel refuses `fork` without).
+    /// Whether its children start as `other`. Always set for DEADLINE, because the kernel refuses `fork` otherwise.
     #[serde(default)]
     pub reset_on_fork: bool,
-    /// CPUs on which it may run.
+    /// CPUs on which the process may run.
     #[serde(default)]
     pub cpus: Option<CpuSet>,
-    /// Control group directories that it joins before anything else is set (a cpuset, a freezer).
+    /// Directories of control groups (a cpuset, a freezer) that the process joins before anything else is set.
     #[serde(default)]
     pub cgroups: Vec<PathBuf>,
-    /// NUMA node to which its memory is bound.
+    /// NUMA node that its memory is bound to.
     #[serde(default)]
     pub numa_node: Option<u16>,
-    /// Whether all its memory, present and future, is locked.
+    /// Whether all its present and future memory is locked.
     #[serde(default)]
     pub mlock: bool,
     /// `oom_score_adj`, -1000 to 1000.
     #[serde(default)]
     pub oom_score: Option<i16>,
-    /// What its standard streams are.
+    /// Standard streams.
     #[serde(default)]
     pub terminal: Terminal,
-    /// File to which its output is added, for [`Terminal::Null`].
+    /// File to which output is appended, for [`Terminal::Null`].
     #[serde(default)]
     pub output: Option<PathBuf>,
-    /// Longest silence of its heartbeat: it is asked for signs of life as systemd asks (`WATCHDOG_USEC`, `WATCHDOG_PID`).
+    /// Heartbeat timeout. The process is asked for heartbeats in systemd's way (`WATCHDOG_USEC`, `WATCHDOG_PID`).
     #[serde(default)]
     pub watchdog: Option<DurNs>,
-    /// Descriptors handed over.
+    /// Descriptors passed to the process.
     #[serde(default)]
     pub inherit: Vec<InheritedFd>,
-    /// Whether a refused class, CPU list or memory lock is an error (else a [`Shortfall`]).
+    /// Whether a refused class, CPU list or memory lock is an error. Otherwise it is a [`Shortfall`].
     #[serde(default)]
     pub require_rt: bool,
 }
@@ -128,26 +129,26 @@ impl LaunchSpec {
     }
 }
 
-/// What a process has as standard input, output and error.
+/// Standard input, output and error of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Terminal {
-    /// The starter's own.
+    /// Those of the starter.
     #[default]
     Inherit,
-    /// A terminal of its own (pty), whose other end the keeper holds: needed for a console.
+    /// A separate terminal (pty). The keeper holds the other end; a console needs this.
     Pty,
-    /// Output and error through pipes to the keeper, input empty.
+    /// Output and error go through pipes to the keeper; input is empty.
     Pipes,
     /// `/dev/null`.
     Null,
 }
 
-/// An open descriptor of the starter that the process gets, under a number told in a variable.
+/// An open descriptor of the starter that the process inherits. An environment variable contains its number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InheritedFd {
-    /// The environment variable that tells the process its number, such as `TAHTI_LOOP_FD`.
+    /// Environment variable with the number, such as `TAHTI_LOOP_FD`.
     pub variable: String,
     /// The starter's descriptor.
     pub fd: i32,
@@ -163,7 +164,7 @@ pub struct Limit {
     pub value: Option<u64>,
 }
 
-/// What can be limited (`setrlimit(2)`).
+/// Resources that can be limited (`setrlimit(2)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Resource {
@@ -175,24 +176,24 @@ pub enum Resource {
     Files,
     /// Locked memory, bytes.
     Locked,
-    /// Highest real-time priority that it may ask for.
+    /// Maximum real-time priority.
     RtPriority,
-    /// Processor time that a real-time thread may burn without a blocking call, microseconds: SIGXCPU
-    /// each second beyond, and SIGKILL at the hard limit.
+    /// Processor time of a real-time thread without a blocking call, in microseconds. The kernel sends SIGXCPU for each
+    /// second beyond the limit, and SIGKILL at the hard limit.
     RtTime,
     /// Stack of the first thread, bytes.
     Stack,
 }
 
-/// Something wanted that could not be had, though the process runs.
+/// A request that was not fulfilled although the process runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shortfall {
-    /// What was wanted: `class fifo:80`.
+    /// The request: `class fifo:80`.
     pub wanted: String,
-    /// What the kernel answered, or what is missing.
+    /// The kernel's error, or the missing thing.
     pub found: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -202,7 +203,7 @@ impl fmt::Display for Shortfall {
     }
 }
 
-/// A Linux capability (`capabilities(7)`), written as there: `CAP_SYS_NICE` (case and prefix may be left out).
+/// A Linux capability in the notation of `capabilities(7)`: `CAP_SYS_NICE` (case and prefix are optional).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Capability(u8);
 
@@ -251,13 +252,13 @@ const CAPABILITIES: [&str; 41] = [
 ];
 
 impl Capability {
-    /// Locking memory beyond the limit.
+    /// Allows locking memory beyond the limit.
     pub const IPC_LOCK: Self = Self(14);
-    /// Real-time classes, CPU masks of others.
+    /// Allows real-time classes, and CPU masks of other processes.
     pub const SYS_NICE: Self = Self(23);
-    /// Raising hard limits.
+    /// Allows raising hard limits.
     pub const SYS_RESOURCE: Self = Self(24);
-    /// Tracing other processes.
+    /// Allows tracing other processes.
     pub const SYS_PTRACE: Self = Self(19);
 
     /// Its number in the kernel's sets.

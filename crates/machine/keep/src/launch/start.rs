@@ -19,16 +19,16 @@ use sys::root::RootDir;
 use sys::signal::SIGKILL;
 use sys::spawn::{Prepared, Refusal};
 
-/// A process that could not be started as wanted.
+/// A process that could not be started as requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaunchError {
     /// The process's name.
     pub process: String,
-    /// What was wanted of it.
+    /// The request that failed.
     pub wanted: String,
-    /// What the kernel answered, or what is missing.
+    /// The kernel's error, or the missing thing.
     pub found: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -40,17 +40,17 @@ impl fmt::Display for LaunchError {
 
 impl std::error::Error for LaunchError {}
 
-/// A process that runs, and the starter's ends of its streams.
+/// A running process, and the starter's ends of its streams.
 #[derive(Debug)]
 pub struct Started {
     /// The process.
     pub child: ChildId,
     /// The handle for signals to it.
     pub process: Process,
-    /// It has ended before its first instruction (out of memory while its memory was locked, a damaged program): it never
-    /// ran. Its parent reaps it as any other child.
+    /// The process ended before its first instruction (out of memory while its memory was locked, or a damaged
+    /// program). Its parent reaps it like any other child.
     pub ended: bool,
-    /// What it wanted and could not have; empty where the spec requires everything.
+    /// Requests that were not fulfilled; empty if the spec requires everything.
     pub shortfalls: Vec<Shortfall>,
     /// The other end of its terminal, for [`Terminal::Pty`](super::Terminal::Pty).
     pub pty: Option<OwnedFd>,
@@ -58,18 +58,18 @@ pub struct Started {
     pub pipes: Option<[OwnedFd; 2]>,
 }
 
-/// Starts a process. Everything in the spec is set when its first instruction runs.
+/// Starts a process. Everything in the spec is set before its first instruction.
 ///
-/// The calling thread is its parent: it must be the one that reaps it.
+/// The calling thread is its parent and must reap it.
 ///
 /// # Errors
-/// What could not be had, with the remedy; nothing runs then.
+/// The request that failed, with the remedy. No process runs then.
 pub fn start(spec: &LaunchSpec) -> Result<Started, LaunchError> {
     hold(spec)?.go()
 }
 
-/// A process that exists and has its number, but neither its class and CPUs nor its program yet: who is to
-/// watch it can be told before it may burn anything. Dropped, it ends.
+/// A process that exists and has a PID, but no scheduling class, CPUs or program yet. A guard can watch it before it
+/// can use processor time. Dropping the value ends it.
 #[derive(Debug)]
 pub struct Held {
     spec: LaunchSpec,
@@ -79,12 +79,12 @@ pub struct Held {
     child: ChildId,
 }
 
-/// Starts a process as far as its class: it waits for [`Held::go`].
+/// Starts a process up to the point before its class is set. It waits for [`Held::go`].
 ///
-/// The calling thread is its parent: it must be the one that reaps it.
+/// The calling thread is its parent and must reap it.
 ///
 /// # Errors
-/// What could not be had, with the remedy; nothing runs then.
+/// The request that failed, with the remedy. No process runs then.
 pub fn hold(spec: &LaunchSpec) -> Result<Held, LaunchError> {
     let error = |wanted: &str, found: String, remedy: &str| LaunchError {
         process: spec.name.clone(),
@@ -140,15 +140,15 @@ impl Held {
         self.child
     }
 
-    /// It was killed while it waited, and the caller has reaped it.
+    /// Call this if the process was killed while it waited, and the caller has reaped it.
     pub fn was_reaped(self) {
         self.held.was_reaped();
     }
 
-    /// Lets it go on: class, CPUs, memory lock, program. Everything is set when its first instruction runs.
+    /// Continues: class, CPUs, memory lock, program. Everything is set before its first instruction.
     ///
     /// # Errors
-    /// What could not be had, with the remedy; nothing runs then.
+    /// The request that failed, with the remedy. No process runs then.
     pub fn go(self) -> Result<Started, LaunchError> {
         let Self { spec, program, plan, held, child } = self;
         let failed = |error: sys::Error| LaunchError {
@@ -178,14 +178,14 @@ impl Held {
 }
 
 impl Plan {
-    /// What was not had.
+    /// Requests that were not fulfilled.
     fn shortfalls(&self, spec: &LaunchSpec, program: &Path, refused: &[Refusal]) -> Vec<Shortfall> {
         let step = |refusal: &Refusal| refusal.step.map(|step| &self.steps[step].step);
         let explained = refused.iter().map(|refusal| explain(spec, program, step(refusal), refusal.errno));
         self.shortfalls.iter().cloned().chain(explained).collect()
     }
 
-    /// Why nothing runs: the last refusal ended it.
+    /// Reason why no process runs: the last refusal ended it.
     fn failed(&self, spec: &LaunchSpec, program: &Path, refused: &[Refusal]) -> LaunchError {
         let ended = || Shortfall {
             wanted: "process".to_owned(),
@@ -202,10 +202,10 @@ impl LaunchError {
     }
 }
 
-/// The longest chain of parents that is followed.
+/// Maximum parents that are followed.
 const PARENTS_MAX: usize = 256;
 
-/// Whether `pid` descends from `ancestor` now, or is it.
+/// Whether `pid` is `ancestor` or descends from it now.
 pub(crate) fn is_below(pid: i32, ancestor: i32) -> bool {
     let parent = |pid: i32| -> Option<i32> {
         let text = RootDir::machine().read(&format!("/proc/{pid}/stat")).ok()?;
@@ -215,13 +215,12 @@ pub(crate) fn is_below(pid: i32, ancestor: i32) -> bool {
     line.by_ref().take(PARENTS_MAX).any(|pid| pid == ancestor)
 }
 
-/// The user as whom a process would run; `None` is the starter's, or one that does not exist.
+/// UID that a process would run as; `None` if it is the starter's, or if the user does not exist.
 pub(crate) fn user_of(spec: &LaunchSpec) -> Option<u32> {
     super::users::identity(spec.user.as_deref(), spec.group.as_deref()).ok()?.uid
 }
 
-/// Variables that every process gets of its starter's: where programs are, how to speak, what time it is, and what the
-/// terminal is.
+/// Variables that every process inherits from its starter: search path, language, time zone and terminal type.
 const PASSED: [&str; 6] = ["PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM"];
 
 /// The variables of a process.
@@ -246,7 +245,7 @@ fn environment(
     all.extend(spec.env.iter().map(|(name, value)| (name.into(), value.into())));
     all.extend(added.iter().map(|(name, value)| (name.into(), value.into())));
     if let Some(within) = spec.watchdog {
-        // The starter's own is for the starter.
+        // This variable is meant for the starter only.
         all.remove(OsStr::new("WATCHDOG_PID"));
         all.insert("WATCHDOG_USEC".into(), (within.0.max(1000) / 1000).to_string().into());
     }
@@ -255,10 +254,10 @@ fn environment(
 
 /// Ends a process that must not run, and reaps it.
 fn end(process: &Process) {
-    // A process that is already gone needs no end.
+    // The process may have ended; then the error is ignored.
     let _ = process.signal(SIGKILL);
     while matches!(sys::child::look(process.pid(), false), Ok(Waited::Nothing)) {
-        // It dies of SIGKILL; an interrupted wait is a round too early.
+        // SIGKILL ends it; an interrupted wait only causes an extra round.
         sys::poll::is_readable(process.as_fd(), DurNs::from_secs(1));
     }
 }

@@ -1,19 +1,19 @@
-//! Users and groups by name, from `/etc/passwd` and `/etc/group`; other name services are not asked.
+//! Users and groups by name, from `/etc/passwd` and `/etc/group`. Other name services are not used.
 
 use sys::root::RootDir;
 
-/// Whom a process runs as; `None` leaves what the starter is.
+/// User and groups of a process; `None` keeps the starter's.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) uid: Option<u32>,
     pub(super) gid: Option<u32>,
     /// Supplementary groups.
     pub(super) groups: Option<Vec<u32>>,
-    /// What a user's environment says of him; empty where none is named.
+    /// Environment variables of the user; empty if no user is set.
     pub(super) variables: Vec<(&'static str, String)>,
 }
 
-/// A user or group that is not known.
+/// Error of looking up a user or group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// No such user.
@@ -27,7 +27,7 @@ pub enum IdentityError {
     Unreadable(#[from] sys::Error),
 }
 
-/// The numbers of users, each once, with commas between them. Who is not known has none: it cannot be started either.
+/// UIDs of users, each once, separated by commas. Unknown users are omitted; their processes cannot be started either.
 pub(crate) fn numbers<'a>(users: impl Iterator<Item = &'a str>) -> String {
     let mut numbers: Vec<u32> = users.filter_map(|user| identity(Some(user), None).ok()?.uid).collect();
     numbers.sort_unstable();
@@ -44,10 +44,10 @@ pub(super) fn identity(user: Option<&str>, group: Option<&str>) -> Result<Identi
     resolve(user, group, &root.read("/etc/passwd")?, &root.read("/etc/group")?)
 }
 
-/// The number of a group, given by name or number.
+/// GID of a group, given by name or number.
 ///
 /// # Errors
-/// There is none of this name.
+/// There is no group of this name.
 pub(crate) fn group_number(group: &str) -> Result<u32, IdentityError> {
     identity(None, Some(group))?.gid.ok_or_else(|| IdentityError::Group(group.to_owned()))
 }

@@ -1,4 +1,4 @@
-//! Another machine's files: taken along from this one, and read as if they were a machine.
+//! Captures of another machine's files: made by [`take`], and read as if they were that machine.
 
 use super::{facts, snapshot};
 use base::{CpuSet, Policy};
@@ -10,10 +10,10 @@ use sys::kernel::Kernel;
 use sys::root::RootDir;
 use sys::{Errno, Error, Result};
 
-/// What doctor and shield read of the machine below `root`, without what only its owner should know.
+/// All files that doctor and shield read below `root`, without private data.
 ///
 /// # Errors
-/// The kernel's, for a file that every machine has.
+/// The kernel's error for a file that every machine has.
 pub fn take(root: &RootDir) -> Result<Files> {
     let mut files = Files::new(true);
     for (path, read) in facts::files(root).iter() {
@@ -28,42 +28,42 @@ pub fn take(root: &RootDir) -> Result<Files> {
     Ok(files.scrubbed())
 }
 
-/// A captured machine that cannot be used.
+/// A capture that cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// A directory that holds no machine.
+    /// The directory does not contain a machine's files.
     #[error("{}: {error}", .path.display())]
     Machine {
         /// The directory.
         path: PathBuf,
-        /// What is missing.
+        /// The missing file.
         error: Error,
     },
-    /// Neither a directory nor a text.
+    /// The path is neither a directory nor a readable text file.
     #[error(
         "{}: expected a directory that holds proc and sys, or a text made by `tahti doctor --capture`: {error}",
         .path.display()
     )]
     Unreadable {
-        /// What was named.
+        /// The path.
         path: PathBuf,
-        /// The answer.
+        /// The error of the read.
         error: std::io::Error,
     },
-    /// A text that is no capture.
+    /// The text file is not a capture.
     #[error("{}: {error}", .path.display())]
     NoCapture {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The syntax error.
         error: CaptureError,
     },
 }
 
-/// The captured machine at `path`: a text made by [`take`], or a directory laid out as below `/`.
+/// Loads the captured machine at `path`: a text made by [`take`], or a directory with the layout of `/`.
 ///
 /// # Errors
-/// As a sentence: what is there instead.
+/// The path contains something else; see [`LoadError`].
 pub fn load(path: &Path) -> std::result::Result<Captured, LoadError> {
     let path = path.to_owned();
     if path.is_dir() {
@@ -79,13 +79,13 @@ pub fn load(path: &Path) -> std::result::Result<Captured, LoadError> {
     Files::from_capture(&text).map(Captured).map_err(|error| LoadError::NoCapture { path, error })
 }
 
-/// A machine that remembers what was read of it, and cannot be written to.
+/// A read-only machine that records each file read from it.
 struct Recorder<'a> {
     root: &'a RootDir,
     read: RefCell<BTreeMap<String, String>>,
 }
 
-/// A machine that is known by its captured files, and cannot be written to.
+/// A read-only machine that consists of captured files.
 #[derive(Clone, Debug)]
 pub struct Captured(pub Files);
 
@@ -93,7 +93,7 @@ fn refused(doing: String, errno: Errno) -> Error {
     Error { doing, errno }
 }
 
-/// What both refuse, since there is no kernel behind them.
+/// Operations that both machines refuse: a capture has no kernel behind it, and recording only reads.
 macro_rules! only_read {
     () => {
         fn write(&self, path: &str, _: &str) -> Result<()> {
@@ -149,7 +149,7 @@ impl Kernel for Recorder<'_> {
 }
 
 impl Captured {
-    /// What lies directly below `path`, and whether it is a directory.
+    /// Names directly below `path`, each with whether it is a directory.
     fn below(&self, path: &str) -> BTreeMap<String, bool> {
         let prefix = format!("{}/", path.trim_end_matches('/'));
         let mut names = BTreeMap::new();

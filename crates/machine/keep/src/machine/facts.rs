@@ -1,20 +1,20 @@
-//! Gathers what `host::doctor` wants to know: files below a root directory, and on the machine itself
-//! what can only be tried or measured. Decides nothing.
+//! Collects the facts for `host::doctor`: files below a root directory and, on the running machine, probes and
+//! measurements. Makes no decisions.
 
 use super::probe;
 use host::doctor::{Facts, Files, Probes, Read, gzip, matches_component, reads, reads_then};
 use sys::root::RootDir;
 use sys::{Errno, Error};
 
-/// A kernel configuration has 300 KB; more than this is no configuration.
+/// Unpacked size limit of a kernel configuration. A real one has about 300 KB.
 const UNPACKED_BYTES_MAX: usize = 4 << 20;
 
-/// Files that one pattern may stand for: `/proc/*/comm` of a machine with many tasks.
+/// Maximum files that one pattern may match, for example `/proc/*/comm` on a machine with many tasks.
 const FILES_PER_PATTERN_MAX: usize = 100_000;
 
-/// Reads every file that a check wants, then tries and measures if `root` is the machine itself.
+/// Reads every file that a check needs. Also runs the probes if `root` is the running machine.
 ///
-/// Takes some 10 ms on a small machine. What it tries it tries on a thread that is then thrown away.
+/// Takes about 10 ms on a small machine. Each probe that changes a thread runs on a temporary thread.
 #[must_use]
 pub fn gather(root: &RootDir) -> Facts {
     let mut facts = Facts { files: files(root), probes: no_probes() };
@@ -24,7 +24,7 @@ pub fn gather(root: &RootDir) -> Facts {
     facts
 }
 
-/// Reads every file that a check wants.
+/// Reads every file that a check needs.
 #[must_use]
 pub fn files(root: &RootDir) -> Files {
     let mut files = Files::new(!root.is_machine());
@@ -37,13 +37,13 @@ pub fn files(root: &RootDir) -> Files {
     files
 }
 
-/// The probes of a machine that is known by its files alone: none.
+/// The probes of a captured machine: none.
 #[must_use]
 pub fn no_probes() -> Probes {
     Probes::none("not tried: these are captured files, not the running machine")
 }
 
-/// Reads the files that a pattern stands for.
+/// Reads the files that match a pattern.
 fn read(root: &RootDir, pattern: &str, files: &mut Files) {
     let mut paths = vec![String::new()];
     for component in pattern.split('/').skip(1) {
@@ -51,8 +51,8 @@ fn read(root: &RootDir, pattern: &str, files: &mut Files) {
         for dir in &paths {
             if component.contains(['#', '*']) {
                 let from = if dir.is_empty() { "/" } else { dir };
-                // A directory that is not there or may not be listed holds no file that fits; the
-                // pattern as a whole is then entered as absent or refused below.
+                // A missing or unreadable directory has no matching file. The pattern itself is then recorded as absent
+                // or refused below.
                 let names = root.list(from).unwrap_or_default();
                 let fits = names.iter().filter(|name| matches_component(component, name));
                 longer.extend(fits.map(|name| format!("{dir}/{name}")));
@@ -67,7 +67,7 @@ fn read(root: &RootDir, pattern: &str, files: &mut Files) {
     let mut any = false;
     for path in paths {
         match read_one(root, &path) {
-            // A capture lacks much; there the facts themselves decide what an absence means.
+            // A capture is incomplete. The checks decide what an absent file means there.
             Read::Absent if !one || files.is_capture() => {}
             found => {
                 any = true;
@@ -104,7 +104,7 @@ fn read_one(root: &RootDir, path: &str) -> Read {
     Read::Text(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A task that ended between listing and reading (`ESRCH`) is as absent as a file.
+/// A task that ended between listing and reading (`ESRCH`) counts as absent, like a missing file.
 fn absent(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::SRCH)
 }

@@ -1,7 +1,7 @@
 //! Reads a [`Snapshot`] below a root directory in one pass.
 //!
-//! A task that ends meanwhile is left out; everything else that cannot be read is an error or, where the
-//! kernel may lack the file, an absence.
+//! A task that ends during the pass is omitted. Any other file that cannot be read is an error, or absent if some
+//! kernels do not have it.
 
 pub mod capture;
 pub mod facts;
@@ -21,15 +21,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use sys::Result;
 use sys::kernel::Kernel;
 
-/// More cpusets than anybody makes; a tree beyond that is read no further.
+/// Maximum cpusets read. Reading stops there.
 const CPUSETS_MAX: usize = 1 << 16;
 
 const CPU: &str = "/sys/devices/system/cpu";
 
-/// Reads the machine; per-CPU knobs are read for `cpus` alone.
+/// Reads the machine. Per-CPU knobs are read for `cpus` only.
 ///
 /// # Errors
-/// The kernel's, for a file that every machine has.
+/// The kernel's error for a file that every machine has.
 pub fn snapshot(root: &impl Kernel, cpus: &CpuSet) -> Result<Snapshot> {
     let mut snapshot = Snapshot {
         boot_id: trimmed(root, "/proc/sys/kernel/random/boot_id").unwrap_or_default(),
@@ -49,10 +49,10 @@ pub fn snapshot(root: &impl Kernel, cpus: &CpuSet) -> Result<Snapshot> {
     Ok(snapshot)
 }
 
-/// Looks again a moment after `before`: at every task's place, at newcomers, and at the cpusets.
+/// Reads the cpusets, the placement of every task, and new tasks again, a moment after `before`.
 ///
-/// What does not change by itself (knobs, interrupts) is taken over; whoever wrote it reads it back. So are the
-/// names and classes of the threads that were there.
+/// Knobs and interrupts are copied from `before`, because they do not change by themselves and their writer verifies
+/// them. Names and classes of known threads are copied as well.
 #[must_use]
 pub fn look_again(root: &impl Kernel, before: &Snapshot) -> Snapshot {
     let mut snapshot = Snapshot { tasks: BTreeMap::new(), ..before.clone() };
@@ -99,7 +99,7 @@ fn read_cpus(root: &impl Kernel) -> Result<Cpus> {
     Ok(cpus)
 }
 
-/// Which hierarchy has the cpuset controller.
+/// The hierarchy that has the cpuset controller.
 fn read_cgroup(root: &impl Kernel) -> Cgroup {
     let text = root.read("/proc/self/mountinfo").unwrap_or_default();
     let has_cpuset = |mount: &Mount<'_>| match mount.kind {
@@ -119,7 +119,7 @@ fn read_cgroup(root: &impl Kernel) -> Cgroup {
     }
 }
 
-/// Every cpuset with its files.
+/// Reads every cpuset with its files.
 fn read_cpusets(root: &impl Kernel, snapshot: &mut Snapshot) {
     let (mount, files): (_, &[(&str, Form)]) = match &snapshot.cgroup {
         Cgroup::None => return,
@@ -164,7 +164,7 @@ fn read_cpusets(root: &impl Kernel, snapshot: &mut Snapshot) {
     }
 }
 
-/// A task's cpuset, as its `cgroup` file says it.
+/// The cpuset of a task, from the text of its `cgroup` file.
 #[must_use]
 pub fn cpuset_path<'a>(text: &'a str, cgroup: &Cgroup) -> Option<&'a str> {
     let mut all = memberships(text);
@@ -176,7 +176,8 @@ pub fn cpuset_path<'a>(text: &'a str, cgroup: &Cgroup) -> Option<&'a str> {
     found.map(|membership| membership.path)
 }
 
-/// The name that an interrupt keeps when its number moves; equal ones are told apart by their order.
+/// A name for each interrupt that stays the same if its number changes. Interrupts of the same name get a suffix in
+/// table order.
 #[must_use]
 pub fn irq_keys(table: &Interrupts<'_>) -> BTreeMap<IrqKey, u32> {
     let mut keys = BTreeMap::new();
@@ -194,14 +195,15 @@ pub fn irq_keys(table: &Interrupts<'_>) -> BTreeMap<IrqKey, u32> {
     keys
 }
 
-/// The interrupts; where one really goes is read where a thread follows it there, and where nobody can move it.
+/// Reads the interrupts. The effective affinity is read only if a thread follows the interrupt, or if the interrupt
+/// cannot be moved.
 fn read_irqs(root: &impl Kernel, snapshot: &Snapshot) -> BTreeMap<IrqKey, Irq> {
     let text = root.read("/proc/interrupts").unwrap_or_default();
     let Ok(table) = Interrupts::parse(&text) else { return BTreeMap::new() };
     let followed: BTreeSet<u32> = snapshot.tasks.values().filter_map(Task::handles_irq).collect();
     let rows: BTreeMap<u32, &Row<'_>> = table.rows.iter().filter_map(|row| Some((row.number()?, row))).collect();
     let file = |number: u32| format!("/proc/irq/{number}/smp_affinity_list");
-    // Newer kernels say by the file's permissions which cannot be moved; before, only the names of drivers do.
+    // Newer kernels mark unmovable interrupts as read-only. On older kernels only driver names identify them.
     let told = rows.keys().any(|number| root.is_writable(&file(*number)) == Some(false));
     let read = |(key, number)| {
         let requested: CpuSet = root.read_setting(&file(number)).ok()?.parse().ok()?;
@@ -216,7 +218,7 @@ fn read_irqs(root: &impl Kernel, snapshot: &Snapshot) -> BTreeMap<IrqKey, Irq> {
     irq_keys(&table).into_iter().filter_map(read).collect()
 }
 
-/// Reads the files that `path` means; `*` stands for part of one name.
+/// Reads the files that match `path`; `*` matches part of one component.
 fn read_pattern(root: &impl Kernel, path: &str, form: Form, files: &mut BTreeMap<String, Value>) {
     let Some(star) = path.find('*') else {
         if let Ok(text) = root.read_setting(path) {
@@ -233,7 +235,7 @@ fn read_pattern(root: &impl Kernel, path: &str, form: Form, files: &mut BTreeMap
     }
 }
 
-/// Reads the counters of what reaches CPUs; threads are those of `tasks`.
+/// Reads the interrupt and softirq counters, and the context switches of the threads in `tasks`.
 #[must_use]
 pub fn sample<'a>(root: &impl Kernel, tasks: impl Iterator<Item = &'a TaskKey>) -> Sample {
     let mut sample = Sample {

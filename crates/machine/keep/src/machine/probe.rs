@@ -1,6 +1,6 @@
-//! Finds out by trying and measuring: permissions, the cost of the clock, its discipline, SMIs.
+//! Probes of the running machine: permissions, cost of reading the clock, clock discipline, SMIs.
 //!
-//! Everything that changes a thread is done to one that is thrown away; nothing outlives a probe.
+//! Every change to a thread is made on a temporary thread, so a probe has no lasting effect.
 
 use base::{CpuSet, Deadline, DurNs, Policy, Priority};
 use host::doctor::{ClockCost, Errno, NotTried, Permissions, Probe, Probes, Timex, Trial};
@@ -14,10 +14,10 @@ use sys::sched::{Scheduling, affinity, set_affinity, set_scheduling};
 use sys::tool::ask;
 use sys::{Error, Result};
 
-/// How long another program's tool may take to answer.
+/// Time limit for the answer of another program's tool.
 const ANSWER_LIMIT: DurNs = DurNs::from_secs(2);
 
-/// Makes all probes. `runs` tells whether a program of that name runs.
+/// Runs all probes. `runs` returns whether a program of that name is running.
 #[must_use]
 pub fn all(root: &RootDir, runs: impl Fn(&str) -> bool) -> Probes {
     let asked = |daemon: &str, tool: &str, args: &[&str]| match runs(daemon) {
@@ -36,10 +36,10 @@ pub fn all(root: &RootDir, runs: impl Fn(&str) -> bool) -> Probes {
     }
 }
 
-/// What a thread of this process may do. Each thing is tried on a thread of its own.
+/// Scheduling permissions of this process. Each is tried on a separate thread.
 ///
 /// # Errors
-/// If no thread could be started.
+/// No thread could be started.
 pub fn permissions() -> Probe<Permissions> {
     let class = |policy| move || trial(set_scheduling(0, Scheduling { policy, reset_on_fork: true }));
     let reservation =
@@ -56,7 +56,7 @@ pub fn permissions() -> Probe<Permissions> {
     })
 }
 
-/// What reading `CLOCK_MONOTONIC` costs: many batches, so that the cost of timing a batch vanishes.
+/// Cost of reading `CLOCK_MONOTONIC`. Batches of reads make the cost of timing a batch negligible.
 #[must_use]
 pub fn clock_cost() -> ClockCost {
     const BATCHES: usize = 500;
@@ -80,10 +80,10 @@ pub fn clock_cost() -> ClockCost {
     }
 }
 
-/// The kernel's view of the discipline of `CLOCK_REALTIME`.
+/// The kernel's report of the discipline of `CLOCK_REALTIME`.
 ///
 /// # Errors
-/// If the kernel refuses to tell.
+/// The kernel refused the query.
 pub fn timex() -> Probe<Timex> {
     let found = discipline().map_err(|error| NotTried(error.to_string()))?;
     Ok(Timex {
@@ -95,10 +95,10 @@ pub fn timex() -> Probe<Timex> {
     })
 }
 
-/// System management interrupts since power on, as Intel's processors count them.
+/// System management interrupts since power-on, counted by Intel processors.
 ///
 /// # Errors
-/// Where there is no such counter, or it may not be read.
+/// The counter does not exist or cannot be read.
 pub fn smi_count(root: &RootDir) -> Probe<u64> {
     const MSR_SMI_COUNT: u64 = 0x34;
     read_msr(root, 0, MSR_SMI_COUNT).map_err(|error| NotTried(error.to_string()))
@@ -121,7 +121,7 @@ fn trial(result: Result<()>) -> Trial {
     result.map_err(|error| Errno(error.errno.raw_os_error()))
 }
 
-/// Runs `work` on a thread that ends with it.
+/// Runs `work` on a temporary thread.
 fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Probe<T> {
     let started = thread::Builder::new().name("probe".into()).spawn(work);
     let handle = started.map_err(|error| NotTried(format!("no thread to try it on: {error}")))?;

@@ -1,4 +1,4 @@
-//! Every thread of the machine, with as few files as it takes: one a thread, and one a cpuset for who is in it.
+//! Reads every thread of the machine with one file per thread, and one file per cpuset for its members.
 
 use super::cpuset_path;
 use base::CpuSet;
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use sys::Result;
 use sys::kernel::Kernel;
 
-/// Reads all threads; the cpusets are there already.
+/// Reads all threads. The cpusets must already be in the snapshot.
 pub(super) fn read(root: &impl Kernel, snapshot: &mut Snapshot) -> Result<()> {
     let mut places = Cpusets::new(root, snapshot);
     for name in root.list("/proc")? {
@@ -31,20 +31,21 @@ pub(super) fn read(root: &impl Kernel, snapshot: &mut Snapshot) -> Result<()> {
     Ok(())
 }
 
-/// Reads the places of all threads, and everything about those that were not there `before`.
+/// Reads the placement of all threads, and everything about threads that are not in `before`.
 ///
-/// Without cpusets nobody lists the threads but `/proc`, and then all is read anew.
+/// Without cpusets only `/proc` lists the threads. Then everything is read again.
 pub(super) fn read_again(root: &impl Kernel, snapshot: &mut Snapshot, before: &Snapshot) {
     let mut places = Cpusets::new(root, snapshot);
     let known: HashMap<i32, (&TaskKey, &Task)> = before.tasks.iter().map(|entry| (entry.0.tid, entry)).collect();
     if places.members.is_empty() {
-        // /proc can be listed: it was a moment ago.
+        // /proc was readable a moment ago, so the error is ignored.
         let _ = read(root, snapshot);
         return;
     }
     let newcomers: Vec<i32> = places.members.keys().filter(|tid| !known.contains_key(tid)).copied().collect();
     for (key, task) in known.into_values() {
-        // Who left every cpuset is ending, or is seen from inside a container, where they do not list everybody.
+        // A thread in no listed cpuset is ending, or tahti runs in a container, where the cpusets do not list all
+        // threads.
         let listed = places.members.contains_key(&key.tid);
         if !listed && stat(root, &format!("/proc/{}", key.tid)).is_none_or(|stat| stat.is_dead()) {
             continue;
@@ -64,7 +65,7 @@ fn stat(root: &impl Kernel, folder: &str) -> Option<Stat> {
     Stat::parse(&root.read(&format!("{folder}/stat")).ok()?)
 }
 
-/// Which cpuset each thread is in, and what the cpusets offer.
+/// The cpuset of each thread, and the CPUs that each cpuset offers.
 struct Cpusets {
     members: HashMap<i32, String>,
     offered: HashMap<String, CpuSet>,
@@ -107,14 +108,14 @@ impl Cpusets {
         self.put(root, snapshot, TaskKey { tid: stat.tid, start: stat.start }, task);
     }
 
-    /// Completes the task with its place; leaves it out if it has ended.
+    /// Adds the task with its placement. Omits it if it has ended.
     fn put(&mut self, root: &impl Kernel, snapshot: &mut Snapshot, key: TaskKey, mut task: Task) {
         let folder = if key.tid == task.tgid {
             format!("/proc/{}", key.tid)
         } else {
             format!("/proc/{}/task/{}", task.tgid, key.tid)
         };
-        // One call instead of a file that takes the kernel longer to write than all the rest.
+        // One system call instead of `status`, which takes the kernel longer than all other files together.
         let allowed = if root.is_machine() {
             root.affinity(key.tid).ok()
         } else {
@@ -125,7 +126,7 @@ impl Cpusets {
         task.cpuset = match (self.members.get(&key.tid), &snapshot.cgroup) {
             (Some(path), _) => Some(path.clone()),
             (None, Cgroup::None) => None,
-            // A hierarchy that is seen from inside a container does not list everybody.
+            // Inside a container the hierarchy does not list all threads.
             (None, cgroup) => {
                 let text = root.read(&format!("{folder}/cgroup")).unwrap_or_default();
                 cpuset_path(&text, cgroup).map(str::to_owned)
@@ -142,7 +143,7 @@ impl Cpusets {
                 }
             },
         };
-        // What is said of CPUs that are off, nobody can read back.
+        // Affinity to offline CPUs cannot be read back.
         task.cpus = allowed.and(&snapshot.cpus.online);
         task.own = (task.cpus != offered).then_some(task.cpus);
         snapshot.tasks.insert(key, task);

@@ -1,4 +1,4 @@
-//! What partitions are planned from, read off the machine.
+//! Facts about the machine that partitions are planned from.
 
 use crate::group::OwnGroups;
 use host::partition::RESCTRL;
@@ -12,7 +12,7 @@ use std::path::Path;
 use sys::root::RootDir;
 use sys::traffic::{self, Traffic};
 
-/// Where the caller may make control groups, and the devices that these partitions name.
+/// Places where the caller may create control groups, and the devices that these partitions name.
 #[must_use]
 pub fn ground(partitions: &[Partition]) -> Ground {
     let places = OwnGroups::machine();
@@ -40,7 +40,7 @@ pub fn ground(partitions: &[Partition]) -> Ground {
     }
 }
 
-/// What of cache and memory bandwidth can be divided, as the files of a machine say.
+/// Cache and memory bandwidth that can be divided, from the files of a machine.
 #[must_use]
 pub fn resctrl(read: &dyn Fn(&str) -> Option<String>) -> Option<Resctrl> {
     let now = read(&format!("{RESCTRL}/schemata"))?;
@@ -57,7 +57,7 @@ pub fn resctrl(read: &dyn Fn(&str) -> Option<String>) -> Option<Resctrl> {
     Some(Resctrl { cache: cache(), bandwidth: bandwidth() })
 }
 
-/// What stands at the root of a network device; `None` if there is none of this name.
+/// Root queueing discipline of a network device; `None` if there is no such device.
 fn link(device: &str) -> Option<Link> {
     let disciplines = Traffic::of(device).and_then(|traffic| traffic.disciplines()).ok()?;
     let first = disciplines.into_iter().find(|one| one.parent == traffic::ROOT && one.handle != 0);

@@ -1,4 +1,4 @@
-//! What was made for partitions, in the plant's folder before it is made.
+//! Journal of partitions in the plant's folder. It is written before anything is created.
 
 use crate::RunDir;
 use host::partition::Ground;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 const FILE: &str = "partitions.json";
 const FORMAT: u32 = 1;
 
-/// A note that cannot be used.
+/// Failure to use the journal.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {what}; {remedy}")]
 pub struct JournalError {
@@ -19,15 +19,15 @@ pub struct JournalError {
     remedy: &'static str,
 }
 
-/// The note.
+/// The journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Journal {
     format: u32,
-    /// The boot in which it was written: its end undid everything.
+    /// Boot in which the journal was written. Its end undid all changes.
     boot_id: String,
-    /// Where the directories are.
+    /// Places of the directories.
     pub(super) ground: Ground,
-    /// Every step, round after round.
+    /// All steps, round by round.
     pub(super) rounds: Vec<Vec<Step>>,
 }
 
@@ -69,13 +69,13 @@ impl Journal {
         self.rounds.iter().flatten().cloned().collect()
     }
 
-    /// All that it has.
+    /// All targets in the journal.
     pub(super) fn targets(&self) -> BTreeSet<Target> {
         let made = self.rounds.iter().flatten().filter(|step| step.to != Value::Absent);
         made.map(|step| step.target.clone()).collect()
     }
 
-    /// The directories that it has.
+    /// All directories in the journal.
     pub(super) fn dirs(&self) -> BTreeSet<String> {
         let dir = |step: &Step| match (&step.target, &step.to) {
             (Target::Dir { path }, Value::Present) => Some(path.clone()),

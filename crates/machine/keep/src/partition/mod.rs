@@ -1,8 +1,9 @@
-//! Partitions on the real machine: bounds that several processes share, raised before the first of them starts and taken
-//! back after the last has ended.
+//! Partitions on the real machine: limits that several processes share. They are set before the first process starts
+//! and removed after the last has ended.
 //!
-//! `host::partition` decides; here its steps are noted in the plant's folder, taken by the shield's executor, and looked
-//! at again. Whatever kills this process at whatever moment, the next [`raise`] or [`lower`] goes on with the note.
+//! `host::partition` decides. This module records its steps in the plant's folder, executes them with the shield's
+//! executor, and verifies them. If this process is killed at any moment, the next [`raise`] or [`lower`] continues from
+//! the journal.
 
 mod ground;
 mod journal;
@@ -27,13 +28,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::PathBuf;
 
-/// Directories, then the files in them, then a look that finds nothing to do; and one more.
+/// Rounds: directories, files in them, verification without steps, and one spare.
 const ROUNDS_MAX: usize = 4;
-/// How often the end of the last members of a directory is waited for, and the pause between.
+/// Number of attempts to remove a directory while its last members end, and the pause between them.
 const ENDINGS: usize = 100;
 const PAUSE: DurNs = DurNs::from_ms(10);
 
-/// Partitions that stand.
+/// Active partitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Partitions {
     each: Vec<Standing>,
@@ -46,25 +47,25 @@ struct Standing {
     wanted: Vec<Wanted>,
 }
 
-/// What became of raising them.
+/// Result of raising partitions.
 #[derive(Debug, Default)]
 pub struct Raised {
-    /// What stands.
+    /// Active partitions.
     pub partitions: Partitions,
-    /// What is lacking of partitions that are not required.
+    /// Missing limits of partitions that are not required.
     pub lacks: Vec<String>,
     /// Writes that succeeded.
     pub writes: usize,
 }
 
-/// What became of taking them back.
+/// Result of removing partitions.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Lowered {
-    /// What is still there, and why.
+    /// Targets that remain, with the reason.
     pub left: Vec<String>,
 }
 
-/// Why partitions do not stand. What had been made was taken back.
+/// Reason why partitions are not active. Everything created was removed.
 #[derive(Debug, thiserror::Error)]
 pub enum PartitionError {
     /// The machine lacks something.
@@ -72,19 +73,19 @@ pub enum PartitionError {
     Lacks {
         /// The partition.
         name: String,
-        /// What.
+        /// The missing things.
         lacks: Vec<Lack>,
     },
-    /// The kernel refused, or somebody else wrote meanwhile.
+    /// The kernel refused a step, or another program wrote in between.
     #[error("partitions cannot have these bounds: {0}; everything was restored")]
     Refused(String),
-    /// A value was taken and reads otherwise.
+    /// The kernel accepted a value, but the file reads otherwise.
     #[error("{} was set to {}, but reads {}; everything was restored", .0.label, .0.expected, .0.found)]
     Differs(Box<Drift>),
-    /// It is not to be any more, and has processes.
+    /// The partition is to be removed, but has processes.
     #[error("partition {0:?} is to be removed, but has processes; stop them first (`tahti stop`)")]
     StillOccupied(String),
-    /// Processes would have to be elsewhere.
+    /// The processes would have to move to other control groups.
     #[error("partition {name:?} needs control groups that its processes are not in ({}); stop them first (`tahti stop`), or use `tahti down` and `tahti up`", .dirs.join(", "))]
     Occupied {
         /// The partition.
@@ -92,7 +93,7 @@ pub enum PartitionError {
         /// The groups.
         dirs: Vec<String>,
     },
-    /// The old values cannot be noted.
+    /// The old values cannot be recorded.
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// The machine cannot be read.
@@ -104,7 +105,7 @@ fn words(lacks: &[Lack]) -> String {
     lacks.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// What a partition's directories are called: plants of the same name may be up in several trees.
+/// Directory name of a partition. The hash separates plants of the same name in several run directories.
 fn dir_name(dir: &RunDir, partition: &str) -> String {
     let mut hasher = DefaultHasher::new();
     dir.path().hash(&mut hasher);
@@ -112,11 +113,11 @@ fn dir_name(dir: &RunDir, partition: &str) -> String {
     format!("{DIR_BEGINS}{plant}.{partition}-{:08x}", hasher.finish() as u32)
 }
 
-/// What the machine lacks for a partition, some of whose processes are `on_shield`; nothing is written.
+/// Things that the machine lacks for a partition whose processes in `on_shield` use the shield. Nothing is written.
 #[must_use]
 pub fn lacking(ground: &Ground, partition: &Partition, on_shield: &[String]) -> Vec<Lack> {
     let (homes, mut lacks) = homes(ground, &partition.name, partition);
-    // Beside version 1 the shield's groups are of that, and version 2 tells senders apart only.
+    // If version 1 is available, the shield's groups are in version 1, and version 2 only identifies senders.
     let is_shields =
         |home: &Home| home.version == Version::V2 && (!home.controllers.is_empty() || ground.v1.is_empty());
     if homes.iter().any(is_shields) {
@@ -125,10 +126,10 @@ pub fn lacking(ground: &Ground, partition: &Partition, on_shield: &[String]) -> 
     lacks
 }
 
-/// Bounds the partitions of the plant whose folder is `dir`; again is fine, and goes on with what a killed one began.
+/// Sets up the partitions of the plant whose folder is `dir`. May be called again; continues after a kill.
 ///
 /// # Errors
-/// Why a required one cannot be; then nothing is left of any, unless processes are in them.
+/// A required partition is impossible. Then none is left, unless processes are in them.
 pub fn raise(
     machine: &mut dyn Machine,
     dir: &RunDir,
@@ -141,23 +142,24 @@ pub fn raise(
     if partitions.is_empty() && found.is_none() {
         return Ok(Raised::default());
     }
-    // Where a note is, directories stay where they were: who is in them may live.
+    // With a journal, directories stay where they are: processes may be running in them.
     let mut journal = found.unwrap_or_else(|| Journal::new(&boot, ground.clone()));
     (journal.ground.devices, journal.ground.links) = (ground.devices, ground.links);
     journal.ground.resctrl = ground.resctrl;
     let outcome = raise_noted(machine, dir, partitions, &mut journal, all_required);
     if outcome.is_err() {
-        // What cannot go now is in the journal still.
+        // Targets that cannot be removed now stay in the journal.
         let _ = take_back(machine, dir, &journal, 1);
     }
     outcome
 }
 
-/// Changes the partitions of a plant that is up, from `old` to `new`: bounds in place, also such as somebody else has written over;
-/// what is not wanted any more is put back. `occupied` are those with processes.
+/// Changes the partitions of a running plant from `old` to `new`. Limits change in place, including those that another
+/// program has overwritten. Removed limits are restored to their old values. `occupied` are the partitions with
+/// processes.
 ///
 /// # Errors
-/// Why not; then they are as `old` has them, as far as the kernel lets them be.
+/// The reason. The partitions are then as in `old`, as far as the kernel allows.
 pub fn change(
     machine: &mut dyn Machine,
     dir: &RunDir,
@@ -182,13 +184,13 @@ pub fn change(
         if !more.is_empty() {
             return Err(PartitionError::Occupied { name: name.clone(), dirs: more });
         }
-        // Also such as an earlier change has left, for they were in it.
+        // Also directories that an earlier change left, because the processes are in them.
         let called = format!("/{}", dir_name(dir, name));
         kept.extend(journal.dirs().into_iter().filter(|dir| dir.ends_with(&called)));
     }
     let outcome = change_noted(machine, dir, new, &kept, &mut journal, all_required);
     if outcome.is_err() {
-        // What was refused is told; what was there before could be had.
+        // The refusal is returned. Restoring `old` should succeed, because it was set before.
         let _ = change_noted(machine, dir, old, &kept, &mut journal, all_required);
     }
     outcome
@@ -233,7 +235,7 @@ fn change_noted(
             }
         }
     }
-    // What is as it was before needs no way back any more.
+    // A value that is as it was before needs no restore step.
     let stays = |target: &Target| {
         let is_kept = matches!(target, Target::Dir { path } if kept.contains(path));
         is_kept || wanted.iter().any(|one| one.target == *target)
@@ -315,7 +317,7 @@ fn raise_noted(
     Ok(raised)
 }
 
-/// The path that a lack takes with it.
+/// The path that a lack makes unusable.
 fn lost(lack: &Lack) -> Option<&str> {
     match lack {
         Lack::File { path, .. } | Lack::Foreign(path) => Some(path),
@@ -323,10 +325,10 @@ fn lost(lack: &Lack) -> Option<&str> {
     }
 }
 
-/// Takes everything back that the note in `dir` names, once nobody is in it any more.
+/// Removes everything that the journal in `dir` lists, after all members have ended.
 ///
 /// # Errors
-/// If the note cannot be read or removed. What would not go is told, and stays noted.
+/// The journal cannot be read or removed. Targets that cannot be removed are returned and stay in the journal.
 pub fn lower(machine: &mut dyn Machine, dir: &RunDir) -> Result<Lowered, PartitionError> {
     match Journal::load(dir, &machine.boot_id())? {
         None => Ok(Lowered::default()),
@@ -346,7 +348,7 @@ fn take_back(
     let mut left = Vec::new();
     for ending in 0..endings {
         if ending > 0 {
-            // Who was killed needs a moment to die.
+            // A killed process needs a moment to end.
             std::thread::sleep(PAUSE.to_std());
         }
         // Groups of processes whose keepers were killed.
@@ -371,7 +373,7 @@ fn look(machine: &mut dyn Machine, wanted: &[Wanted]) -> Result<BTreeMap<Target,
 }
 
 impl Partitions {
-    /// Whether there is none.
+    /// Whether there are no partitions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.each.is_empty()
@@ -384,10 +386,10 @@ impl Partitions {
         one.map_or(Vec::new(), |one| one.homes.iter().map(|home| PathBuf::from(&home.dir)).collect())
     }
 
-    /// What is not as it was written: somebody else's hand.
+    /// Values that differ from the written ones because another program changed them.
     ///
     /// # Errors
-    /// If the machine cannot be read.
+    /// The machine cannot be read.
     pub fn drift(&self, machine: &mut dyn Machine) -> Result<Vec<(String, Drift)>, sys::Error> {
         let mut all = Vec::new();
         for one in &self.each {
@@ -397,7 +399,7 @@ impl Partitions {
         Ok(all)
     }
 
-    /// What each uses beside its bounds.
+    /// Use and limits of each partition.
     #[must_use]
     pub fn stand(&self) -> Vec<Stands> {
         self.each.iter().map(|one| standing::of(&one.name, &one.homes, &one.wanted)).collect()

@@ -24,12 +24,12 @@ pub struct Stands {
     pub memory: Option<Standing>,
     /// Processes and threads.
     pub tasks: Option<Standing>,
-    /// Bounds on devices, as the kernel has them: `io.max` 254:0 rbps=1048576.
+    /// Limits on devices in the kernel's form: `io.max` 254:0 rbps=1048576.
     pub io: Vec<String>,
-    /// Lines of the file that divides cache and memory bandwidth, as the kernel has them: `L3:0=e00`.
+    /// Lines of the file that divides cache and memory bandwidth, in the kernel's form: `L3:0=e00`.
     #[serde(default)]
     pub divided: Vec<String>,
-    /// Its class of a network device.
+    /// Its class on a network device.
     #[serde(default)]
     pub network: Option<Sending>,
     /// Bounds changed by other programs: `PATH reads X, expected Y`.
@@ -86,7 +86,7 @@ pub(super) fn of(name: &str, homes: &[Home], wanted: &[Wanted]) -> Stands {
     }
 }
 
-/// What a class of a partition's own has sent, as the kernel has it.
+/// Rates and traffic of a partition's own class, read from the kernel.
 fn sending(wanted: &Wanted) -> Option<Sending> {
     let Target::TrafficClass { device, id } = &wanted.target else { return None };
     let class: Class = wanted.value.text()?.parse().ok().filter(|_| is_partitions(*id))?;
@@ -122,13 +122,13 @@ fn processor(home: &Home, homes: &[Home]) -> Processor {
     found
 }
 
-/// Lines of a group's file of resctrl.
+/// Lines of a resctrl group's `schemata` file.
 fn divided(home: &Home) -> Vec<String> {
     let text = std::fs::read_to_string(format!("{}/schemata", home.dir)).unwrap_or_default();
     text.lines().map(|line| line.trim().to_owned()).collect()
 }
 
-/// Lines of the files that bound devices.
+/// Lines of the files with device limits.
 fn devices(home: &Home) -> Vec<String> {
     const FILES: [&str; 5] = [
         "io.max",

@@ -1,4 +1,4 @@
-//! Classes of network devices, and who is in them: read and written for the executor.
+//! Classes of network devices and their senders: read and written for the executor.
 
 use host::partition::network::{Class, Discipline, priority_of, sender};
 use host::plant::Queue;
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use sys::traffic::{ROOT, Sent, Traffic};
 use sys::{Error, Result};
 
-/// A target's value now; what has gone, a device or a control group, too, is [`Value::Absent`].
+/// Present value of a target; [`Value::Absent`] if the device or control group is gone.
 pub(crate) fn read(target: &Target) -> Result<Value> {
     let text = |text: String| Ok(Value::Text(text));
     let found = match target {
@@ -28,7 +28,7 @@ pub(crate) fn read(target: &Target) -> Result<Value> {
         Target::TrafficClass { device, id } => match device_of(device)? {
             None => None,
             Some(traffic) => traffic.classes()?.into_iter().find(|(one, _)| one.id == *id).map(|(one, _)| {
-                // The kernel tells the classes of the first level to be below the root.
+                // The kernel reports first-level classes as children of the root.
                 let parent = if one.parent == ROOT { id & 0xffff_0000 } else { one.parent };
                 Class { parent, rate: one.rate, ceil: one.ceil }.to_string()
             }),
@@ -66,7 +66,7 @@ pub(crate) fn write(target: &Target, to: &Value) -> Result<()> {
         }
         (Target::TrafficClass { device, id }, Value::Absent) => Traffic::of(device)?.remove_class(*id),
         (Target::Sender { path }, Value::Text(text)) => {
-            // One that says something else goes first: the last of several would count.
+            // An earlier BPF program of the group is removed first: of several, the last would apply.
             sys::sender::unset_priority(path)?;
             priority_of(text).map_or(Ok(()), |priority| sys::sender::set_priority(path, priority))
         }
@@ -74,13 +74,13 @@ pub(crate) fn write(target: &Target, to: &Value) -> Result<()> {
     }
 }
 
-/// What a class of a device has done; `None` if either has gone.
+/// Traffic of a class of a device; `None` if either is gone.
 pub(super) fn sent(device: &str, id: u32) -> Option<Sent> {
     let classes = Traffic::of(device).ok()?.classes().ok()?;
     classes.into_iter().find(|(one, _)| one.id == id).map(|(_, sent)| sent)
 }
 
-/// A device's traffic; `None` if it has gone.
+/// Traffic control of a device; `None` if the device is gone.
 fn device_of(device: &str) -> Result<Option<Traffic>> {
     match Traffic::of(device) {
         Ok(traffic) => Ok(Some(traffic)),

@@ -1,4 +1,4 @@
-//! Where an apply begins: nothing, a shield that stands, or what an earlier one left.
+//! Start of an apply: no shield, an active shield, or the remains of an earlier one.
 
 use super::claim::Claim;
 use super::journal::{Found, Journal, State};
@@ -8,33 +8,33 @@ use crate::RunDir;
 use host::plan::{self, Step, Want};
 use host::snapshot::{Cgroup, Snapshot};
 
-/// Where an apply begins.
+/// State at the start of an apply.
 pub(super) struct Beginning {
     pub(super) snapshot: Snapshot,
     pub(super) journal: Journal,
-    /// Traces of an earlier shield, and what became of them.
+    /// Traces of an earlier shield and what was done with them.
     pub(super) found: Option<String>,
-    /// Whether it stood before.
+    /// Whether the shield was active before.
     pub(super) stood: bool,
 }
 
-/// What an apply does first.
+/// First action of an apply.
 #[derive(Debug, PartialEq)]
 enum First {
-    /// Goes on from this journal.
+    /// Continue with this journal.
     GoOn {
         journal: Journal,
-        /// Traces of an earlier shield, and what becomes of them.
+        /// Traces of an earlier shield and what is done with them.
         found: Option<String>,
-        /// Whether it stood before.
+        /// Whether the shield was active before.
         stood: bool,
     },
-    /// Gives this back, and looks again.
+    /// Revert this journal and read the machine again.
     GiveBack(Journal, &'static str),
 }
 
-/// Looks at the machine and its journal: what stands is gone on with, what was interrupted or lost is given back first,
-/// and of what was left only the shield's own values are taken over.
+/// Reads the machine and its journal. An active shield is continued. An interrupted or lost one is reverted first. Of a
+/// released one with values left, only the shield's own values are taken over.
 pub(super) fn begin(
     machine: &mut dyn Machine,
     want: &Want,
@@ -61,7 +61,7 @@ pub(super) fn begin(
     Err(Error::Restless(ROUNDS_MAX))
 }
 
-/// What comes first, from what was found.
+/// Determines the first action.
 fn first(snapshot: &Snapshot, want: &Want, found: Found) -> Result<First, Error> {
     let journal = match found {
         Found::Here(journal) => *journal,
@@ -94,8 +94,9 @@ fn first(snapshot: &Snapshot, want: &Want, found: Found) -> Result<First, Error>
     }
 }
 
-/// A new shield after one of which something was left. A value that would not go back is still ours and keeps the one
-/// before it. What somebody else had changed was reported and is theirs: this shield gives that back.
+/// Journal of a new shield after a release that left values. A value that could not be restored is still ours and keeps
+/// the value before it. A value that another program had changed was reported and is theirs: this shield will restore
+/// that value.
 fn take_over(snapshot: &Snapshot, want: &Want, left: &Journal) -> First {
     let steps = left.steps();
     let all = steps.len();
@@ -110,7 +111,7 @@ fn take_over(snapshot: &Snapshot, want: &Want, left: &Journal) -> First {
     First::GoOn { journal, found, stood: false }
 }
 
-/// The journal of a shield that is just to be made.
+/// Journal of a shield without steps.
 pub(super) fn fresh(snapshot: &Snapshot, want: &Want) -> Journal {
     let backend = plan::backend(snapshot, want);
     if !want.parts.tasks {
@@ -151,7 +152,7 @@ mod tests {
         assert!(stands(journal(State::Applied, "2")));
         assert!(matches!(first(journal(State::Applied, "3")), Err(Error::Other(..))));
         for state in [State::Applying, State::Releasing] {
-            // Whatever CPUs it was for.
+            // Independent of its CPUs.
             assert!(matches!(first(journal(state, "3")), Ok(First::GiveBack(..))), "{state:?}");
         }
         assert!(matches!(first(journal(State::Left, "3")), Ok(First::GoOn { stood: false, found: None, .. })));

@@ -1,9 +1,10 @@
-//! One shield a machine, whatever run directory its journal lies in: a lock, and in the lock who has the shield.
+//! The machine-wide claim on the shield: one shield per machine, whichever run directory has its journal. A lock file
+//! holds the path of that run directory.
 //!
-//! On the machine itself the lock is a file that only root can open, so nobody else can hold it or write into it. It is
-//! written before the first journal and emptied after the last: a name without a journal there is no claim.
+//! On the running machine only root can open the lock file, so no other user can hold or write it. It is written before
+//! the first journal and emptied after the last. A path whose directory has no journal is not a claim.
 //!
-//! Beside it is a copy of the journal: a run directory that was removed takes no old value along.
+//! A copy of the journal is next to the lock file, so that removing a run directory loses no old value.
 
 use super::Error;
 use super::journal::{Found, Journal, read};
@@ -16,23 +17,23 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use sys::lock::FileLock;
 
-/// The machine's lock.
+/// Lock file of the running machine.
 pub(super) const MACHINE: &str = "/run/tahti-shield.lock";
 
-/// The lock of a machine that is none, in the run directory.
+/// Lock file of a machine that is not the running one, in the run directory.
 const INVENTED: &str = "shield.lock";
 
-/// More than any path.
+/// Longer than any path.
 const PATH_BYTES_MAX: u64 = 1 << 13;
 
-/// The right to change the shield; it ends with the value, or with the process.
+/// The right to change the shield. It ends when the value is dropped or the process ends.
 pub(super) struct Claim {
     lock: FileLock,
     path: PathBuf,
 }
 
 impl Claim {
-    /// Waits until nobody else changes the machine's shield.
+    /// Waits until no other process changes the machine's shield.
     pub(super) fn take(machine: &dyn Machine, dir: &RunDir) -> Result<Self, Error> {
         let path = machine.lock().map_or_else(|| dir.path().join(INVENTED), Path::to_owned);
         let lock = || {
@@ -46,7 +47,7 @@ impl Claim {
         Ok(Self { lock, path })
     }
 
-    /// Says that the shield is this run directory's.
+    /// Records this run directory as the holder of the shield.
     pub(super) fn hold(&mut self, dir: &RunDir) -> Result<(), Error> {
         let own = absolute(dir);
         if self.holder()?.as_deref() == Some(&own) {
@@ -55,17 +56,17 @@ impl Claim {
         self.write(own.as_os_str().as_bytes())
     }
 
-    /// Says that there is no shield any more.
+    /// Records that there is no shield.
     pub(super) fn give_up(&mut self) -> Result<(), Error> {
         let copy = copy_beside(&self.path);
         sys::whole::remove(&copy).map_err(|error| failed(&copy, &error))?;
         self.write(b"")
     }
 
-    /// Writes the journal and its copy, before whatever it announces is done.
+    /// Writes the journal and its copy before any of its steps is executed.
     ///
     /// # Errors
-    /// If there is no room, or no permission.
+    /// There is no space or no permission.
     pub(super) fn save(&self, journal: &Journal, dir: &RunDir) -> Result<(), Error> {
         journal.save(dir)?;
         let copy = copy_beside(&self.path);
@@ -74,10 +75,10 @@ impl Claim {
         written.map_err(|error| failed(&copy, &error))
     }
 
-    /// The journal of this run directory, or the copy of one that is missing there.
+    /// The journal of this run directory, or its copy if the journal is missing.
     ///
     /// # Errors
-    /// If neither can be read.
+    /// Neither can be read.
     pub(super) fn load(&mut self, dir: &RunDir, boot_id: &str) -> Result<Found, Error> {
         match Journal::load(dir, boot_id)? {
             Found::None if self.holder()?.as_deref() == Some(&absolute(dir)) => read_copy(&self.path, boot_id),
@@ -85,10 +86,10 @@ impl Claim {
         }
     }
 
-    /// Nothing, if no other run directory has a shield of this boot.
+    /// Checks that no other run directory has a shield of this boot.
     ///
     /// # Errors
-    /// Whose shield it is, and what it is like; or that its journal cannot be read.
+    /// Another run directory has a shield, with its state; or its journal cannot be read.
     pub(super) fn is_free_for(&mut self, dir: &RunDir, boot_id: &str) -> Result<(), Error> {
         let own = absolute(dir);
         let Some(other) = self.holder()?.filter(|other| *other != own) else { return Ok(()) };
@@ -121,7 +122,7 @@ impl Claim {
     }
 }
 
-/// Where the copy of the journal is.
+/// Path of the journal's copy.
 fn copy_beside(lock: &Path) -> PathBuf {
     lock.with_extension("copy")
 }
@@ -131,15 +132,15 @@ fn read_copy(lock: &Path, boot_id: &str) -> Result<Found, Error> {
     match std::fs::read_to_string(&copy) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::None),
         Err(error) => Err(Error::Journal { path: copy.display().to_string(), error: error.to_string() }),
-        // One of another boot is written over by the next.
+        // A copy of another boot is overwritten by the next one.
         Ok(text) => read(&text, boot_id, &copy),
     }
 }
 
-/// The copy of this run directory's journal, if the journal itself is missing and the machine's shield is its: for those who
-/// change nothing and so take no lock.
+/// The copy of this run directory's journal, if the journal is missing and this run directory holds the shield. For
+/// callers that change nothing and therefore take no lock.
 pub(super) fn lost(dir: &RunDir, boot_id: &str) -> Result<Option<Box<Journal>>, Error> {
-    // Who may not read the lock has no shield.
+    // A user who cannot read the lock has no shield.
     let Ok(holder) = std::fs::read(MACHINE) else { return Ok(None) };
     if holder != absolute(dir).as_os_str().as_bytes() {
         return Ok(None);

@@ -1,6 +1,6 @@
-//! The active shield, compared with what was written: settings, control groups, interrupts, and tasks that were moved away.
+//! Compares the active shield with its journal: settings, control groups, interrupts, and tasks that were moved away.
 //!
-//! One pass reads the journal, one file per setting and per interrupt, and makes one system call per task that was moved.
+//! One pass reads the journal and one file per setting and interrupt, and makes one system call per moved task.
 
 use super::journal::Journal;
 use super::machine::{Machine as _, RealMachine};
@@ -13,25 +13,25 @@ use proc::task_stat::Stat;
 use std::collections::{BTreeMap, BTreeSet};
 use sys::kernel::Kernel;
 
-/// Interrupts that one pass reads at most.
+/// Maximum interrupts read in one pass.
 const IRQS_MAX: usize = 4096;
 
-/// Tasks that one pass asks for at most.
+/// Maximum tasks read in one pass.
 const TASKS_MAX: usize = 1 << 16;
 
-/// What is not as it was written.
+/// Differences from the written values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Compared {
-    /// Settings, control groups, interrupts and tasks with another value than the one that was written.
+    /// Settings, control groups, interrupts and tasks whose value differs from the written one.
     pub drift: Vec<Drift>,
-    /// Interrupts that came since, and that the kernel does not let anybody move.
+    /// New interrupts that the kernel does not allow to be moved.
     pub unavailable: Vec<String>,
 }
 
-/// Compares the machine with a shield's journal. Steps that the kernel refused are known not to be as planned.
+/// Compares the machine with a shield's journal. Steps that the kernel refused are not compared.
 ///
 /// # Errors
-/// If a setting cannot be read.
+/// A setting cannot be read.
 pub fn compare<K: Kernel + Clone>(root: &K, journal: &Journal) -> Result<Compared, Error> {
     let mut compared = Compared::default();
     let steps = journal.steps();
@@ -68,7 +68,7 @@ fn drift(step: &Step, found: Value) -> Drift {
     Drift { target: step.target.clone(), label: step.label.clone(), expected: step.to.clone(), found }
 }
 
-/// Every interrupt, also such as no step has moved: none may go to a shielded CPU but those that were placed there.
+/// Checks every interrupt, including those that no step moved. Only interrupts placed on a shielded CPU may go to it.
 fn interrupts(root: &impl Kernel, journal: &Journal, refused: &BTreeSet<&Target>, compared: &mut Compared) {
     let shield = &journal.want.cpus;
     let text = root.read("/proc/interrupts").unwrap_or_default();
@@ -76,7 +76,7 @@ fn interrupts(root: &impl Kernel, journal: &Journal, refused: &BTreeSet<&Target>
     let rows: BTreeMap<u32, &Row<'_>> = table.rows.iter().filter_map(|row| Some((row.number()?, row))).collect();
     for (key, number) in crate::machine::irq_keys(&table).into_iter().take(IRQS_MAX) {
         let file = format!("/proc/irq/{number}/smp_affinity_list");
-        // A device that went has no file any more.
+        // A removed device has no file.
         let Some(found) = root.read(&file).ok().and_then(|text| text.parse::<CpuSet>().ok()) else { continue };
         let placed = journal.want.irqs.iter().find(|placed| key.0.contains(&placed.words));
         let expected = match placed {
@@ -102,8 +102,7 @@ fn interrupts(root: &impl Kernel, journal: &Journal, refused: &BTreeSet<&Target>
     }
 }
 
-/// A task that was moved away from the shielded CPUs and may run on them again. One that its owner has brought into the
-/// shield belongs there.
+/// A moved task that may run on the shielded CPUs again. A task that its owner moved into the shield belongs there.
 fn task(root: &impl Kernel, journal: &Journal, moved: (&Step, TaskKey, &Placement)) -> Option<Drift> {
     let (step, key, to) = moved;
     let shield = &journal.want.cpus;
@@ -112,7 +111,7 @@ fn task(root: &impl Kernel, journal: &Journal, moved: (&Step, TaskKey, &Placemen
         return None;
     }
     let stat = Stat::parse(&root.read(&format!("/proc/{}/stat", key.tid)).ok()?)?;
-    // The thread of an interrupt's handler follows its interrupt, which is compared itself.
+    // An interrupt thread follows its interrupt, which is compared itself.
     let is_other = stat.start != key.start || stat.is_dead() || stat.comm.starts_with("irq/");
     if is_other || is_resident(root, &journal.place, key.tid, shield, &cpus) {
         return None;
@@ -121,7 +120,7 @@ fn task(root: &impl Kernel, journal: &Journal, moved: (&Step, TaskKey, &Placemen
     Some(drift(step, Value::Place(found)))
 }
 
-/// Whether a task is where the shield's own tasks belong.
+/// Whether a task is in the group of the shield's own tasks.
 fn is_resident(root: &impl Kernel, place: &ShieldGroup, tid: i32, shield: &CpuSet, cpus: &CpuSet) -> bool {
     match place {
         ShieldGroup::Affinity => cpus.is_subset(shield),

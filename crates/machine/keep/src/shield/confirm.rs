@@ -1,45 +1,45 @@
-//! A shield that goes by itself unless it is confirmed: for machines that are reached only through the network.
+//! A shield that is released unless it is confirmed in time, for machines that are reached only through the network.
 //!
-//! A small process of its own waits, so that a terminal which dies changes nothing. It waits for a moment on
-//! the boot clock that stands in the run directory; confirming removes that file.
+//! A separate process waits, so that a lost terminal changes nothing. It waits until a time on the monotonic clock. The
+//! file in the run directory exists until the shield is confirmed; confirming removes it.
 
 use super::{Error, Released, release};
 use crate::RunDir;
 use std::time::Duration;
 use sys::root::RootDir;
 
-/// The file that stands as long as nobody has confirmed.
+/// Exists until the shield is confirmed.
 const FILE: &str = "shield.unconfirmed";
 
-/// Held by whoever confirms and by whoever expires while it looks and takes the file away: one of them has it.
+/// Held while a process checks and removes the file, to confirm or because of expiry. Only one of them succeeds.
 const LOCK: &str = "confirm.lock";
 
-/// How often the waiting process looks.
+/// Interval at which the waiting process checks the file.
 const LOOK: Duration = Duration::from_millis(50);
 
 fn kept(dir: &RunDir, error: std::io::Error) -> Error {
     Error::NoJournal { path: dir.path().join(FILE).display().to_string(), error: error.to_string() }
 }
 
-/// Says, before the first write of an apply, that it must be confirmed. `token` tells this apply from others.
+/// Records, before the first write of an apply, that it must be confirmed. `token` identifies this apply.
 ///
 /// # Errors
-/// If there is no room; nothing was changed.
+/// There is no space; nothing was changed.
 pub fn ask(dir: &RunDir, token: &str) -> Result<(), Error> {
     let _lock = dir.lock(LOCK).map_err(|error| kept(dir, error))?;
     dir.replace(FILE, token).map_err(|error| kept(dir, error))
 }
 
-/// Confirms; says whether a confirmation was waited for. If so, the shield stays: nobody expires any more.
+/// Confirms the shield and keeps it. Returns whether a confirmation was pending.
 ///
 /// # Errors
-/// If the run directory cannot be read or written.
+/// The run directory cannot be read or written.
 pub fn confirm(dir: &RunDir) -> Result<bool, Error> {
     take(dir, None)
 }
 
-/// Takes the file away, if it stands and is `token`'s (anybody's for `None`); says whether it did. Of all that try
-/// at the same time one does.
+/// Removes the file if it exists and has this `token` (any token for `None`). Returns whether it did. Of several
+/// concurrent callers one succeeds.
 fn take(dir: &RunDir, token: Option<&str>) -> Result<bool, Error> {
     let taken = || -> std::io::Result<bool> {
         let _lock = dir.lock(LOCK)?;
@@ -53,19 +53,19 @@ fn take(dir: &RunDir, token: Option<&str>) -> Result<bool, Error> {
     taken().map_err(|error| kept(dir, error))
 }
 
-/// Whether a confirmation is waited for.
+/// Whether a confirmation is pending.
 ///
 /// # Errors
-/// If the run directory cannot be read.
+/// The run directory cannot be read.
 pub fn is_waited_for(dir: &RunDir) -> Result<bool, Error> {
     Ok(dir.read(FILE).map_err(|error| kept(dir, error))?.is_some())
 }
 
-/// Waits for the confirmation of `token`; releases the shield if none comes in time. Nothing if it came, or if
-/// another apply took this one's place.
+/// Waits for the confirmation of `token`, and releases the shield after `within` without one. Returns `None` if the
+/// shield was confirmed or if another apply replaced this one.
 ///
 /// # Errors
-/// Those of the release.
+/// Errors of the release.
 pub fn wait(root: &RootDir, dir: &RunDir, token: &str, within: Duration) -> Result<Option<Released>, Error> {
     let end = sys::clock::mono_now() + base::DurNs(within.as_nanos().min(i64::MAX as u128) as i64);
     loop {
@@ -79,7 +79,7 @@ pub fn wait(root: &RootDir, dir: &RunDir, token: &str, within: Duration) -> Resu
         let left = Duration::from_nanos(end.0 - now.0);
         std::thread::sleep(left.min(LOOK));
     }
-    // Somebody may confirm at this very moment.
+    // A confirmation may arrive at this moment.
     if !take(dir, Some(token))? {
         return Ok(None);
     }
@@ -102,7 +102,7 @@ mod tests {
             });
             assert!(confirmed != expired, "round {round}: confirmed {confirmed}, expired {expired}");
         }
-        // A later apply's file is nobody else's.
+        // The file of a later apply has another token.
         ask(&dir, "later").unwrap();
         assert!(!take(&dir, Some("earlier")).unwrap() && confirm(&dir).unwrap());
         std::fs::remove_dir_all(dir.path()).unwrap();

@@ -1,44 +1,43 @@
-//! Takes the steps of a plan in order. It makes no choice: what a plan does not say is not done.
+//! Executes the steps of a plan in order. It makes no decisions.
 
 use super::journal::Refused;
 use super::machine::{Machine, is_gone};
 use host::plan::Step;
 use host::snapshot::{Target, Value};
 
-/// How a plan ended.
+/// Result of executing a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Executed {
     /// Writes that succeeded.
     pub writes: usize,
-    /// Steps that found their value there already, or their target gone.
+    /// Steps whose value was already set, or whose target was gone.
     pub skipped: usize,
-    /// Which steps found their task or interrupt elsewhere than the plan had it: a kernel thread just born is still
-    /// being placed, irqbalance that has just been told moves interrupts itself. Nothing was written; the next look
-    /// decides.
+    /// Indices of steps whose task or interrupt was not where the plan had it. A new kernel thread is still being
+    /// placed, or irqbalance moves interrupts after a setting. Nothing was written; the next read decides.
     pub strayed: Vec<usize>,
-    /// Steps that the kernel refused, and may.
+    /// Optional steps that the kernel refused.
     pub refused: Vec<Refused>,
-    /// Why the rest was not done.
+    /// Reason why the remaining steps were not executed.
     pub stopped: Option<Stopped>,
 }
 
-/// Why a plan was not carried on.
+/// Reason why a plan was stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// The value before was not the one that the plan was made from.
+    /// The present value is not the one that the plan was made from.
     Moved {
-        /// Its name for people.
+        /// Name of the value for users.
         label: String,
-        /// What the plan was made from.
+        /// Value that the plan was made from.
         expected: String,
-        /// What stands there.
+        /// Value found.
         found: String,
     },
     /// The kernel refused.
     Refused(Refused),
 }
 
-/// Takes `steps` in order and stops at the first that cannot be taken.
+/// Executes `steps` in order and stops at the first required step that fails.
 pub fn execute(machine: &mut dyn Machine, steps: &[Step]) -> Executed {
     let mut outcome = Executed::default();
     for (index, step) in steps.iter().enumerate() {
@@ -82,7 +81,7 @@ pub fn execute(machine: &mut dyn Machine, steps: &[Step]) -> Executed {
     outcome
 }
 
-/// A partition's file takes every state and then says what came of it: only reading back proves it.
+/// A partition file accepts every state and then reports the result: only reading it back proves success.
 fn proven(machine: &mut dyn Machine, step: &Step) -> Result<(), sys::Error> {
     let (Target::File { path, .. }, Value::Text(wanted)) = (&step.target, &step.to) else { return Ok(()) };
     if !path.ends_with("/cpuset.cpus.partition") {
@@ -96,7 +95,7 @@ fn proven(machine: &mut dyn Machine, step: &Step) -> Result<(), sys::Error> {
     Err(sys::Error { doing, errno: rustix::io::Errno::INVAL })
 }
 
-/// Notes a refusal; says whether the plan goes on.
+/// Records a refusal. Returns whether the plan continues.
 fn refuse(outcome: &mut Executed, step: &Step, error: &sys::Error) -> bool {
     let refused = Refused {
         target: step.target.clone(),
@@ -118,7 +117,7 @@ mod tests {
     use base::CpuSet;
     use host::snapshot::{Placement, Snapshot, TaskKey};
 
-    /// A machine on which everything reads the same, and a write is a failure of the test.
+    /// A machine on which every target has the same value. A write fails the test.
     struct Stone(Value);
 
     impl Machine for Stone {

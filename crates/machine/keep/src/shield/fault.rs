@@ -1,8 +1,8 @@
-//! Killing this process at a chosen write, for the tests that show that nothing is lost.
+//! Kills this process at a chosen write, for tests which prove that no value is lost.
 //!
-//! Only there with the feature `fault-injection`, which no shipped binary has.
+//! Present only with the feature `fault-injection`, which no shipped binary has.
 
-/// Dies before the write whose number `TAHTI_DIE_AT_WRITE` says, journal writes counted too.
+/// Kills the process before the write with the number in `TAHTI_DIE_AT_WRITE`. Journal writes count, too.
 #[cfg(feature = "fault-injection")]
 pub(crate) fn before_write() {
     use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,21 +1,23 @@
 //! Suspends the reservations of tahti's guards while a shield changes.
 //!
-//! The kernel keeps a DEADLINE thread on all CPUs of its root domain, so a guard of any plant, or of `tahti run`, would forbid
-//! every shield. Here each becomes FIFO 99, which no other class but DEADLINE delays, and gets its reservation back afterwards.
-//! If the kernel refuses that, it stays FIFO 99, as a guard does that never had a reservation.
+//! The kernel keeps a DEADLINE thread on all CPUs of its root domain. A guard of any plant, or of `tahti run`, would
+//! thus forbid every shield. Here each guard becomes FIFO 99, which only DEADLINE can delay, and gets its reservation
+//! back afterwards. If the kernel refuses to restore it, the guard stays FIFO 99, like a guard that never had a
+//! reservation.
 
 use base::{Policy, Priority};
 use host::plan::{GUARD, PlanError, PlanErrors};
 use sys::root::RootDir;
 use sys::sched::{Scheduling, scheduling, try_set_scheduling};
 
-/// Names the plant of each reservation in the way, by the environment that a plant gives its processes.
+/// Adds the plant and process name to each task whose reservation prevents the plan. Both are in the environment that a
+/// plant gives its processes.
 #[must_use]
 pub fn with_owners(root: &RootDir, mut errors: PlanErrors) -> PlanErrors {
     for error in &mut errors.0 {
         let PlanError::Deadline { tasks } = error else { continue };
         for task in tasks {
-            // Of another user's process, or of one that has ended, it is unknown.
+            // Unknown for a process of another user and for a process that has ended.
             let environment = root.read(&format!("/proc/{}/environ", task.process.0)).unwrap_or_default();
             let value = |name: &str| {
                 let mut all = environment.split('\0').filter_map(|one| one.split_once('='));

@@ -1,9 +1,9 @@
-//! Speaking to irqbalance through its socket (irqbalance 1.9 and later).
+//! Client of irqbalance's socket (irqbalance 1.9 and later).
 //!
-//! `setup` is answered with the CPUs that it keeps away from; `settings cpus LIST` sets them, but only its next
-//! scan obeys (every ten seconds by default), so setting waits until `setup` says so. It listens to root alone,
-//! by the credentials that the kernel attaches; and only a peer that root has started is believed, by the same. No
-//! call waits for a peer longer than its deadline, whatever the peer does.
+//! `setup` returns the CPUs that irqbalance avoids. `settings cpus LIST` sets them, but takes effect only at the next
+//! scan (every 10 s by default); setting therefore waits until `setup` returns the new list. irqbalance accepts only
+//! root, by the credentials that the kernel attaches. In the same way this client accepts only a peer that root has
+//! started. Every call has a deadline.
 
 use base::CpuSet;
 use host::snapshot::Irqbalance;
@@ -14,54 +14,54 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 use sys::kernel::Kernel;
 
-/// More than its longest answer: one line per banned interrupt.
+/// Larger than the longest answer, which has one line per banned interrupt.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// Longer than answers take even while it scans; then it counts as not there.
+/// Longer than an answer takes, even during a scan. After that irqbalance counts as not running.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Its scans are no further apart than this, or setting does not wait for them.
+/// Maximum scan interval that setting waits for.
 const SCAN_S_MAX: u64 = 60;
 
-/// How often is asked whether it has obeyed.
+/// Interval at which setting checks whether the list has taken effect.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Where it puts its socket, if not under an abstract name.
+/// Folders of its socket if the name is not abstract.
 const FOLDERS: [&str; 2] = ["/run/irqbalance/", "/var/run/irqbalance/"];
 
-/// Names that are tried: anybody may take names like its own, and many.
+/// Maximum names that are tried. Any user can create many such names.
 const NAMES_MAX: usize = 16;
 
-/// Who is believed.
+/// The peer that is trusted.
 #[derive(Clone, Copy)]
 struct Peer {
     uid: u32,
 }
 
-/// The one of irqbalance: it runs as root.
+/// irqbalance runs as root.
 const ROOT: Peer = Peer { uid: 0 };
 
-/// The running irqbalance, if one answers.
+/// The running irqbalance; `None` if none answers.
 #[must_use]
 pub(super) fn ask(root: &impl Kernel) -> Option<Irqbalance> {
     let until = Instant::now() + PATIENCE;
     found(root, until).map(|(pid, _, Setup { banned, .. })| Irqbalance { pid, banned })
 }
 
-/// Sets the CPUs that it keeps away from; none where there is no irqbalance any more.
+/// Sets the CPUs that irqbalance avoids. Does nothing if irqbalance is not running.
 pub(super) fn ban(root: &impl Kernel, cpus: &CpuSet) -> Result<(), sys::Error> {
     let Some((_, address, _)) = found(root, Instant::now() + PATIENCE) else { return Ok(()) };
     ban_at(&address, ROOT, cpus)
         .map_err(|errno| sys::Error { doing: format!("exclude CPUs {cpus} from irqbalance"), errno })
 }
 
-/// Its process and its socket, and what it says; whoever answers to such a name and is not root's is passed over.
+/// Process, socket and answer of irqbalance. Peers that do not run as root are skipped.
 fn found(root: &impl Kernel, until: Instant) -> Option<(i32, SocketAddrUnix, Setup)> {
     let mut candidates = candidates(root).into_iter();
     candidates.find_map(|(pid, address)| Some((pid, address.clone(), setup(&address, ROOT, until).ok()?)))
 }
 
-/// Processes with its name and sockets with theirs: files below `/run/irqbalance`, and abstract names.
+/// Processes named irqbalance with sockets of that name: files below `/run/irqbalance`, and abstract names.
 fn candidates(root: &impl Kernel) -> Vec<(i32, SocketAddrUnix)> {
     let sockets = root.read("/proc/net/unix").unwrap_or_default();
     let named = sockets.lines().filter_map(|line| {
@@ -110,13 +110,13 @@ fn ban_at(address: &SocketAddrUnix, peer: Peer, cpus: &CpuSet) -> Result<(), Err
     Ok(())
 }
 
-/// Sends one line and returns the whole answer, all of it before `until`.
+/// Sends one line and returns the complete answer. All of it must happen before `until`.
 fn send(address: &SocketAddrUnix, peer: Peer, line: &str, until: Instant) -> Result<String, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // Who has a full backlog answers EAGAIN, and counts as not there.
+    // With a full backlog, connect fails with EAGAIN, and irqbalance counts as not running.
     rustix::net::connect(&socket, address)?;
-    // That of the moment at which the peer began to listen: nobody else can have the name since.
+    // Credentials of the moment when the peer began to listen. No other process can have the name since.
     if sys::peer::Peer::of(socket.as_fd()).map_err(|error| error.errno)?.uid != peer.uid {
         return Err(Errno::PERM);
     }
@@ -143,7 +143,7 @@ fn send(address: &SocketAddrUnix, peer: Peer, line: &str, until: Instant) -> Res
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Waits until the socket can be used, no longer than `until`.
+/// Waits until the socket is ready, at most until `until`.
 fn wait(socket: &OwnedFd, flags: PollFlags, until: Instant) -> Result<(), Errno> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -164,7 +164,7 @@ mod tests {
     use std::os::unix::net::{SocketAddr, UnixListener};
     use sys::root::RootDir;
 
-    /// This process, as the peer that is believed.
+    /// This process as the trusted peer.
     fn this() -> Peer {
         Peer { uid: rustix::process::geteuid().as_raw() }
     }
@@ -179,7 +179,7 @@ mod tests {
         Instant::now() + Duration::from_secs(60)
     }
 
-    /// An irqbalance that obeys only after it was asked `scans` times more.
+    /// A model of irqbalance that applies a setting after `scans` further requests.
     fn peer(name: &str, answers: usize, scans: usize) -> (SocketAddrUnix, std::thread::JoinHandle<Vec<String>>) {
         let (address, listener) = listen(name);
         let thread = std::thread::spawn(move || {
@@ -246,7 +246,7 @@ mod tests {
         let until = || Instant::now() + Duration::from_millis(50);
         assert_eq!(send(&address, this(), "setup", until()), Err(Errno::TIMEDOUT));
         let (mut stream, _) = listener.accept().unwrap();
-        // A byte now and then, for ever: each comes well within the time for one.
+        // Sends one byte at a time without end; each arrives well within the deadline of one read.
         let dribbling = std::thread::spawn(move || {
             let (mut dribbled, _) = listener.accept().unwrap();
             while dribbled.write_all(b"x").is_ok() {
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(send(&address, this(), "setup", until()), Err(Errno::TIMEDOUT));
         let listener = dribbling.join().unwrap();
         let _ = stream.write_all(b"");
-        // Nobody accepts any more: connecting would wait for ever.
+        // No connection is accepted any longer: a blocking connect would wait forever.
         let mut waiting = Vec::new();
         let full = loop {
             match rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None)

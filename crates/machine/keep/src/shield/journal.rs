@@ -1,4 +1,4 @@
-//! What was there before: the whole plan with the old values, on disk before the first write.
+//! The shield's journal: the whole plan with the old values, on disk before the first write.
 
 use super::{Error, ShieldGroup};
 use crate::RunDir;
@@ -10,61 +10,61 @@ use std::path::Path;
 /// The journal's name in the run directory.
 pub const FILE: &str = "shield.json";
 
-/// The format that this build writes and reads.
+/// Format that this build reads and writes.
 const FORMAT: u32 = 2;
 
-/// What every format has.
+/// Fields that every format has.
 #[derive(Deserialize)]
 struct Head {
     format: u32,
 }
 
-/// A shield that stands, or is being made or given up.
+/// A shield that is active, or is being applied or released.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Journal {
     pub(super) format: u32,
-    /// The boot in which it was written: a reboot undoes everything that it holds.
+    /// Boot in which the journal was written. A reboot undoes all its changes.
     pub boot_id: String,
-    /// How far it has come.
+    /// State of the shield.
     pub state: State,
-    /// What was asked for.
+    /// The requested shield.
     pub want: Want,
-    /// How tasks are kept off.
+    /// Method that keeps tasks off the CPUs.
     pub backend: String,
-    /// Where the shield's own tasks belong.
+    /// Group of the shield's own tasks.
     pub place: ShieldGroup,
-    /// Every step, round after round, with the value before it.
+    /// All steps, round by round, each with the value before it.
     pub rounds: Vec<Vec<Step>>,
     /// Steps that the kernel refused.
     #[serde(default)]
     pub refused: Vec<Refused>,
-    /// What cannot be moved, and what else there is to know.
+    /// Things that cannot be moved, and other remarks.
     #[serde(default)]
     pub notes: Vec<Note>,
-    /// What only a boot parameter could do.
+    /// Changes that only a boot parameter could make.
     #[serde(default)]
     pub boot: Vec<Note>,
-    /// What somebody else had changed at the release.
+    /// Values that another program had changed before the release.
     #[serde(default)]
     pub kept: Vec<Kept>,
 }
 
-/// How far a shield has come.
+/// State of a shield.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// Being made; if nobody is making it, it was interrupted.
+    /// Being applied. If no process is applying it, the apply was interrupted.
     Applying,
-    /// It stands; while it is repaired, in part.
+    /// Active. During a repair, active in part.
     Applied,
-    /// Being given back; if nobody is at it, it was interrupted.
+    /// Being released. If no process is releasing it, the release was interrupted.
     Releasing,
-    /// Given up, but for values that somebody else had changed, or that would not go back.
+    /// Released, except for values that another program changed or that could not be restored.
     Left,
 }
 
 impl State {
-    /// What a shield in this state on `cpus` is, to whoever finds it in his way.
+    /// Error text for a run directory that finds this shield of another one.
     pub(super) fn elsewhere(self, cpus: &base::CpuSet) -> String {
         match self {
             Self::Applied => {
@@ -79,7 +79,7 @@ impl State {
         }
     }
 
-    /// What of a shield that does not stand is there, and what to do about it.
+    /// Describes a shield and how to proceed if it is not active.
     #[must_use]
     pub fn leftover(self, cpus: &base::CpuSet) -> String {
         match self {
@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    /// What its release needs besides.
+    /// Extra option that the release needs.
     pub(super) fn force(self) -> &'static str {
         if self == Self::Left { " --force" } else { "" }
     }
@@ -103,13 +103,13 @@ impl State {
 /// A step that the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
-    /// Where.
+    /// The target.
     pub target: Target,
-    /// Its name for people.
+    /// Name for users.
     pub label: String,
-    /// The kernel's answer.
+    /// The kernel's error.
     pub answer: String,
-    /// What that may mean.
+    /// Possible meaning.
     pub why: String,
 }
 
@@ -132,17 +132,17 @@ impl Journal {
         }
     }
 
-    /// Every step in order.
+    /// All steps in order.
     #[must_use]
     pub fn steps(&self) -> Vec<Step> {
         self.rounds.iter().flatten().cloned().collect()
     }
 
-    /// Reads the journal of this boot, if there is one. One from another boot is removed: what it
-    /// describes ended with that boot.
+    /// Reads the journal of this boot, if there is one. A journal of another boot is removed: its changes ended with
+    /// that boot.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// The journal cannot be read.
     pub fn load(dir: &RunDir, boot_id: &str) -> Result<Found, Error> {
         let path = dir.path().join(FILE).display().to_string();
         let Some(text) =
@@ -157,19 +157,19 @@ impl Journal {
         Ok(found)
     }
 
-    /// Its text, for the file at `path`.
+    /// The text of the journal, for the file at `path`.
     ///
     /// # Errors
-    /// If it has none.
+    /// The journal cannot be serialized.
     pub(super) fn text(&self, path: &Path) -> Result<String, Error> {
         serde_json::to_string(self)
             .map_err(|error| Error::NoJournal { path: path.display().to_string(), error: error.to_string() })
     }
 
-    /// Writes it, whole, before whatever it announces is done.
+    /// Writes the whole journal before any of its steps is executed.
     ///
     /// # Errors
-    /// If there is no room, or no permission.
+    /// There is no space or no permission.
     pub fn save(&self, dir: &RunDir) -> Result<(), Error> {
         super::fault::before_write();
         let text = self.text(&dir.path().join(FILE))?;
@@ -179,10 +179,10 @@ impl Journal {
         })
     }
 
-    /// Removes it: nothing is left to put back.
+    /// Removes the journal: nothing is left to restore.
     ///
     /// # Errors
-    /// If it cannot be removed.
+    /// The file cannot be removed.
     pub fn remove(dir: &RunDir) -> Result<(), Error> {
         super::fault::before_write();
         dir.remove(FILE).map_err(|error| Error::Journal {
@@ -192,10 +192,10 @@ impl Journal {
     }
 }
 
-/// Reads a journal's text.
+/// Parses a journal.
 ///
 /// # Errors
-/// If it is none.
+/// The text is not a journal of this format.
 pub(super) fn read(text: &str, boot_id: &str, path: &Path) -> Result<Found, Error> {
     let path = path.display().to_string();
     let broken = |error: serde_json::Error| Error::Journal {
@@ -214,12 +214,12 @@ pub(super) fn read(text: &str, boot_id: &str, path: &Path) -> Result<Found, Erro
     Ok(Found::Here(Box::new(journal)))
 }
 
-/// What was found in the run directory.
+/// Result of reading the journal in a run directory.
 #[derive(Debug)]
 pub enum Found {
     /// No journal.
     None,
-    /// One from another boot, which has been removed.
+    /// A journal of another boot.
     OtherBoot,
     /// A shield of this boot.
     Here(Box<Journal>),

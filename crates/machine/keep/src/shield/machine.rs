@@ -14,39 +14,39 @@ use sys::kernel::Kernel;
 use sys::open_files::OpenFiles;
 use sys::root::RootDir;
 
-/// What the executor needs of a machine.
+/// Operations that the executor needs.
 pub trait Machine {
-    /// The kernel's name for this boot.
+    /// The kernel's ID of this boot.
     fn boot_id(&mut self) -> String;
 
-    /// The file that is locked while the machine's shield is changed; none for a machine that only one caller has.
+    /// The file that is locked while the shield changes; `None` for a machine with only one caller.
     fn lock(&self) -> Option<&Path> {
         None
     }
 
-    /// The machine as a value; per-CPU knobs for `cpus`.
+    /// Reads the machine; per-CPU knobs for `cpus` only.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     fn snapshot(&mut self, cpus: &CpuSet) -> Result<Snapshot, Error>;
 
-    /// The machine again, a moment after `before` and after `steps` were taken from there: what they wrote is read
-    /// back, and tasks and cpusets are looked at anew. The rest is taken over.
+    /// Reads the machine again, a moment after `before` and after `steps` were executed: the values that the steps
+    /// wrote, tasks and cpusets. Everything else is copied from `before`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     fn look_again(&mut self, before: &Snapshot, steps: &[Step]) -> Result<Snapshot, Error>;
 
-    /// A target's value now; what has gone is [`Value::Absent`].
+    /// Present value of a target; [`Value::Absent`] if the target is gone.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     fn read(&mut self, target: &Target) -> Result<Value, Error>;
 
     /// Sets the step's target to its `to`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     fn write(&mut self, step: &Step) -> Result<(), Error>;
 }
 
@@ -56,7 +56,7 @@ pub struct RealMachine<K = OpenFiles> {
     root: K,
     cgroup: Cgroup,
     irqs: BTreeMap<IrqKey, u32>,
-    /// Where the last look found each task, or a step put it.
+    /// Cpuset of each task at the last read, or after the last step that moved it.
     seen: HashMap<TaskKey, Option<String>>,
     lock: Option<PathBuf>,
 }
@@ -70,14 +70,14 @@ impl RealMachine {
 }
 
 impl<K: Kernel> RealMachine<K> {
-    /// The machine that `root` leads to.
+    /// The machine that `root` gives access to.
     #[must_use]
     pub fn new(root: K) -> Self {
         let lock = root.is_machine().then(|| PathBuf::from(super::claim::MACHINE));
         Self { root, cgroup: Cgroup::None, irqs: BTreeMap::new(), seen: HashMap::new(), lock }
     }
 
-    /// The same, with another file for its lock.
+    /// The same machine with another lock file.
     #[must_use]
     pub fn locked_by(self, lock: impl Into<PathBuf>) -> Self {
         Self { lock: Some(lock.into()), ..self }
@@ -88,7 +88,7 @@ impl<K: Kernel> RealMachine<K> {
         self.seen = snapshot.tasks.iter().map(|(key, task)| (*key, task.cpuset.clone())).collect();
     }
 
-    /// The interrupt's number now: they move when a device comes back.
+    /// Present number of the interrupt. It changes when a device is removed and comes back.
     fn number(&mut self, key: &IrqKey) -> Option<u32> {
         if self.irqs.is_empty() {
             self.irqs = crate::machine::irq_keys(&Interrupts::parse(&self.root.read("/proc/interrupts").ok()?).ok()?);
@@ -96,13 +96,13 @@ impl<K: Kernel> RealMachine<K> {
         self.irqs.get(key).copied()
     }
 
-    /// The thread's line, if it is still the one that was seen.
+    /// Status line of the thread, if it is still the same thread and has not ended.
     fn stat(&self, key: TaskKey) -> Option<Stat> {
         let stat = self.root.read(&format!("/proc/{}/stat", key.tid)).ok().and_then(|text| Stat::parse(&text));
         stat.filter(|stat| stat.start == key.start && !stat.is_dead())
     }
 
-    /// Where the thread is. Its cpuset is what the last look found, milliseconds ago; only its mask is asked for.
+    /// Placement of the thread. Its cpuset is from the last read, milliseconds ago; only its affinity is read now.
     fn place(&self, key: TaskKey) -> Result<Value, Error> {
         let Some(cpuset) = self.seen.get(&key) else { return Ok(Value::Absent) };
         match self.root.affinity(key.tid) {
@@ -121,17 +121,17 @@ impl<K: Kernel> RealMachine<K> {
         };
         if let (true, Some(cpuset), Some((mount, file))) = (moves, &to.cpuset, entry) {
             let dir = if cpuset == "/" { "" } else { cpuset };
-            // Another thread may have the number by now.
+            // Another thread may have this ID by now.
             if self.stat(key).is_none() {
                 return Err(unknown(&Target::Task { key }, Errno::SRCH));
             }
             self.root.write(&format!("{mount}{dir}/{file}"), &key.tid.to_string())?;
             self.seen.insert(key, to.cpuset.clone());
         }
-        // The cpuset has brought the mask along, unless it is one of the task's own or there is no cpuset.
+        // Joining the cpuset has set the affinity, unless the task has an affinity of its own or there is no cpuset.
         if (to.own || !moves) && self.root.affinity(key.tid)? != to.cpus {
-            // A mask sticks, so never may it go to another thread with the same id. A move does no harm there: who
-            // is found in the shield's cpusets and not in the journal is brought back to its parent's.
+            // An affinity persists, so it must never be set on another thread with the same ID. Moving such a thread is
+            // harmless: a task in the shield's cpusets that is not in the journal is moved back to the parent's cpuset.
             if self.stat(key).is_none() {
                 return Err(unknown(&Target::Task { key }, Errno::SRCH));
             }
@@ -141,7 +141,7 @@ impl<K: Kernel> RealMachine<K> {
     }
 }
 
-/// Whether the answer says that what was asked for has ended or gone.
+/// Whether the error means that the target has ended or is gone.
 pub(super) fn is_gone(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::SRCH | Errno::NODEV)
 }

@@ -1,8 +1,8 @@
-//! The CPU shield on the real machine: applied, looked after, given up.
+//! The CPU shield on the real machine: apply, repair, release.
 //!
-//! `host::plan` decides; here the plan is written down ([`journal`]), executed ([`executor`]) on the machine
-//! ([`machine`]), and verified by looking again. Whatever kills this process at whatever moment, the journal
-//! holds every old value, and the next [`apply`] or [`release`] puts them back.
+//! `host::plan` decides. This module writes the plan to the [`journal`], executes it ([`executor`]) on the machine
+//! ([`machine`]), and verifies it by reading the machine again. If this process is killed at any moment, the journal
+//! has every old value, and the next [`apply`] or [`release`] restores them.
 
 mod begin;
 mod claim;
@@ -32,17 +32,17 @@ use machine::{Machine, RealMachine};
 use serde::{Deserialize, Serialize};
 use sys::root::RootDir;
 
-/// Tasks fork while they are moved; a machine that still has newcomers after so many rounds never settles.
+/// Tasks fork while they are moved. A machine that still has new tasks after this many rounds never settles.
 const ROUNDS_MAX: usize = 16;
 
-/// What spared processes start is sent away so often; they never stop.
+/// Rounds in which new children of spared processes are moved away. Spared processes never stop starting children.
 const ROUNDS_FOR_SPARED: usize = 2;
 
-/// Where the shield's own tasks belong.
+/// Group of the shield's own tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum ShieldGroup {
-    /// Nowhere: their affinity alone puts them on the shielded CPUs.
+    /// No group: only their affinity puts them on the shielded CPUs.
     #[default]
     Affinity,
     /// A cpuset of version 1.
@@ -58,7 +58,7 @@ pub enum ShieldGroup {
 }
 
 impl ShieldGroup {
-    /// The file into which a thread's id is written to bring the thread in (version 2: its process).
+    /// The file that accepts a thread ID to move the thread into the group (version 2: its process).
     #[must_use]
     pub fn entry(&self) -> Option<String> {
         match self {
@@ -68,8 +68,8 @@ impl ShieldGroup {
         }
     }
 
-    /// The file into which a single thread of a process that is elsewhere writes itself. Version 2 takes it only from a
-    /// process in the cgroup above, and where the group is threaded.
+    /// The file that accepts a single thread of a process in another group. Version 2 accepts it only in a threaded
+    /// group, and only from a process in the parent group.
     #[must_use]
     pub fn thread_entry(&self) -> Option<String> {
         match self {
@@ -78,54 +78,54 @@ impl ShieldGroup {
         }
     }
 
-    /// Brings thread `tid` in. Its mask is still its own affair: bind it to one CPU afterwards.
+    /// Moves thread `tid` into the group. Its affinity stays as it is: bind it to one CPU afterwards.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn enter(&self, root: &RootDir, tid: i32) -> Result<(), sys::Error> {
         self.entry().map_or(Ok(()), |file| root.write(&file, &tid.to_string()))
     }
 }
 
-/// What [`apply`] did.
+/// Result of [`apply`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Applied {
-    /// What stands now.
+    /// The active shield.
     pub want: Want,
-    /// How tasks are kept off.
+    /// Method that keeps tasks off the CPUs.
     pub backend: String,
-    /// Where the shield's own tasks belong.
+    /// Group of the shield's own tasks.
     pub place: ShieldGroup,
-    /// Rounds until the plan was empty.
+    /// Rounds until no step was left.
     pub rounds: usize,
     /// Writes that succeeded.
     pub writes: usize,
     /// Steps that the kernel refused, with the reason.
     pub refused: Vec<Refused>,
-    /// What cannot be moved, and what else there is to know.
+    /// Things that cannot be moved, and other remarks.
     pub notes: Vec<Note>,
-    /// Boot parameters that would do what no run-time step can.
+    /// Boot parameters that would make changes that are impossible at run time.
     pub boot: Vec<Note>,
-    /// What is not as written, found by looking again.
+    /// Values that differ from the written ones after verification.
     pub drift: Vec<Drift>,
-    /// An earlier shield's traces that were found, and what became of them.
+    /// Traces of an earlier shield and what was done with them.
     pub found: Option<String>,
-    /// Whether it stood before, whole or in part, and was only repaired.
+    /// Whether the shield was active before, completely or in part, and was only repaired.
     pub stood: bool,
 }
 
-/// What [`release`] did.
+/// Result of [`release`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Released {
-    /// The CPUs that were shielded; none if there was no shield.
+    /// The shield that was released; `None` if there was none.
     pub want: Option<Want>,
     /// Writes that succeeded.
     pub writes: usize,
-    /// Values that somebody else changed meanwhile, which were left.
+    /// Values that another program had changed, and that were not restored.
     pub kept: Vec<Kept>,
-    /// Values that would not go back, with the kernel's answer.
+    /// Values that could not be restored, with the kernel's error.
     pub refused: Vec<Refused>,
-    /// A journal from another boot that was found and removed.
+    /// Whether a journal of another boot was found and removed.
     pub other_boot: bool,
 }
 
@@ -137,21 +137,21 @@ impl Released {
     }
 }
 
-/// Why a shield could not be applied, looked at or released.
+/// Error of applying, reading or releasing a shield.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// It cannot be; nothing was written.
+    /// The shield is impossible; nothing was written.
     #[error("{0}")]
     Plan(#[from] PlanErrors),
     /// The machine could not be read.
     #[error("{0}")]
     Machine(#[from] sys::Error),
-    /// The old values could not be written down; nothing was changed.
+    /// The old values could not be saved; nothing was changed.
     #[error("nothing was changed, because the old values could not be saved in {path}: {error}")]
     NoJournal {
         /// The journal.
         path: String,
-        /// The system's answer.
+        /// The system's error.
         error: String,
     },
     /// The journal cannot be read.
@@ -159,59 +159,60 @@ pub enum Error {
     Journal {
         /// The journal.
         path: String,
-        /// What is wrong.
+        /// The error.
         error: String,
     },
-    /// Another shield stands.
+    /// Another shield is active.
     #[error("a shield on CPUs {0} (profile {1}) is active already: release it first (tahti shield release)")]
     Other(Box<base::CpuSet>, Profile),
-    /// Another tahti's shield stands, one that this one has no journal of.
+    /// Control groups of another tahti's shield are in use, and this run directory has no journal of them.
     #[error(
         "{dir} exists, but has no journal, and it is in use ({by}): release it where it was made (TAHTI_RUN names its \
              journal's directory), or move its tasks out and remove it (rmdir); nothing was changed",
         dir = .0.dir, by = .0.by
     )]
     Foreign(plan::InUse),
-    /// A value changed between plan and write; what had been done was put back.
+    /// A value changed between plan and write. All changes were reverted.
     #[error(
         "{label} changed while the shield was applied: expected {expected}, found {found}; everything was restored"
     )]
     Moved {
-        /// Its name.
+        /// Name of the value.
         label: String,
         /// The value in the plan.
         expected: String,
         /// The value found.
         found: String,
     },
-    /// The kernel refused a step that the shield cannot do without; what had been done was put back.
+    /// The kernel refused a step that the shield requires. All changes were reverted.
     #[error("{answer}; everything was restored")]
     Refused {
-        /// The kernel's answer.
+        /// The kernel's error.
         answer: String,
     },
-    /// A shield that is kept in another run directory.
+    /// Another run directory has the shield.
     #[error("{} (its journal is in {dir}): TAHTI_RUN={dir} tahti shield release{}", .state.elsewhere(.cpus), .state.force())]
     Elsewhere {
-        /// That run directory.
+        /// The other run directory.
         dir: String,
-        /// Its CPUs.
+        /// CPUs of the shield.
         cpus: Box<base::CpuSet>,
-        /// How far it has come.
+        /// State of the shield.
         state: State,
     },
-    /// New tasks kept coming.
+    /// New tasks kept appearing.
     #[error("after {0} rounds, new tasks still appeared on the shielded CPUs; everything was restored")]
     Restless(usize),
 }
 
-/// Applies the shield: plan, journal, writes, again until the plan is empty, verified by looking again.
+/// Applies the shield: plans, writes the journal and executes the plan, until the plan is empty, and verifies the
+/// result.
 ///
-/// Called again with the same `want` it repairs what has drifted. What an interrupted apply or release left
-/// is put back first.
+/// With the same `want` as the active shield, it repairs drift. Remains of an interrupted apply or release are reverted
+/// first.
 ///
 /// # Errors
-/// If it cannot be, or cannot be kept track of; then the machine is as it was.
+/// The shield is impossible, or cannot be recorded. The machine is then as it was.
 pub fn apply(root: &RootDir, want: &Want, dir: &RunDir) -> Result<Applied, Error> {
     let _aside = guards::Aside::step(root);
     apply_on(&mut RealMachine::at(root), want, dir).map_err(|error| match error {
@@ -220,29 +221,28 @@ pub fn apply(root: &RootDir, want: &Want, dir: &RunDir) -> Result<Applied, Error
     })
 }
 
-/// Gives the machine back: each old value where ours still stands; what somebody else changed meanwhile is
-/// left and reported, unless `force` is given.
+/// Releases the shield: restores the old value of each target that still has the shield's value. A value that another
+/// program changed is kept and reported, unless `force` is set.
 ///
 /// # Errors
-/// If the machine or the journal cannot be read. Called again it does what is left.
+/// The machine or the journal cannot be read. Another call continues.
 pub fn release(root: &RootDir, dir: &RunDir, force: bool) -> Result<Released, Error> {
     let _aside = guards::Aside::step(root);
     release_on(&mut RealMachine::at(root), dir, force)
 }
 
-/// The shield that stands, if one does. One that is half made, half given back, or of which only somebody else's values
-/// are left does not (see [`leftover`]).
+/// The active shield, if there is one. A shield that is partly applied or released is not active; see [`leftover`].
 ///
 /// # Errors
-/// If the journal cannot be read.
+/// The journal cannot be read.
 pub fn current(root: &RootDir, dir: &RunDir) -> Result<Option<Journal>, Error> {
     Ok(here(root, dir)?.filter(|journal| journal.state == State::Applied))
 }
 
-/// What is there of a shield that does not stand.
+/// The remains of a shield that is not active.
 ///
 /// # Errors
-/// If the journal cannot be read.
+/// The journal cannot be read.
 pub fn leftover(root: &RootDir, dir: &RunDir) -> Result<Option<Journal>, Error> {
     Ok(here(root, dir)?.filter(|journal| journal.state != State::Applied))
 }
@@ -256,8 +256,7 @@ fn here(root: &RootDir, dir: &RunDir) -> Result<Option<Journal>, Error> {
     }
 }
 
-/// What is wrong with the shield's journal in its run directory, and what was done. One that is missing is written again
-/// from its copy.
+/// Fault of the shield's journal in its run directory, and what was done. A missing journal is restored from its copy.
 pub fn journal_fault(root: &RootDir, dir: &RunDir) -> Option<String> {
     let boot = root.read("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned()).unwrap_or_default();
     let path = dir.path().join(journal::FILE);
@@ -277,15 +276,16 @@ pub fn journal_fault(root: &RootDir, dir: &RunDir) -> Option<String> {
     })
 }
 
-/// What of the active shield is not as it was written: settings, control groups, interrupts, tasks that were moved away.
+/// Differences between the active shield and its journal: settings, control groups, interrupts, tasks that were moved
+/// away.
 ///
 /// # Errors
-/// If the machine or the journal cannot be read.
+/// The machine or the journal cannot be read.
 pub fn written_over(root: &RootDir, dir: &RunDir) -> Result<Compared, Error> {
     current(root, dir)?.map_or_else(|| Ok(Compared::default()), |journal| compare(root, &journal))
 }
 
-/// CPUs that cannot be chosen.
+/// Error of choosing CPUs.
 #[derive(Debug, thiserror::Error)]
 pub enum ChooseError {
     /// The journal cannot be read.
@@ -294,15 +294,15 @@ pub enum ChooseError {
     /// The machine cannot be read.
     #[error(transparent)]
     Machine(#[from] sys::Error),
-    /// The machine has not so many.
+    /// The machine has fewer CPUs.
     #[error(transparent)]
     TooMany(#[from] host::suggest::TooMany),
 }
 
-/// The CPUs that are meant: of as many as wanted those of the shield that stands, else the best ones.
+/// The CPUs for a choice. For a number, those of the active shield if it has that many, else the best ones.
 ///
 /// # Errors
-/// If the machine or the journal cannot be read, or has not so many.
+/// The machine or the journal cannot be read, or the machine has fewer CPUs.
 pub fn choose(root: &RootDir, dir: &RunDir, choice: Choice) -> Result<base::CpuSet, ChooseError> {
     let count = match choice {
         Choice::Cpus(cpus) => return Ok(cpus),
@@ -320,17 +320,17 @@ pub fn choose(root: &RootDir, dir: &RunDir, choice: Choice) -> Result<base::CpuS
 /// [`apply`] on any machine.
 ///
 /// # Errors
-/// As there.
+/// Errors of [`apply`].
 pub fn apply_on(machine: &mut dyn Machine, want: &Want, dir: &RunDir) -> Result<Applied, Error> {
     let mut claim = Claim::take(machine, dir)?;
     apply_claimed(machine, want, dir, &mut claim)
 }
 
-/// Applies the shield that stands once more, and nothing if none stands (any more): what was seen before the lock was
-/// had may have gone.
+/// Applies the active shield again. Returns `None` if none is active: the shield may have been released before the lock
+/// was taken.
 ///
 /// # Errors
-/// Those of [`apply`].
+/// Errors of [`apply`].
 pub fn repair_on(machine: &mut dyn Machine, dir: &RunDir) -> Result<Option<Applied>, Error> {
     let mut claim = Claim::take(machine, dir)?;
     match claim.load(dir, &machine.boot_id())? {
@@ -344,7 +344,7 @@ pub fn repair_on(machine: &mut dyn Machine, dir: &RunDir) -> Result<Option<Appli
 fn apply_claimed(machine: &mut dyn Machine, want: &Want, dir: &RunDir, claim: &mut Claim) -> Result<Applied, Error> {
     let Beginning { mut snapshot, mut journal, found, stood } = begin(machine, want, dir, claim)?;
     if want.parts.tasks && !journal.want.parts.tasks {
-        // What stood kept nobody's tasks away; from now on they have a place.
+        // The previous shield did not move tasks; from now on they have a group.
         let Journal { backend, place, .. } = fresh(&snapshot, want);
         (journal.backend, journal.place) = (backend, place);
     }
@@ -365,7 +365,7 @@ fn apply_claimed(machine: &mut dyn Machine, want: &Want, dir: &RunDir, claim: &m
             _ => plan::without_children_of_spared(plan, &snapshot, want),
         };
         if !whole && !plan.steps.is_empty() {
-            // Newcomers: what was taken over from the look before may be out of date.
+            // There are new tasks, so values copied from the previous read may be outdated.
             (snapshot, whole) = (machine.snapshot(&want.cpus)?, true);
             continue;
         }
@@ -378,7 +378,7 @@ fn apply_claimed(machine: &mut dyn Machine, want: &Want, dir: &RunDir, claim: &m
             return Err(Error::Restless(rounds));
         }
         rounds += 1;
-        // One that is repaired stands meanwhile: a kill leaves it standing in part, and whoever looks does not miss it.
+        // A shield under repair counts as active: after a kill it is active in part, and readers still see it.
         journal.state = if stood { State::Applied } else { State::Applying };
         journal.rounds.push(plan.steps);
         claim.hold(dir)?;
@@ -395,7 +395,7 @@ fn apply_claimed(machine: &mut dyn Machine, want: &Want, dir: &RunDir, claim: &m
         }
         (snapshot, whole) = (machine.look_again(&snapshot, journal.rounds.last().map_or(&[], Vec::as_slice))?, false);
         if let Some(round) = journal.rounds.last_mut() {
-            // Nothing was written there. In reverse, so that the other indices stay right.
+            // Nothing was written for these steps. In reverse, so that the other indices stay valid.
             outcome.strayed.iter().rev().for_each(|&index| drop(round.remove(index)));
         }
     }
@@ -417,16 +417,17 @@ fn apply_claimed(machine: &mut dyn Machine, want: &Want, dir: &RunDir, claim: &m
     })
 }
 
-/// Threads of others that may run on the CPUs of `want` now, each with its name: spared, or come since the last apply.
+/// Threads of other programs that may run on the CPUs of `want` now, each with its name: spared threads, and threads
+/// started since the last apply.
 ///
 /// # Errors
-/// If the machine cannot be read.
+/// The machine cannot be read.
 pub fn strangers(root: &RootDir, want: &Want) -> Result<Vec<String>, Error> {
     let snapshot = RealMachine::at(root).snapshot(&want.cpus)?;
     Ok(plan::strangers(&snapshot, want).into_iter().map(|(tid, comm)| format!("{tid} {comm}")).collect())
 }
 
-/// What is not as the journal says; refused steps are known not to be.
+/// Differences between the machine and the journal. Refused steps are not compared.
 #[must_use]
 pub fn drift(snapshot: &Snapshot, journal: &Journal) -> Vec<Drift> {
     let mut drift = plan::verify(snapshot, &journal.steps());
@@ -437,7 +438,7 @@ pub fn drift(snapshot: &Snapshot, journal: &Journal) -> Vec<Drift> {
 /// [`release`] on any machine.
 ///
 /// # Errors
-/// As there.
+/// Errors of [`release`].
 pub fn release_on(machine: &mut dyn Machine, dir: &RunDir, force: bool) -> Result<Released, Error> {
     let mut claim = Claim::take(machine, dir)?;
     let boot = machine.boot_id();
@@ -450,7 +451,7 @@ pub fn release_on(machine: &mut dyn Machine, dir: &RunDir, force: bool) -> Resul
             if orphans.is_empty() {
                 let other_boot = matches!(found, Found::OtherBoot);
                 if other_boot {
-                    // The copy beside the lock is of that boot, too.
+                    // The copy next to the lock is of that boot, too.
                     claim.give_up()?;
                 }
                 return Ok(Released { other_boot, ..Released::default() });
@@ -463,7 +464,7 @@ pub fn release_on(machine: &mut dyn Machine, dir: &RunDir, force: bool) -> Resul
     }
 }
 
-/// Puts everything back that the journal says, as far as it is ours; what is left stays in the journal.
+/// Reverts all steps of the journal whose values are still the shield's. The rest stays in the journal.
 fn give_back(
     machine: &mut dyn Machine,
     dir: &RunDir,
@@ -484,7 +485,7 @@ fn give_back(
             released.refused.clear();
             break;
         }
-        // On the way back nothing stops: what will not go now is tried again, and reported in the end.
+        // An error does not stop the release. Failed steps are tried again and reported at the end.
         let (mut writes, mut refused) = (0, Vec::new());
         for step in &way.plan.steps {
             let outcome = execute(machine, std::slice::from_ref(step));
@@ -501,7 +502,7 @@ fn give_back(
             break;
         }
         if !released.refused.is_empty() {
-            // A cpuset whose last task is just ending cannot be removed for a moment.
+            // A cpuset whose last task is ending cannot be removed for a moment.
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         snapshot = if released.refused.is_empty() && idle == 0 {
@@ -528,17 +529,18 @@ fn give_back(
     Ok(released)
 }
 
-/// irqbalance obeys late: what looks as before may be about to become ours. So it is told in any case; whether
-/// it obeyed is seen by looking, as with everything else.
+/// irqbalance applies a setting late: it may still be about to apply the shield's list although `setup` returns the old
+/// one. It therefore gets the old list in any case. Reading it afterwards shows whether it took effect, as for other
+/// values.
 fn retell_irqbalance(machine: &mut dyn Machine, steps: &[Step]) {
     if let Some(step) = steps.iter().find(|step| step.target == Target::Irqbalance) {
         let back = Step { from: step.to.clone(), to: step.from.clone(), ..step.clone() };
-        // A failure here shows as a value that did not go back.
+        // A failure shows as a value that was not restored.
         let _ = machine.write(&back);
     }
 }
 
-/// This process and the one that started it: for [`Want::own`].
+/// This process and its parent, for [`Want::own`].
 #[must_use]
 pub fn own_processes() -> Vec<i32> {
     let own = rustix::process::getpid();

@@ -1,4 +1,4 @@
-//! Looking after a shield that stands: what reaches its CPUs, and who came since.
+//! Status of an active shield: what reaches its CPUs, and what has changed since.
 
 use super::journal::{Journal, State};
 use super::machine::{Machine, RealMachine};
@@ -12,31 +12,31 @@ use serde::Serialize;
 use std::time::Duration;
 use sys::root::RootDir;
 
-/// A shield as it was found.
+/// Status of a shield.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Status {
-    /// What was asked for; none where no shield is active.
+    /// The requested shield; `None` if no shield is active.
     pub want: Option<Want>,
-    /// Length of the window over which was counted.
+    /// Length of the counting window in milliseconds.
     pub window_ms: u64,
-    /// CPU by CPU.
+    /// Counts per CPU.
     pub cpus: Vec<CpuReach>,
-    /// What is not as it was written.
+    /// Values that differ from the written ones.
     pub drift: Vec<Drift>,
-    /// What has come since, as the steps that would send it away.
+    /// New tasks and other changes, as the steps that would move them away.
     pub newcomers: Vec<Step>,
-    /// A shield that does not stand: how far it has come, and its CPUs.
+    /// State and CPUs of a shield that is not active.
     pub leftover: Option<(State, CpuSet)>,
-    /// What of it is as somebody else wrote it.
+    /// Values that another program changed.
     pub kept: Vec<Kept>,
-    /// Control groups of a shield that no journal describes.
+    /// Control groups of a shield without a journal.
     pub orphans: Vec<String>,
 }
 
 /// Counts what reaches the CPUs over `window`, and compares the machine with the journal.
 ///
 /// # Errors
-/// If the machine or the journal cannot be read.
+/// The machine or the journal cannot be read.
 pub fn status(root: &RootDir, dir: &RunDir, window: Duration) -> Result<Status, Error> {
     let journal = current(root, dir)?;
     let want = journal.as_ref().map(|journal| journal.want.clone());
@@ -64,7 +64,7 @@ pub fn status(root: &RootDir, dir: &RunDir, window: Duration) -> Result<Status, 
     Ok(Status { want, window_ms, cpus: reached, drift, newcomers, leftover, kept, orphans })
 }
 
-/// Whether a task belongs into the shield.
+/// Whether a task belongs to the shield.
 fn is_resident(snapshot: &Snapshot, place: &ShieldGroup, cpus: &CpuSet, task: &Task) -> bool {
     match place {
         ShieldGroup::Affinity => !task.kernel && task.cpus.is_subset(cpus),
@@ -76,17 +76,17 @@ fn is_resident(snapshot: &Snapshot, place: &ShieldGroup, cpus: &CpuSet, task: &T
     }
 }
 
-/// What apply would do now: what has come or changed since.
+/// Steps that an apply would execute now.
 fn newcomers(snapshot: &Snapshot, journal: &Journal) -> Vec<Step> {
     let refused = journal.refused.iter().map(|refused| &refused.target);
     plan::plan(snapshot, &journal.want).map(|plan| plan.without(refused).steps).unwrap_or_default()
 }
 
-/// One look: what has drifted or come since; with `repair` it is put right. Nothing where no shield is active, or stands
-/// any more by the time that it would be repaired.
+/// One check: finds drift and new tasks, and with `repair` corrects them. Returns `None` if no shield is active, or if
+/// it was released before the repair.
 ///
 /// # Errors
-/// If the machine or the journal cannot be read, or the repair fails.
+/// The machine or the journal cannot be read, or the repair fails.
 pub fn look(root: &RootDir, dir: &RunDir, repair: bool) -> Result<Option<Look>, Error> {
     let Some(journal) = current(root, dir)? else { return Ok(None) };
     let snapshot = RealMachine::at(root).snapshot(&journal.want.cpus)?;
@@ -103,13 +103,13 @@ pub fn look(root: &RootDir, dir: &RunDir, repair: bool) -> Result<Option<Look>, 
     Ok(Some(Look { drift, newcomers, repaired }))
 }
 
-/// What one look found.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Look {
-    /// What is not as it was written.
+    /// Values that differ from the written ones.
     pub drift: Vec<Drift>,
-    /// What has come since, as the steps that would send it away.
+    /// New tasks and other changes, as the steps that would move them away.
     pub newcomers: Vec<Step>,
-    /// What was done about it.
+    /// Result of the repair, if there was one.
     pub repaired: Option<Applied>,
 }
