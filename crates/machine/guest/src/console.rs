@@ -1,4 +1,4 @@
-//! A guest's first serial line: what it says goes to stdout, what is typed on stdin goes to it.
+//! Console of a guest: its first serial line goes to stdout, and stdin goes to the serial line.
 
 use base::{Tamed, Visible};
 use rustix::termios::{InputModes, LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
@@ -7,22 +7,23 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// Bytes that are passed on at once.
+/// Maximum bytes per read.
 const BYTES: usize = 4096;
-/// How often that is done between two looks at everything else.
+/// Maximum reads per pass.
 const PIECES: usize = 16;
-/// `^]`, as in telnet: who typed it leaves, which for the guest's own terminal is its power button.
+/// `^]`, as in telnet: ends the session. On the guest's own terminal it presses the power button.
 const END_KEY: u8 = 0x1d;
 
-/// By whole lines, so that nothing else gets between; as it comes once somebody has typed.
+/// Passes output line by line, so that other messages do not interrupt a line. After the first key press, output is
+/// passed as it arrives.
 pub(crate) struct Console {
-    /// Until the guest's end has closed it.
+    /// `None` after the guest's end has closed it.
     stream: Option<UnixStream>,
     held: Vec<u8>,
     typing: Typing,
-    /// Since somebody has typed.
+    /// Set after the first key press.
     tamed: Option<Tamed>,
-    /// Whether the last that was passed on was a part of a line.
+    /// The last write ended in the middle of a line.
     within_line: bool,
     ends: bool,
 }
@@ -35,28 +36,29 @@ impl Console {
         Ok(Self { stream: Some(stream), held, typing, tamed: None, within_line: false, ends: false })
     }
 
-    /// What to wait for.
+    /// Descriptors to poll.
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let typed = self.typing.listens().then(rustix::stdio::stdin);
         self.stream.iter().map(|stream| stream.as_fd()).chain(typed)
     }
 
-    /// Whether something typed waits for the guest, which does not read.
+    /// Whether typed bytes wait because the guest does not read.
     pub(crate) fn is_stuck(&self) -> bool {
         !self.typing.waiting.is_empty()
     }
 
-    /// Whether somebody typed the key for it since the last look.
+    /// Whether the end key was typed since the last call.
     pub(crate) const fn wants_to_end(&mut self) -> bool {
         std::mem::replace(&mut self.ends, false)
     }
 
-    /// Whether what is told now would stand within a line of the guest's: then that is to be ended first.
+    /// Whether a message would now appear in the middle of a line of the guest. The caller then ends that line first.
     pub(crate) const fn leaves_line(&mut self) -> bool {
         std::mem::replace(&mut self.within_line, false)
     }
 
-    /// Passes on what has come; a guest that never stops is passed on in turns with everything else.
+    /// Passes pending bytes. The amount per call is bounded, so that a guest that prints without end does not block the
+    /// rest.
     pub(crate) fn pass_on(&mut self) {
         let typed = self.typing.read();
         self.ends |= self.typing.is_terminal() && typed.contains(&END_KEY);
@@ -70,7 +72,7 @@ impl Console {
             match stream.write(&self.typing.waiting) {
                 Ok(count) => drop(self.typing.waiting.drain(..count)),
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-                // Its end is seen where it is read.
+                // The read below detects the end of the stream.
                 Err(_) => self.typing.waiting.clear(),
             }
         }
@@ -90,7 +92,8 @@ impl Console {
 
     fn say(&mut self) {
         let whole = match self.held.iter().rposition(|byte| *byte == b'\n') {
-            // A prompt without an end comes with the next line; one that is longer than any line, and the last one, at once.
+            // A prompt without a line end is printed with the next line. A part longer than `BYTES`, or the last part,
+            // is printed at once.
             _ if self.stream.is_none() || self.held.len() > BYTES || self.tamed.is_some() => self.held.len(),
             Some(at) => at + 1,
             None => 0,
@@ -100,11 +103,11 @@ impl Console {
         }
         let mut said: Vec<u8> = self.held.drain(..whole).collect();
         if self.stream.is_none() && !said.ends_with(b"\n") {
-            // Something else follows.
+            // More output follows.
             said.push(b'\n');
         }
         self.within_line = !said.ends_with(b"\n");
-        // Nobody who reads is no reason for the guest to end.
+        // A closed stdout does not end the guest.
         let mut out = io::stdout();
         let _ = match &mut self.tamed {
             Some(tamed) => out.write_all(&tamed.pass(&said)),
@@ -114,7 +117,7 @@ impl Console {
     }
 }
 
-/// Stdin, where it may be read: a terminal passes each key on, and is as it was in the end.
+/// Stdin, if it may be read. A terminal passes each key, and its modes are restored at the end.
 struct Typing {
     open: bool,
     before: Option<Termios>,
@@ -125,7 +128,7 @@ impl Typing {
     fn begin() -> Self {
         let stdin = rustix::stdio::stdin();
         let before = tcgetattr(stdin).ok();
-        // Who is not in a terminal's foreground would be stopped for reading.
+        // A process in the background of a terminal would be stopped for reading.
         let mut open = before.is_none() || tcgetpgrp(stdin).map_or(true, |front| front == rustix::process::getpgrp());
         if let Some(mut modes) = before.clone().filter(|_| open) {
             modes.local_modes -= LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN;
@@ -143,7 +146,7 @@ impl Typing {
         self.open && self.waiting.is_empty()
     }
 
-    /// What was typed, if the last was taken.
+    /// Typed bytes; empty while the previous ones wait.
     fn read(&mut self) -> Vec<u8> {
         let stdin = rustix::stdio::stdin();
         if !self.listens() || !sys::poll::is_readable(stdin, base::DurNs::ZERO) {
@@ -164,7 +167,7 @@ impl Typing {
 impl Drop for Typing {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
-            // A terminal that has gone needs nothing.
+            // The terminal may be gone; then the error is ignored.
             let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, before);
         }
     }

@@ -1,7 +1,7 @@
-//! A guest as others start it: libvirt's definition of a domain, `xl`'s configuration.
+//! A guest's definition for other tools: a libvirt domain, or an `xl` configuration.
 //!
-//! What those cannot say, or say of a whole machine only, is given as notes and stands in the text as a comment: nothing is left out in
-//! silence. Sources: libvirt's "Domain XML format", `xl.cfg(5)`. Pure.
+//! Settings that such a file cannot express, or only for the whole machine, are returned as notes and appear as
+//! comments in the file. Nothing is omitted silently. Sources: libvirt's "Domain XML format", `xl.cfg(5)`. Pure.
 
 use crate::model::{Accel, BOARD, Guest, Network, Profile, form};
 use base::{CpuSet, Policy, Size};
@@ -10,25 +10,25 @@ use quick_xml::events::BytesText;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A guest and what else the plant says of it.
+/// A guest with the related settings of the plant file.
 #[derive(Clone, Debug)]
 pub struct Definition<'a> {
-    /// The guest; its files as the plant names them.
+    /// The guest; its files as named in the plant file.
     pub guest: &'a Guest,
-    /// What relative paths begin at.
+    /// Base of relative paths.
     pub folder: &'a Path,
-    /// CPUs of QEMU's own threads, where the plant names them.
+    /// CPUs of QEMU's own threads, if the plant file sets them.
     pub cpus: Option<&'a CpuSet>,
-    /// Most memory of guest and QEMU together.
+    /// Memory limit of guest and QEMU together.
     pub memory_max: Option<Size>,
 }
 
-/// A definition, and what it does not say.
+/// A definition, and the settings that it cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Defined {
-    /// The file.
+    /// Content of the file.
     pub text: String,
-    /// What the plant says and the file cannot, a sentence each.
+    /// Settings that the file cannot express, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ impl Definition<'_> {
         self.folder.join(path).display().to_string()
     }
 
-    /// What neither of the two can say.
+    /// Settings that neither format can express.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let guest = self.guest;
@@ -61,7 +61,7 @@ impl Definition<'_> {
     /// A domain for `virsh define`.
     ///
     /// # Errors
-    /// None that memory does not make: the text is written there.
+    /// None in practice: the text is written to memory.
     pub fn libvirt(&self) -> io::Result<Defined> {
         let guest = self.guest;
         let windows = guest.profile == Profile::Windows;
@@ -235,7 +235,7 @@ impl Definition<'_> {
         let guest = self.guest;
         let windows = guest.profile == Profile::Windows;
         let mut notes = self.notes();
-        // A kernel that is started directly needs no machine to be made up for it.
+        // A kernel that is started directly needs no emulated board.
         let kind = if guest.kernel.is_some() && !windows { "pvh" } else { "hvm" };
         let mut lines = vec![
             format!("name = {}", quoted(&guest.name)),
@@ -259,7 +259,7 @@ impl Definition<'_> {
         let disk = |(index, disk): (usize, &PathBuf)| {
             let vdev = format!("{}{}", if windows { "hd" } else { "xvd" }, letter(index));
             let form = form(disk);
-            // The target takes the rest of the text, commas and all.
+            // `target` must be last: it takes the rest of the text, including commas.
             format!("  {},", quoted(&format!("format={form}, vdev={vdev}, access=rw, target={}", self.path(disk))))
         };
         if !guest.disks.is_empty() {
@@ -305,25 +305,25 @@ impl Definition<'_> {
     }
 }
 
-/// A class in libvirt's words.
+/// A scheduling class in libvirt's notation.
 fn scheduler(class: &Policy) -> Option<(&'static str, Option<String>)> {
     match class {
         Policy::Fifo(priority) => Some(("fifo", Some(priority.0.to_string()))),
         Policy::Rr(priority) => Some(("rr", Some(priority.0.to_string()))),
         Policy::Batch { .. } => Some(("batch", None)),
         Policy::Idle => Some(("idle", None)),
-        // libvirt has no word for a nice value.
+        // libvirt has no setting for a nice value.
         Policy::Other { .. } | Policy::Deadline(_) => None,
     }
 }
 
-/// The letters of a drive: a to z, aa.
+/// Drive letters: a to z, aa and so on.
 fn letter(index: usize) -> String {
     let last = (b'a' + (index % 26) as u8) as char;
     if index < 26 { last.to_string() } else { format!("{}{last}", letter(index / 26 - 1)) }
 }
 
-/// A text as `xl` reads it, with C's escapes.
+/// A quoted text for `xl`, with C escapes.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for letter in text.chars() {
@@ -427,7 +427,7 @@ mod tests {
             let mut reader = quick_xml::Reader::from_str(&text);
             while reader.read_event().unwrap() != quick_xml::events::Event::Eof {}
             let Defined { text, .. } = definition(&guest).xen();
-            // Each quotation mark that is not escaped begins or ends a text, and all of a line's end there.
+            // Each unescaped quotation mark begins or ends a text, and all texts of a line end in that line.
             for line in text.lines().filter(|line| !line.starts_with('#')) {
                 let mut inside = false;
                 let mut escaped = false;

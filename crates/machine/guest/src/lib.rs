@@ -1,10 +1,14 @@
-//! Guests: other operating systems beside the real-time part, each a virtual machine in a QEMU of its own.
+//! Guests: other operating systems next to the real-time part. Each is a virtual machine in a separate QEMU.
 //!
-//! Must never let a guest's or QEMU's words steer a terminal, wait without a bound for QEMU, report an acceleration or a
-//! placement that was not read back, or leave a QEMU or a socket behind when it ends.
+//! The crate must never
 //!
-//! [`model`], [`define`], [`qmp::codec`], [`state`] and [`stop`] decide, and know no file, socket or clock; [`qmp`], [`net`] and [`serve`](mod@serve) do it. Nothing here
-//! is for real-time threads: all of it allocates and blocks.
+//! - print control characters of a guest or QEMU on a terminal,
+//! - wait for QEMU without a limit,
+//! - report an acceleration or a placement that was not read back,
+//! - leave a QEMU or a socket behind when it ends.
+//!
+//! [`model`], [`define`], [`qmp::codec`], [`state`] and [`stop`] decide, without files, sockets or clocks. [`qmp`],
+//! [`net`] and [`serve`](mod@serve) act. Nothing here is for real-time threads: all of it allocates and blocks.
 
 mod console;
 pub mod define;

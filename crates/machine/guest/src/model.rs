@@ -1,14 +1,14 @@
-//! A guest as the plant file says it, and QEMU's command line made from it.
+//! A guest as configured in the plant file, and the QEMU command line for it.
 
 use crate::net::Rule;
 use base::{CpuSet, DurNs, Policy, Size};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// The program that emulates this machine's own kind.
+/// The emulator of this machine's architecture.
 pub const PROGRAM: &str = if cfg!(target_arch = "aarch64") { "qemu-system-aarch64" } else { "qemu-system-x86_64" };
 
-/// The kind of board.
+/// The board type.
 pub(crate) const BOARD: &str = if cfg!(target_arch = "aarch64") { "virt" } else { "q35" };
 
 /// A virtual machine.
@@ -32,49 +32,49 @@ pub struct Guest {
     pub append: Option<String>,
     /// Disk images.
     pub disks: Vec<PathBuf>,
-    /// Bytes a second that it may read and write, all disks together.
+    /// Maximum bytes per second read and written, all disks together.
     pub disk_rate: Option<Size>,
-    /// Reads and writes a second, all disks together.
+    /// Maximum reads and writes per second, all disks together.
     pub disk_operations: Option<u32>,
     /// Whether it has a network card.
     pub network: Network,
-    /// What it reaches by it.
+    /// Destinations that the guest may reach.
     pub allow: Vec<Rule>,
-    /// Bytes a second that pass its network card, both ways together.
+    /// Maximum bytes per second through the network card, both directions together.
     pub network_rate: Option<Size>,
-    /// What its devices are.
+    /// Type of its devices and clock.
     pub profile: Profile,
-    /// UEFI's program; the board's BIOS where missing.
+    /// UEFI firmware; `None` uses the board's BIOS.
     pub firmware: Option<PathBuf>,
-    /// UEFI's variables, which it writes.
+    /// UEFI variables. The guest writes to this file.
     pub firmware_variables: Option<PathBuf>,
-    /// Whether it has a screen, which VNC shows at a socket.
+    /// Whether it has a screen; VNC serves it on a socket.
     pub screen: bool,
-    /// What runs its instructions.
+    /// Execution of its instructions: processor or emulator.
     pub accel: Accel,
-    /// QEMU's name of the processor that the guest sees; all that it can have where missing.
+    /// QEMU's name of the guest's processor; `None` uses all available features.
     pub processor: Option<String>,
-    /// CPUs of the virtual CPUs' threads; QEMU's own where missing.
+    /// CPUs of the virtual CPUs' threads; `None` uses those of QEMU.
     pub vcpu_cpus: Option<CpuSet>,
-    /// A shield that stands: threads of virtual CPUs that are for its CPUs become its members, and the rest of QEMU stays outside.
+    /// The active shield. Threads of virtual CPUs on its CPUs become its members; the rest of QEMU stays outside.
     pub home: Option<Home>,
-    /// Class of the virtual CPUs' threads; QEMU's own where missing.
+    /// Scheduling class of the virtual CPUs' threads; `None` uses that of QEMU.
     pub vcpu_class: Option<Policy>,
-    /// How long it may take to shut down when it is asked to.
+    /// Time the guest has to shut down after a request.
     pub stop_within: DurNs,
 }
 
-/// A shield: CPUs that only members of its control group get.
+/// A shield: CPUs reserved for the members of its control group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Home {
     /// Its CPUs.
     pub cpus: CpuSet,
-    /// The file into which a thread's number is written to make it a member.
+    /// File that accepts a thread ID to make the thread a member.
     pub entry: PathBuf,
 }
 
 impl Guest {
-    /// One virtual CPU, 512 MiB, and nothing to start: what `tahti guest serve` has before its arguments.
+    /// A guest with one virtual CPU, 512 MiB and nothing to boot: the defaults of `tahti guest serve`.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
@@ -109,20 +109,21 @@ impl Guest {
 /// Whether a guest has a network card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Network {
-    /// It has none.
+    /// No network card.
     #[default]
     None,
-    /// A card in a network of its own, which leads to what rules name.
+    /// A card in a private network. It reaches only the destinations of the rules.
     User,
 }
 
-/// Devices and clock as a system expects them.
+/// Devices and clock that an operating system expects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// virtio devices, a clock in UTC.
+    /// virtio devices, clock in UTC.
     #[default]
     Linux,
-    /// SATA disks and an Intel network card, for which Windows has drivers; a clock in local time; Hyper-V's interfaces where KVM runs it.
+    /// SATA disks and an Intel network card, for which Windows has drivers; clock in local time; Hyper-V interfaces
+    /// under KVM.
     Windows,
 }
 
@@ -138,10 +139,10 @@ impl FromStr for Profile {
     }
 }
 
-/// What runs a guest's instructions.
+/// Execution of a guest's instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Accel {
-    /// The processor where `/dev/kvm` can be opened, else the emulator.
+    /// The processor if `/dev/kvm` can be opened, else the emulator.
     #[default]
     Auto,
     /// The processor.
@@ -178,18 +179,18 @@ impl FromStr for Accel {
 /// The sockets of a running guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// QMP, for who serves the guest.
+    /// QMP socket of the serving process.
     pub control: PathBuf,
-    /// QMP, for who looks.
+    /// QMP socket for status requests.
     pub status: PathBuf,
-    /// The first serial line.
+    /// First serial line.
     pub console: PathBuf,
     /// VNC.
     pub screen: PathBuf,
 }
 
 impl Places {
-    /// Those in a guest's folder.
+    /// The sockets in a guest's folder.
     #[must_use]
     pub fn of(folder: &Path) -> Self {
         let [control, status, console, screen] =
@@ -204,8 +205,8 @@ impl Places {
     }
 }
 
-/// QEMU's arguments. The guest stands still until it is told to run, so that its threads are placed before its first instruction. `wire` is
-/// the descriptor that QEMU has of its network card's wire.
+/// QEMU's arguments. The guest starts paused, so that its threads are placed before its first instruction. `wire` is
+/// the descriptor of QEMU's end of the network.
 #[must_use]
 pub fn arguments(guest: &Guest, places: &Places, kvm: bool, wire: Option<i32>) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
@@ -235,7 +236,7 @@ pub fn arguments(guest: &Guest, places: &Places, kvm: bool, wire: Option<i32>) -
     if guest.mlock {
         say("-overcommit", "mem-lock=on".to_owned());
     }
-    // What breaks out of the emulator finds no way to start programs, gain rights or move threads.
+    // Code that breaks out of the emulator must not be able to start programs, gain privileges or move threads.
     say("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny".to_owned());
     for (id, path) in [("control", &places.control), ("status", &places.status), ("console", &places.console)] {
         say("-chardev", format!("socket,id={id},path={},server=on,wait=off", value(path)));
@@ -301,12 +302,12 @@ pub fn arguments(guest: &Guest, places: &Places, kvm: bool, wire: Option<i32>) -
     words
 }
 
-/// The form of a disk image, by its name alone: what QEMU would find out by looking, a guest could change.
+/// Format of a disk image, from its name only. QEMU would probe the content, which a guest could change.
 pub(crate) fn form(disk: &Path) -> &'static str {
     if disk.extension().is_some_and(|extension| extension == "qcow2") { "qcow2" } else { "raw" }
 }
 
-/// A path as the value of a key, where QEMU takes a comma for the next key.
+/// A path as an option value. QEMU ends a value at a single comma, so commas are doubled.
 fn value(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }

@@ -1,4 +1,4 @@
-//! Threads of virtual CPUs: who they are, as QEMU says it and the kernel confirms it, and where they run.
+//! Threads of virtual CPUs: identified by QEMU, confirmed by the kernel, and placed on CPUs.
 
 use crate::model::Guest;
 use crate::qmp::{Client, QmpError};
@@ -6,26 +6,26 @@ use base::{CpuSet, Policy};
 use std::path::Path;
 use sys::sched::{Scheduling, affinity, scheduling, set_affinity, set_scheduling};
 
-/// The thread of a virtual CPU, as it was found.
+/// The thread of a virtual CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vcpu {
     /// The virtual CPU's number.
     pub index: u64,
     /// Its thread.
     pub tid: i32,
-    /// Where it may run.
+    /// CPUs that the thread may use.
     pub cpus: CpuSet,
-    /// Its class.
+    /// Scheduling class.
     pub class: Policy,
 }
 
-/// Why threads are not where they should be.
+/// Reason why threads are not placed as configured.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// QEMU did not say who they are.
+    /// QEMU did not identify the threads.
     #[error(transparent)]
     Qmp(#[from] QmpError),
-    /// What it said makes no sense.
+    /// QEMU named a thread of another process.
     #[error("virtual CPU {index}: QEMU names thread {tid}, which is none of its own")]
     Foreign {
         /// The virtual CPU.
@@ -33,40 +33,40 @@ pub enum PlaceError {
         /// The thread.
         tid: i64,
     },
-    /// The kernel refuses.
+    /// The kernel refused the placement.
     #[error(
         "virtual CPU {index}: {error}; are `vcpu_cpus` within the CPUs of the process, and may it have `vcpu_class`?"
     )]
     Kernel {
         /// The virtual CPU.
         index: u64,
-        /// Its answer.
+        /// The kernel's error.
         error: sys::Error,
     },
-    /// The shield does not take it.
+    /// The shield did not accept the thread.
     #[error("virtual CPU {index} is for CPUs of the shield, which does not take its thread ({}: {error}); may this user change it?", .entry.display())]
     Shield {
         /// The virtual CPU.
         index: u64,
-        /// The shield's file for threads.
+        /// The shield's file for thread IDs.
         entry: std::path::PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         error: std::io::Error,
     },
-    /// It took place, but did not last.
+    /// The placement succeeded, but reads otherwise.
     #[error("virtual CPU {index} is on CPUs {} in class {}, not where it was put", .found.cpus, .found.class)]
     Elsewhere {
         /// The virtual CPU.
         index: u64,
-        /// Where it is.
+        /// The placement found.
         found: Box<Vcpu>,
     },
 }
 
-/// The threads of the virtual CPUs of the QEMU that is process `pid`.
+/// The threads of the virtual CPUs of the QEMU with process ID `pid`.
 ///
 /// # Errors
-/// QEMU does not answer, names what is not its own, or the kernel does not know them.
+/// QEMU does not answer, names threads of another process, or the kernel does not know them.
 pub fn vcpus(qmp: &mut Client, pid: i32) -> Result<Vec<Vcpu>, PlaceError> {
     let answer = qmp.call("query-cpus-fast")?;
     let all = answer.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -85,10 +85,10 @@ fn look(index: u64, tid: i32) -> Result<Vcpu, PlaceError> {
     Ok(Vcpu { index, tid, cpus: affinity(tid).map_err(kernel)?, class: scheduling(tid).map_err(kernel)?.policy })
 }
 
-/// Puts the threads where the guest's description wants them, and reads back that they are there.
+/// Places the threads as configured for the guest, and reads the placement back.
 ///
 /// # Errors
-/// As [`vcpus`]; the kernel refuses, or a thread is elsewhere afterwards.
+/// Errors of [`vcpus`]; the kernel refuses, or a thread is elsewhere afterwards.
 pub fn place(guest: &Guest, qmp: &mut Client, pid: i32) -> Result<Vec<Vcpu>, PlaceError> {
     let mut placed = Vec::new();
     for Vcpu { index, tid, .. } in vcpus(qmp, pid)? {

@@ -1,4 +1,4 @@
-//! A QEMU and its folder: nothing of either outlives who serves the guest.
+//! A QEMU process and its folder. Both are removed when the serving process ends.
 
 use crate::model::{Guest, Places, arguments};
 use crate::qmp::{ANSWER_WITHIN, Client, QmpError};
@@ -15,14 +15,14 @@ use sys::clock::mono_now;
 use sys::lock::FileLock;
 use sys::signal::SignalFd;
 
-/// Between two looks whether it has begun.
+/// Interval at which a starting QEMU is checked.
 const LOOK: DurNs = DurNs::from_ms(5);
 
-/// A guest's folder, which is this process's for as long as it lives.
+/// A guest's folder, locked for this process while the value lives.
 pub(crate) struct Held {
     pub(crate) folder: PathBuf,
     pub(crate) places: Places,
-    /// Locked.
+    /// Holds the lock.
     _lock: FileLock,
 }
 
@@ -49,7 +49,7 @@ impl Held {
         let mut file = lock.file();
         file.set_len(0).and_then(|()| write!(file, "{}", std::process::id())).map_err(io(&path))?;
         let places = Places::of(folder);
-        // A QEMU whose process was killed while nobody looked after it.
+        // A QEMU whose serving process was killed may still run.
         if let Ok(mut left) = Client::connect(&places.status, ANSWER_WITHIN) {
             let _ = left.call("quit");
         }
@@ -58,19 +58,19 @@ impl Held {
         Ok(held)
     }
 
-    /// Keeps for those who look what is not as it should be.
+    /// Stores a fault of the guest for status requests.
     pub(crate) fn note(&self, line: Option<&str>) {
         let path = self.folder.join(NOTE);
-        // Who looks for it sees that it is not there; the log has it in any case.
+        // On failure the file is missing; the log has the fault in any case.
         let _ = match line {
             Some(line) => fs::write(path, line),
             None => fs::remove_file(path),
         };
     }
 
-    /// Removes what a QEMU leaves.
+    /// Removes the sockets of a QEMU.
     pub(crate) fn clear(&self) {
-        // One that is not there is as good.
+        // A missing file is fine.
         self.places.all().into_iter().for_each(|path| drop(fs::remove_file(path)));
     }
 }
@@ -85,19 +85,19 @@ impl Drop for Held {
     }
 }
 
-/// A QEMU that ends with who serves it.
+/// A QEMU that ends with the serving process.
 pub(crate) struct Qemu {
     pub(crate) child: Child,
     ended: bool,
 }
 
 impl Qemu {
-    /// Its end of the wire is the only descriptor that it gets.
+    /// QEMU inherits no descriptor except its end of the network.
     pub(crate) fn start(guest: &Guest, places: &Places, kvm: bool, wire: Option<&OwnedFd>) -> Result<Self, ServeError> {
         let mut command = Command::new(&guest.program);
         let wire = wire.map(AsRawFd::as_raw_fd);
         command.args(arguments(guest, places, kvm, wire)).stdin(Stdio::null());
-        // What is sent to a terminal's programs would have it end without asking the guest.
+        // Own process group: a signal from the terminal would end QEMU without asking the guest.
         let failed = |error| ServeError::Io { path: PathBuf::from(&guest.program), error };
         let child = command.process_group(0).spawn().map_err(failed)?;
         Ok(Self { child, ended: false })
@@ -107,7 +107,7 @@ impl Qemu {
         self.child.id() as i32
     }
 
-    /// Waits until it answers; `None`: it is not to run any more.
+    /// Waits until QEMU answers; `None` if a signal requested the end.
     pub(crate) fn connect(&mut self, socket: &Path, signals: &SignalFd) -> Result<Option<Client>, ServeError> {
         let end = mono_now() + BEGIN_WITHIN;
         let mut begun: Option<Client> = None;
@@ -126,7 +126,7 @@ impl Qemu {
                 },
                 Some(client) => {
                     match client.take() {
-                        // It ends: how, the next look says.
+                        // QEMU is ending; the next pass reads its exit status.
                         Err(QmpError::Closed) if mono_now() < end => begun = None,
                         Err(error) => return Err(ServeError::Silent(error)),
                         Ok(_) if client.is_ready() => return Ok(begun),
@@ -151,7 +151,7 @@ impl Qemu {
 impl Drop for Qemu {
     fn drop(&mut self) {
         if !self.ended {
-            // Both fail only if it has ended, which is what is wanted.
+            // Both fail only if QEMU has ended.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }

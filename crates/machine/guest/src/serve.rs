@@ -1,4 +1,5 @@
-//! The process of a guest: starts its QEMU, places its threads, passes its console on, watches it, and stops it in order.
+//! The process of a guest: starts its QEMU, places its threads, forwards its console, watches it, and stops it in
+//! order.
 
 use crate::console::Console;
 use crate::model::{Accel, Guest, Network};
@@ -22,49 +23,49 @@ use sys::notify::Supervisor;
 use sys::program::{Missing, find};
 use sys::signal::{END_SIGNALS, SIGCHLD, SignalFd};
 
-/// How long QEMU may take until it answers: it loads images, and locks its memory where it is told to.
+/// Time QEMU has until its first answer. It loads images, and locks its memory if configured.
 pub(crate) const BEGIN_WITHIN: DurNs = DurNs::from_secs(20);
-/// A KVM that has run a guest for so long can run it: what befalls it later is no reason to emulate the guest.
+/// After the guest has run under KVM for this time, a failure no longer causes a restart with emulation.
 const KVM_PROVEN: DurNs = DurNs::from_secs(300);
-/// The kernel's limit for the path of a socket, less the longest name of one.
+/// The kernel's limit for a socket path, minus the longest socket name.
 pub(crate) const FOLDER_BYTES_MAX: usize = 95;
-/// The file whose lock says that somebody serves the guest; it has the process's number.
+/// The file that is locked while a process serves the guest. It contains the process ID.
 pub const LOCK: &str = "lock";
-/// The file with its CPU use.
+/// The file with its CPU usage.
 pub const USAGE: &str = "usage";
-/// The file with what is not as it should be, a line: that it is emulated where the processor was wished for, that it stands still.
+/// The file with one line about a fault: the guest is emulated although the processor was requested, or does not run.
 pub const NOTE: &str = "note";
 
-/// The signal that nothing survives.
+/// The signal that no process survives.
 const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();
-/// How a QEMU ends that finds its KVM is not as it needs it.
+/// Signal that ends a QEMU whose KVM lacks something that it needs.
 const SIGABRT: i32 = rustix::process::Signal::ABORT.as_raw();
-/// Who kills a QEMU, but for us, and what helps.
+/// Explanation of a SIGKILL that tahti did not send.
 const KILLED: &str = "somebody killed it, or the kernel did for memory: raise `memory_max`, its own or its partition's (it bounds the guest and QEMU together; \
      with `mlock` an emulated guest's code, 1 GiB, is locked, too)";
 
-/// Where the reason stands that a QEMU ended so.
+/// Explanation of QEMU's exit status.
 fn why(status: ExitStatus) -> &'static str {
     if status.signal() == Some(SIGKILL) { KILLED } else { "see its messages above" }
 }
 
-/// As a terminal may show it.
+/// Makes the text safe for a terminal.
 const fn visible(text: &str) -> Visible<'_> {
     Visible { text, colours: false }
 }
 
-/// How a guest ended.
+/// Normal end of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// It shut down by itself.
     ByItself,
-    /// It shut down when it was asked to.
+    /// The guest shut down after a request.
     Asked,
-    /// It was to stop before its first instruction.
+    /// A request to stop came before its first instruction.
     Unstarted,
 }
 
-/// Why a guest is not served, or did not end in order.
+/// Reason why a guest is not served, or did not end normally.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
@@ -74,92 +75,93 @@ pub enum ServeError {
     /// A file of the guest is missing.
     #[error("{what} {}: {error}; does the path begin at the plant file's folder?", .path.display())]
     File {
-        /// Which of them.
+        /// Kind of file.
         what: &'static str,
         /// Its path.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// The processor was wanted.
+    /// KVM was requested, but is unavailable.
     #[error(
         "accel = \"kvm\": /dev/kvm: {0}; load the module kvm_intel or kvm_amd and give access to /dev/kvm, or say accel = \"auto\""
     )]
     Kvm(io::Error),
-    /// There is one of this name.
+    /// Another process serves a guest of this name.
     #[error(
         "a guest {name:?} is served already, by process {pid}; stop it (`tahti guest stop`) or give this one another name"
     )]
     Running {
         /// Its name.
         name: String,
-        /// Who serves it.
+        /// ID of the process.
         pid: String,
     },
-    /// The sockets' path.
+    /// The path of the sockets is too long.
     #[error("the path {} is too long for a Unix socket (at most {FOLDER_BYTES_MAX} bytes); set TAHTI_RUN to a shorter one", .0.display())]
     TooLong(PathBuf),
-    /// The guest's folder, or its process.
+    /// Error on the guest's folder or on starting QEMU.
     #[error("{}: {error}; check its owner, its mode and the room there", .path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// No network.
+    /// The network could not be started.
     #[error("the guest's network: {0}; are there too many open files or threads?")]
     Network(io::Error),
-    /// The kernel's answer about signals.
+    /// The kernel's error on signals.
     #[error(transparent)]
     System(#[from] sys::Error),
-    /// It ended before it ran.
+    /// QEMU ended before the guest ran.
     #[error("QEMU ended with {} before the guest ran; {}", .0, why(*.0))]
     Began(ExitStatus),
-    /// It never answered.
+    /// QEMU never answered.
     #[error("QEMU did not begin to answer within {BEGIN_WITHIN}: {0}; it was killed")]
     Silent(QmpError),
-    /// Its threads are not where they should be.
+    /// The threads could not be placed.
     #[error("{0}; the guest was not started")]
     Place(#[from] PlaceError),
-    /// QEMU refuses to run it.
+    /// QEMU refused to run the guest.
     #[error("{0}; the guest was not started")]
     Qmp(#[from] QmpError),
     /// QEMU failed while the guest ran.
     #[error("QEMU ended with {} while the guest ran; {}", .0, why(*.0))]
     Lost(ExitStatus),
-    /// The guest stands still, and can only begin anew.
+    /// The guest does not run and can only be restarted.
     #[error("the guest cannot continue ({}): {}; {}", visible(.state), .still.what, .still.remedy)]
     Over {
-        /// Its run state.
+        /// QEMU's run state.
         state: String,
-        /// What that means.
+        /// Its meaning.
         still: Still,
     },
     /// The guest did not shut down in time.
     #[error("the guest did not shut down within {within}: {}; check on its console that it handles the power button, or raise `stop_within`",
         if *.killed { "QEMU did not quit either and was killed" } else { "QEMU was asked to quit" })]
     Hung {
-        /// What it had.
+        /// The time limit.
         within: DurNs,
-        /// Whether QEMU hung, too.
+        /// Whether QEMU also hung.
         killed: bool,
     },
 }
 
-/// Serves a guest in a folder until it ends or SIGTERM comes; a second SIGTERM takes the next step at once. What happens is told in
-/// lines, what the guest says on its console goes to stdout.
+/// Serves a guest in a folder until it ends or SIGTERM arrives. A second SIGTERM takes the next step of the stop at
+/// once. `tell` gets a line for each event. The guest's console goes to stdout.
 ///
-/// Blocks, and allocates.
+/// Blocks and allocates.
 ///
 /// # Errors
-/// What is missing or refused, and how QEMU or the guest failed. Nothing is left behind then either.
+/// A missing or refused resource, or a failure of QEMU or the guest. Nothing is left behind in any case.
 pub fn serve(guest: &Guest, folder: &Path, tell: &mut dyn FnMut(&str)) -> Result<Ended, ServeError> {
     files(guest)?;
     serve_by(kvm(guest.accel)?, guest, folder, tell)
 }
 
-/// The same by the processor, or not by it for a reason. Where it need not be the processor and KVM fails at the begin, the guest begins anew, emulated.
+/// Serves a guest with KVM, or without it for the given reason. If `accel` is "auto" and KVM fails early, the guest is
+/// restarted with emulation.
 fn serve_by(
     mut kvm: Result<(), String>,
     guest: &Guest,
@@ -182,7 +184,7 @@ fn serve_by(
     }
 }
 
-/// Runs a QEMU until it ends; `lived` is how long the guest did.
+/// Runs a QEMU until it ends. Sets `lived` to the time that the guest ran.
 fn run(
     kvm: &Result<(), String>,
     guest: &Guest,
@@ -200,7 +202,7 @@ fn run(
     let network = ours.map(|ours| net::start(&guest.allow, guest.network_rate, ours));
     let network = network.transpose().map_err(ServeError::Network)?;
     let Some(mut qmp) = qemu.connect(&held.places.control, signals)? else { return Ok(Ended::Unstarted) };
-    // Before the first byte comes.
+    // Before the first byte arrives.
     let mut console = Console::connect(&held.places.console)
         .map_err(|error| ServeError::Io { path: held.places.console.clone(), error })?;
     let vcpus = place(guest, &mut qmp, qemu.pid())?;
@@ -212,7 +214,7 @@ fn run(
         (false, Err(why)) => Some(format!("EMULATED, many times slower than the processor: {why}")),
         (false, Ok(())) => Some("EMULATED, many times slower than the processor: QEMU did not get KVM".to_owned()),
     };
-    // Who wished for it need not be told.
+    // Not a fault if emulation was requested.
     let emulated_note = emulated.as_deref().filter(|_| guest.accel != Accel::Emulated);
     held.note(emulated_note);
     if wishes_to_end(signals)? > 0 {
@@ -284,7 +286,7 @@ fn run(
 }
 
 impl ServeError {
-    /// Whether another KVM, or none, might do better.
+    /// Whether another KVM, or emulation, might help.
     fn is_of_kvm(&self) -> bool {
         match self {
             Self::Began(_) => true,
@@ -294,7 +296,7 @@ impl ServeError {
         }
     }
 
-    /// For a line that has little room.
+    /// Short form for a line with little space.
     fn in_short(&self) -> String {
         match self {
             Self::Began(status) | Self::Lost(status) => format!("QEMU ended with {status}"),
@@ -304,7 +306,7 @@ impl ServeError {
     }
 }
 
-/// How often it was told to end since the last look.
+/// Number of requests to end since the last call.
 pub(crate) fn wishes_to_end(signals: &SignalFd) -> Result<usize, ServeError> {
     let mut count = 0;
     while let Some(arrived) = signals.read()? {
@@ -313,7 +315,7 @@ pub(crate) fn wishes_to_end(signals: &SignalFd) -> Result<usize, ServeError> {
     Ok(count)
 }
 
-/// What the end of QEMU means.
+/// Meaning of QEMU's exit.
 fn outcome(status: ExitStatus, stop: Option<&Stop>, within: DurNs) -> Result<Ended, ServeError> {
     match stop.and_then(Stop::taken) {
         None if status.success() => Ok(Ended::ByItself),
@@ -323,10 +325,11 @@ fn outcome(status: ExitStatus, stop: Option<&Stop>, within: DurNs) -> Result<End
     }
 }
 
-/// Whether all files of a guest can be read, and QEMU and the processor be had; QEMU would tell it less well.
+/// Checks that all files of a guest can be opened and that QEMU and KVM are available. QEMU's own messages are less
+/// clear.
 ///
 /// # Errors
-/// The first that is missing.
+/// The first missing item.
 pub fn files(guest: &Guest) -> Result<(), ServeError> {
     find(&guest.program, Path::new("."), None)?;
     let check = |what: &'static str, path: &Path, write: bool| {
@@ -341,7 +344,7 @@ pub fn files(guest: &Guest) -> Result<(), ServeError> {
     kvm(guest.accel).map(drop)
 }
 
-/// Whether the processor is to run the guest; `Err` says why not.
+/// Whether KVM is to run the guest; the inner `Err` has the reason why not.
 fn kvm(wanted: Accel) -> Result<Result<(), String>, ServeError> {
     let open = || OpenOptions::new().read(true).write(true).open("/dev/kvm").map(drop);
     match wanted {
@@ -354,20 +357,21 @@ fn kvm(wanted: Accel) -> Result<Result<(), String>, ServeError> {
     }
 }
 
-/// Why a KVM that is there is not taken.
+/// Reason why an existing KVM is not used.
 const SOFTWARE: &str = "the processor has neither vmx nor svm (/proc/cpuinfo), so this KVM runs without its help, and little but systems made for it; \
      accel = \"kvm\" tries it all the same";
 
-/// Whether a processor runs guests by itself, as the kernel shows it; only Intel's and AMD's say so there.
+/// Whether the processor supports virtualization, from the kernel's CPU flags. Only Intel and AMD processors list such
+/// flags; others pass.
 fn virtualizes(cpuinfo: &str) -> bool {
     let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
     flags.is_none_or(|flags| flags.split_ascii_whitespace().any(|flag| ["vmx", "svm"].contains(&flag)))
 }
 
-/// Whether QEMU says that it has KVM.
+/// Whether QEMU uses KVM.
 ///
 /// # Errors
-/// It does not answer.
+/// QEMU does not answer.
 pub fn is_accelerated(qmp: &mut Client) -> Result<bool, QmpError> {
     Ok(qmp.call("query-kvm")?["enabled"] == true)
 }

@@ -1,23 +1,23 @@
-//! What QEMU's run states mean for a guest that should run: which of them end it, and what helps.
+//! Meaning of QEMU's run states for a guest that should run: which of them end the guest, and the remedies.
 
-/// A guest that stands still.
+/// A guest that does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Still {
-    /// What has happened.
+    /// The cause.
     pub what: &'static str,
-    /// What helps.
+    /// The remedy.
     pub remedy: &'static str,
-    /// Whether it can only begin anew.
+    /// Whether the guest can only be restarted.
     pub is_over: bool,
 }
 
-/// The state of a KVM that could not go on.
+/// The state in which KVM or the emulator could not continue.
 pub const INTERNAL_ERROR: &str = "internal-error";
 
-/// What helps whoever stands still for a reason that goes away.
+/// Remedy for a temporary cause.
 const RESUME: &str = "continue it with `tahti guest resume`";
 
-/// What a run state means; `None`: it runs, or QEMU is about to let it.
+/// Meaning of a run state; `None` if the guest runs or QEMU is about to let it run.
 #[must_use]
 pub fn still(state: &str) -> Option<Still> {
     let goes_on = |what, remedy| Some(Still { what, remedy, is_over: false });

@@ -1,42 +1,42 @@
-//! How a guest is stopped: asked, then its QEMU is asked, then its QEMU is killed. `now` comes from outside.
+//! Steps of stopping a guest: ask the guest, then ask QEMU, then kill QEMU. The caller passes the time `now`.
 
 use base::{DurNs, MonoNs};
 
-/// How long QEMU may take to quit.
+/// Time QEMU has to quit.
 pub const QUIT_WITHIN: DurNs = DurNs::from_secs(5);
 
-/// Between two presses of the power button: a system that is still booting does not feel the first ones.
+/// Interval between presses of the power button. A system that is still booting ignores the first ones.
 pub const PRESS_EVERY: DurNs = DurNs::from_secs(2);
 
-/// What is to be done.
+/// A step of the stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
     /// Press the guest's power button.
     Powerdown,
-    /// Have QEMU end at once, with its disk images in order.
+    /// Let QEMU end at once with consistent disk images.
     Quit,
     /// Kill QEMU.
     Kill,
 }
 
-/// A stop under way.
+/// A stop in progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Stop {
     taken: Option<Step>,
     next: MonoNs,
     within: DurNs,
-    /// Until then the guest itself has its time.
+    /// End of the guest's own time.
     until: MonoNs,
 }
 
 impl Stop {
-    /// Begins; the guest itself may take `within`.
+    /// Begins a stop. The guest itself has the time `within`.
     #[must_use]
     pub const fn begin(now: MonoNs, within: DurNs) -> Self {
         Self { taken: None, next: now, within, until: now }
     }
 
-    /// The step that is due, each once but the power button, which is pressed again and again while the guest has its time.
+    /// The step that is due. Each step is due once, except the power button, which is repeated during the guest's time.
     pub fn due(&mut self, now: MonoNs) -> Option<Step> {
         if now < self.next {
             return None;
@@ -55,7 +55,7 @@ impl Stop {
         Some(step)
     }
 
-    /// The step could not be taken, or somebody is in a hurry: the next one is due at once.
+    /// Makes the next step due at once, because a step failed or the user does not want to wait.
     pub const fn hurry(&mut self, now: MonoNs) {
         (self.next, self.until) = (now, now);
     }

@@ -1,4 +1,4 @@
-//! What a guest takes of the CPUs: a number for each virtual CPU and one for the rest of QEMU, every ten seconds, for an hour.
+//! CPU usage of a guest: one value per virtual CPU and one for the rest of QEMU, every 10 s, for the last hour.
 
 use crate::place::Vcpu;
 use base::{DurNs, MonoNs};
@@ -6,15 +6,15 @@ use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Between two looks.
+/// Interval between samples.
 const EVERY: DurNs = DurNs::from_secs(10);
-/// How many are kept.
+/// Samples kept: one hour.
 const KEPT: usize = 360;
 
-/// Parts of a CPU in a hundredth of a percent: the rest of QEMU, then each virtual CPU.
+/// Usage in hundredths of a percent of a CPU: the rest of QEMU, then each virtual CPU.
 type Shares = Vec<u32>;
 
-/// The history of one guest, in a file that is written anew at each look.
+/// The history of one guest, in a file that is rewritten at each sample.
 pub(crate) struct Usage {
     pid: i32,
     vcpus: Vec<i32>,
@@ -30,7 +30,7 @@ impl Usage {
         Self { pid, vcpus, file, last, kept: VecDeque::with_capacity(KEPT) }
     }
 
-    /// Looks if it is time to.
+    /// Takes a sample if it is due.
     pub(crate) fn look(&mut self, now: MonoNs) {
         if now - self.last.0 < EVERY {
             return;
@@ -42,7 +42,7 @@ impl Usage {
         self.kept.push_back(shares(&self.last.1, &spent, now - self.last.0));
         self.last = (now, spent);
         let text: String = self.kept.iter().map(|shares| line(shares)).collect();
-        // Whoever asks for it sees that it is not there.
+        // On failure the file is missing or outdated; readers handle that.
         let _ = fs::write(&self.file, text);
     }
 }
@@ -52,14 +52,14 @@ fn line(shares: &[u32]) -> String {
         + "\n"
 }
 
-/// The history in a guest's file, oldest first: percents of a CPU, the rest of QEMU before each virtual CPU.
+/// The history from a guest's file, oldest first. Percent of a CPU: the rest of QEMU, then each virtual CPU.
 #[must_use]
 pub fn history(file: &Path) -> Vec<Vec<f64>> {
     let text = fs::read_to_string(file).unwrap_or_default();
     text.lines().take(KEPT).map(|line| line.split(' ').filter_map(|word| word.parse().ok()).collect()).collect()
 }
 
-/// Nanoseconds that each thread has run: those of QEMU that are no virtual CPU together, then each virtual CPU's.
+/// Run time in nanoseconds: the sum of QEMU's other threads, then each virtual CPU.
 fn spent(pid: i32, vcpus: &[i32]) -> Vec<u64> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok());
@@ -67,7 +67,7 @@ fn spent(pid: i32, vcpus: &[i32]) -> Vec<u64> {
     std::iter::once(rest).chain(vcpus.iter().map(|tid| ran(pid, *tid))).collect()
 }
 
-/// Nanoseconds that a thread has run; 0 for one that has gone.
+/// Run time of a thread in nanoseconds; 0 if it has ended.
 #[must_use]
 pub fn ran(pid: i32, tid: i32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).unwrap_or_default();

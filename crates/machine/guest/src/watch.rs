@@ -1,4 +1,4 @@
-//! A running QEMU, as far as it answers: asked now and then how the guest stands, and told to stop it.
+//! Watches a running QEMU without blocking: polls the state of the guest and sends the commands of a stop.
 
 use crate::qemu::Qemu;
 use crate::qmp::codec::Message;
@@ -9,61 +9,61 @@ use base::{DurNs, MonoNs, Visible};
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// Between two looks at QEMU while it runs.
+/// Polling interval while the guest runs.
 pub(crate) const WATCH: DurNs = DurNs::from_secs(10);
-/// Answers and events of QEMU that are taken between two looks at everything else.
+/// Maximum messages of QEMU per pass.
 const MESSAGES: usize = 64;
-/// Asks how the guest stands.
+/// Command that returns the run state.
 const QUERY: &str = "query-status";
 
-/// A running QEMU, as far as it answers. Nothing here waits for it.
+/// A running QEMU. No method waits for it.
 pub(crate) struct Watched {
     pub(crate) qmp: Option<Client>,
     path: PathBuf,
     asked: Option<Asked>,
-    /// The guest's run state, and what it means, where it stands still.
+    /// Run state and its meaning while the guest does not run.
     still: Option<(String, Still)>,
-    /// Whether it was told that QEMU does not answer.
+    /// Whether the loss of QEMU was reported.
     lost: bool,
     next: MonoNs,
 }
 
-/// What QEMU is told.
+/// A command to QEMU.
 struct Asked {
     command: &'static str,
-    /// Its number, once it was sent.
+    /// The command's number after it was sent.
     id: Option<u64>,
     end: MonoNs,
 }
 
 impl Watched {
-    /// Begins with a connection to the control socket there.
+    /// Begins with an open connection; `path` is its control socket.
     pub(crate) fn begin(qmp: Client, path: PathBuf, now: MonoNs) -> Self {
         Self { qmp: Some(qmp), path, asked: None, still: None, lost: false, next: now + WATCH }
     }
 
-    /// Whether QEMU is to answer.
+    /// Whether an answer of QEMU is pending.
     pub(crate) const fn awaits(&self) -> bool {
         self.asked.is_some()
     }
 
-    /// Whether QEMU did not answer when it was asked last.
+    /// Whether QEMU did not answer the last command.
     pub(crate) const fn is_lost(&self) -> bool {
         self.lost
     }
 
-    /// Why the guest stands still, where it does.
+    /// Reason why the guest does not run; `None` if it runs.
     pub(crate) const fn still(&self) -> Option<&(String, Still)> {
         self.still.as_ref()
     }
 
-    /// Takes what QEMU has said, and sends what waits; whether QEMU does what it is told.
+    /// Handles QEMU's messages and sends a pending command. Returns `false` if a command failed.
     pub(crate) fn go_on(&mut self, now: MonoNs, tell: &mut dyn FnMut(&str)) -> bool {
         for _ in 0..MESSAGES {
             match self.qmp.as_mut().map(Client::take) {
                 Some(Ok(Some(Message::Event(name)))) => {
                     happened(&name, tell);
-                    // Why it does not run any more, or that it does, is asked at once.
+                    // The state is queried at once, to report why the guest stopped or that it runs again.
                     if ["STOP", "RESUME", "SUSPEND", "WAKEUP"].contains(&name.as_str()) {
                         self.next = now;
                     }
@@ -86,7 +86,7 @@ impl Watched {
                 }
                 Some(Ok(Some(Message::Greeting))) => {}
                 Some(Ok(None)) | None => break,
-                // It ends, mostly; if not, the next look says so.
+                // QEMU usually is ending; if not, the next poll reports it.
                 Some(Err(QmpError::Closed)) => (self.qmp, self.asked) = (None, None),
                 Some(Err(error)) => return self.lose(&error, tell),
             }
@@ -105,7 +105,7 @@ impl Watched {
         true
     }
 
-    /// Takes how the guest stands; told when it changes.
+    /// Handles the run state. Reports a change.
     fn stands(&mut self, answer: &Value, tell: &mut dyn FnMut(&str)) {
         let state = answer["status"].as_str().unwrap_or("no word");
         let now = still(state).map(|still| (state.to_owned(), still));
@@ -127,7 +127,7 @@ impl Watched {
         false
     }
 
-    /// Has QEMU told something as soon as it listens; whether there is anybody to be told.
+    /// Prepares a command, which is sent when the connection is ready. Returns whether there is a connection.
     fn ask(&mut self, command: &'static str, now: MonoNs) -> bool {
         if self.qmp.is_none() {
             self.qmp = Client::begin(&self.path, ANSWER_WITHIN).ok();
@@ -136,7 +136,7 @@ impl Watched {
         self.qmp.is_some()
     }
 
-    /// Asks QEMU now and then whether it is still there.
+    /// Polls QEMU if a poll is due.
     pub(crate) fn look(&mut self, now: MonoNs) {
         if now >= self.next && self.asked.is_none() {
             self.ask(QUERY, now);
@@ -144,7 +144,7 @@ impl Watched {
         }
     }
 
-    /// Takes a step of a stop, for the first time or `again`; whether it can be.
+    /// Takes a step of a stop, for the first time or `again`. Returns whether it was possible.
     pub(crate) fn step(
         &mut self,
         step: Step,
@@ -162,25 +162,25 @@ impl Watched {
             }
         };
         if again {
-            // One that has not answered yet is waited for as before; who does not listen any more ends, mostly.
+            // A pending command is awaited as before. A QEMU that no longer accepts connections usually is ending.
             if self.asked.is_none() {
                 self.ask(command, now);
             }
             return true;
         }
         tell(said);
-        // It shall be told in any case.
+        // Its failure is to be reported in any case.
         self.lost = false;
         self.ask(command, now)
     }
 }
 
-/// That a guest stands still, in a line.
+/// Message that a guest does not run.
 pub(crate) fn said((state, Still { what, remedy, .. }): &(String, Still)) -> String {
     format!("the guest STANDS STILL ({}): {what}; {remedy}", Visible { text: state, colours: false })
 }
 
-/// What the guest does with its power is worth a line; presses of its button, each an event, and hundreds of others are not.
+/// Reports events about the guest's power state. Button presses, and hundreds of other events, are not reported.
 fn happened(event: &str, tell: &mut dyn FnMut(&str)) {
     let worth =
         ["SHUTDOWN", "RESET", "GUEST_PANICKED", "WATCHDOG", "STOP", "RESUME", "BLOCK_IO_ERROR", "SUSPEND", "WAKEUP"];

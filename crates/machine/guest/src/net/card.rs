@@ -1,4 +1,5 @@
-//! The far end of a guest's network card: frames, as many as its rate allows, and what of them is wanted in vain.
+//! The host's end of a guest's network card: passes frames within the rate limit, and reports connections that no rule
+//! allows.
 
 use super::rule::Rule;
 use super::{GATEWAY, MASK_BITS};
@@ -11,19 +12,19 @@ use smoltcp::wire::{
 use std::io;
 use std::os::unix::net::UnixDatagram;
 
-/// Ethernet's longest frame without its check sum.
+/// Longest Ethernet frame without its checksum, in bytes.
 const FRAME_BYTES: usize = 1514;
-/// Frames that are taken between two looks at everything else.
+/// Maximum frames per pass.
 const FRAMES: u32 = 64;
-/// What may come at once beside the rate.
+/// Burst: traffic of this duration at the rate limit may pass at once.
 const BURST: DurNs = DurNs::from_ms(50);
-/// Different wishes that are told; more are not.
+/// Maximum different refused destinations that are reported.
 const REFUSED_MAX: usize = 16;
 
-/// How much may pass.
+/// Token bucket of the rate limit.
 #[derive(Debug)]
 pub(super) struct Bucket {
-    /// Bytes a second; without it all may pass.
+    /// Bytes per second; `None` is unlimited.
     rate: Option<u64>,
     left: i64,
     at: MonoNs,
@@ -47,13 +48,13 @@ impl Bucket {
             (self.left, self.at) = (most, now);
         } else {
             self.left += more;
-            // The rest of a byte counts next time.
+            // The remaining fraction of a byte counts next time.
             let ns = u128::from(more.unsigned_abs()) * 1_000_000_000 / u128::from(rate.max(1));
             self.at = self.at + DurNs(i64::try_from(ns).unwrap_or(i64::MAX));
         }
     }
 
-    /// Whether a frame may pass; one that is larger than what is left makes the next ones wait.
+    /// Whether a frame may pass. A frame larger than the remaining bytes may pass, but delays the next ones.
     pub(super) fn is_open(&self) -> bool {
         self.rate.is_none() || self.left > 0
     }
@@ -64,7 +65,7 @@ impl Bucket {
         }
     }
 
-    /// How long until a frame may pass.
+    /// Time until a frame may pass.
     pub(super) fn wait(&self) -> DurNs {
         match self.rate {
             Some(rate) if self.left <= 0 => {
@@ -76,16 +77,16 @@ impl Bucket {
     }
 }
 
-/// The card's other end.
+/// The host's end of the card.
 pub(super) struct Card {
     pub(super) socket: UnixDatagram,
     pub(super) bucket: Bucket,
-    /// Whether QEMU has gone.
+    /// Whether QEMU closed its end.
     pub(super) gone: bool,
     left: u32,
     allowed: Vec<Rule>,
     refused: Vec<(IpProtocol, Ipv4Address, u16)>,
-    /// What of it was not told yet.
+    /// Refused connections that were not reported yet.
     pub(super) wanted: Vec<String>,
 }
 
@@ -94,13 +95,13 @@ impl Card {
         Self { socket, bucket, gone: false, left: 0, allowed, refused: Vec::new(), wanted: Vec::new() }
     }
 
-    /// Another turn.
+    /// Begins another pass.
     pub(super) fn turn(&mut self, now: MonoNs) {
         self.left = FRAMES;
         self.bucket.fill(now);
     }
 
-    /// Notes what no rule allows; that it gets no answer, the stack sees to.
+    /// Records a connection that no rule allows. The stack refuses it, because no socket listens on that port.
     fn note(&mut self, frame: &[u8]) {
         let Some((protocol, to, port)) = wish(frame) else { return };
         let udp = protocol == IpProtocol::Udp;
@@ -115,7 +116,7 @@ impl Card {
     }
 }
 
-/// A connection or a datagram that a frame is to bring about, and not to everybody.
+/// Destination of a frame that opens a connection or sends a datagram; `None` for broadcast and multicast.
 fn wish(frame: &[u8]) -> Option<(IpProtocol, Ipv4Address, u16)> {
     let frame = EthernetFrame::new_checked(frame).ok().filter(|frame| frame.ethertype() == EthernetProtocol::Ipv4)?;
     let packet = Ipv4Packet::new_checked(frame.payload()).ok()?;
@@ -140,7 +141,7 @@ fn wish(frame: &[u8]) -> Option<(IpProtocol, Ipv4Address, u16)> {
 /// A frame from the guest.
 pub(super) struct Taken(Vec<u8>);
 
-/// Room for one to it.
+/// Permission to send one frame to the guest.
 pub(super) struct Room<'a> {
     socket: &'a UnixDatagram,
     bucket: &'a mut Bucket,
@@ -156,7 +157,7 @@ impl TxToken for Room<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
         let mut frame = vec![0; len];
         let result = f(&mut frame);
-        // A card that takes none loses it, as on a wire.
+        // A frame that the card does not accept is lost, as on a wire.
         let _ = self.socket.send(&frame);
         self.bucket.take(len);
         result

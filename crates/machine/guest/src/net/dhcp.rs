@@ -1,9 +1,9 @@
-//! The one address that a guest's network has to give.
+//! DHCP server for the single address of a guest's network.
 
 use super::{GATEWAY, GUEST, MASK_BITS};
 use smoltcp::wire::{DhcpMessageType, DhcpPacket, DhcpRepr, Ipv4Address, Ipv4Cidr};
 
-/// What a datagram to DHCP's port is answered; nothing where it is none, or asks for nothing.
+/// Answer to a datagram on the DHCP port; `None` if it is not a request.
 pub(super) fn answer(datagram: &[u8]) -> Option<Vec<u8>> {
     let packet = DhcpPacket::new_checked(datagram).ok()?;
     let asked = DhcpRepr::parse(&packet).ok()?;
@@ -22,7 +22,7 @@ pub(super) fn answer(datagram: &[u8]) -> Option<Vec<u8>> {
         client_ip: Ipv4Address::UNSPECIFIED,
         your_ip: if gives { GUEST } else { Ipv4Address::UNSPECIFIED },
         server_ip: GATEWAY,
-        // It leads nowhere else.
+        // No router: the network leads nowhere else.
         router: None,
         subnet_mask: gives.then(|| Ipv4Cidr::new(GUEST, MASK_BITS).netmask()),
         relay_agent_ip: Ipv4Address::UNSPECIFIED,

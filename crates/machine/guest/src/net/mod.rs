@@ -1,7 +1,8 @@
-//! A guest's network: the card, this process at its other end, and nobody else. What the rules name is passed on, connection by
-//! connection and datagram by datagram; there is no route by which anything else could go.
+//! A guest's network. It contains only the guest's card and this process. Connections and datagrams to the destinations
+//! of the rules are forwarded one by one. There is no other route.
 //!
-//! Needs no privilege: frames come over a socket pair with QEMU, TCP and IP are smoltcp's. One thread, which ends with [`Running`].
+//! Needs no privilege: frames pass through a socket pair with QEMU, and smoltcp provides TCP and IP. One thread, which
+//! ends with [`Running`].
 
 mod card;
 mod dhcp;
@@ -26,48 +27,48 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use sys::clock::mono_now;
 
-/// This process in the guest's network.
+/// Address of this process in the guest's network.
 pub const GATEWAY: Ipv4Address = Ipv4Address::new(10, 0, 2, 2);
-/// The guest in it, where it asks by DHCP.
+/// Address of the guest, assigned by DHCP.
 pub const GUEST: Ipv4Address = Ipv4Address::new(10, 0, 2, 15);
-/// Of the network's mask.
+/// Bits of the network mask.
 const MASK_BITS: u8 = 24;
-/// The gateway's card.
+/// MAC address of the gateway.
 const ADDRESS: EthernetAddress = EthernetAddress([0x52, 0x55, 10, 0, 2, 2]);
 
-/// Connections at a time; more are refused.
+/// Maximum simultaneous connections. More are refused.
 const CONNECTIONS_MAX: usize = 64;
-/// Of each rule that wait for somebody.
+/// Listening sockets per TCP rule.
 const WAITING: usize = 4;
-/// On their way in a connection, each way.
+/// Buffer of a connection per direction, in bytes.
 const STREAM_BYTES: usize = 64 << 10;
-/// Of a UDP rule, each way: a few datagrams.
+/// Buffer of a UDP rule per direction, in bytes.
 const DATAGRAM_BYTES: usize = 64 << 10;
 const DATAGRAMS: usize = 64;
-/// Clients of UDP rules that are known; the one that was silent longest goes for the next.
+/// Maximum clients of UDP rules. A new client replaces the one that was silent longest.
 const FLOWS_MAX: usize = 32;
-/// A guest that has gone without a word is asked, and given up.
+/// Interval of keep-alive probes to a guest, and the time without an answer after which its connection is closed.
 const ASK: Duration = Duration::from_secs(20);
 const GIVE_UP: Duration = Duration::from_secs(60);
 
-/// A network that runs: what it has to tell.
+/// A running network and its messages.
 pub struct Running {
     told: Receiver<String>,
-    /// The thread has another; alone, it ends.
+    /// The thread holds another reference. It ends when this one is dropped.
     _used: Arc<()>,
 }
 
 impl Running {
-    /// What it has to tell since the last look.
+    /// Messages since the last call.
     pub fn told(&self) -> impl Iterator<Item = String> {
         self.told.try_iter()
     }
 }
 
-/// Makes the wire: QEMU's end, which a program that is started keeps, and ours.
+/// Creates the socket pair: QEMU's end, which a started program inherits, and ours.
 ///
 /// # Errors
-/// The kernel's answer.
+/// The kernel's error.
 pub fn wire() -> io::Result<(OwnedFd, UnixDatagram)> {
     let kind = SocketType::DGRAM;
     let (theirs, ours) = rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
@@ -77,10 +78,10 @@ pub fn wire() -> io::Result<(OwnedFd, UnixDatagram)> {
     Ok((theirs, ours))
 }
 
-/// Serves our end of the wire until what this gives is dropped, and a second longer at most.
+/// Serves our end of the socket pair. The thread ends at most 1 s after the returned value is dropped.
 ///
 /// # Errors
-/// No thread.
+/// The thread could not be started.
 pub fn start(rules: &[Rule], rate: Option<Size>, ours: UnixDatagram) -> io::Result<Running> {
     let (tell, told) = channel();
     let used = Arc::new(());
@@ -101,21 +102,21 @@ struct Network {
     dhcp: SocketHandle,
 }
 
-/// A rule, and who waits for the guest.
+/// A rule and its listening sockets.
 struct Serving {
     rule: Rule,
     waiting: Vec<SocketHandle>,
 }
 
-/// A connection of the guest, and the one that it leads to.
+/// A connection of the guest and its destination.
 struct Link {
     near: SocketHandle,
     far: TcpStream,
-    /// Whether the far end has said all.
+    /// Whether the destination has closed its direction.
     far_is_over: bool,
-    /// Whether it was told that the guest has.
+    /// Whether the destination was informed that the guest has closed its direction.
     near_is_over: bool,
-    /// Whether it takes no more now.
+    /// Whether the destination accepts no more bytes at present.
     is_full: bool,
 }
 
@@ -139,7 +140,7 @@ impl Network {
         config.random_seed = now.0 as u64;
         let mut stack = Interface::new(config, &mut card, stack_time(now));
         stack.update_ip_addrs(|addresses| {
-            // There is room for one.
+            // There is space for one address.
             let _ = addresses.push(IpCidr::Ipv4(Ipv4Cidr::new(GATEWAY, MASK_BITS)));
         });
         let mut sockets = SocketSet::new(Vec::new());
@@ -152,7 +153,7 @@ impl Network {
         Self { card, stack, sockets, rules, links: Vec::new(), flows: Vec::new(), dhcp }
     }
 
-    /// One turn of everything; whether there is another. Bounded, however busy the guest is.
+    /// One pass over all sockets. Bounded, however busy the guest is. Returns whether there is another pass.
     fn turn(&mut self, tell: &Sender<String>) -> bool {
         let now = mono_now();
         self.listen();
@@ -172,7 +173,7 @@ impl Network {
             lives
         });
         self.stack.poll_egress(stack_time(mono_now()), &mut self.card, &mut self.sockets);
-        // Nobody who listens: the process ends.
+        // No receiver: the process ends.
         let heard = self.card.wanted.drain(..).try_for_each(|line| tell.send(line)).is_ok();
         if self.card.gone || !heard {
             return false;
@@ -181,7 +182,7 @@ impl Network {
         true
     }
 
-    /// Keeps sockets waiting, while there may be more connections.
+    /// Keeps sockets listening while more connections are allowed.
     fn listen(&mut self) {
         for Serving { rule, waiting } in self.rules.iter_mut().filter(|serving| !serving.rule.udp) {
             let room = CONNECTIONS_MAX.saturating_sub(self.links.len()).min(WAITING);
@@ -199,7 +200,7 @@ impl Network {
         }
     }
 
-    /// Takes connections that have come about.
+    /// Accepts new connections.
     fn accept(&mut self) {
         for Serving { rule, waiting } in self.rules.iter_mut().filter(|serving| !serving.rule.udp) {
             waiting.retain(|handle| {
@@ -217,7 +218,7 @@ impl Network {
                     }),
                     Err(_) => {
                         near.abort();
-                        // Its reset goes out with the next look at the stack.
+                        // Sends the reset before the socket is removed.
                         self.stack.poll_egress(stack_time(mono_now()), &mut self.card, &mut self.sockets);
                         self.sockets.remove(*handle);
                     }
@@ -227,25 +228,25 @@ impl Network {
         }
     }
 
-    /// Gives the guest its address.
+    /// Answers DHCP requests.
     fn addresses(&mut self) {
         let socket = self.sockets.get_mut::<udp::Socket<'_>>(self.dhcp);
         while let Ok((asked, _)) = socket.recv() {
             if let Some(answer) = dhcp::answer(asked) {
-                // One that is lost is asked for again.
+                // A lost answer is requested again.
                 let _ = socket.send_slice(&answer, IpEndpoint::new(Ipv4Address::BROADCAST.into(), 68));
             }
         }
     }
 
-    /// Passes datagrams on, both ways.
+    /// Forwards datagrams in both directions.
     fn datagrams(&mut self, now: MonoNs) {
         for Serving { rule, waiting } in self.rules.iter().filter(|serving| serving.rule.udp) {
             for near in waiting {
                 let socket = self.sockets.get_mut::<udp::Socket<'_>>(*near);
                 while let Ok((bytes, about)) = socket.recv() {
                     if let Some(flow) = flow(&mut self.flows, *near, about.endpoint, rule, now) {
-                        // As on a network: whether it arrives, the guest finds out.
+                        // As in a network, delivery is not guaranteed.
                         let _ = flow.far.send(bytes);
                     }
                 }
@@ -257,7 +258,7 @@ impl Network {
             for _ in 0..DATAGRAMS {
                 match far.recv(&mut bytes) {
                     Ok(count) => {
-                        // One without room is lost, as on a network.
+                        // A datagram without buffer space is lost, as in a network.
                         let _ = socket.send_slice(&bytes[..count], *client);
                     }
                     Err(_) => break,
@@ -273,7 +274,7 @@ impl Network {
         }
         let is_open = self.card.bucket.is_open();
         if !is_open {
-            // What the stack wants to send waits for it, too.
+            // Frames that the stack wants to send wait for it, too.
             limit = self.card.bucket.wait();
         }
         let mut fds = Vec::with_capacity(1 + self.links.len() + self.flows.len());
@@ -290,12 +291,12 @@ impl Network {
         fds.extend(self.flows.iter().map(|flow| PollFd::from_borrowed_fd(flow.far.as_fd(), PollFlags::IN)));
         let ns = limit.0.max(0);
         let limit = rustix::time::Timespec { tv_sec: ns / 1_000_000_000, tv_nsec: ns % 1_000_000_000 };
-        // Interrupted is as good as nothing new.
+        // An interrupted wait counts as no event.
         let _ = poll(&mut fds, Some(&limit));
     }
 }
 
-/// The flow of a client, a new one where it has none yet.
+/// The flow of a client; a new one if the client has none.
 fn flow<'a>(
     flows: &'a mut Vec<Flow>,
     near: SocketHandle,
@@ -327,12 +328,12 @@ fn flow<'a>(
 fn datagrams(port: u16) -> udp::Socket<'static> {
     let buffer = || udp::PacketBuffer::new(vec![udp::PacketMetadata::EMPTY; DATAGRAMS], vec![0; DATAGRAM_BYTES]);
     let mut socket = udp::Socket::new(buffer(), buffer());
-    // A new socket, and a port that is none but 0: that cannot fail.
+    // Cannot fail: the socket is new and the port is not 0.
     let _ = socket.bind(port);
     socket
 }
 
-/// Begins a connection, without waiting for it.
+/// Starts a connection without waiting for it.
 fn connect(to: std::net::SocketAddr) -> io::Result<TcpStream> {
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -344,13 +345,13 @@ fn connect(to: std::net::SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// Whether nothing can be done now.
+/// Whether the operation must be tried again later.
 fn waits(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::NotConnected)
 }
 
 impl Link {
-    /// Carries bytes both ways, as far as both sides take them.
+    /// Forwards bytes in both directions, as far as both sides accept them.
     fn pass_on(&mut self, near: &mut tcp::Socket<'_>) {
         self.is_full = false;
         while near.can_recv() {
@@ -368,7 +369,7 @@ impl Link {
             }
         }
         if !near.may_recv() && !near.can_recv() && !self.near_is_over {
-            // One that is no more connected says so where it is read.
+            // A closed connection is detected by the next read.
             let _ = self.far.shutdown(Shutdown::Write);
             self.near_is_over = true;
         }

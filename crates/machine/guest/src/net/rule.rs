@@ -1,17 +1,17 @@
-//! What a guest may reach, as the plant file says it.
+//! Destinations that a guest may reach, as configured in the plant file.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-/// A port in the guest's network, and where it leads.
+/// A port in the guest's network and its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Datagrams, not connections.
+    /// Whether the rule is for datagrams; otherwise for connections.
     pub udp: bool,
     /// The port at the guest's gateway.
     pub port: u16,
-    /// Who is behind it.
+    /// The destination.
     pub to: SocketAddr,
 }
 

@@ -1,4 +1,4 @@
-//! The network with a guest that is a stack of its own, at the other end of a wire.
+//! Tests of the network. A separate IP stack at the other end of the socket pair plays the guest.
 
 use super::*;
 use std::net::{SocketAddr, TcpListener};
@@ -26,7 +26,7 @@ impl Guest {
         Self { card, stack, sockets: SocketSet::new(Vec::new()), network }
     }
 
-    /// Another turn, until `what` is there.
+    /// Runs passes until `what` returns a value.
     fn until<T>(&mut self, mut what: impl FnMut(&mut Self) -> Option<T>) -> T {
         let end = mono_now() + DurNs::from_secs(60);
         loop {
@@ -53,7 +53,7 @@ impl Guest {
     }
 }
 
-/// Somebody who says back what one client says, to its end.
+/// A server that echoes what one client sends, until the client closes.
 fn echo() -> (SocketAddr, JoinHandle<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -110,7 +110,7 @@ fn what_no_rule_names_is_refused_and_told_once() {
         let handle = guest.connect(to, port);
         guest.until(|guest| (guest.socket(handle).state() == tcp::State::Closed).then_some(()));
     }
-    // Nobody is at any other address: not even a refusal comes.
+    // No host has any other address, so not even a refusal arrives.
     guest.connect(Ipv4Address::new(10, 0, 2, 3), 80);
     let mut told = Vec::new();
     guest.until(|guest| {
@@ -143,7 +143,7 @@ fn more_connections_than_there_is_room_for_are_refused_and_the_others_go_on() {
         guest.until(|guest| guest.socket(handle).may_send().then_some(()));
         far.push(listener.accept().unwrap());
     }
-    // Those that wait already may still come about; each ends in time.
+    // Sockets that listen already may still accept a connection. Each ends in time.
     let more: Vec<_> = (0..2 * WAITING).map(|_| guest.connect(GATEWAY, 7)).collect();
     guest.until(|guest| more.iter().any(|one| guest.socket(*one).state() == tcp::State::Closed).then_some(()));
     far[0].0.write_all(b"still").unwrap();

@@ -1,58 +1,59 @@
-//! QMP's lines into messages: pure, bounded, and never in a panic, whatever comes.
+//! Decodes QMP lines. Pure, bounded, and never panics, whatever the input.
 
 use serde_json::Value;
 
-/// A longer line is refused. QEMU's longest answers to what is asked here have a few kilobytes.
+/// Maximum line length. QEMU's longest answers to the commands used here have a few kilobytes.
 pub const LINE_BYTES_MAX: usize = 256 << 10;
 
-/// Texts of QEMU are cut to this where they are kept.
+/// Texts from QEMU are cut to this length when they are stored.
 const TEXT_CHARS_MAX: usize = 200;
 
-/// What QEMU says.
+/// A message from QEMU.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// The first line.
+    /// The first line of a connection.
     Greeting,
     /// The answer to a command.
     Answer {
         /// The command's number.
         id: Option<u64>,
-        /// What it gave, or why it was refused.
+        /// The result, or the reason of a refusal.
         result: Result<Value, String>,
     },
-    /// Something happened; its name.
+    /// An event with its name.
     Event(String),
 }
 
-/// A line that is not QMP.
+/// Input that is not QMP.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// It does not end.
+    /// The line is too long.
     #[error("a line has more than {LINE_BYTES_MAX} bytes")]
     TooLong,
-    /// It is something else.
+    /// The line is not a QMP message.
     #[error("a line is no message of QMP: {0:?}")]
     Line(String),
 }
 
-/// Bytes in, messages out.
+/// Decoder from bytes to messages.
 #[derive(Debug, Default)]
 pub struct Decoder {
     held: Vec<u8>,
-    /// Up to here no line ends.
+    /// No line end before this position.
     looked: usize,
 }
 
 impl Decoder {
-    /// Takes bytes. Holds what one call gave and at most one line before it, if all messages are taken out each time.
+    /// Adds bytes. If the caller takes all messages each time, the buffer holds the bytes of one call and at most one
+    /// line before.
     pub fn push(&mut self, bytes: &[u8]) {
         self.held.extend_from_slice(bytes);
     }
 
-    /// The next message; `None` until more bytes come. After an error nothing of the rest has a meaning.
+    /// The next message; `None` until more bytes arrive. After an error the rest of the input has no meaning.
     ///
     /// # Errors
-    /// What came is not QMP.
+    /// The input is not QMP.
     pub fn next_message(&mut self) -> Result<Option<Message>, Malformed> {
         loop {
             let Some(end) = self.held[self.looked..].iter().position(|byte| *byte == b'\n') else {
@@ -75,7 +76,7 @@ impl Decoder {
 
 fn message(line: &[u8]) -> Result<Message, Malformed> {
     let malformed = || Malformed::Line(cut(&String::from_utf8_lossy(line)));
-    // Its depth is bounded by serde_json.
+    // serde_json limits the nesting depth.
     let mut value: Value = serde_json::from_slice(line).map_err(|_| malformed())?;
     let id = value["id"].as_u64();
     if value["QMP"].is_object() {

@@ -1,4 +1,4 @@
-//! QEMU's machine protocol: commands over a Unix socket, each with a deadline, waited for or not.
+//! Client of QEMU's machine protocol (QMP): commands over a Unix socket, each with a deadline, blocking or not.
 
 pub mod codec;
 
@@ -14,46 +14,46 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use sys::clock::mono_now;
 
-/// How long QEMU may take to answer.
+/// Time QEMU has to answer.
 pub const ANSWER_WITHIN: DurNs = DurNs::from_secs(3);
 
-/// Events that wait to be taken; the oldest goes for the next.
+/// Maximum pending events. A new event replaces the oldest.
 const EVENTS_MAX: usize = 64;
 
-/// Bytes taken between two looks at the clock.
+/// Maximum bytes per read, between two checks of the deadline.
 const READ_BYTES: usize = 4096;
 
-/// Why QEMU did not do what it was told.
+/// Reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum QmpError {
-    /// It is not there.
+    /// No connection.
     #[error("QMP: {0}; has QEMU ended?")]
     Io(#[from] io::Error),
-    /// The connection ended.
+    /// QEMU closed the connection.
     #[error("QMP: QEMU closed the connection, an answer was expected")]
     Closed,
-    /// It says nothing.
+    /// QEMU did not answer in time.
     #[error("QMP: no answer to {command} within {within}; QEMU hangs, or another client has the connection")]
     Silent {
-        /// What it was told.
+        /// The command.
         command: String,
-        /// How long was waited.
+        /// The time limit.
         within: DurNs,
     },
-    /// What it says is not QMP.
+    /// The answer is not QMP.
     #[error("QMP: {0}; is something else behind the socket?")]
     Malformed(#[from] Malformed),
-    /// It refuses.
+    /// QEMU refused the command.
     #[error("QMP: {command} was refused: {}", visible(.why))]
     Refused {
-        /// What it was told.
+        /// The command.
         command: String,
-        /// Its reason.
+        /// QEMU's reason.
         why: String,
     },
 }
 
-/// As a terminal may show it.
+/// Makes the text safe for a terminal.
 const fn visible(text: &str) -> base::Visible<'_> {
     base::Visible { text, colours: false }
 }
@@ -67,15 +67,15 @@ pub struct Client {
     within: DurNs,
     greeting: Greeting,
     events: VecDeque<String>,
-    /// Events that there was no room for.
+    /// Events dropped because the queue was full.
     dropped: u64,
 }
 
-/// How far a connection has come.
+/// State of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Greeting {
     Awaited,
-    /// The first command has this number.
+    /// The answer to the first command, with this number, is awaited.
     Answered(u64),
     Over,
 }
@@ -87,10 +87,10 @@ impl AsFd for Client {
 }
 
 impl Client {
-    /// Connects, without waiting for anything; [`Client::take`] goes on from there.
+    /// Connects without blocking. [`Client::take`] completes the handshake.
     ///
     /// # Errors
-    /// QEMU is not there, or others wait to be accepted already.
+    /// QEMU is not running, or its queue of connections is full.
     pub fn begin(path: &Path, within: DurNs) -> Result<Self, QmpError> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
@@ -106,10 +106,10 @@ impl Client {
         Ok(Self { stream: socket.into(), decoder, last: 0, within, greeting, events, dropped: 0 })
     }
 
-    /// Connects and is greeted; that and each command may take `within`.
+    /// Connects and completes the handshake. The handshake and each command have the time limit `within`.
     ///
     /// # Errors
-    /// QEMU is not there, does not answer, or is no QEMU.
+    /// QEMU is not running, does not answer, or the peer is not QEMU.
     pub fn connect(path: &Path, within: DurNs) -> Result<Self, QmpError> {
         let mut client = Self::begin(path, within)?;
         let end = mono_now() + within;
@@ -122,24 +122,24 @@ impl Client {
         Ok(client)
     }
 
-    /// Whether it takes commands.
+    /// Whether the handshake is complete.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.greeting == Greeting::Over
     }
 
-    /// Has QEMU do something; what it answers.
+    /// Executes a command and returns its result.
     ///
     /// # Errors
-    /// QEMU refuses, does not answer, or has gone.
+    /// QEMU refuses, does not answer, or has ended.
     pub fn call(&mut self, command: &str) -> Result<Value, QmpError> {
         self.call_with(command, None)
     }
 
-    /// The same with arguments.
+    /// Like [`Client::call`], with arguments.
     ///
     /// # Errors
-    /// As [`Client::call`].
+    /// Those of [`Client::call`].
     pub fn call_with(&mut self, command: &str, arguments: Option<&Value>) -> Result<Value, QmpError> {
         let end = mono_now() + self.within;
         let sent = self.send(command, arguments)?;
@@ -149,17 +149,17 @@ impl Client {
                     return result.map_err(|why| QmpError::Refused { command: command.to_owned(), why });
                 }
                 Some(Message::Event(name)) => self.keep(name),
-                // The answer to a command that was given up, which is of no use any more.
+                // The answer to an earlier command that timed out is ignored.
                 Some(Message::Answer { .. } | Message::Greeting) | None => {}
             }
             self.in_time(end, command)?;
         }
     }
 
-    /// Sends a command, whose answer [`Client::take`] gives with this number. Waits for nothing.
+    /// Sends a command without blocking. [`Client::take`] returns the answer with the returned number.
     ///
     /// # Errors
-    /// QEMU takes nothing more, or has gone.
+    /// QEMU accepts no more bytes, or has ended.
     pub fn send(&mut self, command: &str, arguments: Option<&Value>) -> Result<u64, QmpError> {
         self.last += 1;
         let sent = self.stream.write_all(codec::command(self.last, command, arguments).as_bytes());
@@ -170,10 +170,10 @@ impl Client {
         Ok(self.last)
     }
 
-    /// What has come, without waiting: answers and events.
+    /// The next answer or event that has arrived, without blocking.
     ///
     /// # Errors
-    /// QEMU has gone, or says what is not QMP.
+    /// QEMU has ended, or its output is not QMP.
     pub fn take(&mut self) -> Result<Option<Message>, QmpError> {
         if let Some(name) = self.events.pop_front() {
             return Ok(Some(Message::Event(name)));
@@ -181,14 +181,14 @@ impl Client {
         loop {
             match self.next_message(MonoNs(0), "nothing") {
                 Err(QmpError::Silent { .. }) => return Ok(None),
-                // The greeting: once.
+                // The greeting, which comes once.
                 Ok(None) => {}
                 other => return other,
             }
         }
     }
 
-    /// Events that were dropped because nobody took them.
+    /// Events that were dropped because the caller did not take them.
     #[must_use]
     pub const fn dropped(&self) -> u64 {
         self.dropped
@@ -202,18 +202,19 @@ impl Client {
         self.events.push_back(event);
     }
 
-    /// Why a command, or the greeting, is given up.
+    /// The error of a command, or of the handshake, that timed out.
     #[must_use]
     pub fn silent(&self, command: &str) -> QmpError {
         QmpError::Silent { command: command.to_owned(), within: self.within }
     }
 
-    /// Somebody who talks without end gets no more time than who says nothing.
+    /// Checks the deadline, so that a peer that sends without end gets no more time than a silent one.
     fn in_time(&self, end: MonoNs, command: &str) -> Result<(), QmpError> {
         if mono_now() < end { Ok(()) } else { Err(self.silent(command)) }
     }
 
-    /// The next message until then; what is there already comes also when it is too late. `None`: it was the greeting, or the answer to it.
+    /// The next message before `end`; a message that has already arrived is returned even after it. `None` for the
+    /// greeting and for the answer to the first command.
     fn next_message(&mut self, end: MonoNs, command: &str) -> Result<Option<Message>, QmpError> {
         let mut bytes = [0; READ_BYTES];
         loop {
@@ -253,7 +254,7 @@ impl Client {
     }
 }
 
-/// QEMU that ends before it has read everything resets the connection.
+/// If QEMU ends before it has read everything, the connection is reset.
 fn gone(error: io::Error) -> QmpError {
     match error.kind() {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => QmpError::Closed,

@@ -1,4 +1,5 @@
-//! Serving: what is missing, what the end of QEMU means, and QEMUs whose guests stand still, played by a script and a thread.
+//! Tests of serving: missing resources, QEMU's exits, and QEMUs whose guests stop running, played by a script and a
+//! thread.
 
 use super::*;
 use crate::model::Places;
@@ -33,7 +34,7 @@ impl Drop for Place {
 #[test]
 fn what_is_missing_is_named_with_a_remedy_and_nothing_is_left() {
     let place = Place::new("missing");
-    // A program that every machine has: QEMU itself may be missing here.
+    // A program that exists on every machine; QEMU may be missing here.
     let guest = Guest { accel: Accel::Emulated, program: "/bin/false".into(), ..guest() };
     let found = place.fails(&Guest { program: "no-such-qemu".into(), ..guest.clone() });
     assert!(found.contains("no-such-qemu") && found.contains("install QEMU"), "{found}");
@@ -73,23 +74,24 @@ fn the_end_of_qemu_means_what_was_asked_of_it() {
     assert!(matches!(outcome(good, Some(&stop), within), Err(ServeError::Hung { killed: false, .. })));
 }
 
-/// What a QEMU does that is none.
+/// Behaviour of a simulated QEMU.
 enum Turn {
-    /// It ends before it listens.
+    /// QEMU aborts before it listens.
     Aborts,
-    /// It lets the guest run, which is in these states then, each until it was asked for, and shuts down; from
-    /// [`INTERNAL_ERROR`] on it waits to be killed.
+    /// The guest runs and then has these states, each until it was queried, and shuts down. After [`INTERNAL_ERROR`]
+    /// QEMU waits to be killed.
     Runs(&'static [&'static str]),
 }
 
-/// Serves a guest, which KVM is to run, in turn by such QEMUs: how it ended, and what was told, each with the note that stood then.
+/// Serves a guest under KVM with these QEMUs, one after the other. Returns the result, and the messages, each with the
+/// note at that time.
 fn served(name: &str, accel: Accel, turns: &'static [Turn]) -> (Result<Ended, ServeError>, String) {
     let (place, bench) = (Place::new(name), Place::new(&format!("{name}-bench")));
     fs::create_dir_all(&bench.0).unwrap();
     let program = bench.0.join("qemu");
     let script = "#!/bin/sh\ncd ${0%/*}\necho \"$*\" >new; mv new begun\nuntil [ -e end ]; do sleep 0.01; done\nmv end now; . ./now\n";
-    // By another process: what this one has open for writing, the children of other tests have, too, until they execute,
-    // and the kernel executes no such file.
+    // Written by another process. If this process had the file open for writing, children of other tests would inherit
+    // the descriptor until their exec, and the kernel refuses to execute such a file.
     let write = "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\"";
     assert!(Command::new("sh").args(["-c", write]).arg(&program).arg(script).status().unwrap().success());
     let (folder, room, over) = (place.0.clone(), bench.0.clone(), Arc::new(AtomicBool::new(false)));
@@ -107,7 +109,7 @@ fn served(name: &str, accel: Accel, turns: &'static [Turn]) -> (Result<Ended, Se
 }
 
 fn play(turn: &Turn, room: &Path, folder: &Path, is_over: &AtomicBool) {
-    // Who serves the guest may have ended before.
+    // The serving thread may have ended before.
     let awaited = || {
         assert!(!is_over.load(Ordering::Relaxed), "served to the end");
         std::thread::yield_now();
@@ -141,7 +143,7 @@ fn play(turn: &Turn, room: &Path, folder: &Path, is_over: &AtomicBool) {
         match state {
             Some(&"running") => writeln!(qmp, "{{\"event\":\"RESUME\"}}").unwrap(),
             Some(_) => writeln!(qmp, "{{\"event\":\"STOP\"}}").unwrap(),
-            // Nobody would take the word to end from it, but the QEMU after it.
+            // This QEMU would not read the request to end; the next one would.
             None if states.last() == Some(&INTERNAL_ERROR) => {}
             None => end("exit 0"),
         }
@@ -157,7 +159,7 @@ fn play(turn: &Turn, room: &Path, folder: &Path, is_over: &AtomicBool) {
             "query-status" => serde_json::json!({ "status": state }),
             _ => serde_json::json!({}),
         };
-        // A QEMU that was killed meanwhile hears nothing.
+        // A QEMU that was killed receives nothing.
         let _ = writeln!(qmp, "{}", serde_json::json!({ "return": answer, "id": asked["id"] }));
         if command == "cont" || command == "query-status" {
             state = next(&mut qmp);
@@ -210,7 +212,7 @@ fn a_guest_that_stands_still_for_a_while_is_told_noted_and_goes_on() {
         assert!(told.contains(line), "{line} in {told}");
     }
     assert_eq!(told.matches("the guest goes on").count(), 2, "{told}");
-    // The note follows what is told.
+    // The note is updated after the message.
     assert!(told.contains("the guest goes on [the guest STANDS STILL (io-error)"), "noted: {told}");
     assert!(
         told.contains("it was paused through QEMU's monitor; continue it with `tahti guest resume` []\n"),
