@@ -1,15 +1,15 @@
-//! Every key of the plant file, with the rows that it promises or the reason why it has none.
+//! All keys of the plant file, each with the rows that it promises or the reason why it has none.
 //!
 //! A new key without an entry fails the test below.
 
 use super::Claim::{self, *};
 
-/// What becomes of a key.
+/// Meaning of a key for the health table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// Rows with these claims.
     Rows(&'static [Claim]),
-    /// No row, and why.
+    /// No row, with the reason.
     None(&'static str),
 }
 
@@ -17,20 +17,20 @@ use Meaning::{None as No, Rows};
 
 /// A name, a path or a choice that other keys refer to.
 const NAMES: Meaning = No("it names something; what it names has rows of its own");
-/// Set by the kernel at the start; a process without it does not start.
+/// Set by the kernel at the start; without it the process does not start.
 const AT_START: Meaning =
     No("set before the first instruction, or the process does not start; nothing outside can change it");
-/// A rule that the supervisor itself carries out.
+/// A rule for the supervisor.
 const RULE: Meaning = No("it says what the supervisor does next; nothing is promised about the machine");
-/// Configuration of a service of tahti, which checks it at its start and reports from its working loop.
+/// Configuration of a tahti service. The service checks it at its start and reports from its main loop.
 const SERVICE: Meaning = Rows(&[Runs, Ready, Serves]);
 /// Configuration of a service that reports its faults.
 const REPORTED: Meaning = Rows(&[Serves]);
 const BOUND: Meaning = Rows(&[Bounds]);
-/// A limit of the kernel on the process alone.
+/// A kernel limit on the process alone.
 const LIMIT: Meaning = Rows(&[Available]);
 
-/// Keys by table, each list of keys separated by blanks.
+/// Keys by table. The keys of an entry are separated by blanks.
 pub const MEANINGS: &[(&str, &[(&str, Meaning)])] = &[
     ("[plant]", &[("name operators operators_may_type env", NAMES)]),
     (

@@ -1,8 +1,8 @@
 //! Health: the promises of a plant file, compared with observations.
 //!
-//! [`promises`] turns a plant into rows, one for each promise. Process crates observe and hand each [`Observation`] to the
-//! [`Table`] with the time. The table decides: states, transitions, and the [`Outcome`] over the whole life of the plant.
-//! A row without an observation for two intervals is *not observed*, which is not kept.
+//! [`promises`] turns a plant into rows, one per promise. Other crates observe and pass each [`Observation`] with its
+//! time to the [`Table`]. The table determines states, transitions, and the [`Outcome`] over the whole life of the
+//! plant. A row without an observation for two intervals is *not observed*, which counts as not kept.
 //!
 //! Start with [`Table::observe`].
 

@@ -1,4 +1,4 @@
-//! The outcome of a plant's life, with its reasons.
+//! The outcome of a plant's life, with reasons.
 
 use base::DurNs;
 use serde::{Deserialize, Serialize};
@@ -15,31 +15,31 @@ pub enum Outcome {
     Failed(Vec<Reason>),
 }
 
-/// Why an outcome is not good.
+/// Reason why an outcome is not good.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
     /// The subject of the promise.
     pub subject: String,
-    /// The promise, as the plant file has it.
+    /// The promise, as in the plant file.
     pub promise: String,
-    /// The line of the plant file, if it says so.
+    /// Line of the plant file; `None` for a default.
     pub line: Option<u32>,
-    /// What was found.
+    /// The observation.
     pub found: String,
-    /// Start of the first incident, from the start of the plant.
+    /// Start of the first incident, relative to the start of the plant.
     pub from: DurNs,
-    /// Length of all incidents.
+    /// Total duration of all incidents.
     pub lasted: DurNs,
-    /// The last incident is not over.
+    /// Whether the last incident is still open.
     pub lasts: bool,
-    /// Incidents.
+    /// Number of incidents.
     pub count: u64,
-    /// It was judged over the whole life: times say nothing.
+    /// Whether the promise is judged over the whole life. The times have no meaning then.
     pub whole_life: bool,
 }
 
 impl Outcome {
-    /// The word for it.
+    /// The outcome as one word.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -49,7 +49,7 @@ impl Outcome {
         }
     }
 
-    /// Why it is not good.
+    /// Reasons why the outcome is not good.
     #[must_use]
     pub fn reasons(&self) -> &[Reason] {
         match self {
@@ -68,7 +68,7 @@ impl Outcome {
         }
     }
 
-    /// The word and all reasons on one line; `time` writes a duration.
+    /// The word and all reasons on one line. `time` formats a duration.
     #[must_use]
     pub fn words(&self, time: impl Fn(DurNs) -> String) -> String {
         let reasons: Vec<String> = self.reasons().iter().map(|reason| reason.words(&time)).collect();
@@ -80,7 +80,7 @@ impl Outcome {
 }
 
 impl Reason {
-    /// One line; `time` writes a duration.
+    /// The reason on one line. `time` formats a duration.
     #[must_use]
     pub fn words(&self, time: impl Fn(DurNs) -> String) -> String {
         let line = self.line.map_or(String::new(), |line| format!(", line {line}"));

@@ -4,10 +4,10 @@ use crate::plant::{Budget, Cpus, Partition, Plant, Process, ReadyWhen, RestartPo
 use base::{DurNs, Policy, RtLevel};
 use serde::{Deserialize, Serialize};
 
-/// How often a row is observed.
+/// Interval between observations of a row.
 pub const INTERVAL: DurNs = DurNs::from_secs(1);
 
-/// How often rows are observed that take reading the whole machine.
+/// Interval for rows whose observation reads the whole machine.
 const SLOW_INTERVAL: DurNs = DurNs::from_secs(5);
 
 /// The subject of the plant's own promises.
@@ -25,45 +25,45 @@ pub fn partition(name: &str) -> String {
     format!("partition {name}")
 }
 
-/// What is promised, as one word.
+/// Kind of promise, as one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Claim {
     /// The process exists and is not stopped.
     Runs,
-    /// It becomes ready in time.
+    /// The process becomes ready in time.
     Ready,
-    /// Its threads have their class, priority and nice value.
+    /// The threads have their class, priority and nice value.
     Class,
-    /// Its threads have their CPUs.
+    /// The threads have their CPUs.
     Cpus,
-    /// Its memory is locked.
+    /// The memory is locked.
     Memory,
-    /// It is restarted within the limit only.
+    /// The process is not restarted more often than the limit.
     Restarts,
-    /// It gives signs of life.
+    /// The process sends heartbeats in time.
     Heartbeat,
-    /// It gives its CPU up, and gets it.
+    /// The process yields its CPU, and gets it.
     Budget,
-    /// It skips no more periods than its limit.
+    /// The process skips no more periods than its limit.
     Skipped,
-    /// Its results have the value that the plant asks for.
+    /// The results have the value that the plant file requires.
     Value,
-    /// It misses no hard deadline.
+    /// The process misses no hard deadline.
     Deadline,
-    /// It does what it is for, by its own report.
+    /// The service works, by its own report.
     Serves,
-    /// What the plant asks for is available.
+    /// Everything that the plant file requests is available.
     Available,
-    /// CPUs are isolated as they were when the shield was made.
+    /// The CPUs are isolated as they were when the shield was applied.
     Isolated,
     /// The journal of the old values is complete.
     Journal,
-    /// Bounds are as they were written.
+    /// Limits have the values that were written.
     Bounds,
-    /// The supervisor observes each second.
+    /// The supervisor observes every second.
     Observes,
-    /// Files of the run folder are those of this supervisor.
+    /// The files of the run folder belong to this supervisor.
     Files,
     /// Every line is logged, every incident has its evidence.
     Records,
@@ -74,25 +74,25 @@ pub enum Claim {
 /// One promise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promise {
-    /// A process, or a part of the plant.
+    /// A process or a part of the plant.
     pub subject: String,
-    /// What is promised.
+    /// Kind of promise.
     pub claim: Claim,
-    /// The promise for people, with the values of the plant file.
+    /// The promise for users, with the values of the plant file.
     pub words: String,
-    /// The line of the plant file that says so; `None` for a default.
+    /// Line of the plant file; `None` for a default.
     pub line: Option<u32>,
-    /// The plant is up without the subject: a broken promise degrades it.
+    /// The plant counts as up without the subject. A broken promise degrades it.
     pub optional: bool,
     /// It is an error if the machine does not provide it.
     pub required: bool,
-    /// Judged by its last state alone: a figure over the whole life.
+    /// Judged by the last state only, because it is a figure over the whole life.
     pub whole_life: bool,
-    /// How often it is observed.
+    /// Interval between observations.
     pub interval: DurNs,
 }
 
-/// All promises of a plant. `require_rt`: nothing may be unavailable.
+/// All promises of a plant. With `require_rt` everything must be available.
 #[must_use]
 pub fn promises(plant: &Plant, require_rt: bool) -> Vec<Promise> {
     let mut all = List { plant, all: Vec::new(), require_rt };
@@ -128,7 +128,7 @@ struct List<'a> {
 }
 
 impl List<'_> {
-    /// Adds a promise that `key` of the plant file makes.
+    /// Adds a promise of the plant file's `key`.
     fn add(&mut self, subject: &str, claim: Claim, words: String, key: &str) -> &mut Promise {
         let line = self.plant.places.line(key);
         self.all.push(Promise {
@@ -155,7 +155,7 @@ impl List<'_> {
         let place = format!("[partition {}]", one.name);
         let promise = self.add(&partition(&one.name), Claim::Bounds, "bounds as written".to_owned(), &place);
         promise.required |= one.required;
-        // The supervisor reads bounds every 2 s.
+        // The supervisor reads limits every 2 s.
         promise.interval = DurNs(INTERVAL.0 * 2);
     }
 
@@ -206,7 +206,7 @@ impl List<'_> {
     fn results(&mut self, process: &Process) {
         let name = &process.name;
         let is_frame = self.plant.frames.iter().any(|frame| frame.spec.name == *name);
-        // These may have a loop page.
+        // Such processes may have a loop page.
         let has_loop = process.class.is_real_time() || process.heartbeat.is_some();
         if has_loop || is_frame || process.miss_ratio_max.is_some() {
             let words = match process.miss_ratio_max {
@@ -240,7 +240,7 @@ fn class_words(process: &Process) -> String {
     }
 }
 
-/// Whether the guard measures the processor time of its threads.
+/// Whether the guard measures the processor time of the process's threads.
 fn has_budget(process: &Process) -> bool {
     let fixed = |class: Policy| matches!(class.level(), RtLevel::Fixed(_));
     fixed(process.class)
@@ -248,17 +248,17 @@ fn has_budget(process: &Process) -> bool {
         || process.threads.iter().any(|rule| rule.class.is_some_and(fixed))
 }
 
-/// A service of tahti, which reports from its working loop.
+/// A tahti service, which reports from its main loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// The command of tahti: `archive` of `tahti archive serve`.
+    /// The tahti command: `archive` of `tahti archive serve`.
     pub command: &'static str,
-    /// The longest time that one round of its loop may take.
+    /// Maximum duration of one pass of its loop.
     pub longest_step: DurNs,
 }
 
-/// All services. Rounds of the archive and the alarms wait for the disk. A round of the recorder waits up to 5 s for the supervisor,
-/// one of an equipment manager for the message server.
+/// All services. A pass of the archive or the alarms may wait for the disk. A pass of the recorder waits up to 5 s for
+/// the supervisor, a pass of an equipment manager for the message server.
 const SERVICES: [Service; 8] = [
     Service { command: "alarm", longest_step: DurNs::from_secs(5) },
     Service { command: "archive", longest_step: DurNs::from_secs(5) },
@@ -270,7 +270,7 @@ const SERVICES: [Service; 8] = [
     Service { command: "trace", longest_step: DurNs::from_secs(6) },
 ];
 
-/// The service of tahti that a process is, if it is one.
+/// The service that a process runs, if it is a tahti service.
 #[must_use]
 pub fn own_service(process: &Process) -> Option<&'static Service> {
     let [tahti, command, more @ ..] = process.command.as_slice() else { return None };

@@ -5,24 +5,24 @@ use base::{DurNs, MonoNs};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Transitions that a row keeps; older ones are counted only.
+/// Transitions that a row stores; older ones are only counted.
 const TRANSITIONS_MAX: usize = 16;
 
-/// A row without an observation for so many of its intervals is not observed.
+/// Intervals without an observation after which a row is not observed.
 const INTERVALS_MAX: i64 = 2;
 
-/// What an observer found.
+/// Result of an observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observation {
     /// As promised.
     Kept,
-    /// Something happened within the limit of the plant file: what.
+    /// Something happened within the limit of the plant file: a description.
     Within(String),
-    /// The machine does not provide it: what, with the remedy.
+    /// The machine does not provide it: a description with the remedy.
     Absent(String),
-    /// Not as promised: found and expected.
+    /// Not as promised: found and expected value.
     Broken(String),
-    /// The promise does not hold at present: why.
+    /// The promise does not apply at present: the reason.
     NotDue(String),
 }
 
@@ -30,7 +30,7 @@ pub enum Observation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// No observation yet, and it is too early for one.
+    /// No observation yet, and none is due.
     Pending,
     /// As promised.
     Kept,
@@ -42,18 +42,18 @@ pub enum State {
     Broken,
     /// No observation for two intervals.
     NotObserved,
-    /// The promise does not hold at present.
+    /// The promise does not apply at present.
     NotDue,
 }
 
 impl State {
-    /// Whether a promise is not kept now.
+    /// Whether the promise is not kept now.
     #[must_use]
     pub fn is_wrong(self) -> bool {
         matches!(self, Self::Broken | Self::NotObserved)
     }
 
-    /// The word for people.
+    /// The word for users.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl State {
     }
 }
 
-/// How bad a state is for the outcome.
+/// Effect of a state on the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Severity {
     Degraded,
@@ -78,26 +78,26 @@ pub(super) enum Severity {
 /// A change of state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transition {
-    /// When.
+    /// Time of the transition.
     pub at: MonoNs,
     /// The new state.
     pub to: State,
-    /// What was found.
+    /// The observation.
     pub evidence: String,
 }
 
 /// All incidents of one severity in the life of a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Incidents {
-    /// How many.
+    /// Number of incidents.
     pub(super) count: u64,
-    /// Start of the first.
+    /// Start of the first incident.
     pub(super) first: MonoNs,
-    /// What was found, see [`Row::enter`].
+    /// The observation; see [`Row::enter`].
     pub(super) evidence: String,
-    /// Length of those that are over.
+    /// Total duration of closed incidents.
     pub(super) lasted: DurNs,
-    /// Start of the present one.
+    /// Start of the open incident.
     pub(super) open: Option<MonoNs>,
 }
 
@@ -119,22 +119,22 @@ impl Incidents {
     }
 }
 
-/// One promise as it is observed.
+/// A promise under observation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The promise.
     pub promise: Promise,
     /// Its state.
     pub state: State,
-    /// Since when it has this state.
+    /// Start of the present state.
     pub since: MonoNs,
-    /// What was found last; empty if there is nothing to add.
+    /// Last observation; empty if there is nothing to add.
     pub evidence: String,
-    /// The last observation, or the time at which the row was made.
+    /// Time of the last observation, or of the creation of the row.
     pub observed: MonoNs,
     /// The last transitions, oldest first.
     pub history: VecDeque<Transition>,
-    /// All transitions.
+    /// Number of all transitions.
     pub transitions: u64,
     pub(super) failed: Incidents,
     pub(super) degraded: Incidents,
@@ -155,7 +155,7 @@ impl Row {
         }
     }
 
-    /// Takes an observation; whether the state changed.
+    /// Handles an observation. Returns whether the state changed.
     pub(super) fn observe(&mut self, now: MonoNs, seen: Observation) -> bool {
         let gap = self.judge(now);
         self.observed = now;
@@ -176,7 +176,8 @@ impl Row {
         gap || turned
     }
 
-    /// Whether an observation is overdue now; the row is *not observed* from the last one on then.
+    /// Checks whether an observation is overdue. The row is then *not observed*, beginning at the last observation.
+    /// Returns whether the state changed.
     pub(super) fn judge(&mut self, now: MonoNs) -> bool {
         let due = !matches!(self.state, State::NotDue | State::NotObserved);
         let patience = DurNs(self.promise.interval.0.saturating_mul(INTERVALS_MAX));
@@ -201,8 +202,8 @@ impl Row {
         self.history.push_back(Transition { at, to, evidence });
     }
 
-    /// Counts an incident of the present state. Of failures the first evidence is kept, for it is the cause of others; of
-    /// the rest the last, which has the sum.
+    /// Counts an incident of the present state. For failures the first evidence is stored, because it is the cause of
+    /// later ones; otherwise the last, which has the total.
     fn enter(&mut self, at: MonoNs) {
         match self.severity() {
             Some(Severity::Failed) => {
@@ -219,7 +220,7 @@ impl Row {
         }
     }
 
-    /// What the present state means for the outcome.
+    /// Effect of the present state on the outcome.
     pub(super) fn severity(&self) -> Option<Severity> {
         let Promise { optional, required, .. } = self.promise;
         match self.state {

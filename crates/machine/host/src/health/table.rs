@@ -6,7 +6,7 @@ use super::row::{Incidents, Observation, Row, Severity, State};
 use base::{DurNs, MonoNs};
 use serde::{Deserialize, Serialize};
 
-/// Reasons of rows that a reload removed, at most.
+/// Maximum reasons stored for rows that a reload removed.
 const PAST_MAX: usize = 256;
 
 /// All rows of a plant, in the order of its promises.
@@ -16,41 +16,41 @@ pub struct Table {
     rows: Vec<Row>,
     /// Reasons of rows that a reload removed.
     past: Vec<(bool, Reason)>,
-    /// Changes of state so far, of all rows.
+    /// Number of state changes of all rows.
     changes: u64,
 }
 
-/// A row as it is displayed.
+/// A row for display.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowStatus {
-    /// The subject: a process, or one of the plant's parts.
+    /// The subject: a process, or a part of the plant.
     pub subject: String,
-    /// What is promised of it, as one word.
+    /// Kind of promise, as one word.
     pub claim: Claim,
-    /// The promise, as the plant file has it.
+    /// The promise, as in the plant file.
     pub promise: String,
-    /// The line of the plant file, if it says so.
+    /// Line of the plant file; `None` for a default.
     pub line: Option<u32>,
     /// The state.
     pub state: State,
-    /// Since when.
+    /// Start of the state.
     pub since: MonoNs,
-    /// The last observation.
+    /// Time of the last observation.
     pub observed: MonoNs,
-    /// What was found.
+    /// The observation.
     pub evidence: String,
-    /// Changes of state so far.
+    /// Number of state changes.
     pub transitions: u64,
 }
 
 impl Table {
-    /// An empty table of a plant that was brought up then.
+    /// An empty table of a plant that was started at `begun`.
     #[must_use]
     pub fn new(begun: MonoNs) -> Self {
         Self { begun, ..Self::default() }
     }
 
-    /// Takes over the promises of a plant. Rows that stay keep their state; what went wrong with rows that go is kept.
+    /// Sets the promises of a plant. Remaining rows keep their state. Reasons of removed rows are stored.
     pub fn promise(&mut self, now: MonoNs, promises: Vec<Promise>) {
         let mut old = std::mem::take(&mut self.rows);
         for promise in promises {
@@ -66,7 +66,8 @@ impl Table {
         self.changes += 1;
     }
 
-    /// Continues a table that another supervisor left: its last pass was then, though it was not written down.
+    /// Continues the table of another supervisor. `last_pass` is the time of its last pass, which the table may not
+    /// contain.
     pub fn resume(&mut self, last_pass: Option<MonoNs>) {
         let Some(last_pass) = last_pass else { return };
         for row in &mut self.rows {
@@ -74,7 +75,7 @@ impl Table {
         }
     }
 
-    /// Takes an observation. One that nothing promises is ignored.
+    /// Handles an observation. It is ignored if there is no such promise.
     pub fn observe(&mut self, now: MonoNs, subject: &str, claim: Claim, seen: Observation) {
         let row = self.rows.iter_mut().find(|row| row.promise.claim == claim && row.promise.subject == subject);
         if row.is_some_and(|row| row.observe(now, seen)) {
@@ -82,13 +83,13 @@ impl Table {
         }
     }
 
-    /// Finds rows whose observation is overdue.
+    /// Finds rows with an overdue observation.
     pub fn judge(&mut self, now: MonoNs) {
         let overdue = self.rows.iter_mut().map(|row| row.judge(now)).filter(|turned| *turned).count();
         self.changes += overdue as u64;
     }
 
-    /// Changes of state so far: the same number means that no row has changed.
+    /// Number of state changes. If it is the same, no row has changed.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes
@@ -100,7 +101,7 @@ impl Table {
         &self.rows
     }
 
-    /// The rows as they are displayed.
+    /// The rows for display.
     #[must_use]
     pub fn status(&self) -> Vec<RowStatus> {
         let shown = |row: &Row| RowStatus {
@@ -117,7 +118,7 @@ impl Table {
         self.rows.iter().map(shown).collect()
     }
 
-    /// The outcome over the whole life up to now.
+    /// The outcome over the whole life until now.
     #[must_use]
     pub fn outcome(&self, now: MonoNs) -> Outcome {
         let (mut failed, mut degraded) = (Vec::new(), Vec::new());
@@ -132,7 +133,7 @@ impl Table {
         if degraded.is_empty() { Outcome::Good } else { Outcome::Degraded(degraded) }
     }
 
-    /// Why a row stands against the outcome: failures first.
+    /// Reasons of a row against a good outcome, failures first.
     fn reasons_of(&self, row: &Row, now: MonoNs) -> Vec<(bool, Reason)> {
         if row.promise.whole_life {
             let Some(severity) = row.severity() else { return Vec::new() };

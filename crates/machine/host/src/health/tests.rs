@@ -60,7 +60,7 @@ fn seen(word: &str) -> Observation {
     }
 }
 
-/// The outcome after one observation each second, one second after the last; `-` is a second without.
+/// The outcome after one observation per second, one second after the last; `-` is a second without an observation.
 fn outcome(optional: bool, required: bool, all: &[&str]) -> String {
     let mut table = table(optional, required);
     let mut now = 0;
@@ -183,7 +183,7 @@ fn each_part_of_a_plant_has_its_promises_with_their_lines() {
     assert_eq!(names.len(), count, "no promise is there twice");
 }
 
-/// Every way in which one row of a plant can go wrong, and the outcome that must follow within two intervals.
+/// Every way in which one row of a plant can go wrong, with the outcome that must follow within two intervals.
 #[test]
 fn each_row_that_is_broken_in_any_way_leads_to_its_outcome_within_two_intervals() {
     let all = promises(&plant(), false);
@@ -193,7 +193,7 @@ fn each_row_that_is_broken_in_any_way_leads_to_its_outcome_within_two_intervals(
             let mut table = Table::new(second(0));
             table.promise(second(0), all.clone());
             let mut now = 0;
-            // Twice the longest interval, and one more.
+            // Twice the longest interval, and one more second.
             while now <= 12 {
                 now += 1;
                 for row in &all {
@@ -224,7 +224,7 @@ fn each_row_that_is_broken_in_any_way_leads_to_its_outcome_within_two_intervals(
 }
 
 proptest! {
-    /// Good means: at every moment each row was kept, or not due.
+    /// Good means that each row was kept or not due at every moment.
     #[test]
     fn an_outcome_is_good_only_if_nothing_went_wrong(
         all in prop::collection::vec(prop::sample::select(vec!["kept", "within", "absent", "broken", "not due", "-"]), 1..40)

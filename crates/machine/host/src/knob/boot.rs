@@ -5,7 +5,7 @@ use crate::snapshot::Cgroup;
 use proc::boot_line::BootLine;
 use proc::version::Version;
 
-/// The parameters that would help this shield and are not on the boot line.
+/// Parameters that would help this shield and are not on the boot line.
 #[must_use]
 pub fn parameters(context: &Context<'_>) -> Vec<Note> {
     let line = BootLine::parse(&context.snapshot.boot_line);

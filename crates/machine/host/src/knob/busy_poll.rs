@@ -4,7 +4,7 @@ use super::{Doc, Knob, at_least};
 use crate::plan::{Context, Profile};
 use crate::snapshot::{Form, Value};
 
-/// Microseconds for which `read`, `poll` and `select` on a socket look into the network card's queue before they sleep.
+/// Microseconds for which `read`, `poll` and `select` on a socket poll the network card's queue before they sleep.
 #[derive(Debug)]
 pub(super) struct BusyPoll;
 
@@ -34,7 +34,7 @@ impl Knob for BusyPoll {
     fn good(&self, context: &Context<'_>, _: &str, now: &Value) -> Option<Value> {
         match context.want.profile {
             Profile::Polling => at_least(now, 50),
-            // Everybody else's sockets would spin too, and a loop that sleeps gains nothing.
+            // Sockets of all other programs would poll as well, and a loop that sleeps gains nothing.
             Profile::ControlLoop => None,
         }
     }

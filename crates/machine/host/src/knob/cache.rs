@@ -7,20 +7,20 @@ use crate::snapshot::{Cache, Form, Target, Value};
 use base::CpuSet;
 use std::collections::BTreeMap;
 
-/// Ways of the last-level cache into which only the shielded CPUs may load.
+/// Ways of the last-level cache that only the shielded CPUs may fill.
 #[derive(Debug)]
 pub(super) struct CacheWays;
 
-/// The shield's own group.
+/// The shield's group.
 pub(crate) const GROUP: &str = "/sys/fs/resctrl/tahti.shield";
 
 const TOP: &str = "/sys/fs/resctrl";
 const INFO: &str = "/sys/fs/resctrl/info/L3";
 
-/// The shield gets this part of the ways.
+/// The shield gets one of this many parts of the ways.
 const SHARE: u32 = 4;
 
-/// Why the kernel may refuse.
+/// Possible reason for a refusal.
 const REFUSES: &str = "another program may use the last group or have locked ways";
 
 impl Knob for CacheWays {
@@ -83,7 +83,7 @@ impl Knob for CacheWays {
     }
 }
 
-/// The cache is divided so that the shield can have no ways of its own.
+/// Another use of resctrl leaves no separate ways for the shield.
 #[derive(Debug, thiserror::Error)]
 enum Divided {
     #[error(
@@ -96,18 +96,19 @@ enum Divided {
     Partition(String),
 }
 
-/// The ways of the cache and how they are divided.
+/// The ways of the cache and their division.
 struct Ways {
-    /// What everybody may load into now, by cache.
+    /// Ways that all tasks may fill now, per cache.
     now: Cache,
-    /// The caches that shielded CPUs load into and others too.
+    /// The caches that both shielded and other CPUs use.
     shared: Vec<u32>,
     /// The shield's ways.
     own: u64,
 }
 
 impl Ways {
-    /// Nothing where there is nothing to divide; an error where somebody else divides already, or a partition has what would be the shield's.
+    /// `None` if there is nothing to divide. An error if another program already divides the cache, or if a partition
+    /// has the ways that the shield needs.
     fn of(context: &Context<'_>) -> Result<Option<Self>, Divided> {
         let text = |name: &str| context.snapshot.file_text(&format!("{INFO}/{name}"));
         let all = text("cbm_mask").and_then(|mask| u64::from_str_radix(mask, 16).ok());
@@ -120,7 +121,7 @@ impl Ways {
         if shared.is_empty() || count >= all.count_ones() {
             return Ok(None);
         }
-        // The highest ways are those that devices load into as well.
+        // Devices also fill the highest ways, so the shield gets the lowest.
         let own = (1 << count) - 1;
         let groups: Vec<&str> = context.snapshot.files.keys().filter_map(|path| group(path)).collect();
         for group in &groups {
@@ -142,7 +143,7 @@ impl Ways {
         Ok(Some(Self { now, shared, own }))
     }
 
-    /// The shield's ways, or everybody else's.
+    /// The ways of the shield, or those of all other tasks.
     fn assigned(&self, shield: bool) -> Cache {
         let mask = |id: &u32, all: u64| match self.shared.contains(id) {
             true if shield => all & self.own,
@@ -153,13 +154,13 @@ impl Ways {
     }
 }
 
-/// The group whose CPUs stand there.
+/// The group of a `cpus_list` file.
 fn group(path: &str) -> Option<&str> {
     let name = path.strip_prefix(TOP)?.strip_prefix('/')?.strip_suffix("/cpus_list")?;
     (!name.contains('/')).then_some(name)
 }
 
-/// The last-level caches of the shielded CPUs that housekeeping CPUs use too.
+/// The last-level caches that shielded and housekeeping CPUs share.
 fn shared_caches(context: &Context<'_>) -> Vec<u32> {
     let mut caches = BTreeMap::new();
     for cpu in &context.want.cpus {

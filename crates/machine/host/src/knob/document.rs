@@ -3,7 +3,7 @@
 use super::{ALL, Doc};
 use std::fmt::Write;
 
-/// Every knob as a table in Markdown, in the order in which they are set.
+/// All knobs as a Markdown table, in the order in which they are set.
 #[must_use]
 pub fn table() -> String {
     let mut out = String::from(

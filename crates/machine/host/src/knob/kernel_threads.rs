@@ -5,14 +5,14 @@ use crate::plan::{Context, Draft, Profile};
 use crate::snapshot::{Class, Form, Target, Value};
 use base::{Policy, Priority, RtLevel};
 
-/// Class and priority of the threads in which a real-time kernel does a CPU's timers, softirqs and RCU callbacks.
+/// Class and priority of the threads that run a CPU's timers, softirqs and RCU callbacks on a real-time kernel.
 #[derive(Debug)]
 pub(super) struct KernelThreads;
 
-/// Says whether interrupts, timers and softirqs have threads at all (`PREEMPT_RT`).
+/// Contains 1 if interrupts, timers and softirqs run in threads (`PREEMPT_RT`).
 const REALTIME: &str = "/sys/kernel/realtime";
 
-/// The threads, by the beginning of their names, and the FIFO priority that each must have at least.
+/// Prefixes of the threads' names, and the minimum FIFO priority of each.
 const AT_LEAST: [(&str, Priority); 3] =
     [("ktimers/", Priority(2)), ("ksoftirqd/", Priority(2)), ("rcuc/", Priority(4))];
 

@@ -1,9 +1,8 @@
-//! Knobs: files of the kernel with a value that is good for a shielded CPU.
+//! Knobs: kernel settings with a good value for a shielded CPU.
 //!
-//! One file per knob. Each says its paths, its good value per profile, and its documentation; all of them
-//! have an inverse (the old value, written back), or they would not be here: `ksm/run = 2` is not, nor is
-//! anything that only a boot parameter can do (see [`boot`]). A file that is missing means that the knob
-//! does not apply to this machine.
+//! One file per knob, with its paths, its good value per profile, and its documentation. Every knob can be reverted by
+//! writing the old value back. Settings that cannot are not knobs, such as `ksm/run = 2` or boot parameters (see
+//! [`boot`]). If a file is missing, the knob does not apply to this machine.
 //!
 //! To add one: `docs/how-to/add-a-knob.md`.
 
@@ -19,36 +18,36 @@ use crate::snapshot::{Form, Target, Value};
 use base::CpuSet;
 use std::fmt::Debug;
 
-/// A file of the kernel, or several alike.
+/// A setting of the kernel: a file, or several similar files.
 pub trait Knob: Debug + Sync {
-    /// Its name in plans and documentation.
+    /// Name in plans and documentation.
     fn name(&self) -> &'static str;
 
-    /// What it is, for people.
+    /// Documentation for users.
     fn doc(&self) -> Doc;
 
-    /// The part of a shield that it belongs to.
+    /// The part of a shield that the knob belongs to.
     fn part(&self) -> ShieldPart {
         ShieldPart::Settings
     }
 
-    /// Its files: `{cpu}` stands for each shielded CPU, `*` for any one name. None where it is no file that is set.
+    /// Its files: `{cpu}` is replaced by each shielded CPU, `*` matches any one name. Empty if the knob sets no file.
     fn files(&self) -> &'static [&'static str];
 
-    /// How its files are written.
+    /// Format of its files.
     fn form(&self) -> Form;
 
-    /// Files that [`good`](Knob::good) looks at besides, and never writes.
+    /// Further files that [`good`](Knob::good) reads but never writes.
     fn also_reads(&self) -> &'static [(&'static str, Form)] {
         &[]
     }
 
-    /// The good value of the file at `path` that holds `now`; nothing where it is good as it is.
+    /// The good value of the file at `path` with the present value `now`; `None` if the present value is good.
     fn good(&self, _context: &Context<'_>, _path: &str, _now: &Value) -> Option<Value> {
         None
     }
 
-    /// Adds its steps: its files with their good values, unless it has steps of another kind.
+    /// Adds the knob's steps: its files with their good values, unless the knob has another kind of steps.
     fn steps(&self, context: &Context<'_>, draft: &mut Draft) {
         let mut patterns = Vec::new();
         self.files().iter().for_each(|path| expand(path, self.form(), &context.want.cpus, &mut patterns));
@@ -63,7 +62,7 @@ pub trait Knob: Debug + Sync {
         }
     }
 
-    /// Why the kernel may refuse, where that is no failure of the shield.
+    /// Possible reason for a refusal by the kernel, if that is not a failure of the shield.
     fn may_refuse(&self) -> Option<&'static str> {
         None
     }
@@ -72,15 +71,15 @@ pub trait Knob: Debug + Sync {
 /// A knob's documentation.
 #[derive(Clone, Copy, Debug)]
 pub struct Doc {
-    /// What it does.
+    /// Effect of the setting.
     pub what: &'static str,
-    /// Why it is set so.
+    /// Reason for the good value.
     pub why: &'static str,
-    /// Its good value; what differs for a profile is said with its name.
+    /// The good value. Values of one profile only are marked with its name.
     pub good: &'static str,
     /// The first kernel that has it.
     pub since: &'static str,
-    /// Where that is written.
+    /// Source of the information.
     pub source: &'static str,
 }
 
@@ -116,21 +115,21 @@ table! {
         cpuidle: IdleState;
         resume_latency: ResumeLatency;
         fair_server: FairServer;
-        // Last, since it makes every grace period longer, those of our own cgroup moves included.
+        // Last, because it makes every grace period longer, including those of moving tasks between cgroups.
         rcu_normal: RcuNormal;
     }
 }
 
-/// A file to read for a plan; its path may hold `*`.
+/// A file to read for a plan. Its path may contain `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     /// The path.
     pub path: String,
-    /// How it is written.
+    /// Format of the file.
     pub form: Form,
 }
 
-/// Every file that the knobs look at, for a shield on `cpus`.
+/// Every file that the knobs read for a shield on `cpus`.
 #[must_use]
 pub fn patterns(cpus: &CpuSet) -> Vec<Pattern> {
     let mut patterns = vec![Pattern { path: "/proc/irq/default_smp_affinity".into(), form: Form::Mask }];
@@ -158,12 +157,12 @@ fn expand(path: &str, form: Form, cpus: &CpuSet, patterns: &mut Vec<Pattern>) {
     }
 }
 
-/// Adds the steps of every knob of the wanted parts.
+/// Adds the steps of every knob of the requested parts.
 pub(crate) fn steps(context: &Context<'_>, draft: &mut Draft) {
     ALL.iter().filter(|knob| context.want.parts.has(knob.part())).for_each(|knob| knob.steps(context, draft));
 }
 
-/// The snapshot's files that a pattern means.
+/// The snapshot's files that match a pattern.
 fn matching<'a>(context: &'a Context<'_>, pattern: &str) -> Vec<(&'a str, &'a Value)> {
     let files = &context.snapshot.files;
     let prefix = &pattern[..pattern.find('*').unwrap_or(pattern.len())];
@@ -175,7 +174,7 @@ fn matching<'a>(context: &'a Context<'_>, pattern: &str) -> Vec<(&'a str, &'a Va
         .collect()
 }
 
-/// Whether `path` is what `pattern` means; a `*` stands for any part of one name.
+/// Whether `path` matches `pattern`; `*` matches any part of one name.
 #[must_use]
 pub fn is_match(pattern: &str, path: &str) -> bool {
     let (mut patterns, mut paths) = (pattern.split('/'), path.split('/'));
@@ -213,12 +212,12 @@ fn text(value: &str) -> Option<Value> {
     Some(Value::Text(value.to_owned()))
 }
 
-/// `value` if the file holds a smaller number.
+/// `value` if the present number is smaller.
 fn at_least(now: &Value, value: i64) -> Option<Value> {
     (now.text()?.parse::<i64>().ok()? < value).then(|| Value::Text(value.to_string()))
 }
 
-/// `value` if the file holds a larger number.
+/// `value` if the present number is larger.
 fn at_most(now: &Value, value: i64) -> Option<Value> {
     (now.text()?.parse::<i64>().ok()? > value).then(|| Value::Text(value.to_string()))
 }

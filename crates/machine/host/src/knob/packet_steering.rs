@@ -4,11 +4,11 @@ use super::{Doc, Knob};
 use crate::plan::{Context, ShieldPart};
 use crate::snapshot::{Form, Value};
 
-/// CPUs that take over received packets.
+/// CPUs that process received packets.
 #[derive(Debug)]
 pub(super) struct Receive;
 
-/// The mask that the queues of later devices begin with.
+/// Initial mask of the queues of devices added later.
 #[derive(Debug)]
 pub(super) struct ReceiveLater;
 
@@ -122,7 +122,7 @@ impl Knob for Transmit {
     }
 }
 
-/// An empty mask switches steering off, which keeps packets away as well.
+/// An empty mask disables steering, which keeps packets away as well.
 fn steered(context: &Context<'_>, now: &Value) -> Option<Value> {
     let now = now.cpus()?;
     now.intersects(&context.want.cpus).then(|| Value::Cpus(now.minus(&context.want.cpus)))

@@ -4,7 +4,7 @@ use super::{Doc, Knob};
 use crate::plan::Context;
 use crate::snapshot::{Form, Value};
 
-/// Where the kernel lets a more urgent task take the CPU from its own code (`PREEMPT_DYNAMIC`).
+/// Places where a more urgent task can preempt kernel code (`PREEMPT_DYNAMIC`).
 #[derive(Debug)]
 pub(super) struct Preemption;
 
@@ -32,7 +32,7 @@ impl Knob for Preemption {
     }
 
     fn good(&self, _: &Context<'_>, _: &str, now: &Value) -> Option<Value> {
-        // A word that this build does not know may be a better model.
+        // A model that this build does not know may be better.
         matches!(now.text()?, "none" | "voluntary" | "lazy").then(|| Value::Text("full".into()))
     }
 

@@ -8,8 +8,8 @@ use crate::snapshot::{Form, Value};
 #[derive(Debug)]
 pub(super) struct ResumeLatency;
 
-/// The idle state of a guest's driver that hands the CPU back to the hypervisor. It claims a latency of 1 us; what it
-/// takes is the hypervisor's way in and out, and whatever else the hypervisor runs on the CPU before it comes back.
+/// The idle state of a guest's driver that returns the CPU to the hypervisor. It claims a latency of 1 us. The real
+/// latency is the time to enter and leave the hypervisor, plus whatever else the hypervisor runs on the CPU before.
 const LEAVES_THE_GUEST: &str = "haltpoll idle";
 
 impl Knob for ResumeLatency {
@@ -50,7 +50,7 @@ impl Knob for ResumeLatency {
     }
 }
 
-/// Whether the CPU whose limit stands at `path` is idle outside the guest.
+/// Whether the CPU with its limit in `path` is idle outside the guest.
 fn leaves_the_guest(context: &Context<'_>, path: &str) -> bool {
     let Some(cpu) = path.strip_suffix("/power/pm_qos_resume_latency_us") else { return false };
     let states = super::matching(context, &format!("{cpu}/cpuidle/state*/name"));

@@ -55,7 +55,7 @@ impl Knob for Uncore {
     }
 }
 
-/// The package that a directory is about: `package_00_die_01`, or `uncore03` with a file that says it.
+/// The package of a directory: `package_00_die_01`, or `uncore03` with a file `package_id`.
 fn package(context: &Context<'_>, dir: &str) -> Option<u32> {
     if let Some(id) = context.snapshot.file_text(&format!("{dir}/package_id")) {
         return id.parse().ok();

@@ -1,10 +1,10 @@
-//! Controllers of control groups, and the files in which they count.
+//! Controllers of control groups, and their counter files.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// What bounds something in a control group.
+/// A controller of control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Controller {
@@ -32,16 +32,16 @@ pub enum Version {
     Resctrl,
 }
 
-/// Files of a bound that counts what is used.
+/// Files of a limit with a usage counter.
 #[derive(Debug)]
 pub struct Counted {
-    /// The bound.
+    /// The limit.
     pub max: &'static str,
-    /// What is used.
+    /// Present use.
     pub used: &'static str,
-    /// The most that was used.
+    /// Peak use.
     pub peak: &'static str,
-    /// The file that counts how often the bound was met, and the count's name there.
+    /// The file that counts how often the limit took effect, and the name of that counter.
     pub met: (&'static str, &'static str),
 }
 
@@ -62,7 +62,7 @@ impl Controller {
     /// All.
     pub const ALL: [Self; 5] = [Self::Cpu, Self::Account, Self::Memory, Self::Pids, Self::Io];
 
-    /// Its name in a version.
+    /// Name in a version.
     #[must_use]
     pub const fn name(self, version: Version) -> &'static str {
         match (self, version) {
@@ -75,7 +75,7 @@ impl Controller {
         }
     }
 
-    /// Its files in either version where it counts, version 2 first.
+    /// Its counter files in both versions, version 2 first; empty if it has none.
     #[must_use]
     pub fn counted(self) -> &'static [Counted] {
         match self {
@@ -95,7 +95,7 @@ impl fmt::Display for Controller {
 impl FromStr for Controller {
     type Err = &'static str;
 
-    /// Reads either version's name.
+    /// Accepts the name of either version.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let is = |one: &Self| text == one.name(Version::V1) || text == one.name(Version::V2);
         Self::ALL.into_iter().find(is).ok_or("a controller: cpu, cpuacct, memory, pids, io or blkio")

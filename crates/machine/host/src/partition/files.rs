@@ -1,15 +1,15 @@
-//! What each bound writes, in either version.
+//! The files and values of each limit, in either version.
 
 use super::plan::Wanted;
 use super::{Controller, Device, Ground, Home, Version};
 use crate::plant::{IoMax, Partition};
 use crate::snapshot::{Form, Target, Value};
 
-/// The scheduler's share of a group that was given none, in either version.
+/// Default weight of a group, in either version.
 const WEIGHT_V2: u64 = 100;
 const SHARES_V1: u64 = 1024;
 
-/// The files that hold a partition's bounds of one controller.
+/// The files with a partition's limits for one controller.
 pub(super) fn bounds(ground: &Ground, home: &Home, controller: Controller, partition: &Partition) -> Vec<Wanted> {
     let v2 = home.version == Version::V2;
     let file = |name: &str, form: Form, value: String, option: &'static str| Wanted {

@@ -1,10 +1,11 @@
-//! Partitions: bounds that several processes of a plant share, as steps over control groups.
+//! Partitions: limits that several processes of a plant share, as steps on control groups.
 //!
-//! A partition has a directory in each hierarchy of control groups that bounds something of it: one in version 2, one
-//! for each controller in version 1. [`homes`] says where, [`plan()`] what is left to write; once that is nothing, the
-//! bounds stand. Whoever executes it looks again after each round: the kernel makes a directory's files along with it.
+//! A partition has a directory in each control group hierarchy that limits something: one in version 2, one per
+//! controller in version 1. [`homes`] returns the directories, [`plan()`] the remaining writes. If none remain, the
+//! limits are active. The executor reads the machine again after each round, because the kernel creates a directory's
+//! files with the directory.
 //!
-//! Must never take a directory over that somebody else has made.
+//! Must never take over a directory that another program has created.
 
 mod controller;
 mod files;
@@ -19,69 +20,69 @@ use crate::plant::Partition;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What partitions are planned from: where control groups may be made, and which devices there are.
+/// Facts that partitions are planned from: places for control groups, and devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ground {
-    /// The own group in each hierarchy of version 1, by its controllers.
+    /// The caller's own group per controller in version 1.
     pub v1: BTreeMap<Controller, String>,
-    /// The hierarchy of version 2, where it is mounted.
+    /// The hierarchy of version 2, if it is mounted.
     pub v2: Option<Unified>,
-    /// Size of a page, bytes: memory is bounded in whole ones.
+    /// Page size in bytes. Memory limits are whole pages.
     pub page_bytes: u64,
-    /// Devices by the names that partitions give them.
+    /// Devices by their names in the plant file.
     pub devices: BTreeMap<String, Device>,
-    /// What of cache and memory bandwidth can be divided; `None` where resctrl is not mounted.
+    /// Cache and memory bandwidth that can be divided; `None` if resctrl is not mounted.
     #[serde(default)]
     pub resctrl: Option<resctrl::Resctrl>,
-    /// Network devices that partitions name; `None` where there is none.
+    /// Network devices that partitions name; `None` if the device does not exist.
     #[serde(default)]
     pub links: BTreeMap<String, Option<network::Link>>,
-    /// Of these groups those that are mounted read-only.
+    /// Groups above that are mounted read-only.
     #[serde(default)]
     pub read_only: BTreeSet<String>,
 }
 
-/// The hierarchy of version 2, seen from the own group.
+/// The hierarchy of version 2, relative to the caller's own group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unified {
-    /// The controllers that it has.
+    /// Available controllers.
     pub controllers: Vec<Controller>,
-    /// The own group and those above it up to the top, each with the controllers that it passes down.
+    /// The own group and those above it up to the top, each with the controllers that it enables for its children.
     pub above: Vec<(String, Vec<Controller>)>,
 }
 
-/// Where resctrl is mounted.
+/// Mount point of resctrl.
 pub const RESCTRL: &str = "/sys/fs/resctrl";
 
-/// What the name of a partition's directory begins with: of its control groups, and of its group of resctrl.
+/// Prefix of a partition's directories: its control groups and its resctrl group.
 pub const DIR_BEGINS: &str = "tahti-";
 
-/// What a path in `/dev` leads to.
+/// Kind of a path in `/dev`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Device {
-    /// A whole block device, by its numbers.
+    /// A whole block device with its major and minor number.
     Block(u32, u32),
-    /// A part of one.
+    /// A disk partition of a block device.
     Part,
-    /// Something else, or nothing.
+    /// Anything else, or a missing path.
     None,
 }
 
-/// A directory of a partition, and the controllers that bound it there.
+/// A directory of a partition, with the controllers that limit it there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Home {
     /// Its path.
     pub dir: String,
-    /// The version of its hierarchy.
+    /// Version of its hierarchy.
     pub version: Version,
     /// The controllers.
     pub controllers: Vec<Controller>,
-    /// A group above that must pass controllers down first.
+    /// A group above that must enable controllers for its children first.
     pub passes: Option<(String, Vec<Controller>)>,
 }
 
-/// What a machine lacks for a partition.
+/// A missing requirement of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lack {
     /// No hierarchy has the controller.
@@ -94,13 +95,13 @@ pub enum Lack {
     File {
         /// The file.
         path: String,
-        /// What the kernel's configuration needs.
+        /// The kernel configuration option.
         option: &'static str,
     },
-    /// No such device.
+    /// There is no such device.
     #[error("{0} is no block device: name one of /proc/partitions")]
     NoDevice(String),
-    /// The kernel bounds whole devices only.
+    /// The kernel limits whole devices only.
     #[error("{0} is a part of a device, and the kernel bounds whole ones: name the device")]
     Part(String),
     /// Cache and memory bandwidth cannot be divided at all.
@@ -111,49 +112,49 @@ pub enum Lack {
     /// The processor does not divide its last-level cache.
     #[error("this processor does not divide its last-level cache: {RESCTRL}/info/L3 does not exist; remove `cache`")]
     NoCacheWays,
-    /// The processor does not divide the memory's bandwidth.
+    /// The processor does not divide the memory bandwidth.
     #[error(
         "this processor does not divide the memory's bandwidth: {RESCTRL}/info/MB does not exist; remove `memory_bandwidth`"
     )]
     NoBandwidth,
-    /// No such network device.
+    /// There is no such network device.
     #[error("{0} is no network device: see `ip link`")]
     NoLink(String),
-    /// A network device whose traffic somebody else orders.
+    /// Another program configures the traffic of the network device.
     #[error(
         "another program orders the traffic of {device}: its first discipline is {kind} {number:x}:, expected the kernel's default; see `tc qdisc show dev {device}`"
     )]
     Traffic {
         /// The device.
         device: String,
-        /// The kind of its first discipline.
+        /// Kind of its root discipline.
         kind: String,
-        /// Its number.
+        /// Its handle.
         number: u32,
     },
-    /// No hierarchy of version 2, in which senders are told apart.
+    /// There is no hierarchy of version 2, which identifies senders.
     #[error(
         "control groups of version 2, which classify packets, are not mounted: mount cgroup2, with version 1 for example at /sys/fs/cgroup/unified"
     )]
     Unified,
-    /// Control groups in which nothing can be made.
+    /// Control groups that are mounted read-only.
     #[error(
         "{0} is mounted read-only, as container runtimes do with the control groups of theirs: run tahti outside the container, or in one that may write there (`podman run --privileged --cgroupns private`, say)"
     )]
     ReadOnly(String),
-    /// A directory that nobody noted.
+    /// A directory that is in no journal.
     #[error(
         "{0} exists, but has no journal: it belongs to another program, or its run directory is gone; remove it (rmdir) when it is empty"
     )]
     Foreign(String),
-    /// A process is in the shield's group of version 2 and cannot be in another.
+    /// A process is in the shield's group of version 2 and cannot join another one.
     #[error(
         "process {0:?} is on the shield, whose control group of version 2 it cannot leave: set its own `memory_max` and `tasks_max`, or run it on housekeeping CPUs"
     )]
     OnShield(String),
 }
 
-/// Where a partition's directories are, called `name` there, and what is lacking.
+/// The directories of a partition, each named `name`, and the missing requirements.
 #[must_use]
 pub fn homes(ground: &Ground, name: &str, partition: &Partition) -> (Vec<Home>, Vec<Lack>) {
     let mut homes: Vec<Home> = Vec::new();
@@ -179,7 +180,7 @@ pub fn homes(ground: &Ground, name: &str, partition: &Partition) -> (Vec<Home>, 
     }
     if let Some(v2) = ground.v2.as_ref().filter(|_| !unified.is_empty()) {
         let passes_all = |passed: &Vec<Controller>| unified.iter().all(|controller| passed.contains(controller));
-        // The nearest group that passes all of them down; at the top they can be had, for nobody is in it.
+        // The nearest group that enables all of them. At the top they can be enabled, because it contains no processes.
         let (parent, passed) = match v2.above.iter().find(|(_, passed)| passes_all(passed)).or(v2.above.last()) {
             Some((parent, passed)) => (parent.as_str(), passed.clone()),
             None => ("", Vec::new()),

@@ -1,11 +1,12 @@
-//! A partition's class of a network device: a rate that it is certain of, one that it does not exceed, a bounded queue.
+//! A partition's class on a network device: a guaranteed rate, a maximum rate and a bounded queue.
 //!
-//! A device that partitions name gets a hierarchical token bucket as its first discipline, whose one class below is the link. In
-//! that are the class of everybody else and one for each partition, with a queue of its own. A packet belongs to the class whose number its priority
-//! is: the kernel sets it for all that leaves a partition's control group of version 2, which needs no controller. So hosts of version 1
-//! can do it too, where the hierarchy of version 2 is mounted beside.
+//! A device that partitions name gets a hierarchical token bucket as its root discipline. The only class below it is
+//! the link. The link contains the class of all other senders and one class per partition, each with a separate queue.
+//! A packet belongs to the class whose number is its priority. The kernel sets the priority of all packets from a
+//! partition's control group of version 2, which needs no controller. It therefore also works on hosts with version 1
+//! if the hierarchy of version 2 is mounted as well.
 //!
-//! Must never take a device over whose first discipline somebody else has made.
+//! Must never take over a device whose root discipline another program has created.
 
 use super::plan::Wanted;
 use super::{Ground, Lack};
@@ -15,59 +16,59 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// The number of our first discipline of a device, and with it of all its classes: `7a68:`.
+/// Handle of the root discipline on a device, and thereby of all its classes: `7a68:`.
 pub const BUCKET: u32 = 0x7a68_0000;
-/// The class of the whole link.
+/// Class of the whole link.
 const LINK: u32 = BUCKET | 1;
-/// The class of everybody who is in no partition.
+/// Class of senders that are in no partition.
 const OTHERS: u32 = BUCKET | 2;
-/// Partitions' classes begin behind it; so do the numbers of their queues.
+/// First number of partitions' classes and of their queues.
 const FIRST: u32 = 0x10;
-/// Everybody else has this part of the link at the least: a hundredth.
+/// Minimum part of the link for other senders: one hundredth.
 const OTHERS_PART: u64 = 100;
-/// A queue holds a few packets at the least, or nothing would ever leave it.
+/// Minimum queue size in bytes: a few packets, or the queue would never send anything.
 const QUEUE_MIN: u64 = 4 * 1514;
 
-/// What stands at the root of a device.
+/// Root of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// Its first discipline, if it is none of those that the kernel puts there by itself: kind and number.
+    /// Kind and handle of its root discipline; `None` if it is one that the kernel creates by itself.
     pub first: Option<(String, u32)>,
 }
 
-/// A discipline, as plans have it.
+/// A queueing discipline in a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Discipline {
-    /// A hierarchical token bucket at the device's root; packets that belong to no class go to this one.
+    /// A hierarchical token bucket at the device's root. Packets of no class go to `others`.
     Bucket {
         /// The class.
         others: u32,
     },
-    /// A queue of so many bytes.
+    /// A queue with a size limit in bytes.
     Queue {
-        /// What it does.
+        /// Kind of queue.
         queue: Queue,
-        /// The class that it is for.
+        /// The class of the queue.
         parent: u32,
-        /// Its bytes; those of memory that its packets take where connections have turns.
+        /// Size limit in bytes. For fair queues it limits the memory that the packets use.
         bytes: u32,
     },
-    /// Anything else.
+    /// Any other discipline.
     Other(String),
 }
 
-/// A class, as plans have it.
+/// A class in a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// Below what.
+    /// The parent class.
     pub parent: u32,
-    /// Bytes a second that it is certain of.
+    /// Guaranteed rate in bytes per second.
     pub rate: u64,
-    /// Bytes a second that it does not exceed.
+    /// Maximum rate in bytes per second.
     pub ceil: u64,
 }
 
-/// A class's number, as `tc` writes it.
+/// A class ID in the notation of `tc`.
 struct Number(u32);
 
 impl fmt::Display for Number {
@@ -95,7 +96,7 @@ impl fmt::Display for Discipline {
 impl FromStr for Discipline {
     type Err = std::convert::Infallible;
 
-    /// Reads what `Display` writes.
+    /// Parses the output of `Display`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let words: Vec<&str> = text.split(' ').collect();
         let read = match words[..] {
@@ -123,7 +124,7 @@ impl fmt::Display for Class {
 impl FromStr for Class {
     type Err = &'static str;
 
-    /// Reads what `Display` writes.
+    /// Parses the output of `Display`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const WRONG: &str = "a class: in PARENT rate BYTES ceil BYTES";
         let words: Vec<&str> = text.split(' ').collect();
@@ -133,19 +134,19 @@ impl FromStr for Class {
     }
 }
 
-/// The class of the partition that is number `place` of those with a class.
+/// Class ID of the partition at position `place` among those with a class.
 #[must_use]
 pub fn class_of(place: usize) -> u32 {
     BUCKET | (FIRST + place as u32)
 }
 
-/// Whether a class is a partition's.
+/// Whether a class belongs to a partition.
 #[must_use]
 pub fn is_partitions(id: u32) -> bool {
     id & 0xffff_0000 == BUCKET && id & 0xffff >= FIRST
 }
 
-/// What stands in the way of a partition's class.
+/// Obstacles to a partition's class.
 #[must_use]
 pub fn lacks(ground: &Ground, network: &Network) -> Vec<Lack> {
     let mut lacks = Vec::new();
@@ -162,7 +163,7 @@ pub fn lacks(ground: &Ground, network: &Network) -> Vec<Lack> {
     lacks
 }
 
-/// What a partition wants of its device, in the order in which it can be had. `all` are the plant's partitions.
+/// Settings of a partition on its device, in the order in which they must be made. `all` are the plant's partitions.
 pub(super) fn wanted(dir: &str, partition: &Partition, all: &[Partition]) -> Vec<Wanted> {
     let Some(network) = &partition.network else { return Vec::new() };
     let device = &network.device;
@@ -180,7 +181,8 @@ pub(super) fn wanted(dir: &str, partition: &Partition, all: &[Partition]) -> Vec
         wanted(Target::TrafficClass { device: device.clone(), id }, is.to_string(), "CONFIG_NET_SCH_HTB")
     };
     let link = network.link.bytes();
-    // Those of other devices have numbers, too: a partition keeps its own where others come and go on their devices.
+    // Partitions of other devices count as well. A partition thus keeps its number when partitions of other devices
+    // change.
     let place = all.iter().filter(|one| one.network.is_some()).position(|one| one.name == partition.name);
     let id = class_of(place.unwrap_or_default());
     let on_device = all.iter().filter_map(|one| one.network.as_ref()).filter(|one| one.device == *device);
@@ -196,7 +198,7 @@ pub(super) fn wanted(dir: &str, partition: &Partition, all: &[Partition]) -> Vec
     if let Some(delay) = network.delay {
         let bytes = u128::from(network.rate.bytes()) * u128::from(delay.0.unsigned_abs()) / 1_000_000_000;
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).max(QUEUE_MIN as u32);
-        // Queues' numbers are majors of their own.
+        // The handles of queues are separate major numbers.
         let handle = ((BUCKET >> 16) + (id & 0xffff)) << 16;
         let queue = network.queue;
         steps.push(discipline(handle, &Discipline::Queue { queue, parent: id, bytes }, queue.option()));
@@ -205,13 +207,13 @@ pub(super) fn wanted(dir: &str, partition: &Partition, all: &[Partition]) -> Vec
     steps
 }
 
-/// The priority that a [`Target::Sender`]'s value says.
+/// The priority in the value of a [`Target::Sender`].
 #[must_use]
 pub fn priority_of(text: &str) -> Option<u32> {
     number(text)
 }
 
-/// A [`Target::Sender`]'s value.
+/// The value of a [`Target::Sender`].
 #[must_use]
 pub fn sender(priority: u32) -> String {
     Number(priority).to_string()

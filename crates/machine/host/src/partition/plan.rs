@@ -1,4 +1,4 @@
-//! From what is there to what is wanted.
+//! Plans the steps from the present state to the requested one.
 
 use super::{Controller, Ground, Home, Lack, Version, files};
 use crate::plan::{Drift, Plan, Step};
@@ -6,20 +6,20 @@ use crate::plant::Partition;
 use crate::snapshot::{Form, Target, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A value that is wanted.
+/// A requested value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Where.
+    /// The target.
     pub target: Target,
     /// The value.
     pub value: Value,
-    /// For whom.
+    /// The reason, with the name of the partition.
     pub why: String,
-    /// What the kernel's configuration needs for it.
+    /// Required option of the kernel configuration.
     pub option: &'static str,
 }
 
-/// Everything that a partition wants, in the order in which it can be had.
+/// All requested values of a partition, in the order in which they must be set.
 #[must_use]
 pub fn wanted(ground: &Ground, homes: &[Home], partition: &Partition, all_partitions: &[Partition]) -> Vec<Wanted> {
     let mut all = Vec::new();
@@ -43,7 +43,7 @@ pub fn wanted(ground: &Ground, homes: &[Home], partition: &Partition, all_partit
             all.extend(files::bounds(ground, home, *controller, partition));
         }
         if home.version == Version::V2 {
-            // For the bounds that its processes have of their own.
+            // For the separate limits of its processes.
             let inner = partition.inner.iter().filter(|controller| home.controllers.contains(controller));
             all.extend(inner.map(|controller| pass(&home.dir, *controller)));
         }
@@ -56,18 +56,18 @@ pub fn wanted(ground: &Ground, homes: &[Home], partition: &Partition, all_partit
     all
 }
 
-/// Whether nothing is in the way of a class of its network device.
+/// Whether nothing prevents a class on its network device.
 fn network_stands(ground: &Ground, partition: &Partition) -> bool {
     partition.network.as_ref().is_some_and(|network| super::network::lacks(ground, network).is_empty())
 }
 
-/// The steps that are left, from what is there (`seen`) to what is wanted. What lies in a directory that is not there yet
-/// waits for the next round. `ours` is what a journal has.
+/// The remaining steps from the present values (`seen`) to the requested ones. Files in a directory that does not exist
+/// yet wait for the next round. `ours` are the targets in the journal.
 ///
 /// Without `required` the kernel may refuse a step.
 ///
 /// # Errors
-/// What is lacking, and what is somebody else's.
+/// Missing requirements, and targets that belong to another program.
 pub fn plan(
     seen: &BTreeMap<Target, Value>,
     wanted: &[Wanted],
@@ -88,7 +88,7 @@ pub fn plan(
                 lacks.push(Lack::Traffic { device: device.clone(), kind: from.to_string(), number: handle >> 16 });
                 continue;
             }
-            // Its group is made first.
+            // Its group is created first.
             Target::Sender { .. } if from == Value::Absent => continue,
             Target::File { path, .. } if from == Value::Absent => {
                 let dir = path.rfind('/').map_or("", |at| &path[..at]);
@@ -109,8 +109,9 @@ pub fn plan(
     if lacks.is_empty() { Ok(Plan { steps, ..Plan::default() }) } else { Err(lacks) }
 }
 
-/// The steps back of what is noted (`noted`, round after round) and not wanted any more, as the machine stands now (`seen`). Directories in
-/// `kept` stay, for somebody is in them; what bounded them there is as it was when they were made.
+/// The steps that revert recorded steps (`noted`, round by round) that are no longer requested, from the present values
+/// (`seen`). Directories in `kept` stay, because they contain processes; their limits get the values from their
+/// creation.
 #[must_use]
 pub fn dropped(noted: &[Step], wanted: &[Wanted], kept: &BTreeSet<String>, seen: &BTreeMap<Target, Value>) -> Plan {
     let is_wanted = |target: &Target| wanted.iter().any(|one| one.target == *target);
@@ -135,7 +136,7 @@ pub fn dropped(noted: &[Step], wanted: &[Wanted], kept: &BTreeSet<String>, seen:
     Plan { steps, ..Plan::default() }
 }
 
-/// What is not as it was wanted any more.
+/// Differences between present and requested values.
 #[must_use]
 pub fn drift(seen: &BTreeMap<Target, Value>, wanted: &[Wanted]) -> Vec<Drift> {
     let differs = |one: &&Wanted| seen.get(&one.target).unwrap_or(&Value::Absent) != &one.value;
@@ -148,12 +149,13 @@ pub fn drift(seen: &BTreeMap<Target, Value>, wanted: &[Wanted]) -> Vec<Drift> {
     wanted.iter().filter(differs).map(drift).collect()
 }
 
-/// What must be taken back of `steps`: directories, first disciplines of devices, and what lies outside of them. What is within goes with them.
+/// The steps that a removal must revert: directories, root disciplines of devices, and targets outside them. Everything
+/// inside is removed with them.
 #[must_use]
 pub fn made(steps: &[Step]) -> Vec<Step> {
     let dirs: BTreeSet<&str> = steps.iter().filter_map(|step| dir(&step.target)).collect();
     let within = |path: &str| path.rfind('/').is_some_and(|at| dirs.contains(&path[..at]));
-    // What is below a device's first discipline goes with it.
+    // Everything below a device's root discipline is removed with it.
     let ordered = |device: &str| {
         let bucket = Target::Traffic { device: device.to_owned(), handle: super::network::BUCKET };
         steps.iter().any(|step| step.target == bucket)

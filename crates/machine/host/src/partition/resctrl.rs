@@ -1,9 +1,11 @@
-//! A partition's part of the last-level cache, and of the memory's bandwidth: a group of resctrl, where the processor has it.
+//! A partition's part of the last-level cache and of the memory bandwidth, as a resctrl group. Needs a processor that
+//! supports it.
 //!
-//! The group's processes load into the highest ways only, those that the shield does not take, and wait where they ask for more of the
-//! memory than their part. Others may load into those ways too: what is bounded is what the partition does to them.
+//! Processes of the group fill only the highest ways, which the shield does not use, and are delayed if they use more
+//! than their part of the memory bandwidth. Other processes may fill these ways, too: the limit applies to the
+//! partition's effect on others.
 //!
-//! Must never touch a group that somebody else has made.
+//! Must never touch a group that another program has created.
 
 use super::plan::Wanted;
 use super::{Ground, Lack, RESCTRL};
@@ -11,38 +13,38 @@ use crate::plant::Partition;
 use crate::snapshot::{Cache, Form, Share, Target, Value};
 use serde::{Deserialize, Serialize};
 
-/// What can be divided on a machine.
+/// Resources that a machine can divide.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resctrl {
     /// The last-level cache.
     pub cache: Option<Ways>,
-    /// The memory's bandwidth.
+    /// The memory bandwidth.
     pub bandwidth: Option<Bandwidth>,
 }
 
-/// How the last-level cache may be divided.
+/// Possible divisions of the last-level cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ways {
     /// All ways.
     pub all: u64,
-    /// As many as a group must have.
+    /// Minimum ways of a group.
     pub least: u32,
-    /// Those into which everybody may load who is in no group, as `schemata` has them.
+    /// Ways that tasks in no group may fill, as in `schemata`.
     pub now: String,
 }
 
-/// How the memory's bandwidth may be divided, in percent.
+/// Possible divisions of the memory bandwidth, in percent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bandwidth {
-    /// As much as a group must have.
+    /// Minimum of a group.
     pub least: u32,
-    /// In steps of this.
+    /// Step.
     pub step: u32,
-    /// What everybody has who is in no group, as `schemata` has it.
+    /// Percentage of tasks in no group, as in `schemata`.
     pub now: String,
 }
 
-/// What stands in the way of a partition's parts.
+/// Obstacles to a partition's parts.
 pub(super) fn lacks(ground: &Ground, partition: &Partition) -> Vec<Lack> {
     let (wants_cache, wants_bandwidth) = (partition.cache.is_some(), partition.memory_bandwidth.is_some());
     let Some(has) = ground.resctrl.as_ref() else {
@@ -63,7 +65,7 @@ fn shares(has: &Resctrl) -> Option<(&Bandwidth, Share)> {
     Some((bandwidth, Share::parse(&bandwidth.now)?))
 }
 
-/// What the group's `schemata` is to say.
+/// Requested lines of the group's `schemata`.
 pub(super) fn wanted(ground: &Ground, dir: &str, partition: &Partition) -> Vec<Wanted> {
     let Some(has) = ground.resctrl.as_ref() else { return Vec::new() };
     let file = |form: Form, text: String| Wanted {
@@ -78,7 +80,7 @@ pub(super) fn wanted(ground: &Ground, dir: &str, partition: &Partition) -> Vec<W
         file(Form::Cache, Cache { ways }.to_string())
     });
     let bandwidth = partition.memory_bandwidth.zip(shares(has)).map(|(percent, (bandwidth, now))| {
-        // The kernel rounds up to whole steps; what is written must read back.
+        // The kernel rounds up to whole steps. The written value must read back unchanged.
         let percent = u32::from(percent).next_multiple_of(bandwidth.step.max(1)).max(bandwidth.least).min(100);
         let percents = now.percents.keys().map(|id| (*id, percent)).collect();
         file(Form::Bandwidth, Share { percents }.to_string())
@@ -86,7 +88,7 @@ pub(super) fn wanted(ground: &Ground, dir: &str, partition: &Partition) -> Vec<W
     cache.into_iter().chain(bandwidth).collect()
 }
 
-/// The highest so many ways of those that are there.
+/// The highest `count` ways of `mask`.
 fn highest(mask: u64, count: u32) -> u64 {
     let mut left = mask;
     while left.count_ones() > count {
@@ -95,7 +97,7 @@ fn highest(mask: u64, count: u32) -> u64 {
     left
 }
 
-/// Where a partition's group is.
+/// Directory of a partition's group.
 pub(super) fn dir(name: &str) -> String {
     format!("{RESCTRL}/{name}")
 }

@@ -28,7 +28,8 @@ fn partition() -> Partition {
     }
 }
 
-/// A machine whose controllers of version 1 are these, and all others of version 2, the own group two below its top.
+/// A machine with these controllers in version 1 and all others in version 2. The own group is two levels below the
+/// top.
 fn ground(v1: &[Controller], passed: &[Controller]) -> Ground {
     let rest = Controller::ALL.into_iter().filter(|one| !v1.contains(one) && *one != Controller::Account);
     Ground {
@@ -49,7 +50,7 @@ fn ground(v1: &[Controller], passed: &[Controller]) -> Ground {
     }
 }
 
-/// What the kernel does: a directory comes with its files, and goes with them; a write stands as it was made.
+/// Simulates the kernel: a directory appears and disappears with its files, and a written value stays.
 fn take(seen: &mut Seen, all: &[Wanted], plan: &Plan) {
     for step in &plan.steps {
         let found = seen.get(&step.target).unwrap_or(&Value::Absent);
@@ -75,7 +76,7 @@ fn take(seen: &mut Seen, all: &[Wanted], plan: &Plan) {
     }
 }
 
-/// What is there before: the files of groups above.
+/// Initial state: the files of the groups above.
 fn before(all: &[Wanted]) -> Seen {
     let dirs: BTreeSet<&str> = all
         .iter()
@@ -248,7 +249,7 @@ proptest! {
         }
         prop_assert!(plan(&seen, &all, &ours, true).unwrap().steps.is_empty());
         prop_assert!(drift(&seen, &all).is_empty());
-        // Killed after any step: what was made is what goes back, the rest is as it was.
+        // After a kill at any step, everything created is reverted and the rest is unchanged.
         let some = &done[..stop.min(done.len())];
         let mut seen = origin.clone();
         take(&mut seen, &all, &Plan { steps: some.to_vec(), ..Plan::default() });

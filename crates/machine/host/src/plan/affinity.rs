@@ -1,8 +1,8 @@
-//! Plain affinity: where there is no cpuset, each task gets a mask.
+//! Plain affinity: without cpusets, each task gets a CPU mask.
 //!
-//! Since Linux 6.2 a mask that was set sticks to its task: after the release it has the CPUs it had, but it
-//! no longer follows when CPUs come or its cpuset grows. The plan says so. Tasks whose mask lies wholly
-//! within the shield are taken to be meant for it once the shield stands, so nothing brings them out again.
+//! Since Linux 6.2 a mask that was set sticks to its task. After the release the task has its old CPUs, but it no
+//! longer follows when CPUs are added or its cpuset grows. The plan notes this. While the shield is active, a task
+//! whose mask is completely within the shield is treated as the shield's own and not moved away.
 
 use super::{Backend, Context, Draft, PlanError};
 use crate::snapshot::{Placement, Snapshot, Target, Value};

@@ -1,15 +1,15 @@
-//! Partitions of cgroup version 2: the shield takes its CPUs for itself, and everybody else loses them.
+//! Partitions of cgroup version 2: the shield gets its CPUs exclusively, and all other cgroups lose them.
 //!
-//! One cgroup at the top, `tahti.shield`, with the tasks' own group `rt` in it. Nobody is moved and no mask is set:
-//! the kernel shrinks every other cgroup and gives the CPUs back when the partition is dissolved.
+//! One cgroup at the top, `tahti.shield`, contains the group `rt` for the shield's tasks. No task is moved and no mask
+//! is set. The kernel shrinks every other cgroup, and returns the CPUs when the partition is dissolved.
 //!
-//! - Where the kernel has `cpuset.cpus.exclusive` (6.7) the partition is *remote*: `rt` is isolated below a plain
-//!   group that passes the CPUs down. A neighbour's `cpuset.cpus` cannot break it, and it may have CPUs that
-//!   `isolcpus=` took out at boot, which 6.12 refuses to a local one.
+//! - If the kernel has `cpuset.cpus.exclusive` (6.7), the partition is *remote*: `rt` is isolated below a plain group
+//!   that passes the CPUs down. A neighbour's `cpuset.cpus` cannot break it. It may have CPUs that `isolcpus=` isolated
+//!   at boot, which 6.12 refuses to a local partition.
 //! - Older kernels have only the *local* partition: `tahti.shield` itself is isolated.
 //!
-//! Both enable the controller once more below the top: then nobody (systemd on `daemon-reload`) can switch it off
-//! there and take the partition along.
+//! Both enable the controller once more below the top. Then no other program (systemd on `daemon-reload`) can disable
+//! it at the top and thereby remove the partition.
 
 use super::{Backend, Context, Draft, PlanError};
 use crate::snapshot::{Cgroup, Form, Placement, Snapshot, Target, Value};
@@ -17,14 +17,14 @@ use base::CpuSet;
 
 /// The shield's cgroup.
 const SHIELD: &str = "tahti.shield";
-/// The group in it that holds the shield's tasks.
+/// The group inside it for the shield's tasks.
 const TASKS: &str = "rt";
 
 /// The back-end for cgroup version 2.
 #[derive(Debug)]
 pub(super) struct CgroupV2;
 
-/// How the partition is made.
+/// Kind of partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
     /// Isolated below a plain group.
@@ -47,7 +47,7 @@ impl Dirs {
             Cgroup::V2 { mount, .. } => mount.clone(),
             _ => String::new(),
         };
-        // Both came with the same release.
+        // Both files came with the same kernel release.
         let remote = snapshot.files.contains_key(&format!("{mount}/cpuset.cpus.isolated"));
         let layout = if remote { Layout::Remote } else { Layout::Local };
         let top = format!("{mount}/{SHIELD}");
@@ -62,7 +62,7 @@ impl Dirs {
         }
     }
 
-    /// Whether the partition is there already, valid or not.
+    /// Whether the partition exists, valid or not.
     fn stands(&self, snapshot: &Snapshot) -> bool {
         let state = snapshot.file_text(&format!("{}/cpuset.cpus.partition", self.partition()));
         state.is_some_and(|state| state.starts_with("isolated"))
@@ -151,8 +151,9 @@ impl Backend for CgroupV2 {
     }
 }
 
-/// Notes the masks that the kernel may forget when a partition comes or goes: of kernel threads before 7.0, of every
-/// task before 6.2, and those that tasks got from the boot line. Nothing is written now; the release puts them back.
+/// Records the masks that the kernel may forget when a partition is created or dissolved: those of kernel threads
+/// before 7.0, of every task before 6.2, and those that tasks got from the boot line. Nothing is written now; the
+/// release restores them.
 fn remember_masks(context: &Context<'_>, draft: &mut Draft) {
     for (key, task) in &context.snapshot.tasks {
         if task.own.is_some() && !task.bound && !context.is_resident(task) {
@@ -163,8 +164,8 @@ fn remember_masks(context: &Context<'_>, draft: &mut Draft) {
     }
 }
 
-/// Who is on the shielded CPUs although the partition stands: kernel threads that came later or that CPU hotplug
-/// brought back, and on old kernels tasks that were moved to the top group.
+/// Moves away tasks on the shielded CPUs of an active partition: kernel threads that were started later or that CPU
+/// hotplug brought back, and on old kernels tasks that were moved to the top group.
 fn bring_out(context: &Context<'_>, draft: &mut Draft) {
     for (key, task) in context.intruders() {
         if task.bound || context.spare.contains(task) {
@@ -182,7 +183,7 @@ fn bring_out(context: &Context<'_>, draft: &mut Draft) {
     }
 }
 
-/// A local partition tolerates no overlap with the lists of the cgroups beside it.
+/// A local partition tolerates no overlap with the CPU lists of neighbouring cgroups.
 fn shrink_neighbours(dirs: &Dirs, plan: &mut InDir<'_, '_>) {
     let snapshot = plan.context.snapshot;
     for dir in snapshot.dirs.iter().filter(|dir| dir.rfind('/') == Some(dirs.mount.len()) && !dirs.is_own(dir)) {
@@ -194,7 +195,7 @@ fn shrink_neighbours(dirs: &Dirs, plan: &mut InDir<'_, '_>) {
     }
 }
 
-/// Steps on the files of a directory, which may be there already or come with the plan.
+/// Steps on the files of a directory that exists or is created by the plan.
 struct InDir<'a, 'b> {
     context: &'a Context<'a>,
     draft: &'b mut Draft,
@@ -209,8 +210,8 @@ impl InDir<'_, '_> {
         self.text(dir, "cgroup.subtree_control", (Form::Controller, "-cpuset", "+cpuset"), why);
     }
 
-    /// A partition that a neighbour broke stays so, whatever is written, until it has been a plain group again (6.1).
-    /// Says whether that was so.
+    /// Recreates a partition that a neighbour broke. It stays broken, whatever is written, until it has been a plain
+    /// group again (6.1). Returns whether it was broken.
     fn made_anew(&mut self, dir: &str) -> bool {
         let path = format!("{dir}/cpuset.cpus.partition");
         let target = Target::File { path: path.clone(), form: Form::Text };
@@ -229,7 +230,7 @@ impl InDir<'_, '_> {
         self.file(dir, name, Form::List, Value::Cpus(CpuSet::EMPTY), to.clone(), why);
     }
 
-    /// `values` are the file's form, its value in a new directory, and the wanted one.
+    /// `values` are the file's format, its value in a new directory, and the requested value.
     fn text(&mut self, dir: &str, name: &str, values: (Form, &str, &str), why: &str) {
         let (form, fresh, to) = values;
         self.file(dir, name, form, Value::Text(fresh.to_owned()), Value::Text(to.to_owned()), why);
@@ -238,7 +239,7 @@ impl InDir<'_, '_> {
     fn file(&mut self, dir: &str, name: &str, form: Form, fresh: Value, to: Value, why: &str) {
         let path = format!("{dir}/{name}");
         let target = Target::File { path: path.clone(), form };
-        // Files appear with their directory, and with the controller.
+        // The files are created with their directory and with the controller.
         let from = match self.context.snapshot.get(&target) {
             Value::Absent => fresh,
             from => from,

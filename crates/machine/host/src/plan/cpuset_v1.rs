@@ -1,6 +1,6 @@
-//! Cpusets of cgroup version 1: everybody moves into a housekeeping cpuset, the shield gets one of its own.
+//! Cpusets of cgroup version 1: all other tasks move to a housekeeping cpuset; the shield gets a separate one.
 //!
-//! Moving a task sets no mask, so nothing sticks to it: brought back, it follows its old cpuset again.
+//! Moving a task sets no mask, so nothing sticks to it. After it is moved back, it follows its old cpuset again.
 
 use super::{Backend, Context, Draft, PlanError};
 use crate::snapshot::{Cgroup, Form, Placement, Snapshot, Target, Task, TaskKey, Value};
@@ -8,9 +8,9 @@ use base::CpuSet;
 use proc::version::Version;
 use std::collections::{HashMap, HashSet};
 
-/// The cpuset that everybody moves into.
+/// The cpuset for all other tasks.
 const HOUSEKEEPING: &str = "tahti.housekeeping";
-/// The shield's own.
+/// The cpuset of the shield's own tasks.
 const SHIELD: &str = "tahti.shield";
 
 /// The back-end for cgroup version 1.
@@ -24,7 +24,7 @@ fn mount(snapshot: &Snapshot) -> &str {
     }
 }
 
-/// Somebody else's cpusets that hold shielded CPUs, the deepest first.
+/// Other programs' cpusets that contain shielded CPUs, the deepest first.
 fn others<'a>(context: &'a Context<'_>) -> Vec<(&'a str, CpuSet)> {
     let mount = mount(context.snapshot);
     let own = CpusetV1.own_dirs(context.snapshot);
@@ -38,7 +38,7 @@ fn others<'a>(context: &'a Context<'_>) -> Vec<(&'a str, CpuSet)> {
     found
 }
 
-/// Cpusets that hold a task which must not be touched, right in them or in one below; found in one pass over the tasks.
+/// Cpusets that contain a spared task, directly or in a cpuset below. Found in one pass over the tasks.
 struct HoldSpared<'a>(HashSet<&'a str>);
 
 impl<'a> HoldSpared<'a> {
@@ -49,7 +49,7 @@ impl<'a> HoldSpared<'a> {
         }
         for task in context.snapshot.tasks.values().filter(|task| context.spare.contains(task)) {
             let mut path = task.cpuset.as_deref().unwrap_or_default();
-            // The ones above one that is held are held already.
+            // The cpusets above are in the set already.
             while !path.is_empty() && held.insert(path) {
                 path = &path[..path.rfind('/').unwrap_or(0)];
             }
@@ -113,7 +113,7 @@ impl Backend for CpusetV1 {
     }
 }
 
-/// One of our own cpusets. What a new one holds before is known.
+/// Creates one of the shield's cpusets. The initial values of a new cpuset are known.
 fn cpuset(context: &Context<'_>, draft: &mut Draft, dir: &str, cpus: CpuSet, mems: &str, why: &str) {
     let fresh = !context.snapshot.dirs.contains(dir);
     draft.step(context, Target::Dir { path: dir.to_owned() }, Value::Present, dir, why);
@@ -127,7 +127,7 @@ fn cpuset(context: &Context<'_>, draft: &mut Draft, dir: &str, cpus: CpuSet, mem
     }
 }
 
-/// Takes the shielded CPUs out of everybody else's cpusets; says whether one had to be left.
+/// Removes the shielded CPUs from other programs' cpusets. Returns whether a cpuset had to keep them.
 fn shrink_others(context: &Context<'_>, draft: &mut Draft) -> bool {
     let mut left = false;
     let (hold_spared, members) = (HoldSpared::new(context), forgetful_by_cpuset(context));
@@ -158,7 +158,7 @@ fn shrink_others(context: &Context<'_>, draft: &mut Draft) -> bool {
     left
 }
 
-/// The tasks of each cpuset whose own mask the kernel forgets when the cpuset changes.
+/// Per cpuset, the tasks whose own mask the kernel forgets when the cpuset changes.
 type Forgetful<'a> = HashMap<&'a str, Vec<(&'a TaskKey, &'a Task)>>;
 
 fn forgetful_by_cpuset<'a>(context: &'a Context<'_>) -> Forgetful<'a> {
@@ -170,8 +170,8 @@ fn forgetful_by_cpuset<'a>(context: &'a Context<'_>) -> Forgetful<'a> {
     members
 }
 
-/// Tasks right in the cpuset of `dir` whose own mask the kernel forgets when the cpuset shrinks to `rest`, with
-/// the place that they shall have then.
+/// Tasks directly in the cpuset of `dir` whose own mask the kernel forgets when the cpuset shrinks to `rest`, each with
+/// its placement after that.
 fn forgetful<'a>(
     context: &Context<'_>,
     members: &Forgetful<'a>,
@@ -190,13 +190,13 @@ fn forgetful<'a>(
     forgetful.filter_map(place).collect()
 }
 
-/// Whether the kernel forgets the task's own mask when its cpuset changes: since 6.2 it remembers those of user
-/// tasks.
+/// Whether the kernel forgets the task's own mask when its cpuset changes. Since 6.2 the kernel remembers the masks of
+/// user tasks.
 fn forgets(context: &Context<'_>, task: &Task) -> bool {
     task.kernel || context.snapshot.version() < Version::new(6, 2)
 }
 
-/// Tasks at the top go into the housekeeping cpuset; those in other cpusets followed when these shrank.
+/// Moves tasks of the top cpuset to the housekeeping cpuset. Tasks in other cpusets followed when these shrank.
 fn move_tasks(context: &Context<'_>, draft: &mut Draft) {
     for (key, task) in context.intruders() {
         let at_top = task.cpuset.as_deref() == Some("/");
@@ -220,13 +220,13 @@ fn move_tasks(context: &Context<'_>, draft: &mut Draft) {
     }
 }
 
-/// kthreadd never moves: threads that it starts get their places from the kernel, not from it. The thread
-/// of an interrupt follows its interrupt.
+/// Whether a task must not move. kthreadd never moves: the kernel, not kthreadd, places the threads that it starts. The
+/// thread of an interrupt follows its interrupt.
 fn stays(tid: i32, task: &Task) -> bool {
     task.kernel && (tid == 2 || task.comm.starts_with("irq/"))
 }
 
-/// Nobody else may take the shield's CPUs, and no balancer looks at them.
+/// Makes the shield's CPUs exclusive and excludes them from load balancing.
 fn balance(context: &Context<'_>, draft: &mut Draft, spared_cpuset: bool) {
     let (mount, snapshot) = (mount(context.snapshot), context.snapshot);
     let spared_at_top = snapshot

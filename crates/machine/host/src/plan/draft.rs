@@ -1,30 +1,30 @@
-//! A plan in the making.
+//! A plan under construction.
 
 use super::{Backend, Note, Plan, Reserved, Spare, Step, Want, housekeeping};
 use crate::snapshot::{Class, Snapshot, Target, Task, TaskKey, Value};
 use base::CpuSet;
 use proc::version::Version;
 
-/// The name of the guard's thread, in every process of tahti that has one.
+/// Name of the guard's thread in every process of tahti that has one.
 pub const GUARD: &str = "tahti-guard";
 
-/// What every part of a plan looks at.
+/// Inputs of all parts of a plan.
 #[derive(Debug)]
 pub struct Context<'a> {
     /// The machine.
     pub snapshot: &'a Snapshot,
-    /// What is asked for.
+    /// The requested shield.
     pub want: &'a Want,
-    /// The CPUs for everybody else.
+    /// The CPUs for all other tasks.
     pub housekeeping: CpuSet,
-    /// Who must not be touched.
+    /// Tasks that must not be touched.
     pub spare: Spare,
-    /// The shield's own cpuset, as tasks name it.
+    /// Path of the shield's cpuset, as in the `cgroup` files of tasks.
     pub shield_cpuset: Option<String>,
 }
 
 impl<'a> Context<'a> {
-    /// Looks at `snapshot` with `want` in mind.
+    /// Creates the context for `snapshot` and `want`.
     #[must_use]
     pub fn new(snapshot: &'a Snapshot, want: &'a Want, backend: &dyn Backend) -> Self {
         let dir = backend.shield_dir(snapshot);
@@ -37,21 +37,21 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Whether a task belongs into the shield: it was put into the shield's cpuset.
+    /// Whether a task belongs to the shield, because it was put into the shield's cpuset.
     #[must_use]
     pub fn is_resident(&self, task: &Task) -> bool {
         let (Some(own), Some(cpuset)) = (&self.shield_cpuset, &task.cpuset) else { return false };
         cpuset == own || cpuset.strip_prefix(own.as_str()).is_some_and(|rest| rest.starts_with('/'))
     }
 
-    /// Tasks that may run on the shielded CPUs and do not belong there.
+    /// Tasks that may run on the shielded CPUs but do not belong to the shield.
     pub fn intruders(&self) -> impl Iterator<Item = (&TaskKey, &Task)> {
         let on_shield = |task: &Task| task.cpus.intersects(&self.want.cpus) && !self.is_resident(task);
         self.snapshot.tasks.iter().filter(move |(_, task)| on_shield(task))
     }
 
-    /// DEADLINE threads that may run on the shielded CPUs: the kernel refuses to take CPUs from them. Guards of tahti give their
-    /// reservations up while a shield changes.
+    /// DEADLINE threads that may run on the shielded CPUs. The kernel refuses to take CPUs from them. Guards of tahti
+    /// are excluded: their reservations are suspended while a shield changes.
     pub fn deadline_in_the_way(&self) -> impl Iterator<Item = Reserved> {
         let is_foreign =
             |task: &Task| task.class == Class::Deadline && task.comm != GUARD && !self.spare.contains(task);
@@ -64,7 +64,8 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// Says which kernel threads stay because the kernel bound them, whose mask will stick, and who is spared.
+    /// Notes kernel threads that the kernel bound and that therefore stay, kernel threads whose mask will stick, and
+    /// spared threads.
     pub fn note_bound(&self, draft: &mut Draft) {
         let bound: Vec<&str> = self.intruders().filter(|(_, task)| task.bound).map(|(_, task)| &*task.comm).collect();
         if !bound.is_empty() {
@@ -88,7 +89,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Steps and notes as they are found.
+/// Steps and notes collected so far.
 #[derive(Debug, Default)]
 pub struct Draft {
     steps: Vec<Step>,
@@ -96,7 +97,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Adds a step, unless the value stands there already.
+    /// Adds a step, unless the value is already set.
     pub fn step(
         &mut self,
         context: &Context<'_>,
@@ -114,7 +115,7 @@ impl Draft {
         self.steps.last_mut()
     }
 
-    /// Adds a step whose old value is known to be `from`, though the snapshot does not have it yet.
+    /// Adds a step whose old value is known to be `from` although the snapshot does not contain it yet.
     pub fn step_from(&mut self, target: Target, from: Value, to: Value, label: &str, why: &str) {
         if from != to {
             let step = Step { target, label: label.to_owned(), from, to, why: why.to_owned(), may_refuse: None };
@@ -122,14 +123,14 @@ impl Draft {
         }
     }
 
-    /// Adds a step that writes nothing but remembers the value, so that the release puts it back.
+    /// Adds a step that writes nothing but records the value, so that the release restores it.
     pub fn remember(&mut self, context: &Context<'_>, target: Target, label: &str, why: &str) {
         let value = context.snapshot.get(&target);
         let (label, why) = (label.to_owned(), why.to_owned());
         self.steps.push(Step { target, label, from: value.clone(), to: value, why, may_refuse: None });
     }
 
-    /// Adds something to know.
+    /// Adds a note.
     pub fn note(&mut self, about: &str, text: String) {
         self.notes.push(Note { about: about.to_owned(), text });
     }

@@ -1,4 +1,4 @@
-//! Why a shield cannot be: everything at once, each with its remedy.
+//! Reasons why a shield is impossible: all at once, each with its remedy.
 
 use base::{CpuId, CpuSet};
 use std::fmt;
@@ -6,65 +6,65 @@ use std::fmt;
 /// One reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanError {
-    /// No CPU was named.
+    /// No CPU was given.
     NoCpus,
-    /// CPUs that this machine does not have.
+    /// CPUs that the machine does not have.
     Impossible {
-        /// Those.
+        /// The missing CPUs.
         cpus: CpuSet,
-        /// What there is.
+        /// The CPUs that are online.
         online: CpuSet,
     },
-    /// CPUs that are switched off.
+    /// CPUs that are offline.
     Offline {
-        /// Those.
+        /// The offline CPUs.
         cpus: CpuSet,
     },
-    /// No CPU would be left for everybody else.
+    /// No CPU would remain for other tasks.
     AllCpus {
-        /// All there are.
+        /// All CPUs that are online.
         online: CpuSet,
     },
-    /// Somebody else's cpuset holds these CPUs for itself.
+    /// Another program's cpuset has these CPUs exclusively.
     Overlap {
-        /// That cpuset's directory.
+        /// Directory of that cpuset.
         dir: String,
         /// The CPUs in both.
         cpus: CpuSet,
     },
     /// A cpuset would be left without any CPU.
     OnlyHere {
-        /// That cpuset's directory.
+        /// Directory of that cpuset.
         dir: String,
         /// Its CPUs.
         cpus: CpuSet,
     },
     /// An interrupt is to be placed on a CPU outside of the shield.
     Elsewhere {
-        /// Words of the interrupt.
+        /// Words that identify the interrupt.
         interrupt: String,
-        /// Where it was to go.
+        /// The requested CPU.
         cpu: CpuId,
         /// The shield.
         shield: CpuSet,
     },
-    /// DEADLINE reservations that the kernel will not take off these CPUs.
+    /// DEADLINE reservations on these CPUs, which the kernel refuses to move.
     Deadline {
-        /// Each of them.
+        /// All such reservations.
         tasks: Vec<Reserved>,
     },
 }
 
-/// A thread with a DEADLINE reservation, and who has it.
+/// A thread with a DEADLINE reservation and its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserved {
     /// The thread.
     pub tid: i32,
     /// Its name.
     pub comm: String,
-    /// The process that it belongs to, and its name.
+    /// Process of the thread: ID and name.
     pub process: (i32, String),
-    /// The plant and the name of its process there, if it is one of a plant.
+    /// Plant and process name in that plant, if the process belongs to one.
     pub plant: Option<(String, String)>,
 }
 
@@ -86,7 +86,7 @@ impl fmt::Display for Reserved {
     }
 }
 
-/// Every reason why a shield cannot be.
+/// All reasons why a shield is impossible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanErrors(pub Vec<PlanError>);
 

@@ -1,17 +1,17 @@
-//! Steps that keep interrupts away.
+//! Steps that keep interrupts away from the shielded CPUs.
 
 use super::{Context, Draft};
 use crate::snapshot::{Form, IrqKey, Target, Value};
 use base::CpuSet;
 
-/// The affinity that interrupts get which are asked for later.
+/// Initial affinity of interrupts that are requested later.
 const DEFAULT_AFFINITY: &str = "/proc/irq/default_smp_affinity";
 
-/// Why an interrupt may refuse.
+/// Possible reason for a refusal.
 const REFUSES: &str = "the kernel manages this interrupt itself, or its chip cannot move it; \
     boot with isolcpus=managed_irq, or give the device fewer queues";
 
-/// irqbalance is told first, or it would undo the rest.
+/// Excludes the CPUs from irqbalance. This comes first, because irqbalance would otherwise revert the other steps.
 pub(super) fn irqbalance(context: &Context<'_>, draft: &mut Draft) {
     let Some(irqbalance) = &context.snapshot.irqbalance else { return };
     let banned = irqbalance.banned.or(&context.want.cpus);
@@ -24,7 +24,8 @@ pub(super) fn irqbalance(context: &Context<'_>, draft: &mut Draft) {
     );
 }
 
-/// Takes the shielded CPUs out of every interrupt's affinity, and out of the default, but for those that belong there.
+/// Removes the shielded CPUs from the affinity of every interrupt and from the default, except for interrupts placed
+/// there.
 pub(super) fn interrupts(context: &Context<'_>, draft: &mut Draft) {
     let shield = &context.want.cpus;
     if let Some(now) = context.snapshot.file_cpus(DEFAULT_AFFINITY) {

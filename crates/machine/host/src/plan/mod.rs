@@ -1,12 +1,12 @@
-//! Shielding CPUs as a value: what would be written, from what to what, and why.
+//! CPU shielding as a value: each write, with the old value, the new value and the reason.
 //!
-//! [`plan`] looks at a snapshot and says every write; nothing here writes. The plan leaves no choice to
-//! whoever executes it. [`model`] says what the machine becomes, [`revert`] the way back, [`verify()`] what
-//! is not as planned, [`release()`] the way back from what is there now.
+//! [`plan`] computes every write from a snapshot; nothing here writes. The executor of a plan makes no decisions.
+//! [`model`] returns the machine after a plan, [`revert`] the inverse plan, [`verify()`] the differences from a plan,
+//! and [`release()`] the way back from the present state.
 //!
-//! Where tasks are kept is a [`Backend`]: one file each (`cpuset_v1`, `affinity`). To add one, implement the
-//! trait in a file of its own and name it in [`backend`]; everything else (interrupts, knobs, order,
-//! errors, properties) is shared.
+//! A [`Backend`] decides where tasks are kept; each is in a separate file (`cpuset_v1`, `cgroup_v2`, `affinity`). To
+//! add one, implement the trait in a new file and name it in [`backend`]. Interrupts, knobs, order, errors and
+//! properties are shared.
 //!
 //! ```
 //! use base::CpuSet;
@@ -56,21 +56,21 @@ use crate::suggest;
 use base::CpuSet;
 use std::fmt::Debug;
 
-/// A way of keeping tasks off the shielded CPUs.
+/// A method of keeping tasks off the shielded CPUs.
 pub trait Backend: Debug + Sync {
-    /// Its name, for people.
+    /// Name for users.
     fn name(&self) -> &'static str;
 
-    /// What stands against this shield; found before the first write.
+    /// Finds the obstacles to this shield before the first write.
     fn check(&self, context: &Context<'_>, errors: &mut Vec<PlanError>);
 
-    /// The steps that empty the CPUs of tasks, in order.
+    /// Adds the steps that move tasks off the CPUs, in order.
     fn steps(&self, context: &Context<'_>, draft: &mut Draft);
 
-    /// The directory whose tasks are the shield's own, if the back-end has one.
+    /// Directory of the shield's own tasks, if the back-end has one.
     fn shield_dir(&self, snapshot: &Snapshot) -> Option<String>;
 
-    /// Directories that the back-end makes, the shield's last; whoever is found in them is brought back.
+    /// Directories that the back-end creates, the shield's last. Tasks found in them at the release are moved back.
     fn own_dirs(&self, snapshot: &Snapshot) -> Vec<String>;
 }
 
@@ -79,23 +79,23 @@ pub trait Backend: Debug + Sync {
 pub fn backend(snapshot: &Snapshot, want: &Want) -> &'static dyn Backend {
     match snapshot.cgroup {
         Cgroup::V1 { .. } => &cpuset_v1::CpusetV1,
-        // A partition takes its CPUs from everybody: nobody can be spared.
+        // A partition takes its CPUs from all tasks: no task can be spared.
         Cgroup::V2 { .. } if !spared_on_shield(snapshot, want) => &cgroup_v2::CgroupV2,
         Cgroup::None | Cgroup::V2 { .. } => &affinity::Affinity,
     }
 }
 
-/// Whether a task that must not be touched may run on the CPUs that are wanted.
+/// Whether a spared task may run on the requested CPUs.
 fn spared_on_shield(snapshot: &Snapshot, want: &Want) -> bool {
     let spare = Spare::new(snapshot, want);
     let stands_there = |task: &Task| !task.bound && spare.contains(task) && task.cpus.intersects(&want.cpus);
     !spare.is_empty() && snapshot.tasks.values().any(stands_there)
 }
 
-/// Plans the shield that is wanted; an empty plan says that it stands.
+/// Plans the requested shield. An empty plan means that it is active.
 ///
 /// # Errors
-/// Everything that stands against it, at once.
+/// All obstacles at once.
 pub fn plan(snapshot: &Snapshot, want: &Want) -> Result<Plan, PlanErrors> {
     let backend = backend(snapshot, want);
     let context = Context::new(snapshot, want, backend);
@@ -138,7 +138,7 @@ pub fn plan(snapshot: &Snapshot, want: &Want) -> Result<Plan, PlanErrors> {
     Ok(draft.finish(name, knob::boot::parameters(&context)))
 }
 
-/// Says where others are the better choice.
+/// Notes whether other CPUs are a better choice.
 fn note_choice(context: &Context<'_>, draft: &mut Draft) {
     let Some((better, reasons)) = suggest::better(context.snapshot, &context.want.cpus) else { return };
     let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
@@ -152,15 +152,15 @@ fn note_choice(context: &Context<'_>, draft: &mut Draft) {
     );
 }
 
-/// The way back: each step turned round, the last one first.
+/// The inverse plan: each step reversed, the last one first.
 ///
-/// Steps inside a directory that the plan made need no way back but the directory's removal.
+/// Steps inside a directory that the plan created are undone by the removal of the directory.
 #[must_use]
 pub fn revert(plan: &Plan) -> Plan {
     Plan { steps: release::turned(&plan.steps), ..Plan::default() }
 }
 
-/// What the machine becomes if every step succeeds.
+/// The machine after all steps succeeded.
 #[must_use]
 pub fn model(snapshot: &Snapshot, plan: &Plan) -> Snapshot {
     let mut machine = snapshot.clone();
@@ -170,8 +170,8 @@ pub fn model(snapshot: &Snapshot, plan: &Plan) -> Snapshot {
     machine
 }
 
-/// The plan without tasks that spared processes have started: these go on starting others, so that no look is ever the
-/// last. They are sent away by the next apply.
+/// The plan without tasks that spared processes have started. Spared processes keep starting tasks, so further rounds
+/// would never end. The next apply moves them away.
 #[must_use]
 pub fn without_children_of_spared(mut plan: Plan, snapshot: &Snapshot, want: &Want) -> Plan {
     let spare = Spare::new(snapshot, want);
@@ -182,7 +182,7 @@ pub fn without_children_of_spared(mut plan: Plan, snapshot: &Snapshot, want: &Wa
     plan
 }
 
-/// Threads of others that may run on the shielded CPUs as the machine stands: spared, or come since.
+/// Threads of other programs that may run on the shielded CPUs now: spared, or started since the apply.
 #[must_use]
 pub fn strangers(snapshot: &Snapshot, want: &Want) -> Vec<(i32, String)> {
     let context = Context::new(snapshot, want, backend(snapshot, want));
@@ -191,7 +191,7 @@ pub fn strangers(snapshot: &Snapshot, want: &Want) -> Vec<(i32, String)> {
     users.map(|(key, task)| (key.tid, task.comm.clone())).collect()
 }
 
-/// The CPUs left for everybody else.
+/// The CPUs for all other tasks.
 #[must_use]
 pub fn housekeeping(snapshot: &Snapshot, shield: &CpuSet) -> CpuSet {
     let left = snapshot.cpus.online.minus(shield);

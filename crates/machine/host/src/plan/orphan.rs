@@ -1,30 +1,31 @@
-//! What a shield left that nobody has a journal of: its maker was killed, and its run directory is gone.
+//! Remains of a shield without a journal: its creator was killed, and its run directory is gone.
 
 use super::{Backend, Step, affinity, cgroup_v2, cpuset_v1};
 use crate::knob::CACHE_GROUP;
 use crate::snapshot::{Cgroup, Snapshot, Target, Value};
 use std::fmt;
 
-/// Threads that are named.
+/// Maximum threads that are named.
 const NAMED_MAX: usize = 3;
 
-/// A directory of a shield that is in use, so that it is somebody's though nobody here has its journal.
+/// A directory of a shield that is in use. It belongs to another program, although this run directory has no journal of
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InUse {
     /// The directory.
     pub dir: String,
-    /// By whom.
+    /// Its user.
     pub by: User,
 }
 
-/// Who uses a directory.
+/// User of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum User {
-    /// These threads, some of so many.
+    /// Some of the threads in it, and the number of all.
     Threads(Vec<(i32, String)>, usize),
-    /// A directory in it that no shield makes.
+    /// A directory in it that no shield creates.
     Dir(String),
-    /// Its CPUs are taken from everybody else.
+    /// Its CPUs are isolated from all other tasks.
     Partition,
 }
 
@@ -42,10 +43,11 @@ impl fmt::Display for User {
     }
 }
 
-/// The empty directories of a shield without a journal, as steps that made them: turned round they are removed.
+/// The empty directories of a shield without a journal, as the steps that created them. Reverting the steps removes
+/// them.
 ///
 /// # Errors
-/// One that is in use.
+/// A directory is in use.
 pub fn orphans(snapshot: &Snapshot) -> Result<Vec<Step>, InUse> {
     let backend: &dyn Backend = match snapshot.cgroup {
         Cgroup::V1 { .. } => &cpuset_v1::CpusetV1,

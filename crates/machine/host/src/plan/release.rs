@@ -1,7 +1,7 @@
-//! The way back from what is there now.
+//! Plans the release of a shield from the present state of the machine.
 //!
-//! A value goes back where it is still ours. What somebody else wrote meanwhile is left and reported. The
-//! way back can be planned again at any time: after a kill in the middle it holds just what is left to do.
+//! A value is restored if it is still the shield's. A value that another program wrote is kept and reported. The
+//! release can be planned again at any time: after a kill it contains exactly the remaining steps.
 
 use super::{Plan, Step};
 use crate::snapshot::{Placement, Snapshot, Target, Task, TaskKey, Value};
@@ -10,41 +10,41 @@ use proc::version::Version;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Ancestors looked at to find where a task born under the shield belongs.
+/// Maximum ancestors searched for the cpuset of a task that was started under the shield.
 const GENERATIONS_MAX: usize = 64;
 
-/// The way back.
+/// Plan of a release.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Release {
-    /// What is left to write.
+    /// Steps that remain to be executed.
     pub plan: Plan,
-    /// What somebody else changed meanwhile, and stays so.
+    /// Values that another program changed, and that are kept.
     pub kept: Vec<Kept>,
 }
 
-/// A value that is neither the old one nor ours.
+/// A value that is neither the old one nor the shield's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// Where.
+    /// The target.
     pub target: Target,
-    /// Its name for people.
+    /// Name of the value for users.
     pub label: String,
     /// The value before the shield.
     pub before: Value,
     /// The shield's value.
     pub ours: Value,
-    /// Somebody else's value, which stays.
+    /// The other program's value, which is kept.
     pub found: Value,
 }
 
-/// What the rounds of a shield did to one target.
+/// Steps of all rounds on one target.
 struct Story<'a> {
     first: &'a Step,
     ours: Vec<&'a Value>,
 }
 
-/// Plans the way back from `steps` (all rounds in order), as the machine stands now. `force` writes old
-/// values over other people's too.
+/// Plans the release from `steps` (all rounds in order) and the present state of the machine. `force` also overwrites
+/// values of other programs.
 #[must_use]
 pub fn release(snapshot: &Snapshot, steps: &[Step], force: bool) -> Release {
     let made = made_dirs(steps);
@@ -64,7 +64,7 @@ pub fn release(snapshot: &Snapshot, steps: &[Step], force: bool) -> Release {
     let newcomers = newcomers(snapshot, &stories, &made);
     let mut newcomers_done = false;
     for target in order.iter().rev() {
-        // Who was born under the shield leaves before its directories go and before cpusets grow.
+        // Tasks started under the shield leave before its directories are removed and before cpusets grow.
         if !newcomers_done && matches!(target, Target::Dir { .. } | Target::Task { .. }) {
             out.plan.steps.extend(newcomers.iter().cloned());
             newcomers_done = true;
@@ -84,7 +84,7 @@ pub fn release(snapshot: &Snapshot, steps: &[Step], force: bool) -> Release {
     out
 }
 
-/// Steps turned round, the last one first, without those that a removed directory takes along.
+/// The steps in reverse, last one first, without those that the removal of a directory undoes.
 pub(super) fn turned(steps: &[Step]) -> Vec<Step> {
     let made = made_dirs(steps);
     let back = |step: &Step| Step {
@@ -98,7 +98,7 @@ pub(super) fn turned(steps: &[Step]) -> Vec<Step> {
     steps.iter().rev().filter(|step| !needs_no_way_back(step, &made)).map(back).collect()
 }
 
-/// Directories that the steps made.
+/// Directories that the steps created.
 fn made_dirs(steps: &[Step]) -> BTreeSet<&str> {
     let made = |step: &'_ Step| step.from == Value::Absent && step.to == Value::Present;
     let dirs = steps.iter().filter(|step| made(step)).filter_map(|step| match &step.target {
@@ -108,7 +108,7 @@ fn made_dirs(steps: &[Step]) -> BTreeSet<&str> {
     dirs.collect()
 }
 
-/// A list that was empty in a new directory goes with the directory.
+/// Whether removing the directory undoes this step: the file was empty when its directory was created.
 fn needs_no_way_back(step: &Step, made: &BTreeSet<&str>) -> bool {
     let Target::File { path, .. } = &step.target else { return false };
     let empty = match &step.from {
@@ -119,7 +119,7 @@ fn needs_no_way_back(step: &Step, made: &BTreeSet<&str>) -> bool {
     empty && path.rfind('/').is_some_and(|at| made.contains(&path[..at]))
 }
 
-/// The way back for everything but tasks.
+/// Plans the release of everything except tasks.
 fn value(snapshot: &Snapshot, story: &Story<'_>, force: bool, out: &mut Release) {
     let step = story.first;
     let found = snapshot.get(&step.target);
@@ -128,7 +128,7 @@ fn value(snapshot: &Snapshot, story: &Story<'_>, force: bool, out: &mut Release)
     }
     let ours = story.ours.contains(&&found);
     if !ours && !force {
-        // irqbalance spreads interrupts as it likes, before the shield and after it.
+        // irqbalance distributes interrupts by its own rules, before and after the shield.
         if matches!(step.target, Target::Irq { .. }) && snapshot.irqbalance.is_some() {
             return;
         }
@@ -144,8 +144,8 @@ fn value(snapshot: &Snapshot, story: &Story<'_>, force: bool, out: &mut Release)
     out.plan.steps.push(back(step, found, step.from.clone()));
 }
 
-/// Whether the task is in a directory of the shield into which no step put it: its owner did, and it leaves with the
-/// shield, along with what was set for it there.
+/// Whether the task is in a directory of the shield although no step put it there. Its owner did; it leaves with the
+/// shield, and loses what was set for it there.
 fn was_brought_in(snapshot: &Snapshot, task: &Task, story: &Story<'_>, made: &BTreeSet<&str>) -> bool {
     let Some(cpuset) = task.cpuset.as_deref() else { return false };
     let put =
@@ -154,7 +154,7 @@ fn was_brought_in(snapshot: &Snapshot, task: &Task, story: &Story<'_>, made: &BT
     inside && (story.first.remembers() || !put)
 }
 
-/// The way back for a task: its cpuset, then its mask if it had one of its own.
+/// Plans the release of a task: its cpuset, then its mask if it had one of its own.
 fn task(snapshot: &Snapshot, key: TaskKey, story: &Story<'_>, force: bool, out: &mut Release) {
     let (Some(task), Value::Place(before)) = (snapshot.tasks.get(&key), &story.first.from) else { return };
     let ours =
@@ -163,12 +163,12 @@ fn task(snapshot: &Snapshot, key: TaskKey, story: &Story<'_>, force: bool, out: 
     let home = existing(snapshot, before.cpuset.as_deref());
     let there = home.as_deref().map_or(snapshot.cpus.online, |cpuset| snapshot.effective(cpuset));
     let by_cpuset = found.cpuset == home || ours().any(|place| place.cpuset == found.cpuset);
-    // A mask that is just what the cpuset offers is nobody's choice.
+    // A mask equal to the cpuset's CPUs was not set by any program.
     let offered = found.cpuset.as_deref().map(|cpuset| snapshot.effective(cpuset));
     if let (true, Some(number)) = (story.first.remembers(), task.handles_irq()) {
-        // It follows its interrupt, unless a partition that was dissolved gave it every CPU.
+        // The thread follows its interrupt, unless a dissolved partition gave it every CPU.
         let follows = snapshot.irqs.values().find(|irq| irq.number == number).and_then(|irq| irq.effective);
-        // An interrupt that is switched off goes nowhere.
+        // A disabled interrupt has no effective CPU.
         let follows = follows.map(|cpus| cpus.and(&snapshot.cpus.online)).filter(|cpus| !cpus.is_empty());
         let cpus = follows.unwrap_or(before.cpus);
         let to = Placement { cpus, own: true, ..found.clone() };
@@ -178,8 +178,8 @@ fn task(snapshot: &Snapshot, key: TaskKey, story: &Story<'_>, force: bool, out: 
         }
         return;
     }
-    // The thread of an interrupt's handler: the kernel leads it to the one CPU that the interrupt goes to, when the next one comes after it
-    // was moved. That is nobody's choice either.
+    // After an interrupt was moved, its next occurrence makes the kernel move its thread to the CPU of the interrupt.
+    // No program set this mask either.
     let handled = task.handles_irq().and_then(|number| snapshot.irqs.values().find(|irq| irq.number == number));
     let is_led = handled.is_some_and(|irq| found.cpus.count() == 1 && found.cpus.is_subset(&irq.requested));
     let by_mask = is_led
@@ -212,7 +212,7 @@ fn task(snapshot: &Snapshot, key: TaskKey, story: &Story<'_>, force: bool, out: 
     }
 }
 
-/// The cpuset that a story put its task into.
+/// The cpuset that the steps put the task into.
 fn story_cpuset(story: &Story<'_>) -> Option<String> {
     match story.ours.last() {
         Some(Value::Place(place)) => place.cpuset.clone(),
@@ -220,13 +220,13 @@ fn story_cpuset(story: &Story<'_>) -> Option<String> {
     }
 }
 
-/// Those of `cpus` that run; all of them if none does, for the kernel to refuse.
+/// The online CPUs of `cpus`; all of `cpus` if none is online, so that the kernel refuses.
 fn usable(cpus: &CpuSet, online: &CpuSet) -> CpuSet {
     let usable = cpus.and(online);
     if usable.is_empty() { *cpus } else { usable }
 }
 
-/// The cpuset, or its nearest ancestor that still exists.
+/// The cpuset, or its nearest existing ancestor.
 fn existing(snapshot: &Snapshot, cpuset: Option<&str>) -> Option<String> {
     let mut path = cpuset?;
     let (crate::snapshot::Cgroup::V1 { mount } | crate::snapshot::Cgroup::V2 { mount, .. }) = &snapshot.cgroup else {
@@ -238,8 +238,8 @@ fn existing(snapshot: &Snapshot, cpuset: Option<&str>) -> Option<String> {
     Some(if path.is_empty() { "/".to_owned() } else { path.to_owned() })
 }
 
-/// Tasks found in directories that the shield made, and never moved there by a step: each gets what its
-/// parent had.
+/// Steps for tasks that are in directories of the shield although no step moved them there. Each gets the placement
+/// that its parent had.
 fn newcomers(snapshot: &Snapshot, stories: &BTreeMap<&Target, Story<'_>>, made: &BTreeSet<&str>) -> Vec<Step> {
     let inside: Vec<&str> = made.iter().filter_map(|dir| snapshot.cpuset_of_dir(dir)).collect();
     let in_made = |cpuset: &str| {
@@ -254,7 +254,7 @@ fn newcomers(snapshot: &Snapshot, stories: &BTreeMap<&Target, Story<'_>>, made: 
     };
     let leaders: BTreeMap<i32, (&TaskKey, &Task)> =
         snapshot.tasks.iter().filter(|(key, task)| key.tid == task.tgid).map(|entry| (entry.1.tgid, entry)).collect();
-    // The nearest ancestor that was moved, or one that never was: then its cpuset as it is.
+    // The nearest ancestor that was moved, or one that never was; then its present cpuset.
     let parent = |task: &Task| {
         let mut at = task.tgid;
         for _ in 0..GENERATIONS_MAX {
@@ -268,7 +268,7 @@ fn newcomers(snapshot: &Snapshot, stories: &BTreeMap<&Target, Story<'_>>, made: 
         None
     };
     let remembered = snapshot.version() >= Version::new(6, 2);
-    // Whose mask is only remembered was never moved by us: somebody brought it in.
+    // A task whose mask is only recorded was not moved by the shield; another program moved it in.
     let moved = |key: &TaskKey| stories.get(&Target::Task { key: *key }).is_some_and(|story| !story.first.remembers());
     let mut steps = Vec::new();
     for (key, task) in &snapshot.tasks {
@@ -281,13 +281,13 @@ fn newcomers(snapshot: &Snapshot, stories: &BTreeMap<&Target, Story<'_>>, made: 
         let offered = home.as_deref().map_or(snapshot.cpus.online, |cpuset| snapshot.effective(cpuset));
         let own_story = stories.get(&Target::Task { key: *key }).map(|story| &story.first.from);
         let to = match inherited {
-            // It was there before the shield, and its mask is known.
+            // The task existed before the shield, so its mask is known.
             _ if let Some(Value::Place(before)) = own_story => Placement { cpuset: home, ..before.clone() },
-            // Its mask is the one that it was born with: it gets what its parent had before.
+            // The task still has the mask that it inherited, so it gets the mask that its parent had before.
             Some((before, ours)) if ours.cpus == task.cpus => {
                 Placement { cpus: if before.own { before.cpus } else { offered }, cpuset: home, own: before.own }
             }
-            // A mask that was set since stays; newer kernels remember it better than it can be read.
+            // A mask that was set since is kept. Newer kernels remember it more precisely than it can be read.
             _ => {
                 let mut there = task.clone();
                 there.follow(&offered);

@@ -1,24 +1,24 @@
-//! Who must not be touched.
+//! Processes that must not be touched.
 
 use super::{Spared, Want};
 use crate::snapshot::{Snapshot, Task};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A process chain longer than this is a loop in a damaged snapshot.
+/// A longer chain of parents is a loop in a damaged snapshot.
 const GENERATIONS_MAX: usize = 4096;
 
-/// The processes that a shield leaves alone.
+/// The processes that a shield does not touch.
 ///
-/// A spared process keeps its threads, and with `PID+` its descendants. There the nearest named ancestor decides: what
-/// descends from the asking process, or from the one that started it, is not spared only because an ancestor further up
-/// is.
+/// A spared process keeps its threads, and with `PID+` its descendants. For descendants the nearest named ancestor
+/// decides: a descendant of the requesting process, or of its parent, is not spared if only an ancestor further up is
+/// spared.
 #[derive(Clone, Debug, Default)]
 pub struct Spare {
     processes: BTreeSet<i32>,
 }
 
 impl Spare {
-    /// Finds them.
+    /// Determines the spared processes.
     #[must_use]
     pub fn new(snapshot: &Snapshot, want: &Want) -> Self {
         if want.spare.is_empty() {
@@ -26,7 +26,7 @@ impl Spare {
         }
         let named = |wanted: fn(&Spared) -> bool| {
             let pids: BTreeSet<i32> = want.spare.iter().filter(|one| wanted(one)).map(|one| one.pid).collect();
-            // A thread may be named by its own id.
+            // The ID may be that of a thread.
             let leaders = snapshot.tasks.iter().filter(|(key, _)| pids.contains(&key.tid)).map(|(_, task)| task.tgid);
             leaders.chain(pids.iter().copied()).collect::<BTreeSet<i32>>()
         };
@@ -56,7 +56,7 @@ impl Spare {
         Self { processes: parents.keys().copied().filter(descend).chain(kernel).collect() }
     }
 
-    /// Whether nobody is spared.
+    /// Whether no process is spared.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.processes.is_empty()
@@ -68,7 +68,7 @@ impl Spare {
         self.processes.contains(&task.tgid)
     }
 
-    /// Whether the process that started this task's is left where it is: what it starts is born beside it.
+    /// Whether the parent of this task's process is spared. The process then starts in the same cpuset as its parent.
     #[must_use]
     pub fn contains_parent(&self, task: &Task) -> bool {
         self.processes.contains(&task.ppid)

@@ -1,4 +1,4 @@
-//! A plan: steps, and what no step can do.
+//! A plan: steps, and notes about things that no step can do.
 
 use crate::snapshot::{Target, Value};
 use serde::{Deserialize, Serialize};
@@ -6,62 +6,63 @@ use serde::{Deserialize, Serialize};
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// What is written.
+    /// The target.
     pub target: Target,
-    /// Its name for people.
+    /// Name of the value for users.
     pub label: String,
-    /// The value that must stand there before.
+    /// Value that the target must have before the write.
     pub from: Value,
-    /// The value that stands there afterwards.
+    /// Value that the target has after the write.
     pub to: Value,
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// Why the kernel may refuse, where that is no failure of the shield.
+    /// Possible reason for a refusal by the kernel, if that is not a failure of the shield.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub may_refuse: Option<String>,
 }
 
 impl Step {
-    /// Whether it writes nothing: the kernel may change this value along with another, and the release puts it back.
+    /// Whether the step writes nothing. The kernel may change this value together with another one; the release
+    /// restores it.
     #[must_use]
     pub fn remembers(&self) -> bool {
         self.from == self.to
     }
 }
 
-/// Something to know that is not a step.
+/// A remark that is not a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
-    /// What it is about.
+    /// The subject.
     pub about: String,
-    /// What there is to know.
+    /// The text.
     pub text: String,
 }
 
-/// An ordered list of steps. It leaves no choice to whoever executes it.
+/// An ordered list of steps. Its executor makes no decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// How tasks are kept off.
+    /// Method that keeps tasks off the CPUs.
     #[serde(default)]
     pub backend: String,
     /// The writes, in order.
     pub steps: Vec<Step>,
-    /// What cannot be moved, and what else there is to know.
+    /// Things that cannot be moved, and other remarks.
     #[serde(default)]
     pub notes: Vec<Note>,
-    /// Boot parameters that would do what no run-time step can.
+    /// Boot parameters that would make changes that are impossible at run time.
     #[serde(default)]
     pub boot: Vec<Note>,
 }
 
 impl Plan {
-    /// Whether there is nothing to do.
+    /// Whether there are no steps.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// The plan without steps on `targets`, which refused before.
+    /// The plan without steps on `targets`, which were refused before.
     #[must_use]
     pub fn without<'a>(mut self, targets: impl Iterator<Item = &'a Target> + Clone) -> Self {
         self.steps.retain(|step| !targets.clone().any(|target| *target == step.target));

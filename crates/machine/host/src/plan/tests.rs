@@ -1,4 +1,4 @@
-//! Properties over invented machines, and tables for what a property does not say.
+//! Property tests on generated machines, and tables for cases that the properties do not cover.
 
 use super::*;
 use crate::snapshot::{Class, Form, Irq, IrqKey, Irqbalance, Target, Task, TaskKey, Value};
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 const MOUNT: &str = "/sys/fs/cgroup/cpuset";
 
-/// How tasks are placed on the machines that the properties hold for.
+/// Placement of tasks on the generated machines.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Plain,
@@ -26,7 +26,7 @@ impl Kind {
     }
 }
 
-/// A machine with as many CPUs, a few tasks and interrupts, and every kind of knob.
+/// A machine with this number of CPUs, a few tasks and interrupts, and every kind of knob.
 fn machine(count: usize, cgroup: Cgroup) -> Snapshot {
     let online = CpuSet::first(count);
     let mut snapshot = Snapshot { boot_id: "boot".into(), kernel: "6.12.1".into(), cgroup, ..Snapshot::default() };
@@ -77,7 +77,7 @@ fn machine(count: usize, cgroup: Cgroup) -> Snapshot {
         let dir = format!("/sys/devices/system/cpu/cpu{cpu}");
         file(&format!("{dir}/power/pm_qos_resume_latency_us"), Form::Text, "0");
         file(&format!("{dir}/power/energy_perf_bias"), Form::Text, "6");
-        // Two packages, each with a cache for its half of the CPUs.
+        // Two packages, each with a cache for half of the CPUs.
         let half = usize::from(usize::from(cpu) >= count / 2);
         let (first, rest) = (CpuSet::first(count / 2), online.minus(&CpuSet::first(count / 2)));
         file(&format!("{dir}/topology/physical_package_id"), Form::Text, &half.to_string());
@@ -98,7 +98,7 @@ fn machine(count: usize, cgroup: Cgroup) -> Snapshot {
         snapshot.irqs.insert(key, Irq { number: 24 + number, requested: online, ..Irq::default() });
     }
     snapshot.irqbalance = Some(Irqbalance { pid: 7, banned: CpuSet::EMPTY });
-    // Every other knob that is one number, too.
+    // Every other knob with a single number.
     for pattern in knob::patterns(&CpuSet::EMPTY) {
         let is_number = pattern.form == Form::Text && !pattern.path.contains('*');
         if is_number && !snapshot.files.contains_key(&pattern.path) {
@@ -112,13 +112,13 @@ fn v1() -> Cgroup {
     Cgroup::V1 { mount: MOUNT.into() }
 }
 
-/// Makes a cpuset with these CPUs.
+/// Creates a cpuset with these CPUs.
 fn cpuset(snapshot: &mut Snapshot, dir: &str, cpus: CpuSet) {
     snapshot.set(&Target::Dir { path: dir.into() }, &Value::Present);
     snapshot.files.insert(format!("{dir}/cpuset.cpus"), Value::Cpus(cpus));
 }
 
-/// Starts a task; a mask of its own is what was set for it.
+/// Starts a task; `own` is a mask that was set for it.
 fn start(snapshot: &mut Snapshot, tid: i32, ppid: i32, cpuset: &str, own: Option<CpuSet>) -> TaskKey {
     let placed = snapshot.cgroup != Cgroup::None;
     let offered = if placed { snapshot.effective(cpuset) } else { snapshot.cpus.online };
@@ -147,7 +147,7 @@ fn set(text: &str) -> CpuSet {
     text.parse().unwrap()
 }
 
-/// The CPUs that a step changes anything for.
+/// The CPUs that a step affects.
 fn touched(step: &Step) -> CpuSet {
     let cpus = |value: &Value| match value {
         Value::Cpus(cpus) => *cpus,
@@ -176,7 +176,7 @@ prop_compose! {
         (enabled, old) in any::<(bool, bool)>(),
     ) -> Snapshot {
         let mut snapshot = machine(count, kind.cgroup());
-        // Before 6.1 there is no isolated partition.
+        // Kernels before 6.1 have no isolated partition.
         snapshot.kernel = if old && !matches!(kind, Kind::V2) { "5.10.0".into() } else { kernel.into() };
         if matches!(kind, Kind::V2) {
             if snapshot.version() >= Version::new(6, 7) {
@@ -255,8 +255,8 @@ proptest! {
             let mut broken = plan.clone();
             broken.steps.truncate(cut);
             let after = model(&snapshot, &broken);
-            // While a partition stands it narrows masks, and dissolving it may take them along: what is left to do is
-            // seen afterwards.
+            // An active partition narrows masks, and dissolving it may remove them. The remaining steps are known only
+            // afterwards.
             let back = (0..3).fold(after, |now, _| model(&now, &release(&now, &plan.steps, false).plan));
             prop_assert_eq!(&release(&back, &plan.steps, false), &Release::default());
             prop_assert_eq!(back, snapshot);
@@ -288,7 +288,7 @@ proptest! {
     fn no_step_touches_a_foreign_cpu((snapshot, want) in machine_and_want()) {
         if let Ok(plan) = plan(&snapshot, &want) {
             for step in &plan.steps {
-                // From the value before the first step to the one after the last on the same target.
+                // From the value before the first step to the value after the last step on the same target.
                 let first = plan.steps.iter().find(|it| it.target == step.target).unwrap_or(step);
                 let net = Step { from: first.from.clone(), ..step.clone() };
                 let last = plan.steps.iter().rfind(|it| it.target == step.target) == Some(step);
@@ -308,8 +308,8 @@ proptest! {
                 let before = &snapshot.tasks[key];
                 prop_assert!(!task.cpus.is_empty());
                 if context.spare.contains(before) {
-                    // Before 6.2 the kernel forgets masks when a partition comes, before 7.0 those of its own threads; the
-                    // release sets them again.
+                    // Before 6.2 the kernel forgets masks when a partition is created, before 7.0 those of kernel
+                    // threads. The release sets them again.
                     let until = if task.kernel { Version::new(7, 0) } else { Version::new(6, 2) };
                     let forgets = matches!(kind, Cgroup::V2 { .. }) && snapshot.version() < until;
                     prop_assert!(forgets || task.place().agrees(&before.place()), "{:?}", task);
@@ -332,7 +332,7 @@ proptest! {
             let mut after = model(&snapshot, &plan);
             let Some(key) = snapshot.tasks.keys().nth(nth).copied() else { return Ok(()) };
             let mut child = after.tasks[&key].clone();
-            // Elsewhere a task stays in its cpuset; its mask then is the kernel's affair.
+            // With the other back-ends a task stays in its cpuset, and the kernel determines its mask.
             if !child.cpuset.as_deref().is_some_and(|cpuset| cpuset.starts_with("/tahti")) {
                 return Ok(());
             }
@@ -382,7 +382,7 @@ fn a_deadline_reservation_in_the_way_is_named() {
         let plant = Some(("ao".to_owned(), "loop".to_owned()));
         let text = Reserved { plant, ..reserved }.to_string();
         assert!(text.contains("loop of plant ao") && text.contains("tahti stop --plant ao loop"), "{text}");
-        // A guard gives its reservation up while a shield changes.
+        // The reservation of a guard is suspended while a shield changes.
         snapshot.tasks.get_mut(&key).unwrap().comm = GUARD.to_owned();
         assert!(plan(&snapshot, &want(set("1"))).is_ok());
     }
@@ -401,11 +401,11 @@ fn the_nearest_named_ancestor_decides_who_is_spared() {
         snapshot.tasks.values().filter(|task| spare.contains(task)).map(|task| task.tgid).collect::<Vec<i32>>()
     };
     assert_eq!(spared("20+"), [20, 21]);
-    // A process alone spares nobody who descends from it: PID 1 is not everybody.
+    // Sparing a process alone does not spare its descendants: PID 1 does not mean all processes.
     assert_eq!(spared("20"), [20]);
     assert_eq!(spared("1"), [1]);
     assert_eq!(spared("1+, 23"), [1, 20, 21, 23, 30]);
-    // An empty variable is as none.
+    // An empty variable has no effect.
     assert_eq!(
         ["", " "].map(|none| none.parse::<SparedList>().unwrap()),
         [SparedList::default(), SparedList::default()]
@@ -436,7 +436,7 @@ fn spared_tasks_in_a_thousand_containers_are_all_found_and_each_container_is_shr
     let plan = plan(&snapshot, &Want { spare, ..want(set("1")) }).unwrap();
     let shrunk = plan.steps.iter().filter(|step| step.label.starts_with(&format!("{MOUNT}/pods/"))).count();
     let left = plan.notes.iter().filter(|note| note.text.contains("it holds tasks that are to be spared")).count();
-    // 100 containers, the 5 pods that they are in, and what holds all; 900 and 45 others.
+    // 100 containers, their 5 pods and the group above them; 900 and 45 others.
     assert_eq!((left, shrunk), (106, 945));
 }
 
@@ -447,7 +447,7 @@ fn a_task_that_followed_its_cpuset_follows_it_again() {
     let plan = plan(&snapshot, &want(set("1"))).unwrap();
     let mut after = model(&snapshot, &plan);
     assert_eq!(after.tasks[&key].cpus, set("0"));
-    // A CPU comes while the shield stands: the task has it after the release, and no mask was ever written.
+    // A CPU is added while the shield is active. The task has it after the release, and no mask was ever written.
     after.cpus.online = CpuSet::first(3);
     after.files.insert(format!("{MOUNT}/cpuset.cpus"), Value::Cpus(CpuSet::first(3)));
     let way = release(&after, &plan.steps, false);
@@ -464,13 +464,13 @@ fn a_handler_s_thread_that_followed_its_interrupt_is_given_back_as_a_whole() {
     let plan = plan(&snapshot, &want(set("2-3"))).unwrap();
     let mut after = model(&snapshot, &plan);
     assert_eq!(after.tasks[&key].cpus, set("0-1"));
-    // Its interrupt was moved as well, and has come since: the kernel leads the thread to where it came.
+    // The interrupt was moved as well, and has occurred since: the kernel moves the thread to the interrupt's CPU.
     after.tasks.get_mut(&key).unwrap().cpus = set("1");
     assert_eq!(verify(&after, &plan.steps), []);
     let way = release(&after, &plan.steps, false);
     assert!(way.kept.is_empty(), "{:?}", way.kept);
     assert_eq!(model(&after, &way.plan).tasks[&key].cpus, set("0-3"));
-    // Where the interrupt never goes, somebody put it.
+    // On a CPU that the interrupt never uses, another program placed the thread.
     after.tasks.get_mut(&key).unwrap().cpus = set("3");
     assert_eq!(release(&after, &plan.steps, false).kept.len(), 1);
 }
@@ -533,10 +533,10 @@ fn what_a_running_irqbalance_spreads_is_neither_drift_nor_anybody_s_mistake() {
     now.irqs.get_mut(&key).unwrap().requested = "1".parse().unwrap();
     assert_eq!(verify(&now, &plan.steps), []);
     assert_eq!(release(&now, &plan.steps, false).kept, []);
-    // Onto the shield it may not.
+    // It must not move to the shield.
     now.irqs.get_mut(&key).unwrap().requested = "2".parse().unwrap();
     assert_eq!(verify(&now, &plan.steps).len(), 1);
-    // Without it somebody else did it.
+    // Without irqbalance another program moved it.
     now.irqbalance = None;
     assert_eq!((verify(&now, &plan.steps).len(), release(&now, &plan.steps, false).kept.len()), (1, 1));
 }

@@ -1,4 +1,4 @@
-//! What is not as planned, found by looking again.
+//! Verification of a plan: compares the machine with the values that were written.
 
 use super::Step;
 use crate::snapshot::{Snapshot, Target, Value};
@@ -6,16 +6,16 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A value that is not what was written.
+/// A value that differs from the written one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Drift {
-    /// Where.
+    /// The target.
     pub target: Target,
-    /// Its name for people.
+    /// Name of the value for users.
     pub label: String,
-    /// What was written.
+    /// The written value.
     pub expected: Value,
-    /// What stands there.
+    /// The value found.
     pub found: Value,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for Drift {
     }
 }
 
-/// Compares a machine with the steps that were taken; tasks that ended and devices that went are no drift.
+/// Compares a machine with the executed steps. Tasks that ended and devices that were removed do not count as drift.
 #[must_use]
 pub fn verify(snapshot: &Snapshot, steps: &[Step]) -> Vec<Drift> {
     let last: BTreeMap<&Target, &Step> = steps.iter().map(|step| (&step.target, step)).collect();
@@ -47,8 +47,8 @@ pub fn verify(snapshot: &Snapshot, steps: &[Step]) -> Vec<Drift> {
         .collect()
 }
 
-/// Whether this is an interrupt that irqbalance has spread over some of the CPUs that the step left it, or the thread of a handler that
-/// the kernel has led to where its interrupt goes.
+/// Whether another program or the kernel narrowed the value legitimately: irqbalance distributes an interrupt over some
+/// of the CPUs that the step left, and the kernel moves an interrupt's thread to the CPU of the interrupt.
 fn is_led(snapshot: &Snapshot, step: &Step, found: &Value) -> bool {
     let cpus = |value: &Value| match value {
         Value::Place(place) => Some(place.cpus),

@@ -1,4 +1,4 @@
-//! What is asked for.
+//! The requested shield.
 
 use super::{Context, PlanError};
 use base::{CpuId, CpuSet};
@@ -6,40 +6,39 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// The shield that is asked for.
+/// The requested shield.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Want {
-    /// The CPUs to keep free.
+    /// The CPUs to shield.
     pub cpus: CpuSet,
-    /// What they are kept free for.
+    /// Purpose of the CPUs.
     #[serde(default)]
     pub profile: Profile,
     /// Processes that must not be touched (see [`Spare`](super::Spare)).
     #[serde(default)]
     pub spare: Vec<Spared>,
-    /// The asking process and the one that started it: their other descendants are not spared even where
-    /// an ancestor is.
+    /// The requesting process and its parent. Their other descendants are not spared even if an ancestor is.
     #[serde(default)]
     pub own: Vec<i32>,
-    /// What they are kept free of.
+    /// Parts of the shield to apply.
     #[serde(default)]
     pub parts: ShieldParts,
-    /// Only the knob of this name, and neither tasks nor interrupts: to measure what it is worth alone.
+    /// Apply only the knob of this name, and move neither tasks nor interrupts. For measuring the effect of one knob.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<String>,
-    /// Interrupts that belong onto the shield, each to the CPU of its handler.
+    /// Interrupts that belong to the shield, each with the CPU of its handler.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub irqs: Vec<Placed>,
 }
 
-/// A process that must not be touched: `PID` is it alone with its threads, `PID+` also all that descend from it, those
-/// born later included.
+/// A process that must not be touched. `PID` means the process with its threads. `PID+` means also all its descendants,
+/// including those started later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Spared {
-    /// The process; a thread's id means its process.
+    /// The process. The ID of a thread means its process.
     pub pid: i32,
-    /// Whether its descendants are meant too.
+    /// Whether its descendants are spared, too.
     pub descendants: bool,
 }
 
@@ -50,22 +49,22 @@ impl Spared {
         Self { pid, descendants: false }
     }
 
-    /// It and all that descend from it.
+    /// The process and all its descendants.
     #[must_use]
     pub fn with_descendants(pid: i32) -> Self {
         Self { pid, descendants: true }
     }
 
-    /// A list such as `1+,345,346`; blanks and empty places do no harm.
+    /// Parses a list such as `1+,345,346`. Blanks and empty entries are ignored.
     ///
     /// # Errors
-    /// What is wrong with which word.
+    /// The first invalid word.
     pub fn list(text: &str) -> Result<Vec<Self>, WordError> {
         text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::parse).collect()
     }
 }
 
-/// What `--spare` and `TAHTI_SPARE` take: some processes, or none where the text is empty.
+/// Value of `--spare` and `TAHTI_SPARE`: a list of processes; empty text means none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SparedList(pub Vec<Spared>);
 
@@ -77,13 +76,13 @@ impl FromStr for SparedList {
     }
 }
 
-/// A word that is not what it should be.
+/// A word that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?}: expected {expected}")]
 pub struct WordError {
     /// The word.
     pub found: String,
-    /// What it should be.
+    /// Expected form.
     pub expected: &'static str,
 }
 
@@ -124,20 +123,20 @@ impl TryFrom<String> for Spared {
     }
 }
 
-/// One of the things that a shield keeps away.
+/// One part of a shield.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShieldPart {
-    /// Other tasks, and the kernel's movable work.
+    /// Keeps other tasks and movable work of the kernel away.
     Tasks,
-    /// Devices' interrupts, and what follows them.
+    /// Keeps interrupts of devices away, and the work that follows them.
     Interrupts,
-    /// The kernel's own periodic work.
+    /// Keeps periodic work of the kernel away.
     Timers,
-    /// No disturber: power, memory and preemption, as is good for the shield.
+    /// Sets power, memory and preemption for the shielded CPUs.
     Settings,
 }
 
-/// What a shield keeps away; all of it by default.
+/// Parts of a shield to apply; all by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct ShieldParts {
@@ -158,7 +157,7 @@ impl Default for ShieldParts {
 }
 
 impl ShieldParts {
-    /// Whether this part is wanted.
+    /// Whether this part is requested.
     #[must_use]
     pub fn has(self, part: ShieldPart) -> bool {
         match part {
@@ -169,7 +168,7 @@ impl ShieldParts {
         }
     }
 
-    /// Whether all of `other` is in it.
+    /// Whether it includes all parts of `other`.
     #[must_use]
     pub fn covers(self, other: Self) -> bool {
         let parts = [ShieldPart::Tasks, ShieldPart::Interrupts, ShieldPart::Timers, ShieldPart::Settings];
@@ -229,13 +228,13 @@ impl TryFrom<String> for ShieldParts {
     }
 }
 
-/// An interrupt that is placed: `WORDS=CPU`, where the words stand in its line of `/proc/interrupts` (`0000:00:03.0=2`).
+/// An interrupt to be placed: `WORDS=CPU`. The words must occur in its line of `/proc/interrupts` (`0000:00:03.0=2`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Placed {
-    /// A part of its device and action.
+    /// Part of the interrupt's device and action.
     pub words: String,
-    /// Where it goes.
+    /// The CPU of its handler.
     pub cpu: CpuId,
 }
 
@@ -271,14 +270,14 @@ impl TryFrom<String> for Placed {
     }
 }
 
-/// What a shielded CPU is for; it decides what is good for it.
+/// Purpose of a shielded CPU. It determines the values of the knobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
-    /// Periodic work that sleeps between its cycles: regular ticks do no harm, deep sleep does.
+    /// Periodic work that sleeps between its cycles. The timer tick does no harm; deep idle states do.
     #[default]
     ControlLoop,
-    /// Work that never sleeps: every interruption counts.
+    /// Work that never sleeps. Every interruption counts.
     Polling,
 }
 
@@ -304,7 +303,7 @@ impl FromStr for Profile {
 }
 
 impl Want {
-    /// Errors that no back-end can help.
+    /// Errors that do not depend on the back-end.
     pub(super) fn check(&self, context: &Context<'_>, errors: &mut Vec<PlanError>) {
         let cpus = &context.snapshot.cpus;
         let impossible = self.cpus.minus(&cpus.possible.or(&cpus.online));

@@ -1,28 +1,28 @@
-//! What differs between two plant files, and what each difference costs.
+//! Differences between two plant files, and the effect of each.
 
 use crate::plant::{Partition, Plant, Process};
 use serde::Serialize;
 use std::fmt;
 
-/// What taking a change over does to a process.
+/// Effect of a change on a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
-    /// Nothing is interrupted.
+    /// The process keeps running.
     Live,
-    /// It is stopped and started.
+    /// The process is stopped and started.
     Restart,
 }
 
-/// Whether something is in both plant files.
+/// Presence of an item in two plant files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Presence {
-    /// In the new one only.
+    /// Only in the new file.
     New,
-    /// In both.
+    /// In both files.
     Both,
-    /// In the old one only.
+    /// Only in the old file.
     Gone,
 }
 
@@ -30,7 +30,7 @@ pub enum Presence {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
-    /// The plant has another name: that is another plant.
+    /// Another plant name, which means another plant.
     Name {
         /// The new name.
         to: String,
@@ -40,7 +40,7 @@ pub enum Change {
         /// Its name.
         name: String,
     },
-    /// A process that is gone.
+    /// A removed process.
     Removed {
         /// Its name.
         name: String,
@@ -51,21 +51,21 @@ pub enum Change {
         name: String,
         /// The keys that differ.
         keys: Vec<&'static str>,
-        /// What it costs.
+        /// Effect of the change.
         effect: Effect,
     },
     /// Another shield.
     Shield {
-        /// The old one and the new one, as people read them.
+        /// The old and the new one, for users.
         text: String,
     },
-    /// A partition that is new, gone or has other bounds.
+    /// A partition that was added, removed or changed.
     Partition {
         /// Its name.
         name: String,
-        /// The keys that differ; all of one that is new.
+        /// The keys that differ; for a new partition all its keys.
         keys: Vec<&'static str>,
-        /// Whether it is new or gone.
+        /// Whether it was added, removed or changed.
         is: Presence,
     },
     /// Another watchdog.
@@ -99,7 +99,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// What differs, in the files' order.
+/// All differences, in the order of the files.
 #[must_use]
 pub fn diff(old: &Plant, new: &Plant) -> Vec<Change> {
     let mut changes = Vec::new();
@@ -148,7 +148,7 @@ fn partitions(old: &[Partition], new: &[Partition]) -> Vec<Change> {
 
 /// The keys in which two descriptions of a partition differ.
 fn bounds(old: &Partition, new: &Partition) -> Vec<&'static str> {
-    // Taken apart without `..`, so that a new key cannot be forgotten here.
+    // Destructured without `..`, so that a new key cannot be forgotten here.
     let Partition { name: _, cpu_max, cpu_weight, bounds, io_max, cache, memory_bandwidth, network, required, inner } =
         old;
     let rows = [
@@ -166,9 +166,9 @@ fn bounds(old: &Partition, new: &Partition) -> Vec<&'static str> {
     rows.iter().filter(|(_, differs)| *differs).map(|(key, _)| *key).collect()
 }
 
-/// The keys in which two descriptions of a process differ, and the dearest of their effects.
+/// The keys that differ between two versions of a process, and the strongest effect among them.
 fn keys(old: &Process, new: &Process) -> (Vec<&'static str>, Effect) {
-    // Taken apart without `..`, so that a new key cannot be forgotten here.
+    // Destructured without `..`, so that a new key cannot be forgotten here.
     let Process {
         name: _,
         command,
@@ -197,7 +197,7 @@ fn keys(old: &Process, new: &Process) -> (Vec<&'static str>, Effect) {
         threads,
         miss_ratio_max,
         deadline,
-        // The command says it.
+        // Derived from the command.
         has_own_priorities: _,
         optional: _,
     } = old;

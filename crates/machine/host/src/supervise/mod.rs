@@ -1,10 +1,10 @@
-//! Supervision as a state machine: events and the time in, actions out.
+//! Supervision as a state machine: events and time in, actions out.
 //!
-//! One [`Supervision`] holds every process of a plant. It decides when each is started, signalled, given up
-//! and started again; the shell (`keep`) does so and tells what happened. Must never start a process whose
-//! last copy may still live, nor start or stop against the declared order.
+//! One [`Supervision`] contains every process of a plant. It decides when each is started, signalled, stopped and
+//! restarted; the crate `keep` executes the actions and reports events. Must never start a process whose previous
+//! instance may still be alive, nor start or stop against the declared order.
 //!
-//! The whole value is serialisable: a supervisor that was killed is continued by the next one.
+//! The whole value is serialisable: after a supervisor was killed, the next one continues.
 
 mod change;
 mod step;
@@ -17,82 +17,83 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fmt;
 
-/// A process within its [`Supervision`]; stays the same over reloads.
+/// Index of a process in its [`Supervision`]. It does not change on a reload.
 pub type Id = usize;
 
-/// How long a process that hangs has to leave a core file before SIGKILL.
+/// Time a hung process has to write a core file before SIGKILL.
 pub const ABORT_WAIT: DurNs = DurNs::from_secs(2);
 
-/// How long a process that the plant does not know has to end after SIGTERM.
+/// Time a process that is not in the plant file has to end after SIGTERM.
 const STRAY_WAIT: DurNs = DurNs::from_secs(5);
 
-/// How long SIGKILL is waited for before it is sent again.
+/// Interval at which SIGKILL is repeated.
 pub const KILL_WAIT: DurNs = DurNs::from_secs(1);
 
-/// What the plant file says of a process, as far as supervision goes.
+/// Settings of a process in the plant file that concern supervision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     /// Its name.
     pub name: String,
-    /// What must be ready before it starts and is stopped after it.
+    /// Processes that must be ready before it starts, and that are stopped after it.
     pub after: Vec<Id>,
-    /// Whether it is a frame: when both go down it ends before those that are none, so that its activities learn of it.
+    /// Whether it is a frame. When both go down, a frame ends before processes that are not frames, so that its
+    /// activities are informed.
     #[serde(default)]
     pub ends_first: bool,
-    /// Whether the plant is up without it.
+    /// Whether the plant counts as up without it.
     #[serde(default)]
     pub optional: bool,
-    /// How long it may take to give its sign; `None` if it is ready once started.
+    /// Time the process has to become ready; `None` if it is ready once started.
     pub ready_within: Option<DurNs>,
-    /// What follows its end.
+    /// Restart policy.
     pub restart: Restart,
-    /// How it is asked to end.
+    /// Stop sequence.
     pub stop: Vec<StopStep>,
-    /// Whether there is a safe-output command.
+    /// Whether it has a safe-output command.
     pub has_fault_command: bool,
 }
 
-/// Where a process is in its life.
+/// State of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// Down, or waiting for those before it.
+    /// Down, or waiting for processes that it depends on.
     Idle,
-    /// Its start was asked for; no process yet.
+    /// Start requested; the process does not exist yet.
     Launching,
-    /// Started, without its sign of readiness; fails at `until`.
+    /// Started but not ready; fails at `until`.
     Warming {
-        /// When it should have been ready.
+        /// Time limit for readiness.
         until: MonoNs,
     },
     /// Started and ready.
     Running,
-    /// Asked to end by step `step`; the next one follows at `until`.
+    /// Ending after step `step` of the stop sequence; the next step follows at `until`.
     Stopping {
-        /// Steps done, SIGKILL after the last.
+        /// Steps done; SIGKILL after the last.
         step: usize,
-        /// When the next step follows.
+        /// Time of the next step.
         until: MonoNs,
     },
-    /// Ended; starts again at `until`.
+    /// Ended; restarts at `until`.
     Resting {
-        /// When it starts again.
+        /// Time of the restart.
         until: MonoNs,
     },
-    /// Ended well, and not to be started again.
+    /// Ended successfully, not to be restarted.
     Finished,
     /// Failed too often: down until an operator resets it.
     Faulted,
 }
 
 impl State {
-    /// Whether a copy of the process may exist.
+    /// Whether an instance of the process may exist.
     #[must_use]
     pub fn is_alive(self) -> bool {
         matches!(self, Self::Launching | Self::Warming { .. } | Self::Running | Self::Stopping { .. })
     }
 
-    /// The word that listings show.
+    /// The word in listings.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -107,7 +108,7 @@ impl State {
     }
 }
 
-/// How a process ended, as the kernel tells it.
+/// How a process ended, as reported by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
@@ -117,34 +118,34 @@ pub enum End {
     Signal(Signal),
     /// The out-of-memory killer ended it.
     OutOfMemory,
-    /// It is gone, and nobody saw how.
+    /// It is gone, and its exit status is unknown.
     Unseen,
 }
 
-/// Why a process ended.
+/// Reason why a process ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// By itself, as the kernel tells it.
+    /// It ended by itself, as reported by the kernel.
     Own(End),
-    /// It was asked to.
+    /// It ended after a request.
     Asked(End),
-    /// It gave no sign of life for too long.
+    /// It sent no heartbeat in time.
     Hang,
-    /// It used more processor time than its budget without giving its CPU up.
+    /// It exceeded its budget of processor time without yielding its CPU.
     Runaway,
-    /// It wanted to run and was not let for too long.
+    /// It was runnable but did not run for too long.
     Starved,
-    /// A result came behind its hard deadline, or not at all.
+    /// A result missed its hard deadline or did not arrive.
     DeadlineMissed,
-    /// It gave no sign of readiness in time.
+    /// It did not become ready in time.
     NotReady,
     /// It could not be started.
     NoStart(String),
 }
 
 impl Cause {
-    /// Whether it ended by a failure of its own: not as it was asked to, and not with success.
+    /// Whether the process itself failed: it ended neither by request nor successfully.
     #[must_use]
     pub const fn is_failure(&self) -> bool {
         !matches!(self, Self::Asked(_) | Self::Own(End::Exit(0)) | Self::NoStart(_))
@@ -177,7 +178,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What happened, as the shell or an operator tells it.
+/// An event, reported by the shell or an operator.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Bring the plant up.
@@ -186,141 +187,141 @@ pub enum Event {
     Down,
     /// The process exists.
     Started(Id),
-    /// The process could not be started; the text tells why.
+    /// The process could not be started, with the reason.
     StartFailed(Id, String),
-    /// The process gave its sign of readiness.
+    /// The process is ready.
     Ready(Id),
     /// The process is gone.
     Exited(Id, End),
-    /// The process gave no sign of life for too long.
+    /// The process sent no heartbeat in time.
     HeartbeatLost(Id),
-    /// The guard has caught the process and works against it.
+    /// The guard has detected a runaway and acts on it.
     Runaway(Id),
-    /// The process was kept from running for too long; recorded, nothing else.
+    /// The process did not run for too long. Only recorded.
     Starved(Id),
-    /// A result of it came behind its hard deadline, or not at all: its output is made safe, and it goes on.
+    /// A result missed its hard deadline or did not arrive. The safe-output command runs, and the process continues.
     DeadlineMissed(Id),
-    /// The process asks for so much more time, from now on, to get ready or to end.
+    /// The process requests more time, counted from now, to become ready or to end.
     Extend(Id, DurNs),
-    /// Somebody at its console switched its automatic restart on or off.
+    /// A user at its console switched its automatic restart on or off.
     AutoRestart(Id, bool),
-    /// An operator wants it stopped and started, or its fault reset.
+    /// An operator requests a restart or a reset of its fault.
     Restart(Id),
-    /// An operator wants it down and to stay so, until [`Event::Start`] or [`Event::Restart`].
+    /// An operator stops the process until [`Event::Start`] or [`Event::Restart`].
     Stop(Id),
-    /// An operator wants it to run; one that runs already goes on.
+    /// An operator starts the process. A running process continues.
     Start(Id),
-    /// Whoever is still there while the plant goes down is killed, in the same order.
+    /// While the plant goes down: kill the remaining processes, in the same order.
     Force,
     /// Time has passed.
     Tick,
 }
 
-/// What the shell must do, in this order.
+/// An action for the shell. Actions must be executed in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Start the process; answer with `Started` or `StartFailed`.
+    /// Start the process; respond with `Started` or `StartFailed`.
     Start(Id),
-    /// Send it a signal.
+    /// Send a signal to the process.
     Signal(Id, Signal),
     /// Run its safe-output command.
     RunFaultCommand(Id),
-    /// Tell people.
+    /// Report to users.
     Note(Id, Note),
 }
 
-/// Something worth telling.
+/// A report for users.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
-    /// It is ready, this long after its start was asked for.
+    /// Ready, with the time since the start was requested.
     Ready(DurNs),
     /// It ended.
     Ended(Cause),
-    /// It starts again after this pause; so many of the allowed restarts are used.
+    /// Restarts after this pause; the number of used restarts.
     RestartIn(DurNs, u32),
     /// Its fault is latched.
     Latched(Cause),
-    /// It hangs, runs away, starves or has missed a hard deadline.
+    /// Hang, runaway, starvation or missed hard deadline.
     Trouble(Cause),
     /// It failed while the plant came up, so the plant goes down.
     GroupStop,
 }
 
-/// What the plant as a whole does.
+/// Phase of the whole plant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// Nothing runs.
     Down,
-    /// On its way up.
+    /// Starting.
     Starting,
-    /// Every process has been ready.
+    /// Every process has become ready.
     Up,
-    /// On its way down, asked to or because this process failed to start.
+    /// Going down, by request or because this process failed to start.
     Stopping(Option<Id>),
 }
 
-/// How often something went wrong with a living process.
+/// Number of faults of a running process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Troubles {
-    /// No sign of life in time.
+    /// Missing heartbeats.
     pub hangs: u64,
-    /// More processor time than its budget.
+    /// Exceeded budgets of processor time.
     pub runaways: u64,
-    /// Runnable, and not run.
+    /// Runnable but not run.
     pub starved: u64,
-    /// Hard deadlines missed, at most one a second.
+    /// Missed hard deadlines, at most one per second.
     pub deadlines: u64,
-    /// No sign of readiness in time.
+    /// Not ready in time.
     pub unready: u64,
 }
 
-/// What is known of a process over all its lives.
+/// History of a process over all its instances.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
-    /// Times started.
+    /// Number of starts.
     pub starts: u64,
-    /// Restarts after an end that nobody asked for.
+    /// Restarts after an unrequested end.
     pub restarts: u64,
-    /// Such restarts within the window.
+    /// Times of such restarts within the window.
     pub recent: VecDeque<MonoNs>,
-    /// What went wrong with it while it lived.
+    /// Faults while it was running.
     #[serde(default)]
     pub troubles: Troubles,
-    /// The last start.
+    /// Time of the last start.
     pub started: Option<MonoNs>,
-    /// The last sign of readiness.
+    /// Time when it last became ready.
     pub ready: Option<MonoNs>,
-    /// The last end, and why.
+    /// Time and reason of the last end.
     pub ended: Option<(MonoNs, Cause)>,
 }
 
 /// A process under supervision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Unit {
-    /// What the plant file says.
+    /// Settings from the plant file.
     pub spec: Spec,
-    /// Where it is in its life.
+    /// Present state.
     pub state: State,
-    /// What it went through.
+    /// Its history.
     pub history: History,
     /// Whether it should run.
     wanted: bool,
-    /// Whether an operator has stopped it: the plant comes up without it.
+    /// Whether an operator has stopped it. The plant counts as up without it.
     #[serde(default)]
     stopped: bool,
-    /// Whether the plant file no longer has it.
+    /// Whether it was removed from the plant file.
     pub retired: bool,
-    /// Whether its restarts are switched off: its next failure is latched.
+    /// Whether its automatic restart is switched off: the next failure is latched.
     held: bool,
-    /// Why it is being stopped, told when it ends.
+    /// Reason of the stop in progress, reported when it ends.
     blame: Option<Blame>,
-    /// When its last start was asked for: what it takes until it exists counts, too.
+    /// Time when its last start was requested. The time until the process exists counts as start time.
     #[serde(default)]
     asked: Option<MonoNs>,
 }
 
-/// Why a living process will end.
+/// Reason why a running process will end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Blame {
     Asked,
@@ -330,12 +331,12 @@ enum Blame {
 }
 
 impl Unit {
-    /// The word that listings show.
+    /// The word in listings.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self.state {
             State::Idle if self.stopped => "stopped",
-            // It may wait for those after it to end first.
+            // It may wait until processes that depend on it have ended.
             State::Warming { .. } | State::Running if self.stopped => "stopping",
             state => state.word(),
         }
@@ -347,9 +348,9 @@ impl Unit {
 pub struct Supervision {
     units: Vec<Unit>,
     phase: Phase,
-    /// The process that failed to start and took the plant down with it.
+    /// The process whose failed start made the plant go down.
     failed: Option<Id>,
-    /// Whether nobody is asked to end any more, only killed.
+    /// Whether processes are killed without a request to end.
     #[serde(default)]
     forced: bool,
     #[serde(skip)]
@@ -357,7 +358,7 @@ pub struct Supervision {
 }
 
 impl Supervision {
-    /// The plant, down.
+    /// A plant that is down.
     #[must_use]
     pub fn new(plant: &Plant) -> Self {
         let mut all =
@@ -369,8 +370,8 @@ impl Supervision {
         all
     }
 
-    /// The plant as it is where nothing is known but that it was begun: its processes are found ([`take_up`](Self::take_up))
-    /// or started.
+    /// A plant that was started, without further information. Its processes are found ([`take_up`](Self::take_up)) or
+    /// started.
     #[must_use]
     pub fn begun(plant: &Plant) -> Self {
         let mut all = Self::new(plant);
@@ -379,8 +380,8 @@ impl Supervision {
         all
     }
 
-    /// A process that the plant does not know lives: it is stopped like one that was removed, once it is
-    /// [taken up](Self::take_up).
+    /// Adds a running process that is not in the plant file. After [`take_up`](Self::take_up) it is stopped like a
+    /// removed one.
     pub fn stray(&mut self, name: &str) -> Id {
         let (policy, none) = (RestartPolicy::Never, DurNs::ZERO);
         let restart = Restart { policy, backoff: none, backoff_max: none, window: none, limit: 0 };
@@ -407,9 +408,9 @@ impl Supervision {
         self.units.len() - 1
     }
 
-    /// A supervisor that continues finds this process alive; [`Event::Started`] follows. `same` says whether it is
-    /// the one that the state speaks of. If so the state holds, and the time in which nobody looked after it does not
-    /// count against its readiness. If not the state is older than the process, and tells nothing of it.
+    /// Handles a process that a continuing supervisor finds alive; [`Event::Started`] follows. `same` is whether the
+    /// state refers to this instance. If so, the state remains, and the time without a supervisor does not count
+    /// against its readiness. If not, the state is older than the process and is discarded.
     pub fn take_up(&mut self, now: MonoNs, id: Id, same: bool) {
         let wanted = matches!(self.phase, Phase::Starting | Phase::Up);
         let unit = &mut self.units[id];
@@ -426,60 +427,60 @@ impl Supervision {
         }
     }
 
-    /// Takes an event in; [`next_action`](Self::next_action) has what follows from it.
+    /// Handles an event. [`next_action`](Self::next_action) returns the resulting actions.
     pub fn handle(&mut self, now: MonoNs, event: Event) {
         step::handle(self, now, event);
     }
 
-    /// The next thing to do, if any.
+    /// The next action, if any.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// When [`Event::Tick`] is due.
+    /// Time when [`Event::Tick`] is due.
     #[must_use]
     pub fn next_wake(&self) -> Option<MonoNs> {
         let due = |unit: &Unit| match unit.state {
             State::Warming { until } | State::Stopping { until, .. } => Some(until),
-            // A restart that waits for others is woken by them.
+            // A restart that waits for other processes is triggered by their events.
             State::Resting { until } if self.may_start(unit) => Some(until),
             _ => None,
         };
         self.units.iter().filter_map(due).min()
     }
 
-    /// What the plant as a whole does.
+    /// Phase of the whole plant.
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// The process that failed to start and took the plant down with it, until the plant comes up again.
+    /// The process whose failed start made the plant go down, until the plant is started again.
     #[must_use]
     pub fn failed(&self) -> Option<Id> {
         self.failed
     }
 
-    /// The processes; retired ones stay in their place.
+    /// All processes. Removed ones keep their index.
     #[must_use]
     pub fn units(&self) -> &[Unit] {
         &self.units
     }
 
-    /// A process that is not retired, by its name.
+    /// Finds a process of the plant file by name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<Id> {
         self.units.iter().position(|unit| unit.spec.name == name && !unit.retired)
     }
 
-    /// Those that must be stopped before these are, for they were started after them.
+    /// Processes that must be stopped before `ids`, because they depend on them.
     #[must_use]
     pub fn needing(&self, ids: &[Id]) -> Vec<Id> {
         let needs = |unit: &Unit| unit.wanted && unit.spec.after.iter().any(|before| ids.contains(before));
         (0..self.units.len()).filter(|id| !ids.contains(id) && needs(&self.units[*id])).collect()
     }
 
-    /// Those that an operator has stopped and that must run before these can start.
+    /// Processes that an operator has stopped and that must run before `ids` can start.
     #[must_use]
     pub fn missing(&self, ids: &[Id]) -> Vec<Id> {
         let before = ids.iter().flat_map(|id| self.units[*id].spec.after.iter().copied());
@@ -489,7 +490,7 @@ impl Supervision {
         missing
     }
 
-    /// When a process that is being stopped gets SIGKILL.
+    /// Time at which a process that is being stopped gets SIGKILL.
     #[must_use]
     pub fn killed_at(&self, id: Id) -> Option<MonoNs> {
         let unit = &self.units[id];
@@ -498,14 +499,14 @@ impl Supervision {
         Some(left.iter().fold(until, |at, step| at + step.wait))
     }
 
-    /// Whether a copy of any process may exist.
+    /// Whether an instance of any process may exist.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.units.iter().any(|unit| unit.state.is_alive())
     }
 
-    /// Takes a changed plant over: what is new is started, what is gone is stopped, what must be started
-    /// anew for the change is restarted, everything else goes on untouched.
+    /// Applies a changed plant file: starts new processes, stops removed ones and restarts those whose change requires
+    /// it. All others continue.
     pub fn reload(&mut self, now: MonoNs, old: &Plant, new: &Plant) {
         let mut again = Vec::new();
         for change in diff(old, new) {
@@ -564,7 +565,7 @@ impl Supervision {
         self.units.len() - 1
     }
 
-    /// Turns names of dependencies into ids, and finds the frames.
+    /// Resolves the names of dependencies, and marks the frames.
     fn link(&mut self, plant: &Plant) {
         for process in &plant.processes {
             let after = process.after.iter().filter_map(|name| self.find(name)).collect();
@@ -576,12 +577,12 @@ impl Supervision {
         }
     }
 
-    /// Whether those before it are ready.
+    /// Whether all processes that it depends on are ready.
     fn may_start(&self, unit: &Unit) -> bool {
         unit.spec.after.iter().all(|id| matches!(self.units[*id].state, State::Running | State::Finished))
     }
 
-    /// Whether those after it are gone, and the frames that go down with it.
+    /// Whether all processes that depend on it have ended, and all frames that go down with it.
     fn may_stop(&self, id: Id) -> bool {
         let first = self.units[id].spec.ends_first;
         let holds = |other: &Unit| other.spec.after.contains(&id) || other.spec.ends_first && !other.wanted && !first;

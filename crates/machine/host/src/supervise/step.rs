@@ -1,4 +1,4 @@
-//! The transitions: what an event makes of each process.
+//! The transitions: the effect of an event on each process.
 
 use super::{ABORT_WAIT, Action, Blame, Cause, End, Event, Id, KILL_WAIT, Note, Phase, State, Supervision};
 use crate::plant::{Restart, RestartPolicy, Signal};
@@ -16,7 +16,7 @@ pub(super) fn handle(all: &mut Supervision, now: MonoNs, event: Event) {
         Event::Started(id) if all.units[id].state == State::Launching => {
             all.units[id].history.started = Some(now);
             match (all.units[id].blame, all.units[id].spec.ready_within) {
-                // A restart was asked for on its way up: it has the settings of before.
+                // A restart was requested during the start: the instance still has the old settings.
                 (Some(blame), _) => stop(all, now, id, blame),
                 (None, Some(within)) => all.units[id].state = State::Warming { until: now + within },
                 (None, None) => ready(all, now, id),
@@ -38,11 +38,11 @@ pub(super) fn handle(all: &mut Supervision, now: MonoNs, event: Event) {
         }
         Event::HeartbeatLost(id) if matches!(all.units[id].state, State::Warming { .. } | State::Running) => {
             if all.units[id].blame.is_some() {
-                // The guard has it: frozen by the ladder, it cannot give a sign of life.
+                // The guard acts on it. A frozen process cannot send a heartbeat.
                 return;
             }
             trouble(all, id, Blame::Hang);
-            // Straight to a core file: a process that hangs does not listen to polite signals.
+            // SIGABRT at once, for a core file: a hung process does not react to SIGTERM.
             all.actions.push_back(Action::Signal(id, Signal::ABRT));
             all.units[id].state = State::Stopping { step: usize::MAX, until: now + ABORT_WAIT };
         }
@@ -90,13 +90,13 @@ pub(super) fn handle(all: &mut Supervision, now: MonoNs, event: Event) {
                 }
             }
         }
-        // Late or repeated news of a process that has moved on, and time.
+        // Late or repeated events of a process in another state, and ticks.
         _ => {}
     }
     advance(all, now);
 }
 
-/// An operator's restart: a living process is asked to end and starts again, anything else starts afresh.
+/// Restart by an operator: a running process is stopped and started; any other is started again.
 fn restart(all: &mut Supervision, now: MonoNs, id: Id) {
     let unit = &mut all.units[id];
     (unit.stopped, unit.wanted) = (false, true);
@@ -114,7 +114,7 @@ fn go_down(all: &mut Supervision, failed: Option<Id>) {
     all.failed = all.failed.or(failed);
     for unit in &mut all.units {
         unit.wanted = false;
-        // A process that hangs or will not get ready is being killed already; a restart is called off.
+        // A hung process, or one that did not become ready, is being killed already. A pending restart is cancelled.
         if let State::Resting { .. } = unit.state {
             unit.state = State::Idle;
         }
@@ -129,7 +129,7 @@ fn ready(all: &mut Supervision, now: MonoNs, id: Id) {
     all.actions.push_back(Action::Note(id, Note::Ready(took)));
 }
 
-/// Something is wrong with a living process: tell, and put the equipment into a safe state at once.
+/// Reports a fault of a running process and runs its safe-output command at once.
 fn trouble(all: &mut Supervision, id: Id, blame: Blame) {
     let troubles = &mut all.units[id].history.troubles;
     let (cause, count) = match blame {
@@ -145,14 +145,14 @@ fn trouble(all: &mut Supervision, id: Id, blame: Blame) {
     }
 }
 
-/// Takes the first step of the stop sequence.
+/// Executes the first step of the stop sequence.
 fn stop(all: &mut Supervision, now: MonoNs, id: Id, blame: Blame) {
     all.units[id].blame = Some(blame);
     all.units[id].state = State::Stopping { step: if all.forced { usize::MAX } else { 0 }, until: now };
     next_step(all, now, id);
 }
 
-/// Takes the next step of the stop sequence: SIGKILL after the last, again and again.
+/// Executes the next step of the stop sequence. After the last step SIGKILL is repeated.
 fn next_step(all: &mut Supervision, now: MonoNs, id: Id) {
     let State::Stopping { step, .. } = all.units[id].state else { return };
     let (signal, wait) = match all.units[id].spec.stop.get(step) {
@@ -163,8 +163,8 @@ fn next_step(all: &mut Supervision, now: MonoNs, id: Id) {
     all.units[id].state = State::Stopping { step: step.saturating_add(1), until: now + wait };
 }
 
-/// Puts off what follows if a process is not ready, or has not ended, in time. SIGKILL for one that hangs, and after the last
-/// step, is not put off.
+/// Extends the time limit for becoming ready or for ending. SIGKILL for a hung process, and after the last step, is not
+/// delayed.
 fn extend(all: &mut Supervision, now: MonoNs, id: Id, more: DurNs) {
     let forced = all.forced;
     let unit = &mut all.units[id];
@@ -177,7 +177,7 @@ fn extend(all: &mut Supervision, now: MonoNs, id: Id, more: DurNs) {
     }
 }
 
-/// The process is gone (or never came to be): what now?
+/// Handles the end of a process, or a failed start.
 fn ended(all: &mut Supervision, now: MonoNs, id: Id, cause: Cause) {
     let was_ready = !matches!(all.units[id].state, State::Launching | State::Warming { .. });
     let asked = matches!(cause, Cause::Asked(_));
@@ -207,7 +207,7 @@ fn ended(all: &mut Supervision, now: MonoNs, id: Id, cause: Cause) {
     }
 }
 
-/// Pauses before the next start, or latches the fault when there were too many.
+/// Pauses before the next start, or latches the fault after too many restarts.
 fn rest(all: &mut Supervision, now: MonoNs, id: Id, cause: Cause) {
     let unit = &mut all.units[id];
     let Restart { backoff, backoff_max, window, limit, .. } = unit.spec.restart;
@@ -223,7 +223,7 @@ fn rest(all: &mut Supervision, now: MonoNs, id: Id, cause: Cause) {
     all.actions.push_back(Action::Note(id, Note::RestartIn(pause, used + 1)));
 }
 
-/// The pause before a restart when there were `used` before it: doubled each time, up to the longest.
+/// The pause before a restart after `used` restarts: doubled each time, up to the maximum.
 fn backoff_after(used: u32, first: DurNs, longest: DurNs) -> DurNs {
     let factor = 1i64.checked_shl(used).filter(|factor| *factor > 0).unwrap_or(i64::MAX);
     DurNs(first.0.saturating_mul(factor)).min(longest)
@@ -238,7 +238,7 @@ fn latch(all: &mut Supervision, id: Id, cause: Cause) {
     }
 }
 
-/// Does what time and the others' states allow, until nothing more follows.
+/// Executes everything that the time and the states of other processes allow, until nothing more follows.
 fn advance(all: &mut Supervision, now: MonoNs) {
     let mut changed = true;
     while changed {
@@ -273,7 +273,7 @@ fn start(all: &mut Supervision, now: MonoNs, id: Id) {
     all.actions.push_back(Action::Start(id));
 }
 
-/// Whether the plant has arrived where it was going.
+/// Checks whether the plant has reached its target phase.
 fn settle(all: &mut Supervision) {
     match all.phase {
         Phase::Starting => {

@@ -12,7 +12,7 @@ fn plant(processes: &[(&str, &str)]) -> Plant {
     checked.plant.unwrap_or_else(|| panic!("{}", crate::plant::render_all(&checked.found, "test", &text)))
 }
 
-/// Supervision under a clock that the test moves.
+/// Supervision with a clock that the test advances.
 struct Bench {
     all: Supervision,
     now: MonoNs,
@@ -23,7 +23,7 @@ impl Bench {
         Self { all: Supervision::new(&plant(processes)), now: MonoNs(1_000_000_000) }
     }
 
-    /// The actions that follow an event, notes left out.
+    /// The actions that follow an event, without notes.
     fn on(&mut self, event: Event) -> Vec<Action> {
         self.all.handle(self.now, event);
         std::iter::from_fn(|| self.all.next_action()).filter(|action| !matches!(action, Action::Note(..))).collect()
@@ -73,7 +73,7 @@ fn a_plant_is_up_without_what_is_optional_and_its_failure_takes_nothing_down() {
     bench.on(Event::Up);
     bench.on(Event::Started(1));
     assert_eq!(bench.all.phase(), Phase::Starting);
-    // The other way round: it fails before the plant is up.
+    // In the opposite order: it fails before the plant is up.
     let mut failing = Bench { all: bench.all.clone(), now: bench.now };
     failing.on(Event::Exited(1, FAILED));
     assert_eq!((failing.state(1), failing.all.phase()), (State::Faulted, Phase::Starting));
@@ -98,7 +98,7 @@ fn frames_end_before_the_processes_that_go_down_with_them() {
     (0..3).for_each(|id| assert_eq!(bench.on(Event::Started(id)), []));
     bench.on(Event::Ready(0));
     assert_eq!(bench.all.phase(), Phase::Up);
-    // Who goes alone waits for no frame.
+    // A process that goes down alone does not wait for a frame.
     bench.all.reload(bench.now, &two, &one);
     assert_eq!(bench.on(Event::Tick), [Action::Signal(2, Signal::TERM)]);
     bench.on(Event::Exited(2, End::Exit(0)));
@@ -113,7 +113,7 @@ fn readiness_is_told_since_the_start_was_asked_for() {
     let mut bench = Bench::new(&[("a", "ready = { line = \"up\" }")]);
     bench.on(Event::Up);
     bench.now = bench.now + DurNs::from_ms(30);
-    // Both are seen at once: that is not how long it took.
+    // Both events are handled at the same time, which is not the duration of the start.
     bench.on(Event::Started(0));
     bench.all.handle(bench.now, Event::Ready(0));
     assert_eq!(bench.all.next_action(), Some(Action::Note(0, Note::Ready(DurNs::from_ms(30)))));
@@ -134,7 +134,7 @@ fn restarts_back_off_exponentially_until_the_fault_is_latched_and_an_operator_re
     assert_eq!(bench.on(Event::Exited(0, FAILED)), []);
     assert_eq!(bench.state(0), State::Faulted);
     assert_eq!(bench.all.next_wake(), None);
-    // The plant had been up: the others go on.
+    // The plant was up before, so the other processes continue.
     assert_eq!((bench.state(1), bench.all.phase()), (State::Running, Phase::Up));
     assert_eq!(bench.on(Event::Restart(0)), [Action::Start(0)]);
     assert_eq!(bench.all.units()[0].history.restarts, 3);
@@ -190,7 +190,7 @@ fn a_process_that_asks_for_more_time_gets_it_to_get_ready_and_to_end_but_not_aga
     bench.on(Event::Up);
     bench.on(Event::Started(0));
     bench.on(Event::Extend(0, DurNs::from_secs(5)));
-    // Less than there is changes nothing.
+    // A shorter extension than the remaining time has no effect.
     bench.on(Event::Extend(0, DurNs::from_ms(1)));
     assert_eq!(bench.all.next_wake().unwrap() - bench.now, DurNs::from_secs(5));
     bench.on(Event::Ready(0));
@@ -225,7 +225,7 @@ fn a_process_that_is_not_ready_in_time_is_stopped_and_counts_as_failed() {
     bench.on(Event::Exited(0, End::Signal(Signal::TERM)));
     assert_eq!(bench.all.units()[0].history.ended.clone().unwrap().1, Cause::NotReady);
     assert_eq!(bench.wake(DurNs::from_ms(200)), [Action::Start(0)]);
-    // The last attempt fails too: what is up goes down again, what waited never starts.
+    // The last attempt fails as well. Running processes go down again; waiting ones never start.
     assert_eq!(
         bench.on(Event::StartFailed(0, "no such file".into())),
         [Action::RunFaultCommand(0), Action::Signal(1, Signal::TERM)]
@@ -320,7 +320,7 @@ fn a_supervisor_continues_from_what_another_one_wrote() {
 fn what_lives_is_taken_up_though_the_state_is_lost_older_or_tells_of_a_deadline_long_over() {
     let keys = "ready = { line = \"up\", within = \"10s\" }";
     let plant = plant(&[("a", keys), ("b", "")]);
-    // Lost: `a` is found, `b` is not and starts.
+    // State lost: `a` is found, `b` is not and starts.
     let mut bench = Bench { all: Supervision::begun(&plant), now: MonoNs(1_000_000_000) };
     bench.all.take_up(bench.now, 0, false);
     assert_eq!(bench.on(Event::Started(0)), [Action::Start(1)]);
@@ -328,14 +328,14 @@ fn what_lives_is_taken_up_though_the_state_is_lost_older_or_tells_of_a_deadline_
     assert_eq!(bench.on(Event::Ready(0)), []);
     bench.on(Event::Started(1));
     assert_eq!((bench.state(0), bench.all.phase()), (State::Running, Phase::Up));
-    // Somebody whom the plant does not know is stopped.
+    // A process that is not in the plant file is stopped.
     let stray = bench.all.stray("c");
     bench.all.take_up(bench.now, stray, false);
     assert_eq!(bench.on(Event::Started(stray)), [Action::Signal(stray, Signal::TERM)]);
     bench.on(Event::Exited(stray, End::Signal(Signal::TERM)));
     assert_eq!((bench.all.phase(), bench.state(stray)), (Phase::Up, State::Idle));
 
-    // Nobody looked while its time to get ready went by.
+    // Its time to become ready expired while no supervisor was running.
     let mut bench = Bench { all: Supervision::new(&plant), now: MonoNs(1_000_000_000) };
     bench.on(Event::Up);
     bench.on(Event::Started(0));
@@ -344,7 +344,7 @@ fn what_lives_is_taken_up_though_the_state_is_lost_older_or_tells_of_a_deadline_
     assert_eq!(bench.on(Event::Started(0)), []);
     assert_eq!(bench.on(Event::Ready(0)), []);
     assert_eq!(bench.state(0), State::Running);
-    // The state could not be written: it tells that this process is being killed, which was another one.
+    // The state could not be written. It says that this process is being killed, but that was an earlier one.
     bench.on(Event::HeartbeatLost(0));
     bench.all.take_up(bench.now, 0, false);
     assert_eq!(bench.on(Event::Started(0)), []);
@@ -373,7 +373,7 @@ fn a_reload_touches_only_what_differs() {
     assert_eq!(diff(&new, &new), []);
 }
 
-/// What may befall the processes of the model.
+/// Random events for the processes of the model.
 #[derive(Clone, Debug)]
 enum Blow {
     Started(Id),
@@ -405,11 +405,11 @@ fn blows() -> impl Strategy<Value = Vec<Blow>> {
     proptest::collection::vec(one, 0..120)
 }
 
-/// What really exists in the model.
+/// Existing processes of the model.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Real {
     Gone,
-    /// A start was asked for.
+    /// A start was requested.
     Asked,
     Lives,
 }
@@ -432,7 +432,7 @@ proptest! {
         for blow in blows {
             let before = bench.all.clone();
             let event = match blow {
-                // What cannot happen to what does not exist does not happen.
+                // Impossible events of missing processes are skipped.
                 Blow::Started(id) if real[id] == Real::Asked => { real[id] = Real::Lives; Event::Started(id) }
                 Blow::StartFailed(id) if real[id] == Real::Asked => {
                     real[id] = Real::Gone;
@@ -468,7 +468,7 @@ proptest! {
             }
             for (id, unit) in bench.all.units().iter().enumerate() {
                 prop_assert_eq!(unit.state.is_alive(), real[id] != Real::Gone, "{:?} against {:?}", unit.state, real[id]);
-                // Asked to end in a plant that goes down: nobody who depends on it may still live.
+                // Stopped by request while the plant goes down: no process that depends on it may be alive.
                 let fresh = matches!(before.units()[id].state, State::Running | State::Warming { .. })
                     && matches!(unit.state, State::Stopping { .. });
                 if fresh && unit.blame == Some(Blame::Asked) && !unit.wanted {
@@ -480,7 +480,7 @@ proptest! {
                 prop_assert!(real.iter().all(|real| *real == Real::Gone));
             }
         }
-        // Whatever happened, a plant that is taken down and whose processes heed SIGKILL gets there.
+        // After any events, a plant goes down on request if its processes end on SIGKILL.
         bench.on(Event::Down);
         for _ in 0..200 {
             for (id, real) in real.iter_mut().enumerate() {
@@ -511,7 +511,7 @@ fn what_an_operator_stops_stays_down_until_it_is_started_also_for_the_next_super
     bench.on(Event::Started(1));
     bench.on(Event::Started(2));
     assert_eq!((bench.all.needing(&[0]), bench.all.needing(&[0, 1])), (vec![1], vec![]));
-    // Against the order of starts, whichever is named first.
+    // In reverse start order, independent of the order of the requests.
     assert_eq!(bench.on(Event::Stop(0)), []);
     assert_eq!(bench.on(Event::Stop(1)), [Action::Signal(1, Signal::TERM)]);
     assert_eq!(bench.on(Event::Exited(1, End::Exit(0))), [Action::Signal(0, Signal::TERM)]);
