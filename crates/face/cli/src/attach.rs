@@ -1,4 +1,4 @@
-//! `tahti attach`: the console of a process.
+//! `tahti attach`: connects the terminal to the console of a process.
 
 use crate::control::{Which, plant_name};
 use crate::failure::{Failure, end};
@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use sys::signal::{SIGWINCH, SignalFd};
 
-/// `^]`, as in telnet.
+/// The key that disconnects: `^]`, as in telnet.
 const DETACH_KEY: u8 = 0x1d;
 
 /// Connect this terminal to a process; ^] disconnects
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     which: Which,
 }
 
-/// The user's terminal in raw mode; as it was when dropped.
+/// Raw mode of the user's terminal. Dropping it restores the previous modes; `None` if standard input is no terminal.
 struct Raw(Option<Termios>);
 
 impl Raw {
@@ -49,12 +49,12 @@ impl Raw {
     }
 }
 
-/// The modes of the user's terminal.
+/// The present modes of the user's terminal.
 pub(crate) fn modes() -> Result<Termios, Failure> {
     Ok(tcgetattr(stdin()).map_err(unswitched)?)
 }
 
-/// Switches the user's terminal from these modes to raw ones.
+/// Switches the user's terminal from these modes to raw mode.
 pub(crate) fn set_raw(before: &Termios) -> Result<(), Failure> {
     let mut raw = before.clone();
     raw.make_raw();
@@ -68,7 +68,7 @@ fn unswitched(errno: rustix::io::Errno) -> String {
 impl Drop for Raw {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            // A terminal that is gone needs no restoring.
+            // Fails if the terminal is gone, which then needs no restoring.
             let _ = tcsetattr(stdin(), OptionalActions::Flush, before);
         }
     }
@@ -93,7 +93,7 @@ fn attach(args: &Args) -> Result<String, Failure> {
     let raw = Raw::enter()?;
     let resize = || -> Result<(), Failure> {
         let Some(size) = size().filter(|_| !args.read_only) else { return Ok(()) };
-        // The console's own connection carries what is typed.
+        // A second connection: this one carries the typed input.
         let mut beside = UnixStream::connect(&socket)?;
         beside.write_all(&line(&Request::Resize { size }))?;
         match reply(&beside)? {
@@ -119,7 +119,7 @@ fn answer(stream: &UnixStream) -> Result<Status, Failure> {
     }
 }
 
-/// Reads the one line of the keeper's answer, and not a byte of what follows.
+/// Reads one line, the keeper's answer, byte by byte: the bytes after it belong to the console.
 fn reply(mut stream: &UnixStream) -> Result<Reply, Failure> {
     let mut text = Vec::new();
     let mut byte = [0u8];
@@ -129,7 +129,7 @@ fn reply(mut stream: &UnixStream) -> Result<Reply, Failure> {
     Ok(keep::keeper::protocol::parse(&text)?)
 }
 
-/// Carries bytes both ways until one side leaves; passes on each new size of the terminal.
+/// Copies bytes in both directions until one side disconnects. Forwards each new size of the terminal.
 fn converse(
     mut stream: &UnixStream,
     args: &Args,

@@ -1,4 +1,4 @@
-//! `tahti carepeater`: hands servers' beacons to the clients of this host, as EPICS' `caRepeater` does.
+//! `tahti carepeater`: forwards server beacons to the clients on this host, like EPICS' `caRepeater`.
 
 use crate::failure::end;
 use std::process::ExitCode;

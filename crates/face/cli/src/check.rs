@@ -1,7 +1,8 @@
-//! `tahti check`: everything that is wrong with a plant file and with what it names.
+//! `tahti check`: reports all errors of a plant file and of the files it names.
 //!
-//! What a plant's IOCs and equipment managers are told is checked by the program that they are, in their folder and with
-//! their environment: `tahti ioc --check`, `tahti em check`, `tahti guest serve --check`. Their loaders say the same here as when they run.
+//! Options and files of IOCs, equipment managers and guests are checked by the same program that runs them, in their
+//! folder and with their environment: `tahti ioc --check`, `tahti em check`, `tahti guest serve --check`. The loaders
+//! therefore print the same messages as at run time.
 
 use crate::failure::{Failure, own_program, text_of};
 use host::plant::{Checked, Diagnostic, Diagnostics, Process, Severity, check, document, place_of_rate, render_all};
@@ -47,7 +48,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let folder = file.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
     let Checked { plant, readable, found } = check(&text, &Machine { folder: folder.clone() });
     let mut said = Vec::new();
-    // Files are checked also if the plant file has errors.
+    // Check the files of the processes even if the plant file has errors.
     let processes = plant.map_or(readable, |plant| plant.processes);
     for process in &processes {
         match told(process, &folder) {
@@ -59,13 +60,13 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let found = [found, about_scans(&text, &mut said), alarm::check_plant(&text)].concat();
     let broken = found.iter().any(|one| one.severity == Severity::Error);
     let findings = serde_json::to_string(&found).unwrap_or_default();
-    // "No error" shall stand alone.
+    // Do not print "no error" above the errors of a process.
     let quiet = found.is_empty() && said.iter().any(|one| one.broken);
     let shown = if quiet { String::new() } else { render_all(&found, &file.display().to_string(), &text) };
     finish(args.json, &file, &findings, &shown, &said, broken)
 }
 
-/// Whether alarms that stand in a plant file can be served, which who reads plants for the supervisor does not know.
+/// Checks the alarms in a plant file. The supervisor's own check does not include them.
 pub(crate) fn alarms_are_good(file: &Path) -> Result<(), Failure> {
     let (file, text) = read(file)?;
     let found = alarm::check_plant(&text);
@@ -75,18 +76,18 @@ pub(crate) fn alarms_are_good(file: &Path) -> Result<(), Failure> {
     }
 }
 
-/// What was said of one process.
+/// Result of checking one process.
 struct Said {
     process: Option<String>,
     lines: Vec<String>,
     broken: bool,
 }
 
-/// Asks this program about what a process of it would be told; `None`: it is another program.
+/// Checks the command line and files of a process with this program. `None` if the process runs another program.
 fn told(process: &Process, folder: &Path) -> Option<Result<Said, Failure>> {
     let command: Vec<&str> = process.command.iter().map(String::as_str).collect();
     let words: Vec<&Path> = match command[..] {
-        // An IOC that loads nothing is an error of the plant file.
+        // An IOC that loads nothing is reported as an error of the plant file.
         ["tahti", "ioc"] => return None,
         ["tahti", "ioc", ref rest @ ..] => ["ioc", "--check"].iter().chain(rest).map(Path::new).collect(),
         ["tahti", "guest", "serve", ref rest @ ..] => {
@@ -102,7 +103,7 @@ fn told(process: &Process, folder: &Path) -> Option<Result<Said, Failure>> {
     Some(said.map(|said| Said { process: Some(process.name.clone()), ..said }))
 }
 
-/// What IOCs said of rates that the plant file gives them, at its place there.
+/// Moves IOC messages about scan rates to the line of the plant file that sets the rate.
 fn about_scans(text: &str, said: &mut [Said]) -> Vec<Diagnostic> {
     let mut found = Diagnostics::new(text);
     for Said { process, lines, .. } in said {

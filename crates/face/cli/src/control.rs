@@ -1,4 +1,4 @@
-//! Commands that speak to a running supervisor: `down`, `restart`, `signal`, `reload`.
+//! Commands that send requests to a running supervisor: `down`, `restart`, `signal`, `reload`.
 
 use crate::failure::{Failure, end};
 use crate::out::{Colour, Painted};
@@ -28,7 +28,7 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    /// What the user has said.
+    /// The plant given on the command line, if any.
     pub(crate) fn given(&self) -> Option<&str> {
         self.plant.as_deref().or(self.named.as_deref())
     }
@@ -45,7 +45,7 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// The path that is meant.
+    /// The path given on the command line; the current folder by default.
     pub(crate) fn path(&self) -> &Path {
         self.plant.as_deref().or(self.named.as_deref()).unwrap_or(Path::new("."))
     }
@@ -95,7 +95,7 @@ pub(crate) struct ReloadArgs {
     no_wait: bool,
 }
 
-/// The name of the plant that is meant.
+/// The name of the selected plant. Without one given, the only plant that is up.
 pub(crate) fn plant_name(given: Option<&str>) -> Result<String, Failure> {
     let living = living();
     match given {
@@ -116,7 +116,7 @@ pub(crate) fn plant_name(given: Option<&str>) -> Result<String, Failure> {
     }
 }
 
-/// A connection to a plant's supervisor.
+/// Connects to the supervisor of a plant. The error says why that failed and what to do.
 pub(crate) fn connect(name: &str) -> Result<Client, Failure> {
     let run = RunDir::find(name);
     Client::connect(&run.socket()).map_err(|error| {
@@ -136,7 +136,7 @@ pub(crate) fn connect(name: &str) -> Result<Client, Failure> {
     })
 }
 
-/// Asks a plant's supervisor; a refusal is an error.
+/// Sends a request to a plant's supervisor. A refusal is an error.
 pub(crate) fn ask(name: &str, request: &Request) -> Result<Reply, Failure> {
     match connect(name)?.ask(request) {
         Ok(Reply::Refused(why)) => Err(why.into()),
@@ -145,7 +145,7 @@ pub(crate) fn ask(name: &str, request: &Request) -> Result<Reply, Failure> {
     }
 }
 
-/// Why a supervisor gives no answer, with the remedy.
+/// Why a supervisor does not answer, with the remedy.
 fn silent(name: &str, error: &std::io::Error) -> Failure {
     if error.kind() != std::io::ErrorKind::WouldBlock {
         return format!("the supervisor of plant {name:?} does not answer: {error}").into();
@@ -161,7 +161,7 @@ fn silent(name: &str, error: &std::io::Error) -> Failure {
     format!("the supervisor of plant {name:?} (process {pid}) does not answer in time{last}; {remedy}").into()
 }
 
-/// Whether a plant's supervisor is stopped.
+/// Whether the supervisor's process is stopped (by SIGSTOP or a debugger).
 fn supervisor_is_stopped(name: &str) -> bool {
     RunDir::find(name).holder().is_some_and(|holder| sys::process::is_stopped(holder.pid))
 }
@@ -178,7 +178,7 @@ pub(crate) fn down(args: DownArgs) -> ExitCode {
         }
         loop {
             let heard = match client.hear() {
-                // Going down takes as long as its processes take.
+                // The plant goes down only when all its processes have ended, which may exceed the timeout.
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && !supervisor_is_stopped(&name) => {
                     continue;
                 }
@@ -194,7 +194,7 @@ pub(crate) fn down(args: DownArgs) -> ExitCode {
     end(went())
 }
 
-/// What an outcome is painted in.
+/// The colour of an outcome.
 pub(crate) fn outcome_colour(outcome: &Outcome) -> Colour {
     match outcome {
         Outcome::Good => Colour::Good,

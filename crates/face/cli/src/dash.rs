@@ -1,4 +1,4 @@
-//! `tahti dash`: the plant in a browser.
+//! `tahti dash`: serves the dashboard of a plant.
 
 use crate::control::{Which, plant_name};
 use crate::failure::{Failure, end};

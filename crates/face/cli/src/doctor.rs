@@ -1,4 +1,5 @@
-//! `tahti doctor`: is this machine fit for real time; what is wrong, with evidence and remedy.
+//! `tahti doctor`: checks whether the machine is fit for real-time work, and prints each problem with evidence and
+//! remedy.
 
 mod text;
 
@@ -91,7 +92,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     })
 }
 
-/// What doctor and shield read, without what only the machine's owner should know.
+/// Prints the files that doctor and shield read, with private details removed.
 fn capture(root: Option<&Path>) -> ExitCode {
     let files = match root {
         None => keep::machine::capture::take(&RootDir::machine()).map_err(Failure::from),
@@ -101,7 +102,7 @@ fn capture(root: Option<&Path>) -> ExitCode {
     end(printed.map_err(|why| why.with_status(super::USAGE)))
 }
 
-/// The machine itself, a directory, or a capture.
+/// Facts of this machine, or of a directory or capture file given by `--root`.
 fn facts(root: Option<&Path>) -> Result<Facts, Failure> {
     let Some(path) = root else { return Ok(keep::machine::facts::gather(&RootDir::machine())) };
     if path.is_dir() {

@@ -1,4 +1,4 @@
-//! How commands fail: one type, made from every library's error; its text is made where it is printed.
+//! The error type of all commands. It holds any library error and is formatted only when printed.
 
 use std::error::Error;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Termination};
 
-/// Why a command failed, and its exit status.
+/// The error of a command and its exit status.
 #[derive(Debug)]
 pub(crate) struct Failure {
     why: Box<dyn Error>,
@@ -14,7 +14,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// The same with another exit status than 1.
+    /// Replaces the exit status, which is 1 by default.
     pub(crate) fn with_status(self, status: u8) -> Self {
         Self { status, ..self }
     }
@@ -39,22 +39,22 @@ impl Termination for Failure {
     }
 }
 
-/// Ends a command: prints why it failed, if it did.
+/// Converts the result of a command into its exit code. Prints the error, if any.
 pub(crate) fn end<T: Termination>(result: Result<T, Failure>) -> ExitCode {
     result.map_or_else(Termination::report, Termination::report)
 }
 
-/// For what the standard library says of a file.
+/// Adds the file name to an I/O error.
 pub(crate) fn in_file(file: &Path) -> impl Fn(io::Error) -> Failure + Copy {
     move |error| format!("{}: {error}", file.display()).into()
 }
 
-/// This program, to start it once more.
+/// The path of the running tahti binary, to start it again.
 pub(crate) fn own_program() -> Result<PathBuf, Failure> {
     Ok(std::env::current_exe().map_err(|error| format!("tahti's own program is not found: {error}"))?)
 }
 
-/// The text of a file that people write.
+/// Reads a text file that users write. Reports invalid UTF-8 with the file name.
 pub(crate) fn text_of(file: &Path) -> Result<String, Failure> {
     let bytes = std::fs::read(file).map_err(in_file(file))?;
     table::utf8(bytes).map_err(|error| format!("{}: {error}", file.display()).into())

@@ -1,4 +1,5 @@
-//! A guard in the process that it watches, for real-time threads of tahti's own that no supervisor watches.
+//! A guard within the process that it watches, for tahti processes with real-time threads that run without a
+//! supervisor.
 
 use crate::failure::Failure;
 use base::{CpuSet, DurNs};
@@ -7,8 +8,7 @@ use keep::guard::{Guard, WatchSpec};
 use keep::keeper::protocol::ChildId;
 use std::os::fd::AsFd as _;
 
-/// Starts a guard over this very process, as over every other one with real-time threads; it cannot stop the process, which it
-/// is itself part of.
+/// Starts a guard on this process with the usual limits. The guard cannot stop the process, because it is part of it.
 pub(crate) fn guard(keep_off: CpuSet) -> Result<(), Failure> {
     let rung = |action, wait| Rung { action, wait };
     let pid = std::process::id() as i32;
@@ -24,7 +24,7 @@ pub(crate) fn guard(keep_off: CpuSet) -> Result<(), Failure> {
     let (budget, starved_after) = (BUDGET, STARVED_AFTER);
     let watch = WatchSpec { child, ancestor: pid, budget, ladder, heartbeat: None, freezer: None, starved_after };
     guard.watch(watch)?;
-    // For as long as the process lives.
+    // Runs for the lifetime of the process.
     std::thread::spawn(move || {
         loop {
             while let Some(event) = guard.next_event() {

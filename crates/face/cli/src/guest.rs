@@ -1,4 +1,4 @@
-//! `tahti guest`: virtual machines as members of the plant.
+//! `tahti guest`: virtual machines that belong to a plant.
 
 use crate::control::plant_name;
 use crate::failure::{Failure, end, in_file};
@@ -20,7 +20,7 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Guests that belong to no plant; no plant can be called so.
+/// Folder name for guests outside of a plant. No plant can have this name.
 const ALONE: &str = "_guest";
 
 /// Run virtual machines beside the real-time processes
@@ -75,7 +75,7 @@ struct SnapshotArgs {
     snapshot: Option<String>,
 }
 
-/// Memory is written to the disk, all of it.
+/// Timeout of a snapshot, which writes the whole memory of the guest to disk.
 const SNAPSHOT_WITHIN: DurNs = DurNs::from_secs(300);
 
 #[derive(clap::Args)]
@@ -192,7 +192,7 @@ impl WhichArgs {
         })
     }
 
-    /// The folder of a guest that runs, and who serves it.
+    /// The folder of a running guest, and the pid of the process that serves it.
     fn living(&self) -> Result<(PathBuf, rustix::process::Pid), Failure> {
         let folder = self.folder()?;
         let lost = || {
@@ -203,7 +203,7 @@ impl WhichArgs {
     }
 }
 
-/// Who serves the guest of a folder: whoever holds its lock.
+/// The process that serves the guest of a folder; it holds the lock file.
 fn server(folder: &Path) -> Option<rustix::process::Pid> {
     let lock = File::open(folder.join(LOCK)).ok()?;
     if lock.try_lock_shared().is_ok() {
@@ -213,7 +213,7 @@ fn server(folder: &Path) -> Option<rustix::process::Pid> {
     rustix::process::Pid::from_raw(text.trim().parse().ok().filter(|pid: &i32| *pid > 0)?)
 }
 
-/// Where the threads of virtual CPUs run.
+/// The CPUs of the virtual CPUs' threads.
 #[derive(Clone, Copy)]
 enum VcpuCpus {
     Shield,
@@ -229,7 +229,7 @@ impl std::str::FromStr for VcpuCpus {
 }
 
 impl VcpuCpus {
-    /// Puts them into the guest, by the shield that stands.
+    /// Sets these CPUs for the guest. With `shield`, the active shield must accept single threads.
     fn place(self, guest: &mut Guest) -> Result<(), Failure> {
         let home = match self {
             Self::Shield => {
@@ -281,7 +281,7 @@ impl ServeArgs {
             processor: self.processor,
             vcpu_cpus: match self.vcpu_cpus {
                 Some(VcpuCpus::These(cpus)) => Some(cpus),
-                // Known once it stands.
+                // Known once the shield is active.
                 Some(VcpuCpus::Shield) | None => None,
             },
             home: None,
@@ -323,7 +323,7 @@ fn define(args: &DefineArgs) -> Result<(), Failure> {
         let has = if guests.is_empty() { "none".to_owned() } else { guests.join(", ") };
         return Err(format!("{}: no guest {:?}; it has {has}", file.display(), args.name).into());
     };
-    // The plant says a guest by the words that its process gets.
+    // The plant file gives the guest as the command line of its process.
     let command = ServeArgs::augment_args(clap::Command::new("serve").no_binary_name(true));
     let said = ServeArgs::from_arg_matches(&command.try_get_matches_from(words)?)?;
     let in_shield = matches!(said.vcpu_cpus, Some(VcpuCpus::Shield));
@@ -352,11 +352,11 @@ fn status(args: &WhichArgs) -> Result<(), Failure> {
     if let Some(note) = guest_note(&folder) {
         println!("{}", base::Visible { text: &note, colours: false });
     }
-    // Whose threads they are, the socket's other end knows for certain.
+    // The peer credentials of the socket give QEMU's pid reliably.
     let pid = rustix::net::sockopt::socket_peercred(qmp.as_fd())?.pid.as_raw_nonzero().get();
     println!("QEMU is process {pid}");
     for vcpu in vcpus(&mut qmp, pid)? {
-        // To a hundredth of a second.
+        // In units of 10 ms.
         let seconds = ran(pid, vcpu.tid) / 10_000_000;
         println!(
             "virtual CPU {}: thread {}, CPUs {}, {}, has run {}.{:02} s",
@@ -372,7 +372,7 @@ fn status(args: &WhichArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The last minute, and the minutes before it, from looks ten seconds apart.
+/// Prints the CPU usage per minute, newest first, from samples at intervals of 10 s.
 fn used(history: &[Vec<f64>]) {
     const MINUTE: usize = 6;
     const SHOWN: usize = 10;
@@ -406,7 +406,7 @@ fn snapshot(args: &SnapshotArgs) -> Result<(), Failure> {
         println!("{shown}");
     } else if !said.is_empty() {
         if args.act == "load" {
-            // QEMU leaves the guest stopped when it has nothing to load.
+            // QEMU leaves the guest stopped if the snapshot does not exist.
             qmp.call("cont")?;
         }
         let remedy = "each disk that the guest writes must be .qcow2, and `list` shows the snapshots";
@@ -427,7 +427,7 @@ fn stop(args: &WhichArgs) -> Result<(), Failure> {
     use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
     let (folder, pid) = args.living()?;
     let process = pidfd_open(pid, PidfdFlags::empty())?;
-    // Still the one that was meant, now that its number cannot be another's.
+    // Check again that this process serves the guest. The open pidfd excludes a reused pid.
     if server(&folder) == Some(pid) {
         pidfd_send_signal(&process, Signal::TERM)?;
     }

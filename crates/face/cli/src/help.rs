@@ -19,7 +19,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Tools", &["demo", "completion", "man", "help"]),
 ];
 
-/// The command line, with its help by subject.
+/// The command line, whose help lists the commands by subject.
 pub(crate) fn command() -> Command {
     let tahti = Cli::command();
     let groups: String = GROUPS.iter().map(|(subject, names)| group(&tahti, subject, names)).collect();
@@ -31,7 +31,7 @@ fn group(tahti: &Command, subject: &str, names: &[&str]) -> String {
         let command = tahti.find_subcommand(name);
         let about = match command {
             Some(command) => command.get_about().map(ToString::to_string).unwrap_or_default(),
-            // Added by clap when it parses.
+            // clap adds this command when it parses.
             None => "Print the help of a command".to_owned(),
         };
         let aliases = command.map(|command| command.get_visible_aliases().collect::<Vec<_>>()).unwrap_or_default();

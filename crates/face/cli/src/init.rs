@@ -1,4 +1,4 @@
-//! `tahti init`: the files of a new plant.
+//! `tahti init`: creates the files of a new plant.
 
 mod template;
 
@@ -44,7 +44,7 @@ fn write(args: &Args) -> Result<Vec<PathBuf>, Failure> {
     std::fs::create_dir_all(&args.folder).map_err(in_file(&args.folder))?;
     let written = write_in(args);
     if written.is_err() && is_new {
-        // Kept if it is not empty.
+        // Fails if the folder is not empty, which then stays.
         let _ = std::fs::remove_dir(&args.folder);
     }
     written
@@ -61,7 +61,7 @@ fn write_in(args: &Args) -> Result<Vec<PathBuf>, Failure> {
     }
     let files = args.template.files(&name);
     let (plant, text) = (args.folder.join(files[0].0), &files[0].1);
-    // Only a name that was given can be wrong.
+    // The templates are valid, so an error can only come from the given name.
     let checked = host::plant::check(text, &keep::supervisor::Machine { folder });
     if checked.plant.is_none() {
         return Err(host::plant::render_all(&checked.found, &plant.display().to_string(), text).into());
@@ -70,7 +70,7 @@ fn write_in(args: &Args) -> Result<Vec<PathBuf>, Failure> {
     for (name, text) in &files {
         let file = args.folder.join(name);
         if let Err(why) = create(&file, text) {
-            // The error that matters is the first one.
+            // Errors are ignored: the first error is the one to report.
             written.iter().for_each(|file| drop(std::fs::remove_file(file)));
             return Err(why);
         }
@@ -79,7 +79,7 @@ fn write_in(args: &Args) -> Result<Vec<PathBuf>, Failure> {
     Ok(written)
 }
 
-/// Creates a file with this text; if that fails, there is no file.
+/// Creates a file with this text. If that fails, no file is left.
 fn create(file: &Path, text: &str) -> Result<(), Failure> {
     let mut out = match OpenOptions::new().write(true).create_new(true).open(file) {
         Ok(out) => out,
@@ -90,7 +90,7 @@ fn create(file: &Path, text: &str) -> Result<(), Failure> {
     };
     let written = out.write_all(text.as_bytes()).and_then(|()| out.sync_all());
     written.map_err(|error| {
-        // The error that matters is the first one.
+        // Errors are ignored: the first error is the one to report.
         let _ = std::fs::remove_file(file);
         in_file(file)(error)
     })

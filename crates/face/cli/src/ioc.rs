@@ -50,10 +50,10 @@ pub(crate) struct Args {
 
 const USAGE: u8 = 64;
 
-/// A port: name, address, options.
+/// A port: name, address and options.
 type PortSpec = (String, String, Vec<(String, String)>);
 
-/// What to load and run, in the order given.
+/// The files and scripts to load, in the order of the command line, and the options of the IOC.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Plan {
     load: Vec<Load>,
@@ -66,7 +66,7 @@ struct Plan {
     require_rt: bool,
     strict: bool,
     check: bool,
-    /// The folder of a site to look through.
+    /// The site folder to survey.
     site: Option<String>,
     json: bool,
 }
@@ -115,18 +115,18 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failed(message)) => {
             eprintln!("tahti ioc: {message}");
-            // As softIoc.
+            // The exit status of softIoc.
             ExitCode::from(2)
         }
     }
 }
 
-/// A text through which bytes that are no UTF-8 pass unchanged.
+/// A command-line word as text. Bytes that are not UTF-8 pass through unchanged.
 fn decoded(text: &std::ffi::OsStr) -> String {
     base::raw::decode(std::os::unix::ffi::OsStrExt::as_bytes(text)).into_owned()
 }
 
-/// Loads all and says everything that is wrong with it.
+/// Loads everything without starting it, and prints all errors.
 fn check(shell: &mut Shell, plan: &Plan) -> ExitCode {
     shell.only_check();
     shell.scan_on(plan.scans.clone(), None, false);
@@ -143,7 +143,7 @@ fn check(shell: &mut Shell, plan: &Plan) -> ExitCode {
     for script in &plan.scripts {
         found.extend(shell.run_file(script).err());
     }
-    // What scripts found was said with their lines.
+    // Errors in scripts were printed with their lines.
     let broken = !found.is_empty() || shell.failures > 0;
     found.iter().for_each(|Failed(what)| eprintln!("{what}"));
     let started = shell.check();
@@ -190,7 +190,7 @@ fn load(shell: &mut Shell, verbose: bool, load: &Load) -> Result<(), Failed> {
 fn go(shell: &mut Shell, plan: &Plan) -> Result<(), Failed> {
     shell.load_strictly(plan.strict)?;
     plan.load.iter().try_for_each(|one| load(shell, plan.verbose, one))?;
-    // As softIoc has it: the script comes first, and databases of the command line are started after it.
+    // Same order as softIoc: scripts first. Databases of the command line start after them.
     for script in &plan.scripts {
         if shell.run_file(script)? == End::Exit {
             return Ok(());
@@ -216,7 +216,7 @@ fn go(shell: &mut Shell, plan: &Plan) -> Result<(), Failed> {
     }
 }
 
-/// `NAME=ADDRESS,KEY=VALUE,…`
+/// Parses `NAME=ADDRESS,KEY=VALUE,…`.
 fn port(word: &str) -> Result<PortSpec, String> {
     let bad = || format!("--port {word}: expected NAME=ADDRESS or NAME=ADDRESS,KEY=VALUE,…");
     let (name, rest) = word.split_once('=').ok_or_else(bad)?;
@@ -275,7 +275,7 @@ fn parse(words: &[String]) -> Result<Plan, Failure> {
             plan.scripts.push(word.clone());
             continue;
         };
-        // As getopt has it: letters without a value may stand together, a value may follow its letter at once.
+        // As in getopt: letters without a value may be combined, and a value may follow its letter directly.
         for (at, letter) in letters.char_indices() {
             let attached = &letters[at + letter.len_utf8()..];
             let mut value = || match attached {

@@ -1,4 +1,4 @@
-//! `tahti ioc --check-site`: what of a site's files runs here, as a table or as JSON.
+//! `tahti ioc --check-site`: reports which parts of a site's files run in tahti, as a table or as JSON.
 
 use iocd::shell::site::{Fate, Survey, Use, survey};
 use serde_json::{Value, json};
@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Rows of a table on the terminal.
+/// Maximum rows of a table on the terminal.
 const ROWS_MAX: usize = 30;
 
-/// Reads the folder and prints what it found. Exit status 1 if a file is refused or could not be read.
+/// Surveys the folder and prints the result. The exit status is 1 if a file is refused or could not be read.
 pub(crate) fn run(folder: &str, json: bool) -> ExitCode {
     let found = match survey(Path::new(folder)) {
         Ok(found) => found,
@@ -110,7 +110,7 @@ fn as_text(found: &Survey) -> String {
     out
 }
 
-/// What a table leaves out.
+/// The last line of a shortened table: the number of rows that are not printed.
 fn rest(rows: usize) -> String {
     match rows.checked_sub(ROWS_MAX) {
         None | Some(0) => String::new(),
@@ -118,7 +118,7 @@ fn rest(rows: usize) -> String {
     }
 }
 
-/// A table of uses: what does not work first, then by their number.
+/// A table of uses: those that do not work first, then by descending count.
 fn uses(title: &str, unit: &str, all: &BTreeMap<String, Use>) -> String {
     if all.is_empty() {
         return String::new();

@@ -1,4 +1,4 @@
-//! `tahti msg link`: messages between hosts.
+//! `tahti msg link`: forwards messages between hosts.
 
 use crate::failure::Failure;
 use fabric::{Config, Event, HostName};
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     zenoh: Option<PathBuf>,
 }
 
-/// Most objects of a host that are told by their names.
+/// Maximum number of a host's objects that are printed by name.
 const NAMES_MAX: usize = 8;
 
 fn pattern(text: &str) -> Result<Pattern, String> {

@@ -1,4 +1,4 @@
-//! `tahti logs`: what processes wrote, from the rotated files.
+//! `tahti logs`: prints the output of processes from the rotated log files.
 
 use crate::control::plant_name;
 use crate::failure::{Failure, end, in_file};
@@ -35,10 +35,10 @@ pub(crate) struct Args {
     which: crate::control::Which,
 }
 
-/// A longer line is not waited for.
+/// A line of this length is printed before its end has arrived.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// More lines than this are not kept in memory.
+/// Maximum number of lines kept in memory.
 const LINES_MAX: usize = 1_000_000;
 
 pub(crate) fn run(args: Args) -> ExitCode {
@@ -46,7 +46,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
 }
 
 fn show(args: &Args) -> Result<(), Failure> {
-    // Logs outlive their plant: one that is down is still asked for by its name, or as the only one there is.
+    // Logs outlive their plant. A plant that is down can be named, or is selected if it is the only one with logs.
     let name = match (plant_name(args.which.plant.as_deref()), &plants()[..]) {
         (Ok(name), _) => name,
         (Err(_), [one]) if args.which.plant.is_none() => one.clone(),
@@ -78,7 +78,8 @@ fn show(args: &Args) -> Result<(), Failure> {
     let mut bytes = Vec::new();
     loop {
         let got = file.read_to_end(&mut bytes).map_err(seek)?;
-        // What is cut off in the middle of a letter or of a sequence waits for the rest of its line.
+        // An incomplete line is held back until its end arrives, because it may end within a character or an escape
+        // sequence.
         let ends = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let whole = if args.raw || bytes.len() > LINE_BYTES_MAX { bytes.len() } else { ends };
         if write(&bytes[..whole], args.raw).is_err() {
@@ -86,7 +87,7 @@ fn show(args: &Args) -> Result<(), Failure> {
         }
         bytes.drain(..whole);
         if got == 0 {
-            // Put aside for a new one?
+            // If the log was rotated, continue with the new file.
             if let (Ok(here), Ok(there)) = (file.metadata(), std::fs::metadata(&path))
                 && here.ino() != there.ino()
             {
@@ -98,7 +99,7 @@ fn show(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// The last lines of a log and of the files before it, each with its end.
+/// The last lines of a log and of its rotated files, each with its line end.
 pub(crate) fn tail(path: &Path, lines: usize) -> Result<VecDeque<Vec<u8>>, Failure> {
     let mut tail = VecDeque::new();
     let limit = lines.min(LINES_MAX);
@@ -118,7 +119,7 @@ pub(crate) fn tail(path: &Path, lines: usize) -> Result<VecDeque<Vec<u8>>, Failu
     Ok(tail)
 }
 
-/// Prints what a process wrote: made visible, or as it is.
+/// Prints the output of a process: unchanged if `raw`, otherwise with control characters made visible.
 pub(crate) fn write(bytes: &[u8], raw: bool) -> std::io::Result<()> {
     if raw {
         let mut out = std::io::stdout().lock();

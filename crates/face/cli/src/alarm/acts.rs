@@ -1,4 +1,4 @@
-//! What people do with alarms.
+//! The commands of `tahti alarm` that change the state of alarms, such as acknowledge, shelve and disable.
 
 use super::Which;
 use crate::failure::Failure;
@@ -53,7 +53,7 @@ pub(super) struct MaintenanceArgs {
     which: Which,
 }
 
-/// Has it done; prints how many alarms it changed.
+/// Sends the act to the alarm server and prints how many alarms it changed.
 fn act(which: &Which, act: &Act) -> Result<(), Failure> {
     match which.connect()?.act(act, "").map_err(|error| which.lost(&error))? {
         Reply::Done { changed: 0 } => println!("nothing changes"),

@@ -1,4 +1,4 @@
-//! `tahti alarm history`: what was, and who did what.
+//! `tahti alarm history`: past alarm changes and operator actions, from the journal.
 
 use super::{Which, visible};
 use crate::archive::time;
@@ -37,8 +37,10 @@ pub(super) struct Of {
 }
 
 impl Of {
-    /// Each entry of it, with whether it is only the state when a file began; when it begins, what time it is, and whether a process
-    /// writes it now.
+    /// Calls `entry` for each journal entry of the span. The flag is true if the entry only repeats the state at the
+    /// start of a file.
+    /// Returns the start of the span, the present time (both wall-clock nanoseconds), and whether a process is writing
+    /// the journal now.
     pub(super) fn read(&self, entry: &mut dyn FnMut(Entry, bool)) -> Result<(i64, i64, bool), Failure> {
         let now = i64::try_from(sys::clock::wall_ns()).unwrap_or(i64::MAX);
         let from = time::parse(&self.from, now)?;
@@ -69,7 +71,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether what somebody did is about alarms that are meant, as far as its own names tell.
+/// Whether an operator action names at least one alarm that `is_meant` accepts.
 fn is_about(entry: &Entry, is_meant: &dyn Fn(&str) -> bool) -> bool {
     match &entry.what {
         What::Act { act, .. } => act.names().iter().any(|name| is_meant(&format!("/{name}"))),

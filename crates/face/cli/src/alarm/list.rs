@@ -90,9 +90,9 @@ fn ask(which: &Which, look: &Look) -> Result<List, Failure> {
     }
 }
 
-/// The folder of the journal of alarms that are served.
+/// The journal folder of the alarm server.
 pub(super) fn folder(which: &Which) -> Result<String, Failure> {
-    // No alarm is called by an empty name.
+    // An empty name matches no alarm, so the reply has no rows.
     Ok(ask(which, &Look::List { names: vec![String::new()], all: false })?.folder)
 }
 
@@ -151,7 +151,7 @@ fn row(row: &Row, now: i64) -> String {
     .to_owned()
 }
 
-/// Why an alarm is not shown among the others.
+/// Why an alarm is hidden: disabled, out of service, shelved or suppressed. `None` if it is displayed.
 fn aside(row: &Row, now: i64) -> Option<String> {
     let left = |until: Wall| short(DurNs(until.0.saturating_sub(now).max(0)));
     let state = &row.state;

@@ -1,4 +1,4 @@
-//! `tahti alarm`: what is wrong, who has seen it, what is put aside, and what was.
+//! `tahti alarm`: serves, lists, acknowledges, shelves and reports alarms.
 
 mod acts;
 mod history;
@@ -121,7 +121,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     })
 }
 
-/// A text as it comes from elsewhere: it does not steer the terminal.
+/// Escapes control characters, so that text from another program cannot control the terminal.
 const fn visible(text: &str) -> base::Visible<'_> {
     base::Visible { text, colours: false }
 }

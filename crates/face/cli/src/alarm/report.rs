@@ -1,4 +1,4 @@
-//! `tahti alarm report`: how the alarms did, in ISA-18.2's figures.
+//! `tahti alarm report`: performance figures of the alarm system, as defined by ISA-18.2.
 
 use super::history::Of;
 use super::visible;

@@ -1,4 +1,4 @@
-//! `tahti alarm import` and `export`: Phoebus' configuration, both ways.
+//! `tahti alarm import` and `export`: conversion from and to Phoebus' alarm configuration (XML).
 
 use crate::failure::{Failure, in_file};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,8 @@
-//! Parquet files of other programs, read by a process of its own.
+//! Reads Parquet files of other programs in a separate process.
 //!
-//! The library that reads them may end its process on a damaged file: by a panic, which aborts in a release build, or by asking for more
-//! memory than there is. So `import` starts `tahti archive decode`, which writes the rows as a table of text, and takes those.
+//! The Parquet library may end its process on a damaged file. It may panic, which aborts in a release build, or it may
+//! ask for more memory than is available. `import` therefore starts `tahti archive decode`, which writes the rows as a
+//! text table, and reads that table.
 
 use super::visible;
 use crate::failure::{Failure, own_program};
@@ -32,7 +33,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reports a panic in one line.
+/// Installs a panic hook that reports a damaged file in one line and exits with status 1.
 fn report_panics(shown: String) {
     std::panic::set_hook(Box::new(move |_| {
         eprintln!(
@@ -42,10 +43,10 @@ fn report_panics(shown: String) {
     }));
 }
 
-/// The rows of a Parquet file.
+/// Iterator over the rows of a Parquet file, decoded by a child process.
 pub(super) struct Decoded {
     child: Child,
-    /// None behind the last row.
+    /// `None` after the last row.
     rows: Option<CsvReader<BufReader<ChildStdout>>>,
 }
 
@@ -70,10 +71,10 @@ impl Decoded {
         Ok(decoded)
     }
 
-    /// Waits for the end of the process.
+    /// Waits for the child process to end.
     ///
     /// # Errors
-    /// Where it did not read the whole file.
+    /// If the child did not read the whole file.
     fn ended(&mut self) -> Result<(), ExchangeError> {
         self.rows = None;
         let status = self.child.wait()?;
@@ -93,7 +94,7 @@ impl Iterator for Decoded {
     fn next(&mut self) -> Option<Self::Item> {
         match self.rows.as_mut()?.next() {
             Some(Ok(row)) => Some(Ok(row)),
-            // The last row is half there if the process failed, which is the reason then.
+            // If the child failed, its last row is truncated. The exit status is then the error to report.
             Some(Err(error)) => Some(Err(self.ended().err().unwrap_or(error))),
             None => self.ended().err().map(Err),
         }
@@ -102,7 +103,7 @@ impl Iterator for Decoded {
 
 impl Drop for Decoded {
     fn drop(&mut self) {
-        // It has ended already, unless its rows are not wanted any more.
+        // The child has ended already, unless the reader stopped early.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! `tahti archive export`: samples as files of other programs.
+//! `tahti archive export`: writes samples as CSV, JSON Lines, Parquet or Archiver Appliance files.
 
 use super::{end_of, folder, named, time};
 use crate::failure::Failure;
@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         None => Box::new(std::io::stdout()),
     };
     let count = write(&archive, &names, span, args, BufWriter::new(out)).inspect_err(|_| {
-        // Half a file looks like one. It is ours: it did not exist before.
+        // A partial file looks complete, so remove it. This command created it: it did not exist before.
         args.output.iter().for_each(|path| drop(std::fs::remove_file(path)));
     })?;
     if args.output.is_some() {
@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(end_of(&archive, span))
 }
 
-/// Writes all of these signals; how many samples.
+/// Writes all samples of these signals and returns their number.
 fn write(
     archive: &Archive<Folder>,
     names: &[String],
@@ -99,7 +99,8 @@ fn write(
     Ok(count)
 }
 
-/// Writes all of one signal; gaps of all signals with the first. `goes_on` gets the time of each sample and the number before it.
+/// Writes all samples and gaps of one signal. Gaps that concern all signals are written with the first signal.
+/// `goes_on` receives the time of each sample and the number of samples before it.
 fn signal(
     archive: &Archive<Folder>,
     name: &str,
@@ -112,7 +113,7 @@ fn signal(
         let (since, kind, about) = (row.since, row.kind, row.about);
         writer.write(&Row::Signal { name: name.to_owned(), since, kind, about }).map_err(failed)?;
     }
-    // Before the gaps, for it may find that an index is damaged.
+    // Must precede the list of gaps: reading samples may find a damaged index, which adds a gap.
     let found = archive.samples(name, span)?;
     let gaps = archive.gaps(name, span).into_iter().filter(|gap| is_first || gap.id.is_some()).map(|gap| {
         let name = gap.id.map(|_| name.to_owned());

@@ -1,4 +1,4 @@
-//! `tahti archive get`.
+//! `tahti archive get`: prints samples.
 
 use super::{end_of, named, open, readable, time, visible};
 use crate::failure::Failure;
@@ -117,7 +117,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(end_of(&*archive, span))
 }
 
-/// Says on standard error that none of the signals has a sample in a span, and of when the newest one before is.
+/// If none of the signals has a sample in the span, reports that on standard error, with the time of the newest earlier
+/// sample.
 fn tell_if_empty(archive: &dyn Reader, names: &[String], span: Span) -> Result<(), Failure> {
     let mut newest = None;
     for name in names {
@@ -134,7 +135,8 @@ fn tell_if_empty(archive: &dyn Reader, names: &[String], span: Span) -> Result<(
     Ok(())
 }
 
-/// Prints what the samples of each span are together. What is no number has a first and a last one alone.
+/// Prints the statistics of the samples in each bin. Signals that are not numeric support only the first and the last
+/// sample.
 fn in_spans(args: &Args, archive: &dyn Reader, name: &str, bins: Bins) -> Result<(), Failure> {
     let rows = archive.rows(name)?;
     let strange = rows.iter().rfind(|row| !row.kind.is_number());
@@ -160,7 +162,7 @@ fn in_spans(args: &Args, archive: &dyn Reader, name: &str, bins: Bins) -> Result
     Ok(())
 }
 
-/// Prints what a post-processor makes of samples.
+/// Prints the output of an Archiver Appliance post-processor (`word`).
 fn operator(
     args: &Args,
     archive: Box<dyn Reader + Send>,
@@ -176,10 +178,10 @@ fn operator(
     Ok(end_of(&*archive.0, span))
 }
 
-/// Prints samples and, between them, why there are none.
+/// Prints samples, and between them the reason for each gap.
 fn samples(args: &Args, archive: &dyn Reader, name: &str, span: Span) -> Result<(), Failure> {
     let rows = archive.rows(name)?;
-    // Before the gaps, for it may find that an index is damaged.
+    // Must precede the list of gaps: reading samples may find a damaged index, which adds a gap.
     let found = archive.samples(name, span)?;
     let mut gaps = archive.gaps(name, span)?.into_iter().peekable();
     let (step, mut number) = (args.nth.unwrap_or(1), 0u64);
@@ -208,11 +210,11 @@ fn samples(args: &Args, archive: &dyn Reader, name: &str, span: Span) -> Result<
     Ok(())
 }
 
-/// A sample's value in words.
+/// The value of a sample as text; an enum value as its label.
 fn in_words(sample: &Sample, rows: &[Signal]) -> String {
     match &sample.datum {
         Datum::Number(base::Scalar::Enum(index)) => {
-            // As the state was called then.
+            // Use the label that was valid at the time of the sample.
             let labels = Signal::at(rows, sample.at).map_or(&[][..], |row| &row.about.labels);
             labels.get(usize::from(*index)).cloned().unwrap_or_else(|| index.to_string())
         }
@@ -220,10 +222,10 @@ fn in_words(sample: &Sample, rows: &[Signal]) -> String {
     }
 }
 
-/// A row of JSON with values, which are as retrieval over HTTP has them.
+/// A JSON row with values added, which are encoded as in the HTTP retrieval interface.
 pub(super) fn json<'a>(row: &serde_json::Value, values: impl IntoIterator<Item = (&'a str, &'a Datum)>) -> String {
     let mut text = row.to_string().into_bytes();
-    // The closing brace goes behind the values.
+    // Remove the closing brace; it is written again after the values.
     text.pop();
     for (name, datum) in values {
         text.push(b',');
@@ -235,7 +237,7 @@ pub(super) fn json<'a>(row: &serde_json::Value, values: impl IntoIterator<Item =
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Prints one whole value of a span.
+/// Prints one complete value of a span.
 fn print_whole(args: &Args, name: &str, at: i64, sample: &Sample, rows: &[Signal]) {
     let (at, value) = (time::show(at), in_words(sample, rows));
     match args.format {
@@ -284,7 +286,7 @@ fn print_gap(args: &Args, name: &str, gap: &Gap) {
             let lost = if gap.lost > 0 { format!(", {} samples lost", gap.lost) } else { String::new() };
             println!("{}  {at}  -- {cause}{lost}", visible(name));
         }
-        // A table has rows of one kind alone.
+        // A CSV table has only one kind of row, so gaps are not printed.
         Format::Csv => {}
         Format::Json => {
             println!("{}", serde_json::json!({ "signal": name, "time": at, "gap": cause, "lost": gap.lost }));
@@ -333,7 +335,7 @@ fn print_bin(args: &Args, name: &str, bin: &Bin) {
     }
 }
 
-/// A field of a table (RFC 4180).
+/// A CSV field, quoted if necessary (RFC 4180).
 pub(super) fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }

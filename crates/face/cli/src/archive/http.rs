@@ -30,7 +30,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    // So that what is no archive is reported now, and not to each client. A cluster is asked anew for each request.
+    // Open the archive once, so that an invalid path is reported at startup and not to each client. A cluster is opened
+    // again for each request.
     let open = match cluster(&args.archive)? {
         Some(cluster) => {
             cassandra::Archive::open(cluster.clone())?;

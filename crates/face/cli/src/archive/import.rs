@@ -1,4 +1,4 @@
-//! `tahti archive import`: samples from files of other programs.
+//! `tahti archive import`: reads samples from files of other programs.
 
 use super::decode::Decoded;
 use super::visible;
@@ -36,7 +36,7 @@ fn two_names(text: &str) -> Result<(String, String), String> {
     names.map(|(old, new)| (old.to_owned(), new.to_owned())).ok_or_else(|| "expected OLD=NEW".to_owned())
 }
 
-/// Signals that get another name, and whether one of that name came.
+/// Renamed signals: the old name, the new name, and whether a signal with the old name was found.
 struct Renames<'a>(Vec<(&'a str, &'a str, bool)>);
 
 impl Renames<'_> {
@@ -53,12 +53,12 @@ impl Renames<'_> {
     }
 }
 
-/// Samples after which what was taken is made safe.
+/// Number of samples after which the imported samples are synced to disk.
 const SAFE_EACH: u64 = 100_000;
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let folder = Folder::make(&args.folder).map_err(|error| format!("{}: {error}", args.folder.display()))?;
-    // Its lock is taken first: what is there is what the new samples are compared with.
+    // Take the lock first. New samples are compared with those in the archive, which must not change meanwhile.
     let mut logger = Logger::open(folder.clone(), Config::default(), mono())?;
     logger.takes_history();
     let archive = Archive::open(folder)?;
@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     for path in &args.files {
         for row in open(path, &reading.bytes)? {
             let goes_on = progress.step(reading.share(), || format!("{} samples read", import.taken + import.there));
-            // Ctrl-C also ends the process that reads a Parquet file, which is an error of the row.
+            // Ctrl-C also ends the child process that reads a Parquet file. The row then carries an error.
             if !goes_on || (row.is_err() && progress.is_interrupted()) {
                 import.logger.finish(mono());
                 return Err(interrupted(&import.so_far(), "run the command again; it skips the samples that exist"));
@@ -98,11 +98,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Err(format!("{} samples could not be kept: {why}", account.taken - account.safe + account.refused).into())
 }
 
-/// How far files are read.
+/// How much of the input files has been read.
 struct Reading {
-    /// Bytes that were read, also ahead of the present row.
+    /// Bytes read so far, including read-ahead beyond the current row.
     bytes: Arc<AtomicU64>,
-    /// Bytes of all files that were read whole.
+    /// Total length of the files that were read completely.
     before: u64,
     total: u64,
 }
@@ -117,19 +117,19 @@ impl Reading {
         (self.total > 0).then(|| self.bytes.load(Ordering::Relaxed) as f64 / self.total as f64)
     }
 
-    /// A file was read whole, maybe by another process.
+    /// Marks a file as completely read. Needed because a Parquet file is read by another process.
     fn is_read(&mut self, path: &Path) {
         self.before += len(path);
         self.bytes.store(self.before, Ordering::Relaxed);
     }
 }
 
-/// A file's length; 0 if there is no file, which is reported when it is opened.
+/// A file's length; 0 if the file does not exist, which is reported when it is opened.
 fn len(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
-/// A file whose bytes are counted.
+/// A file that counts the bytes read from it.
 struct Counted(File, Arc<AtomicU64>);
 
 impl Read for Counted {
@@ -140,7 +140,7 @@ impl Read for Counted {
     }
 }
 
-/// What a file holds, by its form.
+/// Opens a file as an iterator over its rows. The file name extension selects the format.
 fn open(path: &Path, read: &Arc<AtomicU64>) -> Result<Box<dyn Iterator<Item = Result<Row, ExchangeError>>>, Failure> {
     let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let is_a = |form: &str| path.extension().is_some_and(|extension| extension == form);
@@ -158,9 +158,9 @@ fn open(path: &Path, read: &Arc<AtomicU64>) -> Result<Box<dyn Iterator<Item = Re
 struct Import<'a> {
     archive: &'a Archive<Folder>,
     logger: Logger<Folder>,
-    /// Of the signal that came last.
+    /// The signal of the previous row.
     known: Option<Known<'a>>,
-    /// Samples that were there already.
+    /// Samples that the archive already had.
     there: u64,
     taken: u64,
 }
@@ -205,7 +205,7 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    /// The signal of a name; what the archive knows of it holds on.
+    /// The id of the signal with this name. A new signal gets the metadata that the archive has for the name.
     fn signal(&mut self, name: &str, at: i64) -> Result<SignalId, Failure> {
         if let Some(known) = self.known.as_ref().filter(|known| known.name == name) {
             return Ok(known.id);
@@ -222,13 +222,13 @@ impl<'a> Import<'a> {
     }
 }
 
-/// What the archive has of a signal, read along with what comes.
+/// The samples that the archive has of a signal, read in step with the imported ones.
 struct Known<'a> {
     archive: &'a Archive<Folder>,
     name: String,
     id: SignalId,
     samples: Option<std::iter::Peekable<Samples<'a, Folder>>>,
-    /// The newest stamp that was asked for, and what is there with it.
+    /// The last time stamp that was looked up, and the archived samples with that time stamp.
     at: i64,
     same: Vec<Sample>,
 }
@@ -259,7 +259,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// Whether two samples are the same, also where they are no number.
+/// Whether two samples are equal. Values are compared as text, so that NaN equals NaN.
 fn is_same(one: &Sample, other: &Sample) -> bool {
     let alarm = |sample: &Sample| (sample.severity, sample.status, sample.pulse, sample.datum.kind());
     one.at == other.at && alarm(one) == alarm(other) && one.datum.print() == other.datum.print()

@@ -1,9 +1,9 @@
 //! `tahti archive get --join pulse`: the samples of several signals that belong to the same pulse.
 //!
-//! A pulse belongs to the span if at least one of its samples does. The other samples of the pulse are found by its number, whatever
-//! their time stamps: the clock of their host may be wrong, or was set meanwhile.
+//! A pulse belongs to the span if at least one of its samples does. The other samples of the pulse are found by its
+//! number. Their time stamps do not matter: the clock of their host may be wrong, or may have been set meanwhile.
 //!
-//! Some writers number from 0 again when they restart. If a signal has a number twice, only samples within the span are joined.
+//! Some writers restart their numbering at 0. If a signal has a number twice, only samples within the span are joined.
 
 use super::get::{Format, json, quoted};
 use super::{readable, time, visible};
@@ -12,14 +12,14 @@ use segment::Sample;
 use std::process::ExitCode;
 use store::{Reader, Span, StoreError, Stream};
 
-/// A signal with at most this many samples is searched as a whole. In a longer one the place of a pulse number is found by
+/// A signal with at most this many samples is searched completely. In a longer one, a pulse number is located by
 /// bisection, which assumes that numbers ascend with time.
 const WHOLE_MAX: u64 = 1_000_000;
 
 /// Accuracy of that bisection.
 const BISECTION_NS: i64 = 1_000_000;
 
-/// Bytes of samples that are sorted in memory, for a signal whose numbers do not ascend with time.
+/// Maximum size of the samples that are sorted in memory, for a signal whose numbers do not ascend with time.
 const SORTED_BYTES_MAX: usize = 1 << 30;
 
 /// Two samples of a signal with one pulse number that are further apart belong to different runs of their writer.
@@ -81,7 +81,7 @@ fn rows(
     while let Some(pulse) = heads.iter().flatten().filter_map(|head| head.pulse).min() {
         let (mut row, mut is_restarted) = (Vec::new(), false);
         for (source, head) in sources.iter_mut().zip(&mut heads) {
-            // A value that was written twice in a pulse counts once: the first.
+            // If a pulse has several values of one signal, the first one counts.
             let mut chosen: Option<Sample> = None;
             while let Some(sample) = head.take_if(|head| head.pulse == Some(pulse)) {
                 *head = source.next().transpose()?;
@@ -102,7 +102,7 @@ fn rows(
     Ok(left_out)
 }
 
-/// The smallest and the largest pulse number of all samples within a span.
+/// The minimum and maximum pulse number of all samples within a span.
 fn pulses_within(archive: &dyn Reader, names: &[String], span: Span) -> Result<Option<(u64, u64)>, StoreError> {
     let mut pulses: Option<(u64, u64)> = None;
     for name in names {
@@ -116,7 +116,7 @@ fn pulses_within(archive: &dyn Reader, names: &[String], span: Span) -> Result<O
     Ok(pulses)
 }
 
-/// The samples of a signal with these pulse numbers, in ascending order of them.
+/// The samples of a signal with these pulse numbers, in ascending order of pulse number.
 fn by_pulse<'a>(archive: &'a dyn Reader, name: &str, span: Span, pulses: (u64, u64)) -> Result<Stream<'a>, Failure> {
     let spans = spans_of(archive, name, span, pulses)?;
     let all = || -> Result<Stream<'a>, StoreError> {
@@ -138,7 +138,7 @@ fn by_pulse<'a>(archive: &'a dyn Reader, name: &str, span: Span, pulses: (u64, u
     Ok(all()?)
 }
 
-/// Samples sorted by their pulse number, those of one number by time.
+/// Samples sorted by pulse number; samples with equal numbers are sorted by time.
 fn sorted(name: &str, samples: Stream<'_>) -> Result<Vec<Sample>, Failure> {
     let (mut all, mut bytes, mut value) = (Vec::new(), 0, Vec::new());
     for sample in samples {
@@ -160,7 +160,7 @@ fn sorted(name: &str, samples: Stream<'_>) -> Result<Vec<Sample>, Failure> {
     Ok(all)
 }
 
-/// Where the samples of these pulses are, besides those in `span`; the spans do not overlap.
+/// The spans that contain the samples of these pulses, `span` included. The spans do not overlap.
 fn spans_of(archive: &dyn Reader, name: &str, span: Span, (least, most): (u64, u64)) -> Result<Vec<Span>, StoreError> {
     let Some(found) = archive.about(name)? else { return Ok(Vec::new()) };
     let Some(whole) = found.span else { return Ok(Vec::new()) };
@@ -179,7 +179,7 @@ fn spans_of(archive: &dyn Reader, name: &str, span: Span, (least, most): (u64, u
     })
 }
 
-/// The short span in which a signal's pulse numbers reach `pulse`.
+/// The short span, at most [`BISECTION_NS`] long, in which a signal's pulse numbers reach `pulse`.
 fn place(archive: &dyn Reader, name: &str, whole: Span, pulse: u64) -> Result<Span, StoreError> {
     let Span { mut from, mut to } = whole;
     while to.saturating_sub(from) > BISECTION_NS {
@@ -213,7 +213,7 @@ mod tests {
             logger.sync(0);
         };
         log("a", 3, &[1, 2, 3, 5, 6]);
-        // Its clock is far off.
+        // The clock of this signal's host is far off.
         log("b", -700_000, &[2, 3, 4, 5, 7]);
         let archive = store::Archive::open(files).unwrap();
         let mut joined = Vec::new();
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(rows(&archive, &names, Span::ALL, |_, _| panic!("no pulse")).unwrap(), 5);
     }
 
-    /// An archive of signals: their names, and the time and the pulse number of each sample.
+    /// An archive of signals, given as names with the time and the pulse number of each sample.
     fn archive(signals: &[(&str, Vec<(i64, u64)>)]) -> store::Archive<Memory> {
         let files = Memory::default();
         let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
@@ -241,7 +241,8 @@ mod tests {
         store::Archive::open(files).unwrap()
     }
 
-    /// The pulses of a span that both signals have, with the time of the sample of each, and how many are left out.
+    /// The pulses of a span that both signals have, with the sample time in each signal, and the number of pulses
+    /// excluded.
     fn joined(archive: &dyn Reader, from: i64, to: i64) -> (Vec<(u64, i64, i64)>, u64) {
         let mut joined = Vec::new();
         let names = ["a", "b"].map(str::to_owned);
@@ -284,7 +285,7 @@ mod tests {
             pulses.iter().map(|pulse| (begin + *pulse as i64 * S, *pulse)).collect()
         };
         let a = [run(0, &[1, 2, 3, 4]), run(1_000 * S, &[1, 2, 3, 4])].concat();
-        // In its second run it has lost 3.
+        // The second run lacks pulse 3.
         let b = [run(0, &[1, 2, 3, 4]), run(1_000 * S, &[1, 2, 4])].concat();
         let at = |pulse: u64| (pulse, (1_000 + pulse as i64) * S, (1_000 + pulse as i64) * S);
         let (rows, left_out) = joined(&archive(&[("a", a), ("b", b)]), 900 * S, 2_000 * S);

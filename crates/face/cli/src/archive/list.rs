@@ -1,4 +1,4 @@
-//! `tahti archive list`.
+//! `tahti archive list`: the signals of an archive.
 
 use super::{end_of, open, time, visible};
 use crate::failure::Failure;

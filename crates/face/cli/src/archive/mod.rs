@@ -1,4 +1,4 @@
-//! `tahti archive`: what was logged, found again.
+//! `tahti archive`: logs samples, and retrieves, converts and maintains them.
 
 mod decode;
 mod export;
@@ -112,7 +112,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
     })
 }
 
-/// An archive to be read: a folder, or a keyspace of a cluster. Of a folder's other signals only names need be known.
+/// Opens an archive for reading: a folder, or a keyspace of a cluster. `wanted` selects signals; of other signals in a
+/// folder, only the names are loaded.
 fn open(path: &PathBuf, wanted: impl Fn(&str) -> bool) -> Result<Box<dyn Reader + Send>, Failure> {
     match cluster(path)? {
         Some(cluster) => Ok(Box::new(cassandra::Archive::open(cluster)?)),
@@ -120,13 +121,13 @@ fn open(path: &PathBuf, wanted: impl Fn(&str) -> bool) -> Result<Box<dyn Reader 
     }
 }
 
-/// The cluster that is meant, where none of this machine's folders is.
+/// The cluster that the path names; `None` if it is a folder of this machine.
 fn cluster(path: &Path) -> Result<Option<Cluster>, Failure> {
     let text = path.to_str().filter(|text| Cluster::is_meant(text));
     Ok(text.map(str::parse).transpose()?)
 }
 
-/// A folder with an archive in it.
+/// The archive folder at a path, which must be a directory.
 fn folder(path: &PathBuf) -> Result<Folder, Failure> {
     if path.is_dir() {
         return Ok(Folder::new(path));
@@ -134,9 +135,9 @@ fn folder(path: &PathBuf) -> Result<Folder, Failure> {
     Err(format!("{} is no folder; expected one that `tahti archive serve` has written", path.display()).into())
 }
 
-/// The names that patterns mean, sorted.
+/// The signal names that match the patterns, sorted.
 ///
-/// Fails where one of the patterns means none: samples of it would be missing without a word.
+/// Fails if a pattern matches no signal; otherwise its samples would be missing without notice.
 fn named(archive: &dyn Reader, patterns: &[String]) -> Result<Vec<String>, Failure> {
     let all = archive.names()?;
     let is_meant = |pattern: &String, name: &String| pattern == name || base::glob(pattern, name);
@@ -148,13 +149,13 @@ fn named(archive: &dyn Reader, patterns: &[String]) -> Result<Vec<String>, Failu
     Ok(all.into_iter().filter(|name| patterns.iter().any(|pattern| is_meant(pattern, name))).collect())
 }
 
-/// Damaged files at which packing ends.
+/// Number of damaged files at which packing stops.
 const DAMAGED_MAX: usize = 10_000;
 
-/// Damaged places that are printed.
+/// Maximum number of damaged places that are printed.
 const PROBLEMS_MAX: usize = 20;
 
-/// Prints what of an archive is damaged, if samples of a span may be missing for it; the exit status.
+/// Prints the damaged parts of an archive that may lack samples of the span. Returns the exit status.
 fn end_of(archive: &dyn Reader, span: Span) -> ExitCode {
     let problems = archive.problems(span);
     for problem in problems.iter().take(PROBLEMS_MAX) {
@@ -170,12 +171,12 @@ fn end_of(archive: &dyn Reader, span: Span) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Samples without what is damaged, which is one of the archive's problems.
+/// Filters out errors caused by damage, which the archive reports as problems.
 fn readable<'a>(samples: store::Stream<'a>) -> impl Iterator<Item = Result<segment::Sample, StoreError>> + 'a {
     samples.filter(|sample| !sample.as_ref().is_err_and(|error| error.problem().is_some()))
 }
 
-/// A name or value as it comes from elsewhere: it does not steer the terminal.
+/// Escapes control characters, so that names and values from other programs cannot control the terminal.
 const fn visible(text: &str) -> base::Visible<'_> {
     base::Visible { text, colours: false }
 }
@@ -235,7 +236,7 @@ fn verify(args: &VerifyArgs) -> Result<ExitCode, Failure> {
 
 fn pack(args: &PackArgs) -> Result<ExitCode, Failure> {
     let folder = folder(&args.folder)?;
-    // Nobody writes meanwhile: the lock is the logger's.
+    // The logger holds the lock, so no other process writes meanwhile.
     let logger = store::Logger::open(folder.clone(), store::Config::default(), 0)?;
     let open = logger.open_from();
     let form = match args.format {
@@ -252,7 +253,7 @@ fn pack(args: &PackArgs) -> Result<ExitCode, Failure> {
     let (mut damaged, mut packs) = (0, 0);
     while let Some((first, last)) = next()? {
         let left = store::unpacked(&folder, open, form)?;
-        // Afterwards packs are joined to larger ones, which takes another while.
+        // Afterwards packs are merged into larger ones, which takes additional time.
         let share = (left > 0).then(|| 1.0 - left as f64 / total.max(1) as f64);
         if progress.is_interrupted() || !progress.step(share, || format!("{packs} packs made")) {
             let done = format!("{packs} packs made; the other files are as they were");
@@ -261,7 +262,7 @@ fn pack(args: &PackArgs) -> Result<ExitCode, Failure> {
         let packed = match store::pack(&folder, first, last, form) {
             Ok(packed) => packed,
             Err(error @ StoreError::Damaged { .. }) => {
-                // It is left out next time; without a file of its name something is wrong that stays so.
+                // The next pass skips the damaged file.
                 progress.clear();
                 eprintln!("tahti: not packed: {error}");
                 damaged += 1;

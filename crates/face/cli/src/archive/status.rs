@@ -1,4 +1,4 @@
-//! `tahti archive status`.
+//! `tahti archive status`: the state of an archive that is being written.
 
 use super::{folder, time, visible};
 use crate::failure::Failure;

@@ -1,9 +1,9 @@
-//! Instants as people write them.
+//! Parsing and printing of instants.
 
 use base::{DurNs, Stamp};
 use std::fmt;
 
-/// What is no instant.
+/// A text that is not a valid instant.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NoInstant(String);
 
@@ -19,15 +19,16 @@ impl fmt::Display for NoInstant {
 
 impl std::error::Error for NoInstant {}
 
-/// An instant: `now`, a time before now (`-90min`, `-7d`), or a date and time
-/// (`2026-11-23T14:30:05.5Z`, less of it from the right), in UTC unless it ends with a time zone (`+01:00`).
+/// Parses an instant, in nanoseconds since the Unix epoch: `now`, a time before now (`-90min`, `-7d`), or a date and
+/// time (`2026-11-23T14:30:05.5Z`). Trailing parts of the time may be omitted. UTC, unless the text ends with a time
+/// zone (`+01:00`).
 pub(crate) fn parse(text: &str, now: i64) -> Result<i64, NoInstant> {
     let expected = || NoInstant(text.to_owned());
     if text == "now" {
         return Ok(now);
     }
     if text.starts_with('-') {
-        // Of days as of hours.
+        // Days are parsed as 24 times the same number of hours.
         let (text, times) = text.strip_suffix('d').map_or((text.to_owned(), 1), |days| (format!("{days}h"), 24));
         let span: DurNs = text.parse().map_err(|_| expected())?;
         return Ok(now.saturating_add(span.0.saturating_mul(times)));
@@ -60,7 +61,7 @@ pub(crate) fn parse(text: &str, now: i64) -> Result<i64, NoInstant> {
     secs.checked_mul(1_000_000_000).and_then(|ns| ns.checked_add(nanos)).ok_or_else(expected)
 }
 
-/// Seconds that a time zone is ahead of UTC: `+01:00`, `-0530`, `+1`.
+/// Offset of a time zone from UTC in seconds, positive if ahead: `+01:00`, `-0530`, `+1`.
 fn zone(text: &str) -> Option<i64> {
     let (sign, digits) = (if text.starts_with('-') { -1 } else { 1 }, &text[1..]);
     let (hours, minutes) = match digits.split_once(':') {
@@ -72,14 +73,14 @@ fn zone(text: &str) -> Option<i64> {
     (hours <= 14 && minutes < 60).then_some(sign * (hours * 3_600 + minutes * 60))
 }
 
-/// An instant in UTC.
+/// An instant as text, in UTC.
 pub(crate) fn show(at: i64) -> String {
     let (secs, nanos) = (at.div_euclid(1_000_000_000), at.rem_euclid(1_000_000_000));
     match u64::try_from(secs) {
         Ok(secs) if secs >= base::EPICS_EPOCH_UNIX_SECS => {
             format!("{}Z", Stamp::from_unix(secs, nanos as u32)).replace(' ', "T")
         }
-        // Before EPICS' epoch: nobody's clock.
+        // Before the EPICS epoch (1990): no valid clock. Print plain seconds.
         _ => format!("{secs}.{nanos:09}"),
     }
 }

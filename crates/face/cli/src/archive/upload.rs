@@ -1,4 +1,4 @@
-//! `tahti archive upload`.
+//! `tahti archive upload`: copies an archive to a Cassandra cluster.
 
 use super::{folder, visible};
 use crate::failure::Failure;
@@ -12,10 +12,10 @@ use std::time::Duration;
 use store::written_to;
 use sys::signal::{END_SIGNALS, SignalFd};
 
-/// How often it is looked what was logged.
+/// Interval between checks for new samples.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How long the end waits for what was not sent yet; the rest goes after the next start.
+/// At shutdown, maximum wait for samples that were not sent yet. The rest is sent after the next start.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Copy samples to a Cassandra cluster until SIGTERM; continues where the last upload ended
@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         upload.safe_to(written_to(&folder)?);
         return once(upload, Progress::begin(&args.progress)?);
     }
-    // What was written when; it is safe after a while.
+    // Log positions with the time they were seen. A position counts as safe after `args.after`.
     let mut seen = VecDeque::new();
     let mut news = News::default();
     while ended.read()?.is_none() {
@@ -72,7 +72,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(shown(&upload.end(PATIENCE), false))
 }
 
-/// Sends the present samples.
+/// Sends the samples that the archive has now, then ends.
 fn once(upload: Upload, mut progress: Progress) -> Result<ExitCode, Failure> {
     let (mut most, mut is_interrupted) = (0, false);
     let status = upload.end_while(12 * PATIENCE, |status| {
@@ -89,13 +89,14 @@ fn once(upload: Upload, mut progress: Progress) -> Result<ExitCode, Failure> {
     Ok(shown(&status, true))
 }
 
-/// Prints what was sent; the exit status.
+/// Prints how many samples were sent. Returns the exit status.
 fn shown(status: &Status, once: bool) -> ExitCode {
     println!("tahti archive: {} samples sent; {}", status.samples, visible(&status.to_string()));
     if is_good(status, once) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether all readable samples were sent and none is damaged. Without `once`, samples may wait for the next start.
+/// Whether no sample is damaged and, with `once`, all samples were sent. Without `once`, samples may wait for the next
+/// start.
 fn is_good(status: &Status, once: bool) -> bool {
     status.damaged == 0 && (!once || (status.waiting == 0 && status.is_connected))
 }

@@ -1,4 +1,4 @@
-//! Values, alarms and properties as EPICS' tools print them.
+//! Prints values, alarms and properties in the format of the EPICS tools.
 
 use super::options::Options;
 use base::text::{exponent, general};
@@ -7,7 +7,7 @@ use ca::encode::Reading;
 use ca::{Basic, Class, Dbr};
 use std::fmt::Write as _;
 
-/// How whole numbers are printed.
+/// Number format of integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Integers {
     Decimal,
@@ -16,7 +16,7 @@ pub(super) enum Integers {
     Binary,
 }
 
-/// How real numbers are printed, with digits.
+/// Number format of floating-point values, with the number of digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reals {
     General(usize),
@@ -24,7 +24,7 @@ pub(super) enum Reals {
     Fixed(usize),
 }
 
-/// One element.
+/// One element of a value as text; empty if the index is out of range.
 pub(super) fn element(options: &Options, dbr: Dbr, reading: &Reading, index: usize) -> String {
     let Some(scalar) = reading.value.get(index) else { return String::new() };
     match scalar {
@@ -49,7 +49,7 @@ pub(super) fn element(options: &Options, dbr: Dbr, reading: &Reading, index: usi
 fn real(options: &Options, value: f64) -> String {
     if let Some(format) = options.rounded {
         let rounded = (if value > 0.0 { value + 0.5 } else { value - 0.5 }).trunc();
-        // What is no such number shows as it does in C on this kind of machine.
+        // A value that does not fit becomes `i32::MIN`, as the C tools print it on x86.
         let fits = (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&rounded);
         return integer(if fits { rounded as i32 } else { i32::MIN }, format);
     }
@@ -66,12 +66,12 @@ fn integer(value: i32, format: Integers) -> String {
         Integers::Decimal => value.to_string(),
         Integers::Hex => format!("0x{value:X}"),
         Integers::Octal => format!("0o{value:o}"),
-        // EPICS marks the others, not this one.
+        // EPICS prefixes hexadecimal and octal numbers, but not binary ones.
         Integers::Binary => format!("{value:b}"),
     }
 }
 
-/// Text with C's escapes.
+/// Text with C escape sequences.
 pub(super) fn escaped(text: &[u8]) -> String {
     let mut out = String::new();
     for &byte in text {
@@ -93,7 +93,7 @@ pub(super) fn escaped(text: &[u8]) -> String {
     out
 }
 
-/// C's escapes in what a user typed, as bytes.
+/// Replaces C escape sequences in user input. The result is bytes, because the text may not be UTF-8.
 pub(super) fn unescaped(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let raw = base::raw::encode(text);
@@ -130,14 +130,14 @@ pub(super) fn unescaped(text: &str) -> Vec<u8> {
                 out.push(value as u8);
             }
             Some(other) => out.push(other),
-            // One at the end is dropped, as EPICS does.
+            // A backslash at the end is dropped, as in EPICS.
             None => {}
         }
     }
     out
 }
 
-/// Whether an array of characters is to be printed as text, and that text.
+/// An array of characters as text, if the options ask for that; otherwise `None`.
 pub(super) fn long_text(options: &Options, reading: &Reading, one_is_array: bool) -> Option<String> {
     if !options.chars_as_text || !(one_is_array || reading.value.len() > 1) {
         return None;
@@ -151,13 +151,13 @@ pub(super) fn long_text(options: &Options, reading: &Reading, one_is_array: bool
     }
 }
 
-/// All elements with separators, led by their number where there are several.
+/// All elements, joined by the separator.
 pub(super) fn elements(options: &Options, dbr: Dbr, reading: &Reading) -> String {
     let each = (0..reading.value.len()).map(|index| element(options, dbr, reading, index));
     each.collect::<Vec<_>>().join(&options.separator.to_string())
 }
 
-/// A time stamp as local time with microseconds.
+/// A time stamp in local time, with microseconds.
 pub(super) fn stamp(stamp: Stamp) -> String {
     if stamp == Stamp::EPOCH {
         return "<undefined>".into();
@@ -170,7 +170,7 @@ pub(super) fn stamp(stamp: Stamp) -> String {
     text
 }
 
-/// A line "name time value status severity" up to the value and behind it.
+/// The line "name time value status severity" of wide output.
 pub(super) fn wide(options: &Options, name: &str, times: &str, dbr: Dbr, reading: &Reading) -> String {
     let separator = options.separator;
     let mut out = lead(options, name, reading.value.len());
@@ -195,13 +195,13 @@ pub(super) fn wide(options: &Options, name: &str, times: &str, dbr: Dbr, reading
     out
 }
 
-/// The name, in a column where there is one value.
+/// The start of a line: the name, padded to a column if there is one value, and the separator.
 pub(super) fn lead(options: &Options, name: &str, elements: usize) -> String {
     let separator = options.separator;
     if elements <= 1 && separator == ' ' { format!("{name:<30}{separator}") } else { format!("{name}{separator}") }
 }
 
-/// Everything that a type brings besides its value.
+/// Everything that a DBR type carries besides its value.
 pub(super) fn details(dbr: Dbr, reading: &Reading) -> String {
     let alarm = reading.alarm;
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! `tahti caget`.
+//! `tahti caget`: reads and prints variables.
 
 use super::format::{details, elements, lead, long_text, stamp, wide};
 use super::options::{self, Options, Output};
@@ -50,7 +50,7 @@ Format options:
 ",
 };
 
-/// What became of one read.
+/// Result of one read: the type with the reading, or the Channel Access status.
 pub(super) type Answer = Result<(Dbr, Reading), Eca>;
 
 pub(crate) fn run(args: Args) -> ExitCode {
@@ -74,7 +74,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
 }
 
 impl Tool {
-    /// Reads every variable once; `None` is one that did not answer in time.
+    /// Reads every variable once. `None` means that the variable did not answer before the timeout.
     pub(super) fn read_all(&mut self, options: &Options, dynamic: bool) -> Vec<Option<Answer>> {
         let mut answers: Vec<Option<Answer>> = Vec::new();
         let mut waiting: HashMap<IoId, usize> = HashMap::new();
@@ -122,7 +122,7 @@ impl Tool {
     }
 }
 
-/// Prints one reading.
+/// Prints one reading, or the reason why there is none.
 pub(super) fn print(options: &Options, name: &str, native: Basic, answer: Option<Answer>) {
     let trouble = match &answer {
         None => Some("*** no data available (timeout)".to_owned()),
@@ -166,7 +166,7 @@ pub(super) fn print(options: &Options, name: &str, native: Basic, answer: Option
     }
 }
 
-/// A field type's name in EPICS' headers.
+/// Name of a field type in the EPICS headers.
 pub(super) const fn field_type(basic: Basic) -> &'static str {
     match basic {
         Basic::String => "DBF_STRING",

@@ -1,4 +1,4 @@
-//! `tahti cainfo`.
+//! `tahti cainfo`: prints the properties of channels.
 
 use super::get::field_type;
 use super::{Args, Tool, options};
@@ -42,7 +42,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// An address as EPICS shows it: loopback by its name.
+/// An address in the format of EPICS: loopback is printed as `localhost`.
 fn host(address: ca::client::Address) -> String {
     let ip = std::net::Ipv4Addr::from(address.ip);
     if ip.is_loopback() { format!("localhost:{}", address.port) } else { format!("{ip}:{}", address.port) }

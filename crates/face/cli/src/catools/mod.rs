@@ -1,4 +1,4 @@
-//! `tahti caget`, `caput`, `camonitor`, `cainfo`: the options and the output of EPICS' own tools.
+//! `tahti caget`, `caput`, `camonitor`, `cainfo`: compatible with the options and output of the EPICS tools.
 
 mod format;
 mod get;
@@ -28,20 +28,20 @@ pub(crate) struct Args {
     words: Vec<String>,
 }
 
-/// A process variable of the command line.
+/// A process variable named on the command line.
 struct Pv {
     name: String,
     id: ChannelId,
 }
 
-/// The session and the variables that it looks for.
+/// The Channel Access session and the variables of the command line.
 struct Tool {
     session: Session,
     pvs: Vec<Pv>,
 }
 
 impl Tool {
-    /// Starts to search for the names.
+    /// Opens a session and starts to search for the names.
     fn open(names: &[String], options: &Options) -> Result<Self, ExitCode> {
         let mut session = Session::open(|name| std::env::var(name).ok()).map_err(|error| {
             eprintln!("CA error {error} occurred while trying to start channel access.");
@@ -59,7 +59,7 @@ impl Tool {
         Ok(Self { session, pvs })
     }
 
-    /// Waits for all connections. Says so when some are missing.
+    /// Waits until all variables are connected. Reports a timeout and returns false if some are missing.
     fn connect(&mut self, options: &Options) -> bool {
         let until = options.until();
         while self.pvs.iter().any(|pv| self.session.client.info(pv.id).is_none()) {
@@ -74,7 +74,7 @@ impl Tool {
         true
     }
 
-    /// The next event; complaints and duplicates are printed here.
+    /// Returns the next event. Prints server complaints and duplicate-name warnings.
     fn step(&mut self, until: base::MonoNs) -> std::io::Result<Option<Event>> {
         let event = self.session.step(until)?;
         match &event {
@@ -107,7 +107,7 @@ impl Tool {
     }
 }
 
-/// The number by which EPICS' clients tell what failed.
+/// The operation code that EPICS clients print for a failed request.
 const fn operation(request: u16) -> u8 {
     match request {
         command::READ | command::READ_NOTIFY => 0,

@@ -1,4 +1,4 @@
-//! `tahti camonitor`.
+//! `tahti camonitor`: prints updates of variables.
 
 use super::format::{lead, stamp, wide};
 use super::options::{self, FOREVER, Options, Times};
@@ -39,7 +39,7 @@ Format:
 ",
 };
 
-/// Times from which others are counted, of the server's and of this clock.
+/// Reference times for relative time stamps. Each pair is the server's time stamp and the client's receive time.
 #[derive(Default)]
 struct Clocks {
     first: Option<(Stamp, Stamp)>,
@@ -56,7 +56,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Ok(tool) => tool,
         Err(code) => return code,
     };
-    // A server that comes back is found sooner by its beacons.
+    // Beacons shorten the time until a restarted server is found again.
     if let Err(error) = canet::repeater::start(|name| std::env::var(name).ok()) {
         eprintln!("the repeater of beacons cannot be started: {error}");
     }
@@ -106,7 +106,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
             Some(_) => continue,
         };
         if crate::out::tell(format_args!("{line}\n")).is_err() {
-            // Nobody reads any more.
+            // Standard output was closed by its reader.
             return ExitCode::SUCCESS;
         }
     }

@@ -1,4 +1,5 @@
-//! Options in the manner of C's getopt, as scripts use them: clustered, with or without a blank.
+//! Command-line options in the style of C's getopt, as existing scripts use them: clustered letters, and values with or
+//! without a blank.
 
 use super::format::{Integers, Reals};
 use base::text::leading_int;
@@ -8,7 +9,7 @@ use ca::{Basic, Class, Dbr};
 use canet::session::Session;
 use std::process::ExitCode;
 
-/// How caget prints.
+/// Output format of caget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Output {
     Plain,
@@ -17,7 +18,7 @@ pub(super) enum Output {
     Type(Dbr),
 }
 
-/// How camonitor counts time.
+/// Time format of camonitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Times {
     Absolute,
@@ -26,7 +27,7 @@ pub(super) enum Times {
     ByChannel,
 }
 
-/// Everything that the tools understand.
+/// The options of all tools.
 #[derive(Clone, Debug)]
 pub(super) struct Options {
     pub(super) timeout_secs: f64,
@@ -47,20 +48,20 @@ pub(super) struct Options {
     pub(super) times: Times,
     pub(super) server_time: bool,
     pub(super) client_time: bool,
-    /// What is left: names, values.
+    /// Remaining arguments: names and values.
     pub(super) words: Vec<String>,
 }
 
-/// Letters of a tool's options; a colon follows those with a value.
+/// Name, usage and options of a tool. In `letters`, a colon follows each option that takes a value.
 pub(super) struct Tool {
     pub(super) name: &'static str,
     pub(super) letters: &'static str,
-    /// Whether options may follow names too. Of those who write they may not: a value may be a negative number.
+    /// Whether options may follow names. False for caput, where a value may be a negative number.
     pub(super) anywhere: bool,
     pub(super) usage: &'static str,
 }
 
-/// Reads the command line. Help and errors are printed; the exit code says which.
+/// Parses the command line. Prints help and errors itself; `Err` is then the exit code.
 pub(super) fn parse(tool: &Tool, words: &[String]) -> Result<Options, ExitCode> {
     let timeout = std::env::var("EPICS_CLI_TIMEOUT").ok().and_then(|text| text.trim().parse().ok());
     let mut options = Options {
@@ -178,7 +179,7 @@ fn apply(tool: &Tool, options: &mut Options, letter: char, value: &str) {
             ),
         },
         ('#', _) => match leading_int(value) {
-            // A negative count is that of EPICS' unsigned number: as many as there are.
+            // EPICS converts a negative count to unsigned, which requests all elements.
             Some(count) => options.count = u32::try_from(count).unwrap_or(u32::MAX),
             None => ignored("array element count"),
         },
@@ -256,7 +257,7 @@ fn times(options: &mut Options, value: &str) {
     }
 }
 
-/// A type by number or name, with or without `DBR_`.
+/// A DBR type by number or by name, with or without `DBR_`.
 fn type_named(text: &str) -> Option<Dbr> {
     let dbr = if let Some(number) = leading_int(text) {
         Dbr::from_wire(u16::try_from(number).ok()?)
@@ -267,11 +268,11 @@ fn type_named(text: &str) -> Option<Dbr> {
     dbr.filter(|dbr| !matches!(*dbr, Dbr::PUT_ACKT | Dbr::PUT_ACKS))
 }
 
-/// A time that does not come.
+/// A deadline that is never reached.
 pub(super) const FOREVER: MonoNs = MonoNs(u64::MAX >> 1);
 
 impl Options {
-    /// Until when the tool waits. As with EPICS' tools 0 s is without end; less than that is not at all.
+    /// Deadline of the tool. As in the EPICS tools, a timeout of 0 s means no limit; a negative one means no wait.
     pub(super) fn until(&self) -> MonoNs {
         match self.timeout_secs {
             0.0 => FOREVER,
@@ -279,8 +280,8 @@ impl Options {
         }
     }
 
-    /// The type that is asked for when the user names none. The states of an array have no names: as texts C's server
-    /// refuses them.
+    /// The default type of a request. Arrays of enums are requested as numbers, because the C server refuses to convert
+    /// them to strings.
     pub(super) fn type_for(&self, info: &ChannelInfo) -> Dbr {
         let basic = match info.native {
             Basic::Enum if self.enums_as_numbers || info.count > 1 => Basic::Short,

@@ -1,4 +1,4 @@
-//! `tahti caput`.
+//! `tahti caput`: writes a variable.
 
 use super::format::{stamp, unescaped, wide};
 use super::get::print;
@@ -45,7 +45,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Err(code) => return code,
     };
     let words = std::mem::take(&mut options.words);
-    // EPICS' tool takes a count, and shows all elements in spite of it.
+    // The EPICS tool accepts a count but prints all elements regardless.
     options.count = 0;
     let (name, values) = (&words[..1], &words[1..]);
     if values.is_empty() {
@@ -61,7 +61,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     }
     let id = tool.pvs[0].id;
     let Some(info) = tool.session.client.info(id) else { return ExitCode::FAILURE };
-    // The count is given for EPICS' sake; what is there counts.
+    // With `-a` the first value is the count. It is ignored: the number of values given counts.
     let texts: Vec<String> =
         if options.array { values.iter().skip(1).cloned().collect() } else { vec![values.join(" ")] };
     let value = match value(&mut tool, &options, info.native, &texts) {
@@ -120,7 +120,7 @@ fn show(tool: &mut Tool, options: &Options, native: Basic) {
     }
 }
 
-/// What to write: text, numbers of states, or characters.
+/// The value to write: strings, enum state numbers, or characters.
 fn value(tool: &mut Tool, options: &Options, native: Basic, texts: &[String]) -> Result<Value, Failure> {
     if options.chars_as_text {
         let mut bytes = unescaped(&texts.join(" "));

@@ -1,4 +1,4 @@
-//! `tahti demo activity`: joins a frame and works for a while in each call, now and then too long.
+//! `tahti demo activity`: joins a frame, works for a set time in each call, and sometimes exceeds it.
 
 use crate::failure::Failure;
 use base::DurNs;

@@ -1,10 +1,10 @@
-//! A simulated RF cavity and its controller: the work of the example's loop.
+//! A simulated RF cavity and its controller: the computation of the LLRF demo loop.
 //!
 //! Pure arithmetic on fixed memory: no allocation, no system call.
 
 use std::f64::consts::TAU;
 
-/// A complex number: in-phase and quadrature parts of a signal's envelope.
+/// A complex number: the in-phase and quadrature parts of a signal's envelope.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Complex {
     re: f64,
@@ -21,7 +21,7 @@ impl Complex {
         self.re.hypot(self.im)
     }
 
-    /// In radians, -π to π.
+    /// The phase in radians, -π to π.
     pub(super) fn phase(self) -> f64 {
         self.im.atan2(self.re)
     }
@@ -40,11 +40,11 @@ impl Complex {
     }
 }
 
-/// Noise with a mean of zero; reproducible.
+/// A reproducible source of noise with mean zero.
 struct Noise(u64);
 
 impl Noise {
-    /// About normal, deviation 1: the sum of twelve uniform numbers.
+    /// The next value: approximately normal with standard deviation 1, the sum of twelve uniform numbers.
     fn next(&mut self) -> f64 {
         let mut sum = -6.0;
         for _ in 0..12 {
@@ -57,25 +57,25 @@ impl Noise {
     }
 }
 
-/// The cavity: `dV/dt = -(ω½ - iΔω) V + ω½ (drive + beam)` on the envelope V, normalised so that a drive of 1 on
-/// resonance gives a voltage of 1. Solved exactly over each step, with drive and beam constant during it.
+/// The cavity: `dV/dt = -(ω½ - iΔω) V + ω½ (drive + beam)` for the envelope V. It is normalised so that a drive of 1 on
+/// resonance gives a voltage of 1. Each step is solved exactly, with constant drive and beam.
 pub(super) struct Cavity {
     voltage: Complex,
-    /// Half bandwidth ω½, rad/s.
+    /// Half bandwidth ω½ in rad/s.
     half_bandwidth: f64,
-    /// Slow random walk of the resonance, rad/s.
+    /// Slow random walk of the resonance frequency in rad/s.
     drift: f64,
     noise: Noise,
     seconds: f64,
 }
 
-/// Voltage that the beam takes away while it is there.
+/// Contribution of the beam to the drive while the beam is on.
 const BEAM: Complex = Complex { re: -0.25, im: 0.05 };
-/// The beam comes and goes with this period, in seconds, and is there for the second half of it.
+/// Period of the beam in seconds. The beam is on during the second half.
 const BEAM_PERIOD: f64 = 2.0;
-/// Amplitude of the resonance's vibration at 12 Hz, rad/s.
+/// Amplitude of the 12 Hz vibration of the resonance frequency in rad/s.
 const MICROPHONICS: f64 = TAU * 4.0;
-/// Noise of a measurement, of a voltage of 1.
+/// Standard deviation of the measurement noise, relative to a voltage of 1.
 const MEASUREMENT: f64 = 3e-4;
 
 impl Cavity {
@@ -89,10 +89,10 @@ impl Cavity {
         }
     }
 
-    /// Goes on by `step` seconds under `drive`, and measures.
+    /// Advances the cavity by `step` seconds under `drive` and returns the measured voltage.
     pub(super) fn step(&mut self, drive: Complex, step: f64) -> Complex {
         self.seconds += step;
-        // A random walk that is pulled back to the middle, so that it stays within a bandwidth.
+        // A random walk with a restoring term, which keeps it within a bandwidth.
         self.drift += self.noise.next() * TAU * 8.0 * step.sqrt() - self.drift * step * 2.0;
         let detuning = self.drift + MICROPHONICS * (TAU * 12.0 * self.seconds).sin();
         let beam = if self.beam_is_on() { BEAM } else { Complex::default() };
@@ -110,23 +110,23 @@ impl Cavity {
     }
 }
 
-/// Proportional-integral controllers for amplitude and phase.
+/// Proportional-integral (PI) controllers for amplitude and phase.
 pub(super) struct Controller {
-    /// Voltage wanted.
+    /// Set-point of the voltage.
     pub(super) amplitude: f64,
-    /// Phase wanted, in radians.
+    /// Set-point of the phase in radians.
     pub(super) phase: f64,
-    /// Whether it acts; else the drive stands at its feed-forward value.
+    /// Whether the loop is closed. If open, the drive stays at its feed-forward value.
     pub(super) closed: bool,
     integral: (f64, f64),
 }
 
 const GAIN: f64 = 3.0;
-/// Per step; the loop's period is what it is tuned for.
+/// Integral gain per step, tuned for the default loop period.
 const INTEGRAL: f64 = 0.4;
-/// What the amplifier can give.
+/// Maximum output amplitude of the amplifier.
 const DRIVE_MAX: f64 = 4.0;
-/// Phase that the controller may turn, in radians.
+/// Maximum phase correction in radians.
 const TURN_MAX: f64 = 1.2;
 
 impl Controller {
@@ -134,13 +134,13 @@ impl Controller {
         Self { amplitude: 1.0, phase: 0.0, closed, integral: (0.0, 0.0) }
     }
 
-    /// The drive for the next period, from this period's measurement.
+    /// Returns the drive for the next period from the measurement of this period.
     pub(super) fn drive(&mut self, measured: Complex) -> Complex {
         if !self.closed {
             return Complex::polar(self.amplitude, self.phase);
         }
         let error = self.amplitude - measured.amplitude();
-        // Without a voltage there is no phase to control.
+        // Below this voltage the phase is undefined and is not controlled.
         let turn = if measured.amplitude() > 0.05 { wrap(self.phase - measured.phase()) } else { 0.0 };
         let amplitude = act(error, &mut self.integral.0, self.amplitude, (0.0, DRIVE_MAX));
         let phase = act(turn, &mut self.integral.1, self.phase, (self.phase - TURN_MAX, self.phase + TURN_MAX));
@@ -148,7 +148,7 @@ impl Controller {
     }
 }
 
-/// One PI step around a feed-forward value; the integral stands while the output is at a limit.
+/// One PI step around a feed-forward value. The integral is frozen while the output is at a limit.
 fn act(error: f64, integral: &mut f64, feed_forward: f64, (low, high): (f64, f64)) -> f64 {
     let output = feed_forward + GAIN * error + *integral + INTEGRAL * error;
     if (low..=high).contains(&output) {
@@ -157,7 +157,7 @@ fn act(error: f64, integral: &mut f64, feed_forward: f64, (low, high): (f64, f64
     output.clamp(low, high)
 }
 
-/// The same angle between -π and π.
+/// The equivalent angle between -π and π.
 fn wrap(angle: f64) -> f64 {
     angle - (angle / TAU).round() * TAU
 }
@@ -168,7 +168,7 @@ mod tests {
 
     const STEP: f64 = 1e-3;
 
-    /// Largest errors of amplitude and phase (degrees) from `from` seconds on, over 6 seconds.
+    /// Maximum errors of amplitude and phase (degrees) over 6 seconds, measured after the first `from` seconds.
     fn errors(closed: bool, from: f64) -> (f64, f64) {
         let (mut cavity, mut controller) = (Cavity::new(), Controller::new(closed));
         let mut measured = Complex::default();

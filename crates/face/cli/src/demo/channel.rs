@@ -1,5 +1,4 @@
-//! Readings on their way from the loop to whoever wants to log them: a trail in shared memory, handed over at a
-//! socket.
+//! Channel from the loop to loggers: a trail of readings in shared memory, whose descriptor is handed over at a socket.
 
 use crate::failure::Failure;
 use ring::Trail;
@@ -8,16 +7,16 @@ use sys::handover::{self, Counter};
 use sys::shm::{ReadWords, SharedWords};
 
 const WORDS: usize = 7;
-/// Readings that the trail keeps: four seconds at 1 kHz.
+/// Number of readings in the trail: 4 s at 1 kHz.
 const READINGS: usize = 4096;
 
-/// What the loop publishes each cycle.
+/// One reading; the loop publishes one in each cycle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Reading {
     pub(super) pulse: u64,
-    /// `CLOCK_MONOTONIC`, in nanoseconds.
+    /// Time of the measurement: `CLOCK_MONOTONIC` in nanoseconds.
     pub(super) measured_ns: u64,
-    /// Cavity voltage, of its set-point.
+    /// Cavity voltage relative to its set-point.
     pub(super) amplitude: f64,
     pub(super) phase_deg: f64,
     pub(super) drive: f64,
@@ -58,14 +57,14 @@ fn socket_name(channel: &str) -> String {
     format!("tahti-channel-{channel}")
 }
 
-/// The loop's end: memory, and who reads it.
+/// The loop's side of the channel: hands out the memory and keeps track of its readers.
 pub(super) struct Publisher {
     counter: Counter,
     readers: Vec<OwnedFd>,
 }
 
 impl Publisher {
-    /// Makes the channel's memory, with an empty trail in it.
+    /// Creates the shared memory of the channel, with an empty trail.
     pub(super) fn memory() -> Result<SharedWords, Failure> {
         let words = SharedWords::create_for_readers("tahti-readings", Readings::words_for(READINGS))?;
         Readings::format(words.words())?;
@@ -78,7 +77,7 @@ impl Publisher {
         Ok(Self { counter, readers: Vec::new() })
     }
 
-    /// Serves readers that have come, forgets those that have gone.
+    /// Serves new readers and removes those that have disconnected.
     pub(super) fn serve(&mut self, memory: &SharedWords) -> Result<(), Failure> {
         self.readers.retain(|reader| handover::is_alive(reader.as_fd()));
         self.readers.extend(self.counter.serve(memory.fd())?);
@@ -86,14 +85,14 @@ impl Publisher {
     }
 }
 
-/// A reader's end.
+/// The reader's side of the channel.
 pub(super) struct Subscription {
     pub(super) memory: ReadWords,
     connection: OwnedFd,
 }
 
 impl Subscription {
-    /// Asks the loop for its readings; the error says that there is none (yet).
+    /// Connects to the loop of a channel. Fails if the loop does not run (yet).
     pub(super) fn ask(channel: &str) -> Result<Self, Failure> {
         let (fd, connection) = handover::ask(&socket_name(channel))?;
         let memory = SharedWords::attach_read_only(fd)?;
@@ -101,7 +100,7 @@ impl Subscription {
         Ok(Self { memory, connection })
     }
 
-    /// Whether the loop still lives.
+    /// Whether the loop's process is alive.
     pub(super) fn is_alive(&self) -> bool {
         handover::is_alive(self.connection.as_fd())
     }

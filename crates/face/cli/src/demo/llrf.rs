@@ -1,4 +1,4 @@
-//! `tahti demo llrf`: a 1 kHz feedback on a simulated RF cavity.
+//! `tahti demo llrf`: a 1 kHz feedback loop on a simulated RF cavity.
 
 use super::RunArgs;
 use super::cavity::{Cavity, Complex, Controller};
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     channel: String,
 }
 
-/// A loop that runs away comes back by itself after this long, should nobody stop it.
+/// Duration of the `--runaway-after` busy loop: it ends by itself if no guard stops it.
 const RUNAWAY: DurNs = DurNs::from_secs(2);
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ..LoopSpec::new("llrf", args.period)
     };
     let body = body(args, memory.clone(), shown);
-    // In a plant the terminal is the keeper's, and what is written there is the log.
+    // In a plant the keeper owns the terminal, and output goes to the log.
     let live = crate::out::is_terminal() && std::env::var_os(rt::frames::PLANT).is_none();
     let mut look = 0u32;
     let mut broken = None;
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                 let (wake, pulse) = (page.wake(), page.heartbeat().map_or(0, |beat| beat.cycle.pulse));
                 let max = wake.max().map_or("-".into(), ::report::micros);
                 let p99 = looprun::shown(wake.quantile(99, 100));
-                // A terminal that went away takes only the live line with it.
+                // If the terminal is gone, only the live line is lost.
                 let _ = crate::out::live(&format!("pulse {pulse}  wake-up p99 {p99} max {max} us "));
             }
         },
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     broken.map_or(Ok(()), |why| Err(format!("readings could not be published: {why}").into()))
 }
 
-/// The readings as exported variables, for records, the oscilloscope and an archive.
+/// The readings as exported variables, for records, the oscilloscope and the archive.
 struct Shown {
     exports: Exports,
     indices: [usize; 5],
@@ -99,7 +99,7 @@ impl Shown {
         let exports = Exports::open(name, 5)?;
         exports.set_period(period);
         let add = |name, unit, first| {
-            // What stands while a hard deadline is missed: no drive.
+            // Safe value, set while a hard deadline is missed: no drive.
             let safe = (name == "drive").then_some(first);
             exports.add(&VariableSpec { name, unit, first, safe })
         };
@@ -123,7 +123,7 @@ impl Shown {
     }
 }
 
-/// The loop's work: measure, control, publish.
+/// The cycle function of the loop: measure, control, publish.
 fn body(
     args: &Args,
     memory: Arc<sys::shm::SharedWords>,
@@ -141,7 +141,7 @@ fn body(
                 std::hint::spin_loop();
             }
         }
-        // The cavity went on under the old drive while pulses were missed.
+        // During skipped pulses the cavity continued under the old drive.
         let mut measured = cavity.step(drive, step);
         for _ in 0..pulse.skipped.min(100) {
             measured = cavity.step(drive, step);
@@ -157,7 +157,7 @@ fn body(
             beam: cavity.beam_is_on(),
         };
         if pulse.is_void(mono_now()) {
-            // Behind a firm or hard deadline: counted as late by the loop's page, and put out nowhere.
+            // Past a firm or hard deadline. The loop's page counts the cycle as late, and nothing is output.
             return Flow::Continue;
         }
         shown.set(&reading);
@@ -166,7 +166,7 @@ fn body(
                 readings.push_overwrite(reading.words());
                 Flow::Continue
             }
-            // Somebody with the descriptor has damaged the memory: the loop goes on, its output does not.
+            // Another process with the descriptor has damaged the memory. The loop continues, without output.
             Err(_) => Flow::Fault,
         }
     }

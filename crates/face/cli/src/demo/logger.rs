@@ -1,4 +1,4 @@
-//! `tahti demo logger`: writes down what a loop publishes. Not real time: the loop never waits for it.
+//! `tahti demo logger`: records the readings that a loop publishes. Not real-time: the loop never waits for it.
 
 use super::channel::{Reading, Readings, Subscription};
 use crate::failure::Failure;
@@ -28,11 +28,11 @@ pub(crate) struct Args {
     for_: Option<DurNs>,
 }
 
-/// How often the readings are fetched.
+/// Interval between reads of the trail.
 const LOOK: DurNs = DurNs::from_ms(100);
 const CSV_HEAD: &str = "pulse,monotonic_ns,amplitude,phase_deg,drive,drive_phase_deg,beam";
 
-/// What has been seen since the last line.
+/// Statistics of the readings since the last printed line.
 #[derive(Default)]
 struct Summary {
     count: u64,
@@ -41,7 +41,7 @@ struct Summary {
     phase: Moments,
 }
 
-/// Mean and deviation.
+/// Accumulator for mean and standard deviation.
 #[derive(Default)]
 struct Moments {
     count: f64,
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                 Err(_) => {}
             },
             Some((subscription, cursor)) => {
-                // Asked before reading, so that the last readings of a loop that ends are not missed.
+                // Checked before reading, so that the last readings of a loop that ends are not missed.
                 let alive = subscription.is_alive();
                 let readings = Readings::attach(subscription.memory.words())?;
                 for _ in 0..readings.bound() {

@@ -1,4 +1,4 @@
-//! `tahti demo`: the programs of the examples, so that one build is enough.
+//! `tahti demo`: the programs of the examples, included so that one build suffices.
 
 mod activity;
 mod ao;
@@ -47,10 +47,11 @@ struct RunArgs {
     for_: Option<DurNs>,
 }
 
-/// Does what takes long before a loop begins as an ordinary task, whatever the class of the process: a guard takes it for a runaway else.
+/// Runs `work` in a time-sharing thread, whatever the scheduling class of the process. Long work before a loop begins
+/// would otherwise look like a runaway to the guard.
 fn unhurried<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let lowered = || {
-        // Refused only where the class is time sharing already.
+        // Fails only if the thread is in the time-sharing class already.
         let _ = sys::sched::set_scheduling(0, sys::sched::Scheduling { policy: Policy::OTHER, reset_on_fork: false });
         work()
     };

@@ -1,4 +1,5 @@
-//! `tahti demo camera` and `tahti demo sorter`: a packaging line. A camera sends images, a real-time loop decides what is sorted out.
+//! `tahti demo camera` and `tahti demo sorter`: a packaging line. A camera sends images, and a real-time loop decides
+//! which items to reject.
 
 use crate::failure::Failure;
 use base::{DurNs, MonoNs, Policy};
@@ -11,26 +12,26 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use sys::clock::{mono_now, sleep_until};
 
-/// An image is a square of so many pixels, a byte each.
+/// Width and height of an image in pixels, one byte each.
 const SIDE: usize = 490;
 const PIXELS: usize = SIDE * SIDE;
-/// Ahead of each datagram's pixels.
+/// Bytes of the header in front of each datagram's pixels.
 const HEAD: usize = 32;
 const MAGIC: &[u8; 8] = b"tahticam";
 const PART: usize = 1225;
 const PARTS: usize = PIXELS / PART;
-/// 10 datagrams a millisecond: 100 Mbit/s, 51 images a second.
+/// Datagrams per millisecond: 10 give 100 Mbit/s, 51 images per second.
 const AT_ONCE: usize = 10;
-/// From the last part of an image to the decision.
+/// Maximum time from the last part of an image to the decision.
 const DEADLINE: DurNs = DurNs::from_ms(5);
-/// A flaw is a square of bright pixels.
+/// Width and height of a flaw, a square of bright pixels.
 const FLAW: usize = 10;
 const BRIGHT: u8 = 200;
-/// So many bright pixels are one.
+/// Minimum number of bright pixels that counts as a flaw.
 const FLAW_PIXELS: u32 = 50;
-/// Every so many things have one.
+/// One item in this many has a flaw.
 const EVERY: u64 = 7;
-/// Datagrams that the loop takes in a cycle: several times what comes.
+/// Maximum number of datagrams that the loop reads per cycle, several times the rate of arrival.
 const TAKEN_MAX: usize = 64;
 
 /// Simulated camera: 51 images per second, 100 Mbit/s of UDP
@@ -55,7 +56,7 @@ pub(crate) struct SorterArgs {
     for_: Option<DurNs>,
 }
 
-/// Sends until it is ended.
+/// Sends images until the process is ended.
 pub(crate) fn camera(args: &CameraArgs) -> Result<(), Failure> {
     let socket = UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
     println!("camera: {SIDE} x {SIDE} pixels, {PARTS} datagrams an image, to {}", args.to);
@@ -68,7 +69,7 @@ pub(crate) fn camera(args: &CameraArgs) -> Result<(), Failure> {
                 sleep_until(next);
             }
             fill(&mut datagram, image, part, mono_now());
-            // Nobody who listens is no reason to stop.
+            // Sending fails if no process listens; the camera continues.
             let _ = socket.send_to(&datagram, args.to);
         }
     }
@@ -85,7 +86,7 @@ fn fill(datagram: &mut [u8; HEAD + PART], image: u64, part: usize, now: MonoNs) 
     datagram[16..24].copy_from_slice(&now.0.to_le_bytes());
     datagram[24..26].copy_from_slice(&(part as u16).to_le_bytes());
     datagram[26] = is_flawed(image).into();
-    // Somewhere, the same on each run.
+    // A pseudo-random place, the same in each run.
     let place = (image.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
     let (left, top) = (place % (SIDE - FLAW), place / SIDE % (SIDE - FLAW));
     for (index, pixel) in datagram[HEAD..].iter_mut().enumerate() {
@@ -95,27 +96,27 @@ fn fill(datagram: &mut [u8; HEAD + PART], image: u64, part: usize, now: MonoNs) 
     }
 }
 
-/// What was decided.
+/// The decision about one image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Decision {
     reject: bool,
-    /// Whether that is what the camera knows.
+    /// Whether the decision matches the flaw that the camera drew.
     right: bool,
     took: DurNs,
 }
 
-/// The image that is coming in. Allocates nothing.
+/// The image being received. Allocates nothing.
 #[derive(Default)]
 struct Belt {
     image: u64,
     parts: usize,
     bright: u32,
-    /// Images of which parts are missing.
+    /// Images with missing parts.
     incomplete: u64,
 }
 
 impl Belt {
-    /// Takes a datagram; the decision, where it was an image's last. What is none is left.
+    /// Processes a datagram. Returns the decision if it completed an image. Ignores datagrams of another format.
     fn take(&mut self, datagram: &[u8], now: MonoNs) -> Option<Decision> {
         let (head, pixels) = datagram.split_at_checked(HEAD)?;
         if &head[..8] != MAGIC {
@@ -137,7 +138,7 @@ impl Belt {
     }
 }
 
-/// What the loop has done, for everybody.
+/// Counters of the loop, shared with the thread that serves them.
 #[derive(Default)]
 struct Counts {
     sorted: AtomicU64,
@@ -149,7 +150,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// Real-time: a few stores.
+    /// Counts a decision. Real-time safe: a few atomic operations.
     fn add(&self, decision: Decision) {
         self.sorted.fetch_add(1, Relaxed);
         self.rejected.fetch_add(decision.reject.into(), Relaxed);
@@ -169,7 +170,7 @@ impl Counts {
     }
 }
 
-/// Sorts until it is ended.
+/// Runs the sorting loop until the process is ended.
 pub(crate) fn sorter(args: &SorterArgs) -> Result<(), Failure> {
     let page = SharedPage::from_env_or_own("sorter")?;
     let images = UdpSocket::bind(args.images)?;
@@ -195,7 +196,8 @@ pub(crate) fn sorter(args: &SorterArgs) -> Result<(), Failure> {
         for missing in armed.missing() {
             println!("{missing}");
         }
-        // Not before: signals are for the thread that waits for them, and nobody else gets them from here on.
+        // Start this thread only now: signals must go to the thread that waits for them, so threads started from here
+        // on have them blocked.
         served = serve(listener, counts.clone());
         println!("armed: 1 kHz, images at {}, counts at http://{}/", args.images, args.counts);
     };
@@ -205,14 +207,14 @@ pub(crate) fn sorter(args: &SorterArgs) -> Result<(), Failure> {
     served
 }
 
-/// Answers everybody with the counts, as an ordinary task.
+/// Answers each connection with the counts, from an ordinary (not real-time) thread.
 fn serve(listener: TcpListener, counts: Arc<Counts>) -> Result<(), Failure> {
     let answer = move || {
-        // Refused only where the class is time sharing already.
+        // Fails only if the thread is in the time-sharing class already.
         let _ = sys::sched::set_scheduling(0, sys::sched::Scheduling { policy: Policy::OTHER, reset_on_fork: false });
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { continue };
-            // One that says nothing keeps the others waiting no longer than this.
+            // Limits how long a silent client delays the others.
             let _ = stream.set_read_timeout(Some(Duration::from_millis(500)));
             let _ = stream.read(&mut [0; 2048]);
             let text = counts.text();

@@ -1,4 +1,5 @@
-//! `tahti demo telescope`: the camera of an adaptive-optics loop, with the telescope, its mirror and the air before it.
+//! `tahti demo telescope`: the camera of an adaptive-optics loop, with the telescope, the mirror and the atmosphere in
+//! front of it.
 
 use super::RunArgs;
 use crate::failure::Failure;
@@ -53,7 +54,7 @@ pub(crate) struct Args {
     exports: String,
 }
 
-/// Commands that are taken at once, of which the last acts.
+/// Maximum number of commands read per frame. Only the last one takes effect.
 const COMMANDS_MAX: usize = 8;
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -123,7 +124,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the telescope knows, as exported variables.
+/// State of the telescope as exported variables.
 struct Shown {
     exports: Exports,
     indices: Vec<usize>,
@@ -147,7 +148,7 @@ impl Shown {
     }
 }
 
-/// What waits to be sent.
+/// When the held-back datagram is sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Held {
     No,
@@ -155,11 +156,11 @@ enum Held {
     Frame,
 }
 
-/// The way of datagrams, with what goes wrong on it.
+/// The simulated network path of the datagrams, with its faults.
 struct Wire {
     pixels: UdpSocket,
     to: SocketAddr,
-    /// Of each thousand: lost, after the next, with the next frame.
+    /// Faults per thousand datagrams: lost, delayed until after the next datagram, delayed until the next frame.
     faults: [u64; 3],
     chance: u64,
     kept: Vec<u8>,
@@ -169,7 +170,8 @@ struct Wire {
 }
 
 impl Wire {
-    /// Nobody listens yet, or its buffer is full: datagrams are lost then as on any network, and who listens counts them.
+    /// Errors are ignored: if no process listens yet or its buffer is full, the datagram is lost, as on any network.
+    /// The receiver counts losses.
     fn send(&self, bytes: &[u8]) {
         let _ = self.pixels.send_to(bytes, self.to);
     }
@@ -209,9 +211,9 @@ struct Camera {
     packet: Vec<u8>,
     command: Vec<u8>,
     shown: Shown,
-    /// Mean squares of residual and air over some hundred frames.
+    /// Mean squares of the residual and of the atmosphere, averaged over some hundred frames.
     squares: Option<(f64, f64)>,
-    /// Commands, frames without a new one, datagrams that are none.
+    /// Counters: commands, frames without a new command, and invalid datagrams.
     counts: [u64; 3],
     readout: DurNs,
 }

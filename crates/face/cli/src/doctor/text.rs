@@ -1,11 +1,11 @@
-//! A doctor's report for people: verdicts first, then findings by weight, then what is fine.
+//! The doctor's report as text: verdicts first, then findings by severity, then checks without findings.
 
 use host::doctor::{About, Entry, How, Report, Severity, UseReport, Verdict};
 
-/// Columns of a line.
+/// Maximum width of a line in columns.
 const WIDTH: usize = 100;
 
-/// The whole report; `all` lists also what is fine.
+/// The whole report. `all` also lists the checks that found no problem.
 pub(super) fn report(report: &Report, all: bool) -> String {
     let mut out = heading(report);
     for judged in &report.uses {
@@ -23,7 +23,7 @@ pub(super) fn report(report: &Report, all: bool) -> String {
     out + &footer(report, all)
 }
 
-/// A check's documentation.
+/// Documentation of a check.
 pub(super) fn about(about: &About) -> String {
     let mut out = format!("{} ({})\n", about.id, about.title);
     for (name, text) in [("looks at", about.what), ("matters", about.why), ("source", about.source)] {
@@ -90,7 +90,7 @@ fn footer(report: &Report, all: bool) -> String {
     )
 }
 
-/// `text` behind `start`, wrapped at [`WIDTH`] with a hanging indent.
+/// `text` after `start`, wrapped at [`WIDTH`] with a hanging indent.
 fn hang(start: &str, text: &str) -> String {
     let mut out = keep::supervisor::hang(start, text, WIDTH);
     out.truncate(out.trim_end().len());

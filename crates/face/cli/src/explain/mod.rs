@@ -1,4 +1,4 @@
-//! `tahti explain`: who made which thread late, for any program.
+//! `tahti explain`: finds out which tasks, interrupts and kernel work delayed the threads of a program.
 
 mod print;
 pub(crate) mod target;
@@ -18,11 +18,11 @@ use target::{Target, Threads};
 use trace::stored::{Stored, StoredError};
 use trace::{Explainer, Lost, Merge, Row, Summary};
 
-/// Time between two looks at what was recorded: a fraction of what the buffer holds.
+/// Interval between reads of the recording. The buffer holds several times as much.
 const LOOK: DurNs = DurNs::from_ms(20);
-/// Time between two looks for new threads.
+/// Interval between searches for new threads.
 const SEARCH: DurNs = DurNs::from_ms(200);
-/// How long a program that was asked to end may take.
+/// How long a program may take to end after SIGTERM.
 const END: DurNs = DurNs::from_secs(5);
 
 /// Find the cause of late wake-ups of any program, from kernel events
@@ -69,22 +69,22 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     failure::end(explain(args))
 }
 
-/// What a recording found.
+/// Result of a recording.
 struct Found {
     explainer: Explainer,
-    /// The threads, in words.
+    /// The watched threads as text.
     who: String,
     cpus: CpuSet,
     span: DurNs,
     events: u64,
     lost: Lost,
-    /// What this kernel does not record.
+    /// Details that this kernel cannot record.
     lacks: BTreeSet<&'static str>,
-    /// Processor time that reading and explaining took.
+    /// CPU time spent on reading and explaining.
     burnt: DurNs,
-    /// Time that the hypervisor says to have taken of these CPUs.
+    /// Time that the hypervisor took from these CPUs (steal time).
     steal: Option<DurNs>,
-    /// What of the machine is not as it was at the begin.
+    /// Conditions of the machine that changed during the recording.
     changed: Vec<String>,
 }
 
@@ -105,7 +105,7 @@ impl Found {
         }
     }
 
-    /// What is shown: real-time threads where any were seen, else the others.
+    /// The displayed summary: of the real-time threads if any woke up, else of the others.
     fn summary(&self) -> &Summary {
         match self.explainer.real_time().delays.count() {
             0 => self.explainer.ordinary(),
@@ -134,11 +134,12 @@ fn explain(args: &Args) -> Result<(), Failure> {
         return Err(format!("--cpus {cpus}: not all of them are online; those are {online}").into());
     }
     let home = sys::sched::affinity(0).unwrap_or(online);
-    // Whoever looks stands aside.
+    // Move this process off the watched CPUs, so that it does not disturb them.
     let aside = online.minus(&cpus);
     if !aside.is_empty() {
         let _ = sys::sched::set_affinity(0, &aside);
-        // There it must not wait for long: what is not read in time is lost. Programs that it starts are as they would be.
+        // On the other CPUs it must run promptly: events that are not read in time are lost. Programs that it starts
+        // get the default priority.
         let policy = Policy::Other { nice: -20 };
         let _ = sys::sched::set_scheduling(0, Scheduling { policy, reset_on_fork: true });
     }
@@ -164,7 +165,7 @@ fn shown(args: &Args, found: &Found) -> Result<(), Failure> {
     }
 }
 
-/// Explains a window that a recorder has kept.
+/// Explains a window that a flight recorder has stored.
 fn stored(args: &Args, file: &Path) -> Result<(), Failure> {
     let said = |error: StoredError| format!("{}: {error}", file.display());
     let bytes = std::fs::read(file).map_err(in_file(file))?;
@@ -190,18 +191,18 @@ fn stored(args: &Args, file: &Path) -> Result<(), Failure> {
     )
 }
 
-/// What cannot be told without these tracepoints.
+/// Details that cannot be explained without these tracepoints.
 fn without(missing: impl Iterator<Item = &'static Row>) -> BTreeSet<&'static str> {
     missing.map(|row| row.without).filter(|without| !without.is_empty()).collect()
 }
 
-/// Starts the program, on the CPUs that it would have had without us.
+/// Starts the program on the CPUs that it would have without `tahti explain`.
 fn start(args: &Args, home: &CpuSet) -> Result<Option<Child>, Failure> {
     let Some((program, words)) = args.command.split_first() else { return Ok(None) };
     let mut command = Command::new(program);
     command.args(words);
     if args.json {
-        // Standard output is the object's alone.
+        // Standard output carries only the JSON object.
         command.stdout(std::io::stderr());
     }
     let child = command.spawn().map_err(|error| format!("`{program}` could not be started: {error}"))?;
@@ -209,7 +210,7 @@ fn start(args: &Args, home: &CpuSet) -> Result<Option<Child>, Failure> {
     Ok(Some(child))
 }
 
-/// Records until the time is over, the program has ended or a signal comes.
+/// Records until the time is over, the program has ended or a signal arrives.
 fn watch(
     args: &Args,
     mut found: Found,
@@ -222,7 +223,8 @@ fn watch(
     let (steal, kept) = (recorder::steal(&found.cpus), Conditions::look());
     let mut merge = Merge::default();
     let mut searched = MonoNs(0);
-    // Threads that the recorder has been told of; stacks it was not asked for yet.
+    // Number of threads that were passed to the recorder. Starts at 0 with `--stacks`, so that stacks are requested for
+    // all.
     let mut named = if args.stacks { 0 } else { found.explainer.watched().count() };
     loop {
         let now = sys::clock::mono_now();
@@ -265,7 +267,7 @@ fn watch(
 /// Ends the program if it still runs.
 fn end(child: Option<Child>) {
     let Some(mut child) = child else { return };
-    // It is not reaped yet: the number is its own.
+    // The child is not reaped yet, so its pid cannot have been reused.
     let process = sys::process::Process::open(child.id() as i32);
     let _ = process.and_then(|process| process.signal(rustix::process::Signal::TERM.as_raw()));
     let until = sys::clock::mono_now() + END;

@@ -1,4 +1,4 @@
-//! What was found, as text and as JSON.
+//! Prints the result as text or as JSON.
 
 use super::{Args, Found};
 use crate::failure::Failure;
@@ -7,12 +7,12 @@ use base::{DurNs, Quantile};
 use serde_json::{Value, json};
 use trace::{Culprit, Late, Occasion};
 
-/// Culprits that are shown in the table.
+/// Maximum number of culprits in the table.
 const ROWS_MAX: usize = 20;
-/// Parts of one delay that are shown.
+/// Maximum number of parts that are printed for one delay.
 const PARTS_MAX: usize = 8;
 
-/// A span with three digits.
+/// A time span with three significant digits.
 pub(crate) fn span(ns: u64) -> String {
     let (scale, unit) = match ns {
         0..1_000_000 => (1e3, "us"),
@@ -33,7 +33,7 @@ fn quantile(found: &Found, num: u64, den: u64) -> String {
     }
 }
 
-/// Percentiles that so many values carry.
+/// The percentiles that this number of values supports.
 fn quantiles(count: u64) -> Vec<(&'static str, u64, u64)> {
     let all = [("p50", 50, 100), ("p99", 99, 100), ("p99.9", 999, 1000), ("p99.99", 9999, 10000)];
     all.into_iter().filter(|(_, num, den)| count * (den - num) >= *den || *num == 50).collect()
@@ -67,7 +67,7 @@ pub(super) fn text(args: &Args, found: &Found) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The table of who is to blame.
+/// The table of culprits: the tasks, interrupts and kernel work that caused delays.
 fn culprits(args: &Args, found: &Found) {
     let summary = found.summary();
     println!("{} later than {}, together {}:", summary.late, args.above, span(summary.late_ns));
@@ -87,7 +87,7 @@ fn culprits(args: &Args, found: &Found) {
     println!("certainly the host: {host:.1} %; either the host or this kernel: {either:.1} %");
 }
 
-/// The worst, each with its parts in their order.
+/// The longest delays, each with its parts.
 fn worst(found: &Found) {
     let worst = &found.summary().worst;
     println!();
@@ -101,7 +101,7 @@ fn worst(found: &Found) {
     }
 }
 
-/// Each part in its turn, or, where they are many, each culprit with the sum of its parts.
+/// The parts of a delay in chronological order. If there are more than [`PARTS_MAX`], the sum for each culprit.
 fn breakdown(late: &Late) {
     if late.parts.len() <= PARTS_MAX {
         late.parts.iter().for_each(|part| println!("    {:>9}  {}", span(part.ns), part.culprit));
@@ -133,7 +133,7 @@ fn headline(late: &Late) -> String {
     format!("{:>10}  {} ({}), CPU {}, {occasion}{faults}", span(late.delay_ns()), late.name, late.tid, late.cpu)
 }
 
-/// What cannot be told, and what telling cost.
+/// Limits of the result (lost or undecoded events), and the cost of recording.
 fn notes(found: &Found) {
     let lost = found.lost;
     if lost.times > 0 {

@@ -1,4 +1,4 @@
-//! Which threads are to be watched.
+//! Selects the threads to watch.
 
 use crate::failure::Failure;
 use base::CpuSet;
@@ -22,12 +22,12 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Whether any are named.
+    /// Whether no thread is selected.
     pub(crate) fn is_empty(&self) -> bool {
         self.tid.is_empty() && self.pid.is_empty() && self.name.is_none()
     }
 
-    /// As words of a command line.
+    /// The selection as command-line words.
     pub(crate) fn words(&self) -> Vec<String> {
         let list = |ids: &[i32]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let ids = [("--tid", &self.tid), ("--pid", &self.pid)];
@@ -37,18 +37,18 @@ impl Threads {
     }
 }
 
-/// What is to be watched, and what was found of it.
+/// The selection, and the threads found so far.
 pub(crate) struct Target {
     tids: Vec<i32>,
     pids: Vec<i32>,
     name: Option<String>,
-    /// Whether threads of any process are meant.
+    /// Whether threads of all processes are searched.
     everybody: bool,
     found: BTreeMap<i32, String>,
 }
 
 impl Target {
-    /// What the command line asks for; `processes`: whether processes are named otherwise, too.
+    /// The selection of the command line. `processes`: whether processes are selected by other means, too.
     pub(crate) fn of(threads: &Threads, processes: bool) -> Result<Self, Failure> {
         let named = |option, ids: &[i32]| {
             let missing = ids.iter().find(|id| thread_name(**id).is_none());
@@ -65,17 +65,17 @@ impl Target {
         })
     }
 
-    /// Watches the threads of these processes from now on.
+    /// Replaces the processes whose threads are watched.
     pub(crate) fn set_processes(&mut self, pids: Vec<i32>) {
         self.pids = pids;
     }
 
-    /// Watches the threads of one more process.
+    /// Adds a process whose threads are watched.
     pub(crate) fn add_process(&mut self, pid: i32) {
         self.pids.push(pid);
     }
 
-    /// Where they may run, as far as they exist; `None` where that is to be seen.
+    /// The CPUs on which the threads that exist now may run. `None` if there are no such threads yet.
     pub(crate) fn cpus(&mut self) -> Result<Option<CpuSet>, Failure> {
         let mut all = None;
         for thread in self.all() {
@@ -85,17 +85,17 @@ impl Target {
         Ok(all.filter(|cpus: &CpuSet| !cpus.is_empty()))
     }
 
-    /// Threads that were not known before, with their names.
+    /// Threads that are new since the last search, with their names.
     pub(crate) fn search(&mut self) -> Vec<(i32, String)> {
         let all = self.all();
         let fresh = all.iter().filter(|thread| !self.found.contains_key(&thread.tid));
         let fresh = fresh.map(|thread| (thread.tid, thread.name.clone())).collect();
-        // Names change: a program has its own only once it runs.
+        // Store the names of known threads too: a name changes when the program is executed.
         self.found.extend(all.into_iter().map(|thread| (thread.tid, thread.name)));
         fresh
     }
 
-    /// All threads that are meant and live.
+    /// All selected threads that are alive.
     pub(crate) fn all(&self) -> Vec<Thread> {
         let files = RootDir::machine();
         let process = |tid: &i32| {
@@ -115,7 +115,7 @@ impl Target {
         named.filter(|thread| self.tids.contains(&thread.tid) || fits(&thread.name)).collect()
     }
 
-    /// The threads that were found, in words: each name once, with its ids.
+    /// The threads found, as text: each name once, with its ids.
     pub(crate) fn shown(&self) -> String {
         let mut names: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         self.found.iter().for_each(|(tid, name)| names.entry(name).or_default().push(tid.to_string()));
@@ -126,7 +126,7 @@ impl Target {
         shown.collect::<Vec<_>>().join(", ")
     }
 
-    /// What was asked for.
+    /// Why no thread was found, as text.
     pub(crate) fn wanted(&self) -> String {
         match (&self.name, self.pids.is_empty()) {
             (Some(name), true) => format!("no thread is named {name:?}"),

@@ -1,4 +1,4 @@
-//! `tahti frames`: draws, watches and steers frame schedulers.
+//! `tahti frames`: draws, watches and controls frame schedulers.
 
 mod serve;
 mod show;
@@ -66,7 +66,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     end(result)
 }
 
-/// This machine, with programs that are yet to be built: a frame is planned before its activities are written.
+/// This machine, but programs may be missing: a frame can be planned before its activities are written.
 struct Planned(Machine);
 
 impl Surroundings for Planned {

@@ -1,4 +1,4 @@
-//! The process behind a frame: `tahti up` starts it with the frame in its environment.
+//! The process of a frame. `tahti up` starts it with the frame's configuration in its environment.
 
 use super::show;
 use super::supervisor::counts;
@@ -13,14 +13,15 @@ use sys::clock::mono_now;
 use sys::notify::Supervisor;
 use sys::signal::SignalFd;
 
-/// Who ends activities and their frame at the same moment, as a machine that shuts down does, tells them in any order. Who is
-/// gone is told after this, so that an end which belongs to the frame's is not told as a fault.
+/// A machine that shuts down ends activities and their frame at the same moment, and the ends are reported in any
+/// order. An activity's end is therefore reported only after this delay, so that an end that belongs to the frame's
+/// shutdown is not logged as a fault.
 const SAME_MOMENT: DurNs = DurNs::from_ms(200);
-/// One window of the recorder in so much time.
+/// Minimum interval between two windows requested from the recorder.
 const ASK_AGAIN: DurNs = DurNs::from_secs(10);
-/// How long those activities are waited for that end with their frame: the plant sends signals to their processes after it.
+/// How long the frame waits for activities that end with it. The plant sends signals to their processes afterwards.
 const FAREWELL: DurNs = DurNs::from_secs(2);
-/// How often the supervisor is told what the frame has lost.
+/// Interval of the counts sent to the supervisor.
 const TELL_EVERY: DurNs = DurNs::from_secs(1);
 
 pub(super) fn run() -> Result<(), Failure> {
@@ -85,17 +86,19 @@ impl Flight {
         }
     }
 
-    /// Has the window kept round the first of some faults that come one after the other.
+    /// Asks the recorder to keep the window around a fault. Of several faults in quick succession, only the first is
+    /// kept.
     fn faulted(&mut self, fault: Option<Fault>, frame: &str) {
         let (Some(Fault { line: fault, call }), Some(folder), now) = (fault, &self.folder, mono_now()) else { return };
         let label = format!("frame-{frame}-{}", sys::clock::wall_ns() / 1_000_000);
         if self.asked.is_none_or(|asked| now - asked >= ASK_AGAIN) {
             let request = Request::Freeze { label: label.clone(), reason: format!("frame {frame}: {fault}") };
-            // Most plants have none.
+            // Fails in plants without a recorder, which is most of them.
             if request.send(folder).is_ok() {
                 println!("what used the time: tahti explain --file {}", folder.join(label + ".trace").display());
             }
-            // Its status then names the culprits of the call itself, by the kernel's events instead of by counters.
+            // The recorder's status then names the culprits of this call. It uses the kernel's events instead of
+            // counters.
             if let Some(call) = call {
                 let what = format!("{frame}/{}", call.what);
                 let _ = Request::Explain(Call { what, ..call }).send(folder);
@@ -105,13 +108,13 @@ impl Flight {
     }
 }
 
-/// What went wrong, and the call that took too long, if it was one.
+/// The log line of a fault, and the call that took too long, if there was one.
 struct Fault {
     line: String,
     call: Option<Call>,
 }
 
-/// Writes down what has happened since the last time; the first fault among it.
+/// Prints the events since the last call. Returns the first fault among them.
 fn write_events(page: &FramePage<'_>, cursor: &mut Cursor) -> Option<Fault> {
     let (lost, mut fault) = (cursor.lost(), None);
     let mut room = ring::FRAME_EVENTS;
@@ -129,7 +132,7 @@ fn write_events(page: &FramePage<'_>, cursor: &mut Cursor) -> Option<Fault> {
     fault
 }
 
-/// The call of an overrun.
+/// The call that overran; `None` for other faults.
 fn call(page: &FramePage<'_>, event: &ring::FrameEvent) -> Option<Call> {
     let (_, _, tid) = page.who(event.activity.into());
     let overran = what_word(event.what) == "overrun" && event.elapsed > DurNs::ZERO;

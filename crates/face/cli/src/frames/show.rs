@@ -1,4 +1,4 @@
-//! How a frame does, as text.
+//! The state of a frame as text.
 
 use super::timeline::{self, Times};
 use crate::failure::Failure;
@@ -9,11 +9,11 @@ use ring::{ActivityCounter, FrameCounter, FrameEvent, FramePage, FrameState, Pre
 use rt::frames::{Cause, Watcher, action_word, what_word};
 use sys::clock::{mono_now, sleep_until};
 
-/// Minors whose slack is shown.
+/// Maximum number of minors with a slack line.
 const MINORS_SHOWN: usize = 16;
-/// Causes above them.
+/// Maximum number of causes printed above the events.
 const CAUSES_SHOWN: usize = 5;
-/// Lines of events below the tables.
+/// Maximum number of events printed below the tables.
 const EVENTS_SHOWN: usize = 8;
 
 #[derive(clap::Args)]
@@ -48,7 +48,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             return Ok(());
         };
         if crate::out::screen(&text).is_err() {
-            // Nobody reads any more.
+            // Standard output was closed by its reader.
             return Ok(());
         }
         if !watcher.is_alive() {
@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// Counters and histograms of a frame.
+/// The counters and histograms of a frame.
 pub(super) fn summary(page: &FramePage<'_>) -> Vec<String> {
     let border = page.border();
     let state = match page.state() {
@@ -108,7 +108,7 @@ pub(super) fn summary(page: &FramePage<'_>) -> Vec<String> {
         format!("{:<24} {}", "dispatcher at a border", figures(&page.dispatch().read())),
     ];
     lines.push(timeline::head("a minor"));
-    // Of many minors those that came closest to their end.
+    // If there are many minors, print those with the least slack.
     let mut slacks: Vec<_> = (0..page.shape().minors).map(|minor| (minor, page.slack(minor).read())).collect();
     slacks.sort_by_key(|(_, slack)| slack.min().unwrap_or(DurNs(i64::MAX)));
     slacks.truncate(MINORS_SHOWN);
@@ -165,7 +165,7 @@ pub(super) fn summary(page: &FramePage<'_>) -> Vec<String> {
     lines
 }
 
-/// Who did wrong most often among these events, and why: the worst first.
+/// The most frequent faults among these events, by activity and cause, in descending order.
 fn causes(page: &FramePage<'_>, events: &[FrameEvent]) -> Vec<String> {
     let mut counts: Vec<(String, usize)> = Vec::new();
     for event in events.iter().filter(|event| event.activity != u16::MAX) {
@@ -191,7 +191,7 @@ fn causes(page: &FramePage<'_>, events: &[FrameEvent]) -> Vec<String> {
     lines
 }
 
-/// One event, as people read it.
+/// One event as a line of text.
 pub(super) fn event_line(page: &FramePage<'_>, event: &FrameEvent) -> String {
     let at = format!("pulse {}", event.pulse);
     let name = |activity: u64| page.activity_name(activity as usize).as_str().to_owned();

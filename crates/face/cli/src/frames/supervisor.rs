@@ -1,11 +1,11 @@
-//! What a frame's process tells its supervisor: what the frame has lost, and what results were worth, for the plant's verdict.
+//! Counts that a frame's process sends to its supervisor for the plant's verdict: lost pulses and the value of results.
 
 use crate::tell::value;
 use base::Tally;
 use keep::supervisor::FRAME_PULSES;
 use ring::{FrameCounter, FramePage};
 
-/// The counts of a frame, as the supervisor hears them.
+/// The counts of a frame in the supervisor's protocol.
 pub(super) fn counts(page: &FramePage<'_>) -> String {
     let count = |counter| page.counter(counter);
     let (ran, lost) = (count(FrameCounter::Minors), count(FrameCounter::Lost));

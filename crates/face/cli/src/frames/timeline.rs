@@ -1,19 +1,19 @@
-//! Where the time of a frame goes, as bars: of each minor what its activities need, of each budget what its calls take.
+//! Bar charts of a frame's time: the time used in each minor, and the duration of calls relative to their budget.
 
 use ::report::micros;
 use base::{DurNs, Histogram, Quantile};
 use bench::looprun::shown;
 
-/// Columns of a bar; they stand for the whole minor, or the whole budget.
+/// Columns of a bar, which represent the whole minor or the whole budget.
 const BAR: usize = 40;
 
-/// The line above the bars.
+/// The heading above the bars.
 pub(super) fn head(what: &str) -> String {
     let marks = "# half of them  = 99 %  - the longest";
     format!("{what:<14} {:>8} |{marks:<BAR$}| {:>8} {:>8} {:>8} {:>9}", "of [us]", "median", "p99", "p99.9", "max")
 }
 
-/// How long something took: half of the times, 99 times in 100, 999 in 1000, and at most.
+/// Distribution of durations: median, p99, p99.9 and maximum.
 pub(super) struct Times {
     half: Quantile,
     most: Quantile,
@@ -31,9 +31,9 @@ impl Times {
         }
     }
 
-    /// Of a minor from what was left of it.
+    /// The time used in a minor, computed from its length and slack.
     pub(super) fn used(length: DurNs, slack: &Histogram) -> Self {
-        // Where more was left than a histogram tells, next to nothing was used.
+        // If the slack exceeds the range of the histogram, almost no time was used.
         let used = |left: DurNs| DurNs(length.0.saturating_sub(left.0).max(0));
         let of = |among| match slack.quantile(1, among) {
             Quantile::At(left) | Quantile::Beyond(left) => Quantile::At(used(left)),
@@ -42,7 +42,7 @@ impl Times {
         Self { half: of(2), most: of(100), rare: of(1000), longest: slack.min().map(used) }
     }
 
-    /// A bar and its figures; without a bar for what has no limit.
+    /// A bar with its figures. Without a limit there is no bar.
     pub(super) fn line(&self, name: &str, limit: Option<DurNs>) -> String {
         let bar = limit.map(|limit| self.bar(limit)).unwrap_or_default();
         format!(
@@ -55,7 +55,7 @@ impl Times {
         )
     }
 
-    /// To scale: a time takes every column that it has begun; what does not fit ends in `>`.
+    /// The bar, to scale. A time fills each column that it has begun; if it exceeds the limit, the bar ends in `>`.
     fn bar(&self, limit: DurNs) -> String {
         let limit = limit.0.max(1) as u64;
         let columns = |time: DurNs| (time.0.max(0) as u64).saturating_mul(BAR as u64).div_ceil(limit);
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_bar_shows_half_of_the_calls_nearly_all_and_the_longest_to_scale() {
-        // In whole columns of 10 us; the last bucket's edge is the exact maximum.
+        // Whole columns of 10 us each. The edge of the last bucket is the exact maximum.
         let line = Times::taken(&hist(&[(95, 600), (195, 395), (295, 5)])).line("control", Some(DurNs::from_us(400)));
         assert_eq!(bar(&line), "##########==========----------..........");
         assert!(line.starts_with("control ") && line.ends_with(" 295"), "{line}");

@@ -1,6 +1,6 @@
-//! Templates of `tahti init`: which parts a plant has, and the text of its files.
+//! Templates of `tahti init`: the parts of each kind of plant, and the text of its files.
 
-/// Longest name of a plant; further names (`NAME-values`) are made from it.
+/// Maximum length of a plant's name. Other names (`NAME-values`) are derived from it.
 pub(super) const NAME_BYTES_MAX: usize = 24;
 
 /// What a new plant contains.
@@ -18,7 +18,7 @@ pub(super) enum Template {
     Full,
 }
 
-/// Tables of the plant file, records and further files of one subject.
+/// One part of a template: its tables of the plant file, its records and its additional files.
 struct Part {
     tables: &'static str,
     records: &'static str,
@@ -33,7 +33,7 @@ const HEATER: Part = Part {
     tables: include_str!("heater.toml"),
     records: include_str!("heater.db"),
     files: &[],
-    // It is in the IOC itself.
+    // The heater runs in the IOC itself.
     process: "",
 };
 const EQUIPMENT: Part = Part {
@@ -45,7 +45,7 @@ const EQUIPMENT: Part = Part {
 const FRAME: Part =
     Part { tables: include_str!("frame.toml"), records: include_str!("frame.db"), files: &[], process: "sensor" };
 
-/// What each plant file begins and ends with; everything that needs root is behind a `#`.
+/// Start and end of each plant file. Everything that needs root is commented out.
 const HEAD: &str = include_str!("head.toml");
 const TAIL: &str = include_str!("tail.toml");
 const RECORDS: &str = include_str!("records.db");
@@ -61,7 +61,7 @@ impl Template {
         }
     }
 
-    /// The files of a plant of this name, the plant file first.
+    /// The files of a plant with this name, the plant file first.
     pub(super) fn files(self, name: &str) -> Vec<(&'static str, String)> {
         let parts = self.parts();
         let after: Vec<String> =
@@ -83,7 +83,7 @@ impl Template {
     }
 }
 
-/// The name of a folder, changed into a valid name of a plant.
+/// Converts the name of a folder to a valid plant name.
 pub(super) fn plain(name: &str) -> String {
     let letters = name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' });
     let name: String = letters.collect();
@@ -92,7 +92,7 @@ pub(super) fn plain(name: &str) -> String {
     if name.is_empty() { "plant".to_owned() } else { name.to_owned() }
 }
 
-/// A plant's name, changed into a valid beginning of an object's name: `RF-7` is `rf_7`.
+/// Converts a plant's name to a valid start of an object name: `RF-7` becomes `rf_7`.
 fn object(name: &str) -> String {
     let words = name.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join("_").to_ascii_lowercase()
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn every_key_of_a_new_plant_file_has_a_comment() {
-        // The comment stands above the key or above its table; a key that was explained before needs none.
+        // The comment is above the key or above its table. A key that was explained before needs none.
         for template in Template::value_variants() {
             let text = plant(*template, "p");
             let mut explained_keys = std::collections::BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What may be asked of a loop that runs, by messages: parts from files, a new calibration, the latency of its hardware.
+//! Message interface of a running loop: load parts from files, calibrate again, measure the latency of the hardware.
 
 use adaptive::Desk;
 use base::{DurNs, Verb};
@@ -9,28 +9,28 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use sys::clock::{mono_now, sleep_until};
 
-/// The object that is served.
+/// Name of the object that the loop serves.
 const OBJECT: &str = "ao_calibration";
-/// How often a server that is not there is looked for, and how long a look for requests waits.
+/// Interval between connection attempts, and maximum wait for a request.
 const AGAIN: DurNs = DurNs::from_ms(200);
-/// Parts that files hold.
+/// Parts of the calibration that can be loaded from files.
 const PARTS: [&str; 4] = ["reconstructor", "dark", "gain", "zeros"];
-/// What `describe` says.
+/// Reply to `describe`.
 const DESCRIBE: &str = "put reconstructor=FILE|dark=FILE|gain=FILE|zeros=FILE: an NPY or FITS file of the loop's folder, taken over between two frames; \
                         put save: writes the four as NPY files; put run: measures everything anew; put flat: the mirror goes flat once; \
                         get latency: pokes the mirror and measures when the camera sees it";
 
-/// The asking side of a loop, with the folder of its files.
+/// The non-real-time side of the loop, and the folder of its files.
 pub(super) struct Asked {
     pub(super) desk: Desk,
     pub(super) folder: PathBuf,
 }
 
-/// Serves as long as the process lives, on a thread that is not real time.
+/// Serves requests until the process ends, on an ordinary (not real-time) thread.
 pub(super) fn serve(mut asked: Asked, server: String) -> std::io::Result<()> {
     let serve = move || {
         let other = sys::sched::Scheduling { policy: base::Policy::OTHER, reset_on_fork: false };
-        // Refused only where the class is time sharing already.
+        // Fails only if the thread is in the time-sharing class already.
         let _ = sys::sched::set_scheduling(0, other);
         loop {
             if let Ok(mut lanes) = Manager::connect(&server, "ao", &[OBJECT], &[Band::DEFAULT]) {
@@ -42,11 +42,11 @@ pub(super) fn serve(mut asked: Asked, server: String) -> std::io::Result<()> {
     std::thread::Builder::new().name("ao-messages".into()).spawn(serve).map(drop)
 }
 
-/// A refusal: whose fault, and why.
+/// A refusal: the code and the reason.
 type Refused = (Code, String);
 
 impl Asked {
-    /// Whether the server is still there.
+    /// Waits for requests and answers them. Returns false if the server is gone.
     fn take(&mut self, lane: &mut ManagerLane) -> bool {
         let served = lane.serve(AGAIN, |asked, replies| {
             let request = &asked.request;
@@ -101,7 +101,7 @@ impl Asked {
         }
     }
 
-    /// A file of the folder, and nothing outside of it.
+    /// The path of a file in the loop's folder. Refuses names that lead outside of it.
     fn path(&self, file: &str) -> Result<PathBuf, Refused> {
         let plain = Path::new(file).file_name().is_some_and(|name| name == file) && !file.starts_with('.');
         let wanted = "expected the name of a file of the loop's folder (--files)";

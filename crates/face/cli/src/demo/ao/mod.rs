@@ -106,7 +106,7 @@ impl Args {
             geometry: Geometry::new(self.across).map_err(|error| format!("--across: {error}"))?,
             period: self.period,
             level,
-            // Counts of a pixel, and of a sub-aperture.
+            // Both in camera counts: per pixel, and per sub-aperture.
             light: Light { threshold: 15.0, flux_min: 300.0 },
             stroke: self.stroke,
             regularise: self.regularise,
@@ -119,8 +119,8 @@ impl Args {
         })
     }
 
-    /// A team on the process's CPUs. Where there are workers, each has one of its own, and so has the loop, the first if it did not say
-    /// which.
+    /// The team of threads on the process's CPUs. If there are workers, each worker and the loop get separate CPUs. The
+    /// loop gets the first CPU unless `--cpu` names one.
     fn team(&self) -> Result<TeamSpec, Failure> {
         let ours: Vec<CpuId> = sys::sched::affinity(0)?.iter().collect();
         let leader = self.run.cpu.or(ours.first().copied().filter(|_| self.workers > 0));
@@ -135,14 +135,14 @@ impl Args {
             .into());
         }
         let workers = others.into_iter().take(self.workers).map(Some).collect();
-        // Rows follow each other closely; between frames workers sleep.
+        // The steps of a frame follow each other closely, so workers spin for 50 us. Between frames they sleep.
         let spin = DurNs::from_us(50);
         Ok(TeamSpec { class: self.run.class, leader, spin, limit: self.period, ..TeamSpec::new("ao", workers) })
     }
 }
 
 fn within(option: &str, value: f64, least: f64, most: f64) -> Result<(), Failure> {
-    // What is no number is not within.
+    // NaN is not in the range.
     if (least..=most).contains(&value) {
         Ok(())
     } else {
@@ -157,7 +157,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let (spec, team) = (args.spec()?, args.team()?);
     let cpu = team.leader;
     let page = SharedPage::from_env_or_own("ao")?;
-    // A frame's rest that does not come within a period will not.
+    // The rest of a frame that does not arrive within one period is lost.
     let patience = args.period.clamp(DurNs::from_ms(1), DurNs::from_ms(100));
     let input = Input::open(args.pixels, args.xdp.as_ref(), &spec.geometry, patience)?;
     if let Some(said) = input.said() {
@@ -166,7 +166,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let watch = input.watch()?;
     let mut pixels = Pixels::new(input, &spec.geometry, args.missing, args.wait.0);
     let commands = sender(args.commands)?;
-    // Before what takes seconds, as they may be refused; after the port, so that nobody's who runs are replaced.
+    // Opened before the calibration, which takes seconds, because opening may fail. Opened after the port, so that a
+    // running loop's streams are not replaced.
     let shown_in = args.streams.as_ref().filter(|_| !args.calibrate);
     let busy: CpuSet = team.leader.into_iter().chain(team.workers.iter().flatten().copied()).collect();
     let streams = shown_in.map(|folder| Streams::open(folder, &args.prefix, &spec.geometry, &busy)).transpose()?;
@@ -176,7 +177,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.calibrate {
         return Ok(());
     }
-    // Blocked before the first thread is made: one that leaves it as it was would end the process, and its report with it.
+    // Block signals before the first thread starts. A thread that leaves them unblocked would end the process without
+    // its report.
     let _blocked = SignalFd::new(&END_SIGNALS)?;
     let settings = Source::new(&args.settings);
     settings.look_after(mono_now());
@@ -185,7 +187,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let exports = Some(shown.exports().clone());
     let (control, desk) = Control::new(&spec, team, pixels, commands, calibrated, chosen, shown, streams)?;
     if let Some(server) = &args.messages {
-        // Whoever asks stands in another folder: what is said of files has their whole path.
+        // Use an absolute path: the client may run in another folder.
         let folder = std::path::absolute(&args.files).map_err(|error| format!("--files: {error}"))?;
         messages::serve(messages::Asked { desk, folder }, server.clone())?;
     }
