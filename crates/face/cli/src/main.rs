@@ -1,4 +1,4 @@
-//! The one binary: arguments in, text out. Each command is a module; decisions are elsewhere.
+//! The tahti binary: parses arguments and prints text. Each command is a module; the logic is in the library crates.
 
 use crate::failure::Failure;
 use clap::{FromArgMatches as _, Parser, Subcommand};
@@ -169,7 +169,7 @@ Examples:
 }
 
 impl Command {
-    /// Whether nothing is lost when the command ends as soon as nobody reads its output.
+    /// Whether the command only prints. It may then be ended by SIGPIPE as soon as its output has no reader.
     fn only_looks(&self) -> bool {
         match self {
             Self::Caget(_)
@@ -193,13 +193,13 @@ impl Command {
     }
 }
 
-/// A command line that is not understood (`EX_USAGE` of sysexits.h): 1 and 2 belong to the commands.
+/// Exit status for an invalid command line (`EX_USAGE` of sysexits.h). 1 and 2 have meanings defined by the commands.
 const USAGE: u8 = 64;
-/// The command did its work, but its words could not be printed (`EX_IOERR`).
+/// Exit status if the command succeeded but its output could not be printed (`EX_IOERR`).
 const NOT_PRINTED: u8 = 74;
 
-/// The arguments, with those of the Channel Access tools and the IOC as texts through which other bytes than UTF-8 pass
-/// ([`base::raw`]): values may be Latin-1.
+/// The arguments as text. The Channel Access tools and the IOC accept bytes that are not UTF-8, since values may be
+/// Latin-1; these are encoded as by [`base::raw`].
 fn arguments(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     use std::os::unix::ffi::OsStrExt as _;
     let words: Vec<OsString> = words.collect();
@@ -213,7 +213,7 @@ fn arguments(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
 }
 
 fn main() -> ExitCode {
-    // Before anything else allocates: a keeper stays small.
+    // Must precede every allocation of the command line parser, so that a keeper stays small.
     let mut words = std::env::args_os().skip(1);
     if words.next().is_some_and(|word| word == keep::keeper::SUBCOMMAND) {
         return keeper(words.collect());
@@ -223,11 +223,11 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(answer) => {
             if answer.use_stderr() {
-                // Nowhere is left to report that it cannot be printed.
+                // If standard error takes no output, nothing else can report that.
                 let _ = answer.print();
                 return ExitCode::from(USAGE);
             }
-            // Help and version are no error.
+            // Help and version are not errors.
             print!("{}", answer.render());
             return printed(ExitCode::SUCCESS);
         }
@@ -238,7 +238,7 @@ fn main() -> ExitCode {
     printed(run(cli.command))
 }
 
-/// The status of a command: a failure where it succeeded but standard output took not all of its words.
+/// The exit status of a command. A successful command fails if standard output did not take all of its output.
 fn printed(status: ExitCode) -> ExitCode {
     if status == ExitCode::SUCCESS && out::has_failed() { ExitCode::from(NOT_PRINTED) } else { status }
 }
@@ -288,7 +288,7 @@ fn run(command: Command) -> ExitCode {
     }
 }
 
-/// The hidden life of the binary as the keeper of one child (`keep::keeper`).
+/// The hidden subcommand that runs this binary as the keeper of one child (`keep::keeper`).
 fn keeper(words: Vec<OsString>) -> ExitCode {
     match keep::keeper::run(&words) {
         Ok(()) => ExitCode::SUCCESS,
@@ -299,7 +299,7 @@ fn keeper(words: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Prints what a measurement says; fails where it found that something got worse.
+/// Prints the result of a measurement. Fails if the measurement found a regression.
 fn measured(output: bench::Output) -> ExitCode {
     print!("{}", output.text);
     ExitCode::from(u8::from(!output.good))

@@ -1,4 +1,4 @@
-//! `tahti msg`: serve messages, send them, see what passes.
+//! `tahti msg`: serves, sends and observes messages.
 
 use crate::failure::{Failure, end};
 use crate::shield;
@@ -155,14 +155,14 @@ struct ZmqArgs {
     bodies: Size,
 }
 
-/// The largest body of a link or an endpoint: half of a pool, for two are on their way.
+/// Maximum body size of a link or an endpoint. It is half of a pool, because two bodies are under way at a time.
 pub(crate) fn bodies(text: &str) -> Result<Size, String> {
     let most = Size(broker::POOL_BYTES_MAX / 2);
     let size: Size = text.parse().map_err(|error: base::ParseUnitError| error.to_string())?;
     if size <= most { Ok(size) } else { Err(format!("expected at most {most}")) }
 }
 
-/// The size of a message log's file, as the plant has it.
+/// The file size of a message log, with the limits of the plant file.
 fn log_size(text: &str) -> Result<Size, String> {
     let size: Size = text.parse().map_err(|error: base::ParseUnitError| error.to_string())?;
     let fits = host::plant::messages::LOG_SIZES.contains(&size);
@@ -184,7 +184,7 @@ fn band_config(text: &str) -> Result<BandConfig, String> {
     Ok(BandConfig { band, class: Some(class), cpu, entry: None })
 }
 
-/// No server could be reached.
+/// Exit status if no server could be reached.
 const NO_SERVER: u8 = 2;
 
 pub(crate) fn run(args: Args) -> ExitCode {
@@ -203,7 +203,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     end(result.map(|good| ExitCode::from(u8::from(!good))).map_err(|error| Failure::from(error).with_status(NO_SERVER)))
 }
 
-/// A mark that is set when this process is asked to end; SIGHUP sets the other one, if there is one.
+/// Returns a flag that is set when this process receives a signal to end. SIGHUP sets `on_hangup`, if given.
 fn until_asked(on_hangup: Option<Arc<AtomicBool>>) -> Result<Arc<AtomicBool>, Failure> {
     let hangup = on_hangup.iter().map(|_| SIGHUP);
     let signals = SignalFd::new(&END_SIGNALS.into_iter().chain(hangup).collect::<Vec<_>>())?;
@@ -239,7 +239,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         Err(error) => eprintln!("tahti msg: the active shield cannot be read, bands do not enter it: {error}"),
     }
     let log_limit = LogLimit { bytes: args.log_size.0, keep: args.log_keep };
-    // In a plant the supervisor's guard watches it.
+    // In a plant, the supervisor's guard watches the process.
     let fixed = bands.iter().any(|band| band.class.is_some_and(|class| matches!(class.level(), RtLevel::Fixed(_))));
     if fixed
         && !args.no_allowance
@@ -301,12 +301,12 @@ fn connect(to: &To, name: &str) -> Result<Client, ClientError> {
     Client::connect(&to.server, name, Band::new(to.band).unwrap_or_default())
 }
 
-/// Prints what came of a command. Says whether it worked.
+/// Prints the reply to a command. Returns whether the command succeeded.
 fn show(line: Option<&str>, received: &Received) -> bool {
     shown(line, "", received)
 }
 
-/// Prints what came of the command `asked`, behind `line`. Says whether it worked.
+/// Prints the reply to the command `asked`, prefixed with `line`. Returns whether the command succeeded.
 fn shown(line: Option<&str>, asked: &str, received: &Received) -> bool {
     let before = line.map_or(String::new(), |line| format!("{line} "));
     if received.code == Code::Ok {
@@ -326,7 +326,7 @@ fn shown(line: Option<&str>, asked: &str, received: &Received) -> bool {
     false
 }
 
-/// A list without a line is a good one: what it lacks is told beside it.
+/// Reports an empty list on standard error. An empty list is a success.
 fn none_like(pattern: &str) {
     eprintln!("tahti: no served object matches {pattern:?}; `tahti msg list` lists what is served");
 }
@@ -403,7 +403,7 @@ fn send(args: &SendArgs) -> Result<bool, ClientError> {
     }
 }
 
-/// Requests that are under way at the same time, fewer than the server lets one client have.
+/// Maximum number of concurrent requests, below the server's limit per client.
 const OUTSTANDING_MAX: usize = 128;
 
 fn list(args: &ListArgs) -> Result<bool, ClientError> {

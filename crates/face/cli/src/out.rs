@@ -1,17 +1,17 @@
-//! Colours of what is printed, and the words of [`sys::out`].
+//! Colours of the output, and the functions of [`sys::out`].
 
 use std::fmt;
 pub(crate) use sys::out::*;
 
-/// A meaning that is also told by colour; never by colour alone.
+/// The meaning of a text, displayed as a colour. The text must be clear without the colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Colour {
     Good,
     Bad,
-    /// Neither, but to be looked at.
+    /// Neither good nor bad, but needs attention.
     Doubtful,
     Head,
-    /// Beside the point.
+    /// Secondary information.
     Faint,
 }
 
@@ -27,7 +27,7 @@ impl Colour {
     }
 }
 
-/// Text in a colour, where standard output shows any.
+/// Text in a colour, if standard output supports colours.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Painted<T>(pub(crate) Colour, pub(crate) T);
 
@@ -41,7 +41,7 @@ impl<T: fmt::Display> fmt::Display for Painted<T> {
     }
 }
 
-/// A number of bytes for people.
+/// A number of bytes with a binary unit.
 pub(crate) fn bytes(count: u64) -> String {
     let (scale, unit) = match count {
         0..1024 => return format!("{count} B"),

@@ -1,4 +1,4 @@
-//! `tahti stop`, `start`, `restart`, `status`: one process, or some, of a plant that is up.
+//! `tahti stop`, `start`, `restart`, `status`: control single processes of a plant that is up.
 
 use crate::control::{Which, ask, plant_name};
 use crate::failure::{Failure, end};
@@ -12,13 +12,13 @@ use std::collections::BTreeMap;
 use std::process::{ExitCode, Termination as _};
 use std::time::{Duration, Instant};
 
-/// Lines of its log that a process's status shows.
+/// Number of log lines that the status of a process shows.
 const LOG_LINES: usize = 10;
 
-/// How often it is asked whether a process has got there.
+/// Interval between checks of a process's state.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How long a supervisor may take to see that a process has died.
+/// How long a supervisor may take to notice that a process has died.
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Stop processes until `tahti start`
@@ -81,13 +81,13 @@ pub(crate) struct StatusArgs {
     which: Which,
 }
 
-/// As `systemctl status` has it.
+/// Exit status for a process that does not run, as in `systemctl status`.
 const NOT_RUNNING: u8 = 3;
 
 pub(crate) fn stop(args: StopArgs) -> ExitCode {
     let there = |process: &ProcessStatus, _| match process.state.as_str() {
         "stopped" => Ok(true),
-        // Somebody else has started it again meanwhile.
+        // Another client has started it again meanwhile.
         "starting" | "running" => Err("another client has started it again"),
         _ => Ok(false),
     };
@@ -99,7 +99,7 @@ pub(crate) fn start(args: StartArgs) -> ExitCode {
 }
 
 pub(crate) fn restart(args: RestartArgs) -> ExitCode {
-    // Its old life may go on for a while.
+    // The previous instance may run for a while.
     let there = |process: &ProcessStatus, starts: u64| match process.starts > starts {
         true => runs(process),
         false if process.state == "stopped" => Err("another client has stopped it"),
@@ -108,7 +108,7 @@ pub(crate) fn restart(args: RestartArgs) -> ExitCode {
     run(args.what, |names| names.into_iter().map(|name| Request::Restart { name }).collect(), there)
 }
 
-/// Whether a process that is to run has got there, or never will.
+/// Whether a process has reached its running state. An error if it never will.
 fn runs(process: &ProcessStatus) -> Result<bool, &'static str> {
     match process.state.as_str() {
         "running" | "finished" => Ok(true),
@@ -118,7 +118,8 @@ fn runs(process: &ProcessStatus) -> Result<bool, &'static str> {
     }
 }
 
-/// Waits until every process of a plant has got where it belongs, and says how they do; an error if a fault is latched.
+/// Waits until every process of a plant has reached its state, and reports the states on the way. Fails if a fault is
+/// latched.
 pub(crate) fn settled(plant: &str) -> Result<(), Failure> {
     let mut said = Progress::default();
     loop {
@@ -131,7 +132,7 @@ pub(crate) fn settled(plant: &str) -> Result<(), Failure> {
                     return Err(format!("{}: FAULT; `tahti logs {0}` shows its output", process.name).into());
                 }
                 Ok(there) => still |= !there,
-                // Stopped by somebody: there it stays.
+                // Stopped by another client; it stays stopped.
                 Err(_) => {}
             }
         }
@@ -142,7 +143,7 @@ pub(crate) fn settled(plant: &str) -> Result<(), Failure> {
     }
 }
 
-/// Says each state on the way once, on the error stream: what a command prints stays its own.
+/// Reports each state change once, on standard error. Standard output is reserved for the result of the command.
 #[derive(Default)]
 struct Progress(BTreeMap<String, String>);
 
@@ -159,7 +160,7 @@ impl Progress {
     }
 }
 
-/// Whether a process has ended or is ending, with all its threads.
+/// Whether all threads of a process have ended or are ending.
 fn has_died(pid: i32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return true };
     threads.flatten().all(|thread| {
@@ -168,8 +169,8 @@ fn has_died(pid: i32) -> bool {
     })
 }
 
-/// How all processes of a plant are, once its supervisor has seen the end of each of these that has just died: asked before, it would call them
-/// running, and a start would leave them as they are.
+/// The state of all processes, read once the supervisor has noticed the end of each named process that has just died.
+/// Before that, the supervisor would report them as running, and a start would have no effect.
 fn seen(plant: &str, names: &[String]) -> Result<Status, Failure> {
     let begun = Instant::now();
     loop {
@@ -183,7 +184,7 @@ fn seen(plant: &str, names: &[String]) -> Result<Status, Failure> {
     }
 }
 
-/// Asks for it, and waits until each has got there.
+/// Sends the requests and waits until each process has reached its state.
 fn run(
     what: These,
     requests: impl Fn(Vec<String>) -> Vec<Request>,
@@ -209,7 +210,7 @@ fn run(
                         return Err(format!("{name}: {}, and the plant goes down", process.state).into());
                     }
                     Ok(true) => {
-                        // How it ended says that it did.
+                        // The cause of the end already contains the state.
                         let asked = ended.filter(|cause| process.pid.is_none() && cause.starts_with(&process.state));
                         println!("{name}: {}", asked.unwrap_or_else(|| process.state.clone()));
                         break;
@@ -263,7 +264,7 @@ fn describe(name: &str, plant: Option<&str>) -> Result<bool, Failure> {
     let log = RunDir::find(&plant).log(Some(name));
     if log.exists() {
         println!("\n{}", Painted(Colour::Faint, format!("{} ends:", log.display())));
-        // Who reads no more has seen enough.
+        // An error means that the reader of standard output has left, which is no failure.
         let _ = crate::logs::tail(&log, LOG_LINES)?.iter().try_for_each(|line| crate::logs::write(line, false));
     }
     Ok(process.pid.is_some() || process.state == "finished")

@@ -1,26 +1,28 @@
-//! Progress of long work, and its interruption with Ctrl-C.
+//! Progress of long operations, and their interruption with Ctrl-C.
 //!
-//! On a terminal a line of standard error shows what is done and the time left. Elsewhere, `--progress` prints such a line every 10 s.
-//! SIGINT does not end the process: [`Progress::step`] returns false, and the work ends at a boundary where all files are whole.
+//! On a terminal, a line of standard error shows the progress and the time left. Elsewhere, `--progress` prints such a
+//! line every 10 s.
+//! SIGINT does not end the process: [`Progress::step`] returns false, and the operation ends at a point where all files
+//! are complete.
 
 use crate::failure::Failure;
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::time::{Duration, Instant};
 use sys::signal::{SIGINT, SignalFd};
 
-/// Exit status of interrupted work: that of shells for SIGINT.
+/// Exit status of an interrupted operation, the same as that of shells for SIGINT.
 const INTERRUPTED: u8 = 130;
 
-/// Time between two checks for SIGINT.
+/// Interval between checks for SIGINT.
 const CHECK: Duration = Duration::from_millis(50);
 
-/// Time between two updates of the line on a terminal.
+/// Interval between updates of the line on a terminal.
 const UPDATE: Duration = Duration::from_millis(200);
 
-/// Time between two lines elsewhere.
+/// Interval between printed lines if standard error is no terminal.
 const LINE: Duration = Duration::from_secs(10);
 
-/// Work that took less than this has no time left yet: the estimate would be a guess.
+/// Minimum time before the time left is estimated. An earlier estimate would be unreliable.
 const GUESS: Duration = Duration::from_secs(1);
 
 /// The option of long work.
@@ -31,33 +33,33 @@ pub(crate) struct ProgressArgs {
     progress: bool,
 }
 
-/// Where progress is shown.
+/// Where progress is printed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shown {
-    /// In a line that is written anew.
+    /// In one line that is overwritten.
     Live,
     Lines,
     Nowhere,
 }
 
-/// Long work of this process.
+/// Progress of a long operation of this process.
 pub(crate) struct Progress {
     signals: SignalFd,
     shown: Shown,
     begun: Instant,
-    /// Next check for SIGINT.
+    /// Time of the next check for SIGINT.
     check: Instant,
-    /// Next line.
+    /// Time of the next progress line.
     line: Instant,
     has_line: bool,
     is_interrupted: bool,
 }
 
 impl Progress {
-    /// Begins: from now on SIGINT does not end the process.
+    /// Starts: from now on SIGINT does not end the process.
     ///
     /// # Errors
-    /// The kernel's.
+    /// If the kernel refuses the signal descriptor.
     pub(crate) fn begin(args: &ProgressArgs) -> Result<Self, Failure> {
         let shown = match stderr().is_terminal() && !crate::out::is_dumb() {
             true => Shown::Live,
@@ -77,15 +79,15 @@ impl Progress {
         })
     }
 
-    /// Shows how far the work is: a share from 0 to 1 if that is known, and a text. Returns false once SIGINT has arrived. Costs a read
-    /// of the clock, unless an update is due.
+    /// Prints the progress: a share from 0 to 1 if known, and a text. Returns false once SIGINT has arrived. Only reads
+    /// the clock, unless a check or an update is due.
     pub(crate) fn step(&mut self, share: Option<f64>, done: impl FnOnce() -> String) -> bool {
         let now = Instant::now();
         if now < self.check {
             return !self.is_interrupted;
         }
         self.check = now + CHECK;
-        // An error of this descriptor means that Ctrl-C is lost; the work itself is not affected.
+        // If this descriptor fails, Ctrl-C has no effect. The operation itself is not affected.
         self.is_interrupted |= matches!(self.signals.read(), Ok(Some(_)));
         if now >= self.line && self.shown != Shown::Nowhere && !self.is_interrupted {
             self.print(&line(share, now - self.begun, &done()));
@@ -94,14 +96,14 @@ impl Progress {
         !self.is_interrupted
     }
 
-    /// Whether SIGINT has arrived, also since the last step.
+    /// Whether SIGINT has arrived, including since the last step.
     pub(crate) fn is_interrupted(&mut self) -> bool {
         self.check = Instant::now();
         !self.step(None, String::new)
     }
 
     fn print(&mut self, line: &str) {
-        // Where standard error takes nothing, the work goes on.
+        // If standard error takes no output, the operation continues.
         let _ = match self.shown {
             Shown::Live => write!(stderr(), "\r\x1b[K{line}"),
             _ => writeln!(stderr(), "tahti: {line}"),
@@ -109,7 +111,7 @@ impl Progress {
         self.has_line = self.shown == Shown::Live;
     }
 
-    /// Removes the line, before other output.
+    /// Removes the line. Call before other output.
     pub(crate) fn clear(&mut self) {
         if std::mem::take(&mut self.has_line) {
             let _ = write!(stderr(), "\r\x1b[K");
@@ -123,12 +125,12 @@ impl Drop for Progress {
     }
 }
 
-/// The end of interrupted work: what was done, and how to continue.
+/// The error of an interrupted operation: what was done, and how to continue.
 pub(crate) fn interrupted(done: &str, remedy: &str) -> Failure {
     Failure::from(format!("interrupted: {done}\n  try: {remedy}")).with_status(INTERRUPTED)
 }
 
-/// A line of progress.
+/// A progress line.
 fn line(share: Option<f64>, elapsed: Duration, done: &str) -> String {
     let Some(share) = share.filter(|share| share.is_finite()).map(|share| share.clamp(0.0, 1.0)) else {
         return done.to_owned();
@@ -141,7 +143,7 @@ fn line(share: Option<f64>, elapsed: Duration, done: &str) -> String {
     format!("{done}, {percent} %, {} left", time(left.ceil() as u64))
 }
 
-/// A time for people.
+/// A time with units.
 fn time(secs: u64) -> String {
     match secs {
         0..60 => format!("{secs} s"),

@@ -1,4 +1,4 @@
-//! `tahti ps`: how the processes of a plant stand.
+//! `tahti ps`: the state of the processes of a plant.
 
 use crate::control::{Whole, ask, outcome_colour, plant_name};
 use crate::failure::Failure;
@@ -28,7 +28,7 @@ pub(crate) fn ps(args: PsArgs) -> ExitCode {
     of(args.which.given(), args.json)
 }
 
-/// Lists all plants, or the one that is meant.
+/// Prints all plants, or only the given one.
 pub(crate) fn of(plant: Option<&str>, json: bool) -> ExitCode {
     let names = match plant {
         Some(given) => match plant_name(Some(given)) {
@@ -67,21 +67,22 @@ pub(crate) fn status(name: &str) -> Result<Status, Failure> {
     }
 }
 
-/// Processor time of a process or thread at an earlier look.
+/// Time of the previous sample, and CPU time of each process by pid. `tahti top` stores threads under the negated
+/// thread id.
 pub(crate) type Before = (MonoNs, BTreeMap<i32, DurNs>);
 
-/// Percent of one CPU that a process and all that it has started use: since the earlier look, or since the start.
+/// CPU usage of a process and its descendants in percent of one CPU: since the previous sample, or since the start.
 pub(crate) fn percent(process: &ProcessStatus, now: MonoNs, before: Option<&Before>) -> f64 {
     let (Some(pid), Some(started)) = (process.pid, process.started) else { return 0.0 };
     let (span, used) = match before.and_then(|(then, all)| Some((*then, all.get(&pid)?))) {
         Some((then, earlier)) => (now - then, process.family_cpu().0 - earlier.0),
         None => (now - started, process.family_cpu().0),
     };
-    // Two clocks that count in different steps.
+    // CPU time and the monotonic clock have different resolutions, so the difference may be negative.
     100.0 * used.max(0) as f64 / span.0.max(1) as f64
 }
 
-/// What stands above the processes.
+/// The line above the process table.
 pub(crate) fn heading(status: &Status) -> String {
     let name = Painted(Colour::Head, &status.name);
     let (phase, shield) = (phase_word(status.phase), &status.shield);
@@ -95,7 +96,7 @@ pub(crate) fn heading(status: &Status) -> String {
     format!("{name}: {phase} for {since}, {outcome}, {shield}, supervisor {}", status.supervisor)
 }
 
-/// What is wrong now, and why the outcome is not good.
+/// Promises that are broken now, and the reasons if the outcome is not good.
 pub(crate) fn wrong(status: &Status) -> Vec<String> {
     let now = status.health.iter().filter(|row| row.state.is_wrong()).map(|row| {
         let line = row.line.map_or(String::new(), |line| format!(", line {line}"));
@@ -108,7 +109,7 @@ pub(crate) fn wrong(status: &Status) -> Vec<String> {
     now.chain(reasons.map(|text| format!("  {}", Painted(outcome_colour(outcome), text)))).collect()
 }
 
-/// Every promise about a process, as it is observed.
+/// Every promise about a process, with its observed state.
 pub(crate) fn promises<'a>(status: &'a Status, name: &'a str) -> impl Iterator<Item = String> + 'a {
     status.health.iter().filter(move |row| row.subject == name).map(|row| {
         let colour = match row.state {
@@ -123,7 +124,7 @@ pub(crate) fn promises<'a>(status: &'a Status, name: &'a str) -> impl Iterator<I
     })
 }
 
-/// The names of the columns.
+/// The column headings.
 pub(crate) fn heads() -> String {
     format!(
         "  {:<16} {:>7} {:<9} {:<12} {:<7} {:>6} {:>8} {:>3} {:>8} {:>8}  last end",
@@ -131,7 +132,7 @@ pub(crate) fn heads() -> String {
     )
 }
 
-/// A process in these columns.
+/// A process as a row of the table.
 pub(crate) fn row(status: &Status, process: &ProcessStatus, before: Option<&Before>) -> String {
     let alive = process.pid.is_some();
     let dash = |text: String| if alive { text } else { "-".to_owned() };
@@ -154,7 +155,7 @@ pub(crate) fn row(status: &Status, process: &ProcessStatus, before: Option<&Befo
     line.trim_end().to_owned()
 }
 
-/// What the word for a process's state is painted in.
+/// The colour of a process's state.
 pub(crate) fn state_colour(state: &str) -> Colour {
     match state {
         "running" => Colour::Good,
@@ -164,7 +165,7 @@ pub(crate) fn state_colour(state: &str) -> Colour {
     }
 }
 
-/// What there is to say of a process besides: evidence, its loop.
+/// Additional lines about a process: its descendants, the evidence, its loop.
 pub(crate) fn more(process: &ProcessStatus) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     if let Some(family) = process.family.filter(|family| family.processes > 1) {
@@ -206,7 +207,7 @@ pub(crate) fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// What it and all that it has started may use together, beside what they use.
+/// The limits of a process and its descendants, with their usage.
 fn bounds(family: Family) -> Option<String> {
     let all: Vec<String> = family.memory_bound.map(memory).into_iter().chain(family.tasks_bound.map(tasks)).collect();
     (!all.is_empty()).then(|| format!("bounded: {}", all.join(", ")))
@@ -225,7 +226,7 @@ fn tasks(tasks: Standing) -> String {
     format!("tasks {} of {}{}", tasks.used, tasks.max, met(tasks.met, "starts refused"))
 }
 
-/// What a partition uses beside its bounds.
+/// The usage of a partition, with its limits.
 fn partition(stands: &Stands) -> Vec<String> {
     let peak = |bound: &Standing, shown: &dyn Fn(u64) -> String| {
         bound.peak.map_or(String::new(), |peak| format!(", at most {} so far", shown(peak)))

@@ -1,4 +1,4 @@
-//! `tahti report`: measurements as a page.
+//! `tahti report`: writes measurements as an HTML page.
 
 use crate::failure::{Failure, end, in_file};
 use ::report::{Good, Report, Row, Table, Target};
@@ -51,9 +51,9 @@ fn make(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// The reports of a file: of measurements, or of the plants that a listing of processes is about.
+/// The reports in a file: of measurements, or of the plants in the JSON output of `tahti ps`.
 fn reports(file: &Path) -> Result<Vec<Report>, Failure> {
-    // What is no listing is for the reader of reports, who says best what it is.
+    // If the file is no process listing, the report reader gives the more accurate error.
     let plants = std::fs::read(file).ok().and_then(|bytes| serde_json::from_slice::<Vec<Status>>(&bytes).ok());
     match plants.filter(|plants| !plants.is_empty()) {
         Some(plants) => Ok(plants.iter().map(plant).collect()),
@@ -61,7 +61,7 @@ fn reports(file: &Path) -> Result<Vec<Report>, Failure> {
     }
 }
 
-/// How a plant has kept its deadlines, as a report of its own.
+/// A report about how a plant has kept its deadlines.
 fn plant(status: &Status) -> Report {
     let title = "value of results, and wake-up latency of loops";
     let rows = status.processes.iter().flat_map(rows).collect();
@@ -98,7 +98,7 @@ fn rows(process: &ProcessStatus) -> Vec<Row> {
     rows
 }
 
-/// A profile as a report of its own.
+/// A report that shows a profile.
 fn profile(file: &Path) -> Result<Report, Failure> {
     let stacks = std::fs::read_to_string(file).map_err(in_file(file))?;
     if !stacks.lines().any(|line| line.rsplit_once(' ').is_some_and(|(_, count)| count.parse::<u64>().is_ok())) {
@@ -109,7 +109,7 @@ fn profile(file: &Path) -> Result<Report, Failure> {
     Ok(Report { what: name(file), stacks, ..Report::default() })
 }
 
-/// A run is called as its file is.
+/// The name of a run: the file name without its extension.
 fn name(file: &Path) -> String {
     file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy().into_owned()
 }

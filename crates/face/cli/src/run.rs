@@ -1,4 +1,4 @@
-//! `tahti run`: one program with class, CPUs and memory lock, guarded, in the foreground.
+//! `tahti run`: runs one program in the foreground with scheduling class, CPUs, memory lock and guard.
 
 use crate::failure::Failure;
 use base::{CpuSet, DurNs, Policy};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use sys::root::RootDir;
 
-/// tahti's own failures, as `env` and `timeout` number them: the program's codes stay its own.
+/// Exit status of tahti's own failures, as in `env` and `timeout`. The other codes belong to the program.
 const OWN_FAILURE: u8 = 125;
 
 /// Run one program with a real-time class, CPUs, locked memory and a runaway guard
@@ -102,7 +102,8 @@ fn wanted(args: Args) -> Result<Foreground, Failure> {
     let name = Path::new(&program).file_name().map_or(program.clone(), |name| name.to_string_lossy().into_owned());
     let mut launch = LaunchSpec::new(name, args.command);
     (launch.policy, launch.mlock, launch.numa_node) = (args.policy, args.mlock, args.numa);
-    // As in a plant: all but what systemd says to this process; another user starts clean.
+    // As in a plant: pass on all variables except those that systemd sets for this process. Another user starts with a
+    // clean environment.
     launch.env_pass = Some(if args.user.is_some() { Vec::new() } else { vec!["*".to_owned()] });
     (launch.require_rt, launch.reset_on_fork, launch.user) = (args.require_rt, args.reset_on_fork, args.user);
     if let Some(list) = &args.capabilities {
@@ -129,14 +130,14 @@ fn wanted(args: Args) -> Result<Foreground, Failure> {
     })
 }
 
-/// The CPUs that are meant, and the control groups that go with them.
+/// The CPUs of `--cpus`, and the control groups that belong to them.
 fn cpus(text: &str) -> Result<(Option<CpuSet>, Vec<PathBuf>), Failure> {
     if text != "shield" {
         let cpus: CpuSet = text.parse().map_err(|error| format!("--cpus: {error}"))?;
         if cpus.is_empty() {
             return Err("--cpus: the list is empty".into());
         }
-        // The kernel takes any list that holds one of its CPUs, and forgets the rest without a word.
+        // The kernel accepts any list with at least one of its CPUs and silently drops the others.
         let online = sys::kernel::online(&RootDir::machine()).ok_or("the online CPUs cannot be read")?;
         let absent = cpus.minus(&online);
         if !absent.is_empty() {

@@ -1,4 +1,4 @@
-//! `tahti settings`: what channels held at one time, kept, compared, written back.
+//! `tahti settings`: saves, compares and restores the values of channels.
 
 use crate::failure::{Failure, end};
 use crate::out::{Colour, Painted};
@@ -11,7 +11,7 @@ use settings::{
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Letters of a value that are shown.
+/// Maximum number of characters printed of a value.
 const VALUE_MAX: usize = 60;
 
 /// Save, compare and restore the values of channels
@@ -134,7 +134,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Text of others, so that it steers no terminal.
+/// Shortens text from other programs to [`VALUE_MAX`] characters and escapes control characters.
 fn tame(text: &str) -> String {
     let short: String = text.chars().take(VALUE_MAX).collect();
     let more = if short.len() < text.len() { "…" } else { "" };
@@ -182,7 +182,7 @@ fn list(args: &List) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Who works here, for the file.
+/// The present user's name, which is stored in the file.
 fn who() -> String {
     let (uid, name) = sys::users::own();
     name.unwrap_or_else(|| format!("user {uid}"))
@@ -198,7 +198,7 @@ fn save(args: &Save) -> Result<ExitCode, Failure> {
     Ok(if kept.missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The named file of a set, or the newest.
+/// The named file of a set, or the newest one.
 fn load(folder: &Folder, set: &str, file: Option<&str>) -> Result<(String, Settings), Failure> {
     let file = file.map_or_else(|| folder.newest(set), |file| Ok(file.to_owned()))?;
     let settings = folder.load(set, &file)?;

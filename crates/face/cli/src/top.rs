@@ -1,4 +1,4 @@
-//! `tahti top`: a plant again and again: the whole of a terminal, or plain lines.
+//! `tahti top`: the state of a plant, updated continuously: full screen, or as plain lines.
 
 mod draw;
 mod full;
@@ -77,7 +77,7 @@ fn watch(args: &Args) -> Result<(), Failure> {
     let every = args.every.to_std().max(Duration::from_millis(100));
     let whole = !args.plain && args.count.is_none() && isatty(stdin()) && out::is_terminal() && !out::is_dumb();
     if whole {
-        // A plant that is not there is told on the screen that stays.
+        // Report a plant that is not up on the normal screen, which stays visible.
         status(&name)?;
         return full::watch(&name, args, every);
     }
@@ -94,7 +94,7 @@ fn watch(args: &Args) -> Result<(), Failure> {
         let (mut lines, times) = lines(&status, before.as_ref(), args);
         lines.extend(late(&name, status.now));
         if out::screen(&(lines.join("\n") + "\n")).is_err() {
-            // Nobody reads any more.
+            // Standard output was closed by its reader.
             return Ok(());
         }
         before = Some((status.now, times));
@@ -106,12 +106,12 @@ fn watch(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// Whether no supervisor has the plant and none is expected to continue it.
+/// Whether no supervisor runs the plant and none is expected to continue it.
 fn is_down(plant: &str) -> bool {
     !living().iter().any(|name| name == plant)
 }
 
-/// The last late wake-ups, where the plant has a recorder.
+/// The latest late wake-ups, if the plant has a recorder.
 fn late(plant: &str, now: base::MonoNs) -> Vec<String> {
     let Some(status) = recorded(plant) else { return Vec::new() };
     let head = format!("later than {}: {} of {} wake-ups; the last:", status.above, status.late, status.wakeups);
@@ -119,13 +119,13 @@ fn late(plant: &str, now: base::MonoNs) -> Vec<String> {
     [String::new(), Painted(Colour::Head, head).to_string()].into_iter().chain(last).collect()
 }
 
-/// What the plant's recorder says, while it runs.
+/// The status of the plant's recorder, if it runs.
 fn recorded(plant: &str) -> Option<Status> {
     let folder = crate::trace::folder(Some(plant));
     Status::read(&folder).filter(|_| crate::trace::lives(&folder))
 }
 
-/// All lines, and what to compare the next look with.
+/// All lines, and the CPU times for the comparison in the next update.
 fn lines(status: &Plant, before: Option<&Before>, view: &Args) -> (Vec<String>, BTreeMap<i32, DurNs>) {
     let mut times = times_of(status);
     let mut lines = vec![heading(status), Painted(Colour::Faint, heads()).to_string()];
@@ -141,7 +141,8 @@ fn lines(status: &Plant, before: Option<&Before>, view: &Args) -> (Vec<String>, 
             threads.sort_by(|one, other| other.0.total_cmp(&one.0));
         }
         for (share, thread) in threads {
-            // The first thread has the process's number, and its own time.
+            // The first thread's id equals the pid, but its CPU time differs from that of the process. Threads are
+            // therefore stored under the negated id.
             times.entry(-thread.tid).or_insert(thread.cpu);
             lines.push(format!(
                 "    {:<14} {:>7} {:<9} {:<12} {:<7} {share:>4.1} %",
@@ -156,14 +157,14 @@ fn lines(status: &Plant, before: Option<&Before>, view: &Args) -> (Vec<String>, 
     (lines, times)
 }
 
-/// Percent of one CPU that a thread has used since the earlier look.
+/// CPU usage of a thread since the previous sample, in percent of one CPU.
 fn share(status: &Plant, tid: i32, used: DurNs, before: Option<&Before>) -> f64 {
     let earlier = before.and_then(|(then, times)| Some((*then, times.get(&-tid)?)));
     earlier
         .map_or(0.0, |(then, earlier)| 100.0 * (used.0 - earlier.0).max(0) as f64 / (status.now - then).0.max(1) as f64)
 }
 
-/// Processor time of processes, with all that they have started, by their number.
+/// CPU time of each process and its descendants, by pid.
 fn times_of(status: &Plant) -> BTreeMap<i32, DurNs> {
     status.processes.iter().filter_map(|process| Some((process.pid?, process.family_cpu()))).collect()
 }

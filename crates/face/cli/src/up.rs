@@ -1,4 +1,4 @@
-//! `tahti up`: brings a plant up, in the foreground or behind.
+//! `tahti up`: brings a plant up, in the foreground or in the background.
 
 use crate::failure::{Failure, end, own_program};
 use base::DurNs;
@@ -62,7 +62,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     if args.detach {
         return detach(&args);
     }
-    // Behind and after an upgrade somebody has looked.
+    // A background process or an upgraded supervisor need not repeat the check.
     if !args.behind
         && !args.resume
         && let Err(why) = crate::check::alarms_are_good(args.file.path())
@@ -70,7 +70,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         return why.report();
     }
     if args.behind {
-        // Fails only for the leader of a session, which is then its own already.
+        // Fails only for a session leader, which has a separate session already.
         let _ = rustix::process::setsid();
     }
     let options = Options {
@@ -85,7 +85,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         no_dashboard: args.no_dashboard,
     };
     match up(&options) {
-        // It did not come up: a service manager may try again.
+        // The plant did not come up. The status lets a service manager retry.
         Ok(Exit::Down { failed: true, .. }) => ExitCode::FAILURE,
         Ok(Exit::Down { outcome, .. }) => ExitCode::from(outcome.exit_status()),
         Ok(Exit::Upgrade { program }) => {
@@ -93,7 +93,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
             command.arg("up").arg(args.file.path()).arg("--resume");
             command.args(args.behind.then_some("--behind")).args(args.require_rt.then_some("--require-rt"));
             command.args(args.no_dashboard.then_some("--no-dashboard"));
-            // Only returns if it failed; the processes go on, and `tahti up` continues them.
+            // Returns only on failure. The processes continue, and `tahti up` takes them over.
             let error = command.exec();
             Failure::from(format!("{} does not start: {error}; run `tahti up` to continue", program.display())).report()
         }
@@ -101,14 +101,14 @@ pub(crate) fn run(args: Args) -> ExitCode {
     }
 }
 
-/// Starts itself behind, and waits until the plant is up or is not.
+/// Starts this program in the background, and waits until the plant is up or has failed.
 fn detach(args: &Args) -> ExitCode {
     end(start_behind(args))
 }
 
 fn start_behind(args: &Args) -> Result<ExitCode, Failure> {
     let file = plant_file(args.file.path())?;
-    // Findings are shown here, where somebody reads them.
+    // Check here, so that findings appear on the user's terminal.
     let (plant, _) = read_plant(&file)?;
     crate::check::alarms_are_good(&file)?;
     let program = own_program()?;
@@ -125,7 +125,7 @@ fn start_behind(args: &Args) -> Result<ExitCode, Failure> {
         if let Ok(Some(status)) = child.try_wait() {
             let mut why = String::new();
             if let Some(mut errors) = child.stderr.take() {
-                // What it said is only told; that it ended is enough to fail.
+                // The output of the child is only informative, so a read error is ignored.
                 let _ = std::io::Read::read_to_string(&mut errors, &mut why);
             }
             let log = run.log(None);
@@ -153,7 +153,7 @@ fn start_behind(args: &Args) -> Result<ExitCode, Failure> {
                     return Ok(ExitCode::SUCCESS);
                 }
                 host::supervise::Phase::Starting => {}
-                // It will end, and then tell.
+                // The process ends soon, which the next pass reports.
                 host::supervise::Phase::Stopping(_) | host::supervise::Phase::Down => {}
             }
         }
@@ -161,13 +161,14 @@ fn start_behind(args: &Args) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Where the plant's dashboard is; nothing where it has none, or none that serves soon: `tahti dash url` tells it later, too.
+/// The address of the plant's dashboard. `None` if the plant has none, or if it does not serve within
+/// [`ADDRESS_WITHIN`]. `tahti dash url` prints the address later.
 fn dashboard(plant: &Plant, run: &RunDir, without: bool) -> Option<String> {
     let begin = Instant::now();
-    // The plant is up without it.
+    // The plant is up even without its dashboard.
     let awaited = plant.dashboard.as_ref().filter(|_| !without).map(|process| process.name.clone());
     loop {
-        // Looked at first: it may be ready in between.
+        // Read the state before the address: the dashboard may become ready in between.
         let is_starting = awaited.as_ref().is_some_and(|name| {
             let status = Client::connect(&run.socket()).and_then(|mut client| client.ask(&Request::Status));
             let Ok(Reply::Status(status)) = status else { return false };
@@ -181,7 +182,7 @@ fn dashboard(plant: &Plant, run: &RunDir, without: bool) -> Option<String> {
     }
 }
 
-/// Asks the running supervisor to become this binary.
+/// Asks the running supervisor to replace itself with this binary.
 fn upgrade(args: &Args) -> ExitCode {
     let asked = || -> Result<(), Failure> {
         let file = plant_file(args.file.path())?;

@@ -1,4 +1,4 @@
-//! `tahti completion` and `tahti man`: what shells and `man` know of the command line, made from the same tables as `--help`.
+//! `tahti completion` and `tahti man`: shell completions and manual pages, generated from the same tables as `--help`.
 
 use crate::failure::{Failure, in_file};
 use crate::out::is_terminal;
@@ -46,7 +46,7 @@ pub(crate) fn completion(args: CompletionArgs) -> ExitCode {
     let mut tahti = crate::Cli::command();
     clap_complete::generate(shell, &mut tahti, "tahti", &mut text);
     let mut text = String::from_utf8_lossy(&text).into_owned();
-    // What is made for bash and zsh offers hidden commands, too.
+    // The generated completions for bash and zsh include hidden commands; remove these.
     for name in hidden(&tahti) {
         let offers = |line: &&str| !line.starts_with(&format!("'{name}:"));
         text = text.replace(&format!(" {name}"), "");
@@ -73,17 +73,17 @@ pub(crate) fn man(args: ManArgs) -> ExitCode {
     done.map_or_else(|why| why.report(), |()| ExitCode::SUCCESS)
 }
 
-/// Has `man` show a page, with its pager; whether it did.
+/// Displays a page with `man` and its pager. Returns whether that succeeded.
 fn page_through(page: &[u8]) -> bool {
     let shown = process::Command::new("man").args(["-l", "-"]).stdin(Stdio::piped()).spawn();
     shown.is_ok_and(|mut man| {
-        // A reader that leaves before the end takes no more of it.
+        // Fails if the pager is closed before the end of the page, which is no error.
         let _ = man.stdin.take().map(|mut stdin| stdin.write_all(page));
         man.wait().is_ok_and(|status| status.success())
     })
 }
 
-/// The page of the command that these words name.
+/// The page of the command with these names.
 fn one(tahti: &Command, words: &[String]) -> Result<Vec<u8>, Failure> {
     let mut command = tahti;
     for word in words {
@@ -97,14 +97,14 @@ fn one(tahti: &Command, words: &[String]) -> Result<Vec<u8>, Failure> {
     Ok(page(command))
 }
 
-/// Every page with its name: `tahti`, `tahti-shield`, `tahti-shield-apply`.
+/// All pages with their names: `tahti`, `tahti-shield`, `tahti-shield-apply`.
 fn pages(command: &Command) -> Vec<(String, Vec<u8>)> {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
     let own = std::iter::once((name, page(command)));
     own.chain(shown(command).flat_map(pages)).collect()
 }
 
-/// Names of the subcommands that people are not told of, at any depth.
+/// Names of the hidden subcommands, at any depth.
 fn hidden(command: &Command) -> Vec<String> {
     let below = command.get_subcommands().flat_map(|one| {
         let own = one.is_hide_set().then(|| one.get_name().to_owned());
@@ -113,7 +113,7 @@ fn hidden(command: &Command) -> Vec<String> {
     below.collect()
 }
 
-/// Subcommands that people are told of.
+/// The subcommands that are not hidden.
 fn shown(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|one| !one.is_hide_set() && one.get_name() != "help")
 }
@@ -151,7 +151,7 @@ mod tests {
         for command in shown(&tahti).filter(|command| !command.has_subcommands()) {
             let name = command.get_name();
             if name.starts_with("ca") {
-                // EPICS' own help.
+                // EPICS tools have the help text of EPICS.
                 continue;
             }
             let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();

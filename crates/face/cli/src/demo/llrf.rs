@@ -166,7 +166,7 @@ fn body(
                 readings.push_overwrite(reading.words());
                 Flow::Continue
             }
-            // Another process with the descriptor has damaged the memory. The loop continues, without output.
+            // Another process with the descriptor has damaged the memory. The loop continues and marks this cycle's output as invalid.
             Err(_) => Flow::Fault,
         }
     }

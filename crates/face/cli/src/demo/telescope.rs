@@ -148,7 +148,7 @@ impl Shown {
     }
 }
 
-/// When the held-back datagram is sent.
+/// When the held-back datagram is sent: none is held, after the next datagram, with the next frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Held {
     No,

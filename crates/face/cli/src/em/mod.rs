@@ -119,7 +119,7 @@ fn show(args: &ValuesArgs) -> ExitCode {
     if all.is_empty() {
         return Failure::from(format!("no value of {:?} matches {:?}", args.name, args.pattern)).report();
     }
-    // A stale value is shown, but nobody shall take it for a live one.
+    // Stale values are printed, but the exit status differs, so that scripts do not use them as live values.
     if all.iter().any(|one| one.stale) { ExitCode::from(2) } else { ExitCode::SUCCESS }
 }
 

@@ -115,7 +115,7 @@ impl Target {
         named.filter(|thread| self.tids.contains(&thread.tid) || fits(&thread.name)).collect()
     }
 
-    /// The threads found, as text: each name once, with its ids.
+    /// The threads found, as text: each name once, with its thread ids, or with their number if there are more than 4.
     pub(crate) fn shown(&self) -> String {
         let mut names: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         self.found.iter().for_each(|(tid, name)| names.entry(name).or_default().push(tid.to_string()));

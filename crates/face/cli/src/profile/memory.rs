@@ -1,4 +1,4 @@
-//! `tahti profile --memory`: who allocates, and what is not given back.
+//! `tahti profile --memory`: which functions allocate memory, and which allocations are not freed.
 
 use super::Args;
 use super::program::{Running, prepare};
@@ -17,14 +17,14 @@ use std::path::{Path, PathBuf};
 use sys::program::find;
 use sys::signal::SignalFd;
 
-/// Time between two looks whether the program still runs.
+/// Interval between checks whether the program still runs.
 const LOOK: DurNs = DurNs::from_ms(50);
-/// As many processes are shown; what a program starts may be many.
+/// Maximum number of processes printed; a program may start many.
 const PROCESSES_MAX: usize = 64;
-/// As many callers of a place are shown.
+/// Maximum number of callers printed for an allocation site.
 const CALLERS: usize = 6;
 
-/// A folder for the library and what it writes; gone when dropped.
+/// A temporary folder for the preloaded library and its output. Removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -41,7 +41,7 @@ impl Drop for Folder {
     }
 }
 
-/// Bytes in use of each place of each process at the last look.
+/// Bytes in use at the previous report, by process and allocation site.
 type Before = BTreeMap<(i32, Vec<String>), u64>;
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut program = prepare(&args.command, &more)?.go()?;
     let mut reader = HeapReader::default();
     watch(args, &folder, &mut program, &signals, &mut reader)?;
-    // Still counting, where it runs on: what it holds then is what it held.
+    // If the program still runs, it is still counting: the result is a snapshot of its present state.
     let heaps = heaps(&folder.0, &mut reader)?;
     let ended = program.has_ended()?;
     drop(program);
@@ -76,7 +76,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Refuses what no library can be loaded into.
+/// Rejects programs that cannot load the library.
 fn fit(program: &Path) -> Result<(), Failure> {
     let refused = |why: &str| Err(format!("{}: {why}", program.display()).into());
     let about = std::fs::metadata(program).map_err(in_file(program))?;
@@ -119,7 +119,7 @@ fn watch(
     }
 }
 
-/// What the processes have counted, those that allocate most first.
+/// The heaps counted by each process, in descending order of allocations.
 fn heaps(folder: &Path, reader: &mut HeapReader) -> Result<Vec<Heap>, Failure> {
     let entries = std::fs::read_dir(folder).map_err(in_file(folder))?;
     let mut heaps = Vec::new();
@@ -129,7 +129,7 @@ fn heaps(folder: &Path, reader: &mut HeapReader) -> Result<Vec<Heap>, Failure> {
         let mut bytes = Vec::with_capacity(HEAP_BYTES);
         let read = File::open(&path).and_then(|file| file.take(HEAP_BYTES as u64).read_to_end(&mut bytes));
         read.map_err(in_file(&path))?;
-        // One that is just being made holds nothing yet.
+        // A file that is being created is empty and is skipped.
         if let Ok(heap) = reader.read(&bytes, &mut Objects) {
             heaps.push(heap);
         }

@@ -1,4 +1,4 @@
-//! `tahti profile`: which functions take the processor time of threads, by samples of the kernel.
+//! `tahti profile`: which functions use the CPU time of threads, sampled by the kernel.
 
 mod memory;
 mod print;
@@ -69,7 +69,8 @@ pub(crate) struct Args {
     command: Vec<String>,
 }
 
-/// Copies are of whole words and of less than 64 KiB, with all else that a sample has.
+/// Bytes of stack copied per sample. The kernel copies whole words, and a sample including its other fields is limited
+/// to 64 KiB.
 fn stack_size(text: &str) -> Result<Size, String> {
     let size: Size = text.parse().map_err(|error| format!("{error}"))?;
     match size.0 {
@@ -86,22 +87,22 @@ fn output(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// What was sampled, and what it took.
+/// The result of sampling and its cost.
 struct Sampled {
     found: Found,
     how: Sampling,
-    /// The threads and processes, in words.
+    /// The sampled threads and processes as text.
     who: String,
     span: DurNs,
-    /// Cycles, or nanoseconds of processor time, of the sampled threads.
+    /// Cycles, or nanoseconds of CPU time, of the sampled threads.
     counted: u64,
-    /// Records that found no room, the kernel's own count.
+    /// Records lost because a ring was full, as counted by the kernel.
     lost: u64,
-    /// Processor time that reading and understanding took.
+    /// CPU time spent on reading and resolving the samples.
     burnt: DurNs,
-    /// Memory of the rings.
+    /// Memory of the rings in bytes.
     rings_bytes: usize,
-    /// What a sample takes of the thread.
+    /// Time that one sample takes from the sampled thread.
     cost: Option<DurNs>,
 }
 

@@ -1,4 +1,4 @@
-//! What a profile found, as tables, folded stacks, a drawing or a page.
+//! Prints a profile as tables, and writes it as folded stacks, a drawing or a page.
 
 use super::{Args, Sampled};
 use crate::explain::span;
@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use sys::perf::Source;
 
-/// As many functions as one object's list shows on a terminal.
+/// Maximum number of functions listed per object on a terminal.
 const LISTED: usize = 40;
 
 pub(super) fn shown(args: &Args, sampled: &Sampled) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! A program that is started to be watched from its first instruction on.
+//! Starts a program so that it can be observed from its first instruction.
 
 use crate::failure::Failure;
 use base::DurNs;
@@ -10,26 +10,26 @@ use sys::process::Process;
 use sys::program::find;
 use sys::spawn::{Held, Prepared, Step, Wanted};
 
-/// How long a program that was asked to end may take.
+/// How long a program may take to end after SIGTERM.
 const END: DurNs = DurNs::from_secs(5);
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 
-/// A program that has its number and waits.
+/// A process that has a pid but waits before it executes the program.
 pub(super) struct Waiting {
     held: Held,
     name: String,
     pub(super) pid: i32,
 }
 
-/// A program that runs; ended and reaped when dropped.
+/// A running program. Dropping it ends and reaps the process.
 pub(super) struct Running {
     pub(super) pid: i32,
     process: Process,
     ended: bool,
 }
 
-/// Prepares `words[0]` as a shell would find it; `more` variables are added to its environment.
+/// Prepares `words[0]`, found as a shell would find it. The variables `more` are added to its environment.
 pub(super) fn prepare(words: &[String], more: &[(String, OsString)]) -> Result<Waiting, Failure> {
     let name = words.first().ok_or("no program given")?;
     let path = find(name, Path::new("."), None)?;
@@ -54,7 +54,7 @@ pub(super) fn prepare(words: &[String], more: &[(String, OsString)]) -> Result<W
 }
 
 impl Waiting {
-    /// Lets it run.
+    /// Executes the program.
     pub(super) fn go(self) -> Result<Running, Failure> {
         let spawned = self.held.go()?;
         match (spawned.child, spawned.refused.last()) {
@@ -69,7 +69,7 @@ impl Waiting {
 }
 
 impl Running {
-    /// Whether it has ended.
+    /// Whether the program has ended.
     pub(super) fn has_ended(&mut self) -> sys::Result<bool> {
         if !self.ended {
             let waited = sys::child::look(self.pid, false)?;
@@ -88,7 +88,7 @@ impl Drop for Running {
         let until = sys::clock::mono_now() + END;
         while self.has_ended() == Ok(false) {
             if sys::clock::mono_now() > until {
-                // Nobody survives this one: the next looks find its end.
+                // No process survives SIGKILL. The next pass reaps it.
                 let _ = self.process.signal(SIGKILL);
             }
             sys::clock::sleep_until(sys::clock::mono_now() + DurNs::from_ms(10));

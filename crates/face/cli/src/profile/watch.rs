@@ -1,4 +1,4 @@
-//! Samples until the time is over, the program has ended or a signal comes.
+//! Collects samples until the time is over, the program has ended or a signal arrives.
 
 use super::program::{Running, Waiting, prepare};
 use super::{Args, Sampled};
@@ -18,22 +18,22 @@ use sys::signal::SignalFd;
 use trace::Symbols;
 use trace::stored::Thread;
 
-/// Time between two looks at the rings, which hold many times as much.
+/// Interval between reads of the rings, which hold many times as much.
 const LOOK: DurNs = DurNs::from_ms(20);
-/// Time between two looks for new threads, where they are chosen by name.
+/// Interval between searches for new threads, if threads are selected by name.
 const SEARCH: DurNs = DurNs::from_ms(200);
-/// How often threads are looked for that began while others were found.
+/// Maximum passes of a search, each of which may find threads that started during the previous pass.
 const SEARCHES: u32 = 10;
-/// What a CPU may take from the time of a record until it stands in its ring.
+/// Maximum time from the time stamp of a record until the record is visible in its ring.
 const WRITTEN: DurNs = DurNs::from_ms(5);
 
-/// Whom to sample, and what is known of them.
+/// The sampled threads, with the sampler and the profile.
 struct Watched {
     sampler: Sampler,
     profile: Profile,
     files: Objects,
     target: Target,
-    /// Threads that were asked for, or whose process was read.
+    /// Threads that were selected, or that belong to a process that was read.
     threads: BTreeSet<i32>,
     processes: BTreeSet<i32>,
 }
@@ -46,7 +46,7 @@ pub(super) fn sample(args: &Args) -> Result<Sampled, Failure> {
     }
     let target = Target::of(&threads, !args.command.is_empty())?;
     let online = sys::kernel::online(&RootDir::machine()).ok_or("the list of online CPUs cannot be read")?;
-    // Threads of processes are followed by the kernel, those that are chosen one by one are not.
+    // The kernel follows new threads of selected processes. It does not do so for threads selected one by one.
     let inherit = threads.tid.is_empty() && threads.name.is_none();
     let how = Sampling {
         source: Source::Cycles,
@@ -63,7 +63,8 @@ pub(super) fn sample(args: &Args) -> Result<Sampled, Failure> {
     let (asked, known) = (BTreeSet::new(), BTreeSet::new());
     let mut watched = Watched { sampler, profile, files: Objects, target, threads: asked, processes: known };
     let signals = SignalFd::new(&sys::signal::END_SIGNALS)?;
-    // Whoever looks must not wait for long: what is not read in time is lost. Programs that it starts are as they would be.
+    // This process must run promptly: samples that are not read in time are lost. Programs that it starts get the
+    // default priority.
     let _ = sys::sched::set_scheduling(0, Scheduling { policy: Policy::Other { nice: -20 }, reset_on_fork: true });
     let program = if args.command.is_empty() { None } else { Some(prepare(&args.command, &[])?) };
     let (begin, burnt) = (sys::clock::mono_now(), sys::clock::thread_cpu());
@@ -87,7 +88,7 @@ pub(super) fn sample(args: &Args) -> Result<Sampled, Failure> {
     Ok(Sampled { found, how, who, span, counted, lost, burnt, rings_bytes, cost })
 }
 
-/// The processes of the plant that are meant.
+/// The pids of the selected processes of the plant.
 fn processes(args: &Args) -> Result<Vec<i32>, Failure> {
     if args.process.is_empty() {
         return Ok(Vec::new());
@@ -107,19 +108,19 @@ fn processes(args: &Args) -> Result<Vec<i32>, Failure> {
     Ok(keep::family(pids))
 }
 
-/// Whom, in words.
+/// The sampled threads and programs as text.
 fn who(args: &Args, target: &Target) -> String {
     let command = args.command.first().map(|name| format!("{name} and what it started"));
     command.into_iter().chain([target.shown()]).filter(|words| !words.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
 impl Watched {
-    /// Whether threads with the name that is asked for may begin later.
+    /// Whether threads with the requested name may start later.
     fn may_come(&self, args: &Args) -> bool {
         args.threads.name.is_some() && args.for_.is_some()
     }
 
-    /// Samples threads that are meant and were not known before, until there are no more.
+    /// Samples the selected threads that are new. Repeats until a pass finds no new thread, at most [`SEARCHES`] times.
     fn search(&mut self) -> Result<(), Failure> {
         self.target.search();
         for _ in 0..SEARCHES {
@@ -134,7 +135,8 @@ impl Watched {
                 self.profile.thread(thread.pid, thread.tid, &thread.name);
                 self.add(thread.tid)?;
             }
-            // From here on the records tell what is mapped; what was mapped before is read afterwards, and may be told twice.
+            // From now on, records report new mappings. Existing mappings are read afterwards, so some may be reported
+            // twice.
             self.sampler.enable_running()?;
             for thread in &fresh {
                 if self.processes.insert(thread.pid) {
@@ -142,7 +144,8 @@ impl Watched {
                     self.profile.maps(thread.pid, &maps, &mut self.files);
                 }
             }
-            // Threads that one of these began meanwhile are sampled already: their records say so.
+            // Threads that one of these threads started meanwhile are sampled already. Their records mark them as
+            // known.
             let profile = &mut self.profile;
             self.sampler.drain(|bytes| profile.take(bytes));
             self.profile.advance(u64::MAX, &mut self.files);
@@ -154,7 +157,7 @@ impl Watched {
         self.sampler.add(tid)
     }
 
-    /// Has the program sampled from its first instruction on, and lets it run.
+    /// Samples the program from its first instruction, and starts it.
     fn begin(&mut self, program: Waiting) -> Result<Running, Failure> {
         self.sampler.add_at_exec(program.pid)?;
         self.target.add_process(program.pid);
@@ -185,9 +188,9 @@ impl Watched {
             if now - searched >= SEARCH {
                 searched = now;
                 match args.threads.name {
-                    // Those that begin later are sampled, too.
+                    // Threads that start later are sampled, too.
                     Some(_) => self.search()?,
-                    // The kernel follows them; their names are for who reads.
+                    // The kernel follows the threads. The search only updates the names for the report.
                     None => drop(self.target.search()),
                 }
             }
@@ -195,7 +198,7 @@ impl Watched {
         }
     }
 
-    /// Takes what the rings hold.
+    /// Reads the records from the rings.
     fn look(&mut self) {
         let until = sys::clock::mono_now();
         let profile = &mut self.profile;

@@ -1,4 +1,4 @@
-//! `tahti scope`: the oscilloscope on exported variables.
+//! `tahti scope`: an oscilloscope for exported variables.
 
 mod options;
 mod show;
@@ -13,15 +13,15 @@ use sys::clock::{mono_now, sleep_until};
 
 pub(crate) use options::Args;
 
-/// How long the loop may take until it has taken a setup: it stands if it takes longer.
+/// How long the loop may take to accept a setup. A loop that takes longer is not running.
 const TAKING: DurNs = DurNs::from_secs(2);
-/// How often it is looked whether there is a capture.
+/// Interval between checks for a new capture.
 const LOOK: DurNs = DurNs::from_ms(10);
-/// How often mode roll is shown.
+/// Interval between displays in mode roll.
 const ROLL: DurNs = DurNs::from_ms(1000);
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    // Before there is anything to lose.
+    // Check the file names before a capture can be lost.
     args.export.iter().try_for_each(|file| kind(file).map(drop))?;
     match (&args.open, args.variables.is_empty()) {
         (Some(file), _) => open(file).map(|capture| show::capture(args, &capture, &file.display().to_string())),
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// Shows which variables there are.
+/// Prints the exported variables of this machine.
 fn list() -> Result<(), Failure> {
     let exported = rt::scope::exported().map_err(failure::in_file(Path::new("/proc/net/unix")))?;
     if exported.is_empty() {
@@ -57,12 +57,12 @@ fn list() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A name as it comes from elsewhere: it does not steer the terminal.
+/// Escapes control characters, so that names from other programs cannot control the terminal.
 const fn visible(text: &str) -> base::Visible<'_> {
     base::Visible { text, colours: false }
 }
 
-/// The segment that the variables are of, and their names; a segment alone stands for all of its variables.
+/// The segment of the variables, and their names. A segment without a variable name selects all of its variables.
 fn channels(args: &Args) -> Result<(String, Vec<String>), Failure> {
     let mut names = Vec::new();
     let mut segment: Option<&str> = None;
@@ -125,7 +125,7 @@ fn look(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// What is asked for.
+/// The requested setup.
 fn wanted(args: &Args, channels: Vec<String>) -> Wanted {
     Wanted {
         channels,
@@ -141,7 +141,7 @@ fn wanted(args: &Args, channels: Vec<String>) -> Wanted {
     }
 }
 
-/// Shows captures as they come.
+/// Prints captures as they arrive.
 fn follow(
     args: &Args,
     scope: &Oscilloscope,
@@ -184,7 +184,7 @@ fn follow(
     }
 }
 
-/// Shows the newest rows again and again.
+/// Prints the newest rows at regular intervals.
 fn roll(args: &Args, scope: &Oscilloscope, until: Option<base::MonoNs>) -> Result<(), Failure> {
     let mut shown = 0;
     while scope.is_alive() {
@@ -203,7 +203,7 @@ fn roll(args: &Args, scope: &Oscilloscope, until: Option<base::MonoNs>) -> Resul
     Err(format!("the process that exported {:?} has ended", scope.name()).into())
 }
 
-/// Shows what is kept of a setup that was left alone.
+/// Prints the captures of a detached setup.
 fn fetch(args: &Args, scope: &Oscilloscope) -> Result<(), Failure> {
     let status = scope.status().ok_or_else(|| format!("the oscilloscope of {:?} is not set up", scope.name()))?;
     let (phase, captures, ignored) = (status.phase.word(), status.captures, status.ignored);
@@ -216,13 +216,13 @@ fn fetch(args: &Args, scope: &Oscilloscope) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Which kind of file a name stands for.
+/// The file format, selected by the file name extension.
 fn kind(file: &Path) -> Result<Kind, Failure> {
     let kind = file.extension().and_then(|kind| Kind::of_name(kind.to_str()?));
     Ok(kind.ok_or_else(|| format!("{}: expected a name that ends in .csv, .npy or .json", file.display()))?)
 }
 
-/// Writes a capture; the number of one of several goes before the end of the name.
+/// Writes a capture. `number`, for one of several captures, is inserted before the file name extension.
 fn export(capture: &Capture, file: &Path, number: Option<u64>) -> Result<(), Failure> {
     let kind = kind(file)?;
     let file = match number {

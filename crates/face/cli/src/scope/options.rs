@@ -1,4 +1,4 @@
-//! What `tahti scope` is told.
+//! Command-line options of `tahti scope`.
 
 use ::scope::Mode;
 use base::DurNs;
@@ -109,13 +109,13 @@ impl Args {
     }
 }
 
-/// A share of a whole: `30%`.
+/// Parses a percentage, such as `30%`, as a share from 0 to 1.
 fn percent(text: &str) -> Result<f64, &'static str> {
     let number = text.strip_suffix('%').and_then(|text| text.parse::<f64>().ok());
     number.filter(|part| (0.0..=100.0).contains(part)).map(|part| part / 100.0).ok_or("expected 0% to 100%")
 }
 
-/// Two times, in seconds: `-10ms..5ms`.
+/// Parses a span of two times, such as `-10ms..5ms`. Returns seconds.
 pub(super) fn read_span(text: &str) -> Result<(f64, f64), &'static str> {
     const EXPECTED: &str = "expected two times, such as -10ms..5ms";
     let time = |text: &str| {

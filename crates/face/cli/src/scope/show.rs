@@ -1,4 +1,4 @@
-//! Captures as text.
+//! Prints captures as text.
 
 use super::options::{Args, Window};
 use super::visible;
@@ -6,12 +6,13 @@ use ::scope::{Capture, cursors, measure, plot, spectrum};
 use rt::Number;
 use rt::scope::marks;
 
-/// Letters of a plot.
+/// Width and height of a plot in characters.
 const SIZE: (usize, usize) = (72, 8);
-/// Lines of a spectrum that are named.
+/// Maximum number of spectral lines that are printed.
 const LINES: usize = 3;
 
-/// Prints a capture: what it is, and for each variable its trace, what is measured on it, and what else was asked for.
+/// Prints a capture: its description, and for each variable the trace, the measurements and the other requested
+/// results.
 pub(super) fn capture(args: &Args, capture: &Capture, what: &str) {
     println!("{}", headline(capture, what));
     for (index, channel) in capture.channels.iter().enumerate() {
@@ -24,7 +25,7 @@ pub(super) fn capture(args: &Args, capture: &Capture, what: &str) {
     }
 }
 
-/// The rows that are drawn.
+/// The range of rows to plot.
 fn span(args: &Args, capture: &Capture) -> (usize, usize) {
     args.zoom.map_or((0, capture.len()), |zoom| capture.rows_between(zoom))
 }
@@ -79,7 +80,7 @@ fn measured(args: &Args, capture: &Capture, index: usize) {
     }
 }
 
-/// The highest lines of a spectrum.
+/// Prints the highest peaks of a spectrum.
 fn transformed(args: &Args, capture: &Capture, index: usize) {
     let window = match args.window {
         Window::Rectangle => ::scope::Window::Rectangle,
@@ -110,7 +111,7 @@ fn transformed(args: &Args, capture: &Capture, index: usize) {
     );
 }
 
-/// A number with six digits.
+/// A number with five decimals, without trailing zeros; a very small or large one with an exponent.
 pub(super) fn short(value: f64) -> String {
     if value == 0.0 || (1e-3..1e6).contains(&value.abs()) {
         let text = format!("{value:.5}");
@@ -127,7 +128,7 @@ pub(super) fn number(value: Number) -> String {
     }
 }
 
-/// Seconds, in a unit that fits.
+/// A time in seconds, printed with a suitable unit.
 fn time(seconds: f64) -> String {
     let (scale, unit) = match seconds.abs() {
         size if size >= 1.0 || size == 0.0 => (1.0, "s"),

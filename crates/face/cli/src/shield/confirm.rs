@@ -1,4 +1,4 @@
-//! `--confirm-within`: the shield goes again unless somebody who still reaches the machine says so.
+//! `--confirm-within`: releases the shield unless a user who can still reach the machine confirms it.
 
 use super::{Outcome, duration};
 use crate::failure::{Failure, own_program};
@@ -10,7 +10,7 @@ use std::io::{BufRead, IsTerminal};
 use std::process::{Command, ExitCode, Stdio};
 use sys::root::RootDir;
 
-/// Starts the process that waits, before the first write.
+/// Starts the process that waits for the confirmation. Call before the first write to the machine.
 pub(super) fn start(dir: &RunDir, within: DurNs) -> Result<(), Failure> {
     let token = format!("{}@{}", std::process::id(), sys::clock::mono_now().0);
     confirm::ask(dir, &token)?;
@@ -27,7 +27,7 @@ pub(super) fn start(dir: &RunDir, within: DurNs) -> Result<(), Failure> {
     }
 }
 
-/// Asks for Enter where there is a terminal; without one, says what to do.
+/// Asks for Enter on a terminal. Elsewhere prints which command confirms.
 pub(super) fn prompt(dir: &RunDir, within: DurNs) -> Result<(), Failure> {
     if !std::io::stdin().is_terminal() {
         println!("\nIt is released in {within} unless tahti shield confirm comes before");
@@ -61,9 +61,10 @@ pub(super) fn confirm(dir: &RunDir) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The waiting process.
+/// The process that waits for the confirmation.
 pub(super) fn wait(root: &RootDir, dir: &RunDir, token: &str, within: DurNs) -> Outcome {
-    // A session of its own: the terminal's end does not reach it. It fails only if it has one already.
+    // A separate session, so that the end of the terminal does not end this process. Fails only if the process leads a
+    // session already.
     let _ = rustix::process::setsid();
     let released = confirm::wait(root, dir, token, duration(within))?;
     Ok(ExitCode::from(u8::from(released.is_some_and(|released| !released.is_whole()))))

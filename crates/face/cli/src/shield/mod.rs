@@ -1,4 +1,4 @@
-//! `tahti shield`: CPUs kept free of everybody else's tasks, interrupts and movable kernel work.
+//! `tahti shield`: keeps CPUs free of other tasks, interrupts and movable kernel work.
 
 mod confirm;
 mod print;
@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use sys::root::RootDir;
 
-/// A shield that stands: its CPUs, and the file by which a thread of a process outside enters.
+/// The active shield: its CPUs, and the file through which a thread of an outside process enters.
 pub(crate) struct Home {
     pub(crate) cpus: CpuSet,
     pub(crate) entry: String,
 }
 
-/// The shield that has some of these CPUs, if one stands and has such a file.
+/// The active shield, if it contains some of these CPUs and accepts single threads.
 pub(crate) fn home(cpus: CpuSet) -> Result<Option<Home>, shield::Error> {
     if cpus.is_empty() {
         return Ok(None);
@@ -29,7 +29,7 @@ pub(crate) fn home(cpus: CpuSet) -> Result<Option<Home>, shield::Error> {
     Ok(any_home()?.filter(|home| home.cpus.intersects(&cpus)))
 }
 
-/// The shield, if one stands and has a file that takes single threads.
+/// The active shield, if there is one and it accepts single threads.
 pub(crate) fn any_home() -> Result<Option<Home>, shield::Error> {
     let journal = shield::current(&RootDir::machine(), &RunDir::from_env())?;
     Ok(journal.and_then(|journal| Some(Home { cpus: journal.want.cpus, entry: journal.place.thread_entry()? })))
@@ -152,10 +152,10 @@ impl Args {
     }
 }
 
-/// Neither asked for nor standing.
+/// The error if no CPUs are given and no shield is active.
 const NO_CPUS: &str = "no CPU to shield: name them, such as --cpus 2-3, or auto:2 for the two best";
 
-/// Nothing was done.
+/// Exit status if nothing was done.
 const NOTHING_DONE: u8 = 2;
 
 /// Runs the command.
@@ -183,7 +183,7 @@ fn spared(lists: Vec<SparedList>) -> Vec<Spared> {
     lists.into_iter().flat_map(|list| list.0).collect()
 }
 
-/// What is asked for, completed from the shield that stands.
+/// The requested shield. Options that are not given are taken from the active shield.
 fn want(root: &RootDir, dir: &RunDir, wish: Wish) -> Result<Want, Failure> {
     let stands = shield::current(root, dir)?;
     let stands = stands.as_ref().map(|journal| &journal.want);
@@ -223,7 +223,7 @@ fn show_plan(root: &RootDir, dir: &RunDir, wish: Wish, json: bool) -> Outcome {
     print_plan(plan::plan(&snapshot, &want).map_err(|errors| shield::with_owners(root, errors))?, &want, json)
 }
 
-/// What a shield on a captured machine would write.
+/// Prints the plan of a shield on a captured machine.
 fn plan_elsewhere(path: &Path, wish: Wish, json: bool) -> Outcome {
     let machine = keep::machine::capture::load(path).map_err(|why| format!("--root {why}"))?;
     let cpus = match wish.cpus.ok_or(NO_CPUS)? {
@@ -254,7 +254,7 @@ fn apply(root: &RootDir, dir: &RunDir, wish: Wish, confirm_within: Option<DurNs>
         confirm::start(dir, within)?;
     }
     let applied = shield::apply(root, &want, dir).inspect_err(|_| {
-        // Nothing stands, so there is nothing to confirm; the waiting process sees that and ends.
+        // Nothing was shielded, so there is nothing to confirm. The waiting process notices that and ends.
         let _ = shield::confirm::confirm(dir);
     })?;
     if json {
@@ -268,7 +268,7 @@ fn apply(root: &RootDir, dir: &RunDir, wish: Wish, confirm_within: Option<DurNs>
     Ok(ExitCode::from(u8::from(!applied.drift.is_empty())))
 }
 
-/// The shield that stands.
+/// The journal of the active shield. An error if there is none.
 fn standing(root: &RootDir, dir: &RunDir) -> Result<Journal, Failure> {
     shield::current(root, dir)?.ok_or_else(|| "no shield is active: make one with tahti shield apply".into())
 }
@@ -316,7 +316,7 @@ fn watch(root: &RootDir, dir: &RunDir, repair: bool, every: DurNs, looks: Option
     Ok(ExitCode::from(u8::from(found)))
 }
 
-/// A time from the command line.
+/// Converts a time from the command line.
 fn duration(time: DurNs) -> std::time::Duration {
     std::time::Duration::from_nanos(time.0.max(0) as u64)
 }

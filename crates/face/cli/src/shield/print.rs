@@ -1,4 +1,4 @@
-//! What `tahti shield` says.
+//! Prints the results of `tahti shield`.
 
 use crate::failure::Failure;
 use base::CpuSet;
@@ -11,7 +11,7 @@ use keep::shield::watch::{Look, Status};
 use keep::shield::{Applied, Released};
 use serde::Serialize;
 
-/// Names in one line before the rest is only counted.
+/// Maximum number of names in one line. The rest is only counted.
 const NAMES_MAX: usize = 6;
 
 /// Prints a value as JSON.
@@ -20,7 +20,7 @@ pub(super) fn json(value: &impl Serialize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints which CPUs to shield, and what stays on each.
+/// Prints the suggested CPUs, and what stays on each CPU.
 pub(super) fn suggested(cpus: &CpuSet, ranked: &[Rated]) {
     println!("shield CPUs {cpus} (--cpus {cpus}, or auto:{})\n", cpus.count());
     println!("{:>4} {:>12}   what no shield moves away", "CPU", "events/s");
@@ -34,7 +34,7 @@ pub(super) fn suggested(cpus: &CpuSet, ranked: &[Rated]) {
     println!("* suggested; the best first; events are those since boot, on average");
 }
 
-/// Prints a plan: tasks of one kind in one line, everything else step by step.
+/// Prints a plan. Similar steps on tasks are combined in one line; other steps are printed one by one.
 pub(super) fn plan(want: &Want, plan: &Plan) {
     println!("Shield of CPUs {} (profile {}{}) by {}:", want.cpus, want.profile, partly(want), plan.backend);
     let (remembered, steps): (Vec<Step>, Vec<Step>) = plan.steps.iter().cloned().partition(Step::remembers);
@@ -61,18 +61,18 @@ pub(super) fn plan(want: &Want, plan: &Plan) {
     boot(&plan.boot);
 }
 
-/// What a shield keeps away, if that is not everything.
+/// The parts of the shield, if it does not include all of them.
 fn partly(want: &Want) -> String {
     if want.parts == ShieldParts::default() { String::new() } else { format!(", {} only", want.parts) }
 }
 
-/// Whether two steps do the same to two tasks.
+/// Whether two steps make the same change to two tasks.
 fn is_like(a: &Step, b: &Step) -> bool {
     let task = |step: &Step| matches!(step.target, Target::Task { .. });
     a.target == b.target || (task(a) && task(b) && a.to == b.to && a.from == b.from && a.why == b.why)
 }
 
-/// A few names, and how many more.
+/// The first names, and the number of the others.
 fn some<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.collect();
     match names.len().checked_sub(NAMES_MAX) {
@@ -117,7 +117,7 @@ fn drifted(drift: &[Drift]) {
     }
 }
 
-/// Prints what apply did.
+/// Prints the result of `apply`.
 pub(super) fn applied(applied: &Applied) {
     if let Some(found) = &applied.found {
         println!("{found}");
@@ -140,7 +140,7 @@ pub(super) fn applied(applied: &Applied) {
     }
 }
 
-/// Prints what is not as written.
+/// Prints the values that differ from those written.
 pub(super) fn drift(journal: &Journal, drift: &[Drift]) {
     let steps = journal.rounds.iter().flatten().filter(|step| !step.remembers()).count();
     if drift.is_empty() {
@@ -153,10 +153,10 @@ pub(super) fn drift(journal: &Journal, drift: &[Drift]) {
     refused(&journal.refused);
 }
 
-/// Lines of names under a shielded CPU before the rest is only counted.
+/// Maximum lines of names below a shielded CPU. The rest is only counted.
 const REACHERS_MAX: usize = 12;
 
-/// Prints the table of what reaches each CPU, and the names for the shielded ones.
+/// Prints what reaches each CPU as a table, with the names for the shielded CPUs.
 pub(super) fn status(status: &Status) {
     match &status.want {
         Some(want) => println!("CPUs {} are shielded (profile {}{})", want.cpus, want.profile, partly(want)),
@@ -218,7 +218,7 @@ pub(super) fn status(status: &Status) {
     }
 }
 
-/// Prints what one look found; nothing if all is well.
+/// Prints the result of one check; nothing if all is well.
 pub(super) fn look(look: &Look) {
     for drift in &look.drift {
         println!("{drift}");
@@ -231,7 +231,7 @@ pub(super) fn look(look: &Look) {
     }
 }
 
-/// Prints what release did.
+/// Prints the result of `release`.
 pub(super) fn released(released: &Released) {
     if released.other_boot {
         println!("a journal from another boot was removed: the reboot has undone its changes");
@@ -244,7 +244,7 @@ pub(super) fn released(released: &Released) {
     refused(&released.refused);
 }
 
-/// Prints what somebody else changed.
+/// Prints the values that another program changed.
 fn kept(kept: &[Kept]) {
     if !kept.is_empty() {
         println!(

@@ -1,4 +1,4 @@
-//! The screen as a function of what was seen, what the keys chose, and the time.
+//! Draws the screen from the last sample, the view settings and the present time.
 
 use super::Sort;
 use super::seen::{NoLook, Seen};
@@ -14,25 +14,25 @@ use ratatui_core::text::{Line, Span};
 use serde_json::Value;
 use std::iter::successors;
 
-/// Rows that a pane wants.
+/// Preferred height of a pane in rows.
 const PANE_ROWS: u16 = 9;
 const KEYS: &str = "q quit  ? help  / filter  t threads  p pause  tab pane  cmdrno sort";
 
-/// All that is drawn.
+/// Everything that the screen depends on.
 #[derive(Debug)]
 pub(super) struct Model {
     pub(super) plant: String,
     pub(super) view: View,
-    /// The last look that was answered.
+    /// The last sample that was received.
     pub(super) seen: Option<Box<Seen>>,
-    /// Why the last one was not.
+    /// Why the latest attempt failed; `None` if it succeeded.
     pub(super) trouble: Option<NoLook>,
-    /// Older than this, it is stale.
+    /// Age from which a sample is marked as stale.
     pub(super) stale: DurNs,
 }
 
 impl Model {
-    /// The processes that are shown, in their order.
+    /// The displayed processes, filtered and sorted.
     pub(super) fn processes(&self) -> Vec<&ProcessStatus> {
         let Some(seen) = &self.seen else { return Vec::new() };
         let all = seen.plant.processes.iter().filter(|one| one.name.contains(&self.view.filter));
@@ -42,7 +42,7 @@ impl Model {
         all
     }
 
-    /// What is to be done after these bytes of the keyboard, key by key.
+    /// Handles keyboard input. Returns the action of each key.
     pub(super) fn press(&mut self, bytes: &[u8]) -> Vec<Then> {
         let press = |key| {
             let names: Vec<String> = self.processes().iter().map(|one| one.name.clone()).collect();
@@ -68,7 +68,7 @@ impl Model {
         }
     }
 
-    /// The processes, and below them as many panes as there is room for.
+    /// Draws the process table, and below it as many panes as fit.
     fn body(&self, lines: &mut Vec<Line<'static>>, above_keys: u16, width: u16, now: MonoNs) {
         let rest = above_keys.saturating_sub(2);
         let panes = (rest / 2 / PANE_ROWS).clamp(u16::from(rest >= 12), Pane::ALL.len() as u16);
@@ -133,7 +133,7 @@ impl Model {
         }
     }
 
-    /// The two lines about a plant that is not up.
+    /// The two lines about a plant that is down.
     fn down(&self, seen: Option<&Seen>, now: MonoNs) -> Vec<Line<'static>> {
         let age = seen.map_or(String::new(), |seen| format!("; last seen {} ago", short(now - seen.plant.now)));
         let first = coloured(Color::Red, &format!(": DOWN: the plant went down{age}"));
@@ -142,7 +142,7 @@ impl Model {
         vec![Line::from(vec![head(name), first]), Line::from(text(&second))]
     }
 
-    /// The processes, and their threads.
+    /// The table of processes and, if enabled, their threads.
     fn table(&self, processes: &[&ProcessStatus], chosen: usize, room: u16, width: u16) -> Vec<Line<'static>> {
         let heads = format!(
             "  {:<15} {:>7} {:<9} {:<9} {:<6} {:>6} {:>8} {:>6} {:>4}",
@@ -254,7 +254,7 @@ impl Model {
     }
 }
 
-/// Names and words of programs, none of which steers the terminal.
+/// Text from other programs. Control characters are escaped, so that it cannot control the terminal.
 fn text(words: &str) -> Span<'static> {
     Span::raw(visible(words))
 }
@@ -275,7 +275,8 @@ fn faint(words: &str) -> Span<'static> {
     text(words).style(Style::new().add_modifier(Modifier::DIM))
 }
 
-/// How late the loop of a process woke up: classes of twice the time, bars of the logarithm of the count.
+/// Histogram of the wake-up latency of a process's loop. The classes are powers of two; the bar length is the logarithm
+/// of the count.
 fn latency(seen: &Seen, chosen: Option<&ProcessStatus>, room: u16, width: u16) -> Vec<Line<'static>> {
     let Some(one) = chosen else { return Vec::new() };
     let (Some(page), Some(all)) = (&one.loop_page, seen.histograms.iter().find(|all| all.name == one.name)) else {
@@ -298,7 +299,7 @@ fn latency(seen: &Seen, chosen: Option<&ProcessStatus>, room: u16, width: u16) -
     [head(&title).into()].into_iter().chain(classes.iter().map(row)).collect()
 }
 
-/// Classes of twice, four times … the time, as many as there is room for.
+/// Merges the buckets into classes of a factor of 2, or of 4, 8 and so on until they fit into `room` lines.
 fn classes(all: &LoopHistogram, room: usize) -> Vec<(i64, i64, u64)> {
     for step in 1..=64 {
         let mut classes: Vec<(u32, (i64, i64, u64))> = Vec::new();

@@ -1,4 +1,4 @@
-//! The full screen: keys, looks and signals in, pictures out.
+//! Main loop of the full screen: handles keys, samples and signals, and draws.
 
 use super::Args;
 use super::draw::Model;
@@ -17,7 +17,7 @@ use sys::clock::mono_now;
 use sys::signal::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGWINCH, SignalFd};
 
 pub(super) fn watch(name: &str, args: &Args, every: Duration) -> Result<(), Failure> {
-    // Before the thread that looks begins, which has them blocked, too.
+    // Before the sampling thread starts, so that it inherits the blocked signals.
     let signals = SignalFd::new(&[SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT, SIGWINCH])?;
     let looker = Looker::start(name, every)?;
     looker.bell.set_nonblocking(true)?;
@@ -47,7 +47,7 @@ pub(super) fn watch(name: &str, args: &Args, every: Duration) -> Result<(), Fail
         if typed {
             let mut bytes = [0u8; 64];
             match rustix::io::read(&input, &mut bytes) {
-                // Nobody at the keyboard, or no keyboard any more.
+                // End of input, or the terminal is gone.
                 Ok(0) | Err(rustix::io::Errno::IO) => return Ok(()),
                 Ok(got) => then.extend(model.press(&bytes[..got])),
                 Err(rustix::io::Errno::INTR) => {}
@@ -73,7 +73,7 @@ pub(super) fn watch(name: &str, args: &Args, every: Duration) -> Result<(), Fail
                 Then::Stop => {
                     screen.leave();
                     kill_process(getpid(), Signal::STOP).map_err(|errno| format!("stop: {errno}"))?;
-                    // Continued: SIGCONT is there to be read, and takes the terminal.
+                    // After SIGCONT, its handler takes the terminal again.
                 }
             }
         }
@@ -81,9 +81,9 @@ pub(super) fn watch(name: &str, args: &Args, every: Duration) -> Result<(), Fail
     }
 }
 
-/// Takes the looks that there are.
+/// Processes all samples that have arrived.
 fn hear(looker: &Looker, model: &mut Model) -> Result<(), Failure> {
-    // As many bytes as there were looks; they are counted by the looks themselves.
+    // Empties the pipe. The samples themselves are in the channel, so the number of bytes does not matter.
     let _ = (&looker.bell).read(&mut [0u8; 64]);
     loop {
         match looker.looks.try_recv() {

@@ -1,4 +1,4 @@
-//! What is looked at, by a thread of its own: whoever does not answer holds up neither keys nor screen.
+//! Samples the plant in a separate thread. A source that does not answer delays neither keys nor screen.
 
 use super::{is_down, recorded, share, times_of};
 use crate::ps::{Before, percent};
@@ -17,44 +17,44 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 use sys::clock::mono_now;
 
-/// A look at a plant.
+/// One sample of a plant.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) plant: Plant,
-    /// Percent of a CPU: of processes by their number, of threads by theirs below zero.
+    /// CPU usage in percent of one CPU. Processes are stored under their pid, threads under the negated thread id.
     pub(super) percents: BTreeMap<i32, f64>,
-    /// Of processes by their number.
+    /// The threads of each process, by pid.
     pub(super) threads: BTreeMap<i32, Vec<Thread>>,
     pub(super) histograms: Vec<LoopHistogram>,
-    /// Nothing where no flight recorder runs.
+    /// `None` if no flight recorder runs.
     pub(super) late: Option<recorder::status::Status>,
-    /// How many stand, and how many of them are acknowledged; or why that is not known.
+    /// The number of active and of acknowledged alarms, or why they are unknown.
     pub(super) alarms: Result<(usize, usize), AlarmsError>,
-    /// As [`Frames::look`] has them.
+    /// In the format of [`Frames::look`].
     pub(super) frames: Value,
-    /// Percent of a CPU that looking and drawing cost.
+    /// CPU usage of this process in percent of one CPU.
     pub(super) own: f64,
 }
 
-/// A look, or why there is none.
+/// A sample, or why there is none.
 pub(super) type Look = Result<Box<Seen>, NoLook>;
 
-/// Why a plant was not observed.
+/// Why a plant could not be sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoLook {
-    /// It is not up.
+    /// The plant is not up.
     Down,
-    /// Its supervisor does not answer.
+    /// The supervisor does not answer, for this reason.
     Silent(String),
 }
 
-/// The thread that looks.
+/// The sampling thread.
 #[derive(Debug)]
 pub(super) struct Looker {
     pub(super) looks: Receiver<Look>,
-    /// A byte for each look.
+    /// Receives one byte for each sample.
     pub(super) bell: UnixStream,
-    /// Whether it pauses.
+    /// Pauses (true) or continues (false) the sampling.
     pub(super) pauses: Sender<bool>,
 }
 
@@ -82,7 +82,7 @@ impl Looker {
     }
 }
 
-/// What one look is compared with.
+/// State that is kept between samples.
 struct Looking {
     name: String,
     before: Option<Before>,
@@ -129,7 +129,7 @@ impl Looking {
     }
 }
 
-/// Processor time of this process, in ns.
+/// CPU time of this process in ns.
 fn own_time() -> i64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec * 1_000_000_000 + time.tv_nsec

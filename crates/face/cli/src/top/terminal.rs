@@ -1,4 +1,4 @@
-//! The terminal: what draws on it, and how it is given back.
+//! The terminal: output of the screen, and restoring of the previous state.
 
 use crate::attach::{modes, set_raw};
 use crate::failure::Failure;
@@ -12,14 +12,14 @@ use std::fmt::Write as _;
 use std::io::{self, stdin, stdout};
 use std::sync::{Mutex, Once, PoisonError};
 
-/// The other screen, no cursor, no wrapping.
+/// Selects the alternate screen, hides the cursor, disables wrapping, clears the screen.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
 const LEAVE: &str = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// The terminal as it was; something only while it is ours.
+/// The previous terminal modes. `Some` only while the full screen is active.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// The terminal's other screen, with keys that come at once. It is as it was when this is dropped and when a thread panics.
+/// The alternate screen of the terminal in raw mode. Restores the terminal when dropped and when a thread panics.
 #[derive(Debug)]
 pub(super) struct Screen(Termios);
 
@@ -38,12 +38,12 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Gives the terminal back, for others until [`Self::take`].
+    /// Restores the terminal for other programs, until [`Self::take`].
     pub(super) fn leave(&self) {
         give_back();
     }
 
-    /// Takes it, also where it is ours and somebody changed it.
+    /// Takes the terminal, even if it is active already and another program has changed its modes.
     pub(super) fn take(&self) -> Result<(), Failure> {
         *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.0.clone());
         set_raw(&self.0)?;
@@ -57,7 +57,8 @@ impl Drop for Screen {
     }
 }
 
-/// Without the lock of standard output, which a thread that panics may hold. A terminal that is gone needs no restoring.
+/// Restores the terminal. Does not use the lock of standard output, which a panicking thread may hold. Errors are
+/// ignored: a terminal that is gone needs no restoring.
 fn give_back() {
     if let Some(before) = BEFORE.try_lock().ok().and_then(|mut before| before.take()) {
         let _ = rustix::io::write(stdout(), LEAVE.as_bytes());
@@ -65,7 +66,7 @@ fn give_back() {
     }
 }
 
-/// Draws cells with the sequences that every terminal has; a picture is one write.
+/// Draws cells with the escape sequences that every terminal supports. Each picture is one write.
 #[derive(Debug, Default)]
 pub(super) struct Ansi {
     written: String,
@@ -85,7 +86,7 @@ impl Ansi {
         };
         codes.extend(colour.filter(|_| out::colours()));
         for code in codes {
-            // Writing to a text does not fail.
+            // Writing to a string does not fail.
             let _ = write!(self.written, ";{code}");
         }
         self.written.push('m');
@@ -100,14 +101,14 @@ impl Backend for Ansi {
         let mut style = None;
         for (x, y, cell) in content {
             if next != Some((x, y)) {
-                // Writing to a text does not fail.
+                // Writing to a string does not fail.
                 let _ = write!(self.written, "\x1b[{};{}H", y + 1, x + 1);
             }
             if style.replace((cell.fg, cell.modifier)) != Some((cell.fg, cell.modifier)) {
                 self.style(cell);
             }
             self.written.push_str(cell.symbol());
-            // What is no ASCII may be wider.
+            // Characters other than ASCII may be wider than one column.
             next = cell.symbol().is_ascii().then_some((x + 1, y));
         }
         Ok(())
@@ -152,8 +153,8 @@ impl Backend for Ansi {
     }
 }
 
-/// What is drawn of a terminal that says it has so many columns and rows: 0 is one that does not know, and what nobody reads needs
-/// no memory.
+/// The drawn size of a terminal. Terminals that do not know their size report 0, which becomes 80 x 24. An upper limit
+/// saves memory for cells that are too many to read.
 fn shown(columns: u16, rows: u16) -> Size {
     const COLUMNS_MAX: u16 = 1000;
     const ROWS_MAX: u16 = 500;
@@ -166,7 +167,7 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
-    /// Set where this program runs itself on a terminal, to panic there.
+    /// Set in the child process of the test, which runs on a terminal and panics.
     const ON_TERMINAL: &str = "TAHTI_TEST_PANICS_ON_A_TERMINAL";
 
     #[test]

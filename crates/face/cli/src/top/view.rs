@@ -1,4 +1,4 @@
-//! What the keys choose.
+//! The view settings that the keys control.
 
 use super::Sort;
 
@@ -16,7 +16,7 @@ pub(super) enum Key {
     Escape,
 }
 
-/// The keys that these bytes are; sequences that mean nothing here are left out.
+/// Decodes bytes into keys. Skips escape sequences that have no meaning here.
 pub(super) fn keys(bytes: &[u8]) -> Vec<Key> {
     let mut all = Vec::new();
     let mut rest = bytes;
@@ -45,7 +45,7 @@ pub(super) fn keys(bytes: &[u8]) -> Vec<Key> {
     all
 }
 
-/// What the lower part of the screen begins with.
+/// The first pane in the lower part of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pane {
     Latency,
@@ -63,27 +63,27 @@ impl Pane {
     }
 }
 
-/// What is to be done besides drawing.
+/// The action of a key, besides drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     Go,
-    /// Look no more, or again.
+    /// Pause (true) or continue (false) the sampling.
     Pause(bool),
-    /// Give the terminal back until continued.
+    /// Give the terminal back until the process is continued.
     Stop,
     Quit,
 }
 
-/// What is shown, and how.
+/// What is displayed, and how.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) threads: bool,
     pub(super) sort: Sort,
-    /// Only processes whose names contain it.
+    /// Only processes whose names contain this text are displayed.
     pub(super) filter: String,
-    /// Whether keys go into the filter.
+    /// Whether keys edit the filter.
     pub(super) typing: bool,
-    /// The process that is chosen; the first where it is not there.
+    /// The selected process. If it is not displayed, the first one is selected.
     pub(super) chosen: Option<String>,
     pub(super) pane: Pane,
     pub(super) paused: bool,
@@ -96,7 +96,7 @@ impl View {
         Self { threads, sort, filter, typing: false, chosen: None, pane, paused: false, help: false }
     }
 
-    /// A key, with the names that are shown, in their order.
+    /// Handles a key. `names` are the displayed processes in their order.
     pub(super) fn press(&mut self, key: Key, names: &[&str]) -> Then {
         match key {
             Key::Control(3) => return Then::Quit,
@@ -118,7 +118,7 @@ impl View {
                 self.paused = !self.paused;
                 return Then::Pause(self.paused);
             }
-            // Tab and Enter.
+            // Tab (9) and Enter (13).
             Key::Control(9) => self.pane = self.pane.next(),
             Key::Control(13) => self.pane = Pane::Details,
             Key::Char(number @ '1'..='4') => self.pane = Pane::ALL[number as usize - '1' as usize],
@@ -152,7 +152,7 @@ impl View {
         self.chosen = names.get(at).map(|name| (*name).to_owned());
     }
 
-    /// Which of the names is chosen.
+    /// The index of the selected process in `names`.
     pub(super) fn at(&self, names: &[&str]) -> usize {
         names.iter().position(|name| Some(*name) == self.chosen.as_deref()).unwrap_or_default()
     }

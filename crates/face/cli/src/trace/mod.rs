@@ -1,4 +1,4 @@
-//! `tahti trace`: a flight recorder that records all the time, and what it kept.
+//! `tahti trace`: a flight recorder that records continuously, and the windows that it has stored.
 
 mod serve;
 mod show;
@@ -17,13 +17,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-/// The recorder that belongs to no plant: names of plants begin with a letter or digit.
+/// Folder name of the recorder without a plant. Plant names begin with a letter or digit.
 const ALONE: &str = "_recorder";
-/// Held by a recorder as long as it lives.
+/// Lock file, held by a recorder while it runs.
 const LOCK: &str = "lock";
-/// What it says as it begins.
+/// Output of the recorder.
 const LOG: &str = "log";
-/// How long it may take to begin or end: switching tracepoints waits for every CPU.
+/// Maximum time to start or stop a recorder: switching tracepoints waits for every CPU.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Flight recorder: record kernel events, keep the time around a fault
@@ -174,7 +174,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     end(done)
 }
 
-/// The folder of the recorder of plant `plant`; without one, of that which belongs to none.
+/// The folder of the recorder of plant `plant`, or of the recorder without a plant.
 pub(crate) fn folder(plant: Option<&str>) -> PathBuf {
     plant.map_or_else(|| base().join(ALONE), |plant| RunDir::find(plant).path().join("recorder"))
 }
@@ -185,7 +185,7 @@ impl Which {
         Ok(folder(plant.as_deref()))
     }
 
-    /// The folder of one that records.
+    /// The folder of the selected recorder, which must be running.
     fn living(&self) -> Result<PathBuf, Failure> {
         let folder = self.folder()?;
         match lives(&folder) {
@@ -198,13 +198,13 @@ impl Which {
     }
 }
 
-/// Whether a recorder holds the folder.
+/// Whether a running recorder holds the lock of the folder.
 pub(crate) fn lives(folder: &Path) -> bool {
     File::open(folder.join(LOCK))
         .is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)))
 }
 
-/// Waits until `done` says something, or nothing comes of it.
+/// Polls until `done` returns a value. Returns `None` after [`PATIENCE`].
 fn wait<T>(mut done: impl FnMut() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
     loop {
@@ -231,7 +231,7 @@ fn start(args: &Start) -> Result<(), Failure> {
     let mut command = Command::new(program);
     command.args(["trace", "serve"]).args(args.threads.words()).args(args.how.words());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    // Not of this terminal's: it goes on when that is closed.
+    // In a separate process group, so that it continues after this terminal is closed.
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut child = command.spawn().map_err(|error| format!("the recorder could not be started: {error}"))?;
     let pid = child.id();
@@ -250,7 +250,7 @@ fn start(args: &Start) -> Result<(), Failure> {
 }
 
 impl How {
-    /// As words of a command line.
+    /// The options as command-line words.
     fn words(&self) -> Vec<String> {
         let mut words = vec![
             format!("--above={}", self.above),

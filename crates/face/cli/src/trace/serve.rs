@@ -1,4 +1,4 @@
-//! The recorder's own process.
+//! The process of the flight recorder.
 
 use super::{LOCK, Serve, folder};
 use crate::explain::target::Target;
@@ -22,20 +22,20 @@ use sys::sched::Scheduling;
 use sys::signal::SignalFd;
 use trace::stored::Thread;
 
-/// Time between two looks at what was recorded: a fraction of what the buffer holds.
+/// Interval between reads of the recording. The buffer holds several times as much.
 const LOOK: DurNs = DurNs::from_ms(20);
-/// Time between two looks for threads, and two words of how it stands.
+/// Interval between searches for threads, and between writes of the status.
 const SEARCH: DurNs = DurNs::from_secs(1);
 
-/// Makes a recorder's folder: what lies there names everybody's threads, and is for its owner; where a plant's logs are open to its
-/// operators, for them, too, to look at.
+/// Creates the folder of a recorder. It contains the names of threads of all users, so only its owner can read it. If
+/// the plant's operators may read its logs, they may also read this folder.
 pub(super) fn make(folder: &Path, plant: bool) -> Result<(), Failure> {
     let said = in_file(folder);
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(said)?;
     let logs = folder.with_file_name("log").metadata().ok().filter(|logs| plant && logs.mode() & 0o050 == 0o050);
     if let Some(logs) = logs {
         chown(folder, None, Some(logs.gid())).map_err(said)?;
-        // What is made there belongs to the same group.
+        // Setgid: files created in the folder belong to the same group.
         set_permissions(folder, Permissions::from_mode(0o2750)).map_err(said)?;
     }
     Ok(())
@@ -89,13 +89,13 @@ pub(super) fn run(args: &Serve) -> Result<(), Failure> {
     }
 }
 
-/// Whose threads are watched.
+/// The watched threads.
 struct Who {
     target: Target,
     plant: Option<String>,
-    /// Deadlines that each loop of the plant had missed at the last look.
+    /// Missed deadlines of each loop of the plant at the last check.
     misses: BTreeMap<String, u64>,
-    /// New ones: label and reason of a window.
+    /// Windows to store for new misses: label and reason.
     missed: Vec<(String, String)>,
 }
 
@@ -108,10 +108,10 @@ impl Who {
         Ok(Self { target, plant: args.plant.clone(), misses: BTreeMap::new(), missed: Vec::new() })
     }
 
-    /// The threads that live now; of a plant, those in real-time classes.
+    /// The threads that are alive now. Of a plant, only threads in real-time classes.
     fn threads(&mut self) -> Vec<Thread> {
         let Some(plant) = self.plant.clone() else { return self.target.all() };
-        // A supervisor that does not answer is asked again a second later; its processes go on.
+        // If the supervisor does not answer, the processes are unchanged. The next request follows a second later.
         if let Some(status) = ask(&plant) {
             self.target.set_processes(status.processes.iter().filter_map(|process| process.pid).collect());
             self.look(&status);
@@ -120,7 +120,7 @@ impl Who {
         self.target.all().into_iter().filter(real_time).collect()
     }
 
-    /// Which loops have missed deadlines since the last look.
+    /// Finds the loops that have missed deadlines since the last check.
     fn look(&mut self, status: &Plant) {
         for process in &status.processes {
             let Some(misses) = process.loop_page.as_ref().map(|page| page.misses) else { continue };
@@ -165,7 +165,8 @@ fn options(args: &Serve, folder: &Path, threads: &[Thread]) -> Result<Options, F
     })
 }
 
-/// Whoever looks stands aside, where there is a CPU for it; what is not read in time is lost.
+/// Moves this process off the watched CPUs if another CPU is available, and raises its priority: events that are not
+/// read in time are lost.
 fn stand_aside(options: &Options) {
     let aside = sys::sched::affinity(0).unwrap_or(options.online).minus(&options.cpus);
     if !aside.is_empty() {

@@ -1,4 +1,4 @@
-//! How a recorder stands, as text.
+//! The state of a recorder as text.
 
 use super::{Shown, lives};
 use crate::explain::span;
@@ -10,7 +10,7 @@ pub(super) fn status(args: &Shown) -> Result<(), Failure> {
     let folder = args.which.folder()?;
     let runs = lives(&folder);
     let Some(status) = Status::read(&folder) else {
-        // What is missing is said in words that name the way out.
+        // Fails with a remedy if no recorder runs.
         args.which.living()?;
         return Err(format!("{}: its status cannot be read", folder.display()).into());
     };
@@ -23,7 +23,7 @@ pub(super) fn status(args: &Shown) -> Result<(), Failure> {
     Ok(())
 }
 
-/// All that there is to say.
+/// The lines of the status.
 fn lines(status: &Status, runs: bool) -> Vec<String> {
     let ns = |span: base::DurNs| span.0.max(0) as u64;
     let ran = ns(status.now - status.since).max(1);
@@ -76,7 +76,7 @@ fn lines(status: &Status, runs: bool) -> Vec<String> {
     lines
 }
 
-/// A late wake-up in a line.
+/// A late wake-up as a line of text.
 pub(crate) fn late(told: &LateLine, now: base::MonoNs) -> String {
     let ago = span((now - told.at).0.max(0) as u64);
     let delay = span(told.delay.0.max(0) as u64);

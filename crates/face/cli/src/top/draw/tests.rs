@@ -99,14 +99,14 @@ fn a_usual_terminal_shows_processes_alarms_and_the_latency_of_the_chosen_one() {
         let row = rows.iter().find(|row| row.contains(count)).unwrap_or_else(|| panic!("{count} in {all}"));
         row.matches('#').count()
     };
-    // A logarithm: 98 times as many are about three times as long.
+    // Logarithmic: 98 times the count gives about 3 times the length.
     assert!(bars(" 980 #") > bars(" 10 #") && bars(" 980 #") < 4 * bars(" 10 #"), "{all}");
 }
 
 #[test]
 fn names_of_programs_never_steer_the_terminal() {
     let all = screen(&model(), (80, 24), 0).join("\n");
-    // As wide as others are.
+    // The row is as wide as the others.
     assert!(all.contains("  \\x1b]0;ape           13 running") && !all.contains('\x1b'), "{all}");
 }
 
