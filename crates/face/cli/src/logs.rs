@@ -35,7 +35,7 @@ pub(crate) struct Args {
     which: crate::control::Which,
 }
 
-/// A line of this length is printed before its end has arrived.
+/// An incomplete line longer than this is printed without waiting for its end.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// Maximum number of lines kept in memory.

@@ -210,7 +210,7 @@ fn run(
                         return Err(format!("{name}: {}, and the plant goes down", process.state).into());
                     }
                     Ok(true) => {
-                        // The cause of the end already contains the state.
+                        // Print the cause of the end instead of the state if it begins with the state.
                         let asked = ended.filter(|cause| process.pid.is_none() && cause.starts_with(&process.state));
                         println!("{name}: {}", asked.unwrap_or_else(|| process.state.clone()));
                         break;

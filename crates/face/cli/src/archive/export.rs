@@ -100,7 +100,7 @@ fn write(
 }
 
 /// Writes all samples and gaps of one signal. Gaps that concern all signals are written with the first signal.
-/// `goes_on` receives the time of each sample and the number of samples before it.
+/// `goes_on` receives the time of each sample and the number of samples before it. The export stops if it returns false.
 fn signal(
     archive: &Archive<Folder>,
     name: &str,

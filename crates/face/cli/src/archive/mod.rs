@@ -262,7 +262,7 @@ fn pack(args: &PackArgs) -> Result<ExitCode, Failure> {
         let packed = match store::pack(&folder, first, last, form) {
             Ok(packed) => packed,
             Err(error @ StoreError::Damaged { .. }) => {
-                // The next pass skips the damaged file.
+                // The next pass skips the damaged file. If an error persists, the limit ends the loop.
                 progress.clear();
                 eprintln!("tahti: not packed: {error}");
                 damaged += 1;

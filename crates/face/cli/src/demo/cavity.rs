@@ -122,7 +122,7 @@ pub(super) struct Controller {
 }
 
 const GAIN: f64 = 3.0;
-/// Integral gain per step, tuned for the default loop period.
+/// Integral gain per step. Its tuning depends on the loop's period.
 const INTEGRAL: f64 = 0.4;
 /// Maximum output amplitude of the amplifier.
 const DRIVE_MAX: f64 = 4.0;

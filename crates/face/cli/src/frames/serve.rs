@@ -86,8 +86,7 @@ impl Flight {
         }
     }
 
-    /// Asks the recorder to keep the window around a fault. Of several faults in quick succession, only the first is
-    /// kept.
+    /// Asks the recorder to keep the window around a fault. Of the faults within [`ASK_AGAIN`], only the first is kept.
     fn faulted(&mut self, fault: Option<Fault>, frame: &str) {
         let (Some(Fault { line: fault, call }), Some(folder), now) = (fault, &self.folder, mono_now()) else { return };
         let label = format!("frame-{frame}-{}", sys::clock::wall_ns() / 1_000_000);

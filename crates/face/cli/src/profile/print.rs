@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use sys::perf::Source;
 
-/// Maximum number of functions listed per object on a terminal.
+/// Maximum number of functions printed in each list of an object.
 const LISTED: usize = 40;
 
 pub(super) fn shown(args: &Args, sampled: &Sampled) -> Result<(), Failure> {

@@ -73,7 +73,7 @@ pub(super) fn watch(name: &str, args: &Args, every: Duration) -> Result<(), Fail
                 Then::Stop => {
                     screen.leave();
                     kill_process(getpid(), Signal::STOP).map_err(|errno| format!("stop: {errno}"))?;
-                    // After SIGCONT, its handler takes the terminal again.
+                    // After SIGCONT, the loop above takes the terminal again.
                 }
             }
         }
@@ -83,7 +83,7 @@ pub(super) fn watch(name: &str, args: &Args, every: Duration) -> Result<(), Fail
 
 /// Processes all samples that have arrived.
 fn hear(looker: &Looker, model: &mut Model) -> Result<(), Failure> {
-    // Empties the pipe. The samples themselves are in the channel, so the number of bytes does not matter.
+    // Discards the wake-up bytes. Their number does not matter: the samples themselves are in the channel.
     let _ = (&looker.bell).read(&mut [0u8; 64]);
     loop {
         match looker.looks.try_recv() {

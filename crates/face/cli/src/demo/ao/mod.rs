@@ -157,7 +157,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let (spec, team) = (args.spec()?, args.team()?);
     let cpu = team.leader;
     let page = SharedPage::from_env_or_own("ao")?;
-    // The rest of a frame that does not arrive within one period is lost.
+    // The rest of a frame that has not arrived within one period is regarded as lost.
     let patience = args.period.clamp(DurNs::from_ms(1), DurNs::from_ms(100));
     let input = Input::open(args.pixels, args.xdp.as_ref(), &spec.geometry, patience)?;
     if let Some(said) = input.said() {
