@@ -1,4 +1,4 @@
-//! A client's end.
+//! The client's side of a connection.
 
 use crate::end::{ClientError, End, Waker, greet};
 use crate::greeting::{Hello, VERSION};
@@ -10,27 +10,28 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use sys::clock::mono_now;
 
-/// Introduces a client; its end, and its pool if it asked for one.
+/// Connects a client. Returns the connection, and the pool if it requested one.
 fn enter(server: &str, hello: &Hello) -> Result<(End, Option<Pool>), ClientError> {
     let mut end = greet(server, hello)?.pop().ok_or(ClientError::Lost)?;
     let pool = end.pool.take().map(|fd| Pool::new(fd, Some(end.connection()))).transpose()?;
     Ok((end, pool))
 }
 
-/// How a request is sent.
+/// Parameters of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sending<'a> {
-    /// Until when it is worth executing, from now on.
+    /// Time from now after which it must not be executed.
     pub limit: DurNs,
-    /// Its properties; what only reads counts as idempotent anyway.
+    /// Properties of the request. Verbs that only read are always idempotent.
     pub flags: Flags,
     /// The pulse to which it belongs, 0 for none.
     pub pulse: u64,
-    /// Its body, mostly MessagePack, or empty. One above 16 KiB goes by the client's pool.
+    /// Body, usually MessagePack, or empty. A body above 16 KiB is sent through the client's pool.
     pub body: &'a [u8],
-    /// Most bytes that the body of the answer may have; above 16 KiB the client's pool keeps room for it meanwhile.
+    /// Maximum bytes of the answer's body. Above 16 KiB, room for it is reserved in the client's pool.
     pub answer: u64,
-    /// Who asks, where this connection [speaks for another host](Client::for_host); the server fills in all others.
+    /// Sender of the request, if this connection [represents another host](Client::for_host). Otherwise the server sets
+    /// it.
     pub subject: Subject,
 }
 
@@ -47,47 +48,47 @@ impl Default for Sending<'_> {
     }
 }
 
-/// What came.
+/// A received reply or event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// The id that [`Client::send`] gave; for an event that of its `watch`.
+    /// The id returned by [`Client::send`]. For an event: the id of its `watch` request.
     pub id: u64,
-    /// Whether it is something that was watched for.
+    /// Whether this is an event of a watch.
     pub event: bool,
-    /// How the request ended.
+    /// Result of the request.
     pub code: Code,
-    /// The value, or why not, as plain text.
+    /// The value, or the reason of a failure, as plain text.
     pub text: String,
     /// The body.
     pub body: Vec<u8>,
-    /// The room that went with the request, with the body of the answer where the manager wrote one there.
+    /// The room that was sent with the request. Contains the answer's body if the manager wrote one there.
     pub room: Option<Arc<Room>>,
     /// The pulse to which it belongs, 0 for none.
     pub pulse: u64,
 }
 
 impl Received {
-    /// The lines that its body holds, as of a batch or a list.
+    /// The lines in the body, as in the reply to a batch or a list; `None` if it has none.
     pub fn lines(&self) -> Option<Vec<&str>> {
         Lines::read(&self.body).ok()?.collect::<Result<_, _>>().ok()
     }
 
-    /// The words of its body's lines, else of its text: what a list tells.
+    /// The words of the body's lines, or of the text if there are no lines: the entries of a list.
     pub fn words(&self) -> Vec<&str> {
         self.lines().unwrap_or_else(|| vec![&*self.text]).into_iter().flat_map(str::split_whitespace).collect()
     }
 }
 
-/// Objects that are served.
+/// Served objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served {
-    /// Their names, in order; of a manager that did not answer, what it claims.
+    /// Their names, sorted. If a manager did not answer, the names that it claims.
     pub objects: Vec<String>,
-    /// Which managers did not list theirs, and how each was answered.
+    /// Managers that did not list their objects, with the code and text of the replies.
     pub lacking: Vec<(String, Code, String)>,
 }
 
-/// Requests that are under way at the same time, fewer than the server lets one client have.
+/// Maximum number of requests in flight at once. Below the server's limit per client.
 const OUTSTANDING_MAX: usize = 128;
 
 struct Outstanding {
@@ -98,14 +99,14 @@ struct Outstanding {
     since: MonoNs,
     repeats: bool,
     room: Option<Room>,
-    /// The caller does not know of the room: its body is copied out.
+    /// The caller does not know about the room: its body is copied out.
     copies: bool,
-    /// It changes something and was sent again: whatever comes of that, it may have happened the first time.
+    /// It writes and was sent again: even if the second attempt fails, the first may have been executed.
     perhaps: bool,
 }
 
 impl Outstanding {
-    /// What a reply means to who asked.
+    /// The meaning of a reply for the caller.
     fn mean(&self, code: Code, text: String) -> (Code, String) {
         match self.perhaps && code != Code::Ok && !code.may_have_happened() {
             true => (
@@ -116,7 +117,8 @@ impl Outstanding {
         }
     }
 
-    /// A reply that the client gives itself. Whoever had the request may still write into its room.
+    /// A reply made by the client itself. A receiver of the request may still write into its room, which is therefore
+    /// lost.
     fn answered(self, failure: &Failure<'_>) -> Received {
         if let Some(room) = self.room {
             room.lose();
@@ -133,10 +135,10 @@ impl Outstanding {
     }
 }
 
-/// A client of a message server, for one thread. When the server goes and comes back, it connects anew: requests that
-/// may be repeated are, all others are answered `UNKNOWN`.
+/// A client of a message server, for use by one thread. If the server restarts, the client reconnects. Requests that
+/// may be repeated are sent again; all others are answered `UNKNOWN`.
 ///
-/// Allocates for each request and reply: for real-time threads there is the [`ManagerLane`](crate::ManagerLane)'s way.
+/// Allocates for each request and reply. Real-time threads use a [`ManagerLane`](crate::ManagerLane).
 pub struct Client {
     server: String,
     hello: Hello,
@@ -144,7 +146,7 @@ pub struct Client {
     pool: Option<Pool>,
     next_id: u64,
     outstanding: VecDeque<Outstanding>,
-    /// Replies that the client gave itself.
+    /// Replies made by the client itself, or received while waiting for another one.
     given: VecDeque<Received>,
     buffer: MessageBuffer,
     packing: Packing,
@@ -152,19 +154,19 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the server `server` (mostly `main`) under a name of its own.
+    /// Connects to the server `server` (usually `main`) as client `name`.
     ///
     /// # Errors
-    /// Nobody serves, or the server refuses.
+    /// No server is running, or it refuses.
     pub fn connect(server: &str, name: &str, band: Band) -> Result<Self, ClientError> {
         Self::greeting(server, name, band, "", 0)
     }
 
-    /// As [`connect`](Self::connect), with a pool of so many bytes, at most 256 MiB, for bodies above 16 KiB: of
-    /// [`send`](Self::send), which copies them, and in [rooms](Self::room), where they are made in place.
+    /// Like [`connect`](Self::connect), with a pool of `bytes` (at most 256 MiB) for bodies above 16 KiB.
+    /// [`send`](Self::send) copies them into the pool; in a [room](Self::room) they are written in place.
     ///
     /// # Errors
-    /// As `connect`; the server's pools together are at their limit.
+    /// Like `connect`, or the server's pools together have reached their limit.
     pub fn with_pool(server: &str, name: &str, band: Band, bytes: u64) -> Result<Self, ClientError> {
         if bytes == 0 {
             return Err(ClientError::Message(format!("a pool of 0 bytes, expected 1 to {POOL_BYTES_MAX}")));
@@ -172,11 +174,12 @@ impl Client {
         Self::greeting(server, name, band, "", bytes)
     }
 
-    /// As [`connect`](Self::connect), with a pool unless it has 0 bytes, for a link that passes on what processes of another
-    /// host ask: rules see them as of that host. Only root and the server's own user may.
+    /// Like [`connect`](Self::connect), for a link that forwards requests of processes on another host. Access rules
+    /// treat them as coming from `host`. `pool` is the size of the pool in bytes, 0 for none. Requires root or the
+    /// server's own user.
     ///
     /// # Errors
-    /// Nobody serves, or the server refuses.
+    /// No server is running, or it refuses.
     pub fn for_host(server: &str, name: &str, band: Band, host: &str, pool: u64) -> Result<Self, ClientError> {
         Self::greeting(server, name, band, host, pool)
     }
@@ -202,55 +205,56 @@ impl Client {
         })
     }
 
-    /// Sends a request and does not wait; its id. The server is told by [`flush`](Self::flush) or the next wait.
+    /// Sends a request without waiting. Returns its id. [`flush`](Self::flush) or the next wait wakes the server.
     ///
     /// # Errors
-    /// The line is no request, the queue is full, the pool has no room for the body or its answer, or the server is gone
-    /// and does not answer.
+    /// The line is not a request, the queue is full, the pool has no room for the body or its answer, or the server has
+    /// gone and cannot be reached.
     pub fn send(&mut self, line: &str, sending: &Sending<'_>) -> Result<u64, ClientError> {
         let bytes = sending.answer.max(sending.body.len() as u64);
         if bytes <= BODY_BYTES_MAX as u64 {
             return self.put(line, sending, &mut None, false);
         }
         if self.outstanding.is_empty() && self.pool.as_ref().is_some_and(|pool| pool.has_lost() && !pool.fits(bytes)) {
-            // Nobody waits for anything: a new connection has a new pool.
+            // No request is pending, so a new connection with a new pool loses nothing.
             let (end, pool) = enter(&self.server, &self.hello)?;
             (self.end, self.pool) = (Some(end), pool);
         }
         let mut room = self.room(bytes)?;
-        // It was made for this body.
+        // Cannot fail: the room has this size.
         let _ = room.write(sending.body);
         self.put(line, sending, &mut Some(room), true)
     }
 
-    /// A room in this client's pool for the body of a request and of its answer, of at least so many bytes.
+    /// Allocates a room of at least `bytes` in this client's pool, for the bodies of a request and its answer.
     ///
     /// # Errors
-    /// [`NoRoom`](ClientError::NoRoom), also where the client has no pool.
+    /// [`NoRoom`](ClientError::NoRoom), also if the client has no pool.
     pub fn room(&self, bytes: u64) -> Result<Room, ClientError> {
         self.pool.as_ref().and_then(|pool| pool.room(bytes)).ok_or(ClientError::NoRoom(bytes))
     }
 
-    /// What makes rooms in this client's pool from any thread; `None` while it has none. A new connection has another one.
+    /// Allocator of rooms in this client's pool, usable from any thread; `None` while there is no pool. Each connection
+    /// has a separate pool.
     #[must_use]
     pub fn rooms(&self) -> Option<Rooms> {
         self.pool.clone().map(Rooms)
     }
 
-    /// As [`send`](Self::send) with the body that lies in `room` instead of `sending.body`. The room comes back with the
-    /// reply, in which the manager may have left a body of its own. After `TIMEOUT` and `UNKNOWN` it does not: somebody
-    /// may still write there; a new connection has a new pool.
+    /// Like [`send`](Self::send), with the body in `room` instead of `sending.body`. The reply returns the room, into
+    /// which the manager may have written the answer's body. After `TIMEOUT` and `UNKNOWN` the room is lost, because
+    /// another process may still write into it. A new connection has a new pool.
     ///
     /// # Errors
-    /// As `send`; the room is one of a connection that has gone.
+    /// Like `send`, or the room belongs to a closed connection.
     pub fn send_room(&mut self, line: &str, sending: &Sending<'_>, room: Room) -> Result<u64, ClientError> {
         self.send_room_or_keep(line, sending, &mut Some(room))
     }
 
-    /// As [`send_room`](Self::send_room), but what could not be sent stays in its place.
+    /// Like [`send_room`](Self::send_room), but on failure the room stays in the option.
     ///
     /// # Errors
-    /// As `send_room`; there is no room in the place.
+    /// Like `send_room`, or the option is `None`.
     pub fn send_room_or_keep(
         &mut self,
         line: &str,
@@ -291,7 +295,7 @@ impl Client {
             return Err(ClientError::Full);
         }
         self.next_id += 1;
-        // A room goes with its connection.
+        // A room is valid only on its connection, so such a request cannot be repeated.
         let repeats = room.is_none() && (request.verb.row().idempotent || sending.flags.has(Flags::IDEMPOTENT));
         let body = if repeats { sending.body.to_vec() } else { Vec::new() };
         let line = if repeats { line.to_owned() } else { String::new() };
@@ -300,14 +304,14 @@ impl Client {
         Ok(id)
     }
 
-    /// Tells the server that there is something, if it sleeps.
+    /// Wakes the server if it sleeps.
     pub fn flush(&self) {
         if let Some(end) = &self.end {
             end.wake();
         }
     }
 
-    /// Wakes this client from another thread; `None` while it has no connection. A new connection has a new one.
+    /// Wakes this client from another thread; `None` while it is not connected. Each connection has a separate waker.
     #[must_use]
     pub fn waker(&self) -> Option<Waker> {
         self.end.as_ref().map(End::waker)
@@ -317,24 +321,24 @@ impl Client {
         self.end.as_mut().is_some_and(End::was_rung)
     }
 
-    /// How many requests have no reply yet.
+    /// Number of requests without a reply.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.outstanding.len()
     }
 
-    /// Waits for the next reply or event, or a [`Waker`], at most for `limit`.
+    /// Waits for the next reply or event, a [`Waker`], or at most `limit`.
     ///
     /// # Errors
-    /// `Lost`: the server is gone, all outstanding requests have been answered, and it could not be reached again.
+    /// `Lost`: the server has gone, all outstanding requests have been answered, and reconnecting failed.
     pub fn next(&mut self, limit: DurNs) -> Result<Option<Received>, ClientError> {
         self.flush();
         let mut until = None;
         self.next_until(|now| *until.get_or_insert(now + limit))
     }
 
-    /// As [`next`](Self::next), without [`flush`](Self::flush); `until` is asked where there is nothing, with what the
-    /// clock says then.
+    /// Like [`next`](Self::next), without [`flush`](Self::flush). `until` is called with the current time if no message
+    /// is available.
     fn next_until(&mut self, mut until: impl FnMut(MonoNs) -> MonoNs) -> Result<Option<Received>, ClientError> {
         loop {
             if let Some(given) = self.given.pop_front() {
@@ -361,7 +365,8 @@ impl Client {
         }
     }
 
-    /// The next message that is there. `None` also for one that nobody waits for any more: then more may be there.
+    /// Takes the next message. Also returns `None` for a reply whose request is no longer outstanding; then more may
+    /// follow.
     fn take(&mut self) -> Result<Option<Received>, ClientError> {
         let end = self.end.as_mut().ok_or(ClientError::Lost)?;
         if !self.buffer.take(&mut end.down)? {
@@ -386,7 +391,7 @@ impl Client {
         let mut body = frame.body;
         let (mut room, copies) = waiting.map_or((None, false), |waiting| (waiting.room, waiting.copies));
         if frame.header.flags.has(Flags::POOLED) {
-            // Only how much there is is believed; where it lies is our own knowledge.
+            // Only the length is taken from the reply. The location of the room is known here.
             let bytes = Pooled::from_bytes(std::mem::take(&mut body)).map_or(u64::MAX, |place| place.bytes);
             if !room.as_mut().is_some_and(|room| room.set_filled(bytes)) {
                 (code, text) = (Code::Internal, "the reply's body is in a room that the request did not have".into());
@@ -409,7 +414,7 @@ impl Client {
         Ok(Some(Received { id, event, code, text, body, room: room.map(Arc::new), pulse }))
     }
 
-    /// The server is gone: what may not be repeated is answered.
+    /// Handles the loss of the server: answers the requests that must not be repeated.
     fn lost(&mut self) {
         self.end = None;
         let now = mono_now();
@@ -424,7 +429,7 @@ impl Client {
         }));
     }
 
-    /// Connects anew and repeats what may be.
+    /// Reconnects and repeats the remaining requests.
     fn reconnect(&mut self, until: MonoNs) -> Result<(), ClientError> {
         loop {
             match enter(&self.server, &self.hello) {
@@ -442,7 +447,7 @@ impl Client {
             waiting.perhaps = Request::parse(&waiting.line).is_ok_and(|request| request.verb.writes());
             match put(&mut end.up, &mut self.packing, waiting.header, &waiting.line, &waiting.body) {
                 Ok(true) => self.outstanding.push_back(waiting),
-                // More was outstanding than the queue holds at once.
+                // More requests were outstanding than fit into the queue at once.
                 _ => {
                     let failure = Failure::Died { hop: Hop::Server, after: mono_now() - waiting.since };
                     self.given.push_back(waiting.answered(&failure));
@@ -453,17 +458,17 @@ impl Client {
         Ok(())
     }
 
-    /// All lines that `list/PATTERN` tells, however many: asks as often as that takes. With them the last reply, whose code
-    /// says whether they are all.
+    /// All lines of `list/PATTERN`, with as many requests as needed, and the last reply. Its code shows whether the
+    /// list is complete.
     ///
     /// # Errors
-    /// As [`ask`](Self::ask).
+    /// Like [`ask`](Self::ask).
     pub fn list(&mut self, pattern: &str, sending: &Sending<'_>) -> Result<(Vec<String>, Received), ClientError> {
         let (mut lines, mut from) = (Vec::new(), 0);
         loop {
             let line = if from == 0 { format!("list/{pattern}") } else { format!("list/{pattern}/{from}") };
             let received = self.ask(&line, sending)?;
-            // Where there are more, the reply's text begins with how many are known by now, of how many.
+            // An incomplete reply's text begins with the number of lines so far and the total: `N of TOTAL`.
             let next = received.text.split_once(" of ").and_then(|(next, _)| next.parse::<usize>().ok());
             match received.lines() {
                 Some(more) if received.code == Code::Ok => lines.extend(more.into_iter().map(str::to_owned)),
@@ -476,26 +481,27 @@ impl Client {
         }
     }
 
-    /// How often the server was lost and found again: what it was asked to [watch](msg::Verb::Watch) must be asked again then.
+    /// Number of reconnections. After one, every [watch](msg::Verb::Watch) must be requested again.
     #[must_use]
     pub const fn reconnections(&self) -> u64 {
         self.reconnections
     }
 
-    /// Asks for what passes the server: `pattern` is `VERBS/OBJECTS`, or `OBJECTS` for all verbs. Events come by [`next`](Self::next).
+    /// Subscribes to requests that pass the server. `pattern` is `VERBS/OBJECTS`, or `OBJECTS` for all verbs.
+    /// [`next`](Self::next) returns the events.
     ///
     /// # Errors
-    /// As [`ask`](Self::ask).
+    /// Like [`ask`](Self::ask).
     pub fn watch(&mut self, pattern: &str, sending: &Sending<'_>) -> Result<Received, ClientError> {
         let (verbs, objects) = pattern.split_once('/').unwrap_or(("*", pattern));
         self.ask(&format!("{}/{objects}/{verbs}", Verb::Watch), sending)
     }
 
-    /// All objects that are served, as their managers list them; many managers are asked at once, so that one that hangs
-    /// costs one `sending.limit`.
+    /// All served objects, as listed by their managers. Up to 128 requests are in flight at once, so that one hanging
+    /// manager costs a single `sending.limit`.
     ///
     /// # Errors
-    /// As [`ask`](Self::ask). What a manager or the server refuses is told in [`Served::lacking`].
+    /// Like [`ask`](Self::ask). A refusal by a manager or the server is returned in [`Served::lacking`].
     pub fn served(&mut self, sending: &Sending<'_>) -> Result<Served, ClientError> {
         let (claims, last) = self.list("*", sending)?;
         let mut served = Served::default();
@@ -520,7 +526,7 @@ impl Client {
                 served.objects.extend(received.words().into_iter().map(str::to_owned));
                 continue;
             }
-            // What it claims is known at least.
+            // Its claim is known at least.
             served.objects.push((*claim).to_owned());
             if !served.lacking.iter().any(|(name, ..)| name == manager) {
                 served.lacking.push(((*manager).to_owned(), received.code, received.text));
@@ -531,14 +537,16 @@ impl Client {
         Ok(served)
     }
 
-    /// Sends a request and waits for its reply; other replies that come meanwhile are kept for [`next`](Self::next).
+    /// Sends a request and waits for its reply. Other replies and events that arrive meanwhile are kept for
+    /// [`next`](Self::next).
     ///
     /// # Errors
-    /// As [`send`](Self::send) and [`next`](Self::next). A reply that says that the request failed is no error here.
+    /// Like [`send`](Self::send) and [`next`](Self::next). A reply that reports a failure of the request is not an
+    /// error here.
     pub fn ask(&mut self, line: &str, sending: &Sending<'_>) -> Result<Received, ClientError> {
         let id = self.send(line, sending)?;
         let mut others = VecDeque::new();
-        // The server answers at the deadline; one that hangs must not hang its clients.
+        // The server answers at the deadline. The extra second guards against a server that hangs.
         let patience = self.outstanding.back().map_or_else(mono_now, |waiting| waiting.since)
             + sending.limit
             + DurNs::from_secs(1);
@@ -547,7 +555,7 @@ impl Client {
             match self.next_until(|_| patience) {
                 Ok(Some(received)) if received.id == id && !received.event => break Ok(received),
                 Ok(Some(other)) => others.push_back(other),
-                // Somebody has used a waker.
+                // A waker was used.
                 Ok(None) if mono_now() < patience => {}
                 Ok(None) => {
                     let failure = Failure::NoAnswer { hop: Hop::Server, after: sending.limit };

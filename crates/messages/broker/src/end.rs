@@ -1,4 +1,4 @@
-//! One end of a connection to a server: what clients and managers share.
+//! One connection to a server on one band, shared by clients and managers.
 
 use crate::greeting::{BYTES_MAX, FEWER, Hello, WELCOME_BYTES_MAX, Welcome, socket_name};
 use crate::memory::{self, Half};
@@ -13,14 +13,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use sys::shm::SharedWords;
 
-/// How often an end that sleeps looks whether the server is still there. In unit tests never: who is woken only by this
-/// has missed a wake-up.
+/// Time between two checks of a sleeping end whether the server is alive. Unit tests use an hour, so that a missed
+/// wake-up makes them fail.
 pub(crate) const ALIVE: DurNs = if cfg!(test) { DurNs::from_secs(3600) } else { DurNs::from_ms(50) };
 
-/// Why there is no connection, or no message was sent.
+/// Error of connecting or sending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientError {
-    /// The kernel refused something; mostly nobody serves.
+    /// The kernel refused a system call. Usually no server is running.
     System(String),
     /// The server refused the connection.
     Refused(String),
@@ -70,7 +70,7 @@ pub(crate) struct End {
     pub(crate) down: StreamReader<Half>,
     gate: LaneWaker,
     spin: Spin,
-    /// The third descriptor, where one was asked for.
+    /// The third descriptor of the welcome, if the greeting asked for one.
     pub(crate) pool: Option<OwnedFd>,
     connection: Arc<OwnedFd>,
     pub(crate) memory: Arc<SharedWords>,
@@ -86,7 +86,8 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// Lets [`ManagerLane::serve`](crate::ManagerLane::serve) or [`Client::next`](crate::Client::next) return, now or at once when it is called.
+    /// Makes [`ManagerLane::serve`](crate::ManagerLane::serve) or [`Client::next`](crate::Client::next) return: the
+    /// current call, or the next one.
     pub fn wake(&self) {
         self.rung.fetch_add(1, Ordering::Release);
         if let Ok([_, down]) = memory::attach(&self.memory) {
@@ -95,11 +96,11 @@ impl Waker {
     }
 }
 
-/// Introduces itself to the server `server`; an end for each band.
+/// Connects to the server `server` and sends the greeting. Returns one end per band.
 pub(crate) fn greet(server: &str, hello: &Hello) -> Result<Vec<End>, ClientError> {
     let socket = socket_name(server);
     let nobody = |error: sys::Error| match error.errno {
-        // Somebody else has its name.
+        // Another user's process has the name.
         sys::Errno::PERM => ClientError::System(error.to_string()),
         _ => ClientError::System(format!(
             "{error}; is `tahti msg serve` or a plant with [messages] running as \"{server}\"?"
@@ -150,17 +151,17 @@ pub(crate) fn greet(server: &str, hello: &Hello) -> Result<Vec<End>, ClientError
 }
 
 impl End {
-    /// Wakes the server's lane after messages were put into `up`.
+    /// Wakes the server's lane. Call it after putting messages into `up`.
     pub(crate) fn wake(&self) {
         self.gate.wake();
     }
 
-    /// What the server sees end when this end has gone.
+    /// The socket whose closing tells the server that this end has gone.
     pub(crate) fn connection(&self) -> Arc<OwnedFd> {
         self.connection.clone()
     }
 
-    /// Whether the server is there.
+    /// Whether the server is alive.
     pub(crate) fn is_alive(&self) -> bool {
         sys::handover::is_alive(self.connection.as_fd())
     }
@@ -170,19 +171,19 @@ impl End {
         Waker { memory: self.memory.clone(), rung: self.rung.clone() }
     }
 
-    /// Whether a [`Waker`] was used since this was asked last.
+    /// Whether a [`Waker`] was used since the last call.
     pub(crate) fn was_rung(&mut self) -> bool {
         let rung = self.rung.load(Ordering::Acquire);
         std::mem::replace(&mut self.seen, rung) != rung
     }
 
-    /// The bell as it stands now, for [`wait`](Self::wait): to be read before looking for what rings it.
+    /// Current value of the bell, for [`wait`](Self::wait). Read it before checking for the work that rings it.
     pub(crate) fn bell(&self) -> u64 {
         self.down.stream().bell().load(Ordering::Acquire)
     }
 
-    /// Waits from `now` until a message is there, the bell differs from `bell`, or `until`; spins first where that has
-    /// paid before.
+    /// Waits from `now` until there is a message, the bell differs from `bell`, or the time `until`. Spins first if
+    /// spinning has paid off before.
     ///
     /// # Errors
     /// `Lost` if the server is gone and all that it sent has been read.

@@ -1,19 +1,19 @@
-//! Why a message server or its end for ZeroMQ does not serve.
+//! Errors of the message server and of its ZeroMQ endpoint.
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Why a message server does not serve.
+/// The message server cannot serve.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Its socket cannot be had, mostly since another server has the name.
+    /// Its socket is unavailable, usually because another server has this name.
     #[error("{source}; another message server {name:?} runs, or give this one another name")]
     Name {
         /// The name.
         name: String,
-        /// What the kernel says.
+        /// The system's error.
         source: sys::Error,
     },
     /// Its log cannot be opened.
@@ -21,7 +21,7 @@ pub enum ServeError {
     Log {
         /// The file.
         path: PathBuf,
-        /// What the kernel says.
+        /// The system's error.
         source: io::Error,
     },
     /// A thread cannot be started.
@@ -35,20 +35,20 @@ pub enum ServeError {
     System(#[from] sys::Error),
 }
 
-/// An address that is none of ZeroMQ's.
+/// Not a valid ZeroMQ address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?}, expected an address such as tcp://127.0.0.1:5555")]
 pub struct AddressError {
-    /// What was found.
+    /// The invalid text.
     pub found: String,
 }
 
-/// ZeroMQ's clients cannot be served at an address.
+/// Listening for ZeroMQ clients failed.
 #[derive(Debug, thiserror::Error)]
 #[error("listen at tcp://{address}: {source}")]
 pub struct ListenError {
     /// The address.
     pub address: SocketAddr,
-    /// What the kernel says.
+    /// The system's error.
     pub source: io::Error,
 }

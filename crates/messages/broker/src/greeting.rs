@@ -1,15 +1,15 @@
-//! How clients and managers introduce themselves: a few JSON lines over a Unix socket, once per connection.
+//! Greetings of clients and managers: JSON over a Unix socket, once per connection.
 
 use serde::{Deserialize, Serialize};
 
-/// Raised whenever a greeting or the shared memory changes its meaning.
+/// Increased whenever the meaning of the greeting or of the shared memory changes.
 pub(crate) const VERSION: u32 = 3;
-/// Longest greeting in bytes, and longest answer to it.
+/// Maximum bytes of a greeting and of the server's answer.
 pub(crate) const BYTES_MAX: usize = 128 << 10;
 pub(crate) const WELCOME_BYTES_MAX: usize = 4096;
-/// Most objects that a manager claims.
+/// Maximum number of objects that a manager claims.
 pub(crate) const CLAIMS_MAX: usize = 4096;
-/// What can be done about more.
+/// Remedy for a greeting with too many objects.
 pub(crate) const FEWER: &str = "claim fewer or shorter names, or serve them by several managers";
 
 /// The name of the socket of the message server `name`.
@@ -18,28 +18,28 @@ pub fn socket_name(name: &str) -> String {
     format!("tahti-messages-{name}")
 }
 
-/// What a client says first.
+/// Greeting of a client or manager.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Hello {
     pub(crate) version: u32,
-    /// What it calls itself.
+    /// Its name, chosen by itself.
     pub(crate) name: String,
-    /// The bands on which it wants to send or serve.
+    /// Requested bands.
     pub(crate) bands: Vec<u8>,
-    /// The objects that it claims: then it is a manager.
+    /// The objects that it claims. A non-empty list makes it a manager.
     #[serde(default)]
     pub(crate) serves: Vec<String>,
-    /// The other host for whose processes it speaks; empty: for itself.
+    /// The remote host that a link represents; empty for all others.
     #[serde(default)]
     pub(crate) host: String,
-    /// Bytes of the pool for large bodies that a client wants; for a manager whether it takes such bodies (not 0).
+    /// For a client: bytes of the requested pool for large bodies. For a manager: non-zero if it accepts such bodies.
     #[serde(default)]
     pub(crate) pool: u64,
 }
 
 impl Hello {
-    /// Reads what a client says. The version comes first: what stands behind it is understood only if that is ours.
+    /// Parses a greeting. The version is checked first, because the other fields are valid only for our version.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, GreetingError> {
         #[derive(Deserialize)]
         struct Spoken {
@@ -53,7 +53,7 @@ impl Hello {
     }
 }
 
-/// Why what a client says first is not understood.
+/// A greeting that cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GreetingError {
     #[error("no greeting: {0}")]
@@ -62,16 +62,17 @@ pub(crate) enum GreetingError {
     Version(u32),
 }
 
-/// What the server answers.
+/// The server's answers to a greeting.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Welcome {
-    /// Why not; the connection ends.
+    /// Refused, with the reason. The server then closes the connection.
     Refused(String),
-    /// Memory and gate of a band, whose descriptors come with it, and where a pool was asked for the client's pool or the
-    /// socket from which a manager hears of pools. As many as there are bands, then `Ready`.
+    /// Accepted on this band. The descriptors of the memory and the gate come with it. If a pool was requested, a third
+    /// one follows: the client's pool, or the manager's socket for announcements of pools. One `Band` per band, then
+    /// `Ready`.
     Band(u8),
-    /// From now on messages are taken.
+    /// The server now takes messages.
     Ready,
 }
 

@@ -1,11 +1,11 @@
-//! The message server, and the ends that clients and equipment managers hold.
+//! The message server, and the client side of its connections for clients and equipment managers.
 //!
-//! A [`Client`] or [`Manager`] introduces itself over a Unix socket; the kernel tells the server who it is. For each
-//! band that it asks for it gets shared memory with one queue each way. In the [server](server::serve) each band has a
-//! thread of its own with its own class, priority and CPU; what it decides is [`msg::Lane`]'s, a state machine. No
-//! thread of one band ever waits for another's.
+//! A [`Client`] or [`Manager`] sends a greeting over a Unix socket; the kernel supplies its user and process id. For
+//! each requested band it receives shared memory with one queue in each direction. The [server](server::serve) runs one
+//! thread per band with its own class, priority and CPU. The thread's decisions are made by the state machine
+//! [`msg::Lane`]. The thread of one band never waits for the thread of another.
 //!
-//! Never here: decisions about messages (they are in `msg`), and what equipment is.
+//! Out of scope: decisions about messages (they are in `msg`), and any knowledge of the equipment.
 //!
 //! ```
 //! use base::DurNs;

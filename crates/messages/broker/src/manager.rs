@@ -1,4 +1,4 @@
-//! An equipment manager's end.
+//! The equipment manager's side of a connection.
 
 use crate::end::{ClientError, End, Waker, greet};
 use crate::greeting::{Hello, VERSION};
@@ -12,24 +12,25 @@ use msg::{
 use ring::StreamWriter;
 use sys::clock::mono_now;
 
-/// Registering with a message server.
+/// Registration with a message server.
 pub struct Manager;
 
 impl Manager {
-    /// Connects to the server `server` as manager `name` for the objects whose names are or begin with `serves`
-    /// (`sr_mag` stands for `sr_mag` and `sr_mag_ps_b`, not for `sr_magnet`); one lane for each band, in their order,
-    /// each for a thread of its own.
+    /// Connects to the server `server` as manager `name` of the objects in `serves`. `sr_mag` covers `sr_mag` and
+    /// `sr_mag_ps_b`, but not `sr_magnet`. Returns one lane for each band, in the same order. Each lane can run in a
+    /// separate thread.
     ///
     /// # Errors
-    /// Nobody serves, or the server refuses: another manager has one of the objects, or a rule forbids it.
+    /// No server is running, or it refuses: another manager has one of the objects, or a rule forbids it.
     pub fn connect(server: &str, name: &str, serves: &[&str], bands: &[Band]) -> Result<Vec<ManagerLane>, ClientError> {
         Self::greeting(server, name, serves, bands, 0)
     }
 
-    /// As [`connect`](Self::connect), for a manager that takes bodies of up to `bytes`: those above 16 KiB are copied out
-    /// of their client's pool before it sees them, and its answers above 16 KiB go into the room of their request.
+    /// Like [`connect`](Self::connect), for a manager that accepts bodies of up to `bytes`. Bodies above 16 KiB are
+    /// copied out of the client's pool before the handler runs. Answers above 16 KiB are written into the room of their
+    /// request.
     ///
-    /// Real-time: each lane reserves its memory here, and touches it when the first body of that length comes.
+    /// Real-time: each lane reserves its memory here, and first touches it when a body of that length arrives.
     ///
     /// # Errors
     /// As `connect`.
@@ -48,7 +49,7 @@ impl Manager {
         Ok(lanes)
     }
 
-    /// As [`connect`](Self::connect), for a manager that takes bodies above 16 KiB in place: they lie in
+    /// Like [`connect`](Self::connect), for a manager that reads and writes bodies above 16 KiB in place, in
     /// [rooms](Replies::room).
     ///
     /// # Errors
@@ -82,9 +83,10 @@ impl Manager {
     }
 }
 
-/// One band of a manager: requests come in order, answers go back in any.
+/// One band of a manager. Requests arrive in order; answers may be sent in any order.
 ///
-/// Real-time: neither [`serve`](Self::serve) nor what it hands out allocates or locks; it sleeps on a futex.
+/// Real-time: neither [`serve`](Self::serve) nor the values that it passes to the handler allocate or lock. `serve`
+/// sleeps on a futex.
 pub struct ManagerLane {
     name: String,
     end: End,
@@ -93,22 +95,22 @@ pub struct ManagerLane {
     line: TextBuffer,
     pools: Option<Pools>,
     copied: Option<Copied>,
-    /// When it took news of pools last.
+    /// Time of the last check for announcements of pools.
     heard: MonoNs,
     expired: u64,
 }
 
-/// How often a lane that has nothing else to do takes what the server tells of pools: a system call.
+/// Time between two checks of an idle lane for announcements of pools, which cost a system call each.
 const HEAR: DurNs = DurNs::from_ms(50);
 
-/// Requests with rooms whose handler may answer later, each lane.
+/// Maximum number of unanswered requests with rooms per lane.
 const KEPT_MAX: usize = 1024;
 
-/// What a lane has that copies large bodies for its handler.
+/// State of a lane that copies large bodies for its handler.
 struct Copied {
-    /// The body of the request at hand.
+    /// The body of the current request.
     body: Box<[u8]>,
-    /// Rooms of requests without an answer yet, with their ids and deadlines.
+    /// Rooms of unanswered requests, with their ids and deadlines.
     kept: Vec<(u64, MonoNs, Room)>,
 }
 
@@ -124,7 +126,7 @@ impl Copied {
             return Err((Code::Malformed, "the body is larger than this manager takes; nothing was done"));
         }
         if kept.len() == KEPT_MAX {
-            // What the server has answered in this manager's stead.
+            // The server has answered expired requests itself.
             kept.retain(|(_, until, _)| *until > now);
         }
         if kept.len() == KEPT_MAX {
@@ -136,7 +138,7 @@ impl Copied {
     }
 }
 
-/// Where a manager puts its answers.
+/// Sends a manager's answers.
 pub struct Replies<'a> {
     band: Band,
     up: &'a mut StreamWriter<Half>,
@@ -148,13 +150,13 @@ pub struct Replies<'a> {
 }
 
 impl Replies<'_> {
-    /// Takes the room that came with the request which is being handled, with its body; `None` if none did. It may be
-    /// kept until the request is answered.
+    /// Takes the room with the body of the current request; `None` if it has none. The room may be kept until the
+    /// request is answered.
     pub fn room(&mut self) -> Option<Room> {
         self.room.take()
     }
 
-    /// As [`answer`](Self::answer) with [`Code::Ok`] and the body that lies in the request's own room.
+    /// Like [`answer`](Self::answer) with [`Code::Ok`] and the body in the request's room.
     pub fn answer_room(&mut self, ticket: Ticket, complement: &str, room: &Room) -> bool {
         self.put_room(ticket, Code::Ok, complement, room)
     }
@@ -166,15 +168,15 @@ impl Replies<'_> {
         put(self.up, self.packing, header, self.line.text(), &room.place().to_bytes()) == Ok(true)
     }
 
-    /// The room that is kept for the answer of a request with a large body, or that expects one: for whoever makes the body
-    /// of the answer there, without a copy, and then gives it by [`answer_made`](Self::answer_made).
+    /// The room kept for the answer to a request that has a large body or expects one. The handler can write the answer
+    /// there without a copy, and send it by [`answer_made`](Self::answer_made).
     #[must_use]
     pub fn kept(&self, ticket: Ticket) -> Option<&Room> {
         self.kept.as_ref()?.iter().find(|(id, ..)| *id == ticket.id).map(|(_, _, room)| room)
     }
 
-    /// As [`answer`](Self::answer), with the first `bytes` of the room that is [kept](Self::kept) as body. `false` as well if
-    /// none is, or they are more than it has.
+    /// Like [`answer`](Self::answer), with the first `bytes` of the [kept](Self::kept) room as body. Also returns
+    /// `false` if no room is kept or `bytes` exceeds it.
     pub fn answer_made(&mut self, ticket: Ticket, code: Code, complement: &str, bytes: usize) -> bool {
         let Some(kept) = &mut self.kept else { return false };
         let Some(at) = kept.iter().position(|(id, ..)| *id == ticket.id) else { return false };
@@ -185,8 +187,8 @@ impl Replies<'_> {
         self.put_room(ticket, code, complement, &room)
     }
 
-    /// Answers a request. An answer that is too long or finds no room is replaced by one that says so, never dropped;
-    /// `false` only if not even that fits because the server does not take answers any more.
+    /// Answers a request. An answer that is too long or does not fit into the queue is replaced by a short one that
+    /// says so. Returns `false` only if even that does not fit, because the server no longer takes answers.
     pub fn answer(&mut self, ticket: Ticket, answer: &Answer<'_>) -> bool {
         if let Some(kept) = &mut self.kept
             && let Some(at) = kept.iter().position(|(id, ..)| *id == ticket.id)
@@ -236,18 +238,19 @@ impl ManagerLane {
         self.end.waker()
     }
 
-    /// Requests that came after their deadline and were answered `EXPIRED` without being executed.
+    /// Number of requests that arrived after their deadline. They were answered `EXPIRED` and not executed.
     #[must_use]
     pub fn expired(&self) -> u64 {
         self.expired
     }
 
-    /// Takes requests until there are none, handing each to `handle`, which answers it through the replies now, or keeps its
-    /// ticket and answers later. Where there is nothing at first, waits: for a request, a [`Waker`], or at most `limit`.
-    /// Says how many were handed over.
+    /// Passes all queued requests to `handle`, which answers each at once, or keeps its ticket and answers later. If
+    /// the queue is empty, waits for a request, a [`Waker`], or at most `limit`. Returns the number of requests
+    /// handled.
     ///
     /// # Errors
-    /// `Lost`: the server is gone; connect anew. What is not answered by now has been answered `UNKNOWN`.
+    /// `Lost`: the server has gone and the manager must connect again. Requests not answered by then have been answered
+    /// `UNKNOWN`.
     pub fn serve(
         &mut self,
         limit: DurNs,
@@ -273,8 +276,8 @@ impl ManagerLane {
         }
     }
 
-    /// As [`serve`](Self::serve), but does not wait, and once `until` has passed takes no more than one request: for who
-    /// has so much time for them. What it leaves waits in the queue, where its deadline may pass.
+    /// Like [`serve`](Self::serve), but does not wait. After `until` it takes at most one request, for callers with a
+    /// time budget. Other requests stay in the queue, where their deadlines may pass.
     ///
     /// # Errors
     /// As `serve`.
@@ -291,8 +294,8 @@ impl ManagerLane {
         Ok(taken)
     }
 
-    /// Takes what the server has told of pools, and lets go of rooms whose requests it has answered in this manager's
-    /// stead: where nothing else is to be done.
+    /// Reads announcements of pools, and releases rooms whose requests the server has answered after their deadline.
+    /// Called if the lane is idle.
     fn hear(&mut self) {
         if let Some(pools) = &mut self.pools {
             pools.hear();
@@ -303,7 +306,7 @@ impl ManagerLane {
         }
     }
 
-    /// Answers with nothing asked: for answers that were kept.
+    /// Sends answers outside of a handler, for tickets that were kept.
     pub fn replies(&mut self, answer: impl FnOnce(&mut Replies<'_>)) {
         let Self { end, packing, line, copied, .. } = self;
         let kept = copied.as_mut().map(|copied| &mut copied.kept);
@@ -352,7 +355,7 @@ impl ManagerLane {
                     if let Some(pools) = pools.as_mut().filter(|_| flags.has(Flags::POOLED)) {
                         let room = Pooled::from_bytes(std::mem::take(&mut body)).and_then(|place| pools.room(place));
                         answer_bytes_max = answer_bytes_max.max(room.as_ref().map_or(0, Room::room) as u64);
-                        // Whoever gets a body as a whole need not know how it came.
+                        // A handler that gets whole bodies need not know about the pool.
                         flags = if copied.is_some() { flags.without(Flags::POOLED) } else { flags };
                         large = match (room, copied.as_mut()) {
                             (None, _) => {

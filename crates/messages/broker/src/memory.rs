@@ -1,4 +1,4 @@
-//! The shared memory of a connection on one band: a queue to the server and one from it.
+//! Shared memory of a connection on one band: one queue in each direction.
 
 use ring::{AtomicU64, LayoutError, Stream, Words};
 use std::collections::VecDeque;
@@ -6,13 +6,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use sys::shm::SharedWords;
 
-/// Room of each queue in words, 256 KiB: fourteen messages of the greatest length, thousands of short ones.
+/// Words of each queue (256 KiB): 14 messages of maximum length, or thousands of short ones.
 pub(crate) const ROOM_WORDS: usize = 1 << 15;
 const HALF_WORDS: usize = Stream::words_for(ROOM_WORDS);
-/// Of both.
+/// Bytes of both queues.
 pub(crate) const BYTES: usize = 2 * HALF_WORDS * 8;
 
-/// One of the two queues' memory.
+/// Memory of one of the two queues.
 pub(crate) struct Half {
     memory: Arc<SharedWords>,
     range: Range<usize>,
@@ -24,31 +24,31 @@ impl AsRef<Words> for Half {
     }
 }
 
-/// A queue within a process, between two of its threads.
+/// Memory of a queue between two threads of a process.
 pub(crate) type Inside = Arc<[AtomicU64]>;
 
-/// Memory for a queue within a process.
+/// Allocates memory for a queue within a process.
 pub(crate) fn inside(room: usize) -> Inside {
     (0..Stream::words_for(room)).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// Makes the memory of a connection.
+/// Creates the memory of a connection.
 fn create() -> sys::Result<Arc<SharedWords>> {
     SharedWords::create("tahti-messages", 2 * HALF_WORDS).map(Arc::new)
 }
 
-/// Whether clients cannot give a band page faults by taking pages out of their queues.
+/// Whether the kernel prevents clients from punching holes into their queues, which would give a band page faults.
 pub(crate) fn keeps_its_pages() -> sys::Result<bool> {
     Ok(SharedWords::create("tahti-messages", 8)?.keeps_its_pages())
 }
 
-/// Most memories of connections that have gone which are kept: 64 MiB if each was used to its end.
+/// Maximum number of memories kept for reuse: 64 MiB if each was fully used.
 const KEPT_MAX: usize = 128;
 
-/// Memory of connections that have gone, kept for others of the same user: unmapping it would interrupt every CPU on
-/// which the process runs, and so the bands' own.
+/// Memory of closed connections, kept for the same user. Unmapping it would interrupt every CPU on which the process
+/// runs, including those of the bands.
 ///
-/// Full: the oldest is unmapped and counted.
+/// If the list is full, the oldest is unmapped and counted.
 #[derive(Default)]
 pub(crate) struct Spares {
     kept: VecDeque<Spare>,
@@ -56,14 +56,14 @@ pub(crate) struct Spares {
 }
 
 struct Spare {
-    /// Whose it was; `None`: never to be used again, for its holder breaks the rules.
+    /// The user; `None`: never reused, because the client broke the rules.
     user: Option<u32>,
     memory: Arc<SharedWords>,
 }
 
 impl Spares {
-    /// Memory for a connection of a user: what another one of the same user has left, or new. Users are kept apart since
-    /// whoever had it may have kept it mapped.
+    /// Memory for a connection of a user: kept from a previous connection of the same user, or new. A previous client
+    /// may have kept it mapped, so it is never passed to another user.
     pub(crate) fn take(&mut self, user: u32) -> sys::Result<Arc<SharedWords>> {
         let found = self.kept.iter().position(|spare| spare.user == Some(user));
         match found.and_then(|at| self.kept.remove(at)) {
@@ -72,7 +72,7 @@ impl Spares {
         }
     }
 
-    /// Keeps what a connection has left.
+    /// Keeps the memory of a closed connection.
     pub(crate) fn keep(&mut self, user: Option<u32>, memory: Arc<SharedWords>) {
         if self.kept.len() == KEPT_MAX {
             self.kept.pop_front();
@@ -81,7 +81,7 @@ impl Spares {
         self.kept.push_back(Spare { user, memory });
     }
 
-    /// How often memory was unmapped.
+    /// Number of memories unmapped.
     pub(crate) fn unmapped(&self) -> u64 {
         self.unmapped
     }
@@ -92,13 +92,13 @@ fn halves(memory: &Arc<SharedWords>) -> [Half; 2] {
     [0..end / 2, end / 2..end].map(|range| Half { memory: memory.clone(), range })
 }
 
-/// The queue to the server and the one from it, empty.
+/// Formats both queues as empty: the one to the server, and the one from it.
 pub(crate) fn format(memory: &Arc<SharedWords>) -> Result<[Stream<Half>; 2], LayoutError> {
     let [up, down] = halves(memory);
     Ok([Stream::format(up)?, Stream::format(down)?])
 }
 
-/// As [`format()`], as the server made them.
+/// Like [`format()`], for queues that the server has formatted.
 pub(crate) fn attach(memory: &Arc<SharedWords>) -> Result<[Stream<Half>; 2], LayoutError> {
     let [up, down] = halves(memory);
     Ok([Stream::attach(up)?, Stream::attach(down)?])

@@ -1,13 +1,13 @@
-//! Messages in queues of words: copied out before anything is believed, put in without allocation.
+//! Messages in queues of words. Reading copies a message before validating it; writing does not allocate.
 
 use msg::{BODY_BYTES_MAX, Conn, Frame, FrameError, HEADER_WORDS, Header, HeaderError, TEXT_BYTES_MAX};
 use ring::{Damaged, StreamReader, StreamWriter, Words};
 
 const REST_WORDS: usize = (TEXT_BYTES_MAX + BODY_BYTES_MAX).div_ceil(8);
-/// Words before the header, for what threads of the server tell each other: a connection, an id that it chose.
+/// Words before the header in messages between threads of the server: a connection, and an id chosen by the server.
 pub(crate) const PREFIX_WORDS: usize = 2;
 
-/// Room for one message.
+/// Buffer for one message.
 pub(crate) struct MessageBuffer {
     words: Box<[u64]>,
     length: usize,
@@ -20,13 +20,13 @@ impl MessageBuffer {
         Self { words, length: 0, prefix: 0 }
     }
 
-    /// Copies the next message from a queue, if there is one.
+    /// Copies the next message from a queue. Returns whether there was one.
     pub(crate) fn take<W: AsRef<Words>>(&mut self, from: &mut StreamReader<W>) -> Result<bool, Damaged> {
         self.prefix = 0;
         Ok(from.pop(&mut self.words)?.map(|length| self.length = length).is_some())
     }
 
-    /// As [`take`](Self::take) from a queue within the server, whose messages have words before the header.
+    /// Like [`take`](Self::take), for a queue within the server, whose messages have words before the header.
     pub(crate) fn take_prefixed<W: AsRef<Words>>(
         &mut self,
         from: &mut StreamReader<W>,
@@ -42,28 +42,28 @@ impl MessageBuffer {
         Ok(Header::from_words(words.first_chunk().ok_or(short)?)?)
     }
 
-    /// The message. Its header is read anew from our own copy.
+    /// The message. The header is parsed from the private copy.
     pub(crate) fn frame(&self) -> Result<Frame<'_>, FrameError> {
         let header = self.header()?;
         let bytes: &[u8] = bytemuck::cast_slice(self.rest());
         let length = usize::from(header.text_bytes) + header.body_bytes as usize;
-        // The last word is filled up.
+        // The last word is padded.
         let rest = if length.div_ceil(8) * 8 == bytes.len() { &bytes[..length] } else { bytes };
         Frame::after(header, rest)
     }
 
-    /// The words behind the header, as they go on with another header.
+    /// The words after the header, for use with another header.
     pub(crate) fn rest(&self) -> &[u64] {
         &self.words[self.prefix + HEADER_WORDS..self.length]
     }
 }
 
-/// The words before the header.
+/// Encodes the words before the header.
 pub(crate) fn prefix(conn: Conn, id: u64) -> [u64; PREFIX_WORDS] {
     [u64::from(conn.slot) << 32 | u64::from(conn.turn), id]
 }
 
-/// Room in which a text and a body become words.
+/// Buffer that converts a text and a body to words.
 pub(crate) struct Packing(Box<[u64]>);
 
 impl Packing {
@@ -71,7 +71,7 @@ impl Packing {
         Self(vec![0; REST_WORDS].into_boxed_slice())
     }
 
-    /// A message's header with its lengths, and the words behind it.
+    /// Encodes a message: its header with the lengths, and the words after it.
     pub(crate) fn pack(
         &mut self,
         header: Header,
@@ -92,7 +92,7 @@ impl Packing {
 }
 
 impl Packing {
-    /// Some texts, one behind the other, as words; what does not fit is cut.
+    /// Concatenates texts and converts them to words. Text beyond the buffer is cut.
     pub(crate) fn texts(&mut self, texts: [&str; 3]) -> &[u64] {
         let all: usize = texts.iter().map(|text| text.len()).sum();
         let words = all.min(self.0.len() * 8).div_ceil(8);
@@ -109,7 +109,7 @@ impl Packing {
     }
 }
 
-/// Puts a whole message into a queue; `false` if it has no room.
+/// Puts a whole message into a queue. Returns `false` if the queue is full.
 pub(crate) fn put<W: AsRef<Words>>(
     to: &mut StreamWriter<W>,
     packing: &mut Packing,
@@ -121,7 +121,7 @@ pub(crate) fn put<W: AsRef<Words>>(
     Ok(to.push_or_refuse(&[&head, rest]))
 }
 
-/// Why a peer's messages are not read any more.
+/// Reason to stop reading a peer's messages.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Damaged,

@@ -1,8 +1,9 @@
-//! Large bodies: shared memory of a client, in which it and its managers write and read in place.
+//! Large bodies: shared memory of a client, which it and its managers read and write in place.
 //!
-//! The client owns the pool and hands out its rooms. A request names a room; the manager copies the request's body out of
-//! it, and writes the body of its answer into it, which the client copies out: one copy each, by the receiver. The
-//! server passes the room's place on after it has looked that it lies within the pool; it never touches the memory.
+//! The client owns the pool and allocates rooms in it. A request names a room. The manager copies the request's body
+//! out of it, and writes the answer's body into it; the client copies that out. Each direction costs one copy, by the
+//! receiver. The server forwards the room's location after checking that it is within the pool. It never accesses the
+//! memory.
 
 use crate::end::ClientError;
 use msg::Pooled;
@@ -14,25 +15,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use sys::shm::SharedWords;
 
-/// Largest pool of one client, and of all clients of a server together, in bytes.
+/// Maximum pool of one client, and of all clients of a server together, in bytes.
 pub const POOL_BYTES_MAX: u64 = 1 << 28;
 pub(crate) const POOLS_BYTES_MAX: u64 = 1 << 30;
-/// Rooms begin at multiples of this: no two share a cache line.
+/// Alignment of rooms in bytes. No two share a cache line.
 pub(crate) const ALIGNED: u64 = 64;
 
-/// A client's pool. All copies are the same.
+/// A client's pool. Clones refer to the same pool.
 #[derive(Clone)]
 pub(crate) struct Pool {
     memory: Arc<SharedWords>,
     taken: Arc<Taken>,
 }
 
-/// Which bytes are taken, in their order, and whether some of them are lost.
+/// The allocated ranges in ascending order, and whether some are lost.
 #[derive(Default)]
 struct Taken {
     ranges: Mutex<Vec<Range<u64>>>,
     lost: AtomicBool,
-    /// As long as a room is left the connection is, so that the server gives the pool to nobody else.
+    /// Keeps the connection open as long as a room exists, so that the server does not give the pool to another client.
     _connection: Option<Arc<OwnedFd>>,
 }
 
@@ -42,7 +43,7 @@ impl Taken {
     }
 }
 
-/// A part of a pool: the client's until it is dropped, a manager's until it has answered.
+/// A part of a pool. A client owns it until it is dropped, a manager until it has answered.
 pub struct Room {
     memory: Arc<SharedWords>,
     at: Pooled,
@@ -55,12 +56,12 @@ impl fmt::Debug for Room {
     }
 }
 
-/// Makes rooms in a client's pool, from any thread.
+/// Allocates rooms in a client's pool, from any thread.
 #[derive(Clone)]
 pub struct Rooms(pub(crate) Pool);
 
 impl Rooms {
-    /// As [`Client::room`](crate::Client::room).
+    /// Like [`Client::room`](crate::Client::room).
     ///
     /// # Errors
     /// [`NoRoom`](ClientError::NoRoom).
@@ -69,14 +70,14 @@ impl Rooms {
     }
 }
 
-/// Keeps the memory of a room mapped, also when the room has gone: what is written there then nobody reads, or somebody
-/// else of the same user.
+/// Keeps the memory of a room mapped after the room is dropped. Later writes are never read, or only by clients of the
+/// same user.
 pub struct Mapping {
     _memory: Arc<SharedWords>,
 }
 
 impl PartialEq for Room {
-    /// Whether both are the same place of the same pool.
+    /// Whether both are the same range of the same pool.
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.memory, &other.memory) && self.at == other.at
     }
@@ -85,28 +86,28 @@ impl PartialEq for Room {
 impl Eq for Room {}
 
 impl Pool {
-    /// A client's, whose connection it is.
+    /// Maps a client's pool. `connection` is the client's connection.
     pub(crate) fn new(fd: OwnedFd, connection: Option<Arc<OwnedFd>>) -> sys::Result<Self> {
         let taken = Taken { _connection: connection, ..Taken::default() };
         Ok(Self { memory: Arc::new(SharedWords::attach(fd)?), taken: Arc::new(taken) })
     }
 
-    /// Whether a part of it is never used again.
+    /// Whether a part of the pool is permanently lost.
     pub(crate) fn has_lost(&self) -> bool {
         self.taken.lost.load(Ordering::Relaxed)
     }
 
-    /// Whether there is a place for so many bytes now.
+    /// Whether a room of `bytes` is available now.
     pub(crate) fn fits(&self, bytes: u64) -> bool {
         self.room(bytes).is_some()
     }
 
-    /// Whether a room is one of this pool's.
+    /// Whether a room belongs to this pool.
     pub(crate) fn owns(&self, room: &Room) -> bool {
         Arc::ptr_eq(&self.memory, &room.memory)
     }
 
-    /// A room of `bytes`: the first place where it fits; `None` if it fits nowhere.
+    /// Allocates a room of `bytes` at the first free range that is large enough; `None` if there is none.
     pub(crate) fn room(&self, bytes: u64) -> Option<Room> {
         let size = bytes.max(1).checked_next_multiple_of(ALIGNED)?;
         let all = self.memory.words().len() as u64 * 8;
@@ -114,7 +115,7 @@ impl Pool {
             let ends = std::iter::once(0).chain(taken.iter().map(|taken| taken.end));
             let begins = taken.iter().map(|taken| taken.start).chain([all]);
             let (at, offset) = ends.zip(begins).enumerate().find_map(|(at, (end, begin))| {
-                // A lost room's neighbours may touch it.
+                // Neighbouring ranges may touch, so that a gap may be empty.
                 (begin.checked_sub(end)? >= size).then_some((at, end))
             })?;
             taken.insert(at, offset..offset + size);
@@ -134,12 +135,12 @@ impl Drop for Room {
 }
 
 impl Room {
-    /// A manager's view of what a request names, if that lies within the pool.
+    /// A manager's view of the room that a request names; `None` if it is not within the pool.
     pub(crate) fn lent(memory: &Arc<SharedWords>, at: Pooled) -> Option<Self> {
         at.is_within(memory.words().len() as u64 * 8).then(|| Self { memory: memory.clone(), at, owner: None })
     }
 
-    /// Never used again: somebody may still write here.
+    /// Excludes the room from reuse, because another process may still write into it.
     pub(crate) fn lose(mut self) {
         if let Some(owner) = self.owner.take() {
             owner.lost.store(true, Ordering::Relaxed);
@@ -150,7 +151,7 @@ impl Room {
         self.at
     }
 
-    /// With what the other end says it holds; `false` if that is more than there is room for.
+    /// Sets the length of the body, as reported by the other end. Returns `false` if it exceeds the room.
     pub(crate) fn set_filled(&mut self, bytes: u64) -> bool {
         let fits = bytes <= self.at.room;
         if fits {
@@ -159,48 +160,48 @@ impl Room {
         fits
     }
 
-    /// How many bytes fit.
+    /// Size of the room in bytes.
     #[must_use]
     pub fn room(&self) -> usize {
         self.at.room as usize
     }
 
-    /// How many bytes of it are a body.
+    /// Length of the body in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.at.bytes as usize
     }
 
-    /// Whether it holds no body.
+    /// Whether the body is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.at.bytes == 0
     }
 
-    /// What keeps its memory mapped when it has gone.
+    /// A handle that keeps the memory mapped after the room is dropped.
     #[must_use]
     pub fn mapping(&self) -> Mapping {
         Mapping { _memory: self.memory.clone() }
     }
 
-    /// Its memory, to read and write in place. The other end may write here at any time.
+    /// The room's memory, to read and write in place. The other end may write into it at any time.
     #[must_use]
     pub fn words(&self) -> &Words {
         let first = (self.at.offset / 8) as usize;
         &self.memory.words()[first..first + (self.at.room / 8) as usize]
     }
 
-    /// Says that the first `bytes` of [`words`](Self::words) are the body: for who has written them there itself.
+    /// Sets the length of a body that the caller wrote to the start of [`words`](Self::words).
     ///
     /// # Panics
-    /// If they are more than there is room for.
+    /// If `bytes` exceeds the room.
     pub fn filled(&mut self, bytes: usize) {
         assert!(self.set_filled(bytes as u64), "{bytes} bytes in a room for {}", self.at.room);
     }
 
-    /// Copies a body in; `false` if it does not fit.
+    /// Copies a body into the room. Returns `false` if it does not fit.
     ///
-    /// Real-time: does not allocate; as long as copying takes.
+    /// Real-time: does not allocate; takes the time of the copy.
     #[must_use]
     pub fn write(&mut self, body: &[u8]) -> bool {
         if !self.set_filled(body.len() as u64) {
@@ -219,10 +220,10 @@ impl Room {
         true
     }
 
-    /// Copies the body to the start of `out`; its bytes, at most as many as `out` holds. What is copied is to be
-    /// validated afterwards, in `out`.
+    /// Copies the body to the start of `out`. Returns the number of bytes, at most the length of `out`. Validate the
+    /// data only after the copy, in `out`.
     ///
-    /// Real-time: does not allocate; as long as copying takes.
+    /// Real-time: does not allocate; takes the time of the copy.
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
         let bytes = self.len().min(out.len());
         let (whole, rest) = out[..bytes].as_chunks_mut::<8>();
@@ -238,21 +239,21 @@ impl Room {
     }
 }
 
-/// The pools of clients, as a manager's lane knows them.
+/// The clients' pools as known to a manager's lane.
 pub(crate) struct Pools {
-    /// Where the server tells of new ones: their number and memory.
+    /// Socket for announcements of pools: number and memory.
     news: OwnedFd,
-    /// By their places.
+    /// By slot.
     known: Vec<Option<Known>>,
 }
 
-/// A pool: its number, and its memory as soon as a request has named it.
+/// A pool: its number, and its descriptor, or its memory once a request has named it.
 enum Known {
     Announced(u64, OwnedFd),
     Mapped(u64, Arc<SharedWords>),
 }
 
-/// Most pools that a lane knows; the server has no more places for them.
+/// Maximum number of pools known to a lane. The server has no more slots.
 const KNOWN_MAX: usize = 1 << 12;
 
 impl Pools {
@@ -260,7 +261,7 @@ impl Pools {
         Self { news, known: Vec::new() }
     }
 
-    /// The room that a request names. A pool is mapped when it is named first: a few system calls.
+    /// The room that a request names. Maps the pool on first use, which takes a few system calls.
     pub(crate) fn room(&mut self, at: Pooled) -> Option<Room> {
         if self.find(at.pool).is_none() {
             self.hear();
@@ -282,8 +283,8 @@ impl Pools {
         }
     }
 
-    /// Takes what the server has told since: to be called now and then, so that it can tell more. Where a place got another
-    /// pool, the one of before is unmapped.
+    /// Reads announcements from the server. Call it regularly, so that the socket does not fill up. If a slot has a new
+    /// pool, the previous one is unmapped.
     pub(crate) fn hear(&mut self) {
         let mut number = [0; 8];
         while let Ok(Some((8, fds))) = sys::handover::receive_now(self.news.as_fd(), &mut number) {
@@ -301,7 +302,7 @@ impl Pools {
     }
 }
 
-/// A pool's number has its place in the high half, and in the low one how often that was used.
+/// Slot of a pool: the high half of its number. The low half is the slot's generation.
 fn place(number: u64) -> usize {
     (number >> 32) as usize
 }

@@ -1,4 +1,4 @@
-//! Asking the message server in the name of others: for links to other hosts, and for ZeroMQ's clients.
+//! Sends requests to the message server on behalf of others: processes of other hosts, and ZeroMQ clients.
 
 use crate::client::{Client, Received, Sending};
 use crate::end::{ClientError, Waker};
@@ -10,17 +10,17 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_cha
 use std::sync::{Arc, Mutex, PoisonError};
 use sys::clock::mono_now;
 
-/// How often the thread looks whether it is still wanted.
+/// Time between two checks of the thread whether it must end.
 const LOOK: DurNs = DurNs::from_ms(100);
-/// Requests that may wait to be given to the message server.
+/// Capacity of the queue of requests to the message server.
 pub const QUEUE_MAX: usize = 256;
 
-/// A request of somebody else's.
+/// A request on behalf of another process.
 #[derive(Debug)]
 pub struct Passed<T> {
-    /// Its line.
+    /// The request's line.
     pub line: String,
-    /// Until when it is worth executing.
+    /// Deadline for its execution.
     pub until: MonoNs,
     /// Its properties.
     pub flags: Flags,
@@ -28,28 +28,29 @@ pub struct Passed<T> {
     pub pulse: u64,
     /// Its body.
     pub body: Vec<u8>,
-    /// Most bytes that the body of the answer may have.
+    /// Maximum bytes of the answer's body.
     pub answer: u64,
-    /// Who asks.
+    /// The sender of the request.
     pub subject: Subject,
-    /// What the answer needs.
+    /// Passed back with the answer.
     pub token: T,
 }
 
-/// A thread that asks the message server on one band and answers each request once, by a function that it is given. It ends
-/// with this value; what is outstanding then gets no answer.
+/// A thread that sends requests to the message server on one band and passes each answer once to a function. It ends
+/// when this value is dropped. Requests outstanding then get no answer.
 pub struct Relay<T> {
     queue: SyncSender<Passed<T>>,
     waker: Arc<Mutex<Option<Waker>>>,
 }
 
-/// What is answered: the token of the request, and its reply.
+/// Receives an answer: the token of the request, and the reply.
 pub trait Answering<T>: FnMut(T, Code, &str, &[u8]) + Send + 'static {}
 impl<T, F: FnMut(T, Code, &str, &[u8]) + Send + 'static> Answering<T> for F {}
 
 impl<T: Send + 'static> Relay<T> {
-    /// Begins, whether the message server `server` is there or not. `name` is how it is called there, `host` the name of
-    /// the host for whose processes it speaks, `bodies` the most bytes of a body, either way; above 16 KiB it has a pool for two.
+    /// Starts the thread. The message server `server` need not be running. `name` identifies the client to the server.
+    /// `host` is the host whose processes it represents. `bodies` is the maximum size of a body in either direction, in
+    /// bytes; above 16 KiB the client has a pool for two.
     pub fn start(server: &str, name: &str, band: Band, host: &str, bodies: u64, answer: impl Answering<T>) -> Self {
         let (queue, requests) = sync_channel(QUEUE_MAX);
         let waker = Arc::new(Mutex::new(None));
@@ -60,10 +61,10 @@ impl<T: Send + 'static> Relay<T> {
         Self { queue, waker }
     }
 
-    /// Asks. Does not block.
+    /// Queues a request. Does not block.
     ///
     /// # Errors
-    /// Too many wait already: the request comes back.
+    /// The queue is full. The request is returned.
     pub fn pass(&self, request: Passed<T>) -> Result<(), Passed<T>> {
         match self.queue.try_send(request) {
             Ok(()) => {
@@ -93,7 +94,7 @@ struct Passing<T, A> {
     answer: A,
 }
 
-/// Nobody asks any more.
+/// The `Relay` was dropped.
 struct Ended;
 
 impl<T, A: FnMut(T, Code, &str, &[u8])> Passing<T, A> {
@@ -122,7 +123,7 @@ impl<T, A: FnMut(T, Code, &str, &[u8])> Passing<T, A> {
         }
     }
 
-    /// With a pool, if there is one to be had.
+    /// Connects with a pool; without one if the server refuses it.
     fn connect(&self) -> Result<Client, ClientError> {
         let connect = |pool| Client::for_host(&self.server, &self.name, self.band, &self.host, pool);
         match self.bodies > BODY_BYTES_MAX as u64 {
@@ -134,7 +135,8 @@ impl<T, A: FnMut(T, Code, &str, &[u8])> Passing<T, A> {
         }
     }
 
-    /// Gives the server what came, and hears one answer. `None` as error: nobody asks any more.
+    /// Sends the queued requests, and processes at most one answer. The error `None` means that the `Relay` was
+    /// dropped.
     fn round(&mut self, client: &mut Client) -> Result<(), Option<ClientError>> {
         self.show(client);
         loop {
@@ -144,7 +146,7 @@ impl<T, A: FnMut(T, Code, &str, &[u8])> Passing<T, A> {
                 Err(TryRecvError::Disconnected) => return Err(None),
             }
         }
-        // It may have connected anew.
+        // The client may have reconnected.
         self.show(client);
         match client.next(LOOK).map_err(Some)? {
             Some(received) if !received.event => self.answer(&received),
@@ -153,7 +155,7 @@ impl<T, A: FnMut(T, Code, &str, &[u8])> Passing<T, A> {
         Ok(())
     }
 
-    /// Lets others wake the client as it is connected now.
+    /// Publishes the waker of the current connection.
     fn show(&self, client: &Client) {
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = client.waker();
     }
@@ -184,7 +186,7 @@ impl<T, A: FnMut(T, Code, &str, &[u8])> Passing<T, A> {
         }
     }
 
-    /// The server is gone with what it was given.
+    /// Fails all pending requests after the server has gone.
     fn lost(&mut self) {
         for token in std::mem::take(&mut self.pending).into_values() {
             let died = Failure::Died { hop: Hop::Server, after: DurNs::ZERO };
@@ -192,7 +194,7 @@ impl<T, A: FnMut(T, Code, &str, &[u8])> Passing<T, A> {
         }
     }
 
-    /// No server: what waits is told, nothing was executed.
+    /// Without a server: answers the next request. It was not executed.
     fn refuse_next(&mut self, why: &ClientError) -> Result<(), Ended> {
         use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
         match self.requests.recv_timeout(std::time::Duration::from_nanos(LOOK.0.unsigned_abs())) {

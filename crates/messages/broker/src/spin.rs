@@ -1,35 +1,36 @@
-//! Looking again and again for a while before sleeping, as long as that pays.
+//! Adaptive spinning: polls for a short time before sleeping, as long as that pays off.
 
 use base::{DurNs, MonoNs, Policy};
 use sys::clock::mono_now;
 
-/// How long anybody looks before it sleeps: about what it takes to wake somebody on an idle CPU.
+/// Maximum spin time: about the cost of waking a thread on an idle CPU.
 const LONGEST: DurNs = DurNs::from_us(20);
-/// Looks between two of the clock.
+/// Polls between two readings of the clock.
 const LOOKS: u32 = 64;
-/// Waits in a row in which looking was in vain before it is given up, and of how many waits one looks from then on.
+/// Number of unsuccessful waits in a row after which spinning stops. From then on one wait in `PROBE` spins.
 const VAIN: u32 = 4;
 const PROBE: u32 = 64;
 
-/// What a thread does between two looks.
+/// Action between two polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Between {
     /// Nothing.
     Pauses,
-    /// Lets others of its own priority run on its CPU: whom it waits for may be one of them. Where nobody sleeps, nobody
-    /// need be woken, and a turn costs less than a sleep. In time sharing it would cost the thread its share.
+    /// Yields to other threads of the same priority on this CPU, since the awaited thread may be one of them. If no
+    /// thread sleeps, none has to be woken, and a yield costs less than a sleep. In a time-sharing class the thread
+    /// would lose its share.
     Yields,
-    /// It does not look: others need its only CPU to give it work.
+    /// No spinning: the threads that produce its work need its only CPU.
     Sleeps,
 }
 
 impl Between {
-    /// What suits the calling thread, as it may run now.
+    /// The choice for the calling thread with its current class and CPUs.
     fn now() -> Self {
         let class = sys::sched::scheduling(0).map(|scheduling| scheduling.policy);
         let alone = sys::sched::affinity(0).is_ok_and(|cpus| cpus.count() == 1);
         match (class, alone) {
-            // A reservation would lose what is left of its budget.
+            // A deadline reservation would lose the rest of its budget by yielding.
             (Ok(Policy::Fifo(_) | Policy::Rr(_)), _) => Self::Yields,
             (_, false) => Self::Pauses,
             (_, true) => Self::Sleeps,
@@ -37,32 +38,33 @@ impl Between {
     }
 }
 
-/// How a thread looks for work before it sleeps. Whether that pays is found out by trying: where whom it waits for needs
-/// this very CPU, or takes long, it is tried now and then only.
+/// Adaptive spinning before a sleep. The benefit is measured: if the awaited thread needs this CPU, or takes long, only
+/// one wait in 64 spins.
 #[derive(Debug, Default)]
 pub struct Spin {
     between: Option<Between>,
-    /// Waits in a row in which it did not pay, or was not tried.
+    /// Number of waits in a row in which spinning did not pay off or was not tried.
     in_vain: u32,
 }
 
 impl Spin {
-    /// What is tried at first.
+    /// Starts with spinning enabled.
     #[must_use]
     pub const fn new() -> Self {
         Self { between: None, in_vain: 0 }
     }
 
-    /// Looks from `now` on until `ready`; where it is better to sleep, says what the clock says then.
+    /// Polls from `now` on until `ready` returns true, then returns `None`. Returns the current time if the caller
+    /// should sleep.
     ///
-    /// Real-time: bounded; neither allocates nor sleeps, but may let others of the same priority run.
+    /// Real-time: bounded; neither allocates nor sleeps, but may yield to threads of the same priority.
     pub fn until(&mut self, now: MonoNs, mut ready: impl FnMut() -> bool) -> Option<MonoNs> {
         if ready() {
             return None;
         }
         let tries = self.in_vain < VAIN || self.in_vain.is_multiple_of(PROBE);
         if self.in_vain >= VAIN && tries {
-            // It may have another class or other CPUs by now.
+            // The thread may have a different class or different CPUs now.
             self.between = None;
         }
         let mut later = now;
@@ -93,7 +95,7 @@ impl Spin {
 mod tests {
     use super::*;
 
-    /// How often a thread looks in one wait, in which it is `ready` at a look or never.
+    /// Number of polls in one wait, which ends at the poll `ready`, or finds nothing.
     fn looks(spin: &mut Spin, ready: Option<u32>) -> u32 {
         let mut looks = 0;
         let late = spin.until(mono_now(), || {
@@ -110,7 +112,7 @@ mod tests {
             let mut spin = Spin { between: Some(between), in_vain: 0 };
             assert!((0..VAIN).all(|_| looks(&mut spin, None) > 1), "{between:?}");
             assert!((VAIN..PROBE).all(|_| looks(&mut spin, None) == 1), "{between:?}");
-            // Where this test has a single CPU there is nothing to try.
+            // On a single CPU spinning is never tried.
             let tries = Between::now() != Between::Sleeps;
             assert_eq!(looks(&mut spin, None) > 1, tries);
             assert!((1..PROBE).all(|_| looks(&mut spin, None) == 1));

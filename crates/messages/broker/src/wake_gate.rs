@@ -1,8 +1,8 @@
-//! How a lane of the server sleeps although many clients may wake it, and none of them can keep it from being woken.
+//! Sleep and wake-up of a lane of the server. Many clients can wake it, and none of them can prevent a wake-up.
 //!
-//! Clients map the page for reading only: `futex(2)` wakes through such a mapping too. So no client can forge the mark
-//! that tells others whether waking is needed, nor the word that the lane sleeps on ([`GateWords`]): the kernel refuses them
-//! any other mapping.
+//! Clients map the page read-only; `futex(2)` wakes through such a mapping too. A client therefore cannot forge the
+//! mark that tells others whether a wake-up is needed, nor the word that the lane sleeps on ([`GateWords`]). The kernel
+//! refuses any other mapping.
 
 use base::{DurNs, MonoNs};
 use ring::{GateWords, Words};
@@ -10,31 +10,31 @@ use std::cell::Cell;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use sys::shm::{ReadWords, SharedWords};
 
-/// Unheard wake-ups after which others may run, for the lane may wait for this very CPU, and after which even those of
-/// lower priority may.
+/// Number of unanswered wake-ups after which the client yields, because the lane may wait for this CPU, and after which
+/// it sleeps, so that lower priorities can run too.
 const YIELD_AFTER: u32 = 4;
 const SLEEP_AFTER: u32 = 32;
 const PAUSE: DurNs = DurNs::from_us(20);
-/// Unheard wake-ups after which a client goes away: whoever sets the mark falls asleep within far less, unless the server
-/// was stopped just there. A lane that was missed nevertheless looks by itself when its longest sleep is over.
+/// Number of unanswered wake-ups after which the client stops trying. A lane that sets the mark falls asleep in much
+/// less time, unless the server was stopped at that point. A lane that was missed wakes when its maximum sleep is over.
 const GIVE_UP_AFTER: u32 = 288;
 
-/// How long a lane sleeps at most after it was missed, and for how long it does so.
+/// Maximum sleep of a lane after a missed wake-up, and the time for which this limit applies.
 const WARY: DurNs = DurNs::from_ms(1);
 const WARY_FOR: DurNs = DurNs::from_secs(10);
 
 /// The lane's side.
 pub(crate) struct WakeGate(SharedWords);
 
-/// How the lane has slept so far.
+/// Sleep state of a lane.
 #[derive(Debug, Default)]
 pub(crate) struct Sleeper {
     naps: u64,
-    /// Until when it is wary: somebody moves it to another futex, where those who wake do not find it.
+    /// End of the shortened sleeps. A process that moves the lane to another futex makes wake-ups miss it.
     wary_until: MonoNs,
 }
 
-/// A client's side.
+/// The client's side.
 pub(crate) struct LaneWaker {
     words: ReadWords,
     woken: Cell<u64>,
@@ -49,7 +49,7 @@ impl WakeGate {
         self.0.fd()
     }
 
-    /// Sleeps from `now` on until somebody wakes it, at most for `limit`, unless there is work by now.
+    /// Sleeps until a wake-up, at most for `limit` from `now`. Returns at once if there is work.
     pub(crate) fn sleep(&self, sleeper: &mut Sleeper, now: MonoNs, limit: DurNs, has_work: impl Fn() -> bool) {
         let gate = gate_words(self.0.words());
         let limit = if now < sleeper.wary_until { limit.min(WARY) } else { limit };
@@ -60,7 +60,7 @@ impl WakeGate {
         }
     }
 
-    /// Wakes the lane, from another thread of the server.
+    /// Wakes the lane from another thread of the server.
     pub(crate) fn wake(&self) {
         wake(self.0.words(), &mut 0);
     }
@@ -76,7 +76,7 @@ impl LaneWaker {
         })
     }
 
-    /// Wakes the lane if it sleeps. To be called after what it must not miss was written.
+    /// Wakes the lane if it sleeps. Call it after writing the data that the lane must see.
     pub(crate) fn wake(&self) {
         let mut woken = self.woken.get();
         wake(self.words.words(), &mut woken);
@@ -117,7 +117,7 @@ mod tests {
     fn a_lane_that_was_missed_is_not_missed_for_long_again() {
         let (gate, mut sleeper) = (WakeGate::new().unwrap(), Sleeper::default());
         let looks = Cell::new(0);
-        // Work comes while it sleeps, and nobody wakes it.
+        // Work arrives during the sleep, without a wake-up.
         let comes = || looks.replace(looks.get() + 1) > 0;
         let began = sys::clock::mono_now();
         gate.sleep(&mut sleeper, began, DurNs::from_ms(2), comes);

@@ -1,6 +1,7 @@
-//! Messages for ZeroMQ's clients: a ROUTER on TCP, in a process of its own, that asks the message server for them.
+//! ZeroMQ endpoint of the message server: a ROUTER socket on TCP, in a separate process.
 //!
-//! What comes over TCP has no user that the kernel could vouch for: rules see it as of another host, loopback or not.
+//! The kernel cannot identify the user of a TCP client. Access rules treat all of them as coming from another host,
+//! also over loopback.
 
 mod places;
 
@@ -22,57 +23,58 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use sys::clock::mono_now;
 
-/// The name of the "host" of all ZeroMQ's clients, for rules.
+/// Host name of all ZeroMQ clients in access rules.
 pub const HOST: &str = "zmq";
-/// Their user: nobody, as no kernel says who they are.
+/// User id of ZeroMQ clients: `nobody`, because the kernel does not identify them.
 pub const USER: u32 = 65534;
-/// Most clients at once; each has a thread, and one more for each band that it uses.
+/// Maximum number of clients. Each has one thread, and one more for each band that it uses.
 const PEERS_MAX: usize = 32;
-/// How long one may take to introduce itself, and how many may be at that. One more takes the place of a silent one.
+/// Time limit for a client's greeting, and the maximum number of clients without one. A further client replaces a
+/// silent one.
 const GREETING_WITHIN: DurNs = DurNs::from_secs(5);
 const GREETINGS_MAX: usize = 32;
-/// Connections that have ended, but not their threads, at most: others wait in the kernel meanwhile.
+/// Maximum number of closed connections whose threads still run. Further connections wait in the kernel.
 const ENDING_MAX: usize = 64;
-/// A client whose host does not answer for so long is gone.
+/// A client whose host does not respond for this time is disconnected.
 const DEAD_AFTER: DurNs = DurNs::from_secs(30);
-/// How often threads look whether they are still wanted.
+/// Time between two checks of a thread whether it must end.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a client may leave its replies unread before it is cut off.
+/// A client that does not read its replies for this time is disconnected.
 const WRITE_WITHIN: Duration = Duration::from_secs(2);
-/// How long a request is worth executing that does not say it.
+/// Default time limit of a request.
 const WITHIN: DurNs = DurNs::from_secs(5);
 
-/// What happened.
+/// Event of the ZeroMQ endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Clients may connect here.
     Ready(SocketAddr),
-    /// Somebody has connected.
+    /// A client has connected.
     Joined(SocketAddr),
-    /// Somebody has gone.
+    /// A client has disconnected.
     Left(SocketAddr),
-    /// Somebody is not heard any more, and why.
+    /// A client was disconnected, with the reason.
     CutOff(SocketAddr, String),
-    /// Something does not work; it is tried again.
+    /// A fault. The endpoint retries.
     Trouble(String),
 }
 
-/// The address in ZeroMQ's form: `tcp://127.0.0.1:5555`; port 0: any that is free.
+/// Parses an address in ZeroMQ's form: `tcp://127.0.0.1:5555`. Port 0 selects any free port.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The text is not such an address.
 pub fn address(text: &str) -> Result<SocketAddr, AddressError> {
     let address = text.strip_prefix("tcp://").and_then(|rest| rest.parse().ok());
     address.ok_or_else(|| AddressError { found: text.to_owned() })
 }
 
-/// Largest body, either way, unless somebody says otherwise.
+/// Default maximum bytes of a body in either direction.
 pub const BODIES: u64 = 4 << 20;
 
 /// Serves clients on `listen` for the message server `server` until `stop` is set, with bodies of up to `bodies` bytes.
 ///
 /// # Errors
-/// The address cannot be had.
+/// The address is unavailable.
 pub fn serve(
     server: &str,
     listen: SocketAddr,
@@ -116,24 +118,24 @@ pub fn serve(
         }
     }
     for thread in threads {
-        // One that panicked has said so on stderr.
+        // A thread that panicked has already printed so to stderr.
         let _ = thread.join();
     }
     Ok(())
 }
 
-/// One client, as long as it is there.
+/// Serves one client until it disconnects.
 fn hear(server: &str, stream: TcpStream, place: Place, bodies: u64, stop: &AtomicBool, tell: &Sender<Event>) {
     let from = place.from;
     let end = Caller::new(server, stream, place, bodies).and_then(|mut caller| caller.run(stop));
-    // Who serves listens until all threads have ended.
+    // The receiver exists until all threads have ended.
     let _ = tell.send(match end {
         Ok(()) => Event::Left(from),
         Err(why) => Event::CutOff(from, why.to_string()),
     });
 }
 
-/// Why a client is not served any more.
+/// Reason to disconnect a client.
 #[derive(Debug, thiserror::Error)]
 enum CutOff {
     #[error(transparent)]
@@ -148,7 +150,7 @@ enum CutOff {
     Displaced,
 }
 
-/// Where replies go.
+/// Stream for the replies.
 type ReplyStream = Arc<Mutex<TcpStream>>;
 
 struct Caller {
@@ -190,7 +192,7 @@ impl Caller {
                 {
                     0
                 }
-                // It has gone, or did not take its replies.
+                // The client has gone, or it did not read its replies.
                 Err(_) => return Ok(()),
             };
             let fed = self.peer.feed(&bytes[..length], &mut came);
@@ -239,7 +241,7 @@ impl Caller {
     }
 }
 
-/// What a message asks for, if it may pass.
+/// Parses a message and checks that its verb is permitted over ZeroMQ.
 fn allowed(message: &Message) -> Result<(&str, msg::Options, &[u8]), (Code, String)> {
     let (line, options, body) = message.request().map_err(|why| (Code::Malformed, why.to_string()))?;
     match Request::parse(line) {
@@ -258,16 +260,16 @@ fn reply(out: &ReplyStream, envelope: &[Vec<u8>], code: Code, text: &str, body: 
     let frames = envelope.iter().map(Vec::as_slice).chain([line.text().as_bytes()]);
     match body {
         [] => write(out, &message(frames)),
-        // The place of options stays empty.
+        // The frame of options stays empty.
         body => write(out, &message(frames.chain([&[][..], body]))),
     }
 }
 
-/// Sends bytes to a client. One that does not take them is not served any more: its reading end notices.
+/// Sends bytes to a client. If that fails or times out, closes the connection; the reading thread notices it.
 fn write(out: &ReplyStream, bytes: &[u8]) {
     let mut stream = out.lock().unwrap_or_else(PoisonError::into_inner);
     if stream.write_all(bytes).is_err() {
-        // Fails only where it is gone already.
+        // Fails only if the connection has already gone.
         let _ = stream.shutdown(Shutdown::Both);
     }
 }

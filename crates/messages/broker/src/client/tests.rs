@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 
-/// Numbers that look like nothing (xorshift), the same in each run.
+/// Reproducible pseudo-random numbers (xorshift).
 fn noise(seed: &mut u64) -> u64 {
     *seed ^= *seed << 13;
     *seed ^= *seed >> 7;
@@ -89,7 +89,8 @@ fn who_scribbles_over_its_queues_is_cut_off_and_nobody_else_notices() {
         for _ in 0..3 {
             put(&mut end.up, &mut packing, header, "ping/server", &[]).unwrap();
         }
-        // The counters and the first words, or everything; then a length that cannot be, so that it must be noticed.
+        // Overwrites the counters and the first words, or everything; then sets an impossible length, which must be
+        // detected.
         let words = end.memory.words();
         let scribbled = if round % 2 == 0 { 64 } else { words.len() };
         for word in &words[..scribbled] {
@@ -147,7 +148,7 @@ fn thousands_of_round_trips_need_no_time_out_to_wake_anybody() {
     let mut client = Client::connect(&name, "client", Band::DEFAULT).unwrap();
     let sending = Sending { limit: DurNs::from_secs(3600), ..Sending::default() };
     for round in 0..ROUNDS {
-        // Others between them, so that it also meets who is just falling asleep.
+        // Varying pauses, so that some messages meet a reader that is just falling asleep.
         for _ in 0..round % 7 * 50 {
             std::hint::spin_loop();
         }

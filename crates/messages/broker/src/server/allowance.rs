@@ -1,7 +1,8 @@
-//! What a band's thread may burn in a real-time class, so that who floods a band, or keeps waking it, takes no CPU from what
-//! stands below it: 75 % in each few milliseconds. What comes beyond that waits.
+//! CPU allowance of a band's thread in a real-time class: 75 % of its CPU, checked every 4 ms. Work beyond the
+//! allowance waits. A client that floods a band, or keeps waking its thread, therefore takes no CPU time from lower
+//! priorities.
 //!
-//! Less than the 80 % from which on the guard takes a thread for a runaway.
+//! The allowance is below the 80 % at which the guard treats a thread as a runaway.
 
 use super::lane::LaneThread;
 use super::{Control, Event};
@@ -9,26 +10,26 @@ use base::{DurNs, MonoNs, RtLevel};
 use std::sync::atomic::{AtomicU64, Ordering};
 use sys::clock::{mono_now, sleep_until, thread_cpu};
 
-/// Time between two looks at the thread's account: a system call.
+/// Time between two readings of the thread's CPU time, which cost a system call each.
 const LOOK: DurNs = DurNs::from_ms(4);
-/// The most that it may burn of a CPU, in percent.
+/// Maximum CPU use, in percent of one CPU.
 const PERCENT: i64 = 75;
 
-/// Time between two lines about bands that burnt too much.
+/// Minimum time between two log lines about exceeded allowances.
 const TELL_EVERY: DurNs = DurNs::from_secs(10);
 
-/// What is to be done about a thread's use of its CPU.
+/// Action required by a thread's CPU use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// Nothing.
     Nothing,
-    /// It burnt too much while it looked for work: it sleeps at once where there is none, for a while.
+    /// The thread exceeded its allowance while it also spun for work: until the next check it sleeps without spinning.
     NoSpin,
-    /// It burnt too much with work: it sleeps for so long.
+    /// The thread exceeded its allowance with work alone: it sleeps for this time.
     Nap(DurNs),
 }
 
-/// A thread's account.
+/// CPU account of one thread.
 #[derive(Debug)]
 pub(super) struct Allowance {
     since: MonoNs,
@@ -37,19 +38,19 @@ pub(super) struct Allowance {
 }
 
 impl Allowance {
-    /// An account from `now` on, when the thread had burnt so much.
+    /// Opens an account at `now` for a thread that has used `burnt` of CPU time so far.
     pub(super) fn new(now: MonoNs, burnt: DurNs) -> Self {
         Self { since: now, burnt, spins: true }
     }
 
-    /// Whether the thread may look for work before it sleeps.
+    /// Whether the thread may spin for work before it sleeps.
     pub(super) fn spins(&self) -> bool {
         self.spins
     }
 
-    /// Looks at what it `burnt` since it began, if it is time for that.
+    /// Compares the thread's CPU time `burnt` with the allowance, if a check is due.
     ///
-    /// Real-time: neither allocates nor blocks; calls `burnt` once in 4 ms at most.
+    /// Real-time: neither allocates nor blocks; calls `burnt` at most once in 4 ms.
     pub(super) fn look(&mut self, now: MonoNs, burnt: impl FnOnce() -> DurNs) -> Due {
         let elapsed = now - self.since;
         if elapsed < LOOK {
@@ -59,7 +60,7 @@ impl Allowance {
         let used = burnt.0 - self.burnt.0;
         let spun = std::mem::replace(&mut self.spins, true);
         (self.since, self.burnt) = (now, burnt);
-        // As long as is needed for that much to be no more than its share.
+        // Sleeping this long brings the use since the last check down to the allowance.
         let nap = DurNs(used * 100 / PERCENT - elapsed.0);
         match nap > DurNs::ZERO {
             false => Due::Nothing,
@@ -77,18 +78,19 @@ impl Allowance {
 }
 
 impl Allowance {
-    /// That of the calling thread, if it has a fixed priority: nobody starves below another one.
+    /// Account of the calling thread, if it has a fixed priority. Threads in other classes cannot starve others.
     pub(super) fn of_this_thread() -> Option<Self> {
         let level = sys::sched::scheduling(0).map(|scheduling| scheduling.policy.level());
         matches!(level, Ok(RtLevel::Fixed(_))).then(|| Self::new(mono_now(), thread_cpu()))
     }
 }
 
-/// How often a band's thread has slept for its allowance, and whom it heard most often before it did so last.
+/// Number of naps of a band's thread, and the connection that sent the most messages before the last one.
 #[derive(Debug, Default)]
 pub(super) struct Naps {
     count: AtomicU64,
-    /// Its place, and above it the messages of it and of all, 24 bits each.
+    /// Slot of that connection in bits 0 to 15, its messages in bits 16 to 39, those of all connections in bits 40 to
+    /// 63.
     most: AtomicU64,
 }
 
@@ -103,7 +105,7 @@ impl Naps {
         self.count.fetch_add(1, Ordering::Release);
     }
 
-    /// The place of whom it heard most, how often, and how often anybody.
+    /// The slot with the most messages, its messages, and those of all connections.
     fn most(&self) -> (usize, u64, u64) {
         let most = self.most.load(Ordering::Relaxed);
         ((most & 0xffff) as usize, most >> 16 & 0xff_ffff, most >> 40)
@@ -111,7 +113,7 @@ impl Naps {
 }
 
 impl LaneThread {
-    /// Sleeps where the thread has burnt more than it may; the time then.
+    /// Sleeps if the thread has exceeded its allowance. Returns the time afterwards.
     pub(super) fn keep_to(&mut self, allowance: &mut Option<Allowance>, now: MonoNs) -> MonoNs {
         let Some(allowance) = allowance else { return now };
         let due = allowance.look(now, thread_cpu);
@@ -134,7 +136,7 @@ impl LaneThread {
 }
 
 impl Control<'_> {
-    /// Says that a band burnt more than it may, and because of whom.
+    /// Reports that a band exceeded its allowance, and the client that caused it.
     pub(super) fn tell_naps(&mut self) {
         let (told, at) = self.naps_told;
         let naps: u64 = self.lanes.iter().map(|lane| lane.seen.naps.count()).sum();
@@ -164,8 +166,8 @@ impl Control<'_> {
 mod tests {
     use super::*;
 
-    /// How much a thread burns of `span` that always burns `percent` of the time in which it does not nap, in percent, and
-    /// how much of it was without looking for work.
+    /// Share of `span` that a thread uses which is busy for `percent` of the time it does not nap, and the share in
+    /// which it may not spin, both in percent.
     fn share(percent: i64, span: DurNs) -> (i64, i64) {
         const STEP: DurNs = DurNs::from_us(50);
         let (mut now, mut burnt) = (MonoNs(0), DurNs::ZERO);

@@ -1,4 +1,4 @@
-//! What the server itself answers: who is there, what is served, locks, who watches.
+//! Requests answered by the server itself: connected processes, served objects, locks, watches.
 
 use super::log::Record;
 use super::{Control, Watcher, lane};
@@ -10,12 +10,12 @@ use msg::{
 };
 use std::fmt::Write as _;
 
-/// Most watchers; each costs every message a comparison.
+/// Maximum number of watches. Each costs every message a comparison.
 const WATCHERS: Share = Share { what: "watches", all: 32, remedy: "end some with unwatch" };
-/// Most locks, altogether and of one client: each costs every write a comparison, on the thread of its band.
+/// Maximum number of locks in total and per client. Each costs every write a comparison, on the thread of its band.
 const LOCKS: Share = Share { what: "locks", all: 128, remedy: "end some with unlock" };
 const LOCKS_EACH_MAX: usize = 32;
-/// Requests of a band that are answered before everything else has its turn.
+/// Requests answered per band in one round of the control thread.
 const TURN: usize = 64;
 
 /// An answer of the control thread.
@@ -23,7 +23,7 @@ struct Answer {
     code: Code,
     text: String,
     lines: Vec<String>,
-    /// Lines before these, which were told already.
+    /// Number of lines already sent, before these.
     from: usize,
 }
 
@@ -36,7 +36,7 @@ impl Answer {
         Self { code, text: text.into(), lines: Vec::new(), from: 0 }
     }
 
-    /// What a list tells: from the line on whose number is its complement.
+    /// Answer to `list`: the lines from the index given by the complement, from 0 if it is empty.
     fn list(mut lines: Vec<String>, request: &Request<'_>) -> Self {
         let complement = request.complement.text();
         let from = if complement.is_empty() { Ok(0) } else { complement.parse::<usize>() };
@@ -51,7 +51,7 @@ impl Answer {
 }
 
 impl Control<'_> {
-    /// Answers what the lanes passed on, that of the most urgent band first. Says whether there is more than it took.
+    /// Answers the requests that the lanes forwarded, the most urgent band first. Returns whether more are waiting.
     pub(super) fn requests(&mut self, buffer: &mut MessageBuffer) -> bool {
         for at in (0..self.lanes.len()).rev() {
             for _ in 0..TURN {
@@ -66,7 +66,8 @@ impl Control<'_> {
 
     fn reply(&mut self, at: usize, header: &Header, answer: &Answer) {
         let mut body = Vec::new();
-        // A body has so many lines; where there are more words, several are one line, parted by blanks.
+        // A body has at most `BATCH_LINES_MAX` lines. If there are more single words, each line holds several,
+        // separated by blanks.
         let all = answer.lines.len();
         let words = !answer.lines.iter().any(|line| line.contains(' '));
         let each = if words { all.div_ceil(BATCH_LINES_MAX).max(1) } else { 1 };
@@ -93,8 +94,8 @@ impl Control<'_> {
         self.send(at, Conn::SERVER, header.reply(), line.text(), &body);
     }
 
-    /// Sends a reply or an event by a lane. What finds no room is refused and counted: a request then runs into its
-    /// deadline.
+    /// Sends a reply or an event through a lane. If the queue is full, it is refused and counted; a request then times
+    /// out at its deadline.
     fn send(&mut self, at: usize, conn: Conn, header: Header, text: &str, body: &[u8]) -> bool {
         let lane = &mut self.lanes[at];
         let Ok((head, rest)) = self.packing.pack(header, text, body) else { return false };
@@ -132,7 +133,7 @@ impl Control<'_> {
         }
     }
 
-    /// Everybody who is connected.
+    /// One line per connected process.
     fn processes(&self) -> Vec<String> {
         let now = sys::clock::mono_now();
         let peers = self.peers.iter().flatten();
@@ -158,7 +159,7 @@ impl Control<'_> {
             .collect()
     }
 
-    /// What is served, of what a pattern may mean.
+    /// Claimed prefixes that can contain objects matching the pattern.
     fn served(&self, pattern: &str) -> Vec<String> {
         let literal = pattern.find(['*', '?']).map_or(pattern, |at| &pattern[..at]);
         let near = |prefix: &str| glob(pattern, prefix) || prefix.starts_with(literal) || literal.starts_with(prefix);
@@ -216,7 +217,7 @@ impl Control<'_> {
         }
     }
 
-    /// Gives changed tables to all lanes; what is answered afterwards holds on every band.
+    /// Sends changed tables to all lanes and waits until they apply. An `OK` answer means that every band uses them.
     fn changed(&mut self) -> Answer {
         self.tables.watched = [!self.watchers.is_empty(); msg::BANDS];
         self.spread();
@@ -244,7 +245,8 @@ impl Control<'_> {
         self.changed()
     }
 
-    /// Tells those who watch what happened. An event that finds no room is lost and counted.
+    /// Sends an event to every client with a matching watch. An event that does not fit into the queue is lost and
+    /// counted.
     pub(super) fn tell_watchers(&mut self, record: &Record<'_>, line: &str) {
         let Ok(request) = Request::parse(&record.asked) else { return };
         for at in 0..self.watchers.len() {

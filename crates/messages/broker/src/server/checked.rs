@@ -1,10 +1,10 @@
-//! What somebody who introduces itself asks for, looked at.
+//! Validation of a greeting.
 
 use super::refusal::Refusal;
 use crate::greeting::{CLAIMS_MAX, Hello};
 use msg::{Band, Object};
 
-/// A greeting that can be.
+/// A valid greeting.
 pub(super) struct Checked {
     pub(super) name: String,
     pub(super) bands: Vec<Band>,

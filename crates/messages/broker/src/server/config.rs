@@ -1,4 +1,4 @@
-//! What a message server is told.
+//! Configuration of a message server.
 
 use super::log_file::LogLimit;
 use base::{CpuId, Policy};
@@ -7,38 +7,38 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// How the thread of one band runs.
+/// Scheduling of one band's thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BandConfig {
-    /// Which band.
+    /// The band.
     pub band: Band,
-    /// Its class; `None`: that of the process.
+    /// Its scheduling class; `None`: the class of the process.
     pub class: Option<Policy>,
-    /// The CPU to which it is bound; `None`: those of the process.
+    /// The CPU to which it is bound; `None`: the CPUs of the process.
     pub cpu: Option<CpuId>,
-    /// The file by which its thread enters the shield that has this CPU, where binding it alone is refused.
+    /// File through which the thread joins the shield that owns this CPU, if the kernel refuses to bind it directly.
     pub entry: Option<String>,
 }
 
-/// A message server.
+/// Configuration of a message server.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// Its name, by which clients find it: mostly `main`.
+    /// Its name, which clients use to connect. Usually `main`.
     pub name: String,
-    /// Bands whose threads run otherwise than the process; all eight are served.
+    /// Bands whose threads need a class or CPU other than that of the process. All eight bands are always served.
     pub bands: Vec<BandConfig>,
-    /// Whether bands in real-time classes may burn all of their CPUs: they have an allowance of 75 % otherwise.
+    /// Whether bands in real-time classes may use all of their CPU. Otherwise the limit is 75 %.
     pub unbounded: bool,
-    /// Access rules, the first that fits decides.
+    /// Access rules. The first match decides.
     pub rules: Vec<Rule>,
-    /// Until when answers count, the first that fits a request.
+    /// Deadlines of answers. The first rule that matches a request applies.
     pub deadlines: Vec<DeadlineRule>,
-    /// Where every write and every error is written.
+    /// File for the message log, which records every write and every error.
     pub log: Option<PathBuf>,
-    /// How large that may grow.
+    /// Size limit of the message log.
     pub log_limit: LogLimit,
-    /// Set to have the log opened anew: another program has moved it aside. The server clears it.
+    /// Set to make the server reopen the log after another program has moved it. The server clears the flag.
     pub reopen_log: Arc<AtomicBool>,
-    /// What each band may hold.
+    /// Limits of each band.
     pub limits: Limits,
 }

@@ -1,10 +1,10 @@
-//! Who has come and not said yet who it is. None of them keeps the next one from coming.
+//! Connections that have not sent a greeting yet. They cannot keep a new connection from being accepted.
 
 use base::{DurNs, MonoNs};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use sys::handover::Caller;
 
-/// How long somebody may take to introduce itself, and how many may be at that.
+/// Time limit for a greeting, and the maximum number of connections without one.
 const PATIENCE: DurNs = DurNs::from_secs(2);
 pub(super) const GREETINGS_MAX: usize = 64;
 
@@ -16,7 +16,8 @@ impl Greetings {
         self.0.iter().map(|(caller, _)| caller.connection.as_fd())
     }
 
-    /// Hangs up on those who took too long, and gives those who have said something, by whether each [fd](Self::fds) has.
+    /// Closes connections that exceeded the time limit, and removes and returns those that have sent something. `ready`
+    /// has one entry for each [fd](Self::fds).
     pub(super) fn hear(&mut self, now: MonoNs, ready: &[bool]) -> Vec<Caller> {
         let mut ready = ready.iter();
         let spoke = self.0.extract_if(.., |_| ready.next().is_some_and(|ready| *ready));
@@ -33,14 +34,14 @@ impl Greetings {
         self.0.len() >= GREETINGS_MAX
     }
 
-    /// Hangs up on one of those who have said nothing: of the user who has the most of them, a stranger before ours, the one who
-    /// came first. Whether there was one.
+    /// Closes one silent connection: of the user that has the most of them (another user before the server's own and
+    /// root), the oldest. Returns whether there was one.
     pub(super) fn hang_up_on_one(&mut self) -> bool {
-        // Who has spoken meanwhile is heard next.
+        // A connection that has become readable meanwhile is handled next.
         let spoke = sys::poll::readable(&self.fds().collect::<Vec<_>>(), DurNs::ZERO);
         let of = |user: u32| self.0.iter().filter(|(caller, _)| caller.uid == user).count();
         let silent = self.0.iter().enumerate().filter(|(at, _)| !spoke[*at]);
-        // They stand in the order in which they came; of equals `max_by_key` takes the last.
+        // Entries are in order of arrival. Of equal ones `max_by_key` returns the last, hence `rev`.
         let one = silent.rev().max_by_key(|(_, (caller, _))| (of(caller.uid), !caller.is_ours()));
         one.map(|(at, _)| at).map(|at| self.0.remove(at)).is_some()
     }
@@ -53,7 +54,7 @@ mod tests {
 
     const STRANGER: u32 = 65_531;
 
-    /// Somebody of a user who comes; its own end.
+    /// Adds a connection of a user; returns its far end.
     fn come(greetings: &mut Greetings, uid: u32, now: MonoNs) -> OwnedFd {
         let [connection, far] = sys::handover::pair().unwrap();
         greetings.push(Caller { connection, pid: 1, uid }, now);

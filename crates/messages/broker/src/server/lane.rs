@@ -1,4 +1,4 @@
-//! The thread of one band: takes messages from queues, asks the state machine, puts them into others.
+//! The thread of one band: takes messages from the queues, runs the state machine, and puts messages into other queues.
 
 use super::allowance::{Allowance, Naps};
 use crate::memory::{Half, Inside, ROOM_WORDS};
@@ -21,51 +21,54 @@ use sys::alloc::Counting;
 use sys::clock::mono_now;
 use sys::shm::SharedWords;
 
-/// Messages taken from one client before the next one's turn.
+/// Messages taken from one client per round.
 const TURN: usize = 32;
-/// As many messages as a queue can hold.
+/// Maximum number of messages that a queue can hold.
 const LAST_REPLIES: usize = ROOM_WORDS / HEADER_WORDS;
 /// Words kept free in a client's queue, so that a short reply to each of its outstanding requests always fits.
 const SPARE_WORDS: usize = 1 << 13;
-/// Most words of an answer that the server gives at once, with its length.
+/// Maximum words of an answer made by the server itself, including its length word.
 const ANSWER_WORDS: usize = 1 + HEADER_WORDS + msg::TEXT_BYTES_MAX / 8;
-/// Longest sleep, so that a lane whose mark was missed for whatever reason goes on. In unit tests that must not happen.
+/// Longest sleep. It bounds the delay if a wake-up is lost for any reason. Unit tests use an hour, so that they fail
+/// then.
 const SLEEP: DurNs = if cfg!(test) { DurNs::from_secs(3600) } else { DurNs::from_ms(100) };
-/// Bytes that are told of what a manager answered that is no reply.
+/// Bytes quoted of a manager's answer that is not a valid reply.
 const NO_REPLY_BYTES: usize = 24;
 /// Words of a log record before its texts.
 pub(crate) const RECORD_WORDS: usize = 3 + HEADER_WORDS;
-/// Of a log record: what follows is who asked, and a batch with its body as it came.
+/// Flag of a log record: it holds the client's name and a batch with its body as received.
 pub(crate) const BATCH_RECORD: u64 = 1 << 63;
-/// Of a log record: there is no request, but so many records of a user that were withheld, within a time.
+/// Flag of a log record: it holds no request, but the number of records of a user that were withheld, and the time
+/// span.
 pub(crate) const WITHHELD_RECORD: u64 = 1 << 62;
-/// Words after which the control thread is told that there is something to log: a quarter of what the queue holds.
+/// Words logged after which the control thread is woken: a quarter of the queue's capacity.
 const LOGGED_WORDS: usize = super::LOG_WORDS / 4;
 
-/// Somebody who has queues on this band.
+/// A client or manager with queues on this band.
 pub(crate) struct Connection {
     pub(crate) conn: Conn,
     pub(crate) subject: Subject,
     pub(crate) name: Arc<str>,
-    /// Whether it is a manager.
+    /// Whether this is a manager.
     pub(crate) serves: bool,
     pub(crate) pool: Option<Lent>,
     pub(crate) memory: Arc<SharedWords>,
     pub(crate) up: StreamReader<Half>,
     pub(crate) down: StreamWriter<Half>,
-    /// What of `down` a manager has not taken yet.
+    /// Messages in `down` that a manager has not taken yet.
     pub(crate) queued: Queued,
-    /// Something was put into `down` since its reader was woken last.
+    /// Something was put into `down` since its reader was last woken.
     pub(crate) put: bool,
-    /// Its memory cannot be trusted any more.
+    /// Set if its shared memory can no longer be trusted.
     pub(crate) broken: Option<Fault>,
-    /// Messages taken from it, and how many that were when the thread's account was looked at last.
+    /// Messages taken from this connection, and their number at the last check of the thread's allowance.
     pub(crate) heard: (u64, u64),
 }
 
 impl Connection {
-    /// How many messages may be taken from it now. A client that does not take its replies is not heard until it has, so that
-    /// each reply finds room: what it asks waits in its own queue. Replies of managers are always heard.
+    /// Number of messages that may be taken from this connection now. A client that does not take its replies is not
+    /// served until it does, so that each reply has room. Its requests wait in its own queue. Replies of managers are
+    /// always taken.
     fn turn(&self) -> Result<usize, Damaged> {
         if self.broken.is_some() || self.up.is_empty() {
             return Ok(0);
@@ -78,38 +81,38 @@ impl Connection {
     }
 }
 
-/// What the control thread tells a lane.
+/// Change sent by the control thread to a lane.
 pub(crate) enum Change {
     Join(Box<Connection>),
     Gone(Conn, Arc<str>),
     Tables(Arc<Tables>),
 }
 
-/// What a lane gives back to be freed elsewhere, and whom it will not hear any more.
+/// Objects that a lane returns to be freed by the control thread, and connections that it no longer serves.
 pub(crate) enum Return {
-    /// With it whether somebody may still write into a room of its pool.
+    /// A closed connection, and whether another process may still write into a room of its pool.
     Connection(Box<Connection>, bool),
     Tables(Arc<Tables>),
     Broken(Conn, String),
-    /// A change that has no place any more.
+    /// A connection whose slot is occupied.
     Refused(Box<Connection>),
 }
 
-/// What others see of a lane.
+/// State of a lane that other threads can read.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// Changes carried out.
+    /// Number of changes applied.
     pub(crate) adopted: AtomicU64,
     counters: [AtomicU64; COUNTERS],
     over_share: AtomicU64,
-    /// What answers were worth: due, late, worth, hard deadlines missed.
+    /// Results of answers with a deadline: due, late, worth, hard deadlines missed.
     value: [AtomicU64; 4],
     pub(super) naps: Naps,
 }
 
 const COUNTERS: usize = 9;
-/// Names of the counters, as `describe/server` tells them: the last counts calls of the allocator, where the program
-/// counts them.
+/// Names of the counters, as `describe/server` prints them. The last counts allocator calls, if the program counts
+/// them.
 pub(crate) const COUNTER_NAMES: [&str; COUNTERS] =
     ["requests", "forwarded", "replied", "answered", "strays", "orphaned", "unlogged", "withheld", "allocations"];
 
@@ -132,49 +135,49 @@ impl Seen {
         std::array::from_fn(|at| self.counters[at].load(Ordering::Relaxed))
     }
 
-    /// What answers with a deadline were worth, and hard deadlines that were missed.
+    /// Tally of answers with a deadline, and the number of missed hard deadlines.
     pub(crate) fn value(&self) -> (Tally, u64) {
         let [due, late, worth, hard] = std::array::from_fn(|at| self.value[at].load(Ordering::Relaxed));
         (Tally { due, late, worth }, hard)
     }
 
-    /// How often somebody was refused because of its share.
+    /// Number of requests refused because a user exceeded its share.
     pub(crate) fn over_share(&self) -> u64 {
         self.over_share.load(Ordering::Relaxed)
     }
 }
 
-/// Everything that a lane's thread has.
+/// State of a lane's thread.
 pub(crate) struct LaneThread {
     pub(crate) band: Band,
     pub(crate) lane: Lane,
     pub(crate) gate: Arc<WakeGate>,
     pub(crate) connections: Vec<Option<Box<Connection>>>,
-    /// Connections beyond this many were never taken.
+    /// One more than the highest slot ever used.
     pub(crate) used: usize,
     pub(crate) changes: Consumer<Change>,
     pub(crate) returns: Producer<Return>,
     pub(crate) to_control: StreamWriter<Inside>,
-    /// What of that the control thread has not taken yet.
+    /// Messages in `to_control` that the control thread has not taken yet.
     pub(crate) queued: Queued,
     pub(crate) from_control: StreamReader<Inside>,
     pub(crate) log: StreamWriter<Inside>,
     pub(super) refusals: Refusals,
-    /// Words logged since the control thread was told.
+    /// Words logged since the control thread was last woken.
     pub(crate) logged: usize,
     pub(crate) control_bell: Arc<rustix::fd::OwnedFd>,
     pub(crate) seen: Arc<Seen>,
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) line: TextBuffer,
     pub(crate) packing: Packing,
-    /// Whether it may burn only its [`Allowance`] where its class is real time.
+    /// Whether an [`Allowance`] limits the thread if its class is real time.
     pub(crate) is_bounded: bool,
 }
 
 impl LaneThread {
-    /// Serves until told to stop.
+    /// Serves until `stop` is set.
     ///
-    /// Real-time: does not allocate; work between two sleeps is bounded by what the queues hold.
+    /// Real-time: does not allocate; work between two sleeps is bounded by the capacity of the queues.
     pub(crate) fn run(mut self) {
         let mut buffer = MessageBuffer::new();
         let (mut spin, mut sleeper) = (Spin::new(), Sleeper::default());
@@ -205,7 +208,7 @@ impl LaneThread {
         self.withheld(mono_now(), true);
     }
 
-    /// Logs how many records of refused requests were withheld.
+    /// Logs the number of withheld records of refused requests.
     fn withheld(&mut self, now: MonoNs, is_end: bool) {
         while let Some(Withheld { user, records, within }) = self.refusals.due(now, is_end) {
             let (uid, host) = user.unwrap_or((u32::MAX, 0));
@@ -216,7 +219,7 @@ impl LaneThread {
         }
     }
 
-    /// Whether there is something to do before the next deadline.
+    /// Whether there is work before the next deadline.
     fn has_work(&self) -> bool {
         self.changes.slots() > 0
             || !self.from_control.is_empty()
@@ -224,13 +227,13 @@ impl LaneThread {
             || self.taken().iter().flatten().any(|connection| connection.turn() != Ok(0))
     }
 
-    /// The connections up to the last one that was ever taken.
+    /// The connections up to the highest slot ever used.
     fn taken(&self) -> &[Option<Box<Connection>>] {
         &self.connections[..self.used]
     }
 
     fn change(&mut self, now: MonoNs, buffer: &mut MessageBuffer) {
-        // Each connection may be cut off once.
+        // Room is kept to cut off each connection once.
         while self.returns.slots() > self.connections.len()
             && let Ok(change) = self.changes.pop()
         {
@@ -255,14 +258,15 @@ impl LaneThread {
                 }
             };
             if let Some(back) = back {
-                // There was room.
+                // The loop condition ensures that there is room.
                 let _ = self.returns.push(back);
             }
             self.seen.adopted.fetch_add(1, Ordering::Release);
         }
     }
 
-    /// What a manager answered before it went counts; as much as its queue held, whatever is written there meanwhile.
+    /// Delivers the replies that a manager sent before it disconnected. Bounded by the capacity of its queue, whatever
+    /// is written there meanwhile.
     fn last_replies(&mut self, conn: Conn, buffer: &mut MessageBuffer) {
         for _ in 0..LAST_REPLIES {
             let Some(Some(connection)) = self.connections.get_mut(conn.slot as usize) else { return };
@@ -296,10 +300,10 @@ impl LaneThread {
         }
     }
 
-    /// What the control thread answers, and events.
+    /// Delivers replies and events of the control thread.
     fn answers(&mut self, buffer: &mut MessageBuffer) {
         let Self { lane, connections, packing, log, refusals, logged, from_control, .. } = self;
-        // Both ends are ours: what is damaged here is our own fault.
+        // Both ends belong to this process, so damage here is a bug of the server.
         while let Some((conn, _)) = buffer.take_prefixed(from_control).expect("a queue within the server") {
             let Ok(frame) = buffer.frame() else { continue };
             let mut out = Outgoing { connections, packing, log, refusals, logged, now: mono_now() };
@@ -334,10 +338,11 @@ impl LaneThread {
         }
     }
 
-    /// Stops hearing somebody; the control thread ends the connection.
+    /// Stops serving a connection; the control thread closes it.
     fn cut_off(&mut self, slot: usize, fault: Fault) {
         if let Some(connection) = &mut self.connections[slot] {
-            // The only allocation of this thread, for somebody who breaks the rules, once. Room for it was kept.
+            // The only allocation of this thread: at most once per connection, if it breaks the rules. Room for it was
+            // kept.
             let _ = self.returns.push(Return::Broken(connection.conn, fault.to_string()));
             connection.broken = Some(fault);
             wake_control(&self.control_bell);
@@ -361,7 +366,8 @@ impl LaneThread {
         match frame.header.kind {
             Kind::Request => {
                 let user = subject.uid;
-                // A link to another host was told there who asks; of all others the kernel says it.
+                // The remote host identified the sender of a request that comes by a link. For all others the kernel
+                // did.
                 let (subject, hops) = match subject.host {
                     0 => (subject, 0),
                     host => (Subject { host, ..frame.header.subject }, 1),
@@ -407,7 +413,7 @@ impl LaneThread {
         Ok(())
     }
 
-    /// Wakes those who got something and sleep.
+    /// Wakes each reader that received messages and sleeps.
     fn wake(&mut self) {
         for connection in self.connections[..self.used].iter_mut().flatten().filter(|connection| connection.put) {
             connection.put = false;
@@ -418,20 +424,20 @@ impl LaneThread {
     }
 }
 
-/// Where a request's body lies, with the number of its client's pool; `None` if that is not within the pool.
+/// Location of a request's body, with the number of its client's pool; `None` if it is not within the pool.
 fn pool_place(pool: Option<Lent>, body: &[u8]) -> Option<Pooled> {
     let Lent { number, bytes } = pool?;
     let place = Pooled::from_bytes(body).filter(|place| place.is_within(bytes))?;
     Some(Pooled { pool: number, ..place })
 }
 
-/// Tells the control thread that there is something.
+/// Wakes the control thread.
 pub(crate) fn wake_control(bell: &rustix::fd::OwnedFd) {
-    // Full only after 2^64 rings that nobody heard.
+    // Fails only after 2^64 unread rings.
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
 
-/// The ways out of a lane.
+/// Output of a lane: queues and log.
 struct Outgoing<'a> {
     connections: &'a mut [Option<Box<Connection>>],
     packing: &'a mut Packing,
@@ -453,8 +459,8 @@ impl Outgoing<'_> {
         put
     }
 
-    /// Passes a request of a user on to its manager, with where its body lies in a pool. `Err`: there is no room, or why none
-    /// for that user.
+    /// Forwards a user's request to its manager, with the location of a body in a pool. `Err(None)`: there is no room;
+    /// `Err(Some)`: the user exceeds its share.
     fn forward(
         &mut self,
         to: Conn,
@@ -478,8 +484,8 @@ impl Outgoing<'_> {
         Ok(())
     }
 
-    /// Passes a manager's reply on as it is. Where the client has not taken so many replies that it finds no room, a
-    /// short one says so instead: there is always room for that.
+    /// Passes a manager's reply on unchanged. If it does not fit because the client has not taken earlier replies,
+    /// sends a short reply that says so. Room for a short reply is always kept.
     fn pass(&mut self, done: &Done<'_>, text: &str, body_bytes: usize, rest: &[u64]) {
         let header = Header { text_bytes: text.len() as u16, body_bytes: body_bytes as u32, ..done.header };
         if self.put(done.to, &header, rest, SPARE_WORDS)
@@ -493,7 +499,7 @@ impl Outgoing<'_> {
         }
     }
 
-    /// Answers a client.
+    /// Sends a reply to a client and logs it.
     fn give(&mut self, done: &Done<'_>, text: &str, body: &[u8]) {
         let Ok((head, rest)) = self.packing.pack(done.header, text, body) else { return };
         let connection = self.connections.get_mut(done.to.slot as usize).and_then(Option::as_mut);
@@ -516,7 +522,7 @@ impl Outgoing<'_> {
         record(log, logged, &[&head, &done.header.to_words(), packing.texts([done.asked, text, name])]);
     }
 
-    /// Logs what a batch asks for, as it came; how it ended is logged with its reply.
+    /// Logs the requests of a batch as received. The result is logged with the reply.
     fn log_batch(&mut self, from: Conn, header: &Header, rest: &[u64]) {
         let Self { connections, packing, log, logged, now, .. } = self;
         let name = name(connections, from);
@@ -525,13 +531,13 @@ impl Outgoing<'_> {
     }
 }
 
-/// Logs something. Full: the newest record is refused and counted.
+/// Writes a log record. If the queue is full, the record is refused and counted.
 fn record(log: &mut StreamWriter<Inside>, logged: &mut usize, parts: &[&[u64]]) {
     log.push_or_refuse(parts);
     *logged += parts.iter().map(|part| part.len()).sum::<usize>();
 }
 
-/// What somebody calls itself.
+/// Name of a connected client; empty if it has gone.
 fn name(connections: &[Option<Box<Connection>>], conn: Conn) -> &str {
     let connection =
         connections.get(conn.slot as usize).and_then(Option::as_ref).filter(|connection| connection.conn == conn);

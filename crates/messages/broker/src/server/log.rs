@@ -1,4 +1,4 @@
-//! The message log: a line for every write and every error, and for all that is watched.
+//! The message log: one line for every write and every error. Watches are served from the same records.
 
 use super::lane::{BATCH_RECORD, RECORD_WORDS, WITHHELD_RECORD};
 use super::log_file::LogNotice;
@@ -11,34 +11,34 @@ use std::fmt::{self, Write as _};
 use std::sync::atomic::Ordering;
 use sys::clock::{mono_now, wall_ns};
 
-/// Records taken from one band's log before the others have their turn, such turns before all else has its own, and bytes
-/// that are written at once.
+/// Records taken from one band's log per turn, turns per round of the control thread, and bytes after which text is
+/// written to the file.
 const LOG_TURN: usize = 64;
 const LOG_TURNS: usize = 64;
 pub(super) const LOG_BYTES: usize = 1 << 16;
 
-/// Most words of a record behind its head: a name and a batch, or the texts of a request and its reply.
+/// Maximum words of a record after its head: a name and a batch, or the texts of a request and its reply.
 pub(super) const TEXTS_WORDS: usize = (TEXT_BYTES_MAX + BODY_BYTES_MAX) / 8 + 128;
 
-/// What one request was, and how it ended.
+/// A request and its result.
 #[derive(Debug)]
 pub(super) struct Record<'w> {
     pub(super) header: Header,
-    /// How long the server had it.
+    /// Time between arrival and reply.
     took: DurNs,
-    /// The request's line, cut to what was kept of it.
+    /// The request's line, possibly truncated.
     pub(super) asked: Cow<'w, str>,
     /// The reply's line.
     reply: Cow<'w, str>,
-    /// What the client calls itself.
+    /// The client's name.
     name: Cow<'w, str>,
-    /// What a batch asks for; then it was only passed on by now.
+    /// The requests of a batch. Such a record is written when the batch is forwarded, before its reply.
     parts: Option<String>,
     unix_ns: u64,
 }
 
 impl<'w> Record<'w> {
-    /// Reads what a lane wrote; `now` in both scales tells when that was.
+    /// Decodes a record. `now` and `unix_now_ns` are the same instant on both clocks and convert its time.
     fn read(words: &'w [u64], now: MonoNs, unix_now_ns: u64) -> Option<Self> {
         let (head, texts) = words.split_at_checked(RECORD_WORDS)?;
         let [since, until, lengths] = *head.first_chunk()?;
@@ -72,7 +72,7 @@ impl<'w> Record<'w> {
             let end = (at + (length & 0xffff) as usize).min(bytes.len());
             let text = &bytes[at..end];
             at = end;
-            // Nearly always it is, which is found out faster so.
+            // Nearly always valid UTF-8, and this check is the faster one.
             str::from_utf8(text).map_or_else(|_| String::from_utf8_lossy(text), Cow::Borrowed)
         };
         Some(Self {
@@ -86,15 +86,15 @@ impl<'w> Record<'w> {
         })
     }
 
-    /// Whether it belongs into the log: what only reads and works is there for those who watch.
+    /// Whether the record is logged. Reads that succeed are recorded only for watches.
     fn is_wanted(&self) -> bool {
         let verb = || self.asked.split('/').next().and_then(|word| word.parse::<Verb>().ok());
         let writes = || verb().is_none_or(Verb::writes);
         !self.reply.starts_with("OK/") || writes()
     }
 
-    /// Writes it as it stands in the log; `host` is the name of the subject's, if it is another one. What came from
-    /// outside cannot begin a line of its own.
+    /// Writes the log line. `host` is the name of the subject's host, if it is a remote one. Control characters are
+    /// escaped, so that text from outside cannot start a new line.
     fn write(&self, clock: &mut Clock, host: Option<&str>, to: &mut String) -> fmt::Result {
         let Self { header, took, asked, reply, name, parts, unix_ns } = self;
         clock.write(*unix_ns, to);
@@ -128,7 +128,7 @@ impl<'w> Record<'w> {
     }
 }
 
-/// What a lane wrote of records that it withheld, if it is that.
+/// Decodes a record about withheld records; `None` if it is another kind.
 fn withheld(words: &[u64]) -> Option<(Header, Withheld)> {
     let (head, texts) = words.split_at_checked(RECORD_WORDS)?;
     let [_, within, records] = *head.first_chunk()?;
@@ -140,7 +140,7 @@ fn withheld(words: &[u64]) -> Option<(Header, Withheld)> {
     Some((header, Withheld { user, records: records & !WITHHELD_RECORD, within: DurNs(within as i64) }))
 }
 
-/// Writes the line about records that were withheld; `host` is the name of the user's, if it is another one.
+/// Writes the line about withheld records. `host` is the name of the user's host, if it is a remote one.
 fn tell_withheld(
     withheld: &Withheld,
     band: Band,
@@ -165,7 +165,7 @@ fn tell_withheld(
     )
 }
 
-/// Writes a number with at least so many digits: `write!` would take a third of what a record costs.
+/// Writes a number with at least `digits` digits. `write!` would take a third of the cost of a record.
 fn number(value: u64, digits: usize, to: &mut String) {
     let (mut text, mut at, mut rest) = ([b'0'; 20], 20, value);
     while at > 0 && (rest > 0 || 20 - at < digits) {
@@ -176,7 +176,7 @@ fn number(value: u64, digits: usize, to: &mut String) {
     to.push_str(str::from_utf8(&text[at..]).unwrap_or_default());
 }
 
-/// Writes a text with its control characters escaped.
+/// Writes a text with its control characters percent-encoded.
 fn escaped(text: &str, to: &mut String) -> fmt::Result {
     for part in text.split_inclusive(char::is_control) {
         match part.char_indices().next_back().filter(|(_, last)| last.is_control()) {
@@ -187,13 +187,13 @@ fn escaped(text: &str, to: &mut String) -> fmt::Result {
     Ok(())
 }
 
-/// A line for records of a band that found no room.
+/// Writes the line about records that did not fit into a band's log queue.
 fn lost(band: Band, records: u64, clock: &mut Clock, to: &mut String) -> fmt::Result {
     clock.write(wall_ns(), to);
     writeln!(to, " message-log band={band} lost={records}: they came faster than they could be written")
 }
 
-/// When, as each line begins: the second is put into words once for all that comes within it.
+/// Timestamp at the start of each line. The text of the second is cached.
 #[derive(Default)]
 pub(super) struct Clock {
     second: u64,
@@ -215,8 +215,9 @@ impl Clock {
 }
 
 impl Control<'_> {
-    /// Writes what the lanes logged, and tells those who watch: the most urgent band first, and again after each turn of
-    /// another, so that none loses records by a flood on a less urgent one. Says whether there is more than it took.
+    /// Writes the lanes' records to the log and sends events for watches. The most urgent band comes first, and again
+    /// after each turn of another one, so that a flood on a less urgent band costs it no records. Returns whether more
+    /// are waiting.
     pub(super) fn write_log(&mut self) -> bool {
         let mut words = vec![0; RECORD_WORDS + TEXTS_WORDS];
         for _ in 0..LOG_TURNS {
@@ -239,7 +240,7 @@ impl Control<'_> {
         self.lanes.iter().any(|lane| !lane.log.is_empty())
     }
 
-    /// Takes some records of a lane.
+    /// Takes up to `LOG_TURN` records of a lane.
     fn log_turn(&mut self, at: usize, words: &mut [u64]) {
         let (now, unix_now) = (mono_now(), wall_ns());
         for _ in 0..LOG_TURN {
@@ -258,7 +259,7 @@ impl Control<'_> {
             let from = text.len();
             // Writing into a `String` cannot fail.
             let _ = record.write(clock, tables.host(record.header.subject), text);
-            // Who watches is told of the batch when it has ended.
+            // For a batch, the event is sent when it has ended.
             if !self.watchers.is_empty() && record.parts.is_none() {
                 let line = self.text[from..].to_owned();
                 self.tell_watchers(&record, &line);

@@ -1,4 +1,4 @@
-//! The file behind the message log: bounded, since it is moved aside when it is full and the oldest is forgotten.
+//! The file of the message log. A full file is renamed, and the oldest is deleted, so that the total size is bounded.
 
 use super::log::Clock;
 use base::{DurNs, MonoNs};
@@ -10,12 +10,12 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// How large the message log may grow.
+/// Size limit of the message log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogLimit {
-    /// Bytes of each file; a line that is longer has a file of its own.
+    /// Maximum bytes of each file. A longer line gets its own file.
     pub bytes: u64,
-    /// Full files that are kept beside the one that is written: `.1` is the youngest.
+    /// Number of full files kept in addition to the current one. `.1` is the newest.
     pub keep: u32,
 }
 
@@ -25,7 +25,7 @@ impl Default for LogLimit {
     }
 }
 
-/// After how long a file that could not be written is tried again.
+/// Time between two attempts to write after a failure.
 const AGAIN: DurNs = DurNs::from_secs(5);
 
 pub(super) struct LogFile {
@@ -33,32 +33,32 @@ pub(super) struct LogFile {
     limit: LogLimit,
     file: File,
     bytes: u64,
-    /// Neither a pipe nor a device, and its folder lets it be moved aside.
+    /// Whether it is a regular file and its folder allows renaming it.
     movable: bool,
     moved: u64,
-    /// It ends within a line.
+    /// The file ends with an incomplete line.
     torn: bool,
     outage: Option<Outage>,
     unwritten: u64,
 }
 
-/// It cannot be written at the moment.
+/// The file cannot be written at present.
 struct Outage {
     why: io::Error,
     since: MonoNs,
     again: MonoNs,
-    /// What is lost, as far as the log does not say so yet.
+    /// Lines lost that the log does not report yet.
     lines: u64,
 }
 
-/// What happened to a message log.
+/// A change in the state of a message log.
 pub(super) enum LogNotice {
     Trouble(String),
     Mended(String),
 }
 
 fn open(path: &Path, flags: OFlags) -> io::Result<File> {
-    // Other accounts have no business with what is sent.
+    // Other accounts must not read the messages.
     File::options().create(true).append(true).mode(0o640).custom_flags(flags.bits().cast_signed()).open(path)
 }
 
@@ -67,7 +67,7 @@ fn count(lines: &str) -> u64 {
 }
 
 impl LogFile {
-    /// Goes on with the file where there is one.
+    /// Opens the file and appends to it if it exists.
     pub(super) fn open(path: PathBuf, limit: LogLimit) -> io::Result<Self> {
         let file = open(&path, OFlags::empty())?;
         let metadata = file.metadata()?;
@@ -84,9 +84,9 @@ impl LogFile {
         })
     }
 
-    /// Writes whole lines. A file that they would fill beyond its limit is moved aside before; where that cannot be the file
-    /// grows. Where the file cannot be written, lines are lost and counted until it can be again, which is tried now and then,
-    /// also where there are none: then a line says how many were lost. `tell` hears each of that once.
+    /// Writes whole lines. If they would exceed the size limit, the file is renamed first; if it cannot be renamed, it
+    /// keeps growing. If the file cannot be written, lines are lost and counted. Writing is tried again every 5 s, also
+    /// without new lines; on success, a log line says how many were lost. `tell` receives each change of state once.
     pub(super) fn write(&mut self, now: MonoNs, unix_now_ns: u64, lines: &str, tell: &mut dyn FnMut(LogNotice)) {
         let mut text = Cow::Borrowed("");
         match &self.outage {
@@ -128,7 +128,7 @@ impl LogFile {
                 self.lose(count(&text[written..]));
             }
             (Err(why), Some(outage)) => {
-                // What was lost before is told once.
+                // Lines lost earlier have been reported now.
                 if written >= told {
                     (outage.since, outage.lines) = (now, 0);
                 }
@@ -138,27 +138,28 @@ impl LogFile {
         }
     }
 
-    /// How often a full file was moved aside.
+    /// Number of full files renamed.
     pub(super) fn moved(&self) -> u64 {
         self.moved
     }
 
-    /// Lines that were lost because it could not be written.
+    /// Lines lost because the file could not be written.
     pub(super) fn unwritten(&self) -> u64 {
         self.unwritten
     }
 
-    /// Has the next [`write`](Self::write) try again whatever the time.
+    /// Makes the next [`write`](Self::write) try again immediately.
     pub(super) fn hurry(&mut self) {
         self.outage.iter_mut().for_each(|outage| outage.again = MonoNs(0));
     }
 
-    /// Opens the file that is in its place now, or makes it. Where that fails the next [`write`](Self::write) says so.
+    /// Opens the file that is now at the path, or creates it. If that fails, the next [`write`](Self::write) reports
+    /// it.
     pub(super) fn reopen(&mut self) {
         let _ = self.open_again();
     }
 
-    /// Whether the open file is still the one in its place: another program may have moved or removed it.
+    /// Whether the open file is still the one at the path. Another program may have moved or removed it.
     fn is_in_place(&self) -> bool {
         let is_same = |open: Metadata, found: Metadata| (open.dev(), open.ino()) == (found.dev(), found.ino());
         let found = std::fs::metadata(&self.path);
@@ -170,7 +171,7 @@ impl LogFile {
         self.outage.iter_mut().for_each(|outage| outage.lines += lines);
     }
 
-    /// Writes as much as can be: bytes of whole lines that are written, and why not all.
+    /// Writes as much as possible. Returns the bytes written in whole lines, and the error if some are missing.
     fn put(&mut self, text: &str) -> (usize, io::Result<()>) {
         let (mut at, mut result) = (0, Ok(()));
         if self.torn {
@@ -188,14 +189,14 @@ impl LogFile {
         let whole = text.as_bytes()[..at].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         self.bytes += whole as u64;
         if whole < at {
-            // Half a line goes, or where that cannot be the next one begins on a line of its own.
+            // Removes the incomplete line. If that fails, the next write starts with a newline.
             self.torn = !self.movable || self.file.set_len(self.bytes).is_err();
         }
         (whole, result)
     }
 
-    /// Opens the file anew: it, its folder or its disk may be another one by now. A pipe stays, since whoever opens one waits
-    /// for its reader.
+    /// Opens the path again: the file, its folder or its disk may have been replaced. A pipe stays open, because
+    /// opening one blocks until it has a reader.
     fn open_again(&mut self) -> io::Result<()> {
         if self.file.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
             return Ok(());
@@ -206,7 +207,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Moves the file aside if so many bytes would fill it beyond its limit.
+    /// Renames the file if `bytes` more would exceed its limit.
     fn make_room(&mut self, bytes: u64, tell: &mut dyn FnMut(LogNotice)) -> io::Result<()> {
         if !self.movable || self.bytes == 0 || self.bytes + bytes <= self.limit.bytes {
             return Ok(());
@@ -319,7 +320,7 @@ mod tests {
             [folder.read("log"), folder.read("log.1"), folder.read("log.2")],
             ["four\n", "three\n", "one\ntwo\n"]
         );
-        // The next server goes on where this one has ended; a line that is too long is kept whole.
+        // The next server appends where this one ended. A line that is too long is kept whole.
         let mut log = LogFile::open(path, limit).unwrap();
         write(&mut log, "far too long\n");
         assert_eq!(folder.names(), ["log", "log.1", "log.2"]);
@@ -341,7 +342,7 @@ mod tests {
     fn what_cannot_be_moved_aside_is_told_once_and_nothing_is_lost() {
         let folder = Folder::new("stuck");
         let mut log = LogFile::open(folder.0.join("log"), LogLimit { bytes: 4, keep: 1 }).unwrap();
-        // Something is in its way that no file can take the place of.
+        // A non-empty folder blocks the rename.
         std::fs::create_dir_all(folder.0.join("log.1/in-the-way")).unwrap();
         let mut told = vec![];
         let mut tell = |what| match what {
@@ -377,10 +378,10 @@ mod tests {
             told[0].starts_with("trouble: ") && told[0].contains("No space left") && told[0].ends_with("every 5s"),
             "{told:?}"
         );
-        // It is not tried again before its time, and being tried in vain is not told twice.
+        // Writing is not tried before its time, and a repeated failure is not reported again.
         assert_eq!(at(5_009, "three\n"), (3, true, vec![]));
         assert_eq!(at(5_010, "four\n"), (4, true, vec![]));
-        // The file is found by its name, since it may be another one by now.
+        // The path is opened again, because the file may have been replaced.
         std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink(&spare, &path).unwrap();
         assert_eq!(at(10_009, "five\n"), (5, true, vec![]));

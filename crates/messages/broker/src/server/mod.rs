@@ -42,63 +42,63 @@ use sys::clock::mono_now;
 use sys::handover::{Caller, Counter};
 use threads::{Running, lane};
 
-/// How often it is told what answers were worth.
+/// Minimum time between two reports of the tally.
 const VALUE_EVERY: DurNs = DurNs::from_ms(20);
-/// How often the log is written and counters are looked at.
+/// Maximum time between two rounds of the control thread, each of which writes the log and checks counters.
 const ROUND: DurNs = DurNs::from_ms(50);
-/// Changes on their way to a lane.
+/// Capacity of the queue of changes to a lane.
 const CHANGES: usize = 64;
-/// Longest that the control thread waits for lanes to take over tables.
+/// Maximum time that the control thread waits for the lanes to apply changes.
 const SETTLE: DurNs = DurNs::from_secs(1);
-/// And how often it looks at least: a machine that stopped for that long has stopped the lanes too.
+/// Minimum number of checks before that time counts: if the whole machine stopped, the lanes stopped too.
 const SETTLE_LOOKS: u32 = 1_000;
-/// Room of a lane's log in words, 2 MiB, and of its queues to and from the control thread, 512 KiB each.
+/// Words of a lane's log queue (2 MiB), and of its queues to and from the control thread (512 KiB each).
 const LOG_WORDS: usize = 1 << 18;
 const CONTROL_WORDS: usize = 1 << 16;
 type Inside = memory::Inside;
 
-/// What the server tells its operator.
+/// Event that the server reports to its operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It serves from now on; what real-time properties were not obtained.
+    /// The server is ready. Lists real-time properties that were not obtained.
     Ready(Vec<String>),
-    /// Somebody has come.
+    /// A client or manager has connected.
     Joined(String),
-    /// Somebody has gone.
+    /// A client or manager has disconnected.
     Left(String),
-    /// Somebody was cut off for breaking the rules of shared memory or messages.
+    /// A connection was closed because it broke the rules of shared memory or messages.
     CutOff(String),
-    /// Something of the server itself does not work.
+    /// A fault of the server itself.
     Trouble(String),
-    /// Something that did not work does again.
+    /// A fault has ended.
     Mended(String),
-    /// What the answers with a deadline were worth so far, and how many hard deadlines were missed.
+    /// Tally of answers with a deadline so far, and the number of missed hard deadlines.
     Value(Tally, u64),
-    /// The control thread has gone round once more, at most every 50 ms if nothing happens.
+    /// The control thread has finished a round. Rounds are at most 50 ms apart if nothing happens.
     Round,
 }
 
-/// A lane, as the control thread sees it.
+/// The control thread's side of a lane.
 struct Lanes {
     band: Band,
     gate: Arc<WakeGate>,
     changes: Producer<Change>,
     returns: Consumer<Return>,
-    /// Taken from `returns` while there was something to change.
+    /// Taken from `returns` while changes were sent.
     back: Vec<Return>,
     to_control: StreamReader<Inside>,
     from_control: StreamWriter<Inside>,
     log: StreamReader<Inside>,
-    /// Records that found no room, as far as the log says so.
+    /// Lost records that the log has already reported.
     lost: u64,
     seen: Arc<Seen>,
     sent: u64,
 }
 
-/// Somebody who is connected.
+/// A connected client or manager.
 struct Peer {
     conn: Conn,
-    /// Where the lanes of a manager hear of pools.
+    /// A manager's channels for announcements of pools, one per band.
     news: Vec<News>,
     caller: Caller,
     name: Arc<str>,
@@ -106,7 +106,7 @@ struct Peer {
     since: MonoNs,
 }
 
-/// Somebody who watches.
+/// A watch of a client.
 struct Watcher {
     conn: Conn,
     band: Band,
@@ -116,7 +116,7 @@ struct Watcher {
     verbs: String,
 }
 
-/// The part of the server that knows everybody and waits for nobody in particular.
+/// State of the control thread. It knows all connections and never blocks on a single one.
 struct Control<'a> {
     name: String,
     began: MonoNs,
@@ -132,17 +132,17 @@ struct Control<'a> {
     watchers: Vec<Watcher>,
     log: Option<LogFile>,
     reopen_log: Arc<AtomicBool>,
-    /// What is to be written to it.
+    /// Text to be written to the log.
     text: String,
     clock: log::Clock,
     unseen_events: u64,
-    /// How often somebody was refused something of which its user, or all, had as much as they may.
+    /// Number of refusals because a user, or all users, had reached their share.
     over_share: u64,
-    /// The kernel lets nobody in, which was told.
+    /// Accepting connections fails, and this was reported.
     accept_failed: bool,
-    /// What bands burnt beyond their allowance, as far as it was told, and when.
+    /// Number of naps at the last report, and its time.
     naps_told: (u64, MonoNs),
-    /// What answers were worth, as far as it was told, and when.
+    /// Tally at the last report, and its time.
     value_told: (Tally, MonoNs),
     packing: Packing,
     say: &'a mut dyn FnMut(Event),
@@ -151,7 +151,7 @@ struct Control<'a> {
 /// Serves until `stop` is set.
 ///
 /// # Errors
-/// Somebody else serves under this name, the log cannot be written, or threads or memory cannot be had.
+/// Another server has this name, the log cannot be written, or threads or memory are unavailable.
 pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event)) -> Result<(), ServeError> {
     let socket = socket_name(&config.name);
     let counter = Counter::open(&socket).map_err(|source| ServeError::Name { name: config.name.clone(), source })?;
@@ -167,7 +167,7 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
     tables.deadlines.clone_from(&config.deadlines);
     let mut threads = Vec::new();
     let mut lanes = Vec::new();
-    // The lanes end after the control thread, which waits for them whenever somebody goes.
+    // The lanes end after the control thread, which waits for them whenever a client disconnects.
     let lanes_stop = Arc::new(AtomicBool::new(false));
     for band in Band::all() {
         let (thread, lane) = lane(&config, band, &tables, &bell, &lanes_stop)?;
@@ -215,16 +215,16 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
     lanes_stop.store(true, Ordering::Relaxed);
     control.lanes.iter().for_each(|lane| lane.gate.wake());
     running.join();
-    // Its last chance, where it could not be written.
+    // Last attempt to write a log that could not be written.
     control.log.iter_mut().for_each(LogFile::hurry);
     while control.write_log() {}
     Ok(())
 }
 
 impl Control<'_> {
-    /// Waits until something is to be done, and does it.
+    /// Waits for work, and does it.
     fn round(&mut self, buffer: &mut MessageBuffer) {
-        // Who waits while nobody can be let in would wake this thread again at once.
+        // While accepting fails, a waiting connection would wake this thread again at once.
         let callers = if self.accept_failed { self.bell.as_fd() } else { self.counter.as_fd() };
         let mut fds: Vec<BorrowedFd<'_>> = vec![callers, self.bell.as_fd()];
         fds.extend(self.greetings.fds());
@@ -233,7 +233,7 @@ impl Control<'_> {
         fds.extend(self.peers.iter().flatten().map(|peer| peer.caller.connection.as_fd()));
         let ready = sys::poll::readable(&fds, ROUND);
         drop(fds);
-        // A bell that was not rung reads as EAGAIN.
+        // A bell that was not rung returns EAGAIN.
         let _ = rustix::io::read(&*self.bell, &mut [0u8; 8][..]);
         let mut more = self.requests(buffer);
         self.returns();
@@ -244,7 +244,7 @@ impl Control<'_> {
         if more {
             lane::wake_control(&self.bell);
         }
-        // Nothing is said after the greeting: who is readable has gone.
+        // Peers send nothing after the greeting: a readable connection has been closed.
         for (slot, _) in slots.iter().zip(&ready[first_peer..]).filter(|(_, ready)| **ready) {
             self.leave(*slot);
         }
@@ -252,7 +252,7 @@ impl Control<'_> {
         for caller in self.greetings.hear(now, &ready[2..first_peer]) {
             self.greet(caller);
         }
-        // One who says nothing, at the greeting, must not keep others from coming.
+        // A connection that sends no greeting must not keep others from connecting.
         for _ in 0..GREETINGS_MAX {
             if self.greetings.is_full() {
                 if !ready[0] || !self.greetings.hang_up_on_one() {
@@ -276,11 +276,11 @@ impl Control<'_> {
         }
     }
 
-    /// Hears who somebody is, and gives it its queues.
+    /// Reads a greeting, and connects the client or answers with the reason for a refusal.
     fn greet(&mut self, caller: Caller) {
         if let Err(why) = self.try_greet(&caller) {
             let text = serde_json::to_vec(&Welcome::Refused(why.to_string())).unwrap_or_default();
-            // Who has gone meanwhile needs no answer.
+            // A client that has gone needs no answer.
             let _ = sys::handover::send(caller.connection.as_fd(), &text, &[]);
         }
     }
@@ -336,7 +336,7 @@ impl Control<'_> {
         }
         self.settle();
         let ready = serde_json::to_vec(&Welcome::Ready).unwrap_or_default();
-        // Whoever has gone meanwhile is found gone in the next round.
+        // If the client has gone, the next round notices it.
         let _ = sys::handover::send(connection.as_fd(), &ready, &[]);
         let caller = Caller { connection, pid: caller.pid, uid: caller.uid };
         (self.say)(Event::Joined(format!("{} (user {}, process {})", hello.name, caller.uid, caller.pid)));
@@ -344,7 +344,8 @@ impl Control<'_> {
         Ok(())
     }
 
-    /// Gives somebody a place on each of its bands, and what it needs to use it; what tells a manager of pools.
+    /// Adds a connection to each of its bands, and sends the descriptors of its queues. Returns a manager's channels
+    /// for pools.
     fn connect(
         &mut self,
         conn: Conn,
@@ -397,20 +398,20 @@ impl Control<'_> {
         Ok(news)
     }
 
-    /// Takes somebody's places back.
+    /// Removes a connection from its bands.
     fn disconnect(&mut self, conn: Conn, name: &Arc<str>, bands: &[Band]) {
         for lane in self.lanes.iter_mut().filter(|lane| bands.contains(&lane.band)) {
             lane.change(Change::Gone(conn, name.clone()));
         }
     }
 
-    /// What answers with a deadline were worth on all bands, and hard deadlines that were missed.
+    /// Tally of answers with a deadline on all bands, and the number of missed hard deadlines.
     fn value(&self) -> (Tally, u64) {
         let all = self.lanes.iter().map(|lane| lane.seen.value());
         all.fold((Tally::default(), 0), |(tally, missed), (more, hard)| (tally.plus(more), missed + hard))
     }
 
-    /// Tells what answers were worth where that is new.
+    /// Reports the tally if it has changed.
     fn tell_value(&mut self) {
         let ((tally, hard), now) = (self.value(), mono_now());
         if tally != self.value_told.0 && now - self.value_told.1 >= VALUE_EVERY {
@@ -419,15 +420,15 @@ impl Control<'_> {
         }
     }
 
-    /// Tells managers of the pools that they do not know yet.
+    /// Announces pools to managers that do not know them yet.
     fn tell_pools(&mut self) {
         self.peers.iter_mut().flatten().flat_map(|peer| &mut peer.news).for_each(|news| news.tell(&self.pools));
     }
 
-    /// Forgets somebody who has gone.
+    /// Removes a peer that has disconnected.
     fn leave(&mut self, slot: usize) {
         let Some(peer) = self.peers[slot].take() else { return };
-        // Before the routes go, so that the lanes still know the name.
+        // Before the routes are removed, so that the lanes still know the name.
         self.disconnect(peer.conn, &peer.name, &peer.bands);
         let before = self.tables.clone();
         self.tables.forget(peer.conn);
@@ -441,14 +442,15 @@ impl Control<'_> {
         (self.say)(Event::Left(peer.name.to_string()));
     }
 
-    /// Gives the tables as they are now to all lanes.
+    /// Sends the current tables to all lanes.
     fn spread(&mut self) {
         for lane in &mut self.lanes {
             lane.change(Change::Tables(Arc::new(self.tables.clone())));
         }
     }
 
-    /// Waits until all lanes have taken over what was given to them, so that what is answered next holds everywhere.
+    /// Waits until all lanes have applied their changes, so that the next answer holds on every band. Returns `false`
+    /// after 1 s.
     fn settle(&mut self) -> bool {
         let (until, mut looks) = (mono_now() + SETTLE, 0);
         while self.lanes.iter().any(|lane| lane.seen.adopted.load(Ordering::Acquire) < lane.sent) {
@@ -465,7 +467,7 @@ impl Control<'_> {
         true
     }
 
-    /// Frees what the lanes give back, and ends connections that they do not hear any more.
+    /// Frees what the lanes return, and closes connections that they no longer serve.
     fn returns(&mut self) {
         let mut broken = Vec::new();
         for lane in &mut self.lanes {
@@ -501,14 +503,14 @@ impl Control<'_> {
 }
 
 impl Spares {
-    /// Keeps the memory of somebody who has gone.
+    /// Keeps the memory of a closed connection for reuse.
     fn keep_queues(&mut self, Connection { memory, subject, broken, .. }: Connection) {
         self.keep(broken.is_none().then_some(subject.uid), memory);
     }
 }
 
 impl Lanes {
-    /// Gives the lane something to change.
+    /// Sends a change to the lane. Waits while the queue is full.
     fn change(&mut self, change: Change) {
         let mut change = Some(change);
         while let Some(next) = change.take() {

@@ -1,4 +1,4 @@
-//! What the connections of a user may take of the server: places, and memory, which a real-time server has locked.
+//! Limits of connections per user: slots, and memory, which a real-time server has locked.
 
 use super::Control;
 use crate::memory;
@@ -8,16 +8,17 @@ const PLACES: &str = "places for connections";
 const REMEDY: &str = "close clients that are not needed, let one of them send for several, or run another server";
 const MEMORY: &str = "bytes of memory for queues";
 const MEMORY_REMEDY: &str = "close clients that are not needed, or let them ask for fewer bands";
-/// Most memory of all connections' queues, and how much of the machine's it is at most.
+/// Maximum memory of all connections' queues: 1 GiB, and at most 1/4 of the machine's memory.
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
 const MEMORY_PART: u64 = 4;
 
-/// Files that are open for each place at most: its connection, and of each band memory and what tells a manager of pools.
+/// Maximum open files per connection: its socket, and for each band its memory and the announcement socket of a
+/// manager.
 const FILES_EACH: usize = 1 + 2 * msg::BANDS;
-/// And for all else: memory and pools that are kept, greetings, the server's own.
+/// Open files for everything else: kept memory and pools, greetings, the server's own files.
 const FILES: usize = 1024;
 
-/// Why not as many files may be open as places may need.
+/// The limit of open files is too low for all connections, or cannot be raised.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FilesError {
     #[error(
@@ -28,7 +29,7 @@ pub(super) enum FilesError {
     System(#[from] sys::Error),
 }
 
-/// Lets so many files be open as that many places may need.
+/// Raises the limit of open files for `places` connections.
 pub(super) fn raise_files(places: usize) -> Result<(), FilesError> {
     let files = (places * FILES_EACH + FILES) as u64;
     match sys::files::raise_limit(files) {
@@ -39,7 +40,7 @@ pub(super) fn raise_files(places: usize) -> Result<(), FilesError> {
 }
 
 impl Control<'_> {
-    /// Whether a user may have one more connection, with so many bands.
+    /// Checks whether a user may have one more connection with `bands` bands.
     pub(super) fn admit(&mut self, user: u32, bands: usize) -> Result<(), Excess> {
         let places = Share { what: PLACES, all: self.peers.len() as u64, remedy: REMEDY };
         let all = MEMORY_BYTES_MAX.min(sys::mem::total().0 / MEMORY_PART);

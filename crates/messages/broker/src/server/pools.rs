@@ -1,8 +1,8 @@
-//! The pools of clients. This process never maps one.
+//! Pools of the clients. The server never maps them.
 //!
-//! A manager keeps each pool mapped that it was told of, for unmapping one interrupts the CPUs of its bands. So a pool whose
-//! client has gone is kept and given to the next one that asks for the same: managers know it already. Never given again
-//! is a pool into which somebody may still write, or whose client broke the rules.
+//! A manager keeps every announced pool mapped, because unmapping one interrupts the CPUs of its bands. Therefore a
+//! pool whose client has gone is kept and given to the next client that needs the same: the managers already know it. A
+//! pool is never reused if another process may still write into it or if its client broke the rules.
 
 use super::refusal::Refusal;
 use crate::pool::{ALIGNED, POOL_BYTES_MAX, POOLS_BYTES_MAX};
@@ -11,18 +11,18 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use sys::shm::SharedWords;
 
-/// Most bytes of pools that nobody has at the moment, which are kept for others; beyond it the oldest goes.
+/// Maximum bytes of unused pools kept for reuse. Beyond this, the oldest is dropped.
 const KEPT_BYTES_MAX: u64 = POOL_BYTES_MAX;
-/// Most pools that nobody has at the moment.
+/// Maximum number of unused pools.
 const KEPT_MAX: usize = 256;
-/// What users may have of it.
+/// Limit of the users' pools in total, and how it is shared among them.
 const SHARE: Share = Share {
     what: "bytes of pools",
     all: POOLS_BYTES_MAX,
     remedy: "ask for a smaller pool, or close clients that have one",
 };
 
-/// How a pool is known to managers: its place, and in the low half how often that was used.
+/// Identity of a pool for managers: its slot in the high half of `number`, the slot's generation in the low half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lent {
     pub(crate) number: u64,
@@ -34,7 +34,7 @@ pub(super) struct Pool {
     fd: OwnedFd,
     user: u32,
     bands: Vec<Band>,
-    /// Bands on which its client still has a connection; none: it is kept for another one.
+    /// Number of bands on which its client is connected. 0: the pool is kept for reuse.
     connections: usize,
     lost: bool,
 }
@@ -45,16 +45,17 @@ struct Slot {
     pool: Option<Pool>,
 }
 
-/// All pools, by their places.
+/// All pools, by slot.
 #[derive(Default)]
 pub(super) struct Pools {
     places: Vec<Slot>,
-    /// Places of those that are kept, the oldest first.
+    /// Slots of the unused pools, the oldest first.
     kept: VecDeque<usize>,
 }
 
 impl Pools {
-    /// A pool for a client on these bands, and whether managers are to be told of it.
+    /// Assigns a pool to a client on these bands. The flag is set if the pool is new, so that managers must be
+    /// informed.
     pub(super) fn take(&mut self, user: u32, bands: &[Band], bytes: u64) -> Result<(Lent, bool), Refusal> {
         if bytes > POOL_BYTES_MAX {
             return Err(Refusal::Pool(bytes));
@@ -63,7 +64,7 @@ impl Pools {
         let taken = || self.pools().filter(|pool| pool.connections > 0).map(|pool| (pool.user, pool.lent.bytes));
         SHARE.admit(taken(), user, bytes, sys::handover::is_ours)?;
         let taken: u64 = taken().map(|(_, bytes)| bytes).sum();
-        // Whoever had it may have kept it mapped, so users are kept apart.
+        // A previous client may have kept the pool mapped, so a pool is never passed to another user.
         let fits = |pool: &Pool| pool.user == user && pool.lent.bytes == bytes && pool.bands == bands;
         let places = &self.places;
         let found = self.kept.iter().position(|at| places[*at].pool.as_ref().is_some_and(fits));
@@ -91,7 +92,7 @@ impl Pools {
         self.find(number).map(|pool| pool.fd.as_fd())
     }
 
-    /// A client has left one of its bands; `lost`: somebody may still write into the pool.
+    /// Releases a pool on one band. `lost`: another process may still write into it.
     pub(super) fn give_back(&mut self, number: u64, lost: bool) {
         let at = (number >> 32) as usize;
         let Some(place) = self.places.get_mut(at) else { return };
@@ -108,7 +109,7 @@ impl Pools {
         self.keep_at_most(KEPT_BYTES_MAX);
     }
 
-    /// Forgets a pool that was taken for somebody who got no connections.
+    /// Drops a pool whose client was not connected after all.
     pub(super) fn forget(&mut self, number: u64) {
         self.places.iter_mut().for_each(|place| drop(place.pool.take_if(|pool| pool.lent.number == number)));
     }
@@ -137,7 +138,7 @@ impl Pools {
     }
 }
 
-/// Where a manager hears of pools on one of its bands, and what it has not been told yet.
+/// A manager's channel for announcements of pools on one of its bands, with those not sent yet.
 pub(super) struct News {
     band: Band,
     socket: OwnedFd,
@@ -145,19 +146,19 @@ pub(super) struct News {
 }
 
 impl News {
-    /// All that there are, for a manager that has just come.
+    /// Starts with all pools of the band, for a new manager.
     pub(super) fn new(band: Band, socket: OwnedFd, pools: &Pools) -> Self {
         Self { band, socket, untold: pools.of(band).collect() }
     }
 
-    /// Adds what is new on these bands.
+    /// Queues the announcement of a new pool.
     pub(super) fn add(&mut self, bands: &[Band], number: u64) {
         if bands.contains(&self.band) {
             self.untold.push_back(number);
         }
     }
 
-    /// Tells as much as the manager takes at once. The rest waits until it has taken that.
+    /// Sends as many announcements as the socket takes without blocking. The rest stays queued.
     pub(super) fn tell(&mut self, pools: &Pools) {
         while let Some(number) = self.untold.front() {
             if let Some(pool) = pools.fd(*number)
@@ -217,7 +218,7 @@ mod tests {
             let mut each = || pools.take(user, &bands, 64 * MIB).unwrap().0.number;
             (0..count).map(|_| each()).collect::<Vec<_>>()
         };
-        // Root last, who has room when all others have taken what they may.
+        // Root last: it still has room when the others have used up their shares.
         let all: Vec<_> = [(1, 8), (2, 4), (0, 4)].into_iter().flat_map(|(user, count)| take(user, count)).collect();
         let mut refused = |user| pools.take(user, &bands, MIB).unwrap_err().to_string();
         assert!(refused(1).starts_with("user 1 has 536870912 of 1073741824 bytes of pools"), "{}", refused(1));

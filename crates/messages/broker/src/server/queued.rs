@@ -1,4 +1,4 @@
-//! What waits in a queue that users share: one of a manager, or that to the server's own control thread.
+//! Accounting of queues shared by several users: a manager's, or the one to the server's control thread.
 
 use super::CONTROL_WORDS;
 use crate::memory::ROOM_WORDS;
@@ -6,14 +6,14 @@ use msg::{Excess, HEADER_WORDS, Share};
 use ring::{StreamWriter, Words};
 use std::collections::VecDeque;
 
-/// Whose the messages in a queue are, so that no user takes all of it.
+/// Owner of each message in a queue, so that no single user can fill it.
 ///
-/// Who takes them does not say so: what is still there is found out from how much is free, when that matters.
+/// The reader does not report which messages it has taken. If needed, this follows from the free space.
 pub(crate) struct Queued {
     share: Share,
-    /// User and words of each, the oldest first. All fit that the queue can hold.
+    /// User and words of each message, the oldest first. Has capacity for as many messages as the queue can hold.
     waiting: VecDeque<(u32, u32)>,
-    /// Of all of them.
+    /// Sum of their words.
     words: u64,
 }
 
@@ -21,7 +21,7 @@ impl Queued {
     fn new(what: &'static str, room: usize) -> Self {
         let remedy = "take replies first, or send less at once";
         let share = Share { what, all: room as u64 * 8, remedy };
-        // A message is a header and its length at least.
+        // A message has at least a header and its length word.
         Self { share, waiting: VecDeque::with_capacity(room / HEADER_WORDS), words: 0 }
     }
 
@@ -33,14 +33,15 @@ impl Queued {
         Self::new("bytes of its own queue", CONTROL_WORDS)
     }
 
-    /// Of a client, which is sent what it has asked for itself.
+    /// For a client's queue, which holds only replies to its own requests.
     pub(crate) fn of_nobody() -> Self {
         Self::new("", 0)
     }
 
-    /// Puts a message of a user into the queue `to`, which is always the same. `Err`: it is full, or why it is for that user.
+    /// Puts a user's message into the queue `to`, which must be the same on every call. `Err(None)`: the queue is full;
+    /// `Err(Some)`: the user exceeds its share.
     ///
-    /// Real-time: does not allocate; where more than half may be full, looks at each message that waits.
+    /// Real-time: does not allocate. If the queue may be more than half full, checks each queued message.
     pub(crate) fn push<W: AsRef<Words>>(
         &mut self,
         user: u32,
@@ -51,7 +52,7 @@ impl Queued {
         let words = 1 + parts.iter().map(|part| part.len()).sum::<usize>() as u64;
         if !self.share.is_plenty(self.words * 8, words * 8) {
             let room = to.stream().room();
-            // What is damaged is found out by who reads from there.
+            // The reader detects damage.
             let free = to.free(room).unwrap_or(0);
             self.forget_all_but((room - free) as u64);
             let waiting = self.waiting.iter().map(|(user, words)| (*user, u64::from(*words) * 8));
@@ -65,7 +66,7 @@ impl Queued {
         Ok(())
     }
 
-    /// Forgets the oldest, which were taken, until so many words are left.
+    /// Drops the oldest entries, which the reader has taken, until `left` words remain.
     fn forget_all_but(&mut self, left: u64) {
         while self.words > left {
             let Some((_, words)) = self.waiting.pop_front() else { break };
@@ -98,7 +99,7 @@ mod tests {
         assert!(push(9, &mut queued).unwrap_err().is_some(), "three quarters are for strangers");
         (0..16).for_each(|_| push(0, &mut queued).unwrap());
         assert_eq!(push(0, &mut queued).unwrap_err().map(|_| ()), Some(()), "all of it is taken");
-        // What the first one had is taken first.
+        // The reader takes the first user's messages first.
         let mut room = [0; 1023];
         from.pop(&mut room).unwrap();
         push(9, &mut queued).unwrap();
@@ -119,7 +120,7 @@ mod tests {
         let mut queued = Queued::of_manager();
         let capacity = queued.waiting.capacity();
         let mut user = 0;
-        // Root and three others take all of it together.
+        // Root and three other users together fill the whole queue.
         while user < 4 {
             match queued.push(user, &mut to, &[&[0; HEADER_WORDS]], |user| user == 0) {
                 Ok(()) => {}

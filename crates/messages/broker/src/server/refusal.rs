@@ -1,4 +1,4 @@
-//! Why somebody who introduces itself is refused: the text is what it is answered.
+//! Reasons to refuse a greeting. The text is sent to the client.
 
 use crate::greeting::{CLAIMS_MAX, FEWER, GreetingError};
 use crate::pool::POOL_BYTES_MAX;
@@ -6,7 +6,7 @@ use msg::{Excess, ObjectError};
 use ring::LayoutError;
 use std::io;
 
-/// Why somebody is refused.
+/// Reason to refuse a greeting.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("it went away")]

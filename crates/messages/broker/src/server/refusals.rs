@@ -1,48 +1,49 @@
-//! Log records of requests that were refused: each user may have some of them, the rest is counted and logged in one line.
+//! Rate limit for log records of refused requests. Records beyond a user's limit are counted and summarised in one
+//! line.
 //!
-//! So a user who may change nothing cannot push the writes of others out of the message log. Writes that were done, or that may have
-//! been, are always logged; so is everything of the server's own user and of root.
+//! A user without write access therefore cannot push the writes of others out of the message log. Writes that were
+//! executed, or may have been, are always logged; so is everything from the server's own user and from root.
 
 use base::{DurNs, MonoNs};
 use msg::{Code, Subject, Verb};
 
-/// Records of refused requests that a user may have at once.
+/// Burst limit of a user's records of refused requests.
 const RECORDS_AT_ONCE: u32 = 20;
-/// The time after which it may have one more.
+/// Time after which a user may have one more record.
 const RECORD_EVERY: DurNs = DurNs::from_secs(1);
-/// The time between two lines about a user's records that were withheld.
+/// Minimum time between two summary lines of a user.
 pub(super) const SUMMARY_EVERY: DurNs = DurNs::from_secs(10);
-/// Users that are known at once. Those beyond them share one place.
+/// Maximum number of users tracked separately. All others share one entry.
 const USERS_MAX: usize = 64;
 
-/// Records of a user that were withheld.
+/// Summary of a user's withheld records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Withheld {
-    /// The user, and the host if it is another one; `None`: users who found no place.
+    /// The user id, and the host (0: this one); `None`: users who share the last entry.
     pub(super) user: Option<(u32, u16)>,
     pub(super) records: u64,
-    /// How long that took.
+    /// Time span of these records.
     pub(super) within: DurNs,
 }
 
-/// Which records of a lane are logged.
+/// Rate limits of a lane's log records.
 pub(super) struct Refusals {
     /// The server's own user.
     owner: u32,
-    /// Never longer than it was made for.
+    /// Never longer than its initial capacity.
     users: Vec<User>,
-    /// Records that were withheld so far.
+    /// Total number of withheld records.
     withheld: u64,
 }
 
 #[derive(Clone, Copy)]
 struct User {
     user: Option<(u32, u16)>,
-    /// Records that it may have now, and when one was added last.
+    /// Records that the user may have now, and the time when this number last grew.
     allowed: u32,
     at: MonoNs,
     withheld: u64,
-    /// When the first of them was.
+    /// Time of the first withheld record.
     since: MonoNs,
 }
 
@@ -51,7 +52,7 @@ impl Refusals {
         Self { owner, users: Vec::with_capacity(USERS_MAX), withheld: 0 }
     }
 
-    /// Whether the record of a request that got this reply is logged. One that is not is counted.
+    /// Whether the record of a request with this reply is logged. A record that is not logged is counted.
     ///
     /// Real-time: does not allocate; checks 64 users at most.
     pub(super) fn is_logged(&mut self, subject: Subject, asked: &str, reply: &str, now: MonoNs) -> bool {
@@ -77,7 +78,7 @@ impl Refusals {
         false
     }
 
-    /// The place of a user: its own, a free one, that of a user of whom there is nothing to log, or the one for all others.
+    /// Entry of a user: an existing one, a free one, one with nothing to log, or the entry shared by all others.
     fn user(&mut self, user: (u32, u16), now: MonoNs) -> &mut User {
         let new = |user| User { user, allowed: RECORDS_AT_ONCE, at: now, withheld: 0, since: now };
         let known = self.users.iter().position(|one| one.user == Some(user));
@@ -86,7 +87,7 @@ impl Refusals {
                 self.users.push(new(Some(user)));
                 return Some(self.users.len() - 1);
             }
-            // One that has all its records again is as good as unknown.
+            // An entry with its full allowance can be replaced without effect.
             let is_idle = |one: &User| one.withheld == 0 && now - one.at > DurNs(RECORD_EVERY.0 * 20);
             let idle = self.users.iter().position(|one| one.user.is_some() && is_idle(one))?;
             self.users[idle] = new(Some(user));
@@ -99,8 +100,8 @@ impl Refusals {
         &mut self.users[at]
     }
 
-    /// Records of one user that were withheld, and are to be logged in one line now: call it until there are none. At the end of
-    /// the server it is time for all.
+    /// Returns the next user whose summary is due. Call until it returns `None`. At the end of the server every summary
+    /// is due.
     ///
     /// Real-time: does not allocate; checks 64 users at most.
     pub(super) fn due(&mut self, now: MonoNs, is_end: bool) -> Option<Withheld> {
@@ -110,13 +111,13 @@ impl Refusals {
         Some(Withheld { user: user.user, records, within: now - user.since })
     }
 
-    /// Records that were withheld so far.
+    /// Total number of withheld records.
     pub(super) fn withheld(&self) -> u64 {
         self.withheld
     }
 }
 
-/// Whether a request was refused so that nothing can have happened.
+/// Whether a request was refused in a way that excludes any effect.
 fn is_refused(asked: &str, reply: &str) -> bool {
     let code = reply.split('/').next().and_then(|word| word.parse::<Code>().ok());
     let writes = || asked.split('/').next().and_then(|word| word.parse::<Verb>().ok()).is_none_or(Verb::writes);
@@ -186,7 +187,7 @@ mod tests {
         let due: Vec<_> = std::iter::from_fn(|| refusals.due(NOW, true)).collect();
         assert_eq!(due.iter().map(|one| one.records).sum::<u64>(), refusals.withheld());
         assert_eq!(due.iter().find(|one| one.user.is_none()).map(|one| one.records), Some((999 - 63) * 30 - 20));
-        // Once they have been quiet, others get their places.
+        // After a quiet time, their entries can be reused.
         let later = NOW + DurNs::from_secs(21);
         assert!(refusals.is_logged(user(5000), "put/a/1", DENIED, later));
         assert!(refusals.users.iter().any(|one| one.user == Some((5000, 0))));

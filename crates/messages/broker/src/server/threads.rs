@@ -1,4 +1,4 @@
-//! The threads of the lanes: how they are made, started and joined.
+//! Creation, start and join of the lanes' threads.
 
 use super::lane::{LaneThread, Seen};
 use super::queued::Queued;
@@ -17,7 +17,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A lane's thread and what the control thread keeps of it.
+/// Creates a lane's thread and the control thread's side of it.
 pub(super) fn lane(
     config: &Config,
     band: Band,
@@ -73,7 +73,7 @@ pub(super) fn lane(
     Ok((thread, seen_by_control))
 }
 
-/// The threads of the lanes: plain ones, or a real-time part where the configuration asks for that.
+/// The running lane threads: plain ones, or real-time ones if the configuration has a class or CPU for any band.
 pub(super) enum Running {
     Plain(Vec<std::thread::JoinHandle<()>>),
     RealTime(Rt<rt::Armed>),

@@ -1,11 +1,12 @@
-//! Places of ZeroMQ's clients: those that have introduced themselves, and those that have not. Silent ones never keep another one out.
+//! Limits of ZeroMQ clients, separate for those that have sent a greeting and those that have not. Silent clients
+//! cannot keep others out.
 
 use super::{GREETINGS_MAX, PEERS_MAX};
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// All places, in the order in which their clients connected.
+/// All clients, in order of connection.
 #[derive(Default)]
 pub(super) struct Places(Mutex<Entries>);
 
@@ -18,11 +19,11 @@ struct Entries {
 struct Entry {
     number: u64,
     host: IpAddr,
-    /// To end the connection of a silent client; `None`: it has introduced itself.
+    /// Handle to close the connection of a silent client; `None` after its greeting.
     silent: Option<TcpStream>,
 }
 
-/// The place of one client, as long as it has a thread.
+/// Registration of one client. Dropped when its thread ends.
 pub(super) struct Place {
     pub(super) from: SocketAddr,
     number: u64,
@@ -34,10 +35,10 @@ impl Places {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a client that has just connected. Where too many are silent, one of them loses its connection.
+    /// Registers a new client. If too many clients are silent, disconnects one of them.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The stream cannot be cloned.
     pub(super) fn enter(self: &Arc<Self>, stream: &TcpStream, from: SocketAddr) -> io::Result<Place> {
         let silent = Some(stream.try_clone()?);
         let mut entries = self.lock();
@@ -56,20 +57,20 @@ impl Entries {
         self.all.iter().enumerate().filter(|(_, entry)| entry.silent.is_some())
     }
 
-    /// Ends the oldest silent connection of the host that has most of them.
+    /// Disconnects the oldest silent client of the host that has the most of them.
     fn displace_one(&mut self) {
         let of = |host: IpAddr| self.silent().filter(|(_, entry)| entry.host == host).count();
-        // Of equals `max_by_key` takes the last.
+        // Of equal ones `max_by_key` returns the last, hence `rev`.
         let one = self.silent().rev().max_by_key(|(_, entry)| of(entry.host)).map(|(at, _)| at);
         if let Some(stream) = one.and_then(|at| self.all.remove(at).silent) {
-            // Fails only where it is gone already.
+            // Fails only if the connection has already gone.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 }
 
 impl Place {
-    /// Its client has introduced itself. `false`: as many have as may.
+    /// Marks the client as introduced. Returns `false` if the maximum number of clients is reached.
     pub(super) fn introduce(&self) -> bool {
         let mut entries = self.places.lock();
         let introduced = entries.all.len() - entries.silent().count();
@@ -77,7 +78,7 @@ impl Place {
         entry.is_some_and(|entry| entry.silent.is_none() || introduced < PEERS_MAX && entry.silent.take().is_some())
     }
 
-    /// Whether another client has its place.
+    /// Whether the client was removed in favour of another one.
     pub(super) fn is_displaced(&self) -> bool {
         !self.places.lock().all.iter().any(|entry| entry.number == self.number)
     }
@@ -110,7 +111,7 @@ mod tests {
             let (near, far) = pair(&listener);
             (places.enter(&near, host(number)).unwrap(), near, far)
         };
-        // The first of host 1 has introduced itself; host 2 has two silent ones, host 1 all others.
+        // The first client of host 1 has sent its greeting. Host 2 has two silent clients, host 1 all others.
         let first = enter(1);
         assert!(first.0.introduce());
         let others: Vec<_> = (0..GREETINGS_MAX).map(|nth| enter(if nth < 2 { 2 } else { 1 })).collect();
