@@ -1,15 +1,16 @@
-//! Bodies of `batch`: a MessagePack array of texts, lines of requests there and lines of replies back.
+//! Bodies of `batch`: a MessagePack array of texts. A request has the lines of its parts, a reply those of their
+//! replies.
 
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Most lines of a batch.
+/// Maximum number of lines of a batch.
 pub const BATCH_LINES_MAX: usize = 256;
 
-/// A body that is no array of texts, or has too many.
+/// The body is not an array of texts, or has too many of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchError {
-    /// At which byte of the body.
+    /// Byte offset of the error in the body.
     pub at: usize,
 }
 
@@ -22,7 +23,7 @@ impl fmt::Display for BatchError {
 
 impl core::error::Error for BatchError {}
 
-/// The lines of a batch, one by one.
+/// Iterator over the lines of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Lines<'a> {
     body: &'a [u8],
@@ -31,10 +32,10 @@ pub struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Begins to read.
+    /// Starts reading.
     ///
     /// # Errors
-    /// No array, or too many texts in it.
+    /// The body is not an array, or has too many texts.
     pub fn read(body: &'a [u8]) -> Result<Self, BatchError> {
         let (left, at) = match body {
             [head @ 0x90..=0x9f, ..] => (usize::from(head & 15), 1),
@@ -72,8 +73,8 @@ impl<'a> Iterator for Lines<'a> {
     }
 }
 
-/// Appends lines as the body of a batch. Lines past [`BATCH_LINES_MAX`], and bytes past 65535 of one, are the caller's
-/// fault and make a body that [`Lines`] refuses.
+/// Appends lines as the body of a batch. The caller must pass at most [`BATCH_LINES_MAX`] lines of at most 65535 bytes;
+/// otherwise [`Lines`] rejects the body.
 pub fn write_lines<'a>(lines: impl ExactSizeIterator<Item = &'a str>, out: &mut Vec<u8>) {
     out.push(0xdc);
     out.extend_from_slice(&(lines.len() as u16).to_be_bytes());

@@ -1,4 +1,4 @@
-//! CRC-32C (Castagnoli), as iSCSI, ext4 and SCTP have it.
+//! CRC-32C (Castagnoli), as in iSCSI, ext4 and SCTP.
 
 const TABLE: [u32; 256] = {
     let mut table = [0u32; 256];
@@ -16,13 +16,13 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// The checksum of a body that follows its frame.
+/// Checksum of a body that follows its frame.
 #[must_use]
 pub fn checksum(body: &[u8]) -> u32 {
     crc32c([body])
 }
 
-/// The checksum of some pieces, as if they were one.
+/// Checksum of the concatenation of `pieces`.
 pub(crate) fn crc32c<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> u32 {
     let bytes = pieces.into_iter().flatten();
     !bytes.fold(!0u32, |crc, byte| TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize] ^ crc >> 8)

@@ -1,40 +1,40 @@
-//! How a request ended.
+//! Result codes of requests.
 
 use base::{DurNs, nearest};
 use core::fmt;
 use core::str::FromStr;
 
-/// The outcome of a request. The set is closed: a receiver treats a word that is not here as a broken peer.
+/// Result of a request. The set is closed: a receiver treats an unknown word as a fault of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Code {
-    /// Done; the complement is the value, or empty.
+    /// Success. The complement is the value, or empty.
     Ok,
-    /// Nobody serves the object.
+    /// No manager serves the object.
     NoObject,
-    /// The object does not know the verb, or this attribute of it.
+    /// The object does not support the verb, or does not have this attribute.
     NoVerb,
     /// The access rules forbid it.
     Denied,
-    /// Somebody else holds a lock on the object.
+    /// Another client holds a lock on the object.
     Locked,
-    /// The object is at something that must end first.
+    /// The object must first finish another operation.
     Busy,
-    /// The complement is no value that the object can take, or outside of its limits.
+    /// The complement is not a valid value of the object, or is outside its limits.
     Range,
     /// The equipment failed or refused.
     Device,
-    /// The deadline passed before anything was done: nothing was executed.
+    /// The deadline passed before the execution. Nothing was executed.
     Expired,
-    /// A queue on the way was full, or too many requests were outstanding: nothing was executed.
+    /// A queue on the way was full, or too many requests were outstanding. Nothing was executed.
     Overload,
-    /// The request is no message that can be understood: nothing was executed.
+    /// The request could not be parsed. Nothing was executed.
     Malformed,
-    /// The deadline passed and the hop that is named has not answered: it may have happened, or may still.
+    /// The deadline passed and the named hop has not answered. The request may have been executed, or may still be.
     Timeout,
-    /// Who was executing it died or was lost: it may have happened. Ask with `get`.
+    /// The executing process died or was disconnected. The request may have been executed. Check with `get`.
     Unknown,
-    /// A fault in the software that answered.
+    /// A software fault in the process that answered.
     Internal,
 }
 
@@ -57,7 +57,7 @@ impl Code {
         Self::Internal,
     ];
 
-    /// The word that is written.
+    /// The code's word in replies.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -91,10 +91,10 @@ impl fmt::Display for Code {
     }
 }
 
-/// A word that is no code; what was probably meant.
+/// A word that is not a code, with the most similar one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeError {
-    /// What was probably meant.
+    /// The most similar code.
     pub nearest: Option<Code>,
 }
 
@@ -109,7 +109,7 @@ impl FromStr for Code {
     }
 }
 
-/// A place on a request's way, for replies that somebody gave in another's stead.
+/// A hop on the path of a request. Used in replies that another hop gives on its behalf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hop<'a> {
     /// The message server of this host.
@@ -130,34 +130,34 @@ impl fmt::Display for Hop<'_> {
     }
 }
 
-/// Complements of the replies that are given in another's stead; each starts with the hop.
+/// Complements of replies given on behalf of another hop. Each starts with the hop's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure<'a> {
     /// With [`Code::Timeout`].
     NoAnswer {
-        /// Who did not answer.
+        /// The hop that did not answer.
         hop: Hop<'a>,
-        /// How long it had the request.
+        /// Time since it received the request.
         after: DurNs,
     },
     /// With [`Code::Unknown`].
     Died {
-        /// Who died or was lost.
+        /// The hop that died or was disconnected.
         hop: Hop<'a>,
-        /// How long it had the request.
+        /// Time since it received the request.
         after: DurNs,
     },
     /// With [`Code::Expired`].
     TooLate {
-        /// Who noticed.
+        /// The hop that detected it.
         hop: Hop<'a>,
-        /// How late it was.
+        /// Delay after the deadline.
         by: DurNs,
     },
 }
 
 impl Failure<'_> {
-    /// The code that belongs to it.
+    /// The code of the reply.
     #[must_use]
     pub const fn code(&self) -> Code {
         match self {
@@ -182,7 +182,7 @@ impl fmt::Display for Failure<'_> {
     }
 }
 
-/// A time with no more digits than anybody reads: 4.996s, 458ms, 1.25ms, 312us.
+/// A time rounded down to milliseconds from 10 ms on, else to microseconds: 4.996s, 458ms, 1.25ms, 312us.
 const fn short(time: DurNs) -> DurNs {
     let step = if time.0 >= 10_000_000 { 1_000_000 } else { 1_000 };
     if time.0 < step { time } else { DurNs(time.0 / step * step) }

@@ -1,4 +1,4 @@
-//! Until when answers to requests count, by what is asked of whom.
+//! Deadlines of answers, by verb, band and object.
 
 use crate::header::Band;
 use crate::object::Pattern;
@@ -8,21 +8,21 @@ use alloc::vec::Vec;
 use base::{DurNs, Fall, Lateness, ResultDeadline, Verb};
 use core::str::FromStr;
 
-/// A deadline for the answers to some requests. The first one that fits a request counts.
+/// A deadline for the answers to some requests. The first rule that matches a request applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadlineRule {
-    /// The deadline, from when the server sees the request, and what a later answer is worth.
+    /// The deadline, counted from the arrival at the server, and the value of a later answer.
     pub result: ResultDeadline,
-    /// Verbs that it is about; `None`: all.
+    /// Verbs to which it applies; `None`: all.
     pub verbs: Option<Vec<Verb>>,
-    /// Bands that it is about: a sum of 1 << band.
+    /// Bands to which it applies: a bit mask, 1 << band.
     pub bands: u8,
-    /// Objects that it is about.
+    /// Objects to which it applies.
     pub objects: Pattern,
 }
 
 impl DeadlineRule {
-    /// Whether it is about a request.
+    /// Whether it applies to a request.
     #[must_use]
     pub fn fits(&self, band: Band, verb: Verb, object: &str) -> bool {
         self.bands & 1 << band.number() != 0
@@ -34,7 +34,8 @@ impl DeadlineRule {
 impl FromStr for DeadlineRule {
     type Err = RuleError;
 
-    /// `5ms hard objects=sr_rf_* verbs=put,call bands=6,7`, `5ms firm …`, `5ms soft linear 10ms …`: what follows the kind may be left out.
+    /// Examples: `5ms hard objects=sr_rf_* verbs=put,call bands=6,7`, `5ms firm …`, `5ms soft linear 10ms …`. The words
+    /// after the kind of deadline are optional.
     fn from_str(text: &str) -> Result<Self, RuleError> {
         const FORM: &str = "a time, `hard`, `firm` or `soft`, behind `soft` how the value falls (`linear 10ms`, `half 2ms`), then what it is about";
         let error = |found: &str, expected| RuleError { found: found.into(), expected };

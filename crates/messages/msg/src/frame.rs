@@ -1,39 +1,39 @@
-//! A whole message: header, text, body.
+//! A complete message: header, text, body.
 
 use crate::checksum::crc32c;
 use crate::header::{HEADER_BYTES, Header, HeaderError};
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Longest text of a message, in bytes.
+/// Maximum bytes of a message's text.
 pub const TEXT_BYTES_MAX: usize = 2048;
-/// Longest body that travels with its message, in bytes; a longer one lies in its sender's pool.
+/// Maximum bytes of a body inside a message. A longer body is sent through its sender's pool.
 pub const BODY_BYTES_MAX: usize = 16 * 1024;
 
-/// A message; text and body are somebody else's.
+/// A message. Text and body are borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// Its header.
     pub header: Header,
-    /// Its line.
+    /// Its text line.
     pub text: &'a str,
-    /// Its body, mostly MessagePack, or empty.
+    /// Body, usually MessagePack, or empty.
     pub body: &'a [u8],
 }
 
-/// Why bytes are no message.
+/// Bytes that are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// The header.
+    /// The header is invalid.
     Header(HeaderError),
-    /// Fewer or more bytes than the header says.
+    /// The length differs from that in the header.
     Length {
-        /// Bytes that there are.
+        /// Bytes found.
         found: usize,
-        /// Bytes that the header asks for.
+        /// Bytes according to the header.
         expected: usize,
     },
-    /// A text or body that no message may have.
+    /// The text or body exceeds its limit.
     Large {
         /// Bytes of the text.
         text: usize,
@@ -42,11 +42,11 @@ pub enum FrameError {
     },
     /// The text is not UTF-8.
     Utf8,
-    /// Garbled on the way.
+    /// The checksum is wrong: the message was damaged on the way.
     Checksum {
-        /// What the header says.
+        /// The checksum in the header.
         found: u32,
-        /// What the bytes give.
+        /// The checksum of the bytes.
         expected: u32,
     },
 }
@@ -84,7 +84,7 @@ impl From<HeaderError> for FrameError {
 }
 
 impl<'a> Frame<'a> {
-    /// A message of these parts; its header gets their lengths.
+    /// Creates a message, and sets the lengths in its header.
     ///
     /// # Errors
     /// `Large`.
@@ -96,8 +96,8 @@ impl<'a> Frame<'a> {
         Ok(Self { header, text, body })
     }
 
-    /// The message that a header, already read, has before the bytes of its text and body. No checksum is looked at:
-    /// for shared memory, after copying from there.
+    /// Creates a message from a parsed header and the bytes after it. Does not check the checksum: intended for private
+    /// copies of messages in shared memory.
     ///
     /// # Errors
     /// `Large`, `Length`, `Utf8`.
@@ -116,10 +116,10 @@ impl<'a> Frame<'a> {
         Ok(Self { header, text: core::str::from_utf8(text).map_err(|_| FrameError::Utf8)?, body })
     }
 
-    /// Reads a message from a wire, which must hold exactly this one.
+    /// Parses the wire format of exactly one message.
     ///
     /// # Errors
-    /// The first thing that cannot be.
+    /// The first error found.
     ///
     /// Real-time: does not allocate; bounded by the bytes.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, FrameError> {
@@ -133,7 +133,7 @@ impl<'a> Frame<'a> {
         Ok(frame)
     }
 
-    /// Appends the message as it stands on a wire, with its checksum.
+    /// Appends the wire format of the message, with its checksum.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let header = Header { checksum: self.checksum(), ..self.header };
         out.extend_from_slice(&header.to_bytes());

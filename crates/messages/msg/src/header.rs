@@ -1,4 +1,4 @@
-//! The fixed part of every message.
+//! The fixed-size header of every message.
 
 use base::MonoNs;
 use core::fmt;
@@ -12,19 +12,19 @@ pub const BANDS: usize = 8;
 
 /// `TMSG` in a hex dump.
 const MAGIC: u32 = u32::from_le_bytes(*b"TMSG");
-/// Raised whenever a byte changes its meaning.
+/// Increased whenever a byte changes its meaning.
 const VERSION: u8 = 1;
 
-/// How urgent a message is: 7 before 0. Each band has queues and threads of its own, so that no message waits behind
-/// one of a lower band.
+/// Urgency of a message, from 7 (most urgent) to 0. Each band has separate queues and threads, so that a message never
+/// waits for one of a lower band.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Band(u8);
 
 impl Band {
-    /// The band that is used where nobody asks for one.
+    /// The band used by default.
     pub const DEFAULT: Self = Self(3);
 
-    /// A band by its number.
+    /// The band with this number; `None` if it is above 7.
     #[must_use]
     pub const fn new(number: u8) -> Option<Self> {
         if (number as usize) < BANDS { Some(Self(number)) } else { None }
@@ -48,7 +48,7 @@ impl fmt::Display for Band {
     }
 }
 
-/// What a message is.
+/// Kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -56,55 +56,55 @@ pub enum Kind {
     Request = 1,
     /// Text: code/complement.
     Reply = 2,
-    /// Something that was watched for happened. The text says what; the id is that of the `watch`.
+    /// Event of a watch. The text describes it; the id is that of the `watch` request.
     Event = 3,
-    /// The receiver of a pooled body has copied it; the id is that of the message which carried it.
+    /// The receiver of a pooled body has copied it. The id is that of the message with the body.
     Release = 4,
 }
 
-/// Properties of a message that are either there or not.
+/// Properties of a message, as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Flags(u8);
 
 impl Flags {
-    /// None.
+    /// No flags.
     pub const NONE: Self = Self(0);
-    /// Doing it twice is the same as doing it once: it may be sent again where its fate is unknown.
+    /// Executing it twice has the same effect as once. If its result is unknown, it may be sent again.
     pub const IDEMPOTENT: Self = Self(1);
     /// Check everything, change nothing.
     pub const DRY_RUN: Self = Self(2);
-    /// The body lies in the sender's pool; what follows the text is a [`Pooled`].
+    /// The body is in the sender's pool. A [`Pooled`] follows the text.
     pub const POOLED: Self = Self(4);
     const KNOWN: u8 = 7;
 
-    /// Whether all of `other` are there.
+    /// Whether all flags of `other` are set.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Those of self that are not in `other`.
+    /// The flags of `self` that are not in `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Both together.
+    /// The union of both.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
 
-/// Who sent a message, as the kernel told the message server of the host where it came in. What a client writes here
-/// is overwritten.
+/// Sender of a message, as reported by the kernel of the host where it entered. The server overwrites any value set by
+/// a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Subject {
-    /// Its user.
+    /// User id.
     pub uid: u32,
-    /// Its process.
+    /// Process id.
     pub pid: u32,
-    /// Its host: 0 is this one, others are numbered by the link to them.
+    /// Host: 0 is this one. Links assign numbers to others.
     pub host: u16,
 }
 
@@ -115,7 +115,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// The header. On the wire, little-endian:
+/// The header. Wire format, little-endian:
 ///
 /// | byte | size | field |
 /// |---|---|---|
@@ -139,52 +139,53 @@ impl fmt::Display for Subject {
 /// | 60 | 4 | CRC-32C of bytes 0–59, text and body; 0 in shared memory, where nothing can garble it on the way |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What it is.
+    /// Kind of the message.
     pub kind: Kind,
-    /// How urgent it is.
+    /// Urgency.
     pub band: Band,
-    /// Its properties.
+    /// Flags.
     pub flags: Flags,
-    /// Chosen by who asks; a reply has that of its request. Each hop may replace it on the way and puts it back.
+    /// Chosen by the sender; a reply has the id of its request. Hops may replace it on the way, and restore it for the
+    /// reply.
     pub id: u64,
-    /// Until when it is worth executing.
+    /// Deadline for the execution.
     pub deadline: Option<MonoNs>,
     /// When it was first sent, in nanoseconds since 1970 (UTC).
     pub origin_unix_ns: u64,
     /// The pulse to which it belongs, 0 for none.
     pub pulse: u64,
-    /// Who sent it.
+    /// The sender.
     pub subject: Subject,
-    /// Hops between hosts so far.
+    /// Number of hops between hosts so far.
     pub hops: u8,
     /// Bytes of the text.
     pub text_bytes: u16,
-    /// Bytes that follow the text.
+    /// Bytes of the body.
     pub body_bytes: u32,
-    /// The checksum as found; [`Frame`](crate::Frame) makes and checks it.
+    /// The checksum as received. [`Frame`](crate::Frame) computes and checks it.
     pub checksum: u32,
 }
 
-/// Why 64 bytes are no header.
+/// 64 bytes that are not a valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderError {
-    /// Not one of ours.
+    /// Not a message of this protocol.
     Magic {
         /// The first four bytes.
         found: u32,
     },
     /// Another version.
     Version {
-        /// Which.
+        /// The version found.
         found: u8,
     },
-    /// A byte outside of what its field allows.
+    /// A field with an invalid value.
     Field {
         /// The field.
         name: &'static str,
-        /// What stands there.
+        /// The value found.
         found: u64,
-        /// What may.
+        /// The valid values.
         expected: &'static str,
     },
 }
@@ -206,7 +207,7 @@ impl fmt::Display for HeaderError {
 impl core::error::Error for HeaderError {}
 
 impl Header {
-    /// A request as a client begins it; lengths and checksum are filled in by [`Frame`](crate::Frame).
+    /// Header of a new request. [`Frame`](crate::Frame) sets the lengths and the checksum.
     #[must_use]
     pub const fn request(band: Band, id: u64) -> Self {
         Self {
@@ -225,7 +226,7 @@ impl Header {
         }
     }
 
-    /// The header of its answer: same id, band and pulse, nothing asked of its receiver.
+    /// Header of the reply: same id, band and pulse, without flags and deadline.
     #[must_use]
     pub const fn reply(&self) -> Self {
         Self {
@@ -239,7 +240,7 @@ impl Header {
         }
     }
 
-    /// As it stands on the wire.
+    /// The wire format.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
@@ -249,7 +250,7 @@ impl Header {
         out
     }
 
-    /// As it stands in shared memory: each word holds eight bytes of the wire, the first one lowest.
+    /// The format in shared memory: each word holds eight bytes of the wire format, the first one lowest.
     #[must_use]
     pub fn to_words(&self) -> [u64; HEADER_WORDS] {
         let bytes = u64::from_le_bytes([0, 0, 0, 0, VERSION, self.kind as u8, self.band.0, self.flags.0]);
@@ -266,10 +267,10 @@ impl Header {
         ]
     }
 
-    /// Reads what stands on the wire.
+    /// Parses the wire format.
     ///
     /// # Errors
-    /// The first field that cannot be.
+    /// The first invalid field.
     pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Result<Self, HeaderError> {
         let mut words = [0; HEADER_WORDS];
         for (word, from) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
@@ -278,10 +279,10 @@ impl Header {
         Self::from_words(&words)
     }
 
-    /// Reads what stands in shared memory, after it was copied from there.
+    /// Parses the format of shared memory from a private copy.
     ///
     /// # Errors
-    /// The first field that cannot be.
+    /// The first invalid field.
     ///
     /// Real-time: does not allocate.
     pub fn from_words(words: &[u64; HEADER_WORDS]) -> Result<Self, HeaderError> {
@@ -324,24 +325,24 @@ impl Header {
     }
 }
 
-/// Where a pooled body lies: 32 bytes on the wire, little-endian.
+/// Location of a pooled body: 32 bytes on the wire, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pooled {
-    /// First byte within the client's pool, a multiple of 64.
+    /// First byte in the client's pool, a multiple of 64.
     pub offset: u64,
-    /// Bytes from there on that the request has for itself and its answer, a multiple of 8.
+    /// Bytes reserved from there for the request's body and its answer's, a multiple of 8.
     pub room: u64,
     /// Bytes of the body.
     pub bytes: u64,
-    /// The number of the client's pool, which the server fills in.
+    /// Number of the client's pool, set by the server.
     pub pool: u64,
 }
 
 impl Pooled {
-    /// Bytes on the wire.
+    /// Size of the wire format in bytes.
     pub const BYTES: usize = 32;
 
-    /// As it stands on the wire.
+    /// The wire format.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut out = [0; Self::BYTES];
@@ -351,7 +352,7 @@ impl Pooled {
         out
     }
 
-    /// Reads it; `None` if it has another length.
+    /// Parses the wire format; `None` if the length is wrong.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let ([offset, room, length, pool], []) = bytes.as_chunks::<8>() else { return None };
@@ -359,7 +360,7 @@ impl Pooled {
         Some(Self { offset, room, bytes, pool })
     }
 
-    /// Whether it is a place within a pool of `size` bytes.
+    /// Whether it is a valid location in a pool of `size` bytes.
     #[must_use]
     pub fn is_within(self, size: u64) -> bool {
         let end = self.offset.checked_add(self.room);

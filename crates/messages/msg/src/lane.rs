@@ -1,4 +1,5 @@
-//! One band of a message server: where each message goes, and that each request gets exactly one reply.
+//! State machine of one band of a message server. It routes each message, and ensures that each request gets exactly
+//! one reply.
 
 use crate::batch::Lines;
 use crate::code::{Code, Failure, Hop};
@@ -15,21 +16,21 @@ use base::verb::ServedBy;
 use base::{DurNs, Lateness, MonoNs, ResultDeadline, Tally, Verb, Worth};
 use core::fmt;
 
-/// Most claims that are compared with an object that nobody serves, to say which one was meant.
+/// Maximum number of claims compared with an unknown object to suggest a similar name.
 const NEAR_MAX: usize = 32;
 /// Bytes of a request's line that are kept for the log until its reply.
 const KEPT_BYTES: usize = 128;
 
-/// What a lane may hold.
+/// Limits of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests outstanding in the lane, shared between users; more are answered `OVERLOAD`.
+    /// Maximum outstanding requests in the lane, shared by all users. Further ones are answered `OVERLOAD`.
     pub outstanding: usize,
-    /// Requests outstanding of one connection; more are answered `OVERLOAD`.
+    /// Maximum outstanding requests per connection. Further ones are answered `OVERLOAD`.
     pub outstanding_each: u32,
-    /// Slots of connections.
+    /// Maximum number of connections.
     pub conns: usize,
-    /// The deadline of requests that have none, from when the server sees them.
+    /// Deadline of requests without one, counted from their arrival at the server.
     pub default_deadline: DurNs,
 }
 
@@ -39,71 +40,71 @@ impl Default for Limits {
     }
 }
 
-/// What a lane has seen.
+/// Counters of a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Requests that came in.
+    /// Requests received.
     pub requests: u64,
-    /// Those that were passed on.
+    /// Requests forwarded.
     pub forwarded: u64,
-    /// Replies that were passed back.
+    /// Replies of managers passed back.
     pub replied: u64,
-    /// Replies that the server gave, in the order of [`Code::ALL`].
+    /// Replies given by the server, in the order of [`Code::ALL`].
     pub answered: [u64; Code::ALL.len()],
-    /// Messages for which nobody waits: second answers, answers after the deadline, what is neither request nor reply.
+    /// Unexpected messages: second answers, answers after the deadline, messages that are neither request nor reply.
     pub strays: u64,
-    /// Requests whose client went before the reply.
+    /// Requests whose client disconnected before the reply.
     pub orphaned: u64,
-    /// Requests that were refused because their user, or all, had as much of what all share as they may.
+    /// Requests refused because a user, or all users, had reached their share of a resource.
     pub over_share: u64,
-    /// What answers were worth for which there is a deadline.
+    /// Tally of the answers with a deadline.
     pub value: Tally,
-    /// Hard deadlines of answers that were missed.
+    /// Missed hard deadlines of answers.
     pub hard_missed: u64,
 }
 
-/// The end of a request: a reply to pass back.
+/// A finished request, with the reply to pass back.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Done<'a> {
-    /// To whom.
+    /// The receiver of the reply.
     pub to: Conn,
-    /// With what header.
+    /// The reply's header.
     pub header: Header,
     /// The start of the request's line, for the log.
     pub asked: &'a str,
-    /// When the server saw the request.
+    /// Arrival of the request at the server.
     pub since: MonoNs,
-    /// Whether the log wants it.
+    /// Whether to log it.
     pub log: bool,
 }
 
-/// What to do with a request.
+/// Action for a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// Pass it on with this header. If that cannot be: [`Lane::refused`].
+    /// Forward it with this header. If that fails, call [`Lane::refused`].
     Forward {
-        /// To whom; [`Conn::SERVER`] is the server itself.
+        /// The receiver; [`Conn::SERVER`] is the server itself.
         to: Conn,
-        /// With what header.
+        /// The new header.
         header: Header,
     },
-    /// Answer it with the text in the line.
+    /// Reply with the text in the line buffer.
     Done(Done<'a>),
 }
 
 impl Conn {
-    /// The server itself, which answers `list`, `lock`, `watch` and what is about the object `server`.
+    /// The server itself. It answers `list`, `lock`, `watch`, and requests to the object `server`.
     pub const SERVER: Self = Self { slot: u32::MAX, turn: 0 };
 }
 
-/// What a connection has, by its slot.
+/// State of a connection, by slot.
 #[derive(Clone, Copy, Default)]
 struct Held {
-    /// Whose it is, as the kernel says.
+    /// Its user, as reported by the kernel.
     user: u32,
-    /// Its outstanding requests.
+    /// Number of its outstanding requests.
     requests: u32,
-    /// Whether a request with a room ended otherwise than by its manager's reply.
+    /// Whether a request with a room ended in any way other than a reply of its manager.
     lost_room: bool,
 }
 
@@ -121,7 +122,7 @@ struct Pending {
     kept_bytes: u8,
 }
 
-/// The bands of a route, as a list.
+/// Displays the bands of a route as a list.
 struct Bands<'a>(&'a Route);
 
 impl fmt::Display for Bands<'_> {
@@ -135,7 +136,7 @@ impl fmt::Display for Bands<'_> {
     }
 }
 
-/// The state machine of one band. It allocates when it is made and never again.
+/// The state machine of one band. It allocates only when it is created.
 pub struct Lane {
     limits: Limits,
     /// The server's own user.
@@ -146,12 +147,12 @@ pub struct Lane {
     held: Vec<Held>,
     wheel: Wheel,
     counters: Counters,
-    /// Where [`gone`](Self::gone) goes on.
+    /// Slot at which [`gone`](Self::gone) continues.
     looked: u32,
 }
 
 impl Lane {
-    /// A lane without anybody, of a server that runs as the user `owner`.
+    /// A lane without connections, of a server that runs as user `owner`.
     #[must_use]
     pub fn new(limits: Limits, owner: u32, tables: Arc<Tables>) -> Self {
         let nobody = Conn { slot: 0, turn: 0 };
@@ -180,45 +181,46 @@ impl Lane {
         }
     }
 
-    /// A connection has come, of a user as the kernel says.
+    /// Registers a connection of a user, as reported by the kernel.
     pub fn come(&mut self, conn: Conn, user: u32) {
         if let Some(held) = self.held.get_mut(conn.slot as usize) {
             held.user = user;
         }
     }
 
-    /// Takes other tables and gives those of before back, to be freed elsewhere.
+    /// Replaces the tables. Returns the previous ones, to be freed by another thread.
     #[must_use]
     pub fn replace(&mut self, tables: Arc<Tables>) -> Arc<Tables> {
         core::mem::replace(&mut self.tables, tables)
     }
 
-    /// What it has seen.
+    /// The counters.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Whether somebody may still write into a room of the client which has had this slot: a request with one was answered in
-    /// its manager's stead, or outlived the client. Forgets it: to be asked once, when the client has [gone](Self::gone).
+    /// Whether another process may still write into a room of the previous client in this slot: a request with a room
+    /// was answered on behalf of its manager, or outlived the client. The flag is cleared. Call once, after the client
+    /// has [gone](Self::gone).
     pub fn has_lost_rooms(&mut self, client: Conn) -> bool {
         self.held.get_mut(client.slot as usize).is_some_and(|held| core::mem::take(&mut held.lost_room))
     }
 
-    /// Requests outstanding now.
+    /// Number of outstanding requests.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.pending.len() - self.free.len()
     }
 
-    /// When [`due`](Self::due) is worth a call, if nothing else happens before.
+    /// Latest time of the next call of [`due`](Self::due), if nothing else happens before.
     #[must_use]
     pub fn next_look(&self) -> Option<MonoNs> {
         self.wheel.next_look()
     }
 
-    /// Decides about a request of a client, whose subject the caller has written into the header. Where the server
-    /// answers, the reply's text is in `line`.
+    /// Routes a client's request. The caller has set the subject in the header. If the server answers, the reply's text
+    /// is in `line`.
     pub fn request<'a>(
         &mut self,
         now: MonoNs,
@@ -232,7 +234,7 @@ impl Lane {
         match self.route(now, from, header, text, body, line) {
             Ok((to, verb, weighed)) => {
                 let asked = header.deadline.unwrap_or(now + self.limits.default_deadline);
-                // What would be worth nothing by then is not waited for, nor executed.
+                // The request's deadline is at most the time when the answer's value becomes zero: a later one is useless.
                 let deadline = weighed.map_or(asked, |deadline| asked.min(now + deadline.void_after()));
                 let id = self.hold(now, from, to, Header { deadline: Some(deadline), ..*header }, verb, text);
                 self.pending[id as u32 as usize].deadline = weighed;
@@ -252,7 +254,7 @@ impl Lane {
         }
     }
 
-    /// Where a request goes, or why the server answers it.
+    /// The receiver of a request, or the code of the server's reply.
     fn route(
         &mut self,
         now: MonoNs,
@@ -315,7 +317,7 @@ impl Lane {
         Ok((to, request.verb, self.tables.deadline(header.band, request.verb, request.object.text())))
     }
 
-    /// Whether the user of a connection may have one more request outstanding.
+    /// Checks whether a connection's user may have one more outstanding request.
     fn admit(&self, from: Conn) -> Result<(), Excess> {
         let all = self.limits.outstanding as u64;
         let share = Share { what: "requests outstanding on this band", all, remedy: "take replies first" };
@@ -327,13 +329,13 @@ impl Lane {
         share.admit(taken, user, 1, |user| self.is_ours(user))
     }
 
-    /// Whether a user is the server's own or root.
+    /// Whether a user is root or the server's own user.
     #[must_use]
     pub fn is_ours(&self, user: u32) -> bool {
         user == self.owner || user == 0
     }
 
-    /// Who serves a request, if rules and locks let it pass.
+    /// The connection that serves a request, if rules and locks permit it.
     fn allowed(
         &self,
         from: Conn,
@@ -365,7 +367,7 @@ impl Lane {
         {
             return Err(no(Code::Locked, format_args!("{} holds a lock on {}", lock.subject, lock.object)));
         }
-        // What a pattern says before its first wild character; a claim ends at a word, so the rest of that word goes.
+        // The literal part of a pattern. A claim ends at a word boundary, so an incomplete last word is dropped.
         let wild = object.bytes().position(|byte| matches!(byte, b'*' | b'?'));
         let literal = wild.map(|at| object[..at].rfind('_').map_or("", |end| &object[..end]));
         let own = verb.is_servers() || object == "server";
@@ -400,7 +402,7 @@ impl Lane {
         wanted || self.tables.watched[usize::from(header.band.number())]
     }
 
-    /// Remembers a request until its reply; the id that it has meanwhile.
+    /// Stores a request until its reply. Returns its id on this server.
     fn hold(&mut self, now: MonoNs, client: Conn, manager: Conn, header: Header, verb: Verb, text: &str) -> u64 {
         let slot = self.free.pop().unwrap_or_default();
         let pending = &mut self.pending[slot as usize];
@@ -415,7 +417,7 @@ impl Lane {
         u64::from(pending.turn) << 32 | u64::from(slot)
     }
 
-    /// Forgets an outstanding request, which must be out of the wheel.
+    /// Frees an outstanding request. It must have been removed from the wheel.
     fn free(&mut self, slot: u32, log: bool) -> Done<'_> {
         let pending = &mut self.pending[slot as usize];
         pending.held = false;
@@ -436,7 +438,7 @@ impl Lane {
         (pending.held && pending.turn == (id >> 32) as u32).then_some(id as u32)
     }
 
-    /// Weighs the answer to a request, there after this time; `None`: there is none.
+    /// Adds an answer to the tally, given the time it took; `None`: there was no answer.
     fn weigh(&mut self, slot: u32, took: Option<DurNs>) {
         let Some(deadline) = self.pending[slot as usize].deadline else { return };
         let late = took.is_none_or(|took| took > deadline.at);
@@ -444,7 +446,7 @@ impl Lane {
         self.counters.hard_missed += u64::from(late && deadline.late == Lateness::Hard);
     }
 
-    /// What to do with a manager's reply, whose text begins with its code; `None` if nobody waits for it.
+    /// Matches a manager's reply to its request. `text` begins with the code. `None` if no request is waiting for it.
     pub fn reply(&mut self, now: MonoNs, from: Conn, header: &Header, text: &str) -> Option<Done<'_>> {
         let held = self.find(header.id).filter(|slot| self.pending[*slot as usize].manager == from);
         let Some(slot) = held.filter(|_| header.kind == Kind::Reply) else {
@@ -459,13 +461,13 @@ impl Lane {
         Some(done)
     }
 
-    /// Whoever has the request may still write into its room.
+    /// Marks a room as lost, because the receiver of the request may still write into it.
     fn lose_room(&mut self, slot: u32) {
         let pending = &self.pending[slot as usize];
         self.held[pending.client.slot as usize].lost_room |= pending.header.flags.has(Flags::POOLED);
     }
 
-    /// Answers a request in another's stead.
+    /// Answers a request on behalf of its manager.
     fn answer(&mut self, slot: u32, failure: Failure<'_>, line: &mut TextBuffer) -> Done<'_> {
         self.lose_room(slot);
         self.weigh(slot, None);
@@ -474,7 +476,8 @@ impl Lane {
         self.free(slot, true)
     }
 
-    /// A request that was to be passed on found no room, or its user has as much of that as it may: it is answered `OVERLOAD`.
+    /// Answers `OVERLOAD` for a request that could not be forwarded, because the queue is full or the user exceeds its
+    /// share.
     pub fn refused(&mut self, id: u64, excess: Option<Excess>, line: &mut TextBuffer) -> Option<Done<'_>> {
         let slot = self.find(id)?;
         self.wheel.remove(slot);
@@ -489,19 +492,19 @@ impl Lane {
         Some(self.free(slot, true))
     }
 
-    /// Answers one request whose deadline has passed, if there is one: call it until there is none.
+    /// Answers one request whose deadline has passed. Call until it returns `None`.
     pub fn due(&mut self, now: MonoNs, line: &mut TextBuffer) -> Option<Done<'_>> {
         let slot = self.wheel.due(now)?;
         let pending = &self.pending[slot as usize];
         let after = now - pending.since;
-        // The name is cut loose from the tables, which outlive this call.
+        // The cloned tables own the name, so that `self` can be borrowed mutably.
         let tables = self.tables.clone();
         let hop = hop(&tables, pending.manager);
         Some(self.answer(slot, Failure::NoAnswer { hop, after }, line))
     }
 
-    /// A connection has ended: forgets the requests that it waited for and answers one of those that it was to execute,
-    /// if there is one: call it until there is none.
+    /// Handles the end of a connection. Frees the requests that it sent, and answers one of those that it was
+    /// executing. Call until it returns `None`.
     pub fn gone(&mut self, now: MonoNs, conn: Conn, name: &str, line: &mut TextBuffer) -> Option<Done<'_>> {
         for slot in core::mem::take(&mut self.looked)..self.pending.len() as u32 {
             let pending = &self.pending[slot as usize];

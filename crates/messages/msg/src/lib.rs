@@ -1,12 +1,12 @@
-//! Messages: readable commands to equipment, as MADOCA II has them, with a band, a deadline and one reply each.
+//! Messages: readable commands to equipment, modelled on MADOCA II, each with a band, a deadline and exactly one reply.
 //!
-//! A person types `put/sr_mag_ps_b/123.45A` and reads `OK/123.45A`: [`Request`] is *verb*/*object*/*complement*,
-//! [`Reply`] is *code*/*complement*. The *subject*, who asks, travels in the [`Header`] and is written there by the
-//! message server from what the kernel says of its peer. A [`Frame`] is header, text line and an optional body.
-//! [`Asked`] is what an equipment manager gets, [`Answer`] what it gives back.
+//! A user types `put/sr_mag_ps_b/123.45A` and reads `OK/123.45A`. A [`Request`] is *verb*/*object*/*complement*, a
+//! [`Reply`] is *code*/*complement*. The *subject* (the sender) is in the [`Header`]; the message server sets it from
+//! what the kernel reports about its peer. A [`Frame`] consists of a header, a text line and an optional body. An
+//! equipment manager receives an [`Asked`] and returns an [`Answer`].
 //!
-//! Never here: files, sockets, clocks, threads, shared memory; `now` is an argument. Bytes from outside never panic
-//! and reserve nothing: everything that is decoded borrows from them.
+//! Out of scope: files, sockets, clocks, threads, shared memory; the current time is an argument. Untrusted bytes cause
+//! neither panics nor allocations: decoded values borrow from them.
 //!
 //! ```
 //! use msg::{Code, Reply, Request, Verb};

@@ -1,12 +1,12 @@
-//! What passes between the message server and an equipment manager.
+//! Types exchanged between the message server and an equipment manager.
 
 use crate::code::Code;
 use crate::header::{Band, Flags, Subject};
 use crate::text::Request;
 use base::MonoNs;
 
-/// Which request an [`Answer`] is for. Each must be used exactly once; the message server counts a second answer and
-/// drops it, and answers `TIMEOUT` for one that never comes.
+/// Identifies the request that an [`Answer`] belongs to. Each must be answered exactly once. The message server counts
+/// and drops a second answer, and answers `TIMEOUT` if none arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     /// The request's id on this connection.
@@ -15,57 +15,57 @@ pub struct Ticket {
     pub band: Band,
 }
 
-/// A request as a manager gets it. Its deadline has not passed when it is handed over: those that came too late were
+/// A request as a manager receives it. Its deadline had not passed when it was taken from the queue: late requests are
 /// answered `EXPIRED` before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked<'a> {
-    /// For the answer.
+    /// Needed for the answer.
     pub ticket: Ticket,
-    /// Who asks, filled in by the message server from what the kernel says.
+    /// The sender, set by the message server from what the kernel reports.
     pub subject: Subject,
-    /// Until when it is worth executing. The message server gives requests without one its default, and answers
-    /// `TIMEOUT` in the manager's stead when it passes.
+    /// Deadline for the execution. The message server sets a default for requests without one, and answers `TIMEOUT`
+    /// for the manager when it passes.
     pub deadline: MonoNs,
     /// The pulse to which it belongs, 0 for none.
     pub pulse: u64,
-    /// With [`Flags::DRY_RUN`]: check everything, change nothing.
+    /// With [`Flags::DRY_RUN`], check everything and change nothing.
     pub flags: Flags,
-    /// What is asked.
+    /// The request.
     pub request: Request<'a>,
-    /// Its body, mostly MessagePack, or empty.
+    /// Body, usually MessagePack, or empty.
     pub body: &'a [u8],
-    /// Most bytes that the body of its answer may have.
+    /// Maximum bytes of the answer's body.
     pub answer_bytes_max: u64,
 }
 
 impl Asked<'_> {
-    /// How urgent it is.
+    /// Its urgency.
     #[must_use]
     pub const fn band(&self) -> Band {
         self.ticket.band
     }
 }
 
-/// What a manager answers.
+/// A manager's answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer<'a> {
-    /// How it ended.
+    /// The result.
     pub code: Code,
-    /// The value that was asked for or reached, or for a failure what was found, expected, and what to do. Plain
-    /// text: it is escaped on its way.
+    /// The value read or reached; for a failure, what was found, what was expected, and what to do. Plain text: it is
+    /// escaped for transmission.
     pub complement: &'a str,
-    /// A body, mostly MessagePack, or empty.
+    /// Body, usually MessagePack, or empty.
     pub body: &'a [u8],
 }
 
 impl<'a> Answer<'a> {
-    /// It worked; `value` may be empty.
+    /// Success; `value` may be empty.
     #[must_use]
     pub const fn ok(value: &'a str) -> Self {
         Self { code: Code::Ok, complement: value, body: &[] }
     }
 
-    /// It did not.
+    /// Failure with a reason.
     #[must_use]
     pub const fn failed(code: Code, why: &'a str) -> Self {
         Self { code, complement: why, body: &[] }

@@ -1,37 +1,37 @@
-//! What a message is about.
+//! Names of objects.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use core::fmt;
 
-/// Longest name of an object, in bytes.
+/// Maximum bytes of an object's name.
 pub const OBJECT_BYTES_MAX: usize = 127;
 
-/// The name of an object: words of lower-case letters and digits, joined by single underscores, the larger things
-/// first: `sr_mag_ps_b`.
+/// Name of an object: words of lower-case letters and digits, joined by single underscores, from the larger unit to the
+/// smaller: `sr_mag_ps_b`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Object<'a>(&'a str);
 
-/// Why a text names no object.
+/// A text that is not a valid object name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectError {
-    /// Nothing there.
+    /// The name is empty.
     Empty,
     /// Longer than [`OBJECT_BYTES_MAX`].
     Long {
         /// Its bytes.
         found: usize,
     },
-    /// A character that no name has.
+    /// A character that names must not contain.
     Character {
-        /// Which one.
+        /// The character.
         found: char,
-        /// How many bytes stand before it.
+        /// Its byte offset.
         at: usize,
     },
     /// An underscore at an end, or two in a row.
     Underscore {
-        /// How many bytes stand before it.
+        /// Its byte offset.
         at: usize,
     },
 }
@@ -54,7 +54,7 @@ impl fmt::Display for ObjectError {
 
 impl core::error::Error for ObjectError {}
 
-/// Checks a name; `wild` lets `*` and `?` stand anywhere and underscores beside anything.
+/// Checks a name. `wild` permits `*` and `?` anywhere, and underscores next to any character.
 fn check(text: &str, wild: bool) -> Result<(), ObjectError> {
     if text.is_empty() {
         return Err(ObjectError::Empty);
@@ -80,17 +80,17 @@ impl<'a> Object<'a> {
     /// Checks a name.
     ///
     /// # Errors
-    /// What is wrong with it and where.
+    /// The text is invalid; the error has the position.
     ///
     /// Real-time: does not allocate.
     pub fn new(text: &'a str) -> Result<Self, ObjectError> {
         check(text, false).map(|()| Self(text))
     }
 
-    /// Checks a name in which `*` and `?` may stand for what they do in a shell: what `list` and `watch` take.
+    /// Checks a name with the shell wildcards `*` and `?`, as used by `list` and `watch`.
     ///
     /// # Errors
-    /// What is wrong with it and where.
+    /// The text is invalid; the error has the position.
     pub fn wild(text: &'a str) -> Result<Self, ObjectError> {
         check(text, true).map(|()| Self(text))
     }
@@ -108,7 +108,7 @@ impl fmt::Display for Object<'_> {
     }
 }
 
-/// Names of objects by a pattern: `*` any text, `?` one character.
+/// Pattern for object names: `*` matches any text, `?` one character.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pattern(String);
 
@@ -116,12 +116,12 @@ impl Pattern {
     /// Checks a pattern.
     ///
     /// # Errors
-    /// What is wrong with it and where.
+    /// The text is invalid; the error has the position.
     pub fn new(text: &str) -> Result<Self, ObjectError> {
         check(text, true).map(|()| Self(text.to_owned()))
     }
 
-    /// Whether it fits a name.
+    /// Whether it matches a name.
     ///
     /// Real-time: does not allocate.
     #[must_use]
@@ -129,7 +129,7 @@ impl Pattern {
         base::glob(&self.0, object)
     }
 
-    /// The pattern as it was written.
+    /// The pattern's text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.0

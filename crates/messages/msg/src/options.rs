@@ -1,20 +1,20 @@
-//! Options of a request as ZeroMQ's clients give them: a MessagePack map.
+//! Options of a request from a ZeroMQ client: a MessagePack map.
 
 use crate::header::{Band, Flags};
 use alloc::string::String;
 use base::DurNs;
 use core::fmt;
 
-/// How a request is to be sent.
+/// Parameters of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// `within_ns`: until when it is worth executing; `None`: not said.
+    /// `within_ns`: time limit for the execution; `None`: not specified.
     pub within: Option<DurNs>,
     /// `band`.
     pub band: Band,
     /// `pulse`.
     pub pulse: u64,
-    /// `answer_bytes`: most bytes that the body of the answer may have, where that is above 16 KiB.
+    /// `answer_bytes`: maximum bytes of the answer's body, if above 16 KiB.
     pub answer: u64,
     /// `idempotent` and `dry_run`.
     pub flags: Flags,
@@ -26,12 +26,12 @@ impl Default for Options {
     }
 }
 
-/// Why bytes are no options.
+/// Bytes that are not valid options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OptionsError {
-    /// They are no map of this kind.
+    /// Not a MessagePack map of the expected form.
     Form,
-    /// An option that there is not, or not with this value.
+    /// An unknown option, or an invalid value.
     Option {
         /// Its key.
         key: String,
@@ -51,16 +51,16 @@ impl fmt::Display for OptionsError {
 
 impl core::error::Error for OptionsError {}
 
-/// A number or a truth value.
+/// A number or a Boolean.
 enum Value {
     Number(u64),
     Truth(bool),
 }
 
-/// Reads options.
+/// Parses options.
 ///
 /// # Errors
-/// What is wrong with them.
+/// The bytes are not valid options.
 pub(crate) fn read(bytes: &[u8]) -> Result<Options, OptionsError> {
     let no_map = || OptionsError::Form;
     let (&head, mut rest) = bytes.split_first().ok_or_else(no_map)?;
@@ -99,7 +99,7 @@ fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
 
 fn value(rest: &mut &[u8]) -> Option<Value> {
     let (&head, behind) = rest.split_first()?;
-    // Positive numbers of either kind: who counts with signs writes them as signed.
+    // Non-negative numbers in the unsigned and signed encodings. Some encoders always use the signed one.
     let size = match head {
         0xc2 | 0xc3 | 0..=0x7f => 0,
         0xcc | 0xd0 => 1,

@@ -1,6 +1,6 @@
-//! A number and the unit behind it, as complements have them.
+//! Numbers with units, as used in complements.
 
-/// Splits a number from the unit behind it: `123.45A`, `-1e-3 mm`, `12`. `None` if it does not begin with a number.
+/// Splits a number from its unit: `123.45A`, `-1e-3 mm`, `12`. `None` if the text does not begin with a number.
 ///
 /// Real-time: does not allocate; bounded by the length of the text.
 #[must_use]
@@ -19,7 +19,7 @@ pub fn quantity(text: &str) -> Option<(f64, &str)> {
     if whole + fraction == 0 {
         return None;
     }
-    // An exponent only where digits follow: `5eV` is five electronvolts.
+    // An exponent needs digits: `5eV` is five electronvolts.
     if matches!(bytes.get(end), Some(b'e' | b'E')) {
         let sign = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
         if bytes.len() > end + 1 + sign && digits(end + 1 + sign) > 0 {

@@ -1,22 +1,22 @@
-//! What one user may have of what all share, so that none keeps the others, or the server's own managers, out.
+//! Limits per user of a shared resource, so that no user can exhaust it for others or for the server's own managers.
 
 use core::fmt;
 
-/// Something of which there is so much for all users together.
+/// A limited resource shared by all users.
 ///
-/// One user may have half of it; all but the server's own user and root together three quarters, so that there is always
-/// room for managers and for who puts things in order.
+/// One user may have half of it. All users other than root and the server's own user may together have three quarters.
+/// Managers and administrators therefore always find room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// What there is, in the plural, and in which unit.
+    /// Name of the resource in the plural, with its unit.
     pub what: &'static str,
-    /// How much of it.
+    /// Total amount.
     pub all: u64,
-    /// What its user can do who was refused.
+    /// Remedy for a user whose request was refused.
     pub remedy: &'static str,
 }
 
-/// Why somebody is refused a part of a [`Share`]: whoever is told learns what it has, how much there is, and what to do.
+/// A user's request exceeded its [`Share`]. The text has the user's amount, the total, and the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Excess {
     share: Share,
@@ -48,19 +48,20 @@ impl fmt::Display for Excess {
 impl core::error::Error for Excess {}
 
 impl Share {
-    /// Whether anybody may have `more`, whoever has the `taken` that all have together: then nobody need be looked at.
+    /// Whether any user may have `more`, however the total of `taken` is distributed. Then the amounts per user need
+    /// not be summed.
     #[must_use]
     pub fn is_plenty(&self, taken: u64, more: u64) -> bool {
         more <= (self.all / 2).saturating_sub(taken)
     }
 
-    /// Whether `user` may have `more`, where users have `taken` so far. `is_ours` tells the server's own user and root from
-    /// others.
+    /// Whether `user` may have `more`, given the amounts `taken` per user. `is_ours` identifies root and the server's
+    /// own user.
     ///
-    /// Real-time: does not allocate; looks once at each that is `taken`.
+    /// Real-time: does not allocate; visits each element of `taken` once.
     ///
     /// # Errors
-    /// Why not.
+    /// The limit that would be exceeded.
     pub fn admit(
         &self,
         taken: impl Iterator<Item = (u32, u64)>,

@@ -1,4 +1,4 @@
-//! What every lane of a message server knows alike: who serves what, who may do what, who holds what.
+//! Tables shared by all lanes of a message server: routes, access rules, deadlines, locks.
 
 use crate::deadline::DeadlineRule;
 use crate::header::{BANDS, Band, Subject};
@@ -10,30 +10,30 @@ use base::{ResultDeadline, Verb};
 use core::fmt;
 use core::str::FromStr;
 
-/// A connection to a message server: a slot and how often it was used, so that a late message for an earlier one is
-/// not taken for the next one's.
+/// A connection to a message server: a slot and its generation. The generation prevents a late message for an earlier
+/// connection from reaching the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Conn {
-    /// Which slot.
+    /// The slot.
     pub slot: u32,
-    /// Which use of it.
+    /// Its generation.
     pub turn: u32,
 }
 
-/// Most other hosts that are known by their names.
+/// Maximum number of remote hosts known by name.
 const HOSTS_MAX: usize = 256;
 
-/// A manager's claim: requests for the object itself and for all whose names continue it with an underscore go to
-/// the manager with the longest claim.
+/// A manager's claim. It covers the object of that name and all objects whose names extend it with an underscore. The
+/// longest matching claim decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The object's name that all of its own begin with.
+    /// Prefix of the names of the claimed objects.
     pub prefix: String,
     /// The manager.
     pub to: Conn,
     /// The manager's name.
     pub manager: String,
-    /// The bands on which it takes requests: a sum of 1 << band.
+    /// The bands on which it takes requests: a bit mask, 1 << band.
     pub bands: u8,
 }
 
@@ -45,61 +45,61 @@ impl Route {
     }
 }
 
-/// What a rule says about those whom it fits.
+/// Effect of an access rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// They may.
+    /// Permits the request.
     Allow,
-    /// They may not.
+    /// Forbids the request.
     Deny,
 }
 
-/// An access rule. The first one that fits decides.
+/// An access rule. The first matching rule decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// What it says.
+    /// Its effect.
     pub access: Access,
-    /// Users that it is about; `None`: all.
+    /// Users to which it applies; `None`: all.
     pub users: Option<Vec<u32>>,
-    /// Whose processes it is about.
+    /// Hosts to which it applies.
     pub hosts: Hosts,
-    /// Verbs that it is about; `None`: all.
+    /// Verbs to which it applies; `None`: all.
     pub verbs: Option<Vec<Verb>>,
-    /// Bands that it is about: a sum of 1 << band.
+    /// Bands to which it applies: a bit mask, 1 << band.
     pub bands: u8,
-    /// Objects that it is about.
+    /// Objects to which it applies.
     pub objects: Pattern,
 }
 
-/// Hosts that a rule is about.
+/// Hosts to which a rule applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hosts {
-    /// All.
+    /// All hosts.
     All,
-    /// This one.
+    /// This host.
     Local,
-    /// All but this one.
+    /// All hosts but this one.
     Other,
-    /// These others, by the names that links give them; `zmq` are ZeroMQ's clients.
+    /// Remote hosts by the names that links assign. `zmq` stands for ZeroMQ clients.
     Named(Vec<String>),
 }
 
-/// Longest name of a host, in bytes.
+/// Maximum bytes of a host's name.
 pub const HOST_BYTES_MAX: usize = 48;
 
-/// Whether a text is a host's name: letters, digits, `-`, `_` and `.`.
+/// Whether a text is a valid host name: letters, digits, `-`, `_` and `.`.
 #[must_use]
 pub fn is_host(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     (1..=HOST_BYTES_MAX).contains(&text.len()) && text.bytes().all(fits)
 }
 
-/// Why a text is no rule.
+/// A text that is not a valid rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleError {
-    /// The word that cannot be.
+    /// The invalid word.
     pub found: String,
-    /// What may stand there.
+    /// What is expected there.
     pub expected: &'static str,
 }
 
@@ -114,8 +114,8 @@ impl core::error::Error for RuleError {}
 impl FromStr for Rule {
     type Err = RuleError;
 
-    /// `deny objects=sr_rf_* verbs=put,call bands=6,7 users=1000 hosts=other`: all but the first word may be left out. Hosts
-    /// are `local`, `other`, or names such as `hosts=control-1,zmq`.
+    /// Example: `deny objects=sr_rf_* verbs=put,call bands=6,7 users=1000 hosts=other`. All words but the first are
+    /// optional. Hosts are `local`, `other`, or names such as `hosts=control-1,zmq`.
     fn from_str(text: &str) -> Result<Self, RuleError> {
         let error = |found: &str, expected| RuleError { found: found.into(), expected };
         let mut words = text.split_whitespace();
@@ -157,17 +157,17 @@ fn wrong(found: &str, expected: &'static str) -> RuleError {
     RuleError { found: found.into(), expected }
 }
 
-/// What stands behind `objects=` of a rule.
+/// Parses the value of `objects=`.
 pub(crate) fn objects(text: &str) -> Result<Pattern, RuleError> {
     Pattern::new(text).map_err(|_| wrong(text, "a name with * and ?"))
 }
 
-/// What stands behind `verbs=` of a rule.
+/// Parses the value of `verbs=`.
 pub(crate) fn verbs(text: &str) -> Result<Vec<Verb>, RuleError> {
     text.split(',').map(|verb| verb.parse().map_err(|_| wrong(verb, "a verb"))).collect()
 }
 
-/// What stands behind `bands=` of a rule: a sum of 1 << band.
+/// Parses the value of `bands=`: a bit mask, 1 << band.
 pub(crate) fn bands(text: &str) -> Result<u8, RuleError> {
     text.split(',').try_fold(0, |bands, number| {
         let band = number.parse().ok().and_then(Band::new);
@@ -193,41 +193,41 @@ impl Rule {
     }
 }
 
-/// A held object: nobody but its holder may change it or what its name begins.
+/// A locked object. Only the holder may change it, and the objects whose names extend its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lock {
     /// The object.
     pub object: String,
-    /// The connection that holds it; it ends with the connection.
+    /// The connection that holds it. The lock ends with the connection.
     pub holder: Conn,
-    /// Who that is.
+    /// The holder's user and process.
     pub subject: Subject,
 }
 
-/// The tables, replaced as a whole when one changes.
+/// The tables. A change replaces them as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
     /// Sorted by prefix.
     routes: Vec<Route>,
-    /// In the order in which they are tried.
+    /// In order of evaluation.
     pub rules: Vec<Rule>,
-    /// Until when answers count, in the order in which they are tried.
+    /// Deadlines of answers, in order of evaluation.
     pub deadlines: Vec<DeadlineRule>,
-    /// Names of other hosts: the first is that of `Subject::host` 1.
+    /// Names of remote hosts. The first is that of `Subject::host` 1.
     hosts: Vec<String>,
-    /// In no order; few.
+    /// Unsorted, since there are few.
     pub locks: Vec<Lock>,
-    /// For each band whether somebody watches it: then all messages are logged, else writes and errors.
+    /// For each band, whether it has a watch. If so all messages are logged, otherwise writes and errors.
     pub watched: [bool; BANDS],
 }
 
-/// The names by which a route or lock on `object` may go: itself, then what is left without its last word, and so on.
+/// Names under which `object` can be claimed or locked: itself, then each prefix without the last word.
 fn claims(object: &str) -> impl Iterator<Item = &str> {
     core::iter::successors(Some(object), |name| name.bytes().rposition(|byte| byte == b'_').map(|at| &name[..at]))
 }
 
 impl Tables {
-    /// All routes, by prefix.
+    /// All routes, sorted by prefix.
     #[must_use]
     pub fn routes(&self) -> &[Route] {
         &self.routes
@@ -236,7 +236,7 @@ impl Tables {
     /// Adds a route.
     ///
     /// # Errors
-    /// The route that has this prefix already.
+    /// The existing route with this prefix.
     pub fn add_route(&mut self, route: Route) -> Result<(), Route> {
         match self.routes.binary_search_by(|known| known.prefix.cmp(&route.prefix)) {
             Ok(at) => Err(self.routes[at].clone()),
@@ -247,13 +247,13 @@ impl Tables {
         }
     }
 
-    /// Forgets all that hangs on a connection.
+    /// Removes the routes and locks of a connection.
     pub fn forget(&mut self, conn: Conn) {
         self.routes.retain(|route| route.to != conn);
         self.locks.retain(|lock| lock.holder != conn);
     }
 
-    /// Who serves an object: the longest claim.
+    /// The route of an object: the longest matching claim.
     ///
     /// Real-time: does not allocate; one binary search for each word of the name.
     #[must_use]
@@ -264,7 +264,7 @@ impl Tables {
         })
     }
 
-    /// The number by which subjects of another host are known, from now on; `None`: too many are known.
+    /// The number of a remote host in subjects, assigned on first use; `None`: too many hosts are known.
     pub fn number(&mut self, host: &str) -> Option<u16> {
         let known = self.hosts.iter().position(|known| known == host);
         if known.is_none() && self.hosts.len() >= HOSTS_MAX {
@@ -277,14 +277,14 @@ impl Tables {
         Some(at as u16 + 1)
     }
 
-    /// The name of a subject's host; `None`: this one.
+    /// Name of a subject's host; `None`: this one.
     #[must_use]
     pub fn host(&self, subject: Subject) -> Option<&str> {
         let at = usize::from(subject.host).checked_sub(1)?;
         Some(self.hosts.get(at).map_or("?", String::as_str))
     }
 
-    /// A subject in words, with the name of its host.
+    /// Text of a subject, with the name of its host.
     pub fn who(&self, subject: Subject) -> impl fmt::Display {
         let host = self.host(subject);
         fmt::from_fn(move |f| {
@@ -293,20 +293,21 @@ impl Tables {
         })
     }
 
-    /// What the first rule that fits says about somebody who wants something; `None`: no rule does.
+    /// Effect of the first rule that matches a request; `None`: no rule matches.
     #[must_use]
     pub fn rule(&self, subject: Subject, band: Band, verb: Verb, object: &str) -> Option<Access> {
         let host = self.host(subject);
         self.rules.iter().find(|rule| rule.fits(subject, host, band, verb, object)).map(|rule| rule.access)
     }
 
-    /// Until when the answer to a request counts, and what a later one is worth; `None`: nobody has said so.
+    /// Deadline of the answer to a request, and the value of a late answer; `None`: no rule matches.
     #[must_use]
     pub fn deadline(&self, band: Band, verb: Verb, object: &str) -> Option<ResultDeadline> {
         self.deadlines.iter().find(|rule| rule.fits(band, verb, object)).map(|rule| rule.result)
     }
 
-    /// What holds without a rule: the server's own user and root on this host may do all, all others what changes nothing.
+    /// Access without a matching rule: root and the server's own user on this host may do everything, others may only
+    /// read.
     #[must_use]
     pub fn without_rule(subject: Subject, verb: Verb, is_ours: bool) -> Access {
         match subject.host == 0 && is_ours || verb.row().effect == Effect::Reads {
@@ -315,16 +316,16 @@ impl Tables {
         }
     }
 
-    /// The lock that keeps a connection from changing an object, if there is one.
+    /// Another connection's lock that forbids this connection to change an object.
     #[must_use]
     pub fn lock_against(&self, conn: Conn, object: &str) -> Option<&Lock> {
         self.locks.iter().find(|lock| lock.holder != conn && claims(object).any(|name| name == lock.object))
     }
 
-    /// Takes a lock for a connection; taking it twice is taking it once.
+    /// Locks an object for a connection. Locking it twice has no further effect.
     ///
     /// # Errors
-    /// The lock that is in the way.
+    /// The conflicting lock.
     pub fn lock(&mut self, conn: Conn, subject: Subject, object: Object<'_>) -> Result<(), Lock> {
         let name = object.text();
         let below = |lock: &&Lock| claims(&lock.object).any(|claim| claim == name);
@@ -338,7 +339,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Gives a lock up. Says whether the connection held it.
+    /// Releases a lock. Returns whether the connection held it.
     pub fn unlock(&mut self, conn: Conn, object: Object<'_>) -> bool {
         let before = self.locks.len();
         self.locks.retain(|lock| lock.holder != conn || lock.object != object.text());

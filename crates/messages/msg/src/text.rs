@@ -1,4 +1,4 @@
-//! The line that a person types and reads: its three parts, and the escapes in the last.
+//! Text lines of requests and replies: their parts, and the escapes in the complement.
 
 use crate::code::{Code, CodeError};
 use crate::object::{Object, ObjectError};
@@ -7,19 +7,19 @@ use alloc::string::String;
 use base::{Verb, VerbError};
 use core::fmt::{self, Write};
 
-/// The last part of a line: a value, a name, a text. On the wire `/`, `%` and control characters in it are written
-/// `%2F`, `%25`, `%0A` and so on; any other `%` is an error.
+/// The last part of a line: a value, a name, a text. In its wire form `/`, `%` and control characters are escaped as
+/// `%2F`, `%25`, `%0A` and so on. Any other `%` is an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Complement<'a>(&'a str);
 
 impl<'a> Complement<'a> {
-    /// Nothing.
+    /// The empty complement.
     pub const EMPTY: Self = Self("");
 
-    /// Checks what stands on the wire.
+    /// Checks the wire form.
     ///
     /// # Errors
-    /// A slash, a control character, or a `%` that no escape follows.
+    /// A slash, a control character, or a `%` that does not start an escape.
     pub fn from_wire(raw: &'a str) -> Result<Self, TextError<'a>> {
         let bytes = raw.as_bytes();
         for (at, byte) in bytes.iter().enumerate() {
@@ -33,13 +33,13 @@ impl<'a> Complement<'a> {
         Ok(Self(raw))
     }
 
-    /// As it stands on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn wire(self) -> &'a str {
         self.0
     }
 
-    /// What is meant. Allocates only where something is escaped.
+    /// The unescaped text. Allocates only if there are escapes.
     #[must_use]
     pub fn text(self) -> Cow<'a, str> {
         if !self.0.contains('%') {
@@ -51,14 +51,14 @@ impl<'a> Complement<'a> {
         Cow::Owned(out)
     }
 
-    /// Whether there is nothing.
+    /// Whether it is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// The character that an escape at the start of `bytes` means: ASCII only, so that what is meant is UTF-8 again.
+/// Decodes the escape at the start of `bytes`. Only ASCII is permitted, so that the unescaped text is valid UTF-8.
 fn escape(bytes: &[u8]) -> Option<u8> {
     let digit = |at: usize| bytes.get(at).and_then(|byte| char::from(*byte).to_digit(16));
     let value = (digit(1)? * 16 + digit(2)?) as u8;
@@ -66,7 +66,7 @@ fn escape(bytes: &[u8]) -> Option<u8> {
 }
 
 impl fmt::Display for Complement<'_> {
-    /// What is meant, without allocation.
+    /// Writes the unescaped text, without allocation.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rest = self.0;
         while let Some(at) = rest.find('%') {
@@ -79,7 +79,7 @@ impl fmt::Display for Complement<'_> {
     }
 }
 
-/// A text as it is written into a complement.
+/// Escapes a text for use in a complement.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<T>(pub T);
 
@@ -102,28 +102,28 @@ impl<T: fmt::Display> fmt::Display for Escaped<T> {
     }
 }
 
-/// What stands before the first slash and behind it. For parts of a few bytes this is faster than `split_once`.
+/// Splits a line at its first slash. For parts of a few bytes this is faster than `split_once`.
 fn cut(line: &str) -> Option<(&str, &str)> {
     let at = line.bytes().position(|byte| byte == b'/')?;
     Some((&line[..at], &line[at + 1..]))
 }
 
-/// A request's line: verb, object, complement.
+/// Line of a request: verb, object, complement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// What to do.
+    /// The verb.
     pub verb: Verb,
-    /// With what. For `list`, `watch` and `unwatch` it may hold `*` and `?`.
+    /// The object. For `list`, `watch` and `unwatch` it may contain `*` and `?`.
     pub object: Object<'a>,
-    /// How: a value for `set` and `put`, an attribute for `get`, empty where nothing is to be said.
+    /// A value for `set` and `put`, an attribute for `get`; empty if not needed.
     pub complement: Complement<'a>,
 }
 
 impl<'a> Request<'a> {
-    /// Reads a line. The complement and its slash may be left out.
+    /// Parses a line. The complement and its slash are optional.
     ///
     /// # Errors
-    /// What is wrong, and what was probably meant.
+    /// The line is invalid. The error contains the most similar valid word, if there is one.
     ///
     /// Real-time: allocates for an error only; bounded by the length of the line.
     pub fn parse(line: &'a str) -> Result<Self, TextError<'a>> {
@@ -137,26 +137,26 @@ impl<'a> Request<'a> {
 }
 
 impl fmt::Display for Request<'_> {
-    /// As it stands on the wire.
+    /// Writes the wire form.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.verb, self.object, self.complement.wire())
     }
 }
 
-/// A reply's line: code, complement.
+/// Line of a reply: code, complement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply<'a> {
-    /// How it ended.
+    /// The result.
     pub code: Code,
-    /// The value that was asked for or reached; for a failure, what was found, what was expected, what to do.
+    /// The value read or reached; for a failure, what was found, what was expected, and what to do.
     pub complement: Complement<'a>,
 }
 
 impl<'a> Reply<'a> {
-    /// Reads a line.
+    /// Parses a line.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The line is invalid.
     pub fn parse(line: &'a str) -> Result<Self, TextError<'a>> {
         let (word, raw) = cut(line).unwrap_or((line, ""));
         let code = word.parse().map_err(|error| TextError::Code { found: word, error })?;
@@ -165,13 +165,13 @@ impl<'a> Reply<'a> {
 }
 
 impl fmt::Display for Reply<'_> {
-    /// As it stands on the wire.
+    /// Writes the wire form.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.code, self.complement.wire())
     }
 }
 
-/// Why a line cannot be understood.
+/// A line that cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextError<'a> {
     /// No slash in a request.
@@ -179,42 +179,42 @@ pub enum TextError<'a> {
         /// The line.
         found: &'a str,
     },
-    /// The first part of a request.
+    /// Invalid verb of a request.
     Verb {
         /// The word.
         found: &'a str,
-        /// What is wrong with it.
+        /// The error.
         error: VerbError,
     },
-    /// The first part of a reply.
+    /// Invalid code of a reply.
     Code {
         /// The word.
         found: &'a str,
-        /// What is wrong with it.
+        /// The error.
         error: CodeError,
     },
-    /// The second part of a request.
+    /// Invalid object of a request.
     Object {
         /// The name.
         found: &'a str,
-        /// What is wrong with it.
+        /// The error.
         error: ObjectError,
     },
     /// A slash in a complement.
     Slash {
-        /// How many bytes of the complement stand before it.
+        /// Its byte offset in the complement.
         at: usize,
     },
-    /// A `%` without two hexadecimal digits of an ASCII character behind it.
+    /// A `%` that is not followed by two hexadecimal digits of an ASCII character.
     Escape {
-        /// How many bytes of the complement stand before it.
+        /// Its byte offset in the complement.
         at: usize,
     },
     /// A control character.
     Control {
         /// Its code.
         found: u8,
-        /// How many bytes of the complement stand before it.
+        /// Its byte offset in the complement.
         at: usize,
     },
 }

@@ -1,11 +1,11 @@
-//! A text of bounded length on the stack.
+//! Text of bounded length on the stack.
 
 use crate::code::Code;
 use crate::frame::TEXT_BYTES_MAX;
 use crate::text::Escaped;
 use core::fmt::{self, Write};
 
-/// A text of at most [`TEXT_BYTES_MAX`] bytes; what does not fit is cut.
+/// A text of at most [`TEXT_BYTES_MAX`] bytes. Text beyond that is cut.
 ///
 /// Real-time: does not allocate.
 #[derive(Clone)]
@@ -21,7 +21,7 @@ impl Default for TextBuffer {
 }
 
 impl TextBuffer {
-    /// Nothing yet.
+    /// An empty text.
     #[must_use]
     pub const fn new() -> Self {
         Self { bytes: [0; TEXT_BYTES_MAX], length: 0 }
@@ -33,15 +33,15 @@ impl TextBuffer {
         core::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
     }
 
-    /// Forgets the text.
+    /// Clears the text.
     pub const fn clear(&mut self) {
         self.length = 0;
     }
 
-    /// Becomes a reply.
+    /// Sets the text to a reply.
     pub fn reply(&mut self, code: Code, complement: impl fmt::Display) {
         self.clear();
-        // What does not fit is cut; an escape that is cut in its middle goes as a whole.
+        // Text beyond the limit is cut. An escape sequence that would be cut in the middle is removed.
         let _ = write!(self, "{code}/{}", Escaped(complement));
         if self.length == TEXT_BYTES_MAX
             && let Some(at) = self.bytes[self.length - 2..].iter().position(|byte| *byte == b'%')

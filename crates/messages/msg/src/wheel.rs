@@ -1,12 +1,12 @@
-//! Deadlines of what is outstanding: put in, taken out and found due in constant time, without allocation.
+//! Timer wheel for the deadlines of outstanding requests. Insertion and removal take constant time and do not allocate.
 
 use alloc::vec;
 use alloc::vec::Vec;
 use base::{DurNs, MonoNs};
 
-/// Buckets of the wheel; a later deadline goes round more than once.
+/// Number of buckets. Deadlines beyond one revolution (1.024 s) stay in their bucket for several revolutions.
 const BUCKETS: usize = 1024;
-/// Time that a bucket stands for: deadlines are noticed at most that late.
+/// Time span of a bucket, and thus the maximum delay in detecting a deadline.
 const TICK: DurNs = DurNs::from_ms(1);
 const NONE: u32 = u32::MAX;
 
@@ -21,10 +21,10 @@ struct Link {
 /// Deadlines for slots `0..count`.
 pub(crate) struct Wheel {
     first: Vec<u32>,
-    /// A bit for each bucket that is not empty.
+    /// One bit for each non-empty bucket.
     used: [u64; BUCKETS / 64],
     links: Vec<Link>,
-    /// The next tick to look at.
+    /// The next tick to check.
     next: u64,
     held: usize,
 }
@@ -39,9 +39,9 @@ impl Wheel {
         Self { first: vec![NONE; BUCKETS], used: [0; BUCKETS / 64], links: vec![empty; count], next: 0, held: 0 }
     }
 
-    /// Puts a slot in that is not in.
+    /// Inserts a slot that is not in the wheel.
     pub(crate) fn insert(&mut self, slot: u32, due: MonoNs) {
-        // What is due already is found at the next look.
+        // A deadline that has already passed is found by the next check.
         let bucket = (tick(due).max(self.next) % BUCKETS as u64) as u32;
         let after = self.first[bucket as usize];
         self.links[slot as usize] = Link { before: NONE, after, due, bucket };
@@ -53,7 +53,7 @@ impl Wheel {
         self.held += 1;
     }
 
-    /// Takes a slot out that is in.
+    /// Removes a slot that is in the wheel.
     pub(crate) fn remove(&mut self, slot: u32) {
         let Link { before, after, bucket, .. } = self.links[slot as usize];
         match before {
@@ -71,14 +71,14 @@ impl Wheel {
         self.held -= 1;
     }
 
-    /// Takes out one slot that is due, if there is one.
+    /// Removes and returns one slot whose deadline has passed.
     pub(crate) fn due(&mut self, now: MonoNs) -> Option<u32> {
         let last = tick(now);
         if self.held == 0 {
             self.next = self.next.max(last);
             return None;
         }
-        // After a pause longer than one round each bucket is looked at once.
+        // After a pause longer than one revolution, each bucket is checked once.
         self.next = self.next.max(last.saturating_sub(BUCKETS as u64 - 1));
         while self.next <= last {
             let mut slot = self.first[(self.next % BUCKETS as u64) as usize];
@@ -98,14 +98,14 @@ impl Wheel {
         None
     }
 
-    /// When to look next: never later than the first deadline and a tick.
+    /// Time of the next check: at most one tick after the earliest deadline.
     pub(crate) fn next_look(&self) -> Option<MonoNs> {
         if self.held == 0 {
             return None;
         }
         let from = (self.next % BUCKETS as u64) as usize;
         let used = (0..=self.used.len()).find_map(|word| {
-            // The first word is looked at from `from` on, and at the end once more up to it.
+            // The first word is checked from bit `from` on, and again at the end up to it.
             let at = (from / 64 + word) % self.used.len();
             let low = (1u64 << (from % 64)) - 1;
             let bits = match word {

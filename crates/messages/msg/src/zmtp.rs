@@ -1,7 +1,7 @@
-//! ZeroMQ's wire (ZMTP 3, rfc.zeromq.org/spec/23): the end of a ROUTER without security, as a state machine.
+//! ZeroMQ's wire protocol (ZMTP 3, rfc.zeromq.org/spec/23): state machine of a ROUTER without security.
 //!
-//! What a peer sends is bounded before it is kept: a frame that is too long is counted and thrown away, and its message
-//! says so; what is no ZMTP ends the connection. Allocates at most twice what a message may have for each peer.
+//! Input is bounded before it is stored. A frame that is too long is counted and discarded, and its message is marked.
+//! Bytes that are not ZMTP end the connection. For each peer, at most twice the maximum size of a message is allocated.
 
 use crate::frame::{BODY_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::options::OptionsError;
@@ -10,18 +10,18 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::mem::take;
 
-/// Most bytes of a message that are kept beside its longest frame.
+/// Maximum bytes kept of a message in addition to its longest frame.
 const REST_BYTES_MAX: usize = TEXT_BYTES_MAX + 2048;
-/// Most frames of a message.
+/// Maximum number of frames of a message.
 pub const FRAMES_MAX: usize = 12;
-/// Longest frame that is thrown away, where the longest that is kept is no longer; after a longer one the peer is not heard
-/// any more.
+/// Maximum bytes of a discarded frame, unless the maximum of a kept frame is larger. A longer frame ends the
+/// connection.
 const THROWN_BYTES_MAX: u64 = 16 << 20;
-/// Longest command.
+/// Maximum bytes of a command.
 const COMMAND_BYTES_MAX: usize = 1024;
 const GREETING_BYTES: usize = 64;
 
-/// What a ROUTER says first: signature, version 3.0, no security.
+/// Greeting of a ROUTER: signature, version 3.0, no security.
 pub const GREETING: [u8; GREETING_BYTES] = {
     let mut bytes = [0; GREETING_BYTES];
     bytes[0] = 0xff;
@@ -39,41 +39,41 @@ const MORE: u8 = 1;
 const LONG: u8 = 2;
 const COMMAND: u8 = 4;
 
-/// A message of a peer.
+/// A message from a peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
-    /// Its frames; one that was too long is empty.
+    /// Its frames. A frame that was too long is empty.
     pub frames: Vec<Vec<u8>>,
-    /// Bytes of the first frame that was too long, or those of the message when its frames together became too much; and
-    /// how many there may be.
+    /// Set if the message is too long: bytes of its first frame that is too long, or of the message so far; and the
+    /// maximum of a frame.
     pub too_long: Option<(u64, usize)>,
 }
 
-/// What came of a peer's bytes.
+/// Result of processing a peer's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incoming {
-    /// Send it these bytes.
+    /// Bytes to send to the peer.
     Send(Vec<u8>),
-    /// It sent a message.
+    /// A message from the peer.
     Message(Message),
 }
 
-/// Why a peer is not heard any more.
+/// Reason to close the connection to a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Its first bytes are no greeting of ZMTP.
+    /// The first bytes are not a ZMTP greeting.
     Greeting,
-    /// It speaks an older version.
+    /// The peer uses an older version.
     Version(u8),
-    /// It wants another security mechanism.
+    /// The peer requires another security mechanism.
     Mechanism(String),
-    /// Its socket cannot ask a ROUTER.
+    /// The peer's socket type is not compatible with a ROUTER.
     Socket(String),
-    /// A frame's flags or a command that cannot be.
+    /// Invalid flags of a frame, or an invalid command.
     Frame,
-    /// A frame or command far beyond what is taken, of so many bytes, and how many there may be.
+    /// A frame or command that is much too long: its bytes, and the maximum.
     TooLong(u64, usize),
-    /// A message of too many frames.
+    /// A message with too many frames.
     Frames,
 }
 
@@ -95,7 +95,7 @@ impl core::error::Error for Fault {}
 
 #[derive(Debug)]
 enum Phase {
-    /// Collecting so many bytes in `head`.
+    /// Collecting the greeting in `head`.
     Greeting,
     Flags,
     Length(u8),
@@ -105,30 +105,30 @@ enum Phase {
     },
 }
 
-/// One peer.
+/// State of one peer.
 #[derive(Debug)]
 pub struct Peer {
-    /// Longest frame that is kept.
+    /// Maximum bytes of a frame that is kept.
     frame_bytes_max: usize,
     phase: Phase,
     head: [u8; GREETING_BYTES],
     filled: usize,
     ready: bool,
-    /// The frame or command that is coming.
+    /// The frame or command being received.
     payload: Vec<u8>,
     thrown: bool,
     message: Message,
 }
 
 impl Default for Peer {
-    /// As [`new`](Peer::new), with bodies up to 16 KiB.
+    /// Like [`new`](Peer::new), with bodies up to 16 KiB.
     fn default() -> Self {
         Self::new(BODY_BYTES_MAX)
     }
 }
 
 impl Peer {
-    /// One that has said nothing yet, with bodies up to so many bytes, but at least 16 KiB.
+    /// A new peer with bodies of up to `body_bytes_max`, but at least 16 KiB.
     #[must_use]
     pub fn new(body_bytes_max: usize) -> Self {
         Self {
@@ -143,23 +143,23 @@ impl Peer {
         }
     }
 
-    /// Whether it has introduced itself.
+    /// Whether its handshake is complete.
     #[must_use]
     pub const fn is_ready(&self) -> bool {
         self.ready
     }
 
-    /// Takes bytes of it in, as they come; what came of them is appended to `out`.
+    /// Processes received bytes, and appends the results to `out`.
     ///
     /// # Errors
-    /// It is not to be heard any more.
+    /// The connection must be closed.
     pub fn feed(&mut self, mut bytes: &[u8], out: &mut Vec<Incoming>) -> Result<(), Fault> {
         loop {
             match self.phase {
                 Phase::Greeting => {
                     let done = self.collect(&mut bytes, GREETING_BYTES);
                     let seen = &self.head[..self.filled];
-                    // A stranger is recognised by what it says first, and may never say 64 bytes.
+                    // Other protocols are detected by the first bytes; such a peer may never send 64 bytes.
                     if seen.first().is_some_and(|first| *first != 0xff) || seen.get(9).is_some_and(|byte| byte & 1 == 0)
                     {
                         return Err(Fault::Greeting);
@@ -226,7 +226,7 @@ impl Peer {
         self.filled = 0;
     }
 
-    /// Fills `head` up to `size`; says whether it is.
+    /// Fills `head` up to `size` bytes. Returns whether it is full.
     fn collect(&mut self, bytes: &mut &[u8], size: usize) -> bool {
         let some = bytes.len().min(size - self.filled);
         let (now, rest) = bytes.split_at(some);
@@ -236,7 +236,7 @@ impl Peer {
         self.filled == size
     }
 
-    /// A frame of `left` bytes begins: nothing is reserved for it, and too much of it is not kept.
+    /// Starts a frame of `left` bytes. Reserves nothing for it, and discards it if it is too long.
     fn begin(&mut self, flags: u8, left: u64) -> Result<(), Fault> {
         if flags & COMMAND != 0 {
             self.thrown = false;
@@ -276,7 +276,7 @@ impl Peer {
                 ready.extend_from_slice(b"\x08Identity\0\0\0\0");
                 out.push(Incoming::Send(command(&ready)));
             }
-            // ZMTP 3.1: the answer holds what the question held behind its time to live.
+            // ZMTP 3.1: PONG returns the context that follows the time to live in PING.
             (b"PING", true) if (2..=18).contains(&data.len()) => {
                 let mut pong = b"\x04PONG".to_vec();
                 pong.extend_from_slice(&data[2..]);
@@ -289,7 +289,7 @@ impl Peer {
     }
 }
 
-/// A property of a READY command.
+/// Value of a property in a READY command.
 fn property<'a>(mut data: &'a [u8], wanted: &[u8]) -> Result<Option<&'a [u8]>, Fault> {
     let mut found = None;
     while let Some((size, rest)) = data.split_first() {
@@ -311,7 +311,7 @@ fn command(body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A message as bytes.
+/// Encodes a message.
 #[must_use]
 pub fn message<'a>(frames: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -330,26 +330,26 @@ pub fn message<'a>(frames: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     bytes
 }
 
-/// Why a message is no request.
+/// A message that is not a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestError {
-    /// A frame of it is longer than frames may be.
+    /// A frame exceeds its limit.
     Long {
         /// Its bytes.
         found: u64,
-        /// Most that it may have.
+        /// The maximum.
         most: usize,
     },
-    /// There is no line behind an empty frame.
+    /// There is no line after an empty frame.
     NoLine,
-    /// More frames than line, options and body.
+    /// More frames than a line, options and a body.
     Frames {
-        /// How many.
+        /// Their number.
         found: usize,
     },
-    /// Its line is no text.
+    /// The line is not UTF-8.
     Utf8,
-    /// Its options cannot be.
+    /// The options are invalid.
     Options(OptionsError),
 }
 
@@ -368,18 +368,18 @@ impl fmt::Display for RequestError {
 impl core::error::Error for RequestError {}
 
 impl Message {
-    /// The frames up to and with the first empty one, which go back with the reply, and those behind it; none where none
-    /// is empty.
+    /// The frames up to the first empty one, which are returned with the reply, and the frames after it. The first part
+    /// is empty if no frame is empty.
     #[must_use]
     pub fn envelope(&self) -> (&[Vec<u8>], &[Vec<u8>]) {
         let kept = self.frames.iter().position(Vec::is_empty).map_or(0, |at| at + 1);
         self.frames.split_at(kept)
     }
 
-    /// What is asked, by the frames behind the envelope: a line, perhaps options, perhaps a body.
+    /// The request in the frames after the envelope: a line, optional options, an optional body.
     ///
     /// # Errors
-    /// Why it is no request.
+    /// The message is not a request.
     pub fn request(&self) -> Result<(&str, crate::options::Options, &[u8]), RequestError> {
         if let Some((found, most)) = self.too_long {
             return Err(RequestError::Long { found, most });
@@ -407,7 +407,7 @@ mod tests {
     use proptest::prelude::*;
     use std::string::ToString;
 
-    /// What a REQ of libzmq 4.3 says first.
+    /// Greeting of a REQ socket of libzmq 4.3.
     fn hello() -> Vec<u8> {
         let mut bytes = GREETING.to_vec();
         bytes[11] = 1;
