@@ -1,11 +1,12 @@
-//! What other hosts say that they serve: as much of it as is believed.
+//! Objects claimed by other hosts, limited in number.
 
 use crate::key::HostName;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most claims of all other hosts together: a message server's tables hold no more of one link.
+/// Maximum number of accepted claims of all other hosts together. The tables of a message server hold no more for one
+/// link.
 pub(crate) const CLAIMS_MAX: usize = 4096;
-/// Most of those beyond that are remembered, to come in when others go.
+/// Maximum number of further claims that are remembered. They are accepted when others are withdrawn.
 const WAITING_MAX: usize = 4 * CLAIMS_MAX;
 
 type Hosts = BTreeMap<HostName, BTreeSet<String>>;
@@ -13,9 +14,9 @@ type Hosts = BTreeMap<HostName, BTreeSet<String>>;
 #[derive(Default)]
 pub(crate) struct Claims {
     known: Hosts,
-    /// What found no room.
+    /// Claims beyond `CLAIMS_MAX`.
     waiting: Hosts,
-    /// What found no room even there.
+    /// Number of claims that were not even remembered.
     forgotten: u64,
 }
 
@@ -30,12 +31,12 @@ fn remove(hosts: &mut Hosts, host: &HostName, prefix: &str) -> bool {
 }
 
 impl Claims {
-    /// What is believed, by host.
+    /// The accepted claims, by host.
     pub(crate) fn known(&self) -> &Hosts {
         &self.known
     }
 
-    /// A host claims something. Whether that is believed and new.
+    /// Adds a claim of a host. Returns whether it is new and accepted.
     pub(crate) fn add(&mut self, host: &HostName, prefix: &str) -> bool {
         let is_known = |hosts: &Hosts| hosts.get(host).is_some_and(|serves| serves.contains(prefix));
         if is_known(&self.known) || is_known(&self.waiting) {
@@ -54,8 +55,8 @@ impl Claims {
         has_room
     }
 
-    /// A host claims something no more: the hosts of which something else is believed now than before, since its room is
-    /// another one's.
+    /// Removes a claim of a host. Returns the hosts whose accepted claims have changed, including one whose waiting
+    /// claim was accepted instead.
     pub(crate) fn remove(&mut self, host: &HostName, prefix: &str) -> BTreeSet<HostName> {
         let mut touched = BTreeSet::new();
         if remove(&mut self.waiting, host, prefix) || !remove(&mut self.known, host, prefix) {
@@ -71,7 +72,7 @@ impl Claims {
         touched
     }
 
-    /// What is left out: how much, of whom, and what to do; `None`: nothing.
+    /// Describes the claims that were not accepted, with their hosts and the remedy; `None` if there are none.
     pub(crate) fn left_out(&self) -> Option<String> {
         if self.waiting.is_empty() {
             return None;
@@ -114,7 +115,7 @@ mod tests {
                    2 of host b; let hosts show fewer objects (`--serve` there)";
         assert_eq!(claims.left_out().as_deref(), Some(why));
         assert!(!claims.known().contains_key(&b));
-        // What was left out and goes is no news; what was known and goes makes room.
+        // Removing a waiting claim changes nothing. Removing an accepted one makes room.
         assert!(claims.remove(&a, "y").is_empty() && claims.remove(&a, "never").is_empty());
         assert_eq!(claims.remove(&a, "o0007"), BTreeSet::from([a.clone(), b.clone()]));
         assert_eq!((count(claims.known()), &claims.known()[&b]), (CLAIMS_MAX, &BTreeSet::from(["x1".to_owned()])));

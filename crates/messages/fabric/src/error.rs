@@ -1,40 +1,40 @@
-//! Why a link between hosts does not run.
+//! Errors of a link between hosts.
 
 use broker::ClientError;
 use msg::{Code, FrameError, HeaderError, TextError};
 use std::path::PathBuf;
 
-/// Zenoh's own error, which has a text only.
+/// Zenoh's error type. It contains only a text.
 type Zenoh = zenoh::Error;
 
-/// Why a link does not run.
+/// A link cannot run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// Zenoh refused something, mostly an address.
+    /// An error of Zenoh, usually about an address.
     #[error("zenoh: {0}")]
     Zenoh(Zenoh),
-    /// Its configuration file cannot be used.
+    /// The configuration file is not usable.
     #[error("zenoh configuration {}: {source}", file.display())]
     File {
         /// The file.
         file: PathBuf,
-        /// What Zenoh says.
+        /// Zenoh's error.
         source: Zenoh,
     },
-    /// A setting cannot be had beside those of the file.
+    /// A setting conflicts with the configuration file.
     #[error("{name} {value}: {source}")]
     Setting {
         /// Its name.
         name: &'static str,
-        /// What it was to be.
+        /// Its value.
         value: String,
-        /// What Zenoh says.
+        /// Zenoh's error.
         source: Zenoh,
     },
 }
 
-/// Why it is not known what is served here.
+/// The list of local objects is not available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ListError {
     #[error(transparent)]
@@ -43,7 +43,7 @@ pub(crate) enum ListError {
     Failed { code: Code, why: String },
 }
 
-/// Why bytes of another host are no message.
+/// Bytes from another host that are not a valid message.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub(crate) enum WireError {
     #[error("{found} bytes, expected a message")]

@@ -1,4 +1,5 @@
-//! What other hosts ask, as the message server of this host sees it: a client for each host and band.
+//! The side of the link that handles requests of other hosts: a client of this host's message server for each host and
+//! band.
 
 use crate::key::{self, HostName};
 use crate::link::Event;
@@ -12,16 +13,16 @@ use sys::clock::mono_now;
 use zenoh::query::Query;
 use zenoh::{Session, Wait};
 
-/// Most hosts that may ask. Each has threads of its own, one for each band that it uses.
+/// Maximum number of requesting hosts. Each has one thread for each band that it uses.
 const HOSTS_MAX: usize = 64;
 
-/// What all threads of this side share.
+/// State shared by all threads of this side.
 pub(crate) struct Shared {
     pub(crate) server: String,
     pub(crate) here: HostName,
     pub(crate) bodies: u64,
     pub(crate) events: Sender<Event>,
-    /// Hosts that have asked.
+    /// Hosts that have sent requests.
     asking: Mutex<Vec<HostName>>,
 }
 
@@ -31,7 +32,7 @@ impl Shared {
         Arc::new(Self { server, here, bodies, events: events.clone(), asking: Mutex::default() })
     }
 
-    /// Whether the host may ask: not when too many have.
+    /// Admits a host, unless too many others have sent requests.
     fn admit(&self, host: &HostName) -> bool {
         let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         if asking.contains(host) {
@@ -40,14 +41,14 @@ impl Shared {
         let room = asking.len() < HOSTS_MAX;
         if room {
             asking.push(host.clone());
-            // Nobody listens only while the link ends.
+            // Fails only while the link ends.
             let _ = self.events.send(Event::Asks(host.clone()));
         }
         room
     }
 }
 
-/// Takes requests of a band until the queryable that it returns is dropped.
+/// Handles requests of a band until the returned queryable is dropped.
 pub(crate) fn listen(
     session: &Session,
     shared: &Arc<Shared>,
@@ -91,7 +92,7 @@ pub(crate) fn listen(
     queryable.wait()
 }
 
-/// Answers what was not passed on. A request that cannot be read has no id: its reply's is 0.
+/// Answers a request that was not forwarded. If the request cannot be parsed, the reply has the id 0.
 fn refuse(query: &Query, code: Code, why: &str) {
     let bytes = query.payload().map(|payload| payload.to_bytes());
     let header = bytes.as_deref().and_then(|bytes| wire::parse_request(bytes).ok()).map(|read| read.header);
@@ -99,18 +100,18 @@ fn refuse(query: &Query, code: Code, why: &str) {
 }
 
 fn respond(query: &Query, asked: &Header, code: Code, complement: &str, body: &[u8]) {
-    // A reply of the message server fits between hosts; ours are short.
+    // Cannot fail: replies of the message server are within the limits, and replies made here are short.
     let Ok(bytes) = wire::reply(asked, code, complement, body) else { return };
-    // Who asked and has gone is told by Zenoh's own time limit.
+    // If this fails, the remote host has gone, or reports Zenoh's timeout.
     let _ = query.reply(query.key_expr().clone(), bytes).wait();
 }
 
-/// A host that asks after as many others as are admitted.
+/// Too many hosts have sent requests.
 #[derive(Debug, thiserror::Error)]
 #[error("{HOSTS_MAX} hosts have asked already")]
 struct HostsError;
 
-/// Where the requests of one host on one band go; the thread behind it ends with it.
+/// Forwards requests of one host on one band. Dropping it ends its thread.
 type Way = Relay<(Query, Header)>;
 
 fn way(shared: &Shared, band: Band, host: &HostName) -> Result<Way, HostsError> {

@@ -1,4 +1,4 @@
-//! Names of hosts, and of what they tell each other.
+//! Host names, and the Zenoh keys of claims and requests.
 
 use msg::{Band, HOST_BYTES_MAX};
 use std::fmt;
@@ -8,7 +8,7 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostName(String);
 
-/// No name of a host.
+/// A text that is not a valid host name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostError(String);
 
@@ -40,34 +40,34 @@ impl fmt::Display for HostName {
 }
 
 impl HostName {
-    /// Its name.
+    /// The name as text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.0
     }
 }
 
-/// What every host's claims are found under.
+/// Key expression of all hosts' claims.
 pub(crate) const CLAIMS: &str = "tahti/*/serves/*";
 
-/// The token by which `host` says that it serves `prefix`.
+/// Key of the liveliness token by which `host` claims `prefix`.
 pub(crate) fn claim(host: &HostName, prefix: &str) -> String {
     format!("tahti/{host}/serves/{prefix}")
 }
 
-/// Who serves what, by a token's key.
+/// Host and prefix of a claim's key.
 pub(crate) fn parse_claim(key: &str) -> Option<(HostName, &str)> {
     let (host, prefix) = key.strip_prefix("tahti/")?.split_once("/serves/")?;
     msg::Object::new(prefix).ok()?;
     Some((host.parse().ok()?, prefix))
 }
 
-/// Where `to` takes requests of a band from `from`; `None`: from all.
+/// Key on which `to` receives requests of a band from `from`; `None`: from all hosts.
 pub(crate) fn requests(to: &HostName, band: Band, from: Option<&HostName>) -> String {
     format!("tahti/{to}/band/{band}/{}", from.map_or("*", HostName::text))
 }
 
-/// Who asks, by the key that it asked on.
+/// The requesting host, taken from the key of its request.
 pub(crate) fn asker(key: &str) -> Option<HostName> {
     key.rsplit('/').next()?.parse().ok()
 }

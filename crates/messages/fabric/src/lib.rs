@@ -1,17 +1,18 @@
 //! Messages between hosts, over Zenoh.
 //!
-//! One link runs on each host. To the message server of its own host it is a manager of what other hosts serve
-//! ([`near`]), and a client that passes on what they ask ([`far`]). Zenoh finds hosts, routes between them, encrypts
-//! and controls access; ours are above it: message ids, the deadline, which travels as the time that remains, and the
-//! rule that each request gets exactly one reply, which names the hop that was lost.
+//! One link runs on each host. At the message server of its own host it acts as a manager for the objects of other
+//! hosts ([`near`]), and as a client that forwards the requests of other hosts ([`far`]). Zenoh discovers hosts, routes
+//! between them, encrypts, and controls access. This crate adds message ids, the deadline (transmitted as the remaining
+//! time), and the rule that each request gets exactly one reply, which names the hop that was lost.
 //!
-//! Real time ends here: threads of Zenoh are ordinary ones. A band becomes one of Zenoh's priorities, so that what is
-//! urgent overtakes what is not on the way, and each band has threads of its own on both sides.
+//! The link is not real-time: Zenoh's threads have no real-time class. Each band has separate threads on both sides and
+//! maps to a priority of Zenoh, so that urgent messages overtake others.
 //!
-//! What a host serves is told by liveliness tokens `tahti/HOST/serves/PREFIX`; requests go to
+//! Liveliness tokens `tahti/HOST/serves/PREFIX` announce the objects of a host. Requests use the key
 //! `tahti/TO/band/BAND/FROM`, so that an access rule of Zenoh can bind `FROM` to the name in a certificate.
 //!
-//! Never here: who may do what (the message server asked decides), and how messages reach a manager.
+//! Out of scope: access to objects (decided by the receiving message server), and the delivery of messages to a
+//! manager.
 #![forbid(unsafe_code)]
 
 mod claims;

@@ -1,4 +1,4 @@
-//! The link of one host: tells the others what is served here, and knows what they serve.
+//! The link of one host: announces the local objects to other hosts, and tracks theirs.
 
 use crate::claims::Claims;
 use crate::error::{LinkError, ListError};
@@ -19,52 +19,52 @@ use zenoh::liveliness::LivelinessToken;
 use zenoh::sample::{Sample, SampleKind};
 use zenoh::{Session, Wait};
 
-/// How often it asks the message server what is served here.
+/// Time between two requests for the local objects to the message server.
 const ASK: DurNs = DurNs::from_ms(250);
-/// How often it looks at everything else.
+/// Time between two rounds of the link.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Largest body in bytes, unless somebody says otherwise.
+/// Default maximum bytes of a body.
 pub const BODIES: u64 = 4 << 20;
 
-/// A link.
+/// Configuration of a link.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What this host is called by the others.
+    /// Name of this host for other hosts.
     pub host: HostName,
-    /// The message server of this host.
+    /// Name of this host's message server.
     pub server: String,
-    /// Where others may connect: `tcp/192.168.1.5:7447`. None: nowhere.
+    /// Addresses to listen on, such as `tcp/192.168.1.5:7447`. If empty, the link does not listen.
     pub listen: Vec<String>,
-    /// Whom to connect to; one host of each group is enough, it tells of the others.
+    /// Addresses to connect to. One host of each group is enough; it announces the others.
     pub connect: Vec<String>,
-    /// Whether hosts of the same network are found by multicast.
+    /// Whether hosts in the same network are discovered by multicast.
     pub discover: bool,
-    /// What of this host's objects others may see; empty: all. Who may change them is for the message server's rules.
+    /// Local objects visible to other hosts; empty: all. Write access is decided by the message server's rules.
     pub serve: Vec<Pattern>,
-    /// Largest body in bytes, either way.
+    /// Maximum bytes of a body in either direction.
     pub bodies: u64,
-    /// A configuration file of Zenoh's own, for certificates and access control; what is given above is added.
+    /// Configuration file of Zenoh, for certificates and access control. The settings above are added to it.
     pub zenoh: Option<PathBuf>,
 }
 
-/// What happened.
+/// Event of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Requests pass from now on.
+    /// The link forwards requests.
     Ready,
-    /// Another host serves these now; none: it has gone.
+    /// The objects of another host have changed. An empty list: it has gone.
     Serves(HostName, Vec<String>),
-    /// A host has asked for the first time.
+    /// First request of a host.
     Asks(HostName),
-    /// Something does not work; it is tried again.
+    /// A fault. The link retries.
     Trouble(String),
 }
 
-/// Passes messages between this host's server and the others' until `stop` is set.
+/// Forwards messages between this host's server and those of other hosts until `stop` is set.
 ///
 /// # Errors
-/// Zenoh's configuration or addresses cannot be used.
+/// Zenoh's configuration or addresses are not usable.
 pub fn run(config: &Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event)) -> Result<(), LinkError> {
     let session = zenoh::open(zenoh_config(config)?).wait().map_err(LinkError::Zenoh)?;
     let (events, news) = channel();
@@ -74,7 +74,7 @@ pub fn run(config: &Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event)) 
     let _listening = listening.map_err(LinkError::Zenoh)?;
     let watching = session.liveliness().declare_subscriber(key::CLAIMS).history(true);
     let watching = watching.callback(move |sample: Sample| {
-        // The link's thread listens until it ends.
+        // The link's thread holds the receiver until it ends.
         let _ = claims.send((sample.kind() == SampleKind::Put, sample.key_expr().as_str().to_owned()));
     });
     let _watching = watching.wait().map_err(LinkError::Zenoh)?;
@@ -119,7 +119,7 @@ fn zenoh_config(config: &Config) -> Result<zenoh::Config, LinkError> {
     };
     let quoted = |addresses: &[String]| serde_json::to_string(addresses).unwrap_or_default();
     let mut settings = vec![("mode", "\"peer\"".to_owned())];
-    // Zenoh listens on all interfaces unless it is told; here nothing is open that nobody asked for.
+    // By default Zenoh listens on all interfaces. Here it listens only on the configured addresses.
     if !config.listen.is_empty() || config.zenoh.is_none() {
         settings.push(("listen/endpoints", quoted(&config.listen)));
     }
@@ -139,22 +139,22 @@ struct Link<'a> {
     config: &'a Config,
     session: Session,
     client: Option<Client>,
-    /// What the others have been told.
+    /// Announced objects.
     announced: HashMap<String, LivelinessToken>,
-    /// What managers of this host serve.
+    /// Objects served by managers of this host.
     local: BTreeSet<String>,
-    /// What other hosts say that they serve.
+    /// Claims of other hosts.
     others: Claims,
-    /// What was said of what is left out.
+    /// The last report about claims that were not accepted.
     left_out: Option<String>,
     neighbours: BTreeMap<HostName, Neighbour>,
-    /// What was said last, to say it once.
+    /// The last fault reported, so that it is reported once.
     trouble: Option<String>,
     say: &'a mut dyn FnMut(Event),
 }
 
 impl Link<'_> {
-    /// Takes in what other hosts tell. Says whether anything changed.
+    /// Processes the claims of other hosts. Returns whether any accepted claim has changed.
     fn hear(&mut self, claimed: &Receiver<(bool, String)>) -> bool {
         let (mut touched, mut came) = (BTreeSet::new(), false);
         while let Ok((there, key)) = claimed.try_recv() {
@@ -175,7 +175,7 @@ impl Link<'_> {
             (self.say)(Event::Serves(host.clone(), serves));
         }
         let left_out = self.others.left_out();
-        // Said when no more come: what a host serves comes one by one.
+        // Reported only when no more claims are arriving, because a host announces its objects one by one.
         if !came && left_out != self.left_out {
             let all_are_in = || "all objects of other hosts are available again".to_owned();
             (self.say)(Event::Trouble(left_out.clone().unwrap_or_else(all_are_in)));
@@ -184,7 +184,7 @@ impl Link<'_> {
         !touched.is_empty()
     }
 
-    /// Asks the message server what is served here, and tells the others. Says whether anything changed.
+    /// Requests the local objects from the message server and announces them. Returns whether they have changed.
     fn ask(&mut self) -> bool {
         let local = match self.served() {
             Ok(local) => local,
@@ -217,7 +217,7 @@ impl Link<'_> {
         true
     }
 
-    /// What managers of this host serve.
+    /// Objects served by managers of this host.
     fn served(&mut self) -> Result<BTreeSet<String>, ListError> {
         let client = match &mut self.client {
             Some(client) => client,
@@ -232,8 +232,8 @@ impl Link<'_> {
         Ok(pairs.filter(|(_, manager)| !manager.starts_with("host:")).map(|(prefix, _)| prefix.to_owned()).collect())
     }
 
-    /// Lets the message server of this host have one manager for each other host. What is served here or by a host
-    /// that comes before in the alphabet is left out, so that all hosts agree.
+    /// Registers one manager per remote host at this host's message server. Objects that are served locally, or by a
+    /// host earlier in alphabetical order, are omitted, so that all hosts agree.
     fn settle(&mut self) {
         let mut taken = self.local.clone();
         let mut wanted = BTreeMap::new();
@@ -260,7 +260,7 @@ impl Link<'_> {
                         _ => String::new(),
                     };
                     self.trouble(format!("register what host {host} serves: {why}{fewer}"));
-                    // Ask anew, and so come here again.
+                    // Repeats the request for local objects, which leads to another attempt.
                     self.local.clear();
                 }
             }

@@ -1,4 +1,4 @@
-//! What other hosts serve, as the message server of this host sees it: a manager for each host.
+//! The side of the link that serves local clients: each remote host is a manager at this host's message server.
 
 use crate::key::{self, HostName};
 use crate::link::Config;
@@ -18,12 +18,13 @@ use zenoh::handlers::CallbackDrop;
 use zenoh::qos::CongestionControl;
 use zenoh::query::{ConsolidationMode, QueryTarget, Reply};
 
-/// How often a thread looks whether it is still wanted.
+/// Time between two checks of a thread whether it must end.
 const LOOK: DurNs = DurNs::from_ms(100);
-/// Requests of one band that may wait for one host.
+/// Maximum number of outstanding requests per band and host.
 const WAITING_MAX: usize = 4096;
 
-/// Another host, as a manager of this one's message server. When it goes, the server answers what it still owes.
+/// A remote host, registered as a manager at this host's message server. When this value is dropped, the server answers
+/// the outstanding requests.
 pub(crate) struct Neighbour {
     pub(crate) serves: BTreeSet<String>,
     stop: Arc<AtomicBool>,
@@ -31,7 +32,7 @@ pub(crate) struct Neighbour {
 }
 
 impl Neighbour {
-    /// Registers what `host` serves with the message server of this host.
+    /// Registers the objects of `host` at the message server of this host.
     pub(crate) fn new(
         session: &Session,
         config: &Config,
@@ -52,7 +53,7 @@ impl Neighbour {
         Ok(Self { serves, stop, threads })
     }
 
-    /// Whether the message server hears it.
+    /// Whether it is still connected to the message server.
     pub(crate) fn is_alive(&self) -> bool {
         !self.threads.iter().any(JoinHandle::is_finished)
     }
@@ -62,21 +63,21 @@ impl Drop for Neighbour {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so; its connection is gone like the others'.
+            // A thread that panicked has printed so. Its connection is closed like those of the others.
             let _ = thread.join();
         }
     }
 }
 
-/// What becomes of a request on its way.
+/// Progress of a request.
 enum News {
-    /// The other host answered.
+    /// The remote host has answered.
     Answered(Vec<u8>),
-    /// Zenoh will bring no more answers.
+    /// The Zenoh query has ended.
     Over,
 }
 
-/// The way of one band to one host.
+/// Forwards the requests of one band to one host.
 struct Crossing {
     session: Session,
     key: String,
@@ -95,7 +96,7 @@ impl Crossing {
 
     fn run(mut self, mut lane: ManagerLane, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
-            // The server is gone: the link makes a new neighbour when it is back.
+            // The server has gone. The link creates a new neighbour when it is back.
             let Ok(_) = lane.serve(LOOK, |asked, replies| self.send(asked, replies)) else { return };
             lane.replies(|replies| {
                 while let Ok((id, news)) = self.news.try_recv() {
@@ -128,9 +129,9 @@ impl Crossing {
         let bytes = wire::request(asked, wire::limit(limit)).map_err(|error| (Code::Malformed, error.to_string()))?;
         let (answers, over) = (self.tell.clone(), self.tell.clone());
         let (answered, done) = (self.waker.clone(), self.waker.clone());
-        // The receiver lives as long as this thread does: who cannot tell it any more need not.
+        // The receiver lives as long as this thread, so a failed send can be ignored.
         let callback = move |reply: Reply| {
-            // An error is Zenoh's own, mostly that the time is over, and the end of the query says that too.
+            // An error comes from Zenoh itself, usually a timeout. The end of the query reports it too.
             if let Ok(sample) = reply.result() {
                 let _ = answers.send((id, News::Answered(sample.payload().to_bytes().into_owned())));
                 answered.wake();
@@ -157,7 +158,7 @@ impl Crossing {
         })
     }
 
-    /// The first news decide; later ones are about what was answered.
+    /// Answers a request with its first result. Later ones are ignored.
     fn hear(&mut self, id: u64, news: News, replies: &mut Replies<'_>) {
         let Some((ticket, since)) = self.waiting.remove(&id) else { return };
         let (hop, after) = (Hop::Host(self.host.text()), mono_now() - since);

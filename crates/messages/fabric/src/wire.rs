@@ -1,7 +1,8 @@
-//! Messages as they travel between hosts.
+//! Wire format of messages between hosts.
 //!
-//! A body above 16 KiB, and one whose answer may be, follows its frame, which says as for a [pool](Pooled) how long it is and
-//! how much room the answer has; in place of the pool's number stands the body's checksum.
+//! A body above 16 KiB, or the body of a request whose answer may be that long, follows the frame. As for a
+//! [pool](Pooled), the frame has the body's length and the space for the answer. The field for the pool's number
+//! contains the body's checksum.
 
 use crate::error::WireError;
 use base::{DurNs, MonoNs};
@@ -11,13 +12,13 @@ use msg::{
 use msg::{Reply, Request, Subject, checksum};
 use zenoh::qos::Priority;
 
-/// The part of the time until a deadline that is kept for the way back, so that silence too is told in time.
+/// Divisor of the remaining time: 1/16 is reserved for the way back, so that a missing answer is also reported in time.
 const KEPT: i64 = 16;
-/// At most this.
+/// Maximum of that reserve.
 const KEPT_MAX: DurNs = DurNs::from_ms(50);
 
-/// How urgent a band is to Zenoh, which keeps its highest priority for itself and so has one less than there are
-/// bands: 0 and 1 share the lowest.
+/// Zenoh's priority of a band. Zenoh keeps its highest priority for itself, so there is one less than there are bands:
+/// 0 and 1 share the lowest.
 pub(crate) fn priority(band: Band) -> Priority {
     match band.number() {
         7.. => Priority::RealTime,
@@ -30,12 +31,12 @@ pub(crate) fn priority(band: Band) -> Priority {
     }
 }
 
-/// What the next hop is given of the time that remains.
+/// Part of the remaining time that the next hop gets.
 pub(crate) fn limit(remaining: DurNs) -> DurNs {
     DurNs(remaining.0 - (remaining.0 / KEPT).min(KEPT_MAX.0))
 }
 
-/// A request for another host.
+/// Encodes a request to another host.
 pub(crate) fn request(asked: &Asked<'_>, limit: DurNs) -> Result<Vec<u8>, FrameError> {
     let header = Header {
         flags: asked.flags.without(Flags::POOLED),
@@ -53,12 +54,12 @@ pub(crate) struct Incoming<'a> {
     pub(crate) header: Header,
     pub(crate) line: &'a str,
     pub(crate) body: &'a [u8],
-    /// Most bytes that the body of the answer may have.
+    /// Maximum bytes of the answer's body.
     pub(crate) answer: u64,
     pub(crate) limit: DurNs,
 }
 
-/// Reads a request from another host.
+/// Parses a request from another host.
 pub(crate) fn parse_request(bytes: &[u8]) -> Result<Incoming<'_>, WireError> {
     let (frame, body, answer) = decode(bytes)?;
     Request::parse(frame.text)?;
@@ -75,14 +76,14 @@ pub(crate) fn parse_request(bytes: &[u8]) -> Result<Incoming<'_>, WireError> {
     }
 }
 
-/// A reply to another host.
+/// Encodes a reply to another host.
 pub(crate) fn reply(asked: &Header, code: Code, complement: &str, body: &[u8]) -> Result<Vec<u8>, FrameError> {
     let mut line = TextBuffer::new();
     line.reply(code, complement);
     encode(Header { subject: Subject::default(), ..asked.reply() }, line.text(), body, 0)
 }
 
-/// Reads a reply of another host: code, plain complement, body.
+/// Parses a reply from another host: code, unescaped complement, body.
 pub(crate) fn parse_reply(bytes: &[u8]) -> Result<(Code, String, Vec<u8>), WireError> {
     let (frame, body, _) = decode(bytes)?;
     let reply = Reply::parse(frame.text)?;
@@ -103,7 +104,7 @@ fn encode(header: Header, text: &str, body: &[u8], answer: u64) -> Result<Vec<u8
     Ok(bytes)
 }
 
-/// A frame, its body, and most bytes that the body of its answer may have.
+/// A frame, its body, and the maximum bytes of the answer's body.
 fn decode(bytes: &[u8]) -> Result<(Frame<'_>, &[u8], u64), WireError> {
     let short = || WireError::Short { found: bytes.len() };
     let header = Header::from_bytes(bytes.first_chunk().ok_or_else(short)?)?;
