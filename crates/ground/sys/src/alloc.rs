@@ -8,22 +8,22 @@ thread_local! {
     static GIVEN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts each thread's calls, and passes them on to the system's allocator. A binary sets it with
-/// `#[global_allocator]`; without it [`thread_counts`] answers `None`.
+/// Counts each thread's calls, and forwards them to the system's allocator. A binary installs it with
+/// `#[global_allocator]`; without it [`thread_counts`] returns `None`.
 #[derive(Debug)]
 pub struct Counting;
 
-/// Calls of the allocator by one thread since it began.
+/// Allocator calls of a thread since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AllocCounts {
-    /// Calls that took or resized memory.
+    /// Calls that allocated or resized memory.
     pub taken: u64,
-    /// Calls that gave memory back.
+    /// Calls that freed memory.
     pub given: u64,
 }
 
 impl Counting {
-    /// Calls of the allocator (to get, resize or give back) by this thread so far; 0 if the binary does not count.
+    /// Allocator calls (allocate, resize or free) of this thread so far; 0 if the binary does not count.
     #[must_use]
     pub fn calls() -> u64 {
         TAKEN.get() + GIVEN.get()
@@ -32,13 +32,13 @@ impl Counting {
 
 /// The calling thread's calls so far; `None` if the binary does not count them.
 ///
-/// Real-time: two loads, once [`is_counting`] was asked on any thread.
+/// Real-time: two loads, once any thread has called [`is_counting`].
 #[must_use]
 pub fn thread_counts() -> Option<AllocCounts> {
     is_counting().then(|| AllocCounts { taken: TAKEN.get(), given: GIVEN.get() })
 }
 
-/// Whether the binary counts. Found out once, by allocating.
+/// Whether the binary counts. The first call allocates to test it.
 #[must_use]
 pub fn is_counting() -> bool {
     static COUNTING: std::sync::OnceLock<bool> = std::sync::OnceLock::new();

@@ -1,29 +1,30 @@
-//! When a datagram came, by the kernel that received it.
+//! Arrival time of datagrams, stamped by the receiving kernel.
 
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd as _};
 
-/// `SIOCGSTAMPNS` of 64-bit kernels: the time of the last datagram that was read from a socket.
+/// `SIOCGSTAMPNS` of 64-bit kernels: the time of the last datagram read from a socket.
 const SIOCGSTAMPNS: libc::Ioctl = 0x8907;
 
-/// When the datagram came that was read last from a socket, in nanoseconds since 1970: by the driver or the kernel's receiving side, not by
-/// the thread that read it. `None` where none was read, or the kernel does not say. The first call has the kernel note it, some
-/// milliseconds from then on where nobody else did: until then the time of this call is given.
+/// Arrival time of the last datagram read from a socket, in nanoseconds since 1970. It is stamped by the driver or the
+/// kernel's receive path, not by the reading thread. `None` if no datagram was read, or the kernel provides no time.
+/// The first call enables timestamps. If no other socket had them enabled, they start some milliseconds later; until
+/// then the time of this call is returned.
 ///
-/// Real-time: a system call that waits for nothing; allocates nothing.
+/// Real-time: one system call that does not block; does not allocate.
 #[must_use]
 pub fn newest_ns(socket: impl AsFd) -> Option<u64> {
     let time = ask(socket).ok()?;
     Some(u64::try_from(time.tv_sec).ok()? * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or_default())
 }
 
-/// Has the kernel note when datagrams come, without asking for one.
+/// Enables timestamps of datagrams without reading one.
 ///
 /// # Errors
-/// The kernel's, where it notes nothing for such sockets.
+/// The kernel's, if it does not support timestamps for this kind of socket.
 pub fn note(socket: impl AsFd) -> crate::Result<()> {
     match ask(socket) {
-        // Nothing was read yet, which is no failure.
+        // No datagram was read yet, which is not a failure.
         Ok(_) | Err(Errno::NOENT) => Ok(()),
         Err(errno) => Err(crate::Error { doing: "have the kernel note when datagrams come".into(), errno }),
     }
@@ -31,7 +32,7 @@ pub fn note(socket: impl AsFd) -> crate::Result<()> {
 
 fn ask(socket: impl AsFd) -> Result<libc::timespec, Errno> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the ioctl writes a timespec, which `time` is, into it.
+    // SAFETY: the ioctl writes a timespec to `time`, which is one.
     match unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCGSTAMPNS, &raw mut time) } {
         0 => Ok(time),
         _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
@@ -48,7 +49,7 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         note(&socket).unwrap();
         assert_eq!(newest_ns(&socket), None);
-        // The kernel begins to note a moment later, where no other socket had it do so.
+        // If no other socket had timestamps enabled, the kernel starts them a moment later.
         let begun = std::time::Instant::now();
         loop {
             let sent = crate::clock::wall_ns();

@@ -1,4 +1,4 @@
-//! A thread's bell: it sleeps until an instant or until somebody rings.
+//! A thread's bell: the thread sleeps until a given time or until another thread rings.
 
 use base::MonoNs;
 use rustix::thread::futex::{self, Flags};
@@ -9,14 +9,14 @@ const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 const RUNG: u32 = 2;
 
-/// One thread waits, any number ring.
+/// One thread waits, any number of threads ring.
 ///
 /// Real-time: neither end allocates or locks. Ringing is a system call only when the thread sleeps.
 #[derive(Debug, Default)]
 pub struct Bell(AtomicU32);
 
 impl Bell {
-    /// A bell that was not rung.
+    /// A bell that has not been rung.
     #[must_use]
     pub const fn new() -> Self {
         Self(AtomicU32::new(AWAKE))
@@ -25,7 +25,7 @@ impl Bell {
     /// Wakes the thread, or keeps it from its next sleep.
     pub fn ring(&self) {
         if self.0.swap(RUNG, Ordering::Release) == ASLEEP {
-            // It can only fail for an address that is not mapped.
+            // Fails only for an address that is not mapped.
             let _ = futex::wake(&self.0, Flags::PRIVATE, 1);
         }
     }
@@ -39,7 +39,7 @@ impl Bell {
                 tv_sec: (at.0 / 1_000_000_000) as i64,
                 tv_nsec: (at.0 % 1_000_000_000) as i64,
             });
-            // Whatever ends the wait, the caller looks at the clock and at its work.
+            // The caller checks the clock and its work after any wake-up.
             let _ = futex::wait_bitset(&self.0, Flags::PRIVATE, ASLEEP, timeout.as_ref(), NonZeroU32::MAX);
         }
         self.0.swap(AWAKE, Ordering::Acquire);

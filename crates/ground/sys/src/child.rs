@@ -1,9 +1,9 @@
-//! Children of this process.
+//! Child processes.
 
 use crate::error::{Doing, Error, Result};
 use base::{DurNs, Size};
 
-/// How a child ended, and what it used.
+/// Exit status and resource usage of a child.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
     /// The child.
@@ -22,25 +22,25 @@ pub struct Ended {
     pub switches: (u64, u64),
 }
 
-/// What a look at the children found.
+/// Result of checking the children.
 #[derive(Clone, Copy, Debug)]
 pub enum Waited {
     /// None has changed.
     Nothing,
     /// There are no children.
     NoChildren,
-    /// This one ended and has been reaped.
+    /// This child has ended and was reaped.
     Ended(Ended),
-    /// This one was stopped, by this signal.
+    /// This child was stopped by this signal.
     Stopped(i32, i32),
-    /// This one goes on after a stop.
+    /// This child was continued after a stop.
     Continued(i32),
 }
 
-/// Looks, without waiting, whether `pid` (or any child: -1) changed.
+/// Checks without waiting whether `pid` (or any child: -1) has changed.
 ///
 /// # Errors
-/// The kernel's, but for "no such child", which is an answer.
+/// The kernel's, except "no such child", which is a result.
 pub fn look(pid: i32, stops: bool) -> Result<Waited> {
     let mut status = 0;
     // SAFETY: a struct of integers; all zero is valid.
@@ -73,7 +73,7 @@ fn ended(pid: i32, status: i32, usage: &libc::rusage) -> Ended {
     }
 }
 
-/// Makes this process the one to which orphaned descendants are given.
+/// Makes this process the parent of orphaned descendants.
 ///
 /// # Errors
 /// The kernel's.

@@ -5,7 +5,7 @@ use base::{DurNs, MonoNs};
 use rustix::thread::ClockId;
 use rustix::time::DynamicClockId;
 
-/// Reads `CLOCK_MONOTONIC` (through the vDSO where the clock source allows it: no system call).
+/// Reads `CLOCK_MONOTONIC` (through the vDSO without a system call if the clock source supports it).
 ///
 /// Real-time: neither allocates nor blocks.
 #[must_use]
@@ -21,39 +21,40 @@ pub fn wall_ns() -> u64 {
     to_ns(rustix::time::clock_gettime(ClockId::Realtime)).0
 }
 
-/// `CLOCK_BOOTTIME` less `CLOCK_MONOTONIC`: how long the machine has slept since it was booted, to some 100 ns.
+/// `CLOCK_BOOTTIME` minus `CLOCK_MONOTONIC`: the time that the machine has been suspended since boot, accurate to about
+/// 100 ns.
 #[must_use]
 pub fn boot_offset() -> DurNs {
     let before = mono_now().0 as i64;
     let boot = to_ns(rustix::time::clock_gettime(ClockId::Boottime)).0 as i64;
     let between = (before + mono_now().0 as i64) / 2;
-    // Of a machine that has not slept both are the same clock.
+    // On a machine that was never suspended, both clocks are equal.
     DurNs((boot - between).max(0) / 1000 * 1000)
 }
 
-/// The processor's time stamp counter; nothing where it is not known how to read one. Whether it runs evenly, and alike on
-/// all CPUs, the kernel knows (its clock source is then `tsc`).
+/// The processor's time stamp counter; `None` on architectures without support. The kernel knows whether it runs evenly
+/// and equally on all CPUs: its clock source is then `tsc`.
 ///
-/// Real-time: a single instruction, which may be carried out before those that stand before it are.
+/// Real-time: a single instruction, which may execute before preceding ones.
 #[must_use]
 #[inline]
 pub fn counter() -> Option<u64> {
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY: every processor of this architecture has the instruction, and no kernel of ours forbids it.
+        // SAFETY: every processor of this architecture has the instruction, and supported kernels permit it.
         Some(unsafe { core::arch::x86_64::_rdtsc() })
     }
     #[cfg(not(target_arch = "x86_64"))]
     None
 }
 
-/// `CLOCK_MONOTONIC` and `CLOCK_TAI` (nanoseconds since 1970) at the same moment, as near as can be read: the
-/// best of several tries, each between two readings.
+/// `CLOCK_MONOTONIC` and `CLOCK_TAI` (nanoseconds since 1970) at the same time, as accurately as possible: the best of
+/// several attempts, each between two readings.
 ///
-/// `CLOCK_TAI` equals UTC until somebody (chrony, ptp4l) tells the kernel the offset; see [`discipline`].
+/// `CLOCK_TAI` equals UTC until a program (chrony, ptp4l) sets the offset in the kernel; see [`discipline`].
 ///
 /// # Errors
-/// The kernel's, where it has no such clock.
+/// The kernel's, if it has no such clock.
 pub fn mono_and_tai() -> Result<(MonoNs, u64)> {
     let mut best = (u64::MAX, MonoNs(0), 0);
     for _ in 0..16 {
@@ -68,8 +69,8 @@ pub fn mono_and_tai() -> Result<(MonoNs, u64)> {
     Ok((best.1, best.2))
 }
 
-/// The moment, and what the scale shows then on which pulses are counted: TAI, or the time since boot where the kernel has no such
-/// clock.
+/// The current time, and the corresponding value of the time scale on which pulses are counted: TAI, or the time since
+/// boot if the kernel has no such clock.
 #[must_use]
 pub fn mono_and_scale() -> (MonoNs, u64) {
     mono_and_tai().unwrap_or_else(|_| {
@@ -78,7 +79,7 @@ pub fn mono_and_scale() -> (MonoNs, u64) {
     })
 }
 
-/// Processor time that the calling thread has used.
+/// Processor time used by the calling thread.
 ///
 /// Real-time: neither allocates nor blocks; a system call.
 #[must_use]
@@ -86,10 +87,10 @@ pub fn thread_cpu() -> DurNs {
     DurNs(to_ns(rustix::time::clock_gettime(ClockId::ThreadCPUTime)).0 as i64)
 }
 
-/// Processor time that a process has used so far, its threads that have ended included.
+/// Processor time used by a process so far, including its ended threads.
 ///
 /// # Errors
-/// When there is no such process.
+/// There is no such process.
 pub fn process_cpu(pid: i32) -> Result<DurNs> {
     let doing = || format!("read the processor time of process {pid}");
     let mut clock: libc::clockid_t = 0;
@@ -110,7 +111,7 @@ fn to_ns(time: rustix::time::Timespec) -> MonoNs {
     MonoNs(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// Sleeps until `wake` on `CLOCK_MONOTONIC`; returns at once if that has passed. Interrupted sleeps go on.
+/// Sleeps until `wake` on `CLOCK_MONOTONIC`. Returns at once if it has passed. Interrupted sleeps are continued.
 ///
 /// Real-time: blocks until `wake`; does not allocate.
 pub fn sleep_until(wake: MonoNs) {
@@ -119,27 +120,27 @@ pub fn sleep_until(wake: MonoNs) {
     while rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &request).is_err() {}
 }
 
-/// What the kernel says of the discipline of `CLOCK_REALTIME`.
+/// State of the synchronisation of `CLOCK_REALTIME`.
 #[derive(Clone, Copy, Debug)]
 pub struct Discipline {
-    /// Whether the kernel takes the clock for synchronised.
+    /// Whether the kernel considers the clock synchronised.
     pub synchronised: bool,
-    /// TAI less UTC, in seconds; 0 where nobody has set it.
+    /// TAI minus UTC in seconds; 0 if not set.
     pub tai_offset_s: i32,
-    /// How far the daemon thinks the clock to be off.
+    /// Error estimated by the synchronisation daemon.
     pub estimated_error_us: i64,
-    /// How far off it may be at most.
+    /// Maximum error.
     pub maximum_error_us: i64,
-    /// The frequency's correction, in parts per thousand million.
+    /// Frequency correction, in parts per billion (10⁻⁹).
     pub frequency_ppb: i64,
 }
 
-/// Reads the discipline of `CLOCK_REALTIME`, changing nothing.
+/// Reads the synchronisation state of `CLOCK_REALTIME`, without changing anything.
 ///
 /// # Errors
 /// The kernel's.
 pub fn discipline() -> Result<Discipline> {
-    // SAFETY: a timex of zeros is valid; its mode 0 asks to set nothing.
+    // SAFETY: a timex of zeros is valid; mode 0 sets nothing.
     let mut timex: libc::timex = unsafe { std::mem::zeroed() };
     // SAFETY: `timex` is valid and writable for the call.
     let state = unsafe { libc::adjtimex(&raw mut timex) };
@@ -162,17 +163,17 @@ pub fn mono_resolution() -> DurNs {
     DurNs(to_ns(rustix::time::clock_getres(ClockId::Monotonic)).0 as i64)
 }
 
-/// Writes a Unix time as local time by a format of `strftime(3)`; how many bytes it took, `None` where they do not fit
-/// (255 bytes at most, as for the format).
+/// Formats a Unix time as local time with a format of `strftime(3)`. Returns the number of bytes, `None` if they do not
+/// fit (at most 255 bytes, also for the format).
 ///
-/// Local time as the C library knows it (`TZ`, `/etc/localtime`, read at the first call). Does not allocate after that;
-/// takes the C library's lock of time zones, which is held for as long as another thread asks the same.
+/// Uses the C library's time zone (`TZ`, `/etc/localtime`, read at the first call). Does not allocate after that. Takes
+/// the C library's time zone lock, which another thread holds only for the same operation.
 #[must_use]
 pub fn local_text(unix: u64, format: &str, out: &mut [u8]) -> Option<usize> {
     if format.is_empty() {
         return Some(0);
     }
-    // A mark behind the text, so that one that is empty by its format differs from one that does not fit.
+    // A mark after the text distinguishes an empty result from one that does not fit.
     let (mut ended, mut text) = ([0_u8; 258], [0_u8; 258]);
     if format.len() > 255 || format.contains('\0') {
         return None;
@@ -185,7 +186,8 @@ pub fn local_text(unix: u64, format: &str, out: &mut [u8]) -> Option<usize> {
     if unsafe { libc::localtime_r(&raw const unix, fields.as_mut_ptr()) }.is_null() {
         return None;
     }
-    // SAFETY: the room is as long as is said, the format ends with a zero, and localtime_r has filled the structure.
+    // SAFETY: the buffer has the length passed, the format is zero-terminated, and localtime_r has filled the
+    // structure.
     let length =
         unsafe { libc::strftime(text.as_mut_ptr().cast(), text.len() - 1, ended.as_ptr().cast(), fields.as_ptr()) };
     let length = length.checked_sub(1)?;
@@ -193,7 +195,7 @@ pub fn local_text(unix: u64, format: &str, out: &mut [u8]) -> Option<usize> {
     Some(length)
 }
 
-/// Seconds by which local time is ahead of UTC at a Unix time, as the C library knows it (`TZ`, `/etc/localtime`).
+/// Seconds by which local time is ahead of UTC at a Unix time, from the C library's time zone (`TZ`, `/etc/localtime`).
 #[must_use]
 pub fn local_offset_secs(unix: i64) -> i64 {
     let mut fields = std::mem::MaybeUninit::<libc::tm>::zeroed();

@@ -1,4 +1,4 @@
-//! Several datagrams with one system call (`recvmmsg`), each with the time at which the kernel had it.
+//! Receives several datagrams with one system call (`recvmmsg`), each with the time at which the kernel received it.
 
 use crate::error::Result;
 use crate::option;
@@ -6,49 +6,49 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::ptr::null_mut;
 
-/// Datagrams that are taken at once, at most.
+/// Maximum number of datagrams received at once.
 pub const BATCH_MAX: usize = 16;
-/// Bytes for what the kernel says beside a datagram: a header and a `timespec`, with room to spare.
+/// Bytes of a datagram's control data: a header and a `timespec`, with a reserve.
 const BESIDE: usize = 64;
 
-/// What the kernel says beside a datagram, aligned as it wants it.
+/// Control data of a datagram, with the alignment that the kernel requires.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 struct Beside([u8; BESIDE]);
 
-/// Memory for datagrams that are received together.
+/// Buffers for datagrams that are received together.
 #[derive(Debug)]
 pub struct Datagrams {
     bytes: Vec<u8>,
     each: usize,
-    /// Length of each, and when it came.
+    /// Length of each, and its time of arrival.
     taken: [(usize, Option<u64>); BATCH_MAX],
     there: usize,
 }
 
-/// How a call waits.
+/// Whether a call waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waits {
-    /// For the first datagram, as long as the socket's timeout says; takes along what else is there.
+    /// Waits for the first datagram, up to the socket's timeout. Also receives others that are available.
     ForOne,
-    /// For nothing.
+    /// Does not wait.
     Not,
 }
 
 impl Datagrams {
-    /// Memory for up to [`BATCH_MAX`] datagrams of so many bytes; longer ones are cut off. Allocates.
+    /// Buffers for up to [`BATCH_MAX`] datagrams of `each` bytes; longer ones are cut. Allocates.
     #[must_use]
     pub fn new(each: usize) -> Self {
         Self { bytes: vec![0; each * BATCH_MAX], each, taken: [(0, None); BATCH_MAX], there: 0 }
     }
 
-    /// How many were taken last.
+    /// Number of datagrams received last.
     #[must_use]
     pub const fn there(&self) -> usize {
         self.there
     }
 
-    /// One of those that were taken last; none behind them.
+    /// One of the datagrams received last; empty if `index` is out of range.
     #[must_use]
     pub fn get(&self, index: usize) -> &[u8] {
         match self.taken[..self.there].get(index) {
@@ -57,18 +57,18 @@ impl Datagrams {
         }
     }
 
-    /// When the kernel had it, in nanoseconds since 1970, where it was [asked to say so](stamp).
+    /// Time when the kernel received it, in nanoseconds since 1970, if [timestamps are enabled](stamp).
     #[must_use]
     pub fn came_ns(&self, index: usize) -> Option<u64> {
         self.taken[..self.there].get(index)?.1
     }
 
-    /// Takes what has come: how many. Those of before are gone, also where it fails.
+    /// Receives the available datagrams. Returns their number. The previous ones become invalid, also on failure.
     ///
-    /// Real-time: a system call; allocates nothing.
+    /// Real-time: one system call; does not allocate.
     ///
     /// # Errors
-    /// The kernel's: `EAGAIN` where nothing has come in time.
+    /// The kernel's: `EAGAIN` if nothing arrived in time.
     pub fn take(&mut self, socket: impl AsFd, waits: Waits) -> std::result::Result<usize, Errno> {
         self.there = 0;
         // SAFETY: all zeros are a header without name, buffers and control data.
@@ -89,7 +89,8 @@ impl Datagrams {
             Waits::Not => libc::MSG_DONTWAIT,
         };
         let (socket, at) = (socket.as_fd().as_raw_fd(), headers.as_mut_ptr());
-        // SAFETY: `headers` has so many headers, each with a buffer and room for control data that outlive the call.
+        // SAFETY: `headers` has this number of headers, each with a buffer and space for control data that outlive the
+        // call.
         let there = unsafe { libc::recvmmsg(socket, at, BATCH_MAX as u32, flags as _, null_mut()) };
         let Ok(there) = usize::try_from(there) else {
             return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
@@ -104,29 +105,29 @@ impl Datagrams {
 
 /// The time in a header's control data.
 fn came_ns(header: &libc::msghdr) -> Option<u64> {
-    // SAFETY: the kernel has filled in the header, whose control data is still there.
+    // SAFETY: the kernel has filled the header, and its control data still exists.
     let mut at = unsafe { libc::CMSG_FIRSTHDR(header) };
     while !at.is_null() {
         // SAFETY: not null, so a control header within the control data.
         let control = unsafe { at.read_unaligned() };
         if control.cmsg_level == libc::SOL_SOCKET && control.cmsg_type == libc::SCM_TIMESTAMPNS {
-            // SAFETY: behind a control header are its data.
+            // SAFETY: a control header is followed by its data.
             let data = unsafe { libc::CMSG_DATA(at) };
             // SAFETY: the data of this kind is a timespec.
             let time = unsafe { data.cast::<libc::timespec>().read_unaligned() };
             return Some(u64::try_from(time.tv_sec).ok()? * 1_000_000_000 + u64::try_from(time.tv_nsec).ok()?);
         }
-        // SAFETY: as for the first.
+        // SAFETY: as for the first header.
         at = unsafe { libc::CMSG_NXTHDR(header, at) };
     }
     None
 }
 
-/// Has the kernel say of each datagram of a socket when it came. It begins some milliseconds later, where no other socket had it do so:
-/// until then it says when a datagram was taken.
+/// Enables timestamps for the datagrams of a socket. If no other socket had them enabled, they start some milliseconds
+/// later; until then a stamp is the time of the receive call.
 ///
 /// # Errors
-/// The kernel's, where it notes nothing for such sockets.
+/// The kernel's, if it does not support timestamps for this kind of socket.
 pub fn stamp(socket: impl AsFd) -> Result<()> {
     option::set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1, "have the kernel say when datagrams come")
 }
@@ -160,7 +161,7 @@ mod tests {
             assert_eq!(all, [&b"a"[..], b"abc", b"abcdefgh", b""], "the longest is cut off");
             let came: Vec<u64> = (0..3).map(|index| taken.came_ns(index).unwrap()).collect();
             assert!(came.is_sorted() && taken.came_ns(3).is_none());
-            // The kernel begins to note a moment later, where no other socket had it do so.
+            // If no other socket had timestamps enabled, the kernel starts them a moment later.
             if (sent..=read).contains(&came[0]) && came[2] <= read {
                 break;
             }

@@ -1,14 +1,14 @@
-//! What the kernel refused, and on which object.
+//! Errors of system calls.
 
 use rustix::io::Errno;
 use std::fmt;
 
-/// A syscall's failure: what was tried on which object, and the kernel's answer.
+/// A failed system call: the attempted operation with its object, and the kernel's error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What was tried, as a fragment that fits "failed to …", naming the object.
+    /// The attempted operation, as a fragment that fits "failed to …", with the object's name.
     pub doing: String,
-    /// The kernel's answer.
+    /// The kernel's error.
     pub errno: Errno,
 }
 
@@ -24,7 +24,8 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl Error {
-    /// An error of the standard library's, which has no number where it is not the kernel's (then `EIO` stands for it).
+    /// Converts an error of the standard library. One without an error number, because it is not the kernel's, becomes
+    /// `EIO`.
     #[must_use]
     pub fn of(doing: impl Into<String>, error: &std::io::Error) -> Self {
         Self { doing: doing.into(), errno: Errno::from_io_error(error).unwrap_or(Errno::IO) }
@@ -37,7 +38,7 @@ impl Error {
     }
 }
 
-/// Turns a rustix or std error into one that names what was tried.
+/// Adds the attempted operation to an error of rustix or the standard library.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
 }

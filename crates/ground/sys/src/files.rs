@@ -1,9 +1,9 @@
-//! How many files this process may have open.
+//! The limit of open files of this process.
 
 use crate::error::{Doing, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the limit of open files to `wanted`, as far as it may be raised without privilege. What it is then.
+/// Raises the limit of open files to `wanted`, as far as possible without privileges. Returns the new limit.
 ///
 /// # Errors
 /// The kernel's.

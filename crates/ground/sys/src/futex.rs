@@ -1,21 +1,22 @@
-//! Waiting for a shared word to change, and waking who waits: `futex(2)` on the low half of an `AtomicU64`.
+//! Waiting for a change of a shared word, and waking the waiters: `futex(2)` on the low half of an `AtomicU64`.
 //!
-//! Works between processes that map the same memory. Nothing stays behind in the kernel when a party dies.
+//! Works between processes that map the same memory. If one of them dies, nothing remains in the kernel.
 
 use base::DurNs;
 use rustix::thread::futex::{self, Flags, WakeOp, WakeOpCmp};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The half of a word that counts up first.
+/// The low half of a word.
 fn low(word: &AtomicU64) -> &AtomicU32 {
     let halves: *const AtomicU32 = std::ptr::from_ref(word).cast();
     let index = if cfg!(target_endian = "little") { 0 } else { 1 };
-    // SAFETY: a word is two halves; both have 4-byte alignment and any bit pattern, and live as long as the word.
+    // SAFETY: a word consists of two halves. Both are 4-byte aligned, accept any bit pattern, and live as long as the
+    // word.
     unsafe { &*halves.wrapping_add(index) }
 }
 
-/// Sleeps until somebody wakes this word, unless its low half differs from that of `seen` already; at most for
-/// `limit`. May return for no reason: look again. Whether it was woken, so that the thread did sleep.
+/// Sleeps until a wake-up of this word, at most for `limit`. Returns at once if its low half differs from that of
+/// `seen`. May return early: check again. Returns whether it was woken, which means that the thread did sleep.
 ///
 /// Real-time: one system call that blocks; does not allocate.
 pub fn wait(word: &AtomicU64, seen: u64, limit: Option<DurNs>) -> bool {
@@ -23,41 +24,39 @@ pub fn wait(word: &AtomicU64, seen: u64, limit: Option<DurNs>) -> bool {
         tv_sec: limit.0.max(0) / 1_000_000_000,
         tv_nsec: limit.0.max(0) % 1_000_000_000,
     });
-    // Whatever the answer (woken, changed before, interrupted, time over): the caller looks at the word.
+    // Whatever ended the wait (wake-up, earlier change, signal, timeout), the caller checks the word.
     futex::wait(low(word), Flags::empty(), seen as u32, timeout.as_ref()).is_ok()
 }
 
-/// Wakes everybody who waits for this word.
-///
-/// Says how many that were. The memory may be mapped for reading only.
+/// Wakes all waiters of this word. Returns their number. The memory may be mapped read-only.
 ///
 /// Real-time: one system call that does not block.
 pub fn wake(word: &AtomicU64) -> usize {
-    // Cannot fail for a word that exists.
+    // Cannot fail for an existing word.
     futex::wake(low(word), Flags::empty(), i32::MAX as u32).unwrap_or(0)
 }
 
-/// Wakes everybody who waits for `first`, and one who sleeps on `sleeper`, whose low half is 0 while somebody does: it is
-/// set to 1.
+/// Wakes all waiters of `first`, and one sleeper on `sleeper`. The low half of `sleeper` is 0 while a thread sleeps on
+/// it, and is set to 1.
 ///
 /// Real-time: one system call that does not block.
 pub fn wake_both(first: &AtomicU64, sleeper: &AtomicU64) {
     let (first, sleeper, all) = (low(first), low(sleeper), i32::MAX as u32);
-    // Cannot fail for words that exist.
+    // Cannot fail for existing words.
     let _ = futex::wake_op(first, Flags::empty(), all, 1, sleeper, WakeOp::Set, WakeOpCmp::Eq, 1, 0);
 }
 
-/// Counts a word up and wakes who waits for it.
+/// Increments a word and wakes its waiters.
 pub fn count_up(word: &AtomicU64, by: u64) {
     word.fetch_add(by, Ordering::AcqRel);
     wake(word);
 }
 
-/// Wakes one of those who wait for this word: the most urgent one.
+/// Wakes one waiter of this word: the one with the highest priority.
 ///
 /// Real-time: one system call that does not block.
 pub fn wake_one(word: &AtomicU64) {
-    // Cannot fail for a word that exists.
+    // Cannot fail for an existing word.
     let _ = futex::wake(low(word), Flags::empty(), 1);
 }
 

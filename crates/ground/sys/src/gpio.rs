@@ -1,4 +1,4 @@
-//! Edges of a GPIO line, as the kernel stamps them: `/dev/gpiochip*`, second version of its interface (`linux/gpio.h`).
+//! Edges of a GPIO line with the kernel's timestamps: `/dev/gpiochip*`, version 2 of its interface (`linux/gpio.h`).
 
 use crate::error::{Doing, Error, Result};
 use base::MonoNs;
@@ -12,11 +12,11 @@ const INPUT: u64 = 1 << 2;
 const EDGE_RISING: u64 = 1 << 4;
 const EDGE_FALLING: u64 = 1 << 5;
 
-/// Bytes of `struct gpio_v2_line_event`, and of what one look takes in.
+/// Bytes of `struct gpio_v2_line_event`, and maximum number of events per read.
 const EVENT: usize = 48;
 const EVENTS: usize = 16;
 
-/// `struct gpio_v2_line_request` with its configuration, whose attributes are not used.
+/// `struct gpio_v2_line_request` with its configuration. The attributes are unused.
 #[repr(C)]
 struct Request {
     offsets: [u32; 64],
@@ -33,26 +33,26 @@ struct Request {
 
 const _: () = assert!(size_of::<Request>() == 592);
 
-/// A line that tells of its edges.
+/// A line whose edges are reported.
 #[derive(Debug)]
 pub struct Line {
     file: OwnedFd,
 }
 
-/// The last edge that was found.
+/// The last edge found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// How many edges there were since the line was opened; wraps.
+    /// Number of edges since the line was opened; wraps.
     pub sequence: u32,
-    /// When it came, by the kernel's stamp.
+    /// Time of the edge, from the kernel's stamp.
     pub at: MonoNs,
 }
 
 impl Line {
-    /// Asks a chip, such as `/dev/gpiochip0`, for the rising or falling edges of a line.
+    /// Requests the rising or falling edges of a line from a chip, such as `/dev/gpiochip0`.
     ///
     /// # Errors
-    /// The kernel's: `EBUSY` (somebody has it), `EINVAL` (no such line), `ENXIO` (the chip has no interrupts).
+    /// The kernel's: `EBUSY` (in use), `EINVAL` (no such line), `ENXIO` (the chip has no interrupts).
     pub fn open(chip: &str, line: u32, falling: bool) -> Result<Self> {
         let opened = rustix::fs::open(chip, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
         let file = opened.doing(|| format!("open {chip}"))?;
@@ -75,23 +75,23 @@ impl Line {
         if answer < 0 || request.fd < 0 {
             return Err(Error::last(format!("wait for edges of line {line} of {chip}")));
         }
-        // SAFETY: the kernel has just made it for this process.
+        // SAFETY: the kernel has just created it for this process.
         let file = unsafe { OwnedFd::from_raw_fd(request.fd) };
         rustix::fs::fcntl_setfl(&file, OFlags::NONBLOCK).doing(|| format!("open line {line} of {chip}"))?;
         Ok(Self { file })
     }
 
-    /// The last of up to sixteen edges that have come since the last look; `None` if none has. [Wait](crate::poll) for the
-    /// descriptor before.
+    /// The last of up to 16 edges since the last call; `None` if there was none. [Wait](crate::poll) for the descriptor
+    /// first.
     ///
     /// Real-time: one system call that does not block; does not allocate.
     ///
     /// # Errors
-    /// The kernel's: the chip is gone.
+    /// The kernel's: the chip has gone.
     pub fn look(&self) -> std::result::Result<Option<Edge>, Errno> {
         let mut bytes = [0; EVENT * EVENTS];
         match rustix::io::read(&self.file, &mut bytes) {
-            // Who floods the line must not hold the reader: what is left comes with the next look.
+            // A flood of edges must not block the reader: the rest is read by the next call.
             Ok(read) if read >= EVENT => Ok(bytes[..read].chunks_exact(EVENT).last().map(edge)),
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             Ok(_) => Err(Errno::IO),
@@ -106,7 +106,8 @@ impl AsFd for Line {
     }
 }
 
-/// Reads `struct gpio_v2_line_event`: the stamp, what it was, the line, the number of all edges, that of the line's.
+/// Decodes `struct gpio_v2_line_event`: timestamp, kind, line, sequence number of all lines, sequence number of this
+/// line.
 fn edge(event: &[u8]) -> Edge {
     let word = |at: usize| event[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
     let at = event[..8].try_into().map_or(0, u64::from_ne_bytes);

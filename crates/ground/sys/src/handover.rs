@@ -1,7 +1,7 @@
-//! Descriptors handed from process to process over Unix sockets with names.
+//! Passing descriptors between processes over named Unix sockets.
 //!
-//! A name is a file in the run folder (`TAHTI_RUN`, `/run/tahti`), where clients look first, and an abstract name beside it (`place`). Both ends
-//! look here who the other is.
+//! A name is a file in the run folder (`TAHTI_RUN`, `/run/tahti`), which clients try first, and an abstract name in
+//! addition (`place`). Both ends check the user of the other end here.
 
 mod place;
 
@@ -23,13 +23,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Descriptors in one message.
+/// Maximum number of descriptors in one message.
 const FDS_MAX: usize = 4;
-/// Longest that who calls somebody waits for it: to be heard, and for each answer. All answers are given at once, so
-/// who does not give one is stopped, or starved.
+/// Maximum time that a client waits for the connection and for each answer. Servers answer immediately, so one that
+/// does not is stopped or starved of CPU time.
 const PATIENCE: DurNs = DurNs::from_secs(5);
 
-/// Connections that may wait to be accepted, and those for streams of bytes.
+/// Maximum number of connections waiting to be accepted, for messages and for byte streams.
 const BACKLOG: i32 = 8;
 const STREAM_BACKLOG: i32 = 128;
 
@@ -37,12 +37,12 @@ const fn backlog(kind: SocketType) -> i32 {
     if kind.as_raw() == SocketType::STREAM.as_raw() { STREAM_BACKLOG } else { BACKLOG }
 }
 
-/// Where others ask for a descriptor.
+/// A listening socket at which clients ask for a descriptor.
 #[derive(Debug)]
 pub struct Counter {
     file: Option<SocketFile>,
     abstract_socket: Option<OwnedFd>,
-    /// Readable while a caller waits at one of them.
+    /// Readable while a client waits at one of them.
     ready: OwnedFd,
     name: String,
     shortfall: Option<String>,
@@ -58,19 +58,19 @@ fn socket(place: &str, kind: SocketType, flags: SocketFlags) -> Result<OwnedFd> 
 }
 
 impl Counter {
-    /// Opens the counter `name`; it does not block.
+    /// Opens the socket `name`. Its operations do not block.
     ///
     /// # Errors
-    /// `EADDRINUSE` if another process has it open in this run folder, with which one; if there can be no socket there, also if another has the
-    /// abstract name.
+    /// `EADDRINUSE`, with the process, if another process has it open in this run folder. If the socket cannot be
+    /// created there, the same applies to the abstract name.
     pub fn open(name: &str) -> Result<Self> {
         Self::of(name, SocketType::SEQPACKET)
     }
 
-    /// The same for streams of bytes: [`connect_stream`].
+    /// Like [`open`](Self::open), for byte streams: see [`connect_stream`].
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Like [`open`](Self::open).
     pub fn open_stream(name: &str) -> Result<Self> {
         Self::of(name, SocketType::STREAM)
     }
@@ -101,15 +101,16 @@ impl Counter {
         Ok(Self { file, abstract_socket, ready, name: name.to_owned(), shortfall })
     }
 
-    /// Why one of its two sockets is missing: another process has the abstract name, so that clients with another run folder do not find
-    /// this one; or there can be none in the run folder, so that any account could have taken the name.
+    /// Why one of its two sockets is missing. Either another process has the abstract name, so that clients with
+    /// another run folder do not find this one. Or the run folder permits no socket, so that any account could have
+    /// taken the name.
     #[must_use]
     pub fn shortfall(&self) -> Option<&str> {
         self.shortfall.as_deref()
     }
 
-    /// Serves one caller, if there is one: hands it `fd`, if it runs as our user or root. The connection that is
-    /// returned tells the caller, as long as it is kept, that the owner lives.
+    /// Accepts one client, if there is one, and sends it `fd` if it runs as this user or root. While the returned
+    /// connection is open, the client sees that the owner is alive.
     ///
     /// # Errors
     /// The kernel's.
@@ -118,7 +119,7 @@ impl Counter {
         Ok(send(caller.connection.as_fd(), b"1", &[fd])?.then_some(caller.connection))
     }
 
-    /// The next caller who runs as our user or root, if there is one.
+    /// The next client that runs as this user or root, if there is one.
     ///
     /// # Errors
     /// The kernel's.
@@ -127,7 +128,7 @@ impl Counter {
         Ok(caller.filter(Caller::is_ours))
     }
 
-    /// The next caller of whatever user, if there is one.
+    /// The next client of any user, if there is one.
     ///
     /// # Errors
     /// The kernel's.
@@ -164,7 +165,7 @@ fn listen_abstract(name: &str, kind: SocketType) -> Result<OwnedFd> {
     Ok(socket)
 }
 
-/// With who has a name.
+/// Adds the owner of a name to the error.
 fn taken(name: &str, owner: Option<Peer>, error: Error) -> Error {
     let doing = match owner {
         Some(owner) => format!("open @{name}, which {owner} has open; end that process, or use another name"),
@@ -173,57 +174,58 @@ fn taken(name: &str, owner: Option<Peer>, error: Error) -> Error {
     Error { doing, ..error }
 }
 
-/// The names that begin with `prefix` under which processes listen in this process's run folder; where that was not said also in root's.
+/// Names with the prefix `prefix` under which processes listen in this process's run folder; also in root's if
+/// `TAHTI_RUN` is not set.
 #[must_use]
 pub fn names_here(prefix: &str) -> Vec<String> {
     place::names(prefix)
 }
 
-/// The names that begin with `prefix` under which processes listen: in the run folders, and abstract ones.
+/// Names with the prefix `prefix` under which processes listen: in the run folders, and abstract ones.
 ///
 /// # Errors
-/// The kernel's, where `/proc/net/unix` cannot be read.
+/// The kernel's, if `/proc/net/unix` cannot be read.
 pub fn names(prefix: &str) -> io::Result<Vec<String>> {
-    // Names of sockets are bytes that any account chooses: those that are no text are none of ours.
+    // Any account can choose arbitrary bytes as the name of a socket. Names that are not UTF-8 are never tahti's.
     let sockets = std::fs::read("/proc/net/unix")?;
     let sockets = String::from_utf8_lossy(&sockets);
     let abstract_names = sockets.lines().filter_map(|line| line.split_whitespace().nth(7)?.strip_prefix('@'));
     let mut all: Vec<String> = abstract_names.filter(|name| name.starts_with(prefix)).map(str::to_owned).collect();
     all.extend(names_here(prefix));
-    // Connections have the name, too.
+    // Connections are listed with the same name.
     all.sort_unstable();
     all.dedup();
     Ok(all)
 }
 
-/// Somebody who asks.
+/// A connected client.
 #[derive(Debug)]
 pub struct Caller {
     /// The connection to it.
     pub connection: OwnedFd,
-    /// Its process, as the kernel knows it.
+    /// Its process, as reported by the kernel.
     pub pid: i32,
-    /// Its user, as the kernel knows it.
+    /// Its user, as reported by the kernel.
     pub uid: u32,
 }
 
 impl Caller {
-    /// Whether it runs as our user or root.
+    /// Whether it runs as this user or root.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         is_ours(self.uid)
     }
 }
 
-/// Sends one message, with descriptors. `false` if the other end is gone.
+/// Sends one message with descriptors. `false` if the other end has closed the connection.
 ///
 /// # Errors
-/// The kernel's; `ETIMEDOUT` on a connection that [`connect`] made if the other end takes nothing.
+/// The kernel's; `ETIMEDOUT` if the other end of a connection made by [`connect`] does not receive.
 pub fn send(connection: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<bool> {
     send_with(connection, bytes, fds, SendFlags::empty())
 }
 
-/// As [`send`], but does not wait for the other end to take what it was sent before.
+/// Like [`send`], but does not wait for room.
 ///
 /// # Errors
 /// `ETIMEDOUT` if there is no room; the kernel's.
@@ -245,23 +247,23 @@ fn send_with(connection: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>], f
     }
 }
 
-/// What a socket says whose [`PATIENCE`] is at its end, in clearer words.
+/// Maps the error of a socket whose [`PATIENCE`] is exceeded to the clearer `ETIMEDOUT`.
 fn timed_out(errno: Errno) -> Errno {
     if errno == Errno::AGAIN { Errno::TIMEDOUT } else { errno }
 }
 
-/// Receives one message, with descriptors; `None` if the other end is gone. What does not fit is cut.
+/// Receives one message with descriptors; `None` if the other end has closed the connection. A longer message is cut.
 ///
 /// # Errors
-/// The kernel's; `ETIMEDOUT` on a connection that [`connect`] made if the other end says nothing for 5 s.
+/// The kernel's; `ETIMEDOUT` if nothing arrives for 5 s on a connection made by [`connect`].
 pub fn receive(connection: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<Option<(usize, Vec<OwnedFd>)>> {
     receive_with(connection, bytes, RecvFlags::empty())
 }
 
-/// As [`receive`], but does not wait.
+/// Like [`receive`], but does not wait.
 ///
 /// # Errors
-/// `ETIMEDOUT` if nothing has been said; the kernel's.
+/// `ETIMEDOUT` if no message is available; the kernel's.
 pub fn receive_now(connection: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<Option<(usize, Vec<OwnedFd>)>> {
     receive_with(connection, bytes, RecvFlags::DONTWAIT)
 }
@@ -295,8 +297,8 @@ fn receive_with(
     Ok((length > 0).then_some((length, fds)))
 }
 
-/// Two ends of a connection without a name. The first one never waits when it sends: where the other end does not take
-/// what it is sent, `ETIMEDOUT`.
+/// A pair of connected sockets without a name. Sending on the first one never blocks: if the other end does not
+/// receive, the error is `ETIMEDOUT`.
 ///
 /// # Errors
 /// The kernel's.
@@ -308,25 +310,26 @@ pub fn pair() -> Result<[OwnedFd; 2]> {
     Ok([near, far])
 }
 
-/// Ends a connection for both ends, also where copies of its descriptor are open.
+/// Closes a connection for both ends, even if copies of its descriptor are open.
 pub fn hang_up(connection: BorrowedFd<'_>) {
-    // Nothing to do about a connection that has ended already.
+    // Fails only if it is already closed.
     let _ = rustix::net::shutdown(connection, rustix::net::Shutdown::Both);
 }
 
-/// Calls who has the counter `name` open, if it is [believed](Peer::is_believed). Blocks for at most 5 s, and so does each
-/// answer from there.
+/// Connects to the socket `name` if its owner is [trusted](Peer::is_believed). Blocks for at most 5 s; so does each
+/// receive on the connection.
 ///
 /// # Errors
-/// `ECONNREFUSED` if nobody has; `ETIMEDOUT` if whoever has takes no calls; `EPERM`, with who it is, if somebody else has.
+/// `ECONNREFUSED` if no process has it open; `ETIMEDOUT` if its owner does not accept; `EPERM`, with the process, if
+/// another user owns it.
 pub fn connect(name: &str) -> Result<OwnedFd> {
     connect_within(name, SocketType::SEQPACKET, PATIENCE)
 }
 
-/// The same of who listens at `name` for streams of bytes, whose answers may take as long as they do.
+/// Connects to the byte stream socket `name`. Reads and writes on it have no time limit.
 ///
 /// # Errors
-/// As [`connect`].
+/// Like [`connect`].
 pub fn connect_stream(name: &str) -> io::Result<UnixStream> {
     let connection = connect_within(name, SocketType::STREAM, PATIENCE);
     let stream =
@@ -340,7 +343,7 @@ fn connect_within(name: &str, kind: SocketType, patience: DurNs) -> Result<Owned
     let mut last = Err(Error { doing: format!("ask at @{name}"), errno: Errno::CONNREFUSED });
     for place in place::places(name) {
         last = connect_at(&place, kind, patience);
-        // Nobody is there, or it is no place for us: the next one.
+        // No process listens there, or it is not accessible: tries the next location.
         if !matches!(&last, Err(Error { errno: Errno::NOENT | Errno::CONNREFUSED | Errno::ACCESS | Errno::NOTDIR, .. }))
         {
             break;
@@ -360,7 +363,7 @@ fn connect_at(place: &Place, kind: SocketType, patience: DurNs) -> Result<OwnedF
     if let Err(Errno::PROTOTYPE | Errno::TIMEDOUT) = connected
         && let Some(other) = owner_at(place, kind)
     {
-        // No counter, a socket of another kind; or somebody who takes no calls.
+        // A socket of another type, or a process that does not accept connections.
         other.must_be_believed(place)?;
     }
     connected.doing(doing)?;
@@ -368,7 +371,7 @@ fn connect_at(place: &Place, kind: SocketType, patience: DurNs) -> Result<OwnedF
     Ok(connection)
 }
 
-/// Who has `name` open, as far as can be seen.
+/// The process that has `name` open, if it can be determined.
 fn owner(name: &str, kind: SocketType) -> Option<Peer> {
     place::places(name).find_map(|place| owner_at(&place, kind))
 }
@@ -382,17 +385,17 @@ fn owner_at(place: &Place, kind: SocketType) -> Option<Peer> {
     asked.or_else(|| peer::holder(name))
 }
 
-/// Whether the other end of a handover is still there.
+/// Whether the other end of a connection is still open.
 #[must_use]
 pub fn is_alive(connection: BorrowedFd<'_>) -> bool {
     let mut byte = [0u8; 1];
     matches!(rustix::net::recv(connection, &mut byte[..], RecvFlags::DONTWAIT), Err(Errno::AGAIN | Errno::INTR))
 }
 
-/// Asks at `name`: the descriptor, and the connection to its owner.
+/// Receives the descriptor from the owner of `name`. Returns it with the connection to the owner.
 ///
 /// # Errors
-/// As [`connect`]; `ETIMEDOUT` also if its owner does not answer within 5 s: it is stopped.
+/// Like [`connect`]; also `ETIMEDOUT` if the owner does not answer within 5 s, because it is stopped.
 pub fn ask(name: &str) -> Result<(OwnedFd, OwnedFd)> {
     ask_within(name, PATIENCE)
 }
@@ -428,7 +431,7 @@ mod tests {
     fn who_asks_somebody_that_is_stopped_is_told_so_instead_of_hanging() {
         let name = format!("tahti-stopped-{}", std::process::id());
         let _counter = Counter::open(&name).unwrap();
-        // Nobody accepts: first the answer does not come, and when as many wait as may, not even the call is taken.
+        // No process accepts: first no answer arrives; when the backlog is full, connecting fails as well.
         let calls: Vec<_> = (0..12).map(|_| connect_within(&name, SocketType::SEQPACKET, DurNs::from_ms(1))).collect();
         assert!(calls[0].is_ok());
         assert_eq!(calls[11].as_ref().unwrap_err().errno, Errno::TIMEDOUT);

@@ -8,9 +8,9 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 /// An IPv4 address of an interface that is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// The host's address there.
+    /// The host's address on this interface.
     pub address: Ipv4Addr,
-    /// Where everybody on that network is reached; `None` of loopback and point-to-point links.
+    /// The network's broadcast address; `None` for loopback and point-to-point links.
     pub broadcast: Option<Ipv4Addr>,
 }
 
@@ -35,19 +35,19 @@ pub fn list() -> Result<Vec<Interface>> {
             all.push(Interface { address, broadcast });
         }
     }
-    // SAFETY: `first` came from getifaddrs and is not used any more.
+    // SAFETY: `first` came from getifaddrs and is no longer used.
     unsafe { libc::freeifaddrs(first) };
     Ok(all)
 }
 
-/// The longest packet that an interface carries, without Ethernet's header; asked by a socket of any kind.
+/// MTU of an interface: the maximum packet without the Ethernet header. The socket may be of any kind.
 ///
 /// # Errors
-/// `ENODEV` where there is none of this name.
+/// `ENODEV` if there is no such interface.
 pub fn mtu(socket: impl AsFd, name: &str) -> Result<usize> {
-    // SAFETY: all zeros are an empty name and no answer.
+    // SAFETY: all zeros are an empty name and an empty result.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The last byte stays zero, which ends it: no interface has a longer name.
+    // The last byte stays zero and terminates the name; no interface has a longer one.
     for (to, byte) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(name.bytes()) {
         *to = byte as libc::c_char;
     }
@@ -61,14 +61,14 @@ pub fn mtu(socket: impl AsFd, name: &str) -> Result<usize> {
     Ok(usize::try_from(mtu).unwrap_or(0))
 }
 
-/// A network of its own, without interfaces but a loopback that is down: it is there as long as somebody has it open, or is in it. Root.
-/// Begins and ends a thread.
+/// Creates a network namespace with only a loopback interface, which is down. It exists as long as it is open or a
+/// process is in it. Requires root. Starts and joins a thread.
 ///
 /// # Errors
 /// The kernel's.
 pub fn empty_network() -> Result<OwnedFd> {
     let apart = || {
-        // SAFETY: a flag and no memory; the thread that is in the new network ends here.
+        // SAFETY: a flag and no memory; the thread in the new namespace ends here.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             return Err(Error::last("make a network namespace"));
         }
@@ -79,14 +79,14 @@ pub fn empty_network() -> Result<OwnedFd> {
     joined.unwrap_or_else(|_| Err(Error { doing: "make a network namespace".into(), errno: Errno::IO }))
 }
 
-/// The IPv4 address that a socket address of the list holds.
+/// The IPv4 address in a socket address of the list.
 fn ipv4(address: *const libc::sockaddr) -> Option<Ipv4Addr> {
     // SAFETY: null, or a socket address of the list, which lives until it is freed.
     let family = unsafe { address.as_ref() }?.sa_family;
     if i32::from(family) != libc::AF_INET {
         return None;
     }
-    // SAFETY: its family says that it is a sockaddr_in; the C library aligns the list's addresses for any of them.
+    // SAFETY: the family identifies a sockaddr_in; the read requires no alignment.
     let address = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
     Some(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)))
 }

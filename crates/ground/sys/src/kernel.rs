@@ -1,11 +1,12 @@
-//! What plans need of a kernel: files, directories and affinities; the real one, or a model in tests.
+//! Interface to the kernel for plans: files, directories and affinities. Implemented by the real kernel, and by a model
+//! in tests.
 
 use crate::error::Result;
 use crate::root::RootDir;
 use crate::sched::Scheduling;
 use base::{CpuSet, Policy};
 
-/// A kernel to read from and write to. Methods answer as the kernel does.
+/// A kernel to read from and write to. The errors are the kernel's.
 pub trait Kernel {
     /// [`RootDir::read`].
     ///
@@ -13,7 +14,7 @@ pub trait Kernel {
     /// The kernel's.
     fn read(&self, path: &str) -> Result<String>;
 
-    /// [`Kernel::read`] of a file that may be written and read again: it may stay open until then.
+    /// [`Kernel::read`] for a file that may be written and read back. It may stay open until then.
     ///
     /// # Errors
     /// The kernel's.
@@ -36,7 +37,7 @@ pub trait Kernel {
     /// [`RootDir::exists`].
     fn exists(&self, path: &str) -> bool;
 
-    /// Whether the kernel lets anybody write the file, by its permissions; `None` where these say nothing.
+    /// Whether the file's mode has any write bit; `None` if the mode is not meaningful.
     fn is_writable(&self, _path: &str) -> Option<bool> {
         None
     }
@@ -77,11 +78,11 @@ pub trait Kernel {
     /// The kernel's.
     fn set_policy(&self, tid: i32, policy: Policy) -> Result<()>;
 
-    /// Whether this is the machine that this process runs on, with its sockets.
+    /// Whether this is the machine on which this process runs, with its sockets.
     fn is_machine(&self) -> bool;
 }
 
-/// The CPUs online; nothing where the kernel does not tell.
+/// The online CPUs; `None` if the kernel does not report them.
 #[must_use]
 pub fn online(root: &impl Kernel) -> Option<CpuSet> {
     root.read("/sys/devices/system/cpu/online").ok()?.parse().ok()

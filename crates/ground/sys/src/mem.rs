@@ -1,13 +1,12 @@
-//! This process's own memory.
+//! Memory of this process.
 
 use crate::error::{Doing, Result};
 use rustix::mm::{Advice, MapFlags, MlockAllFlags, ProtFlags};
 
-/// Bytes of a huge page, as this kind of CPU has them.
+/// Bytes of a huge page on the supported CPUs.
 const HUGE: usize = 2 << 20;
 
-/// Keeps every page that this process has touched, and will touch, in memory; pages never touched cost
-/// nothing (`MCL_ONFAULT`).
+/// Locks all pages that this process has touched or will touch. Pages never touched use no memory (`MCL_ONFAULT`).
 ///
 /// # Errors
 /// The kernel's: `EPERM`, `ENOMEM` (`RLIMIT_MEMLOCK` without `CAP_IPC_LOCK`).
@@ -16,16 +15,16 @@ pub fn lock_touched() -> Result<()> {
         .doing(|| "lock the memory of this process".to_owned())
 }
 
-/// Locks every page that the process has and will ever have; they are brought in at once.
+/// Locks all present and future pages of the process. They are populated at once.
 ///
 /// # Errors
-/// The kernel's: `EPERM` or `ENOMEM` where `RLIMIT_MEMLOCK` is too small and `CAP_IPC_LOCK` is missing.
+/// The kernel's: `EPERM` or `ENOMEM` if `RLIMIT_MEMLOCK` is too small and `CAP_IPC_LOCK` is missing.
 pub fn lock_all() -> Result<()> {
     rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE).doing(|| "lock all memory".to_owned())
 }
 
-/// Tells the C library's allocator to keep what it has: no trimming, no mappings of their own for large blocks
-/// (their unmapping would interrupt every CPU of the process), one arena. Says whether there was one to tell.
+/// Configures the C library's allocator to keep its memory: no trimming, no separate mappings for large blocks
+/// (unmapping them would interrupt every CPU of the process), one arena. Returns whether the allocator supports this.
 pub fn keep_heap() -> bool {
     #[cfg(target_env = "gnu")]
     {
@@ -37,7 +36,7 @@ pub fn keep_heap() -> bool {
     false
 }
 
-/// Keeps the kernel from giving this process huge pages, which it makes and splits at times of its own.
+/// Disables huge pages for this process, because the kernel creates and splits them at arbitrary times.
 ///
 /// # Errors
 /// The kernel's.
@@ -45,16 +44,18 @@ pub fn no_huge_pages() -> Result<()> {
     rustix::thread::disable_transparent_huge_pages(true).doing(|| "keep huge pages away".to_owned())
 }
 
-/// Has this memory lie on huge pages wherever whole ones fit: what was touched already is moved there (Linux 6.1), what is touched later comes
-/// there at once. What stands in it stays. Memory of an allocator may have been used before: then its pages are small, whatever is advised.
+/// Places this memory on huge pages wherever whole ones fit. Touched parts are moved (Linux 6.1), others get huge pages
+/// when touched. The contents are preserved. An allocator's memory may have been used before; then its pages are small,
+/// whatever the advice.
 ///
-/// Where the kernel has no huge pages, or keeps them from this process ([`no_huge_pages`]), memory stays as it is; where there are some shows in
-/// `AnonHugePages` of `/proc/self/smaps`. Not for a real-time thread: the kernel copies, and interrupts the other CPUs of the process.
+/// If the kernel has no huge pages, or they are disabled for this process ([`no_huge_pages`]), nothing changes.
+/// `AnonHugePages` in `/proc/self/smaps` shows the result. Not for a real-time thread: the kernel copies memory, and
+/// interrupts the other CPUs of the process.
 pub fn on_huge_pages<T>(memory: &mut [T]) {
     collapsed(memory);
 }
 
-/// Whether all whole huge pages of this memory are huge now: not where some of it was never touched, which comes later.
+/// Whether all whole huge pages of this memory are huge now. False if a part has not been touched yet.
 fn collapsed<T>(memory: &mut [T]) -> bool {
     /// `MADV_COLLAPSE`.
     const COLLAPSE: libc::c_int = 25;
@@ -65,39 +66,39 @@ fn collapsed<T>(memory: &mut [T]) -> bool {
         return false;
     }
     let first = begin.wrapping_byte_add(before).cast();
-    // SAFETY: the pages lie in the slice, and the advice changes nothing that is in them.
+    // SAFETY: the pages are within the slice, and the advice does not change their contents.
     let advised = unsafe { rustix::mm::madvise(first, whole, Advice::LinuxHugepage) };
-    // SAFETY: as above: the kernel moves what is in them.
+    // SAFETY: as above; the kernel moves the contents.
     advised.is_ok() && unsafe { libc::madvise(first, whole, COLLAPSE) } == 0
 }
 
-/// Gives memory that the allocator holds but nobody uses back to the kernel.
+/// Returns the allocator's unused memory to the kernel.
 pub fn trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim may be called at any time; it locks the allocator itself.
     let _ = unsafe { libc::malloc_trim(0) };
 }
 
-/// How much memory the machine has.
+/// Total memory of the machine.
 #[must_use]
 pub fn total() -> base::Size {
     let info = rustix::system::sysinfo();
     base::Size((info.totalram as u64).saturating_mul(u64::from(info.mem_unit)))
 }
 
-/// Maps `bytes` of memory, locks them, and gives them back: whether that is allowed.
+/// Checks whether `bytes` of memory can be locked: maps, locks and unmaps them.
 ///
 /// # Errors
 /// The kernel's.
 pub fn try_lock(bytes: usize) -> Result<()> {
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     let doing = |what: &str| format!("{what} {bytes} bytes of memory");
-    // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
+    // SAFETY: an anonymous mapping at an address chosen by the kernel touches no existing memory.
     let start =
         unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) }.doing(|| doing("map"))?;
-    // SAFETY: `start` and `bytes` are the mapping just made.
+    // SAFETY: `start` and `bytes` are the mapping just created.
     let locked = unsafe { rustix::mm::mlock(start, bytes) };
-    // SAFETY: the mapping is this function's own and nothing refers to it any more; unmapping unlocks it.
+    // SAFETY: the mapping belongs to this function and is no longer referenced; unmapping unlocks it.
     let unmapped = unsafe { rustix::mm::munmap(start, bytes) };
     locked.doing(|| doing("lock"))?;
     unmapped.doing(|| doing("unmap"))
@@ -113,7 +114,8 @@ mod tests {
         if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
             return;
         }
-        // Five whole ones, of which the last are not touched yet: large blocks come from the system as zeros.
+        // Five whole huge pages, of which the last are not touched yet, because large blocks come from the system as
+        // zeros.
         let mut memory = vec![0u64; 6 * HUGE / 8];
         memory[1..2 * HUGE / 8].fill(7);
         on_huge_pages(&mut memory[1..]);
@@ -126,7 +128,7 @@ mod tests {
         let mut mapping = maps.lines().skip_while(|line| !line.starts_with(&format!("{first:x}-"))).skip(1);
         let huge_kib = mapping.find_map(|line| line.strip_prefix("AnonHugePages:")).unwrap();
         let huge_kib: usize = huge_kib.trim().trim_end_matches(" kB").parse().unwrap();
-        // A kernel before 6.1 moves nothing, and one whose memory is in pieces has no huge page to move to.
+        // Before Linux 6.1 nothing is moved. If the memory is fragmented, there is no huge page to move to.
         assert!(!is_all || huge_kib * 1024 == whole, "{huge_kib} KiB of {whole} bytes");
         let flags = mapping.find_map(|line| line.strip_prefix("VmFlags:")).unwrap();
         assert!(flags.split_whitespace().any(|flag| flag == "hg"), "{flags}");

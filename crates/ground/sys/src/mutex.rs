@@ -1,8 +1,10 @@
-//! A mutex with priority inheritance, robust when its owner dies, between threads of any processes that map it.
+//! A mutex with priority inheritance for threads of all processes that map it. It is robust: the death of its owner is
+//! detected.
 //!
-//! It is the C library's (`PTHREAD_PRIO_INHERIT`, `PTHREAD_MUTEX_ROBUST`, `PTHREAD_PROCESS_SHARED`), placed in sealed shared
-//! memory: the kernel walks each thread's list of robust mutexes when it ends, and a thread has one such list only, which
-//! the C library owns. A lock word of our own would miss owners that die while nobody waits and whose id is used again.
+//! It is the C library's mutex (`PTHREAD_PRIO_INHERIT`, `PTHREAD_MUTEX_ROBUST`, `PTHREAD_PROCESS_SHARED`) in sealed
+//! shared memory. When a thread ends, the kernel walks its list of robust mutexes. Each thread has only one such list,
+//! which the C library owns. A separate lock word would miss an owner that dies while no thread waits and whose id is
+//! then reused.
 
 use crate::error::{Error, Result};
 use crate::peer::{is_ours, own_user};
@@ -20,34 +22,34 @@ const AT_MAGIC: usize = 0;
 const AT_FORM: usize = 1;
 const MUTEX: usize = 8;
 const MUTEX_WORDS: usize = 8;
-/// What the mutex protects, on a cache line of its own.
+/// The protected words, on a separate cache line.
 const DATA: usize = MUTEX + MUTEX_WORDS;
 
 const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= MUTEX_WORDS * 8);
 const _: () = assert!(align_of::<libc::pthread_mutex_t>() <= 64);
 
-/// Which C library's mutex it is, and how large: programs built with another one cannot use it.
+/// Identifies the C library's mutex and its size. Programs built with a different C library cannot use it.
 const FORM: u64 = (if cfg!(target_env = "musl") { 2 } else { 1 }) << 32 | size_of::<libc::pthread_mutex_t>() as u64;
 
-/// A mutex, and the words that it protects. Clones, and whoever maps its memory, share it.
+/// A mutex, and the words that it protects. Clones, and all processes that map its memory, share it.
 ///
-/// Its memory stays mapped until the process ends: the kernel and the C library may still hold its address.
+/// Its memory stays mapped until the process ends, because the kernel and the C library may still have its address.
 #[derive(Clone, Debug)]
 pub struct Lock {
     words: Arc<SharedWords>,
 }
 
-/// Holds a [`Lock`] until it is dropped. Bound to its thread.
+/// Holds a [`Lock`] until it is dropped. Must stay on its thread.
 #[derive(Debug)]
 pub struct LockGuard<'a> {
     lock: &'a Lock,
     owner_died: bool,
-    /// Only the thread that has locked may unlock.
+    /// Only the locking thread may unlock.
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
 impl Lock {
-    /// A mutex that protects `data` words.
+    /// Creates a mutex that protects `data` words.
     ///
     /// # Errors
     /// The kernel's.
@@ -61,11 +63,11 @@ impl Lock {
         Ok(lock)
     }
 
-    /// The mutex whose memory somebody handed over.
+    /// Attaches to a mutex whose memory was received from another process.
     ///
     /// # Errors
-    /// `EINVAL` for what is no mutex, or one of another C library; `EPERM` for one that another user than ours and root has
-    /// made: the C library follows the pointers that stand in it. The kernel's.
+    /// `EINVAL` if it is not a mutex, or one of another C library; `EPERM` if its creator is neither this user nor
+    /// root, because the C library follows pointers in it. The kernel's.
     pub fn attach(fd: OwnedFd) -> Result<Self> {
         let words = SharedWords::attach(fd)?;
         let user = words.user()?;
@@ -88,73 +90,73 @@ impl Lock {
         Self { words }
     }
 
-    /// Its memory, to be handed to another process.
+    /// Its memory, for passing to another process.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.words.fd()
     }
 
-    /// The words that it protects. Reading and writing them without the lock is no undefined behaviour, only wrong.
+    /// The protected words. Access without the lock is incorrect, but not undefined behaviour.
     #[must_use]
     pub fn data(&self) -> &[AtomicU64] {
         &self.words.words()[DATA..]
     }
 
-    /// Takes the lock; its owner runs with the caller's priority meanwhile, if that is higher.
+    /// Takes the lock. While waiting, raises the owner's priority to the caller's, if that is higher.
     ///
-    /// Real-time: no system call where nobody else wants it; else one, which blocks until the owner gives it up. Does not
+    /// Real-time: no system call if the lock is free; otherwise one, which blocks until the owner releases it. Does not
     /// allocate.
     ///
     /// # Errors
-    /// `EDEADLK` if the caller holds it already; `EAGAIN`, `ENOMEM` of the kernel.
+    /// `EDEADLK` if the caller already holds it; `EAGAIN`, `ENOMEM` of the kernel.
     pub fn lock(&self) -> std::result::Result<LockGuard<'_>, Errno> {
         let owner_died = self.acquire()?;
         Ok(LockGuard { lock: self, owner_died, _not_send: std::marker::PhantomData })
     }
 
-    /// As [`lock`](Self::lock), but answers `EBUSY` where it would have to wait.
+    /// Like [`lock`](Self::lock), but returns `EBUSY` instead of waiting.
     ///
     /// # Errors
-    /// `EBUSY`; as `lock`.
+    /// `EBUSY`; otherwise like `lock`.
     pub fn try_lock(&self) -> std::result::Result<LockGuard<'_>, Errno> {
         let owner_died = self.try_acquire()?;
         Ok(LockGuard { lock: self, owner_died, _not_send: std::marker::PhantomData })
     }
 
-    /// As [`lock`](Self::lock), for who cannot keep a guard (C): whether an owner died with it.
+    /// Like [`lock`](Self::lock), for callers that cannot keep a guard (C). Returns whether an owner died holding it.
     ///
     /// # Errors
-    /// As `lock`.
+    /// Like `lock`.
     pub fn acquire(&self) -> std::result::Result<bool, Errno> {
-        // SAFETY: an initialised mutex (checked when it was made or taken over) that stays mapped.
+        // SAFETY: an initialised mutex (checked on creation or attachment) that stays mapped.
         self.judged(unsafe { libc::pthread_mutex_lock(self.raw()) })
     }
 
-    /// As [`acquire`](Self::acquire), but answers `EBUSY` where it would have to wait.
+    /// Like [`acquire`](Self::acquire), but returns `EBUSY` instead of waiting.
     ///
     /// # Errors
-    /// As [`try_lock`](Self::try_lock).
+    /// Like [`try_lock`](Self::try_lock).
     pub fn try_acquire(&self) -> std::result::Result<bool, Errno> {
         // SAFETY: as in `acquire`.
         self.judged(unsafe { libc::pthread_mutex_trylock(self.raw()) })
     }
 
-    /// Gives the lock up.
+    /// Releases the lock.
     ///
-    /// Real-time: a system call only where somebody waits; does not block.
+    /// Real-time: a system call only if another thread waits; does not block.
     ///
     /// # Errors
     /// `EPERM` if the calling thread does not hold it.
     pub fn release(&self) -> std::result::Result<(), Errno> {
-        // SAFETY: as in `acquire`; a robust mutex checks who its owner is.
+        // SAFETY: as in `acquire`; a robust mutex checks its owner.
         match unsafe { libc::pthread_mutex_unlock(self.raw()) } {
             0 => Ok(()),
             code => Err(Errno::from_raw_os_error(code)),
         }
     }
 
-    /// Whether a lock that was just taken had an owner that died. Then it is made usable again at once: who got it is told,
-    /// and if that one dies too, the next.
+    /// Whether the previous owner of a lock just taken has died. If so, the mutex is made consistent at once. The new
+    /// owner is informed, and if it dies too, the next one.
     fn judged(&self, code: i32) -> std::result::Result<bool, Errno> {
         match code {
             0 => Ok(false),
@@ -184,14 +186,14 @@ impl Lock {
         checked(unsafe { libc::pthread_mutexattr_init(at) })?;
         // SAFETY: initialised above.
         let inherit = checked(unsafe { libc::pthread_mutexattr_setprotocol(at, libc::PTHREAD_PRIO_INHERIT) });
-        // Else locking it twice would wait for ever.
+        // Otherwise locking it twice would block forever.
         // SAFETY: as above.
         let checks = checked(unsafe { libc::pthread_mutexattr_settype(at, libc::PTHREAD_MUTEX_ERRORCHECK) });
         // SAFETY: as above.
         let robust = checked(unsafe { libc::pthread_mutexattr_setrobust(at, libc::PTHREAD_MUTEX_ROBUST) });
         // SAFETY: as above.
         let shared = checked(unsafe { libc::pthread_mutexattr_setpshared(at, libc::PTHREAD_PROCESS_SHARED) });
-        // SAFETY: the words are writable, aligned and large enough (asserted above); nobody else knows them yet.
+        // SAFETY: the words are writable, aligned and large enough (asserted above), and not yet shared.
         let made = inherit
             .and(checks)
             .and(robust)
@@ -204,22 +206,22 @@ impl Lock {
 }
 
 impl<'a> LockGuard<'a> {
-    /// Whether an owner died with the lock since it was told last: what it protects may be half done.
+    /// Whether the previous owner died holding the lock: the protected data may be inconsistent.
     #[must_use]
     pub fn owner_died(&self) -> bool {
         self.owner_died
     }
 
-    /// What is held.
+    /// The lock that is held.
     #[must_use]
     pub fn lock(&self) -> &'a Lock {
         self.lock
     }
 
-    /// Gives the lock up for as long as `meanwhile` takes.
+    /// Releases the lock while `meanwhile` runs.
     ///
     /// # Errors
-    /// As [`Lock::lock`]; then the lock is not held, and the guard is used up.
+    /// Like [`Lock::lock`]; then the lock is not held, and the guard is consumed.
     pub fn without<T>(self, meanwhile: impl FnOnce() -> T) -> std::result::Result<(Self, T), Errno> {
         let lock = self.lock;
         drop(self);
@@ -235,7 +237,7 @@ impl Drop for LockGuard<'_> {
     }
 }
 
-/// A value of this process behind a [`Lock`]: what `std::sync::Mutex` is, with priority inheritance.
+/// A value of this process behind a [`Lock`]: like `std::sync::Mutex`, with priority inheritance.
 ///
 /// ```
 /// let count = sys::mutex::Mutex::new(0)?;
@@ -253,12 +255,12 @@ pub struct Mutex<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is only reached by the thread that holds the lock.
+// SAFETY: only the thread that holds the lock accesses the value.
 unsafe impl<T: Send> Send for Mutex<T> {}
-// SAFETY: as above; a shared mutex hands the value from thread to thread, never to two at once.
+// SAFETY: as above; a shared mutex passes the value between threads, never to two at the same time.
 unsafe impl<T: Send> Sync for Mutex<T> {}
 
-/// Holds a [`Mutex`] and reaches its value.
+/// Holds a [`Mutex`] and provides access to its value.
 #[derive(Debug)]
 pub struct MutexGuard<'a, T> {
     held: LockGuard<'a>,
@@ -277,23 +279,23 @@ impl<T> Mutex<T> {
     /// Takes the lock. Real-time properties and errors are those of [`Lock::lock`].
     ///
     /// # Errors
-    /// As [`Lock::lock`].
+    /// Like [`Lock::lock`].
     pub fn lock(&self) -> std::result::Result<MutexGuard<'_, T>, Errno> {
         Ok(MutexGuard { held: self.lock.lock()?, mutex: self })
     }
 }
 
 impl<T> MutexGuard<'_, T> {
-    /// Whether a thread ended with the lock: what it protects may be half done.
+    /// Whether a thread ended holding the lock: the protected value may be inconsistent.
     #[must_use]
     pub fn owner_died(&self) -> bool {
         self.held.owner_died()
     }
 
-    /// Gives the lock up for as long as `meanwhile` takes.
+    /// Releases the lock while `meanwhile` runs.
     ///
     /// # Errors
-    /// As [`LockGuard::without`].
+    /// Like [`LockGuard::without`].
     pub fn without<V>(self, meanwhile: impl FnOnce() -> V) -> std::result::Result<(Self, V), Errno> {
         let mutex = self.mutex;
         let (held, value) = self.held.without(meanwhile)?;
@@ -305,7 +307,7 @@ impl<T> Deref for MutexGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the lock is held as long as the guard lives, so nobody else reaches the value.
+        // SAFETY: the lock is held as long as the guard lives, so no other thread accesses the value.
         unsafe { &*self.mutex.value.get() }
     }
 }

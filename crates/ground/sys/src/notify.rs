@@ -1,19 +1,19 @@
-//! The messages of a process to its supervisor, at the socket in `NOTIFY_SOCKET` (`sd_notify(3)`). Never waits.
+//! Messages from a process to its supervisor through the socket in `NOTIFY_SOCKET` (`sd_notify(3)`). Never waits.
 
 use base::{DurNs, MonoNs};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// A message with this line proves that the working loop of a service goes round.
+/// A message with this line proves that the main loop of a service is running.
 pub const WORKS: &str = "X_TAHTI_WORKS=1";
 
-/// Before what is wrong with a process, for as long as it is; nothing behind it means that nothing is.
+/// Prefix of a description of the process's current fault. An empty description means that there is none.
 pub const TROUBLE: &str = "X_TAHTI_TROUBLE=";
 
-/// Time between two messages of a working loop.
+/// Time between two messages of the main loop.
 pub const WORKS_EVERY: DurNs = DurNs::from_secs(1);
 
-/// Letters of a trouble that are sent: a message has at most 1 KiB.
+/// Maximum characters of a fault's description, because a message has at most 1 KiB.
 const TROUBLE_MAX: usize = 200;
 
 /// The supervisor of this process; a process without one sends nothing.
@@ -23,18 +23,18 @@ pub struct Supervisor {
     /// The last text of [`send`](Self::send).
     sent: String,
     trouble: Option<String>,
-    /// When the next message of the working loop is due.
+    /// Time of the next message of the main loop.
     due: MonoNs,
 }
 
 impl Supervisor {
-    /// The supervisor that the environment names.
+    /// The supervisor given by the environment.
     #[must_use]
     pub fn from_env() -> Self {
         Self::at(std::env::var("NOTIFY_SOCKET").ok().as_deref())
     }
 
-    /// The supervisor at a socket: a path, or `@` and an abstract name.
+    /// The supervisor at a socket: a path, or `@` followed by an abstract name.
     #[must_use]
     pub fn at(name: Option<&str>) -> Self {
         let to = name.and_then(|name| match name.strip_prefix('@') {
@@ -49,15 +49,15 @@ impl Supervisor {
         Self { socket, ..Self::default() }
     }
 
-    /// Sends a text that differs from the last one. A text that finds no room is sent with the next call.
+    /// Sends a text if it differs from the last one. A text that could not be sent is sent with the next call.
     pub fn send(&mut self, text: String) {
         if text != self.sent && self.post(&text) {
             self.sent = text;
         }
     }
 
-    /// Reports that the working loop goes round, and the trouble of the process if it has one. Called in every round; sends once
-    /// each [`WORKS_EVERY`], and at once if the trouble changed.
+    /// Reports that the main loop is running, and the fault of the process if it has one. Call it in every round; it
+    /// sends once per [`WORKS_EVERY`], and immediately if the fault has changed.
     pub fn works(&mut self, now: MonoNs, trouble: Option<&str>) {
         let is_same = trouble == self.trouble.as_deref();
         if self.socket.is_none() || (is_same && now < self.due) {
@@ -71,7 +71,7 @@ impl Supervisor {
         self.due = now + WORKS_EVERY;
     }
 
-    /// When [`works`](Self::works) is to be called at the latest; `None` without a supervisor.
+    /// Latest time of the next call of [`works`](Self::works); `None` without a supervisor.
     #[must_use]
     pub fn due(&self) -> Option<MonoNs> {
         self.socket.is_some().then_some(self.due)

@@ -1,4 +1,4 @@
-//! A kernel whose settings stay open between reading, writing and reading again.
+//! A kernel whose setting files stay open between reading, writing and reading back.
 //!
 //! Opening a kernel file costs as much as reading it, and a shield reads each of its settings three times.
 
@@ -12,15 +12,15 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
-/// Files that stay open: well below the 1024 that a process may have at first. Others are opened each time.
+/// Maximum number of open files, well below the default limit of 1024 per process. Others are opened each time.
 const FILES_MAX: usize = 512;
 
-/// A setting longer than this is read the ordinary way.
+/// A longer setting is read through a new descriptor.
 const SETTING_BYTES_MAX: usize = 4096;
 
 type Answer<T> = std::result::Result<T, Errno>;
 
-/// The machine below a root directory, with the files of its settings kept open.
+/// The machine under a root directory, with open files for its settings.
 #[derive(Debug)]
 pub struct OpenFiles {
     root: RootDir,
@@ -28,14 +28,14 @@ pub struct OpenFiles {
 }
 
 impl OpenFiles {
-    /// Keeps nothing open yet.
+    /// Starts without open files.
     #[must_use]
     pub fn new(root: RootDir) -> Self {
         Self { root, open: RefCell::default() }
     }
 
-    /// Does `act` on the open file of `path`. `None` where it cannot be kept open for both directions, and where
-    /// what it led to has gone meanwhile: then the path says what is there now.
+    /// Calls `act` with the open file of `path`. `None` if it cannot be opened for reading and writing, or if its
+    /// object no longer exists; the caller then uses the path.
     fn with<T>(&self, path: &str, act: impl FnOnce(&OwnedFd) -> Answer<T>) -> Option<Answer<T>> {
         let mut open = self.open.borrow_mut();
         if !open.contains_key(path) {
@@ -86,7 +86,7 @@ impl Kernel for OpenFiles {
 
     fn write(&self, path: &str, value: &str) -> Result<()> {
         let failed = |errno| Err(Error { doing: format!("write {value:?} to {path}"), errno });
-        // Files of /proc that are sequences take no offset to write at, and look at none.
+        // Sequence files of /proc do not support an offset for writing, and ignore it.
         let write = |file: &OwnedFd| match rustix::io::pwrite(file, value.as_bytes(), 0) {
             Err(Errno::SPIPE) => rustix::io::write(file, value.as_bytes()),
             answer => answer,

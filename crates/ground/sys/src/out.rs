@@ -1,8 +1,9 @@
-//! Printing. A reader that went away (`tahti ps | head`) is no error: who only looks ends quietly, who
-//! changes the machine finishes its work without the words.
+//! Printing. A closed reader (`tahti ps | head`) is not an error: commands that only display end silently, commands
+//! that change the machine finish their work without output.
 //!
-//! `println!`, `eprintln!` and their kin mean these where a crate begins with `#[macro_use] extern crate sys`; std's would panic. What is printed to a terminal may
-//! hold names and words of programs and peers, and goes through [`Visible`]: none of them can steer the terminal.
+//! In crates that begin with `#[macro_use] extern crate sys`, `println!`, `eprintln!` and the other macros are these;
+//! those of std would panic. Output to a terminal may contain text from programs and peers. It passes through
+//! [`Visible`], so that none of it can control the terminal.
 
 use base::Visible;
 use std::fmt::Arguments;
@@ -10,16 +11,16 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether something could not be printed, but for a reader that went away.
+/// Whether printing failed for a reason other than a closed reader.
 static FAILED: AtomicBool = AtomicBool::new(false);
 
-/// Whether something could not be printed to standard output, as on a full disk. A reader that went away is no failure.
+/// Whether printing to standard output failed, as on a full disk. A closed reader is not a failure.
 #[must_use]
 pub fn has_failed() -> bool {
     FAILED.load(Ordering::Relaxed)
 }
 
-/// Reports the first failure to print: the disk behind a redirection is full, or worse.
+/// Reports the first failure to print, such as a full disk behind a redirection.
 fn noted(printed: io::Result<()>) -> io::Result<()> {
     if let Err(error) = &printed
         && error.kind() != io::ErrorKind::BrokenPipe
@@ -32,7 +33,7 @@ fn noted(printed: io::Result<()>) -> io::Result<()> {
     printed
 }
 
-/// What a stream leads to.
+/// Properties of an output stream.
 #[derive(Clone, Copy, Debug)]
 struct Looks {
     terminal: bool,
@@ -62,17 +63,17 @@ pub fn is_terminal() -> bool {
     Looks::out().terminal
 }
 
-/// Whether the terminal can do no more than print (`TERM` is `dumb` or not set).
+/// Whether the terminal supports only plain text (`TERM` is `dumb` or not set).
 pub fn is_dumb() -> bool {
     std::env::var_os("TERM").is_none_or(|value| value == "dumb")
 }
 
-/// Whether colours are wanted on standard output: on a terminal, unless `NO_COLOR` is set (<https://no-color.org>).
+/// Whether to use colours on standard output: on a terminal, unless `NO_COLOR` is set (<https://no-color.org>).
 pub fn colours() -> bool {
     Looks::out().colours
 }
 
-/// Writes as it is to a file or pipe, made visible to a terminal.
+/// Writes text unchanged to a file or pipe, and escaped to a terminal.
 fn write(mut out: impl Write, looks: Looks, text: Arguments<'_>) -> io::Result<()> {
     match looks.terminal {
         true => write!(out, "{}", Visible { text: &text.to_string(), colours: looks.colours })?,
@@ -84,18 +85,18 @@ fn write(mut out: impl Write, looks: Looks, text: Arguments<'_>) -> io::Result<(
 /// Prints.
 ///
 /// # Errors
-/// That of the write, also when nobody reads any more: for who has nothing else to do.
+/// That of the write, also if the reader has closed. For callers that then have nothing left to do.
 pub fn tell(text: Arguments<'_>) -> io::Result<()> {
     noted(write(io::stdout().lock(), Looks::out(), text))
 }
 
-/// Prints. What cannot be printed is dropped; [`has_failed`] knows of it.
+/// Prints. Output that cannot be printed is dropped; [`has_failed`] reports it.
 pub fn print(text: Arguments<'_>) {
-    // It is noted.
+    // `tell` has recorded the error.
     let _ = tell(text);
 }
 
-/// Replaces the last line of a terminal.
+/// Replaces the last line on a terminal.
 ///
 /// # Errors
 /// That of the write.
@@ -105,7 +106,7 @@ pub fn live(text: &str) -> io::Result<()> {
     noted(written.and_then(|()| out.flush()))
 }
 
-/// Sends a terminal our own control sequences.
+/// Sends tahti's own control sequences to a terminal.
 ///
 /// # Errors
 /// That of the write.
@@ -115,46 +116,46 @@ pub fn control(sequence: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Replaces all that a terminal shows, without flicker; elsewhere prints what there is behind what there was.
+/// Replaces the whole contents of a terminal without flicker. If standard output is not a terminal, appends the text.
 ///
 /// # Errors
-/// That of the write, also when nobody reads any more.
+/// That of the write, also if the reader has closed.
 pub fn screen(text: &str) -> io::Result<()> {
     if !is_terminal() {
         return tell(format_args!("{text}"));
     }
     let shown = Visible { text, colours: colours() }.to_string();
     let mut out = io::stdout().lock();
-    // Home; each line with what is left of the old one cleared; what is below cleared. Raw terminals want CR, too.
+    // Home; for each line, clears the rest of the old one; then clears everything below. Raw terminals also need CR.
     write!(out, "\x1b[H{}\x1b[K\x1b[J", shown.replace('\n', "\x1b[K\r\n"))?;
     out.flush()
 }
 
-/// Prints to standard error; where that is closed there is nobody to tell.
+/// Prints to standard error. An error there cannot be reported.
 pub fn complain(text: Arguments<'_>) {
     let _ = write(io::stderr().lock(), Looks::err(), text);
 }
 
-/// Prints to standard output, visibly where that is a terminal.
+/// Prints to standard output, escaped on a terminal.
 #[macro_export]
 macro_rules! print {
     ($($word:tt)*) => { $crate::out::print(format_args!($($word)*)) };
 }
 
-/// Prints a line to standard output, visibly where that is a terminal.
+/// Prints a line to standard output, escaped on a terminal.
 #[macro_export]
 macro_rules! println {
     () => { $crate::out::print(format_args!("\n")) };
     ($($word:tt)*) => { $crate::out::print(format_args!("{}\n", format_args!($($word)*))) };
 }
 
-/// Prints to standard error, visibly where that is a terminal.
+/// Prints to standard error, escaped on a terminal.
 #[macro_export]
 macro_rules! eprint {
     ($($word:tt)*) => { $crate::out::complain(format_args!($($word)*)) };
 }
 
-/// Prints a line to standard error, visibly where that is a terminal.
+/// Prints a line to standard error, escaped on a terminal.
 #[macro_export]
 macro_rules! eprintln {
     () => { $crate::out::complain(format_args!("\n")) };

@@ -1,22 +1,22 @@
-//! Who is at the other end of a Unix socket, as the kernel knows it, and whether it is believed.
+//! Identity of the process at the other end of a Unix socket, as reported by the kernel, and whether it is trusted.
 
 use crate::error::{Error, Result};
 use rustix::io::Errno;
 use std::fmt;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-/// Names users that are believed besides root and one's own: their numbers, with commas between them. A plant gives it to
-/// its processes.
+/// Environment variable with further trusted users, in addition to root and the own user: user ids separated by commas.
+/// A plant sets it for its processes.
 pub const PEERS: &str = "TAHTI_PEERS";
-/// Most descriptors that are looked at to find out whose a socket is.
+/// Maximum number of descriptors checked to find the owner of a socket.
 const LOOKS_MAX: usize = 100_000;
 
 /// A process at the other end of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its process: of who listens, the one that began to.
+    /// Its process id. For a listening socket, the process that called `listen`.
     pub pid: i32,
-    /// Its user.
+    /// Its user id.
     pub uid: u32,
 }
 
@@ -24,7 +24,7 @@ impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "user {}, process {}", self.uid, self.pid)?;
         match std::fs::read_to_string(format!("/proc/{}/comm", self.pid)) {
-            // The process names itself: control characters do not reach a terminal.
+            // A process chooses its own name, so control characters are escaped.
             Ok(name) => write!(f, " ({})", name.trim_end().escape_default()),
             Err(_) => f.write_str(" (gone)"),
         }
@@ -32,17 +32,17 @@ impl fmt::Display for Peer {
 }
 
 impl Peer {
-    /// Who has the other end of a connection.
+    /// The process at the other end of a connection.
     ///
     /// # Errors
-    /// The kernel's; `ENOTCONN` where it does not know.
+    /// The kernel's; `ENOTCONN` if it is unknown.
     pub fn of(connection: BorrowedFd<'_>) -> Result<Self> {
         let doing = "learn who is at the other end of a socket";
         let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
         let mut length = size_of::<libc::ucred>() as libc::socklen_t;
         let at = std::ptr::from_mut(&mut who).cast();
-        // SAFETY: `at` and `length` are a `ucred` and its size, which the kernel fills at most. (rustix has this call, but its
-        // process is never 0, which one of another process name space is.)
+        // SAFETY: `at` points to a `ucred` and `length` is its size, which the kernel does not exceed. (rustix has this
+        // call, but requires a non-zero process id. A process in another pid namespace has the id 0.)
         let failed = unsafe {
             libc::getsockopt(connection.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, at, &raw mut length)
         } != 0;
@@ -54,23 +54,23 @@ impl Peer {
         }
     }
 
-    /// Whether it runs as our user or root.
+    /// Whether it runs as this user or root.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         is_ours(self.uid)
     }
 
-    /// Whether what it says is believed: it is [ours](Self::is_ours), or [`PEERS`] names its user.
+    /// Whether it is trusted: it is [ours](Self::is_ours), or [`PEERS`] contains its user.
     #[must_use]
     pub fn is_believed(&self) -> bool {
         is_believed(self.uid)
     }
 
-    /// Looks whether it is [believed](Self::is_believed), which is what everybody does who asks at a socket: anybody may
-    /// open an abstract one under a name that nobody has.
+    /// Checks that it is [trusted](Self::is_believed). Every client must do so, because any account may open an
+    /// abstract socket with an unused name.
     ///
     /// # Errors
-    /// `EPERM`, with who it is and what to do.
+    /// `EPERM`, with the process and the remedy.
     pub fn must_be_believed(&self, socket: &dyn fmt::Display) -> Result<()> {
         if self.is_believed() {
             return Ok(());
@@ -88,7 +88,7 @@ impl Peer {
     }
 }
 
-/// What to do about a process that does not answer in time.
+/// Remedy for a process that does not answer in time.
 #[must_use]
 pub fn remedy(pid: i32) -> String {
     match crate::process::is_stopped(pid) {
@@ -97,14 +97,14 @@ pub fn remedy(pid: i32) -> String {
     }
 }
 
-/// A process that did not answer in time, and what to do about it; `None` if the kernel does not know it.
+/// Describes the process that did not answer in time, with the remedy; `None` if the kernel does not know it.
 #[must_use]
 pub fn silence(connection: BorrowedFd<'_>) -> Option<String> {
     let peer = Peer::of(connection).ok().filter(|peer| peer.pid > 0)?;
     Some(format!("process {} does not answer in time; {}", peer.pid, remedy(peer.pid)))
 }
 
-/// The error of a request: one that waited in vain names the process, and what to do about it.
+/// Replaces a timeout of a request by an error with the process and the remedy.
 #[must_use]
 pub fn explained(connection: BorrowedFd<'_>, error: std::io::Error) -> std::io::Error {
     use std::io::ErrorKind::{TimedOut, WouldBlock};
@@ -112,19 +112,19 @@ pub fn explained(connection: BorrowedFd<'_>, error: std::io::Error) -> std::io::
     silence.map_or(error, |why| std::io::Error::new(TimedOut, why))
 }
 
-/// Our user.
+/// User id of this process.
 #[must_use]
 pub fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Whether a user is ours or root.
+/// Whether a user is that of this process or root.
 #[must_use]
 pub fn is_ours(uid: u32) -> bool {
     uid == own_user() || uid == 0
 }
 
-/// Whether what a user has made is believed: they are [ours](is_ours), or [`PEERS`] names them.
+/// Whether a user is trusted: [ours](is_ours), or contained in [`PEERS`].
 #[must_use]
 pub fn is_believed(uid: u32) -> bool {
     is_ours(uid) || std::env::var(PEERS).is_ok_and(|users| names(&users, uid))
@@ -134,8 +134,8 @@ fn names(users: &str, uid: u32) -> bool {
     users.split(',').any(|user| user.trim().parse() == Ok(uid))
 }
 
-/// Who has an abstract socket open that does not say so itself, as far as `/proc` shows it to us: of others' processes to
-/// root only.
+/// The owner of an abstract socket that cannot be asked directly, as far as visible in `/proc`: processes of other
+/// users only to root.
 pub(crate) fn holder(name: &str) -> Option<Peer> {
     let sockets = std::fs::read_to_string("/proc/net/unix").ok()?;
     let inode = sockets.lines().find_map(|line| {

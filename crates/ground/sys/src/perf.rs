@@ -1,7 +1,7 @@
-//! The kernel's sampling of threads (`perf_event_open(2)`): where a thread is, a fixed number of times a second of its own
-//! processor time, into rings that this process reads.
+//! Sampling of threads by the kernel (`perf_event_open(2)`): takes a thread's position at a fixed rate of its processor
+//! time, and writes it to rings that this process reads.
 //!
-//! What the records mean is not known here: they leave as bytes, whole records each time.
+//! Records are not interpreted here. They are returned as bytes, always whole records.
 
 use crate::error::{Doing, Error, Result};
 use base::CpuId;
@@ -10,43 +10,44 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What makes the kernel take a sample.
+/// Event that triggers a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Cycles of the CPU, by its performance counters: also sees code that masks interrupts.
+    /// CPU cycles, from the performance counters. Also samples code that masks interrupts.
     Cycles,
-    /// A timer of the kernel: everywhere, but what masks interrupts is seen only where it lets them again.
+    /// A kernel timer. Available everywhere, but code that masks interrupts is seen only where it unmasks them.
     CpuClock,
 }
 
-/// How threads are sampled.
+/// Parameters of the sampling.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampling {
-    /// What makes the kernel take one.
+    /// The trigger.
     pub source: Source,
-    /// How often in a second of the thread's processor time.
+    /// Samples per second of the thread's processor time.
     pub hz: u32,
-    /// How much of the user stack is copied with each sample, a multiple of 8 below 64 KiB; 0: the kernel follows frame pointers.
+    /// Bytes of the user stack copied with each sample, a multiple of 8 below 64 KiB; 0: the kernel follows frame
+    /// pointers.
     pub stack_bytes: u32,
-    /// Whether the kernel's own code is seen, too: a privilege.
+    /// Whether kernel code is sampled as well. Requires a privilege.
     pub kernel: bool,
-    /// Whether threads and processes that a sampled one starts are sampled, too.
+    /// Whether threads and processes started by a sampled one are sampled as well.
     pub inherit: bool,
-    /// Whether it begins as the thread's process executes a program.
+    /// Whether sampling starts when the thread's process executes a program.
     pub on_exec: bool,
 }
 
-/// Fields of a sample: instruction, thread, time, call chain, period; registers and stack of user mode where copied.
+/// Fields of a sample: instruction, thread, time, call chain, period; registers and stack of user mode if copied.
 const FIELDS: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 5 | 1 << 8;
 const FIELDS_OF_STACK: u64 = 1 << 12 | 1 << 13;
-/// Samples that found no room are counted where the event is read (Linux 6.0).
+/// Number of lost samples when the event is read (Linux 6.0).
 const READ_LOST: u64 = 1 << 4;
-/// `sched_clock` differs between CPUs; this one does not.
+/// Unlike `sched_clock`, the same on all CPUs.
 const CLOCK: u64 = libc::CLOCK_MONOTONIC as u64;
-/// Frame pointer, stack pointer and instruction (and the link register where there is one), by `asm/perf_regs.h`.
+/// Frame pointer, stack pointer and instruction pointer, by `asm/perf_regs.h`.
 #[cfg(target_arch = "x86_64")]
 pub const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
-/// Frame pointer, link register, stack pointer and instruction, by `asm/perf_regs.h`.
+/// Frame pointer, link register, stack pointer and instruction pointer, by `asm/perf_regs.h`.
 #[cfg(target_arch = "aarch64")]
 pub const REGISTERS: u64 = 1 << 29 | 1 << 30 | 1 << 31 | 1 << 32;
 
@@ -88,7 +89,7 @@ impl Sampling {
     }
 }
 
-/// One thread on one CPU, sampled: stopped until it is enabled, ended when dropped.
+/// Sampling of one thread on one CPU. Initially disabled; ends when dropped.
 #[derive(Debug)]
 pub struct Event {
     fd: OwnedFd,
@@ -97,14 +98,14 @@ pub struct Event {
 }
 
 impl Event {
-    /// Samples thread `tid` whenever it runs on `cpu`; readers are woken by so many bytes.
+    /// Samples thread `tid` whenever it runs on `cpu`. A reader is woken after `watermark` bytes.
     ///
     /// # Errors
     /// The kernel's: `EACCES` or `EPERM` without the right, `ENOENT` where the source does not exist, `ESRCH` for a thread that has ended,
     /// `EMFILE`.
     pub fn open(how: &Sampling, tid: i32, cpu: CpuId, watermark: u32) -> Result<Self> {
         match Self::try_open(how, tid, cpu, watermark, true) {
-            // Older than Linux 6.0.
+            // The kernel is older than Linux 6.0.
             Err(error) if error.errno == rustix::io::Errno::INVAL => Self::try_open(how, tid, cpu, watermark, false),
             answer => answer,
         }
@@ -120,26 +121,26 @@ impl Event {
         if fd < 0 {
             return Err(Error::last(format!("sample thread {tid} on CPU {cpu}")));
         }
-        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+        // SAFETY: the kernel has just created this descriptor for this process alone.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         Ok(Self { fd, counts_lost, on_exec: how.on_exec })
     }
 
-    /// Whether it begins by itself as its process executes a program.
+    /// Whether it starts when its process executes a program.
     #[must_use]
     pub fn waits_for_exec(&self) -> bool {
         self.on_exec
     }
 
-    /// Writes its records into the ring of another event of the same CPU.
+    /// Writes its records to the ring of another event on the same CPU.
     ///
     /// # Errors
-    /// The kernel's: `EINVAL` for one of another CPU.
+    /// The kernel's: `EINVAL` if the ring is on another CPU.
     pub fn write_into(&self, ring: &Ring) -> Result<()> {
         self.control(0x2405, ring.event.fd.as_raw_fd() as u64, "let events share a ring")
     }
 
-    /// Begins to sample.
+    /// Starts sampling.
     ///
     /// # Errors
     /// The kernel's.
@@ -147,7 +148,7 @@ impl Event {
         self.control(0x2400, 0, "begin to sample")
     }
 
-    /// Ends it; what has been written stays to be read.
+    /// Stops sampling. Records already written can still be read.
     ///
     /// # Errors
     /// The kernel's.
@@ -161,7 +162,8 @@ impl Event {
         if answer < 0 { Err(Error::last(doing)) } else { Ok(()) }
     }
 
-    /// What the source has counted (cycles; nanoseconds of processor time), and how many records found no room, where the kernel tells.
+    /// The source's counter (cycles, or nanoseconds of processor time), and the number of lost records, if the kernel
+    /// reports it.
     ///
     /// # Errors
     /// The kernel's.
@@ -174,18 +176,18 @@ impl Event {
     }
 }
 
-/// The ring of one CPU, in memory that the kernel writes and this process reads. Full, it takes nothing more until it is read.
+/// The ring of one CPU, in memory that the kernel writes and this process reads. If it is full, new records are lost.
 #[derive(Debug)]
 pub struct Ring {
     event: Event,
     base: NonNull<u8>,
-    /// Of the mapping.
+    /// Length of the mapping.
     bytes: usize,
 }
 
-/// A page, which is what the head of the ring takes.
+/// Minimum page size; the ring's header is within it.
 const PAGE: usize = 4096;
-/// Where the kernel's and our position stand in the first page.
+/// Offsets of the kernel's and this process's positions in the first page.
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
 
@@ -193,10 +195,10 @@ const TAIL: usize = 1032;
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Makes `event`'s ring, of `data_bytes`, a power of two.
+    /// Maps `event`'s ring with `data_bytes`, a power of two.
     ///
     /// # Errors
-    /// The kernel's: `EPERM` where the user may not lock so much memory.
+    /// The kernel's: `EPERM` if the memory exceeds the user's limit of locked memory.
     pub fn map(event: Event, data_bytes: usize) -> Result<Self> {
         let doing = || format!("map a ring of {data_bytes} bytes");
         let page = rustix::param::page_size();
@@ -210,13 +212,13 @@ impl Ring {
         Ok(Self { event, base, bytes })
     }
 
-    /// The event whose ring it is.
+    /// The event that owns the ring.
     #[must_use]
     pub fn event(&self) -> &Event {
         &self.event
     }
 
-    /// Appends what was written since the last call, whole records, and gives the room back.
+    /// Appends the records written since the last call, and frees their space.
     pub fn drain(&mut self, out: &mut Vec<u8>) {
         let head = self.position(HEAD).load(Ordering::Acquire);
         let tail = self.position(TAIL).load(Ordering::Relaxed);
@@ -288,7 +290,7 @@ mod tests {
             samples += usize::from(u32::from_ne_bytes([head[0], head[1], head[2], head[3]]) == 9);
             rest = &rest[length..];
         }
-        // Where the host delays timers, one stands for several.
+        // If the host delays timers, one sample may represent several.
         assert!(rest.is_empty() && (1..=25).contains(&samples), "{samples}");
         let (counted, lost) = ring.event().read().unwrap();
         assert!(counted >= 15_000_000, "{counted}");

@@ -1,6 +1,6 @@
-//! Functions of `sub` and `aSub` records in C, from a plug-in: the other side of what `tahti.h` says of plug-ins.
+//! C functions of `sub` and `aSub` records from a plug-in: the counterpart of the plug-in part of `tahti.h`.
 //!
-//! A plug-in is loaded once and for good: nothing is unmapped any more where real-time threads run.
+//! A plug-in is loaded once and never unloaded: unmapping would disturb real-time threads.
 
 use base::{Array, FieldType, Str40};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -12,7 +12,7 @@ use std::sync::Mutex;
 const VERSION: u32 = 1;
 /// A to U, `TAHTI_ARGUMENTS`.
 const ARGUMENTS: usize = 21;
-/// Longest name of a record that a function is told, its zero included.
+/// Maximum bytes of a record's name passed to a function, including the zero.
 const NAME_MAX: usize = 128;
 
 /// `tahti_argument`.
@@ -57,7 +57,7 @@ struct Host {
     done: unsafe extern "C" fn(*const Self, *const [u64; 2]) -> c_int,
 }
 
-/// What a plug-in's calls lead to; behind one pointer as C sees it.
+/// Context of a plug-in's calls, an opaque pointer for C.
 type Context = &'static Plugin;
 
 struct Plugin {
@@ -74,55 +74,55 @@ struct Adding {
 /// A function of a plug-in.
 #[derive(Clone)]
 pub struct CFunction {
-    /// What SNAM calls it.
+    /// Its name in SNAM.
     pub name: String,
-    /// Whether it is for `aSub` records, with arrays; else for `sub`.
+    /// Whether it is for `aSub` records, with arrays; otherwise for `sub`.
     pub arrays: bool,
     run: RawFunction,
     host: &'static Host,
 }
 
-/// What a function is told and says besides its arguments.
+/// Parameters of a call other than its arguments, in both directions.
 pub struct Call<'a> {
     /// Name of the record.
     pub record: &'a str,
-    /// The function's own word for the record.
+    /// The function's private word for the record.
     pub user: &'a mut u64,
-    /// Whether a call that was to end later has ended.
+    /// Whether this call resumes an asynchronous one that has completed.
     pub resumed: bool,
-    /// What `tahti_host.done` hands over once it has.
+    /// Passed to `tahti_host.done` on completion.
     pub token: [u64; 2],
-    /// The call is to end later.
+    /// Set by the function: the call completes later.
     pub later: bool,
-    /// The alarm to raise, in EPICS' numbers.
+    /// The alarm to raise (status, severity), in EPICS' numbers.
     pub alarm: (u16, u16),
 }
 
-/// Why a plug-in was not loaded.
+/// A plug-in that was not loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginError {
     /// Its file.
     pub file: PathBuf,
-    /// What is wrong.
+    /// The reason.
     pub why: PluginFault,
 }
 
-/// What is wrong with a plug-in.
+/// Fault of a plug-in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PluginFault {
-    /// This is a static binary, which loads none.
+    /// This is a static binary, which cannot load plug-ins.
     Static,
-    /// The file's name holds a zero byte.
+    /// The file's name contains a zero byte.
     Name,
-    /// The dynamic loader refuses it: its words.
+    /// The dynamic loader's error.
     Loader(String),
     /// The library lacks one of the functions of plug-ins.
     Lacks(&'static str),
     /// It was built for another version of the interface.
     Version(u32),
-    /// It added a function that cannot be: why.
+    /// It added an invalid function.
     Function(FunctionFault),
-    /// It failed while it added a function.
+    /// It panicked while it added a function.
     Panicked,
     /// Its `tahti_plugin_load` returned this instead of 0.
     Returned(c_int),
@@ -130,18 +130,18 @@ pub enum PluginFault {
     Empty,
 }
 
-/// What is wrong with a function that a plug-in adds.
+/// Fault of a function added by a plug-in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FunctionFault {
     /// It has no name.
     NoName,
-    /// SNAM holds no such name.
+    /// The name does not fit into SNAM.
     Name(String),
-    /// There is no function behind the name.
+    /// The function pointer is null.
     Null(String),
-    /// It is of a kind that is none.
+    /// Its kind is invalid.
     Kind(String, u32),
-    /// There is one of this name already.
+    /// Its name was already added.
     Twice(String),
 }
 
@@ -184,11 +184,11 @@ impl fmt::Display for FunctionFault {
 const REMEDY: &str = "expected a plug-in written against tahti.h (TAHTI_PLUGIN). Libraries of C EPICS take its record \
     structures, which are not those of tahti: write the functions anew";
 
-/// Loads a plug-in and returns the functions that it adds. `done` is what `tahti_host.done` leads to, from any thread;
-/// it says whether the token was taken.
+/// Loads a plug-in and returns the functions that it adds. `tahti_host.done` calls `done` from any thread. `done`
+/// returns whether it accepted the token.
 ///
 /// # Errors
-/// The file cannot be loaded, is no plug-in, is of another version, or says that it failed.
+/// The file cannot be loaded, is not a plug-in, has another version, or reports a failure.
 pub fn load(
     path: &Path,
     done: impl Fn([u64; 2]) -> bool + Send + Sync + 'static,
@@ -201,7 +201,8 @@ fn loaded(path: &Path, done: impl Fn([u64; 2]) -> bool + Send + Sync + 'static) 
         return Err(PluginFault::Static);
     }
     let file = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| PluginFault::Name)?;
-    // SAFETY: the name ends with a zero. Constructors of the library run: whoever names a plug-in lets it in.
+    // SAFETY: the name is zero-terminated. Constructors of the library run; the user who configured the plug-in trusts
+    // it.
     let library = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if library.is_null() {
         return Err(PluginFault::Loader(last_error()));
@@ -235,27 +236,27 @@ fn loaded(path: &Path, done: impl Fn([u64; 2]) -> bool + Send + Sync + 'static) 
 }
 
 fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: an open library and a text that ends with a zero.
+    // SAFETY: an open library and a zero-terminated string.
     let found = unsafe { libc::dlsym(library, name.as_ptr()) };
     (!found.is_null()).then_some(found)
 }
 
-/// What the dynamic loader said last.
+/// Last error of the dynamic loader.
 fn last_error() -> String {
     // SAFETY: no argument; the text belongs to this thread until its next call of the loader.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
         return "the loader gives no reason".into();
     }
-    // SAFETY: not NULL, and ends with a zero.
+    // SAFETY: not NULL, and zero-terminated.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
 unsafe extern "C" fn add(host: *const Host, name: *const c_char, kind: u32, function: Option<RawFunction>) -> c_int {
-    // SAFETY: NULL, or the table that the plug-in was given, which is never freed.
+    // SAFETY: NULL, or the table passed to the plug-in, which is never freed.
     let Some(host) = (unsafe { host.as_ref() }) else { return -1 };
     let Ok(mut adding) = host.context.adding.lock() else { return -1 };
-    // SAFETY: NULL, or the plug-in promises a zero at its end.
+    // SAFETY: NULL, or a zero-terminated string by the plug-in's contract.
     let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned());
     match adding.add(name, kind, function) {
         Ok(()) => 0,
@@ -269,7 +270,7 @@ unsafe extern "C" fn add(host: *const Host, name: *const c_char, kind: u32, func
 impl Adding {
     fn add(&mut self, name: Option<String>, kind: u32, function: Option<RawFunction>) -> Result<(), FunctionFault> {
         let name = name.ok_or(FunctionFault::NoName)?;
-        // SNAM holds as many.
+        // Capacity of SNAM.
         if name.is_empty() || name.len() > 39 {
             return Err(FunctionFault::Name(name));
         }
@@ -288,7 +289,7 @@ impl Adding {
 }
 
 unsafe extern "C" fn done_from_c(host: *const Host, token: *const [u64; 2]) -> c_int {
-    // SAFETY: NULL, or the table that the plug-in was given, which is never freed.
+    // SAFETY: NULL, or the table passed to the plug-in, which is never freed.
     let host = unsafe { host.as_ref() };
     // SAFETY: NULL, or the caller's token.
     let token = unsafe { token.as_ref() };
@@ -299,7 +300,7 @@ unsafe extern "C" fn done_from_c(host: *const Host, token: *const [u64; 2]) -> c
 }
 
 impl CFunction {
-    /// Calls a function of `sub` records: A to U, and VAL. Real-time: as the function is.
+    /// Calls a function of `sub` records with A to U, and VAL. Real-time: like the function.
     pub fn call_numbers(&self, call: &mut Call<'_>, inputs: &mut [f64; ARGUMENTS], value: &mut f64) -> i32 {
         let of = |number: &mut f64| RawArgument {
             kind: type_number(FieldType::F64),
@@ -313,8 +314,8 @@ impl CFunction {
         self.call(call, inputs.each_mut().map(of), &mut outputs)
     }
 
-    /// Calls a function of `aSub` records: A to U, and VALA to VALU with the room for elements that each has. Takes
-    /// memory only where an array never had its room.
+    /// Calls a function of `aSub` records with A to U, and VALA to VALU with their capacities in elements. Allocates
+    /// only if an array never had its capacity.
     pub fn call_arrays(
         &self,
         call: &mut Call<'_>,
@@ -360,7 +361,7 @@ impl CFunction {
             inputs,
             outputs: *outputs,
         };
-        // SAFETY: all pointers hold for the call; arguments lead to as many elements as they say.
+        // SAFETY: all pointers are valid for the call, and arguments have as many elements as they declare.
         let result = unsafe { (self.run)(&raw mut raw) };
         *outputs = raw.outputs;
         call.later = raw.later != 0;
@@ -369,7 +370,7 @@ impl CFunction {
     }
 }
 
-/// An array with all its elements, of which `room` may be written.
+/// An argument for an array with all its elements, of which `room` may be written.
 fn argument(array: &mut Array, room: u32) -> RawArgument {
     let kind = type_number(array.kind());
     let data: *mut c_void = match array {
@@ -388,7 +389,7 @@ fn argument(array: &mut Array, room: u32) -> RawArgument {
     RawArgument { kind, count: room, room, reserved: 0, data }
 }
 
-/// Texts that C wrote end where a text may end at the latest.
+/// Terminates texts written by C within their maximum length.
 fn end_texts(array: &mut Array) {
     if let Array::String(texts) = array {
         texts.iter_mut().for_each(|text| *text = Str40::new(text.padded()));
@@ -421,7 +422,7 @@ mod tests {
     fn what_is_no_plug_in_is_refused_with_what_to_do() {
         let missing = load(Path::new("/no/such/plugin.so"), |_| true).err().unwrap().to_string();
         assert!(missing.starts_with("/no/such/plugin.so: cannot be loaded: "), "{missing}");
-        // A library that every process has loaded already.
+        // A library that is already loaded in every process.
         let libc = load(Path::new("libc.so.6"), |_| true).err().unwrap().to_string();
         assert!(libc.contains("found a library without tahti_plugin_version") && libc.contains("tahti.h"), "{libc}");
     }

@@ -4,8 +4,8 @@ use base::DurNs;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::os::fd::BorrowedFd;
 
-/// Waits until something can be read from one of these, or its other end is gone, at most for `limit`; says which.
-/// A signal ends the wait early.
+/// Waits at most `limit` until a descriptor is readable or its other end has been closed. Returns one flag per
+/// descriptor. A signal ends the wait early.
 pub fn readable(fds: &[BorrowedFd<'_>], limit: DurNs) -> Vec<bool> {
     let timeout =
         rustix::time::Timespec { tv_sec: limit.0.max(0) / 1_000_000_000, tv_nsec: limit.0.max(0) % 1_000_000_000 };
@@ -16,7 +16,7 @@ pub fn readable(fds: &[BorrowedFd<'_>], limit: DurNs) -> Vec<bool> {
     }
 }
 
-/// As [`readable`] for one descriptor.
+/// Like [`readable`], for one descriptor.
 ///
 /// Real-time: one system call that blocks; does not allocate.
 pub fn is_readable(fd: BorrowedFd<'_>, limit: DurNs) -> bool {

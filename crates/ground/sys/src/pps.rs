@@ -1,4 +1,4 @@
-//! Pulses of a source of time, as the kernel stamps them: `/dev/pps*` (`linux/pps.h`).
+//! Pulses of a time source with the kernel's timestamps: `/dev/pps*` (`linux/pps.h`).
 
 use crate::clock::mono_now;
 use crate::error::{Doing, Result};
@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 const PPS_FETCH: libc::Ioctl = 0xc008_70a4_u32 as libc::Ioctl;
 const _: () = assert!(size_of::<*const ()>() == 8 && size_of::<Fetch>() == 64, "the numbers are those of 64 bits");
 
-/// A stamp that is older than this came from a clock that was set meanwhile.
+/// If a stamp is older than this, the clock was set in between.
 const OLDEST: DurNs = DurNs::from_secs(2);
 
 #[repr(C)]
@@ -44,17 +44,17 @@ pub struct Pps {
 /// The last pulse of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pulse {
-    /// How many there were; wraps.
+    /// Sequence number; wraps.
     pub sequence: u32,
-    /// When it came, by the kernel's stamp.
+    /// Time of the pulse, from the kernel's stamp.
     pub at: MonoNs,
 }
 
 impl Pps {
-    /// Opens a source, such as `/dev/pps0`. Its asserting edges count.
+    /// Opens a source, such as `/dev/pps0`. Asserting edges are used.
     ///
     /// # Errors
-    /// The kernel's; `ENOTTY` for a file that is no such source.
+    /// The kernel's; `ENOTTY` if the file is not a PPS source.
     pub fn open(path: &str) -> Result<Self> {
         let opened = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
         let source = Self { file: opened.doing(|| format!("open {path}"))? };
@@ -62,13 +62,13 @@ impl Pps {
         Ok(source)
     }
 
-    /// The last pulse: at once for a limit of 0, else the next one that comes; `None` if none did.
+    /// The last pulse if the limit is 0, otherwise the next one; `None` if there is none in time.
     ///
-    /// Real-time: one system call that blocks, and two looks at clocks; does not allocate. The kernel rounds the limit to its
-    /// ticks.
+    /// Real-time: one blocking system call and two clock readings; does not allocate. The kernel rounds the limit to
+    /// its ticks.
     ///
     /// # Errors
-    /// The kernel's: the source is gone.
+    /// The kernel's: the source has gone.
     pub fn fetch(&self, limit: DurNs) -> std::result::Result<Option<Pulse>, Errno> {
         let limit = limit.0.max(0);
         let timeout = Time { sec: limit / 1_000_000_000, nsec: (limit % 1_000_000_000) as i32, flags: 0 };

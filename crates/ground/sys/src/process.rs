@@ -1,8 +1,8 @@
-//! A process by a descriptor (`pidfd_open(2)`), which names it for as long as it is held.
+//! A process identified by a descriptor (`pidfd_open(2)`), which refers to the same process as long as it is open.
 //!
-//! A number names a process only until its parent has reaped it: then the kernel may give the number to another one.
-//! Signals go through a [`Process`], which is opened while the number is certain (an own child that is not reaped yet,
-//! or a start time that is compared after the opening). This is the one place that turns numbers into handles.
+//! A process id is valid only until the process is reaped; then the kernel may reuse it. Signals are therefore sent
+//! through a [`Process`], which is opened while the id is certain: it is a child that has not been reaped, or its start
+//! time is compared after the opening. Only this module converts ids to handles.
 
 use crate::error::{Error, Result};
 use crate::root::RootDir;
@@ -11,12 +11,12 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
-/// Sends to the process group of the process, not to the process alone (Linux 6.9).
+/// Sends to the process group instead of the process (Linux 6.9).
 const SIGNAL_PROCESS_GROUP: u32 = 1 << 2;
 /// `SO_PEERPIDFD` (Linux 6.5).
 const SO_PEERPIDFD: i32 = 77;
 
-/// A handle on one process. Signals through it never reach a later process with the same number.
+/// A handle for one process. Signals through it never reach a later process with the same id.
 #[derive(Debug)]
 pub struct Process {
     pid: i32,
@@ -24,8 +24,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Opens the process that has the number `pid` now. The caller must know that the number is still that of the process
-    /// it means: its own child that it has not reaped. For others there is [`started_at`](Self::started_at).
+    /// Opens the process with the id `pid`. The caller must ensure that the id still belongs to the intended process: a
+    /// child that it has not reaped. For other processes use [`started_at`](Self::started_at).
     ///
     /// # Errors
     /// The kernel's: `ESRCH` (no such process), `EMFILE`, `ENOSYS` (before Linux 5.3).
@@ -37,20 +37,20 @@ impl Process {
         }
     }
 
-    /// Opens the process with the number `pid` that was started at `start_ticks` (field 22 of `/proc/PID/stat`).
+    /// Opens the process with the id `pid` that started at `start_ticks` (field 22 of `/proc/PID/stat`).
     ///
     /// # Errors
-    /// The kernel's; `ESRCH` where another process has the number.
+    /// The kernel's; `ESRCH` if another process has the id.
     pub fn started_at(pid: i32, start_ticks: u64) -> Result<Self> {
         let process = Self::open(pid)?;
-        // Compared after the opening: from here on the handle cannot change its meaning.
+        // Compared after the opening, because the handle then refers to a fixed process.
         if self::start_ticks(pid) == Some(start_ticks) {
             return Ok(process);
         }
         Err(Error { doing: format!("open process {pid}: another process has its number"), errno: Errno::SRCH })
     }
 
-    /// A duplicate of descriptor `number` of the process, with the access that it was opened for.
+    /// A duplicate of descriptor `number` of the process, with its access mode.
     ///
     /// # Errors
     /// The kernel's: `EBADF` (no such descriptor), `EPERM` (the caller may not trace the process), `ENOSYS` (before Linux 5.6).
@@ -59,22 +59,23 @@ impl Process {
         fd.map_err(|errno| Error { doing: format!("duplicate descriptor {number} of process {}", self.pid), errno })
     }
 
-    /// Opens the process at the other end of a Unix socket, `pid` by the kernel's word (`SO_PEERCRED`).
+    /// Opens the process at the other end of a Unix socket. `pid` is its id from `SO_PEERCRED`.
     ///
     /// # Errors
-    /// The kernel's; `ESRCH` where that process is gone.
+    /// The kernel's; `ESRCH` if that process has ended.
     pub fn of_peer(connection: BorrowedFd<'_>, pid: i32) -> Result<Self> {
         let mut fd: libc::c_int = -1;
         let mut length = size_of::<libc::c_int>() as libc::socklen_t;
         let at = std::ptr::from_mut(&mut fd).cast();
         let socket = connection.as_raw_fd();
-        // SAFETY: `at` and `length` are an int and its size, which the kernel fills at most.
+        // SAFETY: `at` points to an int and `length` is its size, which the kernel does not exceed.
         let answer = unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, SO_PEERPIDFD, at, &raw mut length) };
         if answer == 0 && fd >= 0 {
-            // SAFETY: the kernel has just made this descriptor for us; it has no other owner.
+            // SAFETY: the kernel has just created this descriptor for this process; it has no other owner.
             return Ok(Self { pid, fd: unsafe { OwnedFd::from_raw_fd(fd) } });
         }
-        // Before Linux 6.5. The end of a process closes its connections: one that is still open names a living process.
+        // Before Linux 6.5. When a process ends, its connections are closed, so an open connection means that the
+        // process is alive.
         let process = Self::open(pid)?;
         let mut fds = [PollFd::from_borrowed_fd(connection, PollFlags::RDHUP)];
         let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -84,13 +85,13 @@ impl Process {
         }
     }
 
-    /// Its number.
+    /// Its process id.
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Sends it `signal`; 0 checks that it is there (also as a zombie).
+    /// Sends `signal` to it. 0 checks whether it exists (also as a zombie).
     ///
     /// # Errors
     /// The kernel's: `ESRCH` (it has ended and was reaped), `EPERM`.
@@ -99,7 +100,7 @@ impl Process {
             .map_err(|errno| Error { doing: format!("send signal {signal} to process {}", self.pid), errno })
     }
 
-    /// As [`signal`](Self::signal), for threads that must not allocate even for an error.
+    /// Like [`signal`](Self::signal), for threads that must not allocate even for an error.
     ///
     /// # Errors
     /// The kernel's.
@@ -113,7 +114,7 @@ impl Process {
     /// The kernel's: `ESRCH` (the process was reaped, or its group is empty), `EPERM`.
     pub fn signal_group(&self, signal: i32) -> Result<()> {
         let sent = match send(self.fd.as_fd(), signal, SIGNAL_PROCESS_GROUP) {
-            // Before Linux 6.9. The number is reserved while the process is not reaped, which only its parent does: this
+            // Before Linux 6.9. The id is reserved until the process is reaped, which only its parent does: this
             // process.
             Err(Errno::INVAL) => self.try_signal(0).and_then(|()| by_number(-self.pid, signal)),
             sent => sent,
@@ -132,11 +133,12 @@ impl Process {
         poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
-    /// Whether it lives and `tid` is one of its threads: the number is then that thread's, and not another process's.
+    /// Whether it is alive and `tid` is one of its threads. Then the number belongs to that thread and to no other
+    /// process.
     #[must_use]
     pub fn has_thread(&self, tid: i32) -> bool {
         let listed = RootDir::machine().exists(&format!("/proc/{}/task/{tid}", self.pid));
-        // Asked after the look: a living process still had its number then.
+        // Checked afterwards: a process that is alive now still had its id when the thread was found.
         listed && !self.has_ended()
     }
 }
@@ -147,8 +149,8 @@ impl AsFd for Process {
     }
 }
 
-/// A thread by its number and its start time, for calls that take a number only (`sched_setaffinity(2)`): the number is
-/// asked for right before the call.
+/// A thread identified by its number and start time, for calls that take only a number (`sched_setaffinity(2)`). The
+/// number is verified directly before the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ThreadId {
     tid: i32,
@@ -156,23 +158,23 @@ pub struct ThreadId {
 }
 
 impl ThreadId {
-    /// The thread that has this number now; `None` if there is none.
+    /// The thread with this number; `None` if there is none.
     #[must_use]
     pub fn of(tid: i32) -> Option<Self> {
         Some(Self { tid, start_ticks: start_ticks(tid)? })
     }
 
-    /// Its number, if it is still this thread's. To be used at once.
+    /// Its number, if it still belongs to this thread. Use it immediately.
     #[must_use]
     pub fn tid(self) -> Option<i32> {
         (start_ticks(self.tid) == Some(self.start_ticks)).then_some(self.tid)
     }
 }
 
-/// Sends `signal` to the process of a descriptor: a pidfd, or an open folder `/proc/PID`.
+/// Sends `signal` to the process of a descriptor: a pidfd, or an open directory `/proc/PID`.
 ///
 /// # Errors
-/// The kernel's; `ESRCH` where it has ended.
+/// The kernel's; `ESRCH` if it has ended.
 ///
 /// # Real-time
 /// One system call, no allocation.
@@ -182,14 +184,14 @@ pub fn try_signal(process: BorrowedFd<'_>, signal: i32) -> std::result::Result<(
 
 fn send(process: BorrowedFd<'_>, signal: i32, flags: u32) -> std::result::Result<(), Errno> {
     let info = std::ptr::null::<libc::siginfo_t>();
-    // SAFETY: numbers and a null pointer, which stands for what kill(2) sends.
+    // SAFETY: numbers and a null pointer, which selects the same signal information as kill(2).
     match unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal, info, flags) } {
         0 => Ok(()),
         _ => Err(last_errno()),
     }
 }
 
-/// kill(2); the callers have made sure of the number.
+/// kill(2). The callers have verified the id.
 fn by_number(pid: i32, signal: i32) -> std::result::Result<(), Errno> {
     // SAFETY: numbers only.
     match unsafe { libc::kill(pid, signal) } {
@@ -215,7 +217,7 @@ pub fn signal_self(signal: i32) -> Result<()> {
 #[must_use]
 pub fn is_stopped(id: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-    // The name before it may hold anything.
+    // The name before it may contain any characters.
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
 }
 
@@ -242,7 +244,7 @@ mod tests {
         assert!(!process.has_ended() && process.has_thread(process.pid()));
         process.signal(libc::SIGTERM).unwrap();
         assert!(crate::poll::is_readable(process.as_fd(), base::DurNs::from_secs(60)));
-        // A zombie is there, and ended.
+        // A zombie still exists, but has ended.
         assert!(process.has_ended() && process.signal(0).is_ok() && !process.has_thread(process.pid()));
         child.wait().unwrap();
         assert_eq!(process.signal(libc::SIGTERM).unwrap_err().errno, Errno::SRCH);

@@ -1,24 +1,24 @@
-//! Where a program is, as `execvp(3)` would find it.
+//! Finds the path of a program like `execvp(3)`.
 
 use rustix::fs::{Access, access};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Where it is searched when `PATH` is not set.
+/// Search path if `PATH` is not set.
 const FOLDERS: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Why a program cannot be run.
+/// Reason why a program cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// No such file.
     File(PathBuf),
-    /// A file that this process may not run.
+    /// A file without permission to execute it.
     Executable(PathBuf),
-    /// No folder has it.
+    /// No folder contains it.
     Program {
-        /// As it is called.
+        /// Its name.
         name: String,
-        /// Where it was searched.
+        /// The search path.
         path: String,
     },
 }
@@ -37,13 +37,13 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// The program's absolute path: a name with a slash is a file, sought from `dir`, any other is searched in the folders of `path`, which stands
-/// for this process's own `PATH`.
+/// The program's absolute path. A name with a slash is a file, relative to `dir`. Any other name is searched in the
+/// folders of `path`, by default this process's `PATH`.
 ///
-/// Blocks as the file system does; allocates.
+/// Blocks on the file system; allocates.
 ///
 /// # Errors
-/// There is none that this process may run.
+/// There is no such program that this process may run.
 pub fn find(name: &str, dir: &Path, path: Option<&str>) -> Result<PathBuf, Missing> {
     let runs = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
     let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);

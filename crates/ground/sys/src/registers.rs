@@ -1,4 +1,4 @@
-//! A device's registers: memory of the device mapped into this process, reached by volatile loads and stores.
+//! Registers of a device: its memory mapped into this process, accessed by volatile loads and stores.
 
 use crate::error::{Doing, Error, Result};
 use rustix::io::Errno;
@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Memory of a device, mapped. Clones share the mapping.
+/// Mapped memory of a device. Clones share the mapping.
 #[derive(Clone, Debug)]
 pub struct Region {
     mapping: Arc<Mapping>,
@@ -20,16 +20,16 @@ struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and is only reached by single volatile accesses.
+// SAFETY: the mapping belongs to the process, not to a thread, and is only accessed by single volatile operations.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; the device orders them as its bus does.
+// SAFETY: as above; the device's bus orders the accesses.
 unsafe impl Sync for Mapping {}
 
-/// What a register may hold: 8, 16, 32 or 64 bits.
+/// Type of a register's value: 8, 16, 32 or 64 bits.
 pub trait Word: Copy + sealed::Sealed {}
 
 mod sealed {
-    /// Any bit pattern is a value.
+    /// Any bit pattern is valid.
     pub trait Sealed {}
 }
 
@@ -38,7 +38,7 @@ macro_rules! words {
 }
 words!(u8 u16 u32 u64);
 
-/// One register. Found once with [`Region::register`]; reading and writing it needs no check any more.
+/// One register, created by [`Region::register`]. Reading and writing need no further checks.
 #[derive(Clone, Debug)]
 pub struct Register<W> {
     mapping: Arc<Mapping>,
@@ -47,7 +47,7 @@ pub struct Register<W> {
 }
 
 impl Region {
-    /// Maps `bytes` of what `file` has from `offset` on.
+    /// Maps `bytes` of `file` from `offset` on.
     ///
     /// # Errors
     /// The kernel's; `EINVAL` for an empty region.
@@ -63,22 +63,23 @@ impl Region {
         Ok(Self { mapping: Arc::new(Mapping { base, bytes }) })
     }
 
-    /// Where it is, for code that reaches registers by itself (volatile accesses of their width); as long as a clone lives.
+    /// Its address, for code that accesses registers directly (by volatile operations of their width). Valid as long as
+    /// a clone exists.
     #[must_use]
     pub fn address(&self) -> *mut u8 {
         self.mapping.base.as_ptr()
     }
 
-    /// How large it is.
+    /// Its size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.mapping.bytes
     }
 
-    /// The register at byte `at`.
+    /// The register at byte offset `at`.
     ///
     /// # Errors
-    /// `EINVAL` if it lies outside of the region or is not aligned to its size.
+    /// `EINVAL` if it is outside the region or not aligned to its size.
     pub fn register<W: Word>(&self, at: usize) -> Result<Register<W>> {
         let size = size_of::<W>();
         let inside = at.checked_add(size).is_some_and(|end| end <= self.mapping.bytes);
@@ -92,16 +93,16 @@ impl Region {
 }
 
 impl<W: Word> Register<W> {
-    /// Reads it, once and just now.
+    /// Reads the register with exactly one access.
     ///
-    /// Real-time: one load from the device; its bus decides how long that takes.
+    /// Real-time: one load from the device, whose duration depends on its bus.
     #[must_use]
     pub fn read(&self) -> W {
-        // SAFETY: inside of the mapping and aligned, checked in `register`; the mapping lives as long as self.
+        // SAFETY: within the mapping and aligned, as checked in `register`; the mapping lives as long as self.
         unsafe { self.at().read_volatile() }
     }
 
-    /// Writes it, once and just now.
+    /// Writes the register with exactly one access.
     ///
     /// Real-time: one store to the device.
     pub fn write(&self, value: W) {
@@ -116,7 +117,7 @@ impl<W: Word> Register<W> {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `map` with this length; every register holds it open.
+        // SAFETY: `map` created the mapping with this length, and every register keeps it open.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }

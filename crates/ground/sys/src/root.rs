@@ -1,15 +1,15 @@
-//! Files of `/proc`, `/sys` and the cgroup tree below a root directory, which is `/` on the machine
-//! itself and a folder of captured files in tests.
+//! Files of `/proc`, `/sys` and the cgroup tree under a root directory: `/` on the machine, a folder of captured files
+//! in tests.
 
 use crate::error::{Doing, Error, Result};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
-/// More than any kernel text file that tahti reads whole; larger ones are an error, not a surprise.
+/// Maximum bytes of a text file: more than any kernel file that tahti reads as a whole. A larger file is an error.
 const FILE_BYTES_MAX: usize = 16 << 20;
 
-/// A directory under which the machine's files are found.
+/// The root directory of a machine's files.
 #[derive(Clone, Debug)]
 pub struct RootDir {
     root: PathBuf,
@@ -22,7 +22,7 @@ impl RootDir {
         Self::at("/")
     }
 
-    /// A captured or invented machine below `root`.
+    /// A captured or artificial machine under `root`.
     #[must_use]
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
@@ -34,16 +34,16 @@ impl RootDir {
         self.root == Path::new("/")
     }
 
-    /// Where `path` (absolute, as on the machine) really lies.
+    /// Real path of `path` (absolute, as on the machine).
     #[must_use]
     pub fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// Reads a whole text file; bytes that are no UTF-8 (a task may name itself so) are replaced.
+    /// Reads a whole text file. Bytes that are not UTF-8 (a task's name may contain them) are replaced.
     ///
     /// # Errors
-    /// The kernel's, or `EFBIG` beyond 16 MiB.
+    /// The kernel's, or `EFBIG` above 16 MiB.
     pub fn read(&self, path: &str) -> Result<String> {
         Ok(match String::from_utf8(self.read_bytes(path)?) {
             Ok(text) => text,
@@ -51,10 +51,10 @@ impl RootDir {
         })
     }
 
-    /// Reads a whole file as it is.
+    /// Reads a whole file as bytes.
     ///
     /// # Errors
-    /// The kernel's, or `EFBIG` beyond 16 MiB.
+    /// The kernel's, or `EFBIG` above 16 MiB.
     pub fn read_bytes(&self, path: &str) -> Result<Vec<u8>> {
         let doing = || format!("read {path}");
         let file = rustix::fs::open(self.path(path), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).doing(doing)?;
@@ -77,11 +77,11 @@ impl RootDir {
         }
     }
 
-    /// Writes `value` to an existing file with a single `write`, creating and truncating nothing, as
-    /// kernel files want it.
+    /// Writes `value` to an existing file with a single `write`, as kernel files require. Neither creates nor
+    /// truncates.
     ///
     /// # Errors
-    /// The kernel's; the error carries path and value. A successful write proves nothing yet: read back.
+    /// The kernel's, with path and value. Success does not prove that the kernel has adopted the value: read it back.
     pub fn write(&self, path: &str, value: &str) -> Result<()> {
         let doing = || format!("write {value:?} to {path}");
         let file = rustix::fs::open(self.path(path), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).doing(doing)?;
@@ -126,7 +126,7 @@ impl RootDir {
         Ok(names)
     }
 
-    /// Makes one directory; its parent must exist.
+    /// Creates one directory; its parent must exist.
     ///
     /// # Errors
     /// The kernel's.
@@ -142,14 +142,14 @@ impl RootDir {
         rustix::fs::rmdir(self.path(path)).doing(|| format!("remove directory {path}"))
     }
 
-    /// Whether the file's permissions let anybody write it; `None` for one that is not the machine's own.
+    /// Whether the file's mode has any write bit; `None` if this is not the machine itself.
     #[must_use]
     pub fn is_writable(&self, path: &str) -> Option<bool> {
         let stat = self.is_machine().then(|| rustix::fs::stat(self.path(path)))?.ok()?;
         Some(Mode::from_raw_mode(stat.st_mode).intersects(Mode::WUSR | Mode::WGRP | Mode::WOTH))
     }
 
-    /// Whether something is at `path`.
+    /// Whether `path` exists.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
         self.path(path).exists()

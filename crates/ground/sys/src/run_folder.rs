@@ -1,8 +1,8 @@
-//! The folder of run-time state: `TAHTI_RUN`, root's `/run/tahti`, or one of the user's own.
+//! The folder of run-time state: `TAHTI_RUN`, `/run/tahti` for root, or a folder of the user.
 
 use std::path::PathBuf;
 
-/// Where the plants of root are.
+/// Run folder of root's plants.
 pub const MACHINES: &str = "/run/tahti";
 
 fn set(name: &str) -> Option<PathBuf> {
@@ -22,13 +22,13 @@ pub fn base() -> PathBuf {
     }
 }
 
-/// Whether plants of root are looked for, too: by users who did not say where to look.
+/// Whether the plants of root are searched as well: for other users without `TAHTI_RUN`.
 #[must_use]
 pub fn looks_elsewhere() -> bool {
     set("TAHTI_RUN").is_none() && !rustix::process::geteuid().is_root()
 }
 
-/// The run folder of a user without a folder of the session's. Any user may have made it first.
+/// The run folder of a user without a session folder. Another user may have created it first.
 #[must_use]
 pub fn fallback() -> PathBuf {
     PathBuf::from(format!("/tmp/tahti-{}", rustix::process::geteuid().as_raw()))

@@ -30,13 +30,13 @@ pub fn set_scheduling(tid: Tid, scheduling: Scheduling) -> Result<()> {
         .map_err(|errno| Error { doing: format!("set thread {tid} to {}", scheduling.policy), errno })
 }
 
-/// As [`set_scheduling`], for those who must not allocate even for an error.
+/// Like [`set_scheduling`], for callers that must not allocate even for an error.
 ///
 /// # Errors
 /// The kernel's.
 pub fn try_set_scheduling(tid: Tid, scheduling: Scheduling) -> std::result::Result<(), rustix::io::Errno> {
     let attr = attributes(scheduling);
-    // SAFETY: `attr` is a valid sched_attr whose size field tells its length; the kernel only reads it.
+    // SAFETY: `attr` is a valid sched_attr with its length in the size field; the kernel only reads it.
     let answer = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const attr, 0u32) };
     if answer == 0 { Ok(()) } else { Err(last_errno()) }
 }
@@ -106,7 +106,7 @@ pub fn scheduling(tid: Tid) -> Result<Scheduling> {
         sched_period: 0,
     };
     let size = size_of::<libc::sched_attr>() as u32;
-    // SAFETY: `attr` is writable for the `size` bytes that the kernel is told of.
+    // SAFETY: `attr` is writable for the `size` bytes passed to the kernel.
     let answer = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &raw mut attr, size, 0u32) };
     let doing = || format!("read the scheduling class of thread {tid}");
     if answer != 0 {
@@ -140,7 +140,7 @@ pub fn scheduling(tid: Tid) -> Result<Scheduling> {
 /// `EBUSY` (a DEADLINE thread that needs its whole root domain), `ESRCH`.
 pub fn set_affinity(tid: Tid, cpus: &CpuSet) -> Result<()> {
     let words = cpus.words();
-    // SAFETY: the kernel reads `size_of_val(words)` bytes behind the pointer, which the slice owns.
+    // SAFETY: the kernel reads `size_of_val(words)` bytes at the pointer, which the slice owns.
     let answer = unsafe { libc::syscall(libc::SYS_sched_setaffinity, tid, size_of_val(words), words.as_ptr()) };
     if answer == 0 { Ok(()) } else { Err(Error::last(format!("restrict thread {tid} to CPUs {cpus}"))) }
 }
@@ -151,7 +151,7 @@ pub fn set_affinity(tid: Tid, cpus: &CpuSet) -> Result<()> {
 /// The kernel's.
 pub fn affinity(tid: Tid) -> Result<CpuSet> {
     let mut words = [0u64; CPUS_MAX / 64];
-    // SAFETY: the kernel writes at most `size_of_val(&words)` bytes behind the pointer, which the array owns.
+    // SAFETY: the kernel writes at most `size_of_val(&words)` bytes at the pointer, which the array owns.
     let answer = unsafe { libc::syscall(libc::SYS_sched_getaffinity, tid, size_of_val(&words), words.as_mut_ptr()) };
     if answer < 0 {
         return Err(Error::last(format!("read the CPUs of thread {tid}")));

@@ -1,5 +1,6 @@
-//! The priority of what processes of a control group send: a program of four instructions in the kernel, which it runs for each packet that
-//! leaves the group (`BPF_CGROUP_INET_EGRESS`). A process cannot undo it by a socket's options, and it goes with the group.
+//! Priority of packets sent by a control group: a BPF program of four instructions, run for each packet that leaves the
+//! group (`BPF_CGROUP_INET_EGRESS`). A process cannot override it by socket options. The program is removed with the
+//! group.
 
 use crate::error::{Doing as _, Error, Result};
 use rustix::fs::{Mode, OFlags};
@@ -16,16 +17,16 @@ const QUERY: i32 = 16;
 const KIND: u32 = 8;
 /// `BPF_CGROUP_INET_EGRESS`.
 const PLACE: u32 = 1;
-/// `BPF_F_ALLOW_MULTI`: beside others' programs.
+/// `BPF_F_ALLOW_MULTI`: in addition to other programs.
 const BESIDE: u32 = 2;
-/// Begins the names of our programs; eight digits follow.
+/// Prefix of the names of tahti's programs; eight hexadecimal digits follow.
 const NAME: &[u8] = b"tahti_";
-/// Programs of a group that are looked at.
+/// Maximum number of programs read per group.
 const PROGRAMS_MAX: usize = 64;
 /// `offsetof(struct __sk_buff, priority)`.
 const PRIORITY: u64 = 32;
 
-/// `union bpf_attr`, as far as any call here uses it.
+/// `union bpf_attr`, large enough for all calls here.
 #[repr(C, align(8))]
 struct Attr([u8; 128]);
 
@@ -45,8 +46,8 @@ impl Attr {
     }
 
     fn call(&mut self, command: i32, doing: impl FnOnce() -> String) -> Result<i32> {
-        // SAFETY: the attributes live for the call, as does what they point to; 128 bytes are more than any of these commands reads, and
-        // the kernel accepts a longer one whose rest is zeros.
+        // SAFETY: the attributes, and the memory that they refer to, live for the call. None of these commands reads
+        // more than 128 bytes, and the kernel accepts a longer attribute whose rest is zero.
         let answer = unsafe { libc::syscall(libc::SYS_bpf, command, self.0.as_mut_ptr(), self.0.len()) };
         if answer < 0 { Err(Error::last(doing())) } else { Ok(answer as i32) }
     }
@@ -57,7 +58,7 @@ fn instruction(code: u8, registers: u8, offset: i16, immediate: u32) -> u64 {
 }
 
 fn own(fd: i32) -> OwnedFd {
-    // SAFETY: the kernel has just made it, for this process alone.
+    // SAFETY: the kernel has just created it for this process alone.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
@@ -66,7 +67,7 @@ fn group(path: &str) -> Result<OwnedFd> {
     opened.doing(|| format!("open control group {path}"))
 }
 
-/// Gives everything that processes of the group at `path` (version 2) and below it send this priority.
+/// Sets the priority of all packets sent by processes of the group at `path` (version 2) and its subgroups.
 ///
 /// # Errors
 /// The kernel's: `PERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `NOSYS` or `INVAL` without `CONFIG_CGROUP_BPF`.
@@ -102,7 +103,7 @@ pub fn set_priority(path: &str, priority: u32) -> Result<()> {
     attach.call(ATTACH, doing).map(drop)
 }
 
-/// The priority that is given to what the group at `path` sends; `None`: nobody of ours gives one.
+/// The packet priority set by tahti for the group at `path`; `None` if none is set.
 ///
 /// # Errors
 /// The kernel's; `NOENT` if there is no such group.
@@ -110,7 +111,7 @@ pub fn priority(path: &str) -> Result<Option<u32>> {
     Ok(programs(path)?.into_iter().next_back().map(|(priority, _)| priority))
 }
 
-/// Takes our programs off a group.
+/// Removes tahti's programs from a group.
 ///
 /// # Errors
 /// The kernel's.
@@ -126,7 +127,7 @@ pub fn unset_priority(path: &str) -> Result<()> {
     Ok(())
 }
 
-/// Our programs on a group, with their priorities, in the order in which the kernel runs them.
+/// Tahti's programs on a group, with their priorities, in the order of execution.
 fn programs(path: &str) -> Result<Vec<(u32, OwnedFd)>> {
     let doing = || format!("ask which programs {path} has");
     let group = group(path)?;
@@ -142,7 +143,7 @@ fn programs(path: &str) -> Result<Vec<(u32, OwnedFd)>> {
     for id in ids.into_iter().take(count) {
         let program = match Attr::new().word(0, id).call(GET_FD_BY_ID, doing) {
             Ok(fd) => own(fd),
-            // Taken off meanwhile.
+            // It was removed meanwhile.
             Err(error) if error.errno == Errno::NOENT => continue,
             Err(error) => return Err(error),
         };

@@ -1,9 +1,9 @@
-//! Files that programs of several users map, by name: what others' formats want. Where both ends are ours, memory without a name
-//! ([`shm`](crate::shm)) is handed over instead.
+//! Named files mapped by programs of several users, as required by foreign formats. If both ends are tahti's, memory
+//! without a name ([`shm`](crate::shm)) is passed instead.
 //!
-//! Any program that may write such a file may also make it shorter, and a load or store behind the new end kills its process with SIGBUS. So no
-//! code of this process ever touches the mapping: content goes by `pwrite`, and semaphores are counted up by the kernel, which reports a missing
-//! page as an error.
+//! Any program that may write such a file may also truncate it. A load or store beyond the new end then kills its
+//! process with SIGBUS. This process therefore never accesses the mapping directly. Content is written by `pwrite`, and
+//! semaphores are incremented by the kernel, which reports a missing page as an error.
 
 use crate::error::{Doing as _, Error, Result};
 use rustix::io::Errno;
@@ -13,25 +13,26 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
-/// A file that this process has made and others map; dropped, it is removed.
+/// A file created by this process and mapped by others. Dropping it removes the file.
 #[derive(Debug)]
 pub struct SharedFile {
     file: File,
-    /// Where it is mapped: an address for the kernel, never for a load or store.
+    /// Address of the mapping, only passed to the kernel, never used for a load or store.
     base: NonNull<u8>,
     bytes: usize,
     inode: u64,
     path: PathBuf,
 }
 
-// SAFETY: the mapping is only an address that the kernel is given, from whichever thread.
+// SAFETY: the mapping is only an address passed to the kernel, from any thread.
 unsafe impl Send for SharedFile {}
 // SAFETY: as above.
 unsafe impl Sync for SharedFile {}
 
 impl SharedFile {
-    /// Makes a file of `bytes` zeros, has its content made from them and its inode, and puts it under `path`: in the place of the file that is
-    /// there, which programs that have it mapped keep. Its user and group may write it.
+    /// Creates a file of `bytes` zeros, calls `fill` with them and the file's inode, and moves it to `path`. An
+    /// existing file is replaced; programs that have it mapped keep the old one. The user and the group may write the
+    /// new file.
     ///
     /// # Errors
     /// The kernel's.
@@ -41,7 +42,7 @@ impl SharedFile {
             return Err(Error { doing: doing(), errno: Errno::INVAL });
         };
         let new = folder.join(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
-        // Left by a process of this number.
+        // Left by an earlier process with the same id.
         let _ = std::fs::remove_file(&new);
         let mut options = std::fs::OpenOptions::new();
         let file = options.read(true).write(true).create_new(true).mode(0o660).open(&new).doing(doing)?;
@@ -59,7 +60,7 @@ impl SharedFile {
 
     fn map(file: File, bytes: usize, path: &Path) -> Result<Self> {
         let doing = || format!("map the shared file {} of {bytes} bytes", path.display());
-        // Reserved, not only promised: a full disk is reported now.
+        // Allocated on disk, so that a full disk is reported now.
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes as u64).doing(doing)?;
         let inode = file.metadata().doing(doing)?.ino();
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -73,7 +74,7 @@ impl SharedFile {
     /// Writes bytes at an offset.
     ///
     /// # Errors
-    /// The kernel's; `EINVAL` behind the file's end.
+    /// The kernel's; `EINVAL` beyond the end of the file.
     pub fn write(&self, at: usize, bytes: &[u8]) -> Result<()> {
         let doing = || format!("write the shared file {}", self.path.display());
         self.within(at, bytes.len(), doing)?;
@@ -83,7 +84,7 @@ impl SharedFile {
     /// Reads bytes at an offset.
     ///
     /// # Errors
-    /// The kernel's; `EINVAL` behind the file's end.
+    /// The kernel's; `EINVAL` beyond the end of the file.
     pub fn read(&self, at: usize, bytes: &mut [u8]) -> Result<()> {
         let doing = || format!("read the shared file {}", self.path.display());
         self.within(at, bytes.len(), doing)?;
@@ -95,31 +96,31 @@ impl SharedFile {
         if inside { Ok(()) } else { Err(Error { doing: doing(), errno: Errno::INVAL }) }
     }
 
-    /// Whether the file still has its size and a name. Another program may have cut or removed it.
+    /// Whether the file still has its size and a name. Another program may have truncated or removed it.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.file.metadata().is_ok_and(|about| about.len() == self.bytes as u64 && about.nlink() > 0)
     }
 
-    /// Whether another file is under its name.
+    /// Whether another file has its name.
     #[must_use]
     pub fn is_replaced(&self) -> bool {
         std::fs::metadata(&self.path).is_ok_and(|there| there.ino() != self.inode)
     }
 
-    /// Counts the 32-bit number at `at` up by one, and wakes one of those who wait for it: what `sem_post` of the C library does with its
-    /// semaphore there.
+    /// Increments the 32-bit number at `at`, and wakes one of its waiters, as `sem_post` of the C library does with its
+    /// semaphore.
     ///
     /// # Errors
-    /// `EFAULT` where that part of the file is gone; `EINVAL` behind its end, or if `at` is no multiple of 4.
+    /// `EFAULT` if that part of the file is missing; `EINVAL` beyond its end, or if `at` is not a multiple of 4.
     pub fn count_up_and_wake_one(&self, at: usize) -> Result<()> {
         let doing = || format!("post a semaphore of the shared file {}", self.path.display());
         self.within(at, 4, doing)?;
         let word = self.base.as_ptr().wrapping_add(at).cast::<u32>();
-        // Adds 1 (its operand, shifted by 12). What it compares does not matter: nothing more is woken in any case.
+        // Adds 1 (its operand, shifted by 12). The comparison is irrelevant: it would wake no further thread.
         const ADD_ONE: u32 = (libc::FUTEX_OP_ADD as u32) << 28 | 1 << 12;
         let (wake, no_more) = (1 as libc::c_long, 0 as libc::c_long);
-        // SAFETY: the kernel alone accesses the address, and checks it: `EFAULT` where no page is.
+        // SAFETY: only the kernel accesses the address, and it returns `EFAULT` if there is no page.
         let woken = unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE_OP, wake, no_more, word, ADD_ONE) };
         if woken < 0 { Err(Error::last(doing())) } else { Ok(()) }
     }
@@ -127,11 +128,11 @@ impl SharedFile {
 
 impl Drop for SharedFile {
     fn drop(&mut self) {
-        // Another file under this name stays.
+        // Keeps another file that has this name now.
         if std::fs::metadata(&self.path).is_ok_and(|there| there.ino() == self.inode) {
             let _ = std::fs::remove_file(&self.path);
         }
-        // SAFETY: the mapping was made by `map` with this length, and nothing refers into it.
+        // SAFETY: `map` created the mapping with this length, and nothing refers to it.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
@@ -185,7 +186,7 @@ mod tests {
         file.count_up_and_wake_one(far).unwrap();
         file.read(far, &mut now).unwrap();
         assert_eq!(u32::from_ne_bytes(now), 2);
-        // As programs of ImageStreamIO open the streams that they make.
+        // As programs using ImageStreamIO open the streams that they create.
         std::fs::OpenOptions::new().write(true).truncate(true).open(&path).unwrap();
         assert!(!file.is_whole());
         assert_eq!(file.count_up_and_wake_one(far).unwrap_err().errno, Errno::FAULT);

@@ -1,4 +1,4 @@
-//! Shared memory between processes: sealed memfds, seen as atomic words.
+//! Shared memory between processes: sealed memfds, accessed as atomic words.
 
 use crate::error::{Doing, Error, Result};
 use rustix::fs::{IFlags, MemfdFlags, SealFlags};
@@ -8,10 +8,10 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// More than any block that tahti shares; a larger one is somebody else's.
+/// Maximum bytes: more than any block that tahti shares. A larger one is not tahti's.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// A mapped memfd whose size is sealed, so that no access behind it can be cut off under the reader.
+/// A mapped memfd whose size is sealed, so that it cannot be truncated during an access.
 ///
 /// The words are atomics: another process may change them at any time without undefined behaviour here.
 #[derive(Debug)]
@@ -21,14 +21,14 @@ pub struct SharedWords {
     words: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and is only reached as atomics.
+// SAFETY: the mapping belongs to the process, not to a thread, and is only accessed as atomics.
 unsafe impl Send for SharedWords {}
 // SAFETY: all access goes through `&[AtomicU64]`, which any number of threads may share.
 unsafe impl Sync for SharedWords {}
 
 impl SharedWords {
-    /// Makes zeroed shared memory of `words` words. Not inherited by programs that this process starts, unless
-    /// its descriptor is passed on.
+    /// Creates zeroed shared memory of `words` words. Programs started by this process inherit it only if its
+    /// descriptor is passed on.
     ///
     /// # Errors
     /// The kernel's.
@@ -36,27 +36,27 @@ impl SharedWords {
         Self::open(Self::unmapped(name, words)?, true)
     }
 
-    /// As [`create`](Self::create), for others to read only: whatever they do with the descriptor, this mapping stays the
-    /// only one through which anything is written.
+    /// Like [`create`](Self::create), but read-only for other processes: this mapping remains the only one that can
+    /// write.
     ///
     /// # Errors
-    /// The kernel's; `EINVAL` where it is older than 5.1.
+    /// The kernel's; `EINVAL` before Linux 5.1.
     pub fn create_for_readers(name: &str, words: usize) -> Result<Self> {
         let fd = Self::made(name, words, SealFlags::SHRINK | SealFlags::GROW)?;
-        // Mapped first: from then on nobody can map it for writing, and nobody write to its descriptor.
+        // Mapped before sealing: afterwards no process can map it for writing, or write to its descriptor.
         let mapped = Self::open(fd, true)?;
         let doing = || format!("keep others from writing shared memory {name:?} (Linux 5.1 or later can)");
         rustix::fs::fcntl_add_seals(&mapped.fd, SealFlags::FUTURE_WRITE | SealFlags::SEAL).doing(doing)?;
         Ok(mapped)
     }
 
-    /// As [`create`](Self::create), for others to map: who only hands memory on has nothing to unmap later.
+    /// Like [`create`](Self::create), but not mapped in this process, which then has nothing to unmap later.
     ///
     /// # Errors
     /// The kernel's.
     pub fn unmapped(name: &str, words: usize) -> Result<OwnedFd> {
         let fd = Self::made(name, words, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        // Refused to others than root, and by Linux before 6.1: see `keeps_its_pages`.
+        // Fails without root, and before Linux 6.1: see `keeps_its_pages`.
         let _ = rustix::fs::ioctl_setflags(&fd, IFlags::IMMUTABLE);
         Ok(fd)
     }
@@ -69,9 +69,10 @@ impl SharedWords {
         Ok(fd)
     }
 
-    /// Whether no other process can take pages out of it by `fallocate` or `madvise`, which gives each process that has it mapped a page fault
-    /// at its next access, locked memory or not. So it is for memory that root has made, from Linux 6.1 on: no seal forbids this to
-    /// processes that map the memory for writing later, but it cannot be done to an immutable file, which can still be mapped.
+    /// Whether no other process can remove pages from it by `fallocate` or `madvise`. Removed pages give each process
+    /// that maps the memory a page fault at its next access, even if it is locked. True for memory created by root,
+    /// from Linux 6.1 on. No seal prevents this for processes that map the memory for writing later, but an immutable
+    /// file does, and can still be mapped.
     #[must_use]
     pub fn keeps_its_pages(&self) -> bool {
         let seals = rustix::fs::fcntl_get_seals(&self.fd).unwrap_or(SealFlags::empty());
@@ -79,32 +80,32 @@ impl SharedWords {
         seals.contains(SealFlags::FUTURE_WRITE) || flags.contains(IFlags::IMMUTABLE)
     }
 
-    /// Maps shared memory that somebody handed over, for reading and writing.
+    /// Maps shared memory received from another process, for reading and writing.
     ///
     /// # Errors
-    /// `EINVAL` if it could still shrink under the reader, or is too small or too large; the kernel's.
+    /// `EINVAL` if it is not sealed against shrinking, or is too small or too large; the kernel's.
     pub fn attach(fd: OwnedFd) -> Result<Self> {
         Self::open(fd, true)
     }
 
-    /// Maps shared memory whose descriptor this process was started with, under the number `raw`.
+    /// Maps shared memory whose descriptor `raw` this process inherited at its start.
     ///
     /// # Errors
-    /// `EBADF` if there is none; as [`attach`](Self::attach).
+    /// `EBADF` if it is not open; otherwise like [`attach`](Self::attach).
     pub fn inherited(raw: i32) -> Result<Self> {
         let doing = || format!("take over descriptor {raw}");
         if raw < 0 {
             return Err(Error { doing: doing(), errno: Errno::BADF });
         }
-        // SAFETY: borrowed for one call only, which checks the number itself and answers EBADF.
+        // SAFETY: borrowed only for one call, which checks the number and returns EBADF.
         let theirs = unsafe { BorrowedFd::borrow_raw(raw) };
         Self::open(rustix::io::fcntl_dupfd_cloexec(theirs, 3).doing(doing)?, true)
     }
 
-    /// Maps shared memory that somebody handed over, for reading only.
+    /// Maps shared memory received from another process, for reading only.
     ///
     /// # Errors
-    /// As [`attach`](Self::attach).
+    /// Like [`attach`](Self::attach).
     pub fn attach_read_only(fd: OwnedFd) -> Result<ReadWords> {
         Self::open(fd, false).map(ReadWords)
     }
@@ -112,12 +113,12 @@ impl SharedWords {
     /// The words.
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `base` is mapped for `words` words as long as self lives, is page-aligned, its size is sealed,
-        // and every bit pattern is a valid AtomicU64.
+        // SAFETY: `base` is mapped for `words` words as long as self lives and is page-aligned, its size is sealed, and
+        // every bit pattern is a valid AtomicU64.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
     }
 
-    /// The user who made it.
+    /// The user who created it.
     ///
     /// # Errors
     /// The kernel's.
@@ -125,8 +126,8 @@ impl SharedWords {
         Ok(rustix::fs::fstat(&self.fd).doing(|| "learn whose shared memory this is".to_owned())?.st_uid)
     }
 
-    /// A descriptor through which the memory can be mapped for reading only, for memory that some others must write. Who runs
-    /// as its user can open it anew.
+    /// A descriptor that can only be mapped for reading, if some other processes must be able to write the memory. A
+    /// process of the same user can reopen it for writing.
     ///
     /// # Errors
     /// The kernel's: `/proc` is not mounted.
@@ -136,7 +137,7 @@ impl SharedWords {
         rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).doing(|| format!("open {path} for reading"))
     }
 
-    /// The descriptor, to be handed to another process.
+    /// The descriptor, for passing to another process.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -167,18 +168,17 @@ impl AsRef<[AtomicU64]> for SharedWords {
 
 impl Drop for SharedWords {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `open` with this length, and no reference into it outlives self.
+        // SAFETY: `open` created the mapping with this length, and no reference into it outlives self.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.words * 8) };
     }
 }
 
-/// [`SharedWords`] mapped for reading only: a store would be killed by the kernel, so views that only read are
-/// all that may be put over it.
+/// [`SharedWords`] mapped read-only. A store would raise SIGSEGV, so use it only with views that read.
 #[derive(Debug)]
 pub struct ReadWords(SharedWords);
 
 impl ReadWords {
-    /// The words. Loads only.
+    /// The words. Only loads are permitted.
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
         self.0.words()
@@ -226,7 +226,7 @@ mod tests {
             mine.words()[0].store(7, Ordering::Relaxed);
             let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let punched = rustix::fs::fallocate(mine.fd(), punch, 0, 8192);
-            // For others than root only the second one does.
+            // Without root, only the second one does.
             assert_eq!(punched, if mine.keeps_its_pages() { Err(Errno::PERM) } else { Ok(()) });
             assert_eq!(mine.words()[0].load(Ordering::Relaxed), if mine.keeps_its_pages() { 7 } else { 0 });
         }

@@ -1,4 +1,4 @@
-//! Signals as something to poll for, instead of handlers.
+//! Signals as a pollable descriptor, instead of handlers.
 
 use crate::error::{Doing, Error, Result};
 pub use libc::{
@@ -7,19 +7,19 @@ pub use libc::{
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// SIGINT and SIGTERM: the wish of a user to end.
+/// SIGINT and SIGTERM: a user's request to end.
 pub const END_SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 
 /// A descriptor that becomes readable when one of its signals arrives.
 ///
-/// Its signals are blocked for the calling thread and those that it starts afterwards; a program started
-/// through `std::process::Command` gets an empty mask.
+/// Its signals are blocked in the calling thread and in threads that it starts afterwards. A program started through
+/// `std::process::Command` gets an empty mask.
 #[derive(Debug)]
 pub struct SignalFd {
     fd: OwnedFd,
 }
 
-/// A signal that arrived, and who sent it.
+/// A signal that arrived, with its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrived {
     /// The signal's number.
@@ -35,17 +35,17 @@ impl SignalFd {
     /// The kernel's.
     pub fn new(signals: &[i32]) -> Result<Self> {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: sigemptyset initialises the whole set behind the pointer.
+        // SAFETY: sigemptyset initialises the whole set at the pointer.
         let _ = unsafe { libc::sigemptyset(set.as_mut_ptr()) };
         // SAFETY: initialised just above.
         let mut set = unsafe { set.assume_init() };
         for signal in signals {
-            // SAFETY: `set` is an initialised signal set; a wrong number is answered with -1.
+            // SAFETY: `set` is an initialised signal set; an invalid number returns -1.
             if unsafe { libc::sigaddset(&raw mut set, *signal) } != 0 {
                 return Err(Error::last(format!("name signal {signal}")));
             }
         }
-        // SAFETY: the kernel reads `set`; the old mask is not asked for.
+        // SAFETY: the kernel reads `set`; the old mask is not requested.
         let answer = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
         if answer != 0 {
             return Err(Error { doing: "block signals".into(), errno: Errno::from_raw_os_error(answer) });
@@ -55,7 +55,7 @@ impl SignalFd {
         if fd < 0 {
             return Err(Error::last("open a signalfd"));
         }
-        // SAFETY: the descriptor is new and nobody else owns it.
+        // SAFETY: the descriptor is new and has no other owner.
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
@@ -83,14 +83,14 @@ impl AsFd for SignalFd {
     }
 }
 
-/// Keeps all signals from the calling thread that others or timers send: another thread of the process takes them, or whoever
-/// waits for them. Those that the thread causes itself (faults, `abort`) reach it all the same.
+/// Blocks all signals from other processes or timers in the calling thread, so that another thread of the process
+/// handles them or waits for them. Signals that the thread causes itself (faults, `abort`) still reach it.
 ///
 /// # Errors
 /// The kernel's.
 pub fn block_all() -> Result<()> {
     let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigfillset initialises the whole set behind the pointer.
+    // SAFETY: sigfillset initialises the whole set at the pointer.
     let _ = unsafe { libc::sigfillset(set.as_mut_ptr()) };
     // SAFETY: initialised just above.
     let mut set = unsafe { set.assume_init() };
@@ -98,17 +98,17 @@ pub fn block_all() -> Result<()> {
         // SAFETY: `set` is an initialised signal set, and the numbers are signals.
         let _ = unsafe { libc::sigdelset(&raw mut set, own) };
     }
-    // SAFETY: the kernel reads `set`; the old mask is not asked for.
+    // SAFETY: the kernel reads `set`; the old mask is not requested.
     match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()) } {
         0 => Ok(()),
         errno => Err(Error { doing: "block signals".into(), errno: Errno::from_raw_os_error(errno) }),
     }
 }
 
-/// Lets the process end, as other programs do, when it writes to a pipe that nobody reads any more. (Rust
-/// programs start with `SIGPIPE` ignored.)
+/// Restores the default action of `SIGPIPE`: the process ends when it writes to a pipe without a reader. (Rust programs
+/// start with `SIGPIPE` ignored.)
 pub fn end_at_closed_pipe() {
-    // SAFETY: setting a signal to its default action runs no code of ours.
+    // SAFETY: setting a signal to its default action runs no code of this process.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 

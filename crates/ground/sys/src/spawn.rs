@@ -1,8 +1,8 @@
-//! Starting a program with everything set between `fork` and `exec`.
+//! Starts a program, with all its settings applied between `fork` and `exec`.
 //!
-//! Between the two the child may only make async-signal-safe calls: all memory it needs is prepared by
-//! [`Prepared`] before the fork, each [`Step`] is one or a few raw system calls, and failures travel to the
-//! parent through a pipe as numbers. Nothing in here allocates, locks or panics in the child.
+//! Between the two, the child may only make async-signal-safe calls. [`Prepared`] therefore allocates all memory before
+//! the fork. Each [`Step`] is one or a few raw system calls, and failures are sent to the parent through a pipe as
+//! numbers. Nothing here allocates, locks or panics in the child.
 
 use crate::error::{Error, Result};
 use crate::process::Process;
@@ -13,159 +13,160 @@ use rustix::fd::AsFd as _;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ffi::{CStr, CString};
 
-/// One thing that the child does before `exec`.
+/// A step of the child before `exec`.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// All signals to their default action, none blocked.
+    /// Sets all signals to their default action and unblocks them.
     ResetSignals,
-    /// Forks once more: the first child exits with 0, the rest of the start is its child's, which belongs to
-    /// nobody (init or the next subreaper).
+    /// Forks again. The first child exits with 0; its child continues the start. Its parent is init or the next
+    /// subreaper.
     Detach,
-    /// A session of its own, without a terminal.
+    /// A new session without a terminal.
     NewSession,
-    /// A process group of its own.
+    /// A new process group.
     NewGroup,
-    /// Makes the terminal `fd` the session's.
+    /// Makes the terminal `fd` the session's controlling terminal.
     ControllingTerminal(RawFd),
-    /// Writes bytes to an existing file: `0` to a control group's `tasks`.
+    /// Writes bytes to an existing file, such as `0` to a control group's `tasks`.
     Write(CString, Vec<u8>),
-    /// Scheduling class. A time-sharing class with the nice value 0 asks for none: the process keeps the one it has.
+    /// Sets the scheduling class. A time-sharing class with nice value 0 keeps the process's current nice value.
     Scheduling(Scheduling),
-    /// Nice value of its time sharing; a real-time class keeps it for threads that leave it.
+    /// Sets the nice value for time sharing. It also applies to threads that leave a real-time class.
     Nice(i8),
-    /// CPUs.
+    /// Sets the CPU affinity.
     Affinity(CpuSet),
     /// Binds memory to the NUMA nodes of this mask.
     MemoryNodes(u64),
     /// Soft and hard resource limit by the kernel's number.
     Limit(u32, u64, u64),
-    /// Waits until [`Held::go`]; a process whose starter drops its [`Held`] instead, or dies, ends here.
+    /// Waits for [`Held::go`]. If the parent drops its [`Held`] instead, or dies, the child exits here.
     Hold,
-    /// Working directory.
+    /// Sets the working directory.
     Directory(CString),
-    /// Mask of the permissions that new files do not get.
+    /// Sets the umask: the permissions that new files do not get.
     Umask(u32),
-    /// No gain of rights by `exec` from here on, for it and its descendants: setuid bits and file capabilities count for
-    /// nothing.
+    /// Disables gaining privileges by `exec` for the process and its descendants: setuid bits and file capabilities
+    /// have no effect.
     NoNewPrivileges,
-    /// Mounts of its own: the machine's show up in it, its own nowhere else.
+    /// A separate mount namespace. Mounts of the machine appear in it; its own mounts are not visible outside.
     MountNamespace,
-    /// Makes what stands at a path a mount of its own, with everything mounted below.
+    /// Makes a path a separate mount, including everything mounted below it.
     BindHere(CString),
-    /// Shows the first path at the second one.
+    /// Bind-mounts the first path at the second one.
     BindOver(CString, CString),
-    /// An empty file system in memory at a path, with these options (`mode=…`).
+    /// Mounts an empty file system in memory at a path, with these options (`mode=…`).
     EmptyAt(CString, CString),
-    /// Makes a mount read-only, those below it too where told (Linux 5.12).
+    /// Makes a mount read-only, optionally with those below it (Linux 5.12).
     ReadOnly {
         /// The mount point.
         path: CString,
-        /// Whether those below are, too.
+        /// Whether to include the mounts below.
         below: bool,
     },
-    /// Keeps permitted capabilities over the next change of user.
+    /// Keeps permitted capabilities across the next change of user.
     KeepCapabilities,
-    /// Supplementary groups.
+    /// Sets the supplementary groups.
     Groups(Vec<u32>),
-    /// Real, effective and saved group.
+    /// Sets the real, effective and saved group.
     Group(u32),
-    /// Real, effective and saved user.
+    /// Sets the real, effective and saved user.
     User(u32),
-    /// Takes a capability out of the bounding set for good.
+    /// Removes a capability from the bounding set permanently.
     DropBounding(u8),
-    /// Permitted, effective and inheritable capabilities.
+    /// Sets the permitted, effective and inheritable capabilities.
     Capabilities(u64),
     /// Adds a capability to the ambient set.
     RaiseAmbient(u8),
-    /// Duplicates a descriptor to a fixed number, inheritable.
+    /// Duplicates a descriptor to a fixed, inheritable number.
     Descriptor(RawFd, RawFd),
-    /// Marks all descriptors from this number on as closed at `exec`.
+    /// Marks all descriptors from this number on close-on-exec.
     CloseFrom(RawFd),
-    /// The signal that the child gets when the thread that started it ends.
+    /// Sets the signal that the child receives when the thread that started it ends.
     DeathSignal(i32),
-    /// Lets the parent trace it: it stops after `exec`, before its first instruction ([`Spawned::traced`]).
+    /// Requests tracing by the parent: the child stops after `exec`, before its first instruction
+    /// ([`Spawned::traced`]).
     TraceMe,
 }
 
-/// A step, and whether the start goes on when the kernel refuses it.
+/// A step, and whether its failure aborts the start.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// What to do.
+    /// The step.
     pub step: Step,
-    /// Whether a refusal ends the start.
+    /// Whether a failure aborts the start.
     pub required: bool,
 }
 
-/// A program start, ready for `fork`.
+/// A program start, prepared for `fork`.
 #[derive(Debug)]
 pub struct Prepared {
     program: CString,
     argv: Vec<CString>,
     envp: Vec<CString>,
     steps: Vec<Wanted>,
-    /// The variable that gets the child's own number.
+    /// Name of the variable that is set to the child's process id.
     pid_variable: Option<CString>,
 }
 
-/// A step that the kernel refused.
+/// A failed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The step's index; `None` is `exec` itself.
+    /// The step's index; `None`: `exec` itself.
     pub step: Option<usize>,
-    /// The kernel's answer.
+    /// The kernel's error.
     pub errno: rustix::io::Errno,
 }
 
-/// How a start went.
+/// Result of a start.
 #[derive(Debug)]
 pub struct Spawned {
-    /// The child, which the caller reaps; `None` if a required step or `exec` was refused.
+    /// The child, to be reaped by the caller; `None` if a required step or `exec` failed.
     pub child: Option<Process>,
-    /// The child's stop before its first instruction, with [`Step::TraceMe`]. Dropped, it lets the child run.
+    /// The child stopped before its first instruction, with [`Step::TraceMe`]. Dropping it resumes the child.
     pub traced: Option<Traced>,
-    /// A traced child ended before its first instruction. It is not reaped: its status is there for whoever reaps it.
+    /// A traced child ended before its first instruction. It is not reaped, so that its status is still available.
     pub ended: bool,
-    /// Every refused step, in order; the last one ended the start where `child` is `None`.
+    /// All failed steps, in order. If `child` is `None`, the last one aborted the start.
     pub refused: Vec<Refusal>,
 }
 
-/// How often a traced child that sends no report is checked for a stop by a signal.
+/// Time between two checks whether a signal has stopped a traced child that sends no report.
 const STOP_CHECK_EVERY: DurNs = DurNs::from_ms(20);
 
-/// The code of a failed `exec` in the pipe, and that of [`Step::Hold`]; more steps than that cannot be.
+/// Codes in the pipe for a failed `exec` and for [`Step::Hold`]. There are never that many steps.
 const EXEC: u32 = u32::MAX;
 const HELD: u32 = u32::MAX - 1;
 
 impl Prepared {
-    /// Keeps the words of a start; `program` is a path.
+    /// Stores the parameters of a start. `program` is a path.
     #[must_use]
     pub fn new(program: CString, argv: Vec<CString>, envp: Vec<CString>, steps: Vec<Wanted>) -> Self {
         Self { program, argv, envp, steps, pid_variable: None }
     }
 
-    /// Adds a variable whose value is the number of the program's process.
+    /// Adds a variable whose value is the program's process id.
     #[must_use]
     pub fn with_pid_variable(mut self, name: CString) -> Self {
         self.pid_variable = Some(name);
         self
     }
 
-    /// Forks, does the steps, executes. Returns when the program is about to run its first instruction, or
-    /// is stopped there ([`Step::TraceMe`]), or will never run (and has been reaped).
+    /// Forks, performs the steps, executes the program. Returns when the program is about to run its first instruction,
+    /// or is stopped there ([`Step::TraceMe`]), or when the start has failed and the child has been reaped.
     ///
     /// The calling thread is the child's parent and tracer.
     ///
     /// # Errors
-    /// No pipe or no process could be made.
+    /// No pipe or process could be created.
     pub fn spawn(&self) -> Result<Spawned> {
         self.hold()?.go()
     }
 
-    /// Forks and does the steps before [`Step::Hold`], where the child waits. Without such a step everything
-    /// is done on return, as by [`spawn`](Self::spawn).
+    /// Forks and performs the steps before [`Step::Hold`], where the child waits. Without such a step, everything is
+    /// complete on return, as with [`spawn`](Self::spawn).
     ///
     /// # Errors
-    /// No pipe or no process could be made.
+    /// No pipe or process could be created.
     pub fn hold(&self) -> Result<Held> {
         let (report, tells) = pipe()?;
         let (waits, gate) = pipe()?;
@@ -176,8 +177,8 @@ impl Prepared {
         if let Some(variable) = &pid_variable {
             envp.insert(0, variable.text.as_ptr().cast());
         }
-        // SAFETY: the child runs `run_child` only, which makes raw system calls on memory prepared above and
-        // ends in exec or _exit.
+        // SAFETY: the child only runs `run_child`, which makes raw system calls on memory prepared above and ends in
+        // exec or _exit.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             run_child(
@@ -192,12 +193,12 @@ impl Prepared {
             return Err(Error::last(format!("fork for {:?}", self.program)));
         }
         drop((tells, waits));
-        // The number is certain: the child is not reaped.
+        // The number is valid, because the child has not been reaped.
         let process = match Process::open(pid) {
             Ok(process) => process,
             Err(error) => {
-                // It waits for its starter, or would run without a handle on it. The gate is closed when it is dropped.
-                // SAFETY: numbers only; the child is ours and not reaped.
+                // The child waits for its parent, or would run without a handle. Dropping the gate closes it.
+                // SAFETY: numbers only; the child belongs to this process and has not been reaped.
                 unsafe { libc::kill(pid, libc::SIGKILL) };
                 reap(pid);
                 return Err(error);
@@ -213,34 +214,34 @@ impl Prepared {
     }
 }
 
-/// A child that waits at [`Step::Hold`]. Dropped, it ends the child and reaps it.
+/// A child that waits at [`Step::Hold`]. Dropping it kills and reaps the child.
 #[derive(Debug)]
 pub struct Held {
     process: Option<Process>,
-    /// Whether it waits; otherwise everything is done already.
+    /// Whether the child waits. Otherwise the start is already complete.
     waits: bool,
     report: OwnedFd,
     gate: OwnedFd,
     required: Vec<bool>,
-    /// The index of [`Step::TraceMe`], and the stops before `exec` so far.
+    /// The index of [`Step::TraceMe`], and the state of the tracing before `exec`.
     tracing: Option<(usize, Tracing)>,
     refused: Vec<Refusal>,
 }
 
 impl Held {
-    /// The child; `None` if a required step before the wait was refused.
+    /// The child; `None` if a required step before the wait failed.
     #[must_use]
     pub fn process(&self) -> Option<&Process> {
         self.process.as_ref()
     }
 
-    /// Lets it go on to its program, and returns as [`Prepared::spawn`] does.
+    /// Lets the child continue with its program, and returns like [`Prepared::spawn`].
     ///
     /// # Errors
-    /// The child cannot be traced up to its `exec`, though it had agreed; it was ended and reaped.
+    /// The child could not be traced up to its `exec`, although it had requested it. It was killed and reaped.
     pub fn go(mut self) -> Result<Spawned> {
         if std::mem::take(&mut self.waits) {
-            // A child that was killed meanwhile does not read it; its end is seen by whoever reaps it.
+            // A child killed meanwhile does not read it. Its end is found when it is reaped.
             let _ = rustix::io::write(&self.gate, b"g");
             self.listen();
         }
@@ -261,12 +262,13 @@ impl Held {
         }
     }
 
-    /// It was killed while it waited, and the caller has reaped it: nothing is left to end.
+    /// Call this if the child was killed while it waited, and the caller has reaped it. Then there is nothing left to
+    /// kill.
     pub fn was_reaped(mut self) {
         self.waits = false;
     }
 
-    /// Takes the child's reports until it waits, runs its program, or has ended.
+    /// Reads the child's reports until it waits, runs its program, or has ended.
     fn listen(&mut self) {
         let mut word = [0u8; 8];
         while self.has_report() && read_whole(&self.report, &mut word) {
@@ -286,13 +288,13 @@ impl Held {
         }
     }
 
-    /// Waits for a report or the end of all reports. A traced child that a signal stops on its way to `exec` gets the
-    /// signal and goes on: it would never report.
+    /// Waits for a report or the end of all reports. If a signal stops a traced child before `exec`, delivers the
+    /// signal and resumes the child, which would otherwise never report.
     fn has_report(&mut self) -> bool {
         let (Some((_, tracing)), Some(process)) = (&mut self.tracing, &self.process) else { return true };
         while !crate::poll::is_readable(self.report.as_fd(), STOP_CHECK_EVERY) {
             if tracing.pass_on(process.pid()).is_err() {
-                // The wait for its exec fails in the same way, and reports it.
+                // The wait for `exec` fails in the same way and reports it.
                 return false;
             }
         }
@@ -302,7 +304,7 @@ impl Held {
     fn end(&mut self) {
         self.waits = false;
         if let Some(process) = self.process.take() {
-            // Gone already is what is wanted.
+            // If it has already ended, the result is the same.
             let _ = process.try_signal(libc::SIGKILL);
             reap(process.pid());
         }
@@ -317,14 +319,14 @@ impl Drop for Held {
     }
 }
 
-/// Waits for the end of a child that is ending.
+/// Reaps a child that is ending.
 fn reap(pid: i32) {
     loop {
         let mut status = 0;
-        // SAFETY: `status` is writable; the child is ours.
+        // SAFETY: `status` is writable; the child belongs to this process.
         match unsafe { libc::waitpid(pid, &raw mut status, 0) } {
             -1 if interrupted() => {}
-            // A traced one was stopped before SIGKILL came.
+            // A traced child was stopped before SIGKILL arrived.
             1.. if libc::WIFSTOPPED(status) => {}
             _ => return,
         }
@@ -335,15 +337,15 @@ fn interrupted() -> bool {
     std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
 }
 
-/// A pipe whose ends lie above all numbers that steps duplicate to.
+/// A pipe whose descriptors are above all numbers used by steps.
 fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     let doing = |_| Error::last("make a pipe for a program start");
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(doing)?;
     Ok((reader, above(writer.as_raw_fd())?))
 }
 
-/// A duplicate of `fd` whose number is 100 or more, closed at `exec`, so that steps may duplicate to small
-/// numbers without hitting a source.
+/// A duplicate of `fd` with a number of 100 or more, closed at `exec`. Steps can then duplicate to small numbers
+/// without overwriting a source.
 ///
 /// # Errors
 /// The kernel's (`EMFILE`, `EBADF`).
@@ -353,14 +355,14 @@ pub fn above(fd: RawFd) -> Result<OwnedFd> {
     if high < 0 {
         return Err(Error::last(format!("duplicate descriptor {fd}")));
     }
-    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    // SAFETY: the kernel has just created this descriptor for this process; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(high) })
 }
 
-/// Takes over a descriptor that this process was started with.
+/// Takes ownership of a descriptor inherited at the start of this process.
 ///
 /// # Errors
-/// `EBADF` if there is none of that number, `EINVAL` for the standard streams, which belong to `std`.
+/// `EBADF` if it is not open, `EINVAL` for the standard streams, which belong to `std`.
 pub fn inherited(fd: RawFd) -> Result<OwnedFd> {
     let doing = || format!("take over descriptor {fd}");
     if fd < 3 {
@@ -370,7 +372,7 @@ pub fn inherited(fd: RawFd) -> Result<OwnedFd> {
     if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
         return Err(Error::last(doing()));
     }
-    // SAFETY: it is open, and the caller was told its number at start: no other owner exists.
+    // SAFETY: it is open, and its number was passed to the caller at the start: there is no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -379,7 +381,7 @@ fn pointers(words: &[CString]) -> Vec<*const libc::c_char> {
 }
 
 fn read_whole(reader: &OwnedFd, word: &mut [u8; 8]) -> bool {
-    // Eight bytes are below PIPE_BUF: they arrive whole or not at all.
+    // Eight bytes are below PIPE_BUF, so they arrive completely or not at all.
     loop {
         match rustix::io::read(reader, &mut word[..]) {
             Ok(got) => return got == word.len(),
@@ -389,21 +391,22 @@ fn read_whole(reader: &OwnedFd, word: &mut [u8; 8]) -> bool {
     }
 }
 
-/// `NAME=` and room for a number, which the child fills in: it alone knows it before its program runs.
+/// `NAME=` and space for a number, which the child fills in, because only the child knows its number before the program
+/// runs.
 struct PidVariable {
     text: Vec<u8>,
     at: usize,
 }
 
 impl PidVariable {
-    /// Digits of the largest process number.
+    /// Maximum number of digits of a process id.
     const DIGITS: usize = 10;
 
     fn new(name: &CStr) -> Self {
         let mut text = name.to_bytes().to_vec();
         text.push(b'=');
         let at = text.len();
-        // Zeros end the text, whatever is written before them.
+        // The text is zero-terminated, whatever is written before.
         text.resize(at + Self::DIGITS + 1, 0);
         Self { text, at }
     }
@@ -423,14 +426,14 @@ impl PidVariable {
     }
 }
 
-/// The child's ends of the pipes to its starter, and its copy of the starter's end, which it must close.
+/// The child's ends of the pipes to its parent, and its copy of the parent's end, which it must close.
 struct Ends {
     report: RawFd,
     waits: RawFd,
     gate: OwnedFd,
 }
 
-/// The child's life: never returns, never allocates.
+/// Body of the child: never returns, never allocates.
 fn run_child(
     prepared: &Prepared,
     argv: &[*const libc::c_char],
@@ -456,16 +459,15 @@ fn run_child(
         // SAFETY: numbers only.
         variable.set(unsafe { libc::getpid() });
     }
-    // SAFETY: program, argv and envp are null-terminated and live in the parent's memory, of which the child
-    // has a copy.
+    // SAFETY: program, argv and envp are null-terminated, in the child's copy of the parent's memory.
     unsafe { libc::execve(prepared.program.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
     tell(report, EXEC, errno());
     leave();
 }
 
-/// Returns when the starter lets the child go on; ends it when the starter is gone.
+/// Returns when the parent lets the child continue. Exits if the parent has gone.
 fn wait_at_gate(ends: &Ends) {
-    // SAFETY: the number is this process's copy of the starter's end, and nobody else's here.
+    // SAFETY: this process's copy of the parent's end, which has no other user here.
     unsafe { libc::close(ends.gate.as_raw_fd()) };
     tell(ends.report, HELD, 0);
     let mut byte = 0u8;
@@ -480,7 +482,7 @@ fn wait_at_gate(ends: &Ends) {
 }
 
 fn leave() -> ! {
-    // SAFETY: ends the process without running any destructor of the parent's.
+    // SAFETY: ends the process without running the parent's destructors.
     unsafe { libc::_exit(127) }
 }
 
@@ -492,19 +494,19 @@ fn tell(report: RawFd, code: u32, errno: i32) {
     let mut word = [0u8; 8];
     word[..4].copy_from_slice(&code.to_ne_bytes());
     word[4..].copy_from_slice(&errno.to_ne_bytes());
-    // SAFETY: eight readable bytes; a failure to tell leaves the parent with a closed pipe.
+    // SAFETY: eight readable bytes. If the write fails, the parent finds the pipe closed.
     unsafe { libc::write(report, word.as_ptr().cast(), word.len()) };
 }
 
-/// 0, or the errno of a call that answers -1.
+/// 0, or the errno of a call that returned -1.
 fn checked(answer: libc::c_long) -> i32 {
     if answer < 0 { errno() } else { 0 }
 }
 
-/// Does one step; 0 or errno.
+/// Performs one step. Returns 0 or errno.
 fn perform(step: &Step) -> i32 {
     match step {
-        // Done by `run_child`, which knows the pipes.
+        // Performed by `run_child`, which has the pipes.
         Step::Hold => 0,
         Step::ResetSignals => reset_signals(),
         Step::Detach => detach(),
@@ -527,7 +529,7 @@ fn perform(step: &Step) -> i32 {
         }
         Step::Affinity(cpus) => {
             let words = cpus.words();
-            // SAFETY: the kernel reads `size_of_val(words)` bytes behind the pointer.
+            // SAFETY: the kernel reads `size_of_val(words)` bytes at the pointer.
             checked(unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(words), words.as_ptr()) })
         }
         // The kernel reads one word: it rounds the count down, hence 65.
@@ -560,9 +562,9 @@ fn perform(step: &Step) -> i32 {
         Step::ReadOnly { path, below } => read_only(path, *below),
         // SAFETY: numbers only.
         Step::KeepCapabilities => checked(unsafe { libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0) }.into()),
-        // Raw calls: glibc's wrappers would signal all threads of a process that has but one.
+        // Raw calls: glibc's wrappers would signal all threads of the process, which has only one.
         Step::Groups(groups) => {
-            // SAFETY: `groups` holds as many numbers as is told.
+            // SAFETY: `groups` contains as many numbers as passed.
             checked(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) })
         }
         // SAFETY: numbers only.
@@ -572,7 +574,7 @@ fn perform(step: &Step) -> i32 {
         Step::DropBounding(capability) => {
             // SAFETY: numbers only.
             let errno = checked(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, i32::from(*capability), 0, 0, 0) }.into());
-            // A capability that this kernel does not know cannot be had either.
+            // A capability unknown to this kernel is not in the set either.
             if errno == libc::EINVAL { 0 } else { errno }
         }
         Step::Capabilities(mask) => capset(*mask),
@@ -587,7 +589,7 @@ fn perform(step: &Step) -> i32 {
             // SAFETY: numbers only.
             let range = unsafe { libc::syscall(libc::SYS_close_range, *first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
             match checked(range) {
-                // The flag came with Linux 5.11, the call with 5.9.
+                // The flag exists since Linux 5.11, the call since 5.9.
                 libc::EINVAL | libc::ENOSYS => close_each_from(*first),
                 errno => errno,
             }
@@ -599,9 +601,10 @@ fn perform(step: &Step) -> i32 {
     }
 }
 
-/// Has every open descriptor from `first` on closed at `exec`, one by one; 0 or errno. Neither allocates nor locks.
+/// Marks every open descriptor from `first` on close-on-exec, one by one. Returns 0 or errno. Neither allocates nor
+/// locks.
 fn close_each_from(first: RawFd) -> i32 {
-    /// Where a record of `getdents64(2)` has its own length and its name.
+    /// Offsets of the length and the name in a record of `getdents64(2)`.
     const LENGTH: usize = 16;
     const NAME: usize = 19;
     // SAFETY: a null-terminated string.
@@ -611,7 +614,7 @@ fn close_each_from(first: RawFd) -> i32 {
     }
     let mut records = [0u8; 1024];
     let outcome = loop {
-        // SAFETY: as many writable bytes as told.
+        // SAFETY: as many writable bytes as passed.
         let got = unsafe { libc::syscall(libc::SYS_getdents64, folder, records.as_mut_ptr(), records.len()) };
         if got <= 0 {
             break checked(got);
@@ -637,11 +640,11 @@ fn close_each_from(first: RawFd) -> i32 {
 }
 
 fn detach() -> i32 {
-    // SAFETY: clone with nothing but a termination signal is fork, without glibc's handlers; the child goes
-    // on with raw system calls.
+    // SAFETY: clone with only a termination signal is fork without glibc's handlers. The child continues with raw
+    // system calls.
     match unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } {
         0 => 0,
-        // SAFETY: ends the process without running any destructor of the parent's.
+        // SAFETY: ends the process without running the parent's destructors.
         1.. => unsafe { libc::_exit(0) },
         _ => errno(),
     }
@@ -654,21 +657,21 @@ fn mount_namespace() -> i32 {
         return errno;
     }
     let flags = libc::MS_REC | libc::MS_SLAVE;
-    // SAFETY: a null-terminated path; source, type and data are not used for a change of propagation.
+    // SAFETY: a null-terminated path; a change of propagation does not use source, type and data.
     let answer = unsafe { libc::mount(std::ptr::null(), c"/".as_ptr(), std::ptr::null(), flags, std::ptr::null()) };
     checked(answer.into())
 }
 
 fn mount(from: &CStr, to: &CStr, flags: libc::c_ulong, options: Option<&CStr>) -> i32 {
     let options = options.map_or(std::ptr::null(), |options| options.as_ptr().cast());
-    // SAFETY: null-terminated strings; the type is not used for a bind.
+    // SAFETY: null-terminated strings; a bind mount does not use the type.
     checked(unsafe { libc::mount(from.as_ptr(), to.as_ptr(), c"tmpfs".as_ptr(), flags, options) }.into())
 }
 
 fn read_only(path: &CStr, below: bool) -> i32 {
     let attributes = libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
     let flags = if below { libc::AT_RECURSIVE } else { 0 };
-    // SAFETY: a null-terminated path, and a readable structure of the size that is told.
+    // SAFETY: a null-terminated path, and a readable structure of the size passed.
     checked(unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -708,7 +711,7 @@ fn reset_signals() -> i32 {
     checked(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) }.into())
 }
 
-/// `capset(2)` in its third version: permitted, effective and inheritable all `mask`.
+/// `capset(2)` in version 3: sets permitted, effective and inheritable to `mask`.
 fn capset(mask: u64) -> i32 {
     #[repr(C)]
     struct Header {
@@ -835,7 +838,7 @@ mod tests {
         let script = format!("echo ran > {}", file.display());
         let held = prepared("/bin/sh", &["sh", "-c", &script], vec![Step::NewSession, Step::Hold]).hold().unwrap();
         let own = std::fs::read_link("/proc/self/exe").unwrap();
-        // It waits: it is still a copy of this program, and the steps before are done.
+        // The child waits: it still runs a copy of this program, and has performed the steps before.
         let pid = held.process().unwrap().pid();
         assert_eq!(std::fs::read_link(format!("/proc/{pid}/exe")).unwrap(), own);
         // SAFETY: numbers only.
@@ -851,7 +854,7 @@ mod tests {
         let pid = held.process().unwrap().pid();
         drop(held);
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
-        // And one that was killed while it waited is no news to `go`.
+        // For a child that was killed while it waited, `go` reports no error.
         let held = prepared("/bin/true", &["true"], vec![Step::Hold]).hold().unwrap();
         let pid = held.process().unwrap().pid();
         // SAFETY: numbers only.
@@ -870,13 +873,13 @@ mod tests {
 
     #[test]
     fn without_close_range_each_open_descriptor_is_closed_at_exec_and_those_below_stay() {
-        // High enough to leave alone what other tests of this process have open.
+        // High enough not to affect descriptors of other tests in this process.
         let open = |at: RawFd| {
             let file = std::fs::File::open("/proc/self/stat").unwrap();
             // SAFETY: the kernel checks the numbers.
             let copy = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, at) };
             assert!(copy >= at);
-            // SAFETY: a new descriptor, which is ours.
+            // SAFETY: a new descriptor without another owner.
             unsafe { OwnedFd::from_raw_fd(copy) }
         };
         let (below, above): (Vec<_>, Vec<_>) = ((700..705).map(open).collect(), (750..810).map(open).collect());

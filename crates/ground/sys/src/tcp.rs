@@ -1,31 +1,32 @@
-//! TCP connections: those that are to be given the newest, not all, and those whose other end may die unnoticed.
+//! TCP options: a limit for unsent data, so that new data replaces old, and detection of dead peers.
 
 use crate::{Result, option};
 use base::DurNs;
 use std::os::fd::AsFd;
 
-/// Has the kernel take no more from who writes to a TCP connection while so many bytes wait to be sent for the first time: without it some
-/// megabytes do, which is half a minute of a slow line. What is on its way and not yet confirmed does not count.
+/// Limits the bytes of a TCP connection that wait to be sent for the first time. Beyond that, the kernel accepts no
+/// further writes. Without the limit it buffers several megabytes, half a minute on a slow line. Data that was sent but
+/// not acknowledged does not count.
 ///
 /// # Errors
-/// The kernel's, where it is no TCP connection.
+/// The kernel's, if it is not a TCP connection.
 pub fn keep_unsent_below(connection: impl AsFd, bytes: u32) -> Result<()> {
     let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
     option::set(connection, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes, "bound what waits to be sent")
 }
 
-/// Probes of a connection on which nothing comes, until it counts as dead.
+/// Number of unanswered probes of an idle connection until it is considered dead.
 const PROBES: i64 = 4;
 
-/// Has the kernel end a TCP connection (`ETIMEDOUT`) whose other end has answered nothing for about this time: neither what was sent nor, while
-/// nothing is sent, a probe. Without it a connection that only listens never learns that its peer has lost power. At least 2 s, at most an hour;
-/// in whole seconds.
+/// Makes the kernel end a TCP connection (`ETIMEDOUT`) whose peer has not responded for about this time, neither to
+/// data nor, while idle, to probes. Otherwise a connection that only receives never detects that its peer has lost
+/// power. From 2 s to 1 h, in whole seconds.
 ///
 /// # Errors
-/// The kernel's, where it is no TCP connection.
+/// The kernel's, if it is not a TCP connection.
 pub fn notice_death_within(connection: impl AsFd, within: DurNs) -> Result<()> {
     let seconds = (within.0 / 1_000_000_000).clamp(2, 3_600);
-    // The first probe after half of the time, the others evenly in the rest of it.
+    // The first probe is sent after half of the time, the others evenly in the rest.
     let idle = (seconds / 2).max(1);
     let between = ((seconds - idle) / PROBES).max(1);
     let probes = ((seconds - idle) / between).max(1);

@@ -1,4 +1,4 @@
-//! The calling thread: its name, its accounts, what makes its timing steady.
+//! The calling thread: its name, its resource usage, and settings for steady timing.
 
 use crate::error::{Doing, Error, Result};
 use crate::root::RootDir;
@@ -7,22 +7,22 @@ use rustix::fs::{Mode, OFlags};
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 
-/// What a thread has cost the kernel since it began.
+/// Resource usage of a thread since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadUsage {
-    /// Page faults that needed no disk.
+    /// Page faults without disk access.
     pub minor_faults: u64,
-    /// Page faults that needed the disk.
+    /// Page faults with disk access.
     pub major_faults: u64,
-    /// Times that it gave up its CPU.
+    /// Voluntary context switches.
     pub voluntary: u64,
-    /// Times that its CPU was taken from it.
+    /// Involuntary context switches.
     pub involuntary: u64,
-    /// Processor time, in steps of a microsecond.
+    /// Processor time, with a resolution of 1 us.
     pub cpu: base::DurNs,
 }
 
-/// Lets nothing that the calling thread starts from now on gain privileges by executing a file (`no_new_privs`). For good.
+/// Permanently prevents programs started by the calling thread from gaining privileges by `exec` (`no_new_privs`).
 ///
 /// # Errors
 /// The kernel's.
@@ -30,7 +30,7 @@ pub fn no_new_privileges() -> Result<()> {
     rustix::thread::set_no_new_privs(true).doing(|| "give up new privileges (no_new_privs)".to_owned())
 }
 
-/// The calling thread's accounts.
+/// Resource usage of the calling thread.
 ///
 /// Real-time: one system call that neither blocks nor allocates.
 #[must_use]
@@ -66,8 +66,8 @@ pub fn set_name(name: &str) -> Result<()> {
     rustix::thread::set_name(&text).doing(|| format!("name a thread {name:?}"))
 }
 
-/// Lets the calling thread's timers fire exactly when they are due instead of up to 50 us later (time-sharing
-/// threads only; real-time ones have no slack).
+/// Makes the calling thread's timers expire exactly when due, instead of up to 50 us later (time-sharing threads only;
+/// real-time threads have no slack).
 ///
 /// # Errors
 /// The kernel's.
@@ -77,10 +77,10 @@ pub fn no_timer_slack() -> Result<()> {
     if answer == 0 { Ok(()) } else { Err(Error::last("set the timer slack to 1 ns")) }
 }
 
-/// Keeps `cpus` (none: every CPU) out of deep sleep for as long as the descriptor is kept.
+/// Keeps `cpus` (`None`: every CPU) out of deep sleep for as long as the descriptor is open.
 ///
-/// Where somebody has limited the latency of each of them already, as a shield does, nothing is held: there is no other
-/// way for single CPUs that ends with the process, and the one for all makes every idle CPU of the machine poll.
+/// Returns `None` if the latency of each of them is already limited, as by a shield. There is no other limit for single
+/// CPUs that ends with the process, and the global one makes every idle CPU of the machine poll.
 ///
 /// # Errors
 /// The kernel's: no such device, or no privilege.
@@ -92,12 +92,12 @@ pub fn keep_awake(cpus: Option<&CpuSet>) -> Result<Option<OwnedFd>> {
 /// Whether each of `cpus` has a limit on the latency of its idle states.
 fn is_latency_limited(root: &RootDir, cpus: &CpuSet) -> bool {
     let limit = |cpu| root.read(&format!("/sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us"));
-    // 0 is no limit; `n/a` is the strictest.
+    // 0 means no limit; `n/a` is the strictest.
     !cpus.is_empty() && cpus.iter().all(|cpu| limit(cpu).is_ok_and(|text| !matches!(text.trim(), "" | "0")))
 }
 
-/// Asks the kernel for idle states that are left within `us` microseconds, on every CPU, for as long as the
-/// descriptor is open (`/dev/cpu_dma_latency`). 0 means that idle CPUs poll.
+/// Requests idle states with an exit latency of at most `us` microseconds on every CPU, for as long as the descriptor
+/// is open (`/dev/cpu_dma_latency`). With 0, idle CPUs poll.
 fn hold_idle_latency(us: i32) -> Result<OwnedFd> {
     const DEVICE: &str = "/dev/cpu_dma_latency";
     let doing = || format!("hold {DEVICE} at {us} us");
@@ -107,7 +107,7 @@ fn hold_idle_latency(us: i32) -> Result<OwnedFd> {
 }
 
 /// Makes the calling thread's floating-point unit treat denormal numbers as zero: arithmetic with them is up to a
-/// hundred times slower. Says whether this CPU can.
+/// hundred times slower. Returns whether this CPU supports it.
 #[must_use]
 pub fn flush_denormals() -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -176,7 +176,7 @@ mod tests {
             no_timer_slack().unwrap();
             let name = std::fs::read_to_string(format!("/proc/self/task/{}/comm", id())).unwrap();
             assert_eq!(name, "a-name-that-is-\n");
-            // Where somebody else has the CPU meanwhile, the end of a sleep is past before it begins.
+            // If another thread uses the CPU meanwhile, the end of a sleep has passed before it begins.
             let before = usage();
             let slept = (0..100).any(|_| {
                 crate::clock::sleep_until(crate::clock::mono_now() + base::DurNs::from_ms(1));

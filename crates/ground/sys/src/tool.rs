@@ -1,4 +1,4 @@
-//! Asks another program, within a time and a size: for what only its maker's tool can tell.
+//! Runs another program with limits on time and output, for data that is available only from a vendor's tool.
 
 use crate::clock::mono_now;
 use base::DurNs;
@@ -8,40 +8,40 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// More than any answer that is asked for.
+/// Maximum bytes of output: more than any expected output.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Where programs of the system lie; `PATH` is not asked, since this may run as root.
+/// Folders of the system's programs. `PATH` is not used, because this may run as root.
 const FOLDERS: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
-/// Why a program's answer cannot be had.
+/// A program gave no usable output.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ToolError {
-    /// There is no such program.
+    /// The program does not exist.
     NotInstalled {
         /// Its name.
         name: String,
     },
-    /// The kernel did not start it, or did not say how it ended.
+    /// The kernel could not start it, or could not report its exit status.
     System {
         /// Its name.
         name: String,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It gave no answer in time, or a longer one than any that is asked for.
+    /// It did not finish in time, or its output was too long.
     NoAnswer {
         /// Its name.
         name: String,
-        /// How long it had.
+        /// The time limit.
         limit: DurNs,
     },
-    /// It ended with another status than success.
+    /// Its exit status was not success.
     Failed {
         /// Its name.
         name: String,
-        /// How it ended.
+        /// The exit status.
         status: ExitStatus,
     },
 }
@@ -63,10 +63,10 @@ impl std::error::Error for ToolError {
     }
 }
 
-/// What program `name` prints on its standard output when run with `args`.
+/// Standard output of program `name` when run with `args`.
 ///
 /// # Errors
-/// Not installed, not started, no answer within `limit` (it is then killed), or it failed.
+/// Not installed, not started, not finished within `limit` (it is then killed), or failed.
 pub fn ask(name: &str, args: &[&str], limit: DurNs) -> Result<String, ToolError> {
     let called = || name.to_owned();
     let program = FOLDERS.map(|folder| format!("{folder}/{name}")).into_iter().find(|path| Path::new(path).exists());
@@ -81,7 +81,7 @@ pub fn ask(name: &str, args: &[&str], limit: DurNs) -> Result<String, ToolError>
         .map_err(|source| ToolError::System { name: called(), source })?;
     let answer = read_all(&mut child, limit);
     if answer.is_none() {
-        // It may have ended by itself just now; either way it is reaped below.
+        // It may just have ended by itself. In both cases it is reaped below.
         let _ = child.kill();
     }
     let status = child.wait().map_err(|source| ToolError::System { name: called(), source })?;
@@ -92,7 +92,7 @@ pub fn ask(name: &str, args: &[&str], limit: DurNs) -> Result<String, ToolError>
     }
 }
 
-/// The child's output to its end; nothing if that does not come in time, or grows too long.
+/// The child's complete output; `None` if it does not end in time or is too long.
 fn read_all(child: &mut Child, limit: DurNs) -> Option<Vec<u8>> {
     let mut pipe = child.stdout.take()?;
     let end = mono_now() + limit;

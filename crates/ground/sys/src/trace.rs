@@ -1,46 +1,46 @@
-//! A system call made in another process's name, at the moment between its `exec` and its first
-//! instruction (`ptrace(2)`).
+//! A system call executed in another process between its `exec` and its first instruction (`ptrace(2)`).
 //!
-//! The one use is `mlockall`, which does not survive `exec`: only the new program itself can ask for it.
-//! The program's memory is not touched: the call borrows a `syscall` instruction of the vDSO, and every
-//! register is put back.
+//! It is used only for `mlockall`, which does not survive `exec`: the new program itself must call it. The program's
+//! memory is not modified. The call uses a `syscall` instruction of the vDSO, and all registers are restored.
 //!
-//! Three rules. A traced child that ends is left to be reaped (`WNOWAIT`): its parent gets its status as of any other
-//! child. A signal that comes meanwhile is not lost: before `exec` it is passed on, at the stop it waits blocked, with its
-//! sender, until the child runs. [`Traced`] lets the child run on every path, with its own registers and signal mask.
+//! Three rules. A traced child that ends is left to be reaped (`WNOWAIT`), so that its parent gets its status like that
+//! of any other child. A signal that arrives meanwhile is not lost: before `exec` it is passed on; at the stop it stays
+//! blocked, with its sender, until the child runs. [`Traced`] resumes the child on every path, with its original
+//! registers and signal mask.
 
 use crate::error::{Error, Result};
 use rustix::io::Errno;
 
-/// What a wait for a traced child found.
+/// Result of waiting for a traced child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
-    /// Nothing has happened.
+    /// No change.
     None,
-    /// It is stopped, with this signal about to be delivered.
+    /// It is stopped before the delivery of this signal.
     Stopped(i32),
-    /// It has ended, and is a zombie still.
+    /// It has ended and is still a zombie.
     Ended,
 }
 
-/// The way of a child that asked to be traced up to its `exec`.
+/// State of a child that requested tracing, until its `exec`.
 #[derive(Debug, Default)]
 pub(crate) struct Tracing {
-    /// A stop signal that came on the way. It is delivered when the child is let go.
+    /// A stop signal received before `exec`. It is delivered when the child is resumed.
     stop: Option<i32>,
 }
 
 impl Tracing {
-    /// Lets a child that a signal has stopped before its `exec` go on with that signal. Does not wait.
+    /// Resumes a child stopped by a signal before its `exec`, and delivers the signal. Does not wait.
     pub(crate) fn pass_on(&mut self, pid: i32) -> Result<()> {
         match wait(pid, false)? {
             Change::Stopped(signal) if !is_exec_stop(pid, signal) => self.go_on(pid, signal),
-            // Between the end of its reports and this look it came to its `exec`: the wait for that finds it again.
+            // It reached its `exec` between the end of its reports and this check. The wait for `exec` finds that stop
+            // again.
             Change::Stopped(_) | Change::None | Change::Ended => Ok(()),
         }
     }
 
-    /// Waits until the child is stopped by its `exec`; `None` if it ended before.
+    /// Waits until the child stops at its `exec`; `None` if it ended before.
     pub(crate) fn await_exec(mut self, pid: i32) -> Result<Option<Traced>> {
         loop {
             match wait(pid, true)? {
@@ -55,26 +55,26 @@ impl Tracing {
         }
     }
 
-    /// Delivers the signal with which the child is stopped.
+    /// Resumes the child and delivers the signal that stopped it.
     fn go_on(&mut self, pid: i32, signal: i32) -> Result<()> {
         take(pid);
         let mut delivered = signal;
         if is_stop(signal) {
-            // A traced child would stop for its tracer, again and again.
+            // A traced child would stop for its tracer again and again.
             (self.stop, delivered) = (Some(signal), 0);
         } else if signal == libc::SIGCONT {
             self.stop = None;
         }
         match request(libc::PTRACE_CONT, pid, delivered as usize, "let go on") {
-            // It was killed meanwhile: the next wait finds its end.
+            // It was killed meanwhile. The next wait reports its end.
             Err(error) if error.errno == Errno::SRCH => Ok(()),
             outcome => outcome,
         }
     }
 }
 
-/// A child that is stopped between its `exec` and its first instruction. Dropped, it runs. To be used by the thread that
-/// started the child.
+/// A child stopped between its `exec` and its first instruction. Dropping it resumes the child. Use it only on the
+/// thread that started the child.
 #[derive(Debug)]
 pub struct Traced {
     pid: i32,
@@ -83,8 +83,8 @@ pub struct Traced {
 }
 
 impl Traced {
-    /// Makes the child call system call `number`; returns the kernel's answer to it (`-errno` where it failed), or `None`
-    /// if the child ended meanwhile. Its registers and its signal mask are put back in any case.
+    /// Makes the child execute system call `number`. Returns the kernel's result (`-errno` on failure), or `None` if
+    /// the child ended meanwhile. Its registers and signal mask are restored in any case.
     ///
     /// # Errors
     /// Tracing itself failed, or the process has no vDSO with a `syscall` instruction.
@@ -93,7 +93,7 @@ impl Traced {
         let outcome = self.call(number, args);
         match outcome {
             Err(error) if self.has_ended() => {
-                // Dying: what failed is no news.
+                // The child is dying, so the error is expected.
                 drop(error);
                 Ok(None)
             }
@@ -108,24 +108,24 @@ impl Traced {
         let mut call = saved;
         call.rip = at;
         call.rax = number as u64;
-        // No system call is under way that the kernel might want to restart.
+        // There is no system call in progress that the kernel might restart.
         call.orig_rax = u64::MAX;
         (call.rdi, call.rsi, call.rdx) = (args[0], args[1], args[2]);
-        // Signals wait, with their senders, until the child runs. SIGSTOP alone cannot be blocked.
+        // Signals stay pending, with their senders, until the child runs. Only SIGSTOP cannot be blocked.
         set_signal_mask(self.pid, u64::MAX)?;
         let answer = set_registers(self.pid, &call).and_then(|()| self.step());
         if answer == Ok(None) {
             return Ok(None);
         }
         if let Err(error) = set_registers(self.pid, &saved).and_then(|()| set_signal_mask(self.pid, mask)) {
-            // It must not run with the registers of the call.
+            // The child must not run with the registers of the call.
             self.let_go(libc::SIGKILL)?;
             return Err(error);
         }
         answer
     }
 
-    /// Runs one instruction of the child; its answer in the register for that, or `None` if it ended.
+    /// Executes one instruction of the child. Returns its result register, or `None` if the child ended.
     #[cfg(target_arch = "x86_64")]
     fn step(&mut self) -> Result<Option<i64>> {
         loop {
@@ -138,7 +138,7 @@ impl Traced {
             }
             match change {
                 Change::Stopped(libc::SIGTRAP) => return Ok(Some(registers(self.pid)?.rax as i64)),
-                // It came before the instruction, which is still to be run.
+                // The stop came before the instruction, which must still be executed.
                 Change::Stopped(signal) if is_stop(signal) => self.stop = Some(signal),
                 other => {
                     let doing = format!("step process {} ({other:?})", self.pid);
@@ -148,7 +148,7 @@ impl Traced {
         }
     }
 
-    /// As on x86_64, for which alone it is built.
+    /// Supported only on x86_64.
     ///
     /// # Errors
     /// Always `ENOSYS`.
@@ -158,7 +158,8 @@ impl Traced {
         Err(Error { doing, errno: Errno::NOSYS })
     }
 
-    /// Lets the child run, untraced, with a stop signal that came meanwhile; whether it does, or has ended.
+    /// Resumes the child untraced, and delivers a stop signal received meanwhile. Returns whether it runs; `false` if
+    /// it has ended.
     ///
     /// # Errors
     /// The kernel's.
@@ -175,9 +176,9 @@ impl Traced {
         }
     }
 
-    /// Whether the child was killed at its stop: then it is on its way to its end, which is waited for.
+    /// Whether the child was killed while stopped. If so, waits for its end.
     fn has_ended(&self) -> bool {
-        // A living child is stopped, where its pending signals can be asked for.
+        // A living child is stopped, so that its signal information can be read.
         let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::uninit();
         // SAFETY: `info` is writable and of the size that the kernel fills.
         let answer = unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, self.pid, 0, info.as_mut_ptr()) };
@@ -189,13 +190,13 @@ impl Traced {
 impl Drop for Traced {
     fn drop(&mut self) {
         if !self.released {
-            // It runs, or is on its way to its end.
+            // It now runs, or is ending.
             let _ = self.let_go(self.stop.unwrap_or(0));
         }
     }
 }
 
-/// Waits for the next stop or the end of a child, and leaves both for the next wait.
+/// Waits for the next stop or end of a child, without consuming it.
 fn wait(pid: i32, block: bool) -> Result<Change> {
     let flags = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
     let flags = flags | if block { 0 } else { libc::WNOHANG };
@@ -210,7 +211,7 @@ fn wait(pid: i32, block: bool) -> Result<Change> {
             }
             return Err(error);
         }
-        // SAFETY: waitid has filled what it fills for children, or left zeros.
+        // SAFETY: waitid has filled the fields for children, or left zeros.
         let who = unsafe { info.si_pid() };
         // SAFETY: as above.
         let status = unsafe { info.si_status() };
@@ -218,13 +219,13 @@ fn wait(pid: i32, block: bool) -> Result<Change> {
             _ if who == 0 => Change::None,
             libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED => Change::Ended,
             libc::CLD_TRAPPED => Change::Stopped(status & 0xff),
-            // Stopped without being traced: nothing that ptrace could end.
+            // Stopped without being traced: ptrace could not resume it.
             _ => Change::None,
         });
     }
 }
 
-/// Takes the stop that a wait has found. A child that was killed meanwhile has none any more.
+/// Consumes the stop found by a wait. A child that was killed meanwhile has none.
 fn take(pid: i32) {
     // SAFETY: a struct of integers; all zero is valid.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -233,7 +234,8 @@ fn take(pid: i32) {
     unsafe { libc::waitid(libc::P_PID, pid as libc::id_t, &raw mut info, flags) };
 }
 
-/// Whether a stop is that of `exec`: a SIGTRAP that the child sent itself by the kernel's hand, not another process.
+/// Whether a stop is that of `exec`: the kernel sends SIGTRAP in the child's name. A SIGTRAP of another process has
+/// another sender.
 fn is_exec_stop(pid: i32, signal: i32) -> bool {
     if signal != libc::SIGTRAP {
         return false;
@@ -250,7 +252,7 @@ fn is_stop(signal: i32) -> bool {
     [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal)
 }
 
-/// A request of ptrace(2) that passes numbers only.
+/// A request of ptrace(2) without memory arguments.
 fn request(what: libc::c_uint, pid: i32, data: usize, doing: &str) -> Result<()> {
     // SAFETY: no memory is passed.
     let answer = unsafe { libc::ptrace(what as _, pid, 0, data) };
@@ -260,25 +262,25 @@ fn request(what: libc::c_uint, pid: i32, data: usize, doing: &str) -> Result<()>
 #[cfg(target_arch = "x86_64")]
 fn signal_mask(pid: i32) -> Result<u64> {
     let mut mask = 0u64;
-    // SAFETY: `mask` is writable for the eight bytes that the kernel is told of.
+    // SAFETY: `mask` is writable for the eight bytes passed to the kernel.
     let answer = unsafe { libc::ptrace(libc::PTRACE_GETSIGMASK, pid, size_of::<u64>(), &raw mut mask) };
     if answer < 0 { Err(Error::last(format!("read the signal mask of process {pid}"))) } else { Ok(mask) }
 }
 
 #[cfg(target_arch = "x86_64")]
 fn set_signal_mask(pid: i32, mask: u64) -> Result<()> {
-    // SAFETY: `mask` is readable for the eight bytes that the kernel is told of.
+    // SAFETY: `mask` is readable for the eight bytes passed to the kernel.
     let answer = unsafe { libc::ptrace(libc::PTRACE_SETSIGMASK, pid, size_of::<u64>(), &raw const mask) };
     if answer < 0 { Err(Error::last(format!("set the signal mask of process {pid}"))) } else { Ok(()) }
 }
 
-/// The user registers of thread `tid`, which is stopped for that and goes on; names as gdb prints them.
+/// The user registers of thread `tid`, named as in gdb. The thread is stopped briefly.
 ///
 /// # Errors
-/// The kernel's: `EPERM`, `ESRCH`; `ETIMEDOUT` if it did not stop `within` (frozen, or starved of its CPU).
+/// The kernel's: `EPERM`, `ESRCH`; `ETIMEDOUT` if it did not stop `within` this time (frozen, or starved of CPU time).
 #[cfg(target_arch = "x86_64")]
 pub fn user_registers(tid: i32, within: std::time::Duration) -> Result<Vec<(&'static str, u64)>> {
-    // The tracer is a thread of its own: its end lets go of the traced thread whatever happened.
+    // A separate tracer thread: when it ends, the kernel releases the traced thread in any case.
     let tracer = std::thread::spawn(move || {
         let failed = |errno| Error { doing: format!("read the registers of thread {tid}"), errno };
         // SAFETY: no memory is passed.
@@ -328,7 +330,7 @@ pub fn user_registers(tid: i32, within: std::time::Duration) -> Result<Vec<(&'st
     tracer.join().unwrap_or_else(|_| Err(Error { doing: format!("trace thread {tid}"), errno: Errno::IO }))
 }
 
-/// As on x86_64, for which alone it is built.
+/// Supported only on x86_64.
 ///
 /// # Errors
 /// Always `ENOSYS`.
@@ -388,14 +390,14 @@ mod tests {
         Prepared::new(CString::new(program).unwrap(), words, vec![], steps)
     }
 
-    /// A shell that is stopped before its first instruction.
+    /// A shell stopped before its first instruction.
     fn shell(script: &str) -> (Process, Traced) {
         let steps = vec![Step::ResetSignals, Step::TraceMe];
         let Spawned { child, traced, .. } = prepared("/bin/sh", &["sh", "-c", script], steps).spawn().unwrap();
         (child.unwrap(), traced.unwrap())
     }
 
-    /// A shell that is traced before its `exec`, where it waits.
+    /// A traced shell that is held before its `exec`.
     fn held(script: &str) -> Held {
         let steps = vec![Step::ResetSignals, Step::TraceMe, Step::Hold];
         prepared("/bin/sh", &["sh", "-c", script], steps).hold().unwrap()
@@ -457,7 +459,7 @@ mod tests {
         assert_eq!(call(&mut traced), None);
         assert_eq!(traced.release(), Ok(false));
         assert_eq!(reaped(&process, 0), libc::SIGKILL);
-        // And one that is killed behind the call.
+        // The same if it is killed after the call.
         let (process, mut traced) = shell("exit 7");
         call(&mut traced);
         process.signal(libc::SIGKILL).unwrap();

@@ -1,4 +1,4 @@
-//! The kernel's tracing files by a mount of our own that stands in nobody's tree, and its ring buffers as they are.
+//! The kernel's tracing files through a private, detached mount, and its raw ring buffers.
 
 use crate::error::{Doing, Result};
 use crate::root::RootDir;
@@ -7,17 +7,17 @@ use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
-/// The tracing files: gone from sight when dropped, on whatever way the process ends.
+/// The tracing files. The mount disappears when this value is dropped, or when the process ends.
 #[derive(Debug)]
 pub struct Tracing {
     mount: OwnedFd,
 }
 
 impl Tracing {
-    /// Mounts them, attached nowhere.
+    /// Mounts them without attaching them to the file tree.
     ///
     /// # Errors
-    /// The kernel's: `EPERM` without privilege, `ENODEV` on a kernel without them.
+    /// The kernel's: `EPERM` without privilege, `ENODEV` if the kernel has none.
     pub fn mount() -> Result<Self> {
         let doing = || "mount tracefs".to_owned();
         let config = rustix::mount::fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC).doing(doing)?;
@@ -27,7 +27,7 @@ impl Tracing {
         Ok(Self { mount })
     }
 
-    /// Where they are for this process, for as long as this lives.
+    /// Their path for this process, valid as long as this value exists.
     #[must_use]
     pub fn place(&self) -> String {
         format!("/proc/self/fd/{}", self.mount.as_raw_fd())
@@ -40,7 +40,7 @@ impl Tracing {
     }
 }
 
-/// The buffer of one CPU in one instance, read in whole pages; what is read is gone from it.
+/// The buffer of one CPU in one instance. Reading returns whole pages and removes them from the buffer.
 #[derive(Debug)]
 pub struct Pages {
     pipe: OwnedFd,
@@ -58,7 +58,7 @@ impl Pages {
         Ok(Self { pipe, path: path.to_owned() })
     }
 
-    /// Reads the next page into `page`, which must be as long as one; `None` if there is nothing.
+    /// Reads the next page into `page`, which must be at least one page long; `None` if there is no data.
     ///
     /// # Errors
     /// The kernel's.
@@ -74,7 +74,7 @@ impl Pages {
     }
 }
 
-/// An instance: made empty, removed on drop.
+/// An instance: created empty, removed on drop.
 #[derive(Debug)]
 pub struct Instance {
     /// Its folder.
@@ -83,7 +83,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Makes the instance `name` below `place`.
+    /// Creates the instance `name` under `place`.
     ///
     /// # Errors
     /// The kernel's.
@@ -93,10 +93,10 @@ impl Instance {
         Ok(Self { folder, pipe: None })
     }
 
-    /// Removes an instance that somebody left behind.
+    /// Removes a leftover instance.
     ///
     /// # Errors
-    /// The kernel's: `EBUSY` while somebody reads it.
+    /// The kernel's: `EBUSY` while a process reads it.
     pub fn remove(place: &str, name: &str) -> Result<()> {
         let folder = format!("{place}/instances/{name}");
         rustix::fs::rmdir(&folder).doing(|| format!("remove {folder}"))
@@ -110,7 +110,7 @@ impl Instance {
         RootDir::machine().write(&format!("{}/{file}", self.folder), value)
     }
 
-    /// What has been traced since the last call, as text; empty if nothing.
+    /// The trace since the last call, as text; empty if there is none.
     ///
     /// # Errors
     /// The kernel's.
@@ -138,7 +138,7 @@ impl Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         self.pipe = None;
-        // What cannot be removed is swept by the next instance's maker.
+        // If it cannot be removed, the creator of the next instance removes it.
         let _ = rustix::fs::rmdir(&self.folder);
     }
 }

@@ -1,20 +1,21 @@
 //! Queueing disciplines and classes of a network device, over route netlink in the caller's network namespace
 //! (`linux/rtnetlink.h`, `linux/pkt_sched.h`).
 //!
-//! Only what partitions need: a hierarchical token bucket, its classes, and queues of bytes below them, in order or by connections.
+//! Only the parts needed for partitions: a hierarchical token bucket, its classes, and their queues with a limit in
+//! bytes, FIFO or fair between connections.
 
 use crate::error::{Doing, Error, Result};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 use std::os::fd::OwnedFd;
 
-/// The parent of a device's first discipline.
+/// Parent of a device's root discipline.
 pub const ROOT: u32 = u32::MAX;
 
 const REQUEST: u16 = 1;
 const ACK: u16 = 4;
 const CREATE_NEW: u16 = 0x400 | 0x200;
-/// A first discipline that the kernel has put there by itself gives way.
+/// Replaces a root discipline that the kernel has created.
 const REPLACE: u16 = 0x400 | 0x100;
 const DUMP: u16 = 0x300;
 
@@ -32,58 +33,59 @@ const OPTIONS: u16 = 2;
 const STATISTICS: u16 = 3;
 const HTB_PARAMETERS: u16 = 1;
 const HTB_START: u16 = 2;
-/// Where disciplines that give connections turns keep the bytes that all of their packets take.
+/// Attribute of fair queueing disciplines for the maximum memory of their packets.
 const FQ_CODEL_MEMORY: u16 = 9;
 const CAKE_MEMORY: u16 = 10;
 
 /// Bytes of `struct nlmsghdr` and of `struct tcmsg`.
 const HEADER: usize = 16;
 const TC: usize = 20;
-/// Bytes of the largest datagram that the kernel makes of a dump.
+/// Maximum bytes of a datagram of the kernel's dump.
 const DATAGRAM: usize = 1 << 16;
-/// Ethernet: the kernel makes no table of rates then, but computes.
+/// Ethernet: the kernel then computes rates without a table.
 const LINK_LAYER: u8 = 1;
-/// Largest packet that a burst must hold, with offloads as the kernel segments them: 64 KiB.
+/// Maximum packet that a burst must hold, with offloads that the kernel segments: 64 KiB.
 const PACKET: u64 = 1 << 16;
-/// Bytes of a class's turn where several are above their rates.
+/// Bytes that a class may send per round when several exceed their rates.
 const QUANTUM: u32 = 1514;
 
-/// A discipline.
+/// A queueing discipline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Discipline {
-    /// Below what: [`ROOT`], or a class.
+    /// Its parent: [`ROOT`], or a class.
     pub parent: u32,
-    /// Its number; 0 for one that the kernel has put there by itself.
+    /// Its handle; 0 if the kernel created it.
     pub handle: u32,
     /// Its kind, such as `htb`.
     pub kind: String,
-    /// Of `htb` the class of packets that belong to none, of `bfifo` its bytes, of `fq_codel` and `cake` the most that their packets take.
+    /// For `htb`, the class of packets without one; for `bfifo`, its bytes; for `fq_codel` and `cake`, the maximum
+    /// memory of their packets in bytes.
     pub number: Option<u32>,
 }
 
 /// A class of a hierarchical token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// Below what: the discipline, or another class.
+    /// Its parent: the discipline, or another class.
     pub parent: u32,
-    /// Its number.
+    /// Its id.
     pub id: u32,
-    /// Bytes a second that it is certain of.
+    /// Guaranteed rate in bytes per second.
     pub rate: u64,
-    /// Bytes a second that it may borrow up to.
+    /// Maximum rate with borrowing, in bytes per second.
     pub ceil: u64,
 }
 
-/// What a class has done.
+/// Counters of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Bytes that it has sent.
+    /// Bytes sent.
     pub bytes: u64,
-    /// Packets that it had no room for.
+    /// Packets dropped for lack of room.
     pub dropped: u32,
 }
 
-/// A conversation with the kernel about one device.
+/// A netlink socket for one device.
 #[derive(Debug)]
 pub struct Traffic {
     socket: OwnedFd,
@@ -92,17 +94,17 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// About a device by its name, in the caller's network namespace.
+    /// Opens a device by name, in the caller's network namespace.
     ///
     /// # Errors
-    /// `NODEV` if there is none of this name; the kernel's.
+    /// `NODEV` if there is no such device; the kernel's.
     pub fn of(device: &str) -> Result<Self> {
         let doing = || format!("ask for the traffic of network device {device}");
-        // Protocol 0 is that of routes and traffic.
+        // Protocol 0 is NETLINK_ROUTE.
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None);
         let socket = socket.doing(doing)?;
         let name = std::ffi::CString::new(device).map_err(|_| Error { doing: doing(), errno: Errno::NODEV })?;
-        // SAFETY: a text that ends with a zero; the function keeps nothing of it.
+        // SAFETY: a zero-terminated string, which the function does not keep.
         let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
         match i32::try_from(index) {
             Ok(0) | Err(_) => Err(Error { doing: doing(), errno: Errno::NODEV }),
@@ -131,7 +133,7 @@ impl Traffic {
         Ok(all.iter().filter_map(read).collect())
     }
 
-    /// All classes of token buckets, with what they have done.
+    /// All classes of token buckets, with their counters.
     ///
     /// # Errors
     /// The kernel's.
@@ -155,7 +157,7 @@ impl Traffic {
         Ok(all.iter().filter_map(read).collect())
     }
 
-    /// Makes a hierarchical token bucket the device's first discipline; one that the kernel has put there by itself gives way.
+    /// Makes a hierarchical token bucket the device's root discipline. Replaces one that the kernel has created.
     ///
     /// # Errors
     /// The kernel's.
@@ -168,10 +170,10 @@ impl Traffic {
         })
     }
 
-    /// Makes a queue of so many bytes below a class: `bfifo`, or `fq_codel` or `cake`, which give connections turns.
+    /// Creates a queue of `bytes` for a class: `bfifo`, or `fq_codel` or `cake`, which are fair between connections.
     ///
     /// # Errors
-    /// The kernel's; `NOENT` where it does not have that kind.
+    /// The kernel's; `NOENT` if it does not support that kind.
     pub fn make_queue(&self, kind: &str, parent: u32, handle: u32, bytes: u32) -> Result<()> {
         let mut options = Message::default();
         match memory(kind) {
@@ -183,7 +185,7 @@ impl Traffic {
         })
     }
 
-    /// Removes a discipline, with all that is below it. In the place of the first one the kernel puts its own again.
+    /// Removes a discipline, with everything below it. For the root discipline, the kernel restores its default.
     ///
     /// # Errors
     /// The kernel's.
@@ -193,10 +195,10 @@ impl Traffic {
         })
     }
 
-    /// Makes a class, or gives it other rates.
+    /// Creates a class, or changes its rates.
     ///
     /// # Errors
-    /// The kernel's; `RANGE` for a rate of 4 GiB a second or more.
+    /// The kernel's; `RANGE` for a rate of 4 GiB/s or more.
     pub fn make_class(&self, class: &Class) -> Result<()> {
         let doing = || format!("make class {:x} of {}", class.id, self.device);
         let range = |_| Error { doing: doing(), errno: Errno::RANGE };
@@ -212,7 +214,7 @@ impl Traffic {
         self.change(NEW_CLASS, 0x400, [class.id, class.parent], "htb", &options.0, doing)
     }
 
-    /// Removes a class that has none below it, with its queue.
+    /// Removes a class without child classes, with its queue.
     ///
     /// # Errors
     /// The kernel's.
@@ -243,7 +245,7 @@ impl Traffic {
         send(&self.socket, &message.done(), SendFlags::empty()).doing(|| doing.to_owned())?;
         let mut all = Vec::new();
         self.hear(doing, |kind, body| {
-            // Dumps of disciplines are of all devices.
+            // A dump contains the disciplines of all devices.
             if kind == answer && word(body, 4) == u32::try_from(self.index).ok() {
                 all.push(body.to_vec());
             }
@@ -251,7 +253,7 @@ impl Traffic {
         Ok(all)
     }
 
-    /// Hears answers until the last.
+    /// Receives answers up to the last one.
     fn hear(&self, doing: &str, mut each: impl FnMut(u16, &[u8])) -> Result<()> {
         let mut bytes = vec![0; DATAGRAM];
         loop {
@@ -279,7 +281,7 @@ impl Traffic {
     }
 }
 
-/// The attribute in which this kind keeps the bytes that its packets may take.
+/// The attribute for the maximum memory of packets of this kind.
 fn memory(kind: &str) -> Option<u16> {
     match kind {
         "fq_codel" => Some(FQ_CODEL_MEMORY),
@@ -288,7 +290,8 @@ fn memory(kind: &str) -> Option<u16> {
     }
 }
 
-/// Time in which a burst is sent at a rate, in the kernel's ticks of 64 ns: what a timer's period lets pass, and a whole packet.
+/// Time to send a burst at a rate, in the kernel's ticks of 64 ns. The burst is the data of one timer period (4 ms)
+/// plus one packet.
 fn burst(rate: u64) -> u32 {
     let bytes = rate / 250 + PACKET;
     let ticks = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1)) / 64;
@@ -307,7 +310,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// Bytes of a message, or of an attribute that holds others.
+/// Bytes of a message, or of a nested attribute.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -337,7 +340,7 @@ impl Message {
     }
 }
 
-/// Attributes one after the other.
+/// A sequence of attributes.
 #[derive(Clone, Copy)]
 struct Attributes<'a>(&'a [u8]);
 
@@ -347,7 +350,7 @@ impl<'a> Attributes<'a> {
         while let (Some(length), Some(kind)) = (half(rest, 0), half(rest, 2)) {
             let length = usize::from(length);
             let value = rest.get(4..length)?;
-            // The two highest bits say how it is to be read.
+            // The two highest bits are flags.
             if kind & 0x3fff == wanted {
                 return Some(value);
             }

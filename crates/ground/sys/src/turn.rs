@@ -1,43 +1,44 @@
-//! Values that a team's threads have by turns: the lead's, or one member's, and never both.
+//! Values shared between a lead thread and the members of its team, with exclusive access in turns: either the lead or
+//! the member has access, never both.
 //!
-//! One word for each member says whose turn it is, whether the other sleeps until it is its own, and whether either is gone.
-//! To pass the turn is one locked instruction; what was written before is seen by who has it then. Each word, and each
-//! member's value, is on cache lines of its own; a note of the member's lies beside its word and goes to the lead with it, so that
-//! what is told each time moves no other line.
+//! One word per member records whose turn it is, whether the other side sleeps until its turn, and whether either has
+//! ended. Passing the turn is one locked instruction, and makes earlier writes visible to the other side. Each word and
+//! each member's value has separate cache lines. A member's note is next to its word and moves to the lead with it, so
+//! that small results cost no further cache line.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
 use sync::{AtomicU64, Ordering, Sleep};
 
-/// The member has the turn; else the lead. The only bit that is added and subtracted, so it is the lowest.
+/// Set: the member's turn; clear: the lead's. It is the lowest bit because it is changed by addition and subtraction.
 const MEMBERS: u64 = 1;
 const LEAD_SLEEPS: u64 = 2;
 const MEMBER_SLEEPS: u64 = 4;
-/// The lead is gone.
+/// The lead has been dropped.
 const CLOSED: u64 = 8;
-/// The member is gone: it touches nothing any more, whosever turn it is.
+/// The member has been dropped. It accesses nothing more, whichever side has the turn.
 const GONE: u64 = 16;
 
-/// Who leads: it has what is shared, and of each member what that member has not at the moment.
+/// The lead. It has access to the shared value, and to the part of each member that does not have its turn.
 #[derive(Debug)]
 pub struct Lead<S, P>(Arc<Values<S, P>>);
 
-/// A member: in its turn it has its own part, and sees what is shared.
+/// A member. In its turn it has access to its part, and read access to the shared value.
 #[derive(Debug)]
 pub struct Member<S, P> {
     values: Arc<Values<S, P>>,
     index: usize,
 }
 
-/// Where a member is, as its lead sees it.
+/// State of a member as seen by the lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// It has passed the turn back.
+    /// It has returned the turn.
     Back,
     /// It has the turn.
     Out,
-    /// It has ended, perhaps by a panic in its turn.
+    /// It has ended, possibly by a panic in its turn.
     Gone,
 }
 
@@ -53,7 +54,7 @@ struct Part<P> {
     value: Own<UnsafeCell<P>>,
 }
 
-/// On cache lines of its own: two of 64 bytes, for the neighbour is fetched along.
+/// Aligned to two cache lines of 64 bytes, because the CPU prefetches the adjacent line.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Own<T>(T);
@@ -66,12 +67,13 @@ struct Turn {
     note: UnsafeCell<[u64; 2]>,
 }
 
-// SAFETY: the values are reached by turns alone: `shared` by the lead's `&mut` only while no member has its turn, and by `&` from
-// several threads else (`S: Sync`); a part and a note by who has the turn. Values that are reached on another thread are `Send`.
+// SAFETY: access is controlled by turns. `shared` is accessed by the lead's `&mut` only while no member has its turn,
+// and otherwise by `&` from several threads (`S: Sync`); a part and a note only by the side that has the turn. Values
+// accessed on another thread are `Send`.
 unsafe impl<S: Send + Sync, P: Send> Sync for Values<S, P> {}
 
-/// A team of as many members as there are parts. Allocates. The turn is the members': so each can make its part on its own thread,
-/// which touches the memory first.
+/// Creates a team with one member per part. Allocates. The members have the first turn, so that each can initialise its
+/// part on its own thread, which touches the memory first.
 pub fn team<S: Send + Sync, P: Send>(shared: S, parts: Vec<P>) -> (Lead<S, P>, Vec<Member<S, P>>) {
     let part = |value| Part {
         turn: Turn { word: AtomicU64::new(MEMBERS), sleep: Sleep::new(), note: UnsafeCell::new([0; 2]) },
@@ -88,28 +90,29 @@ impl Turn {
         self.word.load(Ordering::Acquire)
     }
 
-    /// Says that something has happened, by `change`, and wakes who sleeps on it.
+    /// Applies `change` to the word, and wakes the other side if it sleeps.
     fn tell(&self, sleeper: u64, change: impl FnOnce(&AtomicU64) -> u64) {
         if change(&self.word) & sleeper != 0 {
             self.sleep.wake(&self.word, sleeper);
         }
     }
 
-    /// Has the word's line go from this CPU's own caches to the one that all share, where the CPU can: the lead, which waits for it, need not fetch
-    /// it from here. The lead does not do so: its members look at the word all the time, and then it made both slower.
+    /// Moves the word's cache line from this CPU's private caches to the shared one, if the CPU can. The waiting lead
+    /// then need not fetch it from here. The lead does not do the same, because its members poll the word constantly;
+    /// it made both sides slower.
     fn hand_over(&self) {
         #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-        // SAFETY: a hint about a line of the cache, which changes nothing that can be seen; CPUs that do not know it do nothing.
+        // SAFETY: a hint about a cache line without visible effects. CPUs without the instruction ignore it.
         unsafe {
             std::arch::asm!("cldemote [{}]", in(reg) &raw const self.word, options(nostack, preserves_flags));
         }
     }
 
-    /// Sleeps until something may have happened, unless `over` finds that it has; at most for `limit`.
+    /// Sleeps until a change, unless `over` returns true for the current word; at most for `limit`.
     fn sleep(&self, mine: u64, limit: Option<base::DurNs>, over: impl FnOnce(u64) -> bool) {
         let seen = self.word.fetch_or(mine, Ordering::AcqRel) | mine;
         if !over(seen) {
-            // Who changes the word afterwards finds the bit; who has changed it before keeps this from sleeping.
+            // A later change sees the bit and wakes this side. An earlier one keeps this side from sleeping.
             self.sleep.wait(&self.word, seen, mine, limit);
         }
         self.word.fetch_and(!mine, Ordering::AcqRel);
@@ -117,23 +120,23 @@ impl Turn {
 }
 
 impl<S, P> Lead<S, P> {
-    /// How many members there are.
+    /// Number of members.
     #[must_use]
     pub fn members(&self) -> usize {
         self.0.parts.len()
     }
 
-    /// What is shared.
+    /// The shared value.
     #[must_use]
     pub fn shared(&self) -> &S {
         // SAFETY: only `shared_mut` hands out `&mut`, and borrows the lead as long as it is used.
         unsafe { &*self.0.shared.get() }
     }
 
-    /// What is shared, to be changed, if no member has its turn.
+    /// The shared value for modification, if no member has its turn.
     pub fn shared_mut(&mut self) -> Option<&mut S> {
         let idle = (0..self.members()).all(|member| self.place(member) != Place::Out);
-        // SAFETY: no member looks at it before it has the turn, which only the lead can give, and the lead is borrowed.
+        // SAFETY: members access it only in their turns, which only the lead can give, and the lead is borrowed.
         idle.then(|| unsafe { &mut *self.0.shared.get() })
     }
 
@@ -143,22 +146,22 @@ impl<S, P> Lead<S, P> {
     /// There is no such member.
     pub fn part(&mut self, member: usize) -> Option<&mut P> {
         let back = self.place(member) != Place::Out;
-        // SAFETY: the member touches it in its turn alone, which only the lead can give, and the lead is borrowed.
+        // SAFETY: the member accesses it only in its turn, which only the lead can give, and the lead is borrowed.
         back.then(|| unsafe { &mut *self.0.parts[member].value.0.get() })
     }
 
-    /// What a member has noted, if that member does not have its turn.
+    /// A member's note, if that member does not have its turn.
     ///
     /// # Panics
     /// There is no such member.
     #[must_use]
     pub fn note(&self, member: usize) -> Option<[u64; 2]> {
         let back = self.place(member) != Place::Out;
-        // SAFETY: the member writes it in its turn alone, which only the lead can give, by `&mut`.
+        // SAFETY: the member writes it only in its turn, which only the lead can give, by `&mut`.
         back.then(|| unsafe { *self.0.parts[member].turn.note.get() })
     }
 
-    /// Where a member is.
+    /// State of a member.
     ///
     /// # Panics
     /// There is no such member.
@@ -171,9 +174,9 @@ impl<S, P> Lead<S, P> {
         }
     }
 
-    /// Gives a member its turn, which it does not have; wakes it where it sleeps. Nothing happens where it has it or is gone.
+    /// Gives a member its turn and wakes it if it sleeps. Does nothing if it has the turn or has ended.
     ///
-    /// Real-time: one locked instruction; a system call that does not block where the member sleeps.
+    /// Real-time: one locked instruction; a non-blocking system call if the member sleeps.
     ///
     /// # Panics
     /// There is no such member.
@@ -183,7 +186,7 @@ impl<S, P> Lead<S, P> {
         }
     }
 
-    /// Sleeps until a member may have passed the turn back or be gone; at most for `limit`. May return for no reason: look again.
+    /// Sleeps until a member returns the turn or ends, at most for `limit`. May return early: check again.
     ///
     /// # Panics
     /// There is no such member.
@@ -194,28 +197,28 @@ impl<S, P> Lead<S, P> {
 }
 
 impl<S, P> Member<S, P> {
-    /// What is shared and the member's own part, if it has its turn.
+    /// The shared value and the member's part, if it has its turn.
     pub fn turn(&mut self) -> Option<(&S, &mut P)> {
         if self.part().turn.look() & MEMBERS == 0 {
             return None;
         }
-        // SAFETY: in a member's turn the lead hands out `&` of it at most.
+        // SAFETY: in a member's turn the lead provides only `&` to it.
         let shared = unsafe { &*self.values.shared.get() };
-        // SAFETY: in its turn the part is the member's alone, and the member is borrowed.
+        // SAFETY: in its turn the part is accessed only by the member, and the member is borrowed.
         Some((shared, unsafe { &mut *self.part().value.0.get() }))
     }
 
-    /// Notes something for the lead, if it has its turn.
+    /// Leaves a note for the lead, if it has its turn.
     pub fn note(&mut self, note: [u64; 2]) {
         if self.part().turn.look() & MEMBERS != 0 {
-            // SAFETY: in its turn the note is the member's alone, and the member is borrowed.
+            // SAFETY: in its turn the note is accessed only by the member, and the member is borrowed.
             unsafe { *self.part().turn.note.get() = note };
         }
     }
 
-    /// Passes its turn back, if it has it; wakes the lead where it sleeps.
+    /// Returns its turn, if it has it, and wakes the lead if it sleeps.
     ///
-    /// Real-time: as [`Lead::pass`].
+    /// Real-time: like [`Lead::pass`].
     pub fn pass(&mut self) {
         let turn = &self.part().turn;
         if turn.look() & MEMBERS != 0 {
@@ -224,13 +227,13 @@ impl<S, P> Member<S, P> {
         }
     }
 
-    /// Whether the lead is gone: there will be no turn any more.
+    /// Whether the lead has been dropped. There will be no further turn.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.part().turn.look() & CLOSED != 0
     }
 
-    /// Sleeps until it may be its turn, or the lead be gone. May return for no reason: look again.
+    /// Sleeps until its turn, or until the lead is dropped. May return early: check again.
     pub fn sleep(&self) {
         self.part().turn.sleep(MEMBER_SLEEPS, None, |word| word & (MEMBERS | CLOSED) != 0);
     }
@@ -254,13 +257,13 @@ impl<S, P> Drop for Member<S, P> {
     }
 }
 
-/// The real atomics and the kernel's sleep, or loom's.
+/// The real atomics and the kernel's futex, or loom's.
 #[cfg(not(loom))]
 mod sync {
     use base::DurNs;
     pub(super) use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// Both sides sleep on the word itself.
+    /// Both sides sleep on the word.
     #[derive(Debug)]
     pub(super) struct Sleep;
 
@@ -284,7 +287,7 @@ mod sync {
     use loom::sync::Notify;
     pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
 
-    /// A sleeper that nobody wakes is a deadlock, which loom reports.
+    /// A sleeper that is never woken is a deadlock, which loom reports.
     #[derive(Debug)]
     pub(super) struct Sleep {
         lead: Notify,
@@ -316,7 +319,8 @@ mod sync {
 mod tests {
     use super::*;
 
-    /// Miri takes the kernel's look at half of a word for a race with those at all of it: there nobody sleeps.
+    /// Miri treats the kernel's access to half of a word as a race with accesses to the whole word. There, no side
+    /// sleeps.
     fn rest(sleep: impl FnOnce()) {
         if cfg!(miri) { std::thread::yield_now() } else { sleep() }
     }

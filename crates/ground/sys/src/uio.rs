@@ -1,5 +1,5 @@
-//! Devices through UIO (`Documentation/driver-api/uio-howto.rst`): a driver in the kernel that only counts interrupts, and
-//! memory to map.
+//! Devices through UIO (`Documentation/driver-api/uio-howto.rst`): a minimal kernel driver that counts interrupts and
+//! provides memory to map.
 
 use crate::error::{Doing, Error, Result};
 use crate::registers::Region;
@@ -8,18 +8,18 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A device that a UIO driver holds.
+/// A device bound to a UIO driver.
 #[derive(Debug)]
 pub struct Uio {
     file: OwnedFd,
     /// `uio0`.
     node: String,
     driver: String,
-    /// The configuration space, for devices of `uio_pci_generic`: its interrupt is switched on there.
+    /// Configuration space of devices of `uio_pci_generic`, whose interrupt is enabled there.
     config: Option<OwnedFd>,
 }
 
-/// `PCI_COMMAND` and its bit that switches the pin's interrupt off.
+/// `PCI_COMMAND` and its bit that disables the interrupt pin.
 const PCI_COMMAND: u64 = 4;
 const INTX_DISABLE: u16 = 1 << 10;
 
@@ -41,10 +41,10 @@ impl Uio {
         Ok(Self { file, node: node.to_owned(), driver, config })
     }
 
-    /// The node that stands for the PCI device at `address` (`0000:00:03.0`), if a UIO driver holds it.
+    /// The node of the PCI device at `address` (`0000:00:03.0`), if a UIO driver is bound to it.
     ///
     /// # Errors
-    /// `ENODEV` if none does.
+    /// `ENODEV` if none is.
     pub fn node_of(address: &str) -> Result<String> {
         let folder = format!("/sys/bus/pci/devices/{address}/uio");
         let held = RootDir::machine().subdirs(&folder).ok().and_then(|nodes| nodes.into_iter().next());
@@ -54,7 +54,7 @@ impl Uio {
         })
     }
 
-    /// Whether a descriptor is that of a UIO device, whoever has opened it.
+    /// Whether a descriptor belongs to a UIO device, whichever process opened it.
     #[must_use]
     pub fn is(fd: BorrowedFd<'_>) -> bool {
         let Ok(about) = rustix::fs::fstat(fd) else { return false };
@@ -63,13 +63,13 @@ impl Uio {
         class.is_ok_and(|class| class.as_bytes().ends_with(b"/uio"))
     }
 
-    /// The name that the driver gives it.
+    /// The driver's name for the device.
     #[must_use]
     pub fn driver(&self) -> &str {
         &self.driver
     }
 
-    /// Maps a region that the driver offers.
+    /// Maps a region provided by the driver.
     ///
     /// # Errors
     /// The kernel's.
@@ -79,7 +79,7 @@ impl Uio {
         let digits = text.trim().trim_start_matches("0x");
         let bytes = usize::from_str_radix(digits, 16)
             .map_err(|_| Error { doing: format!("read {path}: {text:?}"), errno: Errno::INVAL })?;
-        // The offset is no offset but the region's number, in pages.
+        // The offset selects the region: its index times the page size.
         Region::map(&self.file, (index * rustix::param::page_size()) as u64, bytes)
     }
 
@@ -96,7 +96,8 @@ impl Uio {
         Region::map(&file, 0, bytes)
     }
 
-    /// Lets the next interrupt come: the driver switches it off each time until the handler here has quietened the device.
+    /// Enables the next interrupt. The driver disables it each time, until the handler here has cleared the device's
+    /// interrupt.
     ///
     /// Real-time: one or two system calls that do not block; does not allocate.
     ///
@@ -115,7 +116,7 @@ impl Uio {
         Ok(())
     }
 
-    /// How many interrupts have come since the device was opened by anybody, if one has come since the last look.
+    /// Number of interrupts since the device was first opened, if one has arrived since the last call.
     ///
     /// Real-time: one system call that does not block; does not allocate.
     ///

@@ -1,5 +1,5 @@
-//! PCI devices through VFIO (`Documentation/driver-api/vfio.rst`, `linux/vfio.h`): behind an IOMMU, so that the device reaches
-//! no memory that it was not given ([`Vfio::memory`]), with its interrupts as event descriptors.
+//! PCI devices through VFIO (`Documentation/driver-api/vfio.rst`, `linux/vfio.h`). An IOMMU restricts the device to the
+//! memory provided for it ([`Vfio::memory`]). Its interrupts arrive as event descriptors.
 
 use crate::error::{Doing, Error, Result};
 use crate::registers::Region;
@@ -95,19 +95,20 @@ struct DmaUnmap {
     size: u64,
 }
 
-/// A kind of interrupt, by its number in `linux/vfio.h`.
+/// Kind of interrupt, by its number in `linux/vfio.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Signal {
-    /// The pin. It stays asserted until the device is quiet, so the kernel masks it each time: see [`Vfio::unmask`].
+    /// The interrupt pin. It stays asserted until the device is cleared, so the kernel masks it each time: see
+    /// [`Vfio::unmask`].
     Pin = 0,
-    /// One message.
+    /// Message signalled interrupts.
     Msi = 1,
-    /// A table of messages.
+    /// Message signalled interrupts with a table (MSI-X).
     MsiX = 2,
 }
 
-/// A PCI device that `vfio-pci` holds.
+/// A PCI device bound to `vfio-pci`.
 #[derive(Debug)]
 pub struct Vfio {
     device: OwnedFd,
@@ -117,7 +118,7 @@ pub struct Vfio {
     container: Arc<OwnedFd>,
 }
 
-/// Memory that a device reaches by itself. Dropping it takes it away from the device; wait until that is done with it.
+/// Memory that a device can access. Dropping it revokes the access; wait until the device no longer uses it.
 #[derive(Debug)]
 pub struct DeviceMemory {
     region: Region,
@@ -125,34 +126,34 @@ pub struct DeviceMemory {
     container: Arc<OwnedFd>,
 }
 
-/// An interrupt of a device, as it arrives here. Closing it switches nothing off: drop the device too.
+/// An interrupt of a device. Dropping it does not disable the interrupt: drop the device as well.
 #[derive(Debug)]
 pub struct Message {
     event: OwnedFd,
 }
 
-/// One ioctl with a structure, a number or a descriptor behind it.
+/// An ioctl with a structure, a number or a descriptor as its argument.
 ///
 /// # Safety
 /// `argument` is what the request expects, and stays valid for the call.
 unsafe fn ioctl(fd: BorrowedFd<'_>, request: libc::Ioctl, argument: libc::c_ulong) -> std::result::Result<i32, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let answer = unsafe { libc::ioctl(fd.as_raw_fd(), request, argument) };
     let errno = || Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
     if answer < 0 { Err(errno()) } else { Ok(answer) }
 }
 
-/// As [`ioctl`], with a structure that the kernel reads and writes.
+/// Like [`ioctl`], with a structure that the kernel reads and writes.
 fn exchange<T>(fd: BorrowedFd<'_>, number: libc::Ioctl, value: &mut T) -> std::result::Result<i32, Errno> {
-    // SAFETY: only called with the structure of that request, whose size stands in its first field.
+    // SAFETY: only called with the structure of that request, which contains its size in the first field.
     unsafe { ioctl(fd, number, std::ptr::from_mut(value) as libc::c_ulong) }
 }
 
 impl Vfio {
-    /// Opens the device at `address`, such as `0000:00:03.0`, in an IOMMU container of its own.
+    /// Opens the device at `address`, such as `0000:00:03.0`, in a separate IOMMU container.
     ///
     /// # Errors
-    /// The kernel's; `ENODEV` without an IOMMU group, `EBUSY` where another device of its group has another driver.
+    /// The kernel's; `ENODEV` without an IOMMU group, `EBUSY` if another device of its group has another driver.
     pub fn open(address: &str) -> Result<Self> {
         let doing = |what: &str| format!("open PCI device {address} through VFIO: {what}");
         let link = rustix::fs::readlink(format!("/sys/bus/pci/devices/{address}/iommu_group"), Vec::new())
@@ -179,10 +180,10 @@ impl Vfio {
         // SAFETY: the argument is a number.
         unsafe { ioctl(container.as_fd(), SET_IOMMU, TYPE1_IOMMU) }.doing(|| doing("its IOMMU"))?;
         let name = CString::new(address).map_err(|_| Error { doing: doing("its name"), errno: Errno::INVAL })?;
-        // SAFETY: the argument is a text with its zero, which the kernel reads.
+        // SAFETY: the argument is a zero-terminated string, which the kernel reads.
         let device = unsafe { ioctl(group.as_fd(), GROUP_GET_DEVICE_FD, name.as_ptr() as libc::c_ulong) }
             .doing(|| doing("the device"))?;
-        // SAFETY: a descriptor that the kernel has just made for us.
+        // SAFETY: a descriptor that the kernel has just created for this process.
         let device = unsafe { OwnedFd::from_raw_fd(device) };
         Ok(Self { device, address: address.to_owned(), _group: group, container: Arc::new(container) })
     }
@@ -190,7 +191,7 @@ impl Vfio {
     /// Maps a base address region.
     ///
     /// # Errors
-    /// The kernel's; `ENXIO` for a region that is not there or cannot be mapped.
+    /// The kernel's; `ENXIO` for a region that does not exist or cannot be mapped.
     pub fn bar(&self, index: u32) -> Result<Region> {
         let info = self.region(index)?;
         if info.size == 0 || info.flags & REGION_MMAP == 0 {
@@ -200,7 +201,7 @@ impl Vfio {
         Region::map(&self.device, info.offset, info.size as usize)
     }
 
-    /// Lets the device send messages and reach memory by itself: without that there are no MSI interrupts.
+    /// Enables the device to send messages and access memory. Required for MSI interrupts.
     ///
     /// # Errors
     /// The kernel's.
@@ -213,14 +214,15 @@ impl Vfio {
         rustix::io::pwrite(&self.device, &command.to_le_bytes(), at).doing(doing).map(drop)
     }
 
-    /// New memory of `bytes`, all zero, that the device reaches at the address `at` of its own, for reading and writing: whole
-    /// pages, where no other memory of the device lies. The kernel keeps it in place; it counts as locked memory.
+    /// Allocates `bytes` of zeroed memory that the device can read and write at its address `at`: whole pages that do
+    /// not overlap other memory of the device. The kernel keeps it in place; it counts as locked memory.
     ///
-    /// The device must be [master of its bus](Self::master_bus). What it has written is there once its interrupt has come.
+    /// The device must be [master of its bus](Self::master_bus). Its writes are complete when its interrupt has
+    /// arrived.
     ///
     /// # Errors
-    /// The kernel's; `EINVAL` for parts of pages or an address that the IOMMU does not have, `EEXIST` where memory lies
-    /// already, `ENOMEM` beyond the limit for locked memory.
+    /// The kernel's; `EINVAL` for incomplete pages or an address not supported by the IOMMU, `EEXIST` if it overlaps
+    /// other memory, `ENOMEM` above the limit of locked memory.
     pub fn memory(&self, at: u64, bytes: usize) -> Result<DeviceMemory> {
         let page = rustix::param::page_size();
         let doing = || format!("give {} {bytes} bytes at {at:#x} of its own (whole pages of {page})", self.address);
@@ -239,7 +241,7 @@ impl Vfio {
         Ok(DeviceMemory { region, at, container: self.container.clone() })
     }
 
-    /// How many interrupts of a kind the device has.
+    /// Number of interrupts of a kind that the device has.
     ///
     /// # Errors
     /// The kernel's.
@@ -250,10 +252,10 @@ impl Vfio {
         Ok(info.count)
     }
 
-    /// Switches interrupt `number` of a kind on.
+    /// Enables interrupt `number` of a kind.
     ///
     /// # Errors
-    /// The kernel's; `EINVAL` if the device has no such interrupt, or one of another kind is on.
+    /// The kernel's; `EINVAL` if the device has no such interrupt, or if one of another kind is enabled.
     pub fn message(&self, signal: Signal, number: u32) -> Result<Message> {
         let doing = || format!("switch {signal:?} {number} of {} on", self.address);
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).doing(doing)?;
@@ -269,12 +271,12 @@ impl Vfio {
         Ok(Message { event })
     }
 
-    /// Lets the [pin](Signal::Pin) interrupt again, once the device is quiet.
+    /// Unmasks the [pin](Signal::Pin) after the device's interrupt has been cleared.
     ///
     /// Real-time: one system call that does not block; does not allocate.
     ///
     /// # Errors
-    /// The kernel's; `EINVAL` if the pin is not switched on.
+    /// The kernel's; `EINVAL` if the pin is not enabled.
     pub fn unmask(&self) -> std::result::Result<(), Errno> {
         let mut set = IrqSet {
             argsz: size_of::<IrqSet>() as u32,
@@ -297,13 +299,13 @@ impl Vfio {
 }
 
 impl DeviceMemory {
-    /// The memory as this process sees it.
+    /// The memory in this process.
     #[must_use]
     pub fn region(&self) -> &Region {
         &self.region
     }
 
-    /// Where the device sees it.
+    /// Its address for the device.
     #[must_use]
     pub fn at(&self) -> u64 {
         self.at
@@ -314,13 +316,13 @@ impl Drop for DeviceMemory {
     fn drop(&mut self) {
         let (there, size) = (self.at, self.region.bytes() as u64);
         let mut unmap = DmaUnmap { argsz: size_of::<DmaUnmap>() as u32, flags: 0, there, size };
-        // It fails only where nothing is mapped.
+        // Fails only if nothing is mapped.
         let _ = exchange(self.container.as_fd(), UNMAP_DMA, &mut unmap);
     }
 }
 
 impl Message {
-    /// How often it has come since the last look, if it has.
+    /// Number of interrupts since the last call; `None` if there was none.
     ///
     /// Real-time: one system call that does not block; does not allocate.
     ///

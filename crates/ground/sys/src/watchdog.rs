@@ -6,13 +6,13 @@ use rustix::fd::{AsRawFd, BorrowedFd};
 /// `_IOWR('W', 6, int)`.
 const WDIOC_SETTIMEOUT: libc::Ioctl = 0xc004_5706_u32 as libc::Ioctl;
 
-/// Asks the device for this timeout; the one that it really has now, in seconds.
+/// Requests a timeout. Returns the actual one, in seconds.
 ///
 /// # Errors
-/// The kernel's: `ENOTTY` (no watchdog), `EINVAL` (a timeout that it cannot have), `EOPNOTSUPP`.
+/// The kernel's: `ENOTTY` (not a watchdog), `EINVAL` (unsupported timeout), `EOPNOTSUPP`.
 pub fn set_timeout(device: BorrowedFd<'_>, seconds: u32) -> Result<u32> {
     let mut value = seconds as libc::c_int;
-    // SAFETY: the ioctl reads and writes one int behind the pointer.
+    // SAFETY: the ioctl reads and writes one int at the pointer.
     let answer = unsafe { libc::ioctl(device.as_raw_fd(), WDIOC_SETTIMEOUT, &raw mut value) };
     if answer < 0 {
         return Err(Error::last(format!("set the watchdog's timeout to {seconds} s")));

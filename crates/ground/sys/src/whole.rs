@@ -1,4 +1,4 @@
-//! Files that are there as a whole or not at all.
+//! Atomic replacement of files.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -6,16 +6,16 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// What the new content is to survive.
+/// Event that the new content must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survives {
-    /// A kill of any process.
+    /// Any process may be killed.
     Kill,
-    /// The loss of power, too: file and directory are on the disk before it counts as written.
+    /// Power may be lost as well: the file and its directory are synced before `replace` returns.
     PowerLoss,
 }
 
-/// What is about to be done.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Create,
@@ -25,20 +25,20 @@ enum Step {
     SyncDir,
 }
 
-/// Replaces a file: whoever reads it finds the old content or the new one, never a part, also after a kill or on a full
-/// disk. The content is first written to `NAME.new` beside it; one that an earlier life left there is removed. A symbolic
-/// link is never followed: in the file's place it is replaced, in that of `NAME.new` removed.
+/// Replaces a file atomically: a reader finds the old content or the new one, never a part, also after a kill or on a
+/// full disk. The content is first written to `NAME.new` in the same directory; a leftover file of that name is
+/// removed. Symbolic links are not followed: one at `path` is replaced, one at `NAME.new` is removed.
 ///
-/// `mode` is that of the new file, less the umask. Two writers of one file take turns by a lock of their own. Allocates,
-/// blocks on the disk.
+/// `mode` is the mode of the new file before the umask. Concurrent writers of one file must use a separate lock.
+/// Allocates and blocks on the disk.
 ///
 /// # Errors
-/// The kernel's; the old content is there still, unless the directory alone could not be synced.
+/// The kernel's. The old content is then preserved, unless only the sync of the directory failed.
 pub fn replace(path: &Path, content: &[u8], mode: u32, survives: Survives) -> io::Result<()> {
     replace_in_steps(path, content, mode, survives, |_| Ok(()))
 }
 
-/// Asks before each step, so that a test can let it fail or end there.
+/// Calls `before` ahead of each step, so that a test can make it fail or kill the process there.
 fn replace_in_steps(
     path: &Path,
     content: &[u8],
@@ -51,7 +51,7 @@ fn replace_in_steps(
     let durable = survives == Survives::PowerLoss;
     let replaced = (|| {
         before(Step::Create)?;
-        // Fails on anything that has been put there meanwhile, a link included.
+        // Fails if anything was created there meanwhile, including a link.
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
         before(Step::Write)?;
         file.write_all(content)?;
@@ -69,13 +69,13 @@ fn replace_in_steps(
         Ok(())
     })();
     if replaced.is_err() {
-        // A half-written file would only keep room; the error that matters is the first.
+        // An incomplete file only takes space; the first error is the relevant one.
         let _ = remove(&temporary);
     }
     replaced
 }
 
-/// Removes a file, or a link in its place; it is no error if there is none.
+/// Removes a file or a symbolic link. A missing file is not an error.
 ///
 /// # Errors
 /// The kernel's.
@@ -100,7 +100,7 @@ mod tests {
 
     const STEPS: [Step; 5] = [Step::Create, Step::Write, Step::Sync, Step::Rename, Step::SyncDir];
 
-    /// A folder with the file `a`, which holds `old`.
+    /// A folder with the file `a`, which contains `old`.
     fn folder(name: &str) -> (PathBuf, PathBuf) {
         let folder = std::env::temp_dir().join(format!("tahti-whole-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
@@ -152,7 +152,7 @@ mod tests {
             assert!(child >= 0);
             if child == 0 {
                 let _ = replace_in_steps(&file, b"new", 0o600, Survives::PowerLoss, kill);
-                // SAFETY: ends the child without running what belongs to the parent.
+                // SAFETY: ends the child without running the parent's destructors.
                 unsafe { libc::_exit(0) };
             }
             let mut status = 0;
@@ -182,7 +182,7 @@ mod tests {
         }
         assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
         assert!(!folder.join("not-there").exists());
-        // Somebody else is faster than the creation.
+        // Another process creates the file first.
         let planted = |step| if step == Step::Create { symlink(&victim, temporary(&file)) } else { Ok(()) };
         let error = replace_in_steps(&file, b"newer", 0o600, Survives::Kill, planted).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);

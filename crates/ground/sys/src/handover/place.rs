@@ -1,7 +1,8 @@
-//! Where the socket of a name is: a file in the run folder, and the abstract name beside it.
+//! Location of a named socket: a file in the run folder, and an abstract name in addition.
 //!
-//! Any account may take an abstract name first, but only the user of a run folder can make a socket there. So a client looks there first, and a
-//! server that has a socket there serves, whoever has the abstract name. That is for clients which look from another run folder.
+//! Any account can take an abstract name first, but only the owner of a run folder can create a socket there. A client
+//! therefore tries the file first, and a server with a socket in the folder works even if another process has the
+//! abstract name. The abstract name serves clients with a different run folder.
 
 use super::{address, socket};
 use crate::error::{Doing as _, Error, Result};
@@ -19,14 +20,15 @@ use std::time::Duration;
 
 /// The folder of sockets in a run folder.
 const FOLDER: &str = "_sockets";
-/// Longest path of a socket, with the zero behind it.
+/// Maximum bytes of a socket's path, with the terminating zero.
 const PATH_BYTES: usize = 108;
-/// A socket file without a process is removed by others when it is this old: before, it may be one that is just being made.
+/// Minimum age at which another process removes a socket file without a process. A younger one may still be under
+/// construction.
 const STALE: Duration = Duration::from_secs(60);
-/// Most files that are looked at for that.
+/// Maximum number of files checked for that.
 const SWEPT_MAX: usize = 256;
 
-/// Where a socket may be.
+/// Location of a socket.
 #[derive(Clone, Debug)]
 pub(super) enum Place {
     /// A file in a folder.
@@ -44,7 +46,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// The address of a place, and what it needs.
+/// A location's address, and the folder descriptor that it needs.
 pub(super) struct At {
     pub(super) address: SocketAddrUnix,
     _folder: Option<OwnedFd>,
@@ -61,24 +63,24 @@ impl Place {
         if path.as_os_str().len() < PATH_BYTES {
             return Ok(At { address: SocketAddrUnix::new(&path).doing(doing)?, _folder: None });
         }
-        // By its folder's descriptor, however long the folder's path is.
+        // Uses the folder's descriptor, so that the length of the folder's path does not matter.
         let folder = rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let folder = folder.doing(doing)?;
         let short = format!("/proc/self/fd/{}/{file}", folder.as_raw_fd());
         Ok(At { address: SocketAddrUnix::new(&short).doing(doing)?, _folder: Some(folder) })
     }
 
-    /// Whether a process has a socket open there. It notices nothing of this.
+    /// Whether a process has a socket open there. The process does not notice the check.
     fn is_open(&self) -> bool {
         let kind = SocketType::DGRAM;
         let Ok(at) = self.at() else { return false };
         let Ok(asking) = socket(&self.to_string(), kind, SocketFlags::NONBLOCK) else { return false };
-        // A socket of another kind: there is one.
+        // A socket of another type: the address is in use.
         matches!(rustix::net::connect(&asking, &at.address), Ok(()) | Err(Errno::PROTOTYPE))
     }
 }
 
-/// A name as that of a file.
+/// Encodes a name as a file name.
 fn file_of(name: &str) -> String {
     name.replace('%', "%25").replace('/', "%2F")
 }
@@ -87,7 +89,7 @@ fn name_of(file: &str) -> String {
     file.replace("%2F", "/").replace("%25", "%")
 }
 
-/// Whether only we or root can make sockets in a folder.
+/// Whether only this user or root can create sockets in a folder.
 fn is_trusted(folder: &Path) -> bool {
     fs::symlink_metadata(folder).is_ok_and(|about| about.is_dir() && is_ours(about.uid()) && about.mode() & 0o022 == 0)
 }
@@ -98,13 +100,13 @@ fn folders() -> impl Iterator<Item = PathBuf> {
     all.map(|base| std::path::absolute(&base).unwrap_or(base).join(FOLDER)).filter(|folder| is_trusted(folder))
 }
 
-/// Where a client looks for a name, in this order.
+/// Locations that a client tries for a name, in this order.
 pub(super) fn places(name: &str) -> impl Iterator<Item = Place> {
     let file = file_of(name);
     folders().map(move |folder| Place::File(folder, file.clone())).chain([Place::Abstract(name.to_owned())])
 }
 
-/// The names that begin with `prefix` under which processes listen in the run folders.
+/// Names with the prefix `prefix` under which processes listen in the run folders.
 pub(super) fn names(prefix: &str) -> Vec<String> {
     let entries = folders().flat_map(|folder| {
         let files = fs::read_dir(&folder).into_iter().flatten().flatten();
@@ -116,7 +118,7 @@ pub(super) fn names(prefix: &str) -> Vec<String> {
         .collect()
 }
 
-/// A socket in the run folder; its file is removed with it.
+/// A socket in the run folder. Dropping it removes the file.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     pub(super) socket: OwnedFd,
@@ -125,16 +127,16 @@ pub(super) struct SocketFile {
 }
 
 impl SocketFile {
-    /// Listens under a name. Of a process that was killed the file is left: it is replaced.
+    /// Listens under a name. The leftover file of a killed process is replaced.
     ///
     /// # Errors
-    /// `EADDRINUSE` if another process listens there; any other: there can be no socket in the run folder.
+    /// `EADDRINUSE` if another process listens there; otherwise the socket cannot be created in the run folder.
     pub(super) fn listen(name: &str, kind: SocketType, backlog: i32) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let folder = make_folder()?;
         sweep(&folder);
         let place = Place::File(folder.clone(), file_of(name));
-        // Under another name until it listens and can be reached by all users.
+        // Under a temporary name until it listens and all users can reach it.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let new = Place::File(folder, format!(".{}.{number}.{}", std::process::id(), file_of(name)));
         let (path, new_path) = (path_of(&place), path_of(&new));
@@ -159,7 +161,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Another one under this name stays.
+        // Keeps another socket that has taken this name.
         if fs::symlink_metadata(&self.path).is_ok_and(|there| there.ino() == self.inode) {
             let _ = fs::remove_file(&self.path);
         }
@@ -173,7 +175,8 @@ fn path_of(place: &Place) -> PathBuf {
     }
 }
 
-/// Gives a socket its name, unless another one that is open has it. Of several that come at once to a file that was left one gets it.
+/// Moves a socket to its final name, unless another open socket has it. If several processes replace a leftover file at
+/// the same time, one of them succeeds.
 fn put(new: &Place, place: &Place) -> rustix::io::Result<()> {
     let (from, to) = (path_of(new), path_of(place));
     let rename = |flags| rustix::fs::renameat_with(CWD, &from, CWD, &to, flags);
@@ -184,11 +187,11 @@ fn put(new: &Place, place: &Place) -> rustix::io::Result<()> {
     }
     rename(RenameFlags::EXCHANGE)?;
     if new.is_open() {
-        // Another one came first.
+        // Another process came first.
         rename(RenameFlags::EXCHANGE)?;
         return Err(Errno::ADDRINUSE);
     }
-    // Left by a process that was killed.
+    // Left by a killed process.
     let _ = fs::remove_file(&from);
     Ok(())
 }
@@ -212,7 +215,7 @@ fn make_folder() -> Result<PathBuf> {
     Err(Error { doing, errno: Errno::PERM })
 }
 
-/// Removes sockets that killed processes have left.
+/// Removes sockets left by killed processes.
 fn sweep(folder: &Path) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(SWEPT_MAX);
     for entry in entries {

@@ -1,4 +1,4 @@
-//! Memory that is shared with the kernel: chunks for packets, and rings that say which.
+//! Memory shared with the kernel: chunks for packets, and rings of descriptors.
 
 use rustix::io::{Errno, Result};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -19,7 +19,7 @@ pub(super) struct Mapped {
 unsafe impl Send for Mapped {}
 
 impl Mapped {
-    /// Zeroed, and there: none of it is fetched later.
+    /// Zeroed and populated: no page faults later.
     pub(super) fn anonymous(bytes: usize) -> Result<Self> {
         let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -44,26 +44,27 @@ impl Mapped {
         self.bytes
     }
 
-    /// The address of something of such a size; none outside.
+    /// Address of `count` values of a type at offset `at`; `None` if they exceed the mapping.
     fn place<T>(&self, at: usize, count: usize) -> Option<*mut T> {
         let end = size_of::<T>().checked_mul(count)?.checked_add(at)?;
-        // SAFETY: within the mapping, as has been checked.
+        // SAFETY: within the mapping, as checked.
         (end <= self.bytes).then(|| unsafe { self.base.as_ptr().add(at) }.cast())
     }
 
-    /// Bytes of a packet; none outside. The chunks in which they lie are to be this process's: the kernel does not write there.
+    /// Bytes of a packet; empty if out of range. Its chunks must be owned by this process, so that the kernel does not
+    /// write there.
     pub(super) fn packet(&self, at: u64, length: usize) -> &[u8] {
         let Some(at) = usize::try_from(at).ok().and_then(|at| self.place(at, length)) else { return &[] };
-        // SAFETY: within the mapping, which lives as long as self; nobody writes there (see above) but `take_word`, to what is before
-        // packets, which no slice has.
+        // SAFETY: within the mapping, which lives as long as self. Nothing writes there (see above) except `take_word`,
+        // which writes only before packets, where no slice is.
         unsafe { std::slice::from_raw_parts(at, length) }
     }
 
-    /// The word that ends where a packet begins, for which zero is left; zero outside.
+    /// Takes the word directly before a packet and replaces it by 0. Returns 0 if out of range.
     pub(super) fn take_word(&self, at: u64) -> u64 {
         let place = usize::try_from(at).ok().and_then(|at| at.checked_sub(size_of::<u64>()));
         let place = place.filter(|at| at.is_multiple_of(align_of::<u64>())).and_then(|at| self.place::<u64>(at, 1));
-        // SAFETY: within the mapping and aligned, as has been checked; reached as an atomic only.
+        // SAFETY: within the mapping and aligned, as checked. Accessed only as an atomic.
         place.map_or(0, |place| unsafe { AtomicU64::from_ptr(place) }.swap(0, Ordering::Relaxed))
     }
 }
@@ -75,22 +76,22 @@ impl Drop for Mapped {
     }
 }
 
-/// A ring of entries between the kernel and this process, each the only one at its end. What was put or skipped is seen by the other
-/// once it is [shown](Outgoing::show).
+/// A ring of entries between the kernel and this process, each the only user of its end. The kernel sees changes after
+/// [`show`](Outgoing::show).
 #[derive(Debug)]
 pub(super) struct Ring<T> {
     memory: Mapped,
     places: XdpRingOffset,
     mask: u32,
-    /// Our end, where the kernel will see it.
+    /// This process's index, as the kernel sees it after `show`.
     ours: u32,
-    /// The kernel's, as it was seen last.
+    /// The kernel's index at the last reading.
     theirs: u32,
     entry: PhantomData<T>,
 }
 
 impl<T: Copy> Ring<T> {
-    /// Maps a ring of so many entries, a power of two.
+    /// Maps a ring with `count` entries, a power of two.
     pub(super) fn map(socket: BorrowedFd<'_>, offset: u64, places: XdpRingOffset, count: usize) -> Result<Self> {
         let memory = Mapped::of(socket, offset, places.desc as usize + count * size_of::<T>())?;
         Ok(Self { memory, places, mask: count as u32 - 1, ours: 0, theirs: 0, entry: PhantomData })
@@ -98,7 +99,7 @@ impl<T: Copy> Ring<T> {
 
     fn word(&self, at: u64) -> Option<&AtomicU32> {
         let place = self.memory.place(at as usize, 1)?;
-        // SAFETY: within the mapping, where the kernel says that it keeps an aligned word, which both reach as an atomic.
+        // SAFETY: within the mapping. The kernel keeps an aligned word there, which both sides access as an atomic.
         Some(unsafe { AtomicU32::from_ptr(place) })
     }
 
@@ -112,7 +113,7 @@ impl<T: Copy> Ring<T> {
 pub(super) struct Incoming<T>(pub(super) Ring<T>);
 
 impl<T: Copy> Incoming<T> {
-    /// The entry that comes so many behind the first that was not skipped; none where the kernel has not put it.
+    /// The entry at position `nth` after the first one not skipped; `None` if the kernel has not filled it.
     pub(super) fn get(&mut self, nth: u32) -> Option<T> {
         let ring = &mut self.0;
         if ring.theirs.wrapping_sub(ring.ours) <= nth {
@@ -120,7 +121,7 @@ impl<T: Copy> Incoming<T> {
         }
         let there = ring.theirs.wrapping_sub(ring.ours);
         let entry = ring.entry(ring.ours.wrapping_add(nth)).filter(|_| nth < there)?;
-        // SAFETY: within the mapping; the kernel has put it and writes there again only when it was skipped.
+        // SAFETY: within the mapping. The kernel has filled it, and writes there again only after it was skipped.
         Some(unsafe { entry.read() })
     }
 
@@ -140,10 +141,10 @@ impl<T: Copy> Incoming<T> {
 pub(super) struct Outgoing<T>(pub(super) Ring<T>);
 
 impl<T: Copy> Outgoing<T> {
-    /// Puts an entry. There is to be room: no more are put than the ring has.
+    /// Adds an entry. The caller must not add more than the ring can hold.
     pub(super) fn put(&mut self, value: T) {
         if let Some(entry) = self.0.entry(self.0.ours) {
-            // SAFETY: within the mapping; the kernel reads there only once it was shown.
+            // SAFETY: within the mapping. The kernel reads there only after `show`.
             unsafe { entry.write(value) };
             self.0.ours = self.0.ours.wrapping_add(1);
         }
@@ -155,7 +156,7 @@ impl<T: Copy> Outgoing<T> {
         }
     }
 
-    /// Whether the kernel waits for a system call before it goes on.
+    /// Whether the kernel needs a system call to continue.
     pub(super) fn wants_waking(&self) -> bool {
         let word = self.0.places.flags.and_then(|at| self.0.word(at));
         word.is_some_and(|word| word.load(Ordering::Relaxed) & 1 != 0)

@@ -1,8 +1,8 @@
-//! Packets of a network card's queue without the kernel's network code (`AF_XDP`): they lie in memory of this process, and taking them
-//! is no system call while there are some.
+//! Packets of a network card's queue without the kernel's network stack (`AF_XDP`). They are in the memory of this
+//! process. While packets are available, taking them needs no system call.
 //!
-//! A program on the interface ([`program`]) leaves all packets to the kernel but those of UDP to one address. It goes with the [`Queue`],
-//! also where the process is killed.
+//! A program on the interface ([`program`]) passes all packets to the kernel except UDP packets to one address. It is
+//! removed with the [`Queue`], also if the process is killed.
 
 mod memory;
 mod program;
@@ -22,52 +22,52 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Bytes of memory in which a packet lies, or a part of it: a page.
+/// Bytes of a chunk, which holds a packet or a part of one: a page.
 const CHUNK: usize = 4096;
-/// Of them the kernel keeps so many before a packet.
+/// Bytes that the kernel reserves before a packet.
 const BEFORE: usize = 256;
-/// Packets of an interface with a longer limit may come in several buffers.
+/// If the interface's MTU is larger, packets may arrive in several buffers.
 const ONE_BUFFER_MTU: usize = 1500;
-/// Ethernet's addresses, two tags and type, which the limit does not count.
+/// Bytes of Ethernet's addresses, two tags and type, which the MTU does not include.
 const ETHERNET: usize = 22;
-/// Buffers of a packet, at most: the kernel's limit.
+/// Maximum number of buffers of a packet: the kernel's limit.
 const BUFFERS_MAX: u32 = 18;
-/// Chunks, at most: 64 MiB.
+/// Maximum number of chunks: 64 MiB.
 const CHUNKS_MAX: usize = 1 << 14;
 
-/// An interface's queue, and how much of it is kept.
+/// An interface's queue, and the size of its buffers.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// The interface's name.
     pub interface: &'a str,
     /// Its queue, from 0 on.
     pub queue: u32,
-    /// Where the packets go that are taken.
+    /// Destination address of the packets to take.
     pub to: SocketAddrV4,
-    /// Bytes of the longest packet, with all its headers.
+    /// Maximum bytes of a packet, with all its headers.
     pub longest: usize,
-    /// Packets for which there is room until they are taken.
+    /// Number of packets for which there is room until they are taken.
     pub packets: usize,
-    /// How long waiting for one waits.
+    /// Maximum time to wait for a packet.
     pub patience: DurNs,
 }
 
-/// How packets come.
+/// Path of the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// By the driver, before the kernel has made packets of its own.
+    /// Taken in the driver, before the kernel allocates its own packet structure.
     pub in_driver: bool,
-    /// Written by the card into this process's memory; copied there by the kernel otherwise.
+    /// Written by the card directly into this process's memory. Otherwise the kernel copies them.
     pub zero_copy: bool,
 }
 
-/// A packet in hand.
+/// A packet that was taken.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
-    /// Where, in the memory of the chunks, or of what lay in several.
+    /// Offset in the chunks, or in `Queue::joined`.
     at: u64,
     length: usize,
-    /// In the latter.
+    /// The packet is in `Queue::joined`.
     joined: bool,
     came: Option<MonoNs>,
 }
@@ -75,7 +75,7 @@ struct Taken {
 /// A queue of a network card.
 #[derive(Debug)]
 pub struct Queue {
-    // Before the memory: the kernel lets it go first.
+    // Before the memory, because the kernel must release it first.
     _program: Attached,
     socket: OwnedFd,
     chunks: Mapped,
@@ -83,9 +83,9 @@ pub struct Queue {
     came: Incoming<XdpDesc>,
     taken: [Taken; BATCH_MAX],
     there: usize,
-    /// Chunks of those that were taken last.
+    /// Chunks of the packets taken last.
     held: Vec<u64>,
-    /// Packets that lay in several chunks.
+    /// Packets that arrived in several chunks.
     joined: Vec<u8>,
     longest: usize,
     patience: DurNs,
@@ -93,19 +93,21 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Takes over what comes to an address on a queue of an interface. Allocates; the memory is the kernel's too from then on.
+    /// Takes over the packets to an address on a queue of an interface. Allocates. From then on the memory is shared
+    /// with the kernel.
     ///
     /// # Errors
-    /// The kernel's: `EPERM` without the rights (`CAP_NET_RAW`, `CAP_NET_ADMIN`, `CAP_BPF`), `ENODEV` without the interface, `EINVAL` without
-    /// the queue, `EBUSY` where somebody has the queue or a program on the interface, `EMSGSIZE` where its
-    /// packets are shorter than those wanted, `ENOBUFS` where so much memory may not be locked.
+    /// The kernel's: `EPERM` without the rights (`CAP_NET_RAW`, `CAP_NET_ADMIN`, `CAP_BPF`), `ENODEV` without the
+    /// interface, `EINVAL` without the queue, `EBUSY` if another process uses the queue or has a program on the
+    /// interface, `EMSGSIZE` if the interface's maximum packet is shorter than requested, `ENOBUFS` if the memory
+    /// exceeds the limit of locked memory.
     pub fn open(wanted: &Wanted<'_>) -> Result<Self> {
         let name = wanted.interface;
         let family = || "make a socket for a card's packets (AF_XDP)".to_owned();
         let socket = rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None);
         let socket = socket.doing(family)?;
         let find = || format!("find network interface {name:?}");
-        // Such a socket answers no questions about interfaces.
+        // An `AF_XDP` socket does not support queries about interfaces.
         let asked = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
         let asked = asked.doing(find)?;
         let index = rustix::net::netdevice::name_to_index(&asked, name).doing(find)?;
@@ -129,7 +131,7 @@ impl Queue {
         let doing = || format!("lock {} KiB for packets of {name:?}", chunks.bytes() >> 10);
         sockopt::set_xdp_umem_reg(&socket, register).doing(doing)?;
         sockopt::set_xdp_umem_fill_ring_size(&socket, count as u32).doing(doing)?;
-        // The kernel wants this one, too, though nothing is sent.
+        // The kernel requires this ring, although nothing is sent.
         sockopt::set_xdp_umem_completion_ring_size(&socket, 2).doing(doing)?;
         sockopt::set_xdp_rx_ring_size(&socket, count as u32).doing(doing)?;
         let places = sockopt::xdp_mmap_offsets(&socket).doing(doing)?;
@@ -161,19 +163,20 @@ impl Queue {
         })
     }
 
-    /// How packets come.
+    /// Path of the packets.
     #[must_use]
     pub const fn way(&self) -> Way {
         self.way
     }
 
-    /// How many were taken last.
+    /// Number of packets taken last.
     #[must_use]
     pub const fn there(&self) -> usize {
         self.there
     }
 
-    /// One of those that were taken last, from Ethernet's header on; none behind them. What is longer than was said is cut off.
+    /// One of the packets taken last, from the Ethernet header on; empty if `index` is out of range. Bytes beyond the
+    /// configured maximum are cut.
     #[must_use]
     pub fn get(&self, index: usize) -> &[u8] {
         match self.taken[..self.there].get(index) {
@@ -183,18 +186,19 @@ impl Queue {
         }
     }
 
-    /// When the program had it, where the driver has room for saying so.
+    /// Time when the program received the packet, if the driver leaves room for it.
     #[must_use]
     pub fn came(&self, index: usize) -> Option<MonoNs> {
         self.taken[..self.there].get(index)?.came
     }
 
-    /// Takes what has come: how many. Those of before are gone, also where it fails.
+    /// Takes the packets that have arrived. Returns their number. The previous packets become invalid, also on failure.
     ///
-    /// Real-time: no system call while there are some and the card has not gone to sleep; one or two otherwise. Allocates nothing.
+    /// Real-time: no system call while packets are available and the card is not asleep; otherwise one or two. Does not
+    /// allocate.
     ///
     /// # Errors
-    /// `EAGAIN` where nothing has come in time, also where the interface is gone: see [`Watch`].
+    /// `EAGAIN` if no packet arrived in time, also if the interface has gone: see [`Watch`].
     pub fn take(&mut self, waits: Waits) -> std::result::Result<usize, Errno> {
         self.there = 0;
         if !self.held.is_empty() {
@@ -204,7 +208,7 @@ impl Queue {
         if self.look() > 0 {
             return Ok(self.there);
         }
-        // A card that sleeps is woken by either.
+        // Both calls wake a sleeping card.
         if waits == Waits::ForOne {
             crate::poll::is_readable(self.socket.as_fd(), self.patience);
         } else if self.filled.wants_waking() {
@@ -213,7 +217,7 @@ impl Queue {
         if self.look() > 0 { Ok(self.there) } else { Err(Errno::AGAIN) }
     }
 
-    /// For another thread, which is to see whether the interface is still there. Allocates.
+    /// A handle for another thread to check whether the interface still exists. Allocates.
     ///
     /// # Errors
     /// The kernel's: too many descriptors.
@@ -225,21 +229,21 @@ impl Queue {
     fn look(&mut self) -> usize {
         while self.there < BATCH_MAX {
             let Some((taken, buffers)) = self.packet() else { break };
-            // To be given back where they began.
+            // Chunks are returned to the kernel by their start address.
             let chunks = (0..buffers).filter_map(|nth| self.came.get(nth)).map(|part| part.addr & !(CHUNK as u64 - 1));
             self.held.extend(chunks);
             self.came.skip(buffers);
             self.taken[self.there] = taken;
             self.there += 1;
         }
-        // Not where nothing has changed: the kernel's CPU reads what is written here.
+        // Only if something has changed, because the kernel's CPU reads this word.
         if self.there > 0 {
             self.came.show();
         }
         self.there
     }
 
-    /// The packet that is next, and in how many buffers it came. The kernel shows all of them at once.
+    /// The next packet, and its number of buffers. The kernel publishes all of them at once.
     fn packet(&mut self) -> Option<(Taken, u32)> {
         let first = self.came.get(0)?;
         let came = Some(self.chunks.take_word(first.addr)).filter(|came| *came > 0).map(MonoNs);
@@ -271,15 +275,15 @@ impl AsFd for Queue {
     }
 }
 
-/// Sees from another thread than the queue's whether its interface is still there.
+/// Checks from another thread whether the queue's interface still exists.
 #[derive(Debug)]
 pub struct Watch(OwnedFd);
 
 impl Watch {
-    /// Whether it is; one that is down may come up again.
+    /// Whether it exists. An interface that is down may come up again.
     ///
     /// # Errors
-    /// `ENXIO` where it is not there any more.
+    /// `ENXIO` if it no longer exists.
     pub fn look(&self) -> Result<()> {
         match rustix::net::recv(&self.0, &mut [0u8; 0], RecvFlags::DONTWAIT) {
             Err(Errno::NXIO) => Err(Errno::NXIO).doing(|| "take packets any longer".to_owned()),

@@ -1,4 +1,5 @@
-//! The program that brings datagrams from a network card's queue into a socket: a few of `bpf(2)`'s commands, and a score of instructions.
+//! The BPF program that redirects datagrams from a network card's queue into a socket, and the `bpf(2)` commands to
+//! load it.
 
 use crate::error::{Error, Result};
 use rustix::io::Errno;
@@ -12,15 +13,15 @@ const PROGRAM_LOAD: libc::c_long = 5;
 const LINK_CREATE: libc::c_long = 28;
 /// A map from queues to sockets.
 const XSKMAP: u32 = 17;
-/// A program of this type, to be attached here.
+/// Type of the program, and its attach type.
 const XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
-/// The program knows that a packet may lie in several buffers.
+/// The program supports packets in several buffers.
 const HAS_FRAGS: u32 = 1 << 5;
-/// Attached in the driver, or behind it.
+/// Attached in the driver, or after it (generic mode).
 const IN_DRIVER: u32 = 1 << 2;
 const GENERIC: u32 = 1 << 1;
-/// Bytes of `bpf`'s argument that any of these commands reads, with room to spare; zeros are what older ones expect.
+/// Size of the argument: more than any of these commands reads. The kernel expects zeros in the rest.
 const ARGUMENT: usize = 128;
 
 /// The argument of a command, field by field as the kernel lays it out.
@@ -45,10 +46,10 @@ impl Argument {
         self.with(at, &long.to_ne_bytes())
     }
 
-    /// Asks the kernel, which reads what the argument's addresses point to: they outlive the call.
+    /// Calls the kernel. The memory at the addresses in the argument must outlive the call.
     fn ask(&self, command: libc::c_long, doing: impl Into<String>) -> Result<i32> {
         let at = self.0.as_ptr();
-        // SAFETY: the argument is as long as said, and the memory that it names outlives the call (see above).
+        // SAFETY: the argument has this length, and the memory that it refers to outlives the call (see above).
         let answer = unsafe { libc::syscall(libc::SYS_bpf, command, at, ARGUMENT) };
         match i32::try_from(answer) {
             Ok(answer) if answer >= 0 => Ok(answer),
@@ -58,7 +59,7 @@ impl Argument {
 
     fn made(&self, command: libc::c_long, doing: impl Into<String>) -> Result<OwnedFd> {
         let raw = self.ask(command, doing)?;
-        // SAFETY: the kernel has just made this descriptor, which nobody else has.
+        // SAFETY: the kernel has just created this descriptor for this process alone.
         Ok(unsafe { OwnedFd::from_raw_fd(raw) })
     }
 }
@@ -75,7 +76,7 @@ fn instruction(operation: u8, [to, from]: [u8; 2], offset: i16, constant: i32) -
     u64::from_ne_bytes([operation, registers, low, high, a, b, c, d])
 }
 
-// Operations: of 64 bits where not said.
+// Operations, 64-bit unless named otherwise.
 const MOVE: u8 = 0xb7;
 const COPY: u8 = 0xbf;
 const ADD: u8 = 0x07;
@@ -92,11 +93,11 @@ const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 /// The constant is a map's descriptor.
 const IS_MAP: u8 = 1;
-// The kernel's functions.
+// Helper functions of the kernel.
 const TIME_NS: i32 = 5;
 const REDIRECT: i32 = 51;
 const MAKE_ROOM: i32 = 54;
-/// What is to become of a packet.
+/// Verdict: continue in the network stack.
 const PASS: i32 = 2;
 /// Fields of `xdp_md`.
 const DATA: i16 = 0;
@@ -104,8 +105,9 @@ const DATA_END: i16 = 4;
 const BESIDE: i16 = 8;
 const QUEUE: i16 = 16;
 
-/// Instructions: those of the packets of IPv4, without options and whole, that carry UDP to this address (any of the host where unspecified)
-/// go to the socket of their queue, with the time before them where the driver has room for it; all others take their usual way.
+/// The program: whole IPv4 packets without options that carry UDP to this address (an unspecified address matches any
+/// of the host) go to the socket of their queue, preceded by the time if the driver leaves room for it. All other
+/// packets continue in the network stack.
 fn instructions(to: SocketAddrV4, map: BorrowedFd<'_>) -> Vec<u64> {
     let network = |number: u16| i32::from(number.to_be());
     let mut program = vec![
@@ -115,7 +117,7 @@ fn instructions(to: SocketAddrV4, map: BorrowedFd<'_>) -> Vec<u64> {
         instruction(COPY, [4, 2], 0, 0),
         instruction(ADD, [4, 0], 0, 42),
     ];
-    // Those that lead to the end; their distance is known at the end.
+    // Jumps to the end. Their distances are filled in below.
     let mut passes = vec![program.len()];
     program.push(instruction(IF_GREATER, [4, 3], 0, 0));
     let mut expect = |load: u8, at: i16, mask: Option<i32>, value: i32| {
@@ -126,7 +128,7 @@ fn instructions(to: SocketAddrV4, map: BorrowedFd<'_>) -> Vec<u64> {
     };
     expect(LOAD_16, 12, None, network(0x0800));
     expect(LOAD_8, 14, None, 0x45);
-    // Neither more of it to come nor more of it before.
+    // Not a fragment.
     expect(LOAD_16, 20, Some(network(0x3fff)), 0);
     expect(LOAD_8, 23, None, i32::from(libc::IPPROTO_UDP as u8));
     expect(LOAD_16, 36, None, network(to.port()));
@@ -134,7 +136,8 @@ fn instructions(to: SocketAddrV4, map: BorrowedFd<'_>) -> Vec<u64> {
         expect(LOAD_32, 30, None, u32::from(*to.ip()).to_be() as i32);
     }
     program.extend([
-        // Eight bytes before the packet, with the time; from here on where the packet is would have to be looked at again.
+        // Reserves eight bytes before the packet for the time. Afterwards the packet's address would have to be checked
+        // again.
         instruction(COPY, [1, 6], 0, 0),
         instruction(MOVE, [2, 0], 0, -8),
         instruction(CALL, [0, 0], 0, MAKE_ROOM),
@@ -149,7 +152,7 @@ fn instructions(to: SocketAddrV4, map: BorrowedFd<'_>) -> Vec<u64> {
         instruction(LOAD_32, [2, 6], QUEUE, 0),
         instruction(LOAD_CONSTANT, [1, IS_MAP], 0, map.as_raw_fd()),
         0,
-        // Where the queue has no socket.
+        // If the queue has no socket.
         instruction(MOVE, [3, 0], 0, PASS),
         instruction(CALL, [0, 0], 0, REDIRECT),
         instruction(EXIT, [0, 0], 0, 0),
@@ -164,18 +167,19 @@ fn instructions(to: SocketAddrV4, map: BorrowedFd<'_>) -> Vec<u64> {
     program
 }
 
-/// The program on an interface, which goes when this does, also by the end of the process.
+/// The attached program. It is removed when this value is dropped, or when the process ends.
 #[derive(Debug)]
 pub(super) struct Attached {
     _link: OwnedFd,
-    /// Whether it runs in the driver; behind it otherwise, where each packet has become a packet of the kernel's before.
+    /// Whether it runs in the driver. Otherwise it runs after the kernel has allocated its packet structure.
     pub(super) in_driver: bool,
 }
 
-/// Attaches the program to an interface: what comes to `to` on the queue goes to the socket.
+/// Attaches the program to an interface: packets to `to` on the queue go to the socket.
 ///
 /// # Errors
-/// The kernel's: `EPERM` without the right, `EBUSY` where the interface has a program, `ERANGE` where its packets may be too long for one.
+/// The kernel's: `EPERM` without the right, `EBUSY` if the interface has a program, `ERANGE` if its packets may exceed
+/// one buffer.
 pub(super) fn attach(
     socket: BorrowedFd<'_>,
     to: SocketAddrV4,
@@ -196,7 +200,7 @@ pub(super) fn attach(
         .with(48, b"tahti_pixels\0")
         .word(68, ATTACH_XDP);
     let loaded = loaded.made(PROGRAM_LOAD, "load a program for network packets (bpf)")?;
-    // The link first: an interface that has a program already is told before anything else is.
+    // The link first: if the interface already has a program, that error is reported before any other.
     let link = |mode| {
         let link = Argument::new().word(0, loaded.as_raw_fd() as u32).word(4, index).word(8, ATTACH_XDP).word(12, mode);
         link.made(LINK_CREATE, format!("attach a program for packets to {name:?}"))
