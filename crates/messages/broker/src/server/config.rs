@@ -33,7 +33,8 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// Deadlines of answers. The first rule that matches a request applies.
     pub deadlines: Vec<DeadlineRule>,
-    /// File for the message log, which records every write and every error.
+    /// File for the message log, which records every write and every error. Refused requests of one user beyond 20 at once and one a
+    /// second are summarised.
     pub log: Option<PathBuf>,
     /// Size limit of the message log.
     pub log_limit: LogLimit,

@@ -1,4 +1,5 @@
-//! The message log: one line for every write and every error. Watches are served from the same records.
+//! The message log: one line for every write and every error; many refused requests of one user are summarised ([`super::refusals`]).
+//! Watches are served from the same records.
 
 use super::lane::{BATCH_RECORD, RECORD_WORDS, WITHHELD_RECORD};
 use super::log_file::LogNotice;
