@@ -5,19 +5,19 @@ mod run;
 
 pub(crate) use compile::compile;
 
-/// How many values an expression may hold at once.
+/// Maximum number of values on the stack.
 const STACK_LIMIT: usize = 80;
 /// Number of inputs, `A` to `U`.
 pub(crate) const INPUTS: usize = 21;
 
-/// Why an expression is malformed.
+/// Error in an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CalcError {
     /// More than one result.
     TooMany,
-    /// A number that is none.
+    /// Malformed number.
     BadLiteral,
-    /// `:=` after something that is no variable.
+    /// `:=` after something other than a variable.
     BadAssignment,
     /// A comma outside of a function's parentheses.
     BadSeparator,
@@ -27,20 +27,20 @@ pub enum CalcError {
     ParenOpen,
     /// `?` and `:` do not match.
     Conditional,
-    /// Something is missing at the end.
+    /// Operand missing at the end.
     Incomplete,
     /// An operator lacks its operands.
     Underflow,
-    /// Too deep.
+    /// The expression needs more than the stack limit.
     Overflow,
-    /// A word that is none of the language.
+    /// Unknown word.
     Syntax,
-    /// No expression.
+    /// Empty expression.
     Empty,
 }
 
 impl CalcError {
-    /// The text that EPICS prints.
+    /// Message text, identical to that of EPICS.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -136,7 +136,7 @@ pub(crate) struct Program {
     pub(crate) inputs: u32,
     /// Inputs that are written.
     pub(crate) stores: u32,
-    /// No more values are pushed than this; what is not run in line is counted too.
+    /// Upper bound of the number of pushed values. Pushes in branches that are not taken count too.
     pushes: u16,
 }
 

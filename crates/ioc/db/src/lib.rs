@@ -1,10 +1,10 @@
 //! The EPICS database engine: records, links, scans, alarms, monitors.
 //!
-//! Pure: it opens no file, knows no clock, starts no thread. Text of files comes in as text, time as an argument,
-//! what happens goes out through queues that the shell drains.
+//! The engine does no I/O: it opens no file, reads no clock and starts no thread. The caller passes in file contents and the
+//! time. Results leave through queues that the shell drains.
 //!
-//! A [`Db`] belongs to one owner at a time; whoever processes, writes or reads it holds it exclusively. Nothing is
-//! allocated while records with scalar values are processed.
+//! A [`Db`] has one owner at a time. Processing, writing and reading need exclusive access. Processing records with scalar
+//! values does not allocate.
 //!
 //! ```
 //! use base::{EventMask, MonoNs, Stamp, Value};
@@ -24,7 +24,7 @@
 //! assert_eq!(seen, [7]);
 //! ```
 //!
-//! | to | call |
+//! | task | functions |
 //! |---|---|
 //! | build | [`Db::new`], [`Db::load_dbd`], [`Db::load_records`], [`Db::init`] |
 //! | divide among owners | [`Db::split`], [`Db::learn`], [`Db::location_of`] |
@@ -34,20 +34,20 @@
 //! | watch | [`Db::open_queue`], [`Db::subscribe`], [`Db::drain`], [`Db::flow_control`] |
 //! | scan | [`Db::scans`], [`Db::scan`], [`Db::post_event`], [`Db::process`] |
 //! | devices | [`Db::add_support`], [`Db::next_request`], [`Db::complete`]; [`Db::source`], [`Db::listen`], [`Db::feed`] or [`Db::interrupt`] (I/O Intr) |
-//! | go on | [`Db::advance`] (delays, callbacks, scan-once) and [`Db::next_deadline`] |
+//! | advance time | [`Db::advance`] (delays, callbacks, scan-once) and [`Db::next_deadline`] |
 //! | compute | [`Db::register_function`], [`Db::finish_function`] |
-//! | keep over restarts | [`Db::saved`], [`write_sav`], [`parse_sav`], [`Db::restore_first`], [`Db::restore_at_init`] |
-//! | who may do what | [`Security::parse`], [`Security::rights`], [`Db::take_regrouped`] |
+//! | save and restore | [`Db::saved`], [`write_sav`], [`parse_sav`], [`Db::restore_first`], [`Db::restore_at_init`] |
+//! | access security | [`Security::parse`], [`Security::rights`], [`Db::take_regrouped`] |
 //! | report | [`Db::links_of`], [`Db::lock_set_members`], [`Db::queues`] |
-//! | links to elsewhere | [`Db::next_remote`], [`Db::remote_update`], [`Db::remote_disconnect`] |
+//! | links to other IOCs | [`Db::next_remote`], [`Db::remote_update`], [`Db::remote_disconnect`] |
 //!
-//! Inside, from below: `text` (files without a database), `calc` (expressions), `security` (access rules), `model` (field
-//! tables, fields in memory, links as data), `rec` (record types, a file each) and `run` (the engine), `load` (files into
-//! records), `report`.
+//! Modules, from the lowest layer up: `text` (file syntax, no database), `calc` (expressions), `security` (access rules),
+//! `model` (field tables, field storage, links as data), `rec` (record types, one file each), `run` (the engine), `load`
+//! (files into records), `report`.
 //!
-//! A [`Db`] is made of parts that are borrowed apart, so that what a function may touch is seen in its head: `Records` (by a
-//! record's number what all records have, by its body what its type has), `Links`, `Scans`, `Events`, `Notifies`, `Supports`,
-//! `Functions`, `Outbox`, `Time`, `Pass`, `Split`.
+//! The parts of a [`Db`] can be borrowed separately, so a function's signature shows what it may touch: `Records` (common
+//! fields by record number, type-specific fields by body), `Links`, `Scans`, `Events`, `Notifies`, `Supports`, `Functions`,
+//! `Outbox`, `Time`, `Pass`, `Split`.
 #![forbid(unsafe_code)]
 
 mod calc;

@@ -1,4 +1,4 @@
-//! Reading `.db` files into the database.
+//! Loader of `.db` files.
 
 mod undo;
 mod values;
@@ -16,45 +16,45 @@ use std::sync::Arc;
 use undo::Undo;
 use values::no_macro_left;
 
-/// Longest name of a record.
+/// Maximum length of a record name in bytes.
 const NAME_LIMIT: usize = 60;
-/// Longest alias.
+/// Maximum length of an alias in bytes.
 const ALIAS_LIMIT: usize = 255;
 
-/// Gives the text of an included file.
+/// Returns the text of an included file.
 pub(crate) type Include<'a> = dyn FnMut(&str) -> Option<String> + 'a;
 
 impl Db {
     /// Reads a `.dbd`: its menus and breakpoint tables replace the built-in ones.
     ///
     /// # Errors
-    /// What is malformed, with its place; a record type that tahti does not have.
+    /// Malformed input, with its position, or a record type that tahti does not have.
     pub fn load_dbd(&mut self, text: &str, file: &str, include: &mut Include<'_>) -> Result<(), FileError> {
         Arc::make_mut(&mut self.records.schema).load(text, file, include)
     }
 
-    /// The record types, menus and tables.
+    /// Record types, menus and breakpoint tables.
     #[must_use]
     pub fn schema(&self) -> &Schema {
         &self.records.schema
     }
 
-    /// Whether a file with an error is refused whole; else, as in C, all of it is loaded that can be.
+    /// If set, a file with an error is rejected as a whole. Otherwise everything valid in it is loaded, as in C.
     pub const fn set_strict(&mut self, strict: bool) {
         self.strict = strict;
     }
 
-    /// Whether a record may be defined once only; more fields are then added to it under the type `"*"`.
+    /// If set, a record can be defined only once. Later definitions may add fields under the type `"*"`.
     pub const fn set_once_only(&mut self, once_only: bool) {
         self.once_only = once_only;
     }
 
-    /// Reads a `.db`. Its records begin to live with the next [`init`](Db::init).
+    /// Loads a `.db`. Its records become active with the next [`init`](Db::init).
     ///
     /// # Errors
-    /// All records, fields and aliases that cannot be as the file has them (the first 100), up to the first place where the
-    /// file cannot be read on, each with file, line and column (of the text after macros are replaced). The rest of the
-    /// file is loaded all the same, unless the database is [strict](Self::set_strict).
+    /// The first 100 invalid records, fields and aliases, up to the first position where the parser cannot continue. Each has
+    /// file, line and column (in the text after macro expansion). The rest of the file is still loaded, unless the database
+    /// is [strict](Self::set_strict).
     pub fn load_records(
         &mut self,
         text: &str,
@@ -89,7 +89,7 @@ impl Db {
         loaded
     }
 
-    /// The items of one file, whose macros are expanded.
+    /// Loads the items of one file after macro expansion.
     fn load_items(
         &mut self,
         lexer: &mut Lexer<'_>,
@@ -166,7 +166,7 @@ impl Db {
     fn load_record(&mut self, lexer: &mut Lexer<'_>, start: Position, undo: &mut Undo) -> Result<(), FileError> {
         lexer.punct(b'(', "after record")?;
         let kind = lexer.word("a record type or \"*\"").or_else(|error| {
-            // A star is no word, but may stand unquoted as the type of a record that is there.
+            // `*` is not a word for the lexer, but is allowed unquoted as the type of an existing record.
             if error.what.contains("'*'") {
                 lexer.skip_star();
                 Ok((Cow::Borrowed("*"), start))
@@ -205,7 +205,7 @@ impl Db {
         Ok(())
     }
 
-    /// The record that a file's record stands for: a new one, or one that is there; none where it is removed.
+    /// Returns the record for a definition: a new one or an existing one. `None` if the definition removes it.
     fn record_of(
         &mut self,
         lexer: &Lexer<'_>,
@@ -299,7 +299,7 @@ impl Db {
         Ok(())
     }
 
-    /// The first record of each type, from which others are copied: fields at their initial values.
+    /// Creates the prototype record of each type, with all fields at their initial values. Other records are copied from it.
     pub(crate) fn make_firsts(&mut self) {
         for kind in Kind::ALL {
             let rec = self.records.create_first(*kind);
@@ -313,7 +313,7 @@ impl Db {
                 debug_assert!(done.is_ok(), "{} {field}: {done:?}", kind.name());
             }
             self.records[rec].udf = 1;
-            // What rests in other records is read here, also where nothing may be allocated.
+            // Allocates the lazy fields of the prototype: reads from it must not allocate later.
             for field in 0..self.records.schema.types[*kind as usize].fields.len() as u16 {
                 self.records.slot(rec, field);
             }
@@ -321,7 +321,7 @@ impl Db {
     }
 }
 
-/// Names may not hold what would end them in a channel name.
+/// Refuses characters that would end a name within a channel name.
 fn check_name(lexer: &Lexer<'_>, place: Position, what: &str, name: &str, limit: usize) -> Result<(), FileError> {
     if name.is_empty() || name.len() > limit {
         return Err(lexer.error(place, format!("{what} \"{name}\" has {} bytes, expected 1 to {limit}", name.len())));

@@ -1,8 +1,8 @@
-//! From the text of an expression to postfix code: an operator-precedence parser, as EPICS' `postfix()` is one.
+//! Compiler from expression text to postfix code: an operator-precedence parser, like `postfix()` of EPICS.
 
 use super::{CalcError, Code, INPUTS, Op, Program, STACK_LIMIT};
 
-/// What an element of the source is.
+/// Kind of a source element.
 #[derive(Clone, Copy)]
 enum Kind {
     Number,
@@ -40,7 +40,7 @@ const fn binary(name: &'static str, priority: u8, code: Code) -> Element {
     element(name, priority, priority, -1, Kind::Binary(code))
 }
 
-/// What may stand where an operand is due. The longest name that fits is taken.
+/// Elements allowed where an operand is expected. The longest matching name wins.
 const OPERANDS: &[Element] = &[
     unary("!", Code::Not),
     element("(", 0, 8, 0, Kind::Open),
@@ -82,7 +82,7 @@ const OPERANDS: &[Element] = &[
     operand("VAL", Op::Value),
 ];
 
-/// What may stand where an operator is due.
+/// Elements allowed where an operator is expected. The longest matching name wins.
 const OPERATORS: &[Element] = &[
     binary("!=", 3, Code::NotEq),
     binary("#", 3, Code::NotEq),
@@ -128,7 +128,7 @@ const LETTERS: [Element; INPUTS] = {
     letters
 };
 
-/// An operator that waits for its operands.
+/// An operator on the parser's stack that has not been output yet.
 #[derive(Clone, Copy)]
 struct Waiting {
     in_stack: u8,
@@ -188,7 +188,7 @@ impl Compiler<'_> {
         self.depth += waiting.effect;
     }
 
-    /// Moves what binds at least as tightly as `priority` to the output.
+    /// Moves operators that bind at least as tightly as `priority` to the output.
     fn flush(&mut self, priority: u8) {
         while let Some(top) = self.stack.last().copied().filter(|top| top.in_stack >= priority) {
             self.stack.pop();
@@ -196,7 +196,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Moves everything down to the open parenthesis, which stays.
+    /// Moves operators to the output down to the open parenthesis, which stays on the stack.
     fn flush_to_paren(&mut self, missing: CalcError) -> Result<(), CalcError> {
         loop {
             match self.stack.last().copied() {
@@ -238,7 +238,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Takes an element; whether an operand is to follow.
+    /// Processes one element. Returns whether an operand must follow.
     fn take(&mut self, element: &Element, operand_needed: bool) -> Result<bool, CalcError> {
         match element.kind {
             Kind::Operand(op) => {
@@ -360,7 +360,7 @@ pub(crate) fn compile(source: &[u8]) -> Result<Program, CalcError> {
 }
 
 impl Program {
-    /// Sets the targets of jumps, notes which inputs are used, and proves the depth of the stack.
+    /// Resolves jump targets, records which inputs are used, and counts the pushed values.
     fn link(&mut self) -> Result<(), CalcError> {
         for at in 0..self.ops.len() {
             match self.ops[at] {

@@ -1,16 +1,16 @@
-//! Running postfix code.
+//! Interpreter of postfix code.
 
 use super::{Code, Op, Program, STACK_LIMIT};
 use crate::text::conv;
 
 impl Program {
-    /// Runs the expression. `result` is both `VAL` in it and where the outcome goes.
+    /// Runs the expression. `result` is the value of `VAL` in it and receives the result.
     ///
     /// # Errors
-    /// When more or less than one value is left: the result stays as it was.
+    /// If the stack does not end with exactly one value. `result` is then unchanged.
     #[inline]
     pub(crate) fn run(&self, inputs: &mut [f64], result: &mut f64, seed: &mut u16) -> Result<(), ()> {
-        // Short expressions get a short stack: clearing a long one would take longer than they do.
+        // Short expressions use a short stack, because clearing the long one would take longer than running them.
         if self.pushes < 8 {
             self.run_on::<9>(inputs, result, seed)
         } else {
@@ -20,7 +20,7 @@ impl Program {
 
     fn run_on<const ROOM: usize>(&self, inputs: &mut [f64], result: &mut f64, seed: &mut u16) -> Result<(), ()> {
         let mut stack = [0.0f64; ROOM];
-        // Index of the top; index 0 is a ground that is never a value.
+        // Index of the top. Index 0 is a sentinel that never holds a value.
         let mut top = 0usize;
         let mut at = 0usize;
         while let Some(op) = self.ops.get(at) {
@@ -80,7 +80,7 @@ impl Program {
     }
 }
 
-/// Applies an operator or a function to the topmost values; a part of the loop above, which runs it millions of times a second.
+/// Applies an operator or function to the topmost values. Part of the loop above, which runs it millions of times a second.
 #[inline(always)]
 fn compute<const ROOM: usize>(code: Code, stack: &mut [f64; ROOM], top: &mut usize) -> Result<(), ()> {
     macro_rules! unary {
@@ -116,7 +116,7 @@ fn compute<const ROOM: usize>(code: Code, stack: &mut [f64; ROOM], top: &mut usi
         Code::Acos => unary!(f64::acos),
         Code::Asin => unary!(f64::asin),
         Code::Atan => unary!(f64::atan),
-        // EPICS takes x first and y second.
+        // EPICS passes x first and y second.
         Code::Atan2 => binary!(|x: f64, y: f64| y.atan2(x)),
         Code::Cos => unary!(f64::cos),
         Code::Cosh => unary!(f64::cosh),
@@ -174,12 +174,12 @@ const fn truth(yes: bool) -> f64 {
     if yes { 1.0 } else { 0.0 }
 }
 
-/// A number as 32 bits: negative ones as signed, others as unsigned.
+/// Converts a number to 32 bits: negative numbers as signed, others as unsigned.
 fn bits(value: f64) -> i32 {
     if value < 0.0 { base::text::to_i32(value) } else { conv::to_u32(value) as i32 }
 }
 
-/// The next of EPICS' random numbers, 0 to 1.
+/// Next number of the EPICS random generator, 0 to 1.
 fn random(seed: &mut u16) -> f64 {
     *seed = seed.wrapping_mul(191 * 8 + 5).wrapping_add(0x3141);
     f64::from(*seed) / 65535.0

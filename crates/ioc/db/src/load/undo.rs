@@ -1,4 +1,4 @@
-//! What a file has changed, to be taken back where the file is refused.
+//! Undo log of a file, applied when the file is rejected.
 
 use crate::model::id::RecId;
 use crate::model::schema::Schema;
@@ -9,25 +9,25 @@ use crate::text::error::{FileError, FileErrors};
 use base::Scalar;
 use std::sync::Arc;
 
-/// So many errors of a file are told.
+/// Maximum number of errors reported per file.
 const ERRORS_LIMIT: usize = 100;
 
-/// The database before a file, as far as the file has changed it.
+/// Previous state of everything that the file has changed.
 pub(super) struct Undo {
-    /// What is wrong with the file so far.
+    /// Errors found so far, at most [`ERRORS_LIMIT`].
     pub(super) errors: Vec<FileError>,
-    /// Errors beyond those.
+    /// Number of errors beyond the limit.
     untold: usize,
     records: RecId,
     links: usize,
     texts: usize,
     schema: Arc<Schema>,
-    /// Of records that were there before, oldest first.
+    /// Changes to existing records, oldest first.
     changes: Vec<Change>,
 }
 
 enum Change {
-    /// A field and whether the record was undefined.
+    /// A field's previous value, and whether the record was undefined.
     Field {
         rec: RecId,
         field: u16,
@@ -60,7 +60,7 @@ impl Undo {
         }
     }
 
-    /// Something in the file is wrong; the rest of it is read all the same, for whoever mends it wants to know of all.
+    /// Records an error. Loading continues, so that one run reports all errors.
     pub(super) fn wrong(&mut self, error: FileError) {
         match self.errors.len() {
             0..ERRORS_LIMIT => self.errors.push(error),
@@ -68,7 +68,7 @@ impl Undo {
         }
     }
 
-    /// A field is about to be written.
+    /// Called before a field is written.
     pub(super) fn field(&mut self, db: &mut Db, rec: RecId, field: u16) {
         if rec >= self.records {
             return;
@@ -77,31 +77,31 @@ impl Undo {
         let slot = db.records.slot(rec, field);
         let old = match &slot {
             Slot::Text(text) => Some(Old::Text(text.bytes().to_vec())),
-            // Links are written when the database starts.
+            // Links are set at database start. Until then, dropping the pending links is enough.
             slot => slot.scalar().map(Old::Scalar),
         };
         let Some(old) = old else { return };
         self.changes.push(Change::Field { rec, field, old, udf });
     }
 
-    /// A record's tags are about to be written.
+    /// Called before a record's tags are written.
     pub(super) fn info(&mut self, rec: RecId, tags: &[(String, String)]) {
         if rec < self.records {
             self.changes.push(Change::Info { rec, tags: tags.to_vec() });
         }
     }
 
-    /// A record was removed.
+    /// Called after a record is removed.
     pub(super) fn removed(&mut self, rec: RecId) {
         self.changes.push(Change::Removed(rec));
     }
 
-    /// A name, by its number, became an alias.
+    /// Called after a name became an alias, with the number of the name.
     pub(super) fn alias(&mut self, name: u32) {
         self.changes.push(Change::Alias(name));
     }
 
-    /// Leaves the database as the file has made it, or, where it is strict and something was wrong, as it was before.
+    /// Keeps the changes, or reverts them if the database is strict and the file has errors.
     pub(super) fn end(mut self, db: &mut Db) -> Result<(), FileErrors> {
         let Some(last) = self.errors.last_mut() else { return Ok(()) };
         if self.untold > 0 {
@@ -119,7 +119,7 @@ impl Undo {
                 Change::Info { rec, tags } => drop(db.records.info.insert(rec, tags)),
                 Change::Removed(rec) => {
                     db.records[rec].removed = false;
-                    // The file may have given its name to another one.
+                    // The file may have assigned the name to another record.
                     let name = db.records.name(rec).to_owned();
                     db.records.names.add(name.as_bytes(), rec);
                 }

@@ -1,4 +1,4 @@
-//! Values of fields as files have them.
+//! Conversion of field values in database files.
 
 use crate::calc;
 use crate::model::id::RecId;
@@ -11,14 +11,14 @@ use crate::text::conv::Number;
 use base::{FieldType, Str40, nearest};
 
 impl Db {
-    /// Writes a field from a file (dbPutString): numbers with C's prefixes, choices by word.
+    /// Writes a field from a file (dbPutString): numbers with C prefixes, menu choices by name.
     pub(crate) fn load_value(&mut self, rec: RecId, field: u16, value: &[u8]) -> Result<(), String> {
         if value.contains(&b'$') {
             no_macro_left(&String::from_utf8_lossy(value))?;
         }
         let kind = self.records[rec].kind() as usize;
         let def = &self.records.schema.types[kind].fields[usize::from(field)];
-        // What is compared or parsed may be any bytes, too.
+        // Text that is compared or parsed may contain any bytes.
         let decoded = base::raw::decode(value);
         let text = &*decoded;
         match def.kind {
@@ -41,7 +41,7 @@ impl Db {
                     Slot::Text(slot) => slot.set(value),
                     _ => {}
                 }
-                // As in C a wrong expression stands there all the same.
+                // As in C, an invalid expression is stored anyway.
                 if let Some(wrong) = wrong {
                     return Err(wrong.text().to_owned());
                 }
@@ -64,7 +64,7 @@ impl Db {
         Ok(())
     }
 
-    /// Refuses arrays that are longer than may be.
+    /// Rejects arrays longer than the limit.
     fn check_count(&self, rec: RecId, field: u16, text: &str) -> Result<(), String> {
         if !self.records.counts_elements(rec, field) {
             return Ok(());
@@ -89,7 +89,7 @@ impl Db {
     }
 }
 
-/// The number of a choice as files have it: its word, or a number; nothing is 0.
+/// Index of a menu choice in a file: a name or a number. An empty text is 0.
 fn choice_from_file(db: &Db, rec: RecId, def: &FieldDef, text: &str) -> Result<u16, String> {
     let number = || if text.is_empty() { Some(0) } else { <u16 as Number>::parse(text) };
     match def.kind {
@@ -98,7 +98,7 @@ fn choice_from_file(db: &Db, rec: RecId, def: &FieldDef, text: &str) -> Result<u
             if let Some(index) = choices.iter().position(|choice| choice == text) {
                 return Ok(index as u16);
             }
-            // SSCN's 65535 is no choice, and allowed all the same.
+            // SSCN may be 65535, which is not a menu choice.
             let known = number().filter(|index| usize::from(*index) < choices.len() || *index == u16::MAX);
             known.ok_or_else(|| expected(text, choices.iter().map(String::as_str)))
         }
@@ -107,7 +107,7 @@ fn choice_from_file(db: &Db, rec: RecId, def: &FieldDef, text: &str) -> Result<u
             if let Some(index) = devices.iter().position(|device| device.name == text.trim()) {
                 return Ok(index as u16);
             }
-            // Of types without device supports 0 is the number of none.
+            // For types without device supports, 0 means none.
             let known = number().filter(|index| usize::from(*index) < devices.len().max(1));
             known.ok_or_else(|| match &devices[..] {
                 [] => "the record type has no device supports".to_owned(),
@@ -119,15 +119,14 @@ fn choice_from_file(db: &Db, rec: RecId, def: &FieldDef, text: &str) -> Result<u
     }
 }
 
-/// The choices that there are, and the one that was perhaps meant.
+/// Lists the valid choices and suggests the nearest one.
 fn expected<'a>(text: &str, choices: impl Iterator<Item = &'a str> + Clone) -> String {
     let hint = nearest(text, choices.clone()).map_or(String::new(), |hint| format!("; nearest is \"{hint}\""));
     let words = choices.map(|choice| format!("\"{choice}\"")).collect::<Vec<_>>().join(", ");
     format!("expected one of {words}{hint}")
 }
 
-/// Says of the first macro that is left in a text what it is called and how it gets a value. Where nothing is left the text
-/// may be used.
+/// Fails if the text contains an unexpanded macro. The error names the first one and how to give it a value.
 pub(super) fn no_macro_left(text: &str) -> Result<(), String> {
     let Some(at) = text.find("$(").or_else(|| text.find("${")) else { return Ok(()) };
     let (open, close) = if text[at..].starts_with("$(") { ('(', ')') } else { ('{', '}') };

@@ -5,15 +5,15 @@ use crate::text::conv::{self, Number};
 use crate::text::json::{self, Json};
 use base::{Array, FieldType, Scalar, Str40};
 
-/// What a constant link holds.
+/// Value of a constant link.
 enum Constant<'a> {
-    /// A number as it stands in the file.
+    /// A number as written in the file.
     Plain(&'a str),
-    /// A list, or what stands in `{const:…}`.
+    /// A list, or the value in `{const:…}`.
     Json(Json),
 }
 
-/// The value in `{const:…}`, `{debug:{const:…}}`, `{trace:{const:…}}`; `None` where it is something else.
+/// The value in `{const:…}`, `{debug:{const:…}}` or `{trace:{const:…}}`; `None` for other JSON.
 pub(crate) fn json_const(json: &Json) -> Option<&Json> {
     let Json::Map(entries) = json else { return None };
     match &entries[..] {
@@ -23,7 +23,7 @@ pub(crate) fn json_const(json: &Json) -> Option<&Json> {
     }
 }
 
-/// A constant link's value; `None` for other links and empty ones.
+/// Value of a constant link; `None` for other links and empty ones.
 fn of(link: &Link) -> Option<Constant<'_>> {
     let text = link.constant()?.trim();
     match text.as_bytes().first()? {
@@ -33,7 +33,7 @@ fn of(link: &Link) -> Option<Constant<'_>> {
     }
 }
 
-/// One element; `None` for lists, maps and null.
+/// One element as a scalar; `None` for lists, maps and null.
 fn scalar(json: &Json) -> Option<Scalar> {
     match json {
         Json::Bool(on) => Some(Scalar::I64(i64::from(*on))),
@@ -44,13 +44,13 @@ fn scalar(json: &Json) -> Option<Scalar> {
     }
 }
 
-/// A number as it stands in a file.
+/// Parses a number as written in a file; other text becomes a text.
 fn number(text: &str) -> Json {
     let real = || text.parse().map_or_else(|_| Json::Text(text.to_owned()), Json::Real);
     text.parse().map_or_else(|_| real(), Json::Int)
 }
 
-/// A value or the first of a list.
+/// The value itself, or the first element of a list.
 fn first(json: &Json) -> Option<&Json> {
     match json {
         Json::List(items) => items.first(),
@@ -58,12 +58,12 @@ fn first(json: &Json) -> Option<&Json> {
     }
 }
 
-/// The first `max` elements of a list; `None` where one does not fit the type.
+/// The first `max` elements of a list; `None` if one does not fit the type.
 fn elements(items: &[Json], kind: FieldType, max: usize) -> Option<Array> {
     let count = items.len().min(max);
     let mut array = Array::zeros(kind, count);
     let element = |item: &Json| match (kind, item) {
-        // As texts numbers that are not whole have six digits behind the point.
+        // Fractions in text elements have six digits after the point.
         (FieldType::String, Json::Real(value)) => Some(Scalar::String(base::text::double(*value, 6))),
         _ => scalar(item),
     };
@@ -71,13 +71,13 @@ fn elements(items: &[Json], kind: FieldType, max: usize) -> Option<Array> {
     items[..count].iter().enumerate().all(fits).then_some(array)
 }
 
-/// A list as a user types it, `[1, 2]`, a number, or nothing, as elements of a type, `max` at most.
+/// Parses user input (`[1, 2]`, a number, or an empty text) into at most `max` elements of a type.
 ///
 /// # Errors
-/// Where it is malformed, or what does not fit the type.
+/// If the text is malformed or an element does not fit the type.
 pub(crate) fn typed_list(text: &str, kind: FieldType, max: usize) -> Result<Array, String> {
     let what = |why: String| format!("found {text}, expected a list such as [1, 2]: {why}");
-    // As in C texts are no numbers, and true and false nothing.
+    // As in C, texts are not converted to numbers, and true and false are rejected.
     let fits = |item: &Json| match item {
         Json::Text(_) => kind == FieldType::String,
         Json::Int(_) | Json::Real(_) => true,
@@ -96,7 +96,7 @@ pub(crate) fn typed_list(text: &str, kind: FieldType, max: usize) -> Result<Arra
 }
 
 impl Link {
-    /// A constant link's number goes into a field at start (recGblInitConstantLink).
+    /// Number of a constant link, loaded into a field at start (recGblInitConstantLink).
     pub(crate) fn number<T: Number>(&self) -> Option<T> {
         match of(self)? {
             Constant::Plain(text) => T::parse(text).or_else(|| conv::prefix::<T>(text, 0)),
@@ -104,7 +104,7 @@ impl Link {
         }
     }
 
-    /// A constant link's text goes into a field at start.
+    /// Text of a constant link, loaded into a field at start.
     pub(crate) fn short_text(&self) -> Option<Str40> {
         match of(self)? {
             Constant::Plain(text) => Some(Str40::from(text)),
@@ -112,10 +112,10 @@ impl Link {
         }
     }
 
-    /// A constant link's text of any length goes into a field at start (dbLoadLinkLS).
+    /// Text of any length of a constant link, loaded into a field at start (dbLoadLinkLS).
     pub(crate) fn long_text(&self) -> Option<String> {
         match of(self)? {
-            // As in C a number is no long text.
+            // As in C, a number is not a long text.
             Constant::Plain(_) => Some(String::new()),
             Constant::Json(json) => match first(&json)? {
                 Json::Text(text) => Some(text.clone()),
@@ -124,14 +124,14 @@ impl Link {
         }
     }
 
-    /// A constant link's elements go into a field at start (dbLoadLinkArray); at most `max`.
+    /// Elements of a constant link, at most `max`, loaded into a field at start (dbLoadLinkArray).
     pub(crate) fn elements(&self, kind: FieldType, max: usize) -> Option<Array> {
         let list = |items: &[Json]| elements(items, kind, max);
         match of(self)? {
             Constant::Plain(text) => list(&[number(text)]),
             Constant::Json(Json::List(items)) => list(&items),
             Constant::Json(Json::Text(text)) if kind == FieldType::I8 => {
-                // A text in an array of characters stands there with its NUL.
+                // A text in a character array includes its NUL.
                 let raw = base::raw::encode(&text);
                 let mut bytes: Vec<i8> = raw.iter().take(max.saturating_sub(1)).map(|byte| *byte as i8).collect();
                 bytes.push(0);

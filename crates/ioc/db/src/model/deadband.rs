@@ -3,11 +3,11 @@
 use crate::model::slot::{Fields, Slot, Zero};
 use base::{EventMask, Stamp, Status};
 
-/// Adds `mask` where the value left the deadband round `last` (recGblCheckDeadband).
+/// Adds `mask` if the value left the deadband around `last` (recGblCheckDeadband).
 #[inline]
 pub(crate) fn check(last: &mut f64, value: f64, deadband: f64, mask: EventMask) -> EventMask {
     let delta = (*last - value).abs();
-    // An ordinary delta settles it; NaN and infinities need a look.
+    // A finite delta decides directly; NaN and infinities need the slow path.
     let moved = if delta.is_finite() { delta > deadband } else { odd(*last, value, deadband) };
     if moved {
         *last = value;
@@ -31,7 +31,7 @@ fn odd(last: f64, value: f64, deadband: f64) -> bool {
     delta > deadband
 }
 
-/// Limits and severities of an analog record; `lalm` remembers the limit that was passed.
+/// Limits and severities of an analog record. `lalm` is the limit that was exceeded last.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Limits<T> {
@@ -77,7 +77,7 @@ impl<T: Zero> Zero for Limits<T> {
     };
 }
 
-/// Which range a value is in.
+/// Alarm range of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Zone {
     Lolo = 1,
@@ -138,7 +138,7 @@ macro_rules! limits {
                 (Zone::Normal, 0, value)
             }
 
-            /// As [`zone`](Self::zone), then smoothed over time (AFTC). `afvl` is the filter's memory.
+            /// Like [`zone`](Self::zone), then filtered over time (AFTC). `afvl` is the filter state.
             pub(crate) fn filtered(
                 &self,
                 (zone, severity, limit): (Zone, u16, $type),
@@ -163,10 +163,10 @@ limits!(f64, |a, b| a + b, |a, b| a - b);
 limits!(i32, i32::wrapping_add, i32::wrapping_sub);
 limits!(i64, i64::wrapping_add, i64::wrapping_sub);
 
-/// The filter's share that decides between rounding up and down.
+/// Filter threshold between rounding up and down.
 const THRESHOLD: f64 = 0.6321;
 
-/// One step of the alarm filter; `None` where its outcome is no zone.
+/// One step of the alarm filter; `None` if the result is not a zone.
 pub(crate) fn filter(zone: Zone, aftc: f64, afvl: &mut f64, now: Stamp, before: Stamp) -> Option<Zone> {
     let range = f64::from(zone as i32);
     let mut value = *afvl;
@@ -184,7 +184,7 @@ pub(crate) fn filter(zone: Zone, aftc: f64, afvl: &mut f64, now: Stamp, before: 
     Zone::from_number(base::text::to_i32(value.floor()).wrapping_abs())
 }
 
-/// One step of the alarm filter on a severity itself (mbbi).
+/// One step of the alarm filter, applied to a severity (mbbi).
 pub(crate) fn filter_level(severity: u16, aftc: f64, afvl: &mut f64, now: Stamp, before: Stamp) -> u16 {
     let level = f64::from(severity);
     if *afvl == 0.0 {
@@ -200,7 +200,7 @@ pub(crate) fn filter_level(severity: u16, aftc: f64, afvl: &mut f64, now: Stamp,
     base::text::to_i32(value.floor()).unsigned_abs() as u16
 }
 
-/// What an alarm check found: status and severity to raise, and the limit to remember when it was raised.
+/// Alarm status of a zone.
 pub(crate) const fn status_of(zone: Zone) -> Status {
     zone.status()
 }

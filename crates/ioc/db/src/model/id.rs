@@ -1,19 +1,19 @@
-//! Records by number.
+//! Record numbers.
 
 use std::ops::{Index, IndexMut};
 
-/// A record, by number. Numbers of removed records are not given again.
+/// Number of a record. Numbers of removed records are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecId(pub u32);
 
 impl RecId {
-    /// The records from this one on, to before `end`.
+    /// Record numbers from this one up to, but not including, `end`.
     pub(crate) fn to(self, end: Self) -> impl Iterator<Item = Self> + Clone {
         (self.0..end.0).map(Self)
     }
 }
 
-/// Something of each record, found by the record's number.
+/// One item per record, indexed by record number.
 #[derive(Debug, Default)]
 pub(crate) struct PerRecord<T>(Vec<T>);
 
@@ -23,34 +23,34 @@ impl<T> PerRecord<T> {
         RecId(self.0.len() as u32)
     }
 
-    /// How many records there are.
+    /// Number of records.
     pub(crate) const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// All numbers.
+    /// All record numbers.
     pub(crate) fn ids(&self) -> impl Iterator<Item = RecId> + Clone + use<T> {
         RecId(0).to(self.end())
     }
 
-    /// Adds what the next record has; its number.
+    /// Appends the item of the next record and returns its number.
     pub(crate) fn push(&mut self, item: T) -> RecId {
         let rec = self.end();
         self.0.push(item);
         rec
     }
 
-    /// What the records have, in the order of their numbers.
+    /// All items in the order of record numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (RecId, &T)> {
         self.ids().zip(&self.0)
     }
 
-    /// What the records have, to be changed.
+    /// All items, mutable.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.0.iter_mut()
     }
 
-    /// What the records from one on have.
+    /// Items from record `first` on, mutable.
     pub(crate) fn since_mut(&mut self, first: RecId) -> &mut [T] {
         &mut self.0[first.0 as usize..]
     }

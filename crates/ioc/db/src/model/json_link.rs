@@ -1,4 +1,4 @@
-//! JSON links that compute: `{calc:…}`, `{state:…}`, and `{debug:…}` or `{trace:…}` round them.
+//! Computing JSON links: `{calc:…}`, `{state:…}`, and `{debug:…}` or `{trace:…}` around them.
 
 use crate::calc::{self, INPUTS, Program};
 use crate::model::constant::json_const;
@@ -6,18 +6,18 @@ use crate::model::link::LinkField;
 use crate::text::json::Json;
 use base::Str40;
 
-/// What a JSON link does.
+/// A computing JSON link.
 #[derive(Clone, Debug)]
 pub(crate) enum JsonLink {
     Calc(Box<Calc>),
-    /// A state of dbStateCreate, turned round by `!`.
+    /// A state of dbStateCreate; `!` inverts it.
     State {
         name: String,
         invert: bool,
-        /// What was read or written last, for reports.
+        /// Value read or written last, for reports.
         value: bool,
     },
-    /// Says in notices what is read and written.
+    /// Reports each value read or written in a notice.
     Trace(Box<Self>),
 }
 
@@ -29,20 +29,20 @@ pub(crate) struct Calc {
     pub(crate) minor: Option<Program>,
     pub(crate) args: [f64; INPUTS],
     pub(crate) count: usize,
-    /// Where arguments come from that are no numbers, by argument.
+    /// Links of the arguments that are not constants, with their argument index.
     pub(crate) inputs: Vec<(usize, JsonLink)>,
     pub(crate) out: Option<JsonLink>,
-    /// Digits after the point that records are told.
+    /// Digits after the point, reported to the record.
     pub(crate) precision: i16,
     pub(crate) units: Str40,
-    /// The argument whose time the record takes (TSE −2).
+    /// The argument that provides the record's time stamp (TSE −2).
     pub(crate) time: Option<usize>,
     pub(crate) value: f64,
-    /// The alarm that it raised last: 0, 1 or 2.
+    /// Alarm raised last: 0 none, 1 minor, 2 major.
     pub(crate) severity: u16,
 }
 
-/// Reads a JSON link; `None` for a constant.
+/// Parses a JSON link; `None` for a constant.
 pub(crate) fn from_json(json: &Json, field: LinkField) -> Result<Option<JsonLink>, String> {
     let Json::Map(entries) = json else { return Err("expected one of const, calc, state, debug, trace".into()) };
     let [(kind, value)] = &entries[..] else {
@@ -73,7 +73,7 @@ pub(crate) fn from_json(json: &Json, field: LinkField) -> Result<Option<JsonLink
     }
 }
 
-/// A constant is a value or a list of values of one kind.
+/// Checks that a constant is a value, or a list of values of one kind.
 fn check_const(value: &Json) -> Result<(), String> {
     let class = |item: &Json| match item {
         Json::Bool(_) | Json::Int(_) | Json::Real(_) => Ok(0),
@@ -189,7 +189,7 @@ fn program(text: &str) -> Result<Program, String> {
 }
 
 impl JsonLink {
-    /// The calc link that a record reads units and precision of.
+    /// The calc link that provides a record's units and precision.
     pub(crate) fn calc(&self) -> Option<&Calc> {
         match self {
             Self::Calc(calc) => Some(calc),
@@ -198,7 +198,7 @@ impl JsonLink {
         }
     }
 
-    /// States that must exist.
+    /// Calls `make` for each state that must exist.
     pub(crate) fn names(&self, make: &mut impl FnMut(&str)) {
         match self {
             Self::State { name, .. } => make(name),
@@ -210,7 +210,7 @@ impl JsonLink {
     }
 }
 
-/// All JSON links; places of those that ended are used again.
+/// All JSON links. Slots of removed links are reused.
 #[derive(Default)]
 pub(crate) struct JsonLinks {
     links: Vec<Option<JsonLink>>,
@@ -222,7 +222,7 @@ impl JsonLinks {
         self.links.get(id as usize)?.as_ref()
     }
 
-    /// Adds a link; its number.
+    /// Adds a link and returns its number.
     pub(crate) fn add(&mut self, link: JsonLink) -> u32 {
         match self.free.pop() {
             Some(id) => {
@@ -236,7 +236,7 @@ impl JsonLinks {
         }
     }
 
-    /// Takes a link out while it runs, so that it may read states and raise alarms.
+    /// Takes a link out while it runs, so that it can read states and raise alarms.
     pub(crate) fn take(&mut self, id: u32) -> Option<JsonLink> {
         self.links.get_mut(id as usize)?.take()
     }

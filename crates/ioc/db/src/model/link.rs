@@ -1,32 +1,32 @@
-//! Links: their text, and where they lead once resolved.
+//! Links: their text, and their target once resolved.
 
 use crate::model::id::RecId;
 use std::fmt::Write;
 
-/// Process the source or target when it is passive.
+/// Process the source or target if it is passive.
 pub(crate) const PP: u8 = 1;
-/// Go over Channel Access although the record may be here.
+/// Use Channel Access even if the record is local.
 pub(crate) const CA: u8 = 2;
 /// Process the holder on each change of the source.
 pub(crate) const CP: u8 = 4;
-/// As [`CP`], only while the holder is passive.
+/// Like [`CP`], but only if the holder is passive.
 pub(crate) const CPP: u8 = 8;
-/// Bits that say how severity is passed on.
+/// Bits that select how severity is propagated.
 pub(crate) const MS_BITS: u8 = 0x30;
-/// Severity is not passed on.
+/// Severity is not propagated.
 pub(crate) const NMS: u8 = 0;
-/// Severity is passed on as LINK alarm.
+/// Severity is propagated as LINK alarm.
 pub(crate) const MS: u8 = 0x10;
-/// As [`MS`], only INVALID.
+/// Like [`MS`], but only INVALID severity.
 pub(crate) const MSI: u8 = 0x20;
-/// Severity, status and message are passed on.
+/// Severity, status and message are propagated.
 pub(crate) const MSS: u8 = 0x30;
-/// Only for printing: no word for how the source is processed.
+/// For printing only: no word for processing.
 pub(crate) const NO_PP: u8 = 0x80;
 /// A TSEL link to `.TIME`.
 pub(crate) const IS_TIME: u8 = 0x40;
 
-/// What a link is.
+/// Kind of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum LinkKind {
@@ -45,7 +45,7 @@ pub(crate) enum LinkKind {
     Through,
 }
 
-/// What kind of field holds a link.
+/// Kind of a link field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkField {
     /// DBF_INLINK.
@@ -56,7 +56,7 @@ pub(crate) enum LinkField {
     Forward,
 }
 
-/// A link without its text: what processing needs, copied.
+/// A link without its text: the part that processing needs, cheap to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct ResolvedLink {
@@ -70,37 +70,37 @@ pub(crate) struct ResolvedLink {
 }
 
 impl ResolvedLink {
-    /// To a field of this database.
+    /// A link to a field of this database.
     pub(crate) const fn to_field(flags: u8, field: u16, record: RecId) -> Self {
         Self { kind: LinkKind::Db, flags, field, target: record.0 }
     }
 
-    /// The target's record, where the link is to a field of this database.
+    /// The target's record. Valid only for a link to a field of this database.
     #[inline]
     pub(crate) const fn record(self) -> RecId {
         RecId(self.target)
     }
 
-    /// A constant's, and that of a link that leads to nothing else by number.
+    /// A link without a target, such as a constant.
     const fn nowhere(kind: LinkKind) -> Self {
         Self { kind, flags: 0, field: 0, target: 0 }
     }
 }
 
-/// Bytes of a constant that stand in its link.
+/// Maximum length in bytes of a constant stored inside the link.
 const SHORT_BYTES: usize = 14;
 
-/// One link, 16 bytes.
+/// One link (16 bytes).
 #[derive(Clone, Debug)]
 pub(crate) enum Link {
-    /// No link, or a short constant such as a number: takes no memory of its own.
+    /// No link, or a short constant such as a number. Uses no heap memory.
     Short {
-        /// Bytes of the text.
+        /// Length of the text in bytes.
         len: u8,
-        /// The text, and what is left.
+        /// The text, zero-padded.
         text: [u8; SHORT_BYTES],
     },
-    /// Any other: where it leads, and what cannot be told from that.
+    /// Any other link: its target, and the text that cannot be rebuilt from the target.
     Long(ResolvedLink, Option<Box<LongText>>),
 }
 
@@ -110,7 +110,7 @@ impl Default for Link {
     }
 }
 
-/// A long constant, an address, or a name that is not the target's plain name; without modifiers.
+/// A long constant, an address, or a name other than the target's plain name; without modifiers.
 #[derive(Clone, Debug)]
 pub(crate) struct LongText(Box<str>);
 
@@ -118,7 +118,7 @@ impl Link {
     /// No link.
     pub(crate) const EMPTY: Self = Self::Short { len: 0, text: [0; SHORT_BYTES] };
 
-    /// A link that leads somewhere. `text` is kept where it is not empty.
+    /// A link with a target. `text` is kept if it is not empty.
     pub(crate) fn to(brief: ResolvedLink, text: &str) -> Self {
         Self::Long(brief, (!text.is_empty()).then(|| Box::new(LongText(text.into()))))
     }
@@ -149,13 +149,13 @@ impl Link {
         }
     }
 
-    /// Whether nothing is read or written through it at run time.
+    /// Whether the link is never read or written at run time.
     #[inline]
     pub(crate) const fn is_constant(&self) -> bool {
         matches!(self.brief().kind, LinkKind::Constant)
     }
 
-    /// Whether nothing was ever written here.
+    /// Whether the link text is empty.
     pub(crate) const fn is_empty(&self) -> bool {
         matches!(self, Self::Short { len: 0, .. })
     }
@@ -165,7 +165,7 @@ impl Link {
         (self.is_constant() && !self.is_empty()).then(|| self.text())
     }
 
-    /// The text apart from modifiers, where it was kept.
+    /// The stored text without modifiers; empty if none is stored.
     pub(crate) fn text(&self) -> &str {
         match self {
             Self::Short { len, text } => std::str::from_utf8(&text[..usize::from(*len)]).unwrap_or_default(),
@@ -174,25 +174,25 @@ impl Link {
     }
 }
 
-/// A link's text, taken apart.
+/// A parsed link text.
 #[derive(Clone, Debug)]
 pub(crate) enum LinkText<'a> {
     /// Nothing, a number, or a list of constants.
     Constant(&'a str),
-    /// A name of a process variable and flags.
+    /// A process variable name and flags.
     Pv(&'a str, u8),
     /// A device address, with its `@` or `#`.
     Hardware(&'a str),
-    /// A JSON link that computes, as it stands and as it was understood.
+    /// A computing JSON link: its text and its parsed form.
     Json(&'a str, Box<crate::model::json_link::JsonLink>),
 }
 
-/// Whether the text is a number as EPICS reads it.
+/// Whether EPICS reads the text as a number.
 fn is_number(text: &str) -> bool {
     crate::text::conv::parse_f64(text).is_some()
 }
 
-/// Takes a link's text apart; the modifiers that the kind of field does not know are dropped, as EPICS does.
+/// Parses a link text. Modifiers that the field kind does not support are dropped, as in EPICS.
 pub(crate) fn parse(text: &str, field: LinkField) -> Result<LinkText<'_>, String> {
     let text = text.trim();
     if text.starts_with('@') {
@@ -256,7 +256,7 @@ fn check_hardware(text: &str) -> Result<(), String> {
     }
 }
 
-/// What stands behind a whole number as C's `%i` reads it, hexadecimal ones too; `None` where there is none.
+/// The text after a whole number as read by C's `%i` (hexadecimal too); `None` if there is no number.
 fn behind_number(text: &str) -> Option<&str> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let hex = unsigned.strip_prefix("0x").or_else(|| unsigned.strip_prefix("0X"));
@@ -267,7 +267,7 @@ fn behind_number(text: &str) -> Option<&str> {
     (behind.len() < unsigned.len()).then_some(behind)
 }
 
-/// Writes the modifiers of a link as EPICS prints them.
+/// Writes a link's modifiers in EPICS notation.
 pub(crate) fn write_modifiers(out: &mut String, flags: u8, field: LinkField) {
     if flags & IS_TIME != 0 {
         out.push_str(".TIME");
@@ -297,7 +297,7 @@ pub(crate) fn write_modifiers(out: &mut String, flags: u8, field: LinkField) {
     let _ = write!(out, " {severity}");
 }
 
-/// A link that is resolved when all records are there.
+/// A link to be resolved after all records are loaded.
 pub(crate) struct PendingLink {
     pub(crate) rec: RecId,
     pub(crate) field: u16,

@@ -1,4 +1,4 @@
-//! What a database is made of, at rest: field tables, fields in memory, links as data, names, values.
+//! Data model: field tables, field storage, links as data, names, values.
 
 pub(crate) mod constant;
 pub(crate) mod deadband;

@@ -1,21 +1,21 @@
-//! Names of records and aliases: one block of bytes and one table of places in it.
+//! Names of records and aliases: one block of bytes and one hash table of offsets into it.
 //!
-//! To find a name takes one look at the table and one at the block, which holds the record beside the name. The table
-//! keeps the names' hashes, so that it passes over other names, and grows, without looking at the block.
+//! A lookup needs one access to the table and one to the block, which stores the record next to the name. The table stores
+//! the hashes, so that probing and growing do not access the block.
 
 use crate::model::id::RecId;
 
-/// All names, by hash.
+/// All names, indexed by hash.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    /// Of each name in turn: the record that it denotes (4 bytes), its length (1), itself.
+    /// For each name: its record (4 bytes), its length (1 byte), its bytes.
     block: Vec<u8>,
     count: usize,
-    /// Open addressing: hash, and the place in the block plus one; a power of two long.
+    /// Open addressing: hash, and offset in the block plus one. The length is a power of two.
     table: Vec<(u32, u32)>,
 }
 
-/// Bytes before a name in the block.
+/// Bytes stored before each name in the block.
 const HEAD: usize = 5;
 
 fn hash(name: &[u8]) -> u32 {
@@ -34,7 +34,7 @@ fn hash(name: &[u8]) -> u32 {
 }
 
 impl Names {
-    /// The record and the name at a place.
+    /// Record and name at an offset.
     fn at(&self, number: u32) -> (RecId, &[u8]) {
         let entry = &self.block[number as usize..];
         let record = u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
@@ -51,7 +51,7 @@ impl Names {
         std::str::from_utf8(self.name(number)).unwrap_or_default()
     }
 
-    /// A name's number, and the record that it denotes.
+    /// Number of a name, and its record.
     pub(crate) fn find(&self, name: &[u8]) -> Option<(u32, RecId)> {
         self.find_hashed(name, hash(name))
     }
@@ -74,7 +74,7 @@ impl Names {
         }
     }
 
-    /// Adds a name (at most 255 bytes), or lets one that is there denote another record; its number.
+    /// Adds a name (at most 255 bytes) or assigns an existing name to another record. Returns its number.
     pub(crate) fn add(&mut self, name: &[u8], record: RecId) -> u32 {
         let hash = hash(name);
         if let Some((number, _)) = self.find_hashed(name, hash) {
@@ -96,7 +96,7 @@ impl Names {
         number
     }
 
-    /// Lets a name denote nothing: the first record, which stands for its type and is found by nobody.
+    /// Detaches a name: it then refers to record 0, the prototype of a type, which lookups do not return.
     pub(crate) fn free(&mut self, number: u32) {
         self.block[number as usize..number as usize + 4].copy_from_slice(&0u32.to_le_bytes());
     }
@@ -110,7 +110,7 @@ impl Names {
         self.table[at] = entry;
     }
 
-    /// The numbers of all names and the records that they denote, in the order of their definition.
+    /// Numbers of all names and their records, in order of definition.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, RecId)> + '_ {
         let mut next = 0;
         std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! What record types there are: their fields, menus and device supports, read from `.dbd` text.
+//! Record types: their fields, menus and device supports, parsed from `.dbd` text.
 
 use crate::model::link::LinkField;
 use crate::text::error::FileError;
@@ -6,7 +6,7 @@ use crate::text::lex::{Lexer, Token};
 use base::{FieldType, nearest};
 use std::collections::HashMap;
 
-/// What happens when a field is written (`special` in a `.dbd`).
+/// Action when a field is written (`special` in a `.dbd`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "EPICS' own words")]
 pub enum Special {
@@ -27,27 +27,27 @@ pub enum Special {
 /// One field of a record type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldDef {
-    /// Name, as `HIHI`.
+    /// Name, such as `HIHI`.
     pub name: String,
-    /// Type; `None` for what only C code sees (DBF_NOACCESS).
+    /// Type; `None` for fields that only C code accesses (DBF_NOACCESS).
     pub kind: Option<FieldType>,
     /// The word after `DBF_`.
     pub dbf: String,
-    /// What the field is for.
+    /// Description of the field (`prompt` in a `.dbd`).
     pub prompt: String,
-    /// Group in configuration tools; empty when it is not configured.
+    /// Group in configuration tools; empty for fields that are not configured.
     pub group: String,
-    /// What happens when it is written.
+    /// Action when the field is written.
     pub special: Special,
     /// Writing it processes a passive record.
     pub process_passive: bool,
-    /// How detailed a listing must be to show it.
+    /// Minimum level of detail at which a listing includes the field.
     pub interest: u8,
-    /// Bytes of a text, with its NUL.
+    /// Size of a text in bytes, including its NUL.
     pub size: u16,
     /// Name of the menu.
     pub menu: Option<String>,
-    /// Starting value.
+    /// Initial value.
     pub initial: Option<String>,
     /// Access security level, 0 or 1.
     pub level: u8,
@@ -55,7 +55,7 @@ pub struct FieldDef {
     pub property: bool,
     /// Numbers are printed in hexadecimal.
     pub hex: bool,
-    /// Where it is stored.
+    /// Storage location.
     pub(crate) at: At,
     /// Number of the menu.
     pub(crate) menu_index: Option<u16>,
@@ -64,7 +64,7 @@ pub struct FieldDef {
 impl FieldDef {
     /// The kind of link that the field holds.
     pub(crate) fn link_field(&self) -> Option<LinkField> {
-        // Asked in every write, nearly always of another field.
+        // This is called on every write, and most fields are not links.
         if self.kind != Some(FieldType::Link) {
             return None;
         }
@@ -77,63 +77,63 @@ impl FieldDef {
     }
 }
 
-/// Where a field is stored.
+/// Storage location of a field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum At {
-    /// Nowhere.
+    /// Not stored.
     #[default]
     Nowhere,
-    /// In the part that all records have.
+    /// In the part common to all records.
     Common(u16),
-    /// In the record's own part.
+    /// In the part specific to the record type.
     Body(u16),
 }
 
-/// A choice of words.
+/// A menu: a list of choices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Menu {
     /// Name.
     pub name: String,
-    /// The words, by number.
+    /// Texts of the choices, by number.
     pub choices: Vec<String>,
-    /// What C code calls the words, by number.
+    /// C identifiers of the choices, by number.
     pub names: Vec<String>,
 }
 
 /// One record type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TypeDef {
-    /// Name, as `ai`.
+    /// Name, such as `ai`.
     pub name: String,
-    /// Fields in the order of the `.dbd`.
+    /// Fields in `.dbd` order.
     pub fields: Vec<FieldDef>,
-    /// Names of device supports, by number.
+    /// Device supports by number.
     pub devices: Vec<Device>,
     /// Field numbers by name.
     pub(crate) by_name: HashMap<u64, u16, base::NumberHash>,
-    /// Number of VAL.
+    /// Number of the field VAL.
     pub(crate) val: u16,
 }
 
-/// A device support that records may name in DTYP.
+/// A device support that a record can select in DTYP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// The name in DTYP.
+    /// Name in DTYP.
     pub name: String,
     /// Kind of link: `CONSTANT`, `INST_IO`, ….
     pub link: String,
 }
 
-/// A table that turns raw numbers into engineering units, piecewise linear.
+/// A breakpoint table: converts raw values to engineering units, piecewise linear.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BreakTable {
     /// Name, as in menuConvert.
     pub name: String,
-    /// Raw value and engineering value.
+    /// Pairs of raw and engineering value.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Everything that `.dbd` files define.
+/// All definitions of `.dbd` files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schema {
     /// Menus.
@@ -142,11 +142,12 @@ pub struct Schema {
     pub types: Vec<TypeDef>,
     /// Breakpoint tables.
     pub tables: Vec<BreakTable>,
-    /// Lines of users' `.dbd` files that name C code, which cannot be here: the word, as `driver`, and what it names.
+    /// Lines of user `.dbd` files that name C code, which tahti cannot load: the keyword, such as `driver`, and its
+    /// arguments.
     pub(crate) declared: Vec<(String, Vec<String>)>,
 }
 
-/// A field name of at most eight bytes as a number.
+/// Packs a field name of at most eight bytes into a number.
 pub(crate) fn pack(name: &[u8]) -> Option<u64> {
     if name.len() > 8 {
         return None;
@@ -157,20 +158,20 @@ pub(crate) fn pack(name: &[u8]) -> Option<u64> {
 }
 
 impl TypeDef {
-    /// The number of a field.
+    /// Number of a field.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<u16> {
         self.by_name.get(&pack(name.as_bytes())?).copied()
     }
 
-    /// The field spelled nearly so.
+    /// The field with the most similar name.
     pub(crate) fn nearest_field(&self, name: &str) -> Option<String> {
         nearest(name, self.fields.iter().map(|field| field.name.as_str())).map(str::to_owned)
     }
 }
 
 impl Schema {
-    /// What a `.dbd` defines, with nothing built in.
+    /// Parses a `.dbd`, without the built-in definitions.
     ///
     /// # Errors
     /// The first thing in the file that is malformed.
@@ -184,19 +185,19 @@ impl Schema {
         Ok(schema)
     }
 
-    /// The number of a record type.
+    /// Number of a record type.
     #[must_use]
     pub fn type_index(&self, name: &str) -> Option<usize> {
         self.types.iter().position(|kind| kind.name == name)
     }
 
-    /// The number of a menu.
+    /// Number of a menu.
     #[must_use]
     pub fn menu_index(&self, name: &str) -> Option<usize> {
         self.menus.iter().position(|menu| menu.name == name)
     }
 
-    /// Reads a user's `.dbd`: its menus and breakpoint tables win, record types must be ours.
+    /// Loads a user's `.dbd`. Its menus and breakpoint tables replace built-in ones. Its record types must be built-in ones.
     ///
     /// # Errors
     /// The first thing in the file that is malformed, or a record type that tahti does not have.
@@ -265,13 +266,13 @@ impl Schema {
         }
     }
 
-    /// What users' `.dbd` files declare by a word: `device`, `driver`, `registrar`, `function`, `variable`, `link`.
+    /// Arguments of the user `.dbd` lines with this keyword: `device`, `driver`, `registrar`, `function`, `variable`, `link`.
     pub fn declared(&self, word: &str) -> impl Iterator<Item = &[String]> {
         self.declared.iter().filter(move |(known, _)| known == word).map(|(_, names)| &names[..])
     }
 
-    /// A line that names C code: device supports of base are ours too, the rest is noted. A device may be chosen all the
-    /// same, as in C where its support is missing.
+    /// Handles a line that names C code. Device supports of EPICS base are built in; other names are recorded. A recorded
+    /// device can still be selected in DTYP, like one whose support is missing in C.
     fn foreign(&mut self, word: &str, arguments: &[String], ours: bool) {
         if word == "device"
             && arguments.len() == 4
@@ -489,7 +490,7 @@ fn field(lexer: &mut Lexer<'_>) -> Result<FieldDef, FileError> {
                     "RESET" => Special::Reset,
                     "LINCONV" => Special::LinConv,
                     "CALC" => Special::Calc,
-                    // Specials of other people's record types change nothing here.
+                    // Specials of foreign record types have no effect here.
                     _ => Special::None,
                 }
             }

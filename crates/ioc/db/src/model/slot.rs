@@ -1,9 +1,9 @@
-//! How fields lie in memory: typed members of plain structs, reached by number where no type is known.
+//! Memory layout of fields: typed members of plain structs, accessible by number if the type is unknown.
 
 use crate::model::link::Link;
 use base::{Array, Scalar, Str40};
 
-/// Text of at most `N - 1` bytes that is mostly absent: one word in the record, its bytes apart.
+/// Text of at most `N - 1` bytes that most records leave empty: one word in the record, its bytes on the heap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Text<const N: usize>(Option<Box<[u8; N]>>);
 
@@ -16,7 +16,7 @@ impl<const N: usize> Text<N> {
         }
     }
 
-    /// Writes the text, cut after `N - 1` bytes.
+    /// Stores the text, truncated to `N - 1` bytes.
     pub(crate) fn set(&mut self, text: &[u8]) {
         let len = text.iter().position(|byte| *byte == 0).unwrap_or(text.len()).min(N - 1);
         if len == 0 {
@@ -29,7 +29,7 @@ impl<const N: usize> Text<N> {
     }
 }
 
-/// A text of any size, as a slot shows it.
+/// A text of any size, as accessed through a slot.
 pub(crate) trait AnyText {
     fn bytes(&self) -> &[u8];
     fn set(&mut self, text: &[u8]);
@@ -46,7 +46,7 @@ impl<const N: usize> AnyText for Text<N> {
 
 /// One field of one record, borrowed.
 pub(crate) enum Slot<'a> {
-    /// A field that is not stored (private to EPICS' own C code).
+    /// A field that is not stored (private to the C code of EPICS).
     None,
     I8(&'a mut i8),
     U8(&'a mut u8),
@@ -65,7 +65,7 @@ pub(crate) enum Slot<'a> {
 }
 
 impl Slot<'_> {
-    /// The number or short text that it holds.
+    /// The number or short text in the slot.
     #[inline]
     pub(crate) fn scalar(&self) -> Option<Scalar> {
         Some(match self {
@@ -85,7 +85,7 @@ impl Slot<'_> {
     }
 }
 
-/// Matches a slot: one arm for each type of number, then the others.
+/// Matches a slot: one arm for all numeric types, then the given arms.
 macro_rules! with_number {
     ($slot:expr, $place:ident => $number:expr, $($other:tt)*) => {
         match $slot {
@@ -105,13 +105,13 @@ macro_rules! with_number {
 }
 pub(crate) use with_number;
 
-/// A member of a record struct that holds one or several fields.
+/// A member of a record struct that holds one or more fields.
 pub(crate) trait Fields {
-    /// How many fields.
+    /// Number of fields.
     const COUNT: usize;
-    /// The field at `index`, which is below `COUNT`.
+    /// The field at `index`, which must be below `COUNT`.
     fn slot(&mut self, index: usize) -> Slot<'_>;
-    /// Whether it is at its starting value, and takes memory as soon as [`slot`](Self::slot) reaches it.
+    /// Whether the fields are at their initial values and unallocated. [`slot`](Self::slot) allocates them.
     fn rests(&self) -> bool {
         false
     }
@@ -147,7 +147,7 @@ impl<T: Fields, const K: usize> Fields for [T; K] {
     }
 }
 
-/// Text of at most `N - 1` bytes that most records have: its bytes are in the record.
+/// Text of at most `N - 1` bytes that most records set: its bytes are in the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Inline<const N: usize>([u8; N]);
 
@@ -177,17 +177,17 @@ impl<const N: usize> Fields for Inline<N> {
     }
 }
 
-/// Fields that rest at their starting values in most records.
+/// Fields that keep their initial values in most records.
 pub(crate) trait Idle: Clone + 'static {
-    /// The starting values.
+    /// The initial values.
     const IDLE: &'static Self;
-    /// Whether all fields have them.
+    /// Whether all fields have their initial values.
     fn is_idle(&self) -> bool;
 }
 
-/// Such fields: one word in the record until one of them is reached to be written.
+/// Lazily allocated fields: one word in the record until a field is accessed for writing.
 ///
-/// A copy of fields that are at their starting values is one word again.
+/// Cloning drops the allocation if all fields have their initial values.
 #[derive(Debug)]
 pub(crate) struct Lazy<T>(Option<Box<T>>);
 
@@ -207,7 +207,7 @@ impl<T: Idle> std::ops::DerefMut for Lazy<T> {
 }
 
 impl<T> Lazy<T> {
-    /// Whether all fields are at their starting values, and take no memory.
+    /// Whether all fields have their initial values and nothing is allocated.
     #[inline]
     pub(crate) const fn rests(&self) -> bool {
         self.0.is_none()
@@ -215,7 +215,7 @@ impl<T> Lazy<T> {
 }
 
 impl<T: Idle> Lazy<T> {
-    /// Gives the memory back where all fields are at their starting values.
+    /// Frees the memory if all fields have their initial values.
     pub(crate) fn settle(&mut self) {
         self.0.take_if(|fields| fields.is_idle());
     }
@@ -237,17 +237,17 @@ impl<T: Idle + Fields> Fields for Lazy<T> {
     }
 }
 
-/// A struct whose members are fields of a record.
+/// A struct whose members are the fields of a record.
 pub(crate) trait Layout: Clone {
-    /// Names of the fields, in the order of their slots.
+    /// Field names in slot order.
     const NAMES: &'static [&'static str];
-    /// The field at slot `index`; `Slot::None` beyond the last.
+    /// The field at slot `index`; `Slot::None` beyond the last one.
     fn slot(&mut self, index: usize) -> Slot<'_>;
-    /// Whether that field rests at its starting value, without memory of its own.
+    /// Whether that field is at its initial value and unallocated.
     fn rests(&self, index: usize) -> bool;
 }
 
-/// The place of a name among others; there is one, or it does not compile.
+/// Index of a name in a list. Compilation fails if the name is missing.
 pub(crate) const fn place(names: &[&str], wanted: &str) -> u16 {
     let mut at = 0;
     while !same(names[at].as_bytes(), wanted.as_bytes()) {
@@ -264,8 +264,8 @@ const fn same(a: &[u8], b: &[u8]) -> bool {
     at == a.len() && at == b.len()
 }
 
-/// Declares a record's struct, and the numbers of its fields as constants. Each member names the fields that it holds; what
-/// stands after `private` is no field.
+/// Declares a record struct and the field numbers as constants. Each member lists its fields. Members after `private` are not
+/// fields.
 macro_rules! record {
     ($(#[$doc:meta])* $name:ident {
         $($member:ident: $type:ty [$($field:ident)+],)*
@@ -331,9 +331,9 @@ macro_rules! record {
 }
 pub(crate) use record;
 
-/// Starting values, for arrays of any length too.
+/// Initial values, also for arrays of any length.
 pub(crate) trait Zero {
-    /// Nothing, zero, empty.
+    /// Zero or empty.
     const ZERO: Self;
 }
 

@@ -1,4 +1,4 @@
-//! Arrays: elements set, picked and converted, in memory that is there.
+//! Arrays: setting, selecting and converting elements in existing memory.
 
 use crate::text::conv;
 use base::{Array, FieldType, Scalar, Value};
@@ -8,7 +8,7 @@ pub(crate) fn text(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len())]
 }
 
-/// Sets one element of an array; whether the value fits.
+/// Sets one element of an array. Returns whether the value fits.
 pub(crate) fn set_element(array: &mut Array, at: usize, value: Scalar) -> bool {
     macro_rules! arms {
         ($($variant:ident)*) => {
@@ -32,7 +32,7 @@ pub(crate) fn set_element(array: &mut Array, at: usize, value: Scalar) -> bool {
     true
 }
 
-/// Makes an array longer by zeros, or shorter.
+/// Truncates an array, or extends it with zeros.
 pub(crate) fn resize(array: &mut Array, len: usize) {
     macro_rules! arms {
         ($($variant:ident)*) => {
@@ -44,7 +44,7 @@ pub(crate) fn resize(array: &mut Array, len: usize) {
     arms!(String I8 U8 I16 U16 I32 U32 I64 U64 F32 F64 Enum);
 }
 
-/// At most `max` elements as elements of `into`'s type, in its memory; whether all of them fit.
+/// Converts at most `max` elements to the type of `into`, in its memory. Returns whether all of them fit.
 pub(crate) fn convert_into(from: &Array, max: usize, precision: u16, into: &mut Array) -> bool {
     if from.kind() == into.kind() {
         copy_into(from, 0, 1, from.len(), max, into);
@@ -62,13 +62,13 @@ pub(crate) fn convert_into(from: &Array, max: usize, precision: u16, into: &mut 
     })
 }
 
-/// At most `max` elements as elements of another type; `None` where one does not fit.
+/// Converts at most `max` elements to another type; `None` if one does not fit.
 pub(crate) fn convert_array(from: &Array, kind: FieldType, max: usize, precision: u16) -> Option<Array> {
     let mut out = Array::zeros(kind, 0);
     convert_into(from, max, precision, &mut out).then_some(out)
 }
 
-/// A value as at most `max` elements of a type; `None` where it cannot be.
+/// Converts a value to at most `max` elements of a type; `None` if it does not fit.
 pub(crate) fn array_of(value: &Value, kind: FieldType, max: usize, precision: u16) -> Option<Array> {
     match value {
         Value::Array(array) => convert_array(array, kind, max, precision),
@@ -79,7 +79,7 @@ pub(crate) fn array_of(value: &Value, kind: FieldType, max: usize, precision: u1
     }
 }
 
-/// First index and end of a range over `len` elements; `None` where it is empty.
+/// Start and end (exclusive) of a range over `len` elements; `None` if it is empty. Negative indices count from the end.
 pub(crate) fn slice(len: usize, first: i32, last: i32) -> Option<(usize, usize)> {
     let index = |at: i32| if at < 0 { len as i64 + i64::from(at) } else { i64::from(at) };
     let from = index(first).max(0);
@@ -87,7 +87,7 @@ pub(crate) fn slice(len: usize, first: i32, last: i32) -> Option<(usize, usize)>
     (from <= to).then(|| (from as usize, to as usize + 1))
 }
 
-/// Every `step`th element from `from` to before `to`.
+/// Every `step`th element from `from` up to, but not including, `to`.
 pub(crate) fn pick(array: &Array, from: usize, step: usize, to: usize) -> Array {
     macro_rules! arms {
         ($($variant:ident)*) => {
@@ -99,7 +99,7 @@ pub(crate) fn pick(array: &Array, from: usize, step: usize, to: usize) -> Array 
     arms!(String I8 U8 I16 U16 I32 U32 I64 U64 F32 F64 Enum)
 }
 
-/// Copies every `step`th element from `from` to before `to`, at most `max`, into another array's memory.
+/// Copies at most `max` elements, every `step`th from `from` up to, but not including, `to`, into another array's memory.
 pub(crate) fn copy_into(array: &Array, from: usize, step: usize, to: usize, max: usize, into: &mut Array) {
     macro_rules! arms {
         ($($variant:ident)*) => {
@@ -122,7 +122,7 @@ pub(crate) fn copy_into(array: &Array, from: usize, step: usize, to: usize, max:
     arms!(String I8 U8 I16 U16 I32 U32 I64 U64 F32 F64 Enum);
 }
 
-/// So many elements from `first` on, round the end of the array, into another array's memory.
+/// Copies `count` elements from `first` on into another array's memory, wrapping at the end of the source.
 pub(crate) fn copy_ring(array: &Array, first: usize, count: usize, into: &mut Array) {
     let (len, behind) = (array.len(), (array.len() - first).min(count));
     copy_into(array, first, 1, len, behind, into);

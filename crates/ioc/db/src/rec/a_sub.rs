@@ -11,7 +11,7 @@ use crate::text::error::PutError;
 use base::{Array, EventMask, FieldType, Status};
 
 record! {
-    /// The fields of a aSub record.
+    /// Fields of an aSub record.
     ASub {
         val: i32 [VAL],
         oval: i32 [OVAL],
@@ -38,13 +38,13 @@ record! {
     } private {
         function: u32,
         user: u64,
-        // The call that is to end later; 0 where there is none.
+        // Serial number of the call that ends later; 0 if there is none.
         waiting: u64,
     }
 }
 
 impl RecordType for ASub {
-    /// At start: memory, constants, the functions.
+    /// Start: allocates arrays, loads constants, finds the functions.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let r = &mut db.records[body];
         let zeros = |kind: u16, count: u32| Array::zeros(kind_of(kind), count as usize);
@@ -91,7 +91,7 @@ impl RecordType for ASub {
         r.ovla.clone_from(&r.vala);
     }
 
-    /// Reads, calls, writes, tells.
+    /// Reads the inputs, calls the function, writes the outputs, posts monitors.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         let mut ended_well = resumed || fetch(db, rec, body).is_ok();
         if ended_well {
@@ -121,7 +121,7 @@ impl RecordType for ASub {
                 let link = db.records[body].out[at].brief();
                 if link.kind != crate::model::link::LinkKind::Constant {
                     let values = db.records[body].vala[at].clone();
-                    // A failed write has raised its alarm.
+                    // A failed write raises the alarm itself.
                     let _ = db.put_link_array(rec, link, &values);
                 }
             }
@@ -130,7 +130,7 @@ impl RecordType for ASub {
         ProcessResult::Done
     }
 
-    /// After SNAM was written.
+    /// Called after a write to SNAM.
     fn special(db: &mut Db, rec: RecId, body: Body<Self>, _: u16, after: bool) -> Result<(), PutError> {
         if after && db.records[body].lflg == 0 { find(db, rec, body) } else { Ok(()) }
     }
@@ -172,16 +172,16 @@ impl RecordType for ASub {
     }
 }
 
-/// What C's record says in VAL where no function is registered (S_db_BadSub).
+/// VAL of the C record if no function is registered (S_db_BadSub).
 const BAD_SUB: i32 = 511 << 16 | 35;
 
-/// An array field: whether it is an output, and which.
+/// Whether an array field is an output, and its index.
 fn place(field: u16) -> Option<(bool, usize)> {
     let arrays = [(false, ASub::A), (true, ASub::VALA), (true, ASub::OVLA)];
     arrays.into_iter().find_map(|(output, first)| Some((output, nth(field, first, ARGUMENTS)?)))
 }
 
-/// Finds the function that SNAM names.
+/// Finds the function named by SNAM.
 fn find(db: &mut Db, rec: RecId, body: Body<ASub>) -> Result<(), PutError> {
     let r = &mut db.records[body];
     r.function = db.functions.a_sub(r.snam.bytes());
@@ -193,8 +193,8 @@ fn find(db: &mut Db, rec: RecId, body: Body<ASub>) -> Result<(), PutError> {
     Ok(())
 }
 
-/// Calls a function of the record; its result, or `None` where it ends later. Outputs are brought back to the record's
-/// types and room.
+/// Calls a function of the record. Returns its result, or `None` if the call ends later. Converts the outputs to the record's
+/// types and truncates them to its array sizes.
 fn call(db: &mut Db, rec: RecId, body: Body<ASub>, number: u32, resumed: bool) -> Option<i32> {
     let token = db.next_call(rec);
     let Records { names, common, bodies, .. } = &mut db.records;
@@ -231,7 +231,7 @@ fn call(db: &mut Db, rec: RecId, body: Body<ASub>, number: u32, resumed: bool) -
     Some(if fits { result } else { result.min(-1) })
 }
 
-/// Reads the inputs; the first that fails ends it.
+/// Reads the inputs up to the first failure.
 fn fetch(db: &mut Db, rec: RecId, body: Body<ASub>) -> Result<(), ()> {
     if db.records[body].lflg == 1 {
         let link = db.records[body].subl.brief();
@@ -260,7 +260,7 @@ fn fetch(db: &mut Db, rec: RecId, body: Body<ASub>) -> Result<(), ()> {
     Ok(())
 }
 
-/// EFLG: never, on change, always.
+/// Posts monitors as EFLG selects: never, on change, always.
 fn monitor(db: &mut Db, rec: RecId, body: Body<ASub>) {
     let mask = db.reset_alarms(rec) | EventMask::VALUE | EventMask::LOG;
     let r = &mut db.records[body];

@@ -13,7 +13,7 @@ use crate::run::notify::Got;
 use base::{Array, EventMask, FieldType};
 
 record! {
-    /// The fields of a aai record.
+    /// Fields of an aai record.
     Aai {
         val: Array [VAL],
         prec: i16 [PREC],
@@ -41,5 +41,5 @@ impl Aai {
     const EMPTY_WHEN_SIMULATED_BY_NOTHING: bool = false;
 }
 
-/// Without a constant, one element is valid where there is but one.
+/// Without a constant, the array stays as it is: an array of one element has one valid element.
 const fn start_empty(_: &mut Aai) {}

@@ -10,7 +10,7 @@ use crate::run::engine::{Db, ProcessResult};
 use base::{Array, FieldType, Value};
 
 record! {
-    /// The fields of a aao record.
+    /// Fields of an aao record.
     Aao {
         val: Array [VAL],
         prec: i16 [PREC],
@@ -33,7 +33,7 @@ record! {
 impl RecordType for Aao {
     simulation!();
 
-    /// At start: memory, a constant DOL in closed loop.
+    /// Start: allocates the array and loads a constant DOL in closed loop.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let device = db.device(rec);
         if device == Device::Missing {
@@ -41,7 +41,7 @@ impl RecordType for Aao {
         }
         let kind = array_memory!(db, rec, body, nelm);
         let r = &mut db.records[body];
-        // C's Soft Channel looks at OUT before links are there, and takes it for a constant.
+        // Soft Channel of C reads OUT before links are resolved and treats it as a constant.
         if r.nelm == 1 && device == Device::External {
             r.val = Array::zeros(kind, 1);
         }
@@ -57,7 +57,7 @@ impl RecordType for Aao {
         }
     }
 
-    /// Fetches, writes, tells.
+    /// Fetches DOL, writes the output, posts monitors.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         if db.device(rec) == Device::Missing {
             return no_device(db, rec);
@@ -94,10 +94,10 @@ impl RecordType for Aao {
                 return ProcessResult::Pending;
             }
         } else if let Some(link) = link.filter(|link| link.kind != crate::model::link::LinkKind::Constant) {
-            // Taken out while it is written: the link may lead anywhere.
+            // The values are copied before the write, because the link may process other records, including this one.
             let mut values = db.lend_array(db.records[body].val.kind());
             crate::model::values::convert_into(&db.records[body].val, usize::MAX, 0, &mut values);
-            // A failed write has raised its alarm.
+            // A failed write raises the alarm itself.
             let _ = db.put_link_array(rec, link, &values);
             db.recycle_array(values);
         }

@@ -17,9 +17,10 @@ use crate::text::error::PutError;
 use base::{EventMask, FieldType, Status, Str40};
 
 record! {
-    /// The fields of an ai record.
+    /// Fields of an ai record.
     ///
-    /// In this order: what each processing touches stands together, from the severities of `limits` on.
+    /// The order matters for the cache: the fields used on every processing are adjacent, starting with the severities of
+    /// `limits`.
     #[repr(C)]
     Ai {
         eguf: f64 [EGUF],
@@ -61,7 +62,7 @@ impl RecordType for Ai {
 
     simulation!();
 
-    /// At start: constants, conversion, last values.
+    /// Start: loads constants, sets up the conversion and the last values.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         init_sim(db, rec, body);
         let device = db.device(rec);
@@ -91,11 +92,11 @@ impl RecordType for Ai {
             }
             _ => {}
         }
-        // LINR is SLOPE: what the file says stays.
+        // With LINR = SLOPE, ESLO and EOFF keep the values of the file.
         if r.linr == 1 {
             (r.eslo, r.eoff) = slope;
         }
-        // EPICS returns before it sets the last values when the device support has a start of its own.
+        // EPICS returns before it sets the last values if the device support has its own initialization.
         if device == Device::SoftTimestamp {
             r.mlst = r.val;
             r.alst = r.val;
@@ -104,7 +105,7 @@ impl RecordType for Ai {
         }
     }
 
-    /// Reads, converts, checks, tells.
+    /// Reads the device or link, converts, checks alarm limits, posts monitors.
     #[inline]
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         let before = db.records[rec].time;
@@ -144,7 +145,7 @@ impl RecordType for Ai {
         ProcessResult::Done
     }
 
-    /// A change of the conversion starts it afresh.
+    /// A change of the conversion resets it.
     fn special(db: &mut Db, _: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         if after && matches!(field, Self::LINR | Self::EGUF | Self::EGUL) {
             db.records[body].init = 1;
@@ -221,7 +222,7 @@ fn read(db: &mut Db, rec: RecId, body: Body<Ai>, resumed: bool) -> Read {
     }
 }
 
-/// What a device said: whole numbers are raw, others in engineering units but for AOFF and ASLO.
+/// Takes a device value: whole numbers are raw; others are engineering units, to which only AOFF and ASLO are applied.
 fn device_value(db: &mut Db, body: Body<Ai>, fed: &DeviceSample) -> Read {
     let r = &mut db.records[body];
     if let Some(raw) = fed.raw() {
@@ -235,7 +236,7 @@ fn device_value(db: &mut Db, body: Body<Ai>, fed: &DeviceSample) -> Read {
     Read::Value
 }
 
-/// Takes what a soft input has read.
+/// Takes the value read by a soft input.
 #[inline]
 fn take(db: &mut Db, rec: RecId, body: Body<Ai>, link: ResolvedLink, value: f64) {
     smooth(db, body, value);
@@ -243,7 +244,7 @@ fn take(db: &mut Db, rec: RecId, body: Body<Ai>, link: ResolvedLink, value: f64)
     take_stamp(db, rec, link);
 }
 
-/// A new value, smoothed with the ones before (SMOO).
+/// Sets a new value, smoothed with the previous ones (SMOO).
 #[inline]
 fn smooth(db: &mut Db, body: Body<Ai>, value: f64) {
     let r = &mut db.records[body];
@@ -265,7 +266,7 @@ fn simulated(db: &mut Db, rec: RecId, body: Body<Ai>, simm: u16) -> Read {
     })
 }
 
-/// Raw to engineering units.
+/// Converts the raw value to engineering units.
 #[cold]
 fn convert(db: &mut Db, rec: RecId, body: Body<Ai>) {
     let r = &mut db.records.bodies[body];
@@ -293,7 +294,7 @@ fn convert(db: &mut Db, rec: RecId, body: Body<Ai>) {
     }
 }
 
-/// Tells about what left its deadband, and about the alarm where that has changed.
+/// Posts VAL if it left a deadband, and the alarm if it changed.
 fn monitor(db: &mut Db, rec: RecId, body: Body<Ai>, mut mask: EventMask, alarm_stays: bool) {
     if !alarm_stays {
         mask |= db.alarm_changed(rec);

@@ -16,7 +16,7 @@ use crate::text::error::PutError;
 use base::{EventMask, FieldType, Range, Scalar, Status, Str40, Value};
 
 record! {
-    /// The fields of a ao record.
+    /// Fields of an ao record.
     Ao {
         val: f64 [VAL],
         oval: f64 [OVAL],
@@ -62,7 +62,7 @@ record! {
 impl RecordType for Ao {
     simulation!();
 
-    /// At start: a constant DOL, conversion, last values.
+    /// Start: loads a constant DOL, sets up the conversion and the last values.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         init_sim(db, rec, body);
         let device = db.device(rec);
@@ -87,7 +87,7 @@ impl RecordType for Ao {
         r.orbv = r.rbv;
     }
 
-    /// Fetches, converts, checks, writes, tells.
+    /// Fetches DOL, converts, checks alarm limits, writes the output, posts monitors.
     #[inline]
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         if db.device(rec) == Device::Missing {
@@ -114,7 +114,7 @@ impl RecordType for Ao {
         if failed { ProcessResult::Failed } else { ProcessResult::Done }
     }
 
-    /// A change of the conversion starts it afresh.
+    /// A change of the conversion resets it.
     fn special(db: &mut Db, _: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         if after && matches!(field, Self::LINR | Self::EGUF | Self::EGUL) {
             db.records[body].init = 1;
@@ -131,7 +131,7 @@ impl RecordType for Ao {
         Properties { units, control: of.control.filter(|_| field != Self::IVOV).map(|_| drive), ..of }
     }
 
-    /// VAL is what the device has.
+    /// Sets the other fields after VAL was set to the device's value.
     fn begin(db: &mut Db, rec: RecId, body: Body<Self>) {
         let r = &mut db.records[body];
         r.oval = r.val;
@@ -144,7 +144,7 @@ impl RecordType for Ao {
         db.post_named(rec, "OVAL", EventMask::VALUE | EventMask::LOG);
     }
 
-    /// What a value of the device means: raw ones are converted, others have ASLO and AOFF, as ai has them.
+    /// Value of the record for a device value: raw values are converted; ASLO and AOFF are applied to others, as in ai.
     fn from_device(db: &mut Db, rec: RecId, body: Body<Self>, fed: &DeviceSample) -> Option<Scalar> {
         if let Some(raw) = fed.raw() {
             return Some(from_raw(db, rec, body, raw));
@@ -164,12 +164,12 @@ impl RecordType for Ao {
     }
 }
 
-/// The wanted value: DOL in closed loop, else VAL.
+/// Fetches the desired value: DOL in closed loop, otherwise VAL.
 fn fetch(db: &mut Db, rec: RecId, body: Body<Ao>) {
     let r = &mut db.records[body];
     let mut value = Some(r.val);
     if r.omsl == 1 && !r.dol.is_constant() {
-        // Puts to VAL do not count here.
+        // Incremental mode starts from the last output value, not from a VAL that a client wrote.
         r.val = r.pval;
         let (dol, incremental) = (r.dol.brief(), r.oif == 1);
         value = match db.get_link::<f64>(rec, dol) {
@@ -186,7 +186,7 @@ fn fetch(db: &mut Db, rec: RecId, body: Body<Ao>) {
     db.records[rec].udf = u8::from(db.records[body].val.is_nan());
 }
 
-/// Drive limits, rate of change, engineering units to raw.
+/// Applies drive limits and rate limit, then converts engineering units to raw.
 fn convert(db: &mut Db, rec: RecId, body: Body<Ao>, value: f64) {
     let r = &mut db.records.bodies[body];
     let mut value = value;
@@ -235,7 +235,7 @@ fn convert(db: &mut Db, rec: RecId, body: Body<Ao>, value: f64) {
     };
 }
 
-/// Writes the output or its simulation; whether a callback is pending.
+/// Writes the output or its simulation. Returns whether a callback is pending.
 fn write(db: &mut Db, rec: RecId, body: Body<Ao>, resumed: bool) -> bool {
     let simm = match output_mode(db, rec, body, resumed, true) {
         Ok(simm) => simm,
@@ -246,7 +246,7 @@ fn write(db: &mut Db, rec: RecId, body: Body<Ao>, resumed: bool) -> bool {
     let raw = if simm == 0 { db.device(rec) == Device::SoftRaw } else { simm == 2 };
     let value = if raw { Scalar::I32(r.rval) } else { Scalar::F64(r.oval) };
     if simm == 0 && db.device(rec) == Device::External {
-        // What ai's reading undoes: AOFF and ASLO.
+        // Reverses the AOFF and ASLO conversion of ai.
         let r = &db.records[body];
         let slope = if r.aslo == 0.0 { 1.0 } else { r.aslo };
         let value = Scalar::F64((r.oval - r.aoff) / slope);
@@ -289,7 +289,7 @@ fn monitor(db: &mut Db, rec: RecId, body: Body<Ao>) {
     }
 }
 
-/// What a raw value of the device means.
+/// Engineering value of a raw device value.
 fn from_raw(db: &mut Db, rec: RecId, body: Body<Ao>, raw: i32) -> Scalar {
     let r = &mut db.records.bodies[body];
     r.rval = raw;

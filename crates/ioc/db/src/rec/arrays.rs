@@ -1,10 +1,10 @@
-//! What the array record types have in common.
+//! Common code of the array record types.
 
 use crate::model::id::RecId;
 use crate::run::engine::Db;
 use base::{Array, EventMask, FieldType};
 
-/// Element type of a number of menuFtype; beyond it bytes, as EPICS has it.
+/// Element type for a choice of menuFtype; bytes for an invalid choice, as in EPICS.
 pub(crate) const fn kind_of(ftvl: u16) -> FieldType {
     match ftvl {
         0 => FieldType::String,
@@ -22,7 +22,8 @@ pub(crate) const fn kind_of(ftvl: u16) -> FieldType {
     }
 }
 
-/// Memory for `count` elements, of which none is valid, and how many there is memory for: one where it cannot be had.
+/// Allocates an array with room for `count` elements, none of them valid. Returns it and its capacity, which is 1 if the
+/// allocation failed.
 pub(crate) fn room(db: &mut Db, rec: RecId, kind: FieldType, count: u32) -> (Array, u32) {
     let count = count.clamp(1, ELEMENTS_LIMIT as u32);
     if let Some(array) = Array::with_room(kind, count as usize) {
@@ -33,10 +34,10 @@ pub(crate) fn room(db: &mut Db, rec: RecId, kind: FieldType, count: u32) -> (Arr
     (Array::zeros(kind, 0), 1)
 }
 
-/// How many elements an array may have.
+/// Maximum number of elements of an array.
 pub(crate) const ELEMENTS_LIMIT: usize = 100_000_000;
 
-/// EPICS' hash of a block of bytes (HASH).
+/// Hash of a block of bytes, identical to EPICS (HASH).
 fn hash(bytes: impl Iterator<Item = u8>) -> u32 {
     let mut hash = 0u32;
     for (at, byte) in bytes.enumerate() {
@@ -68,7 +69,7 @@ pub(crate) fn hash_of(array: &Array) -> u32 {
     }
 }
 
-/// Events of an array record: MPST and APST say Always (0) or On Change (1).
+/// Events of an array record. MPST and APST select Always (0) or On Change (1).
 pub(crate) fn mask(
     db: &mut Db,
     rec: RecId,
@@ -95,7 +96,7 @@ pub(crate) fn mask(
     mask
 }
 
-/// Of an array record that has room for so many elements as `$room` says, of FTVL's type, and of which `$nord` are valid.
+/// Storage methods of an array record with elements of type FTVL, capacity `$room` and `$nord` valid elements.
 macro_rules! array_memory {
     ($room:ident $ROOM:ident $nord:ty) => {
         fn shape(&self, _: u16) -> (u32, FieldType) {
@@ -124,7 +125,7 @@ macro_rules! array_memory {
             Ok(())
         }
     };
-    // At start: the type's number, and memory; the type.
+    // Start: replaces an invalid FTVL and allocates the array. Returns the element type.
     ($db:ident, $rec:ident, $body:ident, $room:ident) => {{
         let r = &mut $db.records[$body];
         if r.ftvl > 11 {
@@ -139,7 +140,7 @@ macro_rules! array_memory {
 }
 pub(crate) use array_memory;
 
-/// What an array record says of its fields; `$own`: what it says of some of them, given what it says of most.
+/// Field properties of an array record. `$own` overrides the common ones for some fields.
 macro_rules! array_properties {
     ($($field:ident: $own:expr),* $(,)?) => {
         fn properties(&self, field: u16, _: Option<FieldType>) -> Properties {
@@ -158,13 +159,13 @@ macro_rules! array_properties {
 }
 pub(crate) use array_properties;
 
-/// Start and processing of waveform and aai; `$start_empty` for one without a constant.
+/// Start and processing of waveform and aai. `$start_empty` is called if INP has no constant.
 macro_rules! array_input {
     ($T:ident, $start_empty:expr; $($more:tt)*) => {
         impl RecordType for $T {
             crate::rec::simulation!();
 
-        /// At start: memory, constants.
+        /// Start: allocates the array and loads constants.
         fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
             let device = db.device(rec);
             let kind = crate::rec::arrays::array_memory!(db, rec, body, nelm);
@@ -188,7 +189,7 @@ macro_rules! array_input {
             }
         }
 
-        /// Reads, tells.
+        /// Reads the input, posts monitors.
         fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
             let device = db.device(rec);
             if device != Device::Soft && device != Device::External {
@@ -254,7 +255,7 @@ macro_rules! array_input {
 }
 pub(crate) use array_input;
 
-/// Events of waveform, aai, aao.
+/// Events of waveform, aai and aao.
 macro_rules! array_monitor {
     ($T:ident) => {
         fn monitor(db: &mut Db, rec: RecId, body: Body<$T>) {
@@ -273,7 +274,7 @@ macro_rules! array_monitor {
 }
 pub(crate) use array_monitor;
 
-/// Takes new elements into the record's own memory; the memory that they came in is returned.
+/// Copies new elements into the record's array and returns the array that they came in.
 pub(crate) fn set(place: &mut Array, values: Array) -> Array {
     macro_rules! arms {
         ($($variant:ident)*) => {

@@ -15,7 +15,7 @@ use crate::run::scan::DeviceSample;
 use base::{Stamp, Status};
 
 record! {
-    /// The fields of a bi record.
+    /// Fields of a bi record.
     Bi {
         inp: Link [INP],
         val: u16 [VAL],
@@ -43,7 +43,7 @@ bits_input!(
 );
 
 impl Bi {
-    /// What reading a raw value by a link comes to where it fails.
+    /// Result of a failed raw read through a link.
     const RAW_FAILED: Read = Read::Failed;
 
     fn set_mask(&mut self, _: Device) {}
@@ -67,7 +67,7 @@ impl Bi {
     }
 }
 
-/// What a device said: whole numbers are raw, texts name a state, others are the state's number.
+/// Takes a device value: whole numbers are raw, texts name a state, other values are state numbers.
 fn device_value(db: &mut Db, rec: RecId, body: Body<Bi>, fed: &DeviceSample) -> Read {
     let state = device_state(db, rec, fed);
     let r = &mut db.records[body];
@@ -85,7 +85,7 @@ fn device_value(db: &mut Db, rec: RecId, body: Body<Bi>, fed: &DeviceSample) -> 
     }
 }
 
-/// Reads a state of the database, where that is the device.
+/// Reads a database state (device support `Db State`).
 fn read_state(db: &mut Db, rec: RecId, body: Body<Bi>) -> Read {
     let (common, r) = db.records.both(rec, body);
     if common.device != Device::DbState || r.inp.brief().kind != LinkKind::Hardware {

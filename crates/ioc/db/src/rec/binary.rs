@@ -1,9 +1,10 @@
-//! What bo and busy have in common: all but what follows a processing.
+//! Common code of bo and busy. They differ only in the steps after processing.
 
-/// The callback that ends HIGH.
+/// Callback at the end of the HIGH time.
 pub(crate) const END_OF_HIGH: u8 = 0;
 
-/// A binary output with its fields; `$ended` says what a processing comes to, by the record and whether it failed.
+/// A binary output record with its fields. `$ended` computes the processing result from the record and whether the write
+/// failed.
 macro_rules! binary_output {
     ($T:ident, $ended:expr; $($more:tt)*) => {
         record! {
@@ -37,7 +38,7 @@ macro_rules! binary_output {
 
             const GENERAL_TIMES: &'static [&'static str] = &["RSTERRCNT"];
 
-            /// At start: a constant DOL, the raw value, last values.
+            /// Start: loads a constant DOL, sets the raw value and the last values.
             fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
                 init_sim(db, rec, body);
                 if db.device(rec) == Device::Missing {
@@ -53,7 +54,7 @@ macro_rules! binary_output {
                 r.orbv = r.rbv;
             }
 
-            /// HIGH has passed: back to zero.
+            /// The HIGH time is over: sets VAL to zero.
             fn own_callback(db: &mut Db, rec: RecId, body: Body<Self>) {
                 if db.records[rec].pact != 0 {
                     let r = &db.records[body];
@@ -67,7 +68,7 @@ macro_rules! binary_output {
                 db.run(rec);
             }
 
-            /// VAL is what the device has.
+            /// Sets the other fields after VAL was set to the device's value.
             fn begin(db: &mut Db, rec: RecId, body: Body<Self>) {
                 convert(db, rec, body);
                 let r = &mut db.records[body];
@@ -76,7 +77,7 @@ macro_rules! binary_output {
                 r.oraw = r.rval;
             }
 
-            /// The state that a raw value of the device is.
+            /// State for a raw device value.
             fn from_device(db: &mut Db, _: RecId, body: Body<Self>, fed: &DeviceSample) -> Option<Scalar> {
                 let raw = fed.raw()? as u32;
                 Some(Scalar::Enum(u16::from(db.records[body].masked(raw) != 0)))
@@ -107,7 +108,7 @@ macro_rules! binary_output {
             }
         }
 
-        /// Reads DOL; the record goes on whether that succeeds or not.
+        /// Reads DOL. Processing continues even if that fails.
         fn fetch(db: &mut Db, rec: RecId, body: Body<$T>) -> bool {
             let r = &db.records[body];
             if r.omsl == 1 && !r.dol.is_constant() {
@@ -125,7 +126,7 @@ macro_rules! binary_output {
             true
         }
 
-        /// The raw value of VAL.
+        /// Computes the raw value from VAL.
         fn convert(db: &mut Db, _: RecId, body: Body<$T>) {
             let r = &mut db.records[body];
             r.rval = match (r.mask, r.val) {
@@ -143,13 +144,13 @@ macro_rules! binary_output {
                     db.set_state(&name, on);
                     true
                 }
-                // RSTERRCNT: there are no errors of clocks to forget.
+                // RSTERRCNT resets error counters of clocks; tahti has none.
                 Device::GeneralTime => true,
                 _ => false,
             }
         }
 
-        /// HIGH begins.
+        /// Starts the HIGH time.
         fn written(db: &mut Db, rec: RecId, body: Body<$T>) {
             let r = &db.records[body];
             if r.val == 1 && r.high > 0.0 {

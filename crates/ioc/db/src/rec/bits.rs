@@ -1,5 +1,5 @@
-//! What records of bits have in common: bi, mbbi and mbbiDirect, which read them; bo, busy, mbbo and mbboDirect, which write
-//! them. What a type does its own way is a function of its file.
+//! Common code of the bit records: the inputs bi, mbbi and mbbiDirect, and the outputs bo, busy, mbbo and mbboDirect.
+//! Type-specific functions are in the type's file.
 
 use super::Bodies;
 use super::message::Message;
@@ -9,15 +9,15 @@ use crate::run::engine::Db;
 use crate::text::conv::Number;
 use base::Status;
 
-/// Start, processing and reading of an input of bits. `$T` has VAL of type `$val`, whose raw value is read as `$raw` and
-/// simulated as `$sim`; `$before`: whether simulation mode starts also where the device support is missing; `$other` reads by
-/// other device supports.
+/// Start, processing and reading of a bit input. VAL of `$T` has type `$val`. Its raw value is read as `$raw` and simulated
+/// as `$sim`. `$before` selects whether simulation is initialized even if the device support is missing. `$other` reads
+/// through other device supports.
 macro_rules! bits_input {
     ($T:ident, $val:ty, $raw:ty, $sim:ty, $before:literal, $other:expr; $($more:tt)*) => {
         impl RecordType for $T {
             crate::rec::simulation!();
 
-            /// At start: constants, the mask, last values.
+            /// Start: loads constants, sets the mask and the last values.
             fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
                 let device = db.device(rec);
                 if device == Device::Missing && !$before {
@@ -45,7 +45,7 @@ macro_rules! bits_input {
                 r.started();
             }
 
-            /// Reads, converts, checks, tells.
+            /// Reads the device or link, converts, checks alarms, posts monitors.
             fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
                 let before = db.records[rec].time;
                 let read = |db: &mut Db| read(db, rec, body, resumed);
@@ -112,8 +112,8 @@ macro_rules! bits_input {
 }
 pub(crate) use bits_input;
 
-/// Reads the wanted value from DOL, where that is to be read; whether there is one. `undefined` is the message of the alarm
-/// where none was ever given.
+/// Reads the desired value from DOL, if it is given. Returns whether there is a value. `undefined` is the alarm message of a
+/// value that was never set.
 pub(crate) fn fetch_bits<N: Number>(
     db: &mut Db,
     rec: RecId,
@@ -136,14 +136,14 @@ pub(crate) fn fetch_bits<N: Number>(
     true
 }
 
-/// Processing and writing of an output of bits; `$other` writes by other device supports and says whether it did, `$ended`
-/// says what a processing comes to, by the record and whether it failed.
+/// Processing and writing of a bit output. `$other` writes through other device supports and returns whether it did. `$ended`
+/// computes the processing result from the record and whether the write failed.
 macro_rules! bits_output {
     ($T:ident, $other:expr, $ended:expr; $($more:tt)*) => {
         impl RecordType for $T {
             crate::rec::simulation!();
 
-            /// Fetches, checks, writes, tells.
+            /// Fetches DOL, checks alarms, writes the output, posts monitors.
             fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
                 if db.device(rec) == Device::Missing {
                     return no_device(db, rec);
@@ -177,7 +177,7 @@ macro_rules! bits_output {
         }
 
         impl $T {
-            /// What MASK leaves of a raw value: all of it where there is none.
+            /// Applies MASK to a raw value; a mask of 0 keeps all bits.
             fn masked(&self, raw: u32) -> u32 {
                 if self.mask == 0 { raw } else { raw & self.mask }
             }

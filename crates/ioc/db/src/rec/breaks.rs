@@ -1,15 +1,16 @@
-//! Breakpoint tables: raw numbers and engineering units, piecewise linear.
+//! Breakpoint tables: piecewise linear conversion between raw values and engineering units.
 
 use crate::model::schema::{BreakTable, Schema};
 
-/// The table that a choice of menuConvert names.
+/// The table for a choice of menuConvert.
 fn table(schema: &Schema, linr: u16) -> Option<&BreakTable> {
     let menu = schema.menu_index("menuConvert")?;
     let name = schema.menus[menu].choices.get(usize::from(linr))?;
     schema.tables.iter().find(|table| table.name == *name)
 }
 
-/// Walks from the interval of last time to the one that holds `value`; whether it is inside the table.
+/// Searches the interval that contains `value`, starting from the previous one. Returns whether the value is inside the
+/// table.
 fn walk(value: f64, count: usize, start: i16, key: impl Fn(usize) -> f64) -> (usize, i16, bool) {
     let last = count as i16 - 2;
     let mut at = start.clamp(0, last);
@@ -37,7 +38,7 @@ fn walk(value: f64, count: usize, start: i16, key: impl Fn(usize) -> f64) -> (us
     (interval, at, inside)
 }
 
-/// Raw to engineering; beyond the table its last piece goes on, and the outcome is false.
+/// Converts raw to engineering units. Beyond the table, the last segment is extrapolated and the result is false.
 pub(crate) fn raw_to_eng(schema: &Schema, value: &mut f64, linr: u16, init: bool, lbrk: &mut i16) -> bool {
     let Some(table) = table(schema, linr) else { return false };
     if init {
@@ -52,7 +53,7 @@ pub(crate) fn raw_to_eng(schema: &Schema, value: &mut f64, linr: u16, init: bool
     inside
 }
 
-/// Engineering to raw, as [`raw_to_eng`].
+/// Converts engineering units to raw, like [`raw_to_eng`].
 pub(crate) fn eng_to_raw(schema: &Schema, value: &mut f64, linr: u16, init: bool, lbrk: &mut i16) -> bool {
     let Some(table) = table(schema, linr) else { return false };
     if init {

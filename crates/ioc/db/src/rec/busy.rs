@@ -1,5 +1,5 @@
-//! busy record (synApps): a bo that waits. While VAL is 1 the forward link is not followed, and a put that asked for completion
-//! does not complete; what sets VAL back to 0 ends both.
+//! busy record (synApps): a bo that waits. While VAL is 1, the forward link is not followed and put callbacks do not
+//! complete. Setting VAL to 0 triggers both.
 
 use super::binary::{END_OF_HIGH, binary_output};
 use super::bits::bits_output;
@@ -46,10 +46,10 @@ mod tests {
         let [busy, next, out] = ["b", "n", "o"].map(|name| db.find(name).unwrap());
         assert_eq!(db.get_text(&busy).to_str(), "Done");
         assert_eq!(db.put_notify(&busy, &Value::from("Busy"), 7, now), Ok(NotifyState::Pending));
-        // It has written, and works; its forward link waits.
+        // The record wrote its output and is busy. Its forward link waits.
         assert_eq!((db.get(&out, 1), db.get(&next, 1)), (Value::from(1), Value::from(0.0)));
         assert!(db.take_completed().is_empty());
-        // Busy once more is busy still.
+        // Setting it busy again changes nothing.
         db.put(&busy, &Value::from("Busy"), now).unwrap();
         assert!(db.take_completed().is_empty());
         db.put(&busy, &Value::from("Done"), now).unwrap();

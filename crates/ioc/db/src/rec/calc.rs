@@ -11,7 +11,7 @@ use crate::text::error::PutError;
 use base::{EventMask, FieldType, Status};
 
 record! {
-    /// The fields of a calc record.
+    /// Fields of a calc record.
     Calc {
         val: f64 [VAL],
         calc: Text<160> [CALC],
@@ -39,7 +39,7 @@ record! {
 inputs!(Calc);
 
 impl RecordType for Calc {
-    /// At start: constants and the expression.
+    /// Start: loads constants, compiles the expression.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let r = &mut db.records[body];
         constants(&r.inp, &mut r.a);
@@ -48,7 +48,7 @@ impl RecordType for Calc {
         }
     }
 
-    /// Reads the inputs, computes, checks, tells.
+    /// Reads the inputs, computes, checks alarm limits, posts monitors.
     #[inline]
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> ProcessResult {
         let live = db.records[body].live;
@@ -71,7 +71,7 @@ impl RecordType for Calc {
         let mask = deadbands!(r);
         let stays = common.alarm_stays();
         if stays && common.monitors == 0 {
-            // Inputs that nobody watches are only remembered.
+            // Inputs without subscribers need no events, only their last values.
             r.la = r.a;
         } else {
             monitor(db, rec, body, mask, stays);
@@ -79,7 +79,7 @@ impl RecordType for Calc {
         ProcessResult::Done
     }
 
-    /// A new expression.
+    /// Compiles a new expression.
     fn special(db: &mut Db, _: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         if !(after && field == Self::CALC) {
             return Ok(());
@@ -87,7 +87,7 @@ impl RecordType for Calc {
         compile(db, body).map_err(|what| PutError::BadValue { what })
     }
 
-    /// Notes which links are to be read.
+    /// Records which links must be read.
     fn links_changed(db: &mut Db, _: RecId, body: Body<Self>) {
         let r = &mut db.records[body];
         r.live = live_links(&r.inp);
@@ -120,7 +120,7 @@ fn compile(db: &mut Db, body: Body<Calc>) -> Result<(), String> {
     }
 }
 
-/// Tells about what left its deadband, about inputs that changed, and about the alarm where that has changed.
+/// Posts VAL if it left a deadband, inputs that changed, and the alarm if it changed.
 fn monitor(db: &mut Db, rec: RecId, body: Body<Calc>, mut mask: EventMask, alarm_stays: bool) {
     if !alarm_stays {
         mask |= db.alarm_changed(rec);

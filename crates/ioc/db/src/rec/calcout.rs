@@ -16,7 +16,7 @@ use crate::text::error::PutError;
 use base::{EventMask, FieldType, Range, Scalar, Status, Value};
 
 record! {
-    /// The fields of a calcout record.
+    /// Fields of a calcout record.
     CalcOut {
         val: f64 [VAL],
         pval: f64 [PVAL],
@@ -59,7 +59,7 @@ record! {
 inputs!(CalcOut);
 
 impl RecordType for CalcOut {
-    /// At start: constants, where links lead, expressions, last values.
+    /// Start: loads constants, checks the links, compiles the expressions, sets the last values.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         if db.device(rec) == Device::Missing {
             return;
@@ -76,7 +76,7 @@ impl RecordType for CalcOut {
         r.povl = r.oval;
     }
 
-    /// Reads, computes, checks, writes when it is due, tells.
+    /// Reads the inputs, computes, checks alarm limits, writes the output if OOPT requires it, posts monitors.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         if db.device(rec) == Device::Missing {
             return no_device(db, rec);
@@ -90,7 +90,7 @@ impl RecordType for CalcOut {
                     return ProcessResult::Pending;
                 }
             } else if db.device(rec) == Device::External {
-                // What its device came to.
+                // Handles the reply of the device.
                 write(db, rec, body, true);
             }
         } else {
@@ -118,7 +118,7 @@ impl RecordType for CalcOut {
         ProcessResult::Done
     }
 
-    /// A new expression.
+    /// Compiles a new expression.
     fn special(db: &mut Db, rec: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         match field {
             Self::CALC if after => {
@@ -134,7 +134,7 @@ impl RecordType for CalcOut {
         Ok(())
     }
 
-    /// A client wrote a link: constants go into their input at once.
+    /// Called after a client wrote a link. A constant is loaded into its input immediately.
     fn link_put(db: &mut Db, rec: RecId, body: Body<Self>, field: u16) {
         let r = &mut db.records[body];
         if let Some(index) = nth(field, Self::INPA, INPUTS)
@@ -160,14 +160,14 @@ impl RecordType for CalcOut {
         }
     }
 
-    /// Notes which links are to be read.
+    /// Records which links must be read.
     fn links_changed(db: &mut Db, _: RecId, body: Body<Self>) {
         let r = &mut db.records[body];
         r.live = live_links(&r.inp);
     }
 }
 
-/// Whether OOPT has a result written, where it was another one before.
+/// Whether OOPT requires an output, given the previous and the new result.
 pub(crate) fn is_due(oopt: u16, before: f64, now: f64, deadband: f64) -> bool {
     match oopt {
         0 => true,
@@ -180,13 +180,13 @@ pub(crate) fn is_due(oopt: u16, before: f64, now: f64, deadband: f64) -> bool {
     }
 }
 
-/// INAV and its siblings: where a link leads.
+/// Values of INAV to INUV and OUTV: connection state of a link.
 const NOT_CONNECTED: u16 = 0;
 const ELSEWHERE: u16 = 1;
 const LOCAL: u16 = 2;
 const CONSTANT: u16 = 3;
 
-/// Notes where the links lead; which ones changed, OUT as the last.
+/// Updates the connection states of the links. Returns a bit mask of the changed ones, OUT last.
 fn look_at_links(db: &mut Db, body: Body<CalcOut>) -> u32 {
     let mut changed = 0;
     for index in 0..=INPUTS {
@@ -196,7 +196,7 @@ fn look_at_links(db: &mut Db, body: Body<CalcOut>) -> u32 {
             LinkKind::Constant => CONSTANT,
             LinkKind::Remote if db.is_connected(link) => ELSEWHERE,
             LinkKind::Remote => NOT_CONNECTED,
-            // As C has it: a link that could lose its connection, though it cannot here.
+            // As in C, a calc link counts as external, although it cannot lose its connection here.
             LinkKind::Json if db.links.json.get(link.target).is_some_and(|json| json.calc().is_some()) => ELSEWHERE,
             _ => LOCAL,
         };
@@ -233,7 +233,7 @@ fn compile(db: &mut Db, rec: RecId, body: Body<CalcOut>, main: bool, output: boo
     }
 }
 
-/// Notes where links lead now, and tells of what is new.
+/// Updates the connection states of the links and posts the changed ones.
 pub(crate) fn post_links(db: &mut Db, rec: RecId, body: Body<CalcOut>) {
     for index in ones(look_at_links(db, body)) {
         let name = if index < INPUTS { name_of::<CalcOut>(CalcOut::INAV, index) } else { "OUTV" };
@@ -254,7 +254,7 @@ fn compute(db: &mut Db, rec: RecId, body: Body<CalcOut>) {
     }
 }
 
-/// Writes the output and posts the event; whether a callback ends it.
+/// Writes the output and posts the event. Returns whether a callback is pending.
 fn execute(db: &mut Db, rec: RecId, body: Body<CalcOut>) -> bool {
     let (common, r) = db.records.both(rec, body);
     if r.dopt == 0 {
@@ -287,7 +287,7 @@ fn execute(db: &mut Db, rec: RecId, body: Body<CalcOut>) -> bool {
     pending
 }
 
-/// Writes OVAL to the device or by the link; whether a callback ends it. A failed write has raised its alarm.
+/// Writes OVAL to the device or link. Returns whether a callback is pending. A failed write raises the alarm itself.
 fn write(db: &mut Db, rec: RecId, body: Body<CalcOut>, resumed: bool) -> bool {
     let r = &db.records[body];
     let (out, value) = (r.out.brief(), r.oval);

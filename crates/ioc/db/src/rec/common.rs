@@ -1,4 +1,4 @@
-//! What every record has.
+//! Fields and state common to all records.
 
 use crate::model::link::Link;
 use crate::model::slot::{Fields, Idle, Lazy, Slot, Text, Zero, record};
@@ -8,14 +8,14 @@ use crate::run::device::Device;
 use crate::run::engine::Time;
 use base::{Alarm, Severity, Stamp, Status};
 
-/// What few records have: one word in the others.
+/// Fields that most records leave at their initial values; unallocated until one is written.
 #[derive(Clone, Debug)]
 pub(crate) struct Rare {
     pub(crate) sdis: Link,
     pub(crate) tsel: Link,
     pub(crate) asg: Text<29>,
     pub(crate) evnt: Text<40>,
-    /// What breakpoints want of it ([`crate::run::stop`]).
+    /// Breakpoint marks ([`crate::run::stop`]).
     pub(crate) marks: u8,
 }
 
@@ -44,9 +44,10 @@ impl Idle for Rare {
 }
 
 record! {
-    /// The fields of dbCommon, and what the engine notes about a record.
+    /// The fields of dbCommon, and the engine's state of a record.
     ///
-    /// In this order: what each processing touches stands together, from `flnk` to `broken`, and costs two cache lines.
+    /// The order matters for the cache: the fields used on every processing, from `flnk` to `broken`, are adjacent and take
+    /// two cache lines.
     #[repr(C)]
     Common {
         utag: u64 [UTAG],
@@ -94,7 +95,7 @@ record! {
     }
 }
 
-/// A record's type; `ai` until it is set.
+/// Type of a record; `ai` until it is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KindCell(pub(crate) Kind);
 
@@ -105,13 +106,13 @@ impl Default for KindCell {
 }
 
 impl Common {
-    /// Raises the alarm of this processing, where it is worse than what was raised before.
+    /// Raises an alarm in this processing if it is more severe than those raised before.
     #[inline]
     pub(crate) fn raise(&mut self, status: Status, severity: u16) -> bool {
         self.raise_with(status, severity, Message::NONE)
     }
 
-    /// As [`raise`](Self::raise), with a message.
+    /// Like [`raise`](Self::raise), with a message.
     #[inline]
     pub(crate) fn raise_with(&mut self, status: Status, severity: u16, message: Message) -> bool {
         if self.nsev >= severity {
@@ -123,13 +124,13 @@ impl Common {
         true
     }
 
-    /// Raises UDF with the severity that the record wants for it.
+    /// Raises the UDF alarm with the record's severity for it (UDFS).
     #[inline]
     pub(crate) fn raise_undefined(&mut self) -> bool {
         self.raise(Status::Udf, self.udfs)
     }
 
-    /// Commits the alarm of this processing where nothing about it changed, as is usual; whether that was so.
+    /// Commits the alarm of this processing if it did not change, which is the usual case. Returns whether that was so.
     #[inline]
     pub(crate) fn alarm_stays(&mut self) -> bool {
         let stays = self.nsta == self.stat && self.nsev == self.sevr && self.namsg == self.amsg;
@@ -140,7 +141,8 @@ impl Common {
         stays
     }
 
-    /// Stamps a record as most are: with the time of the pass, or with the `clock`'s. Whether it is such a record.
+    /// Stamps a record whose TSE is 0 and whose TSEL is not a link, with the time of the pass or of the `clock`. Returns whether
+    /// the record was such.
     #[inline]
     pub(crate) fn stamp(&mut self, time: &Time) -> bool {
         let plain = self.tse == 0 && (self.rare.rests() || self.rare.tsel.is_constant());

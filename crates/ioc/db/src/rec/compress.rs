@@ -10,7 +10,7 @@ use crate::text::error::PutError;
 use base::{Array, EventMask, FieldType, Scalar, Status, Str40};
 
 record! {
-    /// The fields of a compress record.
+    /// Fields of a compress record.
     Compress {
         val: Array [VAL],
         inp: Link [INP],
@@ -38,14 +38,14 @@ record! {
 }
 
 impl RecordType for Compress {
-    /// At start: memory.
+    /// Start: allocates the sample buffer.
     fn init(db: &mut Db, _: RecId, body: Body<Self>) {
         let r = &mut db.records[body];
         r.nsam = r.nsam.clamp(1, ELEMENTS_LIMIT as u32);
         reset(r);
     }
 
-    /// Reads, compresses, tells when there is a new sample.
+    /// Reads the input, compresses, posts monitors if there is a new sample.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> ProcessResult {
         let r = &db.records[body];
         let (link, alg) = (r.inp.brief(), r.alg);
@@ -101,7 +101,7 @@ impl RecordType for Compress {
         ProcessResult::Done
     }
 
-    /// RES, ALG, … were written: all starts anew.
+    /// A write to RES, ALG and similar fields restarts the compression.
     fn special(db: &mut Db, _: RecId, body: Body<Self>, _: u16, after: bool) -> Result<(), PutError> {
         if after {
             reset(&mut db.records[body]);
@@ -126,12 +126,12 @@ impl RecordType for Compress {
         field == Self::NSAM
     }
 
-    /// Newest first is not written into, as in C.
+    /// As in C, the array cannot be written while samples are ordered newest first.
     fn is_writable(&self, field: u16) -> bool {
         field != Self::VAL || self.balg == 0
     }
 
-    /// A client's samples count as new ones, but as in C they are written over the oldest ones.
+    /// Samples written by a client count as new, but, as in C, they replace the oldest ones.
     fn store_array(db: &mut Db, rec: RecId, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
         let r = &mut db.records[body];
         if r.balg == 1 {
@@ -155,7 +155,7 @@ impl RecordType for Compress {
         Seen::Ring { first: self.first(), used: self.nuse as usize }
     }
 
-    /// That of a record of one sample, newest first, is not where its sample is.
+    /// With one sample, newest first, the element in memory differs from the visible one.
     fn in_memory(&self, field: u16) -> Option<Scalar> {
         (field == Self::VAL && self.balg == 1 && self.nsam == 1).then_some(Scalar::F64(0.0))
     }
@@ -198,14 +198,14 @@ impl Compress {
         self.nuse = self.nuse.saturating_add(values.len() as u32).min(nsam);
     }
 
-    /// Where the first sample is.
+    /// Index of the first sample.
     const fn first(&self) -> usize {
         let (off, nuse, nsam) = (self.off as usize, self.nuse as usize, self.nsam as usize);
         if self.balg == 0 { (off + nsam - nuse) % nsam } else { off }
     }
 }
 
-/// N values of an array to one; whether none came out.
+/// Compresses N values of an array to one. Returns whether there was no result.
 fn compress_array(r: &mut Compress, mut values: &[f64]) -> bool {
     if r.ilil < r.ihil {
         while let Some((first, rest)) = values.split_first() {
@@ -242,9 +242,9 @@ fn compress_array(r: &mut Compress, mut values: &[f64]) -> bool {
     written == 0
 }
 
-/// N arrays to one, element by element; whether more are awaited.
+/// Averages N arrays element by element. Returns whether more arrays are needed.
 fn average(r: &mut Compress, values: &[f64]) -> bool {
-    // As in C as many means come out as the last array has elements; a shorter one before it counts as zeros behind its end.
+    // As in C, the result has as many elements as the last array. Shorter arrays before it are padded with zeros.
     let used = (r.nsam as usize).min(values.len());
     if r.inx == 0 {
         r.sum.clear();
@@ -267,7 +267,7 @@ fn average(r: &mut Compress, values: &[f64]) -> bool {
     false
 }
 
-/// N scalars to one; whether more are awaited.
+/// Compresses N scalars to one. Returns whether more values are needed.
 fn compress_scalar(r: &mut Compress, value: f64) -> bool {
     match r.alg {
         LOW if value < r.cvb || r.inx == 0 => r.cvb = value,

@@ -9,7 +9,7 @@ use crate::run::engine::{Db, ProcessResult};
 use base::{FieldType, Scalar, Status};
 
 record! {
-    /// The fields of a dfanout record.
+    /// Fields of a dfanout record.
     DFanout {
         val: f64 [VAL],
         selm: u16 [SELM],
@@ -34,7 +34,7 @@ record! {
 }
 
 impl RecordType for DFanout {
-    /// At start: constants.
+    /// Start: loads constants.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let r = &mut db.records[body];
         if let Some(seln) = r.sell.number() {
@@ -46,12 +46,12 @@ impl RecordType for DFanout {
         }
     }
 
-    /// Fetches, checks, writes to all, tells.
+    /// Fetches DOL, checks alarm limits, writes the outputs, posts monitors.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> ProcessResult {
         let r = &db.records[body];
         if r.omsl == 1 && !r.dol.is_constant() {
             let dol = r.dol.brief();
-            // A failed read has raised its alarm.
+            // A failed read raises the alarm itself.
             if let Ok(Some(val)) = db.get_link::<f64>(rec, dol) {
                 db.records[body].val = val;
                 db.records[rec].udf = u8::from(val.is_nan());

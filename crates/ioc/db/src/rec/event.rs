@@ -10,7 +10,7 @@ use crate::run::engine::{Db, ProcessResult};
 use base::{EventMask, Str40};
 
 record! {
-    /// The fields of a event record.
+    /// Fields of an event record.
     Event {
         val: Str40 [VAL],
         inp: Link [INP],
@@ -22,7 +22,7 @@ record! {
 impl RecordType for Event {
     simulation!();
 
-    /// At start: constants.
+    /// Start: loads constants.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         init_sim(db, rec, body);
         let device = db.device(rec);

@@ -8,7 +8,7 @@ use crate::run::engine::{Db, ProcessResult};
 use base::{EventMask, Status};
 
 record! {
-    /// The fields of a fanout record.
+    /// Fields of a fanout record.
     Fanout {
         val: i32 [VAL],
         selm: u16 [SELM],
@@ -21,7 +21,7 @@ record! {
 }
 
 impl RecordType for Fanout {
-    /// At start: a constant selection.
+    /// Start: loads a constant selection.
     fn init(db: &mut Db, _: RecId, body: Body<Self>) {
         let r = &mut db.records[body];
         if let Some(seln) = r.sell.number() {
@@ -29,11 +29,11 @@ impl RecordType for Fanout {
         }
     }
 
-    /// Processes what the selected links lead to.
+    /// Processes the targets of the selected links.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> ProcessResult {
         let r = &db.records[body];
         let (sell, before) = (r.sell.brief(), r.seln);
-        // A failed read has raised its alarm, and the old selection holds.
+        // A failed read raises the alarm itself and keeps the previous selection.
         if let Ok(Some(seln)) = db.get_link::<u16>(rec, sell) {
             db.records[body].seln = seln;
         }
@@ -66,7 +66,7 @@ impl RecordType for Fanout {
 
 const LINKS: i32 = 16;
 
-/// The links that a selection means: one bit each; `None` where it means none and that is a fault.
+/// Bit mask of the selected links; `None` if the selection is invalid.
 pub(crate) fn selected(selm: u16, seln: u16, offs: i16, shft: i16) -> Option<u16> {
     match selm {
         0 => Some(u16::MAX),

@@ -10,7 +10,7 @@ use crate::text::error::PutError;
 use base::{Array, EventMask, FieldType, Status, Str40};
 
 record! {
-    /// The fields of a histogram record.
+    /// Fields of a histogram record.
     Histogram {
         val: Array [VAL],
         nelm: u16 [NELM],
@@ -35,7 +35,7 @@ record! {
 impl RecordType for Histogram {
     simulation!();
 
-    /// At start: memory, width, constants.
+    /// Start: allocates the bins, computes their width, loads constants.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let r = &mut db.records[body];
         r.nelm = r.nelm.max(1);
@@ -56,7 +56,7 @@ impl RecordType for Histogram {
         }
     }
 
-    /// Reads, counts, tells.
+    /// Reads the signal, counts it, posts monitors.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         if db.device(rec) != Device::Soft {
             return no_device(db, rec);
@@ -80,7 +80,7 @@ impl RecordType for Histogram {
                 }
                 true
             }
-            // A signal that cannot be read raises its alarm, and the one before counts once more.
+            // If the signal cannot be read, the read raises the alarm and the previous value is counted again.
             Some((Err(_), simulated)) => !simulated,
             None => false,
         };
@@ -100,7 +100,7 @@ impl RecordType for Histogram {
         if done { ProcessResult::Done } else { ProcessResult::Failed }
     }
 
-    /// Commands, signals and limits that are written.
+    /// Handles writes to commands, signal and limits.
     fn special(db: &mut Db, rec: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         if !after {
             return Ok(());
@@ -126,7 +126,7 @@ impl RecordType for Histogram {
         Ok(())
     }
 
-    /// SDEL has passed: counts that nobody was told of are posted.
+    /// SDEL has passed: posts counts that were not posted yet.
     fn own_callback(db: &mut Db, rec: RecId, body: Body<Self>) {
         if db.records[body].mcnt > 0 {
             db.stamp_now(rec);
@@ -160,7 +160,7 @@ impl RecordType for Histogram {
     }
 }
 
-/// The callback that posts counts every SDEL seconds.
+/// Callback that posts the counts every SDEL seconds.
 const WATCHDOG: u8 = 0;
 
 fn start_watchdog(db: &mut Db, rec: RecId, body: Body<Histogram>) {
@@ -171,7 +171,7 @@ fn start_watchdog(db: &mut Db, rec: RecId, body: Body<Histogram>) {
     }
 }
 
-/// One more in the bin of SGNL.
+/// Increments the bin of SGNL.
 fn add_count(db: &mut Db, rec: RecId, body: Body<Histogram>) {
     let (common, r) = db.records.both(rec, body);
     if r.csta == 0 {

@@ -1,4 +1,4 @@
-//! Inputs A, B, C and so on: how calc, calcout, sel and sub read them, and tell about them.
+//! Inputs A, B, C, … of calc, calcout, sel, sub and swait: reading and posting.
 
 use super::{Body, RecordType};
 use crate::calc::INPUTS;
@@ -11,17 +11,17 @@ use base::EventMask;
 
 /// A record type with inputs.
 pub(crate) trait Inputs: RecordType {
-    /// The field of the first of their values.
+    /// Field number of the first value.
     const FIRST: u16;
-    /// Where they come from.
+    /// Links of the inputs.
     fn links(&self) -> &[Link];
-    /// Their values, and those that were told last.
+    /// Current values, and the values posted last.
     fn values(&mut self) -> (&mut [f64], &mut [f64]);
-    /// What VAL has left of its deadbands.
+    /// Events for which VAL left its deadband.
     fn left(&mut self) -> EventMask;
 }
 
-/// A type that has its links in `inp`, its values in `a` and `la`.
+/// Implements [`Inputs`] for a type with links in `inp` and values in `a` and `la`.
 macro_rules! inputs {
     ($T:ident) => {
         impl crate::rec::inputs::Inputs for $T {
@@ -43,22 +43,22 @@ macro_rules! inputs {
 }
 pub(crate) use inputs;
 
-/// The place of a field among `count` in a row.
+/// Index of a field in a row of `count` fields.
 pub(crate) fn nth(field: u16, first: u16, count: usize) -> Option<usize> {
     field.checked_sub(first).map(usize::from).filter(|index| *index < count)
 }
 
-/// The name of the field that comes so many after another.
+/// Name of the field `nth` places after `first`.
 pub(crate) fn name_of<T: Layout>(first: u16, nth: usize) -> &'static str {
     T::NAMES[usize::from(first) + nth]
 }
 
-/// Which of 21 inputs a field is about, by the first of their values and of those that were told last.
+/// Index of the input (of 21) that a field belongs to. `value` and `last` are the first fields of the two rows.
 pub(crate) fn input_of(field: u16, [value, last]: [u16; 2]) -> Option<usize> {
     nth(field, value, INPUTS).or_else(|| nth(field, last, INPUTS))
 }
 
-/// The places of the bits that are set, lowest first.
+/// Positions of the set bits, lowest first.
 #[inline]
 pub(crate) fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
@@ -68,14 +68,14 @@ pub(crate) fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// At start: constants go into their inputs.
+/// Start: loads constants into their inputs.
 pub(crate) fn constants(links: &[Link], values: &mut [f64]) {
     for (link, value) in links.iter().zip(values) {
         *value = link.number().unwrap_or(*value);
     }
 }
 
-/// Which of some links are to be read: one bit each.
+/// Bit mask of the links that must be read.
 pub(crate) fn live_links(links: &[Link]) -> u32 {
     links.iter().enumerate().filter(|(_, link)| !link.is_constant()).fold(0, |bits, (index, _)| bits | 1 << index)
 }
@@ -90,13 +90,13 @@ pub(crate) fn read_one<T: Inputs>(db: &mut Db, rec: RecId, body: Body<T>, index:
     Ok(())
 }
 
-/// Reads those inputs that have a bit; whether none failed.
+/// Reads the inputs whose bits are set. Returns whether all reads succeeded.
 #[inline]
 pub(crate) fn read_live<T: Inputs>(db: &mut Db, rec: RecId, body: Body<T>, live: u32) -> bool {
     ones(live).fold(true, |fetched, index| fetched & read_one(db, rec, body, index).is_ok())
 }
 
-/// Tells about VAL where it has left a deadband or the alarm has changed; what it told.
+/// Posts VAL if it left a deadband or the alarm changed. Returns the events posted.
 pub(crate) fn post_val<T: Inputs>(db: &mut Db, rec: RecId, body: Body<T>) -> EventMask {
     let mask = db.reset_alarms(rec) | db.records[body].left();
     if !mask.is_empty() {
@@ -105,7 +105,7 @@ pub(crate) fn post_val<T: Inputs>(db: &mut Db, rec: RecId, body: Body<T>) -> Eve
     mask
 }
 
-/// Tells about inputs that changed, or about `all`.
+/// Posts the inputs that changed, or `all`.
 pub(crate) fn post_inputs<T: Inputs>(db: &mut Db, rec: RecId, body: Body<T>, mask: EventMask, all: bool) {
     let (now, last) = db.records[body].values();
     let mut bits = 0u32;

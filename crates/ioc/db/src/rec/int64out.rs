@@ -15,7 +15,7 @@ use crate::run::engine::{Db, ProcessResult};
 use base::{EventMask, FieldType, Range, Scalar, Value};
 
 record! {
-    /// The fields of a int64out record.
+    /// Fields of an int64out record.
     Int64Out {
         val: i64 [VAL],
         out: Link [OUT],

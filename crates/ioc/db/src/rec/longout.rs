@@ -15,7 +15,7 @@ use crate::run::engine::{Db, ProcessResult};
 use base::{EventMask, FieldType, Range, Scalar, Value};
 
 record! {
-    /// The fields of a longout record.
+    /// Fields of a longout record.
     LongOut {
         val: i32 [VAL],
         out: Link [OUT],
@@ -43,7 +43,7 @@ record! {
     }
 }
 
-/// Whether OOPT asks for a write.
+/// Whether OOPT requires an output.
 fn due(r: &LongOut) -> bool {
     match r.oopt {
         0 => true,
@@ -70,7 +70,7 @@ whole_output!(
         r.first = false;
     };
 
-    /// A new OUT: with OOCH the next processing writes in any case.
+    /// Called after OUT was written: with OOCH, the next processing writes unconditionally.
     fn link_put(db: &mut Db, _: RecId, body: Body<Self>, field: u16) {
         let r = &mut db.records[body];
         if field == Self::OUT && r.ooch != 0 {

@@ -15,7 +15,7 @@ use base::Str40;
 use base::{Array, EventMask, FieldType, Scalar};
 
 record! {
-    /// The fields of a lsi record.
+    /// Fields of an lsi record.
     Lsi {
         val: Array [VAL],
         oval: Array [OVAL],
@@ -32,7 +32,7 @@ record! {
 impl RecordType for Lsi {
     simulation!();
 
-    /// At start: memory, constants.
+    /// Start: allocates the texts and loads constants.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let device = db.device(rec);
         db.records[body].reserve();
@@ -46,7 +46,7 @@ impl RecordType for Lsi {
         }
     }
 
-    /// Reads, tells.
+    /// Reads the input, posts monitors.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         process_input(db, rec, body, resumed)
     }

@@ -13,7 +13,7 @@ use base::Str40;
 use base::{Array, EventMask, FieldType, Scalar, Status, Value};
 
 record! {
-    /// The fields of a lso record.
+    /// Fields of an lso record.
     Lso {
         val: Array [VAL],
         oval: Array [OVAL],
@@ -34,7 +34,7 @@ record! {
 impl RecordType for Lso {
     simulation!();
 
-    /// At start: memory, a constant DOL.
+    /// Start: allocates the texts and loads a constant DOL.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let device = db.device(rec);
         db.records[body].reserve();
@@ -48,7 +48,7 @@ impl RecordType for Lso {
         }
     }
 
-    /// Fetches, writes, tells.
+    /// Fetches DOL, writes the output, posts monitors.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         process_output(db, rec, body, resumed)
     }

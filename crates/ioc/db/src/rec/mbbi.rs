@@ -17,7 +17,7 @@ use crate::text::error::PutError;
 use base::{Stamp, Status};
 
 record! {
-    /// The fields of a mbbi record.
+    /// Fields of an mbbi record.
     Mbbi {
         val: u16 [VAL],
         nobt: u16 [NOBT],
@@ -44,7 +44,7 @@ record! {
 bits_input!(
     Mbbi, u16, i32, u16, false, |db, rec, _| cannot_read(db, rec);
 
-    /// After a state's value or name was written.
+    /// Called after a write to a state's value or name.
     fn special(db: &mut Db, rec: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         if after {
             let r = &mut db.records[body];
@@ -61,7 +61,7 @@ bits_input!(
 );
 
 impl Mbbi {
-    /// What reading a raw value by a link comes to where it fails.
+    /// Result of a failed raw read through a link.
     const RAW_FAILED: Read = Read::Failed;
 
     fn set_mask(&mut self, device: Device) {
@@ -85,7 +85,7 @@ impl Mbbi {
         self.sval
     }
 
-    /// The state of a raw value.
+    /// State for a raw value.
     fn state_of(&self, raw: u32) -> u16 {
         let raw = if self.shft > 0 { raw.wrapping_shr(u32::from(self.shft)) } else { raw };
         if self.sdef == 0 {
@@ -95,19 +95,19 @@ impl Mbbi {
     }
 }
 
-/// What a device said: whole numbers are raw, texts name a state, others are the state's number.
+/// Takes a device value: whole numbers are raw, texts name a state, other values are state numbers.
 fn device_value(db: &mut Db, rec: RecId, body: Body<Mbbi>, fed: &DeviceSample) -> Read {
     let state = device_state(db, rec, fed);
     let r = &mut db.records[body];
     match (fed.raw(), state) {
-        // Where states have names but no values, the number is the state.
+        // If states have names but no values, the number is the state.
         (Some(raw), _) if r.sdef != 0 && r.values.iter().all(|value| *value == 0) => {
             let raw = if r.mask == 0 { raw as u32 } else { raw as u32 & r.mask };
             r.val = raw.wrapping_shr(u32::from(r.shft)) as u16;
             Read::Value
         }
         (Some(raw), _) => {
-            // Without NOBT there is no mask, and all bits count.
+            // Without NOBT there is no mask, and all bits are used.
             r.rval = if r.mask == 0 { raw as u32 } else { raw as u32 & r.mask };
             Read::Raw
         }

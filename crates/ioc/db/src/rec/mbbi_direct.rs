@@ -16,7 +16,7 @@ use crate::run::scan::DeviceSample;
 use base::{EventMask, FieldType, Stamp};
 
 record! {
-    /// The fields of a mbbiDirect record.
+    /// Fields of an mbbiDirect record.
     MbbiDirect {
         val: i32 [VAL],
         nobt: i16 [NOBT],
@@ -42,7 +42,7 @@ bits_input!(
 );
 
 impl MbbiDirect {
-    /// What reading a raw value by a link comes to where it fails: as C has it, the one before is converted.
+    /// Result of a failed raw read through a link. As in C, the previous raw value is converted.
     const RAW_FAILED: Read = Read::Raw;
 
     fn set_mask(&mut self, device: Device) {
@@ -66,7 +66,7 @@ impl MbbiDirect {
     }
 }
 
-/// Brings the bits up to VAL; which ones changed.
+/// Sets the bit fields from VAL. Returns a mask of the changed ones.
 pub(crate) fn refresh(bits: &mut [u8; 32], val: i32) -> u32 {
     let mut changed = 0;
     for (index, bit) in bits.iter_mut().enumerate() {
@@ -77,16 +77,16 @@ pub(crate) fn refresh(bits: &mut [u8; 32], val: i32) -> u32 {
     changed
 }
 
-/// Tells about some of the bits.
+/// Posts the given bit fields.
 pub(crate) fn post_bits(db: &mut Db, rec: RecId, bits: u32, mask: EventMask) {
     ones(bits).for_each(|index| db.post_named(rec, name_of::<MbbiDirect>(MbbiDirect::B0, index), mask));
 }
 
-/// What a device said: the raw value.
+/// Takes a device value, which is the raw value.
 fn device_value(db: &mut Db, _: RecId, body: Body<MbbiDirect>, fed: &DeviceSample) -> Read {
     let Some(raw) = fed.scalar().and_then(crate::text::conv::number::<u32>) else { return Read::Failed };
     let r = &mut db.records[body];
-    // Without NOBT there is no mask, and all bits count.
+    // Without NOBT there is no mask, and all bits are used.
     r.rval = if r.mask == 0 { raw } else { raw & r.mask };
     Read::Raw
 }

@@ -17,7 +17,7 @@ use crate::text::error::PutError;
 use base::{Scalar, Status, Str40, Value};
 
 record! {
-    /// The fields of a mbbo record.
+    /// Fields of an mbbo record.
     Mbbo {
         val: u16 [VAL],
         dol: Link [DOL],
@@ -51,7 +51,7 @@ bits_output!(
 
     const HIDES_FAILED_WRITE: bool = true;
 
-    /// At start: a constant DOL, the mask, the raw value, last values.
+    /// Start: loads a constant DOL, sets the mask, the raw value and the last values.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let r = &mut db.records[body];
         r.sdef = any_state(&r.values, &r.names);
@@ -74,7 +74,7 @@ bits_output!(
         r.orbv = r.rbv;
     }
 
-    /// After a state's value or name was written.
+    /// Called after a write to a state's value or name.
     fn special(db: &mut Db, rec: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         if after {
             let r = &mut db.records[body];
@@ -85,7 +85,7 @@ bits_output!(
         Ok(())
     }
 
-    /// VAL is what the device has.
+    /// Sets the other fields after VAL was set to the device's value.
     fn begin(db: &mut Db, rec: RecId, body: Body<Self>) {
         if usize::from(db.records[body].val) < STATES {
             convert(db, rec, body);
@@ -96,7 +96,7 @@ bits_output!(
         r.oraw = r.rval;
     }
 
-    /// The state that a raw value of the device is; 65535 where it is none.
+    /// State for a raw device value; 65535 if there is none.
     fn from_device(db: &mut Db, _: RecId, body: Body<Self>, fed: &DeviceSample) -> Option<Scalar> {
         let raw = fed.raw()? as u32;
         let r = &db.records[body];
@@ -116,7 +116,7 @@ bits_output!(
 );
 
 impl Mbbo {
-    /// Whether a state has a value other than 0; where none has, devices deal in the states' numbers.
+    /// Whether any state has a value other than 0. If none has, devices use state numbers.
     fn has_values(&self) -> bool {
         self.sdef != 0 && self.values.iter().any(|value| *value != 0)
     }
@@ -129,7 +129,7 @@ impl Mbbo {
         }
     }
 
-    /// What a device gets: RVAL where states have values, else the state's number; and the state's name.
+    /// Values for the device: RVAL if states have values, otherwise the state number; and the state name.
     fn for_device(&self) -> (u32, Option<Str40>) {
         let own = u32::from(self.val).wrapping_shl(u32::from(self.shft));
         let raw = if self.has_values() { self.rval } else { own };
@@ -138,7 +138,7 @@ impl Mbbo {
     }
 }
 
-/// The raw value of VAL.
+/// Computes the raw value from VAL.
 fn convert(db: &mut Db, rec: RecId, body: Body<Mbbo>) {
     let r = &mut db.records[body];
     if r.sdef != 0 {
@@ -155,7 +155,7 @@ fn convert(db: &mut Db, rec: RecId, body: Body<Mbbo>) {
     }
 }
 
-/// The wanted value; whether there is one.
+/// Fetches the desired value. Returns whether there is one.
 fn fetch(db: &mut Db, rec: RecId, body: Body<Mbbo>) -> bool {
     let r = &db.records[body];
     let dol = (r.omsl == 1 && !r.dol.is_constant()).then(|| r.dol.brief());

@@ -18,7 +18,7 @@ use crate::text::error::PutError;
 use base::{EventMask, FieldType, Scalar, Str40, Value};
 
 record! {
-    /// The fields of a mbboDirect record.
+    /// Fields of an mbboDirect record.
     MbboDirect {
         val: i32 [VAL],
         omsl: u16 [OMSL],
@@ -45,7 +45,7 @@ bits_output!(
 
     const HIDES_FAILED_WRITE: bool = true;
 
-    /// At start: a constant DOL, the mask, the bits, last values.
+    /// Start: loads a constant DOL, sets the mask, the bits and the last values.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let device = db.device(rec);
         if device == Device::Missing {
@@ -72,7 +72,7 @@ bits_output!(
         r.orbv = r.rbv;
     }
 
-    /// A bit is written: refused in closed loop, else VAL follows.
+    /// Handles a write to a bit field: rejects it in closed loop, otherwise updates VAL.
     fn special(db: &mut Db, rec: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         let index = usize::from(field.wrapping_sub(Self::B0));
         let r = &mut db.records[body];
@@ -98,7 +98,7 @@ bits_output!(
         Properties { precision: is_val.then_some(self.nobt), bounded: !is_val, ..Properties::NONE }
     }
 
-    /// VAL is what the device has.
+    /// Sets the other fields after VAL was set to the device's value.
     fn begin(db: &mut Db, rec: RecId, body: Body<Self>) {
         convert(db, rec, body);
         let r = &mut db.records[body];
@@ -106,7 +106,7 @@ bits_output!(
         r.oraw = r.rval;
     }
 
-    /// The value that a raw value of the device is.
+    /// Value of VAL for a raw device value.
     fn from_device(db: &mut Db, _: RecId, body: Body<Self>, fed: &DeviceSample) -> Option<Scalar> {
         let raw = fed.raw()? as u32;
         let r = &db.records[body];
@@ -132,14 +132,14 @@ impl MbboDirect {
     }
 }
 
-/// The bits and the raw value of VAL.
+/// Computes the bit fields and the raw value from VAL.
 fn convert(db: &mut Db, _: RecId, body: Body<MbboDirect>) {
     let r = &mut db.records[body];
     refresh(&mut r.b, r.val);
     r.convert();
 }
 
-/// The wanted value; whether there is one.
+/// Fetches the desired value. Returns whether there is one.
 fn fetch(db: &mut Db, rec: RecId, body: Body<MbboDirect>) -> bool {
     let r = &db.records[body];
     let dol = (r.omsl == 1 && !r.dol.is_constant()).then(|| r.dol.brief());

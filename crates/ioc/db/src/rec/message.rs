@@ -1,13 +1,13 @@
-//! Messages of alarms (AMSG), by number: two bytes in a record, and no memory is needed to raise one.
+//! Alarm messages (AMSG) by number: two bytes per record, and raising one does not allocate.
 
 use crate::model::slot::{AnyText, Fields, Slot, Zero};
 use std::sync::OnceLock;
 
-/// A message by its number in the table.
+/// Number of a message in the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Message(u16);
 
-/// Messages that are not about a link, in the order of their numbers.
+/// Messages that do not name a link, in numeric order.
 const TEXTS: [&str; 9] = [
     "",
     "Async in progress",
@@ -39,7 +39,7 @@ impl Message {
     }
 }
 
-/// All messages: the texts above, then one for each name of a link field, sorted; made once.
+/// All messages: the texts above, then one per link field name, sorted. Built once.
 fn table() -> &'static [String] {
     static TABLE: OnceLock<Vec<String>> = OnceLock::new();
     TABLE.get_or_init(|| {
@@ -52,7 +52,7 @@ fn table() -> &'static [String] {
     })
 }
 
-/// Makes the table, so that raising the first alarm on a real-time thread does not.
+/// Builds the table in advance, so that the first alarm on a real-time thread does not build it.
 pub(crate) fn prepare() {
     table();
 }

@@ -1,7 +1,8 @@
-//! The record types: a file each, with its fields in the `.dbd` beside it, and a line below.
+//! Record types: one file each, with its fields in the `.dbd` file of the same name, and one line in the list below.
 //!
-//! What all records have is in [`common`], what several types share in [`steps`], [`sim`], [`mod@states`], [`arrays`], [`binary`], [`bits`], [`inputs`], [`texts`], [`whole`], and
-//! what they say of their fields to displays in [`properties`].
+//! [`common`] has the fields of all records. Code shared by several types is in [`steps`], [`sim`], [`mod@states`],
+//! [`arrays`], [`binary`], [`bits`], [`inputs`], [`texts`] and [`whole`]. [`properties`] has the field properties for
+//! displays.
 
 pub(crate) mod arrays;
 mod binary;
@@ -41,7 +42,7 @@ use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 use std::sync::{Arc, OnceLock};
 
-// Sorted by the name in files: that is the order of EPICS' types, and PINI follows it.
+// Sorted by name. EPICS orders its types by name too, and PINI follows that order.
 table::record_types! {
     ($)
     a_sub ASub "aSub";
@@ -82,146 +83,147 @@ table::record_types! {
     waveform Waveform "waveform";
 }
 
-/// A record type: how it starts and processes; all else is as most types have it where the type says nothing.
+/// A record type: initialization, processing and other behaviour. The defaults suit most types.
 ///
-/// Fields are numbered as `record!` declares them: `Ai::SMOO`.
+/// Fields are numbered as `record!` declares them, such as `Ai::SMOO`.
 pub(crate) trait RecordType: Layout + Stored {
-    /// Fields that hold texts longer than EPICS' strings.
+    /// Fields with texts longer than an EPICS string (39 bytes).
     const LONG_TEXTS: &'static [u16] = &[];
-    /// What records of the type may ask General Time for.
+    /// Values that records of the type can request from General Time.
     const GENERAL_TIMES: &'static [&'static str] = &["BESTTCP", "TOPTCP", "BESTTEP"];
-    /// Whether whoever processes it through a link is not told that its write failed: so some of C's supports for soft
-    /// channels have it, others tell.
+    /// Whether a failed write is hidden from the link that processed the record. Some soft channel supports of C hide it,
+    /// others report it.
     const HIDES_FAILED_WRITE: bool = false;
-    /// Whether what follows the number of a state in a text is ignored.
+    /// Whether text after a state number is ignored.
     const LOOSE_STATES: bool = false;
 
-    /// The fields of simulation mode, where it has one.
+    /// Fields of simulation mode, if the type has it.
     fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
         None
     }
 
-    /// At start, after all links are resolved.
+    /// Called at start, after all links are resolved.
     fn init(_: &mut Db, _rec: RecId, _body: Body<Self>) {}
 
-    /// Reads, computes, checks, tells, writes; `resumed` when a callback continues it.
+    /// Processes the record: reads, computes, checks alarms, posts monitors, writes. `resumed` is set if a callback continues
+    /// it.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult;
 
-    /// Before (`after` false) and after a field with `special` was written.
+    /// Called before (`after` false) and after a write to a field with `special`.
     fn special(_: &mut Db, _rec: RecId, _body: Body<Self>, _field: u16, _after: bool) -> Result<(), PutError> {
         Ok(())
     }
 
-    /// A callback of the type's own.
+    /// A type-specific callback.
     fn own_callback(_: &mut Db, _rec: RecId, _body: Body<Self>) {}
 
-    /// After a client wrote a link.
+    /// Called after a client wrote a link.
     fn link_put(_: &mut Db, _rec: RecId, _body: Body<Self>, _field: u16) {}
 
-    /// After a link was set.
+    /// Called after a link was set.
     fn links_changed(_: &mut Db, _rec: RecId, _body: Body<Self>) {}
 
-    /// After a link over a channel was connected or lost.
+    /// Called after a link over a channel connected or disconnected.
     fn connection_changed(_: &mut Db, _rec: RecId, _body: Body<Self>) {}
 
-    /// Whether a new value of a link over a channel, by number, processes the record where its SCAN is `I/O Intr`.
+    /// Whether a new value of a link over a channel, given by number, processes the record if its SCAN is `I/O Intr`.
     fn processes_for(&self, _link: u32) -> bool {
         false
     }
 
-    /// The record is removed: what it holds besides its link fields ends.
+    /// Called when the record is removed. Releases its resources other than link fields.
     fn removed(_: &mut Db, _rec: RecId, _body: Body<Self>) {}
 
-    /// An output starts with what its device has: the value that this means; `None` where it is the given one.
+    /// Initial value of an output, given its device's value; `None` if they are the same.
     fn from_device(_: &mut Db, _rec: RecId, _body: Body<Self>, _: &DeviceSample) -> Option<Scalar> {
         None
     }
 
-    /// The whole number that an output's device has goes into RVAL and RBV.
+    /// Stores the device's raw number in RVAL and RBV of an output.
     fn read_back(&mut self, _raw: i32) {}
 
-    /// VAL is what the device has, and the rest follows.
+    /// Sets the other fields after VAL was set to the device's value.
     fn begin(_: &mut Db, _rec: RecId, _body: Body<Self>) {}
 
-    /// How many elements an array field can hold (bytes, for a long text), and their type.
+    /// Capacity of an array field in elements (bytes for a long text), and the element type.
     fn shape(&self, _field: u16) -> (u32, FieldType) {
         (0, FieldType::F64)
     }
 
-    /// Units, digits after the point and limits of a field ([`properties::COMMON`]: one that all records have), which by its
-    /// definition is of this type.
+    /// Units, precision and limits of a field whose definition has type `_kind`. [`properties::COMMON`] stands for any common
+    /// field.
     fn properties(&self, _field: u16, _kind: Option<FieldType>) -> Properties {
         Properties::NONE
     }
 
-    /// Whether clients may write a field whose definition says nothing of it.
+    /// Whether clients may write a field, provided that its definition allows it.
     fn is_writable(&self, _field: u16) -> bool {
         true
     }
 
-    /// Whether a field says how many elements an array has memory for.
+    /// Whether a field sets the capacity of an array.
     fn counts_elements(_field: u16) -> bool {
         false
     }
 
-    /// Stores an array that is converted already.
+    /// Stores an array that has the field's element type.
     fn store_array(_: &mut Db, _rec: RecId, _body: Body<Self>, _field: u16, _: Array) -> Result<(), PutError> {
         Err(PutError::NoModify)
     }
 
-    /// After a client wrote the long text in VAL: LEN counts its NUL.
+    /// Called after a client wrote the long text in VAL. LEN includes its NUL.
     fn long_text_written(&mut self) {}
 
-    /// What is seen of the array in VAL.
+    /// Visible part of the array in VAL.
     fn seen(&self, _: &Common) -> Seen {
         Seen::Stored
     }
 
-    /// What a link that asks for one element of such a field reads, where that is not what clients read: C's links look at
-    /// the field's memory.
+    /// Value of a link that reads one element, if it differs from what clients read: links in C read the field's memory
+    /// directly.
     fn in_memory(&self, _field: u16) -> Option<Scalar> {
         None
     }
 
-    /// VAL, where it is a double that links read without detours.
+    /// VAL, if it is a double that links can read directly.
     #[inline]
     fn double_val(&self) -> Option<f64> {
         None
     }
 
-    /// The names of its states.
+    /// Names of the states.
     fn states(&self) -> States<'_> {
         States::None
     }
 
-    /// Whether VAL, an enumeration by its type, is a plain number.
+    /// Whether VAL has enum type but is a plain number.
     fn is_plain_number(&self) -> bool {
         false
     }
 
-    /// Whether a put that asked for completion and has processed the record does not complete yet.
+    /// Whether a put callback must wait although the record was processed.
     fn holds_puts(&self) -> bool {
         false
     }
 
-    /// The function call that is to end later; 0 where there is none.
+    /// Serial number of the function call that ends later; 0 if there is none.
     fn waiting(&mut self) -> Option<&mut u64> {
         None
     }
 }
 
-/// What is seen of an array.
+/// Visible part of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// Its elements as they are stored.
+    /// All elements as stored.
     Stored,
-    /// None of them.
+    /// No element.
     Nothing,
-    /// So many from here on, round the end of the memory.
+    /// `used` elements from `first` on, wrapping at the end of the memory.
     Ring { first: usize, used: usize },
 }
 
-/// A record's own part in the block of its type.
+/// Index of a record's body in the block of its type.
 pub(crate) struct Body<T>(u32, PhantomData<T>);
 
 impl<T> Clone for Body<T> {
@@ -232,7 +234,7 @@ impl<T> Clone for Body<T> {
 }
 impl<T> Copy for Body<T> {}
 
-/// A type that has its block among the [`Bodies`].
+/// A type that has a block in [`Bodies`].
 pub(crate) trait Stored: Clone + Default {
     fn block(bodies: &Bodies) -> &Vec<Self>;
     fn block_mut(bodies: &mut Bodies) -> &mut Vec<Self>;
@@ -258,17 +260,17 @@ const fn at<T>(body: u32) -> Body<T> {
 }
 
 impl Bodies {
-    /// One field of a record's own part.
+    /// A field of a record's body.
     pub(crate) fn slot(&mut self, kind: Kind, body: u32, slot: u16) -> Slot<'_> {
         of_type!(kind, T => self[at::<T>(body)].slot(usize::from(slot)))
     }
 
-    /// Whether a field of a record's own part rests at its starting value.
+    /// Whether a field of a record's body is unallocated, at its initial value.
     pub(crate) fn rests(&self, kind: Kind, body: u32, slot: u16) -> bool {
         of_type!(kind, T => self[at::<T>(body)].rests(usize::from(slot)))
     }
 
-    /// Adds a copy of a type's first record; its number.
+    /// Appends a copy of the type's prototype and returns its index.
     pub(crate) fn push_like_first(&mut self, kind: Kind) -> u32 {
         of_type!(kind, T => {
             let block = T::block_mut(self);
@@ -277,24 +279,24 @@ impl Bodies {
         })
     }
 
-    /// Exchanges a record's own part with another database's of the same type.
+    /// Swaps a record's body with one of the same type in another database.
     pub(crate) fn swap(&mut self, kind: Kind, body: u32, other: &mut Self, there: u32) {
         of_type!(kind, T => std::mem::swap(&mut self[at::<T>(body)], &mut other[at::<T>(there)]));
     }
 
-    /// Copies a record's own part from another database.
+    /// Copies a record's body from another database.
     pub(crate) fn copy(&mut self, kind: Kind, body: u32, from: &Self, there: u32) {
         of_type!(kind, T => self[at::<T>(body)] = from[at::<T>(there)].clone());
     }
 
-    /// Bytes of a record's own part.
+    /// Size of a record's body in bytes.
     #[cfg(test)]
     pub(crate) const fn size(kind: Kind) -> usize {
         of_type!(kind, T => size_of::<T>())
     }
 }
 
-/// Notes where each field of a type is stored.
+/// Sets the storage location of each field of a type.
 fn place(kind: Kind, fields: &mut [FieldDef]) {
     let own = of_type!(kind, T => <T as Layout>::NAMES);
     for field in fields {
@@ -307,7 +309,7 @@ fn place(kind: Kind, fields: &mut [FieldDef]) {
     }
 }
 
-/// The record types, menus and tables of EPICS 7, read once for all databases of the process.
+/// Record types, menus and breakpoint tables of EPICS 7, parsed once per process.
 pub(crate) fn builtin() -> Arc<Schema> {
     static BUILTIN: OnceLock<Arc<Schema>> = OnceLock::new();
     let read = || {
@@ -317,7 +319,7 @@ pub(crate) fn builtin() -> Arc<Schema> {
         let mut include = |wanted: &str| text(wanted).map(|(_, text)| (*text).to_owned());
         let names = menus[..1].iter().chain(TEXTS);
         let all: String = names.map(|(name, _)| format!("include \"{name}\"\n")).collect();
-        // The texts are part of this program, and a test reads them.
+        // The texts are compiled in, and a test parses them.
         let read = Schema::from_dbd(&all, "built-in record types", &mut include);
         let mut schema = read.unwrap_or_else(|error| unreachable!("{error}"));
         for (kind, definition) in Kind::ALL.iter().zip(&mut schema.types) {
@@ -328,7 +330,7 @@ pub(crate) fn builtin() -> Arc<Schema> {
     BUILTIN.get_or_init(read).clone()
 }
 
-/// What the engine has a record do that its type says how.
+/// Engine functions dispatched to the record type.
 macro_rules! dispatched {
     ($($(#[$about:meta])* $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)?;)*) => {
         $($(#[$about])*
@@ -339,26 +341,26 @@ macro_rules! dispatched {
     };
 }
 dispatched! {
-    /// Processes a record, or goes on with it.
+    /// Processes a record, or resumes its processing.
     #[inline]
     process(resumed: bool) -> ProcessResult;
-    /// At start, after all links are resolved.
+    /// Initializes a record after all links are resolved.
     init();
-    /// After a link of the record was set.
+    /// Called after a link of the record was set.
     links_changed();
-    /// After a link of the record over a channel was connected or lost.
+    /// Called after a link of the record over a channel connected or disconnected.
     connection_changed();
-    /// The record is removed: what it holds besides its link fields ends.
+    /// Called when the record is removed. Releases its resources other than link fields.
     removed();
-    /// A callback of the record type's own.
+    /// Runs a type-specific callback.
     own_callback();
-    /// The value that an output starts with where its device has this one.
+    /// Initial value of an output, given its device's value; `None` if they are the same.
     from_device(sample: &DeviceSample) -> Option<Scalar>;
-    /// VAL is what the device has, and the rest follows.
+    /// Sets the other fields after VAL was set to the device's value.
     begin();
 }
 
-/// After a client wrote a link of the record.
+/// Called after a client wrote a link of the record.
 pub(crate) fn link_put(db: &mut Db, rec: RecId, field: u16) {
     let (kind, body) = db.records.type_and_body(rec);
     if let At::Body(slot) = db.records.def(rec, field).at {
@@ -366,7 +368,7 @@ pub(crate) fn link_put(db: &mut Db, rec: RecId, field: u16) {
     }
 }
 
-/// Before (`after` false) and after a field with `special` was written.
+/// Called before (`after` false) and after a write to a field with `special`.
 pub(crate) fn special(db: &mut Db, rec: RecId, field: u16, after: bool) -> Result<(), PutError> {
     let (kind, body) = db.records.type_and_body(rec);
     let At::Body(slot) = db.records.def(rec, field).at else { return Ok(()) };
@@ -379,32 +381,32 @@ pub(crate) fn special(db: &mut Db, rec: RecId, field: u16, after: bool) -> Resul
     })
 }
 
-/// Stores an array that is converted already.
+/// Stores an array that has the field's element type.
 pub(crate) fn store_array(db: &mut Db, rec: RecId, field: u16, values: Array) -> Result<(), PutError> {
     let (kind, body) = db.records.type_and_body(rec);
     let At::Body(slot) = db.records.def(rec, field).at else { return Err(PutError::NoModify) };
     of_type!(kind, T => T::store_array(db, rec, at(body), slot, values))
 }
 
-/// Whether whoever processes a record through a link is not told that its write failed.
+/// Whether a failed write is hidden from the link that processed the record.
 pub(crate) fn hides_failed_write(kind: Kind) -> bool {
     of_type!(kind, T => T::HIDES_FAILED_WRITE)
 }
 
-/// What records of a type may ask General Time for.
+/// Values that records of a type can request from General Time.
 pub(crate) fn general_times(kind: Kind) -> &'static [&'static str] {
     of_type!(kind, T => T::GENERAL_TIMES)
 }
 
 impl Records {
-    /// A record's type and its place among those of the type.
+    /// Type of a record and index of its body.
     #[inline]
     fn type_and_body(&self, rec: RecId) -> (Kind, u32) {
         let common = &self[rec];
         (common.kind(), common.body)
     }
 
-    /// Whether a field holds a text longer than EPICS' strings (lsi, lso, printf).
+    /// Whether a field holds a text longer than an EPICS string (lsi, lso, printf).
     #[inline]
     pub(crate) fn is_long_text(&self, rec: RecId, field: u16) -> bool {
         match self.def(rec, field) {
@@ -415,54 +417,54 @@ impl Records {
         }
     }
 
-    /// What a record says of a field.
+    /// Properties of a field.
     pub(crate) fn properties(&self, rec: RecId, field: u16) -> Properties {
         let ((kind, body), def) = (self.type_and_body(rec), self.def(rec, field));
         let slot = if let At::Body(slot) = def.at { slot } else { properties::COMMON };
         of_type!(kind, T => self[at::<T>(body)].properties(slot, def.kind))
     }
 
-    /// Whether clients may write a field whose definition says nothing of it.
+    /// Whether clients may write a field, provided that its definition allows it.
     pub(crate) fn is_writable(&self, rec: RecId, field: u16) -> bool {
         let (kind, body) = self.type_and_body(rec);
         let At::Body(slot) = self.def(rec, field).at else { return true };
         of_type!(kind, T => self[at::<T>(body)].is_writable(slot))
     }
 
-    /// Whether a field says how many elements an array has memory for.
+    /// Whether a field sets the capacity of an array.
     pub(crate) fn counts_elements(&self, rec: RecId, field: u16) -> bool {
         let At::Body(slot) = self.def(rec, field).at else { return false };
         of_type!(self[rec].kind(), T => T::counts_elements(slot))
     }
 
-    /// How many elements an array field can hold (bytes, for a long text), and their type.
+    /// Capacity of an array field in elements (bytes for a long text), and the element type.
     pub(crate) fn shape(&self, rec: RecId, field: u16) -> (u32, FieldType) {
         let (kind, body) = self.type_and_body(rec);
         let At::Body(slot) = self.def(rec, field).at else { return (0, FieldType::F64) };
         of_type!(kind, T => self[at::<T>(body)].shape(slot))
     }
 
-    /// What is seen of the array in VAL.
+    /// Visible part of the array in VAL.
     pub(crate) fn seen(&self, rec: RecId) -> Seen {
         let common = &self[rec];
         of_type!(common.kind(), T => self[at::<T>(common.body)].seen(common))
     }
 
-    /// What a link that asks for one element reads where that is not what clients read.
+    /// Value of a link that reads one element, if it differs from what clients read.
     pub(crate) fn in_memory(&self, rec: RecId, field: u16) -> Option<Scalar> {
         let (kind, body) = self.type_and_body(rec);
         let At::Body(slot) = self.def(rec, field).at else { return None };
         of_type!(kind, T => self[at::<T>(body)].in_memory(slot))
     }
 
-    /// The names of a record's states, and whether its type ignores what follows a number.
+    /// Names of a record's states, and whether its type ignores text after a state number.
     fn states_of(&self, rec: RecId) -> (States<'_>, bool) {
         let (kind, body) = self.type_and_body(rec);
         of_type!(kind, T => (self[at::<T>(body)].states(), T::LOOSE_STATES))
     }
 }
 
-/// What a record says of itself.
+/// Queries dispatched to the record type.
 macro_rules! asked {
     ([$this:ty] $($(#[$about:meta])* $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)?;)*) => {
         impl Records {
@@ -476,23 +478,23 @@ macro_rules! asked {
 }
 asked! {
     [&Self]
-    /// VAL, where it is a double that links read without detours.
+    /// VAL, if it is a double that links can read directly.
     #[inline]
     double_val() -> Option<f64>;
-    /// Whether VAL, an enumeration by its type, is a plain number.
+    /// Whether VAL has enum type but is a plain number.
     is_plain_number() -> bool;
-    /// Whether a put that asked for completion and has processed the record does not complete yet.
+    /// Whether a put callback must wait although the record was processed.
     holds_puts() -> bool;
-    /// Whether a new value of a link over a channel processes the record where its SCAN is `I/O Intr`.
+    /// Whether a new value of a link over a channel processes the record if its SCAN is `I/O Intr`.
     processes_for(link: u32) -> bool;
 }
 asked! {
     [&mut Self]
-    /// The whole number that an output's device has goes into RVAL and RBV.
+    /// Stores the device's raw number in RVAL and RBV of an output.
     read_back(raw: i32);
-    /// After a client wrote the long text in VAL.
+    /// Called after a client wrote the long text in VAL.
     long_text_written();
-    /// The function call of a record that is to end later.
+    /// Serial number of the record's function call that ends later.
     waiting() -> Option<&mut u64>;
 }
 
@@ -502,7 +504,7 @@ mod tests {
 
     #[test]
     fn an_ai_record_is_small() {
-        // With its name (about 30 bytes and a place in the table) and short texts it stays below 500 bytes.
+        // Including its name (about 30 bytes plus a table entry) and short texts, a record stays below 500 bytes.
         let bytes = size_of::<Common>() + Bodies::size(Kind::Ai);
         assert!(bytes <= 500, "{bytes} bytes: {} common, {} of its own", size_of::<Common>(), Bodies::size(Kind::Ai));
     }

@@ -6,7 +6,7 @@ use crate::run::engine::{Db, ProcessResult};
 use base::EventMask;
 
 record! {
-    /// The fields of a permissive record.
+    /// Fields of a permissive record.
     Permissive {
         val: u16 [VAL],
         wflg: u16 [WFLG],
@@ -17,7 +17,7 @@ record! {
 }
 
 impl RecordType for Permissive {
-    /// Tells about changes.
+    /// Posts changes.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> ProcessResult {
         db.records[rec].udf = 0;
         db.stamp_now(rec);

@@ -12,7 +12,7 @@ use crate::text::conv::Number;
 use base::{Array, Directive, EventMask, FieldType};
 
 record! {
-    /// The fields of a printf record.
+    /// Fields of a printf record.
     Printf {
         val: Array [VAL],
         sizv: u16 [SIZV],
@@ -27,14 +27,14 @@ record! {
 impl RecordType for Printf {
     const LONG_TEXTS: &'static [u16] = &[Self::VAL];
 
-    /// At start: memory for the text.
+    /// Start: allocates the text.
     fn init(db: &mut Db, _: RecId, body: Body<Self>) {
         let r = &mut db.records[body];
         r.sizv = r.sizv.clamp(16, 0x7fff);
         r.val = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
     }
 
-    /// Formats, writes, tells.
+    /// Formats the text, writes the output, posts monitors.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         process_output(db, rec, body, resumed)
     }
@@ -43,7 +43,7 @@ impl RecordType for Printf {
         (u32::from(self.sizv), FieldType::F64)
     }
 
-    /// As C has it: what a client wrote is not seen before the record was processed.
+    /// As in C, a text written by a client is visible only after the record was processed.
     fn seen(&self, _: &Common) -> Seen {
         if self.len == 0 { Seen::Nothing } else { Seen::Stored }
     }
@@ -87,15 +87,15 @@ impl TextOutput for Printf {
     }
 }
 
-/// Why a directive writes no value.
+/// Reason why a directive has no value.
 enum Bad {
-    /// It cannot be understood: the directive itself is written.
+    /// Invalid directive: it is written as it is.
     Format,
-    /// Its input cannot be read: IVLS is written.
+    /// The input cannot be read: IVLS is written.
     Link,
 }
 
-/// FMT with the inputs in the places of its directives, and a NUL.
+/// FMT with its directives replaced by the inputs, NUL-terminated.
 fn format(db: &mut Db, rec: RecId, body: Body<Printf>) -> Vec<u8> {
     let r = &db.records[body];
     let limit = usize::from(r.sizv) - 1;
@@ -138,7 +138,7 @@ enum Size {
     LongLong,
 }
 
-/// The inputs that directives take, one after the other.
+/// The inputs, consumed by the directives in order.
 struct Inputs {
     next: usize,
     rec: RecId,
@@ -146,7 +146,7 @@ struct Inputs {
 }
 
 impl Inputs {
-    /// The next input's link.
+    /// Link of the next input.
     fn take(&mut self, db: &Db) -> Result<Link, Bad> {
         let link = db.records[self.body].inp.get(self.next).cloned().ok_or(Bad::Link)?;
         self.next += 1;
@@ -164,7 +164,7 @@ impl Inputs {
 
 type Parsed = Result<(Directive, Size, u8), Bad>;
 
-/// Reads a directive after its `%`, and where it ends; `None` where FMT ends inside of it.
+/// Parses a directive after its `%`. Returns it and its end; `None` if FMT ends within it.
 fn parse(db: &mut Db, format: &[u8], from: usize, inputs: &mut Inputs) -> Option<(Parsed, usize)> {
     let mut directive = Directive::default();
     let (mut width, mut precision): (i64, Option<i64>) = (0, None);
@@ -209,7 +209,7 @@ fn parse(db: &mut Db, format: &[u8], from: usize, inputs: &mut Inputs) -> Option
                     directive.left = true;
                 }
                 directive.width = width.unsigned_abs() as usize;
-                // A negative precision is none.
+                // A negative precision is ignored.
                 directive.precision = precision.and_then(|digits| usize::try_from(digits).ok());
                 return Some((bad.map(|()| (directive, size, byte)), at));
             }
@@ -217,7 +217,7 @@ fn parse(db: &mut Db, format: &[u8], from: usize, inputs: &mut Inputs) -> Option
     }
 }
 
-/// Writes one value; at most `room` bytes of a long text.
+/// Formats one value; a long text is limited to `room` bytes.
 fn convert(
     db: &mut Db,
     inputs: &mut Inputs,
@@ -259,7 +259,7 @@ fn convert(
             let bytes = if link.is_constant() {
                 base::raw::encode(&link.long_text().ok_or(Bad::Link)?).into_owned()
             } else if brief.kind == LinkKind::Db && db.records.is_long_text(brief.record(), brief.field) {
-                // A text that is not seen as characters (`$`) is read as one, a number, as C does it.
+                // As in C, a text without `$` is read as a number and formatted as one character.
                 let one = db.get_link::<i8>(inputs.rec, brief).ok().flatten().ok_or(Bad::Link)?;
                 vec![one as u8]
             } else {

@@ -1,33 +1,32 @@
-//! What record types say of their fields to displays: units, digits after the point, limits.
+//! Field properties for displays: units, precision, limits.
 
 use crate::model::deadband::Limits;
 use crate::model::link::{Link, ResolvedLink};
 use crate::model::slot::Inline;
 use base::{AlarmLimits, FieldType, Range, Str40};
 
-/// What a record says of one of its fields.
+/// Properties of a field.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Properties {
     pub(crate) units: Str40,
-    /// Digits after the point; `None` where the type says nothing of them.
+    /// Digits after the point; `None` if the record type does not define them.
     pub(crate) precision: Option<i16>,
-    /// Whether the type of the field's numbers bounds the digits: whole ones have none, others at most 15.
+    /// Whether the field's numeric type limits the digits: 0 for integers, at most 15 for others.
     pub(crate) bounded: bool,
-    /// What a display should show; `None`: what the type of the field's numbers can hold.
+    /// Display range; `None` means the range of the field's numeric type.
     pub(crate) display: Option<Range>,
-    /// What may be written; `None` as above.
+    /// Control range; `None` means the range of the field's numeric type.
     pub(crate) control: Option<Range>,
     pub(crate) alarm: AlarmLimits,
-    /// The link that feeds the field: units, digits, limits of display and alarm are those of what it leads to, where that
-    /// has them.
+    /// Input link of the field. Units, precision, display and alarm limits are taken from the link's target, if it has them.
     pub(crate) link: Option<ResolvedLink>,
 }
 
-/// Stands for every field that all records have.
+/// Field number that stands for any common field.
 pub(crate) const COMMON: u16 = u16::MAX;
 
 impl Properties {
-    /// Of types that say nothing.
+    /// Properties of a type that defines none.
     pub(crate) const NONE: Self = Self {
         units: Str40::EMPTY,
         precision: None,
@@ -38,40 +37,40 @@ impl Properties {
         link: None,
     };
 
-    /// Of types that leave what they do not know to the type of the field's numbers.
+    /// Properties of a type that leaves undefined ones to the field's numeric type.
     pub(crate) const BOUNDED: Self = Self { bounded: true, display: None, control: None, ..Self::NONE };
 
-    /// Of a field that a link feeds.
+    /// Properties of a field with an input link.
     pub(crate) const fn of_link(link: &Link) -> Self {
         Self { link: Some(link.brief()), control: None, ..Self::NONE }
     }
 
-    /// Of a time in seconds that may be as long as a day.
+    /// Properties of a delay in seconds (control range 0 to 100,000 s).
     pub(crate) fn of_delay(display: Range) -> Self {
         let control = Some(Range { low: 0.0, high: 100_000.0 });
         Self { units: Str40::from("s"), precision: Some(2), display: Some(display), control, ..Self::NONE }
     }
 
-    /// With PREC, as it is for the values of the record.
+    /// Sets the precision to PREC. `is_value`: the field is a value of the record, so its type does not limit the digits.
     pub(crate) const fn digits(self, prec: i16, is_value: bool) -> Self {
         Self { precision: Some(prec), bounded: !is_value, ..self }
     }
 
-    /// With the same limits for display and writing.
+    /// Sets the same range for display and control.
     pub(crate) const fn within(self, low: f64, high: f64) -> Self {
         let range = Some(Range { low, high });
         Self { display: range, control: range, ..self }
     }
 }
 
-/// A number that has limits of alarms.
+/// A numeric type with alarm limits.
 pub(crate) trait Limit: Copy {
-    /// The fields that the record's units are those of.
+    /// Type of the fields that have the record's units.
     const KIND: FieldType;
-    /// Whether limits are given that lead to no alarm.
+    /// Whether limits without an alarm severity are reported too.
     const ALWAYS: bool = false;
     fn number(self) -> f64;
-    /// As a limit of an alarm.
+    /// The number as an alarm limit.
     fn limit(self) -> f64 {
         self.number()
     }
@@ -89,7 +88,7 @@ impl Limit for i32 {
     fn number(self) -> f64 {
         self.into()
     }
-    /// C's conditional has a float in its other branch.
+    /// C converts the limit to float, because the other branch of its conditional is a float.
     fn limit(self) -> f64 {
         (self as f32).into()
     }
@@ -103,7 +102,8 @@ impl Limit for i64 {
     }
 }
 
-/// Of a field of a record with a number in VAL; `ranged`: LOPR and HOPR, which are `range`, are its limits.
+/// Properties of a field of a record with a numeric VAL. `ranged`: the limits of the field are LOPR and HOPR, given in
+/// `range`.
 pub(crate) fn of_number<T: Limit>(
     kind: Option<FieldType>,
     [is_val, ranged]: [bool; 2],
@@ -127,7 +127,7 @@ pub(crate) fn of_number<T: Limit>(
     if ranged { of.within(range[0].number(), range[1].number()) } else { of }
 }
 
-/// The properties of a field of a record with a number in VAL; `$more`: what is in the same units as VAL.
+/// Properties of a field of a record with a numeric VAL. `$more` lists further fields with the range of VAL.
 macro_rules! number_properties {
     ($r:ident, $field:ident, $kind:ident $(, $more:pat)?) => {{
         let ranged = matches!(

@@ -11,10 +11,9 @@ use std::collections::HashMap;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
-/// The records: their types, names, fields and tags. By a record's number one has what is common to all of them, by the
-/// place of its body what its type has.
+/// The records: types, names, fields and tags. A record number indexes the common part, a body index the type-specific part.
 pub(crate) struct Records {
-    /// Shared with the databases that were divided from this one.
+    /// Shared with the databases split off from this one.
     pub(crate) schema: Arc<Schema>,
     pub(crate) names: Names,
     pub(crate) common: PerRecord<Common>,
@@ -53,19 +52,19 @@ impl<T: Stored> IndexMut<Body<T>> for Records {
 }
 
 impl Records {
-    /// None yet, of EPICS 7's types.
+    /// No records; the record types of EPICS 7.
     pub(crate) fn new() -> Self {
         let (names, common, bodies, info) = Default::default();
         Self { schema: builtin(), names, common, bodies, info }
     }
 
-    /// What is common to all records and what its type has of one record, borrowed apart.
+    /// Common part and body of a record, borrowed separately.
     #[inline]
     pub(crate) fn both<T: Stored>(&mut self, rec: RecId, body: Body<T>) -> (&mut Common, &mut T) {
         (&mut self.common[rec], &mut self.bodies[body])
     }
 
-    /// A new record of a type.
+    /// Creates a record of a type.
     pub(crate) fn create(&mut self, kind: Kind, name: &[u8]) -> RecId {
         let mut common = self[kind.first()].clone();
         common.removed = false;
@@ -74,15 +73,15 @@ impl Records {
         self.common.push(common)
     }
 
-    /// The record that those of a type are copied from; its fields are still to be set.
+    /// Creates the prototype of a type. Its fields must be set afterwards.
     pub(crate) fn create_first(&mut self, kind: Kind) -> RecId {
         let body = self.bodies.push_like_first(kind);
         let name = self.names.add(b"", kind.first());
         self.common.push(Common { kind: KindCell(kind), body, name, removed: true, ..Default::default() })
     }
 
-    /// Takes a record of the same types out of a database, its fields and its tags; its number here. Of what it was there
-    /// its place stays, with its name.
+    /// Moves a record with its fields and tags from a database with the same types, and returns its number here. The other
+    /// database keeps the record's number and name.
     pub(crate) fn take(&mut self, from: &mut Self, rec: RecId) -> RecId {
         let kind = from[rec].kind();
         let new = self.create(kind, from.names.name(from[rec].name));
@@ -95,7 +94,7 @@ impl Records {
         new
     }
 
-    /// Copies the fields of a record of another database, of which nobody watches anything here.
+    /// Copies the fields of a record from another database. The copy has no subscriptions.
     pub(crate) fn copy(&mut self, rec: RecId, from: &Self, there: RecId) {
         let Common { body, name, .. } = self[rec];
         self[rec] = Common { body, name, monitors: 0, notify: 0, ..from[there].clone() };
@@ -125,7 +124,7 @@ impl Records {
         self.schema.types[kind as usize].fields.get(usize::from(field)).map_or(At::Nowhere, |def| def.at)
     }
 
-    /// One field, borrowed to be read: takes no memory where the field rests at its starting value.
+    /// A field, borrowed for reading. Does not allocate a field that is at its initial value.
     #[inline]
     pub(crate) fn peek(&mut self, rec: RecId, field: u16) -> Slot<'_> {
         let common = &self[rec];
@@ -135,11 +134,11 @@ impl Records {
             At::Body(slot) => self.bodies.rests(kind, common.body, slot),
             At::Nowhere => false,
         };
-        // The first record of each type has all fields at their starting values.
+        // The prototype of each type has all fields at their initial values.
         self.slot(if rests { kind.first() } else { rec }, field)
     }
 
-    /// One field, borrowed.
+    /// A field, borrowed. Allocates it if necessary.
     #[inline]
     pub(crate) fn slot(&mut self, rec: RecId, field: u16) -> Slot<'_> {
         let kind = self[rec].kind();
@@ -152,19 +151,19 @@ impl Records {
         }
     }
 
-    /// Whether a field holds a varying number of elements.
+    /// Whether a field holds a variable number of elements.
     #[inline]
     pub(crate) fn is_array(&self, rec: RecId, field: u16) -> bool {
         let def = self.def(rec, field);
         def.kind.is_none() && def.at != At::Nowhere && !self.is_long_text(rec, field)
     }
 
-    /// How many elements an array field can hold (bytes, for a long text).
+    /// Capacity of an array field in elements (bytes for a long text).
     pub(crate) fn capacity(&self, rec: RecId, field: u16) -> u32 {
         self.shape(rec, field).0
     }
 
-    /// Type of a field's elements.
+    /// Element type of a field.
     pub(crate) fn element_type(&self, rec: RecId, field: u16) -> FieldType {
         match self.def(rec, field).kind {
             Some(FieldType::Enum) if self.is_plain_number(rec) => FieldType::U16,

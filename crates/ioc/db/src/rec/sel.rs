@@ -9,7 +9,7 @@ use crate::run::engine::{Db, ProcessResult};
 use base::{EventMask, FieldType, Status};
 
 record! {
-    /// The fields of a sel record.
+    /// Fields of a sel record.
     Sel {
         val: f64 [VAL],
         selm: u16 [SELM],
@@ -35,7 +35,7 @@ record! {
 inputs!(Sel);
 
 impl RecordType for Sel {
-    /// At start: constants; other inputs hold no number.
+    /// Start: loads constants; the other inputs become NaN.
     fn init(db: &mut Db, _: RecId, body: Body<Self>) {
         let r = &mut db.records[body];
         if let Some(seln) = r.nvl.number() {
@@ -46,7 +46,7 @@ impl RecordType for Sel {
         }
     }
 
-    /// Fetches, selects, checks, tells.
+    /// Fetches the inputs, selects, checks alarm limits, posts monitors.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> ProcessResult {
         if fetch(db, rec, body) {
             select(db, rec, body);
@@ -66,7 +66,7 @@ impl RecordType for Sel {
 
 const INPUTS: usize = 12;
 
-/// Reads the inputs that count; whether the last read succeeded.
+/// Reads the inputs needed by the selection. Returns whether the last read succeeded.
 fn fetch(db: &mut Db, rec: RecId, body: Body<Sel>) -> bool {
     let r = &db.records[body];
     if r.selm == 0 {

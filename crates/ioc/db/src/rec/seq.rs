@@ -9,7 +9,7 @@ use crate::run::engine::{Db, ProcessResult};
 use base::{EventMask, FieldType, Range, Scalar, Status};
 
 record! {
-    /// The fields of a seq record.
+    /// Fields of a seq record.
     Seq {
         val: i32 [VAL],
         selm: u16 [SELM],
@@ -29,7 +29,7 @@ record! {
 }
 
 impl RecordType for Seq {
-    /// At start: constants.
+    /// Start: loads constants.
     fn init(db: &mut Db, _: RecId, body: Body<Self>) {
         let r = &mut db.records[body];
         if let Some(seln) = r.sell.number() {
@@ -43,7 +43,7 @@ impl RecordType for Seq {
         r.oldn = r.seln;
     }
 
-    /// Chooses the groups and starts the first; the callbacks do the rest.
+    /// Selects the groups and starts the first one. Callbacks process the rest.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         if resumed {
             return finish(db, rec, body);
@@ -74,8 +74,8 @@ impl RecordType for Seq {
         ProcessResult::Pending
     }
 
-    /// As C has it, which looks at places alone: links have what is beside them, values what feeds those of the group before,
-    /// delays a lower limit that was set twice, and the first group nothing.
+    /// Field properties as in C, which derives them from field positions with errors: link fields get properties, values
+    /// those of the previous group's input, delays a display range with only its low limit set, and the first group nothing.
     fn properties(&self, field: u16, _: Option<FieldType>) -> Properties {
         if let Some(1..) = Self::group_of(field, [Self::DLY0, Self::DOL0]) {
             return Properties::of_delay(Range { low: 10.0, high: 0.0 });
@@ -87,7 +87,7 @@ impl RecordType for Seq {
         of.digits(self.prec, false)
     }
 
-    /// One group: reads DOLn, writes to LNKn.
+    /// Processes one group: reads DOLn, writes LNKn.
     fn own_callback(db: &mut Db, rec: RecId, body: Body<Self>) {
         let r = &mut db.records[body];
         if r.todo == 0 {
@@ -96,7 +96,7 @@ impl RecordType for Seq {
         let index = r.todo.trailing_zeros() as usize;
         r.todo &= r.todo - 1;
         let (before, dol, lnk) = (r.dov[index], r.dol[index].brief(), r.lnk[index].brief());
-        // Failed reads and writes have raised their alarms.
+        // Failed reads and writes raise the alarm themselves.
         if let Ok(Some(value)) = db.get_link::<f64>(rec, dol) {
             db.records[body].dov[index] = value;
         }
@@ -111,17 +111,17 @@ impl RecordType for Seq {
 }
 
 impl Seq {
-    /// The group that a field belongs to, where it is one of these two of it.
+    /// The group of a field, if the field is in one of the two rows.
     fn group_of(field: u16, firsts: [u16; 2]) -> Option<usize> {
         firsts.into_iter().find_map(|first| nth(field, first, GROUPS))
     }
 }
 
-/// The callback that does one group.
+/// Callback that processes one group.
 const GROUP: u8 = 0;
 const GROUPS: usize = 16;
 
-/// Asks for the callback of the next group, or for the end.
+/// Schedules the callback of the next group, or ends the sequence.
 fn next(db: &mut Db, rec: RecId, body: Body<Seq>) {
     let r = &db.records[body];
     if r.todo == 0 {

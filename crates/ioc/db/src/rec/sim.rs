@@ -9,7 +9,7 @@ use crate::run::engine::Db;
 use crate::run::link::Got;
 use base::Status;
 
-/// The fields of simulation mode.
+/// Fields of simulation mode.
 #[derive(Clone, Debug)]
 pub(crate) struct Sim {
     pub(crate) siol: Link,
@@ -37,7 +37,7 @@ impl Fields for Sim {
 }
 
 impl Idle for Sim {
-    // SSCN and SDLY are those of the field table.
+    // SSCN and SDLY have the initial values of the field table.
     const IDLE: &'static Self =
         &Self { siol: Link::EMPTY, siml: Link::EMPTY, simm: 0, sims: 0, oldsimm: 0, sscn: u16::MAX, sdly: -1.0 };
     fn is_idle(&self) -> bool {
@@ -46,7 +46,7 @@ impl Idle for Sim {
     }
 }
 
-/// What a type with these fields in `sim` says.
+/// Implements access to the simulation fields of a type that has them in `sim`.
 macro_rules! simulation {
     () => {
         fn sim(&mut self) -> Option<&mut $crate::model::slot::Lazy<$crate::rec::Sim>> {
@@ -56,20 +56,20 @@ macro_rules! simulation {
 }
 pub(crate) use simulation;
 
-/// Where a record stands in simulation mode.
+/// Simulation state of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Not simulated.
     Real,
-    /// Simulated, now.
+    /// Simulated, with the choice of SIMM.
     Simulated(u16),
-    /// Simulated, after a delay.
+    /// Simulated after a delay.
     Delayed,
-    /// SIMM holds no choice.
+    /// SIMM has an invalid value.
     Bad,
 }
 
-/// Reads SIML and says what mode a record is in (recGblGetSimm and the switch after it).
+/// Reads SIML and returns the simulation state (recGblGetSimm and the switch after it).
 #[inline]
 pub(crate) fn mode<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>, resumed: bool, raw: bool) -> Mode {
     let Some(sim) = db.records[body].sim() else { return Mode::Real };
@@ -79,8 +79,8 @@ pub(crate) fn mode<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>, resume
     mode_slow(db, rec, body, resumed, raw)
 }
 
-/// What an output is to write: the choice of SIMM, 0 for its device; `Err` where it writes nothing, or not yet, and whether a
-/// callback will come.
+/// Output mode: the choice of SIMM, 0 to write to the device. `Err` if nothing is written now, with whether a callback will
+/// follow.
 #[inline]
 pub(crate) fn output_mode<T: RecordType>(
     db: &mut Db,
@@ -97,7 +97,7 @@ pub(crate) fn output_mode<T: RecordType>(
     }
 }
 
-/// Reads what an input is simulated from: SIOL, by `get`; `take` makes it the record's, where the link leads anywhere.
+/// Reads the simulated value of an input from SIOL with `get`. `take` stores it; it gets `None` for a constant link.
 #[cold]
 pub(crate) fn read_simulated<T: RecordType, V>(
     db: &mut Db,
@@ -112,14 +112,14 @@ pub(crate) fn read_simulated<T: RecordType, V>(
     take(db, value)
 }
 
-/// Stamps an output record.
+/// Stamps an output record, taking simulation mode into account.
 #[inline]
 pub(crate) fn stamp_output<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>) {
     let simm = db.records[body].sim().map_or(0, |sim| sim.simm);
     db.stamp_simulated(rec, simm, None);
 }
 
-/// Stamps an input record, by what it was simulated from where it was.
+/// Stamps an input record; a simulated one by its SIOL.
 #[inline]
 pub(crate) fn stamp_input<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>) {
     let (simm, siol) = db.records[body].sim().map_or((0, Link::EMPTY.brief()), |sim| (sim.simm, sim.siol.brief()));
@@ -165,7 +165,7 @@ fn mode_slow<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>, resumed: boo
     }
 }
 
-/// Exchanges SCAN and SSCN when the mode has changed (recGblCheckSimm).
+/// Swaps SCAN and SSCN if the mode changed (recGblCheckSimm).
 pub(crate) fn check_simm<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>) {
     let Some(sim) = db.records[body].sim() else { return };
     if sim.sscn == u16::MAX || sim.simm == sim.oldsimm {
@@ -180,7 +180,7 @@ pub(crate) fn check_simm<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>) 
     }
 }
 
-/// At start: a constant SIML sets the mode (recGblInitSimm).
+/// Start: a constant SIML sets the mode (recGblInitSimm).
 pub(crate) fn init_sim<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>) {
     let Some(sim) = db.records[body].sim() else { return };
     if sim.siml.is_constant() {
@@ -194,7 +194,7 @@ pub(crate) fn init_sim<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>) {
     }
 }
 
-/// Before and after SIMM was written by a client.
+/// Called before and after a client writes SIMM.
 pub(crate) fn simm_written<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>, after: bool) {
     if after {
         check_simm(db, rec, body);

@@ -6,7 +6,7 @@ use crate::run::engine::{Db, ProcessResult};
 use base::EventMask;
 
 record! {
-    /// The fields of a state record.
+    /// Fields of a state record.
     State {
         val: Text<20> [VAL],
         oval: Text<20> [OVAL],
@@ -14,7 +14,7 @@ record! {
 }
 
 impl RecordType for State {
-    /// Tells about changes.
+    /// Posts changes.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> ProcessResult {
         db.records[rec].udf = 0;
         db.stamp_now(rec);

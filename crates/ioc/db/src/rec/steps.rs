@@ -1,4 +1,4 @@
-//! Steps that the processing of many record types shares.
+//! Processing steps shared by many record types.
 
 use super::common::Common;
 use super::message::Message;
@@ -14,29 +14,29 @@ use crate::text::conv::Number;
 use base::{EventMask, Scalar, Status};
 use std::collections::HashMap;
 
-/// What reading a device came to.
+/// Result of reading a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
-    /// A raw value: convert it.
+    /// A raw value, which must be converted.
     Raw,
-    /// The value itself.
+    /// A value in engineering units.
     Value,
-    /// Nothing: the alarm is raised.
+    /// No value; the alarm is raised.
     Failed,
-    /// A callback will bring it.
+    /// A callback will deliver the value.
     Pending,
 }
 
 impl Read {
-    /// How the processing ends that read this.
+    /// Result of the processing after this read.
     #[inline]
     pub(crate) fn outcome(self) -> ProcessResult {
         if self == Self::Failed { ProcessResult::Failed } else { ProcessResult::Done }
     }
 }
 
-/// How an input record's processing begins: it reads its device or its simulation, and is stamped. `Err` where the
-/// processing ends here. `raw`: whether raw values can be simulated too.
+/// First steps of an input record: reads the device or the simulation, and stamps the record. `Err` ends the processing.
+/// `raw`: whether raw values can be simulated.
 #[inline]
 pub(crate) fn read_input<T: RecordType>(
     db: &mut Db,
@@ -63,7 +63,7 @@ pub(crate) fn read_input<T: RecordType>(
     Ok(read)
 }
 
-/// Reads an input's value by the link of Soft Channel or Async Soft Channel; `failed` is what the latter comes to where that
+/// Reads an input through the link of Soft Channel or Async Soft Channel. `failed` is the result of the latter if the read
 /// fails.
 pub(crate) fn read_soft<T: Number>(
     db: &mut Db,
@@ -94,7 +94,7 @@ pub(crate) fn read_soft<T: Number>(
     Read::Value
 }
 
-/// The variable that a device address names; UDF alarm and nothing where there is no such one.
+/// Environment variable named by a device address; raises UDF and returns an empty text if it is not set.
 pub(crate) fn environment<'a>(all: &'a HashMap<String, String>, common: &mut Common, address: &str) -> &'a str {
     let value = all.get(address.trim_start_matches('@').trim());
     common.udf = u8::from(value.is_none());
@@ -104,20 +104,20 @@ pub(crate) fn environment<'a>(all: &'a HashMap<String, String>, common: &mut Com
     value.map_or("", String::as_str)
 }
 
-/// A record whose device support is missing: it stays active, as EPICS leaves it.
+/// Leaves a record without device support active, as in EPICS.
 #[cold]
 pub(crate) fn no_device(db: &mut Db, rec: RecId) -> ProcessResult {
     db.records[rec].broken = true;
     ProcessResult::Broken
 }
 
-/// An input whose device support cannot read: it stays active, as EPICS leaves it.
+/// Leaves an input whose device support cannot read active, as in EPICS.
 pub(crate) fn cannot_read(db: &mut Db, rec: RecId) -> Read {
     db.records[rec].broken = true;
     Read::Failed
 }
 
-/// The state that a device named, or its number.
+/// State number that a device returned, as a name or as a number.
 pub(crate) fn device_state(db: &Db, rec: RecId, fed: &DeviceSample) -> Option<u16> {
     match fed.scalar()? {
         Scalar::Enum(state) => Some(state),
@@ -126,20 +126,20 @@ pub(crate) fn device_state(db: &Db, rec: RecId, fed: &DeviceSample) -> Option<u1
     }
 }
 
-/// A device named a state that the record does not have.
+/// The device returned a state name that the record does not have.
 pub(crate) fn no_state(db: &mut Db, rec: RecId) -> Read {
     db.records[rec].raise(Status::Read, 3);
     Read::Failed
 }
 
-/// Whether a device support gives the time stamp (TSE −2 and no TSEL).
+/// Whether the device support provides the time stamp (TSE −2 and no TSEL).
 #[inline]
 pub(crate) fn stamp_by_device(db: &Db, rec: RecId) -> bool {
     let common = &db.records[rec];
     common.tse == -2 && common.rare.tsel.is_constant()
 }
 
-/// The stamp of a soft input's source, where the record wants it.
+/// Takes the time stamp of a soft input's source if TSE is −2.
 #[inline]
 pub(crate) fn take_stamp(db: &mut Db, rec: RecId, link: ResolvedLink) {
     if db.records[rec].tse == -2 {
@@ -156,7 +156,7 @@ fn take_stamp_of(db: &mut Db, rec: RecId, link: ResolvedLink) {
     }
 }
 
-/// IVOA: what an output does while its alarm is INVALID.
+/// Action of an output with INVALID alarm (IVOA).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drive {
     /// Write.
@@ -167,7 +167,7 @@ pub(crate) enum Drive {
     Ivov,
 }
 
-/// What IVOA says for the alarm that a record has raised.
+/// Action that IVOA selects for the alarm raised by the record.
 #[inline]
 pub(crate) fn drive(db: &mut Db, rec: RecId, ivoa: u16) -> Drive {
     db.pass.failed = false;
@@ -181,8 +181,8 @@ pub(crate) fn drive(db: &mut Db, rec: RecId, ivoa: u16) -> Drive {
     }
 }
 
-/// Writes an output as IVOA says, `ivov` sets IVOV, and stamps it where that ends a processing that was begun before. Whether
-/// the write failed; nothing where a callback will end it.
+/// Writes an output as IVOA selects; `ivov` sets VAL to IVOV. Stamps the record if this ends an earlier processing. Returns
+/// whether the write failed; `None` if a callback is pending.
 #[inline]
 pub(crate) fn drive_stamped<T: RecordType>(
     db: &mut Db,
@@ -201,7 +201,7 @@ pub(crate) fn drive_stamped<T: RecordType>(
     Some(db.pass.failed)
 }
 
-/// Writes an output as IVOA says; `ivov` sets IVOV. Whether a callback will end it.
+/// Writes an output as IVOA selects; `ivov` sets VAL to IVOV. Returns whether a callback is pending.
 #[inline]
 pub(crate) fn drive_output(
     db: &mut Db,
@@ -223,10 +223,10 @@ pub(crate) fn drive_output(
     }
 }
 
-/// Notes a value as the one that was told last; whether it is another one than before.
+/// Stores a value as the last one posted. Returns whether it changed.
 #[inline]
 pub(crate) fn changed<T: PartialEq>(last: &mut T, now: T) -> bool {
-    // As in C, a value that equals the one before leaves it: 0 stays 0 before −0.
+    // As in C, an equal value is not stored: 0 is kept when −0 follows.
     let differs = *last != now;
     if differs {
         *last = now;
@@ -234,8 +234,8 @@ pub(crate) fn changed<T: PartialEq>(last: &mut T, now: T) -> bool {
     differs
 }
 
-/// Tells about a text in VAL where it or the alarm has changed, and where MPST (for values) or APST (for the archive) say
-/// Always.
+/// Posts a text in VAL if it or the alarm changed. MPST (values) and APST (archive) set to Always post it on every
+/// processing.
 pub(crate) fn post_text(db: &mut Db, rec: RecId, alarm: EventMask, moved: bool, always: [u16; 2]) {
     let told = |when: u16, mask| if moved || when == 1 { mask } else { EventMask::NONE };
     let mask = alarm | told(always[0], EventMask::VALUE) | told(always[1], EventMask::LOG);
@@ -244,7 +244,7 @@ pub(crate) fn post_text(db: &mut Db, rec: RecId, alarm: EventMask, moved: bool, 
     }
 }
 
-/// Tells about VAL where it or the alarm has changed, and about the raw value and its reading back.
+/// Posts VAL if it or the alarm changed, and the raw value and the readback if they changed.
 pub(crate) fn post_raw(db: &mut Db, rec: RecId, alarm: EventMask, [value, raw, readback]: [bool; 3]) {
     let all = alarm | EventMask::VALUE | EventMask::LOG;
     let mask = if value { all } else { alarm };
@@ -259,7 +259,7 @@ pub(crate) fn post_raw(db: &mut Db, rec: RecId, alarm: EventMask, [value, raw, r
     }
 }
 
-/// What VAL has left of its deadbands: MDEL's for values, ADEL's for the archive.
+/// Events for which VAL left its deadband: MDEL for values, ADEL for the archive.
 macro_rules! deadbands {
     ($r:expr) => {
         crate::model::deadband::check(&mut $r.mlst, $r.val, $r.mdel, base::EventMask::VALUE)
@@ -268,7 +268,7 @@ macro_rules! deadbands {
 }
 pub(crate) use deadbands;
 
-/// An analog record's alarm: UDF first, then its limits with hysteresis.
+/// Checks the alarms of an analog record: first UDF, then the limits with hysteresis.
 macro_rules! check_limits {
     ($common:expr, $r:ident) => {{
         let common = &mut $common;
@@ -286,7 +286,7 @@ macro_rules! check_limits {
 }
 pub(crate) use check_limits;
 
-/// As [`check_limits`], with the alarm filter AFTC; `$before` is the stamp of the processing before.
+/// Like [`check_limits`], with the alarm filter AFTC. `$before` is the time stamp of the previous processing.
 macro_rules! check_limits_filtered {
     ($common:expr, $r:ident, $before:ident) => {{
         let common = &mut $common;

@@ -13,7 +13,7 @@ use crate::run::notify::Got;
 use base::{Status, Str40};
 
 record! {
-    /// The fields of a stringin record.
+    /// Fields of a stringin record.
     StringIn {
         val: Str40 [VAL],
         oval: Str40 [OVAL],
@@ -28,7 +28,7 @@ record! {
 impl RecordType for StringIn {
     simulation!();
 
-    /// At start: constants.
+    /// Start: loads constants.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         init_sim(db, rec, body);
         let device = db.device(rec);
@@ -48,7 +48,7 @@ impl RecordType for StringIn {
         r.oval = r.val;
     }
 
-    /// Reads, tells.
+    /// Reads the input, posts monitors.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         process_input(db, rec, body, resumed)
     }
@@ -115,7 +115,7 @@ fn read(db: &mut Db, rec: RecId, body: Body<StringIn>, resumed: bool) -> Read {
             db.stamp_now(rec);
             let mut text = [0; 39];
             let format = db.records[body].inp.text().trim_start_matches('@');
-            // As in C nothing is written without a format.
+            // As in C, an empty format writes nothing.
             if !format.is_empty() {
                 let length = crate::text::local::write(db.records[rec].time, format, &mut text, db.time.local);
                 db.records[body].val = Str40::new(&text[..length]);
@@ -124,8 +124,8 @@ fn read(db: &mut Db, rec: RecId, body: Body<StringIn>, resumed: bool) -> Read {
             Read::Value
         }
         Device::GeneralTime => {
-            // Of the best sources of time and of events, which there are none of; the one with the highest claim is
-            // the same as the best.
+            // Names of the best time and event providers. There are no event providers. The provider with the highest
+            // priority is the best one.
             let known = !db.records[body].inp.text().contains("BESTTEP");
             db.records[body].val = Str40::from(if known { "OS Clock" } else { "No working providers" });
             db.records[rec].udf = 0;

@@ -11,7 +11,7 @@ use crate::run::engine::{Db, ProcessResult};
 use base::{Scalar, Str40, Value};
 
 record! {
-    /// The fields of a stringout record.
+    /// Fields of a stringout record.
     StringOut {
         val: Str40 [VAL],
         oval: Str40 [OVAL],
@@ -29,7 +29,7 @@ record! {
 impl RecordType for StringOut {
     simulation!();
 
-    /// At start: a constant DOL.
+    /// Start: loads a constant DOL.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         init_sim(db, rec, body);
         if db.device(rec) == Device::Missing {
@@ -43,7 +43,7 @@ impl RecordType for StringOut {
         r.oval = r.val;
     }
 
-    /// Fetches, writes, tells.
+    /// Fetches DOL, writes the output, posts monitors.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         process_output(db, rec, body, resumed)
     }
@@ -56,7 +56,7 @@ impl TextOutput for StringOut {
         let r = &db.records[body];
         if r.omsl == 1 && !r.dol.is_constant() {
             let dol = r.dol.brief();
-            // A failed read has raised its alarm.
+            // A failed read raises the alarm itself.
             if let Ok(Some(val)) = db.get_link_text(rec, dol) {
                 db.records[body].val = val;
                 db.records[rec].udf = 0;

@@ -11,7 +11,7 @@ use crate::text::error::PutError;
 use base::{FieldType, Status};
 
 record! {
-    /// The fields of a sub record.
+    /// Fields of a sub record.
     Sub {
         val: f64 [VAL],
         inam: Text<40> [INAM],
@@ -33,7 +33,7 @@ record! {
     } private {
         function: u32,
         user: u64,
-        // The call that is to end later; 0 where there is none.
+        // Serial number of the call that ends later; 0 if there is none.
         waiting: u64,
     }
 }
@@ -41,7 +41,7 @@ record! {
 inputs!(Sub);
 
 impl RecordType for Sub {
-    /// At start: constants, the functions.
+    /// Start: loads constants, finds the functions.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let r = &mut db.records[body];
         constants(&r.inp, &mut r.a);
@@ -61,7 +61,7 @@ impl RecordType for Sub {
         (r.mlst, r.alst, r.lalm) = (r.val, r.val, r.val);
     }
 
-    /// Reads the inputs, calls, checks, tells.
+    /// Reads the inputs, calls the function, checks alarm limits, posts monitors.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         let mut failed = !resumed && (0..ARGUMENTS).any(|index| read_one(db, rec, body, index).is_err());
         if !failed {
@@ -87,7 +87,7 @@ impl RecordType for Sub {
         if failed { ProcessResult::Failed } else { ProcessResult::Done }
     }
 
-    /// Before and after SNAM was written.
+    /// Called before and after a write to SNAM.
     fn special(db: &mut Db, rec: RecId, body: Body<Self>, _: u16, after: bool) -> Result<(), PutError> {
         if after {
             return find(db, rec, body);
@@ -112,7 +112,7 @@ impl RecordType for Sub {
     }
 }
 
-/// Finds the function that SNAM names; a record without a name stays active.
+/// Finds the function named by SNAM. A record without a name stays active.
 fn find(db: &mut Db, rec: RecId, body: Body<Sub>) -> Result<(), PutError> {
     let r = &mut db.records[body];
     r.function = db.functions.sub(r.snam.bytes());
@@ -129,7 +129,7 @@ fn find(db: &mut Db, rec: RecId, body: Body<Sub>) -> Result<(), PutError> {
     Ok(())
 }
 
-/// Calls a function of the record; its result, or `None` where it ends later.
+/// Calls a function of the record. Returns its result, or `None` if the call ends later.
 fn call(db: &mut Db, rec: RecId, body: Body<Sub>, number: u32, resumed: bool) -> Option<i32> {
     let token = db.next_call(rec);
     let Records { names, common, bodies, .. } = &mut db.records;

@@ -10,7 +10,7 @@ use crate::run::engine::{Db, ProcessResult};
 use base::{Array, EventMask, FieldType};
 
 record! {
-    /// The fields of a subArray record.
+    /// Fields of a subArray record.
     SubArray {
         val: Array [VAL],
         prec: i16 [PREC],
@@ -28,7 +28,7 @@ record! {
 }
 
 impl RecordType for SubArray {
-    /// At start: memory, constants.
+    /// Start: allocates the array and loads constants.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let device = db.device(rec);
         array_memory!(db, rec, body, malm);
@@ -43,7 +43,7 @@ impl RecordType for SubArray {
         }
     }
 
-    /// Reads, cuts, tells.
+    /// Reads the input, extracts the elements, posts monitors.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> ProcessResult {
         if db.device(rec) != Device::Soft {
             return no_device(db, rec);
@@ -56,7 +56,7 @@ impl RecordType for SubArray {
         let read = if r.inp.is_constant() {
             match r.inp.elements(kind, count) {
                 Some(values) => Some(values),
-                // An empty link: what is there is cut again.
+                // An empty link: the elements are extracted from the present array again.
                 None => {
                     let mut again = db.lend_array(kind);
                     crate::model::values::convert_into(&db.records[body].val, usize::MAX, 0, &mut again);
@@ -101,13 +101,13 @@ impl RecordType for SubArray {
 
     array_memory!(malm MALM i32);
 
-    /// As in C, one that is undefined shows none of its elements.
+    /// As in C, an undefined record has no visible elements.
     fn seen(&self, common: &Common) -> Seen {
         if common.udf != 0 { Seen::Nothing } else { Seen::Stored }
     }
 }
 
-/// How many elements must be read.
+/// Number of elements to read.
 fn wanted(r: &SubArray) -> usize {
     r.indx.saturating_add(r.nelm).min(r.malm) as usize
 }

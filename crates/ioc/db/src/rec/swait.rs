@@ -1,9 +1,11 @@
-//! swait record (synApps): a calcout that waits for the end of what its output starts before it follows its forward link.
+//! swait record (synApps): a calcout that waits for the completion of its output before it follows its forward link.
 //!
-//! Its inputs, its output and what it may write instead of the result are named by texts, which can be written while it runs,
-//! and go over channels: nothing is processed to be read. With SCAN `I/O Intr` it processes when an input changes whose INxP is
-//! `Yes`. As its documentation has it, and the screens that come with it: INAV to INLV, DOLV and OUTV, which these show as
-//! "INVALID" where they are not 0, say which names lead to nothing.
+//! Text fields name its inputs, its output and the source of DOLD (DOLN). They can be written at run time. All links use
+//! channels, so that reading an input does not process its record. With SCAN `I/O Intr` the record processes when an input
+//! changes whose INxP is `Yes`.
+//!
+//! INAV to INLV, DOLV and OUTV are not 0 for names that cannot be resolved, as the documentation of the record describes it.
+//! The record's screens display such a name as "INVALID".
 
 use super::calcout::is_due;
 use super::inputs::{constants, inputs, live_links, name_of, nth, post_inputs, post_val, read_live};
@@ -18,7 +20,7 @@ use crate::text::error::PutError;
 use base::{EventMask, FieldType, Scalar, Status};
 
 record! {
-    /// The fields of a swait record.
+    /// Fields of a swait record.
     Swait {
         val: f64 [VAL],
         oval: f64 [OVAL],
@@ -46,21 +48,21 @@ record! {
         inp: [Link; 12],
         dol: Link,
         out: Link,
-        // ODLY runs.
+        // The ODLY delay is running.
         delayed: bool,
     }
 }
 
 inputs!(Swait);
 
-/// Position of DOLN and OUTN among the names.
+/// Index of DOLN and OUTN in the list of names.
 const DOLN: usize = 12;
 const OUTN: usize = 13;
 
 impl RecordType for Swait {
-    /// At start: the expression, and links to what is named.
+    /// Start: compiles the expression and connects the links.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
-        // It waits for what it writes.
+        // The record waits for the completion of its output.
         db.records[rec].device = Device::SoftAsync;
         let source = db.source(&format!("inputs of {}", db.records.name(rec)));
         db.listen(rec, Some(source));
@@ -76,7 +78,7 @@ impl RecordType for Swait {
         (r.oval, r.mlst, r.alst) = (r.val, r.val, r.val);
     }
 
-    /// Reads, computes, writes when it is due and waits for the end of that, tells.
+    /// Reads the inputs, computes, writes the output if OOPT requires it, waits for its completion, posts monitors.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         let r = &mut db.records[body];
         let due = if resumed { std::mem::take(&mut r.delayed) } else { compute(db, rec, body) };
@@ -96,7 +98,7 @@ impl RecordType for Swait {
         if failed { ProcessResult::Failed } else { ProcessResult::Done }
     }
 
-    /// A new expression, or another name.
+    /// Handles a new expression or a new name.
     fn special(db: &mut Db, rec: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         if !after {
             return Ok(());
@@ -139,7 +141,7 @@ impl RecordType for Swait {
 }
 
 impl Swait {
-    /// The link to what the name at a place names.
+    /// The link at an index of the list of names.
     const fn link(&mut self, place: usize) -> &mut Link {
         match place {
             DOLN => &mut self.dol,
@@ -158,7 +160,7 @@ fn compile(db: &mut Db, body: Body<Swait>) -> Result<(), String> {
     wrong.map_or(Ok(()), |what| Err(format!("{what} in expression \"{}\"", r.calc.bytes().escape_ascii())))
 }
 
-/// Leads a link to what its name names now; constants go into their input, or DOLD.
+/// Connects a link to the target of its name. A constant is loaded into its input or DOLD.
 fn connect(db: &mut Db, rec: RecId, body: Body<Swait>, place: usize) -> Result<(), String> {
     let name = String::from_utf8_lossy(db.records[body].names[place].bytes()).into_owned();
     let (link, wrong) = match parse(&name, LinkField::In) {
@@ -183,8 +185,8 @@ fn connect(db: &mut Db, rec: RecId, body: Body<Swait>, place: usize) -> Result<(
     wrong.map_or(Ok(()), Err)
 }
 
-/// Notes whether a name leads to nothing, and tells where that is new. Inputs may be constants, inputs and OUTN may be
-/// without a name; DOLV says that DOLD is not fetched.
+/// Updates whether a name is invalid, and posts a change. Inputs may be constants. Inputs and OUTN may be empty. DOLV is set
+/// if DOLD is not fetched.
 fn look_at_name(db: &mut Db, rec: RecId, body: Body<Swait>, place: usize) {
     let r = &mut db.records[body];
     let is_named = !r.names[place].bytes().is_empty();
@@ -200,7 +202,7 @@ fn look_at_name(db: &mut Db, rec: RecId, body: Body<Swait>, place: usize) {
     }
 }
 
-/// Reads the inputs and computes; whether the output is due.
+/// Reads the inputs and computes. Returns whether OOPT requires an output.
 fn compute(db: &mut Db, rec: RecId, body: Body<Swait>) -> bool {
     let live = live_links(&db.records[body].inp);
     let fetched = read_live(db, rec, body, live);
@@ -221,7 +223,7 @@ fn compute(db: &mut Db, rec: RecId, body: Body<Swait>) -> bool {
     due
 }
 
-/// Writes VAL or DOLD and posts the event; whether a callback ends it. A failed write has raised its alarm.
+/// Writes VAL or DOLD and posts the event. Returns whether a callback is pending. A failed write raises the alarm itself.
 fn write(db: &mut Db, rec: RecId, body: Body<Swait>) -> bool {
     let r = &db.records[body];
     let (from_dol, dol, out) = (r.dopt == 1, r.dol.brief(), r.out.brief());
@@ -277,7 +279,7 @@ mod tests {
              record(calc, \"e\") { field(CALC, \"VAL+1\") field(SCAN, \"Event\") field(EVNT, \"7\") }",
         );
         put(&mut db, "s.A", 3.0);
-        // It has written and posted its event; what it started goes on.
+        // The record wrote its output and posted its event. The processing that it started continues.
         assert_eq!((number(&mut db, "slow.A"), number(&mut db, "e")), (6.0, 1.0));
         assert_eq!((number(&mut db, "s.PACT"), number(&mut db, "n")), (1.0, 0.0));
         let later = Now { mono: Now::default().mono + DurNs::from_secs(1), ..Now::default() };

@@ -1,8 +1,8 @@
-//! What the line of a record type in [`crate::rec`] makes: its module, its place among all types, and its block of memory.
+//! Expansion of the record type list in [`crate::rec`]: modules, type numbers, and a block of memory per type.
 
-/// Declares the record types, each `module Struct "name in files"`.
+/// Declares the record types, each as `module Struct "name in files"`.
 ///
-/// Files that only this names are hidden from `cargo fmt`; `cargo xtask test fmt` knows them.
+/// `cargo fmt` does not find the module files declared here. `cargo xtask test fmt` formats them.
 macro_rules! record_types {
     (($d:tt) $($module:ident $variant:ident $name:literal;)*) => {
         $(pub(crate) mod $module;)*
@@ -15,18 +15,18 @@ macro_rules! record_types {
         }
 
         impl Kind {
-            /// All types, in the order of their names.
+            /// All types, sorted by name.
             pub(crate) const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The first record that is not one of those from which others are copied.
+            /// Number of the first record that is not a prototype.
             pub(crate) const FIRST_LOADED: RecId = RecId(Self::ALL.len() as u32);
 
-            /// The record that those of the type are copied from.
+            /// The prototype record of the type.
             pub(crate) const fn first(self) -> RecId {
                 RecId(self as u32)
             }
 
-            /// The name in files.
+            /// Name in database files.
             pub(crate) const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -34,10 +34,10 @@ macro_rules! record_types {
             }
         }
 
-        /// The fields of each type, as `.dbd` text.
+        /// Field definitions of each type, as `.dbd` text.
         const TEXTS: &[(&str, &str)] = &[$((concat!($name, ".dbd"), include_str!(concat!(stringify!($module), ".dbd"))),)*];
 
-        /// What records have of their own: one block of memory for each type.
+        /// The type-specific parts of the records: one block of memory per type.
         #[derive(Default)]
         pub(crate) struct Bodies {
             $($module: Vec<$module::$variant>,)*
@@ -54,8 +54,8 @@ macro_rules! record_types {
             }
         })*
 
-        /// Evaluates an expression with `T` as the type that a kind is: what the compiler makes of it is a jump to the
-        /// type's own code.
+        /// Evaluates an expression with `T` as the Rust type of a kind. The compiler turns it into a jump to the code of the
+        /// type.
         macro_rules! of_type {
             ($d kind:expr, $d T:ident => $d what:expr) => {
                 match $d kind {

@@ -1,5 +1,5 @@
-//! What records of one text have in common: stringin and lsi, which read it; stringout, lso and printf, which write it. Texts of
-//! any length are arrays of bytes with a NUL.
+//! Common code of the text records: the inputs stringin and lsi, and the outputs stringout, lso and printf. Long texts are
+//! byte arrays with a NUL.
 
 use super::common::Common;
 use super::{Body, Read, RecordType, drive_output, no_device, read_input, stamp_output};
@@ -11,7 +11,7 @@ use crate::run::engine::{Db, ProcessResult};
 use crate::run::link::Got;
 use base::{Array, FieldType};
 
-/// An input of a text: what its type does its own way.
+/// Type-specific parts of a text input.
 pub(crate) trait TextInput: RecordType {
     /// Reads the device.
     fn read(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Read;
@@ -20,7 +20,7 @@ pub(crate) trait TextInput: RecordType {
     fn monitor(db: &mut Db, rec: RecId, body: Body<Self>);
 }
 
-/// Processing of an input of a text: reads, tells.
+/// Processes a text input: reads the input, posts monitors.
 pub(crate) fn process_input<T: TextInput>(db: &mut Db, rec: RecId, body: Body<T>, resumed: bool) -> ProcessResult {
     let read = |db: &mut Db| T::read(db, rec, body, resumed);
     let simulated = |db: &mut Db, _| T::simulated(db, rec, body);
@@ -33,28 +33,28 @@ pub(crate) fn process_input<T: TextInput>(db: &mut Db, rec: RecId, body: Body<T>
     }
 }
 
-/// An output of a text: what its type does its own way.
+/// Type-specific parts of a text output.
 pub(crate) trait TextOutput: RecordType {
-    /// Whether the stamp is taken before the write, where others see it that the write processes.
+    /// Whether the record is stamped before the write, so that records processed by the write see the new time stamp.
     const STAMPED_FIRST: bool = false;
-    /// Whether the record stays active for good where its device support is missing.
+    /// Whether the record stays active if its device support is missing.
     const NEEDS_DEVICE: bool = true;
 
-    /// Brings VAL: from DOL, or by a format.
+    /// Sets VAL: from DOL, or by formatting.
     fn fetch(db: &mut Db, rec: RecId, body: Body<Self>);
-    /// The alarm of a text that was never given.
+    /// Raises the alarm of a text that was never set.
     fn check_alarms(_: &mut Common) {}
     fn ivoa(&self) -> u16 {
         0
     }
-    /// Takes IVOV as VAL.
+    /// Sets VAL to IVOV.
     fn set_ivov(&mut self) {}
-    /// Writes VAL; whether a callback will end it.
+    /// Writes VAL. Returns whether a callback is pending.
     fn write(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> bool;
     fn monitor(db: &mut Db, rec: RecId, body: Body<Self>);
 }
 
-/// Processing of an output of a text: fetches, writes, tells.
+/// Processes a text output: fetches the text, writes it, posts monitors.
 pub(crate) fn process_output<T: TextOutput>(db: &mut Db, rec: RecId, body: Body<T>, resumed: bool) -> ProcessResult {
     if T::NEEDS_DEVICE && db.device(rec) == Device::Missing {
         return no_device(db, rec);
@@ -79,7 +79,7 @@ pub(crate) fn process_output<T: TextOutput>(db: &mut Db, rec: RecId, body: Body<
     if failed { ProcessResult::Failed } else { ProcessResult::Done }
 }
 
-/// What stdio device support prints, and the stream that its address names: `@stdout`, `@stderr` or `@errlog`.
+/// Output of `stdio` device support, and the stream named by its address: `@stdout`, `@stderr` or `@errlog`.
 pub(crate) fn printed(address: &str, text: &[u8]) -> (Stream, String) {
     let stream = match address.trim_start_matches('@').trim() {
         "stderr" => Stream::Err,
@@ -89,7 +89,7 @@ pub(crate) fn printed(address: &str, text: &[u8]) -> (Stream, String) {
     (stream, base::raw::decode(text).into_owned())
 }
 
-/// A text with its NUL, in an array.
+/// A text with its NUL, as an array.
 pub(crate) fn with_nul(text: &[u8], size: u16) -> Array {
     let mut bytes = text[..text.len().min(usize::from(size).saturating_sub(1))].to_vec();
     bytes.push(0);
@@ -104,7 +104,7 @@ pub(crate) fn get_link_long(db: &mut Db, rec: RecId, link: ResolvedLink, size: u
     if matches!(db.link_type(link), Some(FieldType::I8 | FieldType::U8)) {
         let mut found = db.get_link_array(rec, link, FieldType::U8, usize::from(size))?;
         if let Some(Array::U8(bytes)) = &mut found {
-            // As in C the last element makes room for the end, also where it is not one.
+            // As in C, the last element is replaced by the NUL, even if it is not a NUL already.
             bytes.pop();
             bytes.truncate(text(bytes).len());
             bytes.push(0);
@@ -121,7 +121,7 @@ pub(crate) fn get_link_long(db: &mut Db, rec: RecId, link: ResolvedLink, size: u
     Ok(Some(into))
 }
 
-/// What lsi and lso have in common: what their type says of the text, and, for `$T`, memory, constants and events.
+/// Common code of lsi and lso: text properties, and, for `$T`, allocation, constants and events.
 macro_rules! long_text {
     () => {
         const LONG_TEXTS: &'static [u16] = &[Self::VAL, Self::OVAL];
@@ -130,7 +130,7 @@ macro_rules! long_text {
             (u32::from(self.sizv), FieldType::F64)
         }
 
-        /// C's links see that of a text that was never written, too.
+        /// As in C, a link reads the memory even if the text was never written.
         fn in_memory(&self, field: u16) -> Option<Scalar> {
             let text = match field {
                 Self::VAL => &self.val,
@@ -147,14 +147,14 @@ macro_rules! long_text {
     };
     ($T:ident) => {
         impl $T {
-            /// Takes the memory for the texts.
+            /// Allocates the texts.
             fn reserve(&mut self) {
                 self.sizv = self.sizv.clamp(16, 0x7fff);
                 self.val = Array::U8(Vec::with_capacity(usize::from(self.sizv)));
                 self.oval = Array::U8(Vec::with_capacity(usize::from(self.sizv)));
             }
 
-            /// VAL begins with a constant.
+            /// Sets the initial VAL from a constant.
             fn begin_with(&mut self, text: &str) {
                 self.val = with_nul(&base::raw::encode(text), self.sizv);
                 self.len = self.val.len() as u32;
@@ -163,7 +163,7 @@ macro_rules! long_text {
             }
         }
 
-        /// Takes a text with its NUL as VAL.
+        /// Sets VAL to a text with its NUL.
         fn set(db: &mut Db, body: Body<$T>, val: Array) {
             let r = &mut db.records[body];
             r.len = val.len() as u32;

@@ -13,7 +13,7 @@ use crate::run::notify::Got;
 use base::{Array, EventMask, FieldType};
 
 record! {
-    /// The fields of a waveform record.
+    /// Fields of a waveform record.
     Waveform {
         val: Array [VAL],
         rarm: i16 [RARM],
@@ -43,11 +43,11 @@ array_input!(
 );
 
 impl Waveform {
-    /// A waveform takes a constant SIOL for no elements at all.
+    /// A constant SIOL gives a waveform no elements.
     const EMPTY_WHEN_SIMULATED_BY_NOTHING: bool = true;
 }
 
-/// Without a constant nothing is valid.
+/// Without a constant, no element is valid.
 fn start_empty(r: &mut Waveform) {
     r.nord = 0;
     r.val.truncate(0);

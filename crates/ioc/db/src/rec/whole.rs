@@ -1,10 +1,10 @@
-//! What longin, int64in, longout and int64out have in common: all but the width of their numbers.
+//! Common code of longin, int64in, longout and int64out. They differ only in the width of their numbers.
 
-/// An input record with whole numbers: fields, start and processing.
+/// An integer input record: fields, start and processing.
 macro_rules! whole_input {
     ($T:ident, $type:ty; $($more:tt)*) => {
         record! {
-            /// Fields of an input of whole numbers.
+            /// Fields of an integer input.
             $T {
                 val: $type [VAL],
                 inp: Link [INP],
@@ -27,7 +27,7 @@ macro_rules! whole_input {
         impl RecordType for $T {
             crate::rec::simulation!();
 
-        /// At start: constants and last values.
+        /// Start: loads constants and sets the last values.
         fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
             init_sim(db, rec, body);
             let device = db.device(rec);
@@ -47,7 +47,7 @@ macro_rules! whole_input {
             r.lalm = r.val;
         }
 
-        /// Reads, checks, tells.
+        /// Reads the input, checks alarm limits, posts monitors.
         fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
             let before = db.records[rec].time;
             let read = |db: &mut Db| read(db, rec, body, resumed);
@@ -90,7 +90,7 @@ macro_rules! whole_input {
                     },
                 },
                 Device::GeneralTime => {
-                    // GETERRCNT: a clock that did not answer; ours always does.
+                    // GETERRCNT counts clock errors; tahti has none.
                     db.records[body].val = 0;
                     Read::Value
                 }
@@ -114,7 +114,7 @@ macro_rules! whole_input {
 }
 pub(crate) use whole_input;
 
-/// Deadbands and events of a record with whole numbers.
+/// Deadbands and events of an integer record.
 macro_rules! whole_monitor {
     ($T:ident) => {
         fn monitor(db: &mut Db, rec: RecId, body: Body<$T>) {
@@ -136,7 +136,7 @@ macro_rules! whole_monitor {
 }
 pub(crate) use whole_monitor;
 
-/// Start and processing of an output record with whole numbers; `$write` writes VAL.
+/// Start and processing of an integer output record; `$write` writes VAL.
 macro_rules! whole_output {
     ($T:ident, $type:ty, $scalar:ident, $start:expr, $due:expr, $written:expr; $($more:tt)*) => {
         impl RecordType for $T {
@@ -144,7 +144,7 @@ macro_rules! whole_output {
 
             crate::rec::simulation!();
 
-        /// At start: a constant DOL and last values.
+        /// Start: loads a constant DOL and sets the last values.
         fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
             init_sim(db, rec, body);
             if db.device(rec) == Device::Missing {
@@ -161,7 +161,7 @@ macro_rules! whole_output {
             $start(r);
         }
 
-        /// Fetches, checks, writes, tells.
+        /// Fetches DOL, checks alarm limits, writes the output, posts monitors.
         fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
             if db.device(rec) == Device::Missing {
                 return no_device(db, rec);
@@ -208,7 +208,7 @@ macro_rules! whole_output {
             $($more)*
         }
 
-        /// Writes the output or its simulation; whether a callback is pending.
+        /// Writes the output or its simulation. Returns whether a callback is pending.
         fn write(db: &mut Db, rec: RecId, body: Body<$T>, resumed: bool) -> bool {
             let simulated = match output_mode(db, rec, body, resumed, false) {
                 Ok(simm) => simm != 0,

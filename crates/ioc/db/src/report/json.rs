@@ -1,4 +1,4 @@
-//! JSON links in reports: their values, arguments and alarms, in C's lines.
+//! Reports on JSON links: values, arguments and alarms, in the line format of C.
 
 use crate::model::id::RecId;
 use crate::model::json_link::{Calc, JsonLink};
@@ -10,7 +10,7 @@ use base::text::general;
 use std::fmt::Write as _;
 
 impl Db {
-    /// A record's JSON links by field: level 1 shows what they compute with, 2 the elements of lists.
+    /// A record's JSON links by field. Level 1 adds the arguments of computing links, level 2 the elements of lists.
     pub fn json_report(&mut self, record: RecId, level: i64) -> Vec<(String, String)> {
         let links = self.links_of(record).into_iter().filter(|link| link.json);
         let links: Vec<_> = links.map(|link| (link.field, link.text)).collect();
@@ -33,7 +33,7 @@ impl Db {
     }
 }
 
-/// What was written, and what became of it; constants are nothing but what was written.
+/// Appends the report of one link: its JSON and its current state. Constants have no state.
 fn report(json: &Json, link: Option<&JsonLink>, level: i64, indent: usize, out: &mut String) {
     let Json::Map(entries) = json else { return };
     let [(kind, inner)] = &entries[..] else { return };
@@ -82,7 +82,7 @@ fn calculation(keys: &[(String, Json)], calc: &Calc, level: i64, indent: usize, 
     text("major").into_iter().for_each(|text| line(format!("Major expression: \"{text}\"")));
     text("minor").into_iter().for_each(|text| line(format!("Minor expression: \"{text}\"")));
     if let Some(at) = calc.time {
-        // No argument of base's own link types carries a time.
+        // No link type of base provides a time stamp for an argument.
         line(format!("Timestamp input {}: <undefined>", letter(at)));
     }
     for (at, arg) in calc.args[..calc.count].iter().enumerate() {
@@ -112,7 +112,7 @@ fn constant(json: &Json, level: i64, indent: usize, out: &mut String) {
     };
     let real = items.iter().any(|item| matches!(item, Json::Real(_)));
     let word = match items.first().map(kind_and_text) {
-        // An empty list has no type: that is how C says it.
+        // C prints this line for an empty list, which has no type.
         None => return out.push_str(&format!("{:indent$}'const': bug -- type=4\n", "")),
         Some((word, _)) => {
             if real {

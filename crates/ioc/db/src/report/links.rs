@@ -1,4 +1,4 @@
-//! What reports ask of a database: links, lock sets, queues.
+//! Data for reports: links, lock sets, queues.
 
 use crate::model::id::RecId;
 use crate::model::link::{LinkKind, MS_BITS, PP};
@@ -14,7 +14,7 @@ pub struct LinkInfo {
     pub field: String,
     /// Its type: `INLINK`, `OUTLINK`, `FWDLINK`.
     pub dbf: String,
-    /// The link as it was written.
+    /// The link as written.
     pub text: String,
     /// The record that a database link leads to.
     pub target: Option<RecId>,
@@ -24,23 +24,23 @@ pub struct LinkInfo {
     pub severity: &'static str,
     /// Whether it is JSON.
     pub json: bool,
-    /// What it asks for as over Channel Access, also where its record is of this database (`CA`, `CP`, `CPP`).
+    /// Its channel if it uses Channel Access (`CA`, `CP`, `CPP`), even to a record of this database.
     pub channel: Option<LinkChannel>,
 }
 
-/// What a link reads or writes as over Channel Access.
+/// Channel of a link that uses Channel Access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkChannel {
     /// Name of the process variable.
     pub name: String,
-    /// Whether it can be used now.
+    /// Whether it is connected.
     pub connected: bool,
-    /// How often it was lost.
+    /// Number of disconnects.
     pub disconnects: u32,
 }
 
 impl Db {
-    /// A record's links, in the order of its fields.
+    /// A record's links in field order.
     pub fn links_of(&mut self, rec: RecId) -> Vec<LinkInfo> {
         let fields: Vec<(u16, String, String)> = self
             .records
@@ -86,7 +86,7 @@ impl Db {
         links
     }
 
-    /// All lock sets: records that database links join, each in the order in which they were loaded.
+    /// All lock sets: records joined by database links, in the order in which they were loaded.
     pub fn lock_set_members(&mut self) -> Vec<Vec<RecId>> {
         let records: Vec<RecId> = self.records().filter(|record| self.location_of(*record).is_none()).collect();
         let mut joined = Sets::of(self.records.common.ids());
@@ -95,7 +95,7 @@ impl Db {
                 joined.join(*record, target);
             }
         }
-        // In the order of their first records.
+        // Sorted by the first record of each set.
         let (mut sets, mut place) = (Vec::<Vec<RecId>>::new(), HashMap::new());
         for record in records {
             let at = *place.entry(joined.find(record)).or_insert(sets.len());

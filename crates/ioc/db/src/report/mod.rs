@@ -1,4 +1,4 @@
-//! What operators look at.
+//! Data for operator reports.
 
 pub(crate) mod json;
 pub(crate) mod links;

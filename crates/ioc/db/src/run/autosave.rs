@@ -1,4 +1,4 @@
-//! Values kept over restarts: saved, and put back.
+//! Saving and restoring field values across restarts (autosave).
 
 use crate::run::channel::Channel;
 use crate::run::engine::Db;
@@ -6,7 +6,7 @@ use crate::text::saved::{Saved, SavedValue};
 use base::{Array, FieldType, Scalar, Str40, Value};
 
 impl Db {
-    /// What a channel holds, in the form that comes back to the same value.
+    /// Value of a channel in a text form that restores the same value.
     pub fn saved(&mut self, channel: &Channel) -> SavedValue {
         let (rec, field) = (channel.record, channel.field);
         let long = channel.long_string
@@ -24,8 +24,8 @@ impl Db {
         }
     }
 
-    /// Puts values back before records are initialised (pass 0): call between loading and [`init`](Db::init). Arrays
-    /// wait for pass 1. What cannot be put back is told: channel and reason.
+    /// Restores values before records are initialised (pass 0). Call it between loading and [`init`](Db::init). Arrays wait
+    /// for pass 1. Returns an error text, with channel and reason, for each value that could not be restored.
     pub fn restore_first(&mut self, values: &[Saved]) -> Vec<String> {
         let mut failed = Vec::new();
         let mut later = Vec::new();
@@ -52,20 +52,20 @@ impl Db {
         failed
     }
 
-    /// Puts values back after records are initialised, before any is processed (pass 1): at the next
-    /// [`init`](Db::init). What cannot be put back becomes a notice.
+    /// Schedules values to be restored in the next [`init`](Db::init), after records are initialised and before any is
+    /// processed (pass 1). Errors become notices.
     pub fn restore_at_init(&mut self, values: Vec<Saved>) {
         self.start.restores.extend(values);
     }
 
-    /// Pass 1, for the records that this shard of the database has.
+    /// Pass 1, for the records of this shard.
     pub(crate) fn restore_now(&mut self) {
         for saved in std::mem::take(&mut self.start.restores) {
             let Some(value) = &saved.value else { continue };
             let result = match self.find(&saved.name) {
                 Ok(channel) if self.records[channel.record].is_remote => continue,
                 Ok(channel) => self.restore(&channel, value).map_err(|error| error.to_string()),
-                // Each shard knows only some of the records: the housekeeping shard speaks.
+                // A shard has only some of the records, so it skips unknown names. The housekeeping shard reports them.
                 Err(_) if self.split.shard.is_some() => continue,
                 Err(error) => Err(error.to_string()),
             };
@@ -78,7 +78,7 @@ impl Db {
     /// Writes a saved value without processing.
     ///
     /// # Errors
-    /// As for any write.
+    /// As [`Db::put`](Self::put).
     pub fn restore(&mut self, channel: &Channel, value: &SavedValue) -> Result<(), crate::PutError> {
         let (rec, field) = (channel.record, channel.field);
         match value {
@@ -106,10 +106,10 @@ impl Db {
         }
     }
 
-    /// As [`restore`](Self::restore), and processes a passive record as a client's write does.
+    /// Like [`restore`](Self::restore), and then processes a passive record as a client's write does.
     ///
     /// # Errors
-    /// As for any write.
+    /// As [`Db::put`](Self::put).
     pub fn restore_and_process(
         &mut self,
         channel: &Channel,
@@ -124,8 +124,7 @@ impl Db {
         Ok(())
     }
 
-    /// Channels that the records themselves ask to be saved, by info tags such as `autosaveFields` with the names of
-    /// fields in them.
+    /// Channels to be saved according to the records' info tags, such as `autosaveFields` with a list of field names.
     #[must_use]
     pub fn tagged(&self, tag: &str) -> Vec<String> {
         let mut all = Vec::new();
@@ -144,7 +143,7 @@ impl Db {
     }
 }
 
-/// As autosave writes it.
+/// A scalar in autosave's text format.
 fn text_of(scalar: Scalar) -> Vec<u8> {
     match scalar {
         Scalar::String(text) => text.bytes().to_vec(),
@@ -155,7 +154,7 @@ fn text_of(scalar: Scalar) -> Vec<u8> {
     }
 }
 
-/// So many digits as autosave writes, and more where the value would otherwise not come back.
+/// Formats with as many digits as autosave, or with more if that is needed to restore the same value.
 fn general(value: f64, digits: usize, is_same: impl Fn(&str) -> bool) -> Vec<u8> {
     let text = base::text::general(value, digits);
     let short = is_same(&text) || !value.is_finite();
@@ -229,7 +228,7 @@ mod tests {
             }
             db.init(crate::Now::default());
             assert_eq!(state(&mut db), before, "pass {pass}: {:?}", db.take_notices());
-            // Records that process at start see what was restored.
+            // Records processed at start read the restored values.
             let calc = db.find("X:calc").unwrap();
             assert_eq!(db.get(&calc, 1), Value::from(1.1));
         }

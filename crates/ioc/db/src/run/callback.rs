@@ -1,7 +1,7 @@
-//! What is processed soon: callbacks by priority, scan-once requests, delays.
+//! Deferred processing: callbacks by priority, scan-once requests, delays.
 //!
-//! The order is that of EPICS' threads: callbacks of PRIO High, scan-once requests, callbacks of Medium, then of Low; links
-//! over channels into this database have every other turn.
+//! The order follows the priorities of the threads of EPICS: callbacks of PRIO High, scan-once requests, callbacks of Medium,
+//! then of Low. After PRIO High, every second turn serves the links over channels into this database.
 
 use crate::model::id::RecId;
 use crate::run::engine::{Db, Now};
@@ -10,33 +10,33 @@ use base::{DurNs, MonoNs};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// A queue of records to be processed, since start.
+/// State of a queue of records to be processed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueInfo {
-    /// Entries now.
+    /// Current number of entries.
     pub used: usize,
-    /// The most entries that there were.
+    /// Highest number of entries.
     pub high_water: usize,
-    /// Room.
+    /// Capacity.
     pub size: usize,
-    /// Entries that found no room.
+    /// Number of entries lost because the queue was full.
     pub overflows: u64,
 }
 
-/// What a record waits for.
+/// Reason for a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Callback {
     /// The second half of an asynchronous processing.
     Resume,
-    /// Something of the record type's own, by number.
+    /// A type-specific callback, by number.
     Own(u8),
 }
 
-/// An entry of a queue.
+/// Entry of a queue.
 #[derive(Clone, Copy, Debug)]
 enum Work {
     Call(RecId, Callback),
-    /// The records of a group with the queue's priority.
+    /// Records of a group that have the queue's priority.
     Group(u32),
 }
 
@@ -48,30 +48,30 @@ struct Timer {
     callback: Callback,
 }
 
-/// How many scan-once requests, callbacks of each priority, and delays may wait.
+/// Maximum number of waiting scan-once requests, callbacks of each priority, and delays.
 const ONCE_LIMIT: usize = 10_000;
 const CALLBACK_LIMIT: usize = 10_000;
 const TIMER_ROOM: usize = 1_024;
 
-/// Where single scans stand among the queues.
+/// Index of the scan-once queue.
 const ONCE: usize = PRIORITIES;
-/// The highest priority.
+/// Index of the highest-priority callback queue.
 const HIGH: usize = PRIORITIES - 1;
 
-/// The queues.
+/// The queues and their statistics.
 #[derive(Default)]
 pub(crate) struct Callbacks {
     once: VecDeque<RecId>,
     queues: [VecDeque<Work>; PRIORITIES],
     timers: BinaryHeap<Reverse<Timer>>,
     serial: u64,
-    /// The most entries that each queue had, callbacks by priority, then single scans; and those that found no room.
+    /// Highest number of entries of each queue: callbacks by priority, then scan-once. The lost entries are counted likewise.
     high_water: [usize; PRIORITIES + 1],
     lost: [u64; PRIORITIES + 1],
 }
 
 impl Callbacks {
-    /// Takes the memory that the queues may need.
+    /// Preallocates the queues.
     pub(crate) fn reserve(&mut self) {
         self.once.reserve(ONCE_LIMIT);
         self.queues.iter_mut().for_each(|queue| queue.reserve(CALLBACK_LIMIT));
@@ -80,7 +80,7 @@ impl Callbacks {
 }
 
 impl Db {
-    /// Asks for one processing soon (scanOnce).
+    /// Requests a processing soon (scanOnce).
     pub(crate) fn scan_once(&mut self, rec: RecId) {
         let callbacks = &mut self.scans.callbacks;
         if callbacks.once.len() >= ONCE_LIMIT {
@@ -92,13 +92,13 @@ impl Db {
         callbacks.high_water[ONCE] = callbacks.high_water[ONCE].max(callbacks.once.len());
     }
 
-    /// Asks for the second half of an asynchronous processing soon, in the order of PRIO.
+    /// Requests the second half of an asynchronous processing soon, in the order of PRIO.
     pub(crate) fn call_back(&mut self, rec: RecId, callback: Callback) {
         let queue = priority(self.records[rec].prio);
         self.queue(queue, Work::Call(rec, callback));
     }
 
-    /// Queues the records of a group, each priority for itself.
+    /// Queues the records of a group, separately for each priority.
     pub(crate) fn queue_group(&mut self, group: u32) {
         for prio in 0..PRIORITIES {
             if !self.scans.groups[group as usize][prio].is_empty() {
@@ -119,8 +119,8 @@ impl Db {
         callbacks.high_water[prio] = callbacks.high_water[prio].max(queue.len());
     }
 
-    /// How full the queues are and were: callbacks of PRIO Low, Medium and High, single scans. With `reset` the highest
-    /// marks and the counts begin anew.
+    /// State of the queues: callbacks of PRIO Low, Medium and High, and scan-once. `reset` resets the highest numbers and the
+    /// counts of lost entries.
     pub fn queues(&mut self, reset: bool) -> [QueueInfo; PRIORITIES + 1] {
         let callbacks = &mut self.scans.callbacks;
         let info = std::array::from_fn(|at| {
@@ -136,7 +136,7 @@ impl Db {
         info
     }
 
-    /// As [`call_back`](Self::call_back), after a delay.
+    /// Like [`call_back`](Self::call_back), after a delay.
     pub(crate) fn call_back_after(&mut self, rec: RecId, callback: Callback, seconds: f64) {
         let delay = DurNs((seconds.clamp(0.0, 9e9) * 1e9) as i64);
         let callbacks = &mut self.scans.callbacks;
@@ -145,17 +145,18 @@ impl Db {
         callbacks.timers.push(Reverse(timer));
     }
 
-    /// Gives up a record's delays of one kind.
+    /// Cancels a record's delays with this callback.
     pub(crate) fn cancel_delay(&mut self, rec: RecId, callback: Callback) {
         self.scans.callbacks.timers.retain(|Reverse(timer)| timer.rec != rec || timer.callback != callback);
     }
 
-    /// Does what is due: events, interrupts, scan-once requests, callbacks and delays, about `limit` processings at most
-    /// (a list is not divided); how many it did.
+    /// Processes everything that is due: events, interrupts, scan-once requests, callbacks and delays. Stops after about
+    /// `limit` records (a list is not divided). Returns the number of records processed.
     pub fn advance(&mut self, now: Now, limit: usize) -> usize {
         self.time.now = now;
         let mut done = 0;
-        // Links that ask for each other, or for their own record, for ever do not hold up the rest, and are not held up.
+        // Alternation keeps links that trigger each other (or themselves) endlessly from blocking other work, and from being
+        // blocked by it.
         let mut turn = false;
         while done < limit {
             self.expire(now.mono);
@@ -180,7 +181,7 @@ impl Db {
         done
     }
 
-    /// Delays that are over become callbacks.
+    /// Converts expired delays to callbacks.
     fn expire(&mut self, now: MonoNs) {
         while let Some(Reverse(timer)) = self.scans.callbacks.timers.peek().copied()
             && timer.at <= now
@@ -202,7 +203,7 @@ impl Db {
 
     /// Processes the records of a group that have one priority.
     fn process_group(&mut self, group: usize, prio: usize) -> usize {
-        // The list is taken out while it is walked: what comes to it meanwhile stands in a new one, what leaves is noted.
+        // The list is taken out during the walk. Records that join the group go to a new list; those that leave are recorded.
         let mut list = std::mem::take(&mut self.scans.groups[group][prio]);
         self.scans.walking = true;
         for rec in &list {
@@ -233,7 +234,7 @@ impl Db {
         }
     }
 
-    /// When [`advance`](Self::advance) has something to do next: at once, at an instant, or never.
+    /// Time at which [`advance`](Self::advance) next has work: immediately, at an instant, or never.
     #[must_use]
     pub fn next_deadline(&self) -> Option<MonoNs> {
         let callbacks = &self.scans.callbacks;

@@ -1,4 +1,4 @@
-//! Channels: what a name leads to, and what is known of it.
+//! Channels: resolved names and the properties of their fields.
 
 use crate::model::id::RecId;
 use crate::model::schema::{FieldDef, Special, TypeDef};
@@ -7,50 +7,50 @@ use crate::run::filter::Filters;
 use crate::text::error::FindError;
 use base::{Alarm, FieldType, Stamp};
 
-/// Number of VAL in most record types: the first field after the common ones. A test holds it to the field table.
+/// Field number of VAL in most record types: the first field after the common ones. A test checks it against the field table.
 pub(crate) const VAL_FIELD: usize = 48;
-/// Number of PROC.
+/// Field number of PROC.
 pub(crate) const PROC_FIELD: usize = 17;
-/// Number of DISP.
+/// Field number of DISP.
 pub(crate) const DISP_FIELD: usize = 16;
 
-/// A field of a record, found by name.
+/// A field of a record, resolved from a name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Channel {
     /// The record.
     pub record: RecId,
     /// Number of the field in its type.
     pub field: u16,
-    /// A text that is to be seen as an array of characters (`$`).
+    /// Access a text as an array of characters (`$`).
     pub long_string: bool,
-    /// Record type (RTYP) instead of a field.
+    /// Access the record type (RTYP) instead of a field.
     pub type_name: bool,
-    /// What is done to its values and events (`[1:2:9]`, `{"dbnd":{"abs":1}}`).
+    /// Filters of its values and events (`[1:2:9]`, `{"dbnd":{"abs":1}}`).
     pub filters: Filters,
 }
 
-/// What a field is.
+/// Properties of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldInfo {
-    /// Type of its elements, as it is stored: menus are [`FieldType::Menu`], links [`FieldType::Link`].
+    /// Element type as stored: menus are [`FieldType::Menu`], links [`FieldType::Link`].
     pub kind: FieldType,
-    /// How many elements it can hold; 1 for what is no array.
+    /// Maximum number of elements; 1 for a scalar.
     pub elements_max: u32,
-    /// Whether it can be written at all.
+    /// Whether it can be written.
     pub writable: bool,
     /// Access security level, 0 or 1.
     pub level: u8,
-    /// Whether it holds a varying number of elements.
+    /// Whether it holds a variable number of elements.
     pub array: bool,
-    /// Bytes of a text with its NUL.
+    /// Size of a text in bytes, including its NUL.
     pub text_size: u16,
 }
 
-/// A name that is not there.
+/// A name that could not be resolved.
 struct Absent<'db, 'a> {
     record: &'a str,
     field: &'a str,
-    /// Type of the record, where that is there.
+    /// Type of the record, if the record exists.
     kind: Option<&'db TypeDef>,
 }
 
@@ -67,25 +67,26 @@ impl Absent<'_, '_> {
 }
 
 impl Db {
-    /// Finds `RECORD`, `RECORD.FIELD`, with aliases, and with `$`, `[first:step:last]` or JSON filters after the field.
+    /// Resolves `RECORD` or `RECORD.FIELD`. Aliases are allowed, and `$`, `[first:step:last]` or JSON filters after the
+    /// field.
     ///
     /// # Errors
-    /// When there is no such record or field, or the modifier is not understood.
+    /// If the record or field does not exist, or the modifier is invalid.
     pub fn find(&self, name: &str) -> Result<Channel, FindError> {
         let (mut channel, modifier) = self.find_field(name).map_err(Absent::error)?;
         self.modifiers(&mut channel, modifier)?;
         Ok(channel)
     }
 
-    /// Whether there are the record and the field of a name. As C, which answers searches so, this does not look at
-    /// modifiers. Does not allocate: most names that are searched for are of other IOCs.
+    /// Whether the record and field of a name exist. Modifiers are not checked, as in C, which answers searches this way.
+    /// Does not allocate, because most searched names belong to other IOCs.
     #[must_use]
     pub fn has_field(&self, name: &str) -> bool {
         self.find_field(name).is_ok()
     }
 
-    /// The record and the field of a name, and what stands behind them; or the names of both, where one is absent, and
-    /// the type of the record that lacks the field.
+    /// Record and field of a name, and the text after them. The error has the names of both, and the record's type if only
+    /// the field is missing.
     fn find_field<'a>(&self, name: &'a str) -> Result<(Channel, &'a str), Absent<'_, 'a>> {
         let (record, rest) = name.split_once('.').unwrap_or((name, ""));
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
@@ -106,7 +107,7 @@ impl Db {
         Ok((channel, modifier))
     }
 
-    /// Whether a record may be found: what is loaded while the database runs begins to live with the next init.
+    /// Whether a record can be found. Records loaded at run time become visible with the next init.
     fn is_started(&self, rec: RecId) -> bool {
         !self.start.running || rec < self.start.first_new
     }
@@ -152,7 +153,7 @@ impl Db {
         if rest.is_empty() { Ok(()) } else { Err(bad()) }
     }
 
-    /// Whether a field has a value that can be read: what C declares without a type has none.
+    /// Whether a field has a readable value. Fields that C declares without a type have none.
     #[must_use]
     pub fn has_value(&self, channel: &Channel) -> bool {
         let (rec, field) = (channel.record, channel.field);
@@ -162,14 +163,14 @@ impl Db {
             || self.records.is_long_text(rec, field)
     }
 
-    /// What a field is.
+    /// Properties of a field.
     #[must_use]
     pub fn info(&self, channel: &Channel) -> FieldInfo {
         if channel.type_name {
             return FieldInfo {
                 kind: FieldType::String,
                 elements_max: 1,
-                // C says so too, and refuses each write.
+                // C also reports it as writable and rejects each write.
                 writable: true,
                 level: 1,
                 array: false,
@@ -208,7 +209,7 @@ impl Db {
         self.records.name(record)
     }
 
-    /// A channel's name: the record, with the field unless that is the record's value.
+    /// Full name of a channel: the record name, plus the field unless it is the value field.
     #[must_use]
     pub fn channel_name(&self, channel: &Channel) -> String {
         let (record, kind) = (self.name_of(channel.record), self.records.type_of(channel.record));
@@ -233,12 +234,12 @@ impl Db {
         &self.records.type_of(record).fields
     }
 
-    /// All records in the order in which they were loaded.
+    /// All records in loading order.
     pub fn records(&self) -> impl Iterator<Item = RecId> + '_ {
         self.records.common.iter().filter(|(_, common)| !common.removed).map(|(rec, _)| rec)
     }
 
-    /// Aliases and the records that they denote.
+    /// Aliases and their records.
     pub fn aliases(&self) -> impl Iterator<Item = (&str, RecId)> + '_ {
         self.records
             .names
@@ -247,7 +248,7 @@ impl Db {
             .map(|(number, rec)| (self.records.names.text(number), rec))
     }
 
-    /// All names, of records and aliases, in the order in which they were given.
+    /// All names of records and aliases, in order of definition.
     pub fn all_names(&self) -> impl Iterator<Item = (&str, RecId)> {
         let live = self.records.names.iter().filter(|(_, rec)| !self.records[*rec].removed);
         live.map(|(number, rec)| (self.records.names.text(number), rec))
@@ -265,7 +266,7 @@ impl Db {
         self.records[record].alarm()
     }
 
-    /// Acknowledgement state: ACKT (transient alarms need it) and ACKS (highest unacknowledged severity).
+    /// Acknowledgement state: ACKT (transient alarms must be acknowledged) and ACKS (highest unacknowledged severity).
     #[must_use]
     pub fn acknowledge_state(&self, record: RecId) -> (u16, u16) {
         let common = &self.records[record];

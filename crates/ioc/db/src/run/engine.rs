@@ -1,4 +1,4 @@
-//! The database itself, and how a record is processed.
+//! The database and the processing of a record.
 
 use crate::model::id::RecId;
 use crate::model::link::{LinkKind, PP};
@@ -18,101 +18,101 @@ use crate::text::saved::Saved;
 use base::{EventMask, MonoNs, Stamp, Status};
 use std::collections::{BTreeSet, HashMap};
 
-/// The time of a processing pass: wall clock for stamps, monotonic clock for delays.
+/// Time of a processing pass: wall clock for stamps, monotonic clock for delays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// What records are stamped with.
+    /// Time for record stamps.
     pub wall: Stamp,
-    /// What delays count from.
+    /// Time for delays.
     pub mono: MonoNs,
 }
 
-/// Something that the operator should read.
+/// A message for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice(pub String);
 
-/// What went wrong so often, since start.
+/// Event and error counts since start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Records processed.
     pub processed: u64,
-    /// Records that were asked to process while they were active.
+    /// Attempts to process an active record.
     pub while_active: u64,
-    /// Processings given up because links nested deeper than the limit.
+    /// Processings refused because links nested deeper than the limit.
     pub too_deep: u64,
     /// Scan-once requests lost because the queue was full.
     pub once_lost: u64,
     /// Callbacks lost because the queue was full.
     pub callback_lost: u64,
-    /// Events and states that the IOC's other databases were not told, because too many waited.
+    /// Events and states not sent to the other databases of the IOC because the queue was full.
     pub signals_lost: u64,
 }
 
-/// How deep links may process records inside of each other (chains of forward links do not nest).
+/// Maximum nesting depth of links that process records. Chains of forward links do not nest.
 const DEPTH_LIMIT: u32 = 200;
-/// How often an active record may be asked to process before it gets a SCAN alarm.
+/// Number of attempts to process an active record before it gets a SCAN alarm.
 const MAX_LOCK: u8 = 10;
 
-/// What a record type's processing came to.
+/// Result of a record type's processing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessResult {
-    /// Finished: the forward link is next.
+    /// Finished. The forward link follows.
     Done,
-    /// Waits for a callback; the record stays active.
+    /// Waiting for a callback. The record stays active.
     Pending,
-    /// Given up: the record stays active for good, as EPICS leaves a record without support.
+    /// Aborted. The record stays active permanently, as EPICS leaves a record without support.
     Broken,
-    /// Finished, forward link and all, but a link whose PP brought it here is told that it failed.
+    /// Finished, and the forward link follows. A PP link that processed the record gets an error.
     Failed,
-    /// Finished, but the forward link is not followed.
+    /// Finished. The forward link is not followed.
     NoForward,
-    /// As `NoForward`, and it failed.
+    /// Like `NoForward`, and a PP link that processed the record gets an error.
     GivenUp,
 }
 
-/// What time it is for a database.
+/// Time sources of a database.
 pub(crate) struct Time {
-    /// The time of the pass.
+    /// Time of the current pass.
     pub(crate) now: Now,
-    /// Where each record is stamped by itself: what with.
+    /// Clock for individual record stamps; `None` to use the time of the pass.
     pub(crate) clock: Option<fn() -> Stamp>,
     pub(crate) local: LocalText,
 }
 
 impl Time {
-    /// What a record is stamped with.
+    /// Time for the next record stamp.
     #[inline]
     pub(crate) fn wall(&self) -> Stamp {
         self.clock.map_or(self.now.wall, |clock| clock())
     }
 }
 
-/// Where processing stands: what is on the stack.
+/// Processing state: the records on the stack.
 #[derive(Default)]
 pub(crate) struct Pass {
     /// Records whose forward links are being followed.
     pub(crate) active: Vec<RecId>,
     pub(crate) depth: u32,
-    /// Whether the record that was processed last says that it failed.
+    /// Whether the record processed last failed.
     pub(crate) failed: bool,
 }
 
-/// What the shell takes out.
+/// Output for the shell.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    /// What `stdio` device supports wrote.
+    /// Texts written by `stdio` device supports.
     pub(crate) output: Vec<(Stream, String)>,
     pub(crate) notices: Vec<Notice>,
-    /// Records whose ASG was written.
+    /// Records whose ASG field was written.
     pub(crate) regrouped: BTreeSet<RecId>,
 }
 
-/// What is to be done when the database starts.
+/// Work to do at database start.
 pub(crate) struct Start {
     pub(crate) running: bool,
-    /// Records from here on were loaded since the last init: nobody finds them yet.
+    /// First record loaded since the last init. Records from here on cannot be found yet.
     pub(crate) first_new: RecId,
-    /// What autosave puts back.
+    /// Values to be restored by autosave.
     pub(crate) restores: Vec<Saved>,
 }
 
@@ -136,11 +136,11 @@ pub struct Db {
     pub(crate) stops: Option<Box<Stops>>,
     pub(crate) counters: Counters,
     pub(crate) pool: Pool,
-    /// Of random numbers in expressions.
+    /// Seed of the random numbers in expressions.
     pub(crate) seed: u16,
-    /// Files with errors are refused whole.
+    /// Whether a file with errors is rejected as a whole.
     pub(crate) strict: bool,
-    /// A record is defined once only.
+    /// Whether a record can be defined only once.
     pub(crate) once_only: bool,
 }
 
@@ -151,7 +151,7 @@ impl Default for Db {
 }
 
 impl Db {
-    /// An empty database that knows EPICS 7's record types.
+    /// An empty database with the record types of EPICS 7.
     #[must_use]
     pub fn new() -> Self {
         let mut db = Self {
@@ -186,13 +186,13 @@ impl Db {
         self.start.running
     }
 
-    /// What went wrong so often.
+    /// Event and error counts since start.
     #[must_use]
     pub const fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// What the operator should read, since the last call.
+    /// Messages for the operator since the last call.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.outbox.notices)
     }
@@ -202,30 +202,31 @@ impl Db {
         std::mem::take(&mut self.outbox.regrouped).into_iter().collect()
     }
 
-    /// A record whose access security group was written, and the group. Does not allocate.
+    /// Next record whose access security group was written, and the group. Does not allocate.
     pub fn next_regrouped(&mut self) -> Option<(RecId, base::Str40)> {
         let rec = self.outbox.regrouped.pop_first()?;
         Some((rec, base::Str40::new(self.records[rec].rare.asg.bytes())))
     }
 
-    /// With a clock each record is stamped by itself, as C's IOC does; without, all records of a pass share its time.
+    /// Sets a clock to stamp each record individually, like an IOC in C. Without a clock, all records of a pass get the same
+    /// stamp.
     pub fn stamp_each_record(&mut self, clock: Option<fn() -> Stamp>) {
         self.time.clock = clock;
     }
 
-    /// What writes texts in local time; UTC without.
+    /// Sets the formatter of local time. The default is UTC.
     pub fn set_local_text(&mut self, local: LocalText) {
         self.time.local = local;
     }
 
     pub(crate) fn notice(&mut self, text: String) {
-        // The shell drains notices; one that does not must not be flooded.
+        // Bounded in case the shell does not drain notices.
         if self.outbox.notices.len() < 10_000 {
             self.outbox.notices.push(Notice(text));
         }
     }
 
-    /// Processes a record and what its links lead to (dbProcess); whether it says that it failed.
+    /// Processes a record and its link targets (dbProcess). Returns whether the record failed.
     pub(crate) fn run(&mut self, rec: RecId) -> bool {
         if self.pass.depth >= DEPTH_LIMIT {
             self.counters.too_deep += 1;
@@ -242,7 +243,7 @@ impl Db {
         failed
     }
 
-    /// A callback's second half: the record is active and goes on where it stopped.
+    /// Resumes an active record after a callback.
     pub(crate) fn resume(&mut self, rec: RecId) {
         self.pass.depth += 1;
         if let Some(next) = self.process_one(rec, true) {
@@ -251,8 +252,8 @@ impl Db {
         self.pass.depth -= 1;
     }
 
-    /// Processes a chain of forward links, and then ends the activity of its records, the last one's first.
-    // Apart, so that a record that is processed by being read, without a chain, does not save registers for one.
+    /// Processes a chain of forward links, then ends the activity of its records in reverse order.
+    // A separate function, so that processing a single record (as in a read with PP) does not save registers for the chain.
     #[inline(never)]
     pub(crate) fn follow(&mut self, first: RecId, second: RecId) {
         let base = self.pass.active.len();
@@ -269,8 +270,8 @@ impl Db {
         }
     }
 
-    /// One record up to its forward link; the record that is to be processed next, before the activity of this one
-    /// ends. `resumed` when a callback continues it.
+    /// Processes one record up to its forward link. Returns the record to process next, before this record's activity ends.
+    /// `resumed` is set if a callback continues the record.
     pub(crate) fn process_one(&mut self, rec: RecId, resumed: bool) -> Option<RecId> {
         self.pass.failed = false;
         let mut common = &mut self.records[rec];
@@ -328,7 +329,7 @@ impl Db {
         None
     }
 
-    /// After everything that the forward link led to: completion of notifies, reprocessing, and the end of activity.
+    /// Ends a record's activity after its forward link was followed: completes put callbacks and reprocesses it if requested.
     #[inline]
     fn finish(&mut self, rec: RecId) {
         let mut common = &mut self.records[rec];
@@ -351,7 +352,7 @@ impl Db {
         }
     }
 
-    /// Passes what a put started from the source to the target (processTarget, its first half).
+    /// Hands a put's state from the source to the target (first half of processTarget).
     #[inline]
     pub(crate) fn hand_over(&mut self, source: RecId, target: RecId) {
         let from = &self.records[source];
@@ -368,11 +369,11 @@ impl Db {
         }
     }
 
-    /// Processes the target of a link (processTarget); whether it failed.
+    /// Processes the target of a link (processTarget). Returns whether the target failed.
     pub(crate) fn process_target(&mut self, source: RecId, target: RecId) -> bool {
         self.hand_over(source, target);
-        // A callback (seq) writes while its record is not being processed: chains that lead back to it must see it busy
-        // here, and not ask for another processing.
+        // A callback (seq) writes while its record is not being processed. Chains that lead back to the record must find it
+        // active, and must not request another processing.
         let from = &mut self.records[source];
         let (pact, on_stack) = (from.pact, from.on_stack);
         from.pact = 1;
@@ -384,7 +385,7 @@ impl Db {
         failed
     }
 
-    /// Processes the target of a link where it is passive (dbScanPassive); whether it failed.
+    /// Processes the target of a link if it is passive (dbScanPassive). Returns whether the target failed.
     #[inline]
     pub(crate) fn process_passive(&mut self, source: RecId, target: RecId) -> bool {
         self.records[target].scan == 0 && self.process_target(source, target)
@@ -435,14 +436,14 @@ impl Db {
         self.notify_completion(rec);
     }
 
-    /// A forward link that leads out of this database, or is JSON.
+    /// Follows a forward link that leaves this database or is JSON.
     #[cold]
     fn forward_elsewhere(&mut self, rec: RecId) {
         let link = self.records[rec].flnk.brief();
         self.forward(rec, link);
     }
 
-    /// Follows a forward link of a record that is being processed (fanout's LNKn, …).
+    /// Follows a forward link of a record that is being processed (such as LNKn of fanout).
     pub(crate) fn forward(&mut self, rec: RecId, link: crate::model::link::ResolvedLink) {
         match link.kind {
             LinkKind::Db => {
@@ -458,7 +459,7 @@ impl Db {
         }
     }
 
-    /// Commits the alarm of this processing (recGblResetAlarms); the events to add to the value's.
+    /// Commits the alarm of this processing (recGblResetAlarms). Returns the events to add to those of the value.
     #[inline]
     pub(crate) fn reset_alarms(&mut self, rec: RecId) -> EventMask {
         if self.records[rec].alarm_stays() { EventMask::NONE } else { self.alarm_changed(rec) }
@@ -506,7 +507,7 @@ impl Db {
         }
     }
 
-    /// As [`stamp_now`](Self::stamp_now), for a record in simulation mode `simm` with its link.
+    /// Like [`stamp_now`](Self::stamp_now), for a record in simulation mode `simm` with its link.
     pub(crate) fn stamp_simulated(&mut self, rec: RecId, simm: u16, siol: Option<crate::model::link::ResolvedLink>) {
         if simm == 0 {
             self.stamp_now(rec);
@@ -530,7 +531,8 @@ impl Db {
         let wall = self.time.wall();
         let tse = self.records[rec].tse;
         if tse != -2 {
-            // Of events and of the best source (-1) nobody but an event generator knows the time: the stamp stays.
+            // Only an event generator knows the time of events and of the best source (-1). Without one, the stamp does not
+            // change.
             if let Some(stamp) =
                 self.scans.event_stamp(tse).or_else(|| (tse == 0 || self.scans.last_resort).then_some(wall))
             {
@@ -544,7 +546,7 @@ impl Db {
         }
     }
 
-    /// Takes time and tag from a link's source.
+    /// Takes time stamp and tag from a link's source.
     pub(crate) fn stamp_from_link(&mut self, rec: RecId, link: crate::model::link::ResolvedLink) {
         match link.kind {
             LinkKind::Db => {
@@ -568,7 +570,7 @@ impl Db {
         }
     }
 
-    /// Whether a link processes its passive source or target.
+    /// Whether a link processes its source or target if that is passive.
     pub(crate) const fn is_pp(flags: u8) -> bool {
         flags & PP != 0
     }

@@ -1,7 +1,7 @@
 //! Subscriptions and their bounded queues.
 //!
-//! The rule is EPICS': where a queue runs short of room, or flow is stopped, a subscription that already waits has its
-//! last queued event replaced by the new one, and that is counted. Each subscription always has room for one event.
+//! The rules are those of EPICS. If a queue runs out of room or its flow is stopped, a new event replaces the subscription's
+//! newest waiting event, and the replacement is counted. Each subscription always has room for one event.
 
 use crate::model::id::RecId;
 use crate::run::channel::Channel;
@@ -11,48 +11,48 @@ use crate::run::link::remote::RemoteId;
 use base::{Alarm, EventMask, Scalar, Stamp, Value};
 use std::collections::VecDeque;
 
-/// A queue of events, by number.
+/// Number of an event queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(pub u32);
 
-/// Not a queue: its subscriptions feed the link that their token names, at once.
+/// Not a queue: events of these subscriptions go directly to the link that the token names.
 pub(crate) const LINKS: QueueId = QueueId(u32::MAX);
 
-/// A subscription, by number.
+/// Number of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubId(pub u32);
 
 /// One update of a subscription.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// The number that the subscriber gave.
+    /// Token given by the subscriber.
     pub token: u64,
-    /// The value: of the moment of the event; of now for arrays and long texts, as in EPICS.
+    /// Value at the time of the event. Arrays and long texts are read later, when the event is drained, as in EPICS.
     pub value: Value,
-    /// The record's alarm at the moment of the event.
+    /// Alarm of the record at the time of the event.
     pub alarm: Alarm,
-    /// The record's stamp.
+    /// Time stamp of the record.
     pub stamp: Stamp,
-    /// The record's user tag.
+    /// User tag of the record.
     pub utag: u64,
-    /// Why the event was sent.
+    /// Reasons for the event.
     pub mask: EventMask,
 }
 
-/// One update of a subscription, as the queue holds it.
+/// An event as queued.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Posted {
-    /// The number that the subscriber gave.
+    /// Token given by the subscriber.
     pub token: u64,
-    /// The value of the moment of the event; `None` for arrays and long texts, which are read when they are sent.
+    /// Value at the time of the event; `None` for arrays and long texts, which are read when sent.
     pub value: Option<Scalar>,
-    /// The record's alarm at the moment of the event.
+    /// Alarm of the record at the time of the event.
     pub alarm: Alarm,
-    /// The record's stamp.
+    /// Time stamp of the record.
     pub stamp: Stamp,
-    /// The record's user tag.
+    /// User tag of the record.
     pub utag: u64,
-    /// Why the event was sent.
+    /// Reasons for the event.
     pub mask: EventMask,
 }
 
@@ -61,16 +61,16 @@ struct Sub {
     mask: EventMask,
     queue: u32,
     token: u64,
-    /// Number of the next subscription of the record, plus one; the last one's next is the first.
+    /// Number of the record's next subscription, plus one. The list is circular.
     next: u32,
-    /// Events that wait.
+    /// Number of waiting events.
     waiting: u32,
-    /// Number of the newest of them, counted since the queue was opened.
+    /// Number of the newest waiting event, counted since the queue was opened.
     newest: u64,
     alive: bool,
-    /// Whether the value is taken when the event is drained.
+    /// Whether the value is read when the event is drained.
     late: bool,
-    /// What filters before the queue remember.
+    /// State of the filters that act before the queue.
     watch: Option<Box<Watch>>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Entry {
     pub(crate) mask: EventMask,
 }
 
-/// Instead of its subscription in an event that waited when that ended.
+/// Replaces the subscription number in a waiting event whose subscription ended.
 const ENDED: u32 = u32::MAX;
 
 struct Queue {
@@ -98,7 +98,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// Drops the event at the front.
+    /// Removes the event at the front.
     #[inline]
     fn pop(&mut self) {
         self.entries.pop_front();
@@ -114,11 +114,11 @@ pub(crate) struct Events {
     queues: Vec<Option<Queue>>,
 }
 
-/// How many events a subscription adds to its queue's room.
+/// Queue capacity added per subscription.
 const ROOM_PER_SUB: usize = 4;
 
 impl Db {
-    /// A queue that holds at least `capacity` events, and four for each subscription.
+    /// Opens a queue for at least `capacity` events, plus four per subscription.
     pub fn open_queue(&mut self, capacity: usize) -> QueueId {
         let queue = Queue {
             entries: VecDeque::with_capacity(capacity),
@@ -137,7 +137,7 @@ impl Db {
         QueueId(number as u32)
     }
 
-    /// Takes the memory for so many further subscriptions in a queue.
+    /// Preallocates a queue for `count` further subscriptions.
     pub fn reserve_subscriptions(&mut self, queue: QueueId, count: usize) {
         self.events.subs.reserve(count);
         self.events.free.reserve(count);
@@ -146,7 +146,7 @@ impl Db {
         }
     }
 
-    /// Ends a queue and its subscriptions.
+    /// Closes a queue and ends its subscriptions.
     pub fn close_queue(&mut self, queue: QueueId) {
         let subs: Vec<u32> = (0..self.events.subs.len() as u32)
             .filter(|sub| self.events.subs[*sub as usize].alive && self.events.subs[*sub as usize].queue == queue.0)
@@ -159,8 +159,8 @@ impl Db {
         }
     }
 
-    /// Subscribes to a field. The current value is not sent: read it with [`Db::get`]; but where filters
-    /// [decide](crate::Filters::decide) about events it is the first of these, and sent if they let it pass.
+    /// Subscribes to a field. The current value is not sent; read it with [`Db::get`]. Exception: if filters
+    /// [decide](crate::Filters::decide) about events, the current value is the first event, and is sent if they pass it.
     pub fn subscribe(&mut self, queue: QueueId, channel: &Channel, mask: EventMask, token: u64) -> SubId {
         let rec = channel.record;
         let late = channel.long_string
@@ -169,7 +169,7 @@ impl Db {
         let mut watch = channel.filters.watch();
         let first = watch.as_mut().and_then(|watch| {
             let value = self.read_scalar(rec, channel.field).unwrap_or(Scalar::I8(0));
-            // No event of properties alone, which filters do not look at; wanted whatever the mask.
+            // The first event is sent whatever the mask. It is not a property event, because filters ignore those.
             let first = self.entry(0, rec, value, mask & (EventMask::VALUE | EventMask::LOG | EventMask::ALARM));
             watch.pass(first, late, &self.states, self.time.now.wall).map(|passed| Entry { mask, ..passed })
         });
@@ -208,7 +208,7 @@ impl Db {
         SubId(number)
     }
 
-    /// Ends a subscription; its waiting events are dropped.
+    /// Ends a subscription and drops its waiting events.
     pub fn unsubscribe(&mut self, sub: SubId) {
         let Some(found) = self.events.subs.get(sub.0 as usize).filter(|found| found.alive) else { return };
         let (rec, queue, next) = (found.channel.record, found.queue, found.next);
@@ -228,7 +228,7 @@ impl Db {
         self.events.subs[sub.0 as usize].alive = false;
         if let Some(queue) = self.events.queues.get_mut(queue as usize).and_then(Option::as_mut) {
             queue.subs -= 1;
-            // The numbers of later entries must stay, so dropped ones are only marked.
+            // Entry numbers must not change, so dropped entries are only marked.
             for entry in queue.entries.iter_mut().filter(|entry| entry.sub == sub.0) {
                 entry.sub = ENDED;
             }
@@ -236,32 +236,32 @@ impl Db {
         self.events.free.push(sub.0);
     }
 
-    /// Stops or resumes the flow: while stopped, each subscription keeps only its newest event.
+    /// Stops or resumes the flow. While it is stopped, each subscription keeps only its newest event.
     pub fn flow_control(&mut self, queue: QueueId, stopped: bool) {
         if let Some(queue) = self.events.queues.get_mut(queue.0 as usize).and_then(Option::as_mut) {
             queue.stopped = stopped;
         }
     }
 
-    /// How many events were replaced by newer ones in a queue.
+    /// Number of events in a queue that were replaced by newer ones.
     #[must_use]
     pub fn replaced(&self, queue: QueueId) -> u64 {
         self.events.queues.get(queue.0 as usize).and_then(Option::as_ref).map_or(0, |queue| queue.replaced)
     }
 
-    /// How many events wait in a queue.
+    /// Number of waiting events in a queue.
     #[must_use]
     pub fn waiting(&self, queue: QueueId) -> usize {
         self.events.queues.get(queue.0 as usize).and_then(Option::as_ref).map_or(0, |queue| queue.entries.len())
     }
 
-    /// Hands at most `max` events of a queue to `take`, oldest first; how many.
+    /// Passes at most `max` events of a queue to `take`, oldest first. Returns their number.
     pub fn drain(&mut self, queue: QueueId, max: usize, mut take: impl FnMut(SubId, Event)) -> usize {
         let mut count = 0;
         while count < max
             && let Some((sub, waiting)) = self.events.next(queue)
         {
-            // Copied once, from where it waits: of values that were just written, each further copy waits for the one before.
+            // Each event is copied once. Further copies of a value that was just written would stall on the preceding copy.
             let Entry { sub: number, value, alarm, stamp, utag, mask } = waiting.entries[0];
             let mut event = Event { token: sub.token, value: Value::Scalar(value), alarm, stamp, utag, mask };
             let plain = !sub.late && sub.channel.filters.is_empty();
@@ -276,7 +276,7 @@ impl Db {
         count
     }
 
-    /// The value of an event whose subscription reads late, or has filters.
+    /// Current value for an event whose subscription reads late or has filters.
     #[cold]
     fn value_now(&mut self, sub: u32, value: Value, stamp: Stamp) -> Value {
         let sub = &self.events.subs[sub as usize];
@@ -288,7 +288,7 @@ impl Db {
         self.filtered(&channel, plain, stamp)
     }
 
-    /// The oldest event of a queue, without reading what is read late. Does not allocate.
+    /// Removes and returns the oldest event of a queue, without reading late values. Does not allocate.
     pub fn next_posted(&mut self, queue: QueueId) -> Option<(SubId, Posted)> {
         let (sub, waiting) = self.events.next(queue)?;
         let Entry { sub: number, value, alarm, stamp, utag, mask } = waiting.entries[0];
@@ -305,7 +305,7 @@ impl Db {
         Some((SubId(number), Posted { token: sub.token, value, alarm, stamp, utag, mask }))
     }
 
-    /// Tells the subscribers of a field (db_post_events).
+    /// Posts an event to the subscribers of a field (db_post_events).
     #[inline]
     pub(crate) fn post(&mut self, rec: RecId, field: u16, mask: EventMask) {
         if self.records[rec].monitors != 0 {
@@ -313,14 +313,14 @@ impl Db {
         }
     }
 
-    /// Tells all subscribers of a record that want such an event.
+    /// Posts an event to all subscribers of a record whose mask matches.
     pub(crate) fn post_all(&mut self, rec: RecId, mask: EventMask) {
         if self.records[rec].monitors != 0 {
             self.post_to(rec, None, mask);
         }
     }
 
-    /// As [`post`](Self::post) for VAL.
+    /// Like [`post`](Self::post), for VAL.
     #[inline]
     pub(crate) fn post_value(&mut self, rec: RecId, mask: EventMask) {
         if self.records[rec].monitors != 0 {
@@ -329,7 +329,7 @@ impl Db {
         }
     }
 
-    /// As [`post`](Self::post) for a field by name, other than VAL.
+    /// Like [`post`](Self::post), for a field given by name, other than VAL.
     #[inline]
     pub(crate) fn post_named(&mut self, rec: RecId, field: &str, mask: EventMask) {
         if self.records[rec].monitors != 0
@@ -340,7 +340,7 @@ impl Db {
         }
     }
 
-    /// Whether somebody subscribes to another field than VAL. Few do, and names need not be looked up for the others.
+    /// Whether any subscription is to a field other than VAL. Most records have none, and need no name lookup.
     fn is_watched_beyond_val(&self, rec: RecId) -> bool {
         let val = self.records.type_of(rec).val;
         let mut at = self.monitor_after(rec, 0);
@@ -353,8 +353,8 @@ impl Db {
         false
     }
 
-    /// Puts a subscription behind the others of its record: as in C the first that was made hears first. A record has the last,
-    /// whose next is the first.
+    /// Appends a subscription to those of its record. As in C, the oldest subscription is served first. A record stores the
+    /// last one, whose next is the first.
     fn append_monitor(&mut self, rec: RecId, number: u32) {
         let last = std::mem::replace(&mut self.records[rec].monitors, number + 1);
         let first = match last {
@@ -364,7 +364,7 @@ impl Db {
         self.events.subs[number as usize].next = first;
     }
 
-    /// The subscription to a record behind this one, or, for 0, the first; 0 behind the last. Numbers count from 1.
+    /// Number of the record's subscription after `at` (the first for 0); 0 after the last. Numbers start at 1.
     #[inline(always)]
     fn monitor_after(&self, rec: RecId, at: u32) -> u32 {
         let last = self.records[rec].monitors;
@@ -375,7 +375,7 @@ impl Db {
         }
     }
 
-    /// As [`post_named`](Self::post_named), for common fields.
+    /// Like [`post_named`](Self::post_named), for common fields.
     #[inline]
     pub(crate) fn post_common(&mut self, rec: RecId, field: &str, mask: EventMask) {
         self.post_named(rec, field, mask);
@@ -392,7 +392,7 @@ impl Db {
             if !sub.mask.meets(mask) || field.is_some_and(|field| field != own) || sub.channel.type_name {
                 continue;
             }
-            // An entry that is made where it is queued costs half of one that is made here and moved there.
+            // Building the entry in the queue costs half as much as building it here and moving it.
             match self.double_val(rec, own) {
                 Some(value) if sub.watch.is_none() => {
                     let entry = self.entry(number, rec, Scalar::F64(value), mask);
@@ -403,7 +403,7 @@ impl Db {
         }
     }
 
-    /// Queues an event of a value of any kind that filters let pass; `last` is the field that was read last.
+    /// Queues an event with a value of any type, if the filters pass it. `last` caches the field read last.
     #[inline(never)]
     fn post_other(&mut self, number: u32, rec: RecId, mask: EventMask, last: &mut Option<(u16, Scalar)>) {
         let sub = &self.events.subs[number as usize];
@@ -427,7 +427,7 @@ impl Db {
         self.hand_on(number, entry);
     }
 
-    /// Queues an event, or feeds the link that it is for.
+    /// Queues an event, or feeds it to its link.
     #[inline(always)]
     fn hand_on(&mut self, number: u32, entry: Entry) {
         if self.events.subs[number as usize].queue == LINKS.0 {
@@ -437,7 +437,7 @@ impl Db {
         }
     }
 
-    /// What an event shows goes to the link that its subscription is of. Does not allocate, but for filters of arrays.
+    /// Feeds the value of an event to the link of its subscription. Does not allocate, except for filters of arrays.
     #[inline(never)]
     fn feed_link(&mut self, number: u32, entry: Entry) {
         let sub = &self.events.subs[number as usize];
@@ -461,7 +461,7 @@ impl Db {
         Entry { sub, value, alarm: common.alarm(), stamp: common.time, utag: common.utag, mask }
     }
 
-    /// Ends the subscription that feeds a link.
+    /// Ends the subscription of a link.
     pub(crate) fn end_watch(&mut self, source: RecId, link: u32) {
         let mut at = self.monitor_after(source, 0);
         while at != 0 {
@@ -474,10 +474,10 @@ impl Db {
         }
     }
 
-    /// Ends all subscriptions of a record that is removed.
+    /// Ends all subscriptions of a removed record.
     pub(crate) fn end_subscriptions(&mut self, record: RecId) {
         loop {
-            // The first is found at once.
+            // The first subscription is always found without a search.
             match self.monitor_after(record, 0) {
                 0 => return,
                 first => self.unsubscribe(SubId(first - 1)),
@@ -487,7 +487,7 @@ impl Db {
 }
 
 impl Events {
-    /// A queue with an event at its front, and that event's subscription. Does not allocate.
+    /// The queue if it has an event at its front, and that event's subscription. Does not allocate.
     #[inline]
     fn next(&mut self, queue: QueueId) -> Option<(&mut Sub, &mut Queue)> {
         let waiting = self.queues.get_mut(queue.0 as usize)?.as_mut()?;
@@ -495,14 +495,15 @@ impl Events {
             waiting.pop();
         }
         let Some(entry) = waiting.entries.front() else {
-            // The next pass fills the same memory again, which is still in the caches, and not what follows in the ring.
+            // Clearing lets the next pass fill the same memory, which is still in the caches, instead of the next part of the
+            // ring.
             waiting.entries.clear();
             return None;
         };
         Some((self.subs.get_mut(entry.sub as usize)?, waiting))
     }
 
-    /// Queues an event; short of room, the subscription's newest waiting event gives way.
+    /// Queues an event. If the queue is full, it replaces the subscription's newest waiting event.
     #[inline(always)]
     fn add_or_replace_newest(&mut self, number: u32, entry: Entry) {
         let sub = &mut self.subs[number as usize];

@@ -1,8 +1,8 @@
 //! Channel filters: `{"ts":…}`, `{"dbnd":…}`, `{"arr":…}`, `{"sync":…}`, `{"dec":…}`, `{"utag":…}` and `[first:step:last]`
-//! after a channel's name, one after the other.
+//! after a channel name. Several filters are applied in order.
 //!
-//! A filter either decides about events before they are queued (and may keep a state for that, one for each
-//! subscription), or changes values when they are read. Writes ignore filters, as in C.
+//! A filter either decides about events before they are queued, or changes values when they are read. The former can have a
+//! state per subscription. Writes ignore filters, as in C.
 
 use crate::model::deadband;
 use crate::run::events::Entry;
@@ -13,7 +13,7 @@ use base::{Array, EventMask, FieldType, Scalar, Stamp, Str40, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The filters of a channel, in the order of its name; mostly none.
+/// Filters of a channel, in the order of its name. Usually none.
 #[derive(Clone, Debug, Default)]
 pub struct Filters(Option<Arc<Chain>>);
 
@@ -40,24 +40,24 @@ enum Step {
     UserTag { mask: u64, value: u64 },
 }
 
-/// The formats of `ts` with `"str"`.
+/// Text formats of `ts` with `"str"`.
 const EPICS: &str = "%Y-%m-%d %H:%M:%S.%06f";
 const ISO: &str = "%Y-%m-%dT%H:%M:%S.%06f%z";
 
-/// What a time stamp is shown as.
+/// Output of the `ts` filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Show {
-    /// The value stays; its stamp is that of the event, not the record's.
+    /// Keeps the value and replaces the record's stamp by the time of the event.
     Now,
     Seconds,
     Nanos,
     Double,
     Both,
-    /// By a format of [`crate::text::local`].
+    /// The stamp as text, in a format of [`crate::text::local`].
     Text(&'static str),
 }
 
-/// Which events of a state pass.
+/// Mode of the `sync` filter: which events pass, depending on a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Before,
@@ -78,13 +78,13 @@ const MODES: [(&str, Mode); 6] = [
 ];
 
 impl Filters {
-    /// Whether there is no filter.
+    /// Whether there are no filters.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Whether some filter decides which events are sent, the current value at the start among them.
+    /// Whether a filter decides which events are sent, including the first one with the current value.
     #[must_use]
     pub fn decide(&self) -> bool {
         self.watch().is_some()
@@ -94,7 +94,7 @@ impl Filters {
         self.0.as_ref().map_or(&[], |chain| &chain.0)
     }
 
-    /// Adds the filters in a JSON map.
+    /// Adds the filters of a JSON map.
     pub(crate) fn add_json(&mut self, json: &Json, states: &HashMap<String, bool>) -> Result<(), String> {
         let Json::Map(entries) = json else { return Err("filters must be a map such as {\"dec\":{\"n\":2}}".into()) };
         for (name, value) in entries {
@@ -116,7 +116,7 @@ impl Filters {
         self.0 = Some(Arc::new(Chain(steps)));
     }
 
-    /// What a field looks like through the filters: type, room, whether it is an array.
+    /// Type, capacity, and whether the value is an array, after the filters.
     pub(crate) fn shape(&self, mut kind: FieldType, mut room: u32, mut array: bool) -> (FieldType, u32, bool) {
         for step in self.steps() {
             match step {
@@ -139,7 +139,7 @@ impl Filters {
         (kind, room, array)
     }
 
-    /// A value as it is read through the filters; `local` writes its stamp where one wants that.
+    /// Applies the filters to a value. `local` formats its stamp if a filter requires that.
     pub(crate) fn apply(&self, mut value: Value, stamp: Stamp, local: LocalText) -> Value {
         for step in self.steps() {
             match step {
@@ -169,7 +169,7 @@ impl Filters {
         value
     }
 
-    /// The range that is all that values go through, `Some(None)` where they go through nothing.
+    /// The range if it is the only filter; `Some(None)` if there are no filters; `None` otherwise.
     pub(crate) fn only_range(&self) -> Option<Option<(i32, u32, i32)>> {
         match self.steps() {
             [] => Some(None),
@@ -178,12 +178,12 @@ impl Filters {
         }
     }
 
-    /// Whether reads take the stamp of now.
+    /// Whether reads replace the stamp by the current time.
     pub(crate) fn stamps_now(&self) -> bool {
         self.steps().iter().any(|step| matches!(step, Step::Time { show: Show::Now, .. }))
     }
 
-    /// The states of a new subscription; `None` where no filter decides about events.
+    /// Filter states for a new subscription; `None` if no filter decides about events.
     pub(crate) fn watch(&self) -> Option<Box<Watch>> {
         let states: Vec<State> = self
             .steps()
@@ -205,7 +205,7 @@ impl Filters {
     }
 }
 
-/// The settings of one filter.
+/// Name and settings of one filter.
 struct Settings<'a>(&'a str, &'a [(String, Json)]);
 
 impl Settings<'_> {
@@ -301,7 +301,7 @@ fn step(name: &str, settings: &Settings<'_>, states: &HashMap<String, bool>) -> 
         }
         "utag" => {
             settings.check(&["M", "V"])?;
-            // 32 bits with a sign, spread over the tag's 64, as in C.
+            // Sign-extended from 32 to the tag's 64 bits, as in C.
             let wide = |value: i32| i64::from(value) as u64;
             Ok(Step::UserTag { mask: wide(settings.integer("M", -1)?), value: wide(settings.integer("V", 0)?) })
         }
@@ -317,14 +317,14 @@ fn step(name: &str, settings: &Settings<'_>, states: &HashMap<String, bool>) -> 
     }
 }
 
-/// A stamp as text by a format.
+/// Formats a stamp as text.
 fn written(stamp: Stamp, format: &str, local: LocalText) -> Str40 {
     let mut out = [0; 39];
     let length = crate::text::local::write(stamp, format, &mut out, local);
     Str40::new(&out[..length])
 }
 
-/// What the filters of one subscription remember.
+/// Filter states of one subscription.
 pub(crate) struct Watch {
     filters: Filters,
     states: Vec<State>,
@@ -344,7 +344,8 @@ enum Held {
 }
 
 impl Watch {
-    /// What becomes of an event; `late` where its value is read when it is sent. Allocates nothing.
+    /// Passes an event through the filters; `None` drops it. `late`: the value is read when the event is sent. Does not
+    /// allocate.
     pub(crate) fn pass(
         &mut self,
         entry: Entry,

@@ -1,4 +1,4 @@
-//! Functions that `sub` and `aSub` records call, found by name.
+//! Functions called by `sub` and `aSub` records, by name.
 
 use crate::model::id::RecId;
 use crate::run::callback::Callback;
@@ -6,43 +6,43 @@ use crate::run::engine::Db;
 use base::{Alarm, Array};
 use std::sync::Arc;
 
-/// How many inputs and outputs these records have: A to U.
+/// Number of inputs and outputs of these records: A to U.
 pub const ARGUMENTS: usize = 21;
 
-/// A call that ends later, as a number that any thread may keep; see [`Call::later`].
+/// Identifies a call that ends later; see [`Call::later`]. It can be kept by any thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
-    /// The shard of the database that owns the record, numbered as [`Db::split`] returned them.
+    /// Shard that owns the record, as numbered by [`Db::split`].
     pub shard: Option<u32>,
-    /// Number of the record there.
+    /// Number of the record in the shard.
     record: RecId,
-    /// Tells the call from others of the record.
+    /// Serial number of the call within the record.
     serial: u64,
 }
 
 impl Token {
-    /// As words, for other languages.
+    /// The token as numbers, for other languages.
     #[must_use]
     pub fn to_words(self) -> [u64; 2] {
         [u64::from(self.shard.map_or(0, |shard| shard + 1)) << 32 | u64::from(self.record.0), self.serial]
     }
 
-    /// From what [`to_words`](Self::to_words) gave.
+    /// Restores a token from [`to_words`](Self::to_words).
     #[must_use]
     pub const fn from_words([place, serial]: [u64; 2]) -> Self {
         Self { shard: ((place >> 32) as u32).checked_sub(1), record: RecId(place as u32), serial }
     }
 }
 
-/// What both record types hand to a function.
+/// Arguments common to functions of both record types.
 pub struct Call<'a> {
     /// Name of the record.
     pub record: &'a str,
-    /// The function's own number for this record, 0 at first.
+    /// A number that the function may keep per record; initially 0.
     pub user: &'a mut u64,
-    /// Whether this is the second half of a call that was to end [`later`](Self::later), and now has ended.
+    /// Whether this is the second half of a call that was continued [`later`](Self::later).
     pub resumed: bool,
-    /// An alarm for the record to raise, besides what the result says.
+    /// Alarm to raise, in addition to that of the result.
     pub alarm: Alarm,
     token: Token,
     later: bool,
@@ -53,52 +53,52 @@ impl<'a> Call<'a> {
         Self { record, user, resumed, alarm: Alarm::NONE, token, later: false }
     }
 
-    /// The alarm to raise, and what to wait for; 0 where it has ended.
+    /// The alarm to raise, and the serial number of the call to wait for; 0 if the call has ended.
     pub(crate) const fn end(self) -> (Alarm, u64) {
         (self.alarm, if self.later { self.token.serial } else { 0 })
     }
 
-    /// Lets the call end later: the record stays active (PACT) and the result of this call does not count. Once the
-    /// token was given to [`Db::finish_function`], the function is called again, [`resumed`](Self::resumed), and that
-    /// result counts. At start, for INAM, there is no later.
+    /// Defers the end of the call. The record stays active (PACT) and the result of this call is ignored. After
+    /// [`Db::finish_function`] with the token, the function is called again with [`resumed`](Self::resumed) set, and that
+    /// result is used. Functions in INAM, which run at start, cannot be deferred.
     pub const fn later(&mut self) -> Token {
         self.later = true;
         self.token
     }
 
-    /// What [`later`](Self::later) would return.
+    /// The token that [`later`](Self::later) would return.
     #[must_use]
     pub const fn token(&self) -> Token {
         self.token
     }
 }
 
-/// What a `sub` record hands to its function.
+/// Arguments of a function of a `sub` record.
 pub struct SubCall<'a> {
-    /// The record, and what else the function may say.
+    /// Common arguments.
     pub call: Call<'a>,
-    /// A to U; what is written here stays in the fields.
+    /// A to U. Changes are stored in the fields.
     pub inputs: &'a mut [f64; ARGUMENTS],
     /// VAL.
     pub val: &'a mut f64,
 }
 
-/// What an `aSub` record hands to its function.
+/// Arguments of a function of an `aSub` record.
 pub struct ASubCall<'a> {
-    /// The record, and what else the function may say.
+    /// Common arguments.
     pub call: Call<'a>,
-    /// A to U with as many elements as were read (NEA to NEU), of the types in FTA to FTU.
+    /// A to U: the elements that were read (NEA to NEU), of the types in FTA to FTU.
     pub inputs: &'a mut [Array; ARGUMENTS],
-    /// VALA to VALU. Their lengths become NEVA to NEVU; types (FTVA to FTVU) and room (NOVA to NOVU) are the record's:
-    /// elements beyond the room are cut, an array of another type is converted.
+    /// VALA to VALU. Their lengths become NEVA to NEVU. The record determines types (FTVA to FTVU) and capacities (NOVA to
+    /// NOVU): longer arrays are truncated and other types are converted.
     pub outputs: &'a mut [Array; ARGUMENTS],
     /// NOVA to NOVU.
     pub room: &'a [u32; ARGUMENTS],
 }
 
-/// A function of `sub` or `aSub` records. It runs on the thread that processes the record: it must not block, and on a
-/// real-time scan it must not allocate. A negative result raises SOFT alarm with the severity in BRSV. What takes long
-/// belongs on a thread of its own: see [`Call::later`].
+/// A function of `sub` or `aSub` records. It runs on the thread that processes the record, so it must not block. On a
+/// real-time scan it must not allocate. A negative result raises a SOFT alarm with the severity in BRSV. Long work belongs on
+/// a separate thread: see [`Call::later`].
 #[derive(Clone)]
 pub enum Function {
     /// For `sub` records.
@@ -107,12 +107,12 @@ pub enum Function {
     ASub(Arc<dyn Fn(&mut ASubCall<'_>) -> i32 + Send + Sync>),
 }
 
-/// All functions, by name. A record keeps the number of its function, plus one.
+/// All functions by name. A record stores the number of its function, plus one.
 #[derive(Clone, Default)]
 pub(crate) struct Functions {
     names: Vec<String>,
     functions: Vec<Function>,
-    /// Calls so far.
+    /// Number of calls so far.
     calls: u64,
 }
 
@@ -126,19 +126,20 @@ impl Functions {
         Some((at as u32 + 1, &self.functions[at]))
     }
 
-    /// The number of a function for `sub` records; 0 where there is none.
+    /// Number of a function for `sub` records; 0 if it does not exist.
     pub(crate) fn sub(&self, name: &[u8]) -> u32 {
         self.find(name).filter(|(_, function)| matches!(function, Function::Sub(_))).map_or(0, |(number, _)| number)
     }
 
-    /// The number of a function for `aSub` records; 0 where there is none.
+    /// Number of a function for `aSub` records; 0 if it does not exist.
     pub(crate) fn a_sub(&self, name: &[u8]) -> u32 {
         self.find(name).filter(|(_, function)| matches!(function, Function::ASub(_))).map_or(0, |(number, _)| number)
     }
 }
 
 impl Db {
-    /// Makes a function known to `sub` and `aSub` records by its name; records that are there call the new one from now.
+    /// Registers a function for `sub` or `aSub` records. It replaces an existing function of the same name from the next call
+    /// on.
     pub fn register_function(&mut self, name: &str, function: Function) {
         match self.functions.names.iter().position(|known| known == name) {
             Some(at) => self.functions.functions[at] = function,
@@ -149,7 +150,8 @@ impl Db {
         }
     }
 
-    /// A call that was to end later has ended: its record goes on soon, in the order of PRIO. Whether it waited for that.
+    /// Ends a deferred call. Its record continues soon, in the order of PRIO. Returns whether the record waited for this
+    /// call.
     pub fn finish_function(&mut self, token: Token) -> bool {
         if token.record >= self.records.common.end() {
             return false;
@@ -163,13 +165,13 @@ impl Db {
         true
     }
 
-    /// The number of a record's next call.
+    /// Token of a record's next call.
     pub(crate) fn next_call(&mut self, rec: RecId) -> Token {
         self.functions.calls += 1;
         Token { shard: self.split.shard, record: rec, serial: self.functions.calls }
     }
 
-    /// Names of all functions and the type of record that calls them.
+    /// Names of all functions, and the record type that calls each.
     pub fn functions(&self) -> impl Iterator<Item = (&str, &'static str)> {
         self.functions
             .names
@@ -178,7 +180,7 @@ impl Db {
             .map(|(name, function)| (name.as_str(), if matches!(function, Function::Sub(_)) { "sub" } else { "aSub" }))
     }
 
-    /// Says that a record's function is not registered.
+    /// Reports that a record's function is not registered.
     pub(crate) fn no_function(&mut self, rec: RecId, field: &str, name: &[u8]) {
         let text = format!(
             "{}.{field}: no function \"{}\" for {} records is registered; register it or load its plug-in before iocInit",

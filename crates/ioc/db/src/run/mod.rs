@@ -1,4 +1,4 @@
-//! The engine: records processed, links followed, scans, callbacks, events.
+//! The engine: record processing, links, scans, callbacks, events.
 
 pub(crate) mod autosave;
 pub(crate) mod callback;

@@ -1,4 +1,4 @@
-//! Put with completion: told when everything that a put started has ended.
+//! Put callbacks: completion when all processing started by a put has ended.
 
 use crate::model::id::RecId;
 use crate::run::channel::Channel;
@@ -8,58 +8,58 @@ use crate::text::error::PutError;
 use base::Value;
 use std::collections::{HashMap, VecDeque};
 
-/// A put that has ended.
+/// A put callback that has completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completed {
-    /// The number that the caller gave.
+    /// Token given by the caller.
     pub token: u64,
-    /// Why the value was not written, where the put had to wait and then failed.
+    /// Reason why the value was not written, if the put had to wait and then failed.
     pub error: Option<PutError>,
 }
 
-/// What became of a put with completion.
+/// State of a put callback after it was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotifyState {
-    /// Everything has ended already.
+    /// All processing has already ended.
     Done,
-    /// [`Db::take_completed`] will name its token.
+    /// In progress. [`Db::take_completed`] will return its token.
     Pending,
 }
 
 struct Waiting {
     whom: Requester,
-    /// Records that have not ended yet.
+    /// Number of records that have not finished.
     records: u32,
-    /// The put itself has not returned yet.
+    /// Whether the put itself is still running.
     starting: bool,
 }
 
-/// Who waits for the end of a put.
+/// Requester of a put callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Requester {
-    /// A client, by the number that it gave.
+    /// A client, with the token that it gave.
     Client(u64),
-    /// A record of this database that reads its source so (Async Soft Channel).
+    /// A record of this database that processes its source before reading it (Async Soft Channel).
     Reader(RecId),
-    /// A link's holder that writes so (Async Soft Channel).
+    /// The holder of a link that writes with completion (Async Soft Channel).
     Link(RemoteId),
 }
 
-/// All puts that wait for completion.
+/// All put callbacks in progress.
 #[derive(Default)]
 pub(crate) struct Notifies {
     next: u32,
     waiting: HashMap<u32, Waiting>,
     completed: VecDeque<Completed>,
-    /// Puts to records that are busy with another one.
+    /// Puts that wait for a record busy with another put.
     queued: Vec<(RecId, Channel, Value, Requester)>,
 }
 
-/// Puts with completion for which there is room without asking for memory.
+/// Preallocated number of put callbacks.
 const ROOM: usize = 1_024;
 
 impl Notifies {
-    /// Takes the memory that usual use needs.
+    /// Preallocates memory for typical use.
     pub(crate) fn reserve(&mut self) {
         self.waiting.reserve(ROOM);
         self.completed.reserve(ROOM);
@@ -68,10 +68,10 @@ impl Notifies {
 }
 
 impl Db {
-    /// Writes as [`Db::put`] does and tells when all processing that it started has ended.
+    /// Writes like [`Db::put`] and reports completion when all processing that it started has ended.
     ///
     /// # Errors
-    /// As [`Db::put`]; then nothing is pending.
+    /// As [`Db::put`]. No completion follows then.
     pub fn put_notify(
         &mut self,
         channel: &Channel,
@@ -82,7 +82,7 @@ impl Db {
         self.put_notify_for(channel, value, Requester::Client(token), now)
     }
 
-    /// As [`put_notify`](Self::put_notify), whoever waits.
+    /// Like [`put_notify`](Self::put_notify), for any requester.
     pub(crate) fn put_notify_for(
         &mut self,
         channel: &Channel,
@@ -93,7 +93,7 @@ impl Db {
         let rec = channel.record;
         let common = &self.records[rec];
         if common.notify != 0 || (common.pact != 0 && !common.broken) {
-            // The record is busy: the put waits for its turn, as EPICS restarts it.
+            // The record is busy. The put waits and is restarted later, as in EPICS.
             self.check_put(channel)?;
             self.notifies.queued.push((rec, channel.clone(), value.clone(), whom));
             return Ok(NotifyState::Pending);
@@ -105,7 +105,7 @@ impl Db {
             self.notifies.waiting.remove(&id);
             return Err(error);
         }
-        // A put that processed nothing leaves the record as it was: it has ended, unless a breakpoint has the record wait.
+        // A put that processed nothing is complete, unless a breakpoint holds the record.
         let held = self.counters.processed != before && self.records.holds_puts(rec);
         if self.records[rec].notify == id && self.records[rec].pact == 0 && !held && !self.waits(rec) {
             self.notify_completion(rec);
@@ -127,7 +127,7 @@ impl Db {
         id
     }
 
-    /// Gives up a put with completion; nothing will be told of it.
+    /// Cancels a put callback. Its completion is not reported.
     pub fn cancel_notify(&mut self, token: u64) {
         let whom = Requester::Client(token);
         self.notifies.queued.retain(|queued| queued.3 != whom);
@@ -142,17 +142,17 @@ impl Db {
         self.notifies.completed.retain(|completed| completed.token != token);
     }
 
-    /// Puts with completion that have ended since the last call.
+    /// Put callbacks that completed since the last call.
     pub fn take_completed(&mut self) -> Vec<Completed> {
         self.notifies.completed.drain(..).collect()
     }
 
-    /// The oldest put with completion that has ended and was not told of. Does not allocate.
+    /// Next completed put callback that was not returned yet. Does not allocate.
     pub fn next_completed(&mut self) -> Option<Completed> {
         self.notifies.completed.pop_front()
     }
 
-    /// The target of a record's link takes part in the record's put (dbNotifyAdd).
+    /// Adds the target of a record's link to the record's put (dbNotifyAdd).
     #[cold]
     pub(crate) fn notify_add(&mut self, source: RecId, target: RecId) {
         let id = self.records[source].notify;
@@ -166,7 +166,7 @@ impl Db {
         }
     }
 
-    /// A record has ended its part (dbNotifyCompletion).
+    /// Marks a record's part of a put as finished (dbNotifyCompletion).
     pub(crate) fn notify_completion(&mut self, rec: RecId) {
         let id = std::mem::take(&mut self.records[rec].notify);
         if id == 0 {
@@ -182,7 +182,7 @@ impl Db {
         }
     }
 
-    /// Tells who waited that a put has ended.
+    /// Reports the end of a put to its requester.
     fn tell(&mut self, whom: Requester, error: Option<PutError>) {
         match whom {
             Requester::Client(token) => self.notifies.completed.push_back(Completed { token, error }),
@@ -214,10 +214,10 @@ impl Db {
     }
 }
 
-/// What an asynchronous read came to.
+/// Result of an asynchronous read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Got<T> {
-    /// The link is constant: nothing is read.
+    /// The link is constant, so nothing is read.
     Constant,
     /// The source is processing; a callback resumes the record.
     Pending,
@@ -228,7 +228,7 @@ pub(crate) enum Got<T> {
 }
 
 impl Db {
-    /// Processes a link's source, waits for its end, then reads it (Async Soft Channel).
+    /// Processes a link's source, waits for completion, then reads it (Async Soft Channel).
     pub(crate) fn async_get<T: crate::text::conv::Number>(
         &mut self,
         rec: RecId,
@@ -246,7 +246,7 @@ impl Db {
         }
     }
 
-    /// As [`async_get`](Self::async_get), for text.
+    /// Like [`async_get`](Self::async_get), for text.
     pub(crate) fn async_get_text(
         &mut self,
         rec: RecId,

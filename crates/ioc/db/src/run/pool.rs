@@ -1,18 +1,18 @@
-//! Memory for arrays on their way from record to record, so that processing asks for none.
+//! Array memory for transfers between records, so that processing does not allocate.
 
 use crate::model::slot::Slot;
 use crate::run::engine::Db;
 use base::{Array, FieldType};
 
-/// Types that elements of arrays have.
+/// Number of element types.
 const KINDS: usize = FieldType::Enum as usize + 1;
 
-/// One array of each element type, lent out and given back.
+/// One array per element type, to be lent and returned.
 #[derive(Default)]
 pub(crate) struct Pool([Option<Array>; KINDS]);
 
 impl Db {
-    /// An empty array of a type; give it back with [`recycle_array`](Self::recycle_array).
+    /// Lends an empty array of a type. Return it with [`recycle_array`](Self::recycle_array).
     pub(crate) fn lend_array(&mut self, kind: FieldType) -> Array {
         let mut array =
             self.pool.0.get_mut(kind as usize).and_then(Option::take).unwrap_or_else(|| Array::zeros(kind, 0));
@@ -20,7 +20,7 @@ impl Db {
         array
     }
 
-    /// Takes an array back; of two of a type the larger is kept.
+    /// Takes an array back. Of two arrays of a type, the larger one is kept.
     pub(crate) fn recycle_array(&mut self, array: Array) {
         let Some(place) = self.pool.0.get_mut(array.kind() as usize) else { return };
         if place.as_ref().is_none_or(|kept| room(kept) < room(&array)) {
@@ -28,10 +28,9 @@ impl Db {
         }
     }
 
-    /// Takes the memory that arrays need on their way between records, for all that are there now: from then on
-    /// processing allocates nothing for them.
+    /// Preallocates arrays for transfers between all present records. Afterwards processing does not allocate for them.
     pub fn reserve_arrays(&mut self) {
-        // Scalars may be read as arrays of one.
+        // Scalars can be read as arrays of one element.
         for kind in [FieldType::F64, FieldType::U8, FieldType::String] {
             self.pool.0[kind as usize].get_or_insert_with(|| Array::zeros(kind, 40));
         }
@@ -55,7 +54,7 @@ impl Db {
     }
 }
 
-/// Elements for which an array has memory.
+/// Capacity of an array in elements.
 fn room(array: &Array) -> usize {
     macro_rules! arms {
         ($($variant:ident)*) => {

@@ -1,4 +1,4 @@
-//! Scan lists: periodic, by event, by interrupt source. What they queue is processed by [`Db::advance`].
+//! Scan lists: periodic, event, and interrupt sources. [`Db::advance`] processes the records of events and sources.
 
 use crate::model::id::RecId;
 use crate::run::callback::Callbacks;
@@ -9,34 +9,34 @@ use std::collections::{HashMap, VecDeque};
 /// A periodic scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scan {
-    /// Number in menuScan; what [`Db::scan`] takes.
+    /// Number in menuScan, for [`Db::scan`].
     pub index: u16,
-    /// The choice in menuScan.
+    /// Choice text in menuScan.
     pub name: String,
-    /// Time between two passes.
+    /// Period.
     pub period: DurNs,
-    /// How many records are scanned so.
+    /// Number of records with this scan.
     pub records: usize,
 }
 
-/// An interrupt source that device supports post to, by number.
+/// Number of an interrupt source, to which device supports post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub u32);
 
-/// What an interrupt source delivered.
+/// A sample from an interrupt source or device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceSample {
-    /// The value; `None` where there is none to be had, or where something was written.
+    /// The value; `None` if it is unavailable, or after a write.
     pub value: Option<Value>,
     /// Its alarm.
     pub alarm: Alarm,
-    /// When it was taken: the record's stamp if its TSE is −2.
+    /// Time of the sample: the record's stamp if its TSE is −2.
     pub stamp: Stamp,
-    /// The record's UTAG: the number of the pulse that it belongs to, or 0.
+    /// The record's UTAG: number of the pulse of the sample, or 0.
     pub tag: u64,
 }
 
-/// Something that concerns all databases of an IOC.
+/// A signal for all databases of an IOC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// An event was posted.
@@ -45,51 +45,51 @@ pub enum Signal {
     State(Str40, bool),
 }
 
-/// Signals that may wait to be told to the other databases.
+/// Maximum number of signals waiting for the other databases.
 const SIGNALS_MAX: usize = 1_024;
 
-/// PRIO: low, medium, high.
+/// Number of priorities (PRIO): low, medium, high.
 pub(crate) const PRIORITIES: usize = 3;
 
-/// Records that are processed when one thing happens: by PRIO, each list ordered by phase.
+/// Records processed by one event or source: one list per PRIO, each sorted by PHAS.
 pub(crate) type Group = [Vec<RecId>; PRIORITIES];
 
-/// Lists of what is processed when.
+/// All scan lists.
 #[derive(Default)]
 pub(crate) struct Scans {
-    /// By number in menuScan, ordered by phase.
+    /// Periodic scan lists by number in menuScan, each sorted by PHAS.
     lists: Vec<Vec<RecId>>,
-    /// Event and I/O Intr lists, by number.
+    /// Event and I/O Intr groups, by number.
     pub(crate) groups: Vec<Group>,
     events: HashMap<Vec<u8>, u32>,
     sources: HashMap<Vec<u8>, u32>,
-    /// The source that a record's device support listens to.
+    /// Interrupt source of each record whose device support has one.
     listens: HashMap<RecId, u32>,
-    /// What the sources delivered last, by number of their group.
+    /// Last sample of each source, by group number.
     fed: Vec<Option<DeviceSample>>,
-    /// Whether a group is being walked, and the records that left theirs meanwhile.
+    /// Whether a group is being walked. `left` has the records that left their group during the walk.
     pub(crate) walking: bool,
     pub(crate) left: Vec<RecId>,
     pub(crate) callbacks: Callbacks,
     event_stamps: HashMap<i16, Stamp>,
-    /// Events of which nothing is known are stamped with the wall clock.
+    /// Whether records with unknown event times are stamped with the wall clock.
     pub(crate) last_resort: bool,
-    /// For the other databases of the IOC; `None` where there is no other.
+    /// Signals for the other databases of the IOC; `None` if there are none.
     signals: Option<VecDeque<Signal>>,
 }
 
 impl Scans {
-    /// The stamp of a time event, where the shell has set one.
+    /// Stamp of a time event, if the shell has set one.
     pub(crate) fn event_stamp(&self, event: i16) -> Option<Stamp> {
         self.event_stamps.get(&event).copied()
     }
 
-    /// The source that a record listens to.
+    /// Interrupt source of a record.
     pub(crate) fn source_of(&self, rec: RecId) -> Option<SourceId> {
         self.listens.get(&rec).copied().map(SourceId)
     }
 
-    /// What the source that a record listens to delivered last.
+    /// Last sample of a record's source.
     pub(crate) fn fed_to(&self, rec: RecId) -> Option<&DeviceSample> {
         let group = self.listens.get(&rec)?;
         self.fed.get(*group as usize)?.as_ref()
@@ -102,7 +102,7 @@ impl Scans {
     }
 }
 
-/// The name of an event, without blanks round it; a number without its fraction, as EPICS reads it.
+/// Normalized name of an event: without surrounding blanks, and a number without its fraction, as in EPICS.
 pub(crate) fn event_name(text: &[u8]) -> Option<Vec<u8>> {
     let name = text.trim_ascii();
     if name.is_empty() {
@@ -118,7 +118,7 @@ pub(crate) fn event_name(text: &[u8]) -> Option<Vec<u8>> {
     Some(name.to_vec())
 }
 
-/// Period of a choice of menuScan, such as `.1 second`, `5 Hz`, `2 minutes`.
+/// Period of a menuScan choice, such as `.1 second`, `5 Hz`, `2 minutes`.
 pub(crate) fn period(choice: &str) -> Option<DurNs> {
     let (number, len) = base::text::parse_double(choice.trim().as_bytes())?;
     let unit = choice.trim()[len..].trim().to_ascii_lowercase();
@@ -137,7 +137,7 @@ const EVENT: u16 = 1;
 pub(crate) const IO_INTR: u16 = 2;
 
 impl Db {
-    /// The periodic scans, fast and slow as menuScan has them.
+    /// The periodic scans in menuScan order.
     #[must_use]
     pub fn scans(&self) -> Vec<Scan> {
         let choices =
@@ -153,24 +153,24 @@ impl Db {
             .collect()
     }
 
-    /// How many records a periodic scan has.
+    /// Number of records in a periodic scan.
     #[must_use]
     pub fn scanned(&self, index: u16) -> usize {
         self.scans.lists.get(usize::from(index)).map_or(0, Vec::len)
     }
 
-    /// Records of a scan list, in the order in which they are processed.
+    /// Records of a periodic scan in processing order.
     #[must_use]
     pub fn scan_list(&self, index: u16) -> Vec<RecId> {
         self.scans.lists.get(usize::from(index)).map_or_else(Vec::new, |list| list.clone())
     }
 
-    /// Names of events and the records that wait for them, those of higher PRIO first.
+    /// Event names and their records, higher PRIO first.
     pub fn event_lists(&self) -> impl Iterator<Item = (&str, Vec<RecId>)> + '_ {
         self.groups_of(&self.scans.events)
     }
 
-    /// Names of interrupt sources and their I/O Intr records, those of higher PRIO first.
+    /// Interrupt source names and their I/O Intr records, higher PRIO first.
     pub fn source_lists(&self) -> impl Iterator<Item = (&str, Vec<RecId>)> + '_ {
         self.groups_of(&self.scans.sources)
     }
@@ -182,7 +182,7 @@ impl Db {
         })
     }
 
-    /// One pass of a periodic scan.
+    /// Runs one pass of a periodic scan.
     pub fn scan(&mut self, index: u16, now: Now) {
         self.time.now = now;
         let index = usize::from(index);
@@ -192,7 +192,7 @@ impl Db {
                 self.run(*rec);
             }
         }
-        // Records that came to the list during the pass stand in the new one.
+        // Records added during the pass are in the new list.
         let added = std::mem::replace(&mut self.scans.lists[index], list);
         self.scans.lists[index].retain(|rec| usize::from(self.records[*rec].scan) == index && !added.contains(rec));
         for rec in added {
@@ -208,7 +208,7 @@ impl Db {
         list.insert(at, rec);
     }
 
-    /// Sorts a record into the list that its SCAN asks for.
+    /// Inserts a record into the list that its SCAN selects.
     pub(crate) fn scan_add(&mut self, rec: RecId) {
         if !self.start.running {
             return;
@@ -243,7 +243,7 @@ impl Db {
         }
     }
 
-    /// SCAN "I/O Intr" of a record whose device support has no interrupts becomes Passive, as in C.
+    /// Changes SCAN from "I/O Intr" to Passive if the device support has no interrupts, as in C.
     pub(crate) fn refuse_interrupts(&mut self, rec: RecId) {
         if self.records[rec].scan == IO_INTR && !self.scans.listens.contains_key(&rec) {
             let name = self.records.name(rec).to_owned();
@@ -269,7 +269,7 @@ impl Db {
         self.scans.groups[group as usize].iter_mut().for_each(|list| list.retain(|other| *other != rec));
     }
 
-    /// Fills all lists at start: sorted once instead of inserted one by one.
+    /// Fills all lists at start. Sorting once is faster than inserting one by one.
     pub(crate) fn fill_scans(&mut self) {
         let choices =
             self.records.schema.menu_index("menuScan").map_or(0, |menu| self.records.schema.menus[menu].choices.len());
@@ -292,7 +292,7 @@ impl Db {
         }
     }
 
-    /// Takes a record out of its list.
+    /// Removes a record from its list.
     pub(crate) fn scan_delete(&mut self, rec: RecId) {
         let common = &self.records[rec];
         match common.scan {
@@ -316,7 +316,7 @@ impl Db {
         }
     }
 
-    /// The interrupt source of this name; it is made when it is not there. Names are the device support's own.
+    /// The interrupt source with this name; created if it does not exist. Device supports choose the names.
     pub fn source(&mut self, name: &str) -> SourceId {
         let group = match self.scans.sources.get(name.as_bytes()) {
             Some(group) => *group,
@@ -329,8 +329,8 @@ impl Db {
         SourceId(group)
     }
 
-    /// A record's device support listens to a source (`get_ioint_info`): SCAN may then be "I/O Intr". Without a source
-    /// it listens to none. To be called when the record starts and when its link changes.
+    /// Sets the source that a record's device support listens to (`get_ioint_info`); `None` removes it. With a source, SCAN
+    /// may be "I/O Intr". Call it when the record starts and when its link changes.
     pub fn listen(&mut self, rec: RecId, source: Option<SourceId>) {
         let waits = self.start.running && self.records[rec].scan == IO_INTR;
         if waits {
@@ -345,8 +345,8 @@ impl Db {
         }
     }
 
-    /// A source has a new value: it is kept as the source's newest, and the source [interrupts](Self::interrupt).
-    /// The value before comes back, so that its memory can be used again, and is not freed on a real-time thread.
+    /// Stores a new value of a source and [interrupts](Self::interrupt). Returns the previous value, so that its memory can
+    /// be reused and is not freed on a real-time thread.
     ///
     /// Real-time: neither allocates nor blocks.
     pub fn feed(&mut self, source: SourceId, fed: DeviceSample) -> Option<DeviceSample> {
@@ -355,14 +355,14 @@ impl Db {
         before
     }
 
-    /// What the source that a record listens to delivered last.
+    /// Last sample of a record's source.
     #[must_use]
     pub fn fed(&self, record: RecId) -> Option<&DeviceSample> {
         self.scans.fed_to(record)
     }
 
-    /// Something happened at a source: its I/O Intr records are queued, each list by its PRIO (`scanIoRequest`);
-    /// [`Db::advance`] processes them. Requests beyond the queue's bound are lost and counted.
+    /// Queues the I/O Intr records of a source, each list by its PRIO (`scanIoRequest`). [`Db::advance`] processes them.
+    /// Requests beyond the queue's limit are lost and counted.
     ///
     /// Real-time: neither allocates nor blocks.
     pub fn interrupt(&mut self, source: SourceId) {
@@ -371,13 +371,12 @@ impl Db {
         }
     }
 
-    /// Posts an event by name or number: records that wait for it are processed by [`advance`](Self::advance), each
-    /// list by its PRIO.
+    /// Posts an event by name or number. [`advance`](Self::advance) processes its records, each list by its PRIO.
     pub fn post_event(&mut self, name: &str) {
         self.post_event_bytes(name.as_bytes());
     }
 
-    /// Posts an event from a record (event, calcout).
+    /// Posts an event of a record (event, calcout).
     pub(crate) fn post_event_bytes(&mut self, name: &[u8]) {
         self.signal(Signal::Event(Str40::new(name)));
         self.post_here(name);
@@ -385,7 +384,7 @@ impl Db {
 
     fn post_here(&mut self, name: &[u8]) {
         let name = name.trim_ascii();
-        // Names are nearly always as they stand in the list: then nothing is allocated.
+        // Names nearly always match exactly, which avoids an allocation.
         let group = match self.scans.events.get(name) {
             Some(group) => Some(*group),
             None => event_name(name).and_then(|name| self.scans.events.get(&name).copied()),
@@ -395,17 +394,17 @@ impl Db {
         }
     }
 
-    /// From now on events and states are told to the other databases, by [`next_signal`](Self::next_signal).
+    /// Starts collecting events and states for the other databases; see [`next_signal`](Self::next_signal).
     pub fn share_signals(&mut self) {
         self.scans.signals.get_or_insert_with(|| VecDeque::with_capacity(SIGNALS_MAX));
     }
 
-    /// What the other databases are to be told next. Does not allocate.
+    /// Next signal for the other databases. Does not allocate.
     pub fn next_signal(&mut self) -> Option<Signal> {
         self.scans.signals.as_mut()?.pop_front()
     }
 
-    /// Takes what another database of the IOC tells.
+    /// Handles a signal of another database of the IOC.
     pub fn take_signal(&mut self, signal: &Signal) {
         match signal {
             Signal::Event(name) => self.post_here(name.bytes()),
@@ -428,13 +427,13 @@ impl Db {
         }
     }
 
-    /// Has records be stamped with the wall clock whose TSE is an event (or −1) that nothing stamps; else their stamps stay as
-    /// they are, undefined at first.
+    /// Stamps records with the wall clock if their TSE is an event (or −1) without a time. Otherwise their stamps do not
+    /// change and are initially undefined.
     pub const fn stamp_events_last_resort(&mut self) {
         self.scans.last_resort = true;
     }
 
-    /// Tells of records that were loaded from `first` on whose TSE nothing stamps.
+    /// Reports records, loaded from `first` on, whose TSE is an event without a time.
     pub(crate) fn tell_unstamped(&mut self, first: RecId) {
         for rec in first.to(self.records.common.end()) {
             let common = &self.records[rec];
@@ -449,13 +448,13 @@ impl Db {
         }
     }
 
-    /// Sets the stamp that records with this TSE (1 to 255, or −1) get.
+    /// Sets the stamp for records with this TSE (1 to 255, or −1).
     pub fn set_event_stamp(&mut self, event: i16, stamp: Stamp) {
         self.scans.event_stamps.insert(event, stamp);
     }
 }
 
-/// The queue of a PRIO.
+/// Queue index of a PRIO.
 pub(crate) fn priority(prio: u16) -> usize {
     usize::from(prio).min(PRIORITIES - 1)
 }

@@ -1,8 +1,8 @@
-//! One database into several, each with an owner of its own: whole lock sets go to the scan groups that scan them.
+//! Division of a database into several, each with its own owner. A lock set goes as a whole to the scan group that scans it.
 //!
-//! A lock set is what links of the database join (CA, CP and CPP links join nothing, as in C). The database that is split
-//! keeps the names of all records and what does not change about them: it is the directory. Links that lead from one
-//! shard to another become links elsewhere, as over Channel Access.
+//! A lock set is a set of records joined by database links. CA, CP and CPP links do not join records, as in C. The database
+//! that is divided keeps the names of all records and their constant properties, as a directory. Links between shards become
+//! remote links, as over Channel Access.
 
 use crate::model::id::{PerRecord, RecId};
 use crate::model::link::{self, CA, CP, CPP, LinkText};
@@ -12,37 +12,37 @@ use crate::run::scan::period;
 use crate::text::error::SplitError;
 use std::collections::{BTreeSet, HashMap};
 
-/// A scan group: lock sets with records of these scans get an owner of the group.
+/// A scan group. Lock sets with records of these scans belong to an owner of the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanGroup {
-    /// Choices of menuScan, such as `.1 second`; also `Event`, `I/O Intr`, and `Passive` for what nothing scans.
+    /// Choices of menuScan, such as `.1 second`; also `Event`, `I/O Intr`, and `Passive` for lock sets without a scan.
     pub scans: Vec<String>,
-    /// How many owners share the group's lock sets.
+    /// Number of owners that share the group's lock sets.
     pub owners: usize,
 }
 
-/// Where a record is that another database owns.
+/// Location of a record that another database owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordLocation {
-    /// Number of the shard, as [`Db::split`] returned them.
+    /// Number of the shard, as returned by [`Db::split`].
     pub shard: usize,
-    /// The record's number there.
+    /// Number of the record in the shard.
     pub record: RecId,
 }
 
-/// Sets of records that links join (union by size, paths halved).
+/// Union-find structure of lock sets (union by size, path halving).
 pub(crate) struct Sets {
     parent: PerRecord<RecId>,
     size: PerRecord<u32>,
 }
 
 impl Sets {
-    /// Of records that nothing joins yet.
+    /// Sets of one record each.
     pub(crate) fn of(records: impl Iterator<Item = RecId> + Clone) -> Self {
         Self { size: records.clone().map(|_| 1).collect(), parent: records.collect() }
     }
 
-    /// The record that stands for a record's set.
+    /// Representative record of a record's set.
     pub(crate) fn find(&mut self, mut at: RecId) -> RecId {
         while self.parent[at] != at {
             let above = self.parent[self.parent[at]];
@@ -65,47 +65,47 @@ impl Sets {
     }
 }
 
-/// How a database was divided, for records that are loaded later.
+/// How a database was divided, for records loaded later.
 pub(crate) struct Division {
-    /// The group that each claimed choice of menuScan belongs to.
+    /// Scan group of each claimed menuScan choice.
     claims: HashMap<u16, usize>,
-    /// The scans of each group, for notices.
+    /// Scans of each group, for notices.
     scans: Vec<String>,
-    /// The group of each owner.
+    /// Group of each owner.
     groups: Vec<usize>,
-    /// The owner of each shard. The first shards are one for each owner; later ones hold what was loaded later.
+    /// Owner of each shard. The first shards are one per owner. Later shards hold records loaded later.
     owners: Vec<usize>,
 }
 
-/// Which records other databases own, where this one was divided, and which shard it is of another.
+/// Locations of records that other databases own, and this database's shard number.
 #[derive(Default)]
 pub(crate) struct Split {
     pub(crate) locations: HashMap<RecId, RecordLocation>,
     pub(crate) division: Option<Division>,
-    /// Its number, where this is a shard of a database that was divided.
+    /// Shard number, if this is a shard of a divided database.
     pub(crate) shard: Option<u32>,
 }
 
-/// Who reaches a lock set that is to be assigned.
+/// Groups and owners that reach a lock set to be assigned.
 #[derive(Default)]
 struct Reach {
-    /// Records of it that are to be assigned.
+    /// Number of its records to be assigned.
     records: usize,
     groups: BTreeSet<usize>,
-    /// Owners of records that are in it already.
+    /// Owners of records that are already in it.
     owners: BTreeSet<usize>,
 }
 
 impl Db {
-    /// Splits a loaded database that was not initialised yet. `groups` stand in the order of their priority, highest
-    /// first: a lock set that several reach goes to the first of them, which is said in a notice. A group's lock sets
-    /// are shared out among its owners, largest first, each to the owner with the fewest records.
+    /// Divides a loaded database before it is initialised. `groups` are ordered by priority, highest first. A lock set
+    /// reached by several groups goes to the first of them, and a notice reports that. A group's lock sets are assigned
+    /// largest first, each to the owner with the fewest records.
     ///
-    /// Returns the shards, group by group, owner by owner; what belongs to no group stays here. Initialise the shards,
-    /// then call [`learn`](Self::learn) for each, then initialise this one.
+    /// Returns the shards by group and owner. Records without a group stay here. Initialise the shards, then call
+    /// [`learn`](Self::learn) for each, then initialise this database.
     ///
     /// # Errors
-    /// A scan that menuScan does not have, or that two groups claim.
+    /// If menuScan does not have a scan, or two groups claim it.
     pub fn split(&mut self, groups: &[ScanGroup]) -> Result<Vec<Self>, SplitError> {
         let of_owners: Vec<usize> =
             groups.iter().enumerate().flat_map(|(number, group)| vec![number; group.owners.max(1)]).collect();
@@ -121,12 +121,12 @@ impl Db {
         Ok(shards)
     }
 
-    /// Splits off what was loaded since the last [`init`](Self::init) and belongs to scan groups, by the same rule; a lock
-    /// set whose links lead to records of owners goes to the first of these, as if it had been there before. Records
-    /// that have an owner stay where they are. `number_for` gives the number of an owner's next shard, or `None` where the
-    /// owner can take no more: then its records stay here, which is said in a notice.
+    /// Divides the records loaded since the last [`init`](Self::init) by the same rule. A lock set with links to records of
+    /// owners goes to the first of these owners, as if it had been present before. Records that have an owner stay with it.
+    /// `number_for` returns the number of an owner's next shard, or `None` if the owner is full. In that case its records
+    /// stay here, and a notice reports that.
     ///
-    /// Returns the shards with their owners and numbers, to be treated as those of [`split`](Self::split).
+    /// Returns the shards with their owners and numbers. Treat them like those of [`split`](Self::split).
     pub fn split_new(&mut self, mut number_for: impl FnMut(usize) -> Option<usize>) -> Vec<(usize, usize, Self)> {
         let Some(mut division) = self.split.division.take() else { return Vec::new() };
         let assigned = self.assign(self.start.first_new, &division);
@@ -152,7 +152,7 @@ impl Db {
         shards
     }
 
-    /// The owner of each record from `first` on that belongs to a scan group.
+    /// Owner of each record from `first` on that belongs to a scan group.
     fn assign(&mut self, first: RecId, division: &Division) -> PerRecord<Option<usize>> {
         let new = first.to(self.records.common.end());
         let mut sets = self.lock_sets();
@@ -205,7 +205,7 @@ impl Db {
             .collect()
     }
 
-    /// The group that each claimed choice of menuScan belongs to.
+    /// Scan group of each claimed menuScan choice.
     fn claims(&self, groups: &[ScanGroup]) -> Result<HashMap<u16, usize>, SplitError> {
         let choices =
             self.records.schema.menu_index("menuScan").map_or(&[][..], |menu| &self.records.schema.menus[menu].choices);
@@ -230,7 +230,7 @@ impl Db {
         Ok(claims)
     }
 
-    /// Joins the records that links of the database join.
+    /// Joins records that are connected by database links.
     fn lock_sets(&self) -> Sets {
         let mut sets = Sets::of(self.records.common.ids());
         for item in &self.links.pending.links {
@@ -240,7 +240,7 @@ impl Db {
                 Ok(LinkText::Pv(name, flags)) if flags & (CA | CP | CPP) == 0 => {
                     self.join_name(&mut sets, item.rec, name)
                 }
-                // JSON links name records inside of expressions: whatever is the name of a record counts.
+                // JSON links name records inside expressions, so every word that is a record name counts.
                 Ok(LinkText::Json(text, _)) => text
                     .split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | '{' | '}' | '[' | ']' | ':'))
                     .chain(text.split(['"', '\'']))
@@ -258,7 +258,7 @@ impl Db {
         }
     }
 
-    /// Moves the records that are assigned to an owner out, into a shard of this number.
+    /// Moves the records assigned to an owner into a shard with this number.
     fn take_shard(&mut self, shard: usize, owner: usize, assigned: &PerRecord<Option<usize>>) -> Self {
         let mut to = Self::new();
         to.records.schema = self.records.schema.clone();
@@ -295,7 +295,7 @@ impl Db {
         to
     }
 
-    /// Takes over what clients are told about a shard's records before they read them: types, sizes, access groups.
+    /// Copies from a shard the properties that clients request before they read: types, sizes, access groups.
     pub fn learn(&mut self, shard: usize, from: &Self) {
         let locations: Vec<(RecId, RecordLocation)> = self
             .split
@@ -310,7 +310,7 @@ impl Db {
         }
     }
 
-    /// Where a record is, if another database owns it.
+    /// Location of a record that another database owns.
     #[must_use]
     pub fn location_of(&self, record: RecId) -> Option<RecordLocation> {
         if !self.records[record].is_remote {
@@ -319,7 +319,7 @@ impl Db {
         self.split.locations.get(&record).copied()
     }
 
-    /// Learns that a record of another owner has changed its access security group.
+    /// Updates the access security group of a record of another owner.
     pub fn regroup_remote(&mut self, location: RecordLocation, group: base::Str40) {
         if let Some((rec, _)) = self.split.locations.iter().find(|(_, known)| **known == location) {
             self.records[*rec].rare.asg.set(group.bytes());
@@ -327,19 +327,19 @@ impl Db {
         }
     }
 
-    /// Forgets a record that the database which owned it has removed.
+    /// Forgets a record that was removed by its owner.
     pub fn remove_remote(&mut self, record: RecId) {
         self.records[record].removed = true;
         self.split.locations.remove(&record);
     }
 
-    /// The last record of a shard, by its number there; `None` where all were removed.
+    /// Last record of a shard, as numbered in the shard; `None` if all were removed.
     #[must_use]
     pub fn last_of(&self, shard: usize) -> Option<RecId> {
         self.split.locations.values().filter(|location| location.shard == shard).map(|location| location.record).max()
     }
 
-    /// How many records belong to each shard.
+    /// Number of records in each shard.
     #[must_use]
     pub fn shards(&self) -> HashMap<usize, usize> {
         self.split.locations.values().fold(HashMap::new(), |mut counts, location| {

@@ -1,4 +1,4 @@
-//! From loaded records to a running database (iocInit), and changes of links while it runs.
+//! Start of a loaded database (iocInit), and link changes at run time.
 
 use crate::model::id::RecId;
 use crate::model::link::{self, CA, CP, CPP, IS_TIME, Link, LinkField, LinkKind, LinkText, ResolvedLink};
@@ -9,7 +9,7 @@ use crate::run::engine::{Db, Now};
 use crate::text::error::PutError;
 use base::{EventMask, FieldType, Status};
 
-/// `PINI`: process at which state of the start.
+/// Choices of `PINI`: when a record is processed during start.
 const PINI_YES: u16 = 1;
 const PINI_RUN: u16 = 2;
 const PINI_RUNNING: u16 = 3;
@@ -17,7 +17,7 @@ const PINI_RUNNING: u16 = 3;
 impl Db {
     /// Resolves links, initialises all records, processes those with PINI, and fills the scan lists.
     ///
-    /// May be called again after further records were loaded: only those are initialised then.
+    /// Can be called again after loading more records. Only the new records are initialised then.
     pub fn init(&mut self, now: Now) {
         self.time.now = now;
         crate::rec::message::prepare();
@@ -43,13 +43,13 @@ impl Db {
         }
         self.tell_unstamped(first);
         self.restore_now();
-        // Before anything is processed, as in C: links process such a record then.
+        // Done before any record is processed, as in C: links can process a record that becomes Passive.
         for rec in first.to(end) {
             if !self.records[rec].removed && !self.records[rec].is_remote {
                 self.refuse_interrupts(rec);
             }
         }
-        // Every record can be active once.
+        // Each record can be active at most once.
         self.pass.active.reserve(self.records.common.len() + 16);
         let added = self.start.running;
         for pini in [PINI_YES, PINI_RUN] {
@@ -67,11 +67,11 @@ impl Db {
             self.fill_scans();
         }
         self.process_at_start(first, PINI_RUNNING);
-        // As in C, links over channels have no value until here, and the one that the start has left then.
+        // As in C, links over channels connect only now. Their first value is the one after the start.
         self.connect_links();
     }
 
-    /// Processes the records whose PINI is this choice: when the IOC pauses (4, then 5) and goes on (2, then 3).
+    /// Processes the records with this PINI choice: when the IOC pauses (4, then 5) and when it continues (2, then 3).
     pub fn process_pini(&mut self, pini: u16, now: Now) {
         self.time.now = now;
         self.process_at_start(crate::rec::Kind::FIRST_LOADED, pini);
@@ -85,15 +85,15 @@ impl Db {
                 common.pini == pini && !common.removed && !common.is_remote
             })
             .collect();
-        // EPICS goes through the types in the order of its .dbd, through each type's records as they were loaded.
+        // EPICS iterates over the types in the order of its .dbd, and over each type's records in loading order.
         records.sort_by_key(|rec| (self.records[*rec].phas, self.records[*rec].kind() as u8));
         for rec in records {
             self.run(rec);
         }
     }
 
-    /// Removes a record: its subscriptions and its own links end, its name is free. Links to it read and write what is
-    /// left of it until [`unlink`](Self::unlink) comes by.
+    /// Removes a record: ends its subscriptions and its own links. Links to it access its remains until
+    /// [`unlink`](Self::unlink) handles them.
     pub fn remove_record(&mut self, rec: RecId) {
         self.scan_delete(rec);
         self.end_subscriptions(rec);
@@ -110,8 +110,8 @@ impl Db {
         }
     }
 
-    /// Makes links of this database to a removed record links elsewhere, which find a later record of the name: those of
-    /// `count` records from number `from` on. An owner does other things between.
+    /// Converts links to a removed record into remote links, which find a later record of the same name. Handles `count`
+    /// records from number `from` on, so that the owner can do other work in between.
     pub fn unlink(&mut self, gone: RecId, from: u32, count: u32) {
         let end = self.records.common.end().min(RecId(from.saturating_add(count)));
         for rec in RecId(from).to(end) {
@@ -135,7 +135,7 @@ impl Db {
                     let text = self.link_text(rec, field);
                     let said = self.outbox.notices.len();
                     self.set_link(rec, field, &text);
-                    // Whoever removes a record knows that it is gone.
+                    // No notice is needed, because the caller has just removed the record.
                     self.outbox.notices.truncate(said);
                 }
             }
@@ -170,7 +170,7 @@ impl Db {
         crate::rec::links_changed(self, rec);
     }
 
-    /// A link to a name: into this database, or over a channel, which it asks for or needs.
+    /// Resolves a link to a name: into this database, or over a channel if the link asks for one or the name is not local.
     fn resolve(&mut self, rec: RecId, field: u16, link_field: LinkField, name: &str, flags: u8) -> Link {
         let is_tsel = self.records.def(rec, field).name == "TSEL";
         let (name, flags) = match name.strip_suffix(".TIME").filter(|_| is_tsel) {
@@ -210,14 +210,13 @@ impl Db {
         }
     }
 
-    /// A link to a name that goes over a channel also where the name is of this database, for a record that has its links not
-    /// in link fields.
+    /// Creates a link over a channel, even to a local name, for records whose links are not in link fields.
     pub(crate) fn link_over_channel(&mut self, rec: RecId, name: &str, reads: bool) -> Link {
         let source = self.find(name).ok().filter(|found| !found.type_name && !self.records[found.record].is_remote);
         self.over_channel(rec, name, reads, (0, CA), source)
     }
 
-    /// A link over a channel, with its modifiers as they were given and as it is served.
+    /// Creates a link over a channel. `flags` are its modifiers as given, `over` those that are served.
     fn over_channel(
         &mut self,
         rec: RecId,
@@ -230,14 +229,14 @@ impl Db {
         Link::to(ResolvedLink { kind: LinkKind::Remote, flags, field: 0, target }, name)
     }
 
-    /// Whether a field is an input that is read by a put with completion to its source, whose modifiers do not count.
+    /// Whether a field is an input that is read through a put callback to its source, which ignores the link's modifiers.
     fn reads_by_notify(&self, rec: RecId, field: u16) -> bool {
         let dtyp = usize::from(self.records[rec].dtyp);
         self.records.def(rec, field).name == "INP"
             && self.records.type_of(rec).devices.get(dtyp).is_some_and(|device| device.name == "Async Soft Channel")
     }
 
-    /// Writes a link field while the database runs (dbPutFieldLink).
+    /// Writes a link field at run time (dbPutFieldLink).
     pub(crate) fn put_link_field(&mut self, rec: RecId, field: u16, text: &str) -> Result<(), PutError> {
         let Some(link_field) = self.records.def(rec, field).link_field() else { return Err(PutError::NoModify) };
         let parsed = link::parse(text, link_field).map_err(|what| PutError::BadLink { what })?;

@@ -1,57 +1,57 @@
-//! Breakpoints: lock sets whose processing stops at a record, as C's `dbb` has it.
+//! Breakpoints, like `dbb` in C: the processing of a lock set stops at a record.
 //!
-//! What would process a record of such a lock set notes it as an entry point and goes on with other things. Entry points
-//! are processed by [`Db::run_stops`], on a thread of their own, to which the database's owner lends the database. At a
-//! record with a breakpoint the hook is called with the database, deep in the processing: it gives the database back to its
-//! owner, keeps its own stack, and returns when it is lent the database again. So the owner never waits for the person at
-//! the breakpoint, and other lock sets go on.
+//! An attempt to process a record of such a lock set is stored as an entry point, and the caller continues. [`Db::run_stops`]
+//! processes the entry points on a separate thread, to which the database's owner lends the database. At a breakpoint it
+//! calls the hook with the database, deep inside the processing. The hook returns the database to its owner but keeps its
+//! stack. It returns to the processing when it gets the database again. So the owner never waits for the operator, and other
+//! lock sets keep running.
 //!
-//! Records of such lock sets have a mark among their rare fields, so that others pay nothing: what looks whether rare fields
-//! rest was there before.
+//! Records of such lock sets have marks among their rare fields. Other records have no extra cost, because the test for
+//! unallocated rare fields exists anyway.
 
 use crate::model::id::RecId;
 use crate::run::engine::{Db, Now, Pass};
 use base::Stamp;
 
-/// Mark of a record: it has a breakpoint.
+/// Mark of a record with a breakpoint.
 pub(crate) const BREAK: u8 = 1;
-/// It is printed after it was processed.
+/// Mark of a record that is printed after processing.
 pub(crate) const PRINT: u8 = 2;
-/// Its lock set has breakpoints, or had and is not through yet.
+/// Mark of a record whose lock set has breakpoints, or had and has not finished yet.
 pub(crate) const STOPS: u8 = 4;
-/// Processing goes on from where it stood before it.
+/// Mark of a record whose processing continues after a stop.
 const PASSES: u8 = 8;
 
-/// Whether a record with these marks is to be processed by [`Db::process_stoppable`].
+/// Whether a record with these marks must be processed by [`Db::process_stoppable`].
 pub(crate) const fn stops(marks: u8) -> bool {
     marks & (STOPS | PASSES) == STOPS
 }
 
-/// Why the hook is called.
+/// Reason for calling the hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Processing stands before a record, on its way from an entry point.
+    /// Processing stopped before a record.
     At {
         /// The record.
         record: RecId,
-        /// Where processing began.
+        /// The entry point at which processing began.
         entry: RecId,
     },
-    /// A record that is to be printed was processed.
+    /// A record with the print mark was processed.
     Print(RecId),
 }
 
-/// Is called with the database where processing stops, and returns when it is to go on, with the time.
+/// Called with the database when processing stops. It returns the current time when processing is to continue.
 pub type Hook = Box<dyn FnMut(&mut Db, Stop) -> Now + Send>;
 
-/// A record from which a lock set with breakpoints is processed.
+/// A record at which the processing of a lock set with breakpoints begins.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The record.
     pub record: RecId,
-    /// How often it was to be processed.
+    /// Number of attempts to process it.
     pub count: u64,
-    /// When it was for the first time.
+    /// Time of the first attempt.
     pub since: Stamp,
     waits: bool,
 }
@@ -59,25 +59,25 @@ pub struct Entry {
 /// A lock set with breakpoints.
 #[derive(Clone, Debug)]
 pub struct StopSet {
-    /// Its number among the lock sets.
+    /// Its number among all lock sets.
     pub number: u32,
     /// Records with breakpoints, in the order in which they were set.
     pub breaks: Vec<RecId>,
-    /// Where its processing begins.
+    /// Entry points of its processing.
     pub entries: Vec<Entry>,
-    /// The record before which its processing stands.
+    /// The record before which processing is stopped.
     pub stopped: Option<RecId>,
-    /// Sorted.
+    /// Records of the lock set, sorted.
     members: Vec<RecId>,
     steps: bool,
     entry: RecId,
 }
 
-/// All lock sets with breakpoints, the one that stopped last first.
+/// All lock sets with breakpoints. The one that stopped last is first.
 #[derive(Default)]
 pub(crate) struct Stops {
     sets: Vec<StopSet>,
-    /// The set that is being processed by [`Db::run_stops`].
+    /// Number of the set being processed by [`Db::run_stops`].
     inside: Option<u32>,
     hook: Option<Hook>,
 }
@@ -89,24 +89,24 @@ impl Stops {
 }
 
 impl Db {
-    /// The lock sets with breakpoints, the one that stopped last first.
+    /// All lock sets with breakpoints. The one that stopped last is first.
     pub fn stop_sets(&self) -> &[StopSet] {
         self.stops.as_ref().map_or(&[], |stops| &stops.sets)
     }
 
-    /// The lock set with breakpoints to which a record belongs.
+    /// The lock set of a record, if it has breakpoints.
     #[must_use]
     pub fn stop_set_of(&self, record: RecId) -> Option<&StopSet> {
         self.stop_sets().iter().find(|set| set.members.binary_search(&record).is_ok())
     }
 
-    /// Whether a record has a breakpoint (1), is printed after processing (2), or both: the field BKPT.
+    /// Whether a record has a breakpoint (1), is printed after processing (2), or both (3): the field BKPT.
     #[must_use]
     pub fn break_marks(&self, record: RecId) -> u8 {
         self.records[record].rare.marks & (BREAK | PRINT)
     }
 
-    /// Sets a breakpoint; the number of its lock set, where that is the first there. Whether there was none yet.
+    /// Sets a breakpoint. Returns whether it is new, and the number of its lock set if it is the first breakpoint there.
     pub fn set_break(&mut self, record: RecId) -> (bool, Option<u32>) {
         if self.break_marks(record) & BREAK != 0 {
             return (false, None);
@@ -134,7 +134,8 @@ impl Db {
         (true, Some(number))
     }
 
-    /// Removes a breakpoint; whether there was one. Without any, a lock set goes on as others do once it is through.
+    /// Removes a breakpoint. Returns whether it existed. A lock set without breakpoints returns to normal once it has
+    /// finished.
     pub fn clear_break(&mut self, record: RecId) -> bool {
         let had = self.break_marks(record) & BREAK != 0;
         self.mark(record, BREAK, false);
@@ -144,7 +145,8 @@ impl Db {
         had
     }
 
-    /// Has a record printed after processing, while its lock set has breakpoints, or not any more; whether it is now.
+    /// Toggles printing of a record after processing, which takes effect while its lock set has breakpoints. Returns the new
+    /// state.
     pub fn toggle_print(&mut self, record: RecId) -> bool {
         let on = self.break_marks(record) & PRINT == 0;
         self.mark(record, PRINT, on);
@@ -161,15 +163,15 @@ impl Db {
         }
     }
 
-    /// Has a lock set that stands go on to its next breakpoint, or to its next record; [`run_stops`](Self::run_stops) or the
-    /// hook goes on then.
+    /// Lets a stopped lock set continue to its next breakpoint, or with `step` to its next record.
+    /// [`run_stops`](Self::run_stops) or the hook must then continue.
     pub fn go_on(&mut self, number: u32, step: bool) {
         let sets = self.stops.iter_mut().flat_map(|stops| &mut stops.sets);
         sets.filter(|set| set.number == number).for_each(|set| set.steps &= step);
     }
 
-    /// A lock set that is to be run: it does not stand, and something of it is to be processed, or its last breakpoint is
-    /// gone.
+    /// Number of a lock set to be run by [`run_stops`](Self::run_stops): it is not stopped, and it has an entry point to
+    /// process or no breakpoints left.
     #[inline]
     #[must_use]
     pub fn stop_due(&self) -> Option<u32> {
@@ -180,8 +182,8 @@ impl Db {
         sets.iter().find(due).map(|set| set.number)
     }
 
-    /// Processes the entry points of a lock set with breakpoints, those that come meanwhile included. Gives the hook back,
-    /// and whether the lock set has no breakpoints any more: then it is as others.
+    /// Processes the entry points of a lock set with breakpoints, including those added meanwhile. Returns the hook, and
+    /// whether the lock set has no breakpoints left and is back to normal.
     pub fn run_stops(&mut self, number: u32, now: Now, hook: Hook) -> (Option<Hook>, bool) {
         self.time.now = now;
         if let Some(stops) = &mut self.stops {
@@ -199,7 +201,7 @@ impl Db {
             if let Some(set) = self.set(number) {
                 set.steps &= !waits;
                 set.stopped = None;
-                // What came while it was processed counts as done, as in C.
+                // Attempts during the processing count as done, as in C.
                 if let Some(entry) = set.entries.get_mut(next) {
                     entry.waits = false;
                 }
@@ -223,7 +225,8 @@ impl Db {
         self.stops.as_mut()?.sets.iter_mut().find(|set| set.number == number)
     }
 
-    /// Notes an entry point where a record is processed from outside; `None` where it is being stepped through.
+    /// Stores an entry point if a record is processed from outside; `None` if the set is being processed by
+    /// [`Db::run_stops`].
     fn hold(&mut self, rec: RecId) -> Option<()> {
         let wall = self.time.now.wall;
         let is_active = self.records[rec].pact != 0;
@@ -240,7 +243,7 @@ impl Db {
         Some(())
     }
 
-    /// Whether a record that is active is not to be told that it was asked for once more.
+    /// Whether an attempt to process an active record is stored as an entry point instead of being counted.
     pub(crate) fn is_held(&mut self, rec: RecId) -> bool {
         let common = &self.records[rec];
         if common.disa == common.disv {
@@ -250,20 +253,20 @@ impl Db {
         true
     }
 
-    /// Whether a record is an entry point that is still to be processed.
+    /// Whether a record is an entry point that has not been processed yet.
     pub(crate) fn waits(&self, rec: RecId) -> bool {
         let set = self.stop_set_of(rec);
         set.is_some_and(|set| set.entries.iter().any(|entry| entry.record == rec && entry.waits))
     }
 
-    /// As `process_one`, for a record whose lock set has breakpoints.
+    /// Like `process_one`, for a record whose lock set has breakpoints.
     #[cold]
     pub(crate) fn process_stoppable(&mut self, rec: RecId) -> Option<RecId> {
         if !self.records[rec].rare.sdis.is_constant() {
             self.read_sdis(rec);
         }
         let common = &self.records[rec];
-        // A record that is disabled neither stops nor waits, nor is it printed.
+        // A disabled record does not stop or wait, and is not printed.
         let enabled = common.disa != common.disv;
         if enabled {
             if self.hold(rec).is_some() {
@@ -289,7 +292,7 @@ impl Db {
         None
     }
 
-    /// Stops before a record with a breakpoint, or while its lock set is stepped through.
+    /// Stops before a record with a breakpoint, or before each record in single-step mode.
     fn stop_before(&mut self, rec: RecId) {
         let breaks = self.records[rec].rare.marks & BREAK != 0;
         let Some(stops) = &mut self.stops else { return };
@@ -305,7 +308,8 @@ impl Db {
         self.call_hook(Stop::At { record: rec, entry });
     }
 
-    /// Meanwhile the owner may have the database: what belongs to this stack is set aside.
+    /// Calls the hook. The owner may use the database during the call, so this stack's processing state is saved and
+    /// restored.
     fn call_hook(&mut self, stop: Stop) {
         let Some((mut hook, inside)) = self.stops.as_mut().and_then(|stops| stops.hook.take().zip(stops.inside.take()))
         else {

@@ -1,26 +1,26 @@
-//! Access security: who may read and write which records, as an `.acf` file says it.
+//! Access security: read and write permissions of clients, as configured in an `.acf` file.
 //!
-//! [`Security::parse`] reads the file, [`Security::rights`] answers for one client and field, and
-//! [`Security::set_input`] takes the values on which `CALC` rules depend. Nothing here knows records or clients:
-//! the shell asks again when a record changes its group (`Db::take_regrouped`) or an input its value.
+//! [`Security::parse`] reads the file. [`Security::rights`] returns the rights of one client on one field.
+//! [`Security::set_input`] sets the inputs of `CALC` rules. This module knows neither records nor clients: the shell asks
+//! again when a record changes its group (`Db::take_regrouped`) or an input changes its value.
 
 mod parse;
 
 use crate::calc::{INPUTS, Program};
 use std::fmt;
 
-/// The group of records that name none, or one that the file lacks.
+/// Group of records whose ASG is empty or not in the file.
 pub const DEFAULT_GROUP: &str = "DEFAULT";
 
-/// What a rule grants.
+/// Access that a rule grants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Grant {
-    /// Nothing.
+    /// No access.
     #[default]
     None,
-    /// Reading.
+    /// Read access.
     Read,
-    /// Reading and writing.
+    /// Read and write access.
     Write,
 }
 
@@ -34,25 +34,25 @@ impl fmt::Display for Grant {
     }
 }
 
-/// What a client may do with a field.
+/// Rights of a client on a field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
-    /// What is granted.
+    /// Granted access.
     pub grant: Grant,
-    /// Whether its writes are to be logged.
+    /// Whether the client's writes are logged.
     pub trap: bool,
 }
 
-/// Users or hosts under a common name.
+/// A named group of users or hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Members {
     /// Name of the group.
     pub name: String,
-    /// Who belongs to it, in the file's order.
+    /// Its members, in the order of the file.
     pub members: Vec<String>,
 }
 
-/// A value on which rules depend.
+/// An input of `CALC` rules.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Input {
     /// 0 for `INPA`.
@@ -61,12 +61,12 @@ pub struct Input {
     pub channel: String,
 }
 
-/// A `CALC` of a rule.
+/// The `CALC` condition of a rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
     /// The expression as written.
     pub text: String,
-    /// Whether it was true when last computed.
+    /// Whether it was true when computed last.
     pub holds: bool,
     program: Program,
 }
@@ -74,37 +74,37 @@ pub struct Condition {
 /// A rule of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// Highest security level of fields that it is for.
+    /// Highest field security level that the rule covers.
     pub level: u32,
-    /// What it grants.
+    /// Access it grants.
     pub grant: Grant,
-    /// Whether writes under it are to be logged.
+    /// Whether writes under this rule are logged.
     pub trap: bool,
-    /// Names of user groups; empty for everybody.
+    /// Names of user groups; empty matches every user.
     pub users: Vec<String>,
-    /// Names of host groups; empty for everywhere.
+    /// Names of host groups; empty matches every host.
     pub hosts: Vec<String>,
-    /// When it holds; always, if there is none.
+    /// Condition of the rule; `None` means always.
     pub condition: Option<Condition>,
-    /// It asks for something that Channel Access does not have (METHOD, AUTHORITY, PROTOCOL): it never holds.
+    /// The rule requires something that Channel Access does not have (METHOD, AUTHORITY, PROTOCOL), so it never applies.
     pub never: bool,
 }
 
 /// An access security group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
-    /// Its name; what records have in ASG.
+    /// Its name, as in the ASG field of records.
     pub name: String,
-    /// Its inputs, in the file's order.
+    /// Its inputs, in the order of the file.
     pub inputs: Vec<Input>,
-    /// Its rules, in the file's order.
+    /// Its rules, in the order of the file.
     pub rules: Vec<Rule>,
     values: [f64; INPUTS],
-    /// Inputs without a valid value, one bit each.
+    /// Bit mask of the inputs without a valid value.
     bad: u32,
 }
 
-/// The rules of an IOC. Groups are in the order of their names.
+/// Access rules of an IOC. Groups are sorted by name.
 ///
 /// ```
 /// use db::{Grant, Macros, Security};
@@ -139,7 +139,7 @@ impl Group {
         condition && !rule.never
     }
 
-    /// Computes the conditions that use any of `changed`. As in EPICS one without inputs is never computed.
+    /// Computes the conditions that use any input in `changed`. As in EPICS, a condition without inputs is never computed.
     fn compute(&mut self, changed: u32) {
         let mut values = self.values;
         for condition in self.rules.iter_mut().filter_map(|rule| rule.condition.as_mut()) {
@@ -159,33 +159,33 @@ impl Security {
         &self.users
     }
 
-    /// Host groups; hosts in small letters.
+    /// Host groups; host names in lower case.
     #[must_use]
     pub fn hosts(&self) -> &[Members] {
         &self.hosts
     }
 
-    /// The groups, [`DEFAULT_GROUP`] always among them.
+    /// The groups, always including [`DEFAULT_GROUP`].
     #[must_use]
     pub fn groups(&self) -> &[Group] {
         &self.groups
     }
 
-    /// What the reader of the file should know: rules that can never hold, macros without a value.
+    /// Warnings about the file: rules that never apply, macros without a value.
     pub fn take_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
 
-    /// Number of the group of records with this ASG.
+    /// Index of the group for an ASG.
     #[must_use]
     pub fn group_of(&self, name: &str) -> usize {
         let find = |name: &str| self.groups.binary_search_by(|group| group.name.as_str().cmp(name)).ok();
         find(name).or_else(|| find(DEFAULT_GROUP)).unwrap_or_default()
     }
 
-    /// What a client may do with a field of security level `level` (0 or 1) in the records of a group.
+    /// Rights of a client on a field of security level `level` (0 or 1) in the records of a group.
     ///
-    /// `host` is compared without regard to capitals. Does not allocate; bounded by the size of the file.
+    /// `host` is compared case-insensitively. Does not allocate. Time is bounded by the size of the file.
     #[must_use]
     pub fn rights(&self, group: usize, level: u8, user: &str, host: &str) -> Rights {
         let mut rights = Rights::default();
@@ -203,13 +203,13 @@ impl Security {
         rights
     }
 
-    /// Whether any rule asks for its writes to be logged.
+    /// Whether any rule logs writes.
     #[must_use]
     pub fn traps(&self) -> bool {
         self.groups.iter().any(|group| group.rules.iter().any(|rule| rule.trap))
     }
 
-    /// Takes the value of an input; `None` where it has no valid one. Whether anybody's rights may have changed.
+    /// Sets the value of an input; `None` if it has no valid value. Returns whether rights may have changed.
     pub fn set_input(&mut self, group: usize, letter: u8, value: Option<f64>) -> bool {
         let Some(group) = self.groups.get_mut(group) else { return false };
         let Some(place) = group.values.get_mut(usize::from(letter)) else { return false };
@@ -231,7 +231,7 @@ impl Security {
         before != holding(group) || group.rules.len() > 64
     }
 
-    /// Replaces the hosts of all groups, for sites that name hosts by address.
+    /// Replaces the hosts of all groups, for sites that identify hosts by address.
     pub fn map_hosts(&mut self, mut address: impl FnMut(&str) -> String) {
         for host in self.hosts.iter_mut().flat_map(|group| &mut group.members) {
             *host = address(host);
@@ -239,7 +239,7 @@ impl Security {
     }
 }
 
-/// Whether a rule's groups hold somebody; an empty list holds everybody.
+/// Whether the groups of a rule contain a client; an empty list contains every client.
 fn is_listed(all: &[Members], wanted: &[String], is: impl Fn(&str) -> bool) -> bool {
     wanted.is_empty()
         || wanted
@@ -299,7 +299,7 @@ mod tests {
         assert!(notices.iter().any(|text| text.starts_with("t.acf:7:59: METHOD")), "{notices:?}");
         assert!(notices.iter().any(|text| text.contains("CALC \"1\" uses no input")), "{notices:?}");
         assert_eq!(rules.rights(rules.group_of("locked"), 1, "anna", "x").grant, Grant::None);
-        // Over Channel Access everybody comes by the method "ca".
+        // Every Channel Access client has the method "ca".
         let plain = self::rules("ASG(DEFAULT) { RULE(1, WRITE) { METHOD(\"ca\") } }");
         assert_eq!(plain.rights(0, 1, "anna", "x").grant, Grant::Write);
     }

@@ -1,4 +1,4 @@
-//! Reading `.acf` files.
+//! Parser of `.acf` files.
 
 use super::{Condition, DEFAULT_GROUP, Grant, Group, Input, Members, Rule, Security};
 use crate::calc::{self, INPUTS};
@@ -7,14 +7,14 @@ use crate::text::lex::{Lexer, Token};
 use crate::text::macros::{Macros, expand_lines};
 use base::nearest;
 
-/// Largest file that is read.
+/// Maximum file size in bytes.
 const BYTES_MAX: usize = 16 << 20;
 
 impl Security {
-    /// Reads an `.acf` file; macros are replaced first.
+    /// Parses an `.acf` file after macro expansion.
     ///
     /// # Errors
-    /// The first thing that is malformed, with file, line and column, and the word that was probably meant.
+    /// The first malformed item, with file, line, column, and the word that was probably meant.
     pub fn parse(text: &str, file: &str, macros: &Macros) -> Result<Self, FileError> {
         if text.len() > BYTES_MAX {
             let what = format!("the file has {} bytes, expected at most {BYTES_MAX}", text.len());
@@ -79,7 +79,7 @@ impl Parser<'_> {
         self.lexer.error(place, format!("found \"{found}\", expected {}{hint}", known.join(", ")))
     }
 
-    /// `(NAME)`, not yet taken.
+    /// Parses `(NAME)`. The name must not be defined already.
     fn name(&mut self, what: &str, taken: impl Fn(&Security, &str) -> bool) -> Result<String, FileError> {
         self.lexer.punct(b'(', what)?;
         let (name, place) = self.lexer.word("the name of the group")?;
@@ -90,7 +90,7 @@ impl Parser<'_> {
         Ok(name.into_owned())
     }
 
-    /// Words between brackets, with commas between them.
+    /// Parses comma-separated words between brackets.
     fn list(&mut self, open: u8, close: u8, what: &str) -> Result<Vec<(String, Position)>, FileError> {
         self.lexer.punct(open, "before the list")?;
         let mut words = Vec::new();
@@ -160,7 +160,7 @@ impl Parser<'_> {
         let grant = match &*word {
             "NONE" => Grant::None,
             "READ" => Grant::Read,
-            // Remote calls are of PVAccess; who may call may write.
+            // RPC belongs to PVAccess. A client that may call may also write.
             "WRITE" | "RPC" => Grant::Write,
             other => return Err(self.unknown(place, other, &["NONE", "READ", "WRITE"])),
         };

@@ -1,23 +1,23 @@
-//! Numbers into each other and out of texts, as EPICS' C code does it on this machine.
+//! Conversions between numbers and texts, identical to the C code of EPICS on x86-64.
 //!
-//! Out-of-range numbers give what x86's conversion instructions give: that is what users' databases run on today.
+//! Out-of-range numbers give the result of the x86 conversion instructions, which existing databases rely on.
 
 use base::Scalar;
 use base::text::{parse_double, to_i32};
 
-/// As C's `(int64_t)` on x86-64.
+/// Like C's `(int64_t)` on x86-64.
 #[inline]
 pub(crate) fn to_i64(value: f64) -> i64 {
     if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&value) { value as i64 } else { i64::MIN }
 }
 
-/// As C's `(uint32_t)` on x86-64.
+/// Like C's `(uint32_t)` on x86-64.
 #[inline]
 pub(crate) fn to_u32(value: f64) -> u32 {
     to_i64(value) as u32
 }
 
-/// As C's `(uint64_t)` on x86-64.
+/// Like C's `(uint64_t)` on x86-64.
 #[inline]
 pub(crate) fn to_u64(value: f64) -> u64 {
     if value >= 9_223_372_036_854_775_808.0 {
@@ -27,25 +27,25 @@ pub(crate) fn to_u64(value: f64) -> u64 {
     }
 }
 
-/// Numbers that every field type can become.
+/// Number types of fields.
 pub(crate) trait Number: Copy {
-    /// From a double, as C casts.
+    /// From a double, as a C cast.
     fn from_f64(value: f64) -> Self;
-    /// From an integer, as C casts.
+    /// From an integer, as a C cast.
     fn from_i64(value: i64) -> Self;
-    /// From an unsigned integer, as C casts.
+    /// From an unsigned integer, as a C cast.
     fn from_u64(value: u64) -> Self;
-    /// From text; `None` where the text is no such number.
+    /// Parses text; `None` if it is not a number of this type.
     fn parse(text: &str) -> Option<Self>;
-    /// From a file's text: whole numbers that do not fit lose their upper bits, as C's files are read.
+    /// Parses text of a database file. Whole numbers that do not fit lose their upper bits, as in C.
     fn from_file(text: &str) -> Option<Self>;
-    /// The number at the start of a text, for floating point types (`None`: not such a type).
+    /// The number at the start of a text, for floating point types (`None` for other types).
     fn parse_float_prefix(_: &str) -> Option<Option<Self>> {
         None
     }
     /// Whether it is a floating point type.
     const FLOAT: bool;
-    /// Whether it is u32 or u64, whose texts may be written like doubles.
+    /// Whether the type is u32 or u64, whose texts may be written like doubles.
     const WIDE_UNSIGNED: bool;
     /// The largest value.
     const MAX_F64: f64;
@@ -98,12 +98,12 @@ number! {
     f64, |v: f64| v, parse_f64;
 }
 
-/// Small negative numbers wrap, as strtoul has it; others must fit.
+/// Narrows an unsigned number. Small negative numbers wrap, as in strtoul; others must fit.
 fn narrow(value: u64, max: u64) -> Option<u64> {
     (value <= max || value > !max).then_some(value)
 }
 
-/// A scalar as a number; text is read as clients' puts are, and `None` where it is no number.
+/// Converts a scalar to a number. Text is parsed as in client puts; `None` if it is not a number.
 #[inline]
 pub(crate) fn number<T: Number>(scalar: Scalar) -> Option<T> {
     Some(match scalar {
@@ -125,7 +125,7 @@ pub(crate) fn number<T: Number>(scalar: Scalar) -> Option<T> {
     })
 }
 
-/// The number at the start of a text; `base` 0 reads C's prefixes.
+/// The number at the start of a text. `base` 0 accepts C prefixes.
 pub(crate) fn prefix<T: Number>(text: &str, base: u32) -> Option<T> {
     let text = text.trim_start();
     if let Some(value) = T::parse_float_prefix(text) {
@@ -149,7 +149,7 @@ pub(crate) fn prefix<T: Number>(text: &str, base: u32) -> Option<T> {
         T::parse(&format!("{}{number}", if text.starts_with('-') { "-" } else { "" }))
     };
     if digits == 0 || (T::WIDE_UNSIGNED && rest.starts_with(['.', 'e', 'E'])) {
-        // EPICS reads unsigned fields by way of a double where they are written like one, and are not negative.
+        // EPICS reads an unsigned field through a double if the text is written like one and not negative.
         let (value, _) = parse_double(text.as_bytes()).filter(|_| T::WIDE_UNSIGNED)?;
         let fits = value >= 0.0 && value <= T::MAX_F64;
         return if fits { Some(T::from_f64(value)) } else { whole(digits).filter(|_| digits > 0) };
@@ -157,13 +157,13 @@ pub(crate) fn prefix<T: Number>(text: &str, base: u32) -> Option<T> {
     whole(digits)
 }
 
-/// A whole number with C's prefixes (`0x`, leading `0`); blanks around it.
+/// Parses a whole number with C prefixes (`0x`, leading `0`), surrounded by optional blanks.
 pub(crate) fn parse_i64(text: &str) -> Option<i64> {
     let (negative, magnitude) = integer(text)?;
     if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
-/// As [`parse_i64`], unsigned; negative numbers wrap as strtoul has it.
+/// Like [`parse_i64`], unsigned. Negative numbers wrap, as in strtoul.
 pub(crate) fn parse_u64(text: &str) -> Option<u64> {
     let (negative, magnitude) = integer(text)?;
     Some(if negative { magnitude.wrapping_neg() } else { magnitude })
@@ -186,7 +186,7 @@ fn integer(text: &str) -> Option<(bool, u64)> {
     u64::from_str_radix(digits, radix).ok().map(|magnitude| (negative, magnitude))
 }
 
-/// A number as EPICS reads it: all of the text, blanks around it, hexadecimal too.
+/// Parses a number as EPICS does: the whole text, surrounded by optional blanks, decimal or hexadecimal.
 pub(crate) fn parse_f64(text: &str) -> Option<f64> {
     let text = text.trim();
     let (value, len) = parse_double(text.as_bytes())?;

@@ -1,8 +1,8 @@
-//! What can go wrong, said so that the user knows what to change.
+//! Errors, worded so that users know what to change.
 
 use std::fmt;
 
-/// A place in a text file, counted from 1.
+/// A position in a text file, counted from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// Line.
@@ -11,14 +11,14 @@ pub struct Position {
     pub column: u32,
 }
 
-/// A finding in a file.
+/// An error in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileError {
-    /// The file as it was named.
+    /// Name of the file.
     pub file: String,
-    /// Where in it.
+    /// Position in the file.
     pub place: Position,
-    /// What was found, what was expected.
+    /// What was found and what was expected.
     pub what: String,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// All findings in a file that was refused, at least one.
+/// All errors in a rejected file, at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileErrors(pub Vec<FileError>);
 
@@ -43,28 +43,28 @@ impl fmt::Display for FileErrors {
 
 impl std::error::Error for FileErrors {}
 
-/// Why a name denotes no field.
+/// Error when resolving a channel name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FindError {
-    /// No record and no alias of this name.
+    /// No record or alias has this name.
     NoRecord {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
     },
     /// The record has no such field.
     NoField {
         /// Name of the record.
         record: String,
-        /// The field that was asked for.
+        /// The requested field.
         field: String,
-        /// A field that is spelled nearly so.
+        /// The field with the most similar name.
         nearest: Option<String>,
     },
-    /// A modifier or filter after the field that is not understood.
+    /// Invalid modifier or filter after the field name.
     BadModifier {
         /// The text after the field name.
         text: String,
-        /// Why, where more can be said.
+        /// Details, if available.
         what: String,
     },
 }
@@ -93,14 +93,14 @@ impl fmt::Display for FindError {
 
 impl std::error::Error for FindError {}
 
-/// Why a database cannot be divided as its scan groups want it.
+/// Error when dividing a database into scan groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SplitError {
     /// menuScan has no such choice.
     NoScan {
-        /// The scan that a group claims.
+        /// The scan claimed by a group.
         scan: String,
-        /// The choices that there are.
+        /// The available choices.
         known: Vec<String>,
     },
     /// Two groups claim the same scan.
@@ -124,29 +124,29 @@ impl fmt::Display for SplitError {
 
 impl std::error::Error for SplitError {}
 
-/// Why a value was not written.
+/// Error when writing a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PutError {
     /// The field is read only.
     NoModify,
     /// The record's DISP field forbids writing.
     Disabled,
-    /// The text is no value of the field's type.
+    /// The text is not a value of the field's type.
     BadValue {
-        /// What was given and what was expected.
+        /// Given and expected text.
         what: String,
     },
-    /// The text is no choice of the menu or state names.
+    /// The text is neither a menu choice nor a state name.
     BadChoice {
-        /// The text that was given.
+        /// The given text.
         given: String,
     },
     /// The link text is malformed or does not fit the device support.
     BadLink {
-        /// What is wrong with it.
+        /// Description of the error.
         what: String,
     },
-    /// An array where one element is expected, or out of the field's bounds.
+    /// An array where one element is expected, or more elements than the field holds.
     BadCount,
     /// The record's device support or function is missing.
     NoSupport,

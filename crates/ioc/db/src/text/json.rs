@@ -1,4 +1,4 @@
-//! JSON as EPICS reads it in links and channel names: JSON5's bare keys, single quotes, trailing commas and numbers.
+//! JSON as EPICS reads it in links and channel names: JSON5 with bare keys, single quotes, trailing commas and JSON5 numbers.
 
 /// A JSON value.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,17 +9,17 @@ pub(crate) enum Json {
     Real(f64),
     Text(String),
     List(Vec<Self>),
-    /// Keys in the order in which they stand.
+    /// Entries in the order of the text.
     Map(Vec<(String, Self)>),
 }
 
-/// How deep lists and maps may stand in each other.
+/// Maximum nesting depth of lists and maps.
 const DEPTH_LIMIT: u32 = 32;
 
-/// Where and why a text is no JSON.
+/// Position and reason of a syntax error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JsonError {
-    /// Bytes before the fault.
+    /// Offset of the error in bytes.
     pub(crate) at: usize,
     pub(crate) what: String,
 }
@@ -30,7 +30,7 @@ impl std::fmt::Display for JsonError {
     }
 }
 
-/// Reads one value; nothing may follow it.
+/// Parses one value, which must be the whole text.
 pub(crate) fn parse(text: &str) -> Result<Json, JsonError> {
     let mut reader = Reader { text, at: 0 };
     let value = reader.value(0)?;

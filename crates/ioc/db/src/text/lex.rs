@@ -1,12 +1,12 @@
-//! Words of `.db` and `.dbd` files, each with its place.
+//! Lexer of `.db` and `.dbd` files; each token has a position.
 
 use crate::text::error::{FileError, Position};
 use std::borrow::Cow;
 
-/// One word.
+/// A token.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Token<'a> {
-    /// A bare word or a quoted text (its escapes still in it).
+    /// A bare word, or a quoted text with its escapes.
     Word { text: Cow<'a, str>, quoted: bool },
     /// One of `(){},`, and `=` in `.substitutions` files.
     Punct(u8),
@@ -22,7 +22,7 @@ pub(crate) struct Lexer<'a> {
     line_start: usize,
     file: &'a str,
     peeked: Option<(Token<'a>, Position)>,
-    /// Words of a `.substitutions` file: there `=` stands alone and texts may stand in single quotes.
+    /// Lexes a `.substitutions` file: `=` is a token and texts may have single quotes.
     substitutions: bool,
 }
 
@@ -32,7 +32,7 @@ const fn is_bare(byte: u8) -> bool {
         || byte >= 0x80
 }
 
-/// [`is_bare`] of each byte.
+/// [`is_bare`] for each byte value.
 static BARE: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
@@ -52,7 +52,7 @@ impl<'a> Lexer<'a> {
         Self { substitutions: true, ..Self::new(text, file) }
     }
 
-    /// Where the next byte stands.
+    /// Position of the next byte.
     pub(crate) fn place(&self) -> Position {
         Position { line: self.line, column: (self.at - self.line_start + 1) as u32 }
     }
@@ -80,7 +80,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The next word and its place.
+    /// Next token and its position.
     pub(crate) fn next(&mut self) -> Result<(Token<'a>, Position), FileError> {
         if let Some(peeked) = self.peeked.take() {
             return Ok(peeked);
@@ -123,12 +123,12 @@ impl<'a> Lexer<'a> {
         self.at += rest.iter().position(|byte| !BARE[usize::from(*byte)]).unwrap_or(rest.len());
     }
 
-    /// Whether a macro begins here that may stand in a word: those of `.substitutions` files are not expanded yet.
+    /// Whether a macro starts here that can be part of a word. Only `.substitutions` files contain unexpanded macros.
     fn begins_macro(&self) -> bool {
         self.substitutions && matches!(self.text.as_bytes().get(self.at..self.at + 2), Some(b"$(" | b"${"))
     }
 
-    /// Walks over a macro with those in it.
+    /// Skips a macro, including nested ones.
     fn skip_macro(&mut self) -> Result<(), FileError> {
         let place = self.place();
         let bytes = self.text.as_bytes();
@@ -149,7 +149,7 @@ impl<'a> Lexer<'a> {
         Err(self.error(place, format!("this macro is not closed on its line, expected {}", char::from(close))))
     }
 
-    /// What stands between two quotes; escapes are kept.
+    /// The text between two quotes, with its escapes.
     fn quoted(&mut self, place: Position) -> Result<&'a str, FileError> {
         let bytes = self.text.as_bytes();
         let quote = bytes[self.at];
@@ -172,7 +172,7 @@ impl<'a> Lexer<'a> {
         Ok(&self.text[start..at])
     }
 
-    /// Walks over a `*`, which is no word.
+    /// Skips a `*`, which is not a word.
     pub(crate) fn skip_star(&mut self) {
         if self.text.as_bytes().get(self.at) == Some(&b'*') {
             self.at += 1;
@@ -184,7 +184,7 @@ impl<'a> Lexer<'a> {
         Ok(&self.peeked.insert(next).0)
     }
 
-    /// A word, bare or quoted.
+    /// Expects a word, bare or quoted.
     pub(crate) fn word(&mut self, expected: &str) -> Result<(Cow<'a, str>, Position), FileError> {
         match self.next()? {
             (Token::Word { text, .. }, place) => Ok((text, place)),
@@ -192,7 +192,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The sign `wanted`, which is one of those that are words of their own.
+    /// Expects the punctuation `wanted`.
     pub(crate) fn punct(&mut self, wanted: u8, after: &str) -> Result<(), FileError> {
         if self.take(wanted) {
             return Ok(());
@@ -201,9 +201,9 @@ impl<'a> Lexer<'a> {
         Err(self.error(place, format!("found {}, expected \"{}\" {after}", show(&found), char::from(wanted))))
     }
 
-    /// Whether the next word is the sign `wanted`; it is taken then.
+    /// Consumes the next token if it is the punctuation `wanted`. Returns whether it was.
     pub(crate) fn take(&mut self, wanted: u8) -> bool {
-        // Every second word of a file is a sign that is known before: it is looked at and not made a token.
+        // Every second token of a file is punctuation known in advance. It is compared directly, without making a token.
         if let Some((peeked, _)) = &self.peeked {
             let there = *peeked == Token::Punct(wanted);
             if there {
@@ -217,7 +217,7 @@ impl<'a> Lexer<'a> {
         there
     }
 
-    /// A value: a word, or a JSON map or list as it stands.
+    /// Expects a value: a word, or a JSON map or list as written.
     pub(crate) fn value(&mut self, expected: &str) -> Result<(Cow<'a, str>, bool, Position), FileError> {
         if self.peeked.is_none() {
             self.skip_blank();
@@ -235,7 +235,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Walks over a bracketed JSON text.
+    /// Skips a bracketed JSON text.
     fn balanced(&mut self, place: Position) -> Result<(), FileError> {
         let bytes = self.text.as_bytes();
         let mut depth = 0u32;
@@ -267,7 +267,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// JSON as EPICS keeps it: without the blanks between its words, with quotes round words that lack them.
+/// JSON in the form in which EPICS stores it: without blanks between words, and with quotes around bare words.
 fn compact(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let mut rest = json;
@@ -308,7 +308,7 @@ fn compact(json: &str) -> String {
     out
 }
 
-/// Whether a word in JSON may hold this without quotes.
+/// Whether a bare JSON word may contain this character.
 const fn is_json_bare(next: char) -> bool {
     next.is_ascii_alphanumeric() || matches!(next, '_' | '-' | '+' | '.')
 }
@@ -321,7 +321,8 @@ fn show(token: &Token<'_>) -> String {
     }
 }
 
-/// Puts C escapes (`\n`, `\"`, `\x41`, `\101`) in their place; bytes that were no UTF-8 are again what they were.
+/// Replaces C escapes (`
+/// `, `\"`, `\x41`, `\101`). Bytes that were not valid UTF-8 get their original values back.
 #[must_use]
 pub fn unescape(text: &str) -> Cow<'_, [u8]> {
     let raw = base::raw::encode(text);

@@ -1,15 +1,16 @@
-//! Time stamps as texts in local time, as EPICS' `epicsTimeToStrftime` writes them.
+//! Time stamps as local-time text, in the format of `epicsTimeToStrftime`.
 
 use base::{Stamp, Utc};
 use std::io::Write as _;
 
-/// Writes a Unix time by a format of `strftime` into `out`, and says how many bytes it took; `None` where they do not fit.
+/// Formats a Unix time with a `strftime` format into `out` and returns the number of bytes written; `None` if it does not
+/// fit.
 ///
-/// What local time is only the operating system knows: whoever owns the database gives this. It is called where records
-/// with `Soft Timestamp` are processed and where the filter `ts` writes a text.
+/// Only the operating system knows local time, so the owner of the database supplies this function. It is called when records
+/// with `Soft Timestamp` are processed and when the filter `ts` writes a text.
 pub type LocalText = fn(unix: u64, format: &str, out: &mut [u8]) -> Option<usize>;
 
-/// UTC for whoever gave nothing better: `%Y %m %d %H %M %S %z %%`; anything else stays as it is. Does not allocate.
+/// Default if no function is supplied: UTC, with `%Y %m %d %H %M %S %z %%`; other text is copied. Does not allocate.
 pub(crate) fn utc(unix: u64, format: &str, mut out: &mut [u8]) -> Option<usize> {
     let Utc { year, month, day, hour, minute, second } = Utc::of(unix);
     let room = out.len();
@@ -33,11 +34,11 @@ pub(crate) fn utc(unix: u64, format: &str, mut out: &mut [u8]) -> Option<usize> 
     Some(room - out.len())
 }
 
-/// Writes a stamp by a format of `strftime` with EPICS' `%f` and `%1f` to `%9f`, parts of a second, and says how many
-/// bytes it took. Does not allocate.
+/// Formats a stamp with a `strftime` format plus the EPICS fractions of a second `%f` and `%1f` to `%9f`. Returns the number
+/// of bytes written. Does not allocate.
 ///
-/// As in EPICS, what stands between two parts of a second is left out whole where it does not fit, a part of a second
-/// that does not fit is stars, and parts are rounded, but never up to the next second.
+/// As in EPICS, text between two fractions is omitted as a whole if it does not fit. A fraction that does not fit becomes
+/// stars. Fractions are rounded, but never up to the next second.
 pub(crate) fn write(stamp: Stamp, format: &str, out: &mut [u8], local: LocalText) -> usize {
     let (unix, _) = stamp.to_unix();
     let mut at = 0;
@@ -62,7 +63,7 @@ pub(crate) fn write(stamp: Stamp, format: &str, out: &mut [u8], local: LocalText
     }
 }
 
-/// A stamp by a format of `strftime` with EPICS' `%f`, at most 255 bytes; times as `local` has them.
+/// Formats a stamp with a `strftime` format plus `%f` of EPICS, at most 255 bytes, with times converted by `local`.
 #[must_use]
 pub fn stamp_text(stamp: Stamp, format: &str, local: LocalText) -> String {
     let mut out = [0; 255];
@@ -70,7 +71,7 @@ pub fn stamp_text(stamp: Stamp, format: &str, local: LocalText) -> String {
     String::from_utf8_lossy(&out[..len]).into_owned()
 }
 
-/// Where the next part of a second stands in a format, and how many digits it has.
+/// Start, end and number of digits of the next fraction in a format.
 fn find_fraction(format: &str) -> Option<(usize, usize, u32)> {
     let bytes = format.as_bytes();
     let mut at = 0;
@@ -81,12 +82,12 @@ fn find_fraction(format: &str) -> Option<(usize, usize, u32)> {
         if bytes.get(to) == Some(&b'f') {
             match &format[from + 1..to] {
                 "" => return Some((from, to + 1, 9)),
-                // No number of digits: it stays as it is.
+                // Not a number of digits: copied as it is.
                 width if width.bytes().all(|byte| byte == b'0') => {}
                 width => return Some((from, to + 1, width.parse::<u32>().map_or(9, |width| width.min(9)))),
             }
         }
-        // Past the letter, which may be a percent sign of its own.
+        // Skips the letter, which may itself be a percent sign.
         at = to + 1;
     }
     None
@@ -108,7 +109,7 @@ mod tests {
             ("%Y-%m-%d %H:%M:%S.%03f", 123_456_489, "2023-11-14 22:13:20.123"),
             ("%f %6f %0f", 666_341_276, "666341276 666341 %0f"),
             ("%12f", 5, "000000005"),
-            // Seen in softIoc 7.0.8.1.
+            // Observed with softIoc 7.0.8.1.
             ("%09f %f %6f %0f %12f", 666_341_276, "666341276 666341276 666341 %0f ********"),
             ("a text of more letters than a value can have %3f", 666_403_422, "666"),
             ("%%f %1f", 960_000_000, "%f 9"),

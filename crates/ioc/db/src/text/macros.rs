@@ -1,4 +1,4 @@
-//! `$(NAME)` in files: EPICS' macro language.
+//! Expansion of `$(NAME)` in files: the EPICS macro language.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,15 +15,15 @@ pub struct Macros {
     values: HashMap<String, String>,
 }
 
-/// How deep macros may stand in macros.
+/// Maximum nesting depth of macros.
 const DEPTH_LIMIT: usize = 32;
-/// How long a line may grow.
+/// Maximum length of an expanded line in bytes.
 const LENGTH_LIMIT: usize = 65_536;
-/// Bytes of the line and of values that are read to expand a line. References behind them stay as they are.
+/// Maximum number of bytes of line and values read to expand one line. References beyond it are copied unexpanded.
 const WORK_LIMIT: usize = 4 << 20;
 
 impl Macros {
-    /// From `A=1,B="two, three",C`; a name without `=` removes the macro.
+    /// Parses `A=1,B="two, three",C`. A name without `=` removes the macro.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut macros = Self::default();
@@ -31,7 +31,7 @@ impl Macros {
         macros
     }
 
-    /// Adds definitions of the form that [`parse`](Self::parse) reads.
+    /// Adds definitions in the format of [`parse`](Self::parse).
     pub fn add(&mut self, text: &str) {
         for item in split_top(text, b',') {
             let name = split_top(item, b'=').first().copied().unwrap_or_default();
@@ -39,7 +39,7 @@ impl Macros {
             let name = without_quotes(name.trim());
             match value {
                 Some(value) => {
-                    // Quotes go where the macro is used.
+                    // Quotes are removed when the macro is used.
                     let value = self.expand(value.trim()).0.into_owned();
                     self.set(&name, &value);
                 }
@@ -49,18 +49,19 @@ impl Macros {
         }
     }
 
-    /// Defines one macro. Quotes and backslashes in the value hide what stands in them, and go where the macro is used.
+    /// Defines one macro. Quotes and backslashes in the value protect the text in them. They are removed when the macro is
+    /// used.
     pub fn set(&mut self, name: &str, value: &str) {
         self.values.insert(name.to_owned(), value.to_owned());
     }
 
-    /// Whether there is such a macro.
+    /// Whether the macro is defined.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
 
-    /// The value of a macro as it is used.
+    /// The value of a macro after expansion.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<String> {
         let value = self.values.get(name)?;
@@ -70,7 +71,7 @@ impl Macros {
         Some(out)
     }
 
-    /// The text with its macros replaced, and the names that have no value (left as they stand).
+    /// Expands the macros in a text. Also returns the names without a value; their references are copied unexpanded.
     #[must_use]
     pub fn expand<'a>(&self, text: &'a str) -> (Cow<'a, str>, Vec<String>) {
         if !text.contains('$') {
@@ -83,16 +84,16 @@ impl Macros {
     }
 }
 
-/// A text whose macros are being replaced.
+/// State of one expansion.
 struct Use<'a> {
     macros: &'a Macros,
     /// Names without a value.
     undefined: Vec<String>,
-    /// Macros that hold inside of a reference (`$(A,B=1)`), the innermost last.
+    /// Macros defined within a reference (`$(A,B=1)`), innermost last.
     scope: Vec<(String, String)>,
-    /// Macros whose values are being copied: they cannot stand in themselves.
+    /// Macros whose values are being copied. A macro cannot contain itself.
     open: Vec<String>,
-    /// Bytes that may still be read.
+    /// Remaining work limit in bytes.
     work: usize,
 }
 
@@ -101,10 +102,11 @@ impl<'a> Use<'a> {
         Self { macros, undefined: Vec::new(), scope: Vec::new(), open: Vec::new(), work: WORK_LIMIT }
     }
 
-    /// Copies a text with its macros replaced, up to a byte of `ends` or its end; what was read of it. Quotes and
-    /// backslashes belong to the user at the outermost level alone: inside of references and values they go (`inside`).
+    /// Copies a text with its macros expanded, up to a byte of `ends` or the end of the text. Returns the number of bytes
+    /// read. Quotes and backslashes are kept at the outermost level only; in references and values (`inside`) they are
+    /// removed.
     ///
-    /// As in macLib quotes do not hide the bytes that end a name or a default.
+    /// As in macLib, quotes do not protect the bytes that end a name or a default.
     fn copy(&mut self, text: &str, ends: &[u8], inside: bool, out: &mut String) -> usize {
         let bytes = text.as_bytes();
         let (mut at, mut copied) = (0, 0);
@@ -146,8 +148,8 @@ impl<'a> Use<'a> {
         at
     }
 
-    /// Skips a default that is used later or not at all, as [`copy`](Self::copy) reads it: up to a byte of `ends`. Each byte is read once,
-    /// however deep references are nested, while expanding them only to find their end would double the work with each level.
+    /// Skips a default that is used later or not at all, by the rules of [`copy`](Self::copy), up to a byte of `ends`. Reads
+    /// each byte once at any nesting depth. Expanding defaults to find their end would double the work with each level.
     fn skip(text: &str, ends: &[u8], depth: usize) -> usize {
         let bytes = text.as_bytes();
         let (mut at, mut quote) = (0, None);
@@ -169,7 +171,7 @@ impl<'a> Use<'a> {
         at.min(bytes.len())
     }
 
-    /// Skips what stands behind the `$(` of a reference, its closing byte included.
+    /// Skips the rest of a reference after its `$(`, including the closing byte.
     fn skip_reference(text: &str, open: u8, depth: usize) -> usize {
         let close = if open == b'(' { b')' } else { b'}' };
         let mut at = Self::skip(text, &[b'=', b',', close], depth);
@@ -185,7 +187,7 @@ impl<'a> Use<'a> {
         (at + 1).min(text.len())
     }
 
-    /// One `$(NAME)`, `$(NAME=default)`, `$(NAME,A=1)`; how many bytes it takes.
+    /// Expands one `$(NAME)`, `$(NAME=default)` or `$(NAME,A=1)`. Returns its length in bytes.
     fn reference(&mut self, text: &str, out: &mut String) -> usize {
         let (open, close) = if text.as_bytes()[1] == b'(' { ('(', b')') } else { ('{', b'}') };
         if self.open.len() >= DEPTH_LIMIT || out.len() > LENGTH_LIMIT || self.work == 0 {
@@ -229,12 +231,12 @@ impl<'a> Use<'a> {
         }
         self.open.truncate(depth);
         self.scope.truncate(outer);
-        // A reference that nothing closes ends with the text.
+        // An unclosed reference ends with the text.
         (at + 1).min(text.len())
     }
 }
 
-/// A text with its macros replaced line by line, comments apart; and the names without a value, each with its line.
+/// Expands the macros of a text line by line, except in comments. Also returns the names without a value and their lines.
 pub(crate) fn expand_lines<'a>(text: &'a str, macros: &Macros) -> (Cow<'a, str>, Vec<(usize, String)>) {
     if !text.contains('$') {
         return (Cow::Borrowed(text), Vec::new());
@@ -253,7 +255,7 @@ pub(crate) fn expand_lines<'a>(text: &'a str, macros: &Macros) -> (Cow<'a, str>,
     (Cow::Owned(out), missing)
 }
 
-/// Parts between bytes of this kind that stand in no quotes and behind no backslash.
+/// Splits at the bytes `wanted` that are neither quoted nor escaped.
 fn split_top(text: &str, wanted: u8) -> Vec<&str> {
     let bytes = text.as_bytes();
     let (mut parts, mut start, mut at, mut quote) = (Vec::new(), 0, 0, None);
@@ -274,7 +276,7 @@ fn split_top(text: &str, wanted: u8) -> Vec<&str> {
     parts
 }
 
-/// A text without its quotes and backslashes.
+/// Removes quotes and backslashes.
 fn without_quotes(text: &str) -> String {
     let none = Macros::default();
     let mut out = String::new();
@@ -309,7 +311,7 @@ mod tests {
     fn quotes_and_backslashes_stay_where_the_user_reads_them_and_go_inside_of_macros() {
         check("", "\"$(D=\"a b\")\"", "\"a b\"");
         check("", "$(D='a b')$(E=a\\\"b)", "a ba\"b");
-        // As in macLib a comma ends a default also in quotes.
+        // As in macLib, a comma ends a default even in quotes.
         check("", "[$(D=\"a, b\")]", "[a]");
         check("P='it is',Q=a\\,b,\"R\"=\"\\\"\"", "$(P) $(Q) $(R) \\\"", "it is a,b \" \\\"");
         check("P='$(Q)',Q=1", "$(P)", "$(Q)");
@@ -347,7 +349,7 @@ mod tests {
         use_of.copy(&text, &[], false, &mut out);
         let read = WORK_LIMIT - use_of.work;
         assert!(read <= 2 * (DEPTH_LIMIT + 1) * text.len(), "{read} bytes were read for a line of {}", text.len());
-        // Those within the limit are expanded, and all but the value that they end in stands as it was written.
+        // References within the limit are expanded. The innermost value is copied as written.
         assert!(out.starts_with("$(A32=$(A33=") && out.contains("=x)"), "{}", &out[..40]);
         check("", "$(A=$(B=$(C=1)$(D=2)$(E)))", "12$(E)");
         check("B=7", "$(A=$(B=$(C=1)$(D=2)))", "7");

@@ -1,5 +1,4 @@
-//! Files and their texts, without a database: lexer, JSON, macros, substitutions, numbers and stamps as texts, autosave's
-//! files.
+//! File syntax without a database: lexer, JSON, macros, substitutions, conversion of numbers and stamps, autosave files.
 
 pub(crate) mod conv;
 pub(crate) mod error;

@@ -1,4 +1,4 @@
-//! Which records a database file defines, without a database.
+//! Outline of a database file: its records, found without a database.
 
 use crate::text::error::FileError;
 use crate::text::lex::Lexer;
@@ -7,19 +7,19 @@ use crate::text::macros::{Macros, expand_lines};
 /// A record as a file defines it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outline {
-    /// The record type, or `*` for one that another definition adds to.
+    /// The record type, or `*` for a definition that adds to an existing record.
     pub record_type: String,
     /// DTYP; empty if the file does not set it.
     pub dtyp: String,
-    /// Whether it names a function in C: SNAM or INAM.
+    /// Whether it names a C function in SNAM or INAM.
     pub has_function: bool,
 }
 
-/// The records of a `.db` file in their order, up to the first place where it cannot be read on. Included files are not
-/// followed.
+/// The records of a `.db` file in file order, up to the first position where the parser cannot continue. Included files are
+/// not read.
 ///
 /// # Errors
-/// Beside the records: the first thing that is malformed.
+/// The first malformed item, returned together with the records.
 #[must_use]
 pub fn outline(text: &str, file: &str, macros: &Macros) -> (Vec<Outline>, Option<FileError>) {
     let (expanded, _) = expand_lines(text, macros);
@@ -34,7 +34,7 @@ pub fn outline(text: &str, file: &str, macros: &Macros) -> (Vec<Outline>, Option
     }
 }
 
-/// The names of the macros that a text uses without giving them a value.
+/// Names of macros that a text uses without defining them.
 #[must_use]
 pub fn undefined_macros(text: &str) -> Vec<String> {
     let (_, missing) = expand_lines(text, &Macros::default());
@@ -44,7 +44,7 @@ pub fn undefined_macros(text: &str) -> Vec<String> {
     names
 }
 
-/// Reads one item; false at the end of the file.
+/// Reads one item. Returns false at the end of the file.
 fn item(lexer: &mut Lexer<'_>, found: &mut Vec<Outline>) -> Result<bool, FileError> {
     use crate::text::lex::Token;
     let (token, place) = lexer.next()?;
@@ -61,7 +61,7 @@ fn item(lexer: &mut Lexer<'_>, found: &mut Vec<Outline>) -> Result<bool, FileErr
         "include" | "path" | "addpath" => {
             lexer.word("the name of a file")?;
         }
-        // A menu or a table: its brackets.
+        // A menu or a breakpoint table: skip its brackets.
         _ => {
             lexer.punct(b'(', "behind the word")?;
             while !lexer.take(b')') {
@@ -93,7 +93,7 @@ fn record(lexer: &mut Lexer<'_>) -> Result<Outline, FileError> {
     lexer.punct(b'(', "after record")?;
     let record_type = match lexer.word("a record type or \"*\"") {
         Ok((word, _)) => word.into_owned(),
-        // A star may stand unquoted.
+        // The type `*` is allowed unquoted.
         Err(error) if error.what.contains("'*'") => {
             lexer.skip_star();
             "*".to_owned()

@@ -1,11 +1,11 @@
-//! Autosave's files: what to save (`.req`), and what was saved (`.sav`).
+//! Autosave files: requests (`.req`) and saved values (`.sav`).
 
 use crate::text::error::{FileError, Position};
 use crate::text::lex::unescape;
 use crate::text::macros::Macros;
 use std::fmt::Write as _;
 
-/// What a field held.
+/// A saved field value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SavedValue {
     /// One element, or a text.
@@ -14,34 +14,34 @@ pub enum SavedValue {
     Array(Vec<Vec<u8>>),
 }
 
-/// A field and what it held.
+/// A channel and its saved value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved {
-    /// The channel, as the request file named it.
+    /// The channel, as named in the request file.
     pub name: String,
-    /// What it held; `None` where it could not be read.
+    /// The value; `None` if it could not be read.
     pub value: Option<SavedValue>,
 }
 
-/// The last line of a file that was written to its end.
+/// Last line of a completely written file.
 const END: &str = "<END>";
 const ARRAY: &str = "@array@";
-/// How deep request files may include others, and how many channels they may name.
+/// Maximum nesting depth of included request files.
 const DEPTH_MAX: u32 = 16;
 const CHANNELS_MAX: usize = 1_000_000;
 
-/// A channel that a request file names, and where.
+/// A channel named in a request file, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requested {
     /// The channel.
     pub channel: String,
-    /// The file as it was named.
+    /// Name of the file.
     pub file: String,
-    /// Where in it.
+    /// Position in the file.
     pub place: Position,
 }
 
-/// A `.sav` file's text; `head` is its first line, without the sign of a comment.
+/// Returns the text of a `.sav` file. `head` is its first line, without the comment sign.
 #[must_use]
 pub fn write_sav(head: &str, values: &[Saved]) -> String {
     let mut out = format!("# {head}\n");
@@ -70,7 +70,7 @@ pub fn write_sav(head: &str, values: &[Saved]) -> String {
 /// Reads a `.sav` file.
 ///
 /// # Errors
-/// When its end is missing (it was being written when something failed), or a line is malformed.
+/// If the end mark is missing (the file was not written completely) or a line is malformed.
 pub fn parse_sav(text: &str, file: &str) -> Result<Vec<Saved>, FileError> {
     let error = |line: usize, what: String| FileError {
         file: file.to_owned(),
@@ -116,18 +116,18 @@ fn elements(body: &str) -> Option<Vec<Vec<u8>>> {
     rest.is_empty().then_some(all)
 }
 
-/// What request files ask for, and what is wrong with their lines.
+/// Channels and errors of a request file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestFile {
-    /// The channels, in the order of the files.
+    /// The channels, in file order.
     pub channels: Vec<Requested>,
-    /// A file that cannot be read, a macro without a value, a line that is neither: each costs its line.
+    /// Unreadable files, macros without a value, invalid lines. Each error skips only its line.
     pub complaints: Vec<FileError>,
 }
 
-/// Reads a request file as the EPICS module does: a channel a line, `file NAME MACROS` for those of another file, `#` before
-/// comments. The name of a file may stand in quotes; macros are divided by commas or blanks, also behind the name, and
-/// their double quotes do not count. Another file has no macros but these.
+/// Parses a request file with the rules of the EPICS module: one channel per line, `file NAME MACROS` to include another
+/// file, `#` for comments. The file name may be quoted. Macros are separated by commas or blanks, also from the name, and
+/// their double quotes are ignored. An included file sees only these macros.
 pub fn parse_request(
     text: &str,
     file: &str,
@@ -182,7 +182,7 @@ fn request(
     }
 }
 
-/// The file that a line includes, and the macros that it gives it; `None` of a line that includes none.
+/// The file that a line includes, and its macros; `None` for other lines.
 fn included_file(line: &str) -> Option<(&str, String)> {
     let rest = line.strip_prefix("file").filter(|rest| rest.starts_with([' ', '\t', '"']))?.trim_start();
     let rest = rest.strip_prefix('"').unwrap_or(rest).trim_start();

@@ -1,25 +1,25 @@
-//! `.substitutions` files: which template with which macros, how often.
+//! `.substitutions` files: templates to load, each with its macros.
 
 use crate::text::error::{FileError, Position};
 use crate::text::lex::{Lexer, Token};
 
-/// A template to be loaded once.
+/// One instantiation of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
     /// The template.
     pub file: String,
-    /// Its macros as [`crate::Macros::parse`] reads them, those of `global` first.
+    /// Its macros in the format of [`crate::Macros::parse`], those of `global` first.
     pub macros: String,
-    /// Where it stands, for errors in the template.
+    /// Its position, for errors in the template.
     pub place: Position,
-    /// The first value too many for the pattern, which is left out as C does it: found and expected, with its place.
+    /// Error text and position of the first value beyond the pattern. As in C, the value is ignored.
     pub surplus: Option<String>,
 }
 
-/// Most instances of a file.
+/// Maximum number of instances per file.
 const INSTANCES_MAX: usize = 1_000_000;
 
-/// Reads a `.substitutions` file: `file NAME { pattern {A, B} {1, 2} … }`, `file NAME { {A=1, B=2} … }`, `global {…}`.
+/// Parses a `.substitutions` file: `file NAME { pattern {A, B} {1, 2} … }`, `file NAME { {A=1, B=2} … }`, `global {…}`.
 ///
 /// ```
 /// let text = "file magnet.db { pattern {P, N} {ring, 1} {ring, 2} }";
@@ -31,7 +31,7 @@ const INSTANCES_MAX: usize = 1_000_000;
 /// ```
 ///
 /// # Errors
-/// The first thing that is malformed, with file, line and column.
+/// The first malformed item, with file, line and column.
 pub fn parse_substitutions(text: &str, file: &str) -> Result<Vec<Instance>, FileError> {
     let lexer = Lexer::of_substitutions(text, file);
     let mut parser = Parser { lexer, globals: String::new(), all: Vec::new(), surplus: None };
@@ -49,7 +49,7 @@ struct Parser<'a> {
     lexer: Lexer<'a>,
     globals: String,
     all: Vec<Instance>,
-    /// What is wrong with the instance that is being read.
+    /// Error of the instance that is being parsed.
     surplus: Option<String>,
 }
 
@@ -61,7 +61,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `A=1, B="2" }`, with a comma behind each.
+    /// Parses `A=1, B="2" }`; the result has a comma after each definition.
     fn definitions(&mut self) -> Result<String, FileError> {
         let mut out = String::new();
         loop {
@@ -72,7 +72,7 @@ impl Parser<'_> {
                 continue;
             }
             let (name, _) = self.lexer.word("the name of a macro or }")?;
-            // As with msi a name alone, such as `{None}`, has no value: the instance needs no macros.
+            // As in msi, a name alone, such as `{None}`, has no value: the instance needs no macros.
             if matches!(self.lexer.peek()?, Token::Punct(b'}' | b',')) {
                 out.push_str(&name);
                 out.push(',');
@@ -84,7 +84,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A value and whether it stands in quotes.
+    /// A value and whether it is quoted.
     fn value(&mut self, what: &str) -> Result<((String, bool), Position), FileError> {
         match self.lexer.next()? {
             (Token::Word { text, quoted }, place) => Ok(((text.into_owned(), quoted), place)),
@@ -131,7 +131,7 @@ impl Parser<'_> {
                     self.globals()?;
                     continue;
                 }
-                // Old files have the name of a record before each brace; it means nothing.
+                // Old files have a record name before each brace; it is ignored.
                 (Token::Word { .. }, _) if *self.lexer.peek()? == Token::Punct(b'{') => continue,
                 (_, place) => return Err(self.lexer.error(place, "expected pattern, global, { or }")),
             }
@@ -139,7 +139,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `1, "2" }` for the macros of a pattern.
+    /// Parses `1, "2" }` for the macros of a pattern.
     fn values(&mut self, names: &[String]) -> Result<String, FileError> {
         let mut out = String::new();
         let mut count = 0;

@@ -1,5 +1,5 @@
-//! Device supports: which one a record uses, and those of base that need the world outside (time, environment, streams).
-//! Those from outside are in `support`.
+//! Device supports: selection by record, and those of EPICS base that need the outside world (time, environment, streams).
+//! Supports added by other crates are in `support`.
 
 pub(crate) mod readback;
 pub(crate) mod support;
@@ -9,11 +9,11 @@ use crate::model::link::LinkKind;
 use crate::model::slot::Slot;
 use crate::run::engine::Db;
 
-/// A device support of base.
+/// A device support of EPICS base.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Device {
-    /// The DTYP names none.
+    /// DTYP names no known device support.
     #[default]
     Missing = 0,
     Soft,
@@ -24,11 +24,11 @@ pub(crate) enum Device {
     Stdio,
     Getenv,
     DbState,
-    /// One from outside ([`crate::Support`]).
+    /// A support added by another crate ([`crate::Support`]).
     External,
 }
 
-/// Where a `stdio` device support writes.
+/// Output stream of a `stdio` device support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
@@ -55,7 +55,7 @@ impl Device {
     }
 }
 
-/// The device support that a record's DTYP and link ask for.
+/// Selects the device support for a record's DTYP and link.
 pub(crate) fn choose(db: &mut Db, rec: RecId) -> Device {
     let kind = db.records.type_of(rec);
     if kind.devices.is_empty() {
@@ -85,7 +85,7 @@ pub(crate) fn choose(db: &mut Db, rec: RecId) -> Device {
                 db.records.name(rec),
                 known.join(" or ")
             ));
-            // Active from the start, as C's device support leaves it.
+            // The record is active from the start, as C's device support leaves it.
             db.records[rec].broken = true;
             db.records[rec].pact = 1;
             Device::Missing
@@ -94,8 +94,8 @@ pub(crate) fn choose(db: &mut Db, rec: RecId) -> Device {
     }
 }
 
-/// Makes a link an address, or none, as DTYP has it: as in C one that is something else is told, and the record has an empty
-/// one.
+/// Ensures that a link is a device address, or is not, as DTYP requires. As in C, a link of the wrong kind is reported and
+/// replaced by an empty one.
 fn fit_link(db: &mut Db, rec: RecId, field: u16, wants_address: bool) {
     let Slot::Link(link) = db.records.peek(rec, field) else { return };
     let (unset, is_address) = (link.is_empty(), link.brief().kind == LinkKind::Hardware);
@@ -123,17 +123,17 @@ impl Db {
         self.records[rec].device
     }
 
-    /// Texts that `stdio` device supports wrote, since the last call.
+    /// Texts written by `stdio` device supports since the last call.
     pub fn take_output(&mut self) -> Vec<(Stream, String)> {
         std::mem::take(&mut self.outbox.output)
     }
 
-    /// Sets an environment variable that `getenv` device supports see.
+    /// Sets an environment variable for `getenv` device supports.
     pub fn set_environment(&mut self, name: &str, value: &str) {
         self.environment.insert(name.to_owned(), value.to_owned());
     }
 
-    /// Sets a state that `Db State` device supports and filters see (dbStateSet); it is made when it is not there.
+    /// Sets a state for `Db State` device supports and filters (dbStateSet). Creates it if it does not exist.
     pub fn set_state(&mut self, name: &str, on: bool) {
         let known = self.states.get_mut(name);
         let changed = known.as_ref().is_none_or(|state| **state != on);
@@ -146,13 +146,13 @@ impl Db {
         }
     }
 
-    /// A state; `None` when it was never made.
+    /// A state; `None` if it does not exist.
     #[must_use]
     pub fn state(&self, name: &str) -> Option<bool> {
         self.states.get(name).copied()
     }
 
-    /// Names of all states and whether they are set.
+    /// All states with their values.
     pub fn states(&self) -> impl Iterator<Item = (&str, bool)> {
         self.states.iter().map(|(name, on)| (name.as_str(), *on))
     }

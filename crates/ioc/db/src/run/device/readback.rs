@@ -1,4 +1,4 @@
-//! What an output holds when it starts: the value that its device has, without writing it there.
+//! Initial values of outputs, read from their devices.
 
 use crate::model::id::RecId;
 use crate::run::channel::Channel;
@@ -9,10 +9,10 @@ use crate::text::error::PutError;
 use base::{EventMask, Stamp, Value};
 
 impl Db {
-    /// The device of an output record says what the record is to begin with: VAL and what follows from it are set, UDF is
-    /// cleared, clients are told. Nothing is written, no link is followed, the alarm stays until the record is processed.
-    /// Whole numbers of at most 32 bits are raw. A record that was processed meanwhile, or is being, keeps what it has.
-    /// The value comes back, to be freed elsewhere.
+    /// Sets the initial value of an output record from its device: VAL and dependent fields are set, UDF is cleared, monitors
+    /// are posted. Nothing is written and no link is followed. The alarm stays until the record is processed. Whole numbers
+    /// of at most 32 bits are raw. A record that is active or was processed before keeps its value. Returns the sample, so
+    /// that the caller can free it elsewhere.
     ///
     /// Real-time: does not block; allocates for arrays and long texts.
     pub fn start_with(&mut self, rec: RecId, fed: DeviceSample) -> Option<DeviceSample> {
@@ -27,19 +27,19 @@ impl Db {
         Some(fed)
     }
 
-    /// Writes a field as a device does (dbPut): nothing is processed, DISP is not obeyed.
+    /// Writes a field on behalf of a device (dbPut). The record is not processed and DISP is ignored.
     ///
     /// # Errors
-    /// When the field cannot be written or the value does not fit it.
+    /// If the field cannot be written or the value does not fit.
     pub fn put_by_device(&mut self, channel: &Channel, value: &Value, now: Now) -> Result<(), PutError> {
         self.time.now = now;
         self.put_value(channel, value)
     }
 
-    /// As [`put_by_device`](Self::put_by_device), for what a record begins with: it is no longer undefined.
+    /// Like [`put_by_device`](Self::put_by_device), for an initial value: also clears UDF and the alarm.
     ///
     /// # Errors
-    /// As there.
+    /// As [`put_by_device`](Self::put_by_device).
     pub fn begin_with(&mut self, channel: &Channel, value: &Value, now: Now) -> Result<(), PutError> {
         self.put_by_device(channel, value, now)?;
         let common = &mut self.records[channel.record];
@@ -47,8 +47,8 @@ impl Db {
         Ok(())
     }
 
-    /// An output's value is what its device says it has: VAL and UDF are set, whole numbers of at most 32 bits go through the
-    /// record's conversion and stand in RVAL and RBV. Whether there is a value that the record can hold.
+    /// Sets an output's VAL and UDF from the value of its device. Whole numbers of at most 32 bits pass the record's
+    /// conversion and are stored in RVAL and RBV. Returns whether there is a value that fits the record.
     pub(crate) fn take_from_device(&mut self, rec: RecId, fed: &DeviceSample) -> bool {
         let Some(given) = fed.value.as_ref() else { return false };
         let value = crate::rec::from_device(self, rec, fed).map(Value::Scalar);

@@ -1,9 +1,9 @@
-//! Device supports from outside this crate: how a record reaches its equipment.
+//! Interface for device supports of other crates, which connect records to equipment.
 //!
-//! A [`Support`] is told of each record that names it in DTYP, with the address of its link, and says how the record is
-//! answered: at once, by a [`Direct`] that is called on the owner's thread, or later, by requests that the shell takes
-//! out ([`Db::next_request`]) and completes ([`Db::complete`]). The record stays active meanwhile, as with C's
-//! asynchronous device supports. Records with SCAN `I/O Intr` take what their source was [fed](Db::feed).
+//! A [`Support`] is called with each record that names it in DTYP, and with the address in the record's link. It selects how
+//! the record is served. A [`Direct`] answers immediately on the owner's thread. Otherwise the record makes requests, which
+//! the shell takes ([`Db::next_request`]) and completes ([`Db::complete`]). The record stays active in between, as with
+//! asynchronous device supports of C. Records with SCAN `I/O Intr` take the value that their source was [fed](Db::feed).
 
 use crate::model::id::RecId;
 use crate::model::schema;
@@ -22,13 +22,13 @@ pub trait Support: Send + Sync {
     /// Its name in DTYP.
     fn name(&self) -> &str;
 
-    /// Types of the records that it serves.
+    /// Record types that it serves.
     fn record_types(&self) -> &[&'static str];
 
-    /// A record starts with this address, or is given it while it runs: the one before is forgotten.
+    /// A record starts with this address, or gets it at run time. It replaces a previous address.
     ///
     /// # Errors
-    /// What is wrong with the address. The record is then left without device support.
+    /// The fault in the address. The record is then left without device support.
     fn attach(&self, place: &Attaching<'_>) -> Result<Attached, AttachError>;
 
     /// The record is removed.
@@ -37,41 +37,41 @@ pub trait Support: Send + Sync {
     }
 }
 
-/// Why a device support does not serve a record.
+/// Reason why a device support rejects a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttachError {
-    /// The address ends where more has to stand.
+    /// The address ends early.
     Ends {
-        /// What it would have been.
+        /// The missing part.
         expected: String,
     },
-    /// Something in the address is not what it has to be.
+    /// A part of the address is not what is expected.
     Unexpected {
-        /// What stands there.
+        /// The part found.
         found: String,
-        /// What may stand there.
+        /// The parts allowed.
         expected: String,
     },
-    /// Something in the address cannot be read.
+    /// A part of the address cannot be parsed.
     Unreadable {
-        /// What stands there.
+        /// The part found.
         found: String,
-        /// Why it cannot.
+        /// The reason.
         why: String,
     },
-    /// A word of the address that has no meaning.
+    /// A superfluous word in the address.
     TooMuch {
         /// The word.
         found: String,
     },
-    /// The record's type or direction does not fit what the address names.
+    /// The record's type or direction does not fit the address.
     Unsuited {
-        /// Why it does not.
+        /// The reason.
         why: String,
     },
-    /// What the address names (a port, a file) cannot be used.
+    /// The target of the address (a port, a file) cannot be used.
     Unusable {
-        /// What it is, and why it cannot.
+        /// The target and the reason.
         what: String,
     },
 }
@@ -90,78 +90,78 @@ impl std::fmt::Display for AttachError {
 
 impl std::error::Error for AttachError {}
 
-/// A record that is given an address.
+/// A record and its device address.
 #[derive(Clone, Copy, Debug)]
 pub struct Attaching<'a> {
-    /// Which shard of a divided database the record is in: 0 is the housekeeping shard.
+    /// Shard of the record in a divided database; 0 is the housekeeping shard.
     pub shard: usize,
     /// The record.
     pub record: RecId,
-    /// Its name.
+    /// Name of the record.
     pub name: &'a str,
-    /// Its type.
+    /// Record type.
     pub record_type: &'a str,
     /// Whether it writes to its device.
     pub output: bool,
-    /// What stands behind the `@` of its link.
+    /// Text after the `@` in its link.
     pub address: &'a str,
-    /// Type of the elements of an array record.
+    /// Element type of an array record.
     pub elements: FieldType,
-    /// How many elements an array record holds; 1 for others.
+    /// Capacity of an array record in elements; 1 for other records.
     pub count: usize,
 }
 
-/// How a record is served.
+/// How a device support serves a record.
 pub struct Attached {
-    /// Who answers it.
+    /// How requests are answered.
     pub answers: Answers,
-    /// Whether SCAN may be `I/O Intr`: then what comes by [`Db::feed_record`] processes it.
+    /// Whether SCAN may be `I/O Intr`. If so, [`Db::feed_record`] processes the record.
     pub interrupts: bool,
 }
 
-/// Who answers a record.
+/// How requests of a record are answered.
 pub enum Answers {
-    /// At once, on its owner's thread.
+    /// Immediately, on the owner's thread.
     Now(Box<dyn Direct>),
-    /// Whoever takes the requests.
+    /// Later, by [`Db::complete`].
     Later,
 }
 
-/// Answers a record at once.
+/// Answers requests of a record immediately.
 ///
 /// Real-time: called on the thread that owns the record; neither allocates nor blocks.
 pub trait Direct: Send {
-    /// Reads for an input record.
+    /// Reads the value of an input record.
     fn read(&mut self, now: Now) -> DeviceSample;
 
-    /// Writes for an output record; the value in what it answers is not used.
+    /// Writes the value of an output record. The value in the returned sample is ignored.
     fn write(&mut self, now: Now, output: &Output) -> DeviceSample;
 }
 
-/// What an output record writes.
+/// Value written by an output record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Output {
-    /// The value: OVAL of ao, the state's number of bo and mbbo, else VAL.
+    /// The value: OVAL of ao, the state number of bo and mbbo, otherwise VAL.
     pub value: Value,
-    /// RVAL, for record types that have it; else the value as a whole number. Of a mbbo whose states have no values it is
-    /// the state's number, shifted by SHFT.
+    /// RVAL if the record type has it, otherwise the value as a whole number. For an mbbo whose states have no values: the
+    /// state number, shifted by SHFT.
     pub raw: i64,
-    /// The name of the state, where the record has states and this one has a name.
+    /// Name of the state, if the record has states and this one is named.
     pub name: Option<Str40>,
-    /// Whether the raw value was made of the value by a conversion (LINR of ao).
+    /// Whether the raw value is the result of a conversion (LINR of ao).
     pub converted: bool,
 }
 
-/// What a record asks of its device.
+/// A record's request to its device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// Who asks. It is active until [`Db::complete`] is called for it.
+    /// The record. It stays active until [`Db::complete`] is called for it.
     pub record: RecId,
-    /// What is to be written; `None`: read.
+    /// Value to write; `None` to read.
     pub output: Option<Output>,
 }
 
-/// Device supports and the records that they serve.
+/// Device supports and their records.
 #[derive(Default)]
 pub(crate) struct Supports {
     all: Vec<Arc<dyn Support>>,
@@ -172,12 +172,12 @@ pub(crate) struct Supports {
 struct One {
     support: usize,
     answers: Answers,
-    /// What came for the request that the record waits for.
+    /// Answer to the request that the record waits for.
     reply: Option<DeviceSample>,
 }
 
 impl Supports {
-    /// The same device supports, without records: for a shard of the database.
+    /// The same device supports, without records, for a shard.
     pub(crate) fn for_shard(&self) -> Self {
         Self { all: self.all.clone(), ..Self::default() }
     }
@@ -188,20 +188,20 @@ impl Supports {
 }
 
 impl DeviceSample {
-    /// Nothing could be read or written.
+    /// Failed read or write.
     #[must_use]
     pub fn failed(status: Status) -> Self {
         let alarm = base::Alarm { status, severity: Severity::Invalid };
         Self { value: None, alarm, stamp: Stamp::EPOCH, tag: 0 }
     }
 
-    /// A value without alarm, taken at this time.
+    /// A value without alarm, with its time stamp.
     #[must_use]
     pub fn good(value: Value, stamp: Stamp) -> Self {
         Self { value: Some(value), alarm: base::Alarm::NONE, stamp, tag: 0 }
     }
 
-    /// Done: written without alarm.
+    /// A successful write.
     #[must_use]
     pub const fn done(stamp: Stamp) -> Self {
         Self { value: None, alarm: base::Alarm::NONE, stamp, tag: 0 }
@@ -215,7 +215,7 @@ impl DeviceSample {
         }
     }
 
-    /// The value as a raw whole number, where it is one of at most 32 bits.
+    /// The value as a raw number, if it is a whole number of at most 32 bits.
     pub(crate) fn raw(&self) -> Option<i32> {
         match self.scalar()? {
             Scalar::I8(value) => Some(value.into()),
@@ -244,7 +244,7 @@ impl DeviceSample {
         }
     }
 
-    /// The value as elements of a type, at most so many.
+    /// The value as at most `max` elements of a type.
     pub(crate) fn array(&self, kind: FieldType, max: usize) -> Option<Array> {
         let mut into = Array::zeros(kind, 0);
         match self.value.as_ref()? {
@@ -266,7 +266,7 @@ impl DeviceSample {
 }
 
 impl Db {
-    /// Makes a device support known: records of its types may name it in DTYP. Before records are loaded.
+    /// Adds a device support. Records of its types can then name it in DTYP. Call it before records are loaded.
     pub fn add_support(&mut self, support: Arc<dyn Support>) {
         for kind in &mut Arc::make_mut(&mut self.records.schema).types {
             let known = kind.devices.iter().any(|device| device.name == support.name());
@@ -277,14 +277,14 @@ impl Db {
         self.supports.all.push(support);
     }
 
-    /// What a record asks of its device next. Does not allocate. A record has one request out at most.
+    /// Next request of a record to its device. A record has at most one pending request. Does not allocate.
     pub fn next_request(&mut self) -> Option<Request> {
         self.supports.requests.pop_front()
     }
 
-    /// Answers the request of a record: its processing goes on soon, in the order of PRIO. What it was answered with
-    /// before comes back, to be freed elsewhere, and so does an answer that nobody waits for. A value that answers an
-    /// output's request is the value that its device has now: it becomes VAL, or raises CALC where it cannot.
+    /// Answers a record's request. Its processing continues soon, in the order of PRIO. Returns the sample to be freed
+    /// elsewhere: the previous answer, or this one if no record waits for it. A value in the answer to an output is the value
+    /// that the device has now: it becomes VAL, or raises CALC if it does not fit.
     ///
     /// Real-time: does not block; allocates for arrays and long texts that an output takes.
     pub fn complete(&mut self, rec: RecId, mut fed: DeviceSample) -> Option<DeviceSample> {
@@ -299,8 +299,8 @@ impl Db {
         before
     }
 
-    /// A record's device has a new value: it is processed soon, if its SCAN is `I/O Intr`. What it was fed before comes
-    /// back, to be freed elsewhere.
+    /// Sets a new device value of a record. The record is processed soon if its SCAN is `I/O Intr`. Returns the previous
+    /// sample, to be freed elsewhere.
     ///
     /// Real-time: neither allocates nor blocks.
     pub fn feed_record(&mut self, record: RecId, fed: DeviceSample) -> Option<DeviceSample> {
@@ -310,7 +310,7 @@ impl Db {
         }
     }
 
-    /// Tells the device support of a record its address; whether it will serve it.
+    /// Attaches a record to its device support. Returns `None` if the support rejects the address.
     pub(crate) fn attach(&mut self, rec: RecId, name: &str, address: &str) -> Option<Device> {
         let Some(support) = self.supports.find(name) else {
             let text = format!(
@@ -355,15 +355,15 @@ impl Db {
         self.split.shard.map_or(0, |shard| shard as usize + 1)
     }
 
-    /// Tells the device support that a record is gone.
+    /// Detaches a record from its device support.
     pub(crate) fn detach(&mut self, rec: RecId) {
         if let Some(one) = self.supports.attached.remove(&rec) {
             self.supports.all[one.support].detach(self.shard_number(), rec);
         }
     }
 
-    /// Reads for an input record: at once, from what its source was fed, or by a request that a callback ends. Alarm,
-    /// stamp (TSE −2) and UTAG are set, and UDF where there is a value.
+    /// Reads the device of an input record: immediately, from the value fed by its source, or by a request whose callback
+    /// resumes the record. Sets alarm, stamp (TSE −2) and UTAG; clears UDF if there is a value.
     pub(crate) fn device_read(&mut self, rec: RecId, resumed: bool) -> Got<DeviceSample> {
         const IO_INTR: u16 = 2;
         let now = self.time.now;
@@ -385,7 +385,7 @@ impl Db {
         };
         self.take_fed(rec, &fed);
         if fed.value.is_none() {
-            // Where all went well there was no value to be taken: the record keeps its own.
+            // Success without a value: the record keeps its own.
             if fed.alarm.severity == Severity::None {
                 self.records[rec].udf = 0;
             }
@@ -395,7 +395,7 @@ impl Db {
         Got::Value(fed)
     }
 
-    /// Writes for an output record; whether a callback ends it. A failed write has raised its alarm.
+    /// Writes the device of an output record. Returns whether a callback is pending. A failed write raises the alarm itself.
     pub(crate) fn device_write(&mut self, rec: RecId, resumed: bool, output: Output) -> bool {
         let now = self.time.now;
         let Some(one) = self.supports.attached.get_mut(&rec) else { return false };
@@ -415,7 +415,7 @@ impl Db {
         false
     }
 
-    /// Alarm, stamp and tag of what a device said.
+    /// Takes alarm, stamp and tag from a device sample.
     fn take_fed(&mut self, rec: RecId, fed: &DeviceSample) {
         let by_device = crate::rec::stamp_by_device(self, rec);
         let common = &mut self.records[rec];

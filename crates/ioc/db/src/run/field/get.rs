@@ -10,7 +10,7 @@ use crate::run::engine::Db;
 use base::{Array, Characters, FieldType, Scalar, Stamp, Str40, Value};
 
 impl Db {
-    /// A field's elements as another type; `None` where one cannot be.
+    /// A field's elements converted to another type; `None` if an element cannot be converted.
     pub fn get_as(&mut self, channel: &Channel, kind: FieldType) -> Option<Array> {
         match self.get(channel, usize::MAX) {
             Value::Array(array) => {
@@ -39,8 +39,8 @@ impl Db {
         value
     }
 
-    /// A channel's plain value as its filters show it. A text read as characters ends with a zero, as C has it, also where a
-    /// range leaves its end out.
+    /// Applies a channel's filters to its plain value. A text read as characters ends with a zero, as in C, even if a range
+    /// excludes its end.
     pub(crate) fn filtered(&self, channel: &Channel, plain: Value, stamp: Stamp) -> Value {
         let mut value = channel.filters.apply(plain, stamp, self.time.local);
         if let (true, Value::Array(Array::I8(bytes))) = (channel.long_string, &mut value) {
@@ -50,14 +50,14 @@ impl Db {
         value
     }
 
-    /// Time stamp and user tag of what [`get`](Self::get) reads.
+    /// Time stamp and user tag of the value that [`get`](Self::get) returns.
     #[must_use]
     pub fn stamp_of(&self, channel: &Channel) -> (Stamp, u64) {
         let (stamp, utag) = self.stamp(channel.record);
         (if channel.filters.stamps_now() { self.time.now.wall } else { stamp }, utag)
     }
 
-    /// What a channel's value is, if it is a link or the characters of a text.
+    /// Representation of a channel's value if it is read as characters: a link, a text, or an array.
     #[must_use]
     pub fn characters(&self, channel: &Channel) -> Characters {
         let def = self.records.def(channel.record, channel.field);
@@ -71,7 +71,7 @@ impl Db {
         }
     }
 
-    /// A field's value before filters.
+    /// A field's value before filters, at most `max` elements.
     pub(crate) fn get_plain(&mut self, channel: &Channel, max: usize) -> Value {
         let rec = channel.record;
         if channel.type_name {
@@ -99,14 +99,14 @@ impl Db {
         if self.records.is_long_text(rec, channel.field)
             && (unwritten(self.records.peek(rec, channel.field)) || self.seen(rec, channel.field) == Seen::Nothing)
         {
-            // Nothing was ever written here: C has no element then.
+            // A field that was never written has no element in C.
             return Value::Array(Array::String(Vec::new()));
         }
         Value::Scalar(self.read_scalar(rec, channel.field).unwrap_or(Scalar::String(Str40::EMPTY)))
     }
 
-    /// As [`get`](Self::get), into memory that is there: nothing is allocated where `into` is an array of the field's type
-    /// with room for its elements, or a scalar for a scalar field.
+    /// Like [`get`](Self::get), into existing memory. Does not allocate if `into` is an array of the field's type with enough
+    /// capacity, or a scalar for a scalar field.
     pub fn get_into(&mut self, channel: &Channel, max: usize, into: &mut Value) {
         let rec = channel.record;
         if let Value::Array(into) = &mut *into
@@ -131,13 +131,13 @@ impl Db {
             }
         }
         match (self.get(channel, max), into) {
-            // The elements move into the memory that is there.
+            // Copies the elements into the existing memory.
             (Value::Array(array), Value::Array(into)) => copy_into(&array, 0, 1, array.len(), max, into),
             (value, into) => *into = value,
         }
     }
 
-    /// A field as EPICS prints it: state names, menu choices, PREC digits; an array's first element.
+    /// A field in EPICS text format: state names, menu choices, PREC digits. An array is represented by its first element.
     pub fn get_text(&mut self, channel: &Channel) -> Str40 {
         if channel.type_name {
             return Str40::from(self.records.type_of(channel.record).name.as_str());
@@ -145,7 +145,7 @@ impl Db {
         self.read_text(channel.record, channel.field).unwrap_or_default()
     }
 
-    /// A text field, however long.
+    /// A text field of any length.
     pub fn get_long_text(&mut self, channel: &Channel) -> Vec<u8> {
         self.long_text(channel.record, channel.field)
     }
@@ -167,7 +167,7 @@ impl Db {
         }
     }
 
-    /// The bytes of lsi's, lso's or printf's VAL or OVAL.
+    /// Bytes of VAL or OVAL of lsi, lso or printf.
     pub(crate) fn whole_bytes(&mut self, rec: RecId, field: u16) -> Vec<u8> {
         match self.records.peek(rec, field) {
             Slot::Array(Array::U8(bytes)) => bytes.clone(),
@@ -175,7 +175,7 @@ impl Db {
         }
     }
 
-    /// A field's only or first element; `None` where there is none.
+    /// The only or first element of a field; `None` if it has no element.
     pub(crate) fn read_scalar(&mut self, rec: RecId, field: u16) -> Option<Scalar> {
         let kind = self.records.def(rec, field).kind;
         if kind.is_none() {
@@ -206,7 +206,7 @@ impl Db {
             Slot::Array(array) => {
                 let first = array.get(0);
                 if self.records.is_long_text(rec, field) {
-                    // A text that was never set cannot be read: it has not even its NUL.
+                    // A text that was never set cannot be read, as it does not even have a NUL.
                     first.map(|_| Scalar::String(Str40::new(&self.whole_bytes(rec, field))))
                 } else {
                     first
@@ -217,7 +217,7 @@ impl Db {
         }
     }
 
-    /// What is not stored as a field: the name.
+    /// Value of a field that is not stored: the name.
     fn special_scalar(&self, rec: RecId, field: u16) -> Option<Scalar> {
         match self.records.def(rec, field).name.as_str() {
             "NAME" => Some(Scalar::String(Str40::from(self.records.name(rec)))),
@@ -225,18 +225,18 @@ impl Db {
         }
     }
 
-    /// What a link that asks for one element reads.
+    /// Value that a link reading one element gets.
     pub(crate) fn link_scalar(&mut self, rec: RecId, field: u16) -> Option<Scalar> {
         self.records.in_memory(rec, field).or_else(|| self.read_scalar(rec, field))
     }
 
-    /// A field's first element as EPICS prints it.
+    /// First element of a field in EPICS text format.
     pub(crate) fn read_text(&mut self, rec: RecId, field: u16) -> Option<Str40> {
         let scalar = self.read_scalar(rec, field)?;
         Some(self.text_of(rec, field, scalar))
     }
 
-    /// An element of a field as EPICS prints it.
+    /// An element of a field in EPICS text format.
     pub(crate) fn text_of(&mut self, rec: RecId, field: u16, scalar: Scalar) -> Str40 {
         match scalar {
             Scalar::Enum(index) => self.enum_text(rec, field, index),
@@ -245,7 +245,7 @@ impl Db {
         }
     }
 
-    /// The word of a menu, device or state number.
+    /// Text of a menu choice, device or state number.
     fn enum_text(&self, rec: RecId, field: u16, index: u16) -> Str40 {
         let def = self.records.def(rec, field);
         match def.kind {
@@ -262,19 +262,19 @@ impl Db {
         }
     }
 
-    /// What is seen of an array field, where it is one.
+    /// Visible part of an array field; all of other fields.
     fn seen(&self, rec: RecId, field: u16) -> Seen {
         if self.records.def(rec, field).kind.is_none() { self.records.seen(rec) } else { Seen::Stored }
     }
 
-    /// All elements of an array field, in order.
+    /// All visible elements of an array field, in order.
     pub(crate) fn whole_array(&mut self, rec: RecId, field: u16) -> Array {
         let mut into = Array::zeros(self.records.element_type(rec, field), 0);
         self.copy_seen(rec, field, usize::MAX, &mut into);
         into
     }
 
-    /// Up to `max` elements of an array field, in order, into memory that is there.
+    /// Copies up to `max` visible elements of an array field, in order, into existing memory.
     fn copy_seen(&mut self, rec: RecId, field: u16, max: usize, into: &mut Array) {
         let seen = self.seen(rec, field);
         let Slot::Array(array) = self.records.peek(rec, field) else { return };
@@ -285,12 +285,12 @@ impl Db {
         }
     }
 
-    /// How many elements a field can hold: 1 for what is no array.
+    /// Maximum number of elements of a field; 1 for a scalar.
     pub(crate) fn element_count(&self, rec: RecId, field: u16) -> usize {
         if self.records.is_array(rec, field) { self.records.capacity(rec, field) as usize } else { 1 }
     }
 
-    /// Up to `max` elements of a field as elements of `kind`; `None` where one cannot become that.
+    /// Up to `max` elements of a field converted to `kind`; `None` if an element cannot be converted.
     pub(crate) fn read_array(&mut self, rec: RecId, field: u16, kind: FieldType, max: usize) -> Option<Array> {
         if self.records.is_array(rec, field) && !(max == 1 && self.records.in_memory(rec, field).is_some()) {
             let precision = self.precision_of(rec, field);
@@ -323,13 +323,13 @@ impl Db {
         crate::model::values::set_element(&mut into, 0, scalar).then_some(into)
     }
 
-    /// A link as EPICS prints it.
+    /// A link in EPICS text format.
     pub(crate) fn link_text(&mut self, rec: RecId, field: u16) -> String {
         let Some(link_field) = self.records.def(rec, field).link_field() else { return String::new() };
         let Slot::Link(found) = self.records.peek(rec, field) else { return String::new() };
         let brief = found.brief();
         let mut text = found.text().to_owned();
-        // An input that is read asynchronously has no use for NPP and PP.
+        // NPP and PP have no meaning for an input that is read asynchronously.
         let by_notify = link_field == link::LinkField::In
             && self.device(rec) == crate::run::device::Device::SoftAsync
             && self.records.def(rec, field).name == "INP";

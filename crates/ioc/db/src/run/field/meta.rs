@@ -1,4 +1,4 @@
-//! Units, precision, limits and labels of fields, as C's record types give them: nothing where they give nothing.
+//! Units, precision, limits and labels of fields, identical to those of the C record types.
 
 use crate::model::id::RecId;
 use crate::model::json_link::JsonLink;
@@ -8,10 +8,10 @@ use crate::run::channel::Channel;
 use crate::run::engine::Db;
 use base::{FieldType, Meta, Range, Str40};
 
-/// How many links properties are followed over; C ends where its stack does.
+/// Maximum number of links followed to find properties. C recurses until its stack overflows.
 const LINKS_LIMIT: u32 = 16;
 
-/// What a display may expect of a type without limits of its own.
+/// Display range of a numeric type without specific limits.
 fn type_range(kind: Option<FieldType>) -> Range {
     let (low, high) = match kind {
         Some(FieldType::I8) => (-128.0, 127.0),
@@ -29,7 +29,7 @@ fn type_range(kind: Option<FieldType>) -> Range {
     Range { low, high }
 }
 
-/// Digits after the point that numbers of a type have, where so many are given (recGblGetPrec).
+/// Precision of a numeric type, given a record's precision (recGblGetPrec).
 fn type_precision(kind: Option<FieldType>, given: i16) -> i16 {
     use FieldType::{F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
     match kind {
@@ -48,8 +48,8 @@ impl Db {
         self.meta_over(channel.record, channel.field, LINKS_LIMIT)
     }
 
-    /// As much of [`meta`](Self::meta) as a value's text is made with: digits after the point, names of states. Does not
-    /// allocate but for the latter.
+    /// The part of [`meta`](Self::meta) needed to format a value as text: precision and state names. Allocates only for state
+    /// names.
     pub fn text_meta(&mut self, channel: &Channel, into: &mut Meta) {
         let (rec, field) = (channel.record, channel.field);
         match self.records.element_type(rec, field) {
@@ -60,13 +60,12 @@ impl Db {
         }
     }
 
-    /// Digits after the point in texts that are made from a field's numbers, and from numbers that are written into it.
-    /// Takes no memory.
+    /// Precision of texts formatted from a field's numbers, and of numbers written into it as text. Does not allocate.
     pub(crate) fn precision_of(&self, rec: RecId, field: u16) -> u16 {
         self.precision(rec, field, LINKS_LIMIT, 6) as u16
     }
 
-    /// The properties of a field, over so many links.
+    /// Properties of a field, following at most `links` links.
     fn meta_over(&self, rec: RecId, field: u16, links: u32) -> Meta {
         let mut meta = self.labels(rec, field);
         let (own, kind) = (self.properties(rec, field), self.records.def(rec, field).kind);
@@ -82,7 +81,7 @@ impl Db {
         meta
     }
 
-    /// Names of the choices of a menu, of a type's devices, or of states.
+    /// Names of menu choices, device supports or states.
     fn labels(&self, rec: RecId, field: u16) -> Meta {
         let mut meta = Meta::default();
         match self.records.element_type(rec, field) {
@@ -94,7 +93,7 @@ impl Db {
             FieldType::Device => {
                 let devices = self.records.type_of(rec).devices.iter();
                 meta.labels = devices.map(|device| Str40::from(device.name.as_str())).collect();
-                // Of types without devices.
+                // The type has no device supports.
                 meta.beyond = meta.labels.is_empty().then_some(Str40::EMPTY);
             }
             FieldType::Enum => {
@@ -106,14 +105,14 @@ impl Db {
         meta
     }
 
-    /// What a record says of a field; the link that feeds it without its modifiers.
+    /// Properties of a field. Its input link is without modifiers.
     fn properties(&self, rec: RecId, field: u16) -> Properties {
         let of = self.records.properties(rec, field);
         let bare = |link: ResolvedLink| if link.kind == LinkKind::Through { self.bare(link) } else { Some(link) };
         Properties { link: of.link.and_then(bare), ..of }
     }
 
-    /// The properties of what a link leads to; none where that has no properties.
+    /// Properties of a link's target; `None` if it has none.
     fn linked_meta(&self, link: ResolvedLink, links: u32) -> Option<Meta> {
         match link.kind {
             LinkKind::Db if links > 0 => Some(self.meta_over(link.record(), link.field, links - 1)),
@@ -127,14 +126,14 @@ impl Db {
         }
     }
 
-    /// Digits after the point: those that are told, and those of texts where they are others.
+    /// Precision reported to clients, and the precision of texts if it differs.
     fn precisions(&self, rec: RecId, field: u16, links: u32, into: &mut Meta) {
         into.precision = self.precision(rec, field, links, 0);
         let in_texts = self.precision(rec, field, links, 6);
         into.text_precision = (in_texts != into.precision).then_some(in_texts as u16);
     }
 
-    /// Digits after the point that a record gives a field; `unset` where it says nothing of it.
+    /// Precision of a field; `unset` if the record does not define one.
     fn precision(&self, rec: RecId, field: u16, links: u32, unset: i16) -> i16 {
         let own = self.properties(rec, field);
         if let Some(linked) = own.link.and_then(|link| self.linked_precision(link, links)) {
@@ -144,7 +143,7 @@ impl Db {
         if own.bounded { type_precision(self.records.def(rec, field).kind, given) } else { given }
     }
 
-    /// Digits after the point of what a link leads to.
+    /// Precision of a link's target.
     fn linked_precision(&self, link: ResolvedLink, links: u32) -> Option<i16> {
         match link.kind {
             LinkKind::Db if links > 0 => {

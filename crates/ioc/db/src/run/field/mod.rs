@@ -1,4 +1,4 @@
-//! Fields of a record: read, written, described.
+//! Fields of a record: reading, writing, properties.
 
 pub(crate) mod get;
 pub(crate) mod meta;

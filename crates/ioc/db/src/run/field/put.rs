@@ -11,16 +11,16 @@ use crate::text::error::PutError;
 use base::{Array, EventMask, FieldType, Scalar, Status, Str40, Value};
 
 impl Db {
-    /// Writes a field as a client does (dbPutField): DISP is obeyed, links are relinked, passive records process.
+    /// Writes a field on behalf of a client (dbPutField): respects DISP, resolves new links, processes passive records.
     ///
     /// # Errors
-    /// When the field cannot be written or the value does not fit it; the record is unchanged then.
+    /// If the field cannot be written or the value does not fit. The record is then unchanged.
     pub fn put(&mut self, channel: &Channel, value: &Value, now: Now) -> Result<(), PutError> {
         self.put_with_outcome(channel, value, now).map(|_| ())
     }
 
-    /// As [`put`](Self::put); whether the processing that it led to went well. Where that failed the value stays, and C's
-    /// server tells the client that its write failed.
+    /// Like [`put`](Self::put). Returns whether the processing that it triggered succeeded. If it failed, the value remains
+    /// written, and servers in C report a failed write to the client.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -54,8 +54,8 @@ impl Db {
         Ok(true)
     }
 
-    /// Writes a text of any length into a field, as [`put`](Self::put) does: as C's `dbpf`, an array of characters takes
-    /// it as text, other arrays take a list, `[1, 2]`, or one element.
+    /// Writes a text of any length into a field, like [`put`](Self::put). As in C's `dbpf`, an array of characters takes the
+    /// text itself. Other arrays take a list, `[1, 2]`, or one element.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -124,7 +124,7 @@ impl Db {
 
     /// Writes one element (dbPut).
     pub(crate) fn put_scalar(&mut self, rec: RecId, field: u16, value: Scalar) -> Result<(), PutError> {
-        // Fields with a type of their own are neither arrays nor long texts.
+        // A field with a type is neither an array nor a long text.
         if self.records.def(rec, field).kind.is_none() {
             if self.records.is_array(rec, field) {
                 let mut one = Array::zeros(value.kind(), 1);
@@ -141,7 +141,7 @@ impl Db {
         self.after(rec, field, special, stored)
     }
 
-    /// Writes a text into lsi, lso, or a text field that is seen as characters.
+    /// Writes a text into lsi, lso, or a text field accessed as characters.
     pub(crate) fn put_long_text(&mut self, rec: RecId, field: u16, bytes: &[u8]) -> Result<(), PutError> {
         let special = self.before(rec, field)?;
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
@@ -187,7 +187,7 @@ impl Db {
         }
         let kind = self.records.element_type(rec, field);
         if let (FieldType::Enum, Array::String(texts)) = (kind, values) {
-            // Such a record knows no states.
+            // Such a record has no states.
             let given = texts.first().map_or_else(String::new, |text| text.to_str().to_owned());
             return Err(PutError::BadChoice { given });
         }
@@ -195,7 +195,7 @@ impl Db {
         let max = self.records.capacity(rec, field) as usize;
         let precision = self.precision_of(rec, field);
         let mut converted = self.lend_array(kind);
-        // An empty text is zero for a number, and no number for an element.
+        // An empty text converts to zero in a scalar, but is not a number in an array.
         let empty = kind != FieldType::String
             && matches!(values, Array::String(texts) if texts.iter().take(max).any(|text| text.bytes().is_empty()));
         if empty || !convert_into(values, max, precision, &mut converted) {
@@ -211,22 +211,22 @@ impl Db {
         self.after(rec, field, special, stored)
     }
 
-    /// Writes no element at all into a field that holds one: it stays, and the link is to blame.
+    /// Writes an empty array into a scalar field. The value does not change, and the record gets a LINK alarm.
     fn put_nothing(&mut self, rec: RecId, field: u16) -> Result<(), PutError> {
         if self.records.is_long_text(rec, field) {
-            // A long text stays too, and is counted anew.
+            // A long text does not change either, but its length is set again.
             let text = self.whole_bytes(rec, field);
             return self.put_long_text(rec, field, &text);
         }
         let special = self.before(rec, field)?;
-        // C takes fields whose place only their record knows for arrays.
+        // C treats a field whose address comes from the record (DBADDR) as an array.
         if special != Special::DbAddr {
             self.records[rec].raise(Status::Link, 3);
         }
         self.after(rec, field, special, Ok(()))
     }
 
-    /// What must happen before a write.
+    /// Actions before a write: checks, scan lists, record support.
     fn before(&mut self, rec: RecId, field: u16) -> Result<Special, PutError> {
         let special = self.records.def(rec, field).special;
         match special {
@@ -238,7 +238,7 @@ impl Db {
         Ok(special)
     }
 
-    /// What must happen after a write: record support, UDF, events.
+    /// Actions after a write: record support, UDF, events.
     fn after(
         &mut self,
         rec: RecId,
@@ -270,7 +270,7 @@ impl Db {
         Ok(())
     }
 
-    /// Converts and stores, nothing else.
+    /// Converts and stores a value, without further actions.
     pub(crate) fn store(&mut self, rec: RecId, field: u16, value: Scalar) -> Result<(), PutError> {
         let def = self.records.def(rec, field);
         let (mut kind, size) = (def.kind, usize::from(def.size));
@@ -308,7 +308,7 @@ impl Db {
         Ok(())
     }
 
-    /// The number of a state, menu choice or device.
+    /// Number of a state, menu choice or device.
     fn choice(&self, rec: RecId, field: u16, value: Scalar) -> Result<u16, PutError> {
         let Scalar::String(text) = value else {
             return conv::number::<u16>(value).ok_or_else(|| bad_number(value));
@@ -366,7 +366,7 @@ impl Db {
         }
     }
 
-    /// Processes a record as a write to its PROC does.
+    /// Processes a record like a write to its PROC field.
     pub fn process(&mut self, record: RecId, now: Now) {
         self.time.now = now;
         let common = &mut self.records[record];

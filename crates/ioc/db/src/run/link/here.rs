@@ -1,7 +1,7 @@
-//! Links over channels to fields of this database: what `CA`, `CP` and `CPP` ask for.
+//! Links over channels to fields of this database, selected by `CA`, `CP` and `CPP`.
 //!
-//! As C's `dbCa` has them they take no part in what their record does: values come as the field's monitors show them, and
-//! a write is done after the chain that asked for it, as a client's would be, with a completion of its own.
+//! As in C's `dbCa`, they are not part of the record's processing. Values arrive like monitors of the field. A write is done
+//! after the current chain, like a client's put, with its own completion.
 
 use crate::run::channel::Channel;
 use crate::run::engine::Db;
@@ -10,10 +10,10 @@ use crate::run::link::remote::RemoteId;
 use crate::run::notify::{NotifyState, Requester};
 use base::{Array, EventMask, FieldType, Scalar, Value};
 
-/// Something that a link asks for, to be done soon.
+/// A deferred operation of a link.
 #[derive(Debug)]
 pub(crate) enum Chore {
-    /// Its first value, where it reads, and what follows.
+    /// Connects the link and, if it reads, gets its first value and starts monitoring.
     Connect {
         /// Number of the link.
         id: RemoteId,
@@ -26,24 +26,24 @@ pub(crate) enum Chore {
         id: RemoteId,
         /// The value.
         value: Value,
-        /// Whether its holder waits for the end.
+        /// Whether the holder waits for completion.
         notify: bool,
     },
 }
 
 impl Db {
-    /// Connects the links that wait for it.
+    /// Connects the waiting links.
     pub(crate) fn connect_links(&mut self) {
         while matches!(self.links.remotes.chores.front(), Some(Chore::Connect { .. })) {
             self.do_chore();
         }
     }
 
-    /// Does the oldest thing that a link into this database asks for; whether there was one.
+    /// Runs the oldest deferred operation. Returns whether there was one.
     pub(crate) fn do_chore(&mut self) -> bool {
         let Some(chore) = self.links.remotes.chores.pop_front() else { return false };
         let (Chore::Connect { id, .. } | Chore::Put { id, .. }) = chore;
-        // A link that has ended meanwhile leads nowhere.
+        // The link was removed in the meantime.
         let Some(channel) = self.links.remotes.source(id.0).cloned() else { return true };
         match chore {
             Chore::Connect { monitor: false, .. } => {
@@ -51,7 +51,7 @@ impl Db {
                 self.remote_connect(id);
             }
             Chore::Connect { monitor: true, .. } => self.connect_input(id, &channel),
-            // Without completion nobody hears of a failure, as over the network.
+            // Without completion, a failed write is not reported, as over the network.
             Chore::Put { value, notify: false, .. } => drop(self.put(&channel, &value, self.time.now)),
             Chore::Put { value, notify: true, .. } => {
                 match self.put_notify_for(&channel, &value, Requester::Link(id), self.time.now) {
@@ -64,7 +64,7 @@ impl Db {
         true
     }
 
-    /// The properties of what a link leads to, as they are when it is connected.
+    /// Stores the properties of a link's target at connection time.
     fn note_properties(&mut self, id: RemoteId, channel: &Channel) {
         let is_text = matches!(self.info(channel).kind, FieldType::String | FieldType::Link);
         let mut meta = (!is_text).then(|| Box::new(self.meta(channel)));
@@ -74,7 +74,7 @@ impl Db {
     fn connect_input(&mut self, id: RemoteId, channel: &Channel) {
         self.note_properties(id, channel);
         self.subscribe(LINKS, channel, EventMask::VALUE | EventMask::ALARM, u64::from(id.0));
-        // Filters that decide about events have let the first pass already, or not.
+        // If filters decide about events, they have already passed or dropped the first value.
         if !channel.filters.decide() {
             let (alarm, (stamp, _)) = (self.alarm(channel.record), self.stamp_of(channel));
             let value = match self.get(channel, usize::MAX) {
@@ -85,7 +85,7 @@ impl Db {
         }
     }
 
-    /// An array with room for all elements that its field can have: what follows is not to take memory.
+    /// Reserves capacity for all elements of the field in an array, so that later updates do not allocate.
     fn with_room(&self, channel: &Channel, array: Array) -> Array {
         let mut room = Array::zeros(array.kind(), self.info(channel).elements_max as usize);
         room.truncate(0);
@@ -93,7 +93,7 @@ impl Db {
         room
     }
 
-    /// Whether a value can become one of the field that a link leads to, where that is known here.
+    /// Whether a value can be converted to the type of the link's target, if the target is local.
     pub(crate) fn fits(&self, link: u32, value: &Value) -> bool {
         let (Some(source), Value::Scalar(scalar @ Scalar::String(_))) = (self.links.remotes.source(link), value) else {
             return true;
@@ -105,7 +105,7 @@ impl Db {
     }
 }
 
-/// A number as Channel Access carries it, which knows no unsigned 16 bits, no unsigned 32 and no 64.
+/// Converts a number to a type of Channel Access, which has no unsigned 16 and 32 bit types and no 64 bit types.
 pub(crate) fn as_sent(value: Value) -> Value {
     match value {
         Value::Scalar(Scalar::U16(number)) => Value::Scalar(Scalar::I32(number.into())),

@@ -10,7 +10,7 @@ use crate::text::conv;
 use base::{Scalar, Stamp, Status};
 
 impl Db {
-    /// A new JSON link; its number.
+    /// Adds a JSON link and returns its number.
     pub(crate) fn add_json(&mut self, link: JsonLink) -> u32 {
         link.names(&mut |name| {
             if !self.states.contains_key(name) {
@@ -63,7 +63,7 @@ impl Db {
         match link {
             JsonLink::State { name, invert, value: last } => {
                 let on = match value {
-                    // Only these two are false.
+                    // Only these two texts are false.
                     Scalar::String(text) => !matches!(text.bytes(), b"" | b"0"),
                     number => conv::number::<f64>(number).ok_or(LinkError)? != 0.0,
                 };
@@ -93,7 +93,7 @@ impl Db {
         }
     }
 
-    /// Reads the arguments that come from other links.
+    /// Reads the arguments that come from links.
     fn json_arguments(&mut self, rec: RecId, calc: &mut Calc) {
         for (at, link) in &mut calc.inputs {
             match self.json_read(rec, link) {
@@ -105,7 +105,7 @@ impl Db {
         }
         let common = &mut self.records[rec];
         if calc.time.is_some_and(|index| index < calc.count) && common.rare.tsel.is_constant() && common.tse == -2 {
-            // No argument of base's own link types carries a time: C's record has none then either.
+            // No link type of base provides a time stamp for an argument, so the record in C gets none either.
             (common.time, common.utag) = (Stamp::EPOCH, 0);
         }
     }

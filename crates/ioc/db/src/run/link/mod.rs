@@ -1,4 +1,4 @@
-//! Reading and writing through links while records are processed.
+//! Reading and writing through links during processing.
 
 pub(crate) mod here;
 pub(crate) mod json;
@@ -17,17 +17,17 @@ use crate::run::link::remote::Remotes;
 use crate::text::conv::{self, Number};
 use base::{Array, FieldType, Scalar, Stamp, Status, Str40, Value};
 
-/// What the links of records lead to that is no plain field of this database.
+/// Targets of links other than plain fields of this database.
 #[derive(Default)]
 pub(crate) struct Links {
     pub(crate) remotes: Remotes,
     pub(crate) modified: ModifiedLinks,
     pub(crate) json: JsonLinks,
-    /// Links that are resolved when all records are there.
+    /// Links to be resolved after all records are loaded.
     pub(crate) pending: Pending,
 }
 
-/// Links that are resolved when all records are there, and their texts.
+/// Links to be resolved after all records are loaded, and their texts.
 #[derive(Default)]
 pub(crate) struct Pending {
     pub(crate) links: Vec<PendingLink>,
@@ -35,14 +35,14 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Notes a link's text until all records are there.
+    /// Stores a link text until all records are loaded.
     pub(crate) fn add(&mut self, rec: RecId, field: u16, text: &[u8]) {
         let start = self.text.len() as u32;
         self.text.extend_from_slice(text);
         self.links.push(PendingLink { rec, field, start, len: text.len() as u32 });
     }
 
-    /// The text of a link that waits.
+    /// Text of a pending link.
     pub(crate) fn text_of(&self, link: &PendingLink) -> &str {
         let bytes = &self.text[link.start as usize..(link.start + link.len) as usize];
         std::str::from_utf8(bytes).unwrap_or_default()
@@ -50,7 +50,7 @@ impl Pending {
 }
 
 impl Links {
-    /// Forgets a link that leads nowhere any more.
+    /// Releases the resources of a removed link.
     pub(crate) fn release(&mut self, link: ResolvedLink) -> Option<Box<Channel>> {
         match link.kind {
             LinkKind::Remote => return self.remotes.remove(link.target),
@@ -62,15 +62,15 @@ impl Links {
     }
 }
 
-/// A read or write through a link failed; the holder has its LINK alarm.
+/// A read or write through a link failed. The holder has its LINK alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkError;
 
-/// A value that came through a link; `None` from a constant, which changes nothing.
+/// Value read through a link; `None` from a constant, which changes nothing.
 pub(crate) type Got<T> = Result<Option<T>, LinkError>;
 
 impl Db {
-    /// The severity of a link's source becomes the holder's, as the link says (recGblInheritSevr).
+    /// Propagates the severity of a link's source to the holder, as the link specifies (recGblInheritSevr).
     #[inline]
     pub(crate) fn inherit(&mut self, rec: RecId, flags: u8, status: u16, severity: u16) {
         let status = match flags & MS_BITS {
@@ -82,13 +82,13 @@ impl Db {
         self.records[rec].raise(status, severity);
     }
 
-    /// The LINK alarm of a link that could not be read.
+    /// Raises the LINK alarm for a failed read.
     #[cold]
     pub(crate) fn link_alarm(&mut self, rec: RecId, link: ResolvedLink) -> LinkError {
         self.alarm_of_link(rec, link, LinkField::In)
     }
 
-    /// The LINK alarm of a link that could not be written.
+    /// Raises the LINK alarm for a failed write.
     #[cold]
     pub(crate) fn put_link_alarm(&mut self, rec: RecId, link: ResolvedLink) -> LinkError {
         self.alarm_of_link(rec, link, LinkField::Out)
@@ -102,7 +102,7 @@ impl Db {
         LinkError
     }
 
-    /// The message `field NAME` for the field that holds a link; several may hold the same text.
+    /// The message `field NAME` for the field that holds the link. Several fields may hold the same link text.
     fn link_message(&mut self, rec: RecId, link: ResolvedLink, way: LinkField) -> Message {
         for field in 0..self.records.type_of(rec).fields.len() as u16 {
             if self.records.def(rec, field).link_field() == Some(way)
@@ -116,7 +116,7 @@ impl Db {
     }
 
     /// Reads one number through an input link (dbGetLink).
-    // Most of what a record does: a call, and what it returns through memory, would cost a tenth of the whole.
+    // Inlined: this is most of a record's work. A call, and returning the value through memory, would add a tenth to it.
     #[inline(always)]
     pub(crate) fn get_link<T: Number>(&mut self, rec: RecId, link: ResolvedLink) -> Got<T> {
         match link.kind {
@@ -129,7 +129,7 @@ impl Db {
         }
     }
 
-    /// As [`get_link`](Self::get_link) without raising an alarm on failure (dbTryGetLink).
+    /// Like [`get_link`](Self::get_link), without an alarm on failure (dbTryGetLink).
     pub(crate) fn try_link<T: Number>(&mut self, rec: RecId, link: ResolvedLink) -> Got<T> {
         match link.kind {
             LinkKind::Constant => Ok(None),
@@ -170,12 +170,12 @@ impl Db {
                 Some(value) => Ok(Some(value)),
                 None => Err(self.link_alarm(rec, link)),
             },
-            // EPICS answers -1 without an alarm where a link has no support.
+            // EPICS returns -1 without an alarm for a link without support.
             _ => Err(LinkError),
         }
     }
 
-    /// One field as a number.
+    /// Value of a field as a number.
     #[inline]
     pub(crate) fn read_number<T: Number>(&mut self, rec: RecId, field: u16) -> Option<T> {
         match self.double_val(rec, field) {
@@ -189,7 +189,7 @@ impl Db {
         self.link_scalar(rec, field).and_then(conv::number)
     }
 
-    /// The usual case without detours: VAL of the records that are read most, which is a double.
+    /// Fast path: VAL of the most common records, which is a double.
     #[inline]
     pub(crate) fn double_val(&self, rec: RecId, field: u16) -> Option<f64> {
         if usize::from(field) != crate::run::channel::VAL_FIELD {
@@ -320,7 +320,7 @@ impl Db {
         self.put_link(rec, link, Scalar::String(Str40::new(bytes)))
     }
 
-    /// Severity and processing of a target that was written.
+    /// Propagates severity and processes the target after a write.
     pub(crate) fn after_put(&mut self, rec: RecId, link: ResolvedLink, done: bool) -> Result<(), LinkError> {
         if link.flags & MS_BITS != 0 {
             let (status, severity) = (self.records[rec].nsta, self.records[rec].nsev);
@@ -337,7 +337,7 @@ impl Db {
         Ok(())
     }
 
-    /// The stamp of a link's source.
+    /// Time stamp of a link's source.
     pub(crate) fn link_stamp(&self, link: ResolvedLink) -> Option<Stamp> {
         match link.kind {
             LinkKind::Db => Some(self.records[link.record()].time),
@@ -347,7 +347,7 @@ impl Db {
         }
     }
 
-    /// Type of a link's source; `None` where it is not connected.
+    /// Type of a link's source; `None` if it is not connected.
     pub(crate) fn link_type(&mut self, link: ResolvedLink) -> Option<FieldType> {
         match link.kind {
             LinkKind::Db => Some(self.records.element_type(link.record(), link.field)),

@@ -9,7 +9,7 @@ use crate::run::link::LinkError;
 use crate::text::conv::{self, Number};
 use base::{Array, FieldType, Value};
 
-/// The channels of such links; places of those that ended are used again.
+/// Channels of these links. Slots of removed links are reused.
 #[derive(Default)]
 pub(crate) struct ModifiedLinks {
     channels: Vec<Option<Channel>>,
@@ -47,8 +47,8 @@ impl Db {
         Some(ResolvedLink::to_field(link.flags, channel.field, channel.record))
     }
 
-    /// Reads such a link; `None` where its source failed, or where `take` finds nothing that fits. Its severity is
-    /// inherited only of what could be read.
+    /// Reads a link with modifiers; `None` if its source failed or `take` finds no suitable value. Severity is inherited only
+    /// if the value could be read.
     fn through_get<T>(&mut self, rec: RecId, link: ResolvedLink, take: impl FnOnce(Value) -> Option<T>) -> Option<T> {
         let bare = self.bare(link)?;
         if Self::is_pp(link.flags) && self.process_passive(rec, bare.record()) {
@@ -61,12 +61,12 @@ impl Db {
         Some(taken)
     }
 
-    /// The first element as a number; none of a text that is no number, or of an empty array.
+    /// First element as a number; `None` for a text that is not a number, and for an empty array.
     pub(crate) fn through_number<T: Number>(&mut self, rec: RecId, link: ResolvedLink) -> Option<T> {
         self.through_get(rec, link, |value| conv::number(value.get(0)?))
     }
 
-    /// At most `max` elements of another type.
+    /// At most `max` elements, converted to another type.
     pub(crate) fn through_array(
         &mut self,
         rec: RecId,
@@ -79,7 +79,7 @@ impl Db {
         self.through_get(rec, link, |value| array_of(&value, kind, max, precision))
     }
 
-    /// Writes such a link: `$` counts, filters do not.
+    /// Writes a link with modifiers: `$` applies, filters are ignored.
     pub(crate) fn through_put(&mut self, rec: RecId, link: ResolvedLink, value: &Value) -> Result<(), LinkError> {
         let (Some(bare), Some(channel)) = (self.bare(link), self.links.modified.get(link.target).cloned()) else {
             return Err(LinkError);

@@ -1,5 +1,5 @@
-//! Links over channels: the database keeps the newest values of their process variables. Those elsewhere the shell
-//! connects, those of this database are served [here](super::here).
+//! Links over channels. The database stores the newest value of each link. The shell connects those to other IOCs or owners;
+//! those to this database are served [here](super::here).
 
 use crate::model::id::RecId;
 use crate::model::link::{CA, CP, CPP, LinkKind, MS_BITS, ResolvedLink};
@@ -15,20 +15,20 @@ use crate::text::conv::{self, Number};
 use base::{Alarm, Array, FieldType, Meta, Scalar, Stamp, Status, Str40, Value};
 use std::collections::VecDeque;
 
-/// A remote process variable that links refer to, by number.
+/// Number of a remote link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RemoteId(pub u32);
 
-/// What the shell is to do for a remote link.
+/// Request of a remote link to the shell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RemoteRequest {
-    /// Connect to this name; `monitor` when its value is wanted.
+    /// Connect to a process variable.
     Connect {
         /// Number of the link.
         id: RemoteId,
         /// Name of the process variable.
         name: String,
-        /// Whether values are wanted (input links).
+        /// Whether values must be monitored (input links).
         monitor: bool,
     },
     /// Write a value.
@@ -37,16 +37,16 @@ pub enum RemoteRequest {
         id: RemoteId,
         /// The value.
         value: Value,
-        /// Whether [`Db::remote_written`] is to tell when what it started has ended.
+        /// Whether [`Db::remote_written`] must report completion.
         notify: bool,
     },
-    /// A forward link to a record, not to a PROC field: the record is processed if it is of this IOC. Over Channel
-    /// Access such a link does nothing, as in C.
+    /// Process the target of a forward link to a record (not to a PROC field), if the record belongs to this IOC. Over
+    /// Channel Access such a link does nothing, as in C.
     Process {
         /// Number of the link.
         id: RemoteId,
     },
-    /// The link is gone.
+    /// Disconnect a removed link.
     Disconnect {
         /// Number of the link.
         id: RemoteId,
@@ -57,17 +57,17 @@ struct Remote {
     holder: RecId,
     flags: u8,
     name: Box<str>,
-    /// What it leads to, where that is of this database.
+    /// Target, if it is in this database.
     source: Option<Box<Channel>>,
     disconnects: u32,
     value: Option<Value>,
     alarm: Alarm,
     stamp: Stamp,
-    /// What was known when it was connected; nothing of a text.
+    /// Properties at connection time; `None` for a text.
     meta: Option<Box<Meta>>,
     connected: bool,
     alive: bool,
-    /// The holder waits for the end of its write.
+    /// Whether the holder waits for completion of a write.
     waiting: bool,
 }
 
@@ -76,16 +76,16 @@ struct Remote {
 pub(crate) struct Remotes {
     links: Vec<Remote>,
     requests: VecDeque<RemoteRequest>,
-    /// What links to this database's own fields ask for.
+    /// Deferred operations of links to this database.
     pub(crate) chores: VecDeque<Chore>,
-    /// Writes that were lost because too many waited.
+    /// Writes lost because the queue was full.
     pub(crate) lost: u64,
 }
 
-/// How many requests may wait for the shell.
+/// Maximum number of requests waiting for the shell.
 const REQUEST_LIMIT: usize = 100_000;
 
-/// Whether a forward link's target is a PROC field, as C looks at it.
+/// Whether a forward link's target is a PROC field, by the rule of C.
 pub(crate) fn names_proc(name: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, field)| field.contains("PROC"))
 }
@@ -103,13 +103,13 @@ impl Remotes {
         self.links.get(id as usize).filter(|link| link.connected)?.meta.as_deref()
     }
 
-    /// Takes the memory that a pass's writes need.
+    /// Preallocates the queues for the writes of a pass.
     pub(crate) fn reserve(&mut self) {
         self.requests.reserve(self.links.len() + 64);
         self.chores.reserve(self.links.len() + 64);
     }
 
-    /// A new link; `source` is what it leads to, where that is of this database.
+    /// Adds a link and returns its number. `source` is its target, if that is in this database.
     pub(crate) fn add(&mut self, holder: RecId, flags: u8, name: &str, monitor: bool, source: Option<Channel>) -> u32 {
         let id = self.links.len() as u32;
         self.links.push(Remote {
@@ -134,7 +134,7 @@ impl Remotes {
         id
     }
 
-    /// Ends a link; what it led to, where that is of this database.
+    /// Removes a link. Returns its target, if that is in this database.
     pub(crate) fn remove(&mut self, id: u32) -> Option<Box<Channel>> {
         let link = self.links.get_mut(id as usize).filter(|link| link.alive)?;
         link.alive = false;
@@ -147,48 +147,48 @@ impl Remotes {
         source
     }
 
-    /// What a link leads to, where that is of this database.
+    /// Target of a link, if it is in this database.
     pub(crate) fn source(&self, id: u32) -> Option<&Channel> {
         self.links.get(id as usize)?.source.as_deref()
     }
 
-    /// Whether a link can be used now.
+    /// Whether a link is connected.
     pub(crate) fn is_connected(&self, id: u32) -> bool {
         self.links.get(id as usize).is_some_and(|link| link.connected)
     }
 
-    /// The newest value is taken out, to be filled anew.
+    /// Takes the newest value out, so that its memory can be refilled.
     pub(crate) fn take_value(&mut self, id: u32) -> Option<Value> {
         self.links.get_mut(id as usize)?.value.take()
     }
 }
 
 impl Db {
-    /// The oldest thing that the shell is to do for a remote link. Does not allocate.
+    /// Removes and returns the oldest request to the shell. Does not allocate.
     pub fn next_remote(&mut self) -> Option<RemoteRequest> {
         self.links.remotes.requests.pop_front()
     }
 
-    /// Whether there is something that the shell is to do for a remote link.
+    /// Whether there are requests to the shell.
     #[must_use]
     pub fn asks_elsewhere(&self) -> bool {
         !self.links.remotes.requests.is_empty()
     }
 
-    /// What reports say of a remote link: the name, whether it can be used, how often it was lost.
+    /// State of a remote link for reports: name, whether it is connected, number of disconnects.
     pub(crate) fn remote_state(&self, id: u32) -> Option<(&str, bool, u32)> {
         let link = self.links.remotes.links.get(id as usize).filter(|link| link.alive)?;
         Some((&link.name, link.connected, link.disconnects))
     }
 
-    /// Writes to remote links that were given up because too many waited.
+    /// Writes to remote links lost because the queue was full.
     #[must_use]
     pub fn remote_lost(&self) -> u64 {
         self.links.remotes.lost
     }
 
-    /// A remote process variable is connected, or its value or alarm changed. CP and CPP links process their holder soon.
-    /// The value before comes back, so that it need not be freed on a real-time thread.
+    /// Called when a remote process variable connects, or its value or alarm changes. CP and CPP links process their holder
+    /// soon. Returns the previous value, so that it is not freed on a real-time thread.
     pub fn remote_update(&mut self, id: RemoteId, value: Value, alarm: Alarm, stamp: Stamp) -> Option<Value> {
         let link = self.links.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive)?;
         let before = link.value.replace(value);
@@ -210,15 +210,15 @@ impl Db {
         before
     }
 
-    /// Exchanges units, limits and labels of a remote process variable with those before, so that they need not be
-    /// freed on a real-time thread. One that is a text has none, as for C's links.
+    /// Swaps in new units, limits and labels of a remote process variable. The old ones are returned in `meta`, so that they
+    /// are not freed on a real-time thread. A text has none, as for links in C.
     pub fn remote_meta(&mut self, id: RemoteId, meta: &mut Option<Box<Meta>>) {
         if let Some(link) = self.links.remotes.links.get_mut(id.0 as usize) {
             std::mem::swap(&mut link.meta, meta);
         }
     }
 
-    /// A remote process variable can be written (output links get no values).
+    /// Called when a remote process variable can be written (output links get no values).
     pub fn remote_connect(&mut self, id: RemoteId) {
         let Some(link) = self.links.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive) else { return };
         link.connected = true;
@@ -226,7 +226,8 @@ impl Db {
         crate::rec::connection_changed(self, holder);
     }
 
-    /// A remote process variable is gone; links to it raise LINK alarms. CP links process their holder.
+    /// Called when a remote process variable disconnects. Reads through the link then raise LINK alarms. CP links process
+    /// their holder, CPP links only a passive one.
     pub fn remote_disconnect(&mut self, id: RemoteId) {
         let Some(link) = self.links.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive) else { return };
         link.disconnects += u32::from(link.connected);
@@ -240,7 +241,7 @@ impl Db {
         }
     }
 
-    /// A write that was to be told of has ended, or `ok` is false: the record that waited for it goes on.
+    /// Called when a write with completion has ended (`ok` is false if it failed). The record that waited for it continues.
     pub fn remote_written(&mut self, id: RemoteId, ok: bool) {
         let Some(link) = self.links.remotes.links.get_mut(id.0 as usize).filter(|link| link.waiting) else { return };
         link.waiting = false;
@@ -251,8 +252,8 @@ impl Db {
         self.call_back(holder, Callback::Resume);
     }
 
-    /// Writes a record's output; whether the record is to wait for the end (Async Soft Channel over a link to
-    /// elsewhere). `real` is false for a simulation's output, `resumed` when the end has come.
+    /// Writes a record's output. Returns whether the record must wait for completion (Async Soft Channel over a remote link).
+    /// `real` is false for a simulated output. `resumed` is set if the write has completed.
     #[inline]
     pub(crate) fn write_out(
         &mut self,
@@ -262,24 +263,24 @@ impl Db {
         real: bool,
         resumed: bool,
     ) -> bool {
-        // Outputs to nowhere are usual: setpoints that others read.
+        // An output without a target is common: a setpoint that other records read.
         if link.kind == LinkKind::Constant || self.out_has_ended(rec, link, real, resumed) {
             self.pass.failed = false;
             return false;
         }
-        // A failed write has raised its alarm.
+        // A failed write raises the alarm itself.
         self.pass.failed = self.put_link(rec, link, value).is_err() && !(real && self.hides_failed_write(rec));
         self.out_is_pending(rec, link, real)
     }
 
-    /// Whether whoever processes a record through a link is not told that its write failed.
+    /// Whether a failed write is hidden from the link that processed the record.
     #[cold]
     fn hides_failed_write(&self, rec: RecId) -> bool {
         crate::rec::hides_failed_write(self.records[rec].kind())
             && matches!(self.device(rec), Device::Soft | Device::SoftRaw)
     }
 
-    /// Whether a record's output was written already, and the end of that has resumed it.
+    /// Whether the record was resumed because its write has completed.
     pub(crate) fn out_has_ended(&mut self, rec: RecId, link: ResolvedLink, real: bool, resumed: bool) -> bool {
         let ended = resumed && self.awaits_end(rec, link, real);
         if ended {
@@ -288,7 +289,7 @@ impl Db {
         ended
     }
 
-    /// Whether a record is to wait for the end of the write that it has just asked for.
+    /// Whether a record must wait for completion of the write that it just requested.
     pub(crate) fn out_is_pending(&mut self, rec: RecId, link: ResolvedLink, real: bool) -> bool {
         if self.pass.failed || !self.awaits_end(rec, link, real) {
             return false;
@@ -299,7 +300,7 @@ impl Db {
             {
                 *notify = true;
             }
-            // Given up, which was counted.
+            // The write was dropped and counted as lost.
             _ => return false,
         }
         self.links.remotes.links[link.target as usize].waiting = true;
@@ -310,7 +311,7 @@ impl Db {
         real && link.kind == LinkKind::Remote && self.device(rec) == Device::SoftAsync
     }
 
-    /// Passes the severity of a remote link's newest value on, after it was read: of what cannot be read nothing is inherited.
+    /// Propagates the severity of a remote link's newest value after a read. A failed read propagates nothing.
     fn remote_inherit(&mut self, rec: RecId, link: ResolvedLink) {
         if link.flags & MS_BITS != 0
             && let Some(remote) = self.links.remotes.links.get(link.target as usize)
@@ -320,19 +321,19 @@ impl Db {
         }
     }
 
-    /// The first element of a remote link's newest value; none of an empty array.
+    /// First element of a remote link's newest value; `None` for an empty array.
     fn remote_scalar(&self, link: ResolvedLink) -> Option<Scalar> {
         self.links.remotes.value(link.target)?.get(0)
     }
 
-    /// The newest value of a remote link as a number; none of a text that is no number, or of an empty array.
+    /// Newest value of a remote link as a number; `None` for a text that is not a number, and for an empty array.
     pub(crate) fn remote_number<T: Number>(&mut self, rec: RecId, link: ResolvedLink) -> Option<T> {
         let number = conv::number(self.remote_scalar(link)?)?;
         self.remote_inherit(rec, link);
         Some(number)
     }
 
-    /// The newest value of a remote link as text: the name of a state, a number with six digits as C has it.
+    /// Newest value of a remote link as text: the name of a state, or a number with six digits as in C.
     pub(crate) fn remote_text(&mut self, rec: RecId, link: ResolvedLink) -> Option<Str40> {
         let scalar = self.remote_scalar(link)?;
         self.remote_inherit(rec, link);
@@ -371,8 +372,8 @@ impl Db {
         Ok(())
     }
 
-    /// A forward link over a channel: writes 1 to the PROC field that it names; another, as in C, does nothing. One that
-    /// asks for no channel, to a record of another owner, processes that.
+    /// Follows a forward link over a channel: writes 1 to the PROC field that it names. A link to another field does nothing,
+    /// as in C. A link without CA to a record of another owner processes that record.
     pub(crate) fn remote_forward(&mut self, link: ResolvedLink) {
         let id = link.target;
         let Some(remote) = self.links.remotes.links.get(id as usize).filter(|remote| remote.connected) else { return };
@@ -395,8 +396,8 @@ impl Db {
         }
     }
 
-    /// How many elements what a link over a channel leads to can have, where that is of this database; else, how many it has.
-    /// `None` while it has no value.
+    /// Maximum number of elements of a link's target if it is in this database, otherwise its current number. `None` if the
+    /// link has no value.
     pub(crate) fn channel_elements(&self, link: u32) -> Option<usize> {
         let now = self.links.remotes.value(link)?.len();
         let source = self.links.remotes.source(link);
@@ -411,7 +412,7 @@ impl Db {
         self.links.remotes.requests.push_back(request);
     }
 
-    /// Ends what a link holds elsewhere.
+    /// Releases the resources of a link.
     pub(crate) fn release_link(&mut self, link: ResolvedLink) {
         if link.kind == LinkKind::Remote {
             self.remote_written(RemoteId(link.target), false);
