@@ -1,5 +1,5 @@
-//! Links from one owner's records to another owner's, in the same IOC: values and writes go as jobs, as over Channel
-//! Access, without a network.
+//! Links between records of different owners in the same IOC. Values and writes travel as jobs, with the behaviour of Channel
+//! Access but without a network.
 
 use crate::guard::GUARD;
 use crate::job::OwnerRequest;
@@ -10,12 +10,12 @@ use ca::server::{Backend, Get, Opened, Peer, Post, Put, Token, Write};
 use db::{RemoteId, RemoteRequest};
 use std::collections::HashMap;
 
-/// Who holds a link: records of a shard, or of the housekeeping shard, or access security.
+/// Holder of a link: a shard by number, the housekeeping shard (`None`), or access security.
 pub(crate) type Holder = Option<usize>;
 
-/// Nobody waits for the answer to a link's write.
+/// Token of a write without completion.
 const NOBODY: Token = Token(u64::MAX);
-/// Tokens from here up are of links, or the interpreter, that wait for the end of their write; circuits have others.
+/// Tokens from here up belong to writes of links or the interpreter with completion. Lower ones belong to circuits.
 const AWAITED: u64 = 1 << 63;
 
 const SELF: Peer<'_> = Peer { user: "", host: "", address: "" };
@@ -26,13 +26,13 @@ struct Bridge {
     monitor: bool,
 }
 
-/// Is told, on the network's thread, that a write has ended and whether it went well.
+/// Called on the network thread when a write has ended, with whether it succeeded.
 pub(crate) type WriteDone = Box<dyn FnOnce(bool) + Send>;
 
-/// Who waits for the end of a write.
+/// Requester of a write with completion.
 enum Waits {
     Link(Holder, RemoteId),
-    /// The interpreter, with the field's handle.
+    /// The interpreter, with the handle of the field.
     Shell(u64, WriteDone),
 }
 
@@ -40,22 +40,22 @@ enum Waits {
 #[derive(Default)]
 pub(crate) struct Bridges {
     links: HashMap<(Holder, RemoteId), Bridge>,
-    /// Links to names that no record of this IOC has: a later one may.
+    /// Links to names that are not in this IOC. Records with these names may be loaded later.
     elsewhere: HashMap<(Holder, RemoteId), (String, bool)>,
-    /// Who wants the posts of a field.
+    /// Links that monitor a field, by the number of the field.
     watched: HashMap<u64, Vec<(Holder, RemoteId)>>,
-    /// Who waits for the end of a write, by its token.
+    /// Requester of each write in progress, by token.
     awaited: HashMap<u64, Waits>,
     tokens: u64,
 }
 
 impl Bridges {
-    /// Does what a link asks for, if it leads to a record of this IOC; hands the request back if not.
+    /// Handles a link's request if its target is in this IOC; otherwise returns the request.
     pub(crate) fn take(&mut self, holder: Holder, request: RemoteRequest, store: &mut Store) -> Option<RemoteRequest> {
         match request {
             RemoteRequest::Connect { id, ref name, monitor } => {
                 let Some(opened) = store.open(name.as_bytes(), SELF) else {
-                    // Access security follows its inputs anew by itself.
+                    // Access security updates its own links to new records.
                     if holder != GUARD {
                         self.elsewhere.insert((holder, id), (name.clone(), monitor));
                     }
@@ -76,7 +76,7 @@ impl Bridges {
                 let mut reading = Reading::default();
                 match store.read(opened.handle, Needs::Value, &mut reading, None) {
                     Ok(Get::Done) => update(store, holder, id, reading.value, reading.alarm, reading.stamp),
-                    // It comes as a post.
+                    // The first value arrives as a post.
                     _ => store.fetch(opened.handle),
                 }
                 None
@@ -122,7 +122,7 @@ impl Bridges {
         token
     }
 
-    /// Writes a field for the interpreter; whether there is such a field.
+    /// Writes a field for the interpreter. Returns whether the field exists.
     pub(crate) fn write(&mut self, name: &str, value: Value, told: WriteDone, store: &mut Store) -> bool {
         let Some(Opened { handle, .. }) = store.open(name.as_bytes(), SELF) else { return false };
         let token = self.wait(Waits::Shell(handle, told));
@@ -131,8 +131,8 @@ impl Bridges {
         true
     }
 
-    /// What became of a link's write; whether the token is one of a link's. As over Channel Access, a link that does not
-    /// wait does not hear of it.
+    /// Handles the result of starting a write. Returns whether the token belongs to a link or the interpreter. As over
+    /// Channel Access, a write without completion gets no answer.
     pub(crate) fn answered(&mut self, token: Token, put: Put, store: &mut Store) -> bool {
         match put {
             Put::Done => self.done(token, true, store),
@@ -141,7 +141,7 @@ impl Bridges {
         }
     }
 
-    /// A link's write has ended; whether the token is one of a link's.
+    /// Handles the end of a write. Returns whether the token belongs to a link or the interpreter.
     pub(crate) fn done(&mut self, token: Token, ok: bool, store: &mut Store) -> bool {
         match self.awaited.remove(&token.0) {
             Some(Waits::Link(holder, id)) => tell(store, holder, OwnerRequest::Written { id, ok }),
@@ -154,7 +154,7 @@ impl Bridges {
         token.0 >= AWAITED
     }
 
-    /// A field was posted: links to it get the value, unless only what they do not follow has changed.
+    /// Forwards a post of a field to the links that monitor it, if value or alarm changed.
     pub(crate) fn post(&self, post: &Post, store: &mut Store) {
         if !post.mask.meets(EventMask::VALUE | EventMask::ALARM) {
             return;
@@ -164,8 +164,8 @@ impl Bridges {
         }
     }
 
-    /// Fields that are there no more: links to them are disconnected. What they ask for then: there may be such a name
-    /// elsewhere, or later.
+    /// Disconnects the links to removed fields. Returns requests to connect them elsewhere, because the names may exist in
+    /// another IOC or be loaded later.
     pub(crate) fn drop_handles(&mut self, gone: &[u64], store: &mut Store) -> Vec<(Holder, RemoteRequest)> {
         let links: Vec<(Holder, RemoteId)> = self
             .links
@@ -186,7 +186,7 @@ impl Bridges {
         asked
     }
 
-    /// Links to elsewhere whose name is one of this IOC by now: they are to be disconnected there, and connected here.
+    /// Links to other IOCs whose name now exists in this one. They must be disconnected there and connected here.
     pub(crate) fn found(&mut self, store: &Store) -> Vec<(Holder, RemoteRequest)> {
         let here = self.elsewhere.extract_if(|_, (name, _)| store.db.find(name).is_ok());
         here.map(|((holder, id), (name, monitor))| (holder, RemoteRequest::Connect { id, name, monitor })).collect()
@@ -197,12 +197,12 @@ fn update(store: &mut Store, holder: Holder, id: RemoteId, value: Value, alarm: 
     tell(store, holder, OwnerRequest::Update { id, value: Some(value), alarm, stamp });
 }
 
-/// Tells who holds a link the properties of what it leads to.
+/// Sends the properties of a link's target to the link's holder.
 pub(crate) fn properties(store: &mut Store, holder: Holder, id: RemoteId, meta: Meta) {
     tell(store, holder, OwnerRequest::Meta { id, meta: Some(Box::new(meta)) });
 }
 
-/// Tells the records of `holder` what has become of a link.
+/// Sends a change of a link to its holder.
 pub(crate) fn tell(store: &mut Store, holder: Holder, request: OwnerRequest) {
     match (holder, request) {
         (GUARD, OwnerRequest::Update { id, value, alarm, .. }) => {

@@ -1,5 +1,5 @@
-//! What an owner does with its shard of the database when it is asked: the same code for every owner, at once where the
-//! asking thread owns the shard itself, out of a ring where another does.
+//! Execution of requests to an owner's shard of the database. The code is the same for every owner: it runs immediately if
+//! the calling thread owns the shard, and from a ring otherwise.
 
 use crate::job::{JobResult, OwnerRequest};
 use base::{EventMask, NumberHash, Severity, Str40};
@@ -8,21 +8,21 @@ use ca::server::{Put, Write};
 use db::{Channel, Db, NotifyState, Now, QueueId, SubId};
 use std::collections::HashMap;
 
-/// What clients subscribe to of a shard, by the numbers under which posts come.
+/// Subscriptions of clients to a shard, by the number under which posts are sent.
 pub(crate) struct Subscriptions {
-    /// Where the posts wait.
+    /// Queue of the posts.
     pub(crate) queue: QueueId,
     by_key: HashMap<u64, SubId, NumberHash>,
 }
 
 impl Subscriptions {
-    /// None yet, with memory for so many.
+    /// No subscriptions; memory for `room` of them.
     pub(crate) fn new(queue: QueueId, room: usize) -> Self {
         Self { queue, by_key: HashMap::with_capacity_and_hasher(room, NumberHash::default()) }
     }
 }
 
-/// Does what is asked; what is read goes into `reading`, into the memory that its value has.
+/// Executes a request. Values are read into `reading`, reusing the memory of its value.
 pub(crate) fn execute(
     db: &mut Db,
     subs: &mut Subscriptions,
@@ -69,20 +69,20 @@ pub(crate) fn execute(
         OwnerRequest::Signal(signal) => db.take_signal(signal),
         OwnerRequest::Finish(token) => drop(db.finish_function(*token)),
         OwnerRequest::Call(work) => work(db, now),
-        // Of the owner's thread and its rings, not of the database.
+        // These requests concern the owner's thread and rings, not the database.
         OwnerRequest::Feed(_) | OwnerRequest::Retire | OwnerRequest::Pause(_) | OwnerRequest::Adopt(_) => {}
     }
     JobResult::Nothing
 }
 
-/// Reads a field with what comes with it.
+/// Reads a field with its alarm, stamp and properties.
 #[inline]
 pub(crate) fn read(db: &mut Db, channel: &Channel, needs: Needs, reading: &mut Reading) {
     db.get_into(channel, usize::MAX, &mut reading.value);
     read_rest(db, channel, needs, reading);
 }
 
-/// What comes with a field's value: what changes with it, and as much of the rest as is needed.
+/// Reads the data that accompany a field's value: always alarm and stamp, others as `needs` selects.
 #[inline]
 pub(crate) fn read_rest(db: &mut Db, channel: &Channel, needs: Needs, reading: &mut Reading) {
     let record = channel.record;
@@ -101,7 +101,7 @@ pub(crate) fn read_rest(db: &mut Db, channel: &Channel, needs: Needs, reading: &
     }
 }
 
-/// Writes for a client.
+/// Writes a field for a client.
 pub(crate) fn write_to(db: &mut Db, channel: &Channel, write: &Write, notify: Option<u64>, now: Now) -> Put {
     let value = match write {
         Write::Value(value) => value,

@@ -1,78 +1,78 @@
-//! What devices' own threads hand to records: values and interrupts through bounded rings.
+//! Delivery of values and interrupts from device threads to records, through bounded rings.
 //!
-//! A device support that waits for something (a socket, a serial line, another loop) does so on a thread of its own,
-//! which holds a [`Feeder`]. Its records listen to a source ([`db::Db::listen`]) and are processed by the thread that
-//! owns them. See `docs/how-to/feed-records-from-a-thread.md`.
+//! A device support that waits for something (a socket, a serial line, another loop) uses a separate thread with a
+//! [`Feeder`]. Its records listen to a source ([`db::Db::listen`]) and are processed by the thread that owns them. See
+//! `docs/how-to/feed-records-from-a-thread.md`.
 
 use db::{Db, DeviceSample, RecId, SourceId};
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 
-/// Deliveries of one feeder that are taken in a row, before scans have their turn.
+/// Maximum number of deliveries of one feeder taken in a row, before scans are served.
 const TAKE_MAX: usize = 256;
 
-/// What a feeder hands over.
+/// An item of a feeder.
 #[derive(Clone, Debug, PartialEq)]
 enum Delivery {
     Value(SourceId, DeviceSample),
     Interrupt(SourceId),
-    /// For the source of one record's own.
+    /// New value of a single record's device.
     Record(RecId, DeviceSample),
-    /// The answer that a record waits for.
+    /// Answer that a record waits for.
     Answer(RecId, DeviceSample),
-    /// What an output begins with.
+    /// Initial value of an output.
     Start(RecId, DeviceSample),
 }
 
-/// The end of a ring that a device's thread holds.
+/// The device thread's end of a ring.
 ///
-/// Overflow rule: a full ring refuses, which is counted; nothing is overwritten.
+/// Overflow rule: a full ring refuses new deliveries and counts them; nothing is overwritten.
 pub struct Feeder {
     deliveries: Producer<Delivery>,
     spent: Consumer<DeviceSample>,
     wake: Box<dyn Fn() + Send>,
-    /// Deliveries refused because the owner of the records did not keep up.
+    /// Number of deliveries refused because the owner of the records was too slow.
     pub refused: u64,
 }
 
-/// The other end, with the owner of the records.
+/// The end of the owner of the records.
 pub(crate) struct Feed {
     deliveries: Consumer<Delivery>,
     spent: Producer<DeviceSample>,
 }
 
-/// A ring for at most `bound` deliveries; `wake` makes the owner look into it.
+/// Creates a ring for at most `bound` deliveries. `wake` makes the owner check it.
 pub(crate) fn ring(bound: usize, wake: Box<dyn Fn() + Send>) -> (Feeder, Feed) {
     let (deliveries, taken) = RingBuffer::new(bound);
-    // As large, so that the owner always has room for what it hands back: a value at most for each delivery.
+    // The return ring is as large, so that the owner always has room for the value that it returns for each delivery.
     let (back, spent) = RingBuffer::new(bound + 1);
     (Feeder { deliveries, spent, wake, refused: 0 }, Feed { deliveries: taken, spent: back })
 }
 
 impl Feeder {
-    /// A new value of a source: its I/O Intr records are processed soon. Whether the ring took it.
+    /// Delivers a new value of a source. Its I/O Intr records are processed soon. Returns whether the ring had room.
     ///
-    /// Neither blocks nor allocates beyond the value; values that the records are done with are freed here.
+    /// Neither blocks nor allocates beyond the value. Frees the values returned by the records.
     pub fn feed_or_refuse(&mut self, source: SourceId, fed: DeviceSample) -> bool {
         self.push(Delivery::Value(source, fed))
     }
 
-    /// Something happened at a source, without a value. Whether the ring took it.
+    /// Delivers an interrupt of a source without a value. Returns whether the ring had room.
     pub fn interrupt_or_refuse(&mut self, source: SourceId) -> bool {
         self.push(Delivery::Interrupt(source))
     }
 
-    /// A new value of a record's own device. Whether the ring took it.
+    /// Delivers a new value of a single record's device. Returns whether the ring had room.
     pub fn feed_record_or_refuse(&mut self, record: RecId, fed: DeviceSample) -> bool {
         self.push(Delivery::Record(record, fed))
     }
 
-    /// What an output record begins with ([`Db::start_with`]). Whether the ring took it.
+    /// Delivers the initial value of an output record ([`Db::start_with`]). Returns whether the ring had room.
     pub fn start_or_refuse(&mut self, record: RecId, fed: DeviceSample) -> bool {
         self.push(Delivery::Start(record, fed))
     }
 
-    /// Answers the request that a record waits for, or gives the answer back where the ring has no room: the record is
-    /// owed it.
+    /// Answers the request that a record waits for. Returns the answer as an error if the ring has no room. The caller must
+    /// retry then, because the record waits for it.
     ///
     /// # Errors
     /// The answer.
@@ -88,12 +88,12 @@ impl Feeder {
         }
     }
 
-    /// A value that the records are done with, to be filled again.
+    /// A value returned by the records, whose memory can be reused.
     pub fn spent(&mut self) -> Option<DeviceSample> {
         self.spent.pop().ok()
     }
 
-    /// Values that nobody fetched are freed on this thread.
+    /// Frees returned values on this thread if they were not reused.
     fn tidy(&mut self) {
         while self.spent.slots() > self.spent.buffer().capacity() / 2 {
             drop(self.spent.pop());
@@ -112,8 +112,8 @@ impl Feeder {
 }
 
 impl Feed {
-    /// Hands what has come to the records, a bounded number; whether there is more. A value without room for the way
-    /// back stays in the ring.
+    /// Delivers items to the records, a bounded number. Returns whether there are more. An item stays in the ring if there is
+    /// no room to return its previous value.
     ///
     /// Real-time: neither blocks nor allocates nor frees.
     pub(crate) fn take(&mut self, db: &mut Db) -> bool {
@@ -133,14 +133,14 @@ impl Feed {
                 Delivery::Start(record, fed) => db.start_with(record, fed),
             };
             if let Some(before) = before {
-                // There is room: it was looked for above, and nobody else writes.
+                // The push succeeds, because the free room was checked above and this is the only producer.
                 let _ = self.spent.push(before);
             }
         }
         !self.deliveries.is_empty()
     }
 
-    /// Whether the device's thread has given up its end and nothing is left.
+    /// Whether the feeder was dropped and the ring is empty.
     pub(crate) fn is_over(&self) -> bool {
         self.deliveries.is_abandoned() && self.deliveries.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Scan groups: which scans run on threads of their own, in which class, on which CPUs.
+//! Scan groups: scans that run on separate threads, with their scheduling class and CPUs.
 
 use crate::devices::Devices;
 use crate::engine::Engine;
@@ -14,33 +14,33 @@ use std::sync::Arc;
 
 /// A scan group: `RATE[,RATE…]=CLASS[@CPUS]`, such as `.1 second=fifo:80@1` or `1 second,2 second=rr:40@2-3`.
 ///
-/// With several CPUs the group's lock sets are shared out among as many threads, each bound to one.
+/// With several CPUs, the group's lock sets are divided among as many threads, each bound to one CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupSpec {
     /// Choices of menuScan.
     pub scans: Vec<String>,
-    /// Class of its threads.
+    /// Scheduling class of its threads.
     pub policy: Policy,
-    /// CPUs of its threads; empty leaves those of the process.
+    /// CPUs of its threads; empty means those of the process.
     pub cpus: CpuSet,
 }
 
-/// A shield: CPUs that only members of its control group get.
+/// A shield: CPUs reserved for members of its control group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Home {
     /// Its CPUs.
     pub cpus: CpuSet,
-    /// The file into which a thread writes itself to become a member.
+    /// File to which a thread writes its id to become a member.
     pub entry: String,
 }
 
-/// A text that describes no scan group.
+/// The text is not a valid scan group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?}: {what}; expected RATE[,RATE…]=CLASS[@CPUS], such as \".1 second=fifo:80@1\"")]
 pub struct ParseGroupError {
     /// The text.
     pub found: String,
-    /// What is wrong with it.
+    /// The error in it.
     pub what: String,
 }
 
@@ -74,10 +74,10 @@ impl GroupSpec {
     }
 }
 
-/// Divides a loaded database into shards, highest class first, and initialises all of it.
+/// Divides a loaded database into shards, highest scheduling class first, and initialises all of it.
 ///
 /// # Errors
-/// A scan that menuScan does not have, or that two groups claim.
+/// If menuScan does not have a scan, or two groups claim it.
 pub(crate) fn divide(db: &mut Db, groups: &mut [GroupSpec]) -> Result<Vec<Db>, SplitError> {
     groups.sort_by_key(|group| std::cmp::Reverse(group.policy.level()));
     let wanted: Vec<ScanGroup> =
@@ -90,19 +90,19 @@ pub(crate) fn divide(db: &mut Db, groups: &mut [GroupSpec]) -> Result<Vec<Db>, S
     Ok(shards)
 }
 
-/// The threads of the scan groups, prepared but not started.
+/// Threads of the scan groups, prepared but not started.
 pub(crate) struct Threads {
     armed: Rt<Armed>,
-    /// What was asked for and not obtained.
+    /// Requested features that were not obtained.
     pub(crate) missing: Vec<String>,
 }
 
 impl Threads {
-    /// Prepares a thread for each shard: memory locked, class, CPU; gives the engine its ends. Threads on CPUs of `home`
-    /// go there by themselves, and leave the rest of the process where it is.
+    /// Prepares a thread for each shard: locks memory, sets class and CPU, and gives the engine its ring ends. Threads on
+    /// CPUs of `home` enter it individually; the rest of the process stays where it is.
     ///
     /// # Errors
-    /// A thread could not be started.
+    /// If a thread cannot be started.
     pub(crate) fn arm(
         engine: &mut Engine,
         shards: Vec<Db>,
@@ -133,7 +133,7 @@ impl Threads {
         engine.add_shards(ends);
         let armed = rt.arm()?;
         let real_time = groups.iter().any(|group| group.policy.is_real_time());
-        // What else the arming reports (idle states, TAI) is of no consequence for who may scan when.
+        // Other findings of the arming (idle states, TAI) do not affect which CPUs and classes the scans get.
         let counts = |what: &str| {
             what.contains("CPU ")
                 || what.contains("class ")
@@ -143,12 +143,12 @@ impl Threads {
         Ok(Self { armed, missing })
     }
 
-    /// Lets the threads begin.
+    /// Lets the threads run.
     pub(crate) fn start(&mut self) {
         self.armed.start(DurNs::ZERO);
     }
 
-    /// Waits for the threads, which the engine has told to end.
+    /// Waits for the threads to end. The engine has told them to stop.
     pub(crate) fn join(mut self) {
         self.armed.stop();
     }

@@ -1,14 +1,14 @@
-//! Access security at work: the rules with their inputs, which are links as those of records are.
+//! Access security at run time: the rules and their inputs, which are links like those of records.
 
 use crate::bridge::Holder;
 use base::{Alarm, Severity, Value};
 use ca::server::{Access, Peer};
 use db::{Channel, Db, FieldInfo, Grant, RecId, RemoteId, RemoteRequest, Rights, Security};
 
-/// Holds the links of the rules' inputs, as a shard holds those of its records.
+/// Holder of the links of the rules' inputs, like a shard that holds the links of its records.
 pub(crate) const GUARD: Holder = Some(usize::MAX);
 
-/// Whether an input's channel is connected.
+/// Connection state of an input's channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reached {
     Never,
@@ -16,13 +16,13 @@ pub(crate) enum Reached {
     Before,
 }
 
-/// The rules of this IOC; without rules everybody may do everything.
+/// Access rules of this IOC. Without rules, every client has full access.
 #[derive(Default)]
 pub struct Guard {
     rules: Option<Security>,
-    /// Whether clients' hosts are known by the address of their connection instead of the name that they give.
+    /// Whether hosts are identified by the address of their connection instead of the name that the client reports.
     by_address: bool,
-    /// The inputs that are followed, by group and letter; their links are numbered from `first` on.
+    /// Monitored inputs by group and letter. Their links are numbered from `first` on.
     watched: Vec<(usize, u8, Reached)>,
     first: u32,
     changed: bool,
@@ -35,15 +35,15 @@ impl Guard {
         self.rules.as_ref()
     }
 
-    /// Takes new rules; [`follow`](Self::follow) comes next.
+    /// Sets new rules. Call [`follow`](Self::follow) next.
     pub(crate) fn set(&mut self, rules: Security, by_address: bool) {
         self.rules = Some(rules);
         self.by_address = by_address;
         self.changed = true;
     }
 
-    /// What to ask for so that the inputs are followed anew: links to records of this IOC or of another. Until news come
-    /// the values stay.
+    /// Requests to connect the inputs, to records of this IOC or of another. The inputs keep their values until updates
+    /// arrive.
     pub(crate) fn follow(&mut self) -> Vec<RemoteRequest> {
         let old = self.watched.len() as u32;
         let mut asked: Vec<RemoteRequest> =
@@ -63,7 +63,7 @@ impl Guard {
         asked
     }
 
-    /// An input has a value; `None` where it is lost.
+    /// Sets the value of an input; `None` if it is disconnected.
     pub(crate) fn update(&mut self, id: RemoteId, value: Option<(&Value, Alarm)>) {
         let watched = self.watched.get_mut(id.0.wrapping_sub(self.first) as usize);
         if let (Some((group, letter, reached)), Some(rules)) = (watched, &mut self.rules) {
@@ -78,19 +78,19 @@ impl Guard {
         }
     }
 
-    /// The inputs by name, and whether each is connected.
+    /// Names of the inputs and their connection states.
     pub(crate) fn inputs(&self) -> Vec<(String, Reached)> {
         let groups = self.rules.iter().flat_map(Security::groups);
         let names = groups.flat_map(|group| group.inputs.iter().map(|it| it.channel.clone()));
         names.zip(self.watched.iter().map(|(.., reached)| *reached)).collect()
     }
 
-    /// Whether anybody's rights may have changed since the last call.
+    /// Whether rights may have changed since the last call.
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
 
-    /// What the rules grant; `None` without rules.
+    /// Rights that the rules grant; `None` without rules.
     #[must_use]
     pub fn rights(&self, db: &Db, record: RecId, level: u8, peer: Peer<'_>) -> Option<Rights> {
         let rules = self.rules.as_ref()?;
@@ -98,13 +98,13 @@ impl Guard {
         Some(rules.rights(group, level, peer.user, self.host(peer)))
     }
 
-    /// By what name the rules know a client's host.
+    /// Host name or address by which the rules identify a client.
     #[must_use]
     pub fn host<'a>(&self, peer: Peer<'a>) -> &'a str {
         if self.by_address { peer.address.rsplit_once(':').map_or(peer.address, |(ip, _)| ip) } else { peer.host }
     }
 
-    /// What a client may do with a channel.
+    /// Access of a client to a channel.
     #[must_use]
     pub fn access(&self, db: &Db, channel: &Channel, info: &FieldInfo, peer: Peer<'_>) -> Access {
         let grant = self.rights(db, channel.record, info.level, peer).map_or(Grant::Write, |rights| rights.grant);

@@ -1,18 +1,18 @@
-//! Health of the IOC as PVs, under the names that users of iocStats know (`iocAdminSoft.db`).
+//! Health of the IOC as process variables, with the names of iocStats (`iocAdminSoft.db`).
 //!
-//! A thread of its own reads `/proc` once a second and writes to the records through the engine's mailbox.
+//! A separate thread reads `/proc` once a second and writes to the records through the engine's mailbox.
 
 use crate::engine::{self, Engine, Mailbox};
 use crate::publish::Publisher;
 use std::fs;
 use std::time::Instant;
 
-/// The kernel's unit of CPU time in `/proc` on all architectures that tahti runs on.
+/// Ticks of CPU time per second in `/proc`, on all architectures supported by tahti.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 const VERSION: &str = concat!("tahti ", env!("CARGO_PKG_VERSION"));
 
-/// EPICS' parameters that have a record, without `EPICS_`.
+/// EPICS parameters that have a record, without the prefix `EPICS_`.
 const PARAMETERS: &[&str] = &[
     "CA_ADDR_LIST",
     "CA_CONN_TMO",
@@ -37,13 +37,13 @@ struct Spent {
     all: f64,
 }
 
-/// EPICS' parameters and other variables by name, as the interpreter has them.
+/// Looks up EPICS parameters and other environment variables of the interpreter.
 pub(crate) type Environment<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
-/// Looks after the records whose names begin with `prefix` and a colon.
+/// Starts a thread that updates the records whose names begin with `prefix` and a colon.
 ///
 /// # Errors
-/// When the thread cannot be started.
+/// If the thread cannot be started.
 pub(crate) fn start(mailbox: Mailbox, prefix: String, env: &Environment<'_>) -> std::io::Result<Publisher> {
     let start = Instant::now();
     let mut before = spent();
@@ -80,7 +80,7 @@ pub(crate) fn start(mailbox: Mailbox, prefix: String, env: &Environment<'_>) -> 
     })
 }
 
-/// What does not change.
+/// Values that do not change.
 fn fixed() -> Vec<(&'static str, String)> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let folder = std::env::current_dir().map_or_else(|_| String::new(), |folder| folder.display().to_string());
@@ -99,7 +99,7 @@ fn fixed() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What variables say.
+/// Values of environment variables.
 fn said(env: &Environment<'_>) -> Vec<(&'static str, String)> {
     let first = |names: &[&str]| names.iter().find_map(|name| env(name)).unwrap_or_default();
     let script = match (env("STARTUP"), env("ST_CMD")) {
@@ -118,17 +118,17 @@ fn said(env: &Environment<'_>) -> Vec<(&'static str, String)> {
     values
 }
 
-/// A part of a text that is too long for one EPICS string.
+/// The `nth` part of a text that exceeds one EPICS string.
 fn part(text: &str, nth: usize) -> String {
     String::from_utf8_lossy(text.as_bytes().chunks(39).nth(nth).unwrap_or_default()).into_owned()
 }
 
-/// Local time as iocStats shows it.
+/// Local time in the format of iocStats.
 fn time_of_day() -> String {
     db::stamp_text(engine::wall(), "%m/%d/%Y %H:%M:%S", sys::clock::local_text)
 }
 
-/// `1 day, 02:03:04`, as iocStats shows it.
+/// `1 day, 02:03:04`, the format of iocStats.
 fn uptime(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let clock = format!("{:02}:{:02}:{:02}", rest / 3_600, rest / 60 % 60, rest % 60);
@@ -143,7 +143,7 @@ fn uptime(seconds: u64) -> String {
 fn spent() -> Spent {
     let numbers = |text: &str| text.split_whitespace().map(|word| word.parse().unwrap_or(0.0)).collect::<Vec<f64>>();
     let own = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Behind the name, which may hold anything: utime and stime are the 12th and 13th.
+    // The process name may contain any characters. utime and stime are fields 12 and 13 after it.
     let own = own.rsplit_once(')').map_or(Vec::new(), |(_, rest)| numbers(rest));
     let own = own.get(11).copied().unwrap_or(0.0) + own.get(12).copied().unwrap_or(0.0);
     let all = fs::read_to_string("/proc/stat").unwrap_or_default();
@@ -166,7 +166,7 @@ fn memory() -> Vec<(&'static str, String)> {
     [own, free, most].into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// Open files and how many there may be.
+/// Number of open files, and the limit.
 fn files() -> Vec<(&'static str, String)> {
     let mut values = Vec::new();
     let open = fs::read_dir("/proc/self/fd").map(Iterator::count).ok();

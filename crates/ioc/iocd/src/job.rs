@@ -1,6 +1,6 @@
-//! What travels between the network's thread and the owners of the database's shards.
+//! Messages between the network thread and the owners of the database's shards.
 //!
-//! Jobs go to an owner and come back done, in the same box: memory is taken and freed on the network's side only.
+//! A job goes to an owner and returns in the same box, so that memory is allocated and freed only on the network side.
 
 use crate::bridge::Holder;
 use crate::feed::Feed;
@@ -11,27 +11,27 @@ use ca::encode::{Needs, Reading};
 use ca::server::{Peer, Put, Write};
 use db::{Channel, Completed, Db, Now, RecId, RemoteId, RemoteRequest, Signal, Token};
 
-/// Something for an owner to do.
+/// A job for an owner.
 pub(crate) struct Job {
     pub(crate) requester: Requester,
     pub(crate) request: OwnerRequest,
-    /// What was read; the network's side gives it the memory that it needs.
+    /// Result of reading. The network side allocates its memory.
     pub(crate) reading: Reading,
     pub(crate) outcome: JobResult,
 }
 
-/// Who waits for a job.
+/// Requester of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Requester {
     Nobody,
     /// A request on a circuit.
     Client(ca::server::Token),
-    /// The properties, or the elements, of a field that is watched.
+    /// The properties or elements of a monitored field.
     Watch {
         key: u64,
         mask: EventMask,
     },
-    /// A link that leads to the field, for its properties.
+    /// A link to the field, for its properties.
     Link(Holder, RemoteId),
 }
 
@@ -46,14 +46,14 @@ pub(crate) enum OwnerRequest {
     Write {
         channel: Channel,
         write: Write,
-        /// The end is to be told, by this number.
+        /// Number under which completion is reported, if requested.
         notify: Option<u64>,
-        /// For the put log: the owner reads the field before, into the job's reading, and after.
+        /// For the put log: the owner reads the field before the write into the job's reading, and after it into this.
         log: Option<Box<Logged>>,
     },
     /// Process the record if it is passive.
     Process(RecId),
-    /// The end of a write is no longer awaited.
+    /// Completion of a write is no longer needed.
     Forget(u64),
     Watch {
         channel: Channel,
@@ -62,14 +62,14 @@ pub(crate) enum OwnerRequest {
     Unwatch {
         key: u64,
     },
-    /// A value for a link to elsewhere; the one before comes back.
+    /// New value of a remote link. The job returns the previous one.
     Update {
         id: RemoteId,
         value: Option<Value>,
         alarm: Alarm,
         stamp: Stamp,
     },
-    /// Units, limits and names of states of a link's source; those before come back.
+    /// Units, limits and state names of a link's source. The job returns the previous ones.
     Meta {
         id: RemoteId,
         meta: Option<Box<Meta>>,
@@ -78,21 +78,21 @@ pub(crate) enum OwnerRequest {
         id: RemoteId,
         connected: bool,
     },
-    /// A link's write that was to be told of has ended.
+    /// A link's write with completion has ended.
     Written {
         id: RemoteId,
         ok: bool,
     },
     Signal(Signal),
-    /// A function's call that was to end later has ended.
+    /// A deferred function call has ended.
     Finish(Token),
-    /// Periodic scans hold, or go on.
+    /// Pause or resume periodic scans.
     Pause(bool),
     Feed(Option<Feed>),
     Call(Work),
-    /// Further records, for the owner of this shard.
+    /// Further records for the owner of this shard.
     Adopt(Option<Box<Shard>>),
-    /// The shard has no records any more: it is given back.
+    /// The shard has no records left and must be returned.
     Retire,
 }
 
@@ -102,10 +102,10 @@ pub(crate) enum JobResult {
     Write(Put),
 }
 
-/// What an owner sends.
+/// An event from an owner.
 pub(crate) enum OwnerEvent {
     Done(Box<Job>),
-    /// A field was posted; `None` where its elements are to be asked for.
+    /// A field was posted; `None` if its elements must be requested.
     Post {
         key: u64,
         value: Option<Scalar>,
@@ -118,22 +118,22 @@ pub(crate) enum OwnerEvent {
     /// A record's access security group was written.
     Regrouped(RecId, Str40),
     Signal(Signal),
-    /// What an owner gives back.
+    /// A shard returned by its owner.
     Retired(Box<Shard>),
 }
 
-/// Who wrote what, for the put log.
+/// Entry of the put log: the client, the channel and the values.
 pub(crate) struct Logged {
     pub(crate) user: String,
     pub(crate) host: String,
     pub(crate) address: String,
     pub(crate) channel: String,
-    /// The value after it.
+    /// Value after the write.
     pub(crate) new: Value,
 }
 
 impl Logged {
-    /// `room` has memory for the field's value.
+    /// `room` provides memory for the field's value.
     pub(crate) fn new(peer: Peer<'_>, channel: String, room: Value) -> Self {
         let Peer { user, host, address } = peer;
         Self { user: user.to_owned(), host: host.to_owned(), address: address.to_owned(), channel, new: room }

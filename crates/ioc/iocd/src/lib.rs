@@ -1,12 +1,12 @@
-//! The IOC's shell: Channel Access sockets, scans and the command interpreter round the database engine.
+//! The IOC's shell: Channel Access sockets, scans and the command interpreter around the database engine.
 //!
-//! Decisions about records are in `db`, about the protocol in `ca`; here are loops and threads, on `canet`'s sockets.
-//! The network's thread ([`engine`]) owns all circuits and the housekeeping shard of the database; each scan group has
-//! threads that own a shard of their own (`owner`). They share no lock: jobs, answers and posts go through bounded rings.
-//! Everybody else talks to the network's thread through [`engine::Mailbox`].
+//! The rules for records are in `db`, those for the protocol in `ca`. This crate contains the loops and threads, based on the
+//! sockets of `canet`. The network thread ([`engine`]) owns all circuits and the housekeeping shard of the database. Each
+//! scan group has threads that each own a shard (`owner`). They share no lock: jobs, answers and posts go through bounded
+//! rings. All other threads use [`engine::Mailbox`] to reach the network thread.
 #![forbid(unsafe_code)]
 
-// What is printed may hold what others wrote into records: no terminal obeys it.
+// Printed text may come from records written by clients. Its control characters must not reach a terminal.
 #[macro_use]
 extern crate sys;
 

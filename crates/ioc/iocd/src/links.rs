@@ -1,8 +1,8 @@
-//! Links of records to other IOCs: a Channel Access client on a thread of its own.
+//! Links of records to other IOCs: a Channel Access client on a separate thread.
 //!
-//! The engine hands over what its database asks for ([`db::RemoteRequest`]); back come values, alarms and connections,
-//! in bounded batches. Links to one process variable share a channel and a subscription. Values are subscribed to in
-//! the type in which their server has them, units and limits are read at each connection, as C's `dbCa` does.
+//! The engine forwards requests of its database ([`db::RemoteRequest`]). Values, alarms and connection changes return in
+//! bounded batches. Links to the same process variable share a channel and a subscription. As in C's `dbCa`, values are
+//! subscribed in the native type of their server, and units and limits are read at each connection.
 
 use crate::bridge::{Holder, tell};
 use crate::engine::Mailbox;
@@ -20,24 +20,24 @@ use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 
-/// Batches of requests on their way to the thread.
+/// Maximum number of request batches waiting for the thread.
 const BATCHES_MAX: usize = 64;
-/// Requests that may wait for room; further writes are given up.
+/// Maximum number of waiting requests. Further writes are dropped.
 const WAITING_MAX: usize = 100_000;
-/// News handed to the engine at once.
+/// Maximum number of changes sent to the engine at once.
 const NEWS_MAX: usize = 1_000;
-/// Unsent bytes of a circuit above which a write only replaces the one of the same link that waits.
+/// Unsent bytes of a circuit above which a write replaces the waiting write of the same link.
 const BACKLOG_BYTES: usize = 64 << 10;
-/// The thread looks about at least so often.
+/// Maximum time between two checks of the thread.
 const PAUSE: DurNs = DurNs::from_secs(1);
 
-/// A link, by who holds it and its number there.
+/// A link, identified by its holder and its number there.
 type LinkId = (Holder, RemoteId);
 
-/// What links ask for.
+/// Requests of links.
 type Batch = Vec<(Holder, RemoteRequest)>;
 
-/// What has become of links.
+/// Changes of links.
 type News = Vec<(Holder, OwnerRequest)>;
 
 fn update((holder, id): LinkId, value: Value, alarm: Alarm, stamp: Stamp) -> (Holder, OwnerRequest) {
@@ -56,35 +56,35 @@ const fn written((holder, id): LinkId, ok: bool) -> (Holder, OwnerRequest) {
     (holder, OwnerRequest::Written { id, ok })
 }
 
-/// Where process variables of other IOCs are served, and what may be done with them.
+/// Server and access rights of process variables in other IOCs.
 pub(crate) type Servers = HashMap<String, (String, Access)>;
 
-/// The engine's end.
+/// The engine's side.
 pub struct Links {
-    /// EPICS' variables, for the thread that the first link starts.
+    /// Environment for the thread, which the first link starts.
     environment: BTreeMap<String, String>,
     mailbox: Mailbox,
     thread: Option<(SyncSender<Batch>, Waker)>,
-    /// What is still to be handed on.
+    /// Requests waiting for room.
     waiting: Batch,
     servers: Arc<Mutex<Servers>>,
-    /// Writes given up because too many waited.
+    /// Number of writes dropped because the queue was full.
     pub lost: u64,
 }
 
 impl Links {
-    /// Links whose client reads EPICS' variables from `environment`, and whose news come by `mailbox`.
+    /// Creates the links. Their client reads EPICS parameters from `environment` and sends changes through `mailbox`.
     #[must_use]
     pub fn new(mailbox: Mailbox, environment: BTreeMap<String, String>) -> Self {
         Self { environment, mailbox, thread: None, waiting: Vec::new(), servers: Arc::default(), lost: 0 }
     }
 
-    /// Where the connected process variables are served, by name.
+    /// Servers of the connected process variables, by name.
     pub(crate) fn servers(&self) -> Servers {
         self.servers.lock().map(|servers| servers.clone()).unwrap_or_default()
     }
 
-    /// Notes what a link asks for; a write beyond the bound is given up and counted.
+    /// Queues a link's request. A write beyond the limit is dropped and counted.
     pub(crate) fn ask(&mut self, holder: Holder, request: RemoteRequest) {
         if self.waiting.len() >= WAITING_MAX && matches!(request, RemoteRequest::Put { .. }) {
             self.lost += 1;
@@ -93,10 +93,10 @@ impl Links {
         }
     }
 
-    /// Hands on what was noted, as far as there is room.
+    /// Sends queued requests to the thread, as far as there is room.
     ///
     /// # Errors
-    /// When the client cannot be started.
+    /// If the client cannot be started.
     pub(crate) fn hand_on(&mut self) -> io::Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
@@ -120,7 +120,7 @@ impl Links {
 
 impl Drop for Links {
     fn drop(&mut self) {
-        // Without a sender the thread ends; it looks when it is woken.
+        // Dropping the sender ends the thread, which notices when it is woken.
         if let Some((sender, bell)) = self.thread.take() {
             drop(sender);
             bell.wake();
@@ -134,7 +134,7 @@ fn start(
     servers: Arc<Mutex<Servers>>,
 ) -> io::Result<(SyncSender<Batch>, Waker)> {
     let mut session = Session::open(|name| environment.get(name).cloned())?;
-    // Without a repeater an IOC that comes back is found by searching, which takes longer.
+    // Without a repeater, an IOC that returns is found by searching, which takes longer.
     if let Err(error) = canet::repeater::start(|name| environment.get(name).cloned()) {
         eprintln!("the repeater of beacons cannot be started: {error}");
     }
@@ -158,33 +158,33 @@ fn start(
     Ok((sender, bell))
 }
 
-/// A process variable that links use.
+/// A process variable used by links.
 #[derive(Default)]
 struct Target {
     name: String,
     readers: Vec<LinkId>,
     writers: Vec<LinkId>,
-    /// The subscription and its type.
+    /// The subscription and its data type.
     sub: Option<(IoId, Dbr)>,
     last: Option<(Value, Alarm, Stamp)>,
     meta: Option<Meta>,
-    /// The newest write of each link, while the circuit takes no more, and whether its end is awaited.
+    /// Newest write of each link while the circuit accepts no more, and whether it has completion.
     held: BTreeMap<LinkId, (Value, bool)>,
 }
 
-/// The thread's state.
+/// State of the thread.
 struct Client {
     session: Session,
     by_name: HashMap<String, ChannelId>,
     channels: HashMap<ChannelId, Target>,
     links: HashMap<LinkId, ChannelId>,
-    /// Who waits for the end of a write.
+    /// Link that waits for each write in progress.
     awaited: HashMap<IoId, LinkId>,
     servers: Arc<Mutex<Servers>>,
 }
 
 impl Client {
-    /// Until the engine gives up its end.
+    /// Runs until the engine drops its side.
     fn run(&mut self, requests: &Receiver<Batch>, mailbox: &Mailbox) -> io::Result<()> {
         let mut news = Vec::new();
         loop {
@@ -246,7 +246,7 @@ impl Client {
                     self.put(channel, id, value, notify, news);
                 }
             }
-            // For records of the own IOC.
+            // This request only concerns records of this IOC.
             RemoteRequest::Process { .. } => {}
             RemoteRequest::Disconnect { id } => self.release((holder, id)),
         }
@@ -271,7 +271,7 @@ impl Client {
         }
     }
 
-    /// Subscribes to what is read, in the type that the server has.
+    /// Subscribes to a channel that is read, in the server's native type.
     fn subscribe(&mut self, channel: ChannelId) {
         let client = &mut self.session.client;
         let (Some(target), Some(info)) = (self.channels.get_mut(&channel), client.info(channel)) else { return };
@@ -285,7 +285,7 @@ impl Client {
         target.sub = Some((client.subscribe(channel, dbr, 0, EventMask::VALUE | EventMask::ALARM), dbr));
     }
 
-    /// Asks for units, limits and names of states; as C's links do, for a number as those of a double.
+    /// Requests units, limits and state names. As in links of C, those of a number are read as double.
     fn ask_properties(&mut self, channel: ChannelId) {
         let client = &mut self.session.client;
         let basic = match client.info(channel).map(|info| info.native) {
@@ -293,7 +293,7 @@ impl Client {
             Some(Basic::Enum) => Basic::Enum,
             Some(_) => Basic::Double,
         };
-        // Refused when it may not be read: then there are none.
+        // Refused without read access. The link then has no properties.
         let _ = client.read(channel, Dbr::new(Class::Ctrl, basic), 1);
     }
 
@@ -314,7 +314,7 @@ impl Client {
         });
         match sent {
             Some(Some(io)) => drop(self.awaited.insert(io, id)),
-            // A channel that went meanwhile is reported by itself.
+            // A lost channel is reported separately.
             Some(None) => {}
             None if notify => news.push(written(id, false)),
             None => {}
@@ -380,7 +380,7 @@ impl Client {
                 let name = channel.map_or("", |channel| self.session.client.name(channel));
                 eprintln!("link to {name}: the server says {text}");
             }
-            // A link that is gone, or was told of the lost connection, does not wait any more.
+            // A link that was removed or already disconnected does not wait any longer.
             Event::Written { io, result, .. } => {
                 news.extend(self.awaited.remove(&io).map(|id| written(id, result.is_ok())));
             }
@@ -388,7 +388,7 @@ impl Client {
         }
     }
 
-    /// Notes for reports where a channel is served, or that it is not.
+    /// Stores for reports which server has a channel, or that it is disconnected.
     fn note_server(&self, channel: ChannelId) {
         let (name, info) = (self.session.client.name(channel), self.session.client.info(channel));
         let Ok(mut servers) = self.servers.lock() else { return };
@@ -398,14 +398,14 @@ impl Client {
         }
     }
 
-    /// Tells output links whether they can be written.
+    /// Reports to output links whether they can be written.
     fn writable(&self, channel: ChannelId, news: &mut News) {
         let Some(target) = self.channels.get(&channel) else { return };
         let may = self.session.client.info(channel).is_some_and(|info| info.access.write);
         news.extend(target.writers.iter().map(|id| connected(*id, may)));
     }
 
-    /// Tells input links, and where the connection is lost output links, that there is no value.
+    /// Reports to input links that they have no value, and with `writers` to output links that they are disconnected.
     fn gone(&mut self, channel: ChannelId, writers: bool, news: &mut News) {
         let Some(target) = self.channels.get_mut(&channel) else { return };
         target.last = None;
@@ -426,7 +426,7 @@ fn address(at: ca::client::Address) -> String {
     format!("{}:{}", std::net::Ipv4Addr::from(at.ip), at.port)
 }
 
-/// Hands news to the engine, waiting while it has much to do; whether there still is one.
+/// Sends changes to the engine, waiting if it is busy. Returns whether the engine still exists.
 fn hand_over(news: &mut News, mailbox: &Mailbox) -> bool {
     if news.is_empty() {
         return true;

@@ -1,8 +1,8 @@
-//! The thread that owns shards of the database: it runs their scans and does jobs for the network between them.
+//! The thread that owns shards of the database. It runs their scans and, in between, does jobs for the network.
 //!
-//! It shares no lock with anybody. Jobs come through a bounded ring, answers and posts go through another; where that has
-//! no room, jobs wait in theirs and posts in the database's queue, under EPICS' rule and counted. Jobs between two looks
-//! at the clock are one, between two turns of callbacks at most [`JOBS_MAX`].
+//! It shares no lock with other threads. Jobs arrive through a bounded ring; answers and posts leave through another. If that
+//! ring is full, jobs wait in their ring and posts wait in the database's queue, under the rules of EPICS and counted. The
+//! thread does one job between two readings of the clock, and at most [`JOBS_MAX`] between two turns of callbacks.
 
 use crate::engine::now;
 use crate::job::{Job, OwnerEvent, OwnerRequest};
@@ -15,17 +15,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sys::bell::Bell;
 
-/// Jobs of a shard that an owner takes before callbacks and posts have their turn.
+/// Maximum number of jobs of a shard before callbacks and posts are served.
 const JOBS_MAX: usize = 64;
-/// Shards that one thread owns at most: each costs it some hundred nanoseconds a turn.
+/// Maximum number of shards of one thread. Each costs some hundred nanoseconds per turn.
 pub(crate) const SHARDS_MAX: usize = 64;
 
-/// What an owner and the network share besides the rings.
+/// Data shared by an owner and the network, apart from the rings.
 #[derive(Debug, Default)]
 pub struct OwnerShared {
     pub(crate) bell: Bell,
     pub(crate) stop: AtomicBool,
-    /// The owner waits for room in the ring to the network.
+    /// Whether the owner waits for room in the ring to the network.
     pub(crate) starved: AtomicBool,
     jobs: AtomicU64,
     no_room: AtomicU64,
@@ -34,23 +34,23 @@ pub struct OwnerShared {
     processed: AtomicU64,
 }
 
-/// What an owner has done.
+/// Counters of an owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwnerCounters {
     /// Jobs done for clients and commands.
     pub jobs: u64,
-    /// Times that the ring to the network was full.
+    /// Number of times that the ring to the network was full.
     pub no_room: u64,
     /// Posts replaced by newer ones before the network took them.
     pub replaced: u64,
-    /// Allocations on the thread since it began; 0 also where the program does not count them.
+    /// Allocations on the thread since it started; 0 if the program does not count them.
     pub allocations: u64,
     /// Records processed.
     pub processed: u64,
 }
 
 impl OwnerShared {
-    /// What the owner has done so far.
+    /// Current values of the counters.
     #[must_use]
     pub fn counters(&self) -> OwnerCounters {
         let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
@@ -64,16 +64,16 @@ impl OwnerShared {
     }
 }
 
-/// What a thread owns.
+/// State of an owner's thread.
 pub(crate) struct Owner {
-    /// The first is there from the start.
+    /// The shards. The first one is there from the start.
     #[expect(clippy::vec_box, reason = "the boxes in which they travel: none is copied here")]
     shards: Vec<Box<Shard>>,
     scans: Scans,
     net: Waker,
     shared: Arc<OwnerShared>,
     posted: bool,
-    /// A shard that had its turn has something to say again.
+    /// Whether a shard that was served has new output.
     again: bool,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Ends {
 }
 
 impl Owner {
-    /// Takes its first shard over; its scans, for those who read what is measured.
+    /// Creates an owner with its first shard. Also returns its scans, for reading their measurements.
     pub(crate) fn new(first: Shard, net: Waker, shared: Arc<OwnerShared>) -> (Self, Scans) {
         let mut scans = Scans::default();
         scans.plan(&first.db, now());
@@ -94,9 +94,9 @@ impl Owner {
         (Self { shards, scans: scans.clone(), net, shared, posted: false, again: false }, scans)
     }
 
-    /// Runs until it is told to stop.
+    /// Runs until it is stopped.
     ///
-    /// Real-time: scanning neither allocates, locks nor blocks; jobs do what clients and commands ask.
+    /// Real-time: scanning neither allocates, locks nor blocks. Jobs do whatever clients and commands request.
     pub(crate) fn run(mut self) {
         self.scans.align(now());
         let before = allocations();
@@ -117,11 +117,11 @@ impl Owner {
         }
     }
 
-    /// Everything that is due, each kind in bounded measure; whether there is more.
+    /// Runs everything that is due, each kind in bounded amounts. Returns whether there is more.
     fn turn(&mut self) -> bool {
         let mut more = false;
         let mut nth = 0;
-        // Jobs may put further shards behind this one.
+        // Jobs may append further shards.
         while nth < self.shards.len() {
             self.run_due(nth);
             more |= self.serve(nth);
@@ -134,7 +134,7 @@ impl Owner {
         std::mem::take(&mut self.again) || more
     }
 
-    /// Feeds, jobs, callbacks and delays of one shard, each in bounded measure; whether there is more.
+    /// Serves feeds, jobs, callbacks and delays of one shard, each in bounded amounts. Returns whether there is more.
     fn serve(&mut self, nth: usize) -> bool {
         let more = self.shards[nth].take_feeds();
         let mut room = self.hand_out(nth);
@@ -157,7 +157,7 @@ impl Owner {
                     Err(_) => break,
                 },
             };
-            // What the job has posted goes before its answer.
+            // Posts of the job must be sent before its answer.
             room = self.hand_out(nth);
             if room {
                 self.tell(nth, OwnerEvent::Done(job));
@@ -176,7 +176,7 @@ impl Owner {
         room && (more || !shard.jobs.is_empty() || shard.db.next_deadline() == Some(MonoNs(0)))
     }
 
-    /// Scans that are due, when so many shards have had their turn.
+    /// Runs scans that are due, after `served` shards were served.
     fn run_due(&mut self, served: usize) {
         if self.scans.is_due(sys::clock::mono_now()) {
             self.again |= served > 0 && self.shards.len() > 1;
@@ -199,7 +199,7 @@ impl Owner {
                     shards.iter_mut().for_each(|shard| shard.db.process_pini(pini, now));
                 });
             }
-            // There is room: the network counts them.
+            // There is room, because the network counts the shards.
             OwnerRequest::Adopt(shard) => self.shards.extend(shard.take()),
             _ => self.shards[nth].do_job(job),
         }
@@ -207,18 +207,19 @@ impl Owner {
 
     fn tell(&mut self, nth: usize, out: OwnerEvent) {
         self.posted = true;
-        // There is room: it was looked for, and nobody else writes.
+        // The push succeeds, because the free room was checked and this is the only producer.
         let pushed = self.shards[nth].out.push(out);
         debug_assert!(pushed.is_ok(), "a slot that was free");
     }
 
-    /// Sends what processing has left, as far as there is room; whether all is sent and there is room for an answer.
+    /// Sends the results of processing, as far as there is room. Returns whether all are sent and there is room for an
+    /// answer.
     fn hand_out(&mut self, nth: usize) -> bool {
         let mut room = self.shards[nth].out.slots();
         while room > 1 {
             let Some(out) = self.shards[nth].next_out() else { return true };
             if let OwnerEvent::Signal(signal) = &out {
-                // Its own shards need not wait for the network.
+                // Signals go directly to this thread's other shards, without the network.
                 let others = self.shards.iter_mut().enumerate().filter(|(other, _)| *other != nth);
                 others.for_each(|(_, shard)| shard.db.take_signal(signal));
             }
@@ -231,7 +232,7 @@ impl Owner {
         false
     }
 
-    /// Gives shards without records back to the network, which frees them.
+    /// Returns shards without records to the network, which frees them.
     fn give_back(&mut self) {
         if let Some(nth) = self.shards.iter().position(|shard| shard.retired && shard.held.is_none())
             && self.shards[0].out.slots() > 1

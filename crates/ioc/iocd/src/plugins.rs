@@ -7,10 +7,11 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use sys::plugin::{self, CFunction, PluginError};
 
-/// Loads a plug-in: its functions by name. Calls that end later are told to the IOC behind `mailbox`, once there is one.
+/// Loads a plug-in and returns its functions by name. Ends of deferred calls are sent to the IOC behind `mailbox`, once it
+/// runs.
 ///
 /// # Errors
-/// The file cannot be loaded, or is no plug-in of this version.
+/// If the file cannot be loaded, or is not a plug-in of this version.
 pub fn load(path: &Path, mailbox: Arc<OnceLock<Mailbox>>) -> Result<Vec<(String, Function)>, PluginError> {
     let done = move |words| mailbox.get().is_some_and(|mailbox| mailbox.finish_or_refuse(Token::from_words(words)));
     Ok(plugin::load(path, done)?.into_iter().map(|function| (function.name.clone(), function_of(function))).collect())
@@ -30,7 +31,7 @@ fn function_of(function: CFunction) -> Function {
     }
 }
 
-/// What stands round the arguments, there and back.
+/// Converts the common arguments of a call to the plug-in's form and back.
 fn around(call: &mut Call<'_>, run: impl FnOnce(&mut plugin::Call<'_>) -> i32) -> i32 {
     let token = call.token().to_words();
     let (record, resumed) = (call.record, call.resumed);

@@ -1,25 +1,25 @@
-//! Threads that write to records, once a second, what the IOC knows of itself.
+//! Threads that write status information of the IOC to records once a second.
 
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Between two looks.
+/// Update period.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// A thread that looks after records until it is stopped.
+/// A thread that updates records until it is stopped.
 pub(crate) struct Publisher {
-    /// Dropped, it ends the thread.
+    /// Dropping it ends the thread.
     stop: Sender<()>,
     thread: JoinHandle<()>,
 }
 
 impl Publisher {
-    /// Starts a thread that calls `publish` each second until that says `false`, because there is no IOC any more.
+    /// Starts a thread that calls `publish` each second until it returns `false`, because the IOC has ended.
     ///
     /// # Errors
-    /// When the thread cannot be started.
+    /// If the thread cannot be started.
     pub(crate) fn start(name: &str, mut publish: impl FnMut() -> bool + Send + 'static) -> io::Result<Self> {
         let (stop, stopped) = channel::<()>();
         let run = move || while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) && publish() {};
@@ -27,7 +27,7 @@ impl Publisher {
         Ok(Self { stop, thread })
     }
 
-    /// Ends the thread.
+    /// Ends the thread and waits for it.
     pub(crate) fn stop(self) {
         drop(self.stop);
         let _ = self.thread.join();

@@ -1,4 +1,4 @@
-//! Periodic scans of one owner: when they are due, and what was measured of them.
+//! Periodic scans of one owner: schedule and measurements.
 
 use base::{DurNs, Histogram, MonoNs};
 use db::{Db, Now};
@@ -14,11 +14,11 @@ const RECORDS: usize = PASSES + 1;
 const RESET: usize = RECORDS + 1;
 const WORDS: usize = RESET + 1;
 
-/// PINI of records that are processed before and after scans hold, and go on: PAUSE and PAUSED, RUN and RUNNING.
+/// PINI choices processed before and after scans are paused and resumed: PAUSE and PAUSED, RUN and RUNNING.
 const PINI_PAUSE: [u16; 2] = [4, 5];
 const PINI_RUN: [u16; 2] = [2, 3];
 
-/// What was measured of a scan: its owner writes, anybody reads meanwhile.
+/// Measurements of a scan. The owner writes them; other threads can read them at the same time.
 #[derive(Clone, Debug)]
 pub struct ScanStats(Arc<[AtomicU64]>);
 
@@ -35,42 +35,42 @@ impl ScanStats {
         SharedHistogram::over(&self.0[at..])
     }
 
-    /// Start after the planned time, of each pass.
+    /// Delay of each pass after its planned time.
     #[must_use]
     pub fn lateness(&self) -> Histogram {
         self.histogram(LATENESS).map(|histogram| histogram.read()).unwrap_or_default()
     }
 
-    /// How long each pass took.
+    /// Duration of each pass.
     #[must_use]
     pub fn duration(&self) -> Histogram {
         self.histogram(DURATION).map(|histogram| histogram.read()).unwrap_or_default()
     }
 
-    /// Passes left out because the one before took too long.
+    /// Passes skipped because the previous one took too long.
     #[must_use]
     pub fn overruns(&self) -> u64 {
         self.0[OVERRUNS].load(Ordering::Relaxed)
     }
 
-    /// Passes that were run.
+    /// Number of passes.
     #[must_use]
     pub fn passes(&self) -> u64 {
         self.0[PASSES].load(Ordering::Relaxed)
     }
 
-    /// Records of the scan, at its last pass.
+    /// Number of records in the last pass.
     #[must_use]
     pub fn records(&self) -> u64 {
         self.0[RECORDS].load(Ordering::Relaxed)
     }
 
-    /// Measures anew from the next pass on.
+    /// Restarts the measurement with the next pass.
     pub fn reset(&self) {
         self.0[RESET].store(1, Ordering::Relaxed);
     }
 
-    /// For the owner: neither allocates nor blocks.
+    /// Records a pass. For the owner: neither allocates nor blocks.
     fn pass(&self, lateness: DurNs, duration: DurNs, missed: u64, records: usize) {
         if self.0[RESET].swap(0, Ordering::Relaxed) != 0 {
             [LATENESS, DURATION]
@@ -94,14 +94,14 @@ impl ScanStats {
 pub struct ScanClock {
     /// Number in menuScan.
     pub index: u16,
-    /// The choice in menuScan.
+    /// Choice in menuScan.
     pub name: String,
-    /// Time between two passes.
+    /// Period.
     pub period: DurNs,
-    /// What was measured.
+    /// Measurements.
     pub stats: ScanStats,
     next: MonoNs,
-    /// It has no records, and its last pass has shown that.
+    /// Whether the scan is idle: its last pass had no records.
     rests: bool,
 }
 
@@ -111,7 +111,7 @@ impl ScanClock {
     }
 }
 
-/// The periodic scans of a database, the fastest first.
+/// The periodic scans of a database, fastest first.
 #[derive(Clone, Debug, Default)]
 pub struct Scans {
     clocks: Vec<ScanClock>,
@@ -119,13 +119,13 @@ pub struct Scans {
 }
 
 impl Scans {
-    /// Passes left out by all of them.
+    /// Skipped passes of all scans.
     #[must_use]
     pub fn overruns(&self) -> u64 {
         self.clocks.iter().map(|clock| clock.stats.overruns()).sum()
     }
 
-    /// Reads the scans from the database; of those that stay, schedule and measurements are kept.
+    /// Reads the scans from the database. Existing scans keep their schedule and measurements.
     pub fn plan(&mut self, db: &Db, now: Now) {
         let mut old = std::mem::take(&mut self.clocks);
         for scan in db.scans() {
@@ -139,17 +139,17 @@ impl Scans {
                 rests: false,
             }));
         }
-        // Where several are due the fastest goes first.
+        // If several scans are due, the fastest runs first.
         self.clocks.sort_by_key(|clock| clock.period);
     }
 
-    /// Whether they hold.
+    /// Whether scans are paused.
     #[must_use]
     pub const fn is_paused(&self) -> bool {
         self.paused
     }
 
-    /// Lets them hold, or go on; `process` does so with the records of a PINI.
+    /// Pauses or resumes scans. `process` processes the records with a PINI choice.
     pub(crate) fn pause(&mut self, on: bool, mut process: impl FnMut(u16, Now)) {
         let [before, after] = if on { PINI_PAUSE } else { PINI_RUN };
         let now = crate::engine::now();
@@ -159,24 +159,24 @@ impl Scans {
         process(after, now);
     }
 
-    /// Goes on from now: what was due before is not made up for.
+    /// Restarts the schedule from now; passed due times are dropped.
     pub(crate) fn align(&mut self, now: Now) {
         self.clocks.iter_mut().for_each(|clock| clock.next = aligned(now, clock.period));
     }
 
-    /// The scans.
+    /// Schedule and measurements of each scan.
     #[must_use]
     pub fn clocks(&self) -> &[ScanClock] {
         &self.clocks
     }
 
-    /// When the next pass is due. `records` counts those of a choice of menuScan: a rate that has none, and had none at
-    /// its last pass, wakes nobody until it has some.
+    /// Time of the next pass. `records` returns the number of records of a menuScan choice. A scan without records, now and
+    /// in its last pass, causes no wake-up until it gets some.
     pub fn next(&mut self, now: MonoNs, records: impl Fn(u16) -> usize) -> Option<MonoNs> {
         for clock in &mut self.clocks {
             let rests = clock.stats.records() == 0 && records(clock.index) == 0;
             if clock.rests && !rests && clock.next <= now {
-                // Borders that it rested over are no passes left out.
+                // Periods in which the scan was idle do not count as skipped.
                 clock.next = clock.next + DurNs(((now - clock.next).0 / clock.period.0 + 1) * clock.period.0);
             }
             clock.rests = rests;
@@ -190,10 +190,10 @@ impl Scans {
         !self.paused && self.clocks.iter().any(|clock| clock.is_due(now))
     }
 
-    /// Runs the `nth` scan if it is due; whether it was. `pass` processes the records of a choice of menuScan, and says
-    /// how many they are; `clock` reads the clocks before and after.
+    /// Runs the `nth` scan if it is due, and returns whether it was. `pass` processes the records of a menuScan choice and
+    /// returns their number. `clock` is read before and after.
     ///
-    /// Real-time: beside what the records do, neither allocates nor blocks.
+    /// Real-time: apart from the records' processing, neither allocates nor blocks.
     pub fn run(&mut self, nth: usize, clock: impl Fn() -> Now, pass: impl FnOnce(u16, Now) -> usize) -> bool {
         let Some(scan) = self.clocks.get_mut(nth).filter(|scan| !self.paused && !scan.rests) else { return false };
         let start = clock();
@@ -214,13 +214,13 @@ impl Scans {
     }
 }
 
-/// A pass of one database.
+/// Runs a pass of one database. Returns the number of records.
 pub(crate) fn scan_one(db: &mut Db, scan: u16, now: Now) -> usize {
     db.scan(scan, now);
     db.scanned(scan)
 }
 
-/// The first multiple of `period` of the wall clock that is still to come, on the monotonic clock.
+/// The next multiple of `period` of the wall clock, as a time of the monotonic clock.
 fn aligned(now: Now, period: DurNs) -> MonoNs {
     let period = period.0.max(1) as u64;
     let wall = now.wall.as_nanos();
@@ -252,7 +252,7 @@ mod tests {
         scans.plan(&db, start);
         let first = scans.next(start.mono, |scan| db.scanned(scan)).unwrap();
         assert!(!scans.is_due(MonoNs(first.0 - 1)) && scans.is_due(first));
-        // Each reading of the clock is 130 ms after the one before.
+        // Each reading of the clock is 130 ms after the previous one.
         let time = Cell::new(first + DurNs::from_ms(20));
         let clock = || {
             let mono = time.get();
@@ -284,12 +284,12 @@ mod tests {
         assert_eq!(scans.next(at(0), |_| 0), None);
         assert_eq!(scans.next(at(0), only(slow)), Some(at(1_000)));
         assert!(!scans.is_due(at(999)) && scans.is_due(at(1_000)));
-        // A client writes SCAN while the borders of the fast rate have long passed.
+        // A client writes SCAN long after the last due times of the fast scan.
         assert_eq!(scans.next(at(1_234), only(fast)), Some(at(1_300)));
         let clock = |ms| move || Now { mono: at(ms), ..start };
         assert!(!scans.run(0, clock(1_299), |_, _| 1) && scans.run(0, clock(1_300), |_, _| 1));
         assert_eq!(scans.clocks()[0].stats.overruns(), 0);
-        // Its records have gone: one more pass, which says so.
+        // Its records have left. One more pass detects that.
         assert_eq!(scans.next(at(1_310), |_| 0), Some(at(1_400)));
         assert!(scans.run(0, clock(1_400), |_, _| 0));
         assert_eq!((scans.next(at(1_410), |_| 0), scans.clocks()[0].stats.records()), (None, 0));

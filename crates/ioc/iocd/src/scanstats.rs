@@ -1,4 +1,4 @@
-//! What was measured of a scan, in records: those of `scanStats.db`.
+//! Measurements of a scan in the records of `scanStats.db`.
 
 use crate::engine::Mailbox;
 use crate::publish::Publisher;
@@ -6,14 +6,15 @@ use crate::scans::ScanStats;
 use base::{DurNs, Histogram, Quantile};
 use std::io;
 
-/// Bins of the histograms: below 1 µs, then each twice as wide, the last up to 8.4 s and all beyond.
+/// Number of histogram bins: the first is below 1 µs, each further one is twice as wide, the last ends at 8.4 s and includes
+/// longer times.
 const BINS: usize = 24;
 
-/// Looks after the records whose names begin with `prefix` and a colon, for the scan `rate` (a choice of menuScan): of
-/// all owners that have records of it, taken together.
+/// Starts a thread that updates the records whose names begin with `prefix` and a colon, with the measurements of the scan
+/// `rate` (a choice of menuScan) merged over all owners.
 ///
 /// # Errors
-/// When the thread cannot be started.
+/// If the thread cannot be started.
 pub(crate) fn start(mailbox: Mailbox, prefix: String, rate: String) -> io::Result<Publisher> {
     Publisher::start("ioc-scanstats", move || {
         let (of, reset) = (rate.clone(), format!("{prefix}:RESET"));
@@ -69,7 +70,7 @@ fn micros(time: DurNs) -> String {
     format!("{:.3}", time.0 as f64 / 1e3)
 }
 
-/// In µs; not a number where it is not known.
+/// A quantile in µs; not a number if it is unknown.
 fn quantile(quantile: Quantile) -> String {
     match quantile {
         Quantile::At(time) => micros(time),

@@ -1,7 +1,7 @@
-//! A shard of the database with its rings: what was loaded at once and belongs to one owner.
+//! A shard of the database with its rings: records that were loaded together and belong to one owner.
 //!
-//! An owner begins with one, and takes further ones for records that are loaded while the IOC runs. They are made ready
-//! on the network's thread, initialised and with all the memory that they need; the owner puts them beside the others.
+//! An owner starts with one shard, and gets further ones for records loaded at run time. The network thread prepares them: it
+//! initialises the records and allocates all memory. The owner then appends them to its list.
 
 use crate::devices::{OwnerEnds, Requests};
 use crate::engine::now;
@@ -14,38 +14,38 @@ use db::Db;
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::sync::Arc;
 
-/// Records that callbacks and delays may process in a turn.
+/// Maximum number of records processed by callbacks and delays in a turn.
 pub(crate) const ADVANCE_MAX: usize = 100;
-/// Jobs that may wait for an owner.
+/// Maximum number of jobs waiting for an owner.
 const JOBS_ROOM: usize = 4_096;
-/// Answers and posts that may wait for the network.
+/// Maximum number of answers and posts waiting for the network.
 const OUT_ROOM: usize = 16_384;
-/// Posts that wait in the database where the ring has no room, besides four for each subscription.
+/// Posts that wait in the database if the ring is full, in addition to four per subscription.
 const QUEUE_ROOM: usize = 1_024;
-/// Devices' threads that may feed an owner without its asking for memory.
+/// Number of device threads that can feed an owner before it allocates memory.
 const FEEDS_ROOM: usize = 64;
-/// Room in the rings for each record of a shard that is loaded later; the first has all of it.
+/// Ring capacity per record of a shard loaded later; the first shard has full capacity.
 const ROOM_PER_RECORD: usize = 16;
 
-/// A shard of the database, its rings to the network and to the devices.
+/// A shard of the database, with its rings to the network and to the devices.
 pub(crate) struct Shard {
     pub(crate) db: Db,
-    /// Its number.
+    /// Number of the shard.
     pub(crate) number: usize,
     pub(crate) jobs: Consumer<Box<Job>>,
-    /// Done, but there was no room to say so.
+    /// A finished job whose answer found no room.
     pub(crate) held: Option<Box<Job>>,
     pub(crate) out: Producer<OwnerEvent>,
     pub(crate) feeds: Vec<Feed>,
     pub(crate) requests: Requests,
     pub(crate) subs: Subscriptions,
-    /// It has no records any more.
+    /// Whether the shard has no records left.
     pub(crate) retired: bool,
 }
 
 impl Shard {
-    /// Takes an initialised shard over, and all memory that usual work needs. `first` is the one that an owner begins
-    /// with.
+    /// Creates a shard from an initialised database, and preallocates memory for typical work. `first` marks the first shard
+    /// of an owner.
     pub(crate) fn new(
         mut db: Db,
         number: usize,
@@ -58,7 +58,7 @@ impl Shard {
         let (to, jobs) = RingBuffer::new(room(JOBS_ROOM));
         let (out, from) = RingBuffer::new(room(OUT_ROOM));
         let queue = db.open_queue(room(QUEUE_ROOM));
-        // Usual clients watch a field or two of each record.
+        // Typical clients subscribe to one or two fields of each record.
         db.reserve_subscriptions(queue, 2 * records + 64);
         db.share_signals();
         db.reserve_arrays();
@@ -80,7 +80,7 @@ impl Shard {
         (shard, Ends { jobs: to, out: from, shared: shared.clone() })
     }
 
-    /// What is to be told next. Does not allocate.
+    /// Next event for the network. Does not allocate.
     pub(crate) fn next_out(&mut self) -> Option<OwnerEvent> {
         if let Some((_, posted)) = self.db.next_posted(self.subs.queue) {
             let db::Posted { token: key, value, alarm, stamp, mask, .. } = posted;
@@ -96,7 +96,7 @@ impl Shard {
         }
     }
 
-    /// Takes what devices have delivered, each feeder's a bounded number; whether there is more.
+    /// Takes the deliveries of devices, a bounded number per feeder. Returns whether there are more.
     pub(crate) fn take_feeds(&mut self) -> bool {
         let mut more = false;
         for feed in &mut self.feeds {

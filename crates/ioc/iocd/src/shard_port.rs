@@ -1,4 +1,4 @@
-//! The network's side of the shards of the database that other threads own.
+//! The network's side of the shards that other threads own.
 
 use crate::job::{Job, OwnerEvent, OwnerRequest, Requester};
 use crate::owner::Ends;
@@ -9,24 +9,24 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Things that are taken from a shard before the sockets have their turn.
+/// Maximum number of events taken from a shard before the sockets are served.
 const TAKE_MAX: usize = 4_096;
 
-/// A shard, as the network's thread reaches it.
+/// A shard, as accessed by the network thread.
 pub struct ShardPort {
-    /// What its owner is called in reports: scans and CPU.
+    /// Name of its owner in reports: scans and CPU.
     pub name: String,
-    /// Its owner's scans with what was measured; a shard that was loaded later has them in its owner's first.
+    /// Scans of its owner with their measurements. Those of a later shard are in its owner's first shard.
     pub scans: Scans,
-    /// Number of its owner's first shard; its own, if it is that.
+    /// Number of its owner's first shard, possibly this one.
     pub owner: usize,
-    /// It has no records and no owner any more, and takes no jobs.
+    /// Whether it has no records and no owner left, and accepts no jobs.
     pub retired: bool,
-    /// What its owner has done.
+    /// Counters and flags shared with its owner.
     pub shared: Arc<OwnerShared>,
     jobs: Producer<Box<Job>>,
-    /// Jobs that found the ring full. Bounded: a circuit has at most [`ca`]'s number of requests open, a watched field
-    /// two.
+    /// Jobs that found the ring full. Bounded: a circuit has a limited number of open requests ([`ca`]), a monitored field
+    /// has two.
     waiting: VecDeque<Box<Job>>,
     out: Consumer<OwnerEvent>,
     rang: bool,
@@ -38,7 +38,7 @@ impl ShardPort {
         Self { name, scans, owner, retired: false, shared, jobs, waiting: VecDeque::new(), out, rang: true }
     }
 
-    /// Gives its rings up.
+    /// Drops its rings.
     pub(crate) fn retire(&mut self) {
         self.retired = true;
         self.waiting.clear();
@@ -46,7 +46,7 @@ impl ShardPort {
         self.out = RingBuffer::new(0).1;
     }
 
-    /// Sends a job; [`flush`](Self::flush) makes the owner look.
+    /// Sends a job. [`flush`](Self::flush) wakes the owner.
     pub(crate) fn send(&mut self, job: Box<Job>) {
         if self.retired {
             return;
@@ -66,7 +66,7 @@ impl ShardPort {
         self.send(Job::new(Requester::Nobody, request));
     }
 
-    /// Rings the owner if something was sent since the last time.
+    /// Wakes the owner if a job was sent since the last call.
     pub(crate) fn flush(&mut self) {
         while let Some(job) = self.waiting.pop_front() {
             if let Err(rtrb::PushError::Full(job)) = self.jobs.push(job) {
@@ -79,7 +79,7 @@ impl ShardPort {
         }
     }
 
-    /// What the owner has sent, into `all`; whether there is more.
+    /// Takes the events of the owner into `all`. Returns whether there are more.
     pub(crate) fn take(&mut self, all: &mut Vec<OwnerEvent>) -> bool {
         let count = self.out.slots().min(TAKE_MAX);
         all.extend((0..count).map_while(|_| self.out.pop().ok()));

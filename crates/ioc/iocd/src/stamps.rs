@@ -1,42 +1,43 @@
-//! Stamps of single records: the kernel's wall clock, carried on by the processor's counter for at most 100 µs.
+//! Time stamps of individual records: the kernel's wall clock, extrapolated by the processor's counter for at most 100 µs.
 //!
-//! Reading the kernel's clock costs as much as processing a small record, for it waits until all that stands before is
-//! done. The counter alone costs little more than a third of it. So the kernel's clock is read again as soon as its last
-//! reading is [`CARRY_MAX`] old: a step of the clock shows at most that much late. Without a counter, and until its rate
-//! is known, each stamp is a reading of the kernel's clock.
+//! Reading the kernel's clock costs as much as processing a small record, because the read waits until all preceding
+//! instructions are done. Reading the counter costs little more than a third of that. So the kernel's clock is read again
+//! only when its last reading is [`CARRY_MAX`] old. A step of the clock becomes visible at most that much later. Without a
+//! counter, and until its rate is known, each stamp is a reading of the kernel's clock.
 
 use base::Stamp;
 use std::cell::Cell;
 use std::sync::OnceLock;
 use sys::root::RootDir;
 
-/// How long a reading of the kernel's clock is carried on, in ns.
+/// Maximum time in ns for which a reading of the kernel's clock is extrapolated.
 const CARRY_MAX: u64 = 100_000;
-/// What the rate of the counter is measured over at least, and after what it is measured anew, in ns.
+/// Minimum time in ns over which the counter's rate is measured, and the time after which the measurement restarts.
 const RATE_MIN: u64 = 10_000_000;
 const RATE_MAX: u64 = 1_000_000_000;
-/// Counts that reading both clocks may take; whoever was interrupted meanwhile knows no pair.
+/// Maximum number of counts for reading both clocks. A slower reading was interrupted and is not used.
 const READING_MAX: u64 = 4_096;
-/// The rate's error within a carry is far below this; what steps back by more was stepped by somebody, and is shown.
+/// The rate's error during extrapolation is far below this (ns). A larger step back is a real step of the clock, and is
+/// passed on.
 const STEP_MIN: u64 = 1_000;
 
-/// The counter and both of the kernel's clocks, read together.
+/// Counter and both kernel clocks, read together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
-    /// The counter before and after.
+    /// Counter before and after reading the clocks.
     counts: [u64; 2],
     wall_ns: u64,
     mono_ns: u64,
 }
 
-/// One thread's clock.
+/// The extrapolated clock of a thread.
 #[derive(Clone, Copy, Debug)]
 struct Carried {
-    /// The last reading, the counts and nanoseconds that it may be carried on, and the nanoseconds of 2^32 counts.
+    /// The last reading; then the maximum counts of its extrapolation, and the nanoseconds per 2^32 counts.
     base: Reading,
     counts_max: u64,
     rate: u64,
-    /// Where the rate is measured from.
+    /// Start of the rate measurement.
     origin: Option<Reading>,
     /// The last stamp.
     last_ns: u64,
@@ -51,7 +52,7 @@ impl Carried {
         last_ns: 0,
     };
 
-    /// The wall clock at `count`, in ns; `read` reads the kernel's.
+    /// Wall clock in ns at `count`. `read` reads the kernel's clock.
     fn at(&mut self, count: u64, read: impl FnOnce() -> Reading) -> u64 {
         let since = count.wrapping_sub(self.base.counts[0]);
         let now = if since < self.counts_max {
@@ -59,7 +60,7 @@ impl Carried {
         } else {
             self.take(read())
         };
-        // The rate is not exact: a new reading may lie a few nanoseconds before what was shown last.
+        // The rate is not exact, so a new reading may be a few nanoseconds before the last stamp.
         if now < self.last_ns && self.last_ns - now < STEP_MIN {
             return self.last_ns;
         }
@@ -67,7 +68,7 @@ impl Carried {
         now
     }
 
-    /// Takes a reading as the one that is carried on, if it can be; its wall clock.
+    /// Starts the extrapolation from a reading, if possible. Returns its wall clock.
     fn take(&mut self, reading: Reading) -> u64 {
         let wall = reading.wall_ns;
         self.counts_max = 0;
@@ -77,7 +78,7 @@ impl Carried {
         }
         let (counts, span) = self.origin.map_or((0, 0), |origin| {
             let span = reading.mono_ns.saturating_sub(origin.mono_ns);
-            // A counter that has gone back, as over a suspend, measures nothing.
+            // A counter that went back, for example after a suspend, gives no rate.
             (reading.counts[0].saturating_sub(origin.counts[0]), span)
         });
         match (counts, span) {
@@ -102,7 +103,8 @@ thread_local! {
     static CLOCK: Cell<Carried> = const { Cell::new(Carried::NEW) };
 }
 
-/// How records are stamped one by one: by [`carried`] where the kernel trusts the processor's counter, else by its clock.
+/// Clock for stamping individual records: [`carried`] if the kernel trusts the processor's counter, otherwise the kernel's
+/// clock.
 pub(crate) fn clock() -> fn() -> Stamp {
     static TRUSTED: OnceLock<bool> = OnceLock::new();
     let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -111,7 +113,7 @@ pub(crate) fn clock() -> fn() -> Stamp {
     if *TRUSTED.get_or_init(trusted) { carried } else { crate::engine::wall }
 }
 
-/// The wall clock now, at most [`CARRY_MAX`] after its last reading.
+/// Current wall clock, at most [`CARRY_MAX`] after its last reading.
 ///
 /// Real-time: neither allocates nor blocks.
 fn carried() -> Stamp {
@@ -135,7 +137,7 @@ fn read() -> Reading {
 mod tests {
     use super::*;
 
-    /// A counter of 3 counts per ns, and a wall clock that somebody may step.
+    /// A simulated counter of 3 counts per ns, and a wall clock that the test can step.
     struct World {
         ns: u64,
         wall_at_0: u64,
@@ -193,7 +195,7 @@ mod tests {
         let (mut world, mut clock) = world();
         let mut last = 0;
         for _ in 0..10_000 {
-            // The counter's rate as it was measured is a ten-thousandth too high.
+            // The measured rate of the counter is a ten-thousandth too high.
             clock.rate = (1 << 32) / 3 / 10_000 * 10_001;
             let stamp = world.stamp(&mut clock);
             assert!(stamp >= last, "{stamp} after {last}");
@@ -211,7 +213,7 @@ mod tests {
         world.readings = 0;
         world.stamp(&mut clock);
         assert_eq!(world.readings, 1, "the interrupted reading was not carried on");
-        // After a suspend the counter begins anew.
+        // After a suspend, the counter starts again from a low value.
         let back = Reading { counts: [10, 20], wall_ns: WALL + 9_000_000_000, mono_ns: world.ns + 5 };
         assert_eq!(clock.at(10, || back), WALL + 9_000_000_000);
         assert_eq!(
@@ -227,11 +229,11 @@ mod tests {
         for _ in 0..200_000 {
             let (before, stamp, after) = (crate::engine::wall(), clock(), crate::engine::wall());
             let ns = |stamp: Stamp| stamp.to_unix().0 * 1_000_000_000 + u64::from(stamp.to_unix().1);
-            // Other programs may take the CPU for any time between two readings, not within one carried stamp.
+            // Other programs may take the CPU for any time between two readings, but not within one extrapolated stamp.
             if ns(stamp) + CARRY_MAX >= ns(before) && ns(stamp) <= ns(after) + CARRY_MAX {
                 continue;
             }
-            // Somebody stepped the machine's clock: that shows until the reading before it has been carried on.
+            // The machine's clock was stepped. That is visible until the previous reading has expired.
             steps += 1;
             assert!(steps <= 3, "{before} {stamp} {after}");
             sys::clock::sleep_until(sys::clock::mono_now() + base::DurNs(2 * CARRY_MAX as i64));

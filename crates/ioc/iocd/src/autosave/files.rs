@@ -1,4 +1,4 @@
-//! Autosave's files: written whole or not at all, and read from the newest that is whole.
+//! Autosave files: written atomically, and read from the newest complete file.
 
 use base::Stamp;
 use db::{Saved, parse_sav, write_sav};
@@ -7,29 +7,29 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The mode of new files: values are for the IOC's own user and its group.
+/// Mode of new files: only the IOC's user and group have access to the values.
 const MODE: u32 = 0o640;
-/// Largest file that is read.
+/// Maximum size of a file that is read.
 const BYTES_MAX: u64 = 1 << 30;
-/// Sequence files that are looked at.
+/// Maximum number of sequence files that are tried.
 const SEQUENCE_MAX: u32 = 10;
 
-/// A path with something behind its name.
+/// A path with a suffix appended to its name.
 pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     name.into()
 }
 
-/// Writes a file as a whole, to survive a loss of power.
+/// Writes a file atomically and durably: it survives a power failure.
 ///
 /// # Errors
-/// The kernel's; what stood there before stands there still.
+/// The kernel's. The previous content is then unchanged.
 pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     sys::whole::replace(path, text.as_bytes(), MODE, sys::whole::Survives::PowerLoss)
 }
 
-/// Writes a `.sav` file and then its `.savB`: at any instant one of them is whole.
+/// Writes a `.sav` file and then its `.savB`, so that one of them is complete at any instant.
 ///
 /// # Errors
 /// As [`write_whole`].
@@ -40,29 +40,29 @@ pub fn save(path: &Path, values: &[Saved], now: Stamp) -> io::Result<()> {
     write_whole(&with_suffix(path, "B"), &text)
 }
 
-/// What was found in a `.sav` file, or in one that stands in for it.
+/// Content of a `.sav` file, or of its backup.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The file that is whole.
+    /// The file that was complete.
     pub file: PathBuf,
-    /// What it holds.
+    /// The saved values.
     pub values: Vec<Saved>,
-    /// Why not the files before it.
+    /// Why the files tried before it were not used.
     pub complaints: Vec<String>,
 }
 
-/// There are a `.sav` file or others that stand in for it, but none is whole.
+/// The `.sav` file or backups exist, but none is complete.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", complaints.join("; "))]
 pub struct NoneWhole {
-    /// What is wrong with each.
+    /// The fault of each file.
     pub complaints: Vec<String>,
 }
 
-/// What a `.sav` file, or else its `.savB`, or else a sequence file holds; `None` where there is none of them.
+/// Reads a `.sav` file, or else its `.savB`, or else a sequence file; `None` if none of them exists.
 ///
 /// # Errors
-/// Where there are some, but none is whole.
+/// If files exist, but none is complete.
 pub fn load(path: &Path) -> Result<Option<Found>, NoneWhole> {
     let suffixes = ["", "B"].into_iter().map(str::to_owned).chain((0..SEQUENCE_MAX).map(|number| number.to_string()));
     let mut complaints = Vec::new();
@@ -82,8 +82,8 @@ pub fn load(path: &Path) -> Result<Option<Found>, NoneWhole> {
     if complaints.is_empty() { Ok(None) } else { Err(NoneWhole { complaints }) }
 }
 
-/// Keeps a copy of what was restored: with the date behind its name, or as `.bu`. A link in the copy's place is replaced,
-/// not followed: whoever may write into the folder is not to choose where the IOC writes.
+/// Copies a restored file to a name with the date, or with `.bu`. A link at that name is replaced, not followed, because a
+/// user who may write to the folder must not choose where the IOC writes.
 ///
 /// # Errors
 /// The kernel's.

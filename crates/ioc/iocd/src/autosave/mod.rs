@@ -1,7 +1,7 @@
-//! Autosave: values of chosen fields in files, so that a restart goes on where it stopped.
+//! Autosave: stores selected field values in files, so that the IOC continues with them after a restart.
 //!
-//! A thread of its own reads the fields through the engine's mailbox, a bounded number at a time, compares, and writes
-//! the files. Scans never wait for it.
+//! A separate thread reads the fields through the engine's mailbox, a bounded number at a time. It compares them with the
+//! last values and writes the files. Scans never wait for it.
 
 pub mod files;
 
@@ -14,25 +14,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Fields read at a time, so that clients and housekeeping scans have their turn between.
+/// Number of fields read at a time. In between, clients and housekeeping scans are served.
 const READ_MAX: usize = 100;
-/// Requests that may wait.
+/// Maximum number of waiting requests.
 const ASKS_MAX: usize = 64;
-/// How often channels that trigger a save are looked at.
+/// Period at which channels that trigger a save are checked.
 const TRIGGER_PERIOD: Duration = Duration::from_millis(200);
-/// How often the heartbeat beats.
+/// Period of the heartbeat.
 const HEARTBEAT_PERIOD: Duration = Duration::from_secs(1);
 
 /// When a set is saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum When {
-    /// Where something has changed, at most so often.
+    /// When a value has changed, at most once per period.
     Monitored(Duration),
-    /// So often.
+    /// Once per period.
     Periodic(Duration),
     /// When this channel is processed and its value is not 0.
     Triggered(String),
-    /// When it is asked for.
+    /// On request only.
     Manual,
 }
 
@@ -46,7 +46,7 @@ impl When {
         }
     }
 
-    /// As the record `SR_n_State` shows it.
+    /// Code of the mode in the record `SR_n_State`.
     const fn number(&self) -> u32 {
         match self {
             Self::Periodic(_) => 1,
@@ -57,16 +57,16 @@ impl When {
     }
 }
 
-/// How files are kept.
+/// Settings of the files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Where `.sav` files are.
+    /// Folder of the `.sav` files.
     pub folder: PathBuf,
-    /// Number of sequence files (`.sav0`, …) and how often the next is written.
+    /// Number of sequence files (`.sav0`, …), and the period between two of them.
     pub sequence: (u32, Duration),
-    /// Whether the copy of a restored file has a date in its name.
+    /// Whether the copy of a restored file has the date in its name.
     pub dated: bool,
-    /// Prefix of the records that show the state, if there are any.
+    /// Prefix of the status records, if there are any.
     pub prefix: Option<String>,
 }
 
@@ -76,9 +76,9 @@ impl Default for Settings {
     }
 }
 
-/// Channels that are saved together.
+/// Channels saved together in one file.
 struct Set {
-    /// The request file's name.
+    /// Name of the request file.
     name: String,
     file: PathBuf,
     when: When,
@@ -89,33 +89,33 @@ struct Set {
     sequence: u32,
     trigger: Option<Stamp>,
     written: u64,
-    /// The last failure, until it is mended.
+    /// The last failure; `None` after a success.
     trouble: Option<String>,
     saved_at: Option<Stamp>,
 }
 
-/// Why a set is not saved, or not known.
+/// Error of an autosave request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SaveError {
-    /// No set of this name.
+    /// No set has this name.
     #[error("there is no set \"{name}\"")]
     NoSet {
-        /// The name that was asked for.
+        /// The given name.
         name: String,
     },
-    /// Its file cannot be written; it is tried again at the next save.
+    /// The file cannot be written. The next save tries again.
     #[error("{}: {source}", file.display())]
     File {
         /// The file.
         file: PathBuf,
-        /// What the kernel says.
+        /// Error of the kernel.
         source: std::io::Error,
     },
-    /// The IOC has ended, and its values with it.
+    /// The IOC has ended, so its values are unavailable.
     #[error("the IOC has ended")]
     NoIoc,
-    /// The thread that saves has ended.
+    /// The autosave thread has ended.
     #[error("autosave has ended")]
     Ended,
 }
@@ -128,19 +128,19 @@ enum SaverRequest {
     Stop,
 }
 
-/// The thread that saves. Clones are handles to the same.
+/// The autosave thread. Clones are handles to the same thread.
 #[derive(Clone)]
 pub struct Autosave {
     sender: SyncSender<SaverRequest>,
-    /// `None` once it has ended.
+    /// `None` after the thread has ended.
     thread: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
 impl Autosave {
-    /// Starts the thread. `restored` is what the start's restoring came to, for the status records.
+    /// Starts the thread. `restored` is the result of restoring at start, for the status records.
     ///
     /// # Errors
-    /// When the thread cannot be started.
+    /// If the thread cannot be started.
     pub fn start(mailbox: Mailbox, settings: Settings, restored: Result<String, String>) -> std::io::Result<Self> {
         let (sender, requests) = sync_channel(ASKS_MAX);
         let saver = Saver { mailbox, settings, sets: Vec::new(), beat: Instant::now(), odd: false };
@@ -149,32 +149,32 @@ impl Autosave {
         Ok(Self { sender, thread: Arc::new(Mutex::new(Some(thread))) })
     }
 
-    /// Adds a set; its first save is at once.
+    /// Adds a set and saves it for the first time.
     pub fn add(&self, name: &str, channels: Vec<String>, when: When, settings: Settings) {
-        // A thread that has ended has said why.
+        // A thread that has ended has reported the reason.
         let _ = self.sender.send(SaverRequest::Add { name: name.to_owned(), channels, when, settings });
     }
 
-    /// Saves a set now and waits until it is on the disk.
+    /// Saves a set now and waits until it is on disk.
     ///
     /// # Errors
-    /// Where there is no such set, or the file cannot be written.
+    /// If the set does not exist or its file cannot be written.
     pub fn save(&self, name: &str) -> Result<(), SaveError> {
         self.ask(|reply| SaverRequest::Save { name: name.to_owned(), reply })?
     }
 
-    /// Forgets a set.
+    /// Removes a set.
     ///
     /// # Errors
-    /// Where there is no such set.
+    /// If the set does not exist.
     pub fn remove(&self, name: &str) -> Result<(), SaveError> {
         self.ask(|reply| SaverRequest::Remove { name: name.to_owned(), reply })?
     }
 
-    /// The sets and how they fare.
+    /// Report on all sets and their state.
     ///
     /// # Errors
-    /// When the thread has ended.
+    /// If the thread has ended.
     pub fn show(&self) -> Result<String, SaveError> {
         self.ask(|reply| SaverRequest::Show { reply })
     }
@@ -185,11 +185,11 @@ impl Autosave {
         sent.ok().and_then(|()| answer.recv().ok()).ok_or(SaveError::Ended)
     }
 
-    /// Saves what has changed a last time and ends the thread. Returns when that is done, whichever handle asked first.
+    /// Saves changed sets a last time and ends the thread. Returns when that is done, for every caller.
     pub fn stop(&self) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(thread) = thread.take() else { return };
-        // A thread that has ended has said why.
+        // A thread that has ended has reported the reason.
         let _ = self.sender.send(SaverRequest::Stop);
         if thread.join().is_err() {
             eprintln!("autosave: its thread panicked; the last values may be lost");
@@ -290,7 +290,7 @@ impl Saver {
                     let set = &mut self.sets[at];
                     set.due = Some(now + TRIGGER_PERIOD);
                     set.trigger = stamp.or(seen).or(Some(Stamp::default()));
-                    // The first look only learns where the channel stands.
+                    // The first reading only stores the channel's current stamp.
                     if seen.is_some() && stamp.is_some() && stamp != seen {
                         let _ = self.save(at, true);
                     }
@@ -298,7 +298,7 @@ impl Saver {
                 }
                 When::Manual => continue,
             };
-            // A failure is tried again at the next period, and is shown until then.
+            // A failure is displayed, and the save is tried again in the next period.
             let _ = self.save(at, always);
             self.sets[at].due = Some(now + period);
         }
@@ -312,7 +312,7 @@ impl Saver {
         }
     }
 
-    /// The stamp of a channel whose value is not 0.
+    /// Time stamp of a channel, if its value is not 0.
     fn triggered(&self, channel: &str) -> Option<Stamp> {
         let name = channel.to_owned();
         let (reply, answer) = sync_channel(1);
@@ -332,7 +332,7 @@ impl Saver {
         answer.recv().ok().flatten()
     }
 
-    /// Saves a set: always, or where it has changed.
+    /// Saves a set if `always` is set or a value has changed.
     fn save(&mut self, at: usize, always: bool) -> Result<(), SaveError> {
         let names = self.sets[at].channels.clone();
         let values = self.read(&names).ok_or(SaveError::NoIoc)?;
@@ -370,7 +370,7 @@ impl Saver {
         result
     }
 
-    /// The values of channels, each by the owner of its record.
+    /// Reads the values of channels. Each is read by the owner of its record.
     fn read(&self, names: &[String]) -> Option<Vec<Saved>> {
         let mut all = Vec::with_capacity(names.len());
         for chunk in names.chunks(READ_MAX) {
@@ -401,7 +401,7 @@ impl Saver {
     fn show(&self) -> String {
         let mut out = format!("autosave: {} sets, files in {}\n", self.sets.len(), self.settings.folder.display());
         for set in &self.sets {
-            // Before the first save nothing was looked for.
+            // Before the first save, the channels have not been read yet.
             let looked = if set.last.is_empty() { self.read(&set.channels).unwrap_or_default() } else { Vec::new() };
             let missing = set.last.iter().chain(&looked).filter(|saved| saved.value.is_none()).count();
             out.push_str(&format!(
@@ -438,7 +438,7 @@ impl Saver {
         ]);
     }
 
-    /// Writes to those of the status records that there are.
+    /// Writes to the status records that exist.
     fn tell(&self, fields: &[(&str, &str)]) {
         let Some(prefix) = &self.settings.prefix else { return };
         self.mailbox

@@ -1,7 +1,7 @@
-//! Fields of records that protocols name: `%(FIELD)…`, `%(RECORD)…`, `%(RECORD.FIELD)…`.
+//! Fields of records used in protocols: `%(FIELD)…`, `%(RECORD)…`, `%(RECORD.FIELD)…`.
 //!
-//! They are read and written on the threads that own the records, each in its turn; whoever asks waits for it. For
-//! threads of ports, never for those of scans.
+//! They are read and written on the threads that own the records, while the calling thread waits. Call this from threads of
+//! ports only, never from scan threads.
 
 use crate::engine::Mailbox;
 use base::{Array, FieldType, Scalar, Stamp, Str40};
@@ -10,29 +10,29 @@ use fieldbus::stream::{Field, Given, Kind, Protocol, State, Takes, Value};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
 
-/// The record's own time: no field of Channel Access.
+/// The time stamp of the record. It is not a field of Channel Access.
 const TIME: &str = "TIME";
-/// From here on a text is longer than a DBR_STRING.
+/// Texts from this length on do not fit a DBR_STRING.
 const STRING_BYTES: usize = 40;
 
-/// The fields of an IOC, as one of its records names them.
+/// Access to the fields of an IOC, from the point of view of one record.
 #[derive(Clone)]
 pub(super) struct Fields {
     ioc: Arc<OnceLock<Mailbox>>,
-    /// The record whose protocol it is.
+    /// The record that uses the protocol.
     own: String,
 }
 
-/// What a field is to whoever writes it.
+/// Kind of a write to fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Write {
-    /// The record's device does: others are processed, as a client's write would, the record itself is not.
+    /// By the record's device: other passive records are processed, as for a client's write. The record itself is not.
     Runs,
-    /// Records begin with it: none is processed, and none is undefined any more.
+    /// Initial values: no record is processed, and UDF is cleared.
     Begins,
 }
 
-/// What a line said of the record's own time.
+/// Time stamp of the record in a received line.
 pub(super) fn stamp(fields: &[(String, Vec<Value>)]) -> Option<Stamp> {
     let (_, values) = fields.iter().rfind(|(name, _)| name == TIME)?;
     match values.last()? {
@@ -43,7 +43,7 @@ pub(super) fn stamp(fields: &[(String, Vec<Value>)]) -> Option<Stamp> {
     }
 }
 
-/// The full name of a field, and whether it is of the record itself.
+/// Full name of a field, and whether it belongs to the record itself.
 fn resolve(db: &Db, own: &str, name: &str) -> Option<(String, bool)> {
     let field = format!("{own}.{name}");
     let full = if !name.contains('.') && db.has_field(&field) { field } else { name.to_owned() };
@@ -57,7 +57,7 @@ impl Fields {
         Self { ioc, own: own.to_owned() }
     }
 
-    /// Does something with a field on its owner's thread; `None` where there is no such field, or no IOC any more.
+    /// Runs `work` with a field on its owner's thread; `None` if the field does not exist or the IOC has ended.
     fn with<T: Send + 'static>(
         &self,
         name: &str,
@@ -70,7 +70,7 @@ impl Fields {
             let record = name.clone();
             let job = move |db: &mut Db, now: Now| {
                 if let (Some(work), Ok(channel)) = (work.take(), db.find(&name)) {
-                    // There is room for the one answer.
+                    // The channel has room for one answer.
                     let _ = reply.try_send(work(db, &channel, is_own, now));
                 }
             };
@@ -79,7 +79,7 @@ impl Fields {
         answer.recv().ok()
     }
 
-    /// Says which fields of a protocol there are not.
+    /// Reports fields of a protocol that do not exist.
     pub(super) fn check(&self, protocol: &Protocol) {
         let names = protocol.fields().into_iter().map(|(name, _)| name.to_owned());
         let names: Vec<String> = names.filter(|name| name != TIME).collect();
@@ -93,7 +93,7 @@ impl Fields {
         }
     }
 
-    /// Reads what a run of a protocol is to write: the fields that it names and, where `own` says so, the record's value.
+    /// Reads the fields that a protocol writes to the device and, if `own` is set, the record's value.
     pub(super) fn fill(&self, protocol: &Protocol, own: bool, given: &mut Given) {
         given.fields = protocol.fields().into_iter().map(|(name, kind)| self.read(name, kind)).collect();
         if own && protocol.says_own_value() {
@@ -110,7 +110,7 @@ impl Fields {
         Field { name: name.to_owned(), kind, value, takes }
     }
 
-    /// The record's own value, for the `out` of an input.
+    /// Reads the record's own value, for the `out` of an input.
     fn read_own(&self, given: &mut Given) {
         let read =
             |name: &str| self.with(name, |db, channel, _, _| (db.get(channel, usize::MAX), db.get_text(channel)));
@@ -123,7 +123,7 @@ impl Fields {
         given.value = Some(value);
     }
 
-    /// Writes what came for fields; whether all of it could be.
+    /// Writes received values to fields. Returns whether all writes succeeded.
     pub(super) fn write(&self, fields: &[(String, Vec<Value>)], how: Write) -> bool {
         let one = |(name, values): &(String, Vec<Value>)| {
             let values = values.clone();
@@ -144,7 +144,7 @@ impl Fields {
                 None => false,
             }
         };
-        // All of them, also behind one that failed. The record's time goes with its value.
+        // Writes all fields, even if one fails. The record's time is stored with its value.
         fields.iter().filter(|field| field.0 != TIME && !one(field)).count() == 0
     }
 }
@@ -155,7 +155,7 @@ fn unix(stamp: Stamp) -> base::Value {
     base::Value::from(secs as f64 + f64::from(nanos) / 1e9)
 }
 
-/// Whether a field holds characters that are one text.
+/// Whether an array of characters is used as a text.
 fn is_text(db: &Db, channel: &Channel) -> bool {
     let info = db.info(channel);
     info.kind == FieldType::String && info.text_size > 40
@@ -172,7 +172,7 @@ fn takes(db: &Db, channel: &Channel) -> Takes {
     }
 }
 
-/// A field's value as a conversion wants it.
+/// A field's value in the type that a conversion needs.
 fn as_kind(db: &mut Db, channel: &Channel, kind: Kind) -> Option<base::Value> {
     let as_type = match kind {
         Kind::Text if is_text(db, channel) => return Some(db.get(channel, usize::MAX)),
@@ -184,7 +184,7 @@ fn as_kind(db: &mut Db, channel: &Channel, kind: Kind) -> Option<base::Value> {
     if db.info(channel).array { Some(base::Value::Array(values)) } else { values.get(0).map(base::Value::Scalar) }
 }
 
-/// Values of a line as a field takes them.
+/// Received values in the type that a field needs.
 fn for_field(db: &Db, channel: &Channel, values: &[Value]) -> base::Value {
     if let ([Value::Text(text)], true) = (values, is_text(db, channel))
         && (db.info(channel).array || text.len() >= STRING_BYTES)

@@ -1,10 +1,16 @@
-//! "tahti Frame": what a frame counts and measures, `@PLANT/FRAME WHAT every=1s`.
+//! "tahti Frame": counters and times of a frame, `@PLANT/FRAME WHAT every=1s`.
 //!
-//! WHAT is `state`, `mode`, `pulse`, `minor`, a counter (`minors lost overruns underruns absences extensions skipped blocked
-//! parked refused`), `late.STAT` or `dispatch.STAT`, `slack.N.STAT` of minor N, or `ACTIVITY.WHAT` with `calls overruns
-//! underruns absences over_budget demoted safe` or `exec.STAT`; STAT is `p50`, `p99`, `max` or `mean`, in microseconds. With
-//! SCAN `I/O Intr` a record is processed each `every`. The alarm is COMM INVALID while the frame does not run, READ INVALID
-//! for a figure that is not known: nothing was measured yet, or a percentile beyond what the histogram holds.
+//! WHAT is one of:
+//!
+//! - `state`, `mode`, `pulse`, `minor`
+//! - a counter: `minors lost overruns underruns absences extensions skipped blocked parked refused`
+//! - `late.STAT` or `dispatch.STAT`
+//! - `slack.N.STAT` of minor frame N
+//! - `ACTIVITY.` and one of `calls overruns underruns absences over_budget demoted safe` or `exec.STAT`
+//!
+//! STAT is `p50`, `p99`, `max` or `mean`, in microseconds. With SCAN `I/O Intr`, the record is processed once per `every`.
+//! The alarm is COMM INVALID while the frame does not run. It is READ INVALID if the figure is unknown: nothing was measured
+//! yet, or the percentile is beyond the range of the histogram.
 
 use super::{DeviceSupport, Interrupt, Options, Ports, RecordDevice, Reply, Served};
 use base::{DurNs, Histogram, Quantile, Scalar, Status, Str40, Value};
@@ -62,7 +68,7 @@ const OF_ACTIVITY: [(&str, ActivityCounter); 7] = [
     ("safe", ActivityCounter::Safe),
 ];
 
-/// A figure of a histogram.
+/// A statistic of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stat {
     P50,
@@ -82,7 +88,7 @@ impl Stat {
         })
     }
 
-    /// In microseconds; `None` where it is not known.
+    /// The statistic in microseconds; `None` if it is unknown.
     fn of(self, histogram: &Histogram) -> Option<f64> {
         let quantile = |num, den| match histogram.quantile(num, den) {
             Quantile::At(time) => Some(time),
@@ -98,7 +104,7 @@ impl Stat {
     }
 }
 
-/// What is read.
+/// The quantity to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What {
     State,
@@ -164,7 +170,7 @@ impl What {
     }
 }
 
-/// What stands behind a record.
+/// The device of one record.
 struct Watch {
     frame: String,
     what: What,
@@ -205,7 +211,7 @@ impl RecordDevice for Watch {
     fn poll(&mut self, now: Now) {
         let fed = self.fed(now);
         if let Some(interrupt) = &self.interrupt {
-            // Where there is no room it is refused and counted; the next period may have room.
+            // If there is no room, the value is refused and counted. The next period tries again.
             interrupt.feed_or_refuse(fed);
         }
     }

@@ -1,4 +1,4 @@
-//! The thread "devices": from the records' requests to whoever answers them.
+//! The thread "devices": passes requests of records to their devices.
 
 use super::RecordDevice;
 use crate::engine::now;
@@ -12,32 +12,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use sys::bell::Bell;
 
-/// Requests that may be on their way from one owner; more wait in its database.
+/// Maximum number of requests in transit from one owner. Further requests wait in its database.
 const REQUESTS_ROOM: usize = 4_096;
-/// Deliveries that may be on their way to one owner.
+/// Maximum number of deliveries in transit to one owner.
 const DELIVERIES_ROOM: usize = 16_384;
-/// Room for those of one shard.
+/// Ring sizes of one shard.
 struct Room {
     requests: usize,
     deliveries: usize,
 }
 
-/// What an owner has from the start.
+/// Ring sizes of an owner's first shard.
 const ALL_ROOM: Room = Room { requests: REQUESTS_ROOM, deliveries: DELIVERIES_ROOM };
-/// How soon an owner without room is tried again.
+/// Delay before an owner without room is tried again.
 const AGAIN: DurNs = DurNs::from_ms(5);
 
-/// A panic elsewhere leaves nothing half done in what these locks hold.
+/// A panic while the lock is held cannot leave the protected data inconsistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 type Wake = Box<dyn Fn() + Send + Sync>;
 
-/// The way to one owner, shared by those who answer its records. None of them is a real-time thread.
+/// Deliveries to one owner, shared by the threads that answer its records. None of them is a real-time thread.
 struct Outlet {
     feeder: Feeder,
-    /// Answers that found no room: a record waits for each. At most one for each record.
+    /// Answers that found no room. A record waits for each. At most one per record.
     held: VecDeque<(RecId, DeviceSample)>,
 }
 
@@ -53,14 +53,14 @@ impl Outlet {
     }
 }
 
-/// What the thread that owns a shard of the database needs.
+/// Ring ends for the thread that owns a shard.
 pub(crate) struct OwnerEnds {
     pub(crate) feed: Feed,
     pub(crate) requests: Requests,
     pub(crate) wake: WakeSlot,
 }
 
-/// What wakes an owner, once it runs.
+/// Wakes an owner, once it runs.
 #[derive(Clone, Default)]
 pub(crate) struct WakeSlot(Arc<OnceLock<Wake>>);
 
@@ -77,14 +77,14 @@ impl WakeSlot {
     }
 }
 
-/// The owner's end of the ring of requests.
+/// The owner's end of the request ring.
 pub(crate) struct Requests {
     to: Producer<Request>,
     hub: Arc<Bell>,
 }
 
 impl Requests {
-    /// Hands on what records ask of their devices; what finds no room stays in the database.
+    /// Sends records' requests to the devices thread. Requests without room stay in the database.
     ///
     /// Real-time: neither allocates nor blocks.
     pub(crate) fn hand_on(&mut self, db: &mut Db) {
@@ -92,7 +92,7 @@ impl Requests {
         while !self.to.is_full()
             && let Some(request) = db.next_request()
         {
-            // There is room: it was looked for, and nobody else writes.
+            // The push succeeds, because the free room was checked and this is the only producer.
             any |= self.to.push(request).is_ok();
         }
         if any {
@@ -109,37 +109,37 @@ struct Owner {
 struct Record {
     device: Option<Box<dyn RecordDevice>>,
     started: bool,
-    /// When its period ends next.
+    /// End of its current period.
     due: Option<MonoNs>,
 }
 
 #[derive(Default)]
 struct Inside {
     owners: HashMap<usize, Owner>,
-    /// Ends for owners that have not taken them yet.
+    /// Ring ends not taken by their owners yet.
     ends: HashMap<usize, OwnerEnds>,
     records: HashMap<(usize, RecId), Record>,
     /// Records to be started.
     fresh: Vec<(usize, RecId)>,
-    /// Ends of periods; one that its record does not confirm is of before.
+    /// Ends of periods. An entry that differs from the record's `due` is outdated.
     timers: BinaryHeap<Reverse<(MonoNs, usize, RecId)>>,
 }
 
-/// All records with equipment behind them.
+/// All records with devices.
 pub struct Hub {
     bell: Arc<Bell>,
     stop: AtomicBool,
     inside: Mutex<Inside>,
 }
 
-/// Answers one request; a request that is dropped unanswered fails with COMM.
+/// Answers one request. A request dropped without an answer fails with COMM.
 pub struct Reply {
     outlet: Arc<Mutex<Outlet>>,
     record: RecId,
     sent: bool,
 }
 
-/// Gives a record values that it did not ask for: it is processed if its SCAN is `I/O Intr`.
+/// Delivers values that the record did not request. They process the record if its SCAN is `I/O Intr`.
 #[derive(Clone)]
 pub struct Interrupt {
     outlet: Arc<Mutex<Outlet>>,
@@ -147,7 +147,7 @@ pub struct Interrupt {
 }
 
 impl Reply {
-    /// Answers.
+    /// Sends the answer.
     pub fn send(mut self, fed: DeviceSample) {
         self.answer(fed);
     }
@@ -169,14 +169,15 @@ impl Drop for Reply {
 }
 
 impl Interrupt {
-    /// A new value. Whether its owner had room; if not, it is refused and counted.
+    /// Delivers a new value. Returns whether the owner had room; if not, the value is refused and counted.
     pub fn feed_or_refuse(&self, fed: DeviceSample) -> bool {
         lock(&self.outlet).feeder.feed_record_or_refuse(self.record, fed)
     }
 }
 
 impl Interrupt {
-    /// What the record, an output, begins with. Whether its owner had room; if not, it is refused and counted.
+    /// Sets the initial value of an output record. Returns whether the owner had room; if not, the value is refused and
+    /// counted.
     pub fn start_or_refuse(&self, fed: DeviceSample) -> bool {
         lock(&self.outlet).feeder.start_or_refuse(self.record, fed)
     }
@@ -187,7 +188,7 @@ impl Hub {
         Self { bell: Arc::new(Bell::new()), stop: AtomicBool::new(false), inside: Mutex::default() }
     }
 
-    /// Makes the rings to and from an owner, if they are not there.
+    /// The rings to and from an owner, created if necessary.
     fn owner<'a>(&self, inside: &'a mut Inside, shard: usize, room: Room) -> &'a Owner {
         let Inside { owners, ends, .. } = inside;
         owners.entry(shard).or_insert_with(|| {
@@ -200,7 +201,7 @@ impl Hub {
         })
     }
 
-    /// The ends for the owner of a shard. Once for each.
+    /// Ring ends for the owner of a shard. Each can be taken once.
     ///
     /// # Panics
     /// If they were taken before.
@@ -210,14 +211,14 @@ impl Hub {
         inside.ends.remove(&shard).expect("each owner takes its ends once")
     }
 
-    /// Makes the rings of a shard of so many records; its records come into service after that.
+    /// Creates the rings of a shard with `records` records. Call it before its records start.
     pub(crate) fn open(&self, shard: usize, records: usize) {
         let room = |most: usize, each: usize| most.min(16 + each * records);
         let room = Room { requests: room(REQUESTS_ROOM, 1), deliveries: room(DELIVERIES_ROOM, 8) };
         self.owner(&mut lock(&self.inside), shard, room);
     }
 
-    /// Forgets a shard that has no records any more.
+    /// Removes a shard that has no records left.
     pub(crate) fn close(&self, shard: usize) {
         let mut inside = lock(&self.inside);
         inside.owners.remove(&shard);
@@ -243,7 +244,7 @@ impl Hub {
         self.bell.ring();
     }
 
-    /// The thread.
+    /// Main loop of the thread.
     pub(super) fn run(&self) {
         while !self.stop.load(Ordering::Acquire) {
             let next = self.turn();
@@ -252,7 +253,7 @@ impl Hub {
         lock(&self.inside).records.clear();
     }
 
-    /// Starts, asks and polls what is due; when there is something to do next.
+    /// Starts records, sends requests and polls devices that are due. Returns the time of the next action.
     fn turn(&self) -> Option<MonoNs> {
         let fresh = std::mem::take(&mut lock(&self.inside).fresh);
         for key in fresh {
@@ -283,7 +284,7 @@ impl Hub {
         next
     }
 
-    /// Polls what is due.
+    /// Polls the devices that are due.
     fn poll(&self) {
         let instant = now().mono;
         loop {
@@ -301,7 +302,7 @@ impl Hub {
             self.with(key, |record, _| {
                 let Some(device) = &mut record.device else { return };
                 device.poll(now());
-                // Missed periods are left out; the phase is kept.
+                // Missed periods are skipped; the phase is kept.
                 record.due = device.period().zip(record.due).map(|(period, due)| {
                     let period = period.max(DurNs::from_ms(1));
                     let behind = (now().mono - due).0.max(0) / period.0 + 1;
@@ -325,7 +326,8 @@ impl Hub {
         });
     }
 
-    /// Does something with a record's equipment, taken out meanwhile: it may be given another address at any time.
+    /// Runs `work` with a record's device, which is taken out meanwhile, because the record may get a new address at any
+    /// time.
     fn with(&self, key: (usize, RecId), work: impl FnOnce(&mut Record, Interrupt)) {
         let (mut record, outlet, before) = {
             let mut inside = lock(&self.inside);

@@ -1,18 +1,23 @@
-//! "tahti Message": objects of equipment managers, by messages: `@OBJECT/COMPLEMENT verb=put server=main band=3 timeout=1s
-//! poll=TIME states=off,on`.
+//! "tahti Message": objects of equipment managers, accessed by messages: `@OBJECT/COMPLEMENT verb=put server=main band=3
+//! timeout=1s poll=TIME states=off,on`.
 //!
-//! An input asks `get/OBJECT/COMPLEMENT`. An output sends `put/OBJECT/COMPLEMENT` with its value in place of `{value}`;
-//! without a complement the value is the whole complement, and a complement without `{value}` is sent as it is, whatever
-//! the record holds (a command). `verb=set` waits until the value is reached, `verb=call` calls. `states=` are the labels
-//! of a bi, bo, mbbi or mbbo, from state 0 on; without, the number of the state is said. A number's unit is not looked
-//! at. Array records of characters hold the text, others the numbers or words that commas part. With `poll=` SCAN may be
-//! `I/O Intr`: the object is asked that often, and the record is processed when its value or alarm has changed. UTAG is
-//! the number of the pulse.
+//! An input sends `get/OBJECT/COMPLEMENT`. An output sends `put/OBJECT/COMPLEMENT`, with `{value}` replaced by its value.
+//! Without a complement, the value is the whole complement. A complement without `{value}` is a command: it is sent
+//! unchanged, whatever the value of the record. `verb=set` waits until the value is reached. `verb=call` calls.
 //!
-//! Nothing waits for an answer but the record: requests leave on a thread of their own.
+//! `states=` lists the labels of a bi, bo, mbbi or mbbo, from state 0 on. Without it the state number is sent. The unit of a
+//! number is ignored. Array records of characters hold the text; others hold numbers or words separated by commas. With
+//! `poll=`, SCAN may be `I/O Intr`: the object is read with this period, and the record is processed when its value or alarm
+//! changes. UTAG is the pulse number.
 //!
-//! Alarms, all INVALID: TIMEOUT no answer in time; COMM no message server, no such object, or its manager died; CALC an
-//! answer that the record cannot hold; READ or WRITE everything else that is refused.
+//! Only the record waits for an answer: a separate thread sends the requests.
+//!
+//! All alarms are INVALID:
+//!
+//! - TIMEOUT: no answer in time
+//! - COMM: no message server, no such object, or its manager died
+//! - CALC: the answer does not fit the record
+//! - READ or WRITE: refused for any other reason
 
 use super::server::{PendingRequest, RequestOutcome};
 use super::watch::Watch;
@@ -23,7 +28,7 @@ use db::{AttachError, Attaching, DeviceSample, Now, Output};
 use msg::{Band, Code, Escaped, Request, Verb, quantity};
 use std::sync::Arc;
 
-/// Where the value stands in a complement.
+/// Placeholder of the value in a complement.
 const VALUE: &str = "{value}";
 
 /// The device support.
@@ -63,7 +68,7 @@ impl DeviceSupport for Message {
     }
 }
 
-/// What a record asks for.
+/// The object of a record.
 #[derive(Debug)]
 struct Object {
     server: String,
@@ -80,7 +85,7 @@ struct Object {
 
 impl Object {
     fn parse(place: &Attaching<'_>, server: &str) -> Result<(Self, Option<DurNs>), AttachError> {
-        // Not an option: a complement may have an equals sign.
+        // Not parsed as options, because a complement may contain an equals sign.
         let (words, rest) = place.address.trim().split_once(char::is_whitespace).unwrap_or((place.address.trim(), ""));
         if words.is_empty() {
             return Err(AttachError::Ends { expected: "OBJECT/COMPLEMENT".to_owned() });
@@ -131,12 +136,12 @@ impl Object {
         matches!(self.record_type.as_str(), "waveform" | "aai" | "aao")
     }
 
-    /// The request's line.
+    /// The request text for a value.
     fn line(&self, value: &str) -> String {
         format!("{}{}", self.head, Escaped(self.complement.replace(VALUE, value)))
     }
 
-    /// What a value is called; `None` if it cannot be said.
+    /// Text of a value; `None` if it has none.
     fn word(&self, value: &Value) -> Option<String> {
         let scalar = |scalar: Scalar| match scalar {
             Scalar::F64(value) => value.is_finite().then(|| value.to_string()),
@@ -157,7 +162,7 @@ impl Object {
         }
     }
 
-    /// What an outcome means for the record.
+    /// Converts an outcome to a sample for the record.
     fn meaning(&self, outcome: RequestOutcome, writes: bool, stamp: Stamp) -> DeviceSample {
         let refused = if writes { Status::Write } else { Status::Read };
         let (text, pulse) = match outcome {
@@ -179,7 +184,7 @@ impl Object {
         }
     }
 
-    /// A reply as the record can hold it.
+    /// Converts a reply to a value of the record's type.
     fn value(&self, text: &str) -> Option<Value> {
         let number = |text: &str| quantity(text).map(|(number, _)| number);
         let characters = matches!(self.elements, FieldType::I8 | FieldType::U8);
@@ -205,18 +210,18 @@ impl Object {
     }
 }
 
-/// The number of a state.
+/// A state number.
 fn whole(number: f64) -> Option<u16> {
     (number.fract() == 0.0 && (0.0..65_536.0).contains(&number)).then_some(number as u16)
 }
 
-/// Characters up to the first 0.
+/// Text of the bytes up to the first NUL.
 fn words(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// What stands behind a record.
+/// The device of one record.
 struct Messages {
     object: Arc<Object>,
     ports: Ports,

@@ -1,11 +1,11 @@
-//! Device supports: what stands behind a DTYP.
+//! Device supports: the equipment that a DTYP selects.
 //!
-//! Each is one file: it says which record types it serves, reads an address, and answers. See
+//! Each is one file: it lists the record types it serves, parses an address, and answers requests. See
 //! `docs/how-to/add-a-device-support.md`.
 //!
-//! The thread "devices" knows all records with equipment behind them. A request reaches it over a ring from the thread
-//! that owns the record, the answer goes back by the owner's feeder. Ports have threads of their own. A device support
-//! that can answer without waiting does so on the owner's thread ([`db::Direct`]).
+//! The thread "devices" has all records with devices. A request reaches it through a ring from the thread that owns the
+//! record. The answer returns through the owner's feeder. Ports have separate threads. A device support that can answer
+//! without waiting does so on the owner's thread ([`db::Direct`]).
 
 mod fields;
 mod hub;
@@ -25,13 +25,13 @@ use db::{Answers, AttachError, Attached, Attaching, Db, Direct, Now, Output, Sup
 use fieldbus::modbus::Framing;
 use std::sync::Arc;
 
-/// Declares a module for each line, and what it has: one device support or several. (`cargo fmt` does not see these files,
-/// `cargo xtask test fmt` does.)
+/// Declares a module for each line, with its device supports. (`cargo fmt` does not find these files, `cargo xtask test fmt`
+/// does.)
 macro_rules! supports {
     ($($module:ident: $($support:expr),+;)*) => {
         $(mod $module;)*
 
-        /// The device supports of tahti's own.
+        /// The device supports built into tahti.
         fn built_in() -> Vec<Arc<dyn DeviceSupport>> {
             let mut all: Vec<Arc<dyn DeviceSupport>> = Vec::new();
             $({
@@ -53,54 +53,54 @@ supports! {
 
 /// A device support.
 pub trait DeviceSupport: Send + Sync {
-    /// Its name in DTYP.
+    /// Name in DTYP.
     fn name(&self) -> &'static str;
 
-    /// Types of the records that it serves.
+    /// Record types that it serves.
     fn record_types(&self) -> &'static [&'static str];
 
-    /// A record is given an address.
+    /// A record gets this address.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault in the address.
     fn attach(&self, place: &Attaching<'_>, ports: &Ports) -> Result<Served, AttachError>;
 }
 
-/// How a record is served.
+/// How a device support serves a record.
 #[derive(Default)]
 pub struct Served {
-    /// Answers at once, on the thread that owns the record: neither allocates nor blocks.
+    /// Answers immediately, on the thread that owns the record. It must neither allocate nor block.
     pub direct: Option<Box<dyn Direct>>,
-    /// Answers later, or interrupts.
+    /// Answers later, or delivers values on its own initiative.
     pub device: Option<Box<dyn RecordDevice>>,
     /// Whether SCAN may be `I/O Intr`.
     pub interrupts: bool,
 }
 
-/// What stands behind one record. Called on the thread "devices": it must not block.
+/// The device of one record. Called on the thread "devices", so it must not block.
 pub trait RecordDevice: Send {
-    /// The record comes into service; `interrupt` gives it values that it did not ask for.
+    /// The record is in service. `interrupt` delivers values that the record did not request.
     fn start(&mut self, now: Now, interrupt: Interrupt) {
         let _ = (now, interrupt);
     }
 
-    /// The record asks. `output` is what it writes; without, it reads.
+    /// The record makes a request: `output` is the value to write, `None` reads.
     fn request(&mut self, now: Now, output: Option<Output>, reply: Reply) {
         let _ = (now, output, reply);
     }
 
-    /// How often [`poll`](Self::poll) is called.
+    /// Period of calls to [`poll`](Self::poll).
     fn period(&self) -> Option<DurNs> {
         None
     }
 
-    /// A period has passed.
+    /// Called once per period.
     fn poll(&mut self, now: Now) {
         let _ = now;
     }
 }
 
-/// All device supports with their thread, and the ports that they use.
+/// All device supports, their thread and their ports.
 #[derive(Clone)]
 pub struct Devices {
     hub: Arc<Hub>,
@@ -115,27 +115,27 @@ impl Default for Devices {
 }
 
 impl Devices {
-    /// Makes the device supports known to a database, before records are loaded.
+    /// Registers the device supports with a database. Call it before records are loaded.
     pub fn register(&self, db: &mut Db) {
         built_in().into_iter().for_each(|support| self.add(db, support));
     }
 
-    /// Makes one more device support known.
+    /// Registers one more device support.
     pub fn add(&self, db: &mut Db, support: Arc<dyn DeviceSupport>) {
         db.add_support(Arc::new(Adapter { support, devices: self.clone() }));
     }
 
-    /// The ends of the rings that the owner of a shard needs.
+    /// Ring ends for the owner of a shard.
     pub(crate) fn ends(&self, shard: usize) -> OwnerEnds {
         self.hub.ends(shard)
     }
 
-    /// Makes the rings of a shard that is loaded while the IOC runs, before its records start.
+    /// Creates the rings of a shard that is loaded at run time, before its records start.
     pub(crate) fn open(&self, shard: usize, records: usize) {
         self.hub.open(shard, records);
     }
 
-    /// Forgets a shard that has no records any more.
+    /// Removes a shard that has no records left.
     pub(crate) fn close(&self, shard: usize) {
         self.hub.close(shard);
     }
@@ -150,14 +150,14 @@ impl Devices {
         Ok(())
     }
 
-    /// Ends the thread "devices" and closes the ports; records that wait are told.
+    /// Ends the thread "devices" and closes the ports. Waiting records get an error.
     pub fn stop(&self) {
         self.hub.stop();
         self.ports.close();
     }
 }
 
-/// A device support as the database sees it.
+/// Adapts a device support to the interface of the database.
 struct Adapter {
     support: Arc<dyn DeviceSupport>,
     devices: Devices,

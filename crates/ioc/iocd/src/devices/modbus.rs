@@ -1,13 +1,16 @@
 //! "Modbus TCP" and "Modbus RTU": cells of a device's tables, `@PORT TABLE ADDRESS [TYPE] unit=1 timeout=1s poll=…`.
 //!
-//! TABLE is `coil`, `discrete`, `holding` or `input`; ADDRESS counts from 0, as on the wire; TYPE is one of the names of
-//! EPICS' modbus module (`UINT16`, `INT32_BE`, `FLOAT32_LE`, …), `UINT16` if none is given. Whole numbers of one register
-//! are raw: ASLO, AOFF and LINR scale them. `bit=N` picks a bit of a register for reading. Array records read and write as
-//! many numbers in a row as they have room for. With `poll=` SCAN may be `I/O Intr`: the cells are read
-//! that often, and the record is processed when they or the alarm have changed.
+//! TABLE is `coil`, `discrete`, `holding` or `input`. ADDRESS counts from 0, as in the protocol. TYPE is a type name of
+//! EPICS' modbus module (`UINT16`, `INT32_BE`, `FLOAT32_LE`, …); the default is `UINT16`. Whole numbers in one register are
+//! raw: ASLO, AOFF and LINR scale them. `bit=N` reads one bit of a register. Array records transfer as many consecutive
+//! numbers as they have capacity for. With `poll=`, SCAN may be `I/O Intr`: the cells are read with this period, and the
+//! record is processed when the value or the alarm changes.
 //!
-//! Alarms, all INVALID: TIMEOUT no answer in time; COMM no connection, or an answer that is not understood; READ or WRITE
-//! refused by the device, or a number that does not fit.
+//! All alarms are INVALID:
+//!
+//! - TIMEOUT: no answer in time
+//! - COMM: no connection, or an invalid answer
+//! - READ or WRITE: refused by the device, or a number that does not fit
 
 use super::watch::Watch;
 use super::{DeviceSupport, Interrupt, Options, Ports, RecordDevice, Reply, Served};
@@ -20,10 +23,10 @@ use port::Job;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// The device support, by its framing.
+/// The device support for a framing.
 pub(super) struct Modbus(pub(super) Framing);
 
-/// Numbers transactions of the whole IOC: an answer that comes late belongs to none that waits.
+/// Transaction numbers are unique within the IOC, so that a late answer matches no other transaction.
 static NUMBER: AtomicU16 = AtomicU16::new(1);
 
 impl DeviceSupport for Modbus {
@@ -70,7 +73,7 @@ struct Cells {
     address: u16,
     data: DataType,
     bit: Option<u8>,
-    /// Cells that are read.
+    /// Number of cells to read.
     count: u16,
     array: bool,
     timeout: DurNs,
@@ -143,11 +146,11 @@ impl Cells {
         Request::Read { table: self.table, address: self.address, count: self.count }
     }
 
-    /// What is to be sent to write; `None` where a number does not fit.
+    /// The write request for an output; `None` if a number does not fit.
     fn writing(&self, output: &Output) -> Option<Request> {
         let numbers: Vec<Number> = match &output.value {
             Value::Array(values) => (0..values.len()).filter_map(|at| values.get(at)).map(number_of).collect(),
-            // One register holds the raw value, more hold the value itself.
+            // A single register holds the raw value, several registers hold the value itself.
             Value::Scalar(_) if self.data.registers() == 1 => vec![Number::Int(output.raw)],
             Value::Scalar(value) => vec![number_of(*value)],
         };
@@ -167,7 +170,7 @@ impl Cells {
         })
     }
 
-    /// What an answer means for the record.
+    /// Converts an answer to a sample for the record.
     fn meaning(&self, answer: Option<Result<Response, Failure>>, stamp: Stamp, writes: bool) -> DeviceSample {
         let refused = if writes { Status::Write } else { Status::Read };
         let response = match answer {
@@ -224,7 +227,7 @@ fn number_of(scalar: Scalar) -> Number {
     }
 }
 
-/// What stands behind a record.
+/// The device of one record.
 struct Modbuses {
     cells: Arc<Cells>,
     ports: Ports,
@@ -238,7 +241,7 @@ impl Modbuses {
         let cells = &self.cells;
         let made = Transaction::new(cells.framing, number, cells.unit, request, cells.timeout);
         let Ok(transaction) = made else { return then.end(&cells.clone(), None) };
-        // It may wait for others as long as its answer may take, ten times over.
+        // It may wait for other transactions for up to ten times its own timeout.
         let latest = now().mono + DurNs(cells.timeout.0.saturating_mul(10));
         let job = Pending { transaction, cells: cells.clone(), latest, then };
         if let Ok(port) = self.ports.open(&cells.port)
@@ -276,7 +279,7 @@ impl RecordDevice for Modbuses {
     }
 }
 
-/// What is done with an answer.
+/// Recipient of an answer.
 enum Then {
     Reply { reply: Reply, writes: bool },
     Interrupt(Watch),

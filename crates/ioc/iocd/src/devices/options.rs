@@ -1,11 +1,11 @@
-//! Addresses of our own device supports: words, then `key=value`.
+//! Address syntax of tahti's device supports: words, then `key=value`.
 
 use base::DurNs;
 use db::AttachError;
 use std::fmt::Display;
 use std::str::FromStr;
 
-/// An address taken apart. What was not asked for is an error in the end, so that a mistyped word is never passed over.
+/// A parsed address. Parts that were not used are an error at the end, so that a mistyped word is always reported.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
     words: Vec<&'a str>,
@@ -15,7 +15,7 @@ pub struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// Takes an address apart.
+    /// Parses an address.
     #[must_use]
     pub fn parse(address: &'a str) -> Self {
         let (mut words, mut pairs) = (Vec::new(), Vec::new());
@@ -34,10 +34,10 @@ impl<'a> Options<'a> {
         self.words.get(self.next - 1).copied()
     }
 
-    /// The next word, which must be there.
+    /// The next word, which is required.
     ///
     /// # Errors
-    /// If it is not; `expected` says what it would have been.
+    /// If it is missing; `expected` describes it.
     pub fn needed(&mut self, expected: &str) -> Result<&'a str, AttachError> {
         self.word().ok_or_else(|| AttachError::Ends { expected: expected.to_owned() })
     }
@@ -48,10 +48,10 @@ impl<'a> Options<'a> {
         self.pairs.iter().find(|(known, _)| *known == key).map(|(_, value)| *value)
     }
 
-    /// The value of a key, or what it is without.
+    /// The value of a key, or the default.
     ///
     /// # Errors
-    /// A value that is none of the type.
+    /// If the value does not parse.
     pub fn value<T: FromStr<Err: Display>>(&mut self, key: &'static str, default: T) -> Result<T, AttachError> {
         self.text(key).map_or(Ok(default), |text| {
             let wrong =
@@ -60,10 +60,10 @@ impl<'a> Options<'a> {
         })
     }
 
-    /// The value of a key, a time of at least a millisecond.
+    /// The value of a key that is a time of at least 1 ms, or the default.
     ///
     /// # Errors
-    /// A value that is no time, or too short.
+    /// If the value is not a time, or too short.
     pub fn time(&mut self, key: &'static str, default: DurNs) -> Result<DurNs, AttachError> {
         let time = self.value(key, default)?;
         if time < DurNs::from_ms(1) {
@@ -73,10 +73,10 @@ impl<'a> Options<'a> {
         Ok(time)
     }
 
-    /// Nothing else may stand there.
+    /// Checks that the whole address was used.
     ///
     /// # Errors
-    /// Words and keys that nobody asked for.
+    /// Lists the unused words and keys.
     pub fn finish(self) -> Result<(), AttachError> {
         if let Some(word) = self.words.get(self.next..).and_then(<[&str]>::first) {
             return Err(AttachError::TooMuch { found: (*word).to_owned() });

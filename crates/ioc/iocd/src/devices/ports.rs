@@ -1,5 +1,5 @@
-//! Ports by name, as `drvAsynIPPortConfigure` and its kin set them up, and connections to message servers; their threads
-//! start when they are first used.
+//! Ports by name, as configured by `drvAsynIPPortConfigure` and similar commands, and connections to message servers. Their
+//! threads start at first use.
 
 use super::server::{PendingRequest, RequestOutcome, ServerConnection};
 use crate::engine::Mailbox;
@@ -8,51 +8,51 @@ use port::{Address, BadOption, Port};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Exchanges that may wait for a port.
+/// Maximum number of exchanges waiting for a port.
 const WAITING_MAX: usize = 1_024;
 
-/// Why a port cannot be had.
+/// Error of a port.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PortError {
-    /// A name that cannot stand in an address.
+    /// The name is not allowed in an address.
     #[error("port name \"{name}\"; expected one word")]
     BadName {
-        /// The name.
+        /// The given name.
         name: String,
     },
-    /// The name has a port already.
+    /// A port with this name exists already.
     #[error("port \"{name}\" is there already")]
     Taken {
         /// The name.
         name: String,
     },
-    /// Its thread runs: settings are over.
+    /// The port's thread is running, so its settings cannot change.
     #[error("port \"{name}\" is in use; its settings come before iocInit")]
     InUse {
         /// The name.
         name: String,
     },
-    /// No port of this name.
+    /// No port has this name.
     #[error(
         "no port \"{name}\"; {} (drvAsynIPPortConfigure or drvAsynSerialPortConfigure, before iocInit)",
         listed(known)
     )]
     Unknown {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// Those that there are.
+        /// The existing ports.
         known: Vec<String>,
     },
-    /// A setting that its address cannot have.
+    /// The setting is not valid for this address.
     #[error(transparent)]
     Setting(#[from] BadOption),
-    /// The kernel refuses its thread.
+    /// The kernel cannot create its thread.
     #[error("port \"{name}\": {source}")]
     System {
         /// The name.
         name: String,
-        /// What the kernel says.
+        /// Error of the kernel.
         source: std::io::Error,
     },
 }
@@ -61,14 +61,14 @@ fn listed(known: &[String]) -> String {
     if known.is_empty() { "none is configured".to_owned() } else { format!("there are {}", known.join(", ")) }
 }
 
-/// A port that was configured.
+/// A configured port.
 #[derive(Clone)]
 pub struct Configured {
-    /// Where it leads.
+    /// Address of the equipment.
     pub address: Address,
-    /// What ends a message that comes, where a protocol says nothing (asynOctetSetInputEos).
+    /// Default terminator of received messages, if the protocol sets none (asynOctetSetInputEos).
     pub input_end: Vec<u8>,
-    /// What ends a message that goes, where a protocol says nothing.
+    /// Default terminator of sent messages, if the protocol sets none.
     pub output_end: Vec<u8>,
     port: Option<Port>,
 }
@@ -84,22 +84,22 @@ struct Inside {
     servers: BTreeMap<(String, u8), ServerConnection>,
     /// Folders with protocol files.
     protocol_path: Vec<String>,
-    /// The message server of records that name none.
+    /// Message server of records that name none.
     message_server: Option<String>,
-    /// The IOC, for fields that protocols name; empty until it runs.
+    /// The IOC, for fields used in protocols; empty until it runs.
     ioc: Arc<OnceLock<Mailbox>>,
 }
 
 impl Ports {
     fn lock(&self) -> MutexGuard<'_, Inside> {
-        // A panic elsewhere leaves nothing half done in the table.
+        // A panic while the lock is held cannot leave the table inconsistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Configures a port.
     ///
     /// # Errors
-    /// A name that is taken or empty.
+    /// If the name exists already or is empty.
     pub fn add(&self, name: &str, address: Address) -> Result<(), PortError> {
         let mut inside = self.lock();
         if name.is_empty() || name.contains(char::is_whitespace) {
@@ -113,10 +113,10 @@ impl Ports {
         Ok(())
     }
 
-    /// Changes a port that is not in use yet.
+    /// Changes the settings of a port that is not in use yet.
     ///
     /// # Errors
-    /// No such port, a port in use, or what `change` says.
+    /// If the port does not exist or is in use, or `change` fails.
     pub fn change(
         &self,
         name: &str,
@@ -131,19 +131,19 @@ impl Ports {
         Ok(change(configured)?)
     }
 
-    /// A port's settings.
+    /// Settings of a port.
     ///
     /// # Errors
-    /// No such port.
+    /// If the port does not exist.
     pub fn find(&self, name: &str) -> Result<Configured, PortError> {
         let inside = self.lock();
         inside.ports.get(name).cloned().ok_or_else(|| no_port(name, &inside))
     }
 
-    /// A port, with its thread started.
+    /// Returns a port. Starts its thread if necessary.
     ///
     /// # Errors
-    /// No such port, or the kernel's.
+    /// If the port does not exist, or the thread cannot be started.
     pub fn open(&self, name: &str) -> Result<Port, PortError> {
         let mut inside = self.lock();
         let known = no_port(name, &inside);
@@ -157,7 +157,7 @@ impl Ports {
         Ok(port)
     }
 
-    /// Takes what the environment says: `STREAM_PROTOCOL_PATH`, `TAHTI_MESSAGES`. Before records start.
+    /// Reads the environment: `STREAM_PROTOCOL_PATH`, `TAHTI_MESSAGES`. Call it before records start.
     pub fn set_environment(&self, get: impl Fn(&str) -> Option<String>) {
         let mut inside = self.lock();
         if let Some(path) = get("STREAM_PROTOCOL_PATH") {
@@ -166,23 +166,24 @@ impl Ports {
         inside.message_server = get("TAHTI_MESSAGES").filter(|name| !name.is_empty());
     }
 
-    /// Names the IOC that records and ports belong to. Before records start.
+    /// Sets the IOC that records and ports belong to. Call it before records start.
     pub(crate) fn set_ioc(&self, ioc: Arc<OnceLock<Mailbox>>) {
         self.lock().ioc = ioc;
     }
 
-    /// The IOC, once it runs.
+    /// The IOC; empty until it runs.
     pub(super) fn ioc(&self) -> Arc<OnceLock<Mailbox>> {
         self.lock().ioc.clone()
     }
 
-    /// The message server of records that name none (`TAHTI_MESSAGES`, else `main`).
+    /// Message server of records that name none (`TAHTI_MESSAGES`, default `main`).
     #[must_use]
     pub fn message_server(&self) -> String {
         self.lock().message_server.clone().unwrap_or_else(|| "main".to_owned())
     }
 
-    /// Sends a request to a message server; its outcome comes on another thread, or at once where it cannot be sent.
+    /// Sends a request to a message server. Its outcome is reported on another thread, or immediately if the request cannot
+    /// be sent.
     pub(super) fn send_or_refuse(&self, server: &str, band: Band, pending: PendingRequest) {
         let mut inside = self.lock();
         let key = (server.to_owned(), band.number());
@@ -203,14 +204,14 @@ impl Ports {
         }
     }
 
-    /// Folders with protocol files; the working folder if none was named.
+    /// Folders with protocol files; default is the working folder.
     #[must_use]
     pub fn protocol_path(&self) -> Vec<String> {
         let path = self.lock().protocol_path.clone();
         if path.is_empty() { vec![".".to_owned()] } else { path }
     }
 
-    /// A line for each port: where it leads, how it does (asynReport).
+    /// Report with one line per port: its address and state (asynReport).
     #[must_use]
     pub fn report(&self) -> Vec<String> {
         let inside = self.lock();
@@ -233,7 +234,7 @@ impl Ports {
         inside.ports.iter().map(line).collect()
     }
 
-    /// Gives up the ports' threads.
+    /// Drops the ports, which ends their threads.
     pub(super) fn close(&self) {
         let mut inside = self.lock();
         inside.ports.values_mut().for_each(|configured| configured.port = None);

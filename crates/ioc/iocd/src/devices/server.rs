@@ -1,4 +1,4 @@
-//! A connection to a message server, with its thread: requests go in from records, each gets one outcome.
+//! A connection to a message server, with its thread. Each request of a record gets exactly one outcome.
 
 use base::{DurNs, MonoNs};
 use broker::{Client, ClientError, Sending, Waker};
@@ -9,32 +9,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sys::bell::Bell;
 use sys::clock::mono_now;
 
-/// Requests that may wait; a record has one at most, and one more that polls it.
+/// Maximum number of waiting requests. A record has at most one, plus one for polling.
 const WAITING_MAX: usize = 16_384;
-/// Requests that the server has at once: it takes 256 of a client and band.
+/// Maximum number of requests at the server, which accepts 256 per client and band.
 const OUTSTANDING_MAX: usize = 256;
-/// How often a server that is gone is looked for.
+/// Retry period while the server is unavailable.
 const AGAIN: DurNs = DurNs::from_ms(200);
-/// How long the thread waits at most before it looks about.
+/// Maximum time the thread waits before it checks for new requests and timeouts.
 const PAUSE: DurNs = DurNs::from_ms(100);
-/// How much longer than its deadline a request waits for the server, which answers at the deadline.
+/// Extra time after a request's deadline, because the server answers at the deadline.
 const GRACE: DurNs = DurNs::from_ms(500);
 
-/// What became of a request.
+/// Outcome of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum RequestOutcome {
-    /// The reply, and the pulse to which it belongs.
+    /// The reply, with the number of the pulse to which it belongs.
     Reply(Code, String, u64),
-    /// The server did not even answer that nobody answered, or the request waited too long to be sent.
+    /// The server did not answer at all, or the request waited too long to be sent.
     Timeout,
-    /// There is no server.
+    /// The server is unavailable.
     Lost,
 }
 
-/// A request and what is to be done with its outcome, on the connection's thread.
+/// A request, and the function for its outcome, which is called on the connection's thread.
 pub(super) struct PendingRequest {
     pub(super) line: String,
-    /// Until when it is worth executing.
+    /// Deadline for the execution.
     pub(super) latest: MonoNs,
     pub(super) then: Box<dyn FnOnce(RequestOutcome) + Send>,
 }
@@ -42,7 +42,7 @@ pub(super) struct PendingRequest {
 #[derive(Default)]
 struct Inside {
     waiting: VecDeque<PendingRequest>,
-    /// Wakes the thread where it waits for the server.
+    /// Wakes the thread while it waits for the server's answers.
     waker: Option<Waker>,
     closed: bool,
 }
@@ -50,13 +50,13 @@ struct Inside {
 #[derive(Default)]
 struct Shared {
     inside: Mutex<Inside>,
-    /// Wakes the thread where there is no server.
+    /// Wakes the thread while the server is unavailable.
     bell: Bell,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Inside> {
-        // A panic elsewhere leaves nothing half done in it.
+        // A panic while the lock is held cannot leave the data inconsistent.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,7 +69,7 @@ impl Shared {
     }
 }
 
-/// A connection; it ends with this.
+/// A connection. Dropping it ends the connection.
 pub(super) struct ServerConnection(Arc<Shared>);
 
 impl Drop for ServerConnection {
@@ -80,7 +80,7 @@ impl Drop for ServerConnection {
 }
 
 impl ServerConnection {
-    /// Starts the thread. The server need not be there yet.
+    /// Starts the thread. The server may be unavailable at that time.
     ///
     /// # Errors
     /// The kernel's.
@@ -94,7 +94,7 @@ impl ServerConnection {
         Ok(Self(shared))
     }
 
-    /// Queues a request, or gives it back where as many wait as may.
+    /// Queues a request, or returns it if the queue is full.
     pub(super) fn send_or_refuse(&self, pending: PendingRequest) -> Result<(), PendingRequest> {
         let mut inside = self.0.lock();
         if inside.waiting.len() >= WAITING_MAX {
@@ -112,7 +112,7 @@ struct Thread {
     server: String,
     band: Band,
     waiting: VecDeque<PendingRequest>,
-    /// What the server has, by id.
+    /// Requests at the server, by id.
     asked: HashMap<u64, PendingRequest>,
 }
 
@@ -133,7 +133,7 @@ impl Thread {
             if client.is_none() && !self.waiting.is_empty() && mono_now() >= again {
                 client = Client::connect(&self.server, "ioc", self.band).ok();
                 again = mono_now() + AGAIN;
-                // The waker comes first: what is queued from now on must be noticed.
+                // The waker is set first, so that requests queued from now on wake the thread.
                 continue;
             }
             let Some(present) = &mut client else {
@@ -151,7 +151,7 @@ impl Thread {
         rest.for_each(|pending| (pending.then)(RequestOutcome::Lost));
     }
 
-    /// Sends what may be sent, and takes what comes.
+    /// Sends requests within the limit, and handles received replies.
     fn exchange(&mut self, client: &mut Client) -> Result<(), ClientError> {
         while self.asked.len() < OUTSTANDING_MAX
             && let Some(pending) = self.waiting.pop_front()
@@ -169,7 +169,7 @@ impl Thread {
                 }
             }
         }
-        // What has come is taken at once, without a wait between.
+        // Received replies are handled without waiting in between.
         let mut next = client.next(PAUSE)?;
         while let Some(received) = next {
             if let Some(pending) = self.asked.remove(&received.id) {
@@ -180,7 +180,7 @@ impl Thread {
         Ok(())
     }
 
-    /// Ends what has waited too long.
+    /// Ends requests that have waited too long.
     fn expire(&mut self, now: MonoNs) {
         let late = |pending: &PendingRequest, grace: DurNs| now >= pending.latest + grace;
         for _ in 0..self.waiting.len() {

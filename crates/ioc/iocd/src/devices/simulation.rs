@@ -1,17 +1,17 @@
-//! "tahti Simulation": signals without equipment, for examples, tests and screens that are made before the machine.
+//! "tahti Simulation": signals without equipment, for examples, tests and screens made before the machine exists.
 //!
 //! | address | value |
 //! |---|---|
 //! | `@sine low=-1 high=1 period=10s phase=0` | a sine between low and high; phase in degrees |
-//! | `@triangle low= high= period=`, `@ramp low= high= period=` | up and down; up and back at once |
-//! | `@square low= high= period= duty=0.5` | high for that share of the period, then low |
+//! | `@triangle low= high= period=`, `@ramp low= high= period=` | rises and falls; rises and jumps back |
+//! | `@square low= high= period= duty=0.5` | high for the share `duty` of the period, then low |
 //! | `@noise mean=0 sigma=1` | normally distributed |
-//! | `@walk step=1 low=-10 high=10` | a random step at each reading, held between low and high |
+//! | `@walk step=1 low=-10 high=10` | a random step per reading, limited to low and high |
 //! | `@counter step=1 from=0 modulo=` | counts readings |
-//! | `@cell NAME` | what an output record with the same address wrote last |
-//! | `@lag NAME tau=1s` | follows cell NAME with first order |
+//! | `@cell NAME` | the value last written by an output record with the same address |
+//! | `@lag NAME tau=1s` | follows cell NAME as a first-order lag |
 //!
-//! All know `noise=SIGMA` (added), `fail=SHARE` (that share of readings fails with READ) and `seed=`.
+//! All accept `noise=SIGMA` (added noise), `fail=SHARE` (that share of readings fails with READ) and `seed=`.
 
 use super::{DeviceSupport, Options, Ports, Served};
 use base::{DurNs, MonoNs, Scalar, Status, Value};
@@ -56,10 +56,10 @@ impl DeviceSupport for Simulation {
     }
 }
 
-/// A cell, by name: one for the whole IOC.
+/// A cell by name. Cells are shared by the whole IOC.
 fn cell(name: &str) -> Arc<AtomicU64> {
     static CELLS: OnceLock<Mutex<HashMap<String, Arc<AtomicU64>>>> = OnceLock::new();
-    // Only whole entries are ever in the map.
+    // A panic while the lock is held cannot leave the map inconsistent.
     let mut cells = CELLS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
     cells.entry(name.to_owned()).or_default().clone()
 }
@@ -209,7 +209,7 @@ impl Direct for Source {
 struct Random(u64);
 
 impl Random {
-    /// Evenly distributed in 0..1.
+    /// Uniformly distributed in 0..1.
     fn unit(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
@@ -218,7 +218,7 @@ impl Random {
         ((bits ^ (bits >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Normally distributed about 0 with deviation 1 (Box and Muller).
+    /// Normally distributed around 0 with deviation 1 (Box and Muller).
     fn normal(&mut self) -> f64 {
         let (radius, angle) = (self.unit().max(f64::MIN_POSITIVE), self.unit());
         (-2.0 * radius.ln()).sqrt() * (angle * std::f64::consts::TAU).cos()

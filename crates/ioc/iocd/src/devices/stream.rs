@@ -1,13 +1,23 @@
-//! "stream": line protocols described by protocol files, `@FILE PROTOCOL(ARGUMENTS) PORT`, in the manner of StreamDevice.
+//! "stream": line protocols described by protocol files, `@FILE PROTOCOL(ARGUMENTS) PORT`, as in StreamDevice.
 //!
-//! Files are looked for in `STREAM_PROTOCOL_PATH`, and read when a record starts. `%f` and its kin carry the value (of ai
-//! and ao apart from ASLO and AOFF), `%d` and its kin the raw value where a record has one, `%{…}` the number of a state,
-//! `%s` a text or the name of a state, `%(…)` values of [fields](super::fields). Array records take all values that come;
-//! what an output's `in` takes becomes its value. `%(TIME)T(…)` is the record's time (TSE −2 takes what a line says). An input whose protocol begins with `in` may have SCAN `I/O Intr`: each
-//! line that nobody asked for and that fits processes it.
+//! Files are searched in `STREAM_PROTOCOL_PATH` and read when a record starts. Conversions:
 //!
-//! Alarms, all INVALID: TIMEOUT no reply, or the port was busy too long (LockTimeout); READ a reply that stopped; CALC one
-//! that does not fit, or a value that does not fit its conversion; COMM no connection.
+//! - `%f` and similar transfer the value (for ai and ao, converted by ASLO and AOFF)
+//! - `%d` and similar transfer the raw value, if the record has one
+//! - `%{…}` transfers a state number
+//! - `%s` transfers a text or a state name
+//! - `%(…)` transfers values of [fields](super::fields)
+//! - `%(TIME)T(…)` is the record's time stamp (TSE −2 uses the time in a line)
+//!
+//! Array records take all received values. A value received by the `in` of an output becomes its value. An input whose
+//! protocol begins with `in` may have SCAN `I/O Intr`: each matching unsolicited line then processes it.
+//!
+//! All alarms are INVALID:
+//!
+//! - TIMEOUT: no reply, or the port was busy too long (LockTimeout)
+//! - READ: an incomplete reply
+//! - CALC: a reply that does not match, or a value that does not fit its conversion
+//! - COMM: no connection
 
 use super::fields::{Fields, Write, stamp};
 use super::stream_address::Address;
@@ -22,9 +32,9 @@ use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Largest protocol file that is read.
+/// Maximum size of a protocol file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Longest line that nobody asked for.
+/// Maximum length of an unsolicited line.
 const LINE_MAX: usize = 1 << 16;
 
 /// The device support.
@@ -94,7 +104,7 @@ fn read(file: &str, path: &[String]) -> Result<Vec<u8>, AttachError> {
     std::fs::read(&place).map_err(|error| wrong(&error))
 }
 
-/// What a record can hold.
+/// The values that a record can hold.
 struct Shape {
     record_type: String,
     elements: FieldType,
@@ -111,12 +121,12 @@ impl Shape {
         }
     }
 
-    /// What the values of a run mean for the record: one that takes none has been written, or keeps its value.
+    /// Converts the values of a run to a sample for the record. Without values, the record was written or keeps its value.
     fn fed(&self, values: &[Value], stamp: Stamp) -> DeviceSample {
         if values.is_empty() { DeviceSample::done(stamp) } else { self.value(values, stamp) }
     }
 
-    /// The values of a run as what the record holds.
+    /// Converts the values of a run to the record's type.
     fn value(&self, values: &[Value], stamp: Stamp) -> DeviceSample {
         match self.record_type.as_str() {
             "waveform" | "aai" | "aao" => self.array(values, stamp),
@@ -185,7 +195,7 @@ fn status(trouble: &Trouble) -> Status {
     }
 }
 
-/// A record's protocol with all that its runs need.
+/// A record's protocol and the data that its runs need.
 struct Runs {
     protocol: Arc<Protocol>,
     shape: Shape,
@@ -193,7 +203,7 @@ struct Runs {
 }
 
 impl Runs {
-    /// What a run is given, before it is its turn.
+    /// Input of a run, collected before the run starts.
     fn given(&self, output: Option<Output>) -> Given {
         let takes = self.shape.takes();
         let given = Given { takes, zone: Zone(sys::clock::local_offset_secs), ..Given::default() };
@@ -204,7 +214,7 @@ impl Runs {
             _ => None,
         };
         let state = number.map(|number| State { number, name: name.map(|name| name.bytes().to_vec()) });
-        // Without a conversion whole numbers are the value's, which may have more than RVAL's 32 bits.
+        // Without a conversion, whole numbers are the value itself, which may exceed the 32 bits of RVAL.
         let has_raw = match self.shape.record_type.as_str() {
             "stringout" | "lso" | "aao" | "calcout" => false,
             "ao" => converted,
@@ -213,7 +223,7 @@ impl Runs {
         Given { raw: has_raw.then_some(raw), value: Some(value), state, ..given }
     }
 
-    /// What a run has come to, its fields written.
+    /// Sample for the record at the end of a run, after fields were written.
     fn end(&self, session: &Session, how: Write) -> Option<DeviceSample> {
         let written = self.fields.write(session.fields(), how);
         match session.result()? {
@@ -224,7 +234,7 @@ impl Runs {
     }
 }
 
-/// What stands behind a record.
+/// The device of one record.
 struct StreamDevice {
     run: Arc<Runs>,
     port: String,
@@ -240,7 +250,7 @@ impl RecordDevice for StreamDevice {
         if let (Some(session), Ok(port)) = (session, self.ports.open(&self.port)) {
             let latest = now().mono + run.protocol.lock_timeout;
             let start = Start { session, run: run.clone(), latest, record: interrupt.clone() };
-            // Where too many wait, the record begins with what the database says, as where nobody answers.
+            // If the queue is full, the record starts with the value in the database, as without an answer from the device.
             let _ = port.submit_or_refuse(Box::new(start));
         }
         if self.interrupts
@@ -266,7 +276,7 @@ impl RecordDevice for StreamDevice {
 /// One run for one record.
 struct Run {
     session: Session,
-    /// Whether the record is an input: what it says of its own value it has to ask for.
+    /// Whether the record is an input. Its own value must then be read before it can be sent.
     reads: bool,
     run: Arc<Runs>,
     latest: MonoNs,
@@ -295,7 +305,7 @@ impl Job for Run {
     }
 }
 
-/// The run of `@init` before a record is asked for anything.
+/// The run of `@init` at start, before the record's first request.
 struct Start {
     session: Session,
     run: Arc<Runs>,
@@ -319,7 +329,7 @@ impl Job for Start {
     fn done(self: Box<Self>) {
         let fed = self.run.end(&self.session, Write::Begins);
         if let Some(fed) = fed.filter(|fed| self.run.shape.output && fed.value.is_some()) {
-            // Refused where the ring has no room, which is counted.
+            // If the ring has no room, the value is refused and counted.
             self.record.start_or_refuse(fed);
         }
     }
@@ -327,12 +337,12 @@ impl Job for Start {
     fn missed(self: Box<Self>, _: &str) {}
 }
 
-/// Hears lines that nobody asked for.
+/// Receives unsolicited lines.
 struct Ear {
     run: Arc<Runs>,
     interrupt: Interrupt,
     bytes: Vec<u8>,
-    /// Whether the rest of a line that was too long is passed over.
+    /// Whether the rest of an overlong line is being skipped.
     deaf: bool,
 }
 
@@ -345,7 +355,7 @@ impl Ear {
             let written = fields.write(&others, Write::Runs);
             let stamp = stamp(&others).unwrap_or(now().wall);
             let fed = if written { shape.fed(&values, stamp) } else { DeviceSample::failed(Status::Calc) };
-            // Where there is no room it is refused and counted; the next line may have room.
+            // If there is no room, the value is refused and counted. The next line tries again.
             self.interrupt.feed_or_refuse(fed);
         }
     }
@@ -366,7 +376,7 @@ impl Listener for Ear {
                     self.line(&line[..line.len() - terminator.len()]);
                 }
             } else if self.bytes.len() > LINE_MAX {
-                // Its end may still lie in the last bytes.
+                // The last bytes may contain the start of the terminator.
                 let keep = self.bytes.len() - (terminator.len() - 1);
                 self.bytes.drain(..keep);
                 self.deaf = true;

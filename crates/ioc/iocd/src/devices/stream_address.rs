@@ -1,22 +1,23 @@
-//! The address of a record behind a line: `FILE PROTOCOL(ARGUMENTS) PORT`, in the manner of StreamDevice.
+//! Address of a record with a line protocol: `FILE PROTOCOL(ARGUMENTS) PORT`, as in StreamDevice.
 
 use db::AttachError;
 
-/// What a record's link names.
+/// A parsed address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     /// The protocol file.
     pub file: String,
     /// The protocol.
     pub protocol: String,
-    /// `$1` and its kin.
+    /// `$1` and the following.
     pub arguments: Vec<String>,
     /// The port.
     pub port: String,
 }
 
 impl Address {
-    /// Reads the text behind a link's `@`. What stands behind the port is for ports with several devices: ours have one.
+    /// Parses the text after a link's `@`. Text after the port is ignored: it selects one of several devices on a port, and
+    /// ports of tahti have one.
     pub(super) fn parse(text: &str) -> Result<Self, AttachError> {
         let expected = || "FILE PROTOCOL PORT or FILE PROTOCOL(ARGUMENTS) PORT".to_owned();
         let bad = || AttachError::Unexpected { found: format!("\"{text}\""), expected: expected() };
@@ -43,7 +44,7 @@ impl Address {
     }
 }
 
-/// Where the closing bracket of arguments is: the last one before white space that no opening one belongs to.
+/// Position of the bracket that closes the arguments: the last unmatched one before white space.
 fn end_of_arguments(inside: &str) -> Option<usize> {
     let mut depth = 0;
     let mut end = None;
@@ -65,8 +66,7 @@ fn end_of_arguments(inside: &str) -> Option<usize> {
     end.filter(|_| depth < 0)
 }
 
-/// Divides arguments at commas that stand in no brackets. One blank beside a comma belongs to it; `\` takes a character as
-/// it is.
+/// Splits arguments at commas outside of brackets. One blank next to a comma is removed. `\` makes a character literal.
 fn arguments(inside: &str) -> Vec<String> {
     let mut all = vec![String::new()];
     let mut depth = 0;
@@ -83,7 +83,7 @@ fn arguments(inside: &str) -> Vec<String> {
                 all.push(String::new());
                 continue;
             }
-            // Two stay two: they are one in a quoted text.
+            // A double backslash is kept, because quoted text replaces it by one.
             '\\' if chars.peek() == Some(&'\\') => {
                 current.push_str("\\\\");
                 chars.next();

@@ -1,11 +1,16 @@
-//! "tahti Variable": variables that real-time loops, frames and polls export, `@PAGE/NAME every=100ms stale=TIME`.
+//! "tahti Variable": variables exported by real-time loops, frames and polls, `@PAGE/NAME every=100ms stale=TIME`.
 //!
-//! Reading is a look into shared memory: the loop is not disturbed, and the record is processed with the newest value, on
-//! its owner's thread. With SCAN `I/O Intr` a record is processed when the number of the pulse has changed, looked at
-//! each `every`. UTAG is the number of the pulse; with TSE −2 the stamp is when the loop wrote. The alarm is COMM INVALID
-//! while nobody exports (again tried twice a second), TIMEOUT INVALID while the value is older than `stale` (without it,
-//! than two cycles where the exporter says how long one is), STATE MAJOR while the safe value stands for the value, UDF
-//! INVALID before the first write. Variables are the loop's own: nothing can be written to them.
+//! Reading accesses shared memory and does not disturb the loop. The record is processed with the newest value, on its
+//! owner's thread. With SCAN `I/O Intr`, the pulse number is checked once per `every`, and the record is processed when it
+//! has changed. UTAG is the pulse number. With TSE −2 the stamp is the time of the loop's write. Variables belong to the
+//! loop: records cannot write them.
+//!
+//! Alarms:
+//!
+//! - COMM INVALID: the page is not exported (retried twice a second)
+//! - TIMEOUT INVALID: the value is older than `stale` (by default two cycles, if the exporter reports its cycle time)
+//! - STATE MAJOR: the safe value replaces the value
+//! - UDF INVALID: not written yet
 
 use super::{DeviceSupport, Interrupt, Options, Ports, RecordDevice, Served};
 use base::{Alarm, DurNs, Scalar, Severity, Stamp, Status, Value};
@@ -50,18 +55,18 @@ impl DeviceSupport for Variable {
     }
 }
 
-/// What is exported under a name: one for the whole IOC. The thread "devices" looks after it.
+/// The exporter page with a name, shared by the whole IOC. The thread "devices" reconnects it.
 fn page_of(name: &str) -> Arc<Source> {
     static PAGES: OnceLock<Mutex<HashMap<String, Arc<Source>>>> = OnceLock::new();
-    // Only whole entries are ever in the map.
+    // A panic while the lock is held cannot leave the map inconsistent.
     let mut pages = PAGES.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
     pages.entry(name.to_owned()).or_insert_with(|| Source::new(name)).clone()
 }
 
-/// One variable, as one record sees it.
+/// One record's view of a variable.
 struct View {
     view: SourceView,
-    /// How old a value may be, whatever its exporter says.
+    /// Maximum age of a value. It overrides the exporter's cycle time.
     stale: Option<DurNs>,
 }
 
@@ -97,7 +102,7 @@ impl View {
     }
 }
 
-/// The wall clock's time at an instant of before.
+/// Wall-clock time of a past instant.
 fn earlier(now: Now, at: base::MonoNs) -> Stamp {
     let wall = u64::from(now.wall.secs) * 1_000_000_000 + u64::from(now.wall.nanos);
     let then = wall.saturating_sub((now.mono - at).0.max(0) as u64);
@@ -115,12 +120,13 @@ impl Direct for View {
     }
 }
 
-/// Looks for new pulses.
+/// Checks for new pulses.
 struct Poll {
     view: View,
     every: DurNs,
     interrupt: Option<Interrupt>,
-    /// What was told last: pulse, number of writes, whether somebody exports, the value is stale, the safe value stands.
+    /// Last reported state: pulse, number of writes, and whether the page is exported, the value is stale, the safe value is
+    /// used.
     last: Option<(u64, u64, [bool; 3])>,
 }
 

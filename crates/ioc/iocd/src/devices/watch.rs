@@ -1,17 +1,17 @@
-//! Readings that are taken again and again for a record with SCAN `I/O Intr`.
+//! Repeated readings for a record with SCAN `I/O Intr`.
 
 use super::Interrupt;
 use db::DeviceSample;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Lets one reading be under way at a time, and tells the record what has changed. Clones are the same.
+/// Allows one reading at a time, and reports changes to the record. Clones share the state.
 #[derive(Clone)]
 pub(super) struct Watch {
     interrupt: Interrupt,
-    /// Whether a reading is under way.
+    /// Whether a reading is in progress.
     busy: Arc<AtomicBool>,
-    /// What the record was told last.
+    /// Value last reported to the record.
     last: Arc<Mutex<Option<DeviceSample>>>,
 }
 
@@ -20,14 +20,14 @@ impl Watch {
         Self { interrupt, busy: Arc::default(), last: Arc::default() }
     }
 
-    /// Whether a reading may begin; it must [`end`](Self::end) then.
+    /// Starts a reading, if none is in progress. If it returns true, the reading must [`end`](Self::end).
     pub(super) fn begin(&self) -> bool {
         !self.busy.swap(true, Ordering::AcqRel)
     }
 
-    /// The reading is there: the record is processed if value or alarm have changed.
+    /// Ends a reading. The record is processed if the value or the alarm changed.
     pub(super) fn end(&self, fed: DeviceSample) {
-        // Only whole values are ever in there.
+        // A panic while the lock is held cannot leave the value inconsistent.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let same = last.as_ref().is_some_and(|last| (&last.value, last.alarm) == (&fed.value, fed.alarm));
         if !same && self.interrupt.feed_or_refuse(fed.clone()) {

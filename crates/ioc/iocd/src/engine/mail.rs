@@ -1,10 +1,10 @@
-//! How other threads reach the engine.
+//! Access to the engine from other threads.
 
 use super::Engine;
 use canet::Waker;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-/// Work for the engine thread.
+/// A function to be run on the engine thread.
 pub(super) type Mail = Box<dyn FnOnce(&mut Engine) + Send>;
 
 /// Sends work to the engine from other threads.
@@ -16,11 +16,11 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Does something on the engine thread and waits for its result; `None` when the engine has ended.
+    /// Runs `work` on the engine thread and waits for its result; `None` if the engine has ended.
     pub fn ask<T: Send + 'static>(&self, work: impl FnOnce(&mut Engine) -> T + Send + 'static) -> Option<T> {
         let (reply, answer) = sync_channel(1);
         let mail: Mail = Box::new(move |engine| {
-            // Nobody waits any more: nobody needs the answer.
+            // If the caller has gone, the answer is not needed.
             let _ = reply.send(work(engine));
         });
         self.sender.send(mail).ok()?;
@@ -28,14 +28,14 @@ impl Mailbox {
         answer.recv().ok()
     }
 
-    /// Does something on the engine thread, later; waits only while the mailbox is full. Whether there is an engine.
+    /// Queues `work` for the engine thread. Waits only while the mailbox is full. Returns whether the engine exists.
     pub fn tell(&self, work: impl FnOnce(&mut Engine) + Send + 'static) -> bool {
         let sent = self.sender.send(Box::new(work)).is_ok();
         self.waker.wake();
         sent
     }
 
-    /// A function's call that was to end later has ended. Neither blocks nor allocates; whether there was room.
+    /// Reports the end of a deferred function call. Neither blocks nor allocates. Returns whether there was room.
     #[must_use]
     pub fn finish_or_refuse(&self, token: db::Token) -> bool {
         let sent = self.finished.try_send(token).is_ok();
@@ -43,8 +43,7 @@ impl Mailbox {
         sent
     }
 
-    /// Writes texts to those of these channels that there are, each on its owner's thread. An IOC that has ended
-    /// shows nothing any more.
+    /// Writes texts to those of the channels that exist, each on its owner's thread. Does nothing if the IOC has ended.
     pub(crate) fn put_texts(&self, puts: Vec<(String, String)>) {
         let _ = self.ask(move |engine| {
             for (name, text) in puts {

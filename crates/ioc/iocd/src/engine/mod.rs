@@ -1,4 +1,5 @@
-//! The network's thread: circuits in bounded bursts, and the housekeeping shard of the database, its scans first.
+//! The network thread: it serves circuits in bounded bursts, and runs the housekeeping shard of the database, whose scans go
+//! first.
 
 mod mail;
 mod records;
@@ -31,43 +32,43 @@ use sys::notify::Supervisor;
 
 use mail::Mail;
 
-/// Requests to the engine that may wait.
+/// Maximum number of waiting requests to the engine.
 const MAIL_MAX: usize = 64;
-/// Ends of functions' calls that may wait for the engine.
+/// Maximum number of waiting ends of deferred function calls.
 const FINISHED_MAX: usize = 10_000;
-/// Records that callbacks and delays may process before the network has its turn.
+/// Maximum number of records processed by callbacks and delays before the network is served.
 const ADVANCE_MAX: usize = 1_000;
-/// Requests of links to elsewhere that are done in a row: one may lead to the next, for ever.
+/// Maximum number of link requests handled in a row. One may cause the next, endlessly.
 const REQUESTS_MAX: usize = 10_000;
-/// Datagrams taken from one socket in a row.
+/// Maximum number of datagrams taken from one socket in a row.
 const DATAGRAMS_MAX: usize = 64;
-/// Times in a row that one circuit may send before the others have their turn.
+/// Maximum number of sends of one circuit in a row.
 const SENDS_MAX: usize = 4;
 
-/// Circuits, sockets and the housekeeping shard of the database, owned by one thread; the ways to the other shards.
+/// Circuits, sockets and the housekeeping shard of the database, owned by one thread; and the ports to the other shards.
 pub struct Engine {
-    /// The database and what clients have open.
+    /// The database and the fields that clients have open.
     pub store: Store,
     /// All circuits.
     pub server: Server,
     /// All sockets.
     pub net: Net,
-    /// The periodic scans of the housekeeping shard.
+    /// Periodic scans of the housekeeping shard.
     pub scans: Scans,
-    /// Names searched by datagram.
+    /// Counters of names searched by datagram.
     pub searches: SearchCounters,
     pub(crate) config: Option<ServerConfig>,
     beacon: Option<Beacon>,
     mail: Receiver<Mail>,
     finished: Receiver<db::Token>,
     feeds: Vec<Feed>,
-    /// The records' devices, and the way to them.
+    /// Devices of the records, with the ring ends to them.
     devices: Option<Devices>,
     requests: Option<Requests>,
-    /// What owners have given back.
+    /// Shards returned by their owners.
     #[expect(clippy::vec_box, reason = "the boxes in which they travel")]
     retiring: Vec<Box<Shard>>,
-    /// What was taken from the shards, in one vector that is used again.
+    /// Events taken from the shards. The vector is reused.
     taken: Vec<OwnerEvent>,
     bridges: Bridges,
     /// Links to other IOCs.
@@ -76,20 +77,20 @@ pub struct Engine {
     steppers: Vec<stops::Stepper>,
     ready: Vec<Ready>,
     again: Vec<CircuitId>,
-    /// Circuits that have something to send, in one vector that is used again.
+    /// Circuits with data to send. The vector is reused.
     touched: Vec<CircuitId>,
-    /// Hears that this thread, which runs no real-time scan, goes round.
+    /// Monitors that this thread, which runs no real-time scan, makes progress.
     supervisor: Supervisor,
     stop: bool,
 }
 
-/// The clocks now.
+/// Current time of both clocks.
 #[must_use]
 pub fn now() -> Now {
     Now { wall: wall(), mono: sys::clock::mono_now() }
 }
 
-/// The wall clock as a record's stamp.
+/// Current wall-clock time as a record stamp.
 #[must_use]
 pub fn wall() -> Stamp {
     let now = sys::clock::wall_ns();
@@ -97,10 +98,10 @@ pub fn wall() -> Stamp {
 }
 
 impl Engine {
-    /// Opens the sockets, if there is a configuration, round a database that is already initialised.
+    /// Creates an engine for an initialised database, and opens the sockets if there is a configuration.
     ///
     /// # Errors
-    /// When a socket cannot be opened.
+    /// If a socket cannot be opened.
     pub fn new(db: Db, config: Option<ServerConfig>) -> io::Result<(Self, Mailbox)> {
         let net = Net::open(config.as_ref())?;
         let mut limits = Limits::default();
@@ -141,12 +142,12 @@ impl Engine {
         Ok((engine, mailbox))
     }
 
-    /// Has links to other IOCs followed.
+    /// Connects links to other IOCs.
     pub fn follow_links(&mut self, links: Links) {
         self.links = Some(links);
     }
 
-    /// Has the housekeeping shard's records served by their devices.
+    /// Connects the records of the housekeeping shard to their devices.
     pub(crate) fn use_devices(&mut self, devices: &Devices) {
         let ends = devices.ends(0);
         self.devices = Some(devices.clone());
@@ -156,12 +157,12 @@ impl Engine {
         self.requests = Some(ends.requests);
     }
 
-    /// Reads the periodic scans from the database; what was measured of those that stay is kept.
+    /// Reads the periodic scans from the database. Measurements of existing scans are kept.
     pub fn plan_scans(&mut self) {
         self.scans.plan(&self.store.db, now());
     }
 
-    /// Takes the ways to the shards of the database that other threads own.
+    /// Adds the ports to the shards that other threads own.
     pub fn add_shards(&mut self, shards: Vec<ShardPort>) {
         if !shards.is_empty() {
             self.store.db.share_signals();
@@ -169,14 +170,15 @@ impl Engine {
         self.store.shards = shards;
     }
 
-    /// Whether periodic scans hold.
+    /// Whether periodic scans are paused.
     #[must_use]
     pub const fn is_paused(&self) -> bool {
         self.scans.is_paused()
     }
 
-    /// Has an owner do something of which nobody waits for the end: the one way to all of them. What the housekeeping shard is
-    /// asked this thread does, at once; another owner does it between two of its scans, and looks when this thread's turn ends.
+    /// Sends a request to an owner, without waiting for its end. All requests take this path. Requests to the housekeeping
+    /// shard are executed immediately. Another owner executes them between two of its scans; it is woken at the end of this
+    /// thread's turn.
     pub(crate) fn ask(&mut self, owner: Holder, request: OwnerRequest) {
         match (owner, request) {
             (None, OwnerRequest::Pause(on)) => {
@@ -188,7 +190,7 @@ impl Engine {
         }
     }
 
-    /// What makes an owner look at what it was sent.
+    /// A function that wakes an owner.
     fn waker_of(&self, owner: Holder) -> Box<dyn Fn() + Send> {
         if let Some(shard) = owner.and_then(|shard| self.store.shards.get(shard)) {
             let shared = shard.shared.clone();
@@ -198,28 +200,28 @@ impl Engine {
         Box::new(move || waker.wake())
     }
 
-    /// Lets the periodic scans of all owners hold, or go on.
+    /// Pauses or resumes the periodic scans of all owners.
     pub fn pause(&mut self, on: bool) {
         let others = self.store.live().filter(|(number, shard)| shard.owner == *number).map(|(number, _)| Some(number));
         let owners: Vec<Holder> = [None].into_iter().chain(others).collect();
         owners.into_iter().for_each(|owner| self.ask(owner, OwnerRequest::Pause(on)));
     }
 
-    /// Takes rules of access; clients are told what changes for them.
+    /// Sets new access rules. Clients are notified of changed rights.
     pub fn secure(&mut self, rules: Security, by_address: bool) {
         self.store.guard.set(rules, by_address);
         self.follow_inputs();
     }
 
-    /// Follows the inputs of the rules anew, after records came or went.
+    /// Reconnects the inputs of the rules after records were added or removed.
     pub fn follow_inputs(&mut self) {
         for request in self.store.guard.follow() {
             self.remote(GUARD, request);
         }
     }
 
-    /// Does something with the database that owns a record, on its owner's thread; with the housekeeping shard when
-    /// there is no such record.
+    /// Runs `work` with the database that owns a record, on its owner's thread. Uses the housekeeping shard if the record
+    /// does not exist.
     pub fn call(&mut self, record: &str, work: Work) {
         let owner = self.store.owner_of(record);
         self.ask(owner, OwnerRequest::Call(work));
@@ -228,8 +230,8 @@ impl Engine {
         }
     }
 
-    /// A ring for at most `bound` deliveries of a device's thread to the records of one owner: the one that owns `record`,
-    /// the housekeeping shard where there is no such record. Give it up by dropping it.
+    /// Creates a ring for at most `bound` deliveries from a device thread to the records of one owner: the owner of `record`,
+    /// or the housekeeping shard if the record does not exist. Drop the feeder to close it.
     pub fn feeder(&mut self, record: &str, bound: usize) -> Feeder {
         let owner = self.store.owner_of(record);
         let (feeder, feed) = feed::ring(bound, self.waker_of(owner));
@@ -237,7 +239,7 @@ impl Engine {
         feeder
     }
 
-    /// Takes what devices have delivered, each feeder's a bounded number.
+    /// Takes the deliveries of devices, a bounded number per feeder.
     fn take_feeds(&mut self) {
         let mut more = false;
         for feed in &mut self.feeds {
@@ -249,7 +251,7 @@ impl Engine {
         }
     }
 
-    /// Functions' calls that have ended, a bounded number: their records go on.
+    /// Resumes records whose deferred function calls have ended, a bounded number.
     fn take_finished(&mut self) {
         for token in self.finished.try_iter().take(FINISHED_MAX) {
             self.store.ask(token.shard.map(|shard| shard as usize), OwnerRequest::Finish(token));
@@ -262,10 +264,10 @@ impl Engine {
         self.store.shards.iter().for_each(ShardPort::stop);
     }
 
-    /// Runs until told to stop.
+    /// Runs until [`stop`](Self::stop) is called.
     ///
     /// # Errors
-    /// The kernel's, from waiting.
+    /// The kernel's, while waiting.
     pub fn run(&mut self) -> io::Result<()> {
         self.settle();
         while !self.stop {
@@ -275,7 +277,7 @@ impl Engine {
             let until = if self.again.is_empty() { until } else { Some(MonoNs(0)) };
             self.net.wait(now, until, &mut ready)?;
             self.run_due();
-            // Circuits of high priority first; each gets a bounded burst.
+            // Circuits of high priority are first. Each gets a bounded burst.
             ready.sort_by_key(|ready| match ready {
                 Ready::Timer | Ready::Mail => (0, 0),
                 Ready::Circuit { id, .. } => (1, 99 - i32::from(self.server.priority(*id))),
@@ -305,7 +307,7 @@ impl Engine {
         [scans, beacon, self.store.db.next_deadline(), self.server.poll_timeout(), sign].into_iter().flatten().min()
     }
 
-    /// Scans, delays, beacons and timeouts whose time has come.
+    /// Runs scans, delays, beacons and timeouts that are due.
     fn run_due(&mut self) {
         self.store.now = now();
         if self.scans.is_due(self.store.now.mono) {
@@ -333,7 +335,7 @@ impl Engine {
         }
     }
 
-    /// Hands on what processing has left: posts, finished puts, bytes.
+    /// Forwards the results of processing: posts, completed puts, bytes.
     fn settle(&mut self) {
         self.run_stops();
         loop {
@@ -436,7 +438,7 @@ impl Engine {
         self.settle();
     }
 
-    /// Sends what waits on a circuit, as far as the kernel takes it.
+    /// Sends the waiting data of a circuit, as much as the kernel accepts.
     fn flush(&mut self, id: CircuitId) {
         for _ in 0..SENDS_MAX {
             let bytes = self.server.output(id);

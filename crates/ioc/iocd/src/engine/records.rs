@@ -1,4 +1,4 @@
-//! Records that come and go while the IOC runs.
+//! Adding and removing records at run time.
 
 use super::{Engine, now};
 use crate::job::OwnerRequest;
@@ -8,25 +8,25 @@ use crate::shard::Shard;
 use crate::shard_port::ShardPort;
 use db::{Db, FindError, RemoteRequest};
 
-/// Records that are looked through for links to a removed one, before scans have their turn.
+/// Number of records searched for links to a removed record, before scans are served.
 const UNLINK_MAX: u32 = 64;
 
-/// Why a record stays.
+/// Reason why a record cannot be removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RemoveError {
     /// The name is that of a field.
     #[error("\"{name}\" names a field; the record's name alone removes it: {record}")]
     Field {
-        /// The name that was given.
+        /// The given name.
         name: String,
-        /// Its record.
+        /// The record of the field.
         record: String,
     },
-    /// There is no such record.
+    /// The record does not exist.
     #[error(transparent)]
     Find(#[from] FindError),
-    /// Its lock set may stand at a breakpoint.
+    /// Its lock set has breakpoints, so it may be stopped.
     #[error("{name} is of a lock set with breakpoints: dbd them first, dbstat shows them")]
     Breakpoints {
         /// The record.
@@ -35,10 +35,10 @@ pub enum RemoveError {
 }
 
 impl Engine {
-    /// Starts what was loaded since the last time. What belongs to a scan group is initialised here, PINI and all, and
-    /// then goes to an owner of the group, whose scans meanwhile go on: to the one that has the records that it links to,
-    /// else to the one with the fewest. Links between what was loaded at different times are links between owners.
-    /// The rest goes to the housekeeping shard. Links that waited for such names are connected.
+    /// Starts the records loaded since the last call. Records of a scan group are initialised here, including PINI, while the
+    /// group's scans continue. They then go to the owner with the records that they link to, or else to the owner with the
+    /// fewest records. Links between records loaded at different times are links between owners. The other records go to the
+    /// housekeeping shard. Links that waited for the new names are connected.
     pub fn take_up(&mut self) {
         self.store.now = now();
         let shards = &self.store.shards;
@@ -78,10 +78,10 @@ impl Engine {
         self.store.shards.push(port);
     }
 
-    /// Removes a record; clients of its fields are told, links to it are disconnected.
+    /// Removes a record. Clients of its fields are notified, links to it are disconnected.
     ///
     /// # Errors
-    /// When there is no such record, the name is that of a field, or its lock set has breakpoints.
+    /// If the record does not exist, the name is that of a field, or the record's lock set has breakpoints.
     pub fn remove_record(&mut self, name: &str) -> Result<(), RemoveError> {
         if let Some((record, _)) = name.split_once('.') {
             return Err(RemoveError::Field { name: name.to_owned(), record: record.to_owned() });
@@ -104,7 +104,7 @@ impl Engine {
             }
         };
         self.ask(owner, OwnerRequest::Call(Box::new(move |db, _| db.remove_record(there))));
-        // In jobs between which its owner scans.
+        // Split into several jobs, so that the owner can scan in between.
         for from in (0..=last.map_or(0, |last| last.0)).step_by(UNLINK_MAX as usize) {
             self.ask(owner, OwnerRequest::Call(Box::new(move |db, _| db.unlink(there, from, UNLINK_MAX))));
         }
@@ -119,7 +119,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Has a shard without records that was loaded later given back by its owner.
+    /// Asks the owner to return a later shard that has no records left.
     fn retire_if_empty(&mut self, shard: usize) {
         let later = self.store.shards.get(shard).is_some_and(|of| of.owner != shard);
         if later && self.store.db.last_of(shard).is_none() {
@@ -127,7 +127,7 @@ impl Engine {
         }
     }
 
-    /// Frees shards that have no records any more, after what they still had to say.
+    /// Frees shards without records, after their last events were handled.
     pub(super) fn free_retired(&mut self) {
         for shard in std::mem::take(&mut self.retiring) {
             let mut rest = Vec::new();

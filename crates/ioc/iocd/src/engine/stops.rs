@@ -1,17 +1,17 @@
-//! Lock sets with breakpoints: a thread for each, to which the engine lends the database.
+//! Lock sets with breakpoints: the engine lends the database to a separate thread for each.
 //!
-//! The engine waits while such a lock set is processed, up to the next stop, as it waits while others are; never for the
-//! person at the breakpoint.
+//! The engine waits while such a lock set is processed up to its next stop, as for any other processing. It never waits for
+//! the operator at the breakpoint.
 
 use super::{Engine, now};
 use db::{Db, Hook, Now, RecId, Stop};
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// How a record is printed.
+/// Formats a record for printing.
 pub(crate) type Print = fn(&mut Db, &str) -> String;
 
-/// Why there is no breakpoint.
+/// Reason why a breakpoint cannot be set.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BreakError {
     #[error("{record} is scanned by a thread of its own (--scan): a stop there would be one of its scans")]
@@ -20,20 +20,20 @@ pub(crate) enum BreakError {
     Thread(io::Error),
 }
 
-/// The database on its way to a thread.
+/// The database, lent to a thread.
 type Lent = (Box<Db>, Now);
-/// The database on its way back, and whether the lock set has no breakpoints any more.
+/// The returned database, and whether the lock set has no breakpoints left.
 type Back = (Box<Db>, bool);
 
-/// The engine's end of a thread that processes a lock set with breakpoints.
+/// The engine's side of a thread that processes a lock set with breakpoints.
 pub(super) struct Stepper {
     number: u32,
-    /// For a lock set that does not stand.
+    /// Starts a lock set that is not stopped.
     start: SyncSender<Lent>,
-    /// For one that does.
+    /// Resumes a lock set that is stopped.
     resume: SyncSender<Lent>,
     back: Receiver<Back>,
-    /// Takes the database's place while that is lent.
+    /// Replaces the database while it is lent.
     stand_in: Option<Box<Db>>,
 }
 
@@ -60,7 +60,7 @@ impl Stepper {
     }
 }
 
-/// At a stop the database goes back to the engine, and is waited for.
+/// Hook that returns the database to the engine at a stop and waits until it is lent again.
 fn hook(resumed: Receiver<Lent>, back: SyncSender<Back>, print: Print) -> Hook {
     let mut stand_in = Some(Box::new(Db::new()));
     Box::new(move |db, stop| {
@@ -78,7 +78,7 @@ fn hook(resumed: Receiver<Lent>, back: SyncSender<Back>, print: Print) -> Hook {
                 let lent =
                     if back.send((home, false)).is_ok() { resumed.recv() } else { Err(std::sync::mpsc::RecvError) };
                 let Ok((mut home, now)) = lent else {
-                    // The IOC has ended, and the database with it: the stack has nothing to go on with.
+                    // The IOC has ended, and the database with it. This stack cannot continue.
                     loop {
                         std::thread::park();
                     }
@@ -93,15 +93,15 @@ fn hook(resumed: Receiver<Lent>, back: SyncSender<Back>, print: Print) -> Hook {
 }
 
 fn say(text: &str) {
-    // Nobody may be left to read it.
+    // Output may be closed already.
     let _ = sys::out::tell(format_args!("{text}"));
 }
 
 impl Engine {
-    /// Sets a breakpoint; whether there was none yet.
+    /// Sets a breakpoint. Returns whether it is new.
     ///
     /// # Errors
-    /// When the record is another owner's, or there can be no thread for its lock set.
+    /// If another owner has the record, or the thread for its lock set cannot be created.
     pub(crate) fn set_break(&mut self, record: RecId, print: Print) -> Result<bool, BreakError> {
         if self.store.db.location_of(record).is_some() {
             return Err(BreakError::OtherOwner { record: self.store.db.name_of(record).to_string() });
@@ -119,13 +119,13 @@ impl Engine {
         Ok(fresh)
     }
 
-    /// Lets a lock set that stands go on to its next breakpoint, or to its next record.
+    /// Lets a stopped lock set continue to its next breakpoint, or with `step` to its next record.
     pub(crate) fn go_on(&mut self, number: u32, step: bool) {
         self.store.db.go_on(number, step);
         self.lend(number, true);
     }
 
-    /// Processes what waits of lock sets with breakpoints, up to where they stop.
+    /// Processes lock sets with breakpoints that are due, up to their next stop.
     pub(super) fn run_stops(&mut self) {
         while let Some(number) = self.store.db.stop_due() {
             if !self.lend(number, false) {
@@ -134,7 +134,7 @@ impl Engine {
         }
     }
 
-    /// Lends the database to the thread of a lock set until that stops or is through; whether that was possible.
+    /// Lends the database to the thread of a lock set until it stops or finishes. Returns whether that was possible.
     fn lend(&mut self, number: u32, stands: bool) -> bool {
         let Some(at) = self.steppers.iter().position(|stepper| stepper.number == number) else { return false };
         let stepper = &mut self.steppers[at];

@@ -1,4 +1,4 @@
-//! What comes from the owners of the other shards, and from links between them and to elsewhere.
+//! Events from the owners of other shards, and from links between owners and to other IOCs.
 
 use super::{Engine, now};
 use crate::bridge::{self, Holder, WriteDone};
@@ -9,7 +9,7 @@ use ca::server::{Access, Answer, Post, Token};
 use db::{RecordLocation, RemoteRequest, Signal};
 
 impl Engine {
-    /// Takes what the owners of the other shards have sent, of each a bounded number.
+    /// Takes the events of the other shards, a bounded number from each.
     pub(super) fn take_parts(&mut self) {
         self.store.now = now();
         let mut more = false;
@@ -48,7 +48,7 @@ impl Engine {
         }
     }
 
-    /// A job is done: its answer goes to whom it is for.
+    /// Routes the answer of a finished job to its requester.
     fn take_done(&mut self, job: Box<Job>) {
         let mono = self.store.now.mono;
         match (job.requester, &job.outcome) {
@@ -72,7 +72,7 @@ impl Engine {
         }
     }
 
-    /// A put with completion has ended: a client's or a link's.
+    /// Routes the completion of a put callback: to a client or a link.
     pub(super) fn completed(&mut self, done: &db::Completed) {
         let (token, ok) = (Token(done.token), done.error.is_none());
         if !self.bridges.done(token, ok, &mut self.store) {
@@ -80,8 +80,7 @@ impl Engine {
         }
     }
 
-    /// Where process variables are served that links lead to, and what may be done with them; those of this IOC by this
-    /// host, as C says it.
+    /// Servers of the process variables that links use, with access rights. Those of this IOC have this host, as in C.
     pub(crate) fn servers(&self, names: impl IntoIterator<Item = String>) -> Servers {
         let elsewhere = self.links.as_ref().map(Links::servers).unwrap_or_default();
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -93,8 +92,7 @@ impl Engine {
         names.into_iter().filter_map(|name| server(&name).map(|server| (name, server))).collect()
     }
 
-    /// Writes a field and tells when all that it started has ended, and whether it went well; the record's name, if there
-    /// is such a field.
+    /// Writes a field and reports completion, with whether it succeeded. Returns the record's name, if the field exists.
     pub(crate) fn write(&mut self, name: &str, value: Value, told: WriteDone) -> Option<String> {
         let channel = self.store.db.find(name).ok()?;
         let record = self.store.db.name_of(channel.record).to_owned();
@@ -108,7 +106,7 @@ impl Engine {
         }
     }
 
-    /// What links to elsewhere ask for.
+    /// Handles requests of links to other IOCs.
     pub(super) fn remote(&mut self, holder: Holder, request: RemoteRequest) {
         if let Some(request) = self.bridges.take(holder, request, &mut self.store)
             && let Some(links) = &mut self.links
@@ -117,7 +115,7 @@ impl Engine {
         }
     }
 
-    /// Tells all shards but those of the owner that it comes from.
+    /// Sends a signal to all shards except those of the owner that it comes from.
     pub(super) fn signal(&mut self, from: Option<usize>, signal: Signal) {
         if from.is_some() {
             self.store.ask(None, OwnerRequest::Signal(signal));

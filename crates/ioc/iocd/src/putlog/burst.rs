@@ -1,4 +1,4 @@
-//! Writes of one person to one field in rapid succession, put into one line as caPutLog does it.
+//! Bursts: several writes of one user to one field in rapid succession are logged in one line, as in caPutLog.
 
 use super::{Entry, Logged};
 use base::{DurNs, MonoNs, Scalar};
@@ -6,22 +6,23 @@ use base::{DurNs, MonoNs, Scalar};
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LogLine {
-    /// The last write, with the value from before the first.
+    /// The last write of the burst, with the value before the first one.
     pub(super) entry: Entry,
-    /// Of several writes, the least and the greatest value written; texts have none.
+    /// Minimum and maximum of the values written in a burst; `None` for texts.
     pub(super) range: Option<(Scalar, Scalar)>,
-    /// How many writes followed the first.
+    /// Number of writes after the first.
     pub(super) further: u32,
 }
 
-/// At most one burst, which may go on.
+/// The current burst, if there is one.
 #[derive(Debug, Default)]
 pub(super) struct Bursts {
     open: Option<(LogLine, MonoNs)>,
 }
 
 impl Bursts {
-    /// Takes a write that came at `now`, whose burst is over after `quiet`; gives the lines that are complete, the older one first.
+    /// Adds a write at `now`. Its burst ends after `quiet` without a further write. Returns the completed lines, oldest
+    /// first.
     pub(super) fn take(&mut self, entry: Entry, now: MonoNs, quiet: DurNs) -> [Option<LogLine>; 2] {
         let done = match &mut self.open {
             Some((line, until)) if entry.joins && now < *until && line.entry.is_of_one_with(&entry) => {
@@ -39,7 +40,7 @@ impl Bursts {
         [done, None]
     }
 
-    /// When the burst is over if nothing comes.
+    /// Time at which the burst ends if there is no further write.
     pub(super) fn until(&self) -> Option<MonoNs> {
         self.open.as_ref().map(|(_, until)| *until)
     }

@@ -1,14 +1,14 @@
-//! Lines as caPutLog's JSON form has them: its keys in its order.
+//! Log lines in the JSON format of caPutLog, with the same keys in the same order.
 
 use super::burst::LogLine;
 use super::{Entry, Logged, Metadata};
 use base::{FieldType, Scalar};
 use std::fmt::Write as _;
 
-/// Bytes of an array's elements that are logged.
+/// Maximum number of bytes logged of an array's elements.
 const BYTES_MAX: usize = 400;
 
-/// How many elements of a type are logged.
+/// Maximum number of elements logged, for an element type.
 pub(super) const fn elements_max(kind: FieldType) -> usize {
     BYTES_MAX
         / match kind {
@@ -20,7 +20,7 @@ pub(super) const fn elements_max(kind: FieldType) -> usize {
         }
 }
 
-/// One line; times are local.
+/// Formats one line; times are local.
 pub(super) fn text(line: &LogLine, metadata: &Metadata) -> String {
     let Entry { when, host, user, channel, new, old, joins: _ } = &line.entry;
     let local = |format: &str| db::stamp_text(*when, format, sys::clock::local_text);
@@ -55,7 +55,7 @@ pub(super) fn text(line: &LogLine, metadata: &Metadata) -> String {
     out
 }
 
-/// Characters are one text, whatever stands behind their NUL.
+/// Characters are logged as one text up to the NUL.
 fn values(elements: &[Scalar]) -> String {
     let byte = |scalar: &Scalar| match scalar {
         Scalar::I8(byte) => Some(*byte as u8),
@@ -68,7 +68,7 @@ fn values(elements: &[Scalar]) -> String {
     elements.iter().map(|scalar| value(*scalar)).collect::<Vec<_>>().join(",")
 }
 
-/// Numbers of a real type show that they are: `1.0`.
+/// Floating-point numbers always have a fraction: `1.0`.
 fn value(scalar: Scalar) -> String {
     match scalar {
         Scalar::String(text) => quoted(&text.readable()),
@@ -124,7 +124,7 @@ mod tests {
         LogLine { entry, range: None, further: 0 }
     }
 
-    /// What stands behind the channel's name.
+    /// Part of a line after the channel name.
     fn tail(line: &LogLine) -> String {
         let text = text(line, &Metadata::default());
         text.split_once("\"pv\":\"X:a\",").unwrap().1.trim_end().to_owned()

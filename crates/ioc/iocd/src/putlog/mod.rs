@@ -1,7 +1,7 @@
-//! The put log: who wrote what, from where, and what stood there before.
+//! The put log: user, host, channel, new value and previous value of each write.
 //!
-//! The network's thread hands entries to a thread that writes them to files and log servers. The queue between them holds
-//! [`ENTRIES_MAX`]; what does not fit is counted, never waited for.
+//! The network thread sends entries to a thread that writes them to files and log servers. The queue between them holds
+//! [`ENTRIES_MAX`] entries. The network thread never waits: entries that do not fit are dropped and counted.
 
 mod burst;
 mod json;
@@ -21,26 +21,26 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use sys::clock::mono_now;
 
-/// A burst is over when nothing was written for as long as this, unless something else is said.
+/// Default time without a write after which a burst ends.
 pub const QUIET: DurNs = DurNs::from_secs(5);
-/// Entries that may wait for the log's thread.
+/// Maximum number of entries waiting for the log thread.
 const ENTRIES_MAX: usize = 1_000;
 
-/// Which writes are logged (caPutLog's numbers).
+/// Writes to be logged (numbers of caPutLog).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// None (−1).
     None,
-    /// Those that change a value, bursts in one line (0).
+    /// Writes that change a value, with bursts in one line (0).
     Changes,
-    /// All, bursts in one line (1).
+    /// All writes, with bursts in one line (1).
     All,
-    /// All, each in a line of its own (2).
+    /// All writes, one line each (2).
     Each,
 }
 
 impl Which {
-    /// From caPutLog's number.
+    /// Converts a number of caPutLog.
     #[must_use]
     pub const fn from_number(number: i64) -> Self {
         match number {
@@ -52,22 +52,22 @@ impl Which {
     }
 }
 
-/// Names and values that stand in each line of JSON.
+/// Names and values added to each line of JSON.
 pub type Metadata = Arc<Mutex<BTreeMap<String, String>>>;
 
-/// How the lines are written.
+/// Format of the lines.
 #[derive(Clone, Debug)]
 pub enum Form {
-    /// caPutLog's.
+    /// Format of caPutLog.
     Plain,
-    /// caPutJsonLog's.
+    /// Format of caPutJsonLog.
     Json(Metadata),
 }
 
-/// A write.
+/// A logged write.
 #[derive(Clone, Debug, PartialEq)]
 struct Entry {
-    /// Whether it may stand in one line with others of its burst.
+    /// Whether it may be merged into a burst.
     joins: bool,
     when: Stamp,
     host: String,
@@ -77,11 +77,11 @@ struct Entry {
     old: Option<Logged>,
 }
 
-/// A value as it is logged: of an array the first elements.
+/// A logged value: the first elements of an array.
 #[derive(Clone, Debug, PartialEq)]
 struct Logged {
     elements: Vec<Scalar>,
-    /// How many there were.
+    /// Number of elements in the value.
     len: usize,
     array: bool,
 }
@@ -103,42 +103,42 @@ impl Logged {
 }
 
 impl Entry {
-    /// Whether both are by one person to one field.
+    /// Whether both writes are by the same user to the same field.
     fn is_of_one_with(&self, other: &Self) -> bool {
         (&self.host, &self.user, &self.channel) == (&other.host, &other.user, &other.channel)
     }
 }
 
-/// What became of the entries.
+/// Counters of log entries.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Given to the log's thread.
+    /// Entries sent to the log thread.
     pub logged: AtomicU64,
-    /// Lost because the queue was full.
+    /// Entries lost because the queue was full.
     pub dropped: AtomicU64,
-    /// Lines lost because a target could not be written, and entries because the thread has ended.
+    /// Lines lost because a target could not be written, and entries lost because the thread has ended.
     pub failed: AtomicU64,
 }
 
-/// The engine's end of the log. Dropping it writes what is left and ends the thread; a server that does not answer holds that up
-/// for some seconds.
+/// The engine's side of the log. Dropping it writes the remaining entries and ends the thread. A server that does not answer
+/// delays that by some seconds.
 pub struct PutLog {
-    /// Which writes are logged.
+    /// Writes to be logged.
     pub which: Which,
-    /// What became of them.
+    /// Counters of log entries.
     pub counts: Arc<Counts>,
     form: Form,
     quiet: Quiet,
-    /// None once the thread is to end.
+    /// `None` when the thread is about to end.
     sender: Option<SyncSender<Entry>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl PutLog {
-    /// Opens files to add to, and starts the thread that writes to them and to servers.
+    /// Opens files for appending, and starts the thread that writes to them and to servers.
     ///
     /// # Errors
-    /// When a file cannot be opened or the thread not started.
+    /// If a file cannot be opened or the thread cannot be started.
     pub fn open(targets: Vec<Target>, which: Which, form: Form, quiet: DurNs) -> io::Result<Self> {
         let open = |target: Target| {
             let name = target.to_string();
@@ -155,12 +155,12 @@ impl PutLog {
         Ok(Self { which, counts, form, quiet, sender: Some(sender), thread: Some(thread) })
     }
 
-    /// After how long without a further write a burst is over; for those that begin or go on from now.
+    /// Sets the time without a write after which a burst ends, for current and later bursts.
     pub fn set_quiet(&self, quiet: DurNs) {
         self.quiet.store(quiet.0, Ordering::Relaxed);
     }
 
-    /// Whether its lines are JSON.
+    /// Whether the lines are JSON.
     #[must_use]
     pub const fn is_json(&self) -> bool {
         matches!(self.form, Form::Json(_))
@@ -193,10 +193,10 @@ impl Drop for PutLog {
     }
 }
 
-/// Nanoseconds after which a burst is over.
+/// Time in nanoseconds after which a burst ends.
 type Quiet = Arc<AtomicI64>;
 
-/// What the log's thread knows.
+/// State of the log thread.
 struct Writer {
     counts: Arc<Counts>,
     form: Form,
@@ -204,7 +204,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// The log's thread: one writing for all that has come meanwhile.
+    /// Main loop of the log thread. All entries that arrived meanwhile are written at once.
     fn write(&self, sinks: &mut [Sink], entries: &Receiver<Entry>) {
         let mut bursts = Bursts::default();
         loop {
@@ -246,7 +246,7 @@ impl Writer {
     }
 }
 
-/// One line, in caPutLog's order: time (UTC), host, user, channel, new and old value, and what a burst ranged over.
+/// Formats one line, in the order of caPutLog: time (UTC), host, user, channel, new and old value, and the range of a burst.
 fn text(line: &LogLine) -> String {
     let text = |value: Option<Scalar>| match value {
         None => "?".to_owned(),
@@ -256,7 +256,7 @@ fn text(line: &LogLine) -> String {
         Some(other) => base::text::scalar(other, 0).to_string(),
     };
     let Entry { when, host, user, channel, new, old, joins: _ } = &line.entry;
-    // Names come from the client: no line breaks from there.
+    // Names come from the client, so line breaks in them are escaped.
     let plain = |name: &str| name.as_bytes().escape_ascii().to_string();
     let range = line.range.map(|(least, greatest)| format!(" min={} max={}", text(Some(least)), text(Some(greatest))));
     let (host, user, range) = (plain(host), plain(user), range.unwrap_or_default());

@@ -1,4 +1,4 @@
-//! Where the lines of a log go: a file, or a log server over TCP.
+//! Targets of log lines: a file, or a log server over TCP.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::{File, OpenOptions};
@@ -6,18 +6,18 @@ use std::io::{self, Write};
 use std::net::{SocketAddr, SocketAddrV4, TcpStream};
 use std::time::Duration;
 
-/// How long a server may take to answer a call, and to take a line.
+/// Timeout of connecting to a server, and of sending a line to it.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long it is waited for a server's refusal of a line; what is refused later is lost and not noticed.
+/// How long to wait for a server's refusal of a line. A later refusal is not noticed, and the line is lost.
 const REFUSED_WITHIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
-/// Where lines go.
+/// Target of log lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A file, which is added to.
+    /// A file, opened for appending.
     File(String),
-    /// A log server: C's `iocLogServer`, or anything that reads lines.
+    /// A log server: `iocLogServer` of C, or any program that reads lines.
     Server(SocketAddrV4),
 }
 
@@ -30,11 +30,11 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// A target, open or to be opened.
+/// A target, opened or not.
 pub(super) struct Sink {
     target: Target,
     open: Option<Open>,
-    /// Whether it was said that it cannot be written.
+    /// Whether the write failure was reported.
     said: bool,
 }
 
@@ -44,7 +44,8 @@ enum Open {
 }
 
 impl Sink {
-    /// A file is opened at once, so that its errors are found; a server is called when there is something to say.
+    /// Creates a sink. A file is opened immediately, so that errors are found. A server is connected when there are lines to
+    /// send.
     pub(super) fn new(target: Target) -> io::Result<Self> {
         let open = match &target {
             Target::File(_) => Some(Open::to(&target)?),
@@ -53,7 +54,7 @@ impl Sink {
         Ok(Self { target, open, said: false })
     }
 
-    /// Writes whole lines; whether they went out. A server that has hung up is called once more.
+    /// Writes whole lines. Returns whether they were sent. Reconnects once if the server has closed the connection.
     pub(super) fn write(&mut self, lines: &[u8]) -> bool {
         let mut result =
             self.open.as_mut().ok_or(io::ErrorKind::NotConnected.into()).and_then(|open| open.write(lines));
@@ -88,7 +89,8 @@ impl Open {
             Self::File(file) => file.write_all(lines),
             Self::Server(stream) => {
                 stream.write_all(lines)?;
-                // Who is not there any more says so now. An end of what the server sends says nothing: C's sends nothing from the start.
+                // A closed connection is detected here. End of file alone means nothing, because the server of C sends no
+                // data at all.
                 match poll(&mut [PollFd::new(stream, PollFlags::empty())], Some(&REFUSED_WITHIN))? {
                     0 => Ok(()),
                     _ => Err(stream.take_error()?.unwrap_or(io::ErrorKind::ConnectionReset.into())),

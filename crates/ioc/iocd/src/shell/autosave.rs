@@ -1,4 +1,4 @@
-//! Commands of autosave, under the names of the EPICS module.
+//! Autosave commands, with the names of the EPICS module.
 
 use super::commands::{Command, CommandResult, arg, command, needed, number, said};
 use super::{Failed, Shell};
@@ -10,28 +10,28 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// What the commands have asked for.
+/// Settings and sets created by the commands.
 #[derive(Default)]
 pub(super) struct State {
     settings: Settings,
     request_folders: Vec<PathBuf>,
     pass0: Vec<String>,
     pass1: Vec<String>,
-    /// Sets made before the IOC runs.
+    /// Sets created before the IOC runs.
     waiting: Vec<(String, Vec<String>, When)>,
-    /// What sets would save, where nothing is but checked.
+    /// In check mode: channels of the sets.
     requested: Vec<Requested>,
-    /// What is wrong with lines of request files, where nothing is but checked.
+    /// In check mode: errors in request files.
     complaints: Vec<FileError>,
-    /// Request files that would be made, with their text, where nothing is but checked.
+    /// In check mode: text of the request files that would be created.
     made: HashMap<PathBuf, String>,
-    /// Shared with what ends the IOC.
+    /// Shared with the functions that end the IOC.
     pub(super) running: Arc<OnceLock<Autosave>>,
-    /// What was put back at start.
+    /// Result of restoring at start.
     restored: Option<Result<String, String>>,
 }
 
-/// A setting of the EPICS module that means nothing here.
+/// A setting of the EPICS module that has no effect in tahti.
 macro_rules! idle {
     ($name:literal) => {
         command!($name, "value", "accepted; means nothing here", |_, _| Ok(None))
@@ -204,7 +204,7 @@ fn create(shell: &mut Shell, args: &[String], macros: &str, when: When) -> Comma
         shell.saves.complaints.extend(complaints);
         return Ok(None);
     }
-    // As with the module the others are saved.
+    // As in the EPICS module, the valid channels are saved.
     complaints.iter().for_each(|complaint| eprintln!("autosave: {complaint}"));
     let channels = channels.into_iter().map(|one| one.channel).collect();
     match shell.saves.running.get() {
@@ -237,7 +237,7 @@ impl Shell {
         self.saves.running.get().ok_or_else(|| "autosave: no set was created".into())
     }
 
-    /// What is wrong with what would be saved, and with what would be put back.
+    /// Errors in the sets to be saved and in the files to be restored.
     pub(super) fn check_saves(&self, db: &Db) -> Vec<String> {
         let missing = self.saves.requested.iter().filter_map(|one| {
             let why = db.find(&one.channel).err()?;
@@ -246,14 +246,14 @@ impl Shell {
         });
         let saved = self.saves.pass0.iter().chain(&self.saves.pass1).map(|name| self.saves.settings.folder.join(name));
         let complaints = self.saves.complaints.iter().map(FileError::to_string);
-        // One that is not there yet is written by the first save.
+        // A file that does not exist yet is created by the first save.
         complaints
             .chain(missing)
             .chain(saved.filter_map(|path| files::load(&path).err()).map(|error| error.to_string()))
             .collect()
     }
 
-    /// Puts values back, or has them put back, before the records are initialised.
+    /// Restores values, or schedules them to be restored, before the records are initialised.
     pub(super) fn restore(&mut self, db: &mut Db) {
         let files: Vec<(u8, String)> = (self.saves.pass0.drain(..).map(|file| (0, file)))
             .chain(self.saves.pass1.drain(..).map(|file| (1, file)))
@@ -303,10 +303,10 @@ impl Shell {
         });
     }
 
-    /// Starts saving, where sets were created.
+    /// Starts the autosave thread, if sets were created.
     ///
     /// # Errors
-    /// When the thread cannot be started.
+    /// If the thread cannot be started.
     pub(super) fn start_saver(&mut self) -> Result<(), Failed> {
         if self.saves.waiting.is_empty() {
             return Ok(());
@@ -317,7 +317,7 @@ impl Shell {
         for (name, channels, when) in self.saves.waiting.drain(..) {
             saver.add(&name, channels, when, self.saves.settings.clone());
         }
-        // There is one for the life of the IOC.
+        // An IOC starts autosave once.
         let _ = self.saves.running.set(saver);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Breakpoints: `dbb`, `dbd`, `dbc`, `dbs`, `dbp`, `dbap`, `dbstat`, in C's words.
+//! Breakpoint commands `dbb`, `dbd`, `dbc`, `dbs`, `dbp`, `dbap`, `dbstat`, with the output of C.
 
 use super::commands::{Command, CommandResult, arg, command, needed, number, said};
 use super::{Failed, Shell, report};
@@ -59,14 +59,14 @@ fn at_record(
     said(shell, &text?)
 }
 
-/// The lock set that stands, the one of a record or the one that stopped last, and which record is meant.
+/// The stopped lock set: that of the named record, or the one that stopped last; and its record.
 fn standing(db: &Db, name: &str) -> Result<Option<(u32, RecId)>, String> {
     if name.is_empty() {
         return Ok(db.stop_sets().iter().find_map(|set| Some((set.number, set.stopped?))));
     }
     let record = db.find(name).map_err(|error| error.to_string())?.record;
     let set = db.stop_set_of(record).filter(|set| set.stopped.is_some());
-    // As in C the record that was named, which need not be the one before which its lock set stands.
+    // As in C, this is the named record, even if the lock set is stopped at another one.
     Ok(set.map(|set| (set.number, record)))
 }
 
@@ -96,7 +96,7 @@ fn go_on(shell: &mut Shell, args: &[String], step: bool) -> CommandResult {
     Ok(None)
 }
 
-/// As C, without the addresses of threads.
+/// The report of C, without thread addresses.
 fn status(db: &Db, now: Stamp) -> String {
     let mut out = String::new();
     for StopSet { number, breaks, entries, stopped, .. } in db.stop_sets() {

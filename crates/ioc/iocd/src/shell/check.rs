@@ -1,10 +1,9 @@
-//! Checking what an IOC is told, without running it: the loaders are its own, and so are their words.
+//! Checking scripts and databases without running an IOC, with the loaders and messages of the IOC.
 
 use super::{Failed, IocState, Shell};
 use crate::{engine, groups};
 
-/// Commands that scripts run while they are checked: they load, or say where things are and how they are called. All others
-/// are looked up by their name alone.
+/// Commands that are executed in check mode: they load files, or set paths and names. All others are only looked up by name.
 const RUN: &[&str] = &[
     "asSetFilename",
     "asSetSubstitutions",
@@ -28,23 +27,23 @@ const RUN: &[&str] = &[
 ];
 
 impl Shell {
-    /// From now on scripts are checked: what loads runs, everything else is only looked up, and nothing is started.
+    /// Enables check mode: loading commands are executed, all others are only looked up, and nothing is started.
     pub const fn only_check(&mut self) {
         self.checking = true;
     }
 
-    /// Whether nothing is but checked.
+    /// Whether check mode is enabled.
     pub(super) const fn only_checks(&self) -> bool {
         self.checking
     }
 
-    /// Whether a command of a script runs.
+    /// Whether a command of a script is executed.
     pub(super) fn runs(&self, name: &str) -> bool {
         !self.checking || RUN.iter().any(|pattern| base::glob(pattern, name))
     }
 
-    /// What is wrong with all that was loaded, as the IOC would say it when it starts: access rules, links, addresses of
-    /// equipment, protocols. No thread, socket or port is opened; the shell is of no further use.
+    /// Errors in everything that was loaded, as the IOC would report them at start: access rules, links, device addresses,
+    /// protocols. Opens no thread, socket or port. The shell cannot be used afterwards.
     pub fn check(&mut self) -> Vec<String> {
         let mut found = Vec::new();
         if let Err(Failed(what)) = self.read_rules() {

@@ -1,4 +1,4 @@
-//! `casr`: the Channel Access server and its clients, in C's lines; what it counted stands behind.
+//! `casr`: the Channel Access server and its clients, in the format of C, followed by counters.
 
 use crate::engine::Engine;
 use ca::server::{CircuitId, CircuitInfo};
@@ -6,7 +6,7 @@ use canet::config::ServerConfig;
 use db::Channel;
 use std::fmt::{Display, Write as _};
 
-/// Level 1 names clients and addresses, 2 channels and what each client's circuit counted, 3 what each channel may do.
+/// Level 1 lists clients and addresses, 2 channels and the counters of each circuit, 3 the access rights of each channel.
 pub(super) fn report(engine: &mut Engine, level: u64) -> String {
     let mut out = String::from("Channel Access Server V4.13\n");
     let mut each = String::new();
@@ -64,7 +64,7 @@ fn one_client(out: &mut String, engine: &Engine, id: CircuitId, circuit: &Circui
     );
 }
 
-/// The record and, unless it is VAL, the field.
+/// Name of the record and, unless it is VAL, of the field.
 fn name_of(engine: &Engine, channel: &Channel) -> String {
     let db = &engine.store.db;
     let record = db.name_of(channel.record);
@@ -78,7 +78,7 @@ fn name_of(engine: &Engine, channel: &Channel) -> String {
     format!("{record}.{field}{long}")
 }
 
-/// Where the server listens, and where its beacons go.
+/// Listening addresses of the server, and destinations of its beacons.
 fn addresses(out: &mut String, config: &ServerConfig, tcp_port: u16) {
     for interface in &config.interfaces {
         let _ = writeln!(out, "CAS-TCP server on {interface}:{tcp_port} with");

@@ -1,11 +1,11 @@
-//! The commands, one row each.
+//! Command table, one row per command.
 
 use super::script::OnError;
 use super::{End, Failed, Shell, clients, report, values};
 use db::Db;
 use std::fmt::Write as _;
 
-/// What a command comes to.
+/// Result of a command.
 pub(super) type CommandResult = Result<Option<End>, Failed>;
 
 /// A command.
@@ -23,7 +23,7 @@ macro_rules! command {
 }
 pub(super) use command;
 
-/// All commands; `exit` is the interpreter's own.
+/// All commands, except `exit`, which the interpreter handles.
 pub(super) fn all() -> impl Iterator<Item = &'static Command> {
     [
         COMMANDS,
@@ -42,7 +42,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Command> {
     .flatten()
 }
 
-/// The commands about records and about the interpreter itself.
+/// Commands for records and for the interpreter itself.
 const COMMANDS: &[Command] = &[
     command!("cd", "folder", "changes the working folder", |_, args| {
         std::env::set_current_dir(arg(args, 0)).map_err(|error| Failed(format!("cd {}: {error}", arg(args, 0))))?;
@@ -50,7 +50,7 @@ const COMMANDS: &[Command] = &[
     }),
     command!("casr", "[level]", "Channel Access clients with their channels and traffic", |shell, args| {
         let level = number(args, 0);
-        // As in C a server that does not run yet has nothing to tell.
+        // As in C, there is no output while the server is not running.
         if !shell.is_running() {
             return Ok(None);
         }
@@ -113,7 +113,7 @@ const COMMANDS: &[Command] = &[
         if fields.is_empty() {
             return about(shell, move |db| report::names(db, &of_type, &fields));
         }
-        // Values are with the owners of the records.
+        // The owners of the records have the values.
         let texts = shell.with_each(move |db, _| report::names(db, &of_type, &fields))?;
         said(shell, &texts.concat())
     }),
@@ -128,7 +128,7 @@ const COMMANDS: &[Command] = &[
     command!("dbpf", "field value", "writes a field and reads it back", |shell, args| {
         let [_, value, ..] = args else { return Err("Usage: dbpf \"pv name\", \"value\"".into()) };
         let (name, value) = (needed(args, "dbpf field value")?.to_owned(), value.to_owned());
-        // Read back in any case, as C does it: what a refused write has left.
+        // As in C, the value is read back in any case, even if the write was rejected.
         let (done, text) = shell.with_record(&name.clone(), move |db, now| match db.find(&name) {
             Err(error) => (Err(error.to_string()), String::new()),
             Ok(channel) => {
@@ -235,7 +235,7 @@ const COMMANDS: &[Command] = &[
         said(shell, &texts.concat())
     }),
     command!("scanppl", "[rate]", "periodic scans with their records, over-runs and lateness", |shell, _| {
-        // The owners say what they scan, the measurements are read where they are made.
+        // The owners have the scan lists; the engine has the measurements.
         let (measured, owners) = shell.with_engine(|engine| {
             let shards = engine.store.shards.iter().enumerate();
             let first = shards.filter(|(number, shard)| shard.owner == *number);
@@ -254,7 +254,7 @@ const COMMANDS: &[Command] = &[
     }),
 ];
 
-/// Names side by side, as C's `help` has them.
+/// Names in columns, as in C's `help`.
 fn columns(names: &[&str]) -> String {
     let (mut out, mut column) = (String::new(), 0);
     for name in names {
@@ -318,7 +318,7 @@ fn state(shell: &mut Shell, args: &[String], on: bool) -> CommandResult {
     Ok(None)
 }
 
-/// Runs something with further variables and takes them back.
+/// Runs `run` with additional variables and removes them afterwards.
 fn with_macros(shell: &mut Shell, macros: &str, run: impl FnOnce(&mut Shell) -> CommandResult) -> CommandResult {
     let before = shell.env.clone();
     for pair in macros.split(',').filter(|pair| !pair.trim().is_empty()) {

@@ -1,4 +1,4 @@
-//! `gft`, `pft`, `tpn`, `dbtpn`: fields in all types of Channel Access, in C's columns.
+//! `gft`, `pft`, `tpn`, `dbtpn`: fields in all Channel Access types, in the format of C.
 
 use super::commands::{Command, CommandResult, command, needed, said};
 use super::{Shell, look};
@@ -10,7 +10,7 @@ use ca::{Basic, Class, Dbr, decode};
 use db::{Channel, Db, Now};
 use std::fmt::Write as _;
 
-/// The most elements that are shown.
+/// Maximum number of elements printed.
 const ELEMENTS_MAX: u32 = 10;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -44,13 +44,13 @@ pub(super) const COMMANDS: &[Command] = &[
     }),
 ];
 
-/// Writes a field; a thread of its own says how it ended, which may be much later.
+/// Writes a field. A separate thread prints the result, which may arrive much later.
 fn notify(shell: &mut Shell, args: &[String], word: &'static str, text: fn(&str, bool) -> String) -> CommandResult {
     let [name, value, ..] = args else { return Err(format!("usage: {word} name value").into()) };
     let (sender, ended) = std::sync::mpsc::sync_channel(1);
     let (of, value) = (name.clone(), Value::from(value.as_str()));
     let told = Box::new(move |ok| {
-        // The thread below waits for it.
+        // The thread below receives it.
         let _ = sender.try_send(ok);
     });
     let record = shell.with_engine(move |engine| engine.write(&of, value, told))?;
@@ -65,7 +65,7 @@ fn notify(shell: &mut Shell, args: &[String], word: &'static str, text: fn(&str,
     Ok(None)
 }
 
-/// What both say of the field first: record, type, size of an element, elements.
+/// Common first part of the output: record, type, element size, number of elements.
 fn head(db: &Db, channel: &Channel) -> (String, Basic, u32) {
     let info = db.info(channel);
     let (native, count) = (Basic::native_of(info.kind), info.elements_max);
@@ -98,7 +98,7 @@ fn get(db: &mut Db, name: &str) -> String {
     out
 }
 
-/// A reading as a client would get it.
+/// A reading as a client would receive it.
 fn sent(dbr: Dbr, count: u32, reading: &Reading) -> Option<Reading> {
     let mut bytes = Vec::new();
     encode(dbr, count, reading, &mut bytes).ok()?;
@@ -147,7 +147,7 @@ fn put(db: &mut Db, name: &str, text: &str, now: Now) -> String {
     out
 }
 
-/// What a client got, as C's `ca_dump_dbr` prints it.
+/// Prints a client's reading like `ca_dump_dbr` of C.
 fn dump(dbr: Dbr, sent: &Reading, out: &mut String) {
     let _ = write!(out, "{}\t", dbr.name());
     let Alarm { status, severity } = sent.alarm;
@@ -192,7 +192,7 @@ fn stamp(stamp: Stamp) -> String {
     format!("\tTimeStamp: {text}")
 }
 
-/// Units, precision and limits; all kinds of numbers fit a double.
+/// Units, precision and limits. All numeric types fit a double.
 fn properties(class: Class, basic: Basic, meta: &Meta, out: &mut String) {
     let real = matches!(basic, Basic::Float | Basic::Double);
     let limit = |value: f64| match real {
@@ -211,7 +211,7 @@ fn properties(class: Class, basic: Basic, meta: &Meta, out: &mut String) {
     }
 }
 
-/// One element behind `before`, several ten to a line; texts five to a line, up to the first empty one.
+/// Elements with the prefix `before`, up to ten per line. Texts: five per line, up to the first empty one.
 fn elements(dbr: Dbr, value: &Value, before: &str, out: &mut String) {
     let count = value.len();
     if count == 1 {
@@ -234,7 +234,7 @@ fn element(dbr: Dbr, scalar: Scalar) -> String {
         (Scalar::F32(value), _) => fixed(value, 6, 4),
         (Scalar::F64(value), Some((Class::Ctrl, _))) => fixed(value as f32, 6, 6),
         (Scalar::F64(value), _) => fixed(value as f32, 6, 4),
-        // C takes it for one without a sign.
+        // C prints it as unsigned.
         (Scalar::I16(value), Some((Class::Sts, _))) => (i32::from(value) as u32).to_string(),
         (Scalar::U8(value), Some((Class::Ctrl, _))) => format!("{value:4}"),
         (Scalar::String(text), _) => text.to_string(),

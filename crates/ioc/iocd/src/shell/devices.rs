@@ -1,4 +1,4 @@
-//! Commands about ports to equipment, under asyn's names.
+//! Commands for ports to equipment, with the names of asyn.
 
 use super::commands::{Command, arg, command, needed, said};
 use super::{Failed, IocState, Shell};
@@ -86,22 +86,23 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 impl Shell {
-    /// Makes a device support known, before records that use it are loaded and before `iocInit`; later it does nothing.
+    /// Registers a device support. Call it before `iocInit` and before records that use it are loaded; later it has no
+    /// effect.
     pub fn add_support(&mut self, support: Arc<dyn DeviceSupport>) {
         if let IocState::Building(db) = &mut self.state {
             self.devices.add(db, support);
         }
     }
 
-    /// Folders with protocol files, divided by colons, as `STREAM_PROTOCOL_PATH`.
+    /// Sets the folders with protocol files, separated by colons, like `STREAM_PROTOCOL_PATH`.
     pub fn set_protocol_path(&mut self, path: &str) {
         self.env.insert("STREAM_PROTOCOL_PATH".to_owned(), path.to_owned());
     }
 
-    /// Configures a port to equipment, as `drvAsynIPPortConfigure` and its kin do.
+    /// Configures a port to equipment, like `drvAsynIPPortConfigure` and similar commands.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If the address or an option is invalid.
     pub fn add_port(&mut self, name: &str, address: &str, options: &[(String, String)]) -> Result<(), Failed> {
         let mut address: Address = address.parse()?;
         for (key, value) in options {
@@ -112,7 +113,8 @@ impl Shell {
     }
 }
 
-/// `\r`, `\n`, `\t`, `\0`, `\xHH`, `\\` as the bytes that they mean.
+/// Replaces `\r`, `
+/// `, `\t`, `\0`, `\xHH`, `\\` by their bytes.
 fn unescape(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut bytes = text.bytes().peekable();

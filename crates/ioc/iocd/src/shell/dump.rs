@@ -1,4 +1,4 @@
-//! `dbDump…`: records and what they are made of, as files hold them.
+//! `dbDump…`: records and their definitions, in file syntax.
 
 use super::commands::{Command, CommandResult, arg, command, number, said};
 use super::{Shell, commands, report, values};
@@ -55,7 +55,7 @@ pub(super) const COMMANDS: &[Command] = &[
 /// Types of JSON links.
 pub(super) const LINKS: &[&str] = &["calc", "const", "debug", "state", "trace"];
 
-/// C's commands take their database first, as `pdbbase` or as an empty word.
+/// Removes the database argument of C's commands: `pdbbase` or an empty word.
 fn behind_base(args: &[String]) -> &[String] {
     match args {
         [base, rest @ ..] if matches!(base.as_str(), "pdbbase" | "") => rest,
@@ -63,7 +63,7 @@ fn behind_base(args: &[String]) -> &[String] {
     }
 }
 
-/// What is registered under a word, and what `.dbd` files declare.
+/// Prints the names registered under a word, including those declared in `.dbd` files.
 fn declared(shell: &mut Shell, word: &'static str, mut known: Vec<Vec<String>>) -> CommandResult {
     let lines = shell.with_db(move |db, _| db.schema().declared(word).map(<[String]>::to_vec).collect::<Vec<_>>())?;
     known.extend(lines);
@@ -76,7 +76,7 @@ fn is_wanted(name: &str, wanted: &str) -> bool {
     matches!(wanted, "" | "*") || name == wanted
 }
 
-/// Records by type, each type's aliases behind them.
+/// Records by type, followed by the type's aliases.
 fn records_of(shell: &mut Shell, args: &[String]) -> CommandResult {
     let (of_type, level) = (arg(args, 0).to_owned(), number(args, 1));
     let known = of_type.clone();
@@ -94,7 +94,7 @@ fn records_of(shell: &mut Shell, args: &[String]) -> CommandResult {
     said(shell, &types.into_values().collect::<String>())
 }
 
-/// The records of one owner, each with its type.
+/// Records of one owner, each with its type.
 fn records(db: &mut Db, of_type: &str, level: u64) -> Vec<(String, String)> {
     let of = |db: &Db, record: RecId| db.location_of(record).is_none() && is_wanted(db.type_name(record), of_type);
     let wanted: Vec<RecId> = db.records().filter(|record| of(db, *record)).collect();
@@ -109,7 +109,8 @@ fn aliases(db: &Db, of_type: &str) -> Vec<(String, String)> {
     db.aliases().filter_map(of).collect()
 }
 
-/// A record as a `.db` file has it: without `level` the fields that tools set and whose values are not the initial ones.
+/// A record in the syntax of a `.db` file. Without `level`: the fields of configuration tools whose values differ from the
+/// initial ones.
 fn one_record(db: &mut Db, record: RecId, level: u64) -> String {
     let (kind, name) = (db.type_name(record).to_owned(), db.name_of(record).to_owned());
     let mut out = format!("record({kind},\"{name}\") {{\n");
@@ -125,7 +126,7 @@ fn one_record(db: &mut Db, record: RecId, level: u64) -> String {
             Some(FieldType::Device) => false,
             Some(FieldType::String | FieldType::Link) => text == initial,
             Some(FieldType::Menu) => {
-                // The initial value is a choice or its number.
+                // The initial value may be a choice or its number.
                 let number = if initial.is_empty() { Some(0) } else { initial.parse::<usize>().ok() };
                 let choice = || {
                     let menu = def.menu.as_deref().and_then(|menu| db.schema().menu_index(menu))?;
@@ -146,7 +147,7 @@ fn one_record(db: &mut Db, record: RecId, level: u64) -> String {
     out + "}\n"
 }
 
-/// In C's order, which is that of the alphabet backwards.
+/// In the order of C: reverse alphabetical.
 fn menus(schema: &Schema, wanted: &str) -> String {
     let mut menus: Vec<_> = schema.menus.iter().filter(|menu| is_wanted(&menu.name, wanted)).collect();
     menus.sort_by(|a, b| b.name.cmp(&a.name));
@@ -226,7 +227,7 @@ fn tables(schema: &Schema, wanted: &str) -> String {
     for table in schema.tables.iter().filter(|table| is_wanted(&table.name, wanted)) {
         let _ = writeln!(out, "breaktable({}) {{", table.name);
         for (at, (raw, value)) in table.points.iter().enumerate() {
-            // The slope to the next point; of the last, that before it.
+            // The slope to the next point. The last point has the slope of the segment before it.
             let pair = table.points.get(at..at + 2).or_else(|| table.points.get(at.wrapping_sub(1)..=at));
             let slope = pair.map_or(0.0, |pair| (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0));
             let slope = base::text::exponent(slope, 6);

@@ -1,5 +1,5 @@
-//! Ends of the IOC besides the command `exit`: the subroutine `exit` of `sub` records, as softIoc's exit record has it, and
-//! the signals SIGTERM, SIGINT and SIGHUP. Each saves what `exit` saves.
+//! Ways to end the IOC other than the command `exit`: the subroutine `exit` of `sub` records, as in softIoc's exit record,
+//! and the signals SIGTERM, SIGINT and SIGHUP. Each saves the same data as `exit`.
 
 use crate::autosave::Autosave;
 use crate::engine::Mailbox;
@@ -10,23 +10,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use sys::signal::{SIGHUP, SIGINT, SIGTERM, SignalFd};
 
-/// What is to be written before the IOC ends: autosave's last values, then the put log.
+/// Data to be written before the IOC ends: autosave's last values, then the put log.
 #[derive(Clone, Default)]
 pub(super) struct Ending {
     /// The IOC; empty until it runs.
     pub(super) ioc: Arc<OnceLock<Mailbox>>,
-    /// Empty where no set was created.
+    /// Autosave; empty if no set was created.
     pub(super) saver: Arc<OnceLock<Autosave>>,
 }
 
 impl Ending {
-    /// Writes all of it and ends the engine. Blocks until it is written.
+    /// Writes all data and ends the engine. Blocks until the data are written.
     pub(super) fn finish(&self) {
         if let Some(saver) = self.saver.get() {
             saver.stop();
         }
         if let Some(mailbox) = self.ioc.get() {
-            // An engine that has ended has dropped its put log, which writes what is left.
+            // If the engine has ended, its put log was dropped, which wrote the remaining entries.
             let _ = mailbox.ask(|engine| {
                 engine.store.put_log = None;
                 engine.stop();
@@ -41,14 +41,14 @@ impl Ending {
     }
 }
 
-/// The subroutine `exit`, once the IOC runs. Field A is what the process ends with: 0 for success, else failure.
+/// The subroutine `exit`, which is effective once the IOC runs. Field A is the exit status: 0 for success, otherwise failure.
 pub(super) fn function(ending: Ending) -> Function {
     let asked = AtomicBool::new(false);
     Function::Sub(Arc::new(move |call| {
         let failure = call.inputs[0] != 0.0;
         if ending.ioc.get().is_some() && !asked.swap(true, Ordering::Relaxed) {
             let ending = ending.clone();
-            // The engine's thread, on which this runs, has to end its pass first.
+            // This runs on the engine's thread, whose pass must end first.
             let ends = std::thread::Builder::new().name("ioc-exit".into()).spawn(move || {
                 ending.exit(i32::from(failure));
             });
@@ -58,25 +58,26 @@ pub(super) fn function(ending: Ending) -> Function {
     }))
 }
 
-/// Signals that end the process, kept from doing so before it has been asked to.
+/// Signals that end the process, blocked until they are handled.
 pub(super) struct Signals(SignalFd);
 
 impl Signals {
-    /// Keeps the signals back, on this thread and those that it starts from now on. One that is ignored stays so: a program
-    /// behind `nohup` outlives its terminal.
+    /// Blocks the signals on this thread and on threads started later. Ignored signals stay ignored, so a program run by
+    /// `nohup` outlives its terminal.
     pub(super) fn hold() -> sys::Result<Self> {
         let wanted: Vec<i32> = [SIGTERM, SIGINT, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)).collect();
         SignalFd::new(&wanted).map(Self)
     }
 
-    /// From now on a signal ends the process as `exit` does: with success for SIGTERM, else as a shell counts signals.
+    /// From now on, a signal ends the process like `exit`. The status is success for SIGTERM, otherwise that of a shell for
+    /// signals.
     pub(super) fn end(self, ending: Ending) -> io::Result<()> {
         std::thread::Builder::new().name("ioc-signals".into()).spawn(move || {
             let signal = loop {
                 match (poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None), self.0.read()) {
                     (_, Ok(Some(arrived))) => break arrived.signal,
                     (Err(rustix::io::Errno::INTR), _) | (Ok(_), Ok(None)) => {}
-                    // Nothing can be heard any more.
+                    // No further signals can be received.
                     _ => return,
                 }
             };
@@ -86,7 +87,7 @@ impl Signals {
     }
 }
 
-/// Whether this process ignores a signal, as `/proc` says.
+/// Whether this process ignores a signal, according to `/proc`.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     ignored_in(&status, signal)

@@ -1,4 +1,4 @@
-//! Loading: databases, templates, definitions, and the files behind them.
+//! Loading of databases, templates and definitions, and the search for included files.
 
 use super::{Failed, IocState, Shell, Wanted, dump, look, variables};
 use crate::engine::Engine;
@@ -7,10 +7,10 @@ use db::Macros;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Largest script or database file that is read.
+/// Maximum size of a script or database file.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
-/// What softIoc's `.dbd` registers, all of which is part of the program.
+/// Registrars of softIoc's `.dbd`, all of which are built in.
 const BASE_REGISTRARS: &[&str] = &[
     "arrInitialize",
     "asSub",
@@ -24,7 +24,7 @@ const BASE_REGISTRARS: &[&str] = &[
     "utagInitialize",
 ];
 
-/// Templates that are part of the program.
+/// Templates compiled into the program.
 const BUILTIN: &[(&str, &str)] = &[
     ("exit.db", include_str!("../templates/exit.db")),
     ("iocAdminSoft.db", include_str!("../templates/iocAdminSoft.db")),
@@ -33,10 +33,10 @@ const BUILTIN: &[(&str, &str)] = &[
 ];
 
 impl Shell {
-    /// Has files with errors refused whole; else, as in C, all of them is loaded that can be.
+    /// If set, a file with errors is rejected as a whole. Otherwise everything valid in it is loaded, as in C.
     ///
     /// # Errors
-    /// When the IOC has ended.
+    /// If the IOC has ended.
     pub fn load_strictly(&mut self, strict: bool) -> Result<(), Failed> {
         self.with_db(move |db, _| db.set_strict(strict))
     }
@@ -44,13 +44,13 @@ impl Shell {
     /// Loads a database file.
     ///
     /// # Errors
-    /// When it cannot be read or has errors, each told with file, line and column; the rest of it is loaded.
+    /// If the file cannot be read or has errors. Each error has file, line and column. The rest of the file is loaded.
     pub fn load_records(&mut self, path: &str, macros: &str) -> Result<(), Failed> {
         let text = self.read_file(path)?;
         self.load_text(text, path, macros)
     }
 
-    /// Loads a database file whose records do not start yet.
+    /// Loads a database file without starting its records.
     fn read_records(&mut self, path: &str, macros: &str) -> Result<(), Failed> {
         let text = self.read_file(path)?;
         self.read_text(text, path, macros)
@@ -59,7 +59,7 @@ impl Shell {
     /// Loads every template of a `.substitutions` file.
     ///
     /// # Errors
-    /// When it cannot be read or is malformed, or a template of it is; as in C the other instances are loaded all the same.
+    /// If the file or a template cannot be read or is malformed. As in C, the other instances are loaded anyway.
     pub fn load_template(&mut self, path: &str, macros: &str) -> Result<(), Failed> {
         let text = self.read_file(path)?;
         let mut own = Macros::parse(macros);
@@ -81,10 +81,10 @@ impl Shell {
         }
     }
 
-    /// Loads a template that is part of the program, such as `exit.db`.
+    /// Loads a template compiled into the program, such as `exit.db`.
     ///
     /// # Errors
-    /// When there is no such template, or its macros make no names.
+    /// If the template does not exist, or its macros give invalid names.
     pub fn load_builtin(&mut self, name: &str, macros: &str) -> Result<(), Failed> {
         let Some((_, text)) = BUILTIN.iter().find(|(known, _)| *known == name) else {
             let known = BUILTIN.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
@@ -105,7 +105,7 @@ impl Shell {
         self.publish()
     }
 
-    /// A periodic choice of menuScan.
+    /// Finds a periodic choice of menuScan.
     fn known_rate(&mut self, wanted: &str) -> Result<String, Failed> {
         let rates: Vec<String> = self.with_db(|db, _| db.scans().into_iter().map(|scan| scan.name).collect())?;
         if rates.iter().any(|rate| rate == wanted) {
@@ -115,7 +115,7 @@ impl Shell {
         Err(Failed(format!("scanStats.db: found SCAN=\"{wanted}\", expected one of \"{known}\"")))
     }
 
-    /// Starts the threads of records that show what the IOC knows of itself, once it runs.
+    /// Starts the threads that update status records, once the IOC runs.
     pub(super) fn publish(&mut self) -> Result<(), Failed> {
         let IocState::Running(mailbox, ..) = &self.state else { return Ok(()) };
         let env = |name: &str| look::parameter(&self.env, name);
@@ -131,12 +131,12 @@ impl Shell {
 
     pub(super) fn load_text(&mut self, text: String, path: &str, macros: &str) -> Result<(), Failed> {
         let read = self.read_text(text, path, macros);
-        // Of a file with errors there may be records all the same.
+        // A file with errors may still have defined records.
         self.take_up()?;
         read
     }
 
-    /// A running IOC takes new records up at once.
+    /// Starts new records in a running IOC.
     fn take_up(&mut self) -> Result<(), Failed> {
         if self.is_running() {
             self.with_engine(Engine::take_up)?;
@@ -153,7 +153,7 @@ impl Shell {
         })?
     }
 
-    /// Gives the environment's variables to macros that do not have them.
+    /// Adds environment variables to the macros, unless a macro of that name exists.
     pub(super) fn add_environment(&self, macros: &mut Macros) {
         for (name, value) in &self.env {
             if !macros.contains(name) {
@@ -162,11 +162,11 @@ impl Shell {
         }
     }
 
-    /// Loads a database definition: its menus and breakpoint tables. It and what it includes are sought in `folders`,
-    /// divided by colons, where that is not empty.
+    /// Loads a database definition: its menus and breakpoint tables. The file and its includes are searched in `folders`,
+    /// separated by colons, if that is not empty.
     ///
     /// # Errors
-    /// When it cannot be read or is malformed.
+    /// If the file cannot be read or is malformed.
     pub fn load_dbd(&mut self, path: &str, folders: &str) -> Result<(), Failed> {
         let text = self.read_file_in(path, folders)?;
         let (folders, file) = (self.folders(path, folders), path.to_owned());
@@ -181,7 +181,7 @@ impl Shell {
         self.print_notices()
     }
 
-    /// C code that `.dbd` files declare and softIoc does not have.
+    /// C code declared in `.dbd` files that softIoc does not have.
     fn code(&mut self) -> Result<Vec<String>, Failed> {
         self.with_db(|db, _| {
             let schema = db.schema();
@@ -210,7 +210,7 @@ impl Shell {
         text_of(&found).map_err(|error| Failed(format!("{path}: {error}")))
     }
 
-    /// A file; without a folder in its name it is sought in these, or in `EPICS_DB_INCLUDE_PATH`.
+    /// Path of a file. A name without a folder is searched in `folders`, or in `EPICS_DB_INCLUDE_PATH`.
     fn find_file(&self, path: &str, folders: &str) -> PathBuf {
         let plain = PathBuf::from(path);
         if path.contains('/') || folders.is_empty() && plain.exists() {
@@ -220,7 +220,7 @@ impl Shell {
         sought.find(|found| found.exists()).unwrap_or(plain)
     }
 
-    /// These folders, or those of `EPICS_DB_INCLUDE_PATH`.
+    /// The given folders, or those of `EPICS_DB_INCLUDE_PATH`.
     fn search_path<'a>(&'a self, folders: &'a str) -> impl Iterator<Item = &'a Path> {
         let folders = match folders {
             "" => self.env.get("EPICS_DB_INCLUDE_PATH").map_or("", String::as_str),
@@ -229,19 +229,19 @@ impl Shell {
         folders.split(':').filter(|folder| !folder.is_empty()).map(Path::new)
     }
 
-    /// Where the files are sought that a file includes: as in C in the search path, then beside it.
+    /// Folders to search for included files: as in C, first the search path, then the folder of the including file.
     fn folders(&self, path: &str, folders: &str) -> Vec<PathBuf> {
         let beside = Path::new(path).parent().unwrap_or_else(|| Path::new(""));
         self.search_path(folders).chain([beside, Path::new("")]).map(Path::to_owned).collect()
     }
 }
 
-/// The text of a file that another one includes.
+/// Text of an included file.
 fn included(folders: &[PathBuf], name: &str) -> Option<String> {
     folders.iter().find_map(|folder| text_of(&folder.join(name)).ok())
 }
 
-/// The text of a file; bytes that are no UTF-8 pass through it unchanged ([`base::raw`]).
+/// Text of a file. Bytes that are not valid UTF-8 are preserved ([`base::raw`]).
 pub(super) fn text_of(path: &Path) -> Result<String, String> {
     let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
     if size > FILE_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! Commands that look into the running IOC: addresses, links, lock sets, queues, threads, parameters.
+//! Commands that inspect the running IOC: addresses, links, lock sets, queues, threads, parameters.
 
 use super::commands::{Command, arg, command, needed, number, said};
 use super::{Failed, IocState, Shell, report, values};
@@ -9,7 +9,7 @@ use db::{Channel, Db, FieldDef, FieldInfo, QueueInfo};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Commands of C's IOC that are not here, and why. Whoever types one is told.
+/// Commands of C's IOC that tahti does not have, with the reason, which is printed.
 const ABSENT: &[(&str, &str)] = &[
     ("ClockTime_Report", "see UPTIME and STARTTOD of iocAdminSoft.db"),
     ("asDumpHash", "rights are evaluated from the rules at each access; there is no table"),
@@ -34,7 +34,7 @@ const LOOK: &str = "the .dbd file that was loaded has it";
 const LOG: &str = "messages go to standard error, for the supervisor or systemd to keep";
 const REGISTRY: &str = "record types and device supports are part of the program";
 
-/// Why a command of C's IOC is not here.
+/// Reason why tahti does not have a command of C's IOC.
 pub(super) fn absent(name: &str) -> Option<&'static str> {
     ABSENT.iter().find(|(known, _)| *known == name).map(|(_, why)| *why)
 }
@@ -179,12 +179,12 @@ fn pause(shell: &mut Shell, on: bool) -> super::commands::CommandResult {
         (false, true) => "iocRun: IOC restarted",
         (false, false) => "iocRun: IOC not paused",
     };
-    // As the messages of iocInit.
+    // To standard error, like the messages of iocInit.
     eprintln!("{state}");
     Ok(None)
 }
 
-/// In C's columns; of several owners, each with its name.
+/// Queues in the format of C. With several owners, each has its name.
 fn queues(
     shell: &mut Shell,
     args: &[String],
@@ -212,14 +212,14 @@ fn queues(
     said(shell, &out)
 }
 
-/// `dba`: as C, without the addresses in memory.
+/// `dba`: the report of C, without memory addresses.
 fn address(db: &mut Db, name: &str) -> String {
     let Ok(channel) = db.find(name) else { return format!("PV '{name}' not found\n") };
     let info = db.info(&channel);
     let field = name.split_once('.').map_or("VAL", |(_, field)| field.split(['$', '[', '{']).next().unwrap_or("VAL"));
     let Some(def) = db.fields(channel.record).iter().find(|def| def.name == field) else { return String::new() };
     let size = size_of(&info, def);
-    // Of arrays the type is that of the elements.
+    // The type of an array field is that of its elements.
     let dbf = if info.array { values::dbf(info.kind).to_owned() } else { def.dbf.clone() };
     let dbr = match info.kind {
         FieldType::Menu | FieldType::Device => "ENUM".to_owned(),
@@ -241,14 +241,14 @@ fn address(db: &mut Db, name: &str) -> String {
     )
 }
 
-/// Bytes of an element, as C keeps it.
+/// Size of an element in bytes, as stored in C.
 pub(super) fn field_size(db: &Db, channel: &Channel) -> u16 {
     let info = db.info(channel);
     let def = db.fields(channel.record).get(usize::from(channel.field));
     if channel.long_string { 1 } else { def.map_or(0, |def| size_of(&info, def)) }
 }
 
-/// Of arrays the type is that of the elements.
+/// Size of an element in bytes; for arrays, from the element type.
 fn size_of(info: &FieldInfo, def: &FieldDef) -> u16 {
     let dbf = if info.array { values::dbf(info.kind) } else { &def.dbf };
     match dbf {
@@ -270,12 +270,12 @@ fn wanted(db: &Db, record: &str) -> Vec<db::RecId> {
 
 fn hardware_report(shell: &mut Shell) -> super::commands::CommandResult {
     let mut lines: Vec<(String, String)> = shell.with_each(|db, _| hardware(db))?.into_iter().flatten().collect();
-    // By type, as C goes through them.
+    // Sorted by type, as in C.
     lines.sort_by(|a, b| a.0.cmp(&b.0));
     said(shell, &lines.into_iter().map(|(_, line)| line).collect::<String>())
 }
 
-/// Bus, address, device support, record and conversion of each record with an address, in C's columns, by type.
+/// Bus, address, device support, record and conversion of each record with an address, in the format of C, sorted by type.
 fn hardware(db: &mut Db) -> Vec<(String, String)> {
     let mut lines = Vec::new();
     for record in wanted(db, "") {
@@ -313,7 +313,7 @@ fn json_links(db: &mut Db, record: &str, level: i64) -> String {
     out
 }
 
-/// `ascar`: level 1 names the inputs that are not connected, 2 all.
+/// `ascar`: level 1 lists the inputs that are not connected, 2 lists all.
 fn security_inputs(engine: &Engine, level: u64) -> String {
     if engine.store.guard.rules().is_none() {
         return "access security not started\n".into();
@@ -362,7 +362,7 @@ fn lock_sets(db: &mut Db, record: &str, level: u64) -> Vec<(usize, String)> {
     texts
 }
 
-/// Names and, where they have one, starting values of EPICS' parameters.
+/// EPICS parameters and their default values.
 const PARAMETERS: &[(&str, Option<&str>)] = &[
     ("EPICS_CA_ADDR_LIST", None),
     ("EPICS_CA_CONN_TMO", Some("30.0")),
@@ -387,7 +387,7 @@ const PARAMETERS: &[(&str, Option<&str>)] = &[
     ("IOCSH_HISTEDIT_DISABLE", None),
 ];
 
-/// A variable's value; of EPICS' parameters the one that counts without the variable.
+/// Value of an environment variable; for EPICS parameters, the default if it is not set.
 pub(super) fn parameter(env: &BTreeMap<String, String>, name: &str) -> Option<String> {
     let default = || PARAMETERS.iter().find(|(known, _)| *known == name).and_then(|(_, default)| *default);
     env.get(name).cloned().or_else(|| default().map(str::to_owned))
@@ -404,16 +404,16 @@ fn parameters(shell: &mut Shell) -> super::commands::CommandResult {
     said(shell, &out)
 }
 
-/// The process's threads, as the kernel knows them.
+/// Threads of the process, as reported by the kernel.
 fn threads() -> Result<String, Failed> {
     let mut out = format!("{:>15} {:>9} {:>8} {:>8} {:>4}\n", "NAME", "LWP ID", "POLICY", "PRIORITY", "CPU");
     for entry in std::fs::read_dir("/proc/self/task")?.flatten() {
         let id = entry.file_name().to_string_lossy().into_owned();
-        // A thread may end meanwhile.
+        // The thread may have ended in the meantime.
         let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
         let Some((head, rest)) = stat.rsplit_once(')') else { continue };
         let name = head.split_once('(').map_or("", |(_, name)| name);
-        // Behind the name: processor is the 37th word, real-time priority the 38th, policy the 39th.
+        // Fields after the name: processor is the 37th, real-time priority the 38th, policy the 39th.
         let words: Vec<&str> = rest.split_whitespace().collect();
         let word = |at: usize| words.get(at).copied().unwrap_or("?");
         let policy = match word(38) {

@@ -1,7 +1,7 @@
-//! The command interpreter: EPICS' `iocsh` as far as users type it.
+//! The command interpreter: the commonly used part of EPICS' `iocsh`.
 //!
-//! It runs on the thread that reads the commands. Before `iocInit` it holds the database, afterwards it asks
-//! the engine thread.
+//! It runs on the thread that reads the commands. Before `iocInit` it holds the database. Afterwards it sends requests to the
+//! engine thread.
 
 mod autosave;
 mod breaks;
@@ -45,10 +45,10 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use terminal::{Entered, Terminal};
 
-/// Lines of history, where `IOCSH_HISTSIZE` says nothing.
+/// Lines of history, unless `IOCSH_HISTSIZE` is set.
 const HISTORY_LINES: usize = 50;
 
-/// Where the database is.
+/// Location of the database.
 enum IocState {
     Building(Box<Db>),
     Running(Mailbox, JoinHandle<io::Result<()>>, Option<Threads>),
@@ -56,15 +56,15 @@ enum IocState {
     Gone,
 }
 
-/// Records that a thread is to look after.
+/// Status records that a thread must update.
 enum Wanted {
-    /// Health, by the beginning of their names.
+    /// Health records, with their prefix.
     Health(String),
-    /// A scan: the beginning of their names, the choice of menuScan.
+    /// Records of a scan: their prefix and the choice of menuScan.
     Scan(String, String),
 }
 
-/// Why a command failed; printed for the user.
+/// Error message of a command, printed for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed(pub String);
 
@@ -74,16 +74,16 @@ impl<T: ToString> From<T> for Failed {
     }
 }
 
-/// What reading commands came to.
+/// Reason why reading commands ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// There are no more.
+    /// End of input.
     Input,
-    /// `exit` was given.
+    /// The command `exit`.
     Exit,
 }
 
-/// The interpreter with its variables and its IOC.
+/// The interpreter, with its variables and its IOC.
 pub struct Shell {
     state: IocState,
     /// Whether the database is served over Channel Access.
@@ -91,39 +91,39 @@ pub struct Shell {
     env: BTreeMap<String, String>,
     vars: BTreeMap<String, f64>,
     on_error: OnError,
-    /// The failure just met is one after which C's scripts go on, whatever `on error` says.
+    /// Whether scripts continue after the current failure, as in C, whatever `on error` specifies.
     forgiven: bool,
     depth: u32,
     /// Access security file and its macros.
     acf: Option<String>,
     acf_macros: String,
     saves: autosave::State,
-    /// Records that show what the IOC knows of itself: those without a thread yet, and the threads.
+    /// Status records whose thread is not started yet, and the threads.
     wanted: Vec<Wanted>,
     publishers: Vec<Publisher>,
     devices: Devices,
     groups: Vec<GroupSpec>,
     home: Option<Home>,
     require_rt: bool,
-    /// What was required was not obtained: nothing goes on.
+    /// A required feature was not obtained, so nothing continues.
     fatal: bool,
-    /// The IOC, for what is made before it and asks it later; empty until it runs.
+    /// The IOC, for objects created before it that use it later; empty until it runs.
     ioc: Arc<OnceLock<Mailbox>>,
-    /// Output of the running command, when it goes to a file.
+    /// Output file of the current command, if it is redirected.
     output: Option<fs::File>,
-    /// What stands in each line of the put log's JSON form.
+    /// Names and values added to each line of the JSON put log.
     put_metadata: Metadata,
-    /// The lock set with breakpoints that went on last.
+    /// Number of the lock set with breakpoints that was continued last.
     last_stop: Option<u32>,
-    /// Whether scripts are checked alone.
+    /// Whether scripts are only checked.
     checking: bool,
-    /// Commands that failed so far.
+    /// Number of failed commands.
     pub failures: u64,
 }
 
 impl Shell {
-    /// An interpreter with an empty database, which it may serve over Channel Access as EPICS' variables say when it is
-    /// started; `env` is the environment until commands change it.
+    /// Creates an interpreter with an empty database. `serves` selects whether the database is served over Channel Access
+    /// once it is started, as configured by EPICS' variables. `env` is the initial environment.
     #[must_use]
     pub fn new(serves: bool, env: impl IntoIterator<Item = (String, String)>) -> Self {
         let (mut db, devices) = (Db::new(), Devices::default());
@@ -157,35 +157,35 @@ impl Shell {
         }
     }
 
-    /// Runs scans on threads of their own, those on CPUs of `home` as its members; with `require_rt`, not getting what
-    /// was asked for is fatal.
+    /// Runs scans on separate threads. Threads on CPUs of `home` become its members. With `require_rt`, missing real-time
+    /// features are a fatal error.
     pub fn scan_on(&mut self, groups: Vec<GroupSpec>, home: Option<Home>, require_rt: bool) {
         self.groups = groups;
         self.home = home;
         self.require_rt = require_rt;
     }
 
-    /// Whether the IOC runs.
+    /// Whether the IOC is running.
     #[must_use]
     pub const fn is_running(&self) -> bool {
         matches!(self.state, IocState::Running(..))
     }
 
-    /// Makes a function known to `sub` and `aSub` records by its name.
+    /// Registers a function for `sub` or `aSub` records.
     ///
     /// # Errors
-    /// When the IOC has ended.
+    /// If the IOC has ended.
     pub fn register_function(&mut self, name: &str, function: Function) -> Result<(), Failed> {
         let name = name.to_owned();
         self.with_each(move |db, _| db.register_function(&name, function.clone())).map(drop)
     }
 
-    /// Loads a plug-in with functions of `sub` and `aSub` records, for good.
+    /// Loads a plug-in with functions for `sub` and `aSub` records. It is never unloaded.
     ///
     /// # Errors
-    /// When it cannot be loaded, or is no plug-in of this version.
+    /// If the plug-in cannot be loaded, or is not of this version.
     pub fn load_plugin(&mut self, path: &str) -> Result<(), Failed> {
-        // Without a folder the loader would look into the system's.
+        // With a path without a folder, the loader would search the system's folders.
         let found = fs::canonicalize(path).map_err(|error| Failed(format!("{path}: {error}")))?;
         for (name, function) in plugins::load(&found, self.ioc.clone())? {
             self.register_function(&name, function)?;
@@ -193,7 +193,7 @@ impl Shell {
         Ok(())
     }
 
-    /// Names the file of access security, read by [`init`](Self::init), with its macros.
+    /// Sets the access security file and its macros. [`init`](Self::init) reads it.
     pub fn secure(&mut self, file: &str, macros: &str) {
         self.acf = Some(file.to_owned());
         macros.clone_into(&mut self.acf_macros);
@@ -202,7 +202,8 @@ impl Shell {
     /// Starts the IOC.
     ///
     /// # Errors
-    /// When it runs already, cannot listen, or its access security file is malformed: then nobody is let in.
+    /// If the IOC is already running, cannot listen, or has a malformed access security file. In the last case no client is
+    /// admitted.
     pub fn init(&mut self) -> Result<(), Failed> {
         match self.state {
             IocState::Building(_) => {}
@@ -213,7 +214,7 @@ impl Shell {
         }
         let rules = self.read_rules()?;
         let by_address = self.checks_addresses();
-        // Nothing of a database that is half started can be used.
+        // A partially started database cannot be used.
         let IocState::Building(mut db) = std::mem::replace(&mut self.state, IocState::Gone) else { return Ok(()) };
         eprintln!("Starting iocInit");
         eprintln!("############################################################################");
@@ -245,7 +246,8 @@ impl Shell {
         let other_port = engine.net.port_taken.then_some(engine.net.tcp_port);
         let mut threads = None;
         if !shards.is_empty() {
-            // Armed first: the network's thread then inherits CPUs that are not the scans', and a heap that is kept.
+            // Armed first, so that the network thread inherits CPUs other than those of the scans, and a heap that keeps its
+            // memory.
             let mut armed = Threads::arm(&mut engine, shards, &self.groups, self.home.as_ref(), &self.devices)?;
             armed.missing.iter().for_each(|missing| eprintln!("{missing}"));
             if self.require_rt && !armed.missing.is_empty() {
@@ -261,7 +263,7 @@ impl Shell {
             engine.secure(rules, by_address);
         }
         let thread = std::thread::Builder::new().name("ioc-engine".into()).spawn(move || engine.run())?;
-        // It was empty: one IOC is started once.
+        // This was empty, because an IOC is started once.
         let _ = self.ioc.set(mailbox.clone());
         self.devices.start()?;
         signals.end(ending)?;
@@ -275,11 +277,11 @@ impl Shell {
         self.print_notices()
     }
 
-    /// Reads commands from standard input until there are no more; on a terminal with editing, history
-    /// (`IOCSH_HISTSIZE` lines) and completion, unless `IOCSH_HISTEDIT_DISABLE` is set.
+    /// Reads commands from standard input until its end. A terminal has line editing, history (`IOCSH_HISTSIZE` lines) and
+    /// completion, unless `IOCSH_HISTEDIT_DISABLE` is set.
     ///
     /// # Errors
-    /// When what was required for real time was not obtained.
+    /// If a required real-time feature was not obtained.
     pub fn run_stdin(&mut self) -> Result<End, Failed> {
         let prompt = self.env.get("IOCSH_PS1").cloned().unwrap_or_else(|| "epics> ".into());
         let mut terminal = self.terminal();
@@ -307,7 +309,7 @@ impl Shell {
         }
     }
 
-    /// The terminal, if standard input is one and is to be edited on.
+    /// The terminal, if standard input is one and line editing is enabled.
     fn terminal(&self) -> Option<Terminal> {
         let both = io::stdin().is_terminal() && io::stdout().is_terminal();
         if !both || self.env.contains_key("IOCSH_HISTEDIT_DISABLE") {
@@ -320,7 +322,7 @@ impl Shell {
     /// Ends the IOC and waits for its thread.
     ///
     /// # Errors
-    /// What ended the engine before.
+    /// The error that ended the engine earlier.
     pub fn shut_down(&mut self) -> Result<(), Failed> {
         if let Some(saver) = self.saves.running.get() {
             saver.stop();
@@ -338,12 +340,12 @@ impl Shell {
         Ok(())
     }
 
-    /// What is to be written before the IOC ends.
+    /// Data to be written before the IOC ends.
     fn ending(&self) -> exit::Ending {
         exit::Ending { ioc: self.ioc.clone(), saver: self.saves.running.clone() }
     }
 
-    /// Does something with the database, wherever it is.
+    /// Runs `work` with the database, before or after the start.
     fn with_db<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&mut Db, Now) -> T + Send + 'static,
@@ -362,7 +364,7 @@ impl Shell {
         }
     }
 
-    /// Does something with the database that owns a record, on its owner's thread, and waits for the result.
+    /// Runs `work` with the database that owns a record, on its owner's thread, and waits for the result.
     fn with_record<T: Send + 'static>(
         &mut self,
         name: &str,
@@ -375,7 +377,7 @@ impl Shell {
         let asked = mailbox.ask(move |engine| {
             let work = Box::new(move |db: &mut Db, now: Now| {
                 if let Some(work) = work.take() {
-                    // Nobody waits any more: nobody needs the answer.
+                    // If the caller has gone, the answer is not needed.
                     let _ = reply.try_send(work(db, now));
                 }
             });
@@ -384,7 +386,7 @@ impl Shell {
         asked.and_then(|()| answer.recv().ok()).ok_or_else(|| Failed("the IOC has ended".into()))
     }
 
-    /// Does something with every shard of the database, the housekeeping shard first.
+    /// Runs `work` with every shard of the database, the housekeeping shard first.
     fn with_each<T: Send + 'static>(
         &mut self,
         work: impl Fn(&mut Db, Now) -> T + Clone + Send + 'static,
@@ -404,7 +406,7 @@ impl Shell {
         Ok(all)
     }
 
-    /// Does something with the running engine.
+    /// Runs `work` with the running engine.
     fn with_engine<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&mut Engine) -> T + Send + 'static,
@@ -415,19 +417,19 @@ impl Shell {
         }
     }
 
-    /// Prints what the database has to say.
+    /// Prints the notices of the database.
     fn print_notices(&mut self) -> Result<(), Failed> {
         for (notices, output) in self.with_each(|db, _| (db.take_notices(), db.take_output()))? {
             notices.iter().for_each(|notice| eprintln!("{}", notice.0));
             for (_, text) in output {
-                // A reader that went away needs no output.
+                // Output errors are ignored: the reader may have closed the pipe.
                 let _ = tell_raw(&text);
             }
         }
         Ok(())
     }
 
-    /// Prints a command's output where it belongs.
+    /// Prints a command's output, to a file if it is redirected.
     fn print(&mut self, text: &str) {
         let text = if text.ends_with('\n') { text.to_owned() } else { format!("{text}\n") };
         let written = match &mut self.output {
@@ -442,7 +444,7 @@ impl Shell {
     }
 }
 
-/// Prints a text; bytes in it that are no UTF-8 go to files and pipes as they are, and to a terminal as Latin-1.
+/// Prints a text. Bytes that are not valid UTF-8 are written unchanged to files and pipes, and as Latin-1 to a terminal.
 fn tell_raw(text: &str) -> io::Result<()> {
     match base::raw::encode(text) {
         std::borrow::Cow::Borrowed(_) => sys::out::tell(format_args!("{text}")),
@@ -455,7 +457,7 @@ fn tell_raw(text: &str) -> io::Result<()> {
     }
 }
 
-/// A line of standard input, behind a prompt.
+/// Prints a prompt and reads a line of standard input.
 fn piped(prompt: &str) -> Option<String> {
     print!("{prompt}");
     let mut line = Vec::new();

@@ -1,9 +1,9 @@
-//! Commands that scripts of sites call and that belong to modules of C's EPICS: compiled code, which there is none of here.
+//! Commands of EPICS modules in site scripts. The modules are compiled C code, which tahti does not have.
 
-/// The end of the names of commands by which an application of C's registers what is compiled into it.
+/// Suffix of the command with which a C application registers its compiled code.
 const REGISTERS: &str = "_registerRecordDeviceDriver";
 
-/// Commands by pattern, the first that fits counts, and what a script says instead.
+/// Commands by pattern (the first match applies), and their replacement in a script.
 const ABSENT: &[(&str, &str)] = &[
     ("asynSetTrace*", "ports have no trace; asynReport shows them, and a failed exchange its record's alarm"),
     ("asynSetMinTimerPeriod", "timers have the clock's own resolution"),
@@ -52,12 +52,12 @@ const MOTOR: &str = "a motor's driver is compiled C code, and there is no motor 
 const DETECTOR: &str = "areaDetector's drivers and plug-ins are compiled C code";
 const DRIVER: &str = "a driver is compiled C code; TCP, serial lines and Modbus have DTYPs of their own";
 
-/// What a module's command is not here for.
+/// Reason why tahti does not have a module's command, and its replacement.
 pub(super) fn absent(name: &str) -> Option<&'static str> {
     ABSENT.iter().find(|(pattern, _)| base::glob(pattern, name)).map(|(_, why)| *why)
 }
 
-/// The command that a name stands for: whatever an application is called, all that it would register is registered.
+/// The command for a name. All registration commands map to one, because everything they would register is registered.
 pub(super) fn resolved(name: &str) -> &str {
     if name.ends_with(REGISTERS) { "softIoc_registerRecordDeviceDriver" } else { name }
 }

@@ -1,4 +1,4 @@
-//! Commands of the put log, under caPutLog's names.
+//! Put log commands, with the names of caPutLog.
 
 use super::commands::{Command, CommandResult, arg, command, needed, said};
 use super::{Failed, Shell};
@@ -7,7 +7,7 @@ use base::DurNs;
 use canet::config::addresses;
 use std::sync::atomic::Ordering;
 
-/// The port of caPutLog's servers.
+/// Default port of caPutLog servers.
 const PORT: u16 = 7011;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -45,7 +45,7 @@ pub(super) const COMMANDS: &[Command] = &[
     )),
 ];
 
-/// An IOC has one put log: the last that was started.
+/// Starts the put log. An IOC has only one: a new one replaces it.
 fn start(shell: &mut Shell, args: &[String], form: Form) -> CommandResult {
     let (targets, quiet) = (targets(shell, arg(args, 0))?, quiet(arg(args, 2))?);
     let log = PutLog::open(targets, which(arg(args, 1))?, form, quiet)
@@ -87,7 +87,7 @@ fn show(shell: &mut Shell) -> CommandResult {
     said(shell, &text)
 }
 
-/// When a burst is over.
+/// Parses the time after which a burst ends.
 fn quiet(text: &str) -> Result<DurNs, Failed> {
     if text.is_empty() {
         return Ok(QUIET);
@@ -97,7 +97,7 @@ fn quiet(text: &str) -> Result<DurNs, Failed> {
     Ok(if seconds > 0.0 { DurNs((seconds * 1e9) as i64) } else { QUIET })
 }
 
-/// Log servers and files, divided by blanks: what has a slash in it is a file.
+/// Parses log servers and files, separated by blanks. A word with a slash is a file.
 fn targets(shell: &Shell, text: &str) -> Result<Vec<Target>, Failed> {
     let variable = "EPICS_CA_PUT_LOG_ADDR";
     let text = if text.is_empty() { shell.env.get(variable).map_or("", String::as_str) } else { text };

@@ -1,4 +1,4 @@
-//! What the commands print about the database, in EPICS' columns.
+//! Reports on the database, in the format of EPICS.
 
 use super::values::{Tabs, held};
 use crate::links::Servers;
@@ -8,7 +8,7 @@ use base::{FieldType, Quantile, Stamp};
 use db::{Channel, Db, LinkChannel, RecId, Special};
 use std::fmt::Write as _;
 
-/// `dbl`: names of records, of one type or all, by type; with the values of some fields.
+/// `dbl`: record names, of one type or all, sorted by type; with values of some fields.
 pub(super) fn names(db: &mut Db, of_type: &str, fields: &str) -> String {
     let mut names: Vec<(String, RecId)> =
         by_type(db).into_iter().map(|(name, record)| (name.to_owned(), record)).collect();
@@ -19,7 +19,7 @@ pub(super) fn names(db: &mut Db, of_type: &str, fields: &str) -> String {
         names.retain(|(_, record)| db.type_name(*record) == of_type);
     }
     if !fields.is_empty() {
-        // Values are with the owners, each of which lists its own.
+        // Each owner lists its own records, because it has the values.
         names.retain(|(_, record)| db.location_of(*record).is_none());
     }
     let mut out = String::new();
@@ -45,7 +45,7 @@ pub(super) fn names(db: &mut Db, of_type: &str, fields: &str) -> String {
     out
 }
 
-/// `dbnr`: how many records of each type; all types where it is verbose.
+/// `dbnr`: number of records per type. `verbose` includes types without records.
 pub(super) fn counts(db: &Db, verbose: bool) -> String {
     let known = db.schema().types.iter().filter(|_| verbose);
     let mut types: Vec<(String, usize, usize)> = known.map(|kind| (kind.name.clone(), 0, 0)).collect();
@@ -77,7 +77,7 @@ pub(super) fn matching(db: &Db, pattern: &str) -> String {
     out
 }
 
-/// A link that works as over Channel Access.
+/// A link that uses a channel.
 pub(super) struct ChannelLink {
     holder: String,
     field: String,
@@ -85,7 +85,7 @@ pub(super) struct ChannelLink {
     pub(super) channel: LinkChannel,
 }
 
-/// Links of one owner's records that work as over Channel Access, and how many writes to elsewhere were given up.
+/// Links of one owner's records that use a channel, and the number of lost remote writes.
 pub(super) fn channel_links(db: &mut Db, record: &str) -> (Vec<ChannelLink>, u64) {
     let all = matches!(record, "" | "*");
     let records =
@@ -103,7 +103,7 @@ pub(super) fn channel_links(db: &mut Db, record: &str) -> (Vec<ChannelLink>, u64
     (links, db.remote_lost())
 }
 
-/// `dbcar`: links of all owners' records, in C's columns. Level 1 names those that are not connected, 2 all.
+/// `dbcar`: links of all owners' records, in the format of C. Level 1 lists the disconnected ones, 2 all.
 pub(super) fn remote_links(record: &str, level: u64, links: &[ChannelLink], lost: u64, servers: &Servers) -> String {
     let mut out = match record {
         "" | "*" => "CA links in all records\n\n".into(),
@@ -148,7 +148,7 @@ pub(super) fn remote_links(record: &str, level: u64, links: &[ChannelLink], lost
     out
 }
 
-/// Names of records and aliases by type, in EPICS' order of the types.
+/// Names of records and aliases, sorted by type in the order of EPICS.
 pub(super) fn by_type(db: &Db) -> Vec<(&str, RecId)> {
     let mut names: Vec<(&str, RecId)> = db.all_names().collect();
     names.sort_by_key(|(_, record)| db.type_name(*record));
@@ -166,7 +166,7 @@ pub(super) fn aliases(db: &Db, pattern: &str) -> String {
     out
 }
 
-/// When a record was processed.
+/// Time at which a record was processed last.
 pub(super) fn stamp(db: &Db, record: RecId) -> String {
     match db.stamp(record).0 {
         Stamp::EPOCH => "<undefined>".to_owned(),
@@ -174,7 +174,7 @@ pub(super) fn stamp(db: &Db, record: RecId) -> String {
     }
 }
 
-/// C's number of what happens when a field is written.
+/// Number of a field's special in C.
 pub(super) const fn special_number(special: Special) -> u8 {
     match special {
         Special::None => 0,
@@ -191,7 +191,7 @@ pub(super) const fn special_number(special: Special) -> u8 {
     }
 }
 
-/// `dbpr`: the fields of a record up to a level of interest.
+/// `dbpr`: fields of a record up to an interest level.
 pub(super) fn record(db: &mut Db, name: &str, interest: u8) -> String {
     let base = name.split('.').next().unwrap_or_default();
     let Ok(channel) = db.find(base) else {
@@ -244,10 +244,10 @@ fn link(db: &mut Db, channel: &Channel) -> String {
     format!("{kind} {text}")
 }
 
-/// Choices of menuScan with their records' names.
+/// Choices of menuScan, each with its record names.
 pub(super) type ScanLists = Vec<(u16, Vec<String>)>;
 
-/// The records of each periodic scan, by number in menuScan.
+/// Records of each periodic scan, by number in menuScan.
 pub(super) fn scan_lists(db: &Db) -> ScanLists {
     let lists = db.scans().into_iter().filter(|scan| scan.records > 0);
     lists
@@ -258,7 +258,8 @@ pub(super) fn scan_lists(db: &Db) -> ScanLists {
         .collect()
 }
 
-/// The scan lists of each owner's shards as one; `owners` has the owner of each shard, first met in order.
+/// Merges the scan lists of each owner's shards. `owners` has the owner of each shard; the result is in order of first
+/// occurrence.
 pub(super) fn by_owner(lists: Vec<ScanLists>, owners: &[usize]) -> Vec<ScanLists> {
     let mut all: Vec<ScanLists> = Vec::new();
     for (lists, owner) in lists.into_iter().zip(owners) {
@@ -276,7 +277,7 @@ pub(super) fn by_owner(lists: Vec<ScanLists>, owners: &[usize]) -> Vec<ScanLists
     all
 }
 
-/// `scanppl`: the periodic scans with their records, then what was measured; for each shard with its name.
+/// `scanppl`: periodic scans with their records and measurements, for each shard by name.
 pub(super) fn scans(measured: &[(String, Scans, Option<OwnerCounters>)], lists: &[ScanLists]) -> String {
     let mut out = String::new();
     for ((owner, scans, _), lists) in measured.iter().zip(lists) {

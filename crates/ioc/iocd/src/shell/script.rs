@@ -1,14 +1,14 @@
-//! Scripts and their lines: macros, echo, what follows a failure.
+//! Script execution: macros, echo, and reaction to failures.
 
 use super::commands::CommandResult;
 use super::{End, Failed, Shell, commands, look, modules, words};
 use db::Macros;
 use std::fs;
 
-/// How deep scripts may call scripts.
+/// Maximum nesting depth of scripts.
 const DEPTH_MAX: u32 = 20;
 
-/// What a script does after a command that failed (`on error`).
+/// Action of a script after a failed command (`on error`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnError {
     Continue,
@@ -17,8 +17,8 @@ pub(super) enum OnError {
     Wait(u64),
 }
 
-/// Commands of C's IOC whose failure is printed there, and is none for `on error`. Those of modules and our own are not
-/// among them.
+/// Commands of C's IOC whose failures are printed but do not trigger `on error`. It contains no commands of modules or of
+/// tahti.
 const FORGIVEN: &[&str] = &[
     "asSetFilename",
     "asSetSubstitutions",
@@ -81,7 +81,7 @@ impl Shell {
     /// Runs a script file.
     ///
     /// # Errors
-    /// When it cannot be read, or when a command in it fails and `on error` says to stop.
+    /// If the file cannot be read, or if a command fails and `on error` stops the script.
     pub fn run_file(&mut self, path: &str) -> Result<End, Failed> {
         let text = self.read_file(path)?;
         if self.depth >= DEPTH_MAX {
@@ -124,7 +124,7 @@ impl Shell {
         Ok(End::Input)
     }
 
-    /// Runs a line of a script and prints it as C does: comments as they stand, the rest with its macros replaced.
+    /// Runs a line of a script and echoes it as in C: comments unchanged, other lines after macro expansion.
     fn run_aloud(&mut self, line: &str) -> CommandResult {
         let quiet = |line: &str| line.trim_start().starts_with("#-");
         if line.trim_start().starts_with('#') {
@@ -149,7 +149,7 @@ impl Shell {
         self.run_expanded(&line)
     }
 
-    /// A line with its macros replaced.
+    /// A line after macro expansion.
     fn expanded(&mut self, line: &str) -> Result<String, Failed> {
         self.forgiven = false;
         let mut macros = Macros::default();
@@ -182,7 +182,7 @@ impl Shell {
                 let why = modules::absent(&name).map_or_else(String::new, |why| format!(" {why}."));
                 return Err(Failed(format!("Command {name} not found.{why}")));
             };
-            // C has it: a script for both goes on.
+            // As in C, so that a script for both IOCs continues.
             self.forgiven = true;
             return Err(Failed(format!("{name} of C's IOC is not available: {why}")));
         };
@@ -196,7 +196,7 @@ impl Shell {
         let result = (command.run)(self, &taken.words[1..]);
         self.output = None;
         self.forgiven = match command.name {
-            // Theirs is the failure of the command that they ran.
+            // Depends on the command that they run.
             "iocshCmd" | "iocshRun" => self.forgiven,
             name => FORGIVEN.iter().any(|pattern| base::glob(pattern, name)),
         };

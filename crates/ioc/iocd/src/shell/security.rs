@@ -1,4 +1,4 @@
-//! Access security: its commands, and what they print.
+//! Access security commands and their output.
 
 use super::commands::{Command, arg, command, number, said};
 use super::{Failed, Shell};
@@ -94,7 +94,7 @@ pub(super) const COMMANDS: &[Command] = &[
     }),
 ];
 
-/// How much a group's report holds.
+/// Level of detail of a group's report.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Detail {
     Rules,
@@ -102,7 +102,7 @@ enum Detail {
 }
 
 impl Shell {
-    /// Reads the access security file, if one is named.
+    /// Reads the access security file, if one is set.
     pub(super) fn read_rules(&mut self) -> Result<Option<Security>, Failed> {
         let Some(file) = self.acf.clone() else { return Ok(None) };
         let text = self.read_file(&file)?;
@@ -116,13 +116,13 @@ impl Shell {
         Ok(Some(rules))
     }
 
-    /// Whether hosts are told apart by address (`var asCheckClientIP 1`).
+    /// Whether hosts are identified by address (`var asCheckClientIP 1`).
     pub(super) fn checks_addresses(&self) -> bool {
         self.vars.get("asCheckClientIP").is_some_and(|on| *on != 0.0)
     }
 }
 
-/// A host's address as text; where it has none, a word that no address equals.
+/// Address of a host as text; a word that matches no address if it has none.
 fn address_of(host: &str) -> String {
     let found = (host, 0).to_socket_addrs().ok().and_then(|mut all| {
         all.find_map(|address| match address.ip() {
@@ -141,7 +141,7 @@ fn printed(
     report: impl FnOnce(&Engine, &Security) -> String + Send + 'static,
 ) -> super::commands::CommandResult {
     let text = shell.with_engine(|engine| engine.store.guard.rules().map(|rules| report(engine, rules)))?;
-    // As in EPICS there is nothing to show where no rules are in force.
+    // As in EPICS, the output is empty without rules.
     said(shell, &text.unwrap_or_default())
 }
 
@@ -157,7 +157,7 @@ fn members(out: &mut String, kind: &str, all: &[Members], wanted: &str) {
     }
 }
 
-/// A group with inputs and rules; `more` goes before its closing brace.
+/// A group with inputs and rules. `more` writes text before the closing brace.
 fn head(out: &mut String, group: &Group, detail: Detail, more: impl FnOnce(&mut String)) {
     let braces = !group.inputs.is_empty() || !group.rules.is_empty();
     let _ = writeln!(out, "ASG({}){}", group.name, if braces { " {" } else { "" });
@@ -192,7 +192,7 @@ fn head(out: &mut String, group: &Group, detail: Detail, more: impl FnOnce(&mut 
     }
 }
 
-/// The records of a group, by type as EPICS has them, and who has channels to them.
+/// Records of a group, sorted by type as in EPICS, and the clients with channels to them.
 fn member_list(out: &mut String, engine: &Engine, number: usize, clients: bool) {
     let store = &engine.store;
     let (Some(rules), db): (_, &Db) = (store.guard.rules(), &store.db) else { return };

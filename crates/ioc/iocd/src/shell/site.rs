@@ -1,7 +1,7 @@
-//! What of a site's files runs here: databases, scripts, protocols and the rest of a folder, each read by itself.
+//! Compatibility survey of a site's folder: databases, scripts, protocols and other files, each parsed separately.
 //!
-//! Nothing is run. A file that needs macros gets each macro's own name as its value; what is wrong on a line with macros is
-//! left out, for it may be right with the site's values.
+//! Nothing is executed. A macro without a value gets its own name as value. Errors on lines with macros are ignored, because
+//! the site's values may be valid.
 
 use super::load::text_of;
 use super::{commands, look, modules, words};
@@ -10,15 +10,15 @@ use db::{Db, FileError, Macros, Schema};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// How deep folders are walked.
+/// Maximum depth of folders.
 const DEPTH_MAX: usize = 32;
-/// Files that are read at most.
+/// Maximum number of files.
 const FILES_MAX: usize = 200_000;
 
-/// Interpreters whose scripts are none of an IOC.
+/// Interpreters of scripts other than IOC scripts.
 const OTHERS: [&str; 4] = ["sh", "python", "python3", "perl"];
 
-/// What a file is.
+/// Kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "its own words")]
 pub enum Kind {
@@ -31,60 +31,60 @@ pub enum Kind {
     StateMachine,
 }
 
-/// How a record, a command or a device type fares here.
+/// Support level of a record, command or device type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
-    /// It works.
+    /// Supported.
     Works,
-    /// The record loads, and what stands behind it in C is missing: a driver or a function.
+    /// The record loads, but a driver or function in C is missing. For commands: tahti has no need for it, or a replacement.
     WithoutDriver,
-    /// There is no such record type, device type or command.
+    /// The record type, device type or command does not exist.
     Missing,
 }
 
-/// How often something is used.
+/// Usage of a record type, device type or command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Use {
-    /// How it fares.
+    /// Its support level.
     pub fate: Fate,
-    /// Records, or calls.
+    /// Number of records or calls.
     pub count: usize,
-    /// Files that have it.
+    /// Number of files with it.
     pub files: usize,
-    /// Why not, and what to do instead; empty where nothing is known.
+    /// Reason and replacement if it is not supported; may be empty.
     pub why: &'static str,
 }
 
-/// Files of a kind.
+/// Number of files of a kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Files {
-    /// How many there are.
+    /// All files.
     pub all: usize,
-    /// Those of which a part is refused.
+    /// Files with rejected parts.
     pub refused: usize,
 }
 
-/// What of a folder runs here.
+/// Result of a survey.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
     /// Files by kind.
     pub files: BTreeMap<Kind, Files>,
-    /// Records by how they fare.
+    /// Number of records by support level.
     pub records: BTreeMap<Fate, usize>,
-    /// By record type.
+    /// Number of records by record type and support level.
     pub record_types: BTreeMap<String, BTreeMap<Fate, usize>>,
-    /// By DTYP, those that records name; a function in C counts as one.
+    /// Usage of each DTYP in records. A function in C counts as one.
     pub device_types: BTreeMap<String, Use>,
-    /// By command of scripts.
+    /// Usage of each command in scripts.
     pub commands: BTreeMap<String, Use>,
-    /// What is refused, with its place.
+    /// Errors, with positions.
     pub refused: Vec<FileError>,
-    /// Folders and files that could not be read, and why.
+    /// Unreadable folders and files, with the reason.
     pub unread: Vec<String>,
 }
 
 impl Kind {
-    /// What a file is by its name; none of ours.
+    /// Kind of a file, from its name; `None` for other files.
     fn of(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?.to_ascii_lowercase();
         let (_, suffix) = name.rsplit_once('.')?;
@@ -100,7 +100,7 @@ impl Kind {
         })
     }
 
-    /// What files of this kind are called.
+    /// Name of this kind of file.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -115,14 +115,14 @@ impl Kind {
     }
 }
 
-/// The files of a site by their names, for those that name each other.
+/// Files of a site by name, to resolve includes.
 struct Site {
     by_name: BTreeMap<String, Vec<PathBuf>>,
     schema: Schema,
 }
 
 impl Site {
-    /// The text of a file that another one names: beside it, or wherever the site has it.
+    /// Text of an included file: next to the including file, or anywhere in the site.
     fn included(&self, from: &Path, name: &str) -> Option<String> {
         let beside = from.parent().unwrap_or_else(|| Path::new("")).join(name);
         text_of(&beside).ok().or_else(|| text_of(self.find(name)?).ok())
@@ -134,10 +134,10 @@ impl Site {
     }
 }
 
-/// Reads a site's folder.
+/// Surveys a site's folder.
 ///
 /// # Errors
-/// The folder cannot be read.
+/// If the folder cannot be read.
 pub fn survey(folder: &Path) -> std::io::Result<Survey> {
     let mut survey = Survey::default();
     std::fs::read_dir(folder)?;
@@ -177,7 +177,7 @@ fn walk(folder: &Path, depth: usize, files: &mut Vec<(Kind, PathBuf)>, unread: &
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
         let path = entry.path();
-        // Links are not followed: they may lead in a circle.
+        // Symbolic links are not followed, because they may form a loop.
         let Ok(kind) = entry.file_type() else { continue };
         if kind.is_dir() && depth >= DEPTH_MAX {
             unread.push(format!("{}: more than {DEPTH_MAX} folders deep", path.display()));
@@ -224,7 +224,7 @@ impl Survey {
         }
     }
 
-    /// Keeps errors of this file that macros have nothing to do with.
+    /// Stores the errors of a file, except those on lines with macros.
     fn refuse(&mut self, shown: &str, text: &str, errors: impl IntoIterator<Item = FileError>) {
         let lines: Vec<&str> = text.lines().collect();
         let certain = |error: &FileError| {
@@ -244,7 +244,7 @@ impl Survey {
                 continue;
             };
             let devices = &site.schema.types[kind].devices;
-            // A DTYP of a macro is what the site makes of it.
+            // The value of a DTYP given by a macro depends on the site.
             let uses_macro = text.contains("$(") && macros.contains(&record.dtyp);
             let device = match record.dtyp.as_str() {
                 _ if record.has_function => Some(("function in C (SNAM, INAM)".to_owned(), Fate::WithoutDriver)),
@@ -258,7 +258,7 @@ impl Survey {
                 let known = self.device_types.entry(name.clone());
                 let one = known.or_insert(Use { fate, count: 0, files: 0, why: "" });
                 one.count += 1;
-                // The same DTYP may have a support for another record type.
+                // The same DTYP may be supported for another record type.
                 one.fate = one.fate.min(fate);
                 if !seen.contains(&name) {
                     one.files += 1;
@@ -270,7 +270,7 @@ impl Survey {
         Devices::default().register(&mut db);
         let loaded = db.load_records(text, shown, &macros, &mut |name| site.included(path, name));
         let errors = loaded.err().into_iter().flat_map(|errors| errors.0);
-        // Counted above.
+        // These errors are already counted above.
         let counted = |what: &str| what.starts_with("no record type ") || what.contains(".DTYP cannot be ");
         self.refuse(shown, text, errors.filter(|error| !counted(&error.what)));
     }
@@ -306,7 +306,7 @@ impl Survey {
         let macros = placeholders(text);
         for (number, line) in text.lines().enumerate() {
             let line = line.trim();
-            // A command that a macro names is the site's to know.
+            // A command name given by a macro depends on the site.
             if line.is_empty() || line.starts_with(['#', '$']) {
                 continue;
             }
@@ -330,7 +330,7 @@ impl Survey {
     }
 }
 
-/// How a command fares, and why.
+/// Support level of a command, and the reason.
 fn fate_of(name: &str) -> (Fate, &'static str) {
     let resolved = modules::resolved(name);
     if name == "exit" || commands::all().any(|command| command.name == resolved) {
@@ -342,7 +342,7 @@ fn fate_of(name: &str) -> (Fate, &'static str) {
     }
 }
 
-/// A value for each macro that a text uses without one: its name.
+/// Macros with their own names as values, for each macro that a text uses without a value.
 fn placeholders(text: &str) -> Macros {
     let mut macros = Macros::default();
     for name in db::undefined_macros(text) {
@@ -356,7 +356,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A folder of this test, removed with it.
+    /// A folder for this test, removed afterwards.
     struct Folder(PathBuf);
 
     impl Folder {

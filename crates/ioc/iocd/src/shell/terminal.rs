@@ -1,4 +1,4 @@
-//! The interpreter on a terminal: editing, history, completion of commands, records and files.
+//! The interpreter on a terminal: line editing, history, completion of commands, records and files.
 
 use super::commands;
 use crate::engine::Mailbox;
@@ -16,44 +16,44 @@ use rustyline::{Config, Context, Editor, Helper};
 use std::io::{self, BufRead as _};
 use std::sync::{Arc, OnceLock};
 
-/// Names of records that are offered at once.
+/// Maximum number of record names offered for completion.
 const NAMES_MAX: usize = 200;
 
-/// The terminal's settings before the first line was read.
+/// Terminal settings before the first line was read.
 static BEFORE: OnceLock<Termios> = OnceLock::new();
 
-/// Gives the terminal back its settings, where the process ends while a line is being edited.
+/// Restores the terminal settings if the process ends during line editing.
 pub(super) fn restore() {
     if let Some(before) = BEFORE.get() {
-        // A terminal that is gone needs none.
+        // A closed terminal needs no restoring.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
     }
 }
 
-/// What was read.
+/// Result of reading a line.
 pub(super) enum Entered {
     Line(String),
-    /// Ctrl-C: the line is given up.
+    /// Ctrl-C: the line is discarded.
     Nothing,
-    /// There is no more.
+    /// End of input.
     End,
 }
 
-/// How often a terminal that is not watched is asked whether it is.
+/// Period at which an unattached terminal is checked.
 const WATCH_PERIOD: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 
-/// Lines from a terminal.
+/// Reads lines from a terminal.
 pub(super) struct Terminal {
     editor: Editor<Completing, MemHistory>,
-    /// Whether a keeper logs the terminal: editing, with its escape sequences, then begins when somebody attaches.
+    /// Whether a keeper logs the terminal. Line editing, with its escape sequences, then starts when a user attaches.
     logged: bool,
 }
 
 impl Terminal {
-    /// Takes the terminal; `lines` of history are kept. `ioc` is asked for names of records once it runs.
+    /// Opens the terminal and keeps `lines` of history. `ioc` provides record names once it runs.
     ///
     /// # Errors
-    /// When the terminal's settings cannot be read.
+    /// If the terminal's settings cannot be read.
     pub(super) fn open(lines: usize, ioc: Arc<OnceLock<Mailbox>>) -> Result<Self, String> {
         let settings = tcgetattr(io::stdin()).map_err(|error| error.to_string())?;
         let _ = BEFORE.set(settings);
@@ -65,7 +65,7 @@ impl Terminal {
         Ok(Self { editor, logged: std::env::var_os("TAHTI_PROCESS").is_some() })
     }
 
-    /// The next line.
+    /// Reads the next line.
     pub(super) fn read(&mut self, prompt: &str) -> Entered {
         if self.logged
             && let Some(entered) = plain(prompt)
@@ -84,17 +84,17 @@ impl Terminal {
     }
 }
 
-/// Whether the terminal has a size. A keeper's has none before somebody attaches.
+/// Whether the terminal has a size. A keeper's terminal has none until a user attaches.
 fn is_watched() -> bool {
     tcgetwinsize(io::stdout()).is_ok_and(|size| size.ws_row > 0)
 }
 
-/// A line as the kernel edits it; `None` when the terminal gets a size first.
+/// Reads a line with the kernel's line editing; `None` if the terminal gets a size first.
 fn plain(prompt: &str) -> Option<Entered> {
     if is_watched() {
         return None;
     }
-    // A terminal that is gone ends the input below.
+    // If the terminal is closed, the input ends below.
     let _ = sys::out::tell(format_args!("{prompt}"));
     while !is_watched() {
         let input = io::stdin();
@@ -112,7 +112,7 @@ fn plain(prompt: &str) -> Option<Entered> {
     None
 }
 
-/// What may stand at the cursor.
+/// Completion at the cursor.
 struct Completing {
     files: FilenameCompleter,
     ioc: Arc<OnceLock<Mailbox>>,
@@ -131,7 +131,7 @@ impl Completer for Completing {
             names.sort_unstable();
             return Ok((start, names.into_iter().map(|name| offer(name.to_owned())).collect()));
         }
-        // What a terminal would obey is not offered: the line that is edited is shown as it is.
+        // Names with terminal control characters are not offered, because the edited line is printed unfiltered.
         let plain = |name: &String| Visible { text: name, colours: false }.to_string() == *name;
         let mut offers: Vec<Pair> = self.records(word).into_iter().filter(plain).map(offer).collect();
         if offers.is_empty() {
@@ -148,7 +148,7 @@ fn offer(text: String) -> Pair {
 }
 
 impl Completing {
-    /// Names of records, or behind a dot of a record's fields, that begin so.
+    /// Record names, or after a dot the record's field names, that begin with `word`.
     fn records(&self, word: &str) -> Vec<String> {
         let (Some(ioc), word) = (self.ioc.get(), word.to_owned()) else { return Vec::new() };
         ioc.ask(move |engine| {

@@ -1,4 +1,4 @@
-//! Commands that try fields out, and those that softIoc has for its own parts.
+//! Commands that test field access, and commands of softIoc for its own components.
 
 use super::commands::{Command, arg, command, needed, said};
 use super::{report, values};
@@ -55,7 +55,7 @@ pub(super) const COMMANDS: &[Command] = &[
     idle!("scanOnceSetQueueSize", "entries", "accepted; there is room for 10000"),
 ];
 
-/// The types in which `dbtpf` writes and `dbtgf` reads, in their order.
+/// Types written by `dbtpf` and read by `dbtgf`, in their order.
 const TYPES: &[(&str, FieldType)] = &[
     ("STRING", FieldType::String),
     ("CHAR", FieldType::I8),
@@ -71,7 +71,7 @@ const TYPES: &[(&str, FieldType)] = &[
     ("ENUM", FieldType::Enum),
 ];
 
-/// A text as a value of a type, where it is one: whole numbers are decimal.
+/// Parses a text as a value of a type; whole numbers are decimal.
 fn value_of(kind: FieldType, text: &str) -> Option<Scalar> {
     let text = text.trim();
     Some(match kind {

@@ -1,4 +1,4 @@
-//! Values as the commands print them: with their types (`dbgf`, `dbtgf`), and as files hold them.
+//! Output format of values: with their types (`dbgf`, `dbtgf`), and in the syntax of files.
 
 use base::text::general;
 use base::{Array, FieldType, Scalar, Value};
@@ -34,7 +34,7 @@ pub(super) fn field(db: &mut Db, name: &str) -> String {
     native(db, &channel)
 }
 
-/// Whether a long text has never been written: C counts its bytes, of which there are none.
+/// Whether a long text was never written. C prints its number of bytes, which is 0.
 fn is_empty_text(db: &mut Db, name: &str, channel: &Channel) -> bool {
     if !matches!(db.type_name(channel.record), "lsi" | "lso" | "printf") {
         return false;
@@ -49,7 +49,7 @@ fn is_empty_text(db: &mut Db, name: &str, channel: &Channel) -> bool {
     len.is_ok_and(|len| db.get(&len, 1).get(0).and_then(Scalar::to_f64) == Some(0.0))
 }
 
-/// A field's elements in the type that they have.
+/// A field's elements in their stored type.
 pub(super) fn native(db: &mut Db, channel: &Channel) -> String {
     printed(&db.get(channel, usize::MAX))
 }
@@ -115,12 +115,12 @@ fn element(scalar: Scalar) -> String {
     }
 }
 
-/// A field's value as a `.db` file would hold it; `None` for arrays.
+/// A field's value in the syntax of a `.db` file; `None` for arrays.
 pub(super) fn held(db: &mut Db, channel: &Channel, kind: Option<FieldType>, hex: bool) -> Option<String> {
     Some(match (kind, db.get(channel, 1)) {
         (Some(FieldType::Link), _) => base::raw::decode(&db.get_long_text(channel)).into_owned(),
         (Some(FieldType::Menu | FieldType::Device), _) => db.get_text(channel).to_string(),
-        // What fills a text of this length may go on in its field.
+        // A text of this length may be truncated, so the whole field is read.
         (_, Value::Scalar(Scalar::String(text))) if text.bytes().len() == 39 => {
             base::raw::decode(&db.get_long_text(channel)).into_owned()
         }
@@ -152,7 +152,7 @@ pub(super) fn in_each_type(db: &mut Db, name: &str, types: &[(&str, FieldType)])
     out
 }
 
-/// A value as a `.db` file would hold it.
+/// A value in the syntax of a `.db` file.
 fn plain(scalar: Scalar) -> String {
     match scalar {
         Scalar::F64(value) => real(value, 14, 1e-15),
@@ -162,8 +162,8 @@ fn plain(scalar: Scalar) -> String {
     }
 }
 
-/// A number as C's dbStatic writes it: near a whole number as one, else with so many digits, without zeros at its end, and
-/// with a last 8 or 9 rounded away.
+/// Formats a number like dbStatic of C: as a whole number if it is close to one, otherwise with `digits` digits, without
+/// trailing zeros. A final 8 or 9 after 9s is rounded up.
 fn real(value: f64, digits: usize, near: f64) -> String {
     let size = value.abs();
     if size < f64::from(i32::MAX) && (value - value.trunc()).abs() < size * near || value == 0.0 {
@@ -189,7 +189,7 @@ fn real(value: f64, digits: usize, near: f64) -> String {
     }
 }
 
-/// Digits without zeros at the end; where all digits are there, the last is in doubt: behind 9s an 8 or 9 is rounded away.
+/// Removes trailing zeros. If all digits are used, the last one is uncertain: an 8 or 9 after 9s is rounded up.
 fn shortened(text: &str, digits: usize) -> String {
     let mut bytes = text.as_bytes().to_vec();
     if !bytes.contains(&b'.') {
@@ -228,7 +228,7 @@ fn shortened(text: &str, digits: usize) -> String {
     if carries { format!("1{text}") } else { text }
 }
 
-/// Lines of at most 80 columns with entries at tab stops.
+/// Lines of at most 80 columns, with entries at tab stops.
 pub(super) struct Tabs {
     out: String,
     line: String,
@@ -245,7 +245,7 @@ impl Tabs {
             self.flush();
         }
         self.line.push_str(text);
-        // As EPICS has it: a text that ends at a tab stop is followed by blanks up to the next.
+        // As in EPICS, a text that ends at a tab stop is padded to the next one.
         let next = (self.line.len() / self.width + 1) * self.width;
         while self.line.len() < next.min(80) {
             self.line.push(' ');

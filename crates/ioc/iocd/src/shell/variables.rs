@@ -1,4 +1,4 @@
-//! `var`: numbers that scripts may set.
+//! `var`: numeric variables that scripts can set.
 
 use super::commands::{Command, CommandResult, command, said};
 use super::{Failed, Shell};
@@ -22,7 +22,7 @@ macro_rules! variable {
     };
 }
 
-/// In C's order.
+/// In the order of C.
 const VARIABLES: &[Variable] = &[
     variable!("CASDEBUG", int 0, "accepted; casr 2 shows details"),
     variable!("asCaDebug", int 0, "accepted; prints nothing"),
@@ -74,12 +74,12 @@ pub(super) const COMMANDS: &[Command] = &[
     ),
 ];
 
-/// The variables with their first values.
+/// All variables with their initial values.
 pub(super) fn at_start() -> BTreeMap<String, f64> {
     VARIABLES.iter().map(|known| (known.name.to_owned(), known.start)).collect()
 }
 
-/// What each variable does.
+/// Description of each variable.
 pub(super) fn explained() -> String {
     VARIABLES.iter().fold(String::new(), |mut out, known| {
         let _ = writeln!(out, "    {}: {}", known.name, known.what);
@@ -87,12 +87,13 @@ pub(super) fn explained() -> String {
     })
 }
 
-/// Whether C's softIoc has this variable.
+/// Whether softIoc of C has this variable.
 pub(super) fn is_known(name: &str) -> bool {
     VARIABLES.iter().any(|known| known.name == name)
 }
 
-/// All variables, and whether each is a double: ours, and those that `.dbd` files declare, which nothing reads here.
+/// All variables, and whether each is a double: those of tahti, and those declared in `.dbd` files, which have no effect in
+/// tahti.
 fn types(shell: &mut Shell) -> Result<BTreeMap<String, bool>, Failed> {
     let declared = shell.with_db(|db, _| {
         let lines = db.schema().declared("variable");
@@ -125,7 +126,7 @@ fn set(shell: &mut Shell, name: &str, text: &str) -> CommandResult {
     };
     let value = if double { text.parse().ok() } else { whole(text) };
     let Some(value) = value else {
-        // No failure for a script, as in C.
+        // As in C, this is not a failure of the script.
         eprintln!("Invalid {} value. Var {name} not changed.", if double { "double" } else { "integer" });
         return Ok(None);
     };

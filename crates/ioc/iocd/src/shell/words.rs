@@ -1,20 +1,20 @@
-//! Lines of the command interpreter: words, quotes, redirections.
+//! Parser of command lines: words, quotes, redirections.
 
-/// A line taken apart.
+/// A parsed line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CommandLine {
     /// The command and its arguments.
     pub(super) words: Vec<String>,
-    /// Take commands from this file.
+    /// File from which commands are read.
     pub(super) input: Option<String>,
-    /// Write the command's output to this file, adding to it or not.
+    /// Output file of the command, and whether to append to it.
     pub(super) output: Option<(String, bool)>,
 }
 
-/// Takes a line apart. Words are divided by blanks, commas and brackets; quotes of both kinds hold a word together.
+/// Parses a line. Blanks, commas and brackets separate words. Quotes of both kinds keep a word together.
 ///
 /// # Errors
-/// An open quote, a backslash at the end, or a redirection without a file.
+/// If a quote is not closed, a backslash is at the end, or a redirection has no file.
 pub(super) fn split(text: &str) -> Result<CommandLine, String> {
     let mut line = CommandLine::default();
     let mut chars = text.chars().peekable();
@@ -46,8 +46,8 @@ pub(super) fn split(text: &str) -> Result<CommandLine, String> {
     }
 }
 
-/// As in C a quote may begin and end in a word, a backslash outside of quotes takes the next character as it is, and one inside
-/// of them is like any other character: it is for the command to understand.
+/// Parses a word. As in C, a quote may begin and end within a word. A backslash outside of quotes escapes the next character.
+/// Inside of quotes it is an ordinary character, and the command interprets it.
 fn word(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<String, String> {
     let mut word = String::new();
     let mut quote: Option<char> = None;

@@ -1,58 +1,58 @@
-//! What the network's thread knows of a field that another thread owns, and what it asks of that owner for those who watch
-//! it. Pure: what has come goes in, what is to be sent comes out.
+//! State of a remote field on the network thread, and the requests to its owner on behalf of subscribers. Free of I/O:
+//! messages go in as arguments, requests come out as results.
 //!
-//! | asked of the owner | the owner has posted | then |
+//! | request pending | the owner posts | action |
 //! |---|---|---|
-//! | nothing | a single value | it is a post |
-//! | nothing | elements, or properties | they are asked for |
-//! | something | a single value | it is a post |
-//! | something | elements, or properties | they are asked for once more when the answer is here, however often they were posted |
+//! | no | a scalar | post it |
+//! | no | elements or properties | request them |
+//! | yes | a scalar | post it |
+//! | yes | elements or properties | request them once more after the answer, however often they were posted |
 
 use base::{Alarm, EventMask, Scalar, Stamp, Value};
 use ca::encode::{Needs, Reading};
 
-/// What is to be asked of the owner, and for which event.
+/// A request to the owner, and the events that it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fetch {
     pub(crate) needs: Needs,
-    /// Empty where nobody waits for a post of it.
+    /// Empty if the answer is not posted.
     pub(crate) mask: EventMask,
 }
 
-/// What becomes of something that the owner has posted.
+/// Action after a post of the owner.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Next {
-    /// It is handed on.
+    /// Post the value.
     Post(Scalar),
-    /// It is asked for.
+    /// Send the request.
     Fetch(Fetch),
-    /// What was asked for is waited for.
+    /// Wait for the pending answer.
     Wait,
 }
 
-/// A remote field, as far as it is known here.
+/// Local copy of a remote field.
 #[derive(Default)]
 pub(crate) struct Mirror {
     newest: Reading,
-    /// Whether `newest` holds anything.
+    /// Whether `newest` is valid.
     known: bool,
-    /// While an answer is waited for: what was posted since it was asked for.
+    /// Events posted since the pending request was sent; `None` if no request is pending.
     asked: Option<EventMask>,
 }
 
 impl Mirror {
-    /// The newest that is known; its properties answer monitors that want them. Nothing before the first answer.
+    /// The newest known state, whose properties are used for monitors that include them; `None` before the first answer.
     pub(crate) fn newest(&self) -> Option<&Reading> {
         self.known.then_some(&self.newest)
     }
 
-    /// Somebody begins to watch: the properties are asked for, for monitors that send them along.
+    /// Called at the first subscription. Requests the properties, for monitors that include them.
     pub(crate) fn watched(&mut self) -> Fetch {
         self.asked = Some(EventMask::NONE);
         Fetch { needs: Needs::All, mask: EventMask::NONE }
     }
 
-    /// The owner has posted; without a value its elements are to be asked for.
+    /// Handles a post of the owner. `None` as value means that the elements must be requested.
     pub(crate) fn posted(&mut self, mask: EventMask, value: Option<Scalar>, alarm: Alarm, stamp: Stamp) -> Next {
         match (value, &mut self.asked) {
             (Some(value), _) if !mask.meets(EventMask::PROPERTY) => {
@@ -60,7 +60,7 @@ impl Mirror {
                 self.newest.value = Value::Scalar(value);
                 Next::Post(value)
             }
-            // One answer serves for several posts, as arrays are read when they are sent.
+            // Arrays are read when they are sent, so one answer covers several posts.
             (_, Some(since)) => {
                 *since |= mask;
                 Next::Wait
@@ -69,7 +69,7 @@ impl Mirror {
         }
     }
 
-    /// What was asked for is here; what is to be asked for next.
+    /// Handles the answer to a request. Returns the next request, if needed.
     pub(crate) fn fetched(&mut self, needs: Needs, reading: Reading) -> Option<Fetch> {
         let before = std::mem::replace(&mut self.newest, reading);
         if needs != Needs::All {

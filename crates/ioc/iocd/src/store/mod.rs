@@ -1,5 +1,5 @@
-//! The database as Channel Access sees it. Every field has an owner, and is asked for in one way: the housekeeping shard,
-//! which the network's thread owns itself, answers at once; the other owners answer by jobs that come back done.
+//! The database, as accessed by Channel Access. Every field has an owner, and requests use one path. The housekeeping shard
+//! belongs to the network thread and answers immediately. Other owners answer with jobs that return finished.
 
 mod mirror;
 
@@ -17,15 +17,15 @@ use db::{Channel, Db, FieldInfo, Now, RecId, RemoteId};
 use mirror::{Fetch, Mirror, Next};
 use std::collections::HashMap;
 
-/// Events that wait between two drains, besides four for each subscription.
+/// Events that can wait between two drains, in addition to four per subscription.
 const QUEUE_ROOM: usize = 10_000;
-/// Events that are handed on at once: so few that they are still in the first-level cache when they are sent.
+/// Number of events forwarded at once, so small that they are still in the first-level cache when they are sent.
 const DRAIN_MAX: usize = 64;
 
-/// Where the value is made anew, in the field's own type.
+/// Placeholder if the value is allocated during the read, in the field's type.
 const NO_ROOM: Value = Value::Scalar(Scalar::F64(0.0));
 
-/// What tells two channels apart; those with filters are not shared.
+/// Identity of a channel. Channels with filters are not shared.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Key(u64);
 
@@ -36,16 +36,16 @@ impl Key {
     }
 }
 
-/// A field that clients have open, however many they are.
+/// A field that one or more clients have open.
 struct Entry {
     channel: Channel,
     key: Key,
     native: Basic,
     channels: u32,
     watchers: u32,
-    /// What its owner calls it; tells the field from an earlier one with the same handle.
+    /// Number of the field for its owner. It distinguishes the field from an earlier one with the same handle.
     number: u64,
-    /// Where it is, if another thread owns it.
+    /// Location and state, if another thread owns it.
     remote: Option<Box<Remote>>,
 }
 
@@ -58,7 +58,7 @@ struct Remote {
 }
 
 impl Entry {
-    /// Its owner, and the field as that knows it.
+    /// Its owner, and its channel in the owner's database.
     fn there(&self) -> (Holder, &Channel) {
         match &self.remote {
             None => (None, &self.channel),
@@ -66,7 +66,7 @@ impl Entry {
         }
     }
 
-    /// Memory for the field's value, where its owner must not allocate any.
+    /// Memory for the field's value, allocated here because its owner must not allocate.
     fn room(&self) -> Value {
         match &self.remote {
             Some(remote) if remote.info.array => {
@@ -79,7 +79,7 @@ impl Entry {
     }
 }
 
-/// Type of the elements that an array field is read as.
+/// Element type in which an array field is read.
 const fn element(kind: FieldType) -> FieldType {
     match kind {
         FieldType::Menu | FieldType::Device => FieldType::Enum,
@@ -88,30 +88,30 @@ const fn element(kind: FieldType) -> FieldType {
     }
 }
 
-/// The database with what its clients have open.
+/// The database, with the fields that its clients have open.
 pub struct Store {
     /// The database.
     pub db: Db,
-    /// The time of what is being done.
+    /// Time of the current operation.
     pub now: Now,
-    /// Who may do what.
+    /// Access rules.
     pub guard: Guard,
-    /// Where writes are logged.
+    /// Log of writes.
     pub put_log: Option<PutLog>,
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
     by_key: HashMap<Key, u32, NumberHash>,
     subs: Subscriptions,
-    /// What the housekeeping shard reads for nobody in particular: what was there before a write that is logged.
+    /// Buffer for readings without a requester: the value before a logged write.
     scratch: Reading,
     drained: Vec<Post>,
-    /// The shards of the database that other threads own.
+    /// Shards of the database that other threads own.
     pub shards: Vec<ShardPort>,
     opened: u64,
 }
 
 impl Store {
-    /// Takes a database over.
+    /// Creates a store for a database.
     #[must_use]
     pub fn new(mut db: Db) -> Self {
         let queue = db.open_queue(QUEUE_ROOM);
@@ -138,13 +138,14 @@ impl Store {
         self.ask(owner, OwnerRequest::Process(record));
     }
 
-    /// Has an owner do something of which nobody waits for the end.
+    /// Sends a request to an owner, without waiting for its end.
     pub(crate) fn ask(&mut self, owner: Holder, request: OwnerRequest) {
         self.submit(owner, Requester::Nobody, request, NO_ROOM, None);
     }
 
-    /// Has an owner do something. The housekeeping shard does it at once: what came of it, and what was read in `reading`.
-    /// Another owner does it between two of its scans: the job comes back to the engine, with what was read in `room`.
+    /// Sends a request to an owner. The housekeeping shard executes it immediately: the result is returned, and the value is
+    /// read into `reading`. Another owner executes it between two of its scans: the job returns to the engine, with the value
+    /// in `room`.
     fn submit(
         &mut self,
         owner: Holder,
@@ -154,7 +155,7 @@ impl Store {
         reading: Option<&mut Reading>,
     ) -> Option<JobResult> {
         let Some(shard) = owner else {
-            // Who reads has memory of its own: that of the value before.
+            // Readings reuse the memory of the previous value.
             let reading = match reading {
                 Some(reading) => reading,
                 None => {
@@ -177,30 +178,29 @@ impl Store {
         entry(&self.entries, handle)
     }
 
-    /// The shards that have an owner, with their numbers.
+    /// Shards that have an owner, with their numbers.
     pub fn live(&self) -> impl Iterator<Item = (usize, &ShardPort)> {
         self.shards.iter().enumerate().filter(|(_, shard)| !shard.retired)
     }
 
-    /// Whether a client's writes to a field are to be logged.
+    /// Whether a client's writes to a field are logged.
     fn is_trapped(&self, channel: &Channel, peer: Peer<'_>) -> bool {
         let level = self.db.info(channel).level;
         self.guard.rights(&self.db, channel.record, level, peer).is_some_and(|rights| rights.trap)
     }
 
-    /// The field behind a handle.
+    /// The field of a handle.
     #[must_use]
     pub fn channel(&self, handle: u64) -> Option<&Channel> {
         Some(&self.entry(handle)?.channel)
     }
 
-    /// Logs a write that another owner has done.
+    /// Logs a write executed by another owner.
     pub(crate) fn log_done(&self, job: &mut Job) {
         log_write(self.put_log.as_ref(), self.now, &mut job.request, &job.outcome, &job.reading);
     }
 
-    /// The posts since the last call, oldest first; at most a bounded number. Give the vector back with
-    /// [`recycle`](Self::recycle).
+    /// Posts since the last call, oldest first, at most a bounded number. Return the vector with [`recycle`](Self::recycle).
     pub fn take_posts(&mut self) -> Vec<Post> {
         let mut posts = std::mem::take(&mut self.drained);
         posts.clear();
@@ -216,13 +216,13 @@ impl Store {
         posts
     }
 
-    /// Who owns a record; the housekeeping shard what is not there.
+    /// Owner of a record; the housekeeping shard if the record does not exist.
     #[must_use]
     pub(crate) fn owner_of(&self, name: &str) -> Holder {
         Some(self.db.location_of(self.db.find(name).ok()?.record)?.shard)
     }
 
-    /// What an owner has posted becomes a post, or its elements or properties are fetched first.
+    /// Converts an event of an owner to a post. Elements or properties are requested first if necessary.
     pub(crate) fn posted(
         &mut self,
         key: u64,
@@ -241,7 +241,7 @@ impl Store {
         }
     }
 
-    /// The elements or properties that were fetched, as a post.
+    /// Converts requested elements or properties to a post.
     pub(crate) fn fetched(&mut self, key: u64, mask: EventMask, job: Box<Job>) -> Option<Post> {
         let Job { request: OwnerRequest::Read { needs, .. }, reading, .. } = *job else { return None };
         let post = (!mask.is_empty()).then(|| Post {
@@ -258,15 +258,14 @@ impl Store {
         post
     }
 
-    /// Asks for a watched field's value; it comes as a post.
+    /// Requests the value of a monitored field, which arrives as a post.
     pub(crate) fn fetch(&mut self, handle: u64) {
         let Some(number) = self.entry(handle).map(|entry| entry.number) else { return };
         let post = self.posted(number, EventMask::VALUE, None, Alarm::NONE, Stamp::EPOCH);
         debug_assert!(post.is_none(), "nothing to hand on without a value");
     }
 
-    /// Asks for the properties of the field that a link leads to: they are told now, or come with a job for the link. A
-    /// text has none.
+    /// Requests the properties of a link's target. They are returned now, or arrive with a job for the link. A text has none.
     pub(crate) fn ask_properties(&mut self, handle: u64, holder: Holder, id: RemoteId) -> Option<Meta> {
         let entry = self.entry(handle).filter(|entry| entry.native != Basic::String)?;
         let (owner, channel) = entry.there();
@@ -276,7 +275,7 @@ impl Store {
         Some(reading.meta)
     }
 
-    /// Sends what a mirror asks of its field's owner.
+    /// Sends a mirror's request to the owner of its field.
     fn send(&mut self, key: u64, Fetch { needs, mask }: Fetch) {
         let Some(entry) = self.entry(handle_of(key)) else { return };
         let (owner, channel) = entry.there();
@@ -284,42 +283,42 @@ impl Store {
         self.submit(owner, Requester::Watch { key, mask }, request, room, None);
     }
 
-    /// What is known of the remote field of this number, unless it was closed meanwhile.
+    /// Mirror of the remote field with this number, unless it was closed.
     fn mirror(&mut self, key: u64) -> Option<&mut Mirror> {
         let entry = self.entries.get_mut(handle_of(key) as usize)?.as_mut()?;
         (entry.number == key).then_some(&mut entry.remote.as_deref_mut()?.mirror)
     }
 
-    /// Rings the owners that were sent something.
+    /// Wakes the owners that were sent something.
     pub(crate) fn flush_shards(&mut self) {
         self.shards.iter_mut().for_each(ShardPort::flush);
     }
 
-    /// Takes the vector of [`take_posts`](Self::take_posts) back.
+    /// Takes back the vector of [`take_posts`](Self::take_posts).
     pub fn recycle(&mut self, posts: Vec<Post>) {
         self.drained = posts;
     }
 
-    /// Handles of what clients have open of a record.
+    /// Handles of the open fields of a record.
     pub fn handles_of(&self, record: RecId) -> impl Iterator<Item = u64> + '_ {
         let open = self.entries.iter().enumerate();
         open.filter(move |(_, entry)| entry.as_ref().is_some_and(|entry| entry.channel.record == record))
             .map(|(handle, _)| handle as u64)
     }
 
-    /// Posts replaced by newer ones before they were handed on.
+    /// Number of posts replaced by newer ones before they were forwarded.
     #[must_use]
     pub fn replaced(&self) -> u64 {
         self.db.replaced(self.subs.queue)
     }
 }
 
-/// The handle of the field that has a number.
+/// Handle of the field with a number.
 const fn handle_of(number: u64) -> u64 {
     number & u32::MAX as u64
 }
 
-/// Logs a write that is done, if it is to be: what was there before is in the reading.
+/// Logs a completed write, if logging is requested. `before` has the previous value.
 fn log_write(log: Option<&PutLog>, now: Now, request: &mut OwnerRequest, outcome: &JobResult, before: &Reading) {
     let OwnerRequest::Write { log: logged, .. } = request else { return };
     if let (Some(log), Some(logged)) = (log, logged.take())
@@ -331,12 +330,12 @@ fn log_write(log: Option<&PutLog>, now: Now, request: &mut OwnerRequest, outcome
     }
 }
 
-/// What is open behind a handle.
+/// The open field of a handle.
 fn entry(entries: &[Option<Entry>], handle: u64) -> Option<&Entry> {
     entries.get(handle as usize)?.as_ref()
 }
 
-/// The channel name as text; EPICS names are ASCII.
+/// Channel name as text; EPICS names are ASCII.
 fn text(name: &[u8]) -> Option<&str> {
     std::str::from_utf8(name).ok()
 }
@@ -348,7 +347,7 @@ impl Backend for Store {
 
     fn open(&mut self, name: &[u8], peer: Peer<'_>) -> Option<Opened> {
         let channel = self.db.find(text(name)?).ok()?;
-        // As C, whose searches answer for fields without a type but whose channels to them fail.
+        // As in C, searches find fields without a type, but channels to them fail.
         if !self.db.has_value(&channel) {
             return None;
         }
@@ -419,7 +418,7 @@ impl Backend for Store {
             return Ok(Get::Done);
         }
         let (owner, channel) = entry.there();
-        // What is done at once needs no request of its own: a copy of the channel would be a tenth of a get.
+        // Fast path for the housekeeping shard. Building a request would copy the channel, which costs a tenth of a get.
         if owner.is_none() {
             read(&mut self.db, channel, needs, reading);
             return Ok(Get::Done);
@@ -458,7 +457,8 @@ impl Backend for Store {
             return true;
         }
         let fetch = entry.remote.as_deref_mut().map(|remote| remote.mirror.watched());
-        // Where filters decide, the first subscription has the first event; later ones of the same channel just read.
+        // If filters decide about events, the first subscription gets its first event that way. Later ones of the same
+        // channel only read.
         let posted = entry.channel.filters.decide();
         let (number, (owner, channel)) = (entry.number, entry.there());
         let request = OwnerRequest::Watch { channel: channel.clone(), key: number };

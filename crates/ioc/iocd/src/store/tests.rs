@@ -1,4 +1,4 @@
-//! The same script for a field of the housekeeping shard and for one of a scan group's owner, which the test plays.
+//! Runs the same script with a field of the housekeeping shard and a field of a scan group's owner, which the test simulates.
 
 use super::*;
 use crate::groups::divide;
@@ -18,7 +18,7 @@ record(ao, "there") { field(SCAN, ".1 second") }
 record(waveform, "there:w") { field(SCAN, ".1 second") field(FTVL, "LONG") field(NELM, "8") }
 "#;
 
-/// A scan group's owner without a thread.
+/// A simulated owner of a scan group, without a thread.
 struct Owner {
     db: Db,
     subs: Subscriptions,
@@ -51,7 +51,7 @@ impl Owner {
     }
 }
 
-/// A store with an owner beside it, and what has come of what was asked.
+/// A store with a simulated owner, and the answers received so far.
 struct Ioc {
     store: Store,
     owner: Owner,
@@ -81,7 +81,7 @@ impl Ioc {
         self.store.open(name.as_bytes(), PEER).unwrap().handle
     }
 
-    /// Does what the engine does until nothing is left.
+    /// Does the engine's work until nothing is left.
     fn settle(&mut self) {
         loop {
             let posts = self.store.take_posts();
@@ -175,7 +175,7 @@ fn elements_that_are_posted_faster_than_they_are_fetched_are_fetched_once_more()
         ioc.owner.turn(Now::default());
         let mut taken = Vec::new();
         ioc.store.shards[0].take(&mut taken);
-        // The posts arrive, the answers do not yet.
+        // The posts arrive before the answers.
         taken.into_iter().for_each(|out| ioc.take(out));
     }
     ioc.settle();
