@@ -1,22 +1,22 @@
-//! What a logger is told, and what it tells of what it did.
+//! Configuration and counters of a logger.
 
 use base::{DurNs, Size};
 use segment::{Datum, Kind};
 
-/// How an archive is written.
+/// Settings of a logger.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Within what time samples are safe on the disk: what a power cut costs at most.
+    /// Interval between syncs: samples younger than this are lost in a power cut.
     pub sync: DurNs,
-    /// Bytes from which on a segment is closed.
+    /// Size in bytes at which a segment is closed.
     pub segment_size: Size,
-    /// Time after which a segment is closed.
+    /// Age at which a segment is closed.
     pub segment_age: DurNs,
-    /// Most bytes of all files; `None` for as many as the disk has.
+    /// Maximum total size of the files; `None`: limited only by the disk.
     pub total_max: Option<Size>,
-    /// Bytes of the disk that are left free.
+    /// Free space to keep on the disk.
     pub keep_free: Size,
-    /// What is done when there is no room.
+    /// Action when there is no room.
     pub when_full: WhenFull,
 }
 
@@ -33,48 +33,48 @@ impl Default for Config {
     }
 }
 
-/// What is done when there is no room.
+/// Action when there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// The oldest file is removed, and counted.
+    /// Remove the oldest file and count it.
     RemoveOldest,
-    /// Nothing is written until there is room again; samples are counted as lost, and a gap tells of them.
+    /// Write nothing until there is room again. Samples are counted as lost, and a gap records them.
     Stop,
 }
 
-/// What became of a sample.
+/// Result of pushing a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// It is on its way to the disk.
+    /// Accepted; the next sync writes it to the disk.
     Taken,
-    /// It is the one before once more, by stamp, value, alarm: it is not kept twice.
+    /// Ignored: stamp, value and alarm equal those of the signal's previous sample.
     Repeated,
-    /// Its value is too long.
+    /// Refused: the value is too long.
     Refused,
 }
 
-/// What was done so far; the counts are of samples, unless they say something else.
+/// Counters of a logger. They count samples unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Taken.
+    /// Accepted.
     pub taken: u64,
-    /// Of those, safe on the disk.
+    /// Accepted and safe on the disk.
     pub safe: u64,
-    /// Of those, lost because the disk was full or failed.
+    /// Accepted, but lost because the disk was full or failed.
     pub lost: u64,
-    /// Of those, in files that could not be made safe: they may be there.
+    /// Accepted, but in files whose sync failed: they may or may not be on the disk.
     pub unsure: u64,
-    /// Not taken because they were there already.
+    /// Ignored because they repeated the previous sample.
     pub repeated: u64,
-    /// Not taken because their value was too long.
+    /// Refused because the value was too long.
     pub refused: u64,
-    /// Not taken because newer ones were in their place before they came.
+    /// Lost because newer ones replaced them before they were received.
     pub overflowed: u64,
     /// Bytes appended.
     pub bytes: u64,
-    /// Files removed for want of room.
+    /// Files removed to make room.
     pub removed: u64,
-    /// Operations on files that failed.
+    /// Failed file operations.
     pub failures: u64,
 }
 
@@ -83,14 +83,14 @@ pub struct Account {
 pub struct Newest {
     /// Its stamp.
     pub at: i64,
-    /// The pulse that it belongs to, where there is one.
+    /// The pulse that it belongs to, if any.
     pub pulse: Option<u64>,
     pub(crate) kind: Kind,
     pub(crate) value: u64,
 }
 
 impl Newest {
-    /// Whether its value is this one; of long values by a fingerprint.
+    /// Compares the value with `datum`. Long values are compared by a fingerprint.
     #[must_use]
     pub fn has(&self, datum: &Datum) -> bool {
         (self.kind, self.value) == (datum.kind(), datum.print())

@@ -1,4 +1,4 @@
-//! Finding what was logged.
+//! Reading an archive.
 
 use crate::bins::{self, Bin, Bins};
 use crate::catalogue::{Catalogue, Entry, Problem};
@@ -12,15 +12,15 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How often opening begins anew because a file was packed or removed meanwhile.
+/// Maximum attempts to open an archive while files are packed or removed.
 const TRIES: usize = 100;
 
 /// A span of time, both ends included: nanoseconds since 1970, UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Its beginning.
+    /// First instant.
     pub from: i64,
-    /// Its end.
+    /// Last instant.
     pub to: i64,
 }
 
@@ -29,28 +29,28 @@ impl Span {
     pub const ALL: Self = Self { from: i64::MIN, to: i64::MAX };
 }
 
-/// What is known of a signal.
+/// Description of a signal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
     /// Its name.
     pub name: String,
-    /// What it has been, oldest first.
+    /// Its rows (type, unit, limits), one per change, oldest first.
     pub rows: Vec<Signal>,
-    /// How many samples.
+    /// Number of samples.
     pub count: u64,
-    /// Its first and its last stamp, where there is a sample.
+    /// First and last stamp; `None` if there are no samples.
     pub span: Option<Span>,
 }
 
-/// An archive as it was when it was opened; what a logger appends since is seen by opening it again.
+/// Snapshot of an archive at the time it was opened. To see what the logger has appended since, open it again.
 pub struct Archive<F: Files> {
     files: F,
     parts: Vec<Part<F>>,
-    /// What is damaged, as far as it was read.
+    /// Damage found so far.
     problems: Problems,
 }
 
-/// Problems, to which reading adds.
+/// Problems of an archive. Reading adds to them.
 #[derive(Default)]
 pub(crate) struct Problems(Mutex<Vec<Problem>>);
 
@@ -66,10 +66,10 @@ impl Problems {
         }
     }
 
-    /// Notes damage.
+    /// Records damage.
     ///
     /// # Errors
-    /// What is no damage.
+    /// Any error other than damage is returned unchanged.
     pub(crate) fn note(&self, error: StoreError) -> Result<(), StoreError> {
         let problem = error.problem().ok_or(error)?;
         self.add(problem);
@@ -78,19 +78,19 @@ impl Problems {
 }
 
 impl<F: Files> Archive<F> {
-    /// Opens an archive for all its signals. A segment that is not packed yet is read once, all of it, and where its chunks
-    /// are is remembered: about 64 bytes each.
+    /// Opens an archive for all its signals. Segments that are not packed yet are read completely, once. The positions of their
+    /// chunks stay in memory, about 64 bytes each.
     ///
     /// # Errors
-    /// Where files cannot be read.
+    /// If a file cannot be read.
     pub fn open(files: F) -> Result<Self, StoreError> {
         Self::open_for(files, |_| true)
     }
 
-    /// Opens an archive for some of its signals; others seem to have no samples outside packs.
+    /// Opens an archive for some of its signals. Other signals appear to have samples only in packs.
     ///
     /// # Errors
-    /// Where files cannot be read.
+    /// If a file cannot be read.
     pub fn open_for(files: F, wanted: impl Fn(&str) -> bool) -> Result<Self, StoreError> {
         let mut tries = 0;
         loop {
@@ -98,7 +98,7 @@ impl<F: Files> Archive<F> {
             let catalogue = Catalogue::read(&files)?;
             let open = |(index, entry): (usize, &Entry)| Part::open(&files, entry, index, &wanted);
             match catalogue.used.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>() {
-                // It was closed since the manifest was read.
+                // The logger closed a segment after the manifest was read.
                 Ok(parts) if tries < TRIES && parts.iter().any(|part| part.is_closed_since(&files)) => {}
                 Ok(parts) => {
                     let problems = Problems::default();
@@ -112,10 +112,10 @@ impl<F: Files> Archive<F> {
         }
     }
 
-    /// Opens some of an archive's files to read all of them, segments in memory.
+    /// Opens some of an archive's files to read them completely. Segments are loaded into memory.
     ///
     /// # Errors
-    /// Also where a block is damaged.
+    /// If a file cannot be read or a block is damaged.
     pub(crate) fn open_whole(files: F, some: &[Entry]) -> Result<Self, StoreError> {
         let mut parts = Vec::new();
         for (index, entry) in some.iter().enumerate() {
@@ -129,8 +129,9 @@ impl<F: Files> Archive<F> {
         Ok(Self { files, parts, problems: Problems::default() })
     }
 
-    /// What is damaged, missing or not the archive's, as far as it was read, and as far as samples of a span may be missing for it.
-    /// Opening an archive finds what is missing or exchanged, and what is damaged in segments; in packs, reading does.
+    /// Files that are damaged, missing or foreign, as far as known, limited to problems that may affect samples in a span.
+    /// Opening an archive finds missing and exchanged files, and damage in segments. Damage in packs is found only when they are
+    /// read.
     #[must_use]
     pub fn problems(&self, span: Span) -> Vec<Problem> {
         let mut problems = self.problems.all().clone();
@@ -145,7 +146,7 @@ impl<F: Files> Archive<F> {
         names.into_iter().cloned().collect()
     }
 
-    /// Names that a pattern with `*` and `?` means, sorted.
+    /// Names that match a pattern with `*` and `?`, sorted.
     #[must_use]
     pub fn matching(&self, pattern: &str) -> Vec<String> {
         let mut names = self.names();
@@ -153,10 +154,10 @@ impl<F: Files> Archive<F> {
         names
     }
 
-    /// What is known of a signal; `None` where there is none of that name.
+    /// Describes a signal; `None` if the archive has no signal of that name.
     ///
     /// # Errors
-    /// Where files cannot be read.
+    /// If a file cannot be read.
     pub fn about(&self, name: &str) -> Result<Option<Found>, StoreError> {
         let rows = self.rows(name);
         if rows.is_empty() {
@@ -170,7 +171,7 @@ impl<F: Files> Archive<F> {
         Ok(Some(Found { name: name.to_owned(), rows, count, span }))
     }
 
-    /// What a signal has been, each change once, oldest first; of several changes at an instant the last one.
+    /// Rows of a signal, one per change, oldest first. If several have the same instant, only the last is returned.
     #[must_use]
     pub fn rows(&self, name: &str) -> Vec<Signal> {
         let mut rows: Vec<Signal> =
@@ -187,21 +188,22 @@ impl<F: Files> Archive<F> {
         rows
     }
 
-    /// The samples of a signal within a span, in order of time. Chunks are read when their turn comes; memory is bounded by
-    /// those that overlap, a few unless clocks were set back again and again.
+    /// The samples of a signal within a span, in order of time. Chunks are read on demand. Memory is bounded by the number of
+    /// overlapping chunks, which is small unless the clock was set back many times.
     ///
     /// # Errors
-    /// Where an index cannot be read. What cannot be read later is an item of the iterator, and passed over.
+    /// If an index cannot be read. A chunk that cannot be read later is an error item of the iterator, which then continues after
+    /// it.
     pub fn samples(&self, name: &str, span: Span) -> Result<Samples<'_, F>, StoreError> {
         let merge = Merge::new(&self.files, &self.parts, self.refs(name)?, span);
         Ok(Samples { merge, run: Vec::new().into_iter(), problems: &self.problems })
     }
 
-    /// Hands on the samples of a signal within a span as they stand in chunks: what is in the range. What is damaged is passed over, and
-    /// one of the [problems](Self::problems).
+    /// Passes the samples of a signal within a span to `take`, chunk by chunk; the range selects the samples within the span.
+    /// Damaged chunks are skipped and added to the [problems](Self::problems).
     ///
     /// # Errors
-    /// Where something cannot be read.
+    /// If a file cannot be read.
     pub fn chunks(
         &self,
         name: &str,
@@ -221,7 +223,7 @@ impl<F: Files> Archive<F> {
     /// The newest sample of a signal at an instant or before it.
     ///
     /// # Errors
-    /// Where something cannot be read.
+    /// If a file cannot be read.
     pub fn at(&self, name: &str, at: i64) -> Result<Option<Sample>, StoreError> {
         let mut refs = self.refs(name)?;
         refs.retain(|place| place.first <= at);
@@ -247,8 +249,7 @@ impl<F: Files> Archive<F> {
         Ok(best)
     }
 
-    /// Why there are no samples of a signal, within a span: its own gaps, those of all signals, and damage as far as it was read, in
-    /// order of time.
+    /// Gaps of a signal within a span, in order of time: its own gaps, those that apply to all signals, and damage found so far.
     #[must_use]
     pub fn gaps(&self, name: &str, span: Span) -> Vec<Gap> {
         let of = |part: &Part<F>| {
@@ -262,11 +263,11 @@ impl<F: Files> Archive<F> {
         gaps
     }
 
-    /// What the numbers of a signal are together, in spans of equal length. Of a chunk that is within one span alone its
-    /// summary is used: it is not read. Spans without a number are left out.
+    /// Summaries of a signal's numbers in intervals of equal length. If a chunk is within one interval, its stored summary is
+    /// used and the chunk is not read. Intervals without numbers are omitted.
     ///
     /// # Errors
-    /// Where something cannot be read.
+    /// If a file cannot be read.
     pub fn bins(&self, name: &str, bins: Bins) -> Result<Vec<Bin>, StoreError> {
         bins::collect(&self.files, &self.parts, self.refs(name)?, bins, &self.problems)
     }

@@ -1,4 +1,4 @@
-//! Many samples as few: what they are together in spans of equal length.
+//! Reduction of many samples to a summary per interval of equal length.
 
 use crate::archive::{Problems, Span};
 use crate::error::StoreError;
@@ -6,10 +6,10 @@ use crate::files::Files;
 use crate::part::{Part, Ref};
 use segment::{Chunk, Sample, Summary};
 
-/// Most spans.
+/// Maximum number of intervals.
 const BINS_MAX: usize = 1_000_000;
 
-/// Spans of equal length, one after the other.
+/// Consecutive intervals of equal length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bins {
     from: i64,
@@ -17,17 +17,17 @@ pub struct Bins {
     count: usize,
 }
 
-/// One of the spans, and what is in it.
+/// An interval and the summary of its numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bin {
-    /// Where it begins: nanoseconds since 1970, UTC.
+    /// Start: nanoseconds since 1970, UTC.
     pub at: i64,
-    /// What its numbers are together.
+    /// Summary of its numbers.
     pub summary: Summary,
 }
 
 impl Bins {
-    /// So many spans from one instant to another, the last of which may end later; at most a million, at least one.
+    /// Divides the time from `from` to `to` into `count` intervals (clamped to 1 … 1,000,000). The last one may end after `to`.
     #[must_use]
     pub fn count(from: i64, to: i64, count: usize) -> Self {
         let count = count.clamp(1, BINS_MAX);
@@ -35,8 +35,8 @@ impl Bins {
         Self { from, width: whole.div_ceil(count as u64), count }
     }
 
-    /// Spans of a length from one instant to another that begin at multiples of the length since 1970; `None` where that
-    /// is more than a million or the length is not positive.
+    /// Intervals of `width` nanoseconds from `from` to `to`, aligned to multiples of `width` since 1970. `None` if there would be
+    /// more than a million, or if `width` is not positive.
     #[must_use]
     pub fn every(from: i64, to: i64, width: i64) -> Option<Self> {
         if width <= 0 {
@@ -48,7 +48,7 @@ impl Bins {
         Some(Self { from: begin, width: width as u64, count })
     }
 
-    /// Which span an instant is in.
+    /// Index of the interval that contains an instant.
     fn index(&self, at: i64) -> Option<usize> {
         let since = u64::try_from(i128::from(at) - i128::from(self.from)).ok()?;
         usize::try_from(since / self.width).ok().filter(|index| *index < self.count)
@@ -59,24 +59,24 @@ impl Bins {
     }
 }
 
-/// Spans while they are filled.
+/// Intervals being filled.
 pub struct Filling {
     bins: Bins,
     filled: Vec<Summary>,
 }
 
 impl Bins {
-    /// From the first instant to the last one that is in a span.
+    /// From the first to the last instant that is in an interval.
     #[must_use]
     pub fn span(&self) -> Span {
         Span { from: self.from, to: self.begin(self.count).saturating_sub(1) }
     }
 
-    /// The first sample of each span, or the last, whatever its type: for what has no mean, such as arrays. `take` is given where the span
-    /// begins, too. The samples are in order of time; one at a time is held.
+    /// Passes the first or the last sample of each interval to `take`, with the start of the interval. Works for any type,
+    /// including those without a mean, such as arrays. `samples` must be in order of time; only one is held in memory.
     ///
     /// # Errors
-    /// The first one among the samples.
+    /// The first error among the samples.
     pub fn pick(
         &self,
         samples: impl Iterator<Item = Result<Sample, StoreError>>,
@@ -106,7 +106,7 @@ impl Bins {
         Ok(())
     }
 
-    /// Begins to fill them.
+    /// Empty summaries for these intervals.
     #[must_use]
     pub fn filling(self) -> Filling {
         Filling { bins: self, filled: vec![Summary::default(); self.count] }
@@ -121,7 +121,8 @@ impl Filling {
         }
     }
 
-    /// Adds what the samples from one stamp to another are together, if they are all within one span; whether they are.
+    /// Adds a summary of the samples from stamp `first` to `last` if they are all in one interval. Returns false, and adds
+    /// nothing, if not.
     pub fn summary(&mut self, first: i64, last: i64, summary: &Summary) -> bool {
         match self.bins.index(first) {
             Some(index) if self.bins.index(last) == Some(index) => {
@@ -142,12 +143,12 @@ impl Filling {
             if let Some(summary) = chunk.summary(next..end) {
                 self.filled[index].join(&summary);
             }
-            // The end of time is in the last span, and before its end.
+            // `i64::MAX` is inside the last interval, whose end is clamped to it: step over that stamp, or the loop does not end.
             next = end.max(next + 1);
         }
     }
 
-    /// The spans in which a number is.
+    /// The intervals that contain numbers.
     #[must_use]
     pub fn done(self) -> Vec<Bin> {
         let bin = |(index, summary)| Bin { at: self.bins.begin(index), summary };
@@ -156,7 +157,7 @@ impl Filling {
     }
 }
 
-/// Fills the spans with what chunks hold.
+/// Fills the intervals from chunks.
 pub(crate) fn collect<F: Files>(
     files: &F,
     parts: &[Part<F>],

@@ -1,4 +1,4 @@
-//! The files of an archive beside what the manifest says of them: which are used, and what is wrong.
+//! The files of an archive, compared with its manifest: the files in use, and the problems found.
 
 use crate::archive::Span;
 use crate::error::StoreError;
@@ -9,21 +9,21 @@ use segment::manifest::{Closing, Contents};
 use segment::rows::{Cause, Gap};
 use std::collections::BTreeMap;
 
-/// How often the files are listed again because some came or went meanwhile.
+/// Maximum attempts to list the files while some appear or disappear.
 const TRIES: usize = 1_000;
 
-/// Something of an archive that is damaged, missing, or not the archive's.
+/// A part of an archive that is damaged, missing, or belongs to another archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The file.
     pub name: String,
-    /// Where it begins in the file, and how many bytes.
+    /// Offset in the file and number of bytes.
     pub place: (u64, u64),
-    /// What is wrong.
+    /// Description of the fault.
     pub why: String,
-    /// The time in which samples are missing, as far as that is known; none if no sample is.
+    /// Time span in which samples may be missing; `None` if no sample is missing or the span is unknown.
     pub span: Option<Span>,
-    /// How many samples are missing, as far as that is known.
+    /// Number of missing samples, as far as known.
     pub lost: u64,
 }
 
@@ -41,12 +41,12 @@ impl Problem {
         Self { span: span_of(&closing), lost: closing.samples, ..problem }
     }
 
-    /// Whether samples of a span are missing, or nobody knows whether.
+    /// Whether samples in a span may be missing. True if the problem's own span is unknown.
     pub(crate) fn is_about(&self, span: Span) -> bool {
         self.span.is_none_or(|own| own.from <= span.to && span.from <= own.to)
     }
 
-    /// The gap within a span.
+    /// The gap that the problem leaves within a span.
     pub(crate) fn gap(&self, span: Span) -> Option<Gap> {
         let own = self.span.filter(|_| self.is_about(span))?;
         Some(Gap { id: None, at: own.from.max(span.from), cause: Cause::Damaged, lost: self.lost })
@@ -73,15 +73,15 @@ pub(crate) fn span_of(closing: &Closing) -> Option<Span> {
     Some(Span { from: closing.span.0, to: closing.span.1 }).filter(|span| span.from <= span.to)
 }
 
-/// A file that is read.
+/// A file in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) numbers: Numbers,
     /// Its length.
     pub(crate) len: u64,
-    /// The archive that it belongs to, if that is known.
+    /// The archive that it belongs to, if known.
     pub(crate) archive: Option<u64>,
-    /// What the manifest says of it; none if it is not listed.
+    /// Its entry in the manifest; `None` if it is not listed.
     pub(crate) listed: Option<Listed>,
 }
 
@@ -90,7 +90,7 @@ impl Entry {
         self.listed.and_then(|listed| listed.contents)
     }
 
-    /// The end of the file may be missing: it is being written, or a crash has cut it off.
+    /// Whether the end of the file may be missing, because the file is being written or a crash truncated it.
     pub(crate) fn may_be_torn(&self) -> bool {
         self.listed.is_none_or(|listed| listed.contents.is_none_or(|contents| contents.is_left))
     }
@@ -99,16 +99,16 @@ impl Entry {
 /// The files of an archive.
 pub(crate) struct Catalogue {
     pub(crate) manifest: Manifest,
-    /// Those that are read, oldest first.
+    /// Files in use, oldest first.
     pub(crate) used: Vec<Entry>,
-    /// What a crash has left of removing or packing files: it is not read, and removed at the logger's next start.
+    /// Remains of an interrupted removal or packing. They are not read; the next start of the logger removes them.
     pub(crate) left: Vec<Numbers>,
-    /// What is wrong, without reading any of the files.
+    /// Problems found without reading the files.
     pub(crate) problems: Vec<Problem>,
 }
 
 impl Catalogue {
-    /// Lists the files, at a moment at which none comes or goes.
+    /// Lists the files. Repeats until no file appeared or disappeared meanwhile.
     pub(crate) fn read<F: Files>(files: &F) -> Result<Self, StoreError> {
         let listed = || files.list().map_err(StoreError::io("", "list"));
         let mut before = listed()?;
@@ -123,7 +123,7 @@ impl Catalogue {
         unreachable!("the loop ends after some tries")
     }
 
-    /// The number of the next segment: greater than that of any file that is or was there.
+    /// Number of the next segment: greater than that of any present or past file.
     pub(crate) fn next(&self) -> u64 {
         let known = self.manifest.live.keys().chain(&self.manifest.gone).chain(&self.left);
         known.chain(self.used.iter().map(|entry| &entry.numbers)).map(|numbers| numbers.last + 1).max().unwrap_or(1)
@@ -161,7 +161,7 @@ impl Catalogue {
         all
     }
 
-    /// Sorts a file that is there.
+    /// Classifies a file of the folder.
     fn add(&mut self, numbers: Numbers, len: u64, there: &BTreeMap<Numbers, u64>) {
         let archive = self.manifest.archive;
         if let Some(listed) = self.manifest.live.get(&numbers) {
@@ -171,7 +171,7 @@ impl Catalogue {
         let mut within = self.manifest.live.keys().filter(|other| numbers.holds(**other)).peekable();
         let replaces = numbers.is_pack() && within.peek().is_some() && within.all(|other| there.contains_key(other));
         let is_packed = self.manifest.live.keys().any(|pack| pack.is_pack() && pack.holds(numbers));
-        // A segment that was just made is not listed yet.
+        // An empty file is a segment that was just created and is not listed yet.
         if self.manifest.gone.contains(&numbers) || replaces || is_packed || len == 0 {
             self.left.push(numbers);
             return;
@@ -181,8 +181,7 @@ impl Catalogue {
         self.used.push(Entry { numbers, len, archive, listed: None });
     }
 
-    /// Files that may become a pack: they are closed, there, and not known to be damaged. Between two that do not follow each
-    /// other there is none.
+    /// Runs of files that may become a pack: closed, present, and not known to be damaged. A missing or unusable file ends a run.
     pub(crate) fn packable(&self, below: u64) -> Vec<Vec<(Numbers, u64)>> {
         let mut runs = vec![Vec::new()];
         let missing = |numbers: &Numbers| !self.used.iter().any(|entry| entry.numbers == *numbers);
@@ -209,7 +208,7 @@ impl Catalogue {
     }
 }
 
-/// Whether no file came or went, and the manifest is as long.
+/// Whether both listings have the same names, and the manifest the same length.
 fn is_same(one: &[(String, u64)], other: &[(String, u64)]) -> bool {
     let names = |listed: &[(String, u64)]| {
         let key = |(name, len): &(String, u64)| (name.clone(), if name == MANIFEST { *len } else { 0 });

@@ -1,68 +1,68 @@
-//! What can go wrong with an archive.
+//! Errors of an archive.
 
 use crate::archive::Span;
 use crate::catalogue::Problem;
 use segment::rows::Gap;
 use std::io;
 
-/// Why something could not be done.
+/// Error of an archive.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The operating system refused.
+    /// The operating system reported an error.
     #[error("{name}: failed to {doing}: {source}")]
     Io {
-        /// The file, or the folder where the name is empty.
+        /// Name of the file; empty for the folder.
         name: String,
-        /// What was to be done.
+        /// The operation that failed.
         doing: &'static str,
-        /// The reason.
+        /// The cause.
         source: io::Error,
     },
-    /// Another logger has the archive.
+    /// Another logger has the archive's lock.
     #[error(
         "the archive is written by another process (lock is taken); expected one writer: stop the other, or use another folder"
     )]
     Taken,
-    /// No name for a signal.
+    /// Invalid name of a signal.
     #[error("the signal's name has {found} bytes; expected 1 to {max}, none of them a control character")]
     Name {
-        /// Bytes that it has.
+        /// Its length in bytes.
         found: usize,
-        /// Bytes that it may have.
+        /// Maximum length in bytes.
         max: usize,
     },
-    /// A mark that is none.
+    /// Invalid mark.
     #[error(
         "{name}: found {found:?}; expected `log NUMBER done SEGMENT OFFSET planned SEGMENT OFFSET`: put it back from a copy, or remove it to send the whole log again"
     )]
     Mark {
         /// The file.
         name: String,
-        /// How it begins.
+        /// Beginning of its contents.
         found: String,
     },
     /// A database cannot be used.
     #[error("{place}: failed to {doing}: {source}")]
     Database {
-        /// Which.
+        /// The database.
         place: String,
-        /// What was to be done.
+        /// The operation that failed.
         doing: &'static str,
-        /// The reason.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// What is on the disk cannot be read.
+    /// Data on the disk are damaged.
     #[error("{name}: damaged at byte {offset}: {why}; see tahti archive verify")]
     Damaged {
         /// The file.
         name: String,
-        /// Where.
+        /// Offset in the file.
         offset: u64,
-        /// What is wrong.
+        /// Description of the fault.
         why: String,
-        /// The time of the samples that cannot be read, as far as that is known.
+        /// Time span of the unreadable samples, if known.
         span: Option<Span>,
-        /// How many they are, as far as that is known.
+        /// Number of unreadable samples, as far as known.
         lost: u64,
     },
 }
@@ -77,7 +77,7 @@ impl StoreError {
         Self::Damaged { name: name.to_owned(), offset, why: why.to_string(), span: None, lost: 0 }
     }
 
-    /// The same, for samples of which time and number are known.
+    /// Adds the time span and the number of the unreadable samples.
     pub(crate) fn about(mut self, of: (i64, i64), count: u64) -> Self {
         if let Self::Damaged { span, lost, .. } = &mut self {
             (*span, *lost) = (Some(Span { from: of.0, to: of.1 }), count);
@@ -85,14 +85,14 @@ impl StoreError {
         self
     }
 
-    /// What is damaged; none if something else went wrong.
+    /// The damage; `None` for any other error.
     #[must_use]
     pub fn problem(&self) -> Option<Problem> {
         let Self::Damaged { name, offset, why, span, lost } = self else { return None };
         Some(Problem { span: *span, lost: *lost, ..Problem::new(name, (*offset, 0), why) })
     }
 
-    /// The gap that the damage leaves within a span; none if something else went wrong.
+    /// The gap that the damage leaves within a span; `None` for any other error.
     #[must_use]
     pub fn gap(&self, within: Span) -> Option<Gap> {
         let problem = self.problem()?;

@@ -1,4 +1,4 @@
-//! The few things that an archive does with files, so that tests can let each of them fail.
+//! The file operations of an archive, as a trait so that tests can inject failures.
 
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
@@ -7,104 +7,105 @@ use std::os::unix::fs::{FileExt, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use sys::lock::FileLock;
 
-/// A folder of files. A clone is the same folder.
+/// A folder of files. A clone refers to the same folder.
 pub trait Files: Clone {
-    /// A file that is open.
+    /// An open file.
     type File;
 
     /// A lock, released when it is dropped.
     type Lock;
 
-    /// Names and lengths of all files; order does not matter.
+    /// Names and lengths of all files, in any order.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     fn list(&self) -> io::Result<Vec<(String, u64)>>;
 
-    /// Begins a file that does not exist, for appending.
+    /// Creates a file for appending. It must not exist.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     fn create(&self, name: &str) -> io::Result<Self::File>;
 
-    /// Opens a file that exists, for appending.
+    /// Opens an existing file for appending.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     fn append_to(&self, name: &str) -> io::Result<Self::File>;
 
-    /// Cuts a file off behind some bytes.
+    /// Truncates a file to `len` bytes.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     fn cut(&self, name: &str, len: u64) -> io::Result<()>;
 
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     fn open(&self, name: &str) -> io::Result<Self::File>;
 
-    /// Appends all bytes. When it fails, any number of them may be there.
+    /// Appends all bytes. After an error, any part of them may have been appended.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     fn append(&self, file: &mut Self::File, bytes: &[u8]) -> io::Result<()>;
 
-    /// Returns once all that was appended survives a power cut.
+    /// Returns when everything appended so far survives a power cut.
     ///
     /// # Errors
-    /// The operating system's: nothing is known then of what was appended since the last one.
+    /// The operating system's error. The state of everything appended since the last successful sync is then unknown.
     fn sync(&self, file: &Self::File) -> io::Result<()>;
 
-    /// Reads until the buffer is full or the file ends; how many bytes.
+    /// Reads until the buffer is full or the file ends. Returns the number of bytes read.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     fn read_at(&self, file: &Self::File, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// How long the file is now.
+    /// Present length of the file.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     fn len(&self, file: &Self::File) -> io::Result<u64>;
 
-    /// Gives a file another name, in one step.
+    /// Renames a file atomically.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Returns once names made, changed and removed survive a power cut.
+    /// Returns when all created, changed and removed names survive a power cut.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     fn sync_names(&self) -> io::Result<()>;
 
-    /// Bytes that may still be written.
+    /// Bytes that can still be written.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     fn free(&self) -> io::Result<u64>;
 
-    /// Bytes of the disk that the files occupy.
+    /// Bytes that the files occupy on the disk.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     fn used(&self) -> io::Result<u64> {
         Ok(self.list()?.iter().map(|(_, len)| len).sum())
     }
 
-    /// Takes the lock of this name, until what is returned is dropped.
+    /// Takes the lock `name`; dropping the result releases it.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`] where somebody has it; others where somebody else might have put there what will be written.
+    /// [`ErrorKind::WouldBlock`] if the lock is taken. [`ErrorKind::PermissionDenied`] if another user could replace the files of
+    /// the archive.
     fn lock(&self, name: &str) -> io::Result<Self::Lock>;
 }
 
@@ -113,16 +114,16 @@ pub trait Files: Clone {
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// A folder that exists.
+    /// Refers to an existing folder.
     #[must_use]
     pub fn new(path: impl AsRef<Path>) -> Self {
         Self(path.as_ref().to_owned())
     }
 
-    /// Makes the folder where it does not exist, readable by its owner and group.
+    /// Creates the folder if it does not exist, with access for its owner and group.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     pub fn make(path: impl AsRef<Path>) -> io::Result<Self> {
         use std::os::unix::fs::DirBuilderExt;
         std::fs::DirBuilder::new().recursive(true).mode(0o750).create(&path)?;
@@ -142,7 +143,7 @@ impl Files for Folder {
             match entry.metadata() {
                 Ok(about) if about.is_file() => files.push((name, about.len())),
                 Ok(_) => {}
-                // Removed since: by retention, or because it is packed.
+                // Removed since the folder was listed, by retention or packing.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -172,7 +173,7 @@ impl Files for Folder {
 
     fn sync(&self, file: &File) -> io::Result<()> {
         file.sync_data()?;
-        // A file without a name is gone when it is closed, however often it is synced.
+        // Syncing does not save an unlinked file: its data disappear when it is closed.
         if file.metadata()?.nlink() == 0 {
             return Err(io::Error::new(ErrorKind::NotFound, "another program has removed the file"));
         }
@@ -227,16 +228,16 @@ impl Files for Folder {
 
     fn lock(&self, name: &str) -> io::Result<FileLock> {
         must_be_guarded(&self.0)?;
-        // Who may open it may lock it, and keep the logger out.
+        // Mode 0600: a user who could open the file could lock it, and so block the logger.
         let file = opened(OpenOptions::new().create(true).append(true).mode(0o600), &self.0.join(name))?;
         FileLock::try_take(file).map_err(|(error, _)| error)
     }
 }
 
-/// Opens a file, and nothing that somebody has put into its place: a link would lead out of the folder, a pipe be waited for.
+/// Opens a regular file. Does not follow symbolic links, which could lead out of the folder, and does not block on pipes.
 ///
 /// # Errors
-/// The operating system's; `InvalidInput` where something else is there.
+/// The operating system's error; `InvalidInput` if the path is not a regular file.
 pub fn opened(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let instead =
@@ -249,8 +250,8 @@ pub fn opened(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(instead()) }
 }
 
-/// Whether a folder is one to write an archive into: anybody else might take away or forge what is written where all may write, and
-/// where all may make folders one that is another user's, or a link of theirs, is hardly the one that was meant.
+/// Refuses folders in which an archive is not protected from other users. In a world-writable folder they could remove or forge
+/// files. In a world-writable parent, a folder or link that another user owns may not be the intended one.
 fn must_be_guarded(folder: &Path) -> io::Result<()> {
     let refused = |why: String| Err(io::Error::new(ErrorKind::PermissionDenied, why));
     let everybody = |about: &std::fs::Metadata| about.mode() & 0o002 != 0;
@@ -261,7 +262,7 @@ fn must_be_guarded(folder: &Path) -> io::Result<()> {
             "every user may write into the folder (mode {mode:03o}); expected only its owner and group: chmod o-w"
         ));
     }
-    // The folder by another path has no name, and nobody can have put it there.
+    // A path without a final name (such as `/` or `..`) cannot have been created by another user.
     let (Some(above), Some(name)) = (folder.parent(), folder.file_name()) else { return Ok(()) };
     let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
     let owner = std::fs::symlink_metadata(above.join(name))?.uid();
@@ -296,7 +297,7 @@ mod tests {
         }
     }
 
-    /// What is done, unless it hangs.
+    /// Runs `what` on a thread. Fails if it does not return within 60 s.
     fn ends<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> T {
         let (say, said) = std::sync::mpsc::channel();
         std::thread::spawn(move || say.send(what()));
@@ -340,7 +341,7 @@ mod tests {
         }
         set(0o770);
         lock().unwrap();
-        // It is ours; where it is another user's is shown by root.
+        // The folder belongs to this user. The refusal of another user's folder needs root to test.
         let path = Folder::make(scratch.0.join("a/b")).unwrap().0;
         assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o007, 0);
     }

@@ -1,4 +1,4 @@
-//! Following what a logger writes, for who takes it elsewhere: each sample once, in the order in which they were logged.
+//! Following a log for transfer to another store: each sample once, in the order in which it was logged.
 
 use crate::archive::Span;
 use crate::catalogue::{Catalogue, Entry, Problem};
@@ -13,13 +13,13 @@ use segment::{Bad, Chunk};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Bytes that are read at a time to find a position again.
+/// Bytes read at a time while seeking a position.
 const ENOUGH: u64 = 1 << 20;
 
-/// Samples of a portion, for each MiB that it has.
+/// Maximum samples of a portion, per MiB of the portion.
 const SAMPLES_ENOUGH: i64 = 1 << 18;
 
-/// How many samples a portion of so many bytes has at most, without those of its last block.
+/// Maximum samples of a portion of `bytes`. The last block may exceed it.
 fn enough(bytes: u64) -> i64 {
     SAMPLES_ENOUGH * i64::try_from(bytes >> 20).unwrap_or(1).max(1)
 }
@@ -27,14 +27,14 @@ fn enough(bytes: u64) -> i64 {
 /// A position in the log, between two blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// The file's first segment.
+    /// Number of the file's first segment.
     pub segment: u64,
-    /// Bytes from its beginning.
+    /// Offset in the file, in bytes.
     pub offset: u64,
 }
 
 impl Position {
-    /// Behind everything.
+    /// After any block.
     pub const END: Self = Self { segment: u64::MAX, offset: 0 };
 }
 
@@ -43,43 +43,43 @@ impl Position {
 pub struct Logged {
     /// The signal's name.
     pub name: Arc<str>,
-    /// The number of its first sample; the others count on. See [`Window`].
+    /// Number of the first sample; the following samples have consecutive numbers. See [`Window`].
     pub number: i64,
-    /// First and last stamp, and how many samples.
+    /// First stamp, last stamp, number of samples.
     pub span: (i64, i64, usize),
     base: i64,
     bytes: Vec<u8>,
 }
 
 impl Logged {
-    /// The samples.
+    /// Decodes the samples.
     ///
     /// # Errors
-    /// What the bytes are not.
+    /// If the bytes are not a valid chunk.
     pub fn chunk(&self) -> Result<Chunk, Bad> {
         Chunk::decode(&self.bytes, self.base)
     }
 }
 
-/// What is between two positions of a log.
+/// Contents of a log between two positions.
 ///
-/// Samples and gaps have numbers that are never given twice in a log, ascend, and are the same each time it is read: the
-/// segment · 2³² and how many came before in it.
+/// Samples and gaps are numbered. Numbers ascend, are unique in a log, and are the same on each read: segment · 2³² plus the
+/// number of preceding samples and gaps in the file.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
-    /// Where it begins.
+    /// Start.
     pub from: Position,
-    /// Where what follows begins.
+    /// Start of the next window.
     pub to: Position,
-    /// The number of whatever comes first in it.
+    /// Number of the first sample or gap.
     pub number: i64,
-    /// What signals are.
+    /// Rows of signals.
     pub signals: Vec<Signal>,
     /// Samples.
     pub chunks: Vec<Logged>,
-    /// Why there are none, with number and name; without a name for all signals.
+    /// Gaps: number, signal name (`None`: all signals), gap.
     pub gaps: Vec<(i64, Option<Arc<str>>, Gap)>,
-    /// Bytes that are damaged and were passed over.
+    /// Damaged bytes, which were skipped.
     pub damaged: u64,
     /// Segments that were removed before they were read.
     pub missed: u64,
@@ -91,51 +91,51 @@ struct Open<F: Files> {
     name: String,
     numbers: Numbers,
     known: Known,
-    /// Nothing of it is read: it belongs to another archive.
+    /// The file belongs to another archive; nothing in it is read.
     is_foreign: bool,
     /// The manifest lists it.
     is_listed: bool,
-    /// Its damage was found before it is read.
+    /// Its damage was found when it was opened.
     is_checked: bool,
-    /// A pack as who finds samples in it sees it.
+    /// The file as an opened pack; `None` for a segment.
     pack: Option<Part<F>>,
 }
 
-/// What was read of a file so far.
+/// State derived from the part of a file read so far.
 struct Known {
-    /// Whose samples they are, by what stands for it there.
+    /// Signal names by the file's signal numbers.
     names: HashMap<u32, Arc<str>>,
-    /// What comes next has this number.
+    /// Number of the next sample or gap.
     next: i64,
-    /// The last stamp so far.
+    /// Latest stamp so far.
     latest: i64,
 }
 
-/// Reads a log from a position on. Memory: a window, and the names of one file.
+/// Reads a log from a position on. Memory: one window, and the signal names of one file.
 pub struct Follow<F: Files> {
     files: F,
     position: Position,
     open: Option<Open<F>>,
     missed: u64,
-    /// Gaps of damage that is known before the file is read, for the next window.
+    /// Gaps from damage that was found before the file was read; for the next window.
     damage: Vec<(i64, Gap)>,
 }
 
 impl<F: Files> Follow<F> {
-    /// Begins at a position that a [`Window`] had, or at the beginning.
+    /// Starts at the end of an earlier [`Window`], or at the beginning of the log.
     #[must_use]
     pub const fn new(files: F, position: Position) -> Self {
         Self { files, position, open: None, missed: 0, damage: Vec::new() }
     }
 
-    /// What comes next: as many bytes as a portion has, and one block more at most, or less where a file ends, or at `limit`
-    /// ([`Logger::safe_to`]), or after a quarter of a million samples for each MiB of the portion; `None` where nothing is there yet. With a window's end as
-    /// limit and no portion the window is read again, all of it.
+    /// Reads the next window; `None` if there is nothing new. A window ends after `portion` bytes (the last block may exceed it),
+    /// after 262,144 samples per MiB of the portion, at the end of a file, or at `limit` (see [`Logger::safe_to`]). To read a
+    /// window again completely, pass its end as `limit` and no portion.
     ///
     /// [`Logger::safe_to`]: crate::Logger::safe_to
     ///
     /// # Errors
-    /// Where something cannot be read.
+    /// If a file cannot be read.
     pub fn window(&mut self, limit: Position, portion: Option<u64>) -> Result<Option<Window>, StoreError> {
         while self.position < limit {
             if self.open.is_none() && !self.begin(limit)? {
@@ -171,7 +171,7 @@ impl<F: Files> Follow<F> {
         Ok(None)
     }
 
-    /// The gaps of missing files where no file follows; nothing if none is missing.
+    /// The gaps of missing files if no file follows; `None` if none is missing.
     fn missing_before(&mut self, limit: Position) -> Option<Window> {
         let gaps: Vec<_> = self.damage.drain(..).map(|(number, gap)| (number, None, gap)).collect();
         let number = gaps.first()?.0;
@@ -181,13 +181,13 @@ impl<F: Files> Follow<F> {
         Some(window)
     }
 
-    /// Where it is.
+    /// The present position.
     #[must_use]
     pub const fn position(&self) -> Position {
         self.position
     }
 
-    /// Opens the file at the position, or the next one behind it; whether there is one.
+    /// Opens the file at the position, or the next one after it. Returns false if there is none.
     fn begin(&mut self, limit: Position) -> Result<bool, StoreError> {
         let catalogue = Catalogue::read(&self.files)?;
         let used = &catalogue.used;
@@ -197,7 +197,8 @@ impl<F: Files> Follow<F> {
             return Ok(false);
         };
         let numbers = entry.numbers;
-        // The oldest go first where there is no room; a hole behind others is a segment that never held anything.
+        // Retention removes the oldest files first, so only a missing beginning counts as missed. A hole after other files is a
+        // segment that never held data.
         let oldest = used.first().map_or(0, |entry| entry.numbers.first);
         self.damage.extend(missing(&catalogue, self.position.segment, numbers.first));
         if numbers.first > self.position.segment {
@@ -222,7 +223,7 @@ impl<F: Files> Follow<F> {
         let is_foreign = part.as_ref().is_some_and(|part| part.is_foreign);
         let (is_listed, is_checked) = (entry.listed.is_some(), part.is_some());
         if let Some(part) = part.filter(|_| numbers.is_pack()) {
-            // There the names stand behind the samples.
+            // In a pack the dictionary follows the samples.
             names.extend(part.signals.iter().flat_map(|(name, rows)| {
                 let name: Arc<str> = name.as_str().into();
                 rows.iter().map(move |row| (row.id, name.clone()))
@@ -241,13 +242,13 @@ impl<F: Files> Follow<F> {
             known: Known { names, next, latest },
             pack,
         });
-        // What came before tells names and numbers.
+        // The blocks before the position define signal names and numbers.
         let position = std::mem::replace(&mut self.position, Position { segment: numbers.first, offset: begin });
         while self.position < position && !self.read(&mut Window::default(), position, Some(ENOUGH))? {}
         Ok(true)
     }
 
-    /// Reads blocks up to the limit; whether the file has ended there.
+    /// Reads blocks up to the limit. Returns true if the file ended.
     fn read(&mut self, window: &mut Window, limit: Position, portion: Option<u64>) -> Result<bool, StoreError> {
         let Some(open) = &mut self.open else { return Ok(true) };
         let known = &mut open.known;
@@ -296,13 +297,13 @@ impl<F: Files> Follow<F> {
 }
 
 impl Known {
-    /// Samples are missing from an instant on, as many as are known.
+    /// Records that samples are missing from an instant on, with their number if known.
     fn damaged(&mut self, id: Option<u32>, (at, lost): (i64, u64), window: &mut Window) {
         let name = id.and_then(|id| self.names.get(&id).cloned());
         window.gaps.push((self.next, name, Gap { id, at, cause: Cause::Damaged, lost }));
     }
 
-    /// Takes what is in a block.
+    /// Takes the contents of a block.
     fn take(&mut self, kind: BlockKind, base: i64, payload: &[u8], window: &mut Window) {
         match kind {
             BlockKind::Dictionary => {
@@ -340,7 +341,7 @@ impl Known {
 }
 
 impl Known {
-    /// Takes the chunks of a Parquet file that an index tells of, in the form that a log has them in.
+    /// Takes the chunks of a Parquet file that an index block lists, converted to the form of the log.
     fn take_pages<F: Files>(&mut self, files: &F, pack: &Part<F>, payload: &[u8], window: &mut Window) {
         let Ok((id, entries)) = parquet::entries(payload) else {
             window.damaged += (HEADER + payload.len()) as u64;
@@ -367,7 +368,7 @@ impl Known {
     }
 }
 
-/// Gaps of files that should be between two segments.
+/// Gaps for missing files from segment `from` up to, but not including, `to`.
 fn missing(catalogue: &Catalogue, from: u64, to: u64) -> Vec<(i64, Gap)> {
     let is_used = |numbers: &Numbers| catalogue.used.iter().any(|entry| entry.numbers == *numbers);
     let between = catalogue.manifest.live.iter().filter(|(numbers, _)| (from..to).contains(&numbers.first));
@@ -378,10 +379,10 @@ fn missing(catalogue: &Catalogue, from: u64, to: u64) -> Vec<(i64, Gap)> {
     between.filter(|(numbers, _)| !is_used(numbers)).filter_map(gap).collect()
 }
 
-/// How many bytes of the log are behind a position, up to another.
+/// Bytes of the log between two positions.
 ///
 /// # Errors
-/// Where files cannot be listed.
+/// If the files cannot be listed.
 pub fn behind<F: Files>(files: &F, position: Position, limit: Position) -> Result<u64, StoreError> {
     let bytes = |Entry { numbers, len, .. }: Entry| {
         let end = if numbers.first < limit.segment { len } else { limit.offset };
@@ -393,10 +394,10 @@ pub fn behind<F: Files>(files: &F, position: Position, limit: Position) -> Resul
     Ok(waits.map(bytes).sum())
 }
 
-/// Up to where the log is written now, safe or not: for who is not its logger. Files that are missing behind all others count.
+/// Present end of the log, synced or not, for processes other than its logger. Includes missing files after the last one.
 ///
 /// # Errors
-/// Where files cannot be listed.
+/// If the files cannot be listed.
 pub fn written_to<F: Files>(files: &F) -> Result<Position, StoreError> {
     let catalogue = Catalogue::read(files)?;
     let last = catalogue.used.last().map_or(Position::default(), |Entry { numbers, len, .. }| {

@@ -1,14 +1,14 @@
-//! The archive on a disk: what is logged, found again, packed, verified.
+//! The archive on a disk: logging, reading, packing, verification.
 //!
-//! A folder holds *segments*, which a [`Logger`] appends to, and *packs*, which [`pack()`] makes of closed segments: in a pack
-//! the samples of each signal stand together, with an index that knows what is in each chunk. A pack is of the archive's own
-//! form or a Parquet file ([`Form`]). A segment is written by one logger, once: each start begins a new one, so nothing that is
-//! on the disk is ever changed. An [`Archive`] reads all of it, also while it is written.
+//! A folder contains *segments*, which a [`Logger`] appends to, and *packs*, which [`pack()`] makes from closed segments. A pack
+//! stores the samples of each signal together, with an index and a summary of each chunk. It is in the archive's own format or a
+//! Parquet file ([`Form`]). Each start of the logger begins a new segment, so data on the disk never change. An [`Archive`] reads
+//! the folder, also while a logger writes to it.
 //!
-//! Who reads needs not know where an archive is kept: [`Reader`] is what a folder and a database have in common. Who takes
-//! samples elsewhere follows the log ([`Follow`]) and leaves a [`Mark`]: nothing behind it is packed.
+//! [`Reader`] is the common interface of folders and databases. Programs that copy samples elsewhere follow the log with
+//! [`Follow`] and store a [`Mark`]; segments from the mark on are not packed.
 //!
-//! What a block holds is decided in `segment`; here bytes are moved, by way of [`Files`], which tests replace.
+//! The crate `segment` defines the contents of blocks. This crate moves bytes through [`Files`], which tests replace.
 //!
 //! ```
 //! use segment::{Sample, rows::About};

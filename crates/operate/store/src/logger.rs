@@ -1,4 +1,4 @@
-//! Appending to an archive: what comes in, signal by signal, and when it is made safe.
+//! The logger: takes samples, signal by signal, and makes them safe on the disk.
 
 mod disk;
 mod missing;
@@ -21,14 +21,14 @@ use start::Healed;
 use std::collections::HashMap;
 use std::io::ErrorKind;
 
-/// Bytes of samples from which on a block is written without waiting for the next sync.
+/// Bytes of encoded samples at which a block is written without waiting for the next sync.
 const BLOCK_ENOUGH: usize = 1 << 20;
 
-/// What stands for a signal at a logger.
+/// Identifies a signal within a logger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SignalId(u32);
 
-/// What a sample is, of long values by a fingerprint.
+/// Identity of a sample, for finding repetitions. Long values are represented by a fingerprint.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Print {
     at: i64,
@@ -43,7 +43,7 @@ struct State {
     about: About,
     since: i64,
     kind: Option<Kind>,
-    /// The segment that has the signal's row as it is now.
+    /// The segment that contains the signal's present row.
     row_in: u64,
     chunk: Chunk,
     last: Option<Print>,
@@ -51,68 +51,68 @@ struct State {
 }
 
 impl State {
-    /// The signal as it is now, once it has had a value.
+    /// The signal's present row; `None` before its first value.
     fn row(&self, id: u32) -> Option<Signal> {
         let (name, about) = (self.name.clone(), self.about.clone());
         Some(Signal { id, since: self.since, kind: self.kind?, name, about })
     }
 }
 
-/// Writes an archive; there is one for a folder.
+/// Writes an archive. There is at most one logger per folder.
 pub struct Logger<F: Files> {
     files: F,
     config: Config,
-    /// None while the disk fails: then no file there is open, so that the disk can be taken away, repaired and put back.
+    /// `None` while the disk fails. No file is open then, so the disk can be unmounted, repaired and mounted again.
     lock: Option<F::Lock>,
     archive: Option<Archive<F>>,
-    /// Whether the archive is to be opened again with the lock.
+    /// The archive must be opened again together with the lock.
     is_archive_away: bool,
-    /// Whether samples may be older than those before, with no clock set back.
+    /// Samples may be older than the previous one without a gap for a clock set back.
     is_history: bool,
     signals: Vec<State>,
     by_name: HashMap<String, u32>,
     segment: Option<Segment<F::File>>,
     manifest: Manifest,
-    /// Entries that the manifest does not have yet.
+    /// Entries that are not in the manifest yet.
     records: Vec<Record>,
-    /// The most bytes that archive and free space had together.
+    /// Maximum so far of the archive's size plus free space, in bytes.
     reach: u64,
     next: u64,
-    /// Chunks of the next block, the samples in them, what they count from, and whose they are.
+    /// Encoded chunks of the next block, the number of samples in them, the base of their stamps, and their signals.
     samples: Vec<u8>,
     scratch: Vec<u8>,
     count: u64,
     base: i64,
-    /// The first and the last stamp of the block.
+    /// First and last stamp in the block.
     first: i64,
     last: i64,
     ids: Vec<u32>,
     pending: Vec<u32>,
     gaps: Vec<Gap>,
-    /// What signals of the block were before they changed.
+    /// Rows that were valid for samples of this block, before the signals changed.
     rows: Vec<Signal>,
     account: Account,
-    /// What was lost since the disk last worked.
+    /// Samples lost since the disk last worked.
     trouble: Option<Gap>,
-    /// Samples that the disk did not confirm; noted in the next segment.
+    /// Samples whose sync failed. The next segment records them.
     unsure: Option<Gap>,
-    /// When these two are written although nothing else is.
+    /// Time at which the two gaps above are written even if there are no new samples.
     repeat_at: i64,
     now: i64,
     sync_at: i64,
     retry_at: i64,
     safe_at: Option<i64>,
     last_error: Option<String>,
-    /// The manifest as [`missing`](Self::missing) read it last.
+    /// The manifest as of the last call of [`missing`](Self::missing).
     inspected: Option<Manifest>,
 }
 
 impl<F: Files> Logger<F> {
-    /// Takes the archive's lock and begins to write, at a time of the monotonic clock in nanoseconds. Files that a crash
-    /// left unfinished are removed; no other is touched.
+    /// Takes the archive's lock and starts logging. `now` is the monotonic clock in nanoseconds. Removes files that a crash left
+    /// unfinished, and no others.
     ///
     /// # Errors
-    /// [`StoreError::Taken`], or the operating system's.
+    /// [`StoreError::Taken`], or the operating system's error.
     pub fn open(files: F, config: Config, now: i64) -> Result<Self, StoreError> {
         let lock = files.lock(LOCK).map_err(|error| match error.kind() {
             ErrorKind::WouldBlock => StoreError::Taken,
@@ -125,7 +125,7 @@ impl<F: Files> Logger<F> {
             files.remove(name).map_err(StoreError::io(name, "remove"))?;
         }
         let catalogue = Catalogue::read(&files)?;
-        // What cannot be read by this version ends here, before anything is changed.
+        // An archive of a newer version fails here, before anything is changed.
         let archive = if catalogue.used.is_empty() { None } else { Some(Archive::open(files.clone())?) };
         let next = catalogue.next();
         let Healed { manifest, records, note } = start::healed(&files, catalogue)?;
@@ -169,12 +169,12 @@ impl<F: Files> Logger<F> {
         Ok(logger)
     }
 
-    /// What stands for a signal of this name; what its values mean since an instant of the wall clock (nanoseconds since
-    /// 1970). Asked again for a name with something else, the change is a row of its own, which does not hold for a sample of that
-    /// instant that is there already.
+    /// Registers a signal, or updates its description. `since` is the wall clock time (nanoseconds since 1970) from which `about`
+    /// is valid. If `about` differs from the previous description, the log gets a new row. A sample that was logged with that
+    /// same stamp keeps the old one.
     ///
     /// # Errors
-    /// [`StoreError::Name`].
+    /// [`StoreError::Name`], or an error of reading the signal's last sample.
     pub fn signal(&mut self, name: &str, about: About, since: i64) -> Result<SignalId, StoreError> {
         if let Some(id) = self.by_name.get(name) {
             let id = *id;
@@ -184,7 +184,7 @@ impl<F: Files> Logger<F> {
                 self.changes(id, since);
                 let state = &mut self.signals[id as usize];
                 state.about = about;
-                // Now, and not with the next sample, which may come much later.
+                // Written now: the next sample may come much later.
                 self.rows.extend(state.row(id));
             }
             return Ok(SignalId(id));
@@ -219,32 +219,33 @@ impl<F: Files> Logger<F> {
         Ok(SignalId(id))
     }
 
-    /// From now on samples may be older than those before, as when history is imported: no gap tells of a clock set back.
+    /// From now on samples may be older than the previous one, as when importing history. No gap for a clock set back is
+    /// recorded.
     pub const fn takes_history(&mut self) {
         self.is_history = true;
     }
 
-    /// What stands for a signal that was asked for before.
+    /// Finds a registered signal by name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<SignalId> {
         self.by_name.get(name).map(|id| SignalId(*id))
     }
 
-    /// A signal's newest sample, those of before included.
+    /// Newest sample of a signal, including samples of earlier runs.
     #[must_use]
     pub fn newest(&self, id: SignalId) -> Option<Newest> {
         let Print { at, pulse, kind, value, .. } = self.signals.get(id.0 as usize)?.last?;
         Some(Newest { at, pulse, kind, value })
     }
 
-    /// Forgets what was in the archive before; to be called once all signals are known, for its memory.
+    /// Releases the memory of the archive's previous contents. Call this when all signals are registered.
     pub fn signals_are_known(&mut self) {
         self.archive = None;
         self.is_archive_away = false;
     }
 
-    /// Takes a sample. Does not wait for the disk unless a block is full; memory is bounded by the signals' chunks and
-    /// one block.
+    /// Takes a sample. Does not wait for the disk unless a block is full. Memory is bounded by one chunk per signal and one
+    /// block.
     pub fn push(&mut self, id: SignalId, sample: &Sample) -> Pushed {
         let state = &mut self.signals[id.0 as usize];
         let this = print(sample);
@@ -289,7 +290,7 @@ impl<F: Files> Logger<F> {
         Pushed::Taken
     }
 
-    /// Notes why there are no samples from an instant on, of one signal or of all.
+    /// Records why there are no samples from an instant on, for one signal or for all (`None`).
     pub fn gap(&mut self, id: Option<SignalId>, at: i64, cause: Cause, lost: u64) {
         if matches!(cause, Cause::Overflow | Cause::Away) {
             self.account.overflowed += lost;
@@ -297,21 +298,20 @@ impl<F: Files> Logger<F> {
         self.gaps.push(Gap { id: id.map(|id| id.0), at, cause, lost });
     }
 
-    /// When [`tick`](Self::tick) has something to do.
+    /// Monotonic time of the next sync; see [`tick`](Self::tick).
     #[must_use]
     pub const fn due(&self) -> i64 {
         self.sync_at
     }
 
-    /// Makes samples safe when that is due. To be called at least as often as samples are to be safe; `now` is the monotonic
-    /// clock's, in nanoseconds.
+    /// Syncs if the interval has passed. Call it at least once per sync interval. `now` is the monotonic clock in nanoseconds.
     pub fn tick(&mut self, now: i64) {
         if now >= self.sync_at {
             self.sync(now);
         }
     }
 
-    /// Writes all samples and makes them safe; [`Account::safe`] tells of how many that is true.
+    /// Writes all samples and syncs them. [`Account::safe`] counts the samples for which that succeeded.
     pub fn sync(&mut self, now: i64) {
         self.now = now;
         self.sync_at = now.saturating_add(self.config.sync.0);
@@ -331,14 +331,14 @@ impl<F: Files> Logger<F> {
         self.list();
     }
 
-    /// Writes all, makes it safe, and closes the segment.
+    /// Writes and syncs all samples and closes the segment.
     pub fn finish(&mut self, now: i64) {
         self.sync(now);
         self.close_segment();
         self.list();
     }
 
-    /// Writes all, makes it safe, and notes that no samples follow because the logger was stopped.
+    /// Writes and syncs all samples, and records that none follow because the logger was stopped.
     pub fn close(mut self, now: i64, wall: i64) -> Account {
         self.gap(None, wall, Cause::Stopped, 0);
         self.retry_at = i64::MIN;
@@ -346,50 +346,51 @@ impl<F: Files> Logger<F> {
         self.account
     }
 
-    /// How many signals were asked for.
+    /// Number of registered signals.
     #[must_use]
     pub const fn signals(&self) -> usize {
         self.signals.len()
     }
 
-    /// What was done so far.
+    /// The counters.
     #[must_use]
     pub const fn account(&self) -> Account {
         self.account
     }
 
-    /// Why the last operation failed that did.
+    /// The error of the last operation that failed.
     #[must_use]
     pub fn last_error(&self) -> Option<&str> {
         self.last_error.as_deref()
     }
 
-    /// When something was made safe last, by the monotonic clock.
+    /// Monotonic time of the last successful sync of new data.
     #[must_use]
     pub const fn safe_at(&self) -> Option<i64> {
         self.safe_at
     }
 
-    /// Whether samples are being lost, or are unsure, because the disk is full or fails.
+    /// Whether samples are being lost, or their state is unknown, because the disk is full or fails.
     #[must_use]
     pub const fn is_losing(&self) -> bool {
         self.trouble.is_some() || self.unsure.is_some()
     }
 
-    /// The number from which on segments are not closed yet: those below may be packed.
+    /// Number of the first segment that is not closed. Segments below it may be packed.
     #[must_use]
     pub fn open_from(&self) -> u64 {
         self.segment.as_ref().map_or(self.next, |segment| segment.number)
     }
 
-    /// Up to where the log is safe: what [`Follow`](crate::Follow) may take.
+    /// Position up to which the log is safe on the disk; the limit for [`Follow`](crate::Follow).
     #[must_use]
     pub fn safe_to(&self) -> Position {
         let open = |segment: &Segment<_>| Position { segment: segment.number, offset: segment.safe_len };
         self.segment.as_ref().map_or(Position { segment: self.next, offset: 0 }, open)
     }
 
-    /// A signal will be something else: what it was goes out with its samples.
+    /// Called before a signal's type or description changes. Its pending samples are encoded, and its previous row is written
+    /// with them.
     fn changes(&mut self, id: u32, since: i64) {
         self.encode(id);
         let state = &mut self.signals[id as usize];
@@ -403,12 +404,12 @@ impl<F: Files> Logger<F> {
         state.row_in = 0;
     }
 
-    /// Puts a signal's chunk into the block.
+    /// Adds a signal's chunk to the block.
     fn encode(&mut self, id: u32) {
         let state = &mut self.signals[id as usize];
         let Some(first) = state.chunk.stamps().first().copied() else { return };
         if self.samples.is_empty() {
-            // Whole seconds, so that stamps of few digits stay so.
+            // Whole seconds, so that stamps with few significant digits stay short.
             self.base = first.div_euclid(1_000_000_000).saturating_mul(1_000_000_000);
         }
         self.scratch.clear();
@@ -422,12 +423,12 @@ impl<F: Files> Logger<F> {
     }
 }
 
-/// Since when a change holds that comes with a sample which may be there already.
+/// Instant from which a change is valid: after the last sample if that has the same stamp.
 fn behind(last: Option<Print>, since: i64) -> i64 {
     if last.is_some_and(|last| last.at == since) { since.saturating_add(1) } else { since }
 }
 
-/// What tells a sample from the one before.
+/// Identity of a sample.
 fn print(sample: &Sample) -> Print {
     let alarm = u32::from(sample.severity) << 16 | u32::from(sample.status);
     Print { at: sample.at, kind: sample.datum.kind(), value: sample.datum.print(), alarm, pulse: sample.pulse }

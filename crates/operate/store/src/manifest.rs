@@ -1,10 +1,12 @@
-//! The manifest: which files the archive has, what is in each, and in which order that came about.
+//! The manifest: lists the files of an archive and their contents, as a log of changes.
 //!
-//! It is a file of blocks that is only appended to. Each block has a checksum and the digest of all bytes before it, so that no block
-//! can be changed, removed or moved unnoticed. When most of its entries are about files that are gone, it is written anew, as a whole.
+//! It is a file of blocks and is only appended to. Each block has a checksum and the digest of all bytes before it, so a changed,
+//! removed or moved block is detected. When most entries are about files that no longer exist, the whole manifest is rewritten.
 //!
-//! The order of writes makes clear after a crash what is damage: a segment's file is made, then listed, then written to; a closing
-//! mark is written, then listed; a pack is made, then listed, then the files that it replaces are removed.
+//! The order of writes makes damage distinguishable from a crash:
+//! - A segment's file is created, then listed, then written.
+//! - A closing mark is written, then listed.
+//! - A pack is created, then listed, then the files that it replaces are removed.
 
 use crate::error::StoreError;
 use crate::files::Files;
@@ -16,55 +18,55 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::{self, ErrorKind};
 use std::sync::{Mutex, PoisonError};
 
-/// Its name.
+/// Name of the file.
 pub(crate) const MANIFEST: &str = "manifest";
 
-/// Most bytes that are read.
+/// Maximum size that is read, in bytes.
 const LEN_MAX: u64 = 1 << 30;
 
-/// Shorter ones are not written anew.
+/// A manifest of at most this many bytes is not rewritten.
 const ENOUGH: u64 = 2 << 10;
 
-/// Bytes of an entry, about.
+/// Approximate size of an entry in bytes.
 const ENTRY: u64 = 80;
 
-/// Logger and packing append from several threads. Other processes are kept away by the archive's lock.
+/// Serializes appends of the logger's and the packing threads. The archive's lock excludes other processes.
 static APPENDING: Mutex<()> = Mutex::new(());
 
-/// A file that the archive has.
+/// State of a listed file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listed {
-    /// None while it is written.
+    /// `None` while it is written.
     pub(crate) contents: Option<Contents>,
-    /// It is damaged, and not packed.
+    /// The file is damaged; it is not packed.
     pub(crate) is_damaged: bool,
 }
 
-/// What the manifest says.
+/// Contents of the manifest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Manifest {
-    /// The archive's number; none if there is no manifest, or none whose beginning can be read.
+    /// Number of the archive; `None` if there is no manifest, or its beginning is unreadable.
     pub(crate) archive: Option<u64>,
     pub(crate) live: BTreeMap<Numbers, Listed>,
-    /// Files that were removed or replaced.
+    /// Files that were removed or replaced by a pack.
     pub(crate) gone: HashSet<Numbers>,
     pub(crate) is_rebuilt: bool,
-    /// Where it is damaged first, and why.
+    /// Offset and description of the first damage.
     pub(crate) damage: Option<(u64, &'static str)>,
-    /// Only its last bytes are damaged, as a crash leaves them.
+    /// Only its end is damaged, as after a crash.
     pub(crate) is_torn: bool,
     pub(crate) len: u64,
     blocks: u32,
     digest: Digest,
-    /// What is behind these bytes is unknown: it is written anew next time.
+    /// The end of the file is in an unknown state: rewrite it next time.
     is_unsure: bool,
 }
 
 impl Manifest {
-    /// Reads the manifest; an empty one if there is none.
+    /// Reads the manifest; empty if there is none.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     pub(crate) fn load<F: Files>(files: &F) -> Result<Self, StoreError> {
         Self::read(files).map_err(StoreError::io(MANIFEST, "read"))
     }
@@ -92,12 +94,12 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Whether the file has no more bytes than were read.
+    /// Whether the file still has the length that was read.
     pub(crate) fn is_current<F: Files>(&self, files: &F) -> bool {
         !self.is_unsure && files.open(MANIFEST).and_then(|file| files.len(&file)).is_ok_and(|len| len == self.len)
     }
 
-    /// Takes blocks that follow those that were read.
+    /// Takes the blocks that follow those already read.
     fn take(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -117,7 +119,7 @@ impl Manifest {
                 },
                 Err(_) => "an entry is cut off or changed",
             };
-            // Entries behind it are read, too, as far as they are whole.
+            // Complete entries after the damage are read too.
             let next =
                 (1..rest.len()).find(|at| rest[*at..].starts_with(&block::MAGIC) && block::read(&rest[*at..]).is_ok());
             self.damage.get_or_insert((offset, why));
@@ -127,7 +129,7 @@ impl Manifest {
             self.len += len as u64;
             rest = &rest[len..];
             if let Ok((header, payload, _)) = block::read(rest) {
-                // As if nothing were missing: the damage is reported once.
+                // Continue from this block's number, so that the damage is reported only once.
                 self.blocks = header.number;
                 self.adopt(&header, payload);
                 let whole = header.whole() as usize;
@@ -160,7 +162,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Takes a whole block behind a damaged place.
+    /// Takes a complete block that follows damage.
     fn adopt(&mut self, header: &block::Header, payload: &[u8]) {
         if header.kind != BlockKind::Manifest || self.archive.is_some_and(|archive| archive != header.segment) {
             return;
@@ -203,17 +205,17 @@ impl Manifest {
         }
     }
 
-    /// Appends entries; they are safe when this returns.
+    /// Appends entries. They are safe on the disk when this returns.
     ///
     /// # Errors
-    /// The disk's. The entries are part of this value then, but not of the file: [`write_anew`](Self::write_anew) writes all of them.
+    /// The disk's error. The entries are then in memory but not in the file; [`write_anew`](Self::write_anew) writes all of them.
     pub(crate) fn append<F: Files>(&mut self, files: &F, records: &[Record]) -> io::Result<()> {
         let _one = APPENDING.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have appended since.
+        // Another thread may have appended since the last read.
         if !self.is_current(files) {
             let there = Self::read(files)?;
             if there.archive.is_none() && self.len == 0 {
-                // It was never written.
+                // A new archive: the manifest was never written.
                 records.iter().for_each(|record| self.apply(record));
                 return self.replace(files);
             }
@@ -226,7 +228,7 @@ impl Manifest {
         let Some(archive) = self.archive else { return Err(ErrorKind::NotFound.into()) };
         let is_packed =
             |name: &Name| Numbers::named(*name).is_some_and(|numbers| !numbers.is_pack() && self.is_packed(numbers));
-        // What was appended once may be appended again after a failure.
+        // After a failure, entries may be appended twice. A file may have been packed in between.
         let records: Vec<Record> = records
             .iter()
             .filter(|record| !matches!(record, Record::Opened(name) | Record::Closed(name, _) if is_packed(name)))
@@ -242,7 +244,7 @@ impl Manifest {
         self.is_unsure = true;
         let mut file = files.append_to(MANIFEST)?;
         if let Err(error) = files.append(&mut file, &bytes) {
-            // So that readers do not find half an entry. Where this fails they do, until it is written anew.
+            // Readers should not find half an entry. If this fails too, they do, until the manifest is rewritten.
             let _ = files.cut(MANIFEST, self.len);
             return Err(error);
         }
@@ -254,24 +256,24 @@ impl Manifest {
         Ok(())
     }
 
-    /// Whether a pack has taken a file's place.
+    /// Whether a pack has replaced a file.
     fn is_packed(&self, numbers: Numbers) -> bool {
         self.gone.contains(&numbers)
             || self.live.keys().any(|pack| *pack != numbers && pack.is_pack() && pack.holds(numbers))
     }
 
-    /// Whether most of it is about files that are gone.
+    /// Whether most entries are about files that no longer exist.
     fn is_long(&self) -> bool {
         self.len > ENOUGH && self.len > 4 * ENTRY * (self.live.len() as u64 + 2)
     }
 
-    /// The manifest of a new archive, or of one whose manifest is missing, which has this number. It is not written yet.
+    /// Manifest of a new archive, or a replacement for a missing one, with a given archive number. It is not written yet.
     pub(crate) fn new(archive: Option<u64>, is_rebuilt: bool) -> Self {
         let archive = archive.unwrap_or_else(|| std::hash::RandomState::new().build_hasher().finish());
         Self { archive: Some(archive), is_rebuilt, is_unsure: true, ..Self::default() }
     }
 
-    /// Writes all that is known as a new file in the place of the one before.
+    /// Rewrites the manifest from the present state, replacing the file.
     pub(crate) fn write_anew<F: Files>(&mut self, files: &F) -> Result<(), StoreError> {
         let _one = APPENDING.lock().unwrap_or_else(PoisonError::into_inner);
         self.replace(files).map_err(StoreError::io(MANIFEST, "write"))
@@ -295,7 +297,7 @@ impl Manifest {
         }
         self.is_unsure = true;
         let unfinished = format!("{MANIFEST}{UNFINISHED}");
-        // One that a crash has left.
+        // May be left from a crash.
         let _ = files.remove(&unfinished);
         let written = (|| {
             let mut file = files.create(&unfinished)?;
@@ -305,7 +307,7 @@ impl Manifest {
             files.sync_names()
         })();
         if written.is_err() {
-            // The error that counts is the first one.
+            // The first error is the one to report.
             let _ = files.remove(&unfinished);
             return written;
         }
@@ -317,7 +319,7 @@ impl Manifest {
 }
 
 impl Numbers {
-    /// What stands for the file in the manifest.
+    /// Code of the file in the manifest.
     pub(crate) const fn code(self) -> (u64, u64, u8) {
         let form = match self.form {
             None => 0,
@@ -337,7 +339,7 @@ impl Numbers {
         Some(Self { first, last, form })
     }
 
-    /// Whether the segments of another file are all among those of this one.
+    /// Whether this file's range of segments includes the other's.
     pub(crate) const fn holds(self, other: Self) -> bool {
         self.first <= other.first && other.last <= self.last
     }

@@ -1,32 +1,32 @@
-//! How far somebody has taken the log: what is behind a mark is neither packed nor forgotten.
+//! Positions up to which other programs have copied the log. Segments from a mark on are not packed.
 
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::follow::Position;
 use crate::part::UNFINISHED;
 
-/// Endings of marks' names.
+/// File name extension of marks.
 const MARK: &str = ".mark";
 
-/// Most bytes of a mark.
+/// Maximum size of a mark in bytes.
 const LEN_MAX: usize = 256;
 
-/// How far a log has been taken elsewhere.
+/// Position up to which a log was copied elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// What tells this log from others that go to the same place.
+    /// Identifies this log among others with the same destination.
     pub log: i64,
-    /// All before it is there.
+    /// Everything before this position has been copied.
     pub done: Position,
-    /// Up to here it may be there in part: it is sent once more in the same portions.
+    /// Data up to this position may be copied in part. They are sent again, in the same portions.
     pub planned: Position,
 }
 
 impl Mark {
-    /// The mark of a name; `None` where there is none yet.
+    /// Reads the mark `name`; `None` if there is none yet.
     ///
     /// # Errors
-    /// Where it cannot be read, or is none.
+    /// If it cannot be read or is invalid.
     pub fn read<F: Files>(files: &F, name: &str) -> Result<Option<Self>, StoreError> {
         let name = format!("{name}{MARK}");
         let listed = files.list().map_err(StoreError::io("", "list"))?;
@@ -55,14 +55,14 @@ impl Mark {
         })
     }
 
-    /// Puts the mark in the place of the one before, in one step that survives a power cut.
+    /// Replaces the mark atomically; the change survives a power cut.
     ///
     /// # Errors
-    /// Where it cannot be written; the one before is there then.
+    /// If it cannot be written. The previous mark then remains.
     pub fn write<F: Files>(&self, files: &F, name: &str) -> Result<(), StoreError> {
         let name = format!("{name}{MARK}");
         let unfinished = format!("{name}{UNFINISHED}");
-        // Left by who was killed here.
+        // Left by a process that was killed at this point.
         let _ = files.remove(&unfinished);
         let text = format!(
             "log {} done {} {} planned {} {}\n",
@@ -76,7 +76,7 @@ impl Mark {
     }
 }
 
-/// The first segment that somebody has not taken yet; `None` where nobody takes any.
+/// The first segment that still has to be copied, over all marks; `None` if there are no marks.
 pub(crate) fn held_from<F: Files>(files: &F, listed: &[(String, u64)]) -> Result<Option<u64>, StoreError> {
     let mut least: Option<u64> = None;
     for (name, _) in listed {

@@ -1,18 +1,18 @@
-//! Files in memory, which fail when they are told to: for tests, and to try things without a disk.
+//! Files in memory with fault injection, for tests and for trials without a disk.
 
 use crate::files::Files;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A folder in memory. A clone is the same folder.
+/// A folder in memory. A clone refers to the same folder.
 #[derive(Clone, Debug, Default)]
 pub struct Memory(Arc<Mutex<State>>);
 
 #[derive(Clone, Debug, Default)]
 struct State {
     files: BTreeMap<String, Bytes>,
-    /// Names that would be there after a power cut, and what they would name.
+    /// Names, with their files, that would survive a power cut.
     safe_names: BTreeMap<String, u64>,
     next: u64,
     room: Option<u64>,
@@ -27,7 +27,7 @@ struct Bytes {
     id: u64,
     bytes: Vec<u8>,
     safe: usize,
-    /// What a failed sync has dropped: no later one makes it safe.
+    /// Ranges that a failed sync dropped; later syncs do not make them safe.
     dropped: Vec<std::ops::Range<usize>>,
 }
 
@@ -47,45 +47,44 @@ impl Memory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves room for so many more bytes; `None` for as many as one likes.
+    /// Limits the free space to `room` bytes; `None`: unlimited.
     pub fn set_room(&self, room: Option<u64>) {
         self.state().room = room;
     }
 
-    /// Lets each operation that changes something fail from the `number`th on, as if the process had been killed there; of
-    /// bytes that are being appended then, half are there. `None`: none fails.
+    /// Makes every modifying operation fail from the `number`th on, as if the process had been killed there. Of bytes being
+    /// appended at that moment, half are written. `None`: no failures.
     pub fn fail_from(&self, number: Option<u64>) {
         self.state().fails_from = number;
     }
 
-    /// Lets files fail to become safe. As with a disk, what was appended before a sync that fails is not made safe by the next one.
+    /// Makes syncs fail. As on a disk, data appended before a failed sync are not made safe by the next one.
     pub fn fail_sync(&self, fails: bool) {
         self.fail_sync_by(fails.then_some(ErrorKind::Other));
     }
 
-    /// The same, for a reason; `None`: none fails.
+    /// Makes syncs fail with a given error; `None`: no failures.
     pub fn fail_sync_by(&self, why: Option<ErrorKind>) {
         self.state().sync_fails = why;
     }
 
-    /// How many operations changed something.
+    /// Number of modifying operations so far.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.state().operations
     }
 
-    /// What is there after a power cut: names that were made safe, and of what was appended since the last sync a share from
-    /// 0 (nothing) to 100 (all).
+    /// The state after a power cut: synced names, and `percent` (0 … 100) of the bytes appended since the last sync.
     #[must_use]
     pub fn after_power_cut(&self, percent: usize) -> Self {
         let state = self.state();
         let mut files = BTreeMap::new();
         for (name, id) in &state.safe_names {
-            // A name may have changed since.
+            // The name may have changed since.
             if let Some(file) = state.files.values().find(|file| file.id == *id) {
                 let len = file.safe + (file.bytes.len() - file.safe) * percent / 100;
                 let mut bytes = file.bytes[..len].to_vec();
-                // Of what a sync has dropped the same share is there; the rest was never written.
+                // Of a range that a sync dropped, the same percentage is present; the rest reads as zeros.
                 for range in &file.dropped {
                     let kept = range.start + range.len() * percent / 100;
                     let end = range.end.min(len);
@@ -111,13 +110,13 @@ impl Memory {
         Self(Arc::new(Mutex::new(plain)))
     }
 
-    /// The bytes of a file.
+    /// Contents of a file.
     #[must_use]
     pub fn bytes(&self, name: &str) -> Option<Vec<u8>> {
         self.state().files.get(name).map(|file| file.bytes.clone())
     }
 
-    /// Makes or replaces a file.
+    /// Creates or replaces a file.
     pub fn set_bytes(&self, name: &str, bytes: Vec<u8>) {
         let mut state = self.state();
         state.next += 1;
@@ -128,7 +127,7 @@ impl Memory {
 }
 
 impl State {
-    /// Counts an operation; whether it fails.
+    /// Counts an operation. Fails if failures are injected from here on.
     fn step(&mut self) -> io::Result<()> {
         self.operations += 1;
         match self.fails_from {
@@ -138,7 +137,7 @@ impl State {
     }
 
     fn file(&mut self, open: &MemoryFile) -> io::Result<&mut Bytes> {
-        // A file that was removed or renamed while it is open is not needed here beyond its name.
+        // A file that was removed while open is not found; its name is used only for the error.
         let found = self.files.values_mut().find(|file| file.id == open.id);
         found.ok_or_else(|| io::Error::new(ErrorKind::NotFound, open.name.clone()))
     }
@@ -263,7 +262,7 @@ impl Files for Memory {
         }
         let lock = Arc::new(());
         state.locked.insert(name.to_owned(), Arc::downgrade(&lock));
-        // As in a folder, where it stays.
+        // The lock file remains, as in a folder.
         state.files.entry(name.to_owned()).or_default();
         Ok(MemoryLock(lock))
     }

@@ -1,4 +1,4 @@
-//! The chunks of a signal in order of time, though they overlap where a clock was set back.
+//! Merges a signal's chunks in order of time. Chunks overlap if the clock was set back.
 
 use crate::archive::Span;
 use crate::error::StoreError;
@@ -11,7 +11,7 @@ use std::ops::Range;
 struct Open {
     chunk: Chunk,
     next: usize,
-    /// What was written first comes first where stamps are the same.
+    /// Samples with equal stamps are returned in the order in which they were written.
     order: (usize, u64),
 }
 
@@ -21,7 +21,7 @@ impl Open {
     }
 }
 
-/// Reads chunks when their turn comes; memory is bounded by those that overlap.
+/// Reads chunks on demand. Memory is bounded by the number of overlapping chunks.
 pub(crate) struct Merge<'a, F: Files> {
     files: &'a F,
     parts: &'a [Part<F>],
@@ -37,7 +37,7 @@ impl<'a, F: Files> Merge<'a, F> {
         Self { files, parts, refs: refs.into_iter().peekable(), open: Vec::new(), span }
     }
 
-    /// The next samples: some of a chunk. A chunk that cannot be read is an error once, and passed over.
+    /// The next run of samples from one chunk. An unreadable chunk yields one error; the next call continues after it.
     pub(crate) fn run(&mut self) -> Result<Option<(&Chunk, Range<usize>)>, StoreError> {
         self.open.retain(|open| open.stamp().is_some_and(|at| at <= self.span.to));
         while let Some(first) = self.refs.peek().map(|place| place.first) {
@@ -66,7 +66,7 @@ impl<'a, F: Files> Merge<'a, F> {
         Ok(Some((&self.open[index].chunk, begin..end)))
     }
 
-    /// The earliest sample of the chunks that are open, its order, and which chunk has it.
+    /// Earliest stamp of the open chunks, with its order and the index of its chunk.
     fn first(&self) -> Option<(i64, (usize, u64), usize)> {
         let stamps = self.open.iter().enumerate().filter_map(|(index, open)| Some((open.stamp()?, open.order, index)));
         stamps.min()

@@ -1,4 +1,4 @@
-//! Making packs of segments, and larger packs of packs: the samples of each signal together, with an index.
+//! Packing: makes packs from segments, and larger packs from packs. A pack stores each signal's samples together, with an index.
 
 use crate::archive::{Archive, Span};
 use crate::catalogue::{Catalogue, Entry};
@@ -17,36 +17,37 @@ mod compact;
 mod output;
 mod parquet;
 
-/// How many files become one pack.
+/// Number of files that are packed into one.
 pub const PACKED_AT_ONCE: usize = 8;
 
-/// Bytes of files from which on they are left as they are.
+/// Maximum total size in bytes of the files packed into one; larger runs are left as they are.
 const ENOUGH: u64 = 1 << 30;
 
-/// Samples of a chunk: as few as its summary is worth, so that little is read where a span of time begins within one.
+/// Samples per chunk. Small chunks limit the reading where an interval begins within one; smaller ones would not pay for their
+/// summary.
 const CHUNK: usize = 1_024;
 
-/// What packing did.
+/// Result of packing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packed {
-    /// The file that was made.
+    /// Name of the new file.
     pub name: String,
-    /// How many files it replaces.
+    /// Number of files it replaces.
     pub files: usize,
-    /// Bytes of those.
+    /// Their total size in bytes.
     pub before: u64,
-    /// Its own bytes.
+    /// Its size in bytes.
     pub after: u64,
-    /// How many samples are in it.
+    /// Number of samples in it.
     pub samples: u64,
 }
 
-/// Which files should become one pack: neighbours, eight of about the same size, or all that are closed and not packed yet
-/// where `all` is wanted, and packs of another form. `open_from` is the first segment that is still written; what is behind a [`Mark`](crate::Mark) stays
-/// as it is, too.
+/// Selects files that should become one pack, as the range of their segment numbers. Normally these are eight consecutive files
+/// of similar size. With `all`, they are any closed segments that are not packed yet, then packs of another form. Segments from
+/// `open_from` on (still written) and from a [`Mark`](crate::Mark) on are never selected.
 ///
 /// # Errors
-/// Where files cannot be listed.
+/// If the files cannot be listed.
 pub fn due<F: Files>(files: &F, open_from: u64, form: Form, all: bool) -> Result<Option<(u64, u64)>, StoreError> {
     let listed = files.list().map_err(StoreError::io("", "list"))?;
     let open_from = mark::held_from(files, &listed)?.map_or(open_from, |held| held.min(open_from));
@@ -63,7 +64,7 @@ pub fn due<F: Files>(files: &F, open_from: u64, form: Form, all: bool) -> Result
         let other = runs.iter().flatten().find(|(numbers, _)| is_other(numbers));
         return Ok(segments.or_else(|| other.map(|(numbers, _)| (numbers.first, numbers.last))));
     }
-    // The smallest first: so each byte is written again once for each eightfold of size.
+    // Smallest first: each byte is rewritten once per eightfold growth.
     let windows = runs.iter().flat_map(|run| run.windows(PACKED_AT_ONCE)).filter(|some| size(some) <= ENOUGH);
     let even = |some: &&[(Numbers, u64)]| {
         let (least, most) = (some.iter().map(|(_, len)| *len).min(), some.iter().map(|(_, len)| *len).max());
@@ -72,10 +73,10 @@ pub fn due<F: Files>(files: &F, open_from: u64, form: Form, all: bool) -> Result
     Ok(windows.filter(even).min_by_key(|some| size(some)).and_then(ends))
 }
 
-/// Bytes of the files that are [`due`] where `all` is wanted.
+/// Total bytes of the files that are [`due`] with `all`.
 ///
 /// # Errors
-/// Where files cannot be listed.
+/// If the files cannot be listed.
 pub fn unpacked<F: Files>(files: &F, open_from: u64, form: Form) -> Result<u64, StoreError> {
     let listed = files.list().map_err(StoreError::io("", "list"))?;
     let open_from = mark::held_from(files, &listed)?.map_or(open_from, |held| held.min(open_from));
@@ -84,21 +85,21 @@ pub fn unpacked<F: Files>(files: &F, open_from: u64, form: Form) -> Result<u64, 
     Ok(runs.iter().flatten().filter(|(numbers, _)| is_due(numbers)).map(|(_, len)| len).sum())
 }
 
-/// The form of the newest pack; `None` where there is none.
+/// Form of the newest pack; `None` if there are no packs.
 ///
 /// # Errors
-/// Where files cannot be listed.
+/// If the files cannot be listed.
 pub fn form<F: Files>(files: &F) -> Result<Option<Form>, StoreError> {
     Ok(Catalogue::read(files)?.used.iter().rev().find_map(|entry| entry.numbers.form))
 }
 
-/// Makes one pack, in a form, of the files that hold the segments from one number to another, and removes them. A crash leaves either
-/// them or the pack in use. Memory: the segments among them, where their chunks are (64 bytes
-/// each), chunks that overlap; for a Parquet file a group of rows and where its chunks are (a hundred bytes each).
+/// Packs the files with segments `first` to `last` into one, and removes them. After a crash, either they or the pack are in use.
+/// Memory: the segments to be packed, 64 bytes per chunk of them, and overlapping chunks. A Parquet file also needs one row group
+/// and 100 bytes per chunk.
 ///
 /// # Errors
-/// Where something cannot be read or written; the files are as they were then. A file that is damaged is not packed: the manifest
-/// notes it, so that it is none of those that are [`due`], and its neighbours are packed without it.
+/// If a file cannot be read or written; the files are then unchanged. A damaged file is not packed. The manifest marks it, so
+/// that it is no longer [`due`] and the files next to it are packed without it.
 pub fn pack<F: Files>(files: &F, first: u64, last: u64, form: Form) -> Result<Packed, StoreError> {
     let catalogue = Catalogue::read(files)?;
     let target = Numbers::pack(first, last, form);
@@ -115,7 +116,7 @@ pub fn pack<F: Files>(files: &F, first: u64, last: u64, form: Form) -> Result<Pa
     if let Err(StoreError::Damaged { name, .. }) = &made
         && let Some(damaged) = inputs.iter().find(|entry| entry.numbers.name() == *name)
     {
-        // Where this fails it is found again next time.
+        // If this fails, the next run finds the damage again.
         let _ = manifest.append(files, &[Record::Damaged(damaged.numbers.code())]);
     }
     let contents = made?;
@@ -128,10 +129,10 @@ pub fn pack<F: Files>(files: &F, first: u64, last: u64, form: Form) -> Result<Pa
     Ok(Packed { name: target.name(), files: inputs.len(), before, after, samples })
 }
 
-/// The files within a pack's numbers.
+/// The files within a pack's range.
 ///
 /// # Errors
-/// Where one is missing, or is there and not listed: it would be as if it had been packed, too.
+/// If one is missing or not listed. Packing would hide that.
 fn inputs(catalogue: &Catalogue, target: Numbers) -> Result<Vec<Entry>, StoreError> {
     let inputs: Vec<Entry> = catalogue.used.iter().filter(|entry| target.holds(entry.numbers)).copied().collect();
     let unlisted =
@@ -144,7 +145,7 @@ fn inputs(catalogue: &Catalogue, target: Numbers) -> Result<Vec<Entry>, StoreErr
     }
 }
 
-/// Makes the pack and lists it.
+/// Writes the pack and lists it.
 fn make<F: Files>(
     files: &F,
     manifest: &mut Manifest,
@@ -164,7 +165,7 @@ fn make<F: Files>(
         Ok(contents)
     });
     made.inspect_err(|_| {
-        // One of them may be there; the error that counts is the first one.
+        // Either of the two files may exist. The first error is the one to report.
         let _ = files.remove(&unfinished);
         if Manifest::load(files).is_ok_and(|there| !there.live.contains_key(&target)) {
             let _ = files.remove(&name);
@@ -172,13 +173,13 @@ fn make<F: Files>(
     })
 }
 
-/// A signal, and what stands for it in the pack.
+/// A signal with its number in the pack.
 struct Packing<'a> {
     id: u32,
     name: &'a str,
 }
 
-/// Writes the pack; what is in it.
+/// Writes the pack. Returns its contents.
 fn write<F: Files>(
     files: &F,
     archive: &Archive<F>,
@@ -236,7 +237,7 @@ fn write<F: Files>(
     Ok(Contents { len, is_left: false, closing })
 }
 
-/// Hands on the samples of a signal in chunks.
+/// Passes the samples of a signal to `take` in chunks of up to `CHUNK` samples.
 fn each_chunk<F: Files>(
     archive: &Archive<F>,
     name: &str,
@@ -253,7 +254,7 @@ fn each_chunk<F: Files>(
             Err(_) => {
                 take(chunk)?;
                 chunk.reset(sample.datum.kind());
-                // An empty chunk takes what the one before had no room for.
+                // An empty chunk has room for any sample.
                 let _ = chunk.push(&sample);
             }
         }

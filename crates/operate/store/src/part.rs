@@ -15,23 +15,23 @@ use segment::{Chunk, Summary};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Endings of names.
+/// File name extension of segments.
 const SEGMENT: &str = ".segment";
-/// Of what is being made.
+/// Extension of files that are not complete yet.
 pub(crate) const UNFINISHED: &str = ".unfinished";
 
-/// Most segments that there are in an archive's life: one a second for 30,000 years.
+/// Maximum segment number: one segment per second for 30,000 years.
 const NUMBER_MAX: u64 = 1_000_000_000_000;
 
-/// What is said of a segment whose closing mark the manifest does not know.
+/// Problem of a segment whose closing mark is not in the manifest.
 pub(crate) const CLOSED_UNLISTED: &str = "it has a closing mark that the manifest does not list: the manifest's end is missing, or the logger was killed between the two";
 
-/// The form of a pack. Both hold the same, and are found again alike.
+/// Format of a pack. Both formats hold the same information.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Form {
-    /// This archive's own, which is smaller.
+    /// The archive's own format, which is smaller.
     Compact,
-    /// A Parquet file, which other programs read as it is.
+    /// A Parquet file, which other programs can read directly.
     #[default]
     Parquet,
 }
@@ -40,7 +40,7 @@ impl Form {
     /// All forms.
     pub const ALL: [Self; 2] = [Self::Compact, Self::Parquet];
 
-    /// What names of such packs end with.
+    /// File name extension of such packs.
     #[must_use]
     pub const fn ending(self) -> &'static str {
         match self {
@@ -50,12 +50,12 @@ impl Form {
     }
 }
 
-/// The numbers of the segments that are in a file.
+/// Range of segments in a file, and its form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Numbers {
     pub(crate) first: u64,
     pub(crate) last: u64,
-    /// None of a segment.
+    /// `None` for a segment.
     pub(crate) form: Option<Form>,
 }
 
@@ -72,8 +72,7 @@ impl Numbers {
         self.form.is_some()
     }
 
-    /// From a file's name; `None` for other files, also those that only look like ours (`1.segment`, a copy): they would be opened by
-    /// another's name.
+    /// Parses a file name. `None` for other files, including similar ones such as `1.segment`, whose canonical name would differ.
     pub(crate) fn of(name: &str) -> Option<Self> {
         Self::parsed(name)
             .filter(|numbers| numbers.first <= numbers.last && numbers.last <= NUMBER_MAX && numbers.name() == name)
@@ -95,7 +94,7 @@ impl Numbers {
         }
     }
 
-    /// Whether all of `other` is in this pack too. Of two packs of the same segments the Parquet file is the one.
+    /// Whether this pack includes all of `other`. Of two packs of the same segments, the Parquet file takes precedence.
     pub(crate) fn covers(self, other: Self) -> bool {
         let is_wider = self.first != other.first || self.last != other.last;
         let is_other =
@@ -104,8 +103,8 @@ impl Numbers {
     }
 }
 
-/// Splits the files of an archive into those that hold it, oldest first, and those that a pack holds too: a crash between
-/// making the pack and removing them has left them.
+/// Splits the files of an archive into those in use, oldest first, and those that a pack includes. The latter remain if a crash
+/// occurs between writing the pack and removing them.
 pub(crate) fn parts(listed: Vec<(String, u64)>) -> (Vec<(Numbers, u64)>, Vec<Numbers>) {
     let known = |(name, len): &(String, u64)| Some((Numbers::of(name)?, *len));
     let all: Vec<(Numbers, u64)> = listed.iter().filter_map(known).collect();
@@ -115,22 +114,22 @@ pub(crate) fn parts(listed: Vec<(String, u64)>) -> (Vec<(Numbers, u64)>, Vec<Num
     (used, left.into_iter().map(|(part, _)| part).collect())
 }
 
-/// Where a chunk is, and what it holds.
+/// Position and summary of a chunk.
 #[derive(Clone, Debug)]
 pub(crate) struct Ref {
-    /// Which part of the archive.
+    /// Index of the part in the archive.
     pub(crate) part: usize,
-    /// Where its bytes begin in the file; in a pack, its block.
+    /// Offset in the file of the chunk's bytes, or of its block in a pack.
     pub(crate) offset: u64,
     pub(crate) len: u32,
     pub(crate) is_block: bool,
-    /// What its stamps count from; of a block, the block knows.
+    /// Base of its stamps. Unused for a block, which has its own.
     pub(crate) base: i64,
     pub(crate) first: i64,
     pub(crate) last: i64,
     pub(crate) count: u32,
     pub(crate) summary: Option<Box<Summary>>,
-    /// In a Parquet file: where its pages are.
+    /// Position of its pages in a Parquet file.
     pub(crate) pages: Option<Box<Pages>>,
 }
 
@@ -143,44 +142,44 @@ impl Ref {
     }
 }
 
-/// One file.
+/// A file of an archive.
 pub(crate) struct Part<F: Files> {
     pub(crate) numbers: Numbers,
     pub(crate) name: String,
     pub(crate) file: F::File,
-    /// What each signal has been, by its name.
+    /// Rows of each signal, by name.
     pub(crate) signals: BTreeMap<String, Vec<Signal>>,
     pub(crate) gaps: Vec<Gap>,
-    /// What is damaged, as far as it was read.
+    /// Damage found so far.
     pub(crate) problems: Vec<Problem>,
-    /// The whole file, where it is in memory.
+    /// Contents of the file, if loaded into memory.
     bytes: Option<Vec<u8>>,
-    /// In a pack: where each signal is.
+    /// Packs: positions of the signals.
     directory: HashMap<u32, DirectoryEntry>,
-    /// In a segment: the chunks of the signals that were asked for.
+    /// Segments: chunks of the requested signals.
     refs: HashMap<u32, Vec<Ref>>,
-    /// Where the last block ends, where something else follows.
+    /// End of the last block, if other data follow it.
     pub(crate) blocks_end: u64,
-    /// In a pack: where it is said what signals are.
+    /// Packs: offset of the dictionary.
     dictionary_at: u64,
-    /// In a Parquet file: the numbers of the dictionary that was read last, and where it is.
+    /// Parquet files: the value dictionary that was read last, and its offset.
     dictionary: Mutex<Option<Numbered>>,
-    /// The archive that it says it belongs to, at its beginning.
+    /// Number of the archive in the file's head.
     pub(crate) archive: Option<u64>,
-    /// What the file says of itself at its end.
+    /// Closing record at the end of the file.
     pub(crate) closing: Option<Closing>,
-    /// Nothing of it is shown.
+    /// The file belongs to another archive; its contents are hidden.
     pub(crate) is_foreign: bool,
-    /// In a pack without a directory: how many samples it has, of all signals.
+    /// Packs without a directory: total number of samples.
     counted: u64,
 }
 
-/// Where numbers are for which others stand, and those.
+/// Offset of a value dictionary, and its values.
 type Numbered = (u64, Arc<[u64]>);
 
 impl<F: Files> Part<F> {
-    /// Opens a file. Of a segment all blocks are read, and the chunks of the signals that are `wanted` remembered; of a pack,
-    /// its dictionary and directory. What is damaged is one of its problems.
+    /// Opens a file. Of a segment, reads all blocks and keeps the positions of the `wanted` signals' chunks. Of a pack, reads
+    /// dictionary and directory. Damage is added to the part's problems.
     pub(crate) fn open(
         files: &F,
         entry: &Entry,
@@ -222,7 +221,7 @@ impl<F: Files> Part<F> {
         Ok(part)
     }
 
-    /// Whether the segment was closed, and the manifest says so by now.
+    /// Whether the manifest has listed the segment as closed since it was read.
     pub(crate) fn is_closed_since(&self, files: &F) -> bool {
         let is_unlisted = self.problems.iter().any(|problem| problem.why == CLOSED_UNLISTED);
         let is_closed =
@@ -230,12 +229,12 @@ impl<F: Files> Part<F> {
         is_unlisted && Manifest::load(files).is_ok_and(is_closed)
     }
 
-    /// Compares what the file says of itself with what the manifest says of it.
+    /// Compares the file's closing record with the manifest.
     fn compare(&mut self, files: &F, entry: &Entry, has_directory: bool) -> Result<(), StoreError> {
         let Some(contents) = entry.contents() else {
             let is_open = entry.listed.is_some_and(|listed| listed.contents.is_none());
             if is_open && self.closing.is_some() && self.problems.is_empty() {
-                // Nothing is missing in it.
+                // No samples are missing.
                 self.problems.push(Problem::new(&self.name, (0, entry.len), CLOSED_UNLISTED));
             }
             let own = self.closing.map(|closing| closing.archive).filter(|_| entry.archive.is_some());
@@ -265,7 +264,7 @@ impl<F: Files> Part<F> {
         Ok(())
     }
 
-    /// How many samples can be read, of all signals.
+    /// Number of readable samples, of all signals.
     fn count(&self, files: &F, has_directory: bool) -> Result<u64, StoreError> {
         if self.numbers.is_pack() {
             let in_directory = self.directory.values().map(|entry| entry.count).sum();
@@ -297,7 +296,7 @@ impl<F: Files> Part<F> {
         self.problems.insert(0, Problem { lost, ..problem });
     }
 
-    /// Nothing of it is shown.
+    /// Hides the contents of a file of another archive.
     fn is_of_another_archive(&mut self, entry: &Entry) {
         let why = "the file belongs to another archive";
         self.problems = vec![Problem::whole(self.numbers, entry.contents(), why)];
@@ -308,7 +307,7 @@ impl<F: Files> Part<F> {
         self.refs.clear();
     }
 
-    /// In a pack: where the first block is behind samples that are in no block.
+    /// Offset of the first block: in a Parquet pack, after the samples, which are not in blocks.
     pub(crate) fn blocks_begin(&self) -> u64 {
         match self.numbers.form {
             Some(Form::Parquet) => self.directory.values().map(|entry| entry.index).min().unwrap_or(self.dictionary_at),
@@ -316,7 +315,7 @@ impl<F: Files> Part<F> {
         }
     }
 
-    /// Reads what stands at a pack's end; whether it is there and whole.
+    /// Reads the directory at a pack's end. Returns false if it is missing or damaged.
     fn directory(&mut self, files: &F) -> Result<bool, StoreError> {
         let len = files.len(&self.file).map_err(StoreError::io(&self.name, "ask for its length"))?;
         let mut bytes = [0; HEADER + TRAILER];
@@ -354,7 +353,7 @@ impl<F: Files> Part<F> {
     /// Reads all blocks.
     fn scan(&mut self, files: &F, entry: &Entry, part: usize, wanted: &dyn Fn(&str) -> bool) -> Result<(), StoreError> {
         let name = self.name.clone();
-        // In a pack it stands behind samples which signals they are.
+        // In a pack, the dictionary follows the samples.
         let is_pack = self.numbers.is_pack();
         let expected = (!is_pack).then_some((self.numbers.first, 0));
         let mut scan = Scan::between(files, &self.file, &name, 0, expected)?.until(self.blocks_end);
@@ -362,12 +361,12 @@ impl<F: Files> Part<F> {
         let proven =
             entry.contents().map_or(u64::MAX, |contents| if contents.is_left { contents.len } else { u64::MAX });
         let span = entry.contents().and_then(|contents| span_of(&contents.closing)).unwrap_or(Span::ALL);
-        // Damage is not before the file's first sample.
+        // Damage cannot be earlier than the file's first sample.
         let (mut latest, end) = (span.from, span.to);
         while let Some(seen) = scan.next()? {
             let (offset, header) = match seen {
                 Seen::Block { offset, header } => (offset, header),
-                // What is whole is not kept from anybody for it.
+                // Another version of tahti can read this: fail, and do not treat it as damage.
                 Seen::Damage { offset, why, .. } | Seen::Tail { offset, why, .. }
                     if matches!(why, NoBlock::Version(_)) =>
                 {
@@ -383,7 +382,7 @@ impl<F: Files> Part<F> {
                 }
             };
             if header.kind == BlockKind::Samples {
-                // Stamps of a block begin in the second that they count from.
+                // Stamps of a block start within the second at its base.
                 let first = header.base.saturating_add(1_000_000_000);
                 let before = self.problems.last_mut().and_then(|problem| problem.span.as_mut());
                 before.into_iter().for_each(|span| span.to = span.to.min(first.max(span.from)));
@@ -446,12 +445,12 @@ impl<F: Files> Part<F> {
         Ok(())
     }
 
-    /// What stands for a signal here.
+    /// The signal's number in this file.
     pub(crate) fn id(&self, name: &str) -> Option<u32> {
         Some(self.signals.get(name)?.first()?.id)
     }
 
-    /// Adds the chunks of a signal, and what of its index is damaged.
+    /// Adds the chunks of a signal, and any damage of its index.
     pub(crate) fn refs(
         &self,
         files: &F,
@@ -472,7 +471,7 @@ impl<F: Files> Part<F> {
         Ok(())
     }
 
-    /// Adds the chunks of a pack's index.
+    /// Adds the chunks from a pack's index.
     fn index(&self, files: &F, part: usize, entry: &DirectoryEntry, refs: &mut Vec<Ref>) -> Result<(), StoreError> {
         let segment = self.numbers.last;
         let scan = Scan::between(files, &self.file, &self.name, entry.index, None)?;
@@ -509,7 +508,7 @@ impl<F: Files> Part<F> {
         Ok(())
     }
 
-    /// Takes a segment into memory: its chunks are read in another order than they stand in.
+    /// Loads a segment into memory, because its chunks are read in a different order from that in the file.
     pub(crate) fn load(&mut self, files: &F, entry: &Entry) -> Result<(), StoreError> {
         if !self.numbers.is_pack() {
             let len = files.len(&self.file).map_err(StoreError::io(&self.name, "ask for its length"))?;
@@ -596,7 +595,7 @@ impl<F: Files> Part<F> {
     }
 }
 
-/// Where a Parquet file's end begins; `None` where it has none.
+/// Offset of a Parquet file's footer; `None` if it has none.
 pub(crate) fn end_of<F: Files>(files: &F, file: &F::File, name: &str) -> Result<Option<u64>, StoreError> {
     let len = files.len(file).map_err(StoreError::io(name, "ask for its length"))?;
     let mut last = [0; SUM_LEN as usize];

@@ -1,4 +1,4 @@
-//! What an archive is read by, wherever it is kept.
+//! Common interface for reading archives, wherever they are stored.
 
 use crate::archive::{Archive, Found, Span};
 use crate::bins::{Bin, Bins};
@@ -8,31 +8,31 @@ use crate::files::Files;
 use segment::Sample;
 use segment::rows::{Gap, Signal};
 
-/// Samples in order of time; what cannot be read is an item, and passed over.
+/// Samples in order of time. An unreadable part yields an error, and the stream continues after it.
 pub type Stream<'a> = Box<dyn Iterator<Item = Result<Sample, StoreError>> + 'a>;
 
-/// An archive to be read: a folder, or a database. Each call may wait for a disk or a network; memory is bounded, also where a
-/// span holds more samples than there is memory.
+/// An archive opened for reading: a folder or a database. Each call may wait for the disk or the network. Memory is bounded, even
+/// if a span has more samples than fit into memory.
 pub trait Reader {
     /// Names of all signals, sorted.
     ///
     /// # Errors
-    /// Where it cannot be read, as with all that follows.
+    /// If the archive cannot be read. The same applies to the methods below.
     fn names(&self) -> Result<Vec<String>, StoreError>;
 
-    /// What a signal has been, each change once, oldest first; nothing where there is none of that name.
+    /// Rows of a signal, one per change, oldest first; empty if there is no signal of that name.
     ///
     /// # Errors
     /// As [`names`](Self::names).
     fn rows(&self, name: &str) -> Result<Vec<Signal>, StoreError>;
 
-    /// What is known of a signal; `None` where there is none of that name.
+    /// Describes a signal; `None` if there is no signal of that name.
     ///
     /// # Errors
     /// As [`names`](Self::names).
     fn about(&self, name: &str) -> Result<Option<Found>, StoreError>;
 
-    /// The samples of a signal within a span, in order of time; of the same time in the order in which they came.
+    /// The samples of a signal within a span, in order of time. Samples with equal stamps are in order of arrival.
     ///
     /// # Errors
     /// As [`names`](Self::names).
@@ -44,25 +44,24 @@ pub trait Reader {
     /// As [`names`](Self::names).
     fn at(&self, name: &str, at: i64) -> Result<Option<Sample>, StoreError>;
 
-    /// Why there are no samples of a signal, within a span: its own gaps and those of all signals, in order of time.
+    /// Gaps of a signal within a span, including those that apply to all signals, in order of time.
     ///
     /// # Errors
     /// As [`names`](Self::names).
     fn gaps(&self, name: &str, span: Span) -> Result<Vec<Gap>, StoreError>;
 
-    /// What the numbers of a signal are together, in spans of equal length. Spans without a number are left out.
+    /// Summaries of a signal's numbers in intervals of equal length. Intervals without numbers are omitted.
     ///
     /// # Errors
     /// As [`names`](Self::names).
     fn bins(&self, name: &str, bins: Bins) -> Result<Vec<Bin>, StoreError>;
 
-    /// What is damaged, as far as it was read, and as far as samples of a span may be missing for it. A database has its own care of
-    /// that.
+    /// Damage found so far that may affect samples in a span. Always empty for a database, which maintains its own integrity.
     fn problems(&self, _span: Span) -> Vec<Problem> {
         Vec::new()
     }
 
-    /// Names that a pattern with `*` and `?` means, sorted.
+    /// Names that match a pattern with `*` and `?`, sorted.
     ///
     /// # Errors
     /// As [`names`](Self::names).

@@ -1,40 +1,40 @@
-//! The blocks of a file, one after the other, past those that are damaged.
+//! Iterates over the blocks of a file and skips damage.
 
 use crate::error::StoreError;
 use crate::files::Files;
 use segment::block::{HEADER, Header, MAGIC, NoBlock};
 
-/// Bytes looked through at a time for the next block.
+/// Bytes searched at a time for the next block.
 const WINDOW: usize = 64 << 10;
 
-/// What stands in a file.
+/// An item of a file.
 #[derive(Debug)]
 pub(crate) enum Seen {
     /// A block; its payload is in [`Scan::payload`].
     Block { offset: u64, header: Header },
-    /// Bytes that are no block, before one that is.
+    /// Bytes that are not a valid block, followed by a valid block.
     Damage { offset: u64, len: u64, why: NoBlock },
-    /// Bytes that are no block, up to the end: as a crash leaves them, or as a writer that is not done yet.
+    /// Bytes that are not a valid block, up to the end of the file, as after a crash or while a writer is active.
     Tail { offset: u64, len: u64, why: NoBlock },
 }
 
-/// Goes through a file. Memory is bounded by the longest block.
+/// Reader of a file's blocks. Memory is bounded by the longest block.
 pub(crate) struct Scan<'a, F: Files> {
     files: &'a F,
     file: &'a F::File,
     name: &'a str,
     offset: u64,
     end: u64,
-    /// The segment's number and the next block's, once they are known.
+    /// Number of the segment and of the next block, once known.
     expected: Option<(u64, u32)>,
-    /// Blocks are known to be missing before the next one.
+    /// Blocks before the next one are known to be missing.
     is_after_damage: bool,
-    /// The payload of the block that was seen last.
+    /// Payload of the last block.
     pub(crate) payload: Vec<u8>,
 }
 
 impl<'a, F: Files> Scan<'a, F> {
-    /// From an offset on, where a block of the segment begins.
+    /// Starts at an offset at which a block of the segment begins.
     pub(crate) fn between(
         files: &'a F,
         file: &'a F::File,
@@ -46,21 +46,21 @@ impl<'a, F: Files> Scan<'a, F> {
         Ok(Self { files, file, name, offset, end, expected, is_after_damage: false, payload: Vec::new() })
     }
 
-    /// Only blocks of this segment.
+    /// Accepts only blocks of this segment.
     pub(crate) const fn of(mut self, segment: u64) -> Self {
         self.expected = Some((segment, 0));
-        // Where the first block is among the others is not known.
+        // The number of the first block is unknown.
         self.is_after_damage = true;
         self
     }
 
-    /// No further than to there.
+    /// Stops at this offset.
     pub(crate) fn until(mut self, end: u64) -> Self {
         self.end = self.end.min(end);
         self
     }
 
-    /// What comes next; `None` at the end.
+    /// The next item; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Seen>, StoreError> {
         if self.offset >= self.end {
             return Ok(None);
@@ -91,7 +91,7 @@ impl<'a, F: Files> Scan<'a, F> {
         }
     }
 
-    /// The block at an offset, whole and of this segment, with its payload read.
+    /// Reads the block at an offset. It must be complete and of this segment.
     fn block_at(&mut self, offset: u64) -> Result<Result<Header, NoBlock>, StoreError> {
         let mut bytes = [0; HEADER];
         let len = self.read(offset, &mut bytes)?;
@@ -117,7 +117,7 @@ impl<'a, F: Files> Scan<'a, F> {
         Ok(header.check(&self.payload).map(|()| header))
     }
 
-    /// Where the next whole block begins, from `offset` on.
+    /// Offset of the next complete block at or after `offset`.
     fn find(&mut self, mut offset: u64) -> Result<Option<u64>, StoreError> {
         let mut window = vec![0; WINDOW];
         while offset < self.end {
@@ -131,7 +131,7 @@ impl<'a, F: Files> Scan<'a, F> {
             if len < WINDOW {
                 return Ok(None);
             }
-            // A beginning that the window's end has cut is looked at again.
+            // Overlap the windows: the magic bytes may be split at the end of this one.
             offset += (WINDOW - MAGIC.len() + 1) as u64;
         }
         Ok(None)

@@ -1,4 +1,4 @@
-//! Reading all of an archive, to say what is damaged.
+//! Verification: reads a whole archive and reports damage.
 
 use crate::catalogue::{Catalogue, Entry, Problem};
 use crate::error::StoreError;
@@ -16,42 +16,42 @@ use std::io::ErrorKind;
 /// Bytes that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Where they begin in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// How many.
+    /// Number of bytes.
     pub len: u64,
-    /// What is wrong with them.
+    /// Description of the fault.
     pub why: String,
 }
 
-/// What a file holds.
+/// Result of verifying a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Its name.
+    /// Name of the file.
     pub name: String,
-    /// Its length.
+    /// Length of the file in bytes.
     pub bytes: u64,
-    /// Blocks that are whole.
+    /// Valid blocks.
     pub blocks: u64,
     /// Samples in them.
     pub samples: u64,
-    /// What is damaged.
+    /// Damage found.
     pub damage: Vec<Damage>,
-    /// Bytes after the last whole block, as a crash leaves them, or as a logger that is not done yet.
+    /// Bytes after the last complete block, as after a crash or while a logger is active.
     pub tail: u64,
 }
 
-/// Reads all files of an archive: each block by its checksum, each row and chunk as what it is, each file by its digest and by what the
-/// manifest says of it. Files that are missing and a manifest that is damaged have entries of their own.
+/// Verifies all files of an archive: the checksum of each block, the structure of each row and chunk, the digest of each file,
+/// and the manifest. Missing files and a damaged manifest have their own entries.
 ///
 /// # Errors
-/// Where a file cannot be read at all.
+/// If a file cannot be read at all.
 pub fn verify<F: Files>(files: &F) -> Result<Vec<Checked>, StoreError> {
     Ok(verify_while(files, |_| true)?.0)
 }
 
-/// As [`verify`], while `goes_on` returns true; it is called with the share that is done, from 0 to 1, after each piece of a few MiB.
-/// Returns what was checked, and whether that is all.
+/// As [`verify`], but stops when `goes_on` returns false. `goes_on` is called after each piece of a few MiB with the completed
+/// share, 0 to 1. Returns the results, and whether they are complete.
 ///
 /// # Errors
 /// As [`verify`].
@@ -62,7 +62,7 @@ pub fn verify_while<F: Files>(files: &F, goes_on: impl FnMut(f64) -> bool) -> Re
     let mut watch = Watch { before: 0, total, goes_on };
     for entry in &catalogue.used {
         match file(files, entry, &mut watch) {
-            // Packed or removed since.
+            // Packed or removed since the files were listed.
             Err(StoreError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
                 if Catalogue::read(files)?.used.iter().any(|other| other.numbers == entry.numbers) {
                     return Err(StoreError::io(&entry.numbers.name(), "open")(source));
@@ -70,7 +70,7 @@ pub fn verify_while<F: Files>(files: &F, goes_on: impl FnMut(f64) -> bool) -> Re
             }
             Ok(None) => return Ok((all, false)),
             Ok(Some(checked)) if entry.contents().is_none() && !checked.damage.is_empty() => {
-                // It may have been closed since.
+                // The segment may have been closed since.
                 let again = Catalogue::read(files)?.used.into_iter().find(|other| other.numbers == entry.numbers);
                 let again = again.map(|entry| file(files, &entry, &mut watch)).transpose()?;
                 match again.unwrap_or(Some(checked)) {
@@ -93,22 +93,22 @@ pub fn verify_while<F: Files>(files: &F, goes_on: impl FnMut(f64) -> bool) -> Re
     Ok((all, true))
 }
 
-/// How far reading is, in bytes of all files.
+/// Progress in bytes over all files.
 struct Watch<G> {
-    /// Of the files before this one.
+    /// Bytes of the files before this one.
     before: u64,
     total: u64,
     goes_on: G,
 }
 
 impl<G: FnMut(f64) -> bool> Watch<G> {
-    /// Whether reading goes on, `at` bytes behind the beginning of a file.
+    /// Reports progress, `at` bytes into a file. Returns false to stop.
     fn goes_on(&mut self, at: u64) -> bool {
         (self.goes_on)((self.before + at) as f64 / self.total.max(1) as f64)
     }
 }
 
-/// Reads one file; `None` if reading was stopped.
+/// Verifies one file; `None` if it was stopped.
 fn file<F: Files>(
     files: &F,
     entry: &Entry,
@@ -134,7 +134,7 @@ fn file<F: Files>(
     while let Some(seen) = scan.next()? {
         match seen {
             Seen::Block { offset, header } => {
-                // Each file is read twice: its blocks, and its digest.
+                // Each file is read twice: for its blocks and for its digest.
                 if !watch.goes_on(offset / 2) {
                     return Ok(None);
                 }
@@ -155,7 +155,7 @@ fn file<F: Files>(
                     checked.damage.push(Damage { offset, len: header.whole(), why: why.to_string() });
                 }
             }
-            // What was not safe when the file was left.
+            // Not yet safe when the logger abandoned the file.
             Seen::Damage { offset, len, .. } if proven.is_some_and(|proven| offset >= proven) => checked.tail += len,
             Seen::Tail { offset, len, .. }
                 if !is_pack && entry.may_be_torn() && proven.is_none_or(|proven| offset >= proven) =>
@@ -195,14 +195,14 @@ fn file<F: Files>(
         }
     }
     if is_parquet && checked.damage.is_empty() && !is_as_written(files, &open, name)? {
-        // What an archive's readers need is whole.
+        // The archive's own data are valid.
         let why = "the file's checksum differs: other programs may read its table differently".into();
         checked.damage.push(Damage { offset: 0, len: bytes, why });
     }
     Ok(Some(checked))
 }
 
-/// How many bytes at the beginning of a file its digest is of.
+/// Number of bytes, from the beginning of a file, that its digest covers.
 fn digested(entry: &Entry, bytes: u64, end: u64) -> u64 {
     match entry.contents().filter(|contents| contents.is_left) {
         Some(contents) => contents.len.min(bytes),
@@ -213,7 +213,7 @@ fn digested(entry: &Entry, bytes: u64, end: u64) -> u64 {
     }
 }
 
-/// The digest of the first bytes of a file; `None` if reading was stopped.
+/// Digest of the first bytes of a file; `None` if it was stopped.
 fn digest<F: Files>(
     files: &F,
     file: &F::File,
@@ -237,7 +237,7 @@ fn digest<F: Files>(
     Ok(Some(digest.value()))
 }
 
-/// Reads the chunks that a block of an index tells of.
+/// Reads the chunks that an index block lists.
 fn pages<F: Files>(files: &F, part: &Part<F>, (offset, payload): (u64, &[u8]), checked: &mut Checked) {
     let entries = match parquet::entries(payload) {
         Ok((_, entries)) => entries,
@@ -262,7 +262,7 @@ fn pages<F: Files>(files: &F, part: &Part<F>, (offset, payload): (u64, &[u8]), c
     }
 }
 
-/// Whether all of a Parquet file is as its checksum says.
+/// Whether a Parquet file matches its checksum.
 fn is_as_written<F: Files>(files: &F, file: &F::File, name: &str) -> Result<bool, StoreError> {
     let len = files.len(file).map_err(StoreError::io(name, "ask for its length"))?;
     let Some(body) = end_of(files, file, name)? else { return Ok(false) };
@@ -281,10 +281,10 @@ fn is_as_written<F: Files>(files: &F, file: &F::File, name: &str) -> Result<bool
     Ok(parquet::is_as_written(&end[..read], sum))
 }
 
-/// Bytes that are summed at a time.
+/// Bytes read at a time.
 const PIECE: usize = 1 << 20;
 
-/// Why a block's rows cannot be read.
+/// Reason why a block's rows cannot be read.
 #[derive(Debug, thiserror::Error)]
 enum Unreadable {
     #[error(transparent)]
@@ -295,7 +295,7 @@ enum Unreadable {
     Manifest,
 }
 
-/// Whether all rows of a block can be read; in a segment a chunk's signal must be known by then.
+/// Checks that all rows of a block are readable. In a segment, a chunk's signal must be defined before it.
 fn rows_of(
     kind: BlockKind,
     base: i64,

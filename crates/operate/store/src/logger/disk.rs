@@ -1,4 +1,5 @@
-//! A logger's block on its way to the disk: segments, room for them, and what is lost while the disk is full or fails.
+//! The logger's disk side: writes blocks to segments, makes room for them, and accounts for losses while the disk is full or
+//! fails.
 
 use super::Logger;
 use crate::archive::Archive;
@@ -11,39 +12,39 @@ use segment::manifest::{Closing, Contents, Digest, Record};
 use segment::rows::{Cause, Gap, Head, Signal};
 use std::io::{self, ErrorKind};
 
-/// The lock of who writes the archive.
+/// Name of the lock file.
 pub(super) const LOCK: &str = "lock";
 
-/// Numbers of segments that may be taken by something else, one after the other.
+/// Maximum consecutive segment numbers that are skipped because a file of that name exists.
 const TAKEN_MAX: u64 = 1_000;
 
-/// How long nothing is tried after the disk failed.
+/// Pause after a disk error before the next attempt.
 const PAUSE_NS: i64 = 1_000_000_000;
 
-/// Gaps that are kept while the disk fails.
+/// Maximum gaps kept in memory while the disk fails.
 const GAPS_KEPT_MAX: usize = 1_024;
 
-/// The segment that is being written.
+/// The segment being written.
 pub(super) struct Segment<T> {
     pub(super) file: T,
     pub(super) number: u64,
     blocks: u32,
     pub(super) len: u64,
-    /// Bytes of it that are safe.
+    /// Bytes that are safe on the disk.
     pub(super) safe_len: u64,
-    /// What is in it, but for the digest, which goes on.
+    /// Summary of the appended contents. The digest is kept in `digest`.
     closing: Closing,
     digest: Digest,
-    /// The same of what is safe.
+    /// Summary of the contents that are safe.
     safe: Closing,
-    /// Until when it is kept open, by the monotonic clock.
+    /// Monotonic time at which it is closed.
     pub(super) until: i64,
-    /// What was appended and is not safe yet; none if all is.
+    /// Appended data that are not safe yet; `None` if all are.
     waiting: Option<Waiting>,
 }
 
-/// What was appended to a segment and is not safe yet. Of its samples the number is kept, of the rest everything, so that it can be
-/// written again.
+/// Data that were appended to a segment and are not safe yet. Of samples only the number is kept. Gaps and rows are kept
+/// completely, so that they can be written again.
 #[derive(Default)]
 struct Waiting {
     count: u64,
@@ -56,9 +57,9 @@ struct Waiting {
 }
 
 impl<F: Files> Logger<F> {
-    /// Has the kernel put on the disk what was appended. If that fails, the state of what was appended since the last time is unknown,
-    /// and a second try proves nothing: the kernel may have dropped the pages. So the segment is left, and gaps and rows are written
-    /// again to the next one, with a gap for the samples.
+    /// Syncs the segment. If that fails, the state of everything appended since the last sync is unknown. A second sync proves
+    /// nothing, because the kernel may have dropped the pages. So the segment is abandoned. Its unconfirmed gaps and rows are
+    /// written again to the next segment, with a gap for the samples.
     pub(super) fn make_safe(&mut self) {
         let Some(segment) = &mut self.segment else { return };
         let Some(waiting) = segment.waiting.take() else { return };
@@ -77,7 +78,7 @@ impl<F: Files> Logger<F> {
         }
     }
 
-    /// Keeps what the disk did not confirm for the next segment.
+    /// Keeps the unconfirmed gaps and rows for the next segment.
     fn take_back(&mut self, waiting: Waiting, error: &io::Error) {
         self.account.unsure += waiting.count;
         self.trouble = join(waiting.trouble, self.trouble.take());
@@ -90,7 +91,7 @@ impl<F: Files> Logger<F> {
         self.keep_within_bounds();
         self.repeat_at = self.now.saturating_add(PAUSE_NS);
         if is_full(error) {
-            // Some file systems report only now that there is no room.
+            // Some file systems report a full disk only on sync.
             self.unsure.iter_mut().for_each(|gap| gap.cause = Cause::DiskFull);
             let before = self.open_from();
             if !self.frees_room(before) {
@@ -99,14 +100,14 @@ impl<F: Files> Logger<F> {
         }
     }
 
-    /// Bounds what is kept while the disk fails.
+    /// Limits the memory used while the disk fails.
     fn keep_within_bounds(&mut self) {
         self.gaps.truncate(GAPS_KEPT_MAX);
         self.rows.truncate(GAPS_KEPT_MAX);
     }
 
-    /// Appends the block, with the dictionary rows that it needs, and gaps. Where that fails its samples are tried once more
-    /// in a new segment, and are lost then; while the disk fails, it is asked once a second.
+    /// Appends the block with gaps and the required dictionary rows. After an error the samples are tried once more, in a new
+    /// segment, and are then counted as lost. While the disk fails, there is one attempt per second.
     pub(super) fn write(&mut self) {
         let is_new = !(self.samples.is_empty() && self.gaps.is_empty() && self.rows.is_empty());
         let is_again = (self.trouble.is_some() || self.unsure.is_some()) && self.now >= self.repeat_at;
@@ -119,7 +120,7 @@ impl<F: Files> Logger<F> {
             Err(error) => {
                 let cause =
                     error.as_ref().map(|error| if is_full(error) { Cause::DiskFull } else { Cause::DiskFailed });
-                // A pause after a failed sync is that of a full disk.
+                // After a failed sync there is a pause only if the disk was full.
                 let new = Gap { id: None, at: self.first, cause: Cause::DiskFull, lost: 0 };
                 let trouble = self.trouble.get_or_insert(new);
                 trouble.cause = cause.unwrap_or(trouble.cause);
@@ -163,8 +164,8 @@ impl<F: Files> Logger<F> {
         }
     }
 
-    /// Takes the lock again after the disk has failed, and goes on behind what is there. Where the lock's file is not there, the archive
-    /// is not: an empty folder that a disk is mounted in is none.
+    /// Takes the lock again after a disk failure, and continues after the existing files. A missing lock file means that the
+    /// archive is not there: the folder may be an empty mount point.
     fn regain(&mut self) -> io::Result<()> {
         let listed = self.files.list()?;
         if listed.iter().all(|(name, _)| name != LOCK) {
@@ -180,7 +181,8 @@ impl<F: Files> Logger<F> {
         Ok(())
     }
 
-    /// Leaves the segment: a block may be there in part, so nothing may follow it. Removes it where nothing whole is in it.
+    /// Abandons the segment: a part of a block may be at its end, so nothing may follow. Removes the file if it contains no
+    /// complete block.
     fn give_up_segment(&mut self) {
         self.make_safe();
         let Some(segment) = self.segment.take_if(|segment| segment.len == 0) else {
@@ -198,14 +200,14 @@ impl<F: Files> Logger<F> {
         }
     }
 
-    /// Notes how much of the segment is safe. It gets no closing mark.
+    /// Records how much of the segment is safe. The segment gets no closing mark.
     fn leave_segment(&mut self) {
         let Some(segment) = self.segment.take() else { return };
         let contents = Contents { len: segment.safe_len, is_left: true, closing: segment.safe };
         self.records.push(Record::Closed(Numbers::segment(segment.number).code(), contents));
     }
 
-    /// Puts the closing mark behind the segment, all of which is safe.
+    /// Appends the closing mark to a segment that is completely safe.
     pub(super) fn close_segment(&mut self) {
         let Some(segment) = &mut self.segment else { return };
         let (mut bytes, mut payload) = (Vec::new(), Vec::new());
@@ -224,9 +226,9 @@ impl<F: Files> Logger<F> {
         self.segment = None;
     }
 
-    /// Puts into the manifest what it does not have yet. It is tried again with each sync until it succeeds.
+    /// Appends pending entries to the manifest. They remain pending until this succeeds; each sync tries again.
     pub(super) fn list(&mut self) {
-        // While samples are lost or unsure, that is what is reported.
+        // While samples are lost or unsure, the last error must remain the one that explains it.
         if !self.is_losing()
             && self.lock.is_some()
             && let Err(error) = self.try_list()
@@ -267,7 +269,7 @@ impl<F: Files> Logger<F> {
                     row.write(&mut dictionary);
                     state.row_in = number;
                 }
-                // Of a signal that never had a value the type is a guess, which its first value puts right.
+                // A signal without a value has no type yet. Its first value replaces this guess.
                 None => {
                     let (name, about) = (state.name.clone(), state.about.clone());
                     let kind = Kind::Number(base::FieldType::F64);
@@ -307,12 +309,12 @@ impl<F: Files> Logger<F> {
         Ok(())
     }
 
-    /// Begins a segment: its file, and its head in front of what is appended first.
+    /// Creates a segment and puts its head in front of the first data.
     fn begin(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         let mut number = self.next;
         let file = loop {
             match self.files.create(&Numbers::segment(number).name()) {
-                // Something else that somebody has put there, which is no segment: it is left alone.
+                // Something that is not a segment has this name: leave it alone and use the next number.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists && number - self.next < TAKEN_MAX => number += 1,
                 made => break made,
             }
@@ -320,12 +322,12 @@ impl<F: Files> Logger<F> {
         self.next = number + 1;
         let file = file?;
         if let Err(error) = self.files.sync_names() {
-            // Nothing is in it.
+            // The file is empty.
             let _ = self.files.remove(&Numbers::segment(number).name());
             return Err(error);
         }
         self.records.push(Record::Opened(Numbers::segment(number).code()));
-        // Samples do not wait for the manifest: what is missing there is tried again after they are safe.
+        // Samples do not wait for the manifest. A failed entry is tried again after the samples are safe.
         let _ = self.try_list();
         let archive = self.manifest.archive.unwrap_or_default();
         let mut head = Vec::new();
@@ -346,7 +348,7 @@ impl<F: Files> Logger<F> {
     }
 }
 
-/// One gap for two: from the earlier instant on, with all samples of both.
+/// Merges two gaps: starts at the earlier instant and counts the samples of both.
 fn join(one: Option<Gap>, other: Option<Gap>) -> Option<Gap> {
     match (one, other) {
         (Some(one), Some(other)) => Some(Gap { at: one.at.min(other.at), lost: one.lost + other.lost, ..one }),

@@ -1,4 +1,4 @@
-//! Files of the archive that another program removed while the logger runs.
+//! Detection of archive files that another program removed while the logger runs.
 
 use super::Logger;
 use crate::error::StoreError;
@@ -9,18 +9,18 @@ use segment::manifest::Record;
 use std::collections::HashSet;
 
 impl<F: Files> Logger<F> {
-    /// Names of files that the manifest has and the folder does not. Packing goes on meanwhile: a file counts if the manifest
-    /// had it at the last call and has it now, so the first call finds none. Lists the folder, and reads the manifest if it
-    /// has changed.
+    /// Names of files that the manifest lists and the folder does not contain. Packing may run at the same time, so a file counts
+    /// only if the manifest listed it both at the previous call and now. The first call therefore finds none. Lists the folder,
+    /// and reads the manifest if it has changed.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     pub fn missing(&mut self) -> Result<Vec<String>, StoreError> {
         if self.lock.is_none() {
-            // The disk fails, which is reported.
+            // The disk fails; that is reported separately.
             return Ok(Vec::new());
         }
-        // Before the manifest: packing lists a new file before it removes old ones.
+        // List before reading the manifest: packing lists a new file before it removes the old ones.
         let listed = self.files.list().map_err(StoreError::io("", "list"))?;
         let listed: HashSet<&str> = listed.iter().map(|(name, _)| name.as_str()).collect();
         let before = self.inspected.take();
@@ -31,7 +31,7 @@ impl<F: Files> Logger<F> {
             return Ok(Vec::new());
         };
         let new = now.as_ref().unwrap_or(old);
-        // The logger removes a file first, and lists that later.
+        // The logger may remove a file before it writes the manifest's entry.
         let is_removed =
             |file: Numbers| self.records.iter().any(|one| matches!(one, Record::Removed(name) if *name == file.code()));
         let both = new.live.keys().copied().filter(|file| old.live.contains_key(file) && !is_removed(*file));

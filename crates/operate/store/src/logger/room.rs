@@ -1,7 +1,7 @@
-//! Room for what is logged: the bounds of an archive, and what is removed when they are reached.
+//! Limits of an archive's size, and removal of old files when they are reached.
 //!
-//! Old files are removed for the archive's own growth alone. If another user of the disk fills it, removing files of the archive would
-//! only give that user room: then nothing is removed, and the logger reports it.
+//! Old files are removed only to compensate for the archive's own growth. If another user of the disk fills it, removing files of
+//! the archive would only give that user room. Then nothing is removed, and the logger reports it.
 
 use super::Logger;
 use crate::account::WhenFull;
@@ -10,11 +10,11 @@ use crate::files::Files;
 use segment::manifest::Record;
 use std::io::{self, ErrorKind};
 
-/// What the file system may need for a file beyond its blocks, bytes.
+/// Assumed overhead of the file system per file, in bytes, in addition to its blocks.
 const FILE_OVERHEAD: u64 = 1 << 10;
 
 impl<F: Files> Logger<F> {
-    /// Keeps to the bounds of all files and of the disk, before a segment is begun.
+    /// Enforces the limits of total size and free space before a new segment.
     pub(super) fn make_room(&mut self) -> io::Result<()> {
         let size = self.config.segment_size.0;
         let keep = self.config.keep_free.0;
@@ -37,13 +37,13 @@ impl<F: Files> Logger<F> {
         }
     }
 
-    /// Bytes of the archive and of the disk's free space.
+    /// Size of the archive plus free space, in bytes.
     fn within_reach(&self) -> io::Result<u64> {
         Ok(self.files.used()?.saturating_add(self.files.free()?))
     }
 
-    /// Removes the oldest file below a number because the disk is full, if that is the rule, and if the archive has filled it; whether a
-    /// file was removed.
+    /// Removes the oldest file below a number because the disk is full, if so configured and if the archive itself has filled the
+    /// disk. Returns true if a file was removed.
     pub(super) fn frees_room(&mut self, below: u64) -> bool {
         if self.config.when_full == WhenFull::Stop {
             return false;
@@ -65,8 +65,8 @@ impl<F: Files> Logger<F> {
         }
     }
 
-    /// By how many bytes archive and free space became fewer since a segment was begun with the most; 0 where that may be what the file
-    /// system needs for itself.
+    /// By how many bytes the sum of archive and free space has shrunk from its maximum at the start of a segment. 0 if the
+    /// overhead of the file system may explain it.
     fn taken_by_others(&self) -> io::Result<u64> {
         let files = self.files.list()?.len() as u64;
         let missing = self.reach.saturating_sub(self.within_reach()?);
@@ -74,13 +74,13 @@ impl<F: Files> Logger<F> {
         Ok(if missing > overhead { missing } else { 0 })
     }
 
-    /// Removes the oldest file whose segments are all below a number; whether there was one.
+    /// Removes the oldest file whose segments are all below a number. Returns false if there is none.
     pub(super) fn remove_oldest(&mut self, below: u64) -> bool {
         let Ok(catalogue) = Catalogue::read(&self.files) else { return false };
         let is_old = |listed: &crate::catalogue::Entry| listed.listed.is_some() && listed.numbers.last < below;
         let Some(oldest) = catalogue.used.into_iter().find(is_old).map(|entry| entry.numbers) else { return false };
         self.records.push(Record::Removed(oldest.code()));
-        // Without room for the entry the file makes room for it.
+        // If there is no room for the entry, the removal makes room, and the entry is written after it.
         let is_listed = self.try_list().is_ok();
         match self.files.remove(&oldest.name()).and_then(|()| self.files.sync_names()) {
             Ok(()) => self.account.removed += 1,

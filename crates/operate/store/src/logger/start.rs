@@ -1,4 +1,4 @@
-//! What a start finds: files that an earlier logger left open, that a crash left behind, or that the manifest does not list.
+//! Startup: handles files that an earlier logger left open, that a crash left behind, or that the manifest does not list.
 
 use crate::catalogue::{Catalogue, Entry};
 use crate::error::StoreError;
@@ -9,24 +9,25 @@ use segment::block::{self, BlockKind};
 use segment::manifest::{Closing, Contents, Digest, Record};
 use segment::{Chunk, rows};
 
-/// What is reported of a manifest that was written anew.
+/// Message when the manifest was rebuilt.
 const REBUILT: &str = "the archive's manifest was missing or damaged, and was written anew from the files that are there: which \
                        files were missing is unknown";
 
-/// What a start begins with.
+/// State after startup.
 pub(super) struct Healed {
     pub(super) manifest: Manifest,
-    /// What is to be appended to it.
+    /// Entries to append to the manifest.
     pub(super) records: Vec<Record>,
-    /// What must be reported.
+    /// Message to report.
     pub(super) note: Option<&'static str>,
 }
 
-/// Brings manifest and files in agreement: what is left over is removed, and each file that is not open gets an entry with its digest.
+/// Brings the manifest and the files into agreement: removes leftovers, and gives each file that was left open an entry with its
+/// digest.
 pub(super) fn healed<F: Files>(files: &F, catalogue: Catalogue) -> Result<Healed, StoreError> {
     let Catalogue { mut manifest, used, left, .. } = catalogue;
     if !left.is_empty() {
-        // The names of packs, before what they replace goes.
+        // Sync the names of packs before the files that they replace are removed.
         files.sync_names().map_err(StoreError::io("", "sync"))?;
     }
     for numbers in left {
@@ -49,20 +50,20 @@ pub(super) fn healed<F: Files>(files: &F, catalogue: Catalogue) -> Result<Healed
         }
     }
     if manifest.damage.is_some() || manifest.len == 0 {
-        // Where this fails it is tried again with each entry.
+        // If this fails, each new entry tries again.
         let _ = manifest.write_anew(files);
     }
     let is_news = manifest.is_rebuilt && !was_rebuilt;
     Ok(Healed { manifest, records, note: is_news.then_some(REBUILT) })
 }
 
-/// The archive that a file says it belongs to.
+/// The archive number that a file contains.
 fn archive_of<F: Files>(files: &F, entry: &Entry) -> Result<Option<u64>, StoreError> {
     let part = Part::open(files, &Entry { archive: None, listed: None, ..*entry }, 0, &|_| false)?;
     Ok(part.closing.map(|closing| closing.archive).or(part.archive))
 }
 
-/// What is in a file that has no entry; none of a pack without an end, which is damaged.
+/// Contents of a file that has no entry; `None` for a pack without an end, which is damaged.
 fn contents_of<F: Files>(files: &F, numbers: Numbers, archive: u64) -> Result<Option<Contents>, StoreError> {
     let name = numbers.name();
     let file = files.open(&name).map_err(StoreError::io(&name, "open"))?;
@@ -78,7 +79,7 @@ fn contents_of<F: Files>(files: &F, numbers: Numbers, archive: u64) -> Result<Op
     Ok(Some(of_segment(&bytes, archive)))
 }
 
-/// What is in a segment: up to its closing mark, or up to its last whole block.
+/// Contents of a segment up to its closing mark, or up to its last complete block.
 fn of_segment(bytes: &[u8], archive: u64) -> Contents {
     let mut closing = Closing { archive, digest: 0, samples: 0, span: Closing::NO_SPAN };
     let (mut at, mut proven) = (0, 0);

@@ -1,4 +1,4 @@
-//! The archive's own form: chunks of a signal, a block each, and where they are.
+//! The archive's own pack format: one block per chunk, and an index of chunks per signal.
 
 use super::{Output, Packing, each_chunk};
 use crate::archive::Archive;
@@ -9,7 +9,7 @@ use segment::block::{BlockKind, HEADER};
 use segment::pack::{DirectoryEntry, Entry};
 use segment::rows;
 
-/// Writes the samples of all signals, and where they are.
+/// Writes the samples of all signals, each followed by its index. Returns the directory.
 pub(super) fn samples<'a, F: Files>(
     out: &mut Output<'_, F>,
     archive: &Archive<F>,

@@ -1,4 +1,4 @@
-//! A pack while it is written.
+//! Writer for a pack.
 
 use crate::error::StoreError;
 use crate::files::Files;
@@ -6,13 +6,13 @@ use segment::block::{self, BlockKind};
 use segment::manifest::Digest;
 use segment::parquet;
 
-/// Bytes that are gathered before they are appended.
+/// Bytes buffered before an append.
 const GATHERED: usize = 1 << 20;
 
-/// Bytes of rows in a block.
+/// Maximum bytes of rows per block, plus one row.
 const ROWS: usize = 1 << 20;
 
-/// What is being written.
+/// The file being written.
 pub(super) struct Output<'a, F: Files> {
     files: &'a F,
     file: F::File,
@@ -20,11 +20,11 @@ pub(super) struct Output<'a, F: Files> {
     segment: u64,
     block: u32,
     gathered: Vec<u8>,
-    /// Bytes appended before those.
+    /// Bytes appended so far, without those in `gathered`.
     appended: u64,
-    /// Their checksum.
+    /// CRC of the appended bytes.
     pub(super) sum: u32,
-    /// Their digest.
+    /// Digest of the appended bytes.
     pub(super) digest: Digest,
 }
 
@@ -44,7 +44,7 @@ impl<'a, F: Files> Output<'a, F> {
         })
     }
 
-    /// Where the next block begins.
+    /// Offset of the next block.
     pub(super) fn offset(&self) -> u64 {
         self.appended + self.gathered.len() as u64
     }
@@ -55,7 +55,7 @@ impl<'a, F: Files> Output<'a, F> {
         self.append_if_enough()
     }
 
-    /// Bytes that are no block.
+    /// Appends bytes that are not a block.
     pub(super) fn raw(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.gathered.extend_from_slice(bytes);
         self.append_if_enough()
@@ -74,13 +74,13 @@ impl<'a, F: Files> Output<'a, F> {
         Ok(())
     }
 
-    /// Makes all of it safe; how long it is.
+    /// Syncs the file. Returns its length.
     pub(super) fn sync(&self) -> Result<u64, StoreError> {
         self.files.sync(&self.file).map_err(StoreError::io(self.name, "sync"))?;
         Ok(self.appended)
     }
 
-    /// Rows in blocks of bounded length; how many blocks.
+    /// Writes rows in blocks of bounded length. Returns the number of blocks.
     pub(super) fn rows<T>(
         &mut self,
         kind: BlockKind,
@@ -90,7 +90,7 @@ impl<'a, F: Files> Output<'a, F> {
         self.rows_of(kind, (&[], ROWS), rows, write)
     }
 
-    /// The same; each block begins with these bytes, and ends when it has so many.
+    /// As `rows`, but each block starts with the bytes `begin` and ends when it has `enough` bytes.
     pub(super) fn rows_of<T>(
         &mut self,
         kind: BlockKind,

@@ -1,4 +1,4 @@
-//! A pack as a Parquet file: groups of rows for other programs, and where each chunk's pages are among them.
+//! A pack as a Parquet file: row groups for other programs, and an index of the pages of each chunk.
 
 use super::{Output, Packing, each_chunk};
 use crate::archive::Archive;
@@ -10,13 +10,13 @@ use segment::parquet::{MAGIC, Pages, Table};
 use segment::rows::{Gap, Signal};
 use std::collections::HashMap;
 
-/// Bytes of an index's block: who follows the log reads all of its chunks at once.
+/// Bytes per index block. Kept small because a follower of the log reads all chunks of a block at once.
 const INDEX: usize = 8 << 10;
 
-/// Chunks, each with what stands for its signal; those of a signal follow each other.
+/// Chunks with the numbers of their signals, grouped by signal.
 type Chunks = Vec<(u32, Pages)>;
 
-/// Writes a row for each sample and each gap; the table's end and where its chunks are.
+/// Writes a row for each sample and each gap. Returns the table, to be ended later, and the positions of the chunks.
 pub(super) fn samples<'a, F: Files>(
     out: &mut Output<'_, F>,
     archive: &Archive<F>,
@@ -46,7 +46,7 @@ pub(super) fn samples<'a, F: Files>(
     Ok((table, chunks))
 }
 
-/// Writes the group of rows where it is full.
+/// Writes the row group if it is full.
 fn group<F: Files>(
     out: &mut Output<'_, F>,
     table: &mut Table,
@@ -61,7 +61,7 @@ fn group<F: Files>(
     out.raw(&bytes)
 }
 
-/// Writes where the chunks are.
+/// Writes the index of the chunks. Returns the directory.
 pub(super) fn index<F: Files>(out: &mut Output<'_, F>, chunks: Chunks) -> Result<Vec<DirectoryEntry>, StoreError> {
     let mut directory = Vec::new();
     for some in chunks.chunk_by(|(one, _), (next, _)| one == next) {
