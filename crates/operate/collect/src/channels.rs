@@ -1,4 +1,4 @@
-//! From Channel Access servers to the archive: what variables are, their values, and that they are away.
+//! Channel Access variables as a source: metadata, values, and connection state.
 
 use crate::gate::Gate;
 use crate::kept;
@@ -15,10 +15,10 @@ use std::collections::HashMap;
 use std::io;
 use store::{Folder, Logger, SignalId, StoreError};
 
-/// What is told of while variables are read.
+/// Receives messages for the log.
 type Tell<'a> = &'a mut dyn FnMut(&str);
 
-/// All variables of Channel Access servers.
+/// All Channel Access variables to archive.
 pub(crate) struct Channels {
     session: Session,
     channels: Vec<Channel>,
@@ -29,22 +29,23 @@ pub(crate) struct Channels {
 struct Channel {
     name: String,
     gate: Gate,
-    /// Known with its first value.
+    /// Registered with the first value.
     signal: Option<SignalId>,
-    /// What its values mean since it was connected, until one has come.
+    /// Metadata received since the connection was made; taken by the first value.
     about: Option<About>,
     is_connected: bool,
-    /// To its values, and to what they mean. They end with the connection: behind the next one the variable may have another type.
+    /// Subscriptions to values and to metadata. They end with the connection, because the variable may have another type after a
+    /// reconnect.
     values: Option<IoId>,
     meaning: Option<IoId>,
-    /// When it was connected, until a value has come.
+    /// Wall clock time of the connection, until the first value arrives.
     connected_at: Option<i64>,
-    /// Whether its server gives no values though it is connected.
+    /// The server is connected but refuses to send values.
     is_refused: bool,
 }
 
 impl Channels {
-    /// Asks for all of them; `None` where there are none.
+    /// Opens channels for all wanted variables; `None` if there are none.
     pub(crate) fn open(wanted: &[Signal], now: i64, tell: Tell<'_>) -> io::Result<Option<Self>> {
         let mut wanted = wanted.iter().filter(|wanted| wanted.source == Source::ChannelAccess).peekable();
         if wanted.peek().is_none() {
@@ -70,7 +71,7 @@ impl Channels {
         Ok(Some(Self { session, channels, by_id }))
     }
 
-    /// Waits for what comes next, until an instant at most; whether it told what a variable is.
+    /// Processes one network event, waiting for it until `until` at most. Returns true if a new signal was registered.
     pub(crate) fn step(
         &mut self,
         until: MonoNs,
@@ -83,10 +84,10 @@ impl Channels {
         }
     }
 
-    /// Keeps the values that wait for a scan; when the next one is due.
+    /// Stores the values that are due for a scan. Returns the time of the next scan.
     pub(crate) fn scan(&mut self, now: i64, logger: &mut Logger<Folder>) -> Option<i64> {
         let due = |channel: &mut Channel| {
-            // One that is not known yet has nothing, and is due again all the same.
+            // A variable that is not known yet has no value to store, but keeps its scan times.
             if let (Some(sample), Some(signal)) = (channel.gate.scan(now), channel.signal) {
                 logger.push(signal, &sample);
             }
@@ -95,12 +96,12 @@ impl Channels {
         self.channels.iter_mut().filter_map(due).min()
     }
 
-    /// How many there are, and how many of them are connected.
+    /// Number of channels, and number of connected channels.
     pub(crate) fn count(&self) -> (usize, usize) {
         (self.channels.len(), self.channels.iter().filter(|channel| channel.is_connected).count())
     }
 
-    /// Whether of all of them it is known what they are.
+    /// Whether all channels are registered as signals.
     pub(crate) fn are_known(&self) -> bool {
         self.channels.iter().all(|channel| channel.signal.is_some())
     }
@@ -118,13 +119,13 @@ impl Channels {
         Ok(false)
     }
 
-    /// First it is asked what the variable is, then for its values.
+    /// Requests the metadata first, then the values.
     fn connected(&mut self, id: ChannelId, tell: Tell<'_>) {
         let Some(channel) = self.by_id.get(&id).map(|index| &mut self.channels[*index]) else { return };
         let Some(info) = self.session.client.info(id) else { return };
         channel.is_connected = true;
         channel.connected_at = Some(wall());
-        // Refused only where the channel is gone again, which is an event of its own.
+        // Fails only if the channel is gone again, which has its own event.
         let _ = self.session.client.read(id, meaning_of(info.native), 1);
         let (count, connected) = self.count();
         if connected == count {
@@ -132,7 +133,7 @@ impl Channels {
         }
     }
 
-    /// What a variable is; where its server does not say, what it was holds on. Now its values are asked for.
+    /// Handles the metadata. If the server sent none, the previous metadata remain valid. Then subscribes to the values.
     fn known(&mut self, id: ChannelId, about: Option<About>) {
         let Some(channel) = self.by_id.get(&id).map(|index| &mut self.channels[*index]) else { return };
         channel.about = about.or_else(|| channel.signal.is_none().then(About::default));
@@ -152,14 +153,14 @@ impl Channels {
         channel.is_refused = false;
         let ends = [channel.values.take(), channel.meaning.take()];
         ends.into_iter().flatten().for_each(|io| self.session.client.unsubscribe(io));
-        // Before it is known it has no values, and its gate nothing to forget.
+        // Without a signal there were no values, so there is no gap to record.
         if let Some(signal) = channel.signal {
             kept::gap(&mut channel.gate, signal, (wall(), Cause::Disconnected, 0), logger);
         }
         tell(&format!("{} is disconnected", channel.name));
     }
 
-    /// Whether it told what the variable is.
+    /// Handles a value or new metadata. Returns true if a new signal was registered.
     fn update(
         &mut self,
         io: IoId,
@@ -175,12 +176,12 @@ impl Channels {
             }
             return Ok(false);
         }
-        // A record that was never processed has no stamp. Its first value was there before the next one got its stamp, which may be earlier
-        // than the moment at which this one arrives.
+        // A record that was never processed has no time stamp. Its value was valid before the next one, whose stamp may precede
+        // the arrival of this one: use the time of connection.
         let info = self.session.client.info(id);
         let connected_at = channel.connected_at.take().unwrap_or_else(wall);
         let sample = result.map(|(_, reading)| sample(reading, connected_at, info.is_some_and(|info| info.count == 1)));
-        // What values mean holds for the first one, too, whose stamp may be from before it was asked.
+        // The metadata also hold for the first value, whose stamp may precede the request.
         let is_new = channel.signal.is_none();
         if let Some(about) = channel.about.take() {
             let since = sample.as_ref().map_or(connected_at, |sample| sample.at.min(connected_at));
@@ -192,7 +193,7 @@ impl Channels {
                 channel.is_refused = false;
                 kept::update(&mut channel.gate, signal, sample, logger);
             }
-            // Another event tells of that; the server has refused nothing.
+            // The disconnection has its own event; the server did not refuse anything.
             Err(Eca::DISCONN) => {}
             Err(why) => {
                 if !std::mem::replace(&mut channel.is_refused, true) {
@@ -206,22 +207,22 @@ impl Channels {
     }
 }
 
-/// As what it is asked what values of a type mean.
+/// Request type for the metadata of a native type.
 fn meaning_of(native: Basic) -> Dbr {
     Dbr::new(if native == Basic::String { Class::Sts } else { Class::Ctrl }, native)
 }
 
-/// What a variable's values mean.
+/// Metadata of a reading.
 fn about(reading: &Reading) -> About {
     let meta = &reading.meta;
     let labels = meta.labels.iter().map(|label| label.readable().into_owned()).collect();
-    // Only numbers with a point have one, and 0 is one of them.
+    // Only floating-point values have a precision; 0 is a valid precision.
     let has_point = matches!(reading.value.get(0), Some(base::Scalar::F32(_) | base::Scalar::F64(_)));
     let precision = u16::try_from(meta.precision).ok().filter(|_| has_point);
     About { units: meta.units.readable().into_owned(), precision, labels }
 }
 
-/// A sample of a reading; one without a stamp gets `unstamped_at`.
+/// Converts a reading to a sample. A reading without a time stamp gets `unstamped_at`.
 fn sample(reading: Reading, unstamped_at: i64, is_one: bool) -> Sample {
     let at = if reading.stamp == Stamp::EPOCH {
         unstamped_at

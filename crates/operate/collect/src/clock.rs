@@ -1,31 +1,31 @@
-//! The wall clock's time of what was stamped by the monotonic one.
+//! Conversion of monotonic time stamps to wall clock time.
 
 use base::MonoNs;
 
-/// How far the wall clock may go away from what stamps are made with, before they follow it.
+/// Maximum deviation of the wall clock, in nanoseconds, before the conversion follows it.
 const STEP_NS: i64 = 1_000_000;
 
-/// The same instant is stamped alike but for this: the clocks were compared anew since.
+/// Maximum difference in nanoseconds between two conversions of the same instant, unless the clock was set.
 pub(crate) const SAME_NS: i64 = 2 * STEP_NS;
 
-/// The wall clock's time at an instant of the monotonic one; steady while the wall clock is.
+/// Converts monotonic time to wall clock time. The offset is constant unless the wall clock is set.
 pub(crate) struct Clock {
     offset: i64,
     read: Box<dyn FnMut() -> i64>,
 }
 
 impl Clock {
-    /// The machine's.
+    /// Uses the machine's clocks.
     pub(crate) fn new() -> Self {
         Self::reading(Box::new(offset))
     }
 
-    /// One whose wall clock is so far from the monotonic one.
+    /// Uses a given function for the offset of the wall clock from the monotonic clock.
     pub(crate) fn reading(mut read: Box<dyn FnMut() -> i64>) -> Self {
         Self { offset: read(), read }
     }
 
-    /// Follows a wall clock that was set.
+    /// Updates the offset if the wall clock was set.
     pub(crate) fn follow(&mut self) {
         let now = (self.read)();
         if (now - self.offset).abs() > STEP_NS {
@@ -33,13 +33,13 @@ impl Clock {
         }
     }
 
-    /// The wall clock's time at an instant: nanoseconds since 1970.
+    /// Converts a monotonic time to nanoseconds since 1970.
     pub(crate) fn wall(&self, at: MonoNs) -> i64 {
         i64::try_from(at.0).unwrap_or(i64::MAX).saturating_add(self.offset)
     }
 }
 
-/// Wall clock minus monotonic clock, by the reading that was disturbed least.
+/// Wall clock minus monotonic clock: the best of five readings, the one that took the shortest time.
 fn offset() -> i64 {
     let one = || {
         let before = crate::serve::mono();

@@ -1,6 +1,6 @@
-//! From exported variables to the archive: every sample that the writer's ring still has when it is looked at.
+//! Exported variables as a source: every sample that is still in the writer's ring when it is polled.
 //!
-//! The writer neither waits nor knows of it: a look is a few loads of memory that it shares with everybody.
+//! The writer does not wait for the logger and is not aware of it. Polling only reads shared memory.
 
 use crate::clock::{Clock, SAME_NS};
 use crate::gate::Gate;
@@ -13,18 +13,18 @@ use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
 use store::{Folder, Logger, Newest, SignalId, StoreError};
 
-/// What is told of while variables are read.
+/// Receives messages for the log.
 pub(crate) type Tell<'a> = &'a mut dyn FnMut(&str);
 
-/// What one process exports.
+/// The exported variables of one process.
 pub(crate) struct Page {
     name: String,
-    /// Patterns of names, the first that fits decides.
+    /// Patterns of names; the first match decides.
     wanted: Vec<(String, Policy)>,
     imports: Option<Imports>,
-    /// By index; `None` for what is not wanted.
+    /// By index; `None` for variables that are not archived.
     variables: Vec<Option<Variable>>,
-    /// When it is asked next whether somebody exports, or still does.
+    /// Time of the next check whether the process exports, or still does.
     ask_at: i64,
 }
 
@@ -32,13 +32,13 @@ struct Variable {
     signal: SignalId,
     gate: Gate,
     cursor: Cursor,
-    /// Samples that were lost so far because the ring went round.
+    /// Samples lost so far because the ring was overwritten.
     lost: u64,
     is_safe: bool,
 }
 
 impl Page {
-    /// The pages that signals name, each once.
+    /// One page per process that the signals name.
     pub(crate) fn all(signals: &[Signal]) -> Vec<Self> {
         let mut pages: Vec<Self> = Vec::new();
         for signal in signals {
@@ -58,7 +58,7 @@ impl Page {
         pages
     }
 
-    /// Takes what was written since the last look; whether a connection was made.
+    /// Reads everything written since the last poll. Returns true if a connection was made.
     pub(crate) fn look(
         &mut self,
         now: i64,
@@ -81,7 +81,7 @@ impl Page {
             }
         }
         let Some(imports) = &self.imports else { return Ok(false) };
-        // Asked before the last look, so that what a process wrote before it ended is not missed.
+        // Check before the last read, so that no sample written before the process ended is missed.
         let is_alive = !is_asked || imports.is_alive();
         if let Ok(segment) = imports.segment() {
             while self.variables.len() < segment.len() {
@@ -106,7 +106,7 @@ impl Page {
         Ok(is_new)
     }
 
-    /// Keeps the values that wait for a scan; when the next one is due.
+    /// Stores the values that are due for a scan. Returns the time of the next scan.
     pub(crate) fn scan(&mut self, now: i64, logger: &mut Logger<Folder>) -> Option<i64> {
         let variables = self.variables.iter_mut().flatten();
         let due = |variable: &mut Variable| {
@@ -116,7 +116,7 @@ impl Page {
         variables.filter_map(due).min()
     }
 
-    /// Whether somebody exports.
+    /// Whether a process exports.
     pub(crate) const fn is_connected(&self) -> bool {
         self.imports.is_some()
     }
@@ -137,14 +137,14 @@ impl Variable {
         let Some((_, policy)) = wanted.iter().find(|(pattern, _)| fits(pattern)) else { return Ok(None) };
         let units = segment.unit(index).map(|unit| unit.as_str().to_owned()).unwrap_or_default();
         let about = About { units, precision: None, labels: Vec::new() };
-        // It holds for what its ring has already, too.
+        // The metadata also hold for the samples already in the ring.
         let mut oldest = cursor;
         let oldest = segment.next(index, &mut oldest).map(|written| written.at);
         let since = clock.wall(oldest.unwrap_or(MonoNs(now.max(0) as u64)));
         let name = format!("{page}/{}", name.as_str());
         let signal = match logger.signal(&name, about, since) {
             Ok(signal) => signal,
-            // Who exports has such a name: the other variables are kept.
+            // The exporter chose an invalid name. Archive its other variables.
             Err(error @ StoreError::Name { .. }) => {
                 tell(&format!("{name}: not archived: {error}"));
                 return Ok(None);
@@ -157,8 +157,8 @@ impl Variable {
         Ok(Some(variable))
     }
 
-    /// Takes what is there when the connection is made, but for what the archive has; what both have lost in between is counted
-    /// where that can be known, of variables of which each sample is kept.
+    /// Reads the samples in the ring on connection, except those already archived. If every sample is kept and the number lost in
+    /// between can be determined, records it.
     fn join(
         &mut self,
         (segment, index): (&Variables<'_>, usize),
@@ -193,14 +193,14 @@ impl Variable {
         let reading = segment.get(index);
         let is_safe = reading.is_some_and(|reading| reading.safe);
         let mut last = logger.newest(self.signal).map(|newest| newest.at);
-        // Not more than the ring holds: a writer that is faster than this look would keep it here.
+        // At most one ring: a writer faster than this loop would otherwise keep it busy.
         for _ in 0..segment.kept() {
             let Some(written) = segment.next(index, &mut self.cursor) else { break };
             let sample = sample(written.value, (written.pulse, is_safe), clock.wall(written.at));
             let lost = self.cursor.lost() - self.lost;
             if lost > 0 {
                 self.lost += lost;
-                // Behind the last one that was taken.
+                // The gap starts after the last sample that was read.
                 let at = last.map_or(sample.at, |last| last.saturating_add(1).min(sample.at));
                 logger.gap(Some(self.signal), at, Cause::Overflow, lost);
             }
@@ -220,25 +220,25 @@ impl Variable {
     }
 }
 
-/// How what a ring has goes on from what the archive has.
+/// Relation of a ring's samples to the archived ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Joint {
-    /// It does not: another process wrote it, or all of it is there.
+    /// None: another process wrote them, or the ring still has all samples of its process.
     Fresh,
-    /// So many of its samples were archived.
+    /// This many of the ring's samples are archived.
     Known(usize),
-    /// So many between the two are lost; 0 where it is not known how many.
+    /// This many samples in between are lost; 0 if the number is unknown.
     Lost(u64),
 }
 
 impl Joint {
-    /// Of the archive's newest sample and those of a ring, of which `before` were overwritten since its process began.
+    /// Compares the newest archived sample with those of a ring, of which `before` samples were overwritten.
     fn of(had: &Newest, there: &[Sample], before: u64) -> Self {
         let is_that = |sample: &&Sample| {
             let is_near = (sample.at - had.at).abs() <= SAME_NS;
             (if had.pulse.is_some() { sample.pulse == had.pulse } else { is_near }) && had.has(&sample.datum)
         };
-        // Values without a pulse may be the same again and again within the time by which stamps may differ.
+        // Values without a pulse number may repeat within the time by which stamps may differ: take the last match.
         if let Some(last) = there.iter().rposition(|sample| is_that(&sample)) {
             return Self::Known(last + 1);
         }
@@ -252,14 +252,14 @@ impl Joint {
         let mut steps = there.windows(2).map(|two| two[1].pulse?.checked_sub(two[0].pulse?).filter(|step| *step > 0));
         let step = steps.next().flatten();
         match step.filter(|step| steps.all(|other| other == Some(*step)) && (pulse - had).is_multiple_of(*step)) {
-            // A process that was started anew meanwhile has overwritten no more than it has written.
+            // A process that was restarted meanwhile cannot have overwritten more than it wrote.
             Some(step) => Self::Lost(((pulse - had) / step - 1).min(before)),
             None => Self::Lost(0),
         }
     }
 }
 
-/// A sample of what was written, with its pulse, where there is one, and whether a safe value stands.
+/// Converts a value to a sample, with its pulse (0: none) and an alarm while a safe value is set.
 fn sample(value: Number, (pulse, is_safe): (u64, bool), at: i64) -> Sample {
     let (severity, status) =
         if is_safe { (Severity::Major, Status::State) } else { (Severity::None, Status::default()) };

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use store::{Archive, Config, Span};
 
 const HOUR: i64 = 3_600_000_000_000;
-/// By how much the wall clock is ahead of the monotonic one, at first.
+/// Initial offset of the wall clock from the monotonic clock.
 const AHEAD: i64 = 1_795_000_000_000_000_000;
 
-/// A process that exports, a folder, and a wall clock that is set.
+/// An exporting process, an archive folder, and a wall clock that tests set.
 struct Site {
     name: String,
     folder: harness::Folder,
@@ -17,7 +17,7 @@ struct Site {
     looks: i64,
 }
 
-/// A logger as far as it looks at exported variables.
+/// One run of a logger, limited to exported variables.
 struct Life {
     page: Page,
     clock: Clock,
@@ -39,7 +39,7 @@ impl Site {
         Life { page, clock, logger }
     }
 
-    /// Looks and makes safe, at a time at which it is asked whether somebody exports.
+    /// Polls and syncs, at a time at which the connection is checked too.
     fn look(&mut self, life: &mut Life) {
         self.looks += LOOK_AFTER.0;
         life.page.look(self.looks, &mut life.clock, &mut life.logger, &mut |_| ()).unwrap();
@@ -60,7 +60,7 @@ impl Site {
         Archive::open(Folder::new(&self.folder.0)).unwrap()
     }
 
-    /// The values in the order of their pulses, and the gaps with what was lost.
+    /// The values in order of their pulses, and the gaps with the number of lost samples.
     fn kept(&self) -> (Vec<i64>, Vec<(String, u64)>) {
         let (archive, name) = (self.archive(), format!("{}/v", self.name));
         let mut samples: Vec<Sample> = archive.samples(&name, Span::ALL).unwrap().map(Result::unwrap).collect();
@@ -72,7 +72,7 @@ impl Site {
 
 const ALL: Policy = Policy::Monitor { deadband: 0.0 };
 
-/// Writes a value for each pulse, a millisecond apart.
+/// Writes one value per pulse, 1 ms apart.
 fn write((exports, index): &(Exports, usize), pulses: impl Iterator<Item = u64>) {
     for pulse in pulses {
         assert!(exports.set(*index, Number::Int(pulse as i64), pulse, MonoNs(pulse * 1_000_000)));
@@ -87,14 +87,14 @@ fn a_clock_that_is_set_back_and_forward_under_a_logger_loses_and_doubles_nothing
     site.look(&mut life);
     for (clock, pulses) in [(-HOUR, 11..=20), (3 * HOUR, 21..=30), (0, 31..=40)] {
         site.set(clock);
-        // The clocks are compared first, so these are stamped by the new one.
+        // The poll compares the clocks first, so these samples get the new offset.
         write(&exports, pulses);
         site.look(&mut life);
     }
     let (values, gaps) = site.kept();
     assert_eq!(values, (1..=40).collect::<Vec<_>>());
     assert_eq!(gaps, [("clock set back".to_owned(), 0), ("clock set back".to_owned(), 0)]);
-    // Each is where its own stamp says.
+    // Each sample is at its own stamp.
     let (archive, name) = (site.archive(), format!("{}/v", site.name));
     let at = |at: i64| archive.at(&name, AHEAD + at).unwrap().and_then(|sample| sample.pulse);
     assert_eq!(
@@ -162,13 +162,13 @@ fn what_was_overwritten_while_no_logger_ran_is_counted_where_each_pulse_has_a_sa
     assert_eq!(gaps, [("logger away".to_owned(), 694)]);
     assert_eq!(values.len() + 694, 1_000, "all are there or counted");
     assert_eq!(life.logger.account().overflowed, 694);
-    // A loop that leaves out pulses: that something is missing is known, not how much.
+    // A loop that skips pulses: the loss is known, its size is not.
     drop(life);
     write(&exports, (2_001..=3_000).filter(|pulse| pulse % 7 > 1));
     let mut life = site.life(ALL);
     site.look(&mut life);
     assert_eq!(site.kept().1.last(), Some(&("logger away".to_owned(), 0)));
-    // Of what a deadband leaves out nobody knows what it would have kept.
+    // With a deadband, the number of samples that would have been kept is unknown.
     drop(life);
     write(&exports, 3_001..=4_000);
     let mut life = site.life(Policy::Monitor { deadband: 5.0 });
@@ -176,7 +176,7 @@ fn what_was_overwritten_while_no_logger_ran_is_counted_where_each_pulse_has_a_sa
     assert_eq!(site.kept().1.len(), 2);
 }
 
-/// What a process exports until it is started anew: the memory goes with it.
+/// A process's exported memory, which ends with the process.
 fn process(kind: Number, unit: &str, run: impl FnOnce(&Variables<'_>)) {
     let words: Vec<AtomicU64> = (0..Variables::words_keeping(1, 256)).map(|_| AtomicU64::new(0)).collect();
     let segment = Variables::format_keeping(&words, 256).unwrap();
@@ -184,7 +184,7 @@ fn process(kind: Number, unit: &str, run: impl FnOnce(&Variables<'_>)) {
     run(&segment);
 }
 
-/// A look at the only variable of a process that is new.
+/// First poll of a new process's only variable.
 fn connect(site: &Site, life: &mut Life, segment: &Variables<'_>) {
     let (wanted, logger) = (&life.page.wanted, &mut life.logger);
     Variable::new(&site.name, wanted, (segment, 0), 0, &life.clock, logger, &mut |_| ()).unwrap().unwrap();
@@ -199,10 +199,10 @@ fn a_process_that_was_started_anew_while_no_logger_ran_has_lost_no_more_than_it_
         connect(&site, &mut site.life(ALL), segment);
     };
     process(Number::Int(0), "V", |segment| write(segment, 1..=100));
-    // Its pulses go on with the time; 44 of its own were overwritten.
+    // Its pulses continue with time; 44 of its own samples were overwritten.
     process(Number::Int(0), "V", |segment| write(segment, 10_001..=10_300));
     assert_eq!(site.kept().1, [("logger away".to_owned(), 44)]);
-    // One whose pulses begin anew.
+    // Pulses start again at 1.
     process(Number::Int(0), "V", |segment| write(segment, 1..=5));
     let (values, gaps) = site.kept();
     assert_eq!((values.len(), gaps.len()), (100 + 256 + 5, 2), "{gaps:?}");
@@ -267,7 +267,7 @@ fn on_a_fault_the_time_before_it_is_kept_at_full_rate_and_nothing_before_that() 
     variable.take(&segment, 0, &life.clock, logger);
     logger.sync(1);
     let (values, _) = site.kept();
-    // The last one stands for the fault: the safe value.
+    // The last one marks the fault: the safe value.
     assert_eq!((values.len(), values.contains(&79), values.contains(&-1)), (22, false, true), "{values:?}");
     assert!((80..=100).all(|value| values.contains(&value)), "{values:?}");
 }

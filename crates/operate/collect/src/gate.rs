@@ -1,25 +1,25 @@
-//! Which values of a variable are kept.
+//! Selection of the values to archive, per variable.
 
 use base::FieldType;
 use host::plant::archive::Policy;
 use segment::{Datum, Sample};
 use std::collections::VecDeque;
 
-/// Most samples that wait for a fault.
+/// Maximum samples held for a fault.
 const BEFORE_MAX: usize = 1 << 20;
-/// Most bytes of values that do, of arrays and texts.
+/// Maximum bytes of arrays and texts held for a fault.
 const BEFORE_BYTES_MAX: usize = 256 << 20;
 
-/// Which of values are the first in each so many pulses; without a pulse each so many'th.
+/// Selects the first value in each group of N pulses, or every Nth value if there are no pulse numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Nth {
-    /// The one before was among these pulses.
+    /// Group of the previous value.
     last: Option<u64>,
     count: u64,
 }
 
 impl Nth {
-    /// Whether the next value is one of them.
+    /// Whether to keep the next value.
     pub(crate) fn takes(&mut self, pulses: u64, pulse: Option<u64>) -> bool {
         let pulses = pulses.max(1);
         let Some(pulse) = pulse else {
@@ -30,8 +30,8 @@ impl Nth {
         self.last.replace(these) != Some(these)
     }
 
-    /// How many are missing between the value before and one of this pulse, of so many values that are; without one before it is
-    /// as many as there would be of them.
+    /// Number of kept values that are missing between the previous value and one of this pulse, if `values` values were not seen.
+    /// Without a previous value, the number expected among them.
     pub(crate) fn missing(&self, pulses: u64, pulse: u64, values: u64) -> u64 {
         let pulses = pulses.max(1);
         let between = |last: u64| (pulse / pulses).saturating_sub(last).saturating_sub(1).min(values);
@@ -39,27 +39,27 @@ impl Nth {
     }
 }
 
-/// Decides of each value of a variable.
+/// Decides for each value of a variable whether it is archived.
 #[derive(Clone, Debug)]
 pub struct Gate {
     policy: Policy,
-    /// The last one kept.
+    /// The last value kept.
     kept: Option<Sample>,
-    /// The newest one, where it waits for the next scan.
+    /// The newest value, waiting for the next scan.
     waits: Option<Sample>,
     next: i64,
-    /// What is kept if something goes wrong.
+    /// Recent values, kept only in case of a fault.
     before: VecDeque<Sample>,
-    /// Bytes of their values.
+    /// Size of their values in bytes.
     before_bytes: usize,
     nth: Nth,
     is_alarm: bool,
-    /// How many were not kept, as the policy says.
+    /// Number of values that the policy did not keep.
     pub left_out: u64,
 }
 
 impl Gate {
-    /// Begins at a time of the monotonic clock, in nanoseconds.
+    /// `now` is the monotonic clock in nanoseconds.
     #[must_use]
     pub const fn new(policy: Policy, now: i64) -> Self {
         let before = VecDeque::new();
@@ -67,7 +67,7 @@ impl Gate {
         Self { policy, kept: None, waits: None, next: now, before, before_bytes: 0, nth, is_alarm: false, left_out: 0 }
     }
 
-    /// A new value: itself where it is to be kept now.
+    /// Takes a new value. Returns it if it is to be archived now.
     pub fn update(&mut self, sample: Sample) -> Option<Sample> {
         match self.policy {
             Policy::Scan { .. } => {
@@ -107,7 +107,7 @@ impl Gate {
         }
     }
 
-    /// When [`scan`](Self::scan) may have something; `None` where it never has.
+    /// Time of the next [`scan`](Self::scan); `None` if the policy has none.
     #[must_use]
     pub const fn due(&self) -> Option<i64> {
         match self.policy {
@@ -116,37 +116,37 @@ impl Gate {
         }
     }
 
-    /// The value that is to be kept now, if it is time and there is a new one.
+    /// The value to archive now, if a scan is due and there is a new value.
     pub fn scan(&mut self, now: i64) -> Option<Sample> {
         let Policy::Scan { period } = self.policy else { return None };
         if now < self.next {
             return None;
         }
-        // Times that were slept through are left out.
+        // Scan times that have passed are skipped.
         let late = (now - self.next) / period.0.max(1) + 1;
         self.next = self.next.saturating_add(late.saturating_mul(period.0.max(1)));
         self.waits.take()
     }
 
-    /// Something went wrong: what is to be kept of the time before, oldest first.
+    /// Called on a fault. Returns the values from before it that are to be archived, oldest first.
     pub fn fault(&mut self) -> impl Iterator<Item = Sample> + use<> {
         self.before_bytes = 0;
         std::mem::take(&mut self.before).into_iter()
     }
 
-    /// Whether an alarm of MAJOR or INVALID begins with this severity.
+    /// Whether this severity starts a MAJOR or INVALID alarm.
     pub const fn alarms(&mut self, severity: u8) -> bool {
         let was = std::mem::replace(&mut self.is_alarm, severity >= 2);
         self.is_alarm && !was
     }
 
-    /// The variable's server is gone: the next value is kept, whatever it is.
+    /// Called when the variable's source disconnected. The next value is kept in any case.
     pub fn disconnected(&mut self) {
         self.kept = None;
     }
 }
 
-/// Bytes of a value beyond those that each sample has: of what varies in length.
+/// Variable-length size of a value, in bytes.
 fn bytes(sample: &Sample) -> usize {
     match &sample.datum {
         Datum::Text(bytes) | Datum::Blob(bytes) => bytes.len(),
@@ -165,13 +165,13 @@ const fn width(kind: FieldType) -> usize {
     }
 }
 
-/// Whether a sample is to be kept after another.
+/// Whether a sample differs from the last one kept by more than the deadband, or in alarm.
 fn differs(kept: &Sample, new: &Sample, deadband: f64) -> bool {
     if (kept.severity, kept.status) != (new.severity, new.status) {
         return true;
     }
     match (kept.datum.to_f64(), new.datum.to_f64()) {
-        // Not a number is near none.
+        // A change to or from NaN is a difference; NaN to NaN is not.
         (Some(kept), Some(new)) => {
             if kept.is_nan() || new.is_nan() {
                 kept.is_nan() != new.is_nan()
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn every_so_many_pulses_one_is_kept_the_same_one_of_each_signal() {
         let mut kept = Vec::new();
-        // Signals that begin at another pulse, and leave out some.
+        // Signals that start at different pulses and skip some.
         for pulses in [vec![7, 8, 9, 10, 11, 19, 20, 21, 30], vec![10, 12, 15, 20, 30, 31], vec![9, 11, 12, 20, 30]] {
             let mut gate = Gate::new(Policy::Every { pulses: 10 }, 0);
             let sample = |pulse: u64| Sample { pulse: Some(pulse), ..Sample::new(pulse as i64, 1.0) };

@@ -1,8 +1,8 @@
-//! A stream's file, of whoever's program: what is in it now.
+//! A stream file (ImageStreamIO) written by any program: reads its present image.
 //!
-//! It is read, and not mapped: a mapped file that somebody makes shorter kills who looks at it, and reading costs little more than what is
-//! read. Nothing is ever written to it: the semaphores that wake readers are ten, and who takes one tells so in the file, and takes
-//! it from others.
+//! The file is read, not mapped. If another process truncates a mapped file, the reader is killed by SIGBUS. Reading costs little
+//! more than the copy. Nothing is written to the file: its semaphores for readers are only ten, and using one means writing to
+//! the file and taking it from other readers.
 
 use ring::image::{Element, HEAD_BYTES, Head};
 use segment::{Datum, Kind};
@@ -11,39 +11,39 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
-/// Most bytes of an image: more is no value of the archive's.
+/// Maximum size of an image in bytes: the limit of a value in the archive.
 const BYTES_MAX: u64 = segment::VALUE_MAX as u64;
 
-/// A file with the newest image of a stream, open for reading.
+/// A stream's file, open for reading.
 #[derive(Debug)]
 pub(crate) struct Image {
     file: File,
     identity: (u64, u64),
 }
 
-/// What is in the file at a look.
+/// Result of a poll.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Seen {
-    /// None yet: the stream was just made.
+    /// No image yet: the stream was just created.
     Empty,
-    /// The image that is known.
+    /// No new image.
     Same,
-    /// Another one is being written, or was meanwhile.
+    /// An image is being written, or was during the read.
     Torn,
-    /// Another one: whole, where it was wanted.
+    /// A new image, complete if its data were wanted.
     New(Head, Option<Datum>),
 }
 
-/// What tells a file from another one that is put into its place.
+/// Identifies a file, to detect its replacement.
 pub(crate) fn identity(about: &Metadata) -> (u64, u64) {
     (about.dev(), about.ino())
 }
 
 impl Image {
-    /// Opens a file of somebody who is believed, and nothing else in its place.
+    /// Opens a regular file of a trusted user.
     ///
     /// # Errors
-    /// The kernel's, and why nothing is read from it.
+    /// The kernel's error, or the reason why the file is not accepted.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = store::opened(OpenOptions::new().read(true), path)?;
         let about = file.metadata()?;
@@ -57,7 +57,7 @@ impl Image {
         Ok(Self { file, identity: identity(&about) })
     }
 
-    /// Which file it is.
+    /// Identity of the file.
     pub(crate) const fn identity(&self) -> (u64, u64) {
         self.identity
     }
@@ -68,7 +68,7 @@ impl Image {
         Head::read(&bytes[..read]).map_err(|why| why.to_string())
     }
 
-    /// Reads as much as there is.
+    /// Reads until the buffer is full or the file ends.
     fn read(&self, bytes: &mut [u8], at: u64) -> Result<usize, String> {
         let mut done = 0;
         while done < bytes.len() {
@@ -82,11 +82,11 @@ impl Image {
         Ok(done)
     }
 
-    /// Looks for another image than the one known by its number; `is_wanted` decides from its head whether it is read, into `buffer`, whose
-    /// length never exceeds what an image may have.
+    /// Checks for an image with another number than `known`. `is_wanted` decides from its header whether the data are read into
+    /// `buffer`, whose length never exceeds the limit of an image.
     ///
     /// # Errors
-    /// Why there is none: the file is no stream, or not any more.
+    /// If the file is not, or no longer, a valid stream.
     pub(crate) fn look(
         &self,
         known: Option<u64>,

@@ -1,25 +1,25 @@
-//! What a histogram that only grows has got since it was looked at last.
+//! Difference between two readings of a cumulative histogram.
 
 use std::collections::BTreeMap;
 
-/// A bucket: its upper edge, and how many it has.
+/// Upper edge and count of each bucket, by lower edge.
 type Buckets = BTreeMap<i64, (i64, u64)>;
 
-/// Compares a histogram with what it was before.
+/// Computes the growth of a histogram between polls.
 #[derive(Default)]
 pub(crate) struct Interval {
     before: Option<Buckets>,
 }
 
-/// What came in one interval: buckets by their lower edge.
+/// Growth of a histogram in one interval: buckets by lower edge.
 pub(crate) struct Figures {
     buckets: Buckets,
-    /// Whether the histogram began anew meanwhile.
+    /// The histogram was reset during the interval.
     pub(crate) is_new: bool,
 }
 
 impl Interval {
-    /// What came since the last look; `None` at the first, when it is not known since when.
+    /// Growth since the last poll; `None` on the first poll, whose interval is unknown.
     pub(crate) fn look(&mut self, buckets: impl Iterator<Item = (i64, i64, u64)>) -> Option<Figures> {
         let now: Buckets = buckets.map(|(from, to, count)| (from, (to, count))).collect();
         let before = self.before.replace(now.clone())?;
@@ -34,12 +34,12 @@ impl Interval {
 }
 
 impl Figures {
-    /// How many came.
+    /// Total count.
     pub(crate) fn count(&self) -> u64 {
         self.buckets.values().map(|(_, count)| count).sum()
     }
 
-    /// The upper edge of the bucket below which `num` of `den` are; `None` where nothing came.
+    /// Upper edge of the bucket that contains the quantile `num`/`den`; `None` if the count is 0.
     pub(crate) fn quantile(&self, num: u64, den: u64) -> Option<i64> {
         let wanted = (u128::from(self.count()) * u128::from(num)).div_ceil(u128::from(den)).max(1);
         let mut seen = 0;
@@ -49,7 +49,7 @@ impl Figures {
         })
     }
 
-    /// Lower edge, upper edge, count of each bucket that has any, one after the other.
+    /// Lower edge, upper edge and count of each non-empty bucket, in sequence.
     pub(crate) fn flat(&self) -> Vec<i64> {
         let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         self.buckets.iter().flat_map(|(from, (to, many))| [*from, *to, count(*many)]).collect()

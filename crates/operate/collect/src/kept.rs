@@ -1,11 +1,11 @@
-//! What a signal's gate lets through, on its way to the logger: the same from wherever the values come.
+//! Passes values through a signal's gate to the logger, for all sources.
 
 use crate::gate::Gate;
 use segment::Sample;
 use segment::rows::Cause;
 use store::{Folder, Logger, SignalId};
 
-/// A new value, and what was before it where an alarm begins with it.
+/// Handles a new value. If an alarm starts with it, also archives the values held from before.
 pub(crate) fn update(gate: &mut Gate, signal: SignalId, sample: Sample, logger: &mut Logger<Folder>) {
     let is_fault = gate.alarms(sample.severity);
     if let Some(sample) = gate.update(sample) {
@@ -16,21 +16,21 @@ pub(crate) fn update(gate: &mut Gate, signal: SignalId, sample: Sample, logger: 
     }
 }
 
-/// Something went wrong: what is to be kept of the time before.
+/// Handles a fault: archives the values held from before it.
 pub(crate) fn fault(gate: &mut Gate, signal: SignalId, logger: &mut Logger<Folder>) {
     for sample in gate.fault() {
         logger.push(signal, &sample);
     }
 }
 
-/// The value that waits for a scan, where that is due.
+/// Archives the waiting value if a scan is due.
 pub(crate) fn scan(gate: &mut Gate, signal: SignalId, now: i64, logger: &mut Logger<Folder>) {
     if let Some(sample) = gate.scan(now) {
         logger.push(signal, &sample);
     }
 }
 
-/// From `at` on there are no values, for a cause.
+/// Records that there are no values from `at` on, with the cause.
 pub(crate) fn gap(
     gate: &mut Gate,
     signal: SignalId,

@@ -1,8 +1,9 @@
-//! What goes into the archive: variables of Channel Access servers, exported ones of this machine's processes, statistics of loops and frames,
-//! messages, alarms and images, each by a policy.
+//! The collector: archives Channel Access variables, exported variables of local processes, statistics of loops and frames,
+//! messages, alarms and images, each according to a policy.
 //!
-//! The tables that name them are read by [`host::plant::archive`]; [`Gate`] decides which values are kept, [`serve()`] moves them from network and shared memory to
-//! [`store::Logger`]; [`status`] is what it tells of itself. Never here: what a block is, how a circuit speaks.
+//! [`host::plant::archive`] parses the tables that configure them. [`Gate`] decides which values are kept, [`serve()`] moves them
+//! from the network and shared memory to [`store::Logger`], and [`status`] reports the state. The archive's format and the
+//! protocols of the sources are in other crates.
 #![forbid(unsafe_code)]
 
 mod channels;

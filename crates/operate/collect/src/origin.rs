@@ -1,4 +1,4 @@
-//! Sources that are asked or heard from a thread of their own, since who is asked may hang: one [`Origin`] each.
+//! Sources with a separate thread each, because a request to them may block: see [`Origin`].
 
 use crate::gate::Gate;
 use crate::kept;
@@ -11,53 +11,55 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::Duration;
 use store::{Folder, Logger, SignalId, StoreError};
 
-/// What waits for the logger; then the source's thread waits. A burst has room until the logger, which nothing wakes, looks again.
+/// Capacity of the queue to the logger; the source's thread waits when it is full. The logger polls the queue, so it must hold a
+/// burst.
 const WAITING_MAX: usize = 4_096;
-/// The same of streams, which give what they have gathered: images of megabytes.
+/// The same for streams, whose entries are batches of images of several megabytes.
 const IMAGES_WAITING_MAX: usize = 16;
-/// Time before a source that is away is asked again.
+/// Delay before a source that is away is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Patterns of names and what is kept of each, the first that fits decides.
+/// Patterns of names with their policies; the first match decides.
 type Patterns = Vec<(String, Policy)>;
 
-/// What a source has found.
+/// An item from a source.
 pub(crate) enum Found {
-    /// A value of a signal, by its name behind `SOURCE/OWNER/`.
+    /// A value of a signal. `name` is the part after `SOURCE/OWNER/`.
     Sample { name: String, about: About, sample: Sample },
-    /// Why there are no values of a signal, or of all whose names begin so, where that ends with a slash or is empty.
+    /// No values of a signal from now on. If `prefix` is empty or ends with a slash, this applies to all signals whose names
+    /// start with it.
     Gap { prefix: String, cause: Cause, lost: u64 },
-    /// What happened to a signal behind an instant: so many of its values came and went without being seen, or its source began anew.
+    /// An event of a signal at a past instant: values were missed, or its source restarted.
     Behind { name: String, at: i64, cause: Cause, lost: u64 },
-    /// What is to be told of a signal, by its name.
+    /// A message for the log; it starts with the signal's name.
     Told(String),
 }
 
 impl Found {
-    /// A number that was true at an instant.
+    /// A number at an instant.
     pub(crate) fn number(name: String, units: &str, at: i64, value: i64) -> Self {
         Self::value(name, units, Sample::new(at, value))
     }
 
-    /// A value in units.
+    /// A value with a unit.
     pub(crate) fn value(name: String, units: &str, sample: Sample) -> Self {
         Self::Sample { name, about: About { units: units.to_owned(), precision: None, labels: Vec::new() }, sample }
     }
 }
 
-/// Somebody who knows of signals: names, types and units come with the values.
+/// A source of signals. Names, types and units arrive with the values.
 pub(crate) trait Origin: Send {
-    /// Waits for what is next and adds it to `found`. An error, told once, is that it is away: then it is looked at again a
-    /// second later, and what it was before is to be forgotten.
+    /// Waits for new items and adds them to `found`. An error means that the source is away. It is logged once, the source is
+    /// tried again a second later, and the implementation must discard its previous state.
     fn look(&mut self, found: &mut Vec<Found>) -> Result<(), String>;
 }
 
-/// What a look at a source has shown.
+/// Result of polling a source.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Looked {
-    /// Whether it had said anything: then there may be more soon.
+    /// The source had items, so more may follow soon.
     pub(crate) has_said: bool,
-    /// When a value is taken next that waits for a scan; [`i64::MAX`] where none does.
+    /// Time of the next scan; [`i64::MAX`] if no signal is scanned.
     pub(crate) due: i64,
 }
 
@@ -66,25 +68,25 @@ enum Said {
     Away(String),
 }
 
-/// A source as the logger has it.
+/// A source as the logger sees it.
 pub(crate) struct Followed {
-    /// What the names of its signals begin with: `SOURCE/OWNER/`.
+    /// Prefix of its signals' names: `SOURCE/OWNER/`.
     name: String,
     said: Receiver<Said>,
-    /// Patterns of names, the first that fits decides.
+    /// Patterns of names; the first match decides.
     wanted: Patterns,
-    /// By name behind `name`; `None` for what is not wanted.
+    /// By the name without prefix; `None` for signals that are not archived.
     signals: HashMap<String, Option<(SignalId, Gate)>>,
     is_there: Option<bool>,
 }
 
 impl Followed {
-    /// The sources that signals name, each once, and each with its thread.
+    /// Starts one source, with its thread, per owner that the signals name.
     pub(crate) fn all(signals: &[Signal]) -> std::io::Result<Vec<Self>> {
         let mut wanted: Vec<(Source, String, Patterns)> = Vec::new();
         for signal in signals {
             let Some((owner, pattern)) = signal.streams().or_else(|| signal.name.split_once('/')) else { continue };
-            // Of messages each pattern is a signal, which its server chooses from.
+            // For messages, each pattern is a signal. The server filters by it.
             let key = if signal.source == Source::Messages { &signal.name } else { owner };
             let pattern = (pattern.to_owned(), signal.policy);
             match wanted.iter_mut().find(|(source, known, _)| *source == signal.source && *known == key) {
@@ -95,7 +97,7 @@ impl Followed {
         let begin = |(source, key, wanted): (Source, String, Patterns)| {
             if source == Source::Streams {
                 let origin = Box::new(Streams::new(&key, wanted));
-                // It has left out already what is not to be kept, but for what the values decide.
+                // The source already applies the policies, except those that depend on values.
                 let wanted = origin.passed();
                 return Some(Self::begin("streams/".to_owned(), "streams", origin, (wanted, IMAGES_WAITING_MAX)));
             }
@@ -123,7 +125,7 @@ impl Followed {
         Ok(Self { name, said, wanted, signals: HashMap::new(), is_there: None })
     }
 
-    /// Takes what it has said since the last look.
+    /// Takes the items queued since the last poll.
     pub(crate) fn look(
         &mut self,
         now: i64,
@@ -131,12 +133,12 @@ impl Followed {
         tell: &mut dyn FnMut(&str),
     ) -> Result<Looked, StoreError> {
         let mut has_said = false;
-        // Not more than can wait: a source that says more than is written would keep it here.
+        // At most one queue: a source faster than the logger would otherwise keep it in this loop.
         for _ in 0..WAITING_MAX {
             match self.said.try_recv() {
                 Ok(Said::Found(found)) => {
                     has_said = true;
-                    // What is told of trouble does not say that it is there.
+                    // An error message alone does not mean that the source is connected.
                     let is_there = found.is_empty() || found.iter().any(|one| matches!(one, Found::Sample { .. }));
                     if is_there && self.is_there != Some(true) {
                         self.is_there = Some(true);
@@ -179,7 +181,7 @@ impl Followed {
             }
             Found::Behind { name, at, cause, lost } => {
                 match self.signals.get_mut(&name) {
-                    // No fault: its source goes on.
+                    // Not a fault: the source continues.
                     Some(Some((signal, _))) if cause == Cause::Overflow => logger.gap(Some(*signal), at, cause, lost),
                     Some(Some((signal, gate))) => kept::gap(gate, *signal, (at, cause, lost), logger),
                     Some(None) | None => {}
@@ -196,7 +198,7 @@ impl Followed {
             let known = match self.wanted.iter().find(|(pattern, _)| fits(pattern)) {
                 Some((_, policy)) => match logger.signal(&format!("{}{name}", self.name), about, sample.at) {
                     Ok(signal) => Some((signal, Gate::new(*policy, now))),
-                    // Who is asked has such a name: the other signals are kept.
+                    // The source reported an invalid name. Archive its other signals.
                     Err(error @ StoreError::Name { .. }) => {
                         tell(&format!("{}{name}: not archived: {error}", self.name));
                         None
@@ -224,12 +226,12 @@ impl Followed {
     }
 }
 
-/// Looks until nobody listens any more.
+/// Thread of a source: polls until the logger drops the receiver.
 fn follow(origin: &mut dyn Origin, say: &SyncSender<Said>) {
     loop {
         let mut found = Vec::new();
         let looked = origin.look(&mut found);
-        // Nothing but an error says that it is there.
+        // An empty list means connected, so it is not sent with an error.
         if (looked.is_ok() || !found.is_empty()) && say.send(Said::Found(found)).is_err() {
             return;
         }
@@ -242,7 +244,7 @@ fn follow(origin: &mut dyn Origin, say: &SyncSender<Said>) {
     }
 }
 
-/// The array of a histogram, as it is archived.
+/// A histogram as an archived array.
 pub(crate) fn array(values: Vec<i64>) -> Datum {
     Datum::Array(base::Array::I64(values))
 }

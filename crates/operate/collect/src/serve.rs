@@ -1,4 +1,4 @@
-//! From Channel Access, shared memory and those who are asked to the archive.
+//! The logging loop: moves samples from all sources to the archive.
 
 use crate::channels::Channels;
 use crate::clock::Clock;
@@ -18,86 +18,86 @@ use std::time::Duration;
 use store::{Config, Files as _, Folder, Form, Logger, Packed, StoreError, WhenFull, due, pack, written_to};
 use sys::signal::{END_SIGNALS, SignalFd};
 
-/// Longest time between two looks whether the end was asked for.
+/// Maximum interval between checks for the end signals.
 const LOOK_NS: u64 = 200_000_000;
-/// Time between two looks at exported variables: of each 256 samples are there, of a loop of 10 kHz those of 25 ms.
+/// Polling interval of exported variables. Each ring has 256 samples, which is 25 ms of a 10 kHz loop.
 const LOOK_AT_VARIABLES_NS: u64 = 20_000_000;
-/// How long the end waits for what was not sent yet; the rest goes after the next start.
+/// Time that shutdown waits for unsent samples; the rest is sent after the next start.
 const SEND_NS: u64 = 2_000_000_000;
-/// Over what time the rate of samples is counted, and in how many steps.
+/// Averaging of the sample rate: length of a step, number of steps.
 const RATE_NS: (i64, usize) = (1_000_000_000, 10);
 
-/// Why nothing is archived any more.
+/// Reason why the collector ended.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
-    /// The archive.
+    /// Error of the archive.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The folder.
+    /// Error of the folder.
     #[error("{0}: {1}")]
     Folder(String, std::io::Error),
-    /// The network.
+    /// Error of the network.
     #[error("Channel Access: {0}")]
     Network(std::io::Error),
-    /// The kernel.
+    /// Error of the kernel.
     #[error("{0}")]
     Kernel(sys::Error),
-    /// No thread.
+    /// A thread could not be started.
     #[error("failed to start a thread: {0}")]
     Thread(std::io::Error),
 }
 
-/// Time between two checks whether files of the archive are still there.
+/// Interval between checks whether the archive's files still exist.
 const INSPECT_NS: i64 = 2_000_000_000;
 
 struct Collector<'a> {
-    /// When the files are checked next, and what was found last.
+    /// Time of the next check of the files, and the last result.
     inspect_at: i64,
     missing: Option<String>,
-    /// None where nothing comes from Channel Access.
+    /// `None` if no Channel Access variables are configured.
     channels: Option<Channels>,
     pages: Vec<Page>,
     followed: Vec<Followed>,
     clock: Clock,
     logger: Logger<Folder>,
     folder: Folder,
-    /// Names and patterns in the file.
+    /// Number of names and patterns in the configuration file.
     named: usize,
-    /// Since when, by the wall clock.
+    /// Start time, by the wall clock.
     since: i64,
-    /// The folder's path.
+    /// Path of the folder.
     place: PathBuf,
-    /// None where nobody can ask.
+    /// `None` while the status socket is unavailable.
     asked: Option<Asked>,
-    /// How many samples were taken when, each second.
+    /// Time and total of accepted samples, once per second.
     taken: VecDeque<(i64, u64)>,
-    /// When the next value is taken that waits for a scan.
+    /// Time of the next scan.
     scan_at: i64,
-    /// When exported variables are looked at next.
+    /// Time of the next poll of exported variables.
     look_at: i64,
-    /// Whether a source had said anything when they were looked at last, and when one of their values waits for a scan.
+    /// Result of the last poll of the sources.
     said: Looked,
     packing: Option<JoinHandle<Result<Option<Packed>, StoreError>>>,
     form: Form,
-    /// When a failure to pack was reported last, and the file that was damaged.
+    /// Rate limit for reports of failed packing, and the last damaged file.
     pack_failed: Again,
     damaged: Option<String>,
-    /// The first segment that was open when packing was looked at last.
+    /// First open segment at the last check for packing.
     looked_at: u64,
     troubles: Troubles,
-    /// What takes the log to a cluster; none where samples stay in the folder.
+    /// Upload to a cluster; `None` if samples stay in the folder.
     upload: Option<(Upload, News)>,
-    /// When it is told again up to where the log is safe, and looked at.
+    /// Time of the next update of the upload's limit.
     send_at: i64,
     tell: &'a mut dyn FnMut(&str),
     trouble: &'a mut dyn FnMut(Option<&str>),
 }
 
-/// Archives until SIGINT or SIGTERM; then all is safe, and a gap tells that it was stopped. What happens is told in lines; what fails on
-/// the disk, for as long as it does, is `trouble`'s to tell, which is called again and again.
+/// Archives until SIGINT or SIGTERM. Then everything is synced, and a gap records the stop. `tell` receives log lines. `trouble`
+/// is called repeatedly with the present disk error, or `None`.
 ///
 /// # Errors
-/// Where the archive or the network cannot be used.
+/// If the archive or the network cannot be used.
 pub fn serve(
     archive: &Archive,
     tell: &mut dyn FnMut(&str),
@@ -156,7 +156,7 @@ pub fn serve(
     Ok(())
 }
 
-/// How the archive is written.
+/// Settings for the logger.
 const fn config(archive: &Archive) -> Config {
     Config {
         sync: archive.sync,
@@ -169,11 +169,11 @@ const fn config(archive: &Archive) -> Config {
 }
 
 impl Collector<'_> {
-    /// Waits for what comes next, and does what is due.
+    /// Waits for the next event and does everything that is due.
     fn step(&mut self) -> Result<(), CollectError> {
         let now = Session::now();
         let due = self.scan_at.min(self.logger.due()).min(self.said.due).max(0) as u64;
-        // What others say waits where they say it; it is looked for often while they say something.
+        // Items of other sources queue until they are polled. Poll often while they arrive.
         let is_often = !self.pages.is_empty() || (self.said.has_said && !self.followed.is_empty());
         let look = if is_often { LOOK_AT_VARIABLES_NS } else { LOOK_NS };
         let until = MonoNs(due.min(now.0 + look));
@@ -208,7 +208,7 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Counts, and answers who asks.
+    /// Updates the sample rate and answers status requests.
     fn tell_state(&mut self, now: i64) {
         let account = self.logger.account();
         if self.taken.back().is_none_or(|(at, _)| now - at >= RATE_NS.0) {
@@ -216,7 +216,7 @@ impl Collector<'_> {
             while self.taken.len() > RATE_NS.1 + 1 {
                 self.taken.pop_front();
             }
-            // Who had its name may have gone.
+            // The previous owner of the socket's name may have ended.
             self.asked = self.asked.take().or_else(|| Asked::listen(&self.place).ok());
         }
         if let Some(asked) = &self.asked {
@@ -251,7 +251,7 @@ impl Collector<'_> {
         }
     }
 
-    /// What is in the folder. Where that cannot be read nothing is told of it: `last_error` tells of the disk.
+    /// State of the folder. If it cannot be read, the counts are 0; `last_error` reports the cause.
     fn disk(&self, removed: u64) -> status::Disk {
         let files = self.folder.list().unwrap_or_default();
         let count = |ending: &str| files.iter().filter(|(name, _)| name.ends_with(ending)).count();
@@ -261,7 +261,7 @@ impl Collector<'_> {
         status::Disk { segments, packs, bytes, free: self.folder.free().unwrap_or_default(), removed }
     }
 
-    /// Takes what was written to exported variables; not more often than it is worth.
+    /// Polls exported variables, if due.
     fn look_at_variables(&mut self, now: i64) -> Result<(), CollectError> {
         if now < self.look_at {
             return Ok(());
@@ -272,14 +272,14 @@ impl Collector<'_> {
             connected |= page.look(now, &mut self.clock, &mut self.logger, self.tell)?;
         }
         if connected {
-            // There may be new ones that are scanned.
+            // New variables may have scans.
             self.scan_at = now;
             self.tell_known();
         }
         Ok(())
     }
 
-    /// Once all is known the logger needs to know no more of what was there before.
+    /// When all signals are registered, the logger can release the archive's previous contents.
     fn tell_known(&mut self) {
         if self.channels.as_ref().is_none_or(Channels::are_known)
             && self.pages.iter().all(Page::is_connected)
@@ -289,7 +289,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Says what fails on the disk, and when that is over.
+    /// Logs disk failures, and their end.
     fn tell_failures(&mut self, now: i64) {
         let why = self.logger.last_error().unwrap_or_default();
         if let Some(news) = self.troubles.news(&self.logger.account(), why, now) {
@@ -299,7 +299,7 @@ impl Collector<'_> {
         (self.trouble)(self.troubles.stands().or(self.missing.as_deref()));
     }
 
-    /// Checks whether files of the archive are still there.
+    /// Checks whether the archive's files still exist.
     fn inspect(&mut self, now: i64) {
         if now < self.inspect_at {
             return;
@@ -315,11 +315,11 @@ impl Collector<'_> {
             (self.tell)(found);
         }
         self.missing = found;
-        // Listing a folder of many files takes long: at most 0.1 % of the time.
+        // Listing a large folder takes long: limit it to 0.1 % of the time.
         self.inspect_at = now.saturating_add(INSPECT_NS.max((mono() - now).saturating_mul(1_000)));
     }
 
-    /// Lets go to the cluster what is safe, and says what is new there.
+    /// Allows the upload of synced samples, and logs its state.
     fn send(&mut self, now: i64) {
         let Some((upload, news)) = self.upload.as_mut().filter(|_| now >= self.send_at) else { return };
         self.send_at = now.saturating_add(LOOK_NS as i64);
@@ -330,7 +330,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Reports once a minute that packing fails. What is damaged is not packed; its neighbours are tried at once.
+    /// Logs failed packing, at most once a minute. A damaged file is excluded, and the others are packed without delay.
     fn is_not_packed(&mut self, error: &StoreError, now: i64) {
         if let StoreError::Damaged { name, .. } = error
             && self.damaged.as_ref() != Some(name)
@@ -343,12 +343,12 @@ impl Collector<'_> {
         }
     }
 
-    /// Makes packs of closed segments, beside logging: one thread at a time.
+    /// Packs closed segments in a background thread, one at a time.
     fn pack(&mut self, now: i64) {
         if let Some(packing) = self.packing.take_if(|packing| packing.is_finished()) {
             match packing.join() {
                 Ok(Ok(None)) => {}
-                // There may be more to do.
+                // More files may be due.
                 Ok(Ok(Some(_))) => self.looked_at = 0,
                 Ok(Err(error)) => self.is_not_packed(&error, now),
                 Err(_) => (self.tell)("failed to pack: its thread ended"),
@@ -370,7 +370,7 @@ impl Collector<'_> {
 
     fn end(mut self) {
         if let Some(packing) = self.packing.take() {
-            // What it did is on the disk, or its files are as they were.
+            // The pack is on the disk, or its files are unchanged.
             let _ = packing.join();
         }
         let account = self.logger.close(mono(), wall());

@@ -1,4 +1,4 @@
-//! The state of a logger, and how it is asked for: who connects to its socket is told, and nothing is read from them.
+//! Status of a logger, sent over a socket. The logger answers every trusted connection and reads nothing from it.
 
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -9,55 +9,55 @@ use std::path::Path;
 use std::time::Duration;
 use sys::handover::Counter;
 
-/// A longer answer is not read; it fits into a socket's buffer, so that nobody waits for who does not read.
+/// Maximum size of a status. It fits into a socket's buffer, so the logger does not wait for slow readers.
 const BYTES_MAX: usize = 64 << 10;
 
-/// Connections that are answered at a time.
+/// Connections answered per poll.
 const AT_ONCE: usize = 16;
 
-/// How long an answer may take.
+/// Timeout for the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Letters of an error that are told.
+/// Maximum length of a reported error, in characters.
 const ERROR_MAX: usize = 2_000;
 
-/// The state of a logger.
+/// Status of a logger.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Since when it logs: nanoseconds since 1970, UTC.
+    /// Start time: nanoseconds since 1970, UTC.
     pub since: i64,
-    /// What it was told to log.
+    /// Configured and known signals.
     pub signals: Signals,
-    /// Samples taken in the last seconds, for each of them.
+    /// Samples accepted per second, averaged over the last seconds.
     pub samples_per_s: f64,
     /// Samples since the start.
     pub samples: Samples,
-    /// How many nanoseconds ago samples were made safe last; none where none were yet.
+    /// Nanoseconds since the last sync; `None` before the first.
     pub last_sync: Option<i64>,
-    /// Why the last operation on files failed that did.
+    /// Error of the last file operation that failed.
     pub last_error: Option<String>,
     /// Its files.
     pub disk: Disk,
-    /// The cluster that samples go to; none where they stay in the folder.
+    /// Upload to a cluster; `None` if samples stay in the folder.
     pub cluster: Option<Cluster>,
 }
 
-/// What goes to a cluster.
+/// State of the upload to a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cluster {
-    /// Whether it takes what is sent.
+    /// Whether the cluster accepts samples.
     pub connected: bool,
-    /// Samples that it has acknowledged since the start.
+    /// Samples acknowledged since the start.
     pub sent: u64,
-    /// Bytes of the log that wait.
+    /// Bytes of the log not sent yet.
     pub waiting: u64,
-    /// Requests that failed and were sent again.
+    /// Requests that failed and were repeated.
     pub again: u64,
-    /// Values that are longer than nodes take.
+    /// Values too long for the cluster.
     pub refused: u64,
-    /// Segments that were removed, for want of room, before they were sent.
+    /// Segments removed by retention before they were sent.
     pub missed: u64,
-    /// Why the last request failed that did.
+    /// Error of the last request that failed.
     pub last_error: Option<String>,
 }
 
@@ -78,32 +78,32 @@ impl From<cassandra::Status> for Cluster {
 /// Counts of signals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signals {
-    /// Names and patterns in the file.
+    /// Names and patterns in the configuration file.
     pub named: usize,
-    /// Signals that are known: each that a pattern found is one.
+    /// Known signals, including each one found by a pattern.
     pub known: usize,
-    /// Channels of Channel Access servers, and how many of them are connected.
+    /// Channels of Channel Access servers.
     pub channels: usize,
-    /// Of the channels, those that are connected.
+    /// Connected channels.
     pub connected: usize,
 }
 
 /// Counts of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Samples {
-    /// Taken.
+    /// Accepted.
     pub taken: u64,
-    /// Of those, safe on the disk.
+    /// Accepted and safe on the disk.
     pub safe: u64,
-    /// Of those, lost because the disk was full or failed.
+    /// Accepted, but lost because the disk was full or failed.
     pub lost_on_disk: u64,
-    /// Of those, in files that could not be made safe.
+    /// Accepted, but in files whose sync failed.
     pub unsure: u64,
-    /// Lost because newer ones were in their place before they were taken.
+    /// Lost because newer ones replaced them before they were read.
     pub lost_by_overflow: u64,
-    /// Not taken because their value was too long.
+    /// Refused because the value was too long.
     pub refused: u64,
-    /// Not taken because they were there already.
+    /// Ignored because they repeated the previous sample.
     pub repeated: u64,
 }
 
@@ -116,23 +116,23 @@ pub struct Disk {
     pub packs: usize,
     /// Bytes of all files.
     pub bytes: u64,
-    /// Bytes that the disk has free.
+    /// Free space on the disk, in bytes.
     pub free: u64,
     /// Files removed since the start.
     pub removed: u64,
 }
 
-/// Where the logger of a folder is asked: the folder, by whatever path it is called.
+/// Name of a folder's status socket. It depends on the folder's identity, not on its path.
 fn socket(folder: &Path) -> io::Result<String> {
     let about = std::fs::metadata(folder)?;
     Ok(format!("tahti-archive-{}-{}", about.dev(), about.ino()))
 }
 
-/// The state of the logger of a folder.
+/// Requests the status of a folder's logger.
 ///
 /// # Errors
-/// `ConnectionRefused` where nobody logs there; somebody else than root, one's own user and those of `TAHTI_PEERS` answers;
-/// or the connection breaks.
+/// `ConnectionRefused` if no logger uses the folder. Also if the process that answers does not belong to root, the own user or a
+/// user in `TAHTI_PEERS`, or if the connection breaks.
 pub fn ask(folder: &Path) -> io::Result<Status> {
     let socket = socket(folder)?;
     let stream = sys::handover::connect_stream(&socket)?;
@@ -147,7 +147,7 @@ pub fn ask(folder: &Path) -> io::Result<Status> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// The logger's end of the socket.
+/// The logger's end of the status socket.
 pub(crate) struct Asked(Counter);
 
 impl Asked {
@@ -163,7 +163,7 @@ impl Asked {
         Ok(Self(listener))
     }
 
-    /// Tells those who have asked meanwhile. Never waits: an answer fits into a new socket's buffer.
+    /// Answers pending requests. Never blocks: an answer fits into a new socket's buffer.
     pub(crate) fn answer(&self, status: impl Fn() -> Status) {
         for _ in 0..AT_ONCE {
             let Ok(Some(caller)) = self.0.accept_anyone() else { return };
@@ -172,14 +172,14 @@ impl Asked {
                 continue;
             }
             if let Ok(text) = serde_json::to_vec(&status()) {
-                // Who is gone already needs no answer.
+                // The client may have gone already.
                 let _ = stream.write_all(&text);
             }
         }
     }
 }
 
-/// An error, not longer than is told.
+/// Truncates an error to the maximum length.
 pub(crate) fn clipped(error: &str) -> String {
     error.chars().take(ERROR_MAX).collect()
 }

@@ -1,29 +1,29 @@
-//! What of the disk's failures is told: that they have begun, once a minute that they go on, and that they are over.
+//! Reporting of disk failures: their beginning, once a minute while they continue, and their end.
 
 use store::Account;
 
-/// How often it is told that they go on.
+/// Interval of repeated reports.
 const AGAIN_NS: i64 = 60_000_000_000;
 
-/// What was told last.
+/// State of the last report.
 #[derive(Debug, Default)]
 pub(crate) struct Troubles {
     failures: u64,
-    /// Samples that were safe when the last failure was seen.
+    /// Safe samples at the last failure.
     safe: u64,
-    /// Why the last one failed.
+    /// Reason of the last failure.
     why: String,
-    /// When it was told that something fails; `None` where nothing does.
+    /// Time of the last report; `None` if nothing fails.
     told_at: Option<i64>,
 }
 
 impl Troubles {
-    /// What fails, while it does.
+    /// The present failure.
     pub(crate) fn stands(&self) -> Option<&str> {
         self.told_at.map(|_| self.why.as_str())
     }
 
-    /// What is to be told now, if anything; `why` is the last failure's reason.
+    /// The message to log now, if any. `why` is the reason of the last failure.
     pub(crate) fn news(&mut self, account: &Account, why: &str, now: i64) -> Option<String> {
         let so_far = format!("{} samples lost, {} files removed so far", account.lost, account.removed);
         if account.failures > self.failures {
@@ -35,7 +35,7 @@ impl Troubles {
             self.told_at = Some(now);
             return Some(format!("{why}; {so_far}"));
         }
-        // Trying again without a failure is not enough: something must have become safe.
+        // A retry without a failure is not enough: samples must have become safe.
         if account.safe > self.safe && self.told_at.take().is_some() {
             return Some(format!("samples are safe again; {so_far}"));
         }
@@ -43,14 +43,14 @@ impl Troubles {
     }
 }
 
-/// What is reported once a minute at most.
+/// A report that is made at most once a minute.
 #[derive(Debug, Default)]
 pub(crate) struct Again {
     reported_at: Option<i64>,
 }
 
 impl Again {
-    /// Whether it is to be reported now; if so, it was.
+    /// Whether to report now; if so, the time is recorded.
     pub(crate) fn is_due(&mut self, now: i64) -> bool {
         let is_due = self.reported_at.is_none_or(|at| now.saturating_sub(at) >= AGAIN_NS);
         if is_due {
@@ -83,7 +83,7 @@ mod tests {
             account.failures += 1;
             account.lost += 10;
             told.extend(troubles.news(&account, "disk full", at * second).map(|text| (at, text)));
-            // Looked at once more before the next try.
+            // Polled once more before the next attempt.
             told.extend(troubles.news(&account, "disk full", at * second + 1).map(|text| (at, text)));
         }
         assert_eq!(troubles.stands(), Some("disk full"));

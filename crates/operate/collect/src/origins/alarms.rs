@@ -1,4 +1,4 @@
-//! Alarms as their process tells those who watch: what each is at first, and every change.
+//! Alarms as a source: the initial state of each, then every change.
 
 use crate::origin::{Found, Origin};
 use alarm::Severity;
@@ -20,7 +20,7 @@ impl Alarms {
 
     fn row(&self, row: &Row, at: i64, found: &mut Vec<Found>) {
         let path = row.path.trim_start_matches('/');
-        // Paths begin with the name, which is in front of all these signals already.
+        // Paths start with the server's name, which is already in the prefix.
         let path = path.strip_prefix(&self.name).and_then(|path| path.strip_prefix('/')).unwrap_or(path);
         let alarm = &row.state.alarm;
         let state = Severity::ALL.iter().position(|one| *one == alarm.severity).unwrap_or(0) as u16;

@@ -1,4 +1,4 @@
-//! How a plant's frames did, as their pages have it.
+//! Statistics of a plant's frames, from their shared pages.
 
 use super::{more, next_second, quantiles};
 use crate::interval::Interval;
@@ -26,14 +26,14 @@ const OF_ACTIVITIES: [(&str, ActivityCounter); 5] = [
 ];
 
 pub(crate) struct Frames {
-    /// What the names of their sockets begin with.
+    /// Prefix of the frames' socket names.
     prefix: String,
     plant: String,
     known: BTreeMap<String, Frame>,
     due: MonoNs,
 }
 
-/// A frame that is watched, and its figures as they were.
+/// A watched frame and its previous figures.
 struct Frame {
     watcher: Watcher,
     counters: BTreeMap<String, u64>,
@@ -46,7 +46,7 @@ impl Frames {
         Self { prefix, plant: plant.to_owned(), known: BTreeMap::new(), due: MonoNs(0) }
     }
 
-    /// The frames of the plant that run now, by their sockets.
+    /// Names of the plant's running frames, from their sockets.
     fn running(&self) -> Result<BTreeSet<String>, String> {
         let names = sys::handover::names(&self.prefix).map_err(|error| format!("/proc/net/unix: {error}"))?;
         Ok(names.iter().filter_map(|name| name.strip_prefix(&self.prefix)).map(str::to_owned).collect())
@@ -64,7 +64,7 @@ impl Origin for Frames {
             found.push(Found::Gap { prefix: format!("{name}/"), cause: Cause::Disconnected, lost: 0 });
         }
         for name in running {
-            // One that is just ending is not there at the next look.
+            // Fails if the frame is just ending; it is not listed next time.
             if !self.known.contains_key(&name)
                 && let Ok(watcher) = Watcher::open(&format!("{}/{name}", self.plant))
             {
@@ -86,7 +86,7 @@ impl Frame {
         let Self { watcher, counters, histograms } = self;
         let page: FramePage<'_> = watcher.page();
         let mut count = |name: String, now: u64| {
-            // The first time it is not known since when.
+            // On the first poll the interval is unknown.
             if let Some(before) = counters.insert(name.clone(), now) {
                 found.push(Found::number(name, "", at, more(now, before)));
             }

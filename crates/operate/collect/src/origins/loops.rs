@@ -1,4 +1,4 @@
-//! How late the loops of a plant's processes woke up, and what results were worth, as their supervisor reads it from their pages.
+//! Wake-up latencies and result values of a plant's loops, as reported by its supervisor.
 
 use super::{more, next_second, quantiles};
 use crate::interval::Interval;
@@ -14,14 +14,14 @@ pub(crate) struct Loops {
     plant: String,
     client: Option<Client>,
     known: BTreeMap<String, Known>,
-    /// What the results of each process with deadlines were worth until the last look.
+    /// Totals of the result values per process with deadlines, at the last poll.
     worth: BTreeMap<String, Tally>,
     due: MonoNs,
 }
 
-/// A loop as it was.
+/// Previous state of a loop.
 struct Known {
-    /// When its first pulse was due: what tells it from the one before.
+    /// Due time of its first pulse; it identifies a run of the process.
     first: MonoNs,
     misses: u64,
     wake: Interval,
@@ -48,7 +48,7 @@ impl Loops {
         }
     }
 
-    /// What one loop did since the last look.
+    /// Adds the figures of one loop since the last poll.
     fn one(&mut self, process: &ProcessStatus, histogram: &LoopHistogram, at: i64, found: &mut Vec<Found>) {
         let Some(page) = &process.loop_page else { return };
         let prefix = format!("{}/", process.name);
@@ -58,7 +58,7 @@ impl Loops {
             found.push(Found::Gap { prefix: prefix.clone(), cause: Cause::Restarted, lost: 0 });
             *known = begin();
         }
-        // What is beyond the last bucket is not longer than the longest that there was.
+        // Entries beyond the last bucket are at most the maximum.
         let beyond = (i64::MAX - 1, page.wake.max.map_or(i64::MAX, |max| max.0), histogram.beyond);
         let beyond = Some(beyond).filter(|(.., count)| *count > 0);
         let Some(figures) = known.wake.look(histogram.buckets.iter().copied().chain(beyond)) else { return };
@@ -73,8 +73,8 @@ impl Loops {
     }
 }
 
-/// What the results since the last look were worth: in percent of what they could have been, and how many were late. `None` where
-/// none was due, or where the count has begun anew.
+/// Value of the results since the last poll in percent of the maximum, and the number of late ones. `None` if no result was due
+/// or the totals were reset.
 fn since(before: Tally, now: Tally) -> Option<(f64, i64)> {
     let due = now.due.checked_sub(before.due).filter(|due| *due > 0)?;
     let worth = now.worth.checked_sub(before.worth)?;
@@ -91,7 +91,7 @@ impl Origin for Loops {
         })?;
         let at = crate::serve::wall();
         for process in &processes {
-            // A message server's answers and a frame's activities are weighed, too, and have no page of wake-ups.
+            // Message servers and frames have result values too, but no wake-up histogram.
             let Some(value) = &process.value else { continue };
             let before = self.worth.insert(process.name.clone(), value.tally);
             if let Some((worth, late)) = before.and_then(|before| since(before, value.tally)) {

@@ -1,4 +1,4 @@
-//! What passes a message server, as its log has it.
+//! Messages as a source: the log of a message server.
 
 use crate::origin::{Found, Origin};
 use base::DurNs;
@@ -8,22 +8,22 @@ use segment::Sample;
 use segment::rows::Cause;
 use sys::clock::mono_now;
 
-/// How long events are gathered before the logger gets them.
+/// Time for which events are batched.
 const GATHER: DurNs = DurNs::from_ms(200);
-/// So many in that time may have been more than there was room for: the server is asked.
+/// Number of events per batch above which the queue may have overflowed; the server's counter is then checked.
 const MANY: usize = 64;
 
 pub(crate) struct Messages {
     server: String,
-    /// What is watched, which is also the signal's name.
+    /// The pattern being watched; also the signal's name.
     pattern: String,
     client: Option<Client>,
-    /// Events that the server could tell nobody, so far.
+    /// Events that the server has dropped so far.
     unseen: u64,
 }
 
 impl Messages {
-    /// Of `SERVER/VERBS/OBJECTS`.
+    /// Parses `SERVER/VERBS/OBJECTS`.
     pub(crate) fn new(name: &str) -> Self {
         let (server, pattern) = name.split_once('/').unwrap_or((name, "*/*"));
         Self { server: server.to_owned(), pattern: pattern.to_owned(), client: None, unseen: 0 }
@@ -49,7 +49,7 @@ impl Messages {
                 Some(event) if event.event => {
                     found.push(Found::value(self.pattern.clone(), "", sample(&event.text)));
                 }
-                // The server's answer to a watch that ended with it, or nothing at all.
+                // An error reply that ends the watch.
                 Some(other) if other.code != Code::Ok => return Err(format!("{}: {}", other.code, other.text)),
                 Some(_) | None => {}
             }
@@ -82,7 +82,7 @@ impl Origin for Messages {
     }
 }
 
-/// How many events found no room on their way to any of those who watch.
+/// Number of events the server dropped because a watcher's queue was full.
 fn unseen(client: &mut Client) -> Result<u64, String> {
     let line = format!("{}/server", Verb::Describe);
     let answer = client.ask(&line, &Sending::default()).map_err(|error| error.to_string())?;
@@ -90,7 +90,8 @@ fn unseen(client: &mut Client) -> Result<u64, String> {
     answer.text.split(' ').find_map(count).ok_or_else(|| format!("the server says {:?} of itself", answer.text))
 }
 
-/// A line of the log, with the time when it was heard; its own, a little before that, stands in it. What failed is an alarm.
+/// Converts a log line to a sample, stamped on arrival; the line contains its own, slightly earlier time. A failed request gets
+/// an alarm.
 fn sample(line: &str) -> Sample {
     let is_good = line.rsplit_once(" -> ").is_none_or(|(_, reply)| reply.starts_with("OK/"));
     let (severity, status) = if is_good {

@@ -1,4 +1,4 @@
-//! Who is asked, and what their signals are.
+//! Sources by kind.
 
 mod alarms;
 mod frames;
@@ -17,16 +17,16 @@ use crate::origin::Found;
 use base::{DurNs, MonoNs};
 use sys::clock::{mono_now, sleep_until};
 
-/// How often statistics are read.
+/// Interval at which statistics are read.
 const EVERY: DurNs = DurNs::from_secs(1);
 
-/// Waits for the next second of the monotonic clock.
+/// Waits for the next poll, one second after the last.
 fn next_second(due: &mut MonoNs) {
     *due = (*due + EVERY).max(mono_now());
     sleep_until(*due);
 }
 
-/// Quantiles of an interval, in nanoseconds; none where nothing came.
+/// Adds quantiles of an interval in nanoseconds; none if the interval is empty.
 fn quantiles(prefix: &str, figures: &Figures, at: i64, found: &mut Vec<Found>) {
     for (name, num, den) in [("p50", 1, 2), ("p99", 99, 100), ("p999", 999, 1_000), ("max", 1, 1)] {
         if let Some(value) = figures.quantile(num, den) {
@@ -35,7 +35,7 @@ fn quantiles(prefix: &str, figures: &Figures, at: i64, found: &mut Vec<Found>) {
     }
 }
 
-/// A count that only grows, as what came since the last look.
+/// Increase of a counter.
 fn more(now: u64, before: u64) -> i64 {
     i64::try_from(now.saturating_sub(before)).unwrap_or(i64::MAX)
 }

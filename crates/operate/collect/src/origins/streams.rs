@@ -1,4 +1,4 @@
-//! Streams of images in shared memory, of whoever's program: the newest image of each, looked at as often as it may have changed.
+//! Streams of images in shared memory, written by any program. Polls each stream as often as its image may have changed.
 
 use crate::gate::Nth;
 use crate::image::{Image, Seen, identity};
@@ -13,19 +13,19 @@ use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
-/// What a stream's file is called behind its name.
+/// File name extension of streams.
 const ENDING: &str = ".im.shm";
-/// Most streams of a folder, and most files in it whose trouble is told.
+/// Maximum streams per folder, and maximum streams with reported errors.
 const STREAMS_MAX: usize = 256;
-/// How often it is looked which files there are.
+/// Interval at which the folder is listed.
 const CENSUS_NS: i64 = 200_000_000;
-/// How long images are gathered before the logger gets them, and from how many bytes on they are not.
+/// Time (ns) and size (bytes) after which collected images are passed to the logger.
 const GATHER: (i64, usize) = (20_000_000, 4 << 20);
-/// The least and the most time between two looks at a stream of which each image may be wanted.
+/// Minimum and maximum interval between polls of a stream if every image may be wanted.
 const LOOK_NS: (i64, i64) = (100_000, 10_000_000);
-/// How long something must be wrong before it is told: a stream that is just being made is wrong for a moment.
+/// Delay before an error is reported: a stream is briefly invalid while it is being created.
 const TROUBLE_NS: i64 = 1_000_000_000;
-/// An image was acquired no longer than this before it was written; else what stands there is no such time.
+/// Maximum plausible time between acquiring and writing an image. Otherwise the acquisition time is ignored.
 const ACQUIRED_NS: i64 = 10_000_000_000;
 
 /// The streams of a folder.
@@ -35,14 +35,14 @@ pub(crate) struct Streams {
     known: BTreeMap<String, Stream>,
     troubles: BTreeMap<String, Trouble>,
     census_at: i64,
-    /// Whether streams that are found now may have begun while nobody looked.
+    /// True until the first listing: streams found then may already have had images.
     is_first: bool,
-    /// What TAI is ahead of UTC, in nanoseconds; 0 where nobody has told the kernel.
+    /// Offset of TAI from UTC in nanoseconds; 0 if not set in the kernel.
     tai: i64,
     buffer: Vec<u8>,
 }
 
-/// Why a stream is not archived.
+/// The reason why a stream is not archived.
 struct Trouble {
     why: String,
     since: i64,
@@ -54,15 +54,15 @@ struct Stream {
     image: Image,
     policy: Policy,
     nth: Nth,
-    /// The image that was seen last, whether it was kept or not.
+    /// The last image seen, kept or not.
     last: Option<Last>,
-    /// Whether the writer counts frames, as far as it is known.
+    /// Whether the writer maintains the frame number, as far as known.
     has_frames: bool,
-    /// Between two images, as it was lately; 0 where that is not known.
+    /// Recent interval between images; 0 if unknown.
     period: i64,
-    /// When it is looked at next.
+    /// Time of the next poll.
     due: i64,
-    /// Looks in a row at which an image was being written, and when the first of them was.
+    /// Number of consecutive polls during which an image was being written, and the time of the first.
     torn: (u32, i64),
     /// The stamp of the last sample.
     stamped: Option<i64>,
@@ -75,13 +75,13 @@ struct Last {
     frame: u64,
     created: Option<i64>,
     times: [Option<i64>; 2],
-    /// When it was looked at.
+    /// Time of the poll.
     at: i64,
-    /// How long it had been there then, where that is known.
+    /// Its age at that time, if known.
     age: Option<i64>,
 }
 
-/// The monotonic clock, the wall clock, and what TAI is ahead of that.
+/// Monotonic clock, wall clock, and offset of TAI from UTC.
 #[derive(Clone, Copy, Debug)]
 struct Now {
     mono: i64,
@@ -103,7 +103,7 @@ impl Streams {
         }
     }
 
-    /// What is left to decide of the images that it gives: by their values, or by what happens.
+    /// The policies that remain to be applied to the images of this source: those that depend on values or faults.
     pub(crate) fn passed(&self) -> Vec<(String, Policy)> {
         let left = |policy: Policy| match policy {
             Policy::Scan { .. } | Policy::Every { .. } => Policy::Monitor { deadband: 0.0 },
@@ -112,18 +112,18 @@ impl Streams {
         self.wanted.iter().map(|(pattern, policy)| (pattern.clone(), left(*policy))).collect()
     }
 
-    /// Looks which files there are, which of them are other ones than before, and which are gone.
+    /// Lists the folder: finds new, replaced and removed files.
     fn census(&mut self, now: i64, found: &mut Vec<Found>) -> Result<(), String> {
         let lost = |error: std::io::Error| format!("{}: {error}", self.folder.display());
         let (mut there, mut beyond) = (BTreeMap::new(), 0);
         for entry in std::fs::read_dir(&self.folder).map_err(lost)? {
             let entry = entry.map_err(lost)?;
-            // Of others neither name nor anything else is kept.
+            // Nothing is stored for files that do not match.
             let file = entry.file_name();
             let Some(name) = file.to_str().and_then(|file| file.strip_suffix(ENDING)) else { continue };
             let fits = |pattern: &str| pattern == name || base::glob(pattern, name);
             let Some((_, policy)) = self.wanted.iter().find(|(pattern, _)| fits(pattern)) else { continue };
-            // Gone since, where it cannot be looked at.
+            // Removed since it was listed.
             let Ok(about) = entry.metadata() else { continue };
             if there.len() == STREAMS_MAX {
                 beyond += 1;
@@ -148,7 +148,7 @@ impl Streams {
                 if self.troubles.is_empty() { "has no stream of these names" } else { "has none that can be read" };
             return Err(format!("{} {files}", self.folder.display()));
         }
-        // Where all are gone it is told of all.
+        // If all are gone, the error is reported for all of them.
         found.extend(gone.into_iter().map(|prefix| Found::Gap { prefix, cause: Cause::Disconnected, lost: 0 }));
         Ok(())
     }
@@ -169,7 +169,7 @@ impl Streams {
         match Image::open(path) {
             Ok(image) => {
                 found.extend(known.map(|known| known.restarted(&name)));
-                // Of one that was made since, all images are known to be there from the first on.
+                // Created since the last listing: all its images count from the first.
                 let is_new = !self.is_first && !self.troubles.contains_key(&name);
                 self.known.insert(name, Stream::new(image, policy, is_new, now));
             }
@@ -180,7 +180,7 @@ impl Streams {
         }
     }
 
-    /// Something is wrong with a stream, or, without a name, with all: it is told once it has been so for a while.
+    /// Records an error of a stream, or of all if `name` is empty. It is reported once it has persisted.
     fn trouble(&mut self, name: &str, why: String, now: i64, found: &mut Vec<Found>) {
         if self.troubles.len() >= STREAMS_MAX && !self.troubles.contains_key(name) {
             return;
@@ -197,7 +197,7 @@ impl Streams {
         }
     }
 
-    /// Looks at the streams that are due; how many bytes of images that were.
+    /// Polls the streams that are due. Returns the bytes of images read.
     fn take(&mut self, now: i64, found: &mut Vec<Found>) -> usize {
         let (mut bytes, mut troubles) = (0, Vec::new());
         for (name, stream) in self.known.iter_mut().filter(|(_, stream)| stream.due <= now) {
@@ -255,7 +255,7 @@ impl Stream {
         stream
     }
 
-    /// Takes the image that is there if it is another one; how many bytes were read of it.
+    /// Takes a new image, if any. Returns the number of bytes read.
     fn look(
         &mut self,
         name: &str,
@@ -294,7 +294,7 @@ impl Stream {
         Ok(taken)
     }
 
-    /// Takes another image than the last one; without its numbers where it is not to be kept.
+    /// Takes a new image; `datum` is `None` if the policy does not keep it.
     fn take(&mut self, name: &str, head: &Head, datum: Option<Datum>, now: Now, found: &mut Vec<Found>) {
         self.follow(name, Some(head), now, found);
         let pulse = self.pulse(head);
@@ -328,13 +328,13 @@ impl Stream {
         }
     }
 
-    /// It begins anew behind the last sample.
+    /// Marks a restart after the last sample.
     fn restarted(&self, name: &str) -> Found {
         let at = self.stamped.map_or_else(wall, |stamped| stamped.saturating_add(1));
         Found::Behind { name: name.to_owned(), at, cause: Cause::Restarted, lost: 0 }
     }
 
-    /// Notices a stream that was made in the file of the one before: it begins.
+    /// Detects that a stream was recreated in the same file.
     fn follow(&mut self, name: &str, head: Option<&Head>, now: Now, found: &mut Vec<Found>) {
         let Some(last) = self.last.filter(|last| last.images > 0) else { return };
         if head.is_none_or(|head| head.images < last.images || head.created != last.created) {
@@ -343,19 +343,19 @@ impl Stream {
         }
     }
 
-    /// No image of it has been seen, and all that will come are its own.
+    /// No image has been seen yet, and all later ones count.
     fn begin(&mut self, now: i64) {
         self.last = Some(Last { images: 0, frame: 0, created: None, times: [None; 2], at: now, age: None });
         (self.nth, self.has_frames, self.period) = (Nth::default(), true, 0);
     }
 
-    /// The frame's number where the writer counts frames, the image's where it does not.
+    /// The frame number if the writer maintains it, otherwise the image number.
     fn pulse(&self, head: &Head) -> u64 {
         let counts = self.has_frames && self.last.is_none_or(|last| head.frame > last.frame);
         if counts && head.frame > 0 { head.frame } else { head.images }
     }
 
-    /// When an image was acquired, else written, else seen.
+    /// Time stamp of an image: acquired, otherwise written, otherwise seen.
     fn stamp(&self, head: &Head, now: Now) -> i64 {
         let before = self.last.and_then(|last| last.times[1]);
         let written = self.written(head, now).unwrap_or(now.wall);
@@ -363,37 +363,38 @@ impl Stream {
         acquired.filter(|acquired| (0..=ACQUIRED_NS).contains(&written.saturating_sub(*acquired))).unwrap_or(written)
     }
 
-    /// When it was written; a time that stands still from image to image is none.
+    /// Time of writing. A time that does not change between images is ignored.
     fn written(&self, head: &Head, now: Now) -> Option<i64> {
         let before = self.last.and_then(|last| last.times[0]);
         head.written.filter(|_| head.written != before).map(|at| now.utc(at))
     }
 
-    /// When to look next.
+    /// Time of the next poll.
     fn next(&self, now: i64) -> i64 {
         if let Policy::Scan { period } = self.policy {
-            // All of a period at the same moment.
+            // All streams with the same period are polled at the same moment.
             return (now / period.0 + 1) * period.0;
         }
         let Some(last) = self.last.filter(|_| self.period > 0) else { return now + LOOK_NS.1 / 2 };
-        // Where only some images are wanted, half the time that the next of them will take: should they come faster, it is still seen.
+        // If only some images are wanted, wait half the time until the next of them, so that it is seen even if the rate
+        // increases.
         let images = match self.policy {
             Policy::Every { pulses } if self.has_frames => pulses - last.frame % pulses,
             Policy::Every { pulses } => pulses - last.images % pulses,
             _ => 1,
         };
         let ahead = self.period.saturating_mul(i64::try_from(images - 1).unwrap_or(i64::MAX)) / 2;
-        // The next one comes a period behind the one before: a little later it is there, and long before another one follows.
+        // Poll slightly later than one period after the last image.
         let since = now - last.at;
         let left = last.age.map_or(0, |age| self.period.saturating_sub(age).saturating_sub(since).max(0));
         let rest = if last.age.is_some() { left + self.period / 8 } else { self.period / 4 };
-        // One that stands still is looked at less and less.
+        // Poll an idle stream less and less often.
         now + rest.max(since / 16).clamp(LOOK_NS.0, LOOK_NS.1).max(ahead.min(CENSUS_NS))
     }
 }
 
 impl Now {
-    /// A time of a writer's clock, which is UTC, or TAI, by which ImageStreamIO's own library stamps.
+    /// Converts a writer's time stamp, which is UTC or, from ImageStreamIO's own library, TAI.
     const fn utc(self, at: i64) -> i64 {
         let is_tai = self.tai > 0 && at > self.wall && at - self.tai <= self.wall;
         if is_tai { at - self.tai } else { at }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 const MS: i64 = 1_000_000;
 
-/// A program that writes a stream, by the description of the format.
+/// A program that writes a stream according to the format's description.
 struct Writer {
     file: File,
     images: u64,
@@ -54,7 +54,7 @@ impl Writer {
     }
 }
 
-/// A folder with streams, and who looks at it, by a clock of its own.
+/// A folder of streams and a reader with a simulated clock.
 struct Site {
     folder: harness::Folder,
     streams: Streams,
@@ -78,7 +78,7 @@ impl Site {
         Writer::new(&self.path(name), Element::U8, &[4])
     }
 
-    /// What is found some time later.
+    /// Items found after some time.
     fn after(&mut self, ns: i64) -> Vec<String> {
         let mut found = Vec::new();
         self.now += ns;
@@ -90,7 +90,7 @@ impl Site {
         found.iter().map(shown).collect()
     }
 
-    /// The same after so long that whatever is to be told is.
+    /// Items found after enough time for any error to be reported.
     fn later(&mut self) -> Vec<String> {
         self.after(2 * TROUBLE_NS)
     }
@@ -142,7 +142,7 @@ fn an_image_that_is_being_written_is_taken_once_it_is_whole_and_what_was_missed_
     assert_eq!(site.after(LOOK_NS.1), ["a 11 = [2, 2, 2, 2]"]);
     (12..20).for_each(|frame| writer.write(frame, &[3; 4]));
     assert_eq!(site.after(LOOK_NS.1), ["a 19 = [3, 3, 3, 3]", "a: missed 7"]);
-    // A writer that ended in the midst of an image leaves it so for good.
+    // A writer that ended while writing leaves the image incomplete.
     writer.begin();
     writer.put(at::IMAGES, &[99]);
     assert_eq!(site.after(LOOK_NS.1), [""; 0]);
@@ -165,7 +165,7 @@ fn of_a_stream_without_frames_the_images_are_counted() {
     let mut found = Vec::new();
     for image in 1..4 {
         plain.write(0, &[image; 4]);
-        // Something is counted there, which is not frames.
+        // The field changes, but it does not count frames.
         events.write(1_000 - u64::from(image), &[image; 4]);
         found.extend(site.later());
     }
@@ -184,7 +184,7 @@ fn of_every_so_many_frames_the_first_is_kept_and_those_that_are_missing_are_coun
     for frame in 95..=131 {
         slopes.write(frame, &[frame as u8; 4]);
         dm.write(frame, &[frame as u8; 4]);
-        // Nobody looks for a while.
+        // No polls for a while.
         if !(105..=125).contains(&frame) {
             kept.extend(site.later());
         }
@@ -209,19 +209,19 @@ fn a_stream_that_goes_comes_back_or_is_made_anew_is_followed_and_noted() {
     assert_eq!(site.later(), ["a 2 = [2, 2, 2, 2]", "a: missed 1"], "it began while it was looked for");
     let other = site.writer("ab");
     site.later();
-    // Another file in its place: the loop was started again.
+    // The file was replaced: the writer was restarted.
     std::fs::remove_file(site.path("a")).unwrap();
     let mut writer = site.writer("a");
     writer.write(7, &[3; 4]);
     assert_eq!(site.later(), ["a: source restarted 0", "a 7 = [3, 3, 3, 3]"]);
-    // The same file, cut to nothing and filled anew.
+    // The same file, truncated and filled again.
     let mut writer = Writer::new(&site.path("a"), Element::U16, &[2, 2]);
     assert_eq!(site.later(), ["a: source restarted 0"]);
     let image = [5, 0, 6, 0, 7, 0, 8, 0];
     writer.write(3, &image);
     writer.write(4, &image);
     assert_eq!(site.later(), ["a 4 = [5, 6, 7, 8]", "a: missed 1"]);
-    // So fast that nobody saw it without an image.
+    // Recreated so fast that no poll saw it empty.
     let mut writer = Writer::new(&site.path("a"), Element::U16, &[2, 2]);
     writer.time(at::CREATED, 1_795_000_000_000_000_000);
     (1..=3).for_each(|frame| writer.write(frame, &image));
@@ -330,12 +330,12 @@ fn a_stream_is_looked_at_as_often_as_its_images_come() {
         site.after(MS.max(if frame == 1 { 0 } else { next(&site).max(MS) }));
     }
     assert!((LOOK_NS.0..=MS).contains(&next(&site)), "{}", next(&site));
-    // It stands still.
+    // The stream is idle.
     for _ in 0..1_000 {
         site.after(next(&site));
     }
     assert_eq!(next(&site), LOOK_NS.1);
-    // Of one whose images say when they were written: once each, an eighth of a period behind the moment at which it is to come.
+    // With time stamps of writing: one poll per image, an eighth of a period after it is due.
     let stream = site.streams.known.get_mut("a").unwrap();
     let last = stream.last.unwrap();
     (stream.period, stream.last) = (MS, Some(Last { at: 0, age: Some(MS / 4), ..last }));
@@ -409,7 +409,7 @@ fn whatever_bytes_a_file_has_nothing_panics_and_memory_stays_small() {
     };
     for round in 0..2_000 {
         if round % 50 == 0 {
-            // From good ones on, so that what is wrong is not found at once.
+            // Start from a valid file, so that errors are not all found at once.
             writer = site.writer("a");
         }
         let (at, byte) = (next() as usize % (HEAD_BYTES + 8), next() as u8);
