@@ -1,11 +1,11 @@
-//! Numbers of a few bits side by side, and whole numbers by 32 in as few bits as the widest of them needs.
+//! Bit packing: numbers of a fixed width side by side, and integers in groups of 32 with the smallest sufficient width.
 
 use crate::bytes::{Bad, Input, put_zigzag, zigzag};
 
-/// Numbers that have the same width.
+/// Numbers per group of equal width.
 const MINI: usize = 32;
 
-/// Puts numbers side by side, the first into the lowest bits.
+/// Packs numbers side by side, the first in the lowest bits.
 pub(crate) fn pack(out: &mut [u8], width: u32, values: impl Iterator<Item = u64>) {
     let (mut word, mut bits, mut at) = (0u128, 0, 0);
     for value in values {
@@ -23,7 +23,7 @@ pub(crate) fn pack(out: &mut [u8], width: u32, values: impl Iterator<Item = u64>
     }
 }
 
-/// The number at `index` of numbers side by side, of 64 bits at most; what is beyond the bytes is zero.
+/// Unpacks the number at `index`; `width` is at most 64 bits. Bits beyond the end of `bytes` read as 0.
 #[inline]
 pub(crate) fn unpack(bytes: &[u8], width: u32, index: usize) -> u64 {
     let bit = index * width as usize;
@@ -44,14 +44,14 @@ pub(crate) fn unpack(bytes: &[u8], width: u32, index: usize) -> u64 {
     (u128::from_le_bytes(word) >> shift) as u64 & mask
 }
 
-/// The smallest of some numbers, and how many bits the others need above it.
+/// The minimum of some numbers, and the number of bits for the largest difference from it.
 fn frame(some: &[i64]) -> (i64, u32) {
     let least = some.iter().copied().min().unwrap_or(0);
     let above = some.iter().map(|value| value.wrapping_sub(least) as u64).fold(0, |all, above| all | above);
     (least, 64 - above.leading_zeros())
 }
 
-/// Bytes that [`put`] takes for numbers.
+/// Number of bytes that [`put`] would write.
 pub(crate) fn len(values: &[i64]) -> usize {
     let mut before = 0i64;
     let mini = |some: &[i64]| {
@@ -63,7 +63,8 @@ pub(crate) fn len(values: &[i64]) -> usize {
     values.chunks(MINI).map(mini).sum()
 }
 
-/// Writes numbers: of each 32 the smallest, as what it differs from the one before, and what the others are above it.
+/// Writes numbers in groups of 32: the difference of the group's minimum from the previous one, the width, and each number minus
+/// the minimum.
 pub(crate) fn put(out: &mut Vec<u8>, values: &[i64]) {
     let mut before = 0i64;
     for some in values.chunks(MINI) {
@@ -77,7 +78,7 @@ pub(crate) fn put(out: &mut Vec<u8>, values: &[i64]) {
     }
 }
 
-/// Reads `count` numbers that [`put`] wrote, and hands each on.
+/// Reads `count` numbers written by [`put`], and passes each to `take`.
 pub(crate) fn get(input: &mut Input<'_>, count: usize, mut take: impl FnMut(i64)) -> Result<(), Bad> {
     let (mut least, mut left) = (0i64, count);
     while left > 0 {

@@ -1,41 +1,41 @@
-//! Blocks: what is written, checked and read as one.
+//! Blocks: the unit of writing, checking and reading.
 //!
-//! Forty bytes lead each, little-endian: `tahA`, type (1), version (1), nothing (2), segment (8), number in the segment (4),
-//! bytes of the payload (4), base of its stamps (8), CRC-32C of the payload (4), CRC-32C of these 36 bytes (4).
-//! The segment and the number tell a block from what an older file left on the disk.
+//! Each begins with a header of 40 bytes, little-endian: `tahA`, type (1), version (1), reserved (2), segment (8), number in the
+//! segment (4), bytes of the payload (4), base of its stamps (8), CRC-32C of the payload (4), CRC-32C of these 36 bytes (4).
+//! Segment and number distinguish a block from remains of an older file on the disk.
 
 use std::fmt;
 
-/// Bytes of a header.
+/// Size of a header in bytes.
 pub const HEADER: usize = 40;
 
-/// Most bytes of a payload.
+/// Maximum size of a payload in bytes.
 pub const PAYLOAD_MAX: usize = 64 << 20;
 
-/// What a block begins with.
+/// First bytes of a block.
 pub const MAGIC: [u8; 4] = *b"tahA";
 
-/// The version that is written.
+/// Version of the format.
 const VERSION: u8 = 2;
 
-/// What a block holds.
+/// Type of a block's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockKind {
-    /// What the segment is: its first block.
+    /// Description of the segment; its first block.
     Head = 1,
-    /// Which number stands for which signal, and what the signal is.
+    /// Dictionary: numbers and descriptions of signals.
     Dictionary = 2,
     /// Chunks of samples.
     Samples = 3,
-    /// Why there are no samples.
+    /// Gaps: why there are no samples.
     Gaps = 4,
-    /// Where chunks of one signal are, and what they are together (packs).
+    /// Positions and summaries of a signal's chunks (packs).
     Index = 5,
-    /// Where the indices are (packs).
+    /// Positions of the indices (packs).
     Directory = 6,
-    /// Where dictionary, gaps and directory begin: the last block of a pack.
+    /// Positions of dictionary, gaps and directory; the last block of a pack.
     Trailer = 7,
-    /// Where the pages of chunks of one signal are, and what they are together (packs that are Parquet files).
+    /// Positions and summaries of a signal's chunks in pages (Parquet packs).
     Pages = 8,
     /// The closing mark: the last block of a segment that was closed.
     Closing = 9,
@@ -58,41 +58,41 @@ impl BlockKind {
     ];
 }
 
-/// What leads a block.
+/// Header of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the block holds.
+    /// Type of the contents.
     pub kind: BlockKind,
     /// Number of the segment that it belongs to.
     pub segment: u64,
-    /// Its own number in the segment, from 0.
+    /// Its number in the segment, from 0.
     pub number: u32,
     /// Bytes of the payload.
     pub len: u32,
-    /// What its stamps count from.
+    /// Base of its stamps, in nanoseconds since 1970.
     pub base: i64,
     /// Checksum of the payload.
     pub crc: u32,
 }
 
-/// Why bytes are no block.
+/// Reason why bytes are not a valid block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoBlock {
-    /// There are fewer bytes than it has: it was cut off, or is being written.
+    /// Too few bytes: it was truncated, or is being written.
     Short,
-    /// Only zeros: nothing was written here.
+    /// Only zeros.
     Empty,
-    /// What leads it is damaged, or it never was a block.
+    /// The header is damaged, or this is not a block.
     Header,
-    /// A version that is not known here.
+    /// Unknown version.
     Version(u8),
-    /// A type that is not known here.
+    /// Unknown type.
     Type(u8),
-    /// It belongs to another segment, or to another place in this one.
+    /// Belongs to another segment or another position.
     Foreign,
     /// Blocks before it are missing.
     Missing,
-    /// Its payload is damaged.
+    /// The payload is damaged.
     Payload,
 }
 
@@ -114,10 +114,10 @@ impl fmt::Display for NoBlock {
 impl std::error::Error for NoBlock {}
 
 impl Header {
-    /// Reads what leads a block.
+    /// Parses a header.
     ///
     /// # Errors
-    /// Why it is none.
+    /// If the bytes are not a valid header.
     pub fn read(bytes: &[u8; HEADER]) -> Result<Self, NoBlock> {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
@@ -137,26 +137,26 @@ impl Header {
         Ok(Self { kind, segment: long(8), number: word(16), len: word(20), base: long(24) as i64, crc: word(32) })
     }
 
-    /// Bytes of the whole block.
+    /// Size of the whole block in bytes.
     #[must_use]
     pub const fn whole(&self) -> u64 {
         HEADER as u64 + self.len as u64
     }
 
-    /// Whether this is the payload that the header speaks of.
+    /// Checks a payload against the header.
     ///
     /// # Errors
-    /// [`NoBlock::Payload`] where it is not.
+    /// [`NoBlock::Payload`] if length or checksum differ.
     pub fn check(&self, payload: &[u8]) -> Result<(), NoBlock> {
         let same = payload.len() == self.len as usize && crc32c::crc32c(payload) == self.crc;
         if same { Ok(()) } else { Err(NoBlock::Payload) }
     }
 }
 
-/// The block at the beginning of `bytes`, and what follows it.
+/// Parses the block at the start of `bytes`. Returns header, payload and the remaining bytes.
 ///
 /// # Errors
-/// Why there is none.
+/// If there is no valid block.
 pub fn read(bytes: &[u8]) -> Result<(Header, &[u8], &[u8]), NoBlock> {
     let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else {
         return Err(if bytes.iter().all(|byte| *byte == 0) { NoBlock::Empty } else { NoBlock::Short });
@@ -170,7 +170,7 @@ pub fn read(bytes: &[u8]) -> Result<(Header, &[u8], &[u8]), NoBlock> {
 /// Appends a block.
 ///
 /// # Panics
-/// Where the payload has more than [`PAYLOAD_MAX`] bytes: the caller keeps within.
+/// If the payload has more than [`PAYLOAD_MAX`] bytes.
 pub fn write(out: &mut Vec<u8>, kind: BlockKind, segment: u64, number: u32, base: i64, payload: &[u8]) {
     assert!(payload.len() <= PAYLOAD_MAX, "a payload of {} bytes", payload.len());
     let begin = out.len();

@@ -1,30 +1,30 @@
-//! Numbers of varying length, and reading them within bounds.
+//! Variable-length numbers, and a bounds-checked reader.
 
 use std::fmt;
 
-/// Why bytes are no part of a segment.
+/// Reason why bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bad {
-    /// They end too early.
+    /// The bytes end too early.
     Short,
-    /// A number is longer than 64 bits, or a run is longer than what it is part of.
+    /// A number has more than 64 bits, or a run exceeds its container.
     Number,
-    /// A type that there is none of.
+    /// Unknown type.
     Kind(u8),
-    /// More of something than there may be.
+    /// Too many items.
     Count {
-        /// How many.
+        /// Number found.
         found: u64,
-        /// How many there may be.
+        /// Maximum number.
         max: u64,
     },
     /// A text that is not UTF-8.
     Text,
-    /// Bytes are left over.
+    /// Unread bytes remain.
     Rest,
-    /// The checksum is another.
+    /// The checksum differs.
     Sum,
-    /// A page is none of those that are written here.
+    /// A page uses a form that this crate does not write.
     Page,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Bad {
 
 impl std::error::Error for Bad {}
 
-/// What is left to read.
+/// The bytes that remain to be read.
 #[derive(Clone, Copy)]
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
@@ -60,7 +60,7 @@ impl<'a> Input<'a> {
         Ok(taken)
     }
 
-    /// So many bytes as a varint says.
+    /// Reads a length (varint), then that many bytes.
     pub(crate) fn sized(&mut self) -> Result<&'a [u8], Bad> {
         let len = self.varint()?;
         self.take(usize::try_from(len).map_err(|_| Bad::Short)?)
@@ -96,7 +96,7 @@ impl<'a> Input<'a> {
         self.array().map(f64::from_le_bytes)
     }
 
-    /// A number of varying length. Most have a byte, or as many as fit into a word, which is looked at as a whole.
+    /// Reads a varint. Most have one byte, or fit into 8 bytes that are decoded as one word.
     #[inline]
     pub(crate) fn varint(&mut self) -> Result<u64, Bad> {
         match self.0 {
@@ -114,7 +114,7 @@ impl<'a> Input<'a> {
         }
         let bits = ends.trailing_zeros() + 1;
         self.0 = &self.0[bits as usize / 8..];
-        // Seven bits of each byte, pushed together: neighbours, pairs, fours.
+        // Join the seven bits of each byte: first pairs, then fours, then eights.
         let x = word & (u64::MAX >> (64 - bits)) & 0x7F7F_7F7F_7F7F_7F7F;
         let x = (x & 0x007F_007F_007F_007F) | (x & 0x7F00_7F00_7F00_7F00) >> 1;
         let x = (x & 0x0000_3FFF_0000_3FFF) | (x & 0x3FFF_0000_3FFF_0000) >> 2;

@@ -1,16 +1,17 @@
-//! Successive samples of one signal, in columns.
+//! Chunk: consecutive samples of one signal, stored in columns.
 //!
 //! | part | bytes |
 //! |---|---|
-//! | flags | 1: pulses (bit 0), unit of stamps (1–2), alarms (3), one sample only (4), way of numbers (5–6), uneven stamps (7) |
+//! | flags | 1: pulses (bit 0), unit of stamps (1–2), alarms (3), single sample (4), encoding of floats (5–6), uneven stamps (7) |
 //! | type | 1 |
-//! | count | varint, unless it is one |
-//! | stamps | since the block's base, in the unit; first, first step, changes of the step ([`ints`]); uneven ones: steps side by side in as few bits as they need |
-//! | alarms | severity · 65536 + status, differences; left out where there is none |
-//! | pulses | as stamps; left out where there are none |
-//! | values | numbers with a point: [`floats`]; others: differences; what varies in length: 0 for the same as before, else length + 1 and the bytes |
+//! | count | varint; omitted if 1 |
+//! | stamps | relative to the block's base, in the unit: first, first step, changes of the step ([`ints`]); if uneven: bit-packed steps |
+//! | alarms | severity · 65536 + status, as differences; omitted if there are none |
+//! | pulses | like stamps; omitted if there are none |
+//! | values | floats: [`floats`]; integers: differences; variable length: 0 if equal to the previous value, otherwise length + 1 and the bytes |
 //!
-//! A loop's stamps and pulses are so `t0 + k·period`: two or three bytes for all that came in time, and a few for each that was late.
+//! The stamps and pulses of a loop are `t0 + k·period`. They take two or three bytes for all punctual samples, and a few for each
+//! late one.
 
 use crate::bytes::{Bad, Input, put_varint};
 use crate::datum::{Datum, Kind, Sample};
@@ -18,16 +19,16 @@ use crate::floats::{self, Way, Width};
 use crate::{Summary, ints};
 use base::FieldType;
 
-/// Most samples in a chunk.
+/// Maximum samples in a chunk.
 pub const SAMPLES_MAX: usize = 8_192;
 
-/// Most bytes of a value that varies in length.
+/// Maximum bytes of a variable-length value.
 pub const VALUE_MAX: usize = 16 << 20;
 
-/// Bytes of values from which on a chunk takes no more.
+/// Size of variable-length values in bytes at which a chunk is full.
 const BYTES_ENOUGH: usize = 1 << 20;
 
-/// Units of stamps in nanoseconds, by the bits that stand for them.
+/// Units of stamps in nanoseconds, indexed by their code.
 const UNITS: [i64; 4] = [1, 1_000, 1_000_000, 1_000_000_000];
 
 const PULSES: u8 = 1;
@@ -35,10 +36,10 @@ const ALARMS: u8 = 8;
 const ONE: u8 = 16;
 const UNEVEN: u8 = 128;
 
-/// Samples from which on it is looked whether stamps are uneven: those of a loop that syncs often are few in a chunk.
+/// Minimum samples for trying the encoding of uneven stamps. Chunks of a loop with frequent syncs have few samples.
 const UNEVEN_FROM: usize = 16;
 
-/// Successive samples of one signal: of one type, in order of time, all with a pulse or all without.
+/// Consecutive samples of one signal. All have the same type, ascending stamps, and either all or none have a pulse.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chunk {
     pub(crate) kind: Kind,
@@ -46,30 +47,30 @@ pub struct Chunk {
     /// Severity · 65536 + status.
     pub(crate) alarms: Vec<u32>,
     pub(crate) pulses: Vec<u64>,
-    /// Of numbers.
+    /// Values of fixed length.
     pub(crate) bits: Vec<u64>,
-    /// Of what varies in length: where each ends in `bytes`.
+    /// Variable-length values: end of each in `bytes`.
     pub(crate) ends: Vec<usize>,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Why a chunk does not take a sample: it goes into the next one, but for [`Full::TooLong`].
+/// Reason why a sample does not fit into a chunk. It fits into the next one, except [`Full::TooLong`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// There are as many as a chunk takes.
+    /// The chunk is full.
     Count,
-    /// It is of another type.
+    /// The type differs.
     Kind,
-    /// It is older than the last one: somebody has set a clock back.
+    /// The sample is older than the last one: the clock was set back.
     Backwards,
-    /// It has a pulse and those before have none, or the other way round.
+    /// The sample has a pulse and the previous ones have none, or vice versa.
     Pulse,
-    /// It has more than [`VALUE_MAX`] bytes: no chunk takes it.
+    /// The value has more than [`VALUE_MAX`] bytes and does not fit into any chunk.
     TooLong,
 }
 
 impl Chunk {
-    /// None yet.
+    /// An empty chunk.
     #[must_use]
     pub const fn new(kind: Kind) -> Self {
         Self {
@@ -83,7 +84,7 @@ impl Chunk {
         }
     }
 
-    /// Forgets all samples and keeps the memory, for samples of a type.
+    /// Removes all samples and sets the type. Keeps the memory.
     pub fn reset(&mut self, kind: Kind) {
         self.kind = kind;
         self.at.clear();
@@ -94,34 +95,34 @@ impl Chunk {
         self.bytes.clear();
     }
 
-    /// The values' type.
+    /// Type of the values.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// How many samples there are.
+    /// Number of samples.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.at.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no samples.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.at.is_empty()
     }
 
-    /// When each was measured, ascending.
+    /// Time stamps, ascending.
     #[must_use]
     pub fn stamps(&self) -> &[i64] {
         &self.at
     }
 
-    /// Appends a sample. Allocates where there is no room left; a chunk that is reset keeps its room.
+    /// Appends a sample. Allocates if the capacity is exhausted; [`reset`](Self::reset) keeps the capacity.
     ///
     /// # Errors
-    /// Why not.
+    /// If the sample does not fit; the chunk is unchanged.
     pub fn push(&mut self, sample: &Sample) -> Result<(), Full> {
         if let Some(last) = self.at.last() {
             if self.len() >= SAMPLES_MAX || self.bytes.len() >= BYTES_ENOUGH {
@@ -173,7 +174,7 @@ impl Chunk {
         (0..self.len()).filter_map(|index| self.get(index))
     }
 
-    /// The value at `index` as a number; `None` beyond the end, and for texts, arrays, blobs.
+    /// The value at `index` as a number; `None` beyond the end, and for texts, arrays and blobs.
     #[must_use]
     #[inline]
     pub fn number(&self, index: usize) -> Option<f64> {
@@ -191,8 +192,8 @@ impl Chunk {
         self.alarms.get(index).map_or(0, |alarm| (alarm >> 16) as u8)
     }
 
-    /// What the numbers in a range are together; `None` for texts, arrays, blobs, and where the range is empty or ends beyond
-    /// the chunk. Does not allocate.
+    /// Summary of the numbers in a range. `None` for texts, arrays and blobs, and if the range is empty or exceeds the chunk.
+    /// Does not allocate.
     #[must_use]
     pub fn summary(&self, range: std::ops::Range<usize>) -> Option<Summary> {
         let (stamps, bits) = (self.at.get(range.clone())?, self.bits.get(range.clone())?);
@@ -210,10 +211,10 @@ impl Chunk {
         })
     }
 
-    /// First and last stamp and the number of samples of a chunk in bytes; values are not looked at. Does not allocate.
+    /// First stamp, last stamp and number of samples of an encoded chunk. Does not decode the values. Does not allocate.
     ///
     /// # Errors
-    /// What the bytes are not.
+    /// If the bytes are not a valid chunk.
     pub fn span(bytes: &[u8], base: i64) -> Result<(i64, i64, usize), Bad> {
         let mut input = Input(bytes);
         let (flags, _, count) = begin(&mut input)?;
@@ -231,18 +232,18 @@ impl Chunk {
         Some(match self.kind {
             Kind::Bool => Datum::Bool(*self.bits.get(index)? != 0),
             Kind::Number(kind) => Datum::from_bits(kind, *self.bits.get(index)?),
-            // Looked at when it came in.
+            // Validated when it was added.
             _ => Datum::from_bytes(self.kind, self.bytes_of(index)?).ok()?,
         })
     }
 
-    /// The bytes of what varies in length.
+    /// The bytes of a variable-length value.
     pub(crate) fn bytes_of(&self, index: usize) -> Option<&[u8]> {
         let begin = index.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied())?;
         self.bytes.get(begin..*self.ends.get(index)?)
     }
 
-    /// Appends the chunk's bytes; stamps count from `base`. Without samples nothing is written.
+    /// Appends the encoded chunk, with stamps relative to `base`. Writes nothing if the chunk is empty.
     pub fn encode(&self, base: i64, out: &mut Vec<u8>) {
         if self.is_empty() {
             return;
@@ -264,7 +265,7 @@ impl Chunk {
             ints::put_steps(out, self.at.iter().map(|at| at.wrapping_sub(base) / unit));
         }
         let most = out.len() - stamps;
-        // What came in time takes less than that.
+        // Punctual samples take fewer bytes than that.
         if self.len() >= UNEVEN_FROM && most > self.len() {
             let values: Vec<i64> = self.at.iter().map(|at| at.wrapping_sub(base) / unit).collect();
             if ints::put_uneven(out, most, &values) {
@@ -288,7 +289,7 @@ impl Chunk {
         out[begin] = flags;
     }
 
-    /// The widest unit that all stamps are whole numbers of.
+    /// Code of the largest unit that divides all stamps.
     fn unit(&self, base: i64) -> u8 {
         let whole = |unit: i64| self.at.iter().all(|at| at.wrapping_sub(base) % unit == 0);
         (1..UNITS.len()).take_while(|bits| whole(UNITS[*bits])).last().unwrap_or(0) as u8
@@ -310,11 +311,11 @@ impl Chunk {
         }
     }
 
-    /// Reads a chunk that is all of `bytes`. Allocates for [`SAMPLES_MAX`] samples at most, and for values what the bytes
-    /// hold, repeated ones up to [`VALUE_MAX`] bytes together with a longest one more.
+    /// Decodes a chunk that occupies all of `bytes`. Allocates at most [`SAMPLES_MAX`] samples, plus the values. Repeated values
+    /// are bounded by [`VALUE_MAX`] bytes in total plus one longest value.
     ///
     /// # Errors
-    /// What the bytes are not.
+    /// If the bytes are not a valid chunk.
     pub fn decode(bytes: &[u8], base: i64) -> Result<Self, Bad> {
         let mut input = Input(bytes);
         let (flags, kind, count) = begin(&mut input)?;
@@ -368,7 +369,7 @@ impl Chunk {
     }
 }
 
-/// What a chunk begins with: flags, type, count.
+/// Reads flags, type and count.
 fn begin(input: &mut Input<'_>) -> Result<(u8, Kind, usize), Bad> {
     let flags = input.u8()?;
     let kind = Kind::from_code(input.u8()?)?;
@@ -384,7 +385,7 @@ fn stamps(input: &mut Input<'_>, flags: u8, count: usize, take: impl FnMut(i64))
     if flags & UNEVEN != 0 { ints::uneven(input, count, take) } else { ints::steps(input, count, take) }
 }
 
-/// The width of numbers with a point.
+/// Width of floating-point values.
 const fn width(kind: Kind) -> Option<Width> {
     match kind {
         Kind::Number(FieldType::F64) => Some(Width::Eight),

@@ -2,7 +2,7 @@ use super::*;
 use base::{Array, Scalar, Str40};
 use proptest::prelude::*;
 
-/// A value of each of a few types, chosen by `kind`.
+/// A value of one of eight types, selected by `kind`.
 fn datum(kind: u8) -> BoxedStrategy<Datum> {
     match kind % 8 {
         0 => any::<f64>().prop_map(Datum::from).boxed(),
@@ -40,7 +40,7 @@ fn chunk_of(samples: &[Sample]) -> Chunk {
     chunk
 }
 
-/// Equal, NaN included.
+/// Printed for comparison, so that NaN equals NaN.
 fn shown(samples: &[Sample]) -> Vec<String> {
     samples.iter().map(|sample| format!("{sample:?}")).collect()
 }
@@ -117,7 +117,7 @@ fn a_loop_costs_its_values_and_only_late_samples_their_stamps() {
         chunk.encode(1_795_000_000_000_000_000, &mut bytes);
         bytes.len()
     };
-    // Values have six bits each, of which some are spent on where the fifty begin anew.
+    // Values need six bits each; some of these mark the restart of the cycle of 50.
     assert!(cost(0) < 900, "{}", cost(0));
     assert!(cost(37_013) - cost(0) < 20, "{} and {}", cost(0), cost(37_013));
 }

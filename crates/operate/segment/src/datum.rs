@@ -1,21 +1,21 @@
-//! One sample of a signal, and the types that there are.
+//! Samples and their types.
 
 use crate::bytes::Bad;
 use base::{Array, FieldType, Scalar};
 use std::fmt;
 
-/// The type of a signal's values.
+/// Type of a signal's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// True or false.
     Bool,
-    /// A number, or the index of a state. Never one of the types of text.
+    /// A number, or the index of a state; never a text type.
     Number(FieldType),
     /// Text of any length; bytes need not be UTF-8.
     Text,
-    /// Bytes that mean nothing here.
+    /// Uninterpreted bytes.
     Blob,
-    /// A number of elements that varies.
+    /// A variable number of elements.
     Array(FieldType),
 }
 
@@ -24,28 +24,28 @@ pub enum Kind {
 pub enum Datum {
     /// True or false.
     Bool(bool),
-    /// A number, or the index of a state; a text of EPICS' length becomes [`Datum::Text`] where it is archived.
+    /// A number, or the index of a state. An EPICS string (40 bytes) is archived as [`Datum::Text`].
     Number(Scalar),
     /// Text of any length; bytes need not be UTF-8.
     Text(Vec<u8>),
-    /// Bytes that mean nothing here.
+    /// Uninterpreted bytes.
     Blob(Vec<u8>),
     /// Several elements.
     Array(Array),
 }
 
-/// What was measured when.
+/// A sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// When: nanoseconds since 1970, UTC.
+    /// Time stamp: nanoseconds since 1970, UTC.
     pub at: i64,
     /// The value.
     pub datum: Datum,
-    /// Severity as EPICS numbers it, 0 to 3.
+    /// EPICS severity, 0 to 3.
     pub severity: u8,
-    /// Status as EPICS numbers it.
+    /// EPICS status.
     pub status: u16,
-    /// The pulse that it belongs to, where there is one.
+    /// The pulse that it belongs to, if any.
     pub pulse: Option<u64>,
 }
 
@@ -56,7 +56,7 @@ impl Sample {
     }
 }
 
-/// Element types by the number that stands for them in files.
+/// Codes of element types in files.
 const NUMBERS: [(u8, FieldType); 11] = [
     (1, FieldType::I8),
     (2, FieldType::U8),
@@ -84,13 +84,13 @@ fn number(kind: FieldType) -> u8 {
 }
 
 impl Kind {
-    /// Whether values of this type are numbers: what has a mean and a largest.
+    /// Whether values are numeric, so that mean and maximum exist.
     #[must_use]
     pub const fn is_number(self) -> bool {
         matches!(self, Self::Number(_) | Self::Bool)
     }
 
-    /// The number that stands for the type in files.
+    /// Code of the type in files.
     #[must_use]
     pub fn code(self) -> u8 {
         match self {
@@ -102,10 +102,10 @@ impl Kind {
         }
     }
 
-    /// The type of a number that stands in a file.
+    /// The type of a code.
     ///
     /// # Errors
-    /// [`Bad::Kind`] where there is none.
+    /// [`Bad::Kind`] if the code is unknown.
     pub fn from_code(code: u8) -> Result<Self, Bad> {
         let element = |code: u8| NUMBERS.iter().find(|(known, _)| *known == code).map(|(_, kind)| *kind);
         match code {
@@ -118,7 +118,7 @@ impl Kind {
         }
     }
 
-    /// Whether values have as many bytes as they need, instead of a number's.
+    /// Whether values have variable length.
     #[must_use]
     pub const fn varies(self) -> bool {
         matches!(self, Self::Text | Self::Blob | Self::Array(_))
@@ -164,7 +164,7 @@ impl Datum {
         }
     }
 
-    /// As a number; `None` for what is none: texts, arrays, blobs.
+    /// As a number; `None` for texts, arrays and blobs.
     #[must_use]
     pub const fn to_f64(&self) -> Option<f64> {
         match self {
@@ -174,7 +174,8 @@ impl Datum {
         }
     }
 
-    /// A number's bits: integers by sign or zero extended, so that neighbours are near each other; `None` for what varies in length.
+    /// The bits of a number; `None` for variable-length values. Integers are sign- or zero-extended, so that close values have
+    /// close bits.
     #[must_use]
     pub fn bits(&self) -> Option<u64> {
         let Self::Number(scalar) = self else {
@@ -195,7 +196,7 @@ impl Datum {
         })
     }
 
-    /// A number that differs where values do: exactly for numbers, by checksum and length for what varies in length.
+    /// Fingerprint for comparison: exact for numbers; checksum and length for variable-length values.
     #[must_use]
     pub fn print(&self) -> u64 {
         self.bits().unwrap_or_else(|| {
@@ -205,7 +206,7 @@ impl Datum {
         })
     }
 
-    /// What [`bits`](Self::bits) came from; bits beyond the type's width are cut off.
+    /// The inverse of [`bits`](Self::bits). Ignores bits beyond the type's width.
     #[must_use]
     pub const fn from_bits(kind: FieldType, bits: u64) -> Self {
         Self::Number(match kind {
@@ -223,7 +224,7 @@ impl Datum {
         })
     }
 
-    /// Appends the bytes of what varies in length; numbers have none.
+    /// Appends the bytes of a variable-length value. Appends nothing for numbers.
     pub fn put_bytes(&self, out: &mut Vec<u8>) {
         macro_rules! elements {
             ($values:expr) => {
@@ -253,10 +254,10 @@ impl Datum {
         }
     }
 
-    /// What [`put_bytes`](Self::put_bytes) wrote. Allocates what the bytes hold.
+    /// The inverse of [`put_bytes`](Self::put_bytes). Allocates in proportion to the bytes.
     ///
     /// # Errors
-    /// What the bytes are not.
+    /// If the bytes are not a valid value of the type.
     pub fn from_bytes(kind: Kind, bytes: &[u8]) -> Result<Self, Bad> {
         macro_rules! elements {
             ($variant:ident, $type:ty) => {{
@@ -298,7 +299,7 @@ impl Datum {
 }
 
 impl fmt::Display for Datum {
-    /// Numbers in full, texts with what is not UTF-8 replaced, arrays as `[1, 2]`, blobs in hexadecimal.
+    /// Numbers with all digits, texts with invalid UTF-8 replaced, arrays as `[1, 2]`, blobs in hexadecimal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bool(value) => write!(f, "{value}"),

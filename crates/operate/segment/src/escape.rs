@@ -1,8 +1,8 @@
-//! Bytes as texts that hold them all.
+//! Lossless representation of bytes as text.
 
 use std::fmt::Write as _;
 
-/// Bytes as text: a backslash is doubled, a byte that is no UTF-8 becomes `\xNN`.
+/// Converts bytes to text: a backslash is doubled, an invalid UTF-8 byte becomes `\xNN`.
 #[must_use]
 pub fn escaped(bytes: &[u8]) -> String {
     let mut out = String::new();
@@ -16,7 +16,7 @@ pub fn escaped(bytes: &[u8]) -> String {
     out
 }
 
-/// What [`escaped`] was made of; `None` where a backslash begins something else.
+/// The inverse of [`escaped`]; `None` if a backslash starts anything else.
 #[must_use]
 pub fn unescaped(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());

@@ -1,11 +1,13 @@
-//! Numbers with a point. Four ways, of which the shortest is taken: as they are; what differs from the one before, byte by
-//! byte; where all have few decimals (as readings of most instruments do), as whole numbers of a power of ten; and side by side
-//! in as few bits as they need, those whole numbers' steps, or the bits of what is near each other, without the zeros at their end.
+//! Encoding of floating-point values. The shortest of four encodings is used:
+//! - plain;
+//! - changes: the bytes that differ from the previous value;
+//! - decimal: if all values have few decimals, as readings of most instruments do, integers scaled by a power of ten;
+//! - bit-packed: differences of those integers, or the values' bits without common trailing zeros.
 
 use crate::bytes::{Bad, Input, put_varint};
 use crate::{bits, ints};
 
-/// How values are written.
+/// Encoding of the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Plain = 0,
@@ -33,10 +35,10 @@ pub(crate) enum Width {
     Eight = 8,
 }
 
-/// Powers of ten that a decimal may be scaled by.
+/// Powers of ten by which decimals may be scaled.
 const TENS: [f64; 10] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
-/// Whole numbers up to here are exact as doubles.
+/// Integers up to this value are exact as doubles.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 impl Width {
@@ -55,13 +57,13 @@ impl Width {
     }
 }
 
-/// Values from which on it is looked whether they are shorter side by side.
+/// Minimum number of values for trying the bit-packed encoding.
 const PACKED_FROM: usize = 16;
 
-/// In the place of a power of ten: bits of numbers are packed, not whole numbers.
+/// Flag in place of the exponent: the bits of the values are packed, not scaled integers.
 const BITS: u8 = 0x80;
 
-/// Writes values in the shortest way.
+/// Writes values in the shortest encoding.
 pub(crate) fn put(out: &mut Vec<u8>, width: Width, bits: &[u64]) -> Way {
     let begin = out.len();
     let mut best = (Way::Plain, bits.len() * width as usize);
@@ -87,7 +89,7 @@ pub(crate) fn put(out: &mut Vec<u8>, width: Width, bits: &[u64]) -> Way {
             out.truncate(changes);
         }
     }
-    // What is the same most of the time is shorter as runs.
+    // For mostly equal values, runs are shorter.
     if bits.len() >= PACKED_FROM && best.1 * 4 > bits.len() {
         let (head, packed) = match wholes {
             Some((tens, wholes)) => (tens, steps(&wholes)),
@@ -106,14 +108,14 @@ pub(crate) fn put(out: &mut Vec<u8>, width: Width, bits: &[u64]) -> Way {
     best.0
 }
 
-/// What each whole number differs from the one before.
+/// Differences of consecutive integers.
 fn steps(wholes: &[i64]) -> Vec<i64> {
     let mut before = 0i64;
     let step = |whole: &i64| whole.wrapping_sub(std::mem::replace(&mut before, *whole));
     wholes.iter().map(step).collect()
 }
 
-/// Bits without the zeros that all have at their end, and how many those are, with [`BITS`].
+/// Removes the trailing zero bits common to all values. Returns their number with [`BITS`] set.
 fn frame(bits: &[u64]) -> (u8, Vec<i64>) {
     let zeros = bits.iter().fold(0, |all, bits| all | bits).trailing_zeros() % 64;
     (BITS | zeros as u8, bits.iter().map(|bits| (*bits >> zeros) as i64).collect())
@@ -164,11 +166,11 @@ pub(crate) fn get(input: &mut Input<'_>, width: Width, way: Way, count: usize) -
     }
 }
 
-/// The values as whole numbers of a power of ten, where all are.
+/// The values as integers scaled by a power of ten; `None` if that is not exact for all.
 fn wholes(width: Width, bits: &[u64]) -> Option<(u8, Vec<i64>)> {
     let whole = |bits: u64, tens: f64| {
         let whole = (width.to_f64(bits) * tens).round_ties_even();
-        // Through the whole number, which has no sign of zero.
+        // Converts through an integer, which has no negative zero.
         (whole.abs() < EXACT && width.to_bits(whole as i64 as f64 / tens) == bits).then_some(whole as i64)
     };
     let mut exponent = 0;
@@ -180,14 +182,14 @@ fn wholes(width: Width, bits: &[u64]) -> Option<(u8, Vec<i64>)> {
             }
         }
     }
-    // A power that suits a later value may not suit an earlier one: all are asked again.
+    // The power for a later value may not be exact for an earlier one: check all again.
     let tens = TENS[exponent];
     let all = bits.iter().map(|value| whole(*value, tens)).collect::<Option<_>>()?;
     Some((exponent as u8, all))
 }
 
-/// Of each value that differs from the one before: how many zero bytes lead (4 bits) and how many follow them (4 bits),
-/// and those. Equal ones: a zero and how many.
+/// For each value that differs from the previous one: number of leading zero bytes of the XOR (4 bits), number of following bytes
+/// (4 bits), and these bytes. For equal values: a zero byte and their number.
 fn put_changes(out: &mut Vec<u8>, bits: &[u64]) {
     let (mut before, mut same) = (0u64, 0u64);
     let run = |out: &mut Vec<u8>, same: &mut u64| {

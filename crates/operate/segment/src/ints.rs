@@ -1,5 +1,5 @@
-//! Whole numbers, most of them zero once what was expected is taken off: a run of zeros costs two or three bytes, another
-//! number as few as it has.
+//! Encoding of integers that are mostly zero after subtracting a prediction. A run of zeros takes two or three bytes, any other
+//! number a varint.
 
 use crate::bits;
 use crate::bytes::{Bad, Input, put_varint, put_zigzag};
@@ -38,7 +38,7 @@ impl<'a> Ints<'a> {
     }
 }
 
-/// Reads `count` numbers and hands each on.
+/// Reads `count` numbers and passes each to `take`.
 #[inline]
 pub(crate) fn each(input: &mut Input<'_>, count: usize, mut take: impl FnMut(i64)) -> Result<(), Bad> {
     let mut left = count as u64;
@@ -61,7 +61,7 @@ pub(crate) fn each(input: &mut Input<'_>, count: usize, mut take: impl FnMut(i64
     Ok(())
 }
 
-/// Writes values whose differences are small.
+/// Writes values as differences; for small differences.
 pub(crate) fn put_deltas(out: &mut Vec<u8>, values: impl Iterator<Item = i64>) {
     let mut ints = Ints::new(out);
     values.fold(0i64, |before, value| {
@@ -80,14 +80,14 @@ pub(crate) fn deltas(input: &mut Input<'_>, count: usize, mut take: impl FnMut(i
     })
 }
 
-/// Writes values that grow evenly: the first, the first step, and what each later step differs from the one before.
+/// Writes evenly growing values: the first value, the first step, then changes of the step.
 pub(crate) fn put_steps(out: &mut Vec<u8>, values: impl Iterator<Item = i64>) {
     let mut ints = Ints::new(out);
     let (mut before, mut step) = (0i64, 0i64);
     for (index, value) in values.enumerate() {
         let this = value.wrapping_sub(before);
         ints.push(this.wrapping_sub(step));
-        // The way from zero to the first value is no step.
+        // The difference from zero to the first value is not a step.
         step = if index == 0 { 0 } else { this };
         before = value;
     }
@@ -106,12 +106,12 @@ pub(crate) fn steps(input: &mut Input<'_>, count: usize, mut take: impl FnMut(i6
     })
 }
 
-/// What each number differs from the one before, after the first, side by side: for what grows unevenly. Whether that takes fewer
-/// bytes than `most`; nothing is written otherwise.
+/// Writes unevenly growing values: the first, then bit-packed differences. Writes nothing and returns false unless this takes
+/// fewer than `most` bytes.
 pub(crate) fn put_uneven(out: &mut Vec<u8>, most: usize, values: &[i64]) -> bool {
     let [first, ..] = values else { return false };
     let steps: Vec<i64> = values.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
-    // The first takes at least a byte.
+    // The first value takes at least one byte.
     if 1 + bits::len(&steps) >= most {
         return false;
     }

@@ -1,10 +1,10 @@
-//! The archive's form in bytes: blocks with checksums, dictionary rows, chunks of samples, gaps, indices of packs.
+//! The archive's file format: blocks with checksums, dictionary rows, chunks of samples, gaps, indices of packs.
 //!
-//! A segment is a sequence of [`block`]s, each of which can be checked and read by itself: what a crash cut off is the last
-//! one, which its checksum shows. Signals are known by their names; within one segment a number stands for each, which
-//! a dictionary row gives before it is used. So a segment needs nothing beside it to be read.
+//! A segment is a sequence of [`block`]s, each of which is checked and read independently. After a crash, only the last one may
+//! be incomplete, which its checksum reveals. Within a segment, numbers represent signals; a dictionary row defines each number
+//! before its first use. So a segment can be read without any other file.
 //!
-//! Never here: files, clocks, threads. Bytes from outside never panic; what is allocated for them is bounded by
+//! This crate does not access files, clocks or threads. Invalid input never causes a panic. Allocation for input is bounded by
 //! [`chunk::SAMPLES_MAX`] and [`block::PAYLOAD_MAX`].
 //!
 //! ```

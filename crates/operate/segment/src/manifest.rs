@@ -1,12 +1,12 @@
-//! What the manifest of an archive says of its files, and a file of itself; the digest of a whole file (XXH3 of 128 bits).
+//! Entries of an archive's manifest, the closing record of a file, and the digest of a file (128-bit XXH3).
 
 use crate::bytes::{Bad, Input, put_varint};
 use twox_hash::xxhash3_128::Hasher;
 
-/// Bytes of a closing mark's payload.
+/// Size of a closing record in bytes.
 pub const CLOSING: usize = 48;
 
-/// The digest of bytes that come one after the other.
+/// Incremental digest of a sequence of bytes.
 #[derive(Clone)]
 pub struct Digest(Hasher);
 
@@ -35,24 +35,24 @@ impl Digest {
     }
 }
 
-/// What a file says of itself at its end, and the manifest says of the file.
+/// Summary of a file, stored at its end and in the manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closing {
     /// The archive that the file belongs to.
     pub archive: u64,
     /// The digest of all bytes before the closing mark.
     pub digest: u128,
-    /// How many samples are in the file.
+    /// Number of samples in the file.
     pub samples: u64,
-    /// Their first and last stamp. The first is the later one if there is no sample.
+    /// Their first and last stamp. If there are no samples, first > last.
     pub span: (i64, i64),
 }
 
 impl Closing {
-    /// The span of no sample.
+    /// The span of an empty file.
     pub const NO_SPAN: (i64, i64) = (i64::MAX, i64::MIN);
 
-    /// The payload.
+    /// Appends the payload.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.archive.to_le_bytes());
         out.extend_from_slice(&self.digest.to_le_bytes());
@@ -61,10 +61,10 @@ impl Closing {
         out.extend_from_slice(&self.span.1.to_le_bytes());
     }
 
-    /// Reads the payload.
+    /// Parses the payload.
     ///
     /// # Errors
-    /// What it is not.
+    /// If the bytes are not a valid payload.
     pub fn read(payload: &[u8]) -> Result<Self, Bad> {
         Self::from(&mut Input(payload))
     }
@@ -78,43 +78,43 @@ impl Closing {
         })
     }
 
-    /// Adds stamps to the span.
+    /// Extends the span by two stamps.
     pub fn reach(&mut self, first: i64, last: i64) {
         self.span = (self.span.0.min(first), self.span.1.max(last));
     }
 }
 
-/// An entry of the manifest. A file is named by the numbers of its first and last segment and the code of its form.
+/// An entry of the manifest. A file is identified by the numbers of its first and last segment and the code of its form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// The manifest begins; always the first entry.
+    /// Start of the manifest; always the first entry.
     Begins {
-        /// The archive's number, which tells its files from those of others.
+        /// Number of the archive; it distinguishes its files from those of others.
         archive: u64,
-        /// The manifest before was missing or damaged: files that were missing by then cannot be named.
+        /// The previous manifest was missing or damaged, so files that were missing at that time are unknown.
         is_rebuilt: bool,
     },
     /// A segment is being written.
     Opened(Name),
-    /// A segment was closed, or a pack was made of all files within its numbers.
+    /// A segment was closed, or a pack replaced all files within its numbers.
     Closed(Name, Contents),
-    /// A file was removed to make room, or because nothing is in it.
+    /// A file was removed, to make room or because it was empty.
     Removed(Name),
-    /// A file is damaged: it is not packed.
+    /// A file is damaged and is not packed.
     Damaged(Name),
 }
 
-/// Numbers of a file's first and last segment, and the code of its form: 0 for a segment.
+/// First segment, last segment, and code of the form (0: segment).
 pub type Name = (u64, u64, u8);
 
-/// What the manifest says of a file.
+/// The manifest's description of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contents {
-    /// Bytes that are proven: the whole file; of a file that was left, what was safe by then.
+    /// Verified length in bytes: the whole file, or, for an abandoned file, the part that was synced.
     pub len: u64,
-    /// The file was left after a crash or a failure: it has no closing mark, and bytes behind `len` prove nothing.
+    /// The file was abandoned after a crash or failure. It has no closing mark, and bytes after `len` are not verified.
     pub is_left: bool,
-    /// What is in it. The digest of a file that was left is that of its first `len` bytes.
+    /// Summary of its contents. For an abandoned file, the digest covers the first `len` bytes.
     pub closing: Closing,
 }
 
@@ -170,7 +170,7 @@ impl Record {
     }
 }
 
-/// The payload of a manifest's block: the digest of all bytes of the manifest before the block, and entries.
+/// Payload of a manifest block: the digest of all preceding bytes of the manifest, then the entries.
 #[must_use]
 pub fn write_records(before: u128, records: &[Record]) -> Vec<u8> {
     let mut out = before.to_le_bytes().to_vec();
@@ -178,10 +178,10 @@ pub fn write_records(before: u128, records: &[Record]) -> Vec<u8> {
     out
 }
 
-/// Reads such a payload.
+/// Parses such a payload.
 ///
 /// # Errors
-/// What it is not.
+/// If the bytes are not a valid payload.
 pub fn read_records(payload: &[u8]) -> Result<(u128, Vec<Record>), Bad> {
     let mut input = Input(payload);
     let before = u128::from_le_bytes(input.array()?);

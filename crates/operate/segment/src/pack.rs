@@ -1,56 +1,56 @@
-//! Where things are in a pack: a segment in which the samples of each signal are together, in large chunks.
+//! Layout of a pack: a segment in which the samples of each signal are together, in large chunks.
 //!
-//! Chunks of the first signal, one block each, and its index; the same of each other signal; then dictionary, gaps,
-//! directory, trailer. The trailer is found by the file's length.
+//! For each signal: its chunks, one block each, and its index. Then dictionary, gaps, directory, trailer. The trailer is found
+//! from the end of the file.
 
 use crate::bytes::{Bad, Input};
 use crate::manifest::{CLOSING, Closing};
 use crate::summary::Summary;
 
-/// Bytes of a trailer's payload.
+/// Size of a trailer's payload in bytes.
 pub const TRAILER: usize = 24 + CLOSING;
 
-/// Bytes of an entry of a directory.
+/// Size of a directory entry in bytes.
 const SIGNAL: usize = 40;
 
-/// Bytes of an entry of an index.
+/// Size of an index entry in bytes.
 const CHUNK: usize = 120;
 
-/// An entry of the directory: where a signal is.
+/// An entry of the directory: position of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectoryEntry {
     /// Its number in this pack.
     pub id: u32,
-    /// How many blocks its index has.
+    /// Number of blocks of its index.
     pub blocks: u32,
-    /// Where the first of them begins in the file.
+    /// Offset of its first index block in the file.
     pub index: u64,
     /// Its first stamp.
     pub first: i64,
     /// Its last stamp.
     pub last: i64,
-    /// How many samples.
+    /// Number of samples.
     pub count: u64,
 }
 
-/// An entry of an index: where a chunk is, and what it holds.
+/// An entry of an index: position and summary of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Entry {
-    /// Where its block begins in the file.
+    /// Offset of its block in the file.
     pub offset: u64,
-    /// Bytes of the block.
+    /// Size of the block in bytes.
     pub len: u32,
-    /// How many samples.
+    /// Number of samples.
     pub count: u32,
     /// Its first stamp.
     pub first: i64,
     /// Its last stamp.
     pub last: i64,
-    /// What its numbers are together; `None` for texts, arrays, blobs.
+    /// Summary of its numbers; `None` for texts, arrays and blobs.
     pub summary: Option<Summary>,
 }
 
-/// Where the parts after the samples begin in the file.
+/// Offsets in the file of the parts after the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trailer {
     /// The dictionary.
@@ -64,7 +64,7 @@ pub struct Trailer {
 }
 
 impl Trailer {
-    /// The payload.
+    /// Writes the payload.
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(TRAILER);
@@ -75,10 +75,10 @@ impl Trailer {
         out
     }
 
-    /// Reads the payload.
+    /// Parses the payload.
     ///
     /// # Errors
-    /// What it is not.
+    /// If the bytes are not a valid payload.
     pub fn read(payload: &[u8]) -> Result<Self, Bad> {
         let mut input = Input(payload);
         let (dictionary, gaps, directory) = (input.u64()?, input.u64()?, input.u64()?);
@@ -98,10 +98,10 @@ impl DirectoryEntry {
     }
 }
 
-/// The entries of a block of a directory.
+/// Parses a block of the directory.
 ///
 /// # Errors
-/// What the bytes are not.
+/// If the bytes are not valid entries.
 pub fn directory(payload: &[u8]) -> Result<Vec<DirectoryEntry>, Bad> {
     let (entries, rest) = payload.as_chunks::<SIGNAL>();
     if !rest.is_empty() {
@@ -129,10 +129,10 @@ impl Entry {
     }
 }
 
-/// The entries of a block of an index.
+/// Parses a block of an index.
 ///
 /// # Errors
-/// What the bytes are not.
+/// If the bytes are not valid entries.
 pub fn entries(payload: &[u8]) -> Result<Vec<Entry>, Bad> {
     let (entries, rest) = payload.as_chunks::<CHUNK>();
     if !rest.is_empty() {

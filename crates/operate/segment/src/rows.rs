@@ -1,83 +1,83 @@
-//! Rows of dictionary, gaps and samples, and the head of a segment.
+//! Rows of dictionaries, gaps and samples, and the head of a segment.
 
 use crate::bytes::{Bad, Input, put_sized, put_varint, put_zigzag};
 use crate::datum::Kind;
 use std::fmt;
 
-/// Most bytes of a signal's name.
+/// Maximum bytes of a signal's name.
 pub const NAME_MAX: usize = 1_024;
 
-/// Most state names of a signal.
+/// Maximum state names of a signal.
 pub const LABELS_MAX: usize = 4_096;
 
-/// What a segment is.
+/// Description of a segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Head {
-    /// When it was begun: nanoseconds since 1970, UTC.
+    /// Start time: nanoseconds since 1970, UTC.
     pub begun: i64,
-    /// Within what time samples were made safe on the disk, in nanoseconds.
+    /// Interval between syncs, in nanoseconds.
     pub sync_ns: u64,
-    /// The segments that were merged into it; none in what a logger wrote.
+    /// Range of segments merged into it; empty for segments of a logger.
     pub merged: Vec<u64>,
     /// The archive that it belongs to.
     pub archive: u64,
 }
 
-/// What a signal's values mean.
+/// Metadata of a signal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct About {
     /// Units.
     pub units: String,
-    /// Digits after the point that are worth showing.
+    /// Useful number of decimals.
     pub precision: Option<u16>,
     /// Names of states, by number.
     pub labels: Vec<String>,
 }
 
-/// A signal, as it has been since an instant.
+/// A signal's description from an instant on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Signal {
-    /// What stands for it in this segment.
+    /// Its number in this segment.
     pub id: u32,
-    /// Since when it has been so: nanoseconds since 1970, UTC.
+    /// Start of its validity: nanoseconds since 1970, UTC.
     pub since: i64,
-    /// The type of its values.
+    /// Type of its values.
     pub kind: Kind,
     /// Its name.
     pub name: String,
-    /// What its values mean.
+    /// Its metadata.
     pub about: About,
 }
 
-/// Why there are no samples.
+/// Cause of a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The logger was started; what was before it, it cannot know.
+    /// The logger started; earlier samples are unknown.
     Started,
-    /// The logger was stopped as it was told to.
+    /// The logger was stopped.
     Stopped,
-    /// The source was not to be reached.
+    /// The source was unavailable.
     Disconnected,
-    /// Samples came faster than they were taken; how many were lost is told.
+    /// Samples arrived faster than they were read; the number lost is recorded.
     Overflow,
-    /// Somebody paused it.
+    /// Logging was paused.
     Paused,
     /// The disk was full.
     DiskFull,
     /// The disk failed.
     DiskFailed,
-    /// A clock was set back: what follows has older stamps.
+    /// A clock was set back: the next samples have older stamps.
     ClockSetBack,
-    /// Values were refused (too long, of a type that cannot be kept).
+    /// Values were refused (too long, or of an unsupported type).
     Refused,
-    /// The source began anew: what it had counted since it was asked last is lost.
+    /// The source restarted: its counts since the last poll are lost.
     Restarted,
-    /// No logger ran, or none that was connected, and newer samples were in their place when one came.
+    /// No logger was connected, and samples were overwritten meanwhile.
     Away,
-    /// Samples were written, but the disk did not confirm that they are safe: they may be missing.
+    /// Samples were written, but the sync failed: they may be missing.
     Unsure,
-    /// What was written here is damaged or missing.
+    /// Archived data are damaged or missing.
     Damaged,
     /// A cause of a later version.
     Other(u8),
@@ -100,7 +100,7 @@ const CAUSES: [(Cause, &str); 13] = [
 ];
 
 impl Cause {
-    /// The number that stands for the cause in files.
+    /// Code of the cause in files.
     #[must_use]
     pub fn code(self) -> u8 {
         match self {
@@ -109,14 +109,14 @@ impl Cause {
         }
     }
 
-    /// The cause that is shown by this name.
+    /// Parses the displayed name of a cause.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let other = || name.strip_prefix("cause ")?.parse().ok().map(Self::from_code);
         CAUSES.iter().find(|(_, known)| *known == name).map(|(cause, _)| *cause).or_else(other)
     }
 
-    /// The cause of a number that stands in a file.
+    /// The cause of a code.
     #[must_use]
     pub fn from_code(code: u8) -> Self {
         CAUSES.get(usize::from(code)).map_or(Self::Other(code), |(cause, _)| *cause)
@@ -132,16 +132,16 @@ impl fmt::Display for Cause {
     }
 }
 
-/// From an instant on there are no samples, until the next one.
+/// No samples from an instant on, until the next sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// The signal; `None` for all.
     pub id: Option<u32>,
-    /// Since when: nanoseconds since 1970, UTC.
+    /// Start: nanoseconds since 1970, UTC.
     pub at: i64,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
-    /// How many samples were lost, where that is known.
+    /// Number of lost samples; 0 if unknown.
     pub lost: u64,
 }
 
@@ -159,10 +159,10 @@ impl Head {
         out.extend_from_slice(&self.archive.to_le_bytes());
     }
 
-    /// Reads the row; what a later version adds behind it is passed over.
+    /// Parses the row. Ignores fields that a later version may append.
     ///
     /// # Errors
-    /// What it is not.
+    /// If the bytes are not a valid row.
     pub fn read(payload: &[u8]) -> Result<Self, Bad> {
         let mut input = Input(payload);
         let (begun, sync_ns, count) = (input.zigzag()?, input.varint()?, input.varint()?);
@@ -214,20 +214,20 @@ impl Signal {
 }
 
 impl Signal {
-    /// What a signal was at an instant, by what it has been, oldest first: before the first row, what that says.
+    /// The description valid at an instant, from rows ordered by time. Before the first row, the first row.
     #[must_use]
     pub fn at(rows: &[Self], at: i64) -> Option<&Self> {
         rows.iter().rev().find(|row| row.since <= at).or(rows.first())
     }
 }
 
-/// The rows of a dictionary's block, each until the first that cannot be read.
+/// Parses a dictionary block. The iterator ends after the first invalid row.
 pub fn signals(payload: &[u8]) -> impl Iterator<Item = Result<Signal, Bad>> {
     rows(payload, |input| Signal::read(input.sized()?))
 }
 
 impl Gap {
-    /// Appends the row; stamps count from the block's `base`.
+    /// Appends the row, with its stamp relative to the block's `base`.
     pub fn write(&self, base: i64, out: &mut Vec<u8>) {
         put_varint(out, self.id.map_or(0, |id| u64::from(id) + 1));
         put_zigzag(out, self.at.wrapping_sub(base));
@@ -236,7 +236,7 @@ impl Gap {
     }
 }
 
-/// The rows of a block of gaps, each until the first that cannot be read.
+/// Parses a block of gaps. The iterator ends after the first invalid row.
 pub fn gaps(payload: &[u8], base: i64) -> impl Iterator<Item = Result<Gap, Bad>> {
     rows(payload, move |input| {
         let id = match input.varint()?.checked_sub(1) {
@@ -248,13 +248,13 @@ pub fn gaps(payload: &[u8], base: i64) -> impl Iterator<Item = Result<Gap, Bad>>
     })
 }
 
-/// Appends a chunk's bytes with the number that stands for its signal.
+/// Appends an encoded chunk with the number of its signal.
 pub fn put_chunk(out: &mut Vec<u8>, id: u32, chunk: &[u8]) {
     put_varint(out, id.into());
     put_sized(out, chunk);
 }
 
-/// The chunks of a block of samples: the signal's number, where the chunk begins in the payload, its bytes.
+/// Parses a block of samples: number of the signal, offset of the chunk in the payload, its bytes.
 pub fn chunks(payload: &[u8]) -> impl Iterator<Item = Result<(u32, usize, &[u8]), Bad>> {
     rows(payload, move |input| {
         let id = u32::try_from(input.varint()?).map_err(|_| Bad::Number)?;

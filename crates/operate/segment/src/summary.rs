@@ -1,37 +1,37 @@
-//! What many samples are together, without them.
+//! Statistical summary of samples.
 
 use crate::bytes::{Bad, Input};
 
 /// A value at an instant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// When: nanoseconds since 1970, UTC.
+    /// Time stamp: nanoseconds since 1970, UTC.
     pub at: i64,
     /// The value.
     pub value: f64,
 }
 
-/// What the numbers of a span of time are together. In whatever order samples and summaries are added, the result is
-/// the same but for rounding; of values of the same instant the one added first is first, the one added last is last.
+/// Summary of the numbers in an interval. The result does not depend on the order in which samples and summaries are added,
+/// except for rounding. Of values with equal stamps, the one added first is `first`, and the one added last is `last`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// How many numbers; those that are NaN are in `nans` alone.
+    /// Number of values without NaN.
     pub count: u64,
-    /// How many were NaN.
+    /// Number of NaN values.
     pub nans: u64,
-    /// The first number; meaningless where `count` is 0, as all below.
+    /// The first value. This and the fields below are meaningless if `count` is 0.
     pub first: Point,
-    /// The last number.
+    /// The last value.
     pub last: Point,
-    /// The smallest.
+    /// Minimum.
     pub min: f64,
-    /// The largest.
+    /// Maximum.
     pub max: f64,
-    /// The arithmetic mean.
+    /// Arithmetic mean.
     pub mean: f64,
-    /// Sum of squared distances from the mean.
+    /// Sum of squared deviations from the mean.
     pub squares: f64,
-    /// The worst severity, of samples that are NaN too.
+    /// Maximum severity, including that of NaN values.
     pub severity: u8,
 }
 
@@ -69,15 +69,15 @@ impl Summary {
         self.count += 1;
         self.min = self.min.min(value);
         self.max = self.max.max(value);
-        // Welford's: a sum of squares would lose what a large offset leaves of small changes.
+        // Welford's algorithm: a plain sum of squares loses small variations on a large offset.
         let from_mean = value - self.mean;
         self.mean += from_mean / self.count as f64;
         self.squares += from_mean * (value - self.mean);
     }
 
-    /// What some numbers are together, by two passes: several times faster than one by one. Does not allocate.
+    /// Summarizes numbers in two passes, which is several times faster than one by one. Does not allocate.
     ///
-    /// `values` gives the same numbers each time, one for each stamp.
+    /// `values` must return the same numbers on each call, one per stamp.
     pub(crate) fn of<V: DoubleEndedIterator<Item = f64> + ExactSizeIterator>(
         stamps: &[i64],
         values: impl Fn() -> V,
@@ -103,7 +103,7 @@ impl Summary {
         summary
     }
 
-    /// Adds what other samples are together (Chan's way of joining variances). Does not allocate.
+    /// Merges another summary (Chan's method for variances). Does not allocate.
     pub fn join(&mut self, other: &Self) {
         self.severity = self.severity.max(other.severity);
         self.nans += other.nans;
@@ -145,7 +145,7 @@ impl Summary {
         for count in [self.count, self.nans] {
             out.extend_from_slice(&count.to_le_bytes());
         }
-        // Of numbers that are no NaN: not always the chunk's own first and last.
+        // First and last exclude NaN, so they may differ from the chunk's first and last sample.
         for point in [self.first, self.last] {
             out.extend_from_slice(&point.at.to_le_bytes());
             out.extend_from_slice(&point.value.to_le_bytes());
@@ -164,7 +164,7 @@ impl Summary {
         Ok(Self { count, nans, first, last, min, max, mean, squares, severity })
     }
 
-    /// Sample standard deviation (divided by n - 1); 0 of fewer than two.
+    /// Sample standard deviation (divided by n - 1); 0 for fewer than two values.
     #[must_use]
     pub fn std(&self) -> f64 {
         if self.count < 2 { 0.0 } else { (self.squares.max(0.0) / (self.count - 1) as f64).sqrt() }

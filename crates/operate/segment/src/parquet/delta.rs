@@ -1,4 +1,5 @@
-//! Parquet's DELTA_BINARY_PACKED: of 128 differences each the smallest, and by 32 what they are above it, in as few bits as they need.
+//! Parquet's DELTA_BINARY_PACKED encoding. A block has 128 differences: their minimum, and the excess over it, bit-packed in
+//! groups of 32.
 
 use crate::bits::{pack, unpack};
 use crate::bytes::{Bad, Input, put_varint, put_zigzag};

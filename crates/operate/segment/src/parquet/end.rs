@@ -1,11 +1,11 @@
-//! The end of a file: its columns, its groups of rows, and what its signals are.
+//! Footer of a file: columns, row groups, and descriptions of the signals.
 
 use super::thrift::{STRUCT, Thrift};
 use super::{Column, Logical, MAGIC, sum};
 use crate::rows::Signal;
 use std::fmt::Write as _;
 
-/// Appends what a signal has been since an instant, as JSON.
+/// Appends a row of a signal as JSON.
 pub(super) fn about(out: &mut String, name: &str, row: &Signal) {
     // Writing to a String cannot fail.
     let _ = write!(
@@ -20,7 +20,8 @@ pub(super) fn about(out: &mut String, name: &str, row: &Signal) {
     );
 }
 
-/// The end of a file with so many rows in these groups; `abouts` is what its signals are, `sum` the checksum of all before it.
+/// Writes the footer of a file with `rows` rows in these groups. `abouts` describes the signals as JSON; `sum` is the checksum of
+/// the preceding bytes.
 pub(super) fn end(groups: &[Vec<u8>], rows: u64, abouts: &str, sum: u32) -> Vec<u8> {
     let mut file = Thrift::default();
     file.i32(1, 2);
@@ -121,7 +122,7 @@ fn leaf(file: &mut Thrift, column: Column, name: &str, repetition: i32) {
     file.end();
 }
 
-/// A text as JSON has it.
+/// Quotes a text for JSON.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for letter in text.chars() {

@@ -1,4 +1,4 @@
-//! Where a chunk's pages are, and what it holds.
+//! Index of a chunk: positions of its pages, and its summary.
 
 use super::{Column, Encoding, PLAIN_MAX};
 use crate::bytes::{Bad, Input, put_varint, put_zigzag};
@@ -6,41 +6,41 @@ use crate::chunk::SAMPLES_MAX;
 use crate::datum::Kind;
 use crate::summary::Summary;
 
-/// Most pages of a chunk.
+/// Maximum pages of a chunk.
 const PAGES_MAX: usize = 8;
 
-/// A page's values, without its header.
+/// Values of a page, without its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
     /// The column that it belongs to.
     pub column: Column,
     pub(super) encoding: Encoding,
-    /// Where they begin in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// Bytes that they have there.
+    /// Compressed size in bytes.
     pub len: u32,
-    /// Bytes that they have uncompressed.
+    /// Uncompressed size in bytes.
     plain: u32,
-    /// Checksum of those in the file.
+    /// Checksum of the compressed bytes.
     crc: u32,
 }
 
-/// A chunk: the pages of the columns that it needs, and what is said of its numbers without reading them.
+/// A chunk: the pages of its columns, and a summary.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pages {
-    /// The values' type.
+    /// Type of the values.
     pub kind: Kind,
-    /// How many samples.
+    /// Number of samples.
     pub count: u32,
     /// The first stamp.
     pub first: i64,
     /// The last stamp.
     pub last: i64,
-    /// What its numbers are together; `None` for texts, arrays, blobs.
+    /// Summary of its numbers; `None` for texts, arrays and blobs.
     pub summary: Option<Summary>,
-    /// Its pages: of time, of values, and of alarms and pulses where there are any.
+    /// Its pages: time, values, and alarms and pulses if there are any.
     pub pages: Vec<Page>,
-    /// The numbers that others stand for, which several chunks share: their page and how many.
+    /// Value dictionary shared by several chunks: its page and number of values.
     pub dictionary: Option<(Page, u32)>,
 }
 
@@ -50,10 +50,10 @@ impl Page {
         Self { column, encoding, offset, len, plain, crc }
     }
 
-    /// The page's values, uncompressed. Allocates what the page says, 256 MiB at most.
+    /// Uncompresses the values. Allocates the recorded size, at most 256 MiB.
     ///
     /// # Errors
-    /// Where the bytes are others than were written.
+    /// If the bytes differ from what was written.
     pub(super) fn open(&self, pressed: &[u8]) -> Result<Vec<u8>, Bad> {
         if pressed.len() != self.len as usize {
             return Err(Bad::Short);
@@ -126,10 +126,10 @@ impl Pages {
     }
 }
 
-/// The chunks of a block of an index: the signal's number, and each chunk.
+/// Parses a block of an index: the signal's number and its chunks.
 ///
 /// # Errors
-/// What the bytes are not.
+/// If the bytes are not valid entries.
 pub fn entries(payload: &[u8]) -> Result<(u32, Vec<Pages>), Bad> {
     let mut input = Input(payload);
     let id = input.u32()?;

@@ -1,19 +1,19 @@
-//! One column of a group of rows while it is filled.
+//! A column of a row group that is being filled.
 
 use super::index::Page;
 use super::thrift::Thrift;
 use super::{Column, Encoding, delta, runs};
 
-/// Rows that are all alike, and share a page.
+/// Content of equal rows that share a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Filler {
-    /// There is no value.
+    /// No value.
     Nothing,
-    /// The value is zero.
+    /// The value 0.
     Zero,
 }
 
-/// Compresses pages; its memory is used again.
+/// Compressor for pages; reuses its buffer.
 pub(super) struct Press {
     encoder: snap::raw::Encoder,
     out: Vec<u8>,
@@ -26,7 +26,7 @@ impl Press {
 
     pub(super) fn press(&mut self, plain: &[u8]) -> &[u8] {
         self.out.resize(snap::raw::max_compress_len(plain.len()), 0);
-        // Fails for more than 4 GiB, and where there is no room.
+        // Fails only for more than 4 GiB or too small a buffer.
         let len = self.encoder.compress(plain, &mut self.out).unwrap_or(0);
         &self.out[..len]
     }
@@ -37,12 +37,12 @@ pub(super) struct Leaf {
     pub(super) column: Column,
     /// Pages, each with its header.
     pub(super) pages: Vec<u8>,
-    /// Their bytes, uncompressed.
+    /// Their uncompressed size in bytes.
     pub(super) plain: u64,
-    /// Values and missing ones.
+    /// Number of values, including missing ones, and number of missing values.
     pub(super) values: u64,
     pub(super) missing: u64,
-    /// Which ways to write values were used, a bit each.
+    /// Encodings used, one bit each.
     pub(super) encodings: u16,
     waits: Option<(Filler, u64)>,
 }
@@ -52,13 +52,13 @@ impl Leaf {
         Self { column, pages: Vec::new(), plain: 0, values: 0, missing: 0, encodings: 0, waits: None }
     }
 
-    /// Forgets all and keeps the memory.
+    /// Removes all contents. Keeps the memory.
     pub(super) fn clear(&mut self) {
         self.pages.clear();
         (self.plain, self.values, self.missing, self.encodings, self.waits) = (0, 0, 0, 0, None);
     }
 
-    /// Appends rows that are alike.
+    /// Appends equal rows.
     pub(super) fn fill(&mut self, press: &mut Press, filler: Filler, rows: u64) {
         match &mut self.waits {
             Some((last, so_far)) if *last == filler => *so_far += rows,
@@ -69,7 +69,7 @@ impl Leaf {
         }
     }
 
-    /// Writes the page of rows that are alike.
+    /// Writes the page of pending equal rows.
     pub(super) fn flush(&mut self, press: &mut Press) {
         let Some((filler, rows)) = self.waits.take().filter(|(_, rows)| *rows > 0) else { return };
         let mut body = Vec::new();
@@ -92,7 +92,7 @@ impl Leaf {
         }
     }
 
-    /// Appends a page; where it is among the column's.
+    /// Appends a page. Returns its position within the column.
     pub(super) fn page(
         &mut self,
         press: &mut Press,
@@ -114,7 +114,7 @@ impl Leaf {
         header.begin(5);
         header.i32(1, values as i32);
         header.i32(2, encoding as i32);
-        // Levels are written as runs.
+        // Levels use runs.
         header.i32(3, RLE);
         header.i32(4, RLE);
         header.end();
@@ -129,10 +129,10 @@ impl Leaf {
     }
 }
 
-/// Parquet's number for runs.
+/// Parquet's code of the RLE encoding.
 pub(super) const RLE: i32 = 3;
 
-/// A page of a dictionary, with its header: where its body is, and its bytes uncompressed.
+/// Writes a dictionary page with its header.
 pub(super) fn dictionary(press: &mut Press, column: Column, count: usize, body: &[u8], out: &mut Vec<u8>) -> Page {
     let pressed = press.press(body);
     let mut header = Thrift::default();
@@ -150,7 +150,7 @@ pub(super) fn dictionary(press: &mut Press, column: Column, count: usize, body: 
     page
 }
 
-/// Levels, with their length before them.
+/// Writes levels, preceded by their length.
 pub(super) fn levels(out: &mut Vec<u8>, width: u32, some: impl IntoIterator<Item = (u32, u64)>) {
     let begin = out.len();
     out.extend_from_slice(&[0; 4]);

@@ -1,25 +1,25 @@
-//! A pack as a Parquet file: a table that other programs read as it is, and behind it what an archive's own readers need to
-//! find a chunk and to read it without the rest.
+//! A pack as a Parquet file: a table for other programs, followed by the index with which the archive's readers find and read
+//! single chunks.
 //!
 //! | column | type | |
 //! |---|---|---|
 //! | `signal` | text | missing in a gap of all signals |
 //! | `time` | TIMESTAMP(NANOS, UTC) | |
-//! | `type` | text | as [`Kind`] is shown; `gap` for a row that is no sample |
+//! | `type` | text | [`Kind`] as displayed; `gap` for a gap |
 //! | `value` | DOUBLE | each number, boolean and state |
-//! | `value_i64`, `value_u64` | INT64 | all digits of such numbers |
+//! | `value_i64`, `value_u64` | INT64 | 64-bit integers with all digits |
 //! | `label` | text | the name of a state |
-//! | `text`, `blob` | text, bytes | a text that is no UTF-8 is in `blob` |
-//! | `array_f64`, `array_i64`, `array_u64`, `array_text` | LIST | numbers with a point, whole ones, texts as [`escaped`](crate::escaped) |
-//! | `severity`, `status`, `pulse` | whole numbers | `pulse` is missing where there is none |
-//! | `gap`, `lost` | text, whole number | why there are no samples from `time` on, and how many were lost |
+//! | `text`, `blob` | text, bytes | a text that is not valid UTF-8 is in `blob` |
+//! | `array_f64`, `array_i64`, `array_u64`, `array_text` | LIST | floats, integers, texts as [`escaped`](crate::escaped) |
+//! | `severity`, `status`, `pulse` | integers | `pulse` is missing if there is none |
+//! | `gap`, `lost` | text, integer | why there are no samples from `time` on, and how many were lost |
 //!
-//! All files have all columns, so that several are one table. A chunk has pages of its own in the columns that its values
-//! need; what is the same for many chunks (no alarm, no pulse) is one page for all of them. Behind the groups of rows stand
-//! blocks as in any pack, which the table does not mention: where each chunk's pages are, with their checksums, what the
-//! chunk's numbers are together, dictionary, gaps, directory, trailer. The file's end has a checksum over all of it.
+//! All files have the same columns, so that several files form one table. A chunk has separate pages in the columns that its
+//! values need. Content that is equal for many chunks, such as no alarm and no pulse, is one page for all of them. After the row
+//! groups there are blocks as in any pack, which the table does not reference: positions and checksums of each chunk's pages,
+//! summaries, dictionary, gaps, directory, trailer. The footer has a checksum over the whole file.
 //!
-//! Only what is written here is read here: no word of a file is trusted but by checksum, and there are no forms but ours.
+//! The reader supports only what this crate writes. It trusts no data without checking a checksum.
 
 mod delta;
 mod end;
@@ -39,7 +39,7 @@ pub use table::Table;
 use crate::datum::Kind;
 use base::FieldType;
 
-/// Where a file's end begins, from its length and its last [`SUM_LEN`] bytes; `None` where they are no file's.
+/// Offset of the footer, from the file's length and its last [`SUM_LEN`] bytes; `None` if these are not valid.
 #[must_use]
 pub fn end_of(len: u64, last: &[u8; SUM_LEN as usize]) -> Option<u64> {
     let (bytes, magic) = last.split_first_chunk::<4>()?;
@@ -47,10 +47,10 @@ pub fn end_of(len: u64, last: &[u8; SUM_LEN as usize]) -> Option<u64> {
     (*magic == MAGIC).then_some(body)
 }
 
-/// What a file begins and ends with.
+/// First and last bytes of a file.
 pub const MAGIC: [u8; 4] = *b"PAR1";
 
-/// Most bytes of a page, uncompressed: a chunk's longest value is 16 MiB, and a byte may become a number.
+/// Maximum uncompressed size of a page. A value has up to 16 MiB, and each of its bytes may become a number.
 const PLAIN_MAX: u32 = 256 << 20;
 
 /// A column of the table.
@@ -78,7 +78,7 @@ pub enum Column {
     Lost,
 }
 
-/// Parquet's own types.
+/// Parquet's physical types.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Physical {
     Int32 = 1,
@@ -87,17 +87,17 @@ enum Physical {
     Bytes = 6,
 }
 
-/// What a column's values mean.
+/// Meaning of a column's values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Logical {
     None,
     Text,
     Time,
-    /// Whole numbers that are never negative, of so many bits.
+    /// Unsigned integers with this number of bits.
     Unsigned(i8),
 }
 
-/// Ways to write values, by Parquet's numbers.
+/// Encodings, with Parquet's codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Encoding {
@@ -171,7 +171,7 @@ impl Column {
         matches!(self, Self::ArrayF64 | Self::ArrayI64 | Self::ArrayU64 | Self::ArrayText)
     }
 
-    /// Where values of a type are, all digits of them.
+    /// The column that holds values of a type with all their digits.
     const fn of(kind: Kind) -> Self {
         match kind {
             Kind::Number(FieldType::I64) => Self::ValueI64,

@@ -1,4 +1,4 @@
-//! Reading a chunk from its pages.
+//! Decoding a chunk from its pages.
 
 use super::index::{Page, Pages};
 use super::words::bytes;
@@ -8,14 +8,14 @@ use crate::chunk::{Chunk, VALUE_MAX};
 use crate::datum::{Datum, Kind};
 use base::{Array, FieldType, Str40};
 
-/// Most elements of a chunk's arrays together.
+/// Maximum elements of all arrays of a chunk.
 const ELEMENTS_MAX: usize = 2 * VALUE_MAX;
 
 impl Pages {
-    /// The numbers that a dictionary's page holds.
+    /// Reads a value dictionary from its page.
     ///
     /// # Errors
-    /// Where the bytes are others than were written.
+    /// If the bytes differ from what was written.
     pub fn numbers(page: &Page, count: u32, pressed: &[u8]) -> Result<Vec<u64>, Bad> {
         let plain = page.open(pressed)?;
         let (words, rest) = plain.as_chunks::<8>();
@@ -25,11 +25,11 @@ impl Pages {
         Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
     }
 
-    /// The chunk, of its pages' bytes in the order of [`pages`](Self::pages) and what its dictionary holds. Allocates what pages
-    /// say that they hold, and checks it against their bytes.
+    /// Decodes the chunk from the compressed pages, in the order of [`pages`](Self::pages), and its value dictionary. Allocates
+    /// the recorded sizes, which are checked against the bytes.
     ///
     /// # Errors
-    /// Where the bytes are others than were written.
+    /// If the bytes differ from what was written.
     pub fn decode(&self, pressed: &[Vec<u8>], dictionary: Option<&[u64]>) -> Result<Chunk, Bad> {
         let count = self.count as usize;
         let page = |column: Column| self.pages.iter().zip(pressed).find(|(page, _)| page.column == column);
@@ -91,13 +91,13 @@ impl Pages {
     }
 }
 
-/// The levels of so many values.
+/// Reads the levels of a page.
 fn level<'a>(input: &mut Input<'a>) -> Result<Input<'a>, Bad> {
     let len = input.u32()?;
     Ok(Input(input.take(len as usize)?))
 }
 
-/// Passes over levels that say that each value is there.
+/// Reads levels that mark all values as present.
 fn all_there(input: &mut Input<'_>, count: usize) -> Result<(), Bad> {
     let mut some = level(input)?;
     let run = some.varint()?;
@@ -121,7 +121,7 @@ fn doubles(plain: &[u8], encoding: Encoding, count: usize, dictionary: Option<&[
     }
 }
 
-/// Numbers that were written byte by byte.
+/// Joins values that were split by bytes.
 fn joined(bytes: &[u8], count: usize) -> Result<Vec<u64>, Bad> {
     if bytes.len() != count * 8 {
         return Err(Bad::Short);
@@ -135,7 +135,7 @@ fn joined(bytes: &[u8], count: usize) -> Result<Vec<u64>, Bad> {
     Ok(values)
 }
 
-/// A number's bits as a chunk has them, of a double that holds it.
+/// The bits of a number of type `kind`, converted from a double.
 fn narrowed(kind: Kind, value: f64) -> u64 {
     match kind {
         Kind::Bool => u64::from(value != 0.0),
@@ -167,7 +167,7 @@ fn arrays(chunk: &mut Chunk, plain: &[u8], encoding: Encoding, count: usize) -> 
     let Kind::Array(of) = chunk.kind else { return Err(Bad::Kind(chunk.kind.code())) };
     let mut input = Input(plain);
     let (mut repeated, mut defined) = (level(&mut input)?, level(&mut input)?);
-    // An array begins with a zero, and goes on with ones: how long each is.
+    // Repetition levels: 0 starts an array, 1 continues it. They give the lengths.
     let mut lens: Vec<usize> = Vec::with_capacity(count);
     let mut total = 0usize;
     while !repeated.is_empty() {
@@ -206,7 +206,7 @@ fn arrays(chunk: &mut Chunk, plain: &[u8], encoding: Encoding, count: usize) -> 
     Ok(())
 }
 
-/// Elements that were read and wait to be put into their arrays.
+/// Decoded elements, to be distributed to their arrays.
 enum Elements<'a> {
     Words(std::vec::IntoIter<u64>),
     Texts(Input<'a>),
@@ -229,7 +229,7 @@ fn elements_of<'a>(
     })
 }
 
-/// Appends an array's bytes as a chunk has them.
+/// Appends the bytes of an array as stored in a chunk.
 fn put(of: FieldType, values: &mut Elements<'_>, len: usize, out: &mut Vec<u8>) -> Result<(), Bad> {
     match values {
         Elements::Texts(input) => {

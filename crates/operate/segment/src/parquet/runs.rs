@@ -1,9 +1,9 @@
-//! Small whole numbers as Parquet's hybrid of runs and packed bits: levels, and what stands for words of a dictionary.
+//! Small integers in Parquet's hybrid of runs and bit packing: levels and dictionary indices.
 
 use crate::bits::{pack, unpack};
 use crate::bytes::{Bad, Input, put_varint};
 
-/// Writes runs of equal numbers, each as one.
+/// Writes runs of equal numbers.
 pub(super) fn put(out: &mut Vec<u8>, width: u32, runs: impl IntoIterator<Item = (u32, u64)>) {
     let mut open: Option<(u32, u64)> = None;
     let write = |out: &mut Vec<u8>, (value, count): (u32, u64)| {
@@ -19,7 +19,7 @@ pub(super) fn put(out: &mut Vec<u8>, width: u32, runs: impl IntoIterator<Item = 
     open.into_iter().filter(|(_, count)| *count > 0).for_each(|run| write(out, run));
 }
 
-/// Writes numbers side by side; those that fill the last eight are zeros.
+/// Writes bit-packed numbers, padded with zeros to a multiple of eight.
 pub(super) fn put_packed(out: &mut Vec<u8>, width: u32, values: &[u32]) {
     put_varint(out, (values.len().div_ceil(8) as u64) << 1 | 1);
     let begin = out.len();

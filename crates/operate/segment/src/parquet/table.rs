@@ -1,4 +1,4 @@
-//! Writing a table: pages into groups of rows, and the file's end.
+//! Writing a table: pages, row groups, and the footer.
 
 use super::index::{Page, Pages};
 use super::leaf::{Filler, Leaf, Press, RLE, dictionary, levels};
@@ -11,19 +11,19 @@ use crate::rows::{Gap, Signal};
 use base::{Array, FieldType, Scalar};
 use std::collections::HashMap;
 
-/// Most rows of a group, but for a chunk more.
+/// Maximum rows of a group; the last chunk may exceed it.
 const ROWS_MAX: u64 = 128 << 10;
-/// Rows from which on a group ends where a signal does: then readers pass over the others.
+/// Rows at which a group ends with the present signal, so that readers of other signals can skip it.
 const ROWS_ENOUGH: u64 = 16 << 10;
-/// Bytes of texts, blobs and arrays from which on a group ends.
+/// Size of texts, blobs and arrays, in bytes, at which a group ends.
 const BYTES_ENOUGH: usize = 32 << 20;
-/// Most numbers of a group for which others stand.
+/// Maximum values in a group's value dictionary.
 const NUMBERS_MAX: usize = 4_096;
 
-/// A table while it is written. Memory: a group of rows, compressed, and what the file's end says: about two kilobytes for each
-/// group, and what signals are.
+/// A table being written. Memory: one compressed row group, and the footer, which has about 2 KB per group and the descriptions
+/// of the signals.
 pub struct Table {
-    /// Bytes before the group.
+    /// Offset of the group.
     at: u64,
     leaves: Vec<Leaf>,
     press: Press,
@@ -32,25 +32,25 @@ pub struct Table {
     labels: Words,
     gaps: Words,
     numbers: HashMap<u64, u32>,
-    /// Those in their order.
+    /// The dictionary's values in order.
     number_of: Vec<u64>,
     rows: u64,
     bytes: usize,
-    /// First and last stamp, smallest and largest number, where none is NaN.
+    /// First and last stamp; minimum and maximum value, which are not used if there is a NaN.
     span: Option<(i64, i64)>,
     range: Option<(f64, f64)>,
     has_nan: bool,
     name: String,
     known: Vec<(i64, Vec<String>)>,
     entries: Vec<(u32, Pages)>,
-    /// What the file's end says of groups so far.
+    /// Footer entries of the groups so far.
     groups: Vec<Vec<u8>>,
     rows_before: u64,
     abouts: String,
 }
 
 impl Table {
-    /// Begins a table; [`MAGIC`] is to stand before it.
+    /// Starts a table. The caller writes [`MAGIC`] before it.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Table {
         }
     }
 
-    /// What follows is of this signal, which has been this.
+    /// Selects the signal for the following chunks and gaps, with its rows.
     pub fn signal(&mut self, name: &str, rows: &[Signal]) {
         name.clone_into(&mut self.name);
         self.known = rows.iter().map(|row| (row.since, row.about.labels.clone())).collect();
@@ -87,7 +87,7 @@ impl Table {
         }
     }
 
-    /// Whether the group is to be closed before the next chunk; where a signal has ended, it may be closed earlier.
+    /// Whether the group must be closed before the next chunk. At a signal's end, the limit is lower.
     #[must_use]
     pub const fn is_full(&self, is_signals_end: bool) -> bool {
         self.rows >= if is_signals_end { ROWS_ENOUGH } else { ROWS_MAX } || self.bytes >= BYTES_ENOUGH
@@ -101,7 +101,7 @@ impl Table {
         self.leaves[column as usize].fill(&mut self.press, filler, rows);
     }
 
-    /// Appends the samples of a chunk of the signal, for which `id` stands.
+    /// Appends a chunk of the present signal, which has number `id`.
     pub fn chunk(&mut self, id: u32, chunk: &Chunk) {
         let (Some(&first), Some(&last)) = (chunk.at.first(), chunk.at.last()) else { return };
         let (kind, rows) = (chunk.kind, chunk.len() as u64);
@@ -155,7 +155,7 @@ impl Table {
         self.entries.push((id, Pages { kind, count, first, last, summary, pages, dictionary }));
     }
 
-    /// Appends a row that says why there are no samples; `is_all`: of all signals.
+    /// Appends a gap; `is_all`: of all signals.
     pub fn gap(&mut self, gap: &Gap, is_all: bool) {
         let name = std::mem::take(&mut self.name);
         self.signals.add((!is_all).then_some(name.as_str()), 1);
@@ -192,7 +192,7 @@ impl Table {
         }
     }
 
-    /// The names of states as they were.
+    /// Adds the state names that were valid at each sample.
     fn label(&mut self, chunk: &Chunk) {
         if chunk.kind != Kind::Number(FieldType::Enum) {
             return self.labels.add(None, chunk.len() as u64);
@@ -204,7 +204,7 @@ impl Table {
         }
     }
 
-    /// Numbers as doubles; whether others stand for them.
+    /// Writes numbers as doubles. Returns true if the page uses the value dictionary.
     fn doubles(&mut self, chunk: &Chunk) -> (Page, bool) {
         let rows = chunk.len();
         let values: Vec<u64> = (0..rows).map(|index| chunk.number(index).unwrap_or(f64::NAN).to_bits()).collect();
@@ -227,7 +227,7 @@ impl Table {
         (self.page(Column::Value, rows as u64, 0, Encoding::Split, &body), false)
     }
 
-    /// What stands for each value, where that takes less than so many bytes; new values are kept then.
+    /// Dictionary indices of the values, if that takes fewer than `most` bytes. Then new values remain in the dictionary.
     fn stand_for(&mut self, values: &[u64], most: usize) -> Option<Vec<u32>> {
         let before = self.number_of.len();
         let mut numbers = Vec::with_capacity(values.len());
@@ -253,7 +253,7 @@ impl Table {
         None
     }
 
-    /// A page of whole numbers, one for each row.
+    /// Writes a page of integers, one per row.
     fn integers(&mut self, column: Column, rows: u64, level: u32, values: impl ExactSizeIterator<Item = i64>) -> Page {
         let mut body = Vec::new();
         levels(&mut body, 1, [(level, rows)]);
@@ -261,7 +261,7 @@ impl Table {
         self.page(column, rows, 0, Encoding::Delta, &body)
     }
 
-    /// Texts, blobs and arrays.
+    /// Writes texts, blobs or arrays.
     fn varying(&mut self, chunk: &Chunk, pages: &mut Vec<Page>, filled: &mut Vec<Column>) {
         let values = || (0..chunk.len()).filter_map(|index| chunk.bytes_of(index));
         match chunk.kind {
@@ -288,12 +288,12 @@ impl Table {
         }
     }
 
-    /// Levels: 0 no array, 1 one without elements, 2 an element.
+    /// Definition levels: 0 no array, 1 empty array, 2 element.
     fn arrays<'a>(&mut self, column: Column, kind: Kind, values: impl Iterator<Item = &'a [u8]> + Clone) -> Page {
         let arrays: Vec<Array> = values
             .map(|bytes| match Datum::from_bytes(kind, bytes) {
                 Ok(Datum::Array(array)) => array,
-                // A chunk holds what it was given as an array.
+                // A chunk of an array type contains only arrays.
                 _ => Array::F64(Vec::new()),
             })
             .collect();
@@ -339,7 +339,7 @@ impl Table {
         self.page(column, count, missing, encoding, &body)
     }
 
-    /// Closes the group of rows and appends its bytes; the chunks that are in it, each with what stands for its signal.
+    /// Closes the row group and appends its bytes. Returns its chunks with the numbers of their signals.
     pub fn group(&mut self, out: &mut Vec<u8>) -> Vec<(u32, Pages)> {
         if self.rows == 0 {
             return Vec::new();
@@ -425,13 +425,13 @@ impl Table {
         entries
     }
 
-    /// Least and most of a column's values.
+    /// Minimum and maximum of a column.
     fn statistics(&self, column: Column) -> Option<(Vec<u8>, Vec<u8>)> {
         match column {
             Column::Signal => self.signals.ends().map(|(min, max)| (min.as_bytes().to_vec(), max.as_bytes().to_vec())),
             Column::Time => self.span.map(|(min, max)| (min.to_le_bytes().to_vec(), max.to_le_bytes().to_vec())),
             Column::Value if !self.has_nan => self.range.map(|(min, max)| {
-                // Zero has two signs, of which the table's readers may look for either.
+                // Zero has two signs; include both in the range.
                 let min = if min == 0.0 { -0.0 } else { min };
                 let max = if max == 0.0 { 0.0 } else { max };
                 (min.to_le_bytes().to_vec(), max.to_le_bytes().to_vec())
@@ -440,7 +440,7 @@ impl Table {
         }
     }
 
-    /// The file's end, after so many bytes whose checksum this is. The last group must be closed.
+    /// Returns the footer, given the checksum of all preceding bytes. The last group must be closed.
     #[must_use]
     pub fn end(mut self, sum: u32) -> Vec<u8> {
         self.abouts.push_str(if self.abouts.is_empty() { "[]" } else { "]" });
@@ -454,13 +454,13 @@ impl Default for Table {
     }
 }
 
-/// The word in the column of types for a row that is no sample.
+/// Value in the column `type` for a gap.
 const GAP: &str = "gap";
 
-/// Parquet's number for the one way in which pages are compressed.
+/// Parquet's code of Snappy, the only compression used.
 const SNAPPY: i32 = 1;
 
-/// Numbers byte by byte: all first bytes, then all second ones.
+/// Splits numbers by bytes: all first bytes, then all second ones, and so on.
 fn split(out: &mut Vec<u8>, values: &[u64]) {
     for byte in 0..8 {
         out.extend(values.iter().map(|value| (value >> (8 * byte)) as u8));

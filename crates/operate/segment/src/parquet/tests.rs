@@ -1,4 +1,4 @@
-//! Chunks there and back; other programs read such tables in `columns`.
+//! Round trips of chunks. The crate `columns` tests reading with other programs.
 
 use super::{entries as entries_of, *};
 use crate::datum::{Datum, Sample};
@@ -7,7 +7,7 @@ use crate::{Bad, Chunk};
 use base::{Array, Scalar, Str40};
 use proptest::prelude::*;
 
-/// A table of these chunks, and where each is.
+/// Writes a table of these chunks. Returns it with the positions of the chunks.
 fn table(chunks: &[Chunk]) -> (Vec<u8>, Vec<Pages>) {
     let (mut table, mut out, mut entries) = (Table::new(), MAGIC.to_vec(), Vec::new());
     for (id, chunk) in (0..).zip(chunks) {
@@ -47,7 +47,7 @@ fn chunk(values: &[Datum], pulses: bool, alarms: bool) -> Chunk {
 }
 
 fn same(one: &Chunk, other: &Chunk) {
-    // Printed, so that NaN is equal to itself.
+    // Printed, so that NaN equals NaN.
     assert_eq!(format!("{:?}", one.iter().collect::<Vec<_>>()), format!("{:?}", other.iter().collect::<Vec<_>>()));
 }
 
@@ -126,7 +126,7 @@ proptest! {
     #[test]
     fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), plain in prop::collection::vec(any::<u8>(), 0..80), which in 0..24usize) {
         let _ = entries_of(&bytes);
-        // A page that is as its checksum says, and nonsense.
+        // A page with a valid checksum and random contents.
         let pressed = snap::raw::Encoder::new().compress_vec(&plain).unwrap();
         let (_, entries) = table(&all_types()[which..=which]);
         let mut entry = entries[0].clone();

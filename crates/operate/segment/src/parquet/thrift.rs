@@ -1,8 +1,8 @@
-//! Thrift's compact protocol, as far as a Parquet file's own words need it.
+//! Thrift's compact protocol, limited to what a Parquet footer and page headers need.
 
 use crate::bytes::{put_sized, put_varint, put_zigzag};
 
-/// Types of fields and of a list's elements.
+/// Types of fields and list elements.
 pub(super) const I32: u8 = 5;
 pub(super) const BYTES: u8 = 8;
 pub(super) const STRUCT: u8 = 12;
@@ -11,7 +11,7 @@ pub(super) const STRUCT: u8 = 12;
 #[derive(Default)]
 pub(super) struct Thrift {
     pub(super) out: Vec<u8>,
-    /// The field written last, of each structure that is open but the outermost.
+    /// Last field of each open structure except the innermost.
     outer: Vec<i16>,
     last: i16,
 }
@@ -52,13 +52,13 @@ impl Thrift {
         put_sized(&mut self.out, value);
     }
 
-    /// Begins a structure that is a field.
+    /// Starts a structure as a field.
     pub(super) fn begin(&mut self, id: i16) {
         self.field(id, STRUCT);
         self.item();
     }
 
-    /// Begins a structure that is an element.
+    /// Starts a structure as a list element.
     pub(super) fn item(&mut self) {
         self.outer.push(std::mem::take(&mut self.last));
     }
@@ -69,7 +69,7 @@ impl Thrift {
         self.last = self.outer.pop().unwrap_or_default();
     }
 
-    /// Begins a list; so many elements follow.
+    /// Starts a list of `len` elements.
     pub(super) fn list(&mut self, id: i16, kind: u8, len: usize) {
         self.field(id, 9);
         if len < 15 {

@@ -1,11 +1,11 @@
-//! A column of words, most of which follow each other many times: a dictionary, and runs of what stands for its words.
+//! A column of words, most of which repeat consecutively: a dictionary, and runs of indices.
 
 use super::leaf::{Leaf, Press, dictionary, levels};
 use super::{Encoding, runs};
 use crate::bytes::Bad;
 use std::collections::HashMap;
 
-/// The words of a group of rows.
+/// Words of a row group.
 #[derive(Default)]
 pub(super) struct Words {
     index: HashMap<Box<str>, u32>,
@@ -14,7 +14,7 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// Appends so many rows with a word, or with none.
+    /// Appends `rows` rows with a word or without.
     pub(super) fn add(&mut self, word: Option<&str>, rows: u64) {
         let number = word.map(|word| {
             self.index.get(word).copied().unwrap_or_else(|| {
@@ -30,12 +30,12 @@ impl Words {
         }
     }
 
-    /// The first and the last word by their bytes.
+    /// The smallest and the largest word in byte order.
     pub(super) fn ends(&self) -> Option<(&str, &str)> {
         Some((self.words.iter().min()?, self.words.iter().max()?))
     }
 
-    /// Writes the column's pages, and forgets the words; the dictionary's page with its length uncompressed, where there are words.
+    /// Writes the column's pages and clears the words. Returns the dictionary page and its uncompressed size, if there are words.
     pub(super) fn close(&mut self, press: &mut Press, leaf: &mut Leaf) -> Option<(Vec<u8>, u64)> {
         let rows: u64 = self.runs.iter().map(|(_, rows)| rows).sum();
         let missing = self.runs.iter().filter(|(word, _)| word.is_none()).map(|(_, rows)| rows).sum();
@@ -61,7 +61,7 @@ impl Words {
     }
 }
 
-/// Bits of what stands for one of so many words; at least one, as not all readers take none.
+/// Bits of a dictionary index; at least 1, because some readers do not accept 0.
 pub(super) const fn width(words: usize) -> u32 {
     match words {
         0..=2 => 1,
@@ -69,13 +69,13 @@ pub(super) const fn width(words: usize) -> u32 {
     }
 }
 
-/// Bytes as PLAIN has them.
+/// Writes bytes in the PLAIN encoding.
 pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     out.extend_from_slice(bytes);
 }
 
-/// What [`put_bytes`] wrote.
+/// Reads what [`put_bytes`] wrote.
 pub(super) fn bytes<'a>(input: &mut crate::bytes::Input<'a>) -> Result<&'a [u8], Bad> {
     let len = input.u32()?;
     input.take(len as usize)
