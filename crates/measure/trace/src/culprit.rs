@@ -1,125 +1,125 @@
-//! Who made a thread late, and by how much.
+//! Culprits: the cause and size of each part of a thread's delay.
 
 use base::{CpuId, MonoNs};
 use serde::Serialize;
 use std::fmt;
 
-/// Who or what took a part of a delay. Equal ones are one line of the table.
+/// Cause of a part of a delay. Equal causes share a line of the table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Culprit {
-    /// The hypervisor did not run this CPU, and there is evidence.
+    /// The hypervisor did not run this CPU, with evidence.
     Host {
-        /// Which evidence.
+        /// The evidence.
         evidence: &'static str,
     },
-    /// The timer's interrupt came late while something ran: the host took the CPU, or interrupts were masked.
+    /// The timer's interrupt came late while a task ran: either the host took the CPU, or interrupts were masked.
     HostOrMasked {
-        /// What ran.
+        /// The running task or softirq.
         under: String,
     },
-    /// A handler of an interrupt took longer than such a one does: the host took the CPU in its middle, or it is really that long.
+    /// An interrupt handler took longer than usual: either the host took the CPU during it, or it really is that long.
     HostOrHandler {
-        /// Which handler.
+        /// The handler.
         handler: String,
     },
-    /// Interrupts were masked, and there is evidence.
+    /// Interrupts were masked, with evidence.
     Masked {
-        /// The kernel's function that masked them.
+        /// The kernel function that masked them.
         function: String,
-        /// Whose turn it was.
+        /// The running task.
         task: String,
     },
-    /// An idle CPU woke late although no host is there: hardware or firmware.
+    /// An idle CPU woke late although there is no hypervisor: hardware or firmware.
     Hardware,
-    /// A CPU left its idle state.
+    /// A CPU left an idle state.
     IdleExit,
-    /// The kernel may let timers of ordinary threads fire late.
+    /// Timer slack of ordinary threads.
     TimerSlack,
     /// The timer's own interrupt.
     Timer,
-    /// What another timer called.
+    /// Callback of another timer.
     TimerCallback {
-        /// The kernel's function.
+        /// The kernel function.
         function: String,
     },
-    /// A device's interrupt.
+    /// Interrupt of a device.
     Interrupt {
-        /// Its number.
+        /// Number of the interrupt.
         irq: i32,
-        /// Its name.
+        /// Name of the handler.
         name: String,
     },
-    /// An interrupt from another CPU, or of the CPU's own.
+    /// Inter-processor interrupt, or one of the CPU's own.
     Vector {
-        /// Which.
+        /// Name of the vector.
         vector: &'static str,
-        /// Who sent it, where that was seen.
+        /// The sender, if recorded.
         from: Option<String>,
     },
-    /// A soft interrupt.
+    /// A softirq.
     Softirq {
-        /// Which.
+        /// Name of the softirq.
         name: String,
     },
-    /// An interrupt that cannot be masked.
+    /// Non-maskable interrupt (NMI).
     Nmi {
         /// Its handler.
         handler: String,
     },
-    /// Another thread ran, by right of its priority.
+    /// Another thread of higher or equal priority ran.
     Preempted {
-        /// Which.
+        /// The other thread.
         task: String,
         /// Its class and priority.
         class: String,
     },
-    /// Another thread of time sharing ran first.
+    /// Another time-sharing thread ran first.
     SameClass {
-        /// Which.
+        /// The other thread.
         task: String,
     },
-    /// Another thread ran by a priority that it had from a lock.
+    /// Another thread ran with a priority inherited through a lock.
     Lent {
-        /// Which.
+        /// The other thread.
         task: String,
     },
-    /// A less urgent thread was in kernel code that does not give way.
+    /// A less urgent thread was in non-preemptible kernel code.
     Kernel {
-        /// Which.
+        /// The other thread.
         task: String,
-        /// What it did there, as far as is known.
+        /// Its activity there, if known.
         doing: String,
     },
-    /// The scheduler gave the time to a less urgent thread (real-time throttling, a quota, the fair server).
+    /// The scheduler ran a less urgent thread (real-time throttling, a quota, the fair server).
     Throttled {
-        /// Which.
+        /// The other thread.
         task: String,
     },
     /// The thread waited for another one.
     Blocked {
-        /// Who woke it.
+        /// The thread that woke it.
         waker: String,
     },
     /// The thread was stopped by a signal or a debugger.
     Stopped,
     /// The thread itself ran.
     Own {
-        /// Whether it faulted pages in all the while.
+        /// It was faulting pages in during that time.
         faulting: bool,
     },
-    /// Nothing that was recorded tells.
+    /// Nothing in the recording explains this part.
     Unexplained,
 }
 
 impl Culprit {
-    /// Whether this part was the host's for certain.
+    /// Whether the host certainly caused this part.
     #[must_use]
     pub fn is_host(&self) -> bool {
         matches!(self, Self::Host { .. })
     }
 
-    /// Whether this part may have been the host's, and nothing tells it from this kernel's own doing.
+    /// Whether the host may have caused this part, but the recording cannot distinguish it from the guest kernel.
     #[must_use]
     pub fn may_be_host(&self) -> bool {
         matches!(self, Self::HostOrMasked { .. } | Self::HostOrHandler { .. })
@@ -163,67 +163,67 @@ impl fmt::Display for Culprit {
 /// One part of a delay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DelayPart {
-    /// From when.
+    /// Start.
     #[serde(rename = "from_ns")]
     pub from: MonoNs,
-    /// How long.
+    /// Length in nanoseconds.
     #[serde(rename = "part_ns")]
     pub ns: u64,
-    /// Who.
+    /// Cause.
     pub culprit: Culprit,
 }
 
-/// On what occasion something was late.
+/// The kind of delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Occasion {
-    /// A timer was to wake the thread.
+    /// Late wake-up by a timer.
     Timer,
-    /// Another thread or an interrupt woke it.
+    /// Late wake-up by another thread or an interrupt.
     Event,
-    /// It ran longer from its wake-up to its next sleep than it may.
+    /// The time from wake-up to the next sleep exceeded its limit.
     Cycle,
 }
 
-/// One late wake-up, or one long cycle.
+/// A late wake-up or a long cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Late {
     /// The thread.
     pub tid: i32,
     /// Its name.
     pub name: String,
-    /// On what occasion.
+    /// The kind of delay.
     pub occasion: Occasion,
-    /// Where it ran at last.
+    /// The CPU it finally ran on.
     pub cpu: CpuId,
-    /// When it was to run; of a cycle, when it began.
+    /// When it should have run; for a cycle, its start.
     #[serde(rename = "due_ns")]
     pub due: MonoNs,
-    /// When it ran; of a cycle, when it ended.
+    /// When it ran; for a cycle, its end.
     #[serde(rename = "ran_ns")]
     pub ran: MonoNs,
-    /// Who took it: without a gap from `due` to `ran`.
+    /// Causes, contiguous from `due` to `ran`.
     pub parts: Vec<DelayPart>,
-    /// Pages that it faulted in meanwhile.
+    /// Page faults of the thread during the delay.
     pub faults: u32,
-    /// Where the kernel was when the timer's interrupt came, innermost first, where that was asked for.
+    /// Kernel stack at the timer's interrupt, innermost function first, if recorded.
     pub stack: Vec<String>,
 }
 
 impl Late {
-    /// The whole delay in nanoseconds: exactly the sum of its parts.
+    /// The whole delay in nanoseconds; equals the sum of its parts.
     #[must_use]
     pub fn delay_ns(&self) -> u64 {
         self.ran.0 - self.due.0
     }
 
-    /// The culprit with the largest part.
+    /// The culprit with the largest total.
     #[must_use]
     pub fn worst(&self) -> Option<&Culprit> {
         self.by_culprit().into_iter().next().map(|(culprit, _)| culprit)
     }
 
-    /// Each culprit with the sum of its parts, the largest first.
+    /// Each culprit with the sum of its parts, largest first.
     #[must_use]
     pub fn by_culprit(&self) -> Vec<(&Culprit, u64)> {
         let mut sums = std::collections::BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Records into events: a row for each tracepoint that is understood.
+//! Decoding of trace records into events, with a table of the supported tracepoints.
 
 use crate::event::{Event, Name, Task, Vector, What};
 use crate::format::{Field, Format, FormatError};
@@ -6,32 +6,32 @@ use crate::page::{Layout, PageError, number};
 use base::{CPUS_MAX, CpuId, CpuSet, MonoNs};
 use std::collections::BTreeMap;
 
-/// `common_flags`: in an interrupt, hard or soft, or in one that cannot be masked.
+/// Bits of `common_flags`: hard interrupt, softirq, NMI.
 const INTERRUPT: u8 = 0x08 | 0x10 | 0x40;
-/// As many callers as a stack keeps.
+/// Maximum callers kept of a stack.
 const CALLERS_MAX: usize = 64;
 
-/// Where a tracepoint is listened to.
+/// Where a tracepoint is enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// On the CPUs of the watched threads.
     Watched,
-    /// There, and of the watched threads alone.
+    /// On those CPUs, filtered by the watched threads.
     Threads,
-    /// On every CPU: what is done there concerns the others.
+    /// On every CPU, because its events affect other CPUs.
     Everywhere,
-    /// Comes with others, or is asked for apart.
+    /// Enabled only on request, or as a side effect of others.
     Apart,
 }
 
-/// A tracepoint that is understood.
+/// A supported tracepoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// Its folder below `events`.
     pub path: &'static str,
-    /// Where it is listened to.
+    /// Where it is enabled.
     pub scope: Scope,
-    /// What cannot be told without it; empty for one that another stands in for.
+    /// Information that is missing without it; empty if another tracepoint replaces it.
     pub without: &'static str,
     fields: &'static [&'static str],
     make: fn(&Fields<'_>) -> Option<What>,
@@ -43,7 +43,7 @@ macro_rules! rows {
     };
 }
 
-/// Every tracepoint that is understood.
+/// All supported tracepoints.
 pub const EVENTS: &[Row] = rows! {
     "sched/sched_switch", Watched, "anything at all", ["prev_pid", "prev_prio", "prev_comm", "prev_state", "next_pid", "next_prio", "next_comm"],
         |f| Some(What::Switch { from: f.task([0, 1, 2])?, state: f.unsigned(3)?, to: f.task([4, 5, 6])? });
@@ -99,7 +99,7 @@ pub const EVENTS: &[Row] = rows! {
     "ftrace/kernel_stack", Apart, "", ["caller"], |f| f.callers(0).map(|callers| What::Stack { callers });
 };
 
-/// The fields of one record, in the order of its row.
+/// Fields of a record, in the order of its row.
 struct Fields<'a> {
     record: &'a [u8],
     at: &'a [Field],
@@ -141,7 +141,7 @@ impl Fields<'_> {
         CpuSet::from_words(&words).ok()
     }
 
-    /// An array that goes on to the end of the record; the kernel ends a short one with all ones.
+    /// An array up to the end of the record. The kernel terminates a short one with all ones.
     fn callers(&self, index: usize) -> Option<Vec<u64>> {
         let all = self.record.get(self.at.get(index)?.offset..)?.chunks_exact(8).take(CALLERS_MAX);
         let callers = all.map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
@@ -149,18 +149,18 @@ impl Fields<'_> {
     }
 }
 
-/// What did not reach the reader.
+/// Counters of data that did not reach the reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Lost {
-    /// Events that the kernel had no room for, as far as it counted them.
+    /// Events dropped by the kernel, as far as it counted them.
     pub events: u64,
-    /// Times that events were lost, counted or not.
+    /// Occasions on which events were dropped, counted or not.
     pub times: u64,
-    /// Pages or records that were not understood.
+    /// Pages or records that could not be decoded.
     pub broken: u64,
 }
 
-/// What is known of this kernel's events: made once, from its own format files.
+/// Decoder for the events of one kernel, built from its format files.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     layout: Layout,
@@ -169,16 +169,16 @@ pub struct Decoder {
     lost: Lost,
 }
 
-/// Why a kernel's descriptions of its events are not understood.
+/// Reason why a kernel's descriptions of its events are not supported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecoderError {
-    /// That of pages.
+    /// Invalid description of pages.
     Header(PageError),
-    /// That of a tracepoint.
+    /// Invalid description of a tracepoint.
     Format {
         /// The tracepoint, as a path below `events`.
         path: &'static str,
-        /// What is wrong.
+        /// The error.
         why: FormatError,
     },
 }
@@ -195,10 +195,10 @@ impl std::fmt::Display for DecoderError {
 impl std::error::Error for DecoderError {}
 
 impl Decoder {
-    /// A decoder; `format` is asked for the text of each tracepoint's format file (`None`: this kernel has none).
+    /// Creates a decoder. `format` returns the text of a tracepoint's format file, or `None` if the kernel has none.
     ///
     /// # Errors
-    /// The header of pages is not understood, or a format file is none: with the tracepoint's name.
+    /// If the header of pages or a format file cannot be parsed; with the tracepoint's name.
     pub fn new(header_page: &str, mut format: impl FnMut(&str) -> Option<String>) -> Result<Self, DecoderError> {
         let layout = Layout::parse(header_page).map_err(DecoderError::Header)?;
         let mut decoder = Self { layout, rows: BTreeMap::new(), missing: Vec::new(), lost: Lost::default() };
@@ -214,30 +214,30 @@ impl Decoder {
         Ok(decoder)
     }
 
-    /// The tracepoints that this kernel does not have, or not with the fields that are needed.
+    /// Tracepoints that this kernel lacks, or has without the required fields.
     #[must_use]
     pub fn missing(&self) -> &[&'static Row] {
         &self.missing
     }
 
-    /// The tracepoints that it has.
+    /// Tracepoints that this kernel has.
     pub fn present(&self) -> impl Iterator<Item = &'static Row> + '_ {
         self.rows.values().map(|(row, _)| *row)
     }
 
-    /// What has been lost so far.
+    /// Losses so far.
     #[must_use]
     pub fn lost(&self) -> Lost {
         self.lost
     }
 
-    /// When a page begins, and what of it holds anything; `None` if it is none.
+    /// Start time of a page, and the part of it that is used; `None` if it is not a page.
     #[must_use]
     pub fn used<'a>(&self, bytes: &'a [u8]) -> Option<(MonoNs, &'a [u8])> {
         self.layout.used(bytes)
     }
 
-    /// Reads one page of `cpu`'s buffer: its events go to `each`, after `None` where some were lost before it.
+    /// Decodes a page of `cpu`'s buffer. Its events go to `each`, preceded by `None` if some were lost before it.
     pub fn page(&mut self, cpu: CpuId, bytes: &[u8], mut each: impl FnMut(MonoNs, Option<Event>)) {
         let Ok(records) = self.layout.page(bytes) else {
             self.lost.broken += 1;
@@ -263,7 +263,7 @@ impl Decoder {
 
     fn event(&self, cpu: CpuId, at: MonoNs, record: &[u8]) -> Result<Option<Event>, ()> {
         let &[a, b, flags, _, p, i, d, s, ..] = record else { return Err(()) };
-        // An event that nobody asked for: a marker of the tracer's own.
+        // An event that was not enabled here, such as a marker of the tracer itself.
         let Some((row, fields)) = self.rows.get(&u16::from_ne_bytes([a, b])) else { return Ok(None) };
         let fields = Fields { record, at: fields };
         let what = (row.make)(&fields).ok_or(())?;

@@ -1,13 +1,13 @@
-//! What happened, in the words of the kernel's tracepoints.
+//! Events of the kernel's tracepoints.
 
 use base::{CpuId, CpuSet, MonoNs};
 
-/// A task's name: what `/proc/PID/comm` says.
+/// Name of a task, as in `/proc/PID/comm`.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(pub [u8; 16]);
 
 impl Name {
-    /// As much of a name as fits.
+    /// Makes a name, truncated to 15 bytes.
     #[must_use]
     pub fn of(text: &[u8]) -> Self {
         let mut name = [0; 16];
@@ -29,33 +29,33 @@ impl std::fmt::Debug for Name {
     }
 }
 
-/// A task, as an event names it.
+/// A task, as described by an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Task {
     /// Its thread id.
     pub tid: i32,
-    /// The kernel's priority: below 0 a deadline, 0–98 real time (99 less FIFO's or RR's number), 100–139 time sharing.
+    /// The kernel's priority: below 0 deadline, 0–98 real-time (99 minus the FIFO or RR priority), 100–139 time sharing.
     pub prio: i32,
     /// Its name.
     pub name: Name,
 }
 
-/// An interrupt vector that is no device's.
+/// An interrupt vector other than a device's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Vector {
     /// The CPU's own timer.
     LocalTimer,
-    /// Another CPU asks it to look what to run.
+    /// Another CPU requests a reschedule.
     Reschedule,
-    /// Another CPU has it call a function.
+    /// Another CPU requests a function call.
     CallFunction,
-    /// The same, asked of one CPU.
+    /// The same, sent to a single CPU.
     CallFunctionSingle,
-    /// Work that was put off until interrupts were possible.
+    /// Work deferred until interrupts are enabled.
     IrqWork,
-    /// The CPU's temperature.
+    /// Thermal event.
     Thermal,
-    /// One of the interrupt controller's own.
+    /// Error of the interrupt controller.
     Controller,
 }
 
@@ -74,172 +74,172 @@ impl Vector {
     }
 }
 
-/// Something that happened.
+/// Content of an event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
-    /// A CPU goes from one task to another.
+    /// A CPU switches from one task to another.
     Switch {
-        /// Who leaves.
+        /// Previous task.
         from: Task,
-        /// In which state: 0 runnable, bit 0 asleep, bit 1 asleep for good, bits 2 and 3 stopped, bit 8 preempted.
+        /// Its state: 0 runnable; bit 0 interruptible sleep, bit 1 uninterruptible sleep, bits 2 and 3 stopped, bit 8 preempted.
         state: u64,
-        /// Who comes.
+        /// Next task.
         to: Task,
     },
-    /// A task is to run again.
+    /// A task is woken.
     Waking {
-        /// Who.
+        /// The task.
         task: Task,
-        /// Where it ran last.
+        /// The CPU it last ran on.
         cpu: CpuId,
     },
-    /// A task is taken to another CPU.
+    /// A task is moved to another CPU.
     Migrate {
-        /// Who.
+        /// Its thread id.
         tid: i32,
-        /// Where to.
+        /// The new CPU.
         cpu: CpuId,
     },
     /// A task ends.
     Exit {
-        /// Who.
+        /// Its thread id.
         tid: i32,
     },
-    /// A task gets another priority because of a lock that it holds.
+    /// A task's priority changes because of a lock that it holds.
     Lent {
-        /// Who.
+        /// Its thread id.
         tid: i32,
-        /// What it had.
+        /// Previous priority.
         from: i32,
-        /// What it has.
+        /// New priority.
         to: i32,
     },
-    /// A timer is made.
+    /// A timer is initialized.
     TimerSetup {
-        /// Which.
+        /// Its address.
         timer: u64,
         /// Its clock: 0 wall time, 1 monotonic, 7 since boot, 11 TAI.
         clock: i32,
-        /// Whether it will be armed with a span, which makes wall time monotonic.
+        /// Whether it will be armed with a relative time, which makes wall time monotonic.
         relative: bool,
     },
     /// A timer is armed.
     TimerStart {
-        /// Which.
+        /// Its address.
         timer: u64,
-        /// What is called when it fires.
+        /// Its callback.
         function: u64,
-        /// When it fires at the latest, in its clock.
+        /// Latest expiry, in its clock's nanoseconds.
         expires: i64,
-        /// When it may fire.
+        /// Earliest expiry, in its clock's nanoseconds.
         soft: i64,
     },
-    /// A timer is disarmed.
+    /// A timer is cancelled.
     TimerCancel {
-        /// Which.
+        /// Its address.
         timer: u64,
     },
-    /// A timer fires.
+    /// A timer expires.
     TimerFire {
-        /// Which.
+        /// Its address.
         timer: u64,
-        /// What is called.
+        /// Its callback.
         function: u64,
     },
-    /// What it calls has ended.
+    /// A timer's callback returns.
     TimerFired {
-        /// Which.
+        /// Its address.
         timer: u64,
     },
-    /// An interrupt that is no device's begins.
+    /// Entry of an interrupt other than a device's.
     VectorEntry(Vector),
-    /// It ends.
+    /// Exit of such an interrupt.
     VectorExit(Vector),
-    /// A device's interrupt handler begins.
+    /// Entry of a device's interrupt handler.
     IrqEntry {
         /// Its number.
         irq: i32,
-        /// Its name, as far as it fits.
+        /// Its name, truncated.
         name: Name,
     },
-    /// It ends.
+    /// Exit of a device's interrupt handler.
     IrqExit {
         /// Its number.
         irq: i32,
     },
-    /// A soft interrupt begins.
+    /// Entry of a softirq.
     SoftirqEntry {
-        /// Which.
+        /// Its number.
         vec: u32,
     },
-    /// It ends.
+    /// Exit of a softirq.
     SoftirqExit {
-        /// Which.
+        /// Its number.
         vec: u32,
     },
-    /// A worker begins an item.
+    /// A kernel worker starts a work item.
     WorkStart {
-        /// What it calls.
+        /// Its function.
         function: u64,
     },
-    /// It ends.
+    /// The work item ends.
     WorkEnd,
-    /// A page is not there.
+    /// Page fault.
     PageFault {
-        /// Whether the program asked for it, not the kernel.
+        /// Whether it occurred in user mode.
         user: bool,
     },
-    /// A CPU goes idle, or wakes from it.
+    /// A CPU enters or leaves an idle state.
     Idle {
-        /// How deep; `None`: it wakes.
+        /// The idle state; `None`: leaves it.
         state: Option<u32>,
     },
-    /// An interrupt that cannot be masked was handled.
+    /// A non-maskable interrupt (NMI) was handled.
     Nmi {
-        /// By which function.
+        /// Its handler.
         handler: u64,
-        /// How long that took, in nanoseconds.
+        /// Its duration in nanoseconds.
         ns: i64,
     },
-    /// An interrupt is sent to CPUs.
+    /// An inter-processor interrupt is sent.
     IpiSent {
-        /// Which.
+        /// The target CPUs.
         cpus: CpuSet,
-        /// What is to be called there.
+        /// The function to be called there.
         callback: u64,
     },
-    /// A function is queued for a CPU, which an interrupt then has it call.
+    /// A function call is queued for a CPU, which then receives an interrupt.
     CallQueued {
-        /// Which CPU.
+        /// The target CPU.
         cpu: CpuId,
-        /// Which function.
+        /// The function.
         function: u64,
     },
-    /// A system call begins.
+    /// A system call starts.
     SyscallEntry {
         /// Its number.
         number: i64,
     },
-    /// It ends.
+    /// A system call ends.
     SyscallExit,
-    /// Where the kernel was at the event before this one, innermost first.
+    /// Kernel stack at the previous event, innermost function first.
     Stack {
-        /// Addresses of code.
+        /// Code addresses.
         callers: Vec<u64>,
     },
 }
 
-/// Something that happened, when and where.
+/// An event with time and place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// When.
+    /// Time.
     pub at: MonoNs,
-    /// Where.
+    /// CPU.
     pub cpu: CpuId,
-    /// Whose turn it was there (0: nobody's).
+    /// The thread that was running there; 0: idle.
     pub tid: i32,
-    /// Whether it happened in an interrupt (hard or soft), so that it is no doing of that task.
+    /// Whether it happened in an interrupt (hard or soft), and not on behalf of that thread.
     pub interrupt: bool,
-    /// What.
+    /// Content.
     pub what: What,
 }

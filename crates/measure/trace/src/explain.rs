@@ -1,4 +1,4 @@
-//! The explainer: follows the CPUs and the watched threads, and breaks each delay down.
+//! The explainer: tracks CPUs and watched threads, and attributes each delay to its causes.
 
 mod blame;
 mod watched;
@@ -15,44 +15,44 @@ use base::{CpuId, DurNs, MonoNs};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use watched::{State, Watched, Woken};
 
-/// Tasks and timers that are remembered: more than a machine has; beyond, all are forgotten and learnt again.
+/// Maximum tasks and timers in memory, more than a machine has. Beyond this, all are dropped and learned again.
 const REMEMBERED_MAX: usize = 1 << 17;
-/// Senders of interrupts that are named in one round.
+/// Maximum senders of interrupts to be named per round.
 const UNNAMED_MAX: usize = 64;
-/// How old the word of a sent interrupt may be when the interrupt comes.
+/// Maximum age, in nanoseconds, of a sent interrupt when it arrives.
 const SENT_NS_MAX: u64 = 10_000_000;
 
-/// How long after a function was queued the interrupt for it is sent, at most.
+/// Maximum time, in nanoseconds, from queuing a function call to sending its interrupt.
 const QUEUED_NS_MAX: u64 = 50_000;
 
-/// The kernel's real-time priorities are below.
+/// First priority of time sharing; real-time priorities are below.
 const TIME_SHARING: i32 = 100;
 
-/// Other clocks less the monotonic one, in nanoseconds: timers are armed in any.
+/// Offsets of the other clocks from the monotonic clock, in nanoseconds. Timers may use any of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Clocks {
     /// Wall time.
     pub wall: i64,
     /// Time since boot, sleep included.
     pub boot: i64,
-    /// International atomic time.
+    /// International Atomic Time.
     pub tai: i64,
 }
 
-/// What is known of the machine.
+/// Properties of the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Whether there is a host that can take CPUs away.
+    /// Whether a hypervisor may take CPUs away.
     pub hypervisor: bool,
-    /// How long each idle state takes to leave, in nanoseconds.
+    /// Exit latency of each idle state in nanoseconds.
     pub idle_exit_ns: Vec<u64>,
     /// The clocks.
     pub clocks: Clocks,
-    /// Names of kernel code.
+    /// Symbols of the kernel.
     pub symbols: Symbols,
 }
 
-/// A task, as far as events told.
+/// State of a task, derived from events.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     task: Task,
@@ -61,21 +61,21 @@ struct Known {
     syscall: Option<i64>,
 }
 
-/// A timer, as far as events told.
+/// State of a timer, derived from events.
 #[derive(Clone, Copy, Debug, Default)]
 struct Timer {
     clock: Option<i32>,
     armed: Option<Armed>,
 }
 
-/// When a timer is to fire, on the monotonic clock.
+/// Expiry of a timer, on the monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Armed {
     due: MonoNs,
     latest: MonoNs,
 }
 
-/// Follows events and explains what was late.
+/// Tracks events and explains delays.
 #[derive(Debug)]
 pub struct Explainer {
     facts: Facts,
@@ -86,11 +86,11 @@ pub struct Explainer {
     timers: HashMap<u64, Timer>,
     irqs: HashMap<i32, Name>,
     sent: BTreeMap<CpuId, (MonoNs, Sender)>,
-    /// The function that was queued for a CPU last, by whom and when.
+    /// The last function queued for each CPU, with sender and time.
     queued: BTreeMap<CpuId, (MonoNs, i32, u64)>,
-    /// The timer whose function runs on a CPU.
+    /// The timer whose callback is running on each CPU.
     firing: BTreeMap<CpuId, u64>,
-    /// Senders of interrupts whose names are not known.
+    /// Senders of interrupts whose names are unknown.
     unnamed: BTreeSet<i32>,
     watched: BTreeMap<i32, Watched>,
     real_time: Summary,
@@ -98,7 +98,7 @@ pub struct Explainer {
 }
 
 impl Explainer {
-    /// One that explains wake-ups later than `above`, and cycles longer than `cycle_above`.
+    /// Explains wake-ups later than `above` and cycles longer than `cycle_above`. Keeps the `worst_max` longest delays.
     #[must_use]
     pub fn new(facts: Facts, above: DurNs, cycle_above: Option<DurNs>, worst_max: usize) -> Self {
         let ns = |span: DurNs| span.0.max(0) as u64;
@@ -120,12 +120,12 @@ impl Explainer {
         }
     }
 
-    /// Watches a thread from now on.
+    /// Starts watching a thread.
     pub fn watch(&mut self, tid: i32, name: &str) {
         self.watched.entry(tid).or_insert_with(|| Watched::new(tid, Name::of(name.as_bytes())));
     }
 
-    /// Watches these threads, and forgets the others.
+    /// Watches exactly these threads.
     pub fn watch_only<'a>(&mut self, threads: impl Iterator<Item = (i32, &'a str)>) {
         let mut before = std::mem::take(&mut self.watched);
         for (tid, name) in threads {
@@ -134,19 +134,19 @@ impl Explainer {
         }
     }
 
-    /// The threads that are watched.
+    /// The watched threads.
     pub fn watched(&self) -> impl Iterator<Item = i32> + '_ {
         self.watched.keys().copied()
     }
 
-    /// The kernel's priority of a watched thread, as far as events told.
+    /// Last known kernel priority of a watched thread.
     #[must_use]
     pub fn prio(&self, tid: i32) -> Option<i32> {
         self.watched.get(&tid).map(|watched| watched.prio)
     }
 
-    /// Names the senders of interrupts that no event has named: a thread that has its CPU all the time is in no switch. `name`
-    /// reads the name of a thread that still exists. To be called after each round; senders of the rounds before stay unnamed.
+    /// Names senders of interrupts that no event has named: a thread that never leaves its CPU appears in no switch. `name`
+    /// returns the name of an existing thread. Call this after each round. Senders of earlier rounds remain unnamed.
     pub fn name_senders(&mut self, name: impl Fn(i32) -> Option<String>) {
         for tid in std::mem::take(&mut self.unnamed) {
             let known = self.tasks.entry(tid).or_default();
@@ -156,10 +156,10 @@ impl Explainer {
         }
     }
 
-    /// Who had what of a watched thread's time between two moments, without a gap; nothing of a thread that is not watched.
+    /// Attributes a watched thread's time in an interval to contiguous causes. Empty if the thread is not watched.
     #[must_use]
     pub fn within(&mut self, tid: i32, from: MonoNs, to: MonoNs) -> Vec<crate::DelayPart> {
-        // Out of idleness the kernel records no switch: who does nothing that is recorded is seen by its interrupts alone.
+        // The kernel records no switch out of idle. A thread that causes no events itself is visible only through interrupts.
         if let Some(watched) = self.watched.get_mut(&tid)
             && let State::Ready { cpu, since } = watched.state()
             && let Some(begun) = self.cpus.get(&cpu).and_then(|cpu| cpu.runs_since(tid))
@@ -169,19 +169,19 @@ impl Explainer {
         self.watched.get(&tid).map_or_else(Vec::new, |watched| self.parts(watched, from, to))
     }
 
-    /// What is known of the machine.
+    /// Properties of the machine.
     #[must_use]
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// All so far of threads in real-time classes.
+    /// Totals for threads in real-time classes.
     #[must_use]
     pub fn real_time(&self) -> &Summary {
         &self.real_time
     }
 
-    /// All so far of the other threads, which nobody promises anything.
+    /// Totals for other threads, which have no latency guarantees.
     #[must_use]
     pub fn ordinary(&self) -> &Summary {
         &self.ordinary
@@ -191,7 +191,7 @@ impl Explainer {
         if prio < TIME_SHARING { &mut self.real_time } else { &mut self.ordinary }
     }
 
-    /// Takes the next event, in order over all CPUs (see [`crate::Merge`]). Each late wake-up goes to `late`.
+    /// Takes the next event, in order over all CPUs (see [`crate::Merge`]). Passes each delay to `late`.
     pub fn take(&mut self, (at, cpu, event): &Item, mut late: impl FnMut(&Late)) {
         let Some(event) = event else {
             return self.lose(*cpu);
@@ -199,7 +199,7 @@ impl Explainer {
         if self.tasks.len() > REMEMBERED_MAX || self.timers.len() > REMEMBERED_MAX {
             (self.tasks, self.timers) = (HashMap::new(), HashMap::new());
         }
-        // An interrupt that finds a woken thread at work tells that it has the CPU, though it does nothing itself.
+        // An interrupt on top of a woken thread shows that the thread has the CPU, even if it causes no event itself.
         let found = |watched: &Watched| !event.interrupt || matches!(watched.state(), State::Ready { .. });
         if self.watched.get(&event.tid).is_some_and(found) {
             self.acts(event, &mut late);
@@ -223,8 +223,7 @@ impl Explainer {
         self.follow(event, &mut late);
     }
 
-    /// Events of a CPU were lost: what became of the threads since the last one is not known, and what they were woken for may
-    /// be long past.
+    /// Events of a CPU were lost: the state of the threads since the last event is unknown, and pending wake-ups may have ended.
     fn lose(&mut self, cpu: CpuId) {
         let timeline = self.cpus.entry(cpu).or_default();
         timeline.lose();
@@ -236,7 +235,7 @@ impl Explainer {
         }
     }
 
-    /// What an event tells of tasks, timers and senders.
+    /// Updates tasks, timers and senders from an event.
     fn learn(&mut self, event: &Event) {
         match &event.what {
             What::Switch { from, to, .. } => {
@@ -263,11 +262,11 @@ impl Explainer {
                     Some(7) => clocks.boot,
                     Some(11) => clocks.tai,
                     Some(_) => 0,
-                    // Made before the recording began: decades away from now is wall time.
+                    // Initialized before the recording began: a time decades away is wall time.
                     None if clocks.wall != 0 && *soft > clocks.wall => clocks.wall,
                     None => 0,
                 };
-                // Who asks for a moment before anything was known of it keeps no schedule: it is due when it asks.
+                // A thread that requests a time before its first known event does not follow a schedule: it is due now.
                 let known = self.watched.get(&event.tid).filter(|_| !event.interrupt);
                 let asked = known.map(|watched| watched.known_since().unwrap_or(event.at));
                 let mono = |ns: i64| {
@@ -290,7 +289,7 @@ impl Explainer {
                     self.unnamed.insert(event.tid);
                 }
                 for cpu in cpus.iter() {
-                    // The interrupt itself names the kernel's dispatcher alone.
+                    // The interrupt itself names only the kernel's dispatcher.
                     let queued = self
                         .queued
                         .get(&cpu)
@@ -303,7 +302,7 @@ impl Explainer {
         }
     }
 
-    /// What an event means for the watched threads.
+    /// Updates the watched threads from an event.
     fn follow(&mut self, event: &Event, late: &mut impl FnMut(&Late)) {
         let (at, cpu) = (event.at, event.cpu);
         match &event.what {
@@ -318,13 +317,13 @@ impl Explainer {
                 let own = watched.timer.and_then(armed).filter(|own| own.due <= at);
                 let due = firing.and_then(armed).or(own);
                 if let (State::Running(on), Some(_), Some(armed)) = (watched.state(), firing, due) {
-                    // It was due before it asked to sleep, and is woken before it does.
+                    // It was due before it went to sleep, and is woken before it sleeps.
                     watched.timer = None;
                     return self.ran(at, on, task, Woken { due: armed.due.min(at), occasion: Occasion::Timer }, late);
                 }
                 watched.wakes(at, cpu, *target, due.map(|armed| (armed.due, armed.latest)), interrupted_at, event.tid);
                 if firing.is_some() && due.is_none() {
-                    // By a timer that was armed before the recording began: how late it is, nobody knows.
+                    // Woken by a timer armed before the recording began: the delay is unknown.
                     watched.woken = None;
                 }
             }
@@ -370,7 +369,7 @@ impl Explainer {
         }
     }
 
-    /// A watched thread does something although no switch to it was seen: out of idleness the kernel records none.
+    /// A watched thread is active although no switch to it was recorded: the kernel records none out of idle.
     fn acts(&mut self, event: &Event, late: &mut impl FnMut(&Late)) {
         let Some(watched) = self.watched.get(&event.tid) else { return };
         match watched.state() {
@@ -378,14 +377,14 @@ impl Explainer {
             State::Ready { since, .. } => {
                 let at = self.cpus.get(&event.cpu).map_or(event.at, |cpu| match cpu.left_idle_at() {
                     _ if cpu.woke_at > since => cpu.woke_at,
-                    // Its timer came when the CPU was leaving its idle state already.
+                    // Its timer fired while the CPU was already leaving its idle state.
                     Some(last) => last.max(since),
                     None => event.at,
                 });
                 let task = Task { tid: event.tid, prio: watched.prio, name: watched.name };
                 self.runs(at, event.cpu, &task, late);
             }
-            // Its waking was not seen either.
+            // Its wake-up was not recorded either.
             _ => {
                 let cpu = event.cpu;
                 if let Some(watched) = self.watched.get_mut(&event.tid) {
@@ -405,7 +404,7 @@ impl Explainer {
         self.ran(at, cpu, task, woken, late);
     }
 
-    /// A watched thread runs, which had been woken.
+    /// A woken thread runs.
     fn ran(&mut self, at: MonoNs, cpu: CpuId, task: &Task, woken: Woken, late: &mut impl FnMut(&Late)) {
         if woken.occasion == Occasion::Timer
             && let Some(watched) = self.watched.get_mut(&task.tid)
@@ -441,7 +440,7 @@ impl Explainer {
         }
     }
 
-    /// Breaks a delay down, counts it and tells it.
+    /// Attributes a delay, adds it to the totals and reports it.
     fn tell(
         &mut self,
         tid: i32,

@@ -1,43 +1,43 @@
-//! The `format` file of an event: where its fields lie in a record.
+//! Parser for an event's `format` file, which describes the fields of its records.
 
-/// The largest record that the kernel writes; a field cannot lie beyond.
+/// Maximum size of a record; fields must be within it.
 const RECORD_BYTES_MAX: usize = 4096;
-/// More fields than any event has.
+/// Maximum number of fields, more than any event has.
 const FIELDS_MAX: usize = 128;
 
-/// Where a field lies in a record.
+/// Position of a field in a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Field {
-    /// Bytes from the start of the record.
+    /// Offset in bytes.
     pub offset: usize,
-    /// Bytes; 0 for one that this kernel does not have.
+    /// Size in bytes; 0 if this kernel lacks the field.
     pub size: usize,
     /// Whether a number is signed.
     pub signed: bool,
-    /// Whether it holds the place of what is meant (`__data_loc`), not that itself.
+    /// Whether it contains the position of the data (`__data_loc`), not the data.
     pub elsewhere: bool,
 }
 
-/// One event's format.
+/// Format of an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Format {
-    /// The number that its records begin with.
+    /// Number at the start of its records.
     pub id: u16,
-    /// Fields by name, in the file's order.
+    /// Fields with their names, in the file's order.
     pub fields: Vec<(String, Field)>,
 }
 
-/// Why a text is no format file.
+/// Reason why a text is not a valid format file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FormatError {
-    /// There is no `ID:` line with a number.
+    /// No `ID:` line with a number.
     Id,
-    /// A line of a field is not understood, or says that the field lies outside every record.
+    /// A field's line cannot be parsed, or its position exceeds the maximum record.
     Field {
         /// The line.
         line: String,
     },
-    /// A field is missing that every event has, or lies where it never lay.
+    /// A field common to all events is missing or not in its usual position.
     Common,
 }
 
@@ -54,10 +54,10 @@ impl std::fmt::Display for FormatError {
 impl std::error::Error for FormatError {}
 
 impl Format {
-    /// Reads a `format` file.
+    /// Parses a `format` file.
     ///
     /// # Errors
-    /// The text is none.
+    /// If the text is not valid.
     pub fn parse(text: &str) -> Result<Self, FormatError> {
         let id = text.lines().find_map(|line| line.strip_prefix("ID:")?.trim().parse().ok()).ok_or(FormatError::Id)?;
         let fields = fields(text)?;
@@ -73,20 +73,20 @@ impl Format {
         Ok(format)
     }
 
-    /// The field `name`, if there is one.
+    /// The field `name`, if it exists.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<Field> {
         self.fields.iter().find(|(of, _)| of == name).map(|(_, field)| *field)
     }
 }
 
-/// The lines of fields in `text`.
+/// Parses the field lines of `text`.
 pub(crate) fn fields(text: &str) -> Result<Vec<(String, Field)>, FormatError> {
     let lines = text.lines().map(str::trim).filter(|line| line.starts_with("field:")).take(FIELDS_MAX);
     lines.map(|line| field(line).ok_or_else(|| FormatError::Field { line: line.to_owned() })).collect()
 }
 
-/// `field:char prev_comm[16]; offset:8; size:16; signed:0;`, tabs between.
+/// Parses `field:char prev_comm[16]; offset:8; size:16; signed:0;`, separated by tabs.
 fn field(line: &str) -> Option<(String, Field)> {
     let mut parts = line.split(';').map(str::trim);
     let declared = parts.next()?.strip_prefix("field:")?.trim();

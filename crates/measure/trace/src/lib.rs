@@ -1,12 +1,12 @@
-//! What the kernel recorded of its own doings, read; and late wake-ups explained by it.
+//! Reader of kernel traces, and explanation of late wake-ups.
 //!
-//! Bytes in, events out ([`Decoder`]); events in, culprits out ([`Explainer`]). No file, clock or thread: the pages of the
-//! ring buffers and the text of the format files are arguments, so that a trace explains itself anywhere. Bytes from outside
-//! never panic here and never allocate without a bound.
+//! [`Decoder`] turns bytes into events, and [`Explainer`] turns events into culprits. The crate uses no files, clocks or threads:
+//! ring buffer pages and format files are arguments, so that a recording can be explained on any machine. Invalid input never
+//! causes a panic or unbounded allocation.
 //!
-//! The way: format files → [`Decoder`]; pages of each CPU → [`Decoder::page`] → [`Merge`] (one order over all CPUs) →
-//! [`Explainer`] (what each CPU did when, what became of the watched threads) → [`Late`] and [`Summary`]. A flight recorder keeps the
-//! last pages ([`Window`]) and writes some of them down ([`stored`]), which others can draw ([`export`]).
+//! Data flow: format files → [`Decoder`]; pages of each CPU → [`Decoder::page`] → [`Merge`] (one order over all CPUs) →
+//! [`Explainer`] (history of each CPU and each watched thread) → [`Late`] and [`Summary`]. A flight recorder keeps the last pages
+//! ([`Window`]) and writes some of them to files ([`stored`]), which can be exported to other formats ([`export`]).
 //!
 //! ```
 //! use base::{DurNs, MonoNs};

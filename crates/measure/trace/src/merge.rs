@@ -1,27 +1,27 @@
-//! One order over the events of all CPUs.
+//! Merges the events of all CPUs in order of time.
 
 use crate::event::Event;
 use base::{CpuId, MonoNs};
 use std::collections::{BTreeMap, VecDeque};
 
-/// One thing on its way: an event, or the word that events of this CPU were lost.
+/// An event, or `None` if events of this CPU were lost.
 pub type Item = (MonoNs, CpuId, Option<Event>);
 
-/// Holds each CPU's events until it is known that none earlier can come from another.
+/// Holds each lane's events until no earlier one can arrive on another lane.
 ///
-/// Two instances may record on one CPU: each way in is a lane of its own.
+/// Two tracing instances may record on one CPU; each is a separate lane.
 #[derive(Clone, Debug, Default)]
 pub struct Merge {
     lanes: BTreeMap<u32, VecDeque<Item>>,
 }
 
 impl Merge {
-    /// Takes the next of `lane`; each lane comes in its own order.
+    /// Adds the next item of `lane`. The items of a lane must be in order.
     pub fn push(&mut self, lane: u32, item: Item) {
         self.lanes.entry(lane).or_default().push_back(item);
     }
 
-    /// Hands out, in order, what happened no later than `until`: a moment before which every lane was read to its end.
+    /// Passes all items up to `until` to `each`, in order. Every lane must have been read up to that time.
     pub fn drain(&mut self, until: MonoNs, mut each: impl FnMut(Item)) {
         loop {
             let first = self.lanes.values_mut().filter(|lane| lane.front().is_some_and(|item| item.0 <= until));
@@ -30,7 +30,7 @@ impl Merge {
         }
     }
 
-    /// How many are held.
+    /// Number of items held.
     #[must_use]
     pub fn held(&self) -> usize {
         self.lanes.values().map(VecDeque::len).sum()

@@ -1,21 +1,21 @@
-//! Pages of the kernel's ring buffer, as `trace_pipe_raw` hands them out.
+//! Pages of the kernel's ring buffer, as read from `trace_pipe_raw`.
 
 use crate::format::{Field, fields};
 use base::MonoNs;
 
-/// Set in `commit` where events were lost before this page.
+/// Flag in `commit`: events were lost before this page.
 const LOST: u64 = 1 << 31;
-/// Set beside it where their number stands behind the data.
+/// Additional flag: their number follows the data.
 const LOST_COUNTED: u64 = 1 << 30;
-/// What of `commit` is the length.
+/// Mask of the length in `commit`.
 const LENGTH: u64 = LOST_COUNTED - 1;
 
-/// Kinds of records besides data.
+/// Types of records other than data.
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
 
-/// How a page begins (`events/header_page`).
+/// Layout of a page's header (`events/header_page`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     timestamp: Field,
@@ -23,14 +23,14 @@ pub struct Layout {
     data: usize,
 }
 
-/// Why bytes are no page.
+/// Reason why bytes are not a valid page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageError {
-    /// `header_page` is not understood.
+    /// `header_page` is not supported.
     Layout,
-    /// Shorter than its header, or than what its header says.
+    /// Shorter than the header, or than the length in it.
     Short,
-    /// A record does not end within the page.
+    /// A record extends beyond the page.
     Record,
 }
 
@@ -47,10 +47,10 @@ impl std::fmt::Display for PageError {
 impl std::error::Error for PageError {}
 
 impl Layout {
-    /// Reads `events/header_page`.
+    /// Parses `events/header_page`.
     ///
     /// # Errors
-    /// The text is not that of a kernel of this kind.
+    /// If the layout is not supported.
     pub fn parse(text: &str) -> Result<Self, PageError> {
         let spaced = text.replace("field: ", "field:");
         let fields = fields(&spaced).map_err(|_| PageError::Layout)?;
@@ -64,20 +64,20 @@ impl Layout {
         }
     }
 
-    /// When a page begins, and what of it holds anything; `None` if it is none.
+    /// Start time of a page, and the part of it that is used; `None` if it is not a page.
     #[must_use]
     pub fn used<'a>(&self, bytes: &'a [u8]) -> Option<(MonoNs, &'a [u8])> {
         let commit = number(bytes, self.commit)?;
-        // The count of lost events may stand behind the data.
+        // The count of lost events may follow the data.
         let behind = if commit & LOST_COUNTED == 0 { 0 } else { 8 };
         let end = self.data.checked_add((commit & LENGTH) as usize)?.checked_add(behind)?;
         Some((MonoNs(number(bytes, self.timestamp)?), bytes.get(..end)?))
     }
 
-    /// Begins to read a page.
+    /// Starts reading a page.
     ///
     /// # Errors
-    /// It is shorter than it says.
+    /// If it is shorter than the length in its header.
     pub fn page<'a>(&self, bytes: &'a [u8]) -> Result<Records<'a>, PageError> {
         let time = number(bytes, self.timestamp).ok_or(PageError::Short)?;
         let commit = number(bytes, self.commit).ok_or(PageError::Short)?;
@@ -93,7 +93,7 @@ impl Layout {
     }
 }
 
-/// The number in `field` of a record.
+/// Reads the number in `field` of a record.
 pub(crate) fn number(record: &[u8], field: Field) -> Option<u64> {
     let bytes = record.get(field.offset..field.offset.checked_add(field.size)?)?;
     Some(match *bytes {
@@ -108,16 +108,16 @@ pub(crate) fn number(record: &[u8], field: Field) -> Option<u64> {
     })
 }
 
-/// One record.
+/// A record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// When, in the clock of the instance (nanoseconds for `mono`).
+    /// Time in the instance's clock (nanoseconds for `mono`).
     pub at: u64,
     /// Its bytes.
     pub data: &'a [u8],
 }
 
-/// The records of one page, in their order. Ends after the first error.
+/// The records of a page, in order. Ends after the first error.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     data: &'a [u8],
@@ -127,13 +127,13 @@ pub struct Records<'a> {
 }
 
 impl Records<'_> {
-    /// Events lost before this page; `None` if some were and the kernel did not count them.
+    /// Events lost before this page; `None` if some were lost but not counted.
     #[must_use]
     pub fn lost(&self) -> Option<u64> {
         self.lost
     }
 
-    /// The time of the page's beginning.
+    /// Start time of the page.
     #[must_use]
     pub fn begin(&self) -> u64 {
         self.time
@@ -149,7 +149,7 @@ impl<'a> Iterator for Records<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         while self.at < self.data.len() {
-            // An error ends the page: where the next record begins is not known.
+            // An error ends the page, because the position of the next record is unknown.
             let end = std::mem::replace(&mut self.at, usize::MAX);
             let step = |records: &mut Self| -> Option<Option<Record<'a>>> {
                 let head = records.word(end)?;
@@ -194,7 +194,7 @@ pub(crate) mod tests {
         \tfield: int overwrite;\toffset:8;\tsize:1;\tsigned:1;\n\
         \tfield: char data;\toffset:16;\tsize:4080;\tsigned:0;\n";
 
-    /// A page that begins at `time` and holds `data`, with these flags in its commit.
+    /// A page that starts at `time`, with these flags and data, followed by `behind`.
     fn page(time: u64, flags: u64, data: &[u8], behind: &[u8]) -> Vec<u8> {
         let commit = data.len() as u64 | flags;
         [&time.to_ne_bytes()[..], &commit.to_ne_bytes(), data, behind].concat()

@@ -1,7 +1,7 @@
-//! A piece of a recording as a file: with everything that is needed to read and explain it, on any machine.
+//! File format of a recorded window, with everything needed to decode and explain it on any machine.
 //!
-//! A line `tahti trace 1`, a line of JSON ([`Head`]), then the pages of the ring buffers as the kernel wrote them, each behind
-//! its lane (4 bytes), CPU (2 bytes), two of zero, and length (4 bytes), little-endian.
+//! A line `tahti trace 1`, a line of JSON ([`Head`]), then the ring buffer pages as the kernel wrote them. Each page is preceded
+//! by its lane (4 bytes), CPU (2 bytes), two zero bytes, and length (4 bytes), little-endian.
 
 use crate::decode::{Decoder, DecoderError, EVENTS, Lost, Row};
 use crate::explain::{Clocks, Explainer, Facts};
@@ -14,37 +14,37 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The first line.
 const FORM: &str = "tahti trace 1";
-/// A longer head is refused.
+/// Maximum size of the head.
 const HEAD_BYTES_MAX: usize = 16 << 20;
-/// No page of a ring buffer is longer.
+/// Maximum size of a page.
 const PAGE_BYTES_MAX: usize = 1 << 17;
 
-/// What is known of a recording besides its events.
+/// Description of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Head {
-    /// The kernel that wrote it.
+    /// Version of the kernel.
     pub kernel: String,
-    /// Whether it writes the low byte of a number first.
+    /// Whether the machine is little-endian.
     pub little_endian: bool,
-    /// Why this piece was kept.
+    /// Reason why this window was kept.
     pub reason: String,
-    /// The moment of that.
+    /// Time of the cause.
     pub at: MonoNs,
-    /// From when events are wanted.
+    /// Start of the window.
     pub from: MonoNs,
-    /// Until when.
+    /// End of the window.
     pub to: MonoNs,
-    /// CPUs of which everything was recorded.
+    /// CPUs whose events were recorded completely.
     pub cpus: CpuSet,
     /// The threads that were watched.
     pub threads: Vec<Thread>,
-    /// What is later than this is explained.
+    /// Wake-ups later than this are explained.
     pub above: DurNs,
-    /// Cycles longer than this are, too.
+    /// Cycles longer than this are explained, if set.
     pub cycle_above: Option<DurNs>,
-    /// Whether there is a host that can take CPUs away.
+    /// Whether a hypervisor may take CPUs away.
     pub hypervisor: bool,
-    /// How long each idle state takes to leave, in nanoseconds.
+    /// Exit latency of each idle state in nanoseconds.
     pub idle_exit_ns: Vec<u64>,
     /// The clocks.
     pub clocks: Clocks,
@@ -52,18 +52,18 @@ pub struct Head {
     pub header_page: String,
     /// Its format files, by tracepoint.
     pub formats: BTreeMap<String, String>,
-    /// The kernel's functions that its events name.
+    /// The kernel functions that occur in its events, by address.
     pub functions: BTreeMap<u64, String>,
-    /// What was lost since the recording began.
+    /// Losses since the recording started.
     pub lost: Lost,
 }
 
-/// A thread that was watched.
+/// A watched thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
     /// Its id.
     pub tid: i32,
-    /// Its process.
+    /// Its process id.
     pub pid: i32,
     /// Its name.
     pub name: String,
@@ -72,29 +72,29 @@ pub struct Thread {
 /// A page of a CPU's ring buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page<'a> {
-    /// The way that it came on: pages of one lane are in order.
+    /// The lane it was read from. Pages of a lane are in order.
     pub lane: u32,
-    /// Of which CPU.
+    /// The CPU.
     pub cpu: CpuId,
-    /// As the kernel wrote it.
+    /// Its bytes as the kernel wrote them.
     pub bytes: &'a [u8],
 }
 
-/// Why bytes are no recording that can be read.
+/// Reason why bytes are not a readable recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoredError {
-    /// They do not begin with the form's name.
+    /// They do not start with the format's name.
     Form,
-    /// The head is not understood.
+    /// The head cannot be parsed.
     Head(String),
-    /// A page ends before its length.
+    /// The file ends within a page.
     Short {
-        /// Where it begins in the file.
+        /// Offset of the page in the file.
         at: usize,
     },
-    /// It was written on a machine with the other order of bytes.
+    /// Written on a machine with the other byte order.
     Endianness,
-    /// The format files in it are not understood.
+    /// The format files in it are not supported.
     Formats(DecoderError),
 }
 
@@ -114,19 +114,19 @@ impl std::fmt::Display for StoredError {
 
 impl std::error::Error for StoredError {}
 
-/// A recording that was read.
+/// A parsed recording.
 #[derive(Clone, Debug)]
 pub struct Stored<'a> {
-    /// What is known of it.
+    /// Its description.
     pub head: Head,
     pages: Vec<Page<'a>>,
 }
 
-/// A recording as the bytes of a file.
+/// Encodes a recording as a file.
 #[must_use]
 pub fn write<'a>(head: &Head, pages: impl Iterator<Item = Page<'a>>) -> Vec<u8> {
     let mut bytes = format!("{FORM}\n").into_bytes();
-    // Plain fields alone: it always has a text form.
+    // `Head` has only plain fields, so this cannot fail.
     bytes.extend(serde_json::to_vec(head).unwrap_or_default());
     bytes.push(b'\n');
     for page in pages {
@@ -140,10 +140,10 @@ pub fn write<'a>(head: &Head, pages: impl Iterator<Item = Page<'a>>) -> Vec<u8> 
 }
 
 impl<'a> Stored<'a> {
-    /// Reads the bytes of a file.
+    /// Parses the bytes of a file.
     ///
     /// # Errors
-    /// They are none of ours, or cut off.
+    /// If they are not a recording, or truncated.
     pub fn read(bytes: &'a [u8]) -> Result<Self, StoredError> {
         let rest = bytes.strip_prefix(FORM.as_bytes()).and_then(|rest| rest.strip_prefix(b"\n"));
         let rest = rest.ok_or(StoredError::Form)?;
@@ -163,10 +163,10 @@ impl<'a> Stored<'a> {
         Ok(Self { head, pages })
     }
 
-    /// All events in order, with `None` where some were lost, from the first on that the pages hold.
+    /// All events in order, with `None` where some were lost. Includes events of the pages from before the window.
     ///
     /// # Errors
-    /// The format files in it are not understood.
+    /// If the format files in it are not supported.
     pub fn events(&self) -> Result<Vec<Item>, StoredError> {
         let formats = &self.head.formats;
         let mut decoder =
@@ -179,7 +179,7 @@ impl<'a> Stored<'a> {
         Ok(all)
     }
 
-    /// What was late among `events`.
+    /// Explains the delays among `events`.
     #[must_use]
     pub fn explain(&self, events: &[Item], worst_max: usize) -> (Explainer, Vec<Late>) {
         let head = &self.head;
@@ -196,12 +196,12 @@ impl<'a> Stored<'a> {
         (explainer, lates)
     }
 
-    /// Tracepoints that its kernel lacks.
+    /// Tracepoints that the recording's kernel lacks.
     pub fn missing(&self) -> impl Iterator<Item = &'static Row> + '_ {
         EVENTS.iter().filter(|row| !self.head.formats.contains_key(row.path))
     }
 
-    /// The names of the kernel's functions that stand in it.
+    /// Names of the kernel functions in the recording.
     #[must_use]
     pub fn symbols(&self) -> Symbols {
         Symbols::exact(self.head.functions.iter().map(|(address, name)| (*address, name.as_str())))
@@ -215,7 +215,7 @@ fn page(bytes: &[u8]) -> Option<(Page<'_>, &[u8])> {
     Some((Page { lane: u32::from_le_bytes([a, b, c, d]), cpu: CpuId::from_le_bytes([e, f]), bytes }, rest))
 }
 
-/// The addresses of code that events name.
+/// Code addresses that occur in events.
 #[must_use]
 pub fn addresses(events: impl Iterator<Item = What>) -> BTreeSet<u64> {
     let mut all = BTreeSet::new();

@@ -1,42 +1,42 @@
-//! All late wake-ups together: who is to blame for how much.
+//! Totals of late wake-ups by culprit.
 
 use crate::culprit::{Culprit, Late};
 use base::{DurNs, Histogram};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Culprits that are told apart; what is beyond is counted as unexplained.
+/// Maximum number of distinct culprits; further ones count as unexplained.
 const CULPRITS_MAX: usize = 1024;
 
-/// What one culprit did.
+/// Totals of a culprit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct Tally {
-    /// All its parts together, in nanoseconds.
+    /// Sum of its parts, in nanoseconds.
     pub total_ns: u64,
-    /// In how many delays it had a part.
+    /// Number of delays in which it had a part.
     pub delays: u64,
-    /// The most that it took of one, in nanoseconds.
+    /// Its maximum share of one delay, in nanoseconds.
     pub longest_ns: u64,
 }
 
-/// All wake-ups of all watched threads.
+/// Totals of all wake-ups of the watched threads.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// How late each wake-up was.
+    /// Distribution of wake-up delays.
     pub delays: Histogram,
-    /// Those beyond the threshold.
+    /// Number of delays above the threshold.
     pub late: u64,
-    /// Of these, all delay together, in nanoseconds.
+    /// Sum of those delays, in nanoseconds.
     pub late_ns: u64,
-    /// Who.
+    /// Totals by culprit.
     pub culprits: BTreeMap<Culprit, Tally>,
-    /// The longest, the worst first.
+    /// The longest delays, longest first.
     pub worst: Vec<Late>,
     worst_max: usize,
 }
 
 impl Summary {
-    /// An empty one, that will keep the `worst_max` longest.
+    /// An empty summary that keeps the `worst_max` longest delays.
     #[must_use]
     pub fn new(worst_max: usize) -> Self {
         let (delays, culprits, worst) = (Histogram::new(), BTreeMap::new(), Vec::new());
@@ -48,10 +48,10 @@ impl Summary {
         self.delays.record(DurNs(i64::try_from(delay_ns).unwrap_or(i64::MAX)));
     }
 
-    /// Adds one that was late.
+    /// Adds a delay above the threshold.
     pub fn add(&mut self, late: Late) {
         self.late += 1;
-        // Times of a damaged trace may be anything.
+        // Times in a damaged trace may be arbitrary.
         self.late_ns = self.late_ns.saturating_add(late.delay_ns());
         for (culprit, ns) in late.by_culprit() {
             let known = self.culprits.contains_key(culprit) || self.culprits.len() < CULPRITS_MAX;
@@ -68,7 +68,7 @@ impl Summary {
         }
     }
 
-    /// Culprits, the one with the most delay first.
+    /// Culprits by total delay, largest first.
     #[must_use]
     pub fn ranked(&self) -> Vec<(&Culprit, Tally)> {
         let mut all: Vec<_> = self.culprits.iter().map(|(culprit, tally)| (culprit, *tally)).collect();
@@ -76,7 +76,7 @@ impl Summary {
         all
     }
 
-    /// What of all late delay `which` culprits took, in percent.
+    /// Share of the total delay caused by the selected culprits, in percent.
     #[must_use]
     pub fn share(&self, which: impl Fn(&Culprit) -> bool) -> f64 {
         let ns: u64 = self

@@ -1,18 +1,18 @@
-//! Addresses of kernel code into names (`/proc/kallsyms`).
+//! Names of kernel code addresses (`/proc/kallsyms`).
 
-/// As many as are kept: a kernel with all its modules has a quarter of that.
+/// Maximum symbols; a kernel with all modules has a quarter of that.
 const SYMBOLS_MAX: usize = 1 << 20;
 
 /// The kernel's functions by address.
 #[derive(Clone, Debug, Default)]
 pub struct Symbols {
-    /// Sorted by address: each with the place of its name in `names`.
+    /// Start address of each function with the range of its name in `names`, sorted by address.
     starts: Vec<(u64, u32, u32)>,
     names: String,
 }
 
 impl Symbols {
-    /// Reads `/proc/kallsyms`; lines that are no function are passed over. To others than root all addresses are 0: then it
+    /// Parses `/proc/kallsyms`; skips lines that are not functions. For users other than root all addresses are 0, so the result
     /// is empty.
     #[must_use]
     pub fn parse(text: &str) -> Self {
@@ -32,7 +32,7 @@ impl Symbols {
         symbols
     }
 
-    /// Only what these addresses are called.
+    /// Contains only these addresses and names.
     #[must_use]
     pub fn exact<'a>(names: impl Iterator<Item = (u64, &'a str)>) -> Self {
         let mut symbols = Self::default();
@@ -45,7 +45,7 @@ impl Symbols {
         symbols
     }
 
-    /// The function that holds `address`.
+    /// The function that contains `address`.
     #[must_use]
     pub fn name(&self, address: u64) -> Option<&str> {
         let behind = self.starts.partition_point(|&(start, ..)| start <= address);
@@ -53,7 +53,7 @@ impl Symbols {
         self.names.get(from as usize..to as usize)
     }
 
-    /// Its name, or its address where nobody knows better.
+    /// Its name, or the address in hexadecimal if unknown.
     #[must_use]
     pub fn show(&self, address: u64) -> String {
         self.name(address).map_or_else(|| format!("{address:#x}"), str::to_owned)

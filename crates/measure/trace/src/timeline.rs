@@ -1,15 +1,15 @@
-//! What one CPU did when, as far back as anybody asks.
+//! Per-CPU history of tasks, interrupts and softirqs over the recorded window.
 
 use crate::event::{Event, Name, Task, Vector, What};
 use base::{CpuId, MonoNs};
 use std::collections::VecDeque;
 
-/// Segments that are kept for each CPU: about a second at ten thousand interrupts a second.
+/// Maximum segments kept per CPU: about 1 s at 10,000 interrupts per second.
 const SEGMENTS_MAX: usize = 1 << 15;
-/// Interrupts within interrupts: more never nest.
+/// Maximum nesting of interrupts.
 const NESTED_MAX: usize = 16;
 
-/// Who sent an interrupt.
+/// Sender of an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sender {
     pub(crate) task: Task,
@@ -17,45 +17,45 @@ pub(crate) struct Sender {
     pub(crate) callback: u64,
 }
 
-/// What runs on top of a task.
+/// Context running on top of a task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Context {
     Vector(Vector, Option<Sender>),
     Irq(i32),
     Softirq(u32),
-    /// What a timer calls.
+    /// Callback of a timer.
     Callback(u64),
     Nmi(u64),
 }
 
-/// What a CPU does.
+/// Activity of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Doing {
-    /// Whether that is known: not before the first event, nor behind lost ones.
+    /// Whether the activity is known; false before the first event and after lost ones.
     pub(crate) known: bool,
-    /// Whose turn it is; thread 0: nobody's.
+    /// The current task; thread 0: idle.
     pub(crate) task: Task,
-    /// Since when.
+    /// Start of the task's turn.
     pub(crate) since: MonoNs,
-    /// What runs on top of it.
+    /// The innermost context running on top of it.
     pub(crate) top: Option<Context>,
-    /// How deep it idles.
+    /// Idle state, if idle.
     pub(crate) idle: Option<u32>,
-    /// The item that a worker is at.
+    /// Work item that a kernel worker is processing.
     pub(crate) work: Option<u64>,
-    /// The system call that the task is in.
+    /// System call that the task is in.
     pub(crate) syscall: Option<i64>,
 }
 
-/// What one CPU did when.
+/// History of one CPU.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline {
     segments: VecDeque<(MonoNs, Doing)>,
     stack: Vec<(MonoNs, Context)>,
     now: Doing,
-    /// When it last left idleness.
+    /// Time it last left idle.
     pub(crate) woke_at: MonoNs,
-    /// The last that was heard of it.
+    /// Time of its last event.
     pub(crate) heard_at: MonoNs,
 }
 
@@ -75,34 +75,34 @@ impl Default for Timeline {
 }
 
 impl Timeline {
-    /// When the outermost interrupt began that is under way.
+    /// Start of the outermost interrupt in progress.
     pub(crate) fn interrupted_at(&self) -> Option<MonoNs> {
         self.stack.iter().find(|(_, context)| !matches!(context, Context::Softirq(_))).map(|(at, _)| *at)
     }
 
-    /// Since when it is this task's turn, if it is.
+    /// Start of this task's turn, if it is the current task.
     pub(crate) fn runs_since(&self, tid: i32) -> Option<MonoNs> {
         (self.now.known && self.now.task.tid == tid).then_some(self.now.since)
     }
 
-    /// The last sign of the idle task, if it has left its idle state: whoever is found at work next has had the CPU since then, for
-    /// the kernel does not record the switch to him.
+    /// Last event of the idle task, if the CPU has left its idle state. The next active task has had the CPU since then, because
+    /// the kernel does not record that switch.
     pub(crate) fn left_idle_at(&self) -> Option<MonoNs> {
         (self.now.known && self.now.task.tid == 0 && self.now.idle.is_none()).then_some(self.heard_at)
     }
 
-    /// Events were lost after the last one: what has been under way since is not known.
+    /// Events were lost after the last one: the activity since then is unknown.
     pub(crate) fn lose(&mut self) {
         self.stack.clear();
         self.now.known = false;
         self.mark(self.heard_at);
     }
 
-    /// Takes the next event. `task` says more of the task whose turn it is, `sender` who sent the interrupt.
+    /// Takes the next event. `task` returns details of the current task; `sender` is the sender of the interrupt.
     pub(crate) fn take(&mut self, event: &Event, task: impl Fn(i32) -> Doing, sender: Option<Sender>) {
         let at = event.at;
         if self.now.task.tid != event.tid || !self.now.known {
-            // A switch that was not recorded: out of idleness, or lost.
+            // The switch was not recorded: out of idle, or lost.
             let since = self.left_idle_at().unwrap_or(at);
             self.now = Doing { known: true, since, ..task(event.tid) };
             self.mark(since);
@@ -149,7 +149,7 @@ impl Timeline {
         self.mark(at);
     }
 
-    /// Ends the innermost context that `is` meant, and what was left open within it.
+    /// Ends the innermost context that matches, and all contexts within it.
     fn pop(&mut self, is: impl Fn(&Context) -> bool) {
         if let Some(at) = self.stack.iter().rposition(|(_, context)| is(context)) {
             self.stack.truncate(at);
@@ -166,7 +166,7 @@ impl Timeline {
         self.segments.push_back((at, self.now));
     }
 
-    /// What was done between two moments, piece by piece without a gap; `None` where that is not known.
+    /// The activity in an interval, as contiguous pieces; `None` where unknown.
     pub(crate) fn between(&self, from: MonoNs, to: MonoNs, mut each: impl FnMut(Option<&Doing>, MonoNs, MonoNs)) {
         let first = self.segments.partition_point(|(at, _)| *at <= from);
         let mut at = from;
@@ -187,14 +187,14 @@ impl Timeline {
     }
 }
 
-/// The word for a soft interrupt.
+/// Name of a softirq.
 pub(crate) fn softirq_name(vec: u32) -> String {
     const NAMES: [&str; 10] =
         ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
     NAMES.get(vec as usize).map_or_else(|| vec.to_string(), |name| (*name).to_owned())
 }
 
-/// A kernel worker's name without what differs from one to the next of its pool.
+/// Name of a kernel worker without the part that differs within its pool.
 pub(crate) fn kind_of_task(name: Name) -> String {
     let name = name.to_string();
     match name.split_once('/') {

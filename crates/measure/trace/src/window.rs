@@ -1,10 +1,10 @@
-//! The last pages of every lane, within a bound: what a flight recorder keeps.
+//! The last pages of each lane, with bounded memory, for a flight recorder.
 
 use crate::stored::Page;
 use base::{CpuId, MonoNs};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The last pages. Each lane has room of its own, so that a busy CPU takes nothing from a calm one.
+/// The last pages. Each lane has its own limit, so that a busy CPU does not displace the pages of others.
 #[derive(Clone, Debug)]
 pub struct Window {
     lanes: BTreeMap<u32, Lane>,
@@ -19,13 +19,13 @@ struct Lane {
 }
 
 impl Window {
-    /// An empty one, with room for so many bytes of each lane.
+    /// An empty window with a limit of bytes per lane.
     #[must_use]
     pub fn new(lane_bytes_max: usize) -> Self {
         Self { lanes: BTreeMap::new(), lane_bytes_max }
     }
 
-    /// Keeps a page of `lane` that begins at `begin`; the oldest ones go for it where there is no room.
+    /// Adds a page of `lane` that starts at `begin`. Drops the lane's oldest pages to keep the limit.
     pub fn push(&mut self, lane: u32, cpu: CpuId, begin: MonoNs, page: &[u8]) {
         let lane = self.lanes.entry(lane).or_insert_with(|| Lane { cpu, pages: VecDeque::new(), bytes: 0 });
         let mut room = Vec::new();
@@ -42,23 +42,23 @@ impl Window {
         lane.pages.push_back((begin, room));
     }
 
-    /// The pages that hold events between two moments, each lane's in order.
+    /// The pages with events in an interval, in order within each lane.
     pub fn between(&self, from: MonoNs, to: MonoNs) -> impl Iterator<Item = Page<'_>> {
         self.lanes.iter().flat_map(move |(&lane, of)| {
-            // A page ends where the next begins.
+            // A page ends where the next one begins.
             let first = of.pages.partition_point(|(begin, _)| *begin <= from).saturating_sub(1);
             let pages = of.pages.range(first..).take_while(move |(begin, _)| *begin <= to);
             pages.map(move |(_, bytes)| Page { lane, cpu: of.cpu, bytes })
         })
     }
 
-    /// Bytes that are held.
+    /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.lanes.values().map(|lane| lane.bytes).sum()
     }
 
-    /// The moment from which on all is held: before it, some lane has let pages go or had none yet.
+    /// Time from which all lanes are complete. Before it, some lane has dropped pages or had none.
     #[must_use]
     pub fn begin(&self) -> Option<MonoNs> {
         self.lanes.values().filter_map(|lane| lane.pages.front().map(|(begin, _)| *begin)).max()
@@ -81,7 +81,7 @@ mod tests {
         };
         assert_eq!((window.bytes(), window.begin()), (12, Some(MonoNs(980))));
         assert_eq!(held(0, 2000).len(), 3);
-        // A page that began before the window reaches into it; one that begins behind it does not.
+        // A page that starts before the interval may extend into it; one that starts after it does not.
         assert_eq!(held(985, 989), [(0, 3, b"busy".to_vec()), (1, 7, b"calm".to_vec())]);
         assert_eq!(held(990, 2000), [(0, 3, b"busy".to_vec()), (1, 7, b"calm".to_vec())]);
     }

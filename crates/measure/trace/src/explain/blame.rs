@@ -1,4 +1,4 @@
-//! A window of time into parts with names: the rules of who is to blame.
+//! Rules that attribute an interval to causes.
 
 use super::watched::{State, Watched};
 use super::{Explainer, TIME_SHARING};
@@ -7,20 +7,22 @@ use crate::event::{Name, Task, Vector};
 use crate::timeline::{Context, Doing, kind_of_task, softirq_name};
 use base::{CpuId, MonoNs};
 
-/// What the delivery of a timer's interrupt takes of itself; not worth a culprit.
+/// Normal delivery time of a timer's interrupt, in nanoseconds; not attributed to another culprit.
 const DELIVERY_NS: u64 = 10_000;
-/// What waking an idle CPU takes besides its idle state.
+/// Time to wake an idle CPU in addition to the idle state's latency, in nanoseconds.
 const IDLE_EXIT_NS: u64 = 50_000;
-/// After so long the scheduler does not take up a less urgent thread by a race any more.
+/// A less urgent thread that starts more than this many nanoseconds after the wake-up cannot be the result of a race in the
+/// scheduler.
 const RACE_NS: u64 = 100_000;
-/// What the kernel's own code takes in the handler of a timer's interrupt or of a nudge from another CPU: some microseconds.
+/// Normal maximum of the kernel's own handlers of timer and reschedule interrupts, in nanoseconds; they usually take some
+/// microseconds.
 const HANDLER_NS: u64 = 100_000;
-/// What a handler takes that a driver or another CPU has a word in.
+/// Normal maximum, in nanoseconds, of handlers that run code of drivers or on behalf of other CPUs.
 const FOREIGN_HANDLER_NS: u64 = 1_000_000;
-/// A page fault in so much of own run time, or more: the thread faults pages in.
+/// At least one page fault per this many nanoseconds of run time counts as faulting pages in.
 const OWN_NS_PER_FAULT: u64 = 20_000;
 
-/// Parts in their order, equal neighbours merged.
+/// Consecutive parts; equal neighbours are merged.
 #[derive(Default)]
 struct DelayParts(Vec<DelayPart>);
 
@@ -36,7 +38,7 @@ impl DelayParts {
 }
 
 impl Explainer {
-    /// The parts of a delay of `watched`, without a gap from `due` to `ran`.
+    /// Parts of a delay of `watched`, contiguous from `due` to `ran`.
     pub(super) fn parts(&self, watched: &Watched, due: MonoNs, ran: MonoNs) -> Vec<DelayPart> {
         let mut parts = DelayParts::default();
         watched.between(due, ran, |state, from, to| match state {
@@ -75,7 +77,7 @@ impl Explainer {
         });
     }
 
-    /// The timer is due, and its interrupt has not come.
+    /// The timer is due, but its interrupt has not arrived.
     fn timer_late(&self, parts: &mut DelayParts, watched: &Watched, cpu: CpuId, from: MonoNs, to: MonoNs) {
         if to.0 - from.0 <= DELIVERY_NS {
             parts.add(Culprit::Timer, from, to);
@@ -97,7 +99,7 @@ impl Explainer {
         });
     }
 
-    /// Which of the two, by where the interrupt found the CPU when it came at last.
+    /// Distinguishes the two by the kernel stack at the interrupt.
     fn host_or_masked(&self, watched: &Watched, doing: &Doing) -> Culprit {
         let task = kind_of_task(doing.task.name);
         let names: Vec<&str> = watched.stack.iter().filter_map(|&caller| self.facts.symbols.name(caller)).collect();
@@ -116,7 +118,7 @@ impl Explainer {
         }
     }
 
-    /// An idle CPU that was wanted.
+    /// The CPU was idle although it was needed.
     fn idle(&self, parts: &mut DelayParts, doing: &Doing, from: MonoNs, to: MonoNs) {
         let state = doing.idle.and_then(|state| self.facts.idle_exit_ns.get(state as usize));
         let exit = MonoNs(from.0.saturating_add(state.copied().unwrap_or(0) + IDLE_EXIT_NS));
@@ -128,7 +130,7 @@ impl Explainer {
         }
     }
 
-    /// The thread was woken, and does not run.
+    /// The thread was woken but does not run.
     fn ready(&self, parts: &mut DelayParts, watched: &Watched, cpu: CpuId, since: MonoNs, from: MonoNs, to: MonoNs) {
         self.each(cpu, from, to, |doing, from, to| {
             let Some(doing) = doing else { return parts.add(Culprit::Unexplained, from, to) };
@@ -157,7 +159,7 @@ impl Explainer {
         });
     }
 
-    /// What a task was at in the kernel, as far as is known.
+    /// The activity of a task in the kernel, as far as known.
     fn inside(&self, doing: &Doing) -> String {
         match (doing.work, doing.syscall) {
             (Some(work), _) => format!("work item {}", self.facts.symbols.show(work)),
@@ -166,7 +168,7 @@ impl Explainer {
         }
     }
 
-    /// The culprit that runs on top of a task for `ns`, if any.
+    /// The culprit running on top of a task for `ns` nanoseconds, if any.
     fn on_top(&self, doing: &Doing, ns: u64) -> Option<Culprit> {
         let symbols = &self.facts.symbols;
         let (culprit, takes) = match doing.top? {
@@ -184,20 +186,20 @@ impl Explainer {
                 let name = self.irqs.get(&irq).map_or_else(|| "unnamed".into(), Name::to_string);
                 (Culprit::Interrupt { irq, name }, FOREIGN_HANDLER_NS)
             }
-            // Others may interrupt it: a host that stops the CPU in it is seen by them.
+            // Softirqs can be interrupted: those interrupts would show a stopped CPU.
             Context::Softirq(vec) => return Some(Culprit::Softirq { name: softirq_name(vec) }),
             Context::Callback(function) => match symbols.name(function) {
                 Some("hrtimer_wakeup") => (Culprit::Timer, HANDLER_NS),
                 _ => (Culprit::TimerCallback { function: symbols.show(function) }, FOREIGN_HANDLER_NS),
             },
-            // The kernel itself says how long it took.
+            // The kernel measures the duration itself.
             Context::Nmi(handler) => return Some(Culprit::Nmi { handler: symbols.show(handler) }),
         };
         Some(self.handler(culprit, takes, ns))
     }
 
-    /// A handler that took `ns` without a sign of life, where such a one takes up to `takes`: interrupts are masked in it, so that
-    /// nothing here tells a host that stopped the CPU meanwhile from a handler that is really so long.
+    /// A handler ran for `ns` nanoseconds without events; normally it takes up to `takes`. Interrupts are masked in it, so a host
+    /// that stopped the CPU cannot be distinguished from a long handler.
     fn handler(&self, culprit: Culprit, takes: u64, ns: u64) -> Culprit {
         match ns > takes && self.facts.hypervisor {
             true => Culprit::HostOrHandler { handler: culprit.to_string() },
@@ -218,14 +220,14 @@ impl Explainer {
     }
 }
 
-/// Whether a function of the kernel is one that lets interrupts in again.
+/// Whether a kernel function enables interrupts again.
 fn unmasks(function: &str) -> bool {
     ["unlock_irq", "irq_enable", "irq_restore", "finish_task_switch", "handle_softirqs"]
         .iter()
         .any(|name| function.contains(name))
 }
 
-/// A kernel priority in the words of users.
+/// A kernel priority in words.
 pub(crate) fn class(prio: i32) -> String {
     match prio {
         ..0 => "deadline".into(),

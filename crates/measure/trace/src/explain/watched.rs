@@ -1,37 +1,37 @@
-//! What became of one watched thread, as far back as its delays reach.
+//! History of a watched thread.
 
 use crate::culprit::Occasion;
 use crate::event::Name;
 use base::{CpuId, MonoNs};
 use std::collections::VecDeque;
 
-/// Changes of a thread's state that are kept.
+/// Maximum state changes kept.
 const SPANS_MAX: usize = 4096;
-/// Page faults that are kept.
+/// Maximum page faults kept.
 const FAULTS_MAX: usize = 1 << 16;
 
-/// What a thread is at.
+/// State of a thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum State {
-    /// Nothing was seen of it yet.
+    /// No event yet.
     Unknown,
     Running(CpuId),
-    /// Would run if it were let.
+    /// Runnable but not running.
     Ready {
         cpu: CpuId,
         since: MonoNs,
     },
-    /// Waits for its timer.
+    /// Waiting for its timer.
     Asleep,
-    /// Waits for its timer, which was due: its interrupt had not come yet to that CPU. What is earlier than `latest` the
-    /// kernel was free to wait.
+    /// Waiting for its timer, which is due; its interrupt has not arrived at that CPU. Until `latest`, the kernel is allowed to
+    /// delay it.
     TimerLate {
         cpu: CpuId,
         latest: MonoNs,
     },
-    /// The timer's interrupt had come, the waking not yet.
+    /// The timer's interrupt has arrived; the thread is not woken yet.
     TimerFires(CpuId),
-    /// Waits for somebody else, who wakes it.
+    /// Waiting for another thread to wake it.
     Blocked {
         waker: i32,
     },
@@ -39,27 +39,27 @@ pub(super) enum State {
     Stopped,
 }
 
-/// A waking that has not led to a run yet.
+/// A wake-up that has not led to a run yet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Woken {
     pub(super) due: MonoNs,
     pub(super) occasion: Occasion,
 }
 
-/// One watched thread.
+/// A watched thread.
 #[derive(Clone, Debug)]
 pub(super) struct Watched {
     pub(super) tid: i32,
     pub(super) name: Name,
     pub(super) prio: i32,
-    /// The timer that it armed last.
+    /// The timer it armed last.
     pub(super) timer: Option<u64>,
     pub(super) woken: Option<Woken>,
-    /// When its cycle began.
+    /// Start of its cycle.
     pub(super) cycle: Option<MonoNs>,
-    /// Where the kernel was at its last waking.
+    /// Kernel stack at its last wake-up.
     pub(super) stack: Vec<u64>,
-    /// Where it was woken just now.
+    /// CPU of the wake-up, if that was the last event.
     waking_on: Option<CpuId>,
     spans: VecDeque<(MonoNs, State)>,
     faults: VecDeque<MonoNs>,
@@ -81,29 +81,29 @@ impl Watched {
         }
     }
 
-    /// Since when anything is known of it.
+    /// Time of its first known state.
     pub(super) fn known_since(&self) -> Option<MonoNs> {
         self.spans.front().map(|(at, _)| *at)
     }
 
-    /// What it is at.
+    /// Present state.
     pub(super) fn state(&self) -> State {
         self.spans.back().map_or(State::Unknown, |(_, state)| *state)
     }
 
-    /// It is at something else from `at` on.
+    /// Changes the state at `at`.
     pub(super) fn enter(&mut self, at: MonoNs, state: State) {
         if self.spans.len() >= SPANS_MAX {
             self.spans.pop_front();
         }
         self.waking_on = None;
-        // Never before what is known already: lost events leave times behind that cannot be put in order.
+        // Keep the order: after lost events, times may precede known ones.
         let at = self.spans.back().map_or(at, |(last, _)| at.max(*last));
         self.spans.push_back((at, state));
     }
 
-    /// It was woken by what happens on CPU `by`, to run on `target`. `due`: when its timer was due, and till when the kernel
-    /// was free to wait; the timer's interrupt had come at `interrupted_at`.
+    /// The thread is woken by an event on CPU `by`, to run on `target`. `due` is its timer's earliest and latest expiry; the
+    /// timer's interrupt arrived at `interrupted_at`.
     pub(super) fn wakes(
         &mut self,
         at: MonoNs,
@@ -134,7 +134,7 @@ impl Watched {
                 if let Some((_, state @ State::Blocked { .. })) = self.spans.back_mut() {
                     *state = State::Blocked { waker };
                 }
-                // Whoever was stopped goes on where it was: what it was late for is told when it sleeps again.
+                // A stopped thread resumes where it was. Its lateness is reported at its next sleep.
                 self.woken = (was != State::Stopped).then_some(Woken { due: at, occasion: Occasion::Event });
             }
         }
@@ -144,12 +144,12 @@ impl Watched {
         self.waking_on = Some(by);
     }
 
-    /// Whether the last event of CPU `cpu` that concerns it was its waking.
+    /// Whether its last event was a wake-up on CPU `cpu`.
     pub(super) fn wakes_now(&self, cpu: CpuId) -> bool {
         self.waking_on == Some(cpu) && self.stack.is_empty()
     }
 
-    /// It is taken to another CPU.
+    /// The thread is moved to another CPU.
     pub(super) fn goes_to(&mut self, at: MonoNs, to: CpuId) {
         if let State::Ready { since, .. } = self.state() {
             let waking_on = self.waking_on;
@@ -158,7 +158,7 @@ impl Watched {
         }
     }
 
-    /// It faulted a page in.
+    /// Records a page fault.
     pub(super) fn faults(&mut self, at: MonoNs) {
         if self.faults.len() >= FAULTS_MAX {
             self.faults.pop_front();
@@ -166,13 +166,13 @@ impl Watched {
         self.faults.push_back(at);
     }
 
-    /// How many pages it faulted in between two moments.
+    /// Number of page faults in an interval.
     pub(super) fn faults_between(&self, from: MonoNs, to: MonoNs) -> u32 {
         let [from, to] = [from, to].map(|at| self.faults.partition_point(|fault| *fault < at));
         (to - from.min(to)) as u32
     }
 
-    /// What it was at between two moments, piece by piece without a gap.
+    /// Its states in an interval, as contiguous pieces.
     pub(super) fn between(&self, from: MonoNs, to: MonoNs, mut each: impl FnMut(State, MonoNs, MonoNs)) {
         let first = self.spans.partition_point(|(at, _)| *at <= from);
         let mut state = first.checked_sub(1).map_or(State::Unknown, |index| self.spans[index].1);

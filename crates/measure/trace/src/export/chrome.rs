@@ -1,19 +1,19 @@
-//! The JSON of Chrome's tracing (`chrome://tracing`), which many other tools read, too.
+//! Export to the JSON of Chrome's tracing (`chrome://tracing`), which many other tools read too.
 
 use super::{Picture, Track};
 use crate::stored::{Stored, StoredError};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// "Processes" of the drawing.
+/// "Process" ids in the JSON.
 const CPUS: u32 = 1;
 const INSIDE: u32 = 2;
 const LATE: u32 = 3;
 
-/// A recording as Chrome's tracing reads it: times in microseconds from its first event on, with three digits behind the point.
+/// Converts a recording. Times are in microseconds from the first event, with three decimals.
 ///
 /// # Errors
-/// The recording's own format files are not understood.
+/// If the recording's format files are not supported.
 pub fn chrome(stored: &Stored<'_>) -> Result<String, StoredError> {
     let picture = Picture::of(stored)?;
     let mut all = Vec::new();
@@ -30,7 +30,7 @@ pub fn chrome(stored: &Stored<'_>) -> Result<String, StoredError> {
             Track::Late(tid, lane) => {
                 let thread = stored.head.threads.iter().find(|thread| thread.tid == tid);
                 let name = thread.map_or("thread", |thread| &thread.name);
-                // Readers keep 32 bits of a thread's number: rows are counted, their names have the threads'.
+                // Readers keep only 32 bits of a thread id: number the rows, and put thread ids into their names.
                 let next = rows.len() as u64 + 1;
                 (LATE, *rows.entry((tid, lane)).or_insert(next), format!("{name} ({tid})"))
             }

@@ -1,4 +1,4 @@
-//! Recordings in the forms of others: Perfetto's own and that of Chrome's tracing.
+//! Export of recordings to other formats: Perfetto and Chrome's tracing.
 
 mod chrome;
 mod perfetto;
@@ -16,7 +16,7 @@ use crate::{Explainer, Late};
 use base::{CpuId, MonoNs};
 use std::collections::BTreeMap;
 
-/// A recording in pieces that both forms are made of.
+/// A decoded recording, the basis of both formats.
 struct Picture {
     events: Vec<Item>,
     lates: Vec<Late>,
@@ -24,18 +24,18 @@ struct Picture {
     symbols: Symbols,
 }
 
-/// Where something is drawn.
+/// The track that a span is drawn on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Track {
-    /// Which task has a CPU.
+    /// The task on a CPU.
     Cpu(CpuId),
-    /// What runs on top of tasks, and work items.
+    /// Interrupts and work items on a CPU.
     Inside(CpuId),
-    /// Delays of a thread; the second one for those that began before the one before had ended.
+    /// Delays of a thread. Overlapping delays use further lanes.
     Late(i32, usize),
 }
 
-/// Something with a beginning and an end. Those of one track lie within each other or one behind the other.
+/// A named interval. Spans of a track are nested or consecutive.
 #[derive(Clone, Debug, PartialEq)]
 struct Span {
     track: Track,
@@ -52,7 +52,7 @@ impl Picture {
         Ok(Self { events, lates, explainer, symbols: stored.symbols() })
     }
 
-    /// All spans, each in front of those within it.
+    /// All spans; each precedes the spans nested in it.
     fn spans(&self) -> Vec<Span> {
         let mut all = Vec::new();
         let mut cpus: BTreeMap<CpuId, Cpu> = BTreeMap::new();
@@ -70,7 +70,7 @@ impl Picture {
         all
     }
 
-    /// Each delay with its parts within it.
+    /// Adds each delay, with its parts nested in it.
     fn late(&self, all: &mut Vec<Span>) {
         let mut lanes: BTreeMap<i32, Vec<MonoNs>> = BTreeMap::new();
         let mut lates: Vec<&Late> = self.lates.iter().collect();
@@ -100,7 +100,7 @@ impl Picture {
     }
 }
 
-/// What a CPU is at.
+/// Present state of a CPU.
 #[derive(Default)]
 struct Cpu {
     task: Option<(MonoNs, Task)>,
@@ -145,7 +145,7 @@ fn inside((from, _, name): (MonoNs, What, String), to: MonoNs, cpu: CpuId) -> Sp
     Span { track: Track::Inside(cpu), from, to, name, details: Vec::new() }
 }
 
-/// Whether `end` is the end of `begun`.
+/// Whether `end` matches `begun`.
 fn ends(begun: &What, end: &What) -> bool {
     match (begun, end) {
         (What::VectorEntry(one), What::VectorExit(other)) => one == other,
@@ -157,7 +157,7 @@ fn ends(begun: &What, end: &What) -> bool {
     }
 }
 
-/// A kernel priority in the words of users.
+/// A kernel priority in words.
 fn class(prio: i32) -> String {
     crate::explain::class(prio)
 }

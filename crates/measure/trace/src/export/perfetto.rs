@@ -1,7 +1,7 @@
-//! Perfetto's own form (`perfetto.protos.Trace`): what <https://ui.perfetto.dev> and `trace_processor` read.
+//! Export to Perfetto's format (`perfetto.protos.Trace`), for <https://ui.perfetto.dev> and `trace_processor`.
 //!
-//! Switches, wakings and idleness go in as the kernel's own events, so that scheduling is drawn as always; interrupts, work items and
-//! delays as tracks of their own.
+//! Switches, wake-ups and idle states are exported as kernel events, so that scheduling is drawn as usual. Interrupts, work items
+//! and delays have separate tracks.
 
 use super::protobuf::Message;
 use super::{Picture, Span, Track};
@@ -10,7 +10,7 @@ use crate::stored::{Stored, StoredError};
 use base::{CpuId, MonoNs};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Numbers of fields of `TracePacket`.
+/// Field numbers of `TracePacket`.
 mod packet {
     pub(super) const FTRACE_EVENTS: u32 = 1;
     pub(super) const PROCESS_TREE: u32 = 2;
@@ -22,20 +22,20 @@ mod packet {
     pub(super) const TRACK_DESCRIPTOR: u32 = 60;
 }
 
-/// Events of one CPU in a packet.
+/// Maximum events of one CPU per packet.
 const BUNDLE_EVENTS: usize = 4096;
-/// All packets are one sequence.
+/// All packets belong to one sequence.
 const SEQUENCE: u64 = 1;
-/// Its state begins anew.
+/// Flag: the sequence's state is reset.
 const CLEARED: u64 = 1;
-/// The track that holds all delays, and the one that holds what is inside CPUs.
+/// Parent tracks of delays, and of interrupts and work items.
 const LATE: u64 = 1;
 const INSIDE: u64 = 2;
 
-/// A recording as Perfetto reads it.
+/// Converts a recording.
 ///
 /// # Errors
-/// The recording's own format files are not understood.
+/// If the recording's format files are not supported.
 pub fn perfetto(stored: &Stored<'_>) -> Result<Vec<u8>, StoredError> {
     let picture = Picture::of(stored)?;
     let mut out = Writer { trace: Message::default(), boot: stored.head.clocks.boot };
@@ -48,7 +48,7 @@ pub fn perfetto(stored: &Stored<'_>) -> Result<Vec<u8>, StoredError> {
 
 struct Writer {
     trace: Message,
-    /// Perfetto's clock less the monotonic one.
+    /// Offset of Perfetto's clock from the monotonic clock, in nanoseconds.
     boot: i64,
 }
 
@@ -61,7 +61,7 @@ impl Writer {
         at.0.saturating_add_signed(self.boot)
     }
 
-    /// What time it was on each clock at the moment for which this was kept.
+    /// Writes the clocks at the time for which the window was kept.
     fn clocks(&mut self, stored: &Stored<'_>) {
         let [realtime, monotonic, boottime] = [1, 3, 6];
         let (at, clocks) = (stored.head.at, stored.head.clocks);
@@ -75,7 +75,7 @@ impl Writer {
         self.packet(packet);
     }
 
-    /// The watched threads with their processes.
+    /// Writes the watched threads with their processes.
     fn threads(&mut self, stored: &Stored<'_>) {
         let mut tree = Message::default();
         let processes: BTreeSet<i32> = stored.head.threads.iter().map(|thread| thread.pid).collect();
@@ -92,7 +92,7 @@ impl Writer {
         self.packet(Message::default().number(packet::TIMESTAMP, at).message(packet::PROCESS_TREE, &tree));
     }
 
-    /// The kernel's own events, bundled by CPU.
+    /// Writes the kernel's events, bundled by CPU.
     fn scheduling(&mut self, picture: &Picture) {
         let mut bundles: BTreeMap<CpuId, (Message, usize)> = BTreeMap::new();
         for (_, cpu, event) in &picture.events {
@@ -136,7 +136,7 @@ impl Writer {
         Some(head.message(field, &message))
     }
 
-    /// Interrupts, work items and delays.
+    /// Writes interrupts, work items and delays.
     fn tracks(&mut self, spans: &[Span]) {
         self.track(LATE, None, "late wake-ups");
         self.track(INSIDE, None, "interrupts and work items");
@@ -159,7 +159,7 @@ impl Writer {
         self.close(&mut open, MonoNs(u64::MAX));
     }
 
-    /// Ends what has ended by `at`, the innermost first.
+    /// Ends the spans that end by `at`, innermost first.
     fn close(&mut self, open: &mut Vec<(u64, MonoNs)>, at: MonoNs) {
         while let Some((id, end)) = open.pop_if(|(_, end)| *end <= at) {
             self.track_event(end, &Message::default().number(9, 2).number(11, id));
@@ -178,7 +178,7 @@ impl Writer {
     }
 }
 
-/// The track of a span: its number, that of the track that holds it, and its name.
+/// Track of a span: id, id of the parent track, name.
 fn place(span: &Span) -> (u64, u64, String) {
     match span.track {
         Track::Cpu(cpu) | Track::Inside(cpu) => (1 << 32 | u64::from(cpu), INSIDE, format!("CPU {cpu}")),

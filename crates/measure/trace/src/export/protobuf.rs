@@ -1,23 +1,23 @@
-//! Protocol buffers, as far as they are written here: numbers, texts, messages within messages.
+//! Encoder for protocol buffers, limited to numbers, texts and nested messages.
 
-/// A message that is being written.
+/// A message being written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Message(Vec<u8>);
 
 impl Message {
-    /// With a number; what is negative takes ten bytes, as protocol buffers want it.
+    /// Adds a number. Negative numbers take ten bytes, as the format requires.
     pub(super) fn number(mut self, field: u32, value: u64) -> Self {
         self.varint(u64::from(field) << 3);
         self.varint(value);
         self
     }
 
-    /// With a text.
+    /// Adds a text.
     pub(super) fn text(self, field: u32, text: &str) -> Self {
         self.bytes(field, text.as_bytes())
     }
 
-    /// With a message.
+    /// Adds a message.
     pub(super) fn message(self, field: u32, message: &Self) -> Self {
         self.bytes(field, &message.0)
     }
@@ -37,7 +37,7 @@ impl Message {
         self.0.push(value as u8);
     }
 
-    /// Its bytes.
+    /// The encoded bytes.
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.0
     }
