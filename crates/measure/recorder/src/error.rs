@@ -1,33 +1,33 @@
-//! Why the kernel cannot be recorded.
+//! Errors of recording.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why the kernel cannot be recorded, or what was recorded not be kept.
+/// Reason why the kernel cannot be recorded, or a recording cannot be kept.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// This user may not.
+    /// The user lacks the privilege.
     #[error("{0}: recording what the kernel does needs root (CAP_SYS_ADMIN)")]
     Forbidden(sys::Error),
-    /// This kernel cannot.
+    /// The kernel does not support tracing.
     #[error("{0}: this kernel is built without tracing (CONFIG_FTRACE)")]
     NoTracing(sys::Error),
-    /// The kernel refused something else.
+    /// Another error of the kernel.
     #[error(transparent)]
     Kernel(#[from] sys::Error),
-    /// The kernel's descriptions of its events are not understood.
+    /// The kernel's descriptions of its events are not supported.
     #[error(transparent)]
     Events(#[from] trace::DecoderError),
-    /// A file of the recorder's folder cannot be read or written.
+    /// A file in the recorder's folder cannot be read or written.
     #[error("{}: {source}", file.display())]
     File {
         /// The file.
         file: PathBuf,
-        /// What the kernel says.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The recorder's status cannot be put into JSON.
+    /// The status cannot be converted to JSON.
     #[error("status: {0}")]
     Status(#[from] serde_json::Error),
 }

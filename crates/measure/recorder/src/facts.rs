@@ -1,16 +1,16 @@
-//! What of this machine the explainer must know.
+//! Properties of this machine that the explainer needs.
 
 use base::{CpuSet, DurNs};
 use sys::root::RootDir;
 use trace::{Clocks, Facts, Symbols};
 
-/// A tick of `/proc/stat`.
+/// Length of a tick in `/proc/stat`, in nanoseconds.
 const TICK: i64 = 10_000_000;
 
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
-/// Time that the hypervisor has taken of these CPUs since boot, in steps of 10 ms; `None` where it does not tell.
+/// Time stolen from these CPUs by the hypervisor since boot, with a resolution of 10 ms; `None` if unavailable.
 #[must_use]
 pub fn steal(cpus: &CpuSet) -> Option<DurNs> {
     let times = proc::stat::cpu_times(&read("/proc/stat")?).ok()?;
@@ -18,7 +18,7 @@ pub fn steal(cpus: &CpuSet) -> Option<DurNs> {
     Some(DurNs(of_ours.map(|(_, times)| times.steal as i64 * TICK).sum()))
 }
 
-/// The facts, as they are now.
+/// Reads the present properties.
 #[must_use]
 pub fn facts() -> Facts {
     let latency = |state: u32| {
@@ -36,7 +36,7 @@ pub fn facts() -> Facts {
     }
 }
 
-/// What must be the same at the end of a measurement as at its begin: figures from before and after belong to one machine.
+/// Conditions that must not change during a measurement. Otherwise its figures do not belong to one machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
     clock_source: String,
@@ -44,14 +44,14 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// As they are now.
+    /// Reads the present conditions.
     #[must_use]
     pub fn look() -> Self {
         let of = |path| read(path).map_or_else(|| "unknown".into(), |text| text.trim().to_owned());
         Self { clock_source: of(CLOCK_SOURCE), online: of(ONLINE) }
     }
 
-    /// What has changed since, in words.
+    /// Describes the changes since `self` was read.
     #[must_use]
     pub fn changed(&self, now: &Self) -> Vec<String> {
         let changes = [

@@ -1,8 +1,7 @@
-//! The flight recorder: records all the time into a bounded window, explains what was late as it happens, and writes the window
-//! round a moment to a file, without stopping the recording.
+//! The flight recorder: records continuously into a bounded window, explains delays as they happen, and writes the window around
+//! an event to a file without interrupting the recording.
 //!
-//! It lies in a folder: `status.json` says how it stands, `*.trace` are the windows, `socket` takes datagrams
-//! ([`crate::request`]).
+//! Its folder contains `status.json`, the windows `*.trace`, and the datagram socket `socket` ([`crate::request`]).
 
 use crate::request::Call;
 use crate::status::{Kept, LateLine, Status};
@@ -14,43 +13,43 @@ use sys::clock::{mono_now, thread_cpu};
 use trace::stored::{self, Head, Thread};
 use trace::{Decoder, Explainer, Late, Merge, Summary, Window};
 
-/// Late wake-ups that are told in the status.
+/// Maximum late wake-ups and culprits in the status.
 const TOLD_MAX: usize = 10;
-/// Windows that wait for their end; more at once are left out, and counted.
+/// Maximum windows waiting for their end; further ones are dropped and counted.
 const PENDING_MAX: usize = 8;
-/// The kernel's real-time priorities are below.
+/// First priority of time sharing; real-time priorities are below.
 const TIME_SHARING: i32 = 100;
 
-/// What is recorded, and what is kept of it.
+/// Settings of the flight recorder.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where windows and status lie.
+    /// Folder of windows and status.
     pub folder: PathBuf,
-    /// CPUs of which everything is recorded.
+    /// CPUs whose events are recorded completely.
     pub cpus: CpuSet,
     /// All CPUs.
     pub online: CpuSet,
-    /// The kernel's buffer for each of `cpus`, in KiB: what may come between two looks.
+    /// Size of the kernel's buffer for each of `cpus` in KiB. It must hold the events between two polls.
     pub buffer_kb: u32,
-    /// Bytes of the window for each CPU.
+    /// Size of the window per CPU, in bytes.
     pub window_bytes: usize,
-    /// What is later than this is explained, and its window kept.
+    /// Wake-ups later than this are explained, and their window is kept.
     pub above: DurNs,
-    /// Cycles longer than this are, too.
+    /// Cycles longer than this are explained too, if set.
     pub cycle_above: Option<DurNs>,
-    /// Whether threads in time sharing are promised anything.
+    /// Whether time-sharing threads have latency guarantees too.
     pub ordinary: bool,
-    /// How much of a window lies before its moment.
+    /// Length of a window before its event.
     pub before: DurNs,
-    /// How much lies behind.
+    /// Length of a window after its event.
     pub after: DurNs,
-    /// Of what the recorder itself finds late, one window in so much time.
+    /// Minimum time between windows for delays that the recorder itself finds.
     pub every: DurNs,
-    /// Windows that are kept; the oldest goes for the next.
+    /// Maximum number of windows; the oldest is removed for the next.
     pub keep: usize,
 }
 
-/// A flight recorder that records.
+/// A running flight recorder.
 #[derive(Debug)]
 pub struct Flight {
     options: Options,
@@ -59,24 +58,24 @@ pub struct Flight {
     window: Window,
     explainer: Explainer,
     threads: BTreeMap<i32, Thread>,
-    /// Those that the kernel was told of.
+    /// Threads that the kernel's filters contain.
     named: Vec<i32>,
     pending: Vec<Pending>,
-    /// Calls that are to be explained once all that was recorded of them has been read.
+    /// Calls to explain when their whole time has been read.
     calls: Vec<Call>,
     kept: VecDeque<Kept>,
     last: VecDeque<LateLine>,
     since: MonoNs,
-    /// The last window that was kept for a delay found here.
+    /// Time of the last window for a delay found by the recorder.
     own: Option<MonoNs>,
     left_out: u64,
     trouble: Option<String>,
-    /// The machine's clock and CPUs as they were.
+    /// Clock source and CPUs at the start.
     conditions: Conditions,
     burnt_before: DurNs,
 }
 
-/// A window that is to be kept.
+/// A window to be kept.
 #[derive(Debug)]
 struct Pending {
     label: String,
@@ -85,10 +84,10 @@ struct Pending {
 }
 
 impl Flight {
-    /// Begins to record. The folder must be there, and nobody else's.
+    /// Starts recording. The folder must exist and must not be used by another recorder.
     ///
     /// # Errors
-    /// No privilege, no tracing in this kernel, a folder that cannot be read.
+    /// If the user lacks the privilege, the kernel does not support tracing, or the folder cannot be read.
     pub fn start(options: Options) -> Result<Self, RecordError> {
         let wanted = Wanted {
             cpus: options.cpus,
@@ -121,15 +120,15 @@ impl Flight {
         })
     }
 
-    /// Watches these threads from now on, and none besides.
+    /// Watches exactly these threads.
     ///
     /// # Errors
-    /// The kernel's, about what it was asked before.
+    /// The kernel's error for the previous call.
     pub fn watch(&mut self, threads: impl IntoIterator<Item = Thread>) -> Result<(), RecordError> {
         self.threads = threads.into_iter().map(|thread| (thread.tid, thread)).collect();
         self.explainer.watch_only(self.threads.values().map(|thread| (thread.tid, thread.name.as_str())));
         let now: Vec<i32> = self.threads.keys().copied().collect();
-        // A kernel that is told takes up to a second.
+        // Changing the filters takes up to a second.
         if now != self.named && self.recorder.may_watch() {
             self.recorder.watch(&now, false)?;
             self.named = now;
@@ -137,7 +136,7 @@ impl Flight {
         Ok(())
     }
 
-    /// Has the window round `at` kept as `label`, once it is over.
+    /// Requests that the window around `at` be kept as `label` when it is complete.
     pub fn freeze(&mut self, label: &str, reason: &str, at: MonoNs) {
         if self.pending.len() >= PENDING_MAX {
             self.left_out += 1;
@@ -147,8 +146,8 @@ impl Flight {
         self.pending.push(Pending { label, reason, at });
     }
 
-    /// Has the status say who had the time of a call, once all of it has been read. Of too many at once the newest are left out, and
-    /// counted.
+    /// Requests that the status attribute the time of a call when it has been read completely. Beyond the limit of pending
+    /// requests, new ones are dropped and counted.
     pub fn explain(&mut self, call: Call) {
         if self.calls.len() >= PENDING_MAX {
             self.left_out += 1;
@@ -157,10 +156,10 @@ impl Flight {
         self.calls.push(call);
     }
 
-    /// Takes what was recorded, explains what was late, and keeps windows that are over. To be called some fifty times a second.
+    /// Reads events, explains delays, and keeps windows that are complete. Call it about 50 times per second.
     ///
     /// # Errors
-    /// The kernel's, or the status cannot be written. A window that cannot be is no error: that stands in the status.
+    /// The kernel's error, or if the status cannot be written. A window that cannot be written is reported in the status instead.
     pub fn look(&mut self) -> Result<(), RecordError> {
         let Self { recorder, merge, window, explainer, .. } = self;
         let mut keep = |lane, cpu, begin, page: &[u8]| window.push(lane, cpu, begin, page);
@@ -187,7 +186,7 @@ impl Flight {
         self.tell()
     }
 
-    /// Tells who had the time of a call; nothing of a thread that is not watched.
+    /// Adds the attribution of a call to the status. Ignores threads that are not watched.
     fn called(&mut self, call: &Call) {
         let parts = self.explainer.within(call.tid, call.from, call.to);
         let cpu = sys::sched::affinity(call.tid).ok().and_then(|cpus| cpus.lowest()).unwrap_or_default();
@@ -217,18 +216,18 @@ impl Flight {
         self.freeze(&format!("late-{}", self.wall_ms(late.ran)), &reason, late.ran);
     }
 
-    /// Milliseconds since 1970.
+    /// Converts to milliseconds since 1970.
     fn wall_ms(&self, at: MonoNs) -> u64 {
         at.0.saturating_add_signed(self.explainer.facts().clocks.wall) / 1_000_000
     }
 
-    /// Writes a window down.
+    /// Writes a window to its file.
     fn keep(&self, pending: &Pending) -> Result<Kept, RecordError> {
         let options = &self.options;
         let from = MonoNs(pending.at.0.saturating_sub(options.before.0.unsigned_abs()));
         let to = pending.at + options.after;
         let (facts, formats) = (self.explainer.facts(), self.recorder.formats());
-        // Decoded once more for the names of the functions in it; nobody counts what this one loses.
+        // Decoded again for the addresses of functions in it; losses here are not counted.
         let mut decoder = Decoder::new(self.recorder.header_page(), |path| formats.get(path).cloned())?;
         let mut whats = Vec::new();
         for page in self.window.between(from, to) {
@@ -261,17 +260,17 @@ impl Flight {
         Ok(Kept { file, reason, at, bytes })
     }
 
-    /// Removes the oldest windows beyond those that are kept.
+    /// Removes the oldest windows beyond the limit.
     fn forget(&mut self) {
         while self.kept.len() > self.options.keep
             && let Some(kept) = self.kept.pop_front()
         {
-            // Somebody may have taken it away.
+            // The file may have been removed already.
             let _ = std::fs::remove_file(kept.file);
         }
     }
 
-    /// How it stands.
+    /// The present status.
     #[must_use]
     pub fn status(&self) -> Status {
         let now = mono_now();
@@ -303,10 +302,10 @@ impl Flight {
         }
     }
 
-    /// Says in the folder how it stands.
+    /// Writes the status to the folder.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// If the file cannot be written.
     pub fn tell(&self) -> Result<(), RecordError> {
         let file = self.options.folder.join(crate::status::FILE);
         let text = serde_json::to_vec_pretty(&self.status())?;
@@ -314,10 +313,10 @@ impl Flight {
     }
 }
 
-/// What windows are called behind the point.
+/// File name extension of windows.
 const EXTENSION: &str = "trace";
 
-/// Windows of an earlier recorder, the oldest first.
+/// Windows left by an earlier recorder, oldest first.
 fn found(folder: &Path) -> Result<VecDeque<Kept>, RecordError> {
     let entries = std::fs::read_dir(folder).map_err(|source| RecordError::File { file: folder.to_owned(), source })?;
     let mut all: Vec<(std::time::SystemTime, Kept)> = Vec::new();
@@ -335,20 +334,19 @@ fn found(folder: &Path) -> Result<VecDeque<Kept>, RecordError> {
     Ok(all.into_iter().map(|(_, kept)| kept).collect())
 }
 
-/// The culprits with most delay.
+/// The culprits with the largest totals.
 fn ranked(summary: &Summary) -> Vec<(String, trace::Tally)> {
     summary.ranked().into_iter().take(TOLD_MAX).map(|(culprit, tally)| (culprit.to_string(), tally)).collect()
 }
 
-/// A label as the name of a file.
+/// Converts a label to a file name.
 fn file_name(label: &str) -> String {
     let fits = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
     let name: String = label.trim_start_matches('.').chars().take(96).map(fits).collect();
     if name.is_empty() { "window".into() } else { name }
 }
 
-/// Writes a file that is there as a whole or not at all. It names everybody's threads: who may look is a matter of the folder and its
-/// group.
+/// Writes a file atomically. It names the threads of all users; access is limited by the folder and its group.
 fn write(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     sys::whole::replace(file, bytes, 0o640, sys::whole::Survives::Kill)
 }

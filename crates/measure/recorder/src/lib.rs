@@ -1,7 +1,7 @@
-//! Listens to the kernel's tracepoints: an instance of its own, for chosen CPUs, read in raw pages.
+//! Recording of kernel tracepoints: a separate tracing instance for selected CPUs, read as raw pages.
 //!
-//! Attached once and removed at the end: switching a tracepoint interrupts every CPU. tracefs is mounted for this process
-//! alone. What a killed recorder left is removed by the next one; instances of others are never touched.
+//! Tracepoints are enabled once and disabled at the end, because switching one interrupts every CPU. tracefs is mounted for this
+//! process only. Instances left by a killed recorder are removed by the next one. Other programs' instances are never changed.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -25,46 +25,46 @@ use sys::root::RootDir;
 use sys::tracing::{Instance, Pages, Tracing};
 use trace::{Decoder, Item, Lost, Row, Scope};
 
-/// The name of a thread that exists.
+/// Name of an existing thread.
 #[must_use]
 pub fn thread_name(tid: i32) -> Option<String> {
     RootDir::machine().read(&format!("/proc/{tid}/comm")).ok().map(|text| text.trim_end().to_owned())
 }
 
-/// Our instances; process id and the time of its start follow.
+/// Prefix of the recorder's instances, followed by process id and start time.
 const PREFIX: &str = "tahti-recorder-";
-/// A page of the ring buffer is no larger.
+/// Maximum size of a ring buffer page.
 const PAGE_BYTES_MAX: usize = 1 << 16;
-/// Pages taken of one CPU before the next has its turn.
+/// Maximum pages read from one CPU before the next CPU.
 const PAGES_A_TURN: usize = 2048;
-/// The buffer of a CPU where only what concerns others is listened to.
+/// Buffer size in KiB for CPUs on which only events that affect other CPUs are recorded.
 const BESIDE_KB: u32 = 512;
 
-/// Threads that a filter of the kernel names at most: its text must fit into a page.
+/// Maximum threads in a kernel filter: its text must fit into a page.
 const FILTERED_MAX: usize = 128;
 
-/// What is to be recorded.
+/// Settings of a recording.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// CPUs of which everything is wanted.
+    /// CPUs to record completely.
     pub cpus: CpuSet,
-    /// All CPUs: of the others, only what concerns those.
+    /// All CPUs. On the others, only events that affect `cpus` are recorded.
     pub online: CpuSet,
-    /// The buffer of each of `cpus`, in KiB.
+    /// Buffer size for each of `cpus`, in KiB.
     pub buffer_kb: u32,
-    /// Threads whose page faults are wanted from the beginning; [`Recorder::watch`] names others later.
+    /// Threads whose page faults are recorded from the start; [`Recorder::watch`] changes them later.
     pub threads: Vec<i32>,
-    /// System calls too: they slow every call on the machine down a little.
+    /// Whether to record system calls. This slows down each system call on the machine a little.
     pub syscalls: bool,
 }
 
-/// Takes a page of a lane: the lane's number, its CPU, when the page begins, and what of it is used.
+/// Receives a page: number of the lane, CPU, start time, and the used part of the page.
 pub type Keep<'a> = dyn FnMut(u32, CpuId, MonoNs, &[u8]) + 'a;
 
-/// A recording under way.
+/// A recording in progress.
 #[derive(Debug)]
 pub struct Recorder {
-    // In the order in which they must go: readers, instances, the mount.
+    // Dropped in this order: readers, instances, the mount.
     lanes: Vec<Lane>,
     _own: Instance,
     _beside: Option<Instance>,
@@ -74,9 +74,9 @@ pub struct Recorder {
     header_page: String,
     formats: BTreeMap<String, String>,
     page: Vec<u8>,
-    /// The trigger that stands.
+    /// The trigger that is set.
     trigger: Option<String>,
-    /// Writes filters: the kernel may take a second for that, while buffers fill.
+    /// Thread that writes filters. The kernel may take a second for that, while buffers fill.
     filtering: Option<JoinHandle<sys::Result<()>>>,
     events: u64,
 }
@@ -88,10 +88,11 @@ struct Lane {
 }
 
 impl Recorder {
-    /// Begins to record.
+    /// Starts recording.
     ///
     /// # Errors
-    /// No privilege, no tracefs, a kernel whose files are not understood: with what to do.
+    /// If the user lacks the privilege, there is no tracefs, or the kernel's format files are not supported. The error contains
+    /// the remedy.
     pub fn start(wanted: &Wanted) -> Result<Self, RecordError> {
         let tracing = Tracing::mount().map_err(|error| match error.errno {
             sys::Errno::PERM => RecordError::Forbidden(error),
@@ -143,19 +144,19 @@ impl Recorder {
         })
     }
 
-    /// Takes what has been recorded. Each event goes to `each`, with the number of its lane; those of one lane come in order.
-    /// Returns a moment before which every lane has been read to its end.
+    /// Reads the recorded events. Passes each to `each` with the number of its lane; those of a lane are in order. Returns a time
+    /// before which all lanes have been read completely.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn poll(&mut self, each: impl FnMut(u32, Item)) -> Result<MonoNs, RecordError> {
         self.poll_pages(&mut |_, _, _, _| {}, each)
     }
 
-    /// As [`Self::poll`]; each page goes to `keep`, too, with its lane, CPU and beginning, and without what of it is empty.
+    /// As [`Self::poll`]; also passes the used part of each page to `keep`, with its lane, CPU and start time.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn poll_pages(&mut self, keep: &mut Keep<'_>, mut each: impl FnMut(u32, Item)) -> Result<MonoNs, RecordError> {
         let mut until = sys::clock::mono_now();
         for (index, lane) in self.lanes.iter().enumerate() {
@@ -180,11 +181,11 @@ impl Recorder {
         Ok(until)
     }
 
-    /// Names the threads that are watched: page faults of the first 128 are recorded from now on, and with `stacks` the kernel's stack
-    /// at each waking, which takes about 10 us every time. It takes effect within seconds.
+    /// Sets the watched threads: page faults of the first 128 are recorded from now on. With `stacks`, the kernel stack at each
+    /// wake-up is recorded too, which takes about 10 us each time. Takes effect within seconds.
     ///
     /// # Errors
-    /// Those of the time before: the kernel has no such filter or trigger.
+    /// The error of the previous call: the kernel lacks such a filter or trigger.
     pub fn watch(&mut self, tids: &[i32], stacks: bool) -> Result<(), RecordError> {
         const TRIGGER: &str = "events/sched/sched_waking/trigger";
         let of = |field: &str| any_of(field, tids);
@@ -203,13 +204,13 @@ impl Recorder {
         Ok(())
     }
 
-    /// Whether the kernel is done with what [`Self::watch`] asked for before: asking again would wait for it.
+    /// Whether the previous [`Self::watch`] is complete; otherwise a new call would block until it is.
     #[must_use]
     pub fn may_watch(&self) -> bool {
         self.filtering.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits until what [`Self::watch`] asked for is done.
+    /// Waits for the previous [`Self::watch`] to complete.
     fn filtered(&mut self) -> Result<(), RecordError> {
         match self.filtering.take().map(JoinHandle::join) {
             Some(Ok(written)) => Ok(written?),
@@ -223,7 +224,7 @@ impl Recorder {
         self.decoder.missing()
     }
 
-    /// How this kernel's pages begin.
+    /// The kernel's description of a page header.
     #[must_use]
     pub fn header_page(&self) -> &str {
         &self.header_page
@@ -235,7 +236,7 @@ impl Recorder {
         &self.formats
     }
 
-    /// What was lost so far.
+    /// Losses so far.
     #[must_use]
     pub fn lost(&self) -> Lost {
         self.decoder.lost()
@@ -255,13 +256,13 @@ impl Drop for Recorder {
     }
 }
 
-/// A filter that lets these threads pass, the first of them where they are many; without any, nobody.
+/// A filter that passes these threads, at most the first 128; an empty list passes none.
 fn any_of(field: &str, tids: &[i32]) -> String {
     let all: Vec<String> = tids.iter().take(FILTERED_MAX).map(|tid| format!("{field} == {tid}")).collect();
     if all.is_empty() { format!("{field} == -1") } else { all.join(" || ") }
 }
 
-/// Makes an instance that listens on `cpus` to `rows`.
+/// Creates an instance that records `rows` on `cpus`.
 fn make(
     place: &str,
     name: &str,
@@ -274,10 +275,10 @@ fn make(
     set("tracing_on", "0")?;
     set("trace_clock", "mono")?;
     let mut mask = String::new();
-    // A text takes whatever is written.
+    // Writing to a String cannot fail.
     let _ = cpus.write_mask(&mut mask);
     set("tracing_cpumask", &mask)?;
-    // The least for all, then enough for those that are listened to.
+    // Set the minimum for all CPUs, then the required size for those recorded.
     set("buffer_size_kb", "8")?;
     for cpu in cpus.iter() {
         set(&format!("per_cpu/cpu{cpu}/buffer_size_kb"), &buffer_kb.to_string())?;
@@ -292,25 +293,25 @@ fn make(
     Ok(instance)
 }
 
-/// Removes instances of ours whose process is gone: it was killed. The kernel keeps those that somebody reads.
+/// Removes instances of recorders whose process has been killed. The kernel refuses to remove instances that are being read.
 fn sweep(place: &str, files: &RootDir) {
     for name in files.list("instances").unwrap_or_default() {
         let Some(maker) = name.strip_prefix(PREFIX) else { continue };
         let maker = maker.strip_suffix("-beside").unwrap_or(maker);
         let pid = maker.split('-').next().and_then(|pid| pid.parse().ok());
         if pid.and_then(identity).as_deref() != Some(maker) {
-            // Somebody else may have been quicker.
+            // Another process may have removed it already.
             let _ = Instance::remove(place, &name);
         }
     }
 }
 
-/// What tells a process from every other one since boot: its id and when it started.
+/// Identifies a process uniquely since boot: its id and start time.
 fn identity(pid: u32) -> Option<String> {
     let stat = RootDir::machine().read(&format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name, which may hold anything.
+    // The fields after the name, which may contain any character.
     let mut words = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    // One that nobody has waited for yet is gone all the same.
+    // A zombie counts as ended.
     let _state = words.next().filter(|state| !matches!(*state, "Z" | "X"))?;
     let started = words.nth(18)?;
     Some(format!("{pid}-{started}"))

@@ -1,4 +1,4 @@
-//! Programs and libraries of processes that are sampled, found as those processes see them.
+//! Programs and libraries of sampled processes, opened as those processes see them.
 
 use profile::{Files, Source};
 use std::fmt::Write as _;
@@ -7,11 +7,11 @@ use std::io::{Cursor, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use sys::root::RootDir;
 
-/// As much is read of what a process says of code that it made.
+/// Maximum bytes read of a process's map of generated code.
 const MADE_MAX: u64 = 64 << 20;
-/// The kernel's own library in every process is a few pages.
+/// Maximum size of the vDSO, which has a few pages.
 const VDSO_MAX: u64 = 1 << 20;
-/// Do not wait for somebody at the other end of a pipe.
+/// Do not block on opening a pipe.
 const NONBLOCK: i32 = 0o4000;
 
 /// Files of this machine.
@@ -24,10 +24,11 @@ impl Files for Objects {
             return vdso().map(|bytes| Box::new(Cursor::new(bytes)) as Box<dyn Source>);
         }
         let named = path.strip_suffix(" (deleted)").unwrap_or(path);
-        // As the process sees it; once it has ended, as we do; the program itself also where its file is gone.
+        // Through the process's root; after its end, by our own path. The program itself is also available if its file was
+        // deleted.
         let places = [format!("/proc/{pid}/root{named}"), named.to_owned(), format!("/proc/{pid}/exe")];
         let opened = places.iter().filter_map(|place| regular(place));
-        // File systems in layers do not tell the device in a mapping that they tell of a file; its number they do.
+        // Overlay file systems report different devices for a mapping and its file, but the same inode.
         let same = |about: &Metadata| file.2 == 0 || about.ino() == file.2;
         let found = opened.filter(|(_, about)| same(about)).map(|(file, _)| file).next()?;
         Some(Box::new(found))
@@ -45,12 +46,12 @@ impl Files for Objects {
 
     fn made(&mut self, pid: i32) -> Option<String> {
         let status = RootDir::machine().read(&format!("/proc/{pid}/status")).ok()?;
-        // In a container it knows itself by another number.
+        // In a container, the process has a different id.
         let inner = proc::status::field(&status, "NSpid").and_then(|ids| ids.split_ascii_whitespace().next_back());
         let own: u32 = proc::status::field(&status, "Uid")?.split_ascii_whitespace().next()?.parse().ok()?;
         let inner = inner.map_or_else(|| pid.to_string(), str::to_owned);
         let (file, about) = regular(&format!("/proc/{pid}/root/tmp/perf-{inner}.map"))?;
-        // Anybody may write files there.
+        // Any user may create files there.
         if about.uid() != own && about.uid() != 0 {
             return None;
         }
@@ -60,7 +61,7 @@ impl Files for Objects {
     }
 }
 
-/// A file that is one, with what is known of it.
+/// Opens a regular file, with its metadata.
 fn regular(path: &str) -> Option<(File, Metadata)> {
     let file = File::options().read(true).custom_flags(NONBLOCK).open(path).ok()?;
     let about = file.metadata().ok()?;
@@ -68,7 +69,7 @@ fn regular(path: &str) -> Option<(File, Metadata)> {
     (kind.is_file() && !kind.is_fifo()).then_some((file, about))
 }
 
-/// The same in all processes, ours among them.
+/// The vDSO is the same in all processes; read it from this one.
 fn vdso() -> Option<Vec<u8>> {
     let maps = RootDir::machine().read("/proc/self/maps").ok()?;
     let range = maps.lines().find(|line| line.ends_with("[vdso]"))?.split(' ').next()?;

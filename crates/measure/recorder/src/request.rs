@@ -1,7 +1,7 @@
-//! What a flight recorder is asked: a datagram each to the socket in its folder.
+//! Requests to a flight recorder, sent as datagrams to the socket in its folder.
 //!
-//! `freeze LABEL REASON` keeps the window round this moment as `LABEL.trace`; `explain TID FROM TO WHAT` has the status say who had a
-//! thread's time between two moments; `stop` ends the recorder.
+//! `freeze LABEL REASON` keeps the window around the present as `LABEL.trace`. `explain TID FROM TO WHAT` adds the attribution of
+//! a thread's time to the status. `stop` ends the recorder.
 
 use base::MonoNs;
 use std::io;
@@ -9,37 +9,37 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-/// The socket in the folder.
+/// Name of the socket in the folder.
 pub const SOCKET: &str = "socket";
-/// A longer request is cut.
+/// Maximum size of a request; longer ones are truncated.
 const BYTES_MAX: usize = 1024;
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Keep the window round this moment.
+    /// Keep the window around the present.
     Freeze {
-        /// As what.
+        /// Its label.
         label: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Say who had a thread's time.
+    /// Attribute a thread's time to causes.
     Explain(Call),
-    /// End.
+    /// End the recorder.
     Stop,
 }
 
-/// A stretch of a thread's time that was too long.
+/// An interval of a thread that took too long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// The thread.
     pub tid: i32,
-    /// When it began.
+    /// Start.
     pub from: MonoNs,
-    /// When it ended, or was seen not to have.
+    /// End, or a time at which it had not ended.
     pub to: MonoNs,
-    /// What it was.
+    /// Description.
     pub what: String,
 }
 
@@ -54,7 +54,7 @@ impl Call {
 }
 
 impl Request {
-    /// Reads a datagram; nothing if it is none of these.
+    /// Parses a datagram; `None` if it is invalid.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.split_once(' ') {
@@ -68,7 +68,7 @@ impl Request {
         }
     }
 
-    /// As a datagram.
+    /// Encodes as a datagram.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
@@ -78,10 +78,10 @@ impl Request {
         }
     }
 
-    /// Asks the recorder in `folder`; never waits.
+    /// Sends to the recorder in `folder`. Never blocks.
     ///
     /// # Errors
-    /// Nobody is there, or it has too much to do.
+    /// If no recorder is running, or its queue is full.
     pub fn send(&self, folder: &Path) -> io::Result<()> {
         let socket = UnixDatagram::unbound()?;
         socket.set_nonblocking(true)?;
@@ -89,7 +89,7 @@ impl Request {
     }
 }
 
-/// The recorder's end; the file goes with it.
+/// The recorder's socket; its file is removed on drop.
 #[derive(Debug)]
 pub struct Requests {
     socket: UnixDatagram,
@@ -97,10 +97,10 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Listens in `folder`, of which the caller holds the lock: what an earlier one left there goes.
+    /// Listens in `folder`, whose lock the caller holds. Removes a socket left by an earlier recorder.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn listen(folder: &Path) -> io::Result<Self> {
         let path = folder.join(SOCKET);
         sys::whole::remove(&path)?;
@@ -110,7 +110,7 @@ impl Requests {
         Ok(Self { socket, path })
     }
 
-    /// The next request; what is none is passed over. Never waits.
+    /// The next valid request; skips invalid ones. Never blocks.
     pub fn next(&self) -> Option<Request> {
         let mut bytes = [0; BYTES_MAX];
         loop {

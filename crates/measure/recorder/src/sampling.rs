@@ -1,25 +1,25 @@
-//! Samples of chosen threads: a ring for each CPU, read as bytes.
+//! Sampling of selected threads: one ring per CPU, read as bytes.
 
 use base::{CpuId, CpuSet, DurNs};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use sys::Errno;
 use sys::perf::{Event, Ring, Sampling, Source};
 
-/// All rings together, if the machine has many CPUs; each has at least, and at most, what follows.
+/// Total size of all rings in bytes, unless the limits per ring below apply.
 const RINGS_BYTES: usize = 64 << 20;
 const RING_MIN: usize = 512 << 10;
 const RING_MAX: usize = 4 << 20;
-/// Most events that are open at once: each thread needs one on every CPU.
+/// Maximum open events: each thread needs one per CPU.
 const EVENTS_MAX: usize = 1 << 16;
 
-/// Why threads cannot be sampled.
+/// Reason why threads cannot be sampled.
 #[derive(Debug)]
 pub enum SamplingError {
-    /// The kernel refuses it to this user; what `kernel.perf_event_paranoid` says.
+    /// The kernel does not allow it for this user; with the value of `kernel.perf_event_paranoid`.
     Forbidden(Option<String>),
-    /// None of the threads is there any more.
+    /// None of the threads exists any longer.
     Ended,
-    /// The kernel's answer.
+    /// Another error of the kernel.
     Kernel(sys::Error),
 }
 
@@ -48,28 +48,28 @@ impl std::fmt::Display for SamplingError {
 
 impl std::error::Error for SamplingError {}
 
-/// Threads that are being sampled.
+/// Sampler of threads.
 #[derive(Debug)]
 pub struct Sampler {
     how: Sampling,
     cpus: Vec<CpuId>,
     ring_bytes: usize,
-    /// Of each CPU, once a thread is sampled there.
+    /// By CPU; created with the first thread sampled.
     rings: Vec<Option<Ring>>,
-    /// Those that share a ring.
+    /// Further events, which share the rings.
     events: Vec<Event>,
     bytes: Vec<u8>,
 }
 
 impl Sampler {
-    /// Samples nobody yet. Where the kernel does not let this user see its own code, or has no counters for the source, `how` is changed:
-    /// see [`how`](Self::how).
+    /// Creates a sampler without threads. If the kernel does not allow this user to sample kernel code, or has no counter for the
+    /// source, `how` is changed: see [`how`](Self::how).
     ///
     /// # Errors
-    /// Nobody may be sampled.
+    /// If no thread may be sampled.
     pub fn new(mut how: Sampling, online: &CpuSet) -> Result<Self, SamplingError> {
         let cpu = online.iter().next().ok_or(SamplingError::Ended)?;
-        // Tried on this thread, where nothing but the machine and its rules can refuse it.
+        // Test on this thread, for which only the machine and its settings can refuse.
         loop {
             match Event::open(&Sampling { on_exec: false, ..how }, 0, cpu, 1) {
                 Ok(_) => break,
@@ -88,27 +88,27 @@ impl Sampler {
         Ok(Self { how, cpus, ring_bytes, rings, events: Vec::new(), bytes: Vec::new() })
     }
 
-    /// How threads are sampled.
+    /// Present settings.
     #[must_use]
     pub fn how(&self) -> &Sampling {
         &self.how
     }
 
-    /// Memory that all rings may take.
+    /// Maximum memory of all rings, in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.ring_bytes * self.cpus.len()
     }
 
-    /// Samples a thread, too, from [`enable_running`](Self::enable_running) on; `false` if it has ended.
+    /// Adds a thread, sampled from [`enable_running`](Self::enable_running) on. Returns `false` if it has ended.
     ///
     /// # Errors
-    /// The user may not, or no more descriptors can be had.
+    /// If the user lacks the privilege, or there are no more descriptors.
     pub fn add(&mut self, tid: i32) -> Result<bool, SamplingError> {
         self.add_as(tid, false)
     }
 
-    /// Samples a process from the moment on when it executes a program.
+    /// Adds a process, sampled from the moment it executes a program.
     ///
     /// # Errors
     /// As [`add`](Self::add).
@@ -123,7 +123,7 @@ impl Sampler {
             let event = match Event::open(&how, tid, cpu, watermark) {
                 Ok(event) => event,
                 Err(error) if error.errno == Errno::SRCH => return Ok(false),
-                // A CPU that went offline meanwhile runs nobody.
+                // A CPU that went offline runs no threads.
                 Err(error) if error.errno == Errno::NODEV => continue,
                 Err(error) if is_forbidden(&error) => return Err(forbidden()),
                 Err(error) => return Err(SamplingError::Kernel(error)),
@@ -136,7 +136,7 @@ impl Sampler {
                 None => {
                     let made = Ring::map(event, self.ring_bytes);
                     let ring = match made {
-                        // What a user may lock is bounded.
+                        // The memory a user may lock is limited.
                         Err(error) if error.errno == Errno::PERM && self.ring_bytes > RING_MIN / 2 => {
                             self.ring_bytes = RING_MIN / 2;
                             return self.add_as(tid, on_exec);
@@ -155,18 +155,18 @@ impl Sampler {
         Ok(true)
     }
 
-    /// Begins to sample all that run already; what was begun goes on.
+    /// Starts sampling all added threads that are already running.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn enable_running(&self) -> Result<(), SamplingError> {
         self.all().filter(|event| !event.waits_for_exec()).try_for_each(Event::enable).map_err(SamplingError::Kernel)
     }
 
-    /// Ends it; what has been written stays to be read.
+    /// Stops sampling. Samples already recorded can still be read.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn disable(&self) -> Result<(), SamplingError> {
         self.all().try_for_each(Event::disable).map_err(SamplingError::Kernel)
     }
@@ -175,13 +175,13 @@ impl Sampler {
         self.rings.iter().flatten().map(Ring::event).chain(&self.events)
     }
 
-    /// Waits until a ring fills or something else can be read, at most for `limit`.
+    /// Waits until a ring fills or `other` is readable, at most `limit`.
     pub fn wait(&self, other: BorrowedFd<'_>, limit: DurNs) {
         let fds: Vec<_> = self.rings.iter().flatten().map(Ring::as_fd).chain([other]).collect();
         let _ = sys::poll::readable(&fds, limit);
     }
 
-    /// Hands on what every ring holds, whole records. All that happened 1 ms before the call or earlier has then been handed on.
+    /// Passes the complete records of each ring to `take`. Afterwards, everything up to 1 ms before the call has been passed.
     pub fn drain(&mut self, mut take: impl FnMut(&[u8])) {
         for ring in self.rings.iter_mut().flatten() {
             self.bytes.clear();
@@ -190,7 +190,7 @@ impl Sampler {
         }
     }
 
-    /// What the sources have counted (cycles, or nanoseconds of processor time), and records that found no room, where the kernel tells.
+    /// Total of the counters (cycles, or nanoseconds of processor time), and number of lost records if the kernel reports it.
     #[must_use]
     pub fn counted(&self) -> (u64, Option<u64>) {
         let counts = self.all().filter_map(|event| event.read().ok());
@@ -208,17 +208,17 @@ fn forbidden() -> SamplingError {
     SamplingError::Forbidden(paranoid.map(|text| text.trim().to_owned()))
 }
 
-/// Spins for so long to see what a sample takes.
+/// Duration of the measurement of a sample's cost.
 const TRIED: DurNs = DurNs::from_ms(40);
-/// Readings of the clock that lie further apart have something between them.
+/// A larger difference between two clock readings is an interruption.
 const GAP: DurNs = DurNs(400);
 
-/// What a sample takes of the sampled thread, the interrupt included: the median of what this thread loses to its own samples while it
-/// does nothing but read the clock. `None` where it cannot be told.
+/// Time that a sample takes from the sampled thread, including the interrupt: the median loss of this thread while it only reads
+/// the clock. `None` if it cannot be measured.
 #[must_use]
 pub fn sample_cost(how: &Sampling) -> Option<DurNs> {
     let cpus = sys::sched::affinity(0).ok()?;
-    // One CPU and its ring are enough for a look.
+    // One CPU and its ring are sufficient.
     let cpu = cpus.iter().next()?;
     sys::sched::set_affinity(0, &CpuSet::single(cpu)).ok()?;
     let gaps = gaps(&Sampling { hz: 1000, inherit: false, on_exec: false, ..*how }, cpu);
@@ -233,12 +233,12 @@ pub fn sample_cost(how: &Sampling) -> Option<DurNs> {
     costs.get(costs.len() / 2).map(|cost| DurNs(*cost as i64))
 }
 
-/// Two times between which a thread did not run.
+/// Start and end of an interruption.
 type Gap = (u64, u64);
 
-/// When this thread did not run, and what its samples say.
+/// Interruptions of this thread, and its samples.
 fn gaps(how: &Sampling, cpu: CpuId) -> Option<(Vec<Gap>, Vec<u8>)> {
-    // As deep as a copy goes.
+    // Touch as much stack as a sample copies.
     std::hint::black_box(&[0u8; 1 << 16]);
     let mut ring = Ring::map(Event::open(how, 0, cpu, u32::MAX).ok()?, RING_MAX).ok()?;
     let mut gaps = Vec::with_capacity(4096);

@@ -1,11 +1,11 @@
-//! How a flight recorder stands, as its folder says.
+//! Status of a flight recorder, as written to its folder.
 
 use base::{CpuId, CpuSet, DurNs, MonoNs};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use trace::{Late, Lost, Tally};
 
-/// Spans of time in JSON: whole nanoseconds, as moments are.
+/// Durations in JSON: integer nanoseconds, like time stamps.
 mod ns {
     use base::DurNs;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -19,60 +19,60 @@ mod ns {
     }
 }
 
-/// The file in its folder.
+/// Name of the status file.
 pub const FILE: &str = "status.json";
-/// No status is longer.
+/// Maximum size of a status.
 const BYTES_MAX: u64 = 4 << 20;
 
-/// How a flight recorder stands.
+/// Status of a flight recorder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
-    /// When it began.
+    /// Start of the recording.
     #[serde(rename = "since_ns")]
     pub since: MonoNs,
-    /// When this was written.
+    /// Time of this status.
     #[serde(rename = "now_ns")]
     pub now: MonoNs,
-    /// CPUs of which everything is recorded.
+    /// CPUs whose events are recorded completely.
     pub cpus: CpuSet,
-    /// What counts as late.
+    /// Threshold of late wake-ups.
     #[serde(rename = "above_ns", with = "ns")]
     pub above: DurNs,
-    /// Threads that were watched.
+    /// Number of watched threads.
     pub threads: usize,
     /// Events so far.
     pub events: u64,
-    /// What was lost.
+    /// Losses so far.
     pub lost: Lost,
-    /// Processor time of reading and explaining.
+    /// Processor time for reading and explaining.
     #[serde(rename = "burnt_ns", with = "ns")]
     pub burnt: DurNs,
-    /// Bytes of the window.
+    /// Size of the window in bytes.
     pub held_bytes: u64,
-    /// As many as it may have.
+    /// Its maximum size.
     pub held_bytes_max: u64,
     /// Wake-ups of the watched threads.
     pub wakeups: u64,
-    /// Of these, late.
+    /// Wake-ups later than the threshold.
     pub late: u64,
-    /// Share of late delay that nothing tells of, in percent.
+    /// Unexplained share of the total delay, in percent.
     pub unexplained_percent: f64,
-    /// Who took most of it.
+    /// Culprits with the largest totals.
     pub culprits: Vec<(String, Tally)>,
-    /// The last late wake-ups, the newest first.
+    /// Last late wake-ups, newest first.
     pub last: Vec<LateLine>,
-    /// Windows that were kept, the oldest first.
+    /// Windows kept, oldest first.
     pub kept: Vec<Kept>,
-    /// Windows that were not kept, because one had been just before.
+    /// Windows and calls that were dropped, because too many were pending or a window had just been kept.
     pub left_out: u64,
-    /// What went wrong last.
+    /// The last fault.
     pub trouble: Option<String>,
 }
 
 impl Status {
-    /// Reads the one in `folder`; nothing where there is none, or none that is understood.
+    /// Reads the status in `folder`; `None` if there is none or it is invalid.
     #[must_use]
     pub fn read(folder: &Path) -> Option<Self> {
         let file = folder.join(FILE);
@@ -84,29 +84,29 @@ impl Status {
     }
 }
 
-/// A late wake-up in words.
+/// Summary of a late wake-up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LateLine {
-    /// When the thread ran at last.
+    /// When the thread finally ran.
     #[serde(rename = "at_ns")]
     pub at: MonoNs,
     /// The thread.
     pub tid: i32,
     /// Its name.
     pub name: String,
-    /// Where it ran.
+    /// The CPU it ran on.
     pub cpu: CpuId,
-    /// How late.
+    /// Its delay.
     #[serde(rename = "delay_ns", with = "ns")]
     pub delay: DurNs,
-    /// Who took most of it.
+    /// The culprit with the largest share.
     pub culprit: String,
-    /// Each culprit with its share in nanoseconds, the largest first.
+    /// Each culprit with its share in nanoseconds, largest first.
     pub parts: Vec<(String, u64)>,
 }
 
 impl LateLine {
-    /// In words.
+    /// Summarizes a delay.
     #[must_use]
     pub fn of(late: &Late) -> Self {
         let parts: Vec<_> = late.by_culprit().into_iter().map(|(culprit, ns)| (culprit.to_string(), ns)).collect();
@@ -127,12 +127,12 @@ impl LateLine {
 pub struct Kept {
     /// Its file.
     pub file: PathBuf,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// The moment of that; nothing of what an earlier recorder kept.
+    /// Time of its event; `None` for windows of an earlier recorder.
     #[serde(rename = "at_ns")]
     pub at: Option<MonoNs>,
-    /// Its length.
+    /// Its size in bytes.
     pub bytes: u64,
 }
 
