@@ -1,95 +1,95 @@
-//! What a profile found, and what is made of it.
+//! Result of a profile, and reports derived from it.
 
 use crate::object::Object;
 use crate::stack::Cut;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// A thread that was sampled, or might have been.
+/// A thread that was selected for sampling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thread {
-    /// Its process.
+    /// Its process id.
     pub pid: i32,
-    /// Its number.
+    /// Its thread id.
     pub tid: i32,
-    /// Its name; empty if nobody told.
+    /// Its name; empty if unknown.
     pub name: String,
 }
 
-/// A function, or what stands for one.
+/// A frame: a function, or a placeholder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Its name; in brackets what is none.
+    /// Its name; placeholders are in brackets.
     pub name: String,
-    /// The object that it is in: a path, `[kernel]`, `[vdso]`; empty where there is none.
+    /// The object that contains it: a path, `[kernel]` or `[vdso]`; empty if none.
     pub object: String,
-    /// Its object's number and its own there.
+    /// Numbers of its object, and of the function in it.
     pub(crate) function: Option<(u32, u32)>,
 }
 
 /// A stack of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
-    /// Its thread's place among the threads.
+    /// Index of the thread.
     pub thread: u32,
-    /// Places of its frames, the outermost first.
+    /// Indices of the frames, outermost first.
     pub frames: Box<[u32]>,
-    /// How often it was seen.
+    /// Number of samples.
     pub samples: u64,
-    /// What these samples stand for: nanoseconds or cycles.
+    /// Total weight of these samples, in nanoseconds or cycles.
     pub weight: u64,
 }
 
-/// A function's share.
+/// Samples of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// Its name.
     pub name: String,
     /// Its object.
     pub object: String,
-    /// Samples in itself.
+    /// Samples in the function itself.
     pub own: u64,
-    /// Samples in itself and what it called.
+    /// Samples in the function and its callees.
     pub total: u64,
 }
 
-/// What of an object's functions was seen.
+/// Functions of an object, by whether they were seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Covered {
     /// The object.
     pub object: String,
-    /// Names of functions that were seen, sorted.
+    /// Names of the functions seen, sorted.
     pub seen: Vec<String>,
-    /// Those that were not.
+    /// Names of the functions not seen, sorted.
     pub not_seen: Vec<String>,
 }
 
-/// What a profile found.
+/// Result of a profile.
 #[derive(Debug)]
 pub struct Found {
     /// The threads.
     pub threads: Vec<Thread>,
     /// The functions.
     pub frames: Vec<Frame>,
-    /// The stacks: samples of all add up to `samples`, less those of threads too many to be told apart.
+    /// The stacks. Their samples add up to `samples`, except those of threads beyond the limit.
     pub stacks: Vec<Stack>,
-    /// How many samples there were.
+    /// Number of samples.
     pub samples: u64,
-    /// Records that found no room in the ring.
+    /// Records lost because a ring was full.
     pub lost: u64,
-    /// How often the kernel stopped for a while because it took too much time.
+    /// Number of times the kernel paused sampling because it took too much time.
     pub throttled: u64,
-    /// Samples that were counted under their innermost function, or not at all, for want of room.
+    /// Samples counted under their innermost function, or dropped, because a limit was reached.
     pub merged: u64,
-    /// Samples whose stack has no outer part, by why.
+    /// Samples with an incomplete stack, by reason.
     pub cut: BTreeMap<Cut, u64>,
-    /// Each object's name with the number of its functions.
+    /// Name and number of functions of each object.
     pub functions: Vec<(String, u32)>,
     pub(crate) objects: Vec<Object>,
 }
 
 impl Found {
-    /// A line for each stack, `thread;outermost;…;innermost COUNT`: what tools that draw flame graphs read.
+    /// One line per stack, `thread;outermost;…;innermost COUNT`: the input format of flame graph tools.
     #[must_use]
     pub fn folded(&self) -> String {
         let mut lines: BTreeMap<String, u64> = BTreeMap::new();
@@ -108,7 +108,7 @@ impl Found {
         })
     }
 
-    /// A thread's name, or its number where nobody told one.
+    /// Name of a thread, or its id if the name is unknown.
     #[must_use]
     pub fn thread_name(&self, nth: u32) -> String {
         let thread = self.threads.get(nth as usize);
@@ -118,7 +118,7 @@ impl Found {
         )
     }
 
-    /// Threads that were seen, with their samples, those with most first.
+    /// Threads with samples, most samples first.
     #[must_use]
     pub fn by_thread(&self) -> Vec<(&Thread, u64)> {
         let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
@@ -129,7 +129,7 @@ impl Found {
         threads
     }
 
-    /// Functions with their shares, of thread `tid` or of all, those with most samples in themselves first.
+    /// Functions with their samples, of thread `tid` or of all threads, sorted by samples in the function itself.
     #[must_use]
     pub fn rows(&self, tid: Option<i32>) -> Vec<Row> {
         let mut counts: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
@@ -139,7 +139,7 @@ impl Found {
                 let frame = &self.frames[*frame as usize];
                 (frame.name.as_str(), frame.object.as_str())
             };
-            // One that calls itself counts once.
+            // A recursive function counts once per stack.
             for of in stack.frames.iter().map(key).collect::<BTreeSet<_>>() {
                 counts.entry(of).or_default().1 += stack.samples;
             }
@@ -158,7 +158,7 @@ impl Found {
         rows
     }
 
-    /// Which functions of each object were seen on any stack. That one was not seen is no proof that it did not run.
+    /// The functions of each object seen on any stack. A function that was not seen may still have run.
     #[must_use]
     pub fn coverage(&self) -> Vec<Covered> {
         let mut seen: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
@@ -179,7 +179,7 @@ impl Found {
     }
 }
 
-/// Without what folded lines are split at.
+/// Removes the separators of the folded format.
 fn plain(name: &str) -> String {
     name.replace(';', ",").replace(['\n', '\r'], " ")
 }

@@ -1,4 +1,4 @@
-//! What the library inside a program has counted of its allocations: words of a file into sites with the names of their callers.
+//! Reader of the heap library's counters: converts its file into allocation sites with the names of their callers.
 
 use crate::object::Object;
 use crate::sampled::Files;
@@ -7,14 +7,14 @@ use heap::layout::{
 };
 use std::collections::HashMap;
 
-/// The file's beginning that is read, in bytes: what follows are the blocks in use, which the library alone needs.
+/// Size of the part of the file that is read, in bytes. After it are the blocks in use, which only the library needs.
 pub const HEAP_BYTES: usize = heap::layout::BLOCKS_AT * 8;
 
-/// Names of functions of allocators, which say nothing of who allocates.
+/// Prefixes of allocator functions, which are omitted from call stacks.
 const BETWEEN: [&str; 8] =
     ["__rust_", "__rdl_", "__rustc::__r", "alloc::", "<alloc::", "std::alloc", "operator new", "std::__new_allocator"];
 
-/// Why a file cannot be understood.
+/// Reason why a file cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeapError {
     /// It was not written by the library, or not yet.
@@ -34,90 +34,91 @@ impl std::fmt::Display for HeapError {
 
 impl std::error::Error for HeapError {}
 
-/// What was counted of a process's allocations.
+/// Allocation counters of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heap {
-    /// The process.
+    /// Its process id.
     pub pid: i32,
-    /// Its program.
+    /// Path of its program.
     pub program: String,
-    /// Allocations.
+    /// Number of allocations.
     pub allocations: u64,
-    /// Their bytes.
+    /// Allocated bytes.
     pub bytes: u64,
-    /// Blocks given back.
+    /// Number of freed blocks.
     pub frees: u64,
-    /// Their bytes.
+    /// Freed bytes.
     pub freed_bytes: u64,
-    /// The most bytes in use at a time.
+    /// Maximum of bytes in use.
     pub peak_bytes: u64,
-    /// Allocations and blocks given back by threads in real-time classes.
+    /// Allocations and frees by real-time threads.
     pub rt_calls: u64,
-    /// Allocations whose place was not kept, for want of room.
+    /// Allocations not assigned to a site, because the table was full.
     pub sites_lost: u64,
-    /// Allocations of which it is not known whether they were given back, for want of room.
+    /// Allocations whose free is not tracked, because the table was full.
     pub blocks_lost: u64,
-    /// Blocks given back that had not been counted.
+    /// Freed blocks whose allocation was not counted.
     pub frees_unknown: u64,
-    /// Programs and libraries whose names were not kept.
+    /// Programs and libraries beyond the limit, whose names are unknown.
     pub modules_lost: u64,
-    /// Places that allocate.
+    /// Allocation sites.
     pub sites: Vec<Site>,
 }
 
-/// A place that allocates.
+/// An allocation site.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Site {
-    /// Who called whom, the innermost first; functions of allocators are left out.
+    /// Call stack, innermost first, without allocator functions.
     pub callers: Vec<String>,
-    /// Allocations.
+    /// Number of allocations.
     pub allocations: u64,
-    /// Their bytes.
+    /// Allocated bytes.
     pub bytes: u64,
-    /// Blocks given back.
+    /// Number of freed blocks.
     pub frees: u64,
-    /// Their bytes.
+    /// Freed bytes.
     pub freed_bytes: u64,
-    /// Allocations by threads in real-time classes.
+    /// Allocations by real-time threads.
     pub rt_allocations: u64,
-    /// Blocks given back by threads in real-time classes.
+    /// Frees by real-time threads.
     pub rt_frees: u64,
 }
 
 impl Site {
-    /// Bytes that were not given back.
+    /// Allocated bytes that have not been freed.
     #[must_use]
     pub fn bytes_in_use(&self) -> u64 {
         self.bytes.saturating_sub(self.freed_bytes)
     }
 
-    /// Blocks that were not given back.
+    /// Allocated blocks that have not been freed.
     #[must_use]
     pub fn blocks_in_use(&self) -> u64 {
         self.allocations.saturating_sub(self.frees)
     }
 }
 
-/// A program or library where it was loaded.
+/// A loaded program or library.
 struct Module {
-    /// Where in its file the code begins.
+    /// Offset of its code in the file.
     offset: u64,
     start: u64,
     end: u64,
     path: String,
 }
 
-/// Names of the programs and libraries of several files, or of one file read again and again.
+/// Reader of heap files. Keeps the symbols of programs and libraries, for several files or repeated reads.
 #[derive(Debug, Default)]
 pub struct HeapReader {
     objects: HashMap<String, Object>,
 }
 
 impl HeapReader {
-    /// Understands the beginning of a file ([`HEAP_BYTES`]). It may change while it is read: counts are whole, but not of one moment.
+    /// Parses the beginning of a file ([`HEAP_BYTES`]). The file may change during the read: each counter is valid, but not all
+    /// are from the same moment.
     ///
     /// # Errors
-    /// It is none, or cut off.
+    /// If it is not a heap file, or truncated.
     pub fn read(&mut self, bytes: &[u8], files: &mut dyn Files) -> Result<Heap, HeapError> {
         let word = |at: usize| bytes.get(at * 8..)?.first_chunk::<8>().map(|word| u64::from_ne_bytes(*word));
         if word(0).ok_or(HeapError::Short)? != MAGIC {
@@ -170,7 +171,7 @@ impl HeapReader {
         })
     }
 
-    /// Names for return addresses.
+    /// Names of return addresses.
     fn callers(&mut self, addresses: &[u64], modules: &[Module], pid: i32, files: &mut dyn Files) -> Vec<String> {
         let mut names = Vec::new();
         for address in addresses.iter().map(|address| address.wrapping_sub(1)) {
@@ -178,7 +179,7 @@ impl HeapReader {
                 names.push("[unknown]".to_owned());
                 continue;
             };
-            // The library itself stands innermost.
+            // The innermost frames are in the heap library itself.
             if names.is_empty() && module.path.ends_with("/libtahti_heap.so") {
                 continue;
             }

@@ -1,8 +1,8 @@
-//! The kernel's samples of threads in (bytes of `perf_event_open(2)`'s rings), functions that took the time out.
+//! Conversion of samples of threads (bytes from `perf_event_open(2)` rings) into profiles by function.
 //!
-//! Kernel code is named by `/proc/kallsyms`, user code by the symbols of its object; user stacks are unwound from a copy of the
-//! stack by the tables that every compiler writes for exceptions (`.eh_frame`), as programs have no frame pointers. What could not be
-//! unwound is counted, never left out. Files come through [`Files`]: this crate reads none by itself.
+//! Kernel code is named by `/proc/kallsyms`, user code by the symbols of its object. Programs usually have no frame pointers, so
+//! user stacks are unwound from a copy of the stack with the tables that compilers generate for exceptions (`.eh_frame`). Samples
+//! that could not be unwound are counted. Files are accessed only through [`Files`].
 #![forbid(unsafe_code)]
 
 mod found;
@@ -20,5 +20,5 @@ pub use record::{Record, Records, Sample, Timed, User};
 pub use sampled::{Files, Profile};
 pub use stack::Cut;
 
-/// How many registers each sample must carry, in the order of `asm/perf_regs.h`, where the stack is copied.
+/// Number of registers per sample if the stack is copied, in the order of `asm/perf_regs.h`.
 pub const REGISTERS: usize = if cfg!(target_arch = "aarch64") { 4 } else { 3 };

@@ -1,4 +1,4 @@
-//! Programs and libraries: where their functions begin, and how their stacks are unwound.
+//! Programs and libraries: symbols and unwind tables.
 
 use crate::sampled::Files;
 use object::elf::{
@@ -10,26 +10,26 @@ use std::io::{Read, Seek};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What an object is read from: its bytes in memory, or its file.
+/// Source of an object's bytes: a file or memory.
 pub trait Source: Read + Seek {}
 impl<T: Read + Seek> Source for T {}
 
-/// As many functions as are kept of one object; the largest known programs have a third of that.
+/// Maximum functions per object; the largest known programs have a third of that.
 const FUNCTIONS_MAX: usize = 1 << 21;
-/// No section that is looked at may be larger.
+/// Maximum size of a section, in bytes.
 const SECTION_MAX: u64 = 1 << 29;
 
 /// A function of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Function {
-    /// Its address, as the object states it.
+    /// Its address in the object.
     start: u64,
     bytes: u64,
-    /// Where its name stands in `names`.
+    /// Range of its name in `names`.
     name: (u32, u32),
 }
 
-/// A part of a file that is loaded to be executed.
+/// An executable segment of a file.
 #[derive(Clone, Debug)]
 struct Segment {
     offset: u64,
@@ -37,13 +37,13 @@ struct Segment {
     address: u64,
 }
 
-/// A section with the addresses that the object states for it.
+/// Address range of a section in the object, and its contents.
 pub(crate) type Section = (Range<u64>, Arc<[u8]>);
 
-/// What is known of a program, a library, or code that was made at run time.
+/// A program, a library, or code generated at run time.
 #[derive(Debug, Default)]
 pub(crate) struct Object {
-    /// Its path, or what stands for one.
+    /// Its path, or a placeholder.
     pub(crate) name: String,
     segments: Vec<Segment>,
     functions: Vec<Function>,
@@ -54,12 +54,13 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// One of which nothing is known but its name.
+    /// An object without symbols.
     pub(crate) fn unknown(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
     }
 
-    /// The one that process `pid` knows as `path`, with the names that were split off from it; unknown where it cannot be read.
+    /// Reads the object that process `pid` maps as `path`, with separate debug symbols if available. Without symbols if it cannot
+    /// be read.
     pub(crate) fn of(files: &mut dyn Files, pid: i32, path: &str, file: (u32, u32, u64)) -> Self {
         let opened = files.open(pid, path, file);
         let mut object = opened.and_then(|source| Self::read(path, source)).unwrap_or_else(|| Self::unknown(path));
@@ -69,7 +70,7 @@ impl Object {
         object
     }
 
-    /// Reads an ELF file of 64 bits.
+    /// Reads a 64-bit ELF file.
     fn read(name: &str, from: impl Source) -> Option<Self> {
         let mut object = Self::unknown(name);
         let cache = ReadCache::new(from);
@@ -78,7 +79,7 @@ impl Object {
         Some(object)
     }
 
-    /// Takes the functions of the file that debugging information was split off into, where it has more.
+    /// Uses the functions of the separate debug file, if it has more.
     fn add_debug_file(&mut self, from: impl Source) {
         let mut other = Self::default();
         if other.fill(&ReadCache::new(from), false).is_some() && other.functions.len() > self.functions.len() {
@@ -87,8 +88,8 @@ impl Object {
         }
     }
 
-    /// Functions by address as text has them: START SIZE NAME, hexadecimal, a line each (`/tmp/perf-PID.map` of programs that compile
-    /// while they run). Of one place the newest, which stands last, is right.
+    /// Parses functions in text form, one `START SIZE NAME` per line in hexadecimal (`/tmp/perf-PID.map` of programs with a JIT
+    /// compiler). If several have the same address, the last one is valid.
     pub(crate) fn made_at_run_time(name: &str, text: &str) -> Self {
         let mut object = Self::unknown(name);
         for line in text.lines().take(FUNCTIONS_MAX) {
@@ -108,7 +109,7 @@ impl Object {
         let header = FileHeader64::<Endianness>::parse(data).ok()?;
         let endian = header.endian().ok()?;
         for segment in header.program_headers(endian, data).ok()? {
-            // Those for data may lie in the same page of the file.
+            // Data segments may share a page of the file with code.
             if segment.p_type(endian) == PT_LOAD && segment.p_flags(endian) & PF_X != 0 {
                 let (offset, bytes) = segment.file_range(endian);
                 self.segments.push(Segment { offset, bytes, address: segment.p_vaddr(endian) });
@@ -127,10 +128,10 @@ impl Object {
             let frames = self.eh_frame.as_ref().map(|(range, _)| range.clone());
             self.eh_frame_hdr =
                 named(".eh_frame_hdr").filter(|index| frames.is_some_and(|frames| is_index(index, &frames)));
-            // A note: sizes of name and content, type, "GNU\0", content.
+            // Layout of the note: sizes of name and contents, type, "GNU\0", contents.
             self.build_id = named(".note.gnu.build-id").and_then(|(_, note)| Some(note.get(16..36)?.to_vec()));
         }
-        // The table for debuggers has all functions, the one for the linker those that are called from elsewhere.
+        // The debug symbol table has all functions; the dynamic one has only exported functions.
         for kind in [SHT_SYMTAB, SHT_DYNSYM] {
             self.add_symbols(data, endian, &sections, kind);
             if !self.functions.is_empty() {
@@ -151,7 +152,7 @@ impl Object {
         let strings =
             sections.section(symbols.string_section()).ok().filter(|section| section.sh_size(endian) <= SECTION_MAX);
         let Some(strings) = strings.and_then(|section| section.data(endian, data).ok()) else { return };
-        // Of several names of one place the one that others may call stands first.
+        // Of several names at an address, prefer the global one.
         let mut found: Vec<_> = symbols
             .iter()
             .filter(|symbol| {
@@ -180,10 +181,10 @@ impl Object {
         self.functions.dedup_by_key(|function| function.start);
     }
 
-    /// What lies between addresses in memory and in the object where `offset` of its file is mapped at `start`.
+    /// Difference between addresses in memory and in the object if `offset` of its file is mapped at `start`.
     pub(crate) fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         let holds = |segment: &&Segment| {
-            // Mappings begin at pages.
+            // Mappings start at page boundaries.
             let from = segment.offset & !0xfff;
             (from..segment.offset.saturating_add(segment.bytes).max(from + 1)).contains(&offset)
         };
@@ -192,36 +193,36 @@ impl Object {
         Some(start.wrapping_sub(address))
     }
 
-    /// The function that holds an address of the object.
+    /// The function that contains an address of the object.
     pub(crate) fn function(&self, address: u64) -> Option<u32> {
         let behind = self.functions.partition_point(|function| function.start <= address);
         let at = behind.checked_sub(1)?;
         let function = self.functions.get(at)?;
-        // Those written in assembler may have no size.
+        // Functions written in assembler may have no size.
         let inside = function.bytes == 0 || address - function.start < function.bytes;
         inside.then_some(at as u32)
     }
 
-    /// A function's name as compilers wrote it, in the words of its language.
+    /// Demangled name of a function.
     pub(crate) fn function_name(&self, nth: u32) -> String {
         let name =
             self.functions.get(nth as usize).and_then(|of| self.names.get(of.name.0 as usize..of.name.1 as usize));
         demangled(&String::from_utf8_lossy(name.unwrap_or_default()))
     }
 
-    /// How many functions are known.
+    /// Number of known functions.
     pub(crate) fn functions(&self) -> u32 {
         self.functions.len() as u32
     }
 }
 
-/// A name of Rust or C++ as its source has it.
+/// Demangles Rust and C++ names.
 fn demangled(name: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}");
     }
     if !name.starts_with("_Z") {
-        // Versions of library functions say nothing of where time goes.
+        // Symbol versions are not relevant for a profile.
         return name.split('@').next().unwrap_or_default().to_owned();
     }
     let options = cpp_demangle::DemangleOptions::new().no_params().no_return_type();
@@ -229,9 +230,10 @@ fn demangled(name: &str) -> String {
     parsed.ok().and_then(|symbol| symbol.demangle_with_options(&options).ok()).unwrap_or_else(|| name.to_owned())
 }
 
-/// Whether the index of the unwind tables is as linkers write it and leads into them; else it is done without, as what uses it trusts it.
+/// Whether the index of the unwind tables has the usual format and refers to them. Otherwise it is not used, because the unwinder
+/// trusts it.
 fn is_index((range, bytes): &Section, frames: &Range<u64>) -> bool {
-    // Version 1; the tables' address relative to its own place, the count as it is, rows relative to the index, all in four bytes.
+    // Version 1; address of the tables relative to its own position; plain count; rows relative to the index; all with 4 bytes.
     let Some((head, rows)) = bytes.split_at_checked(12).filter(|(head, _)| head[..4] == [1, 0x1b, 0x03, 0x3b]) else {
         return false;
     };
@@ -249,17 +251,17 @@ fn is_index((range, bytes): &Section, frames: &Range<u64>) -> bool {
 /// How a program is linked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linked {
-    /// With an interpreter, which loads libraries.
+    /// Dynamically, with an interpreter that loads libraries.
     Dynamically,
-    /// Without.
+    /// Statically.
     Statically,
-    /// It is no program itself, but names one (`#!`).
+    /// A script that names an interpreter (`#!`).
     Script,
-    /// Neither.
+    /// Not an executable file.
     Foreign,
 }
 
-/// Says how the program in a file is linked.
+/// Determines how the program in a file is linked.
 #[must_use]
 pub fn linked(mut from: impl Source) -> Linked {
     let mut mark = [0; 2];

@@ -1,72 +1,72 @@
-//! Records of `perf_event_open(2)` as they stand in its rings.
+//! Parser for the records in `perf_event_open(2)` rings.
 
-/// One record, as far as it is used here.
+/// A record, limited to the types used here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// Where a thread was.
+    /// A sample of a thread.
     Sample(Sample<'a>),
-    /// A file, or memory of no file, was mapped to be executed.
+    /// A file or anonymous memory was mapped as executable.
     Mapping {
-        /// Whose memory.
+        /// Its process id.
         pid: i32,
-        /// Where.
+        /// Start address.
         start: u64,
-        /// How many bytes.
+        /// Size in bytes.
         bytes: u64,
-        /// From where in the file.
+        /// Offset in the file.
         offset: u64,
-        /// Its device (major, minor) and number there.
+        /// Device (major, minor) and inode.
         file: (u32, u32, u64),
-        /// Its path, as that process sees it; `[vdso]`, `//anon` and the like where it is no file.
+        /// Path as the process sees it, or a placeholder such as `[vdso]` or `//anon`.
         path: &'a [u8],
     },
-    /// A thread has a name.
+    /// A thread was named.
     Name {
-        /// Its process.
+        /// Its process id.
         pid: i32,
-        /// The thread.
+        /// Its thread id.
         tid: i32,
-        /// Whether its process has begun another program.
+        /// Whether the process executed a new program.
         exec: bool,
         /// The name.
         name: &'a [u8],
     },
-    /// A thread began.
+    /// A thread was created.
     Fork {
-        /// Its process.
+        /// Its process id.
         pid: i32,
-        /// The process that began it.
+        /// Process id of its creator.
         parent: i32,
-        /// The thread.
+        /// Its thread id.
         tid: i32,
     },
-    /// So many records found no room in the ring.
+    /// Number of records lost because the ring was full.
     Lost(u64),
-    /// The kernel stopped sampling for a while, because it took too much time.
+    /// The kernel paused sampling because it took too much time.
     Throttled,
 }
 
-/// Where a thread was.
+/// A sample of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample<'a> {
-    /// Its process.
+    /// Its process id.
     pub pid: i32,
-    /// The thread.
+    /// Its thread id.
     pub tid: i32,
-    /// What it stands for: nanoseconds or cycles.
+    /// Its weight in nanoseconds or cycles.
     pub period: u64,
-    /// Addresses with the kernel's marks between, eight bytes each, the innermost first.
+    /// Call chain with the kernel's context markers, eight bytes each, innermost first.
     pub chain: &'a [u8],
-    /// Registers and stack of user mode, where copied.
+    /// User registers and stack, if copied.
     pub user: Option<User<'a>>,
 }
 
-/// Registers and stack of user mode.
+/// User registers and stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User<'a> {
-    /// In the order of `asm/perf_regs.h`, those that were asked for; the first `count` are there.
+    /// The requested registers, in the order of `asm/perf_regs.h`; the first `count` are valid.
     pub registers: [u64; 4],
-    /// The stack from its pointer upwards.
+    /// Stack contents from the stack pointer upwards.
     pub stack: &'a [u8],
 }
 
@@ -78,14 +78,14 @@ const FORK: u32 = 7;
 const SAMPLE: u32 = 9;
 const LOST_SAMPLES: u32 = 13;
 
-/// Of a mapping: data only, nothing to execute.
+/// Flag of a mapping: data, not executable.
 const MISC_DATA: u16 = 1 << 13;
-/// Of a name: by exec.
+/// Flag of a name: caused by exec.
 const MISC_EXEC: u16 = 1 << 13;
-/// Thread and time behind each record that is no sample.
+/// Size of thread id and time at the end of records other than samples, in bytes.
 const TRAILER: usize = 16;
 
-/// Numbers from the front of bytes.
+/// Reads numbers from a byte slice.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -107,27 +107,27 @@ impl<'a> Reader<'a> {
         self.half().map(|half| half as i32)
     }
 
-    /// Text up to its zero.
+    /// Text up to the terminating zero.
     fn text(&mut self) -> &'a [u8] {
         let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
         &self.0[..end]
     }
 }
 
-/// Reads whole records; each with its time. What is not of use here is passed over, what is broken ends it.
+/// Iterator over complete records with their times. Skips unused types. Ends at an invalid record.
 pub struct Records<'a> {
     rest: &'a [u8],
     registers: Option<usize>,
 }
 
 impl<'a> Records<'a> {
-    /// Reads `bytes`; `registers`: how many are copied with each sample, `None` where neither they nor the stack are.
+    /// Parses `bytes`. `registers` is the number of registers per sample, or `None` if registers and stack are not copied.
     #[must_use]
     pub fn new(bytes: &'a [u8], registers: Option<usize>) -> Self {
         Self { rest: bytes, registers }
     }
 
-    /// Bytes that were not understood.
+    /// Bytes not parsed.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
@@ -137,11 +137,11 @@ impl<'a> Records<'a> {
 /// A record with its time and its bytes.
 #[derive(Clone, Debug)]
 pub struct Timed<'a> {
-    /// Nanoseconds of the monotonic clock.
+    /// Monotonic time in nanoseconds.
     pub at: u64,
-    /// As it stood in the ring.
+    /// Its bytes in the ring.
     pub bytes: &'a [u8],
-    /// What it says.
+    /// The parsed record.
     pub record: Record<'a>,
 }
 

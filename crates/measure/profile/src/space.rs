@@ -1,4 +1,4 @@
-//! Memory of processes: which code stands where.
+//! Address spaces of processes.
 
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder as _};
 use std::collections::BTreeMap;
@@ -12,20 +12,20 @@ pub(crate) use framehop::x86_64::{CacheX86_64 as Cache, UnwinderX86_64 as Unwind
 #[cfg(target_arch = "aarch64")]
 pub(crate) use framehop::aarch64::{CacheAarch64 as Cache, UnwinderAarch64 as Unwinder};
 
-/// As many mappings as are kept of one process; the kernel's own default bound.
+/// Maximum mappings per process; the kernel's default limit.
 const MAPPINGS_MAX: usize = 65_536;
 
-/// Code in a process's memory.
+/// A mapping of code.
 #[derive(Clone, Debug)]
 pub(crate) struct Mapping {
     pub(crate) end: u64,
-    /// Its object's number.
+    /// Number of its object.
     pub(crate) object: u32,
-    /// What lies between addresses in memory and in the object.
+    /// Difference between addresses in memory and in the object.
     pub(crate) bias: u64,
 }
 
-/// What of a process's memory may be executed.
+/// The executable mappings of a process.
 #[derive(Clone)]
 pub(crate) struct Space {
     mappings: BTreeMap<u64, Mapping>,
@@ -39,7 +39,7 @@ impl Default for Space {
 }
 
 impl Space {
-    /// An object is mapped; what was there before is not any more.
+    /// Adds a mapping, which replaces previous ones in its range.
     pub(crate) fn map(&mut self, start: u64, bytes: u64, offset: u64, number: u32, object: &Object) {
         let end = start.saturating_add(bytes);
         let below = self.mappings.range(..end).rev().take_while(|(_, mapping)| mapping.end > start);
@@ -47,7 +47,7 @@ impl Space {
         for at in covered {
             self.unwinder.remove_module(at);
             let Some(mut old) = self.mappings.remove(&at) else { continue };
-            // Code of which a part is replaced is not made by linkers: unwinding does without what is left of it.
+            // Linkers do not produce partially replaced code: the remaining part has no unwind information.
             let rest = old.clone();
             if at < start {
                 old.end = start;
@@ -60,7 +60,7 @@ impl Space {
         if self.mappings.len() >= MAPPINGS_MAX || end <= start {
             return;
         }
-        // Without segments addresses are those of memory.
+        // Without segments, object addresses equal memory addresses.
         let bias = object.bias(start, offset).unwrap_or(0);
         self.mappings.insert(start, Mapping { end, object: number, bias });
         let Some((eh_range, eh_frame)) = &object.eh_frame else { return };
@@ -75,7 +75,7 @@ impl Space {
         self.unwinder.add_module(Module::new(object.name.clone(), start..end, bias, sections));
     }
 
-    /// What stands at an address.
+    /// The mapping at an address.
     pub(crate) fn find(&self, address: u64) -> Option<&Mapping> {
         self.mappings.range(..=address).next_back().map(|(_, mapping)| mapping).filter(|mapping| mapping.end > address)
     }

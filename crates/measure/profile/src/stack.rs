@@ -1,4 +1,4 @@
-//! From registers and a copy of the stack to the addresses of the callers.
+//! Unwinding of a copied stack.
 
 use crate::record::User;
 use crate::space::{Cache, Space};
@@ -10,22 +10,22 @@ use framehop::x86_64::UnwindRegsX86_64 as Registers;
 #[cfg(target_arch = "aarch64")]
 use framehop::aarch64::{PtrAuthMask, UnwindRegsAarch64 as Registers};
 
-/// As many frames as are kept of one stack.
+/// Maximum frames per stack.
 pub(crate) const FRAMES_MAX: usize = 512;
 
-/// Why the outer part of a stack is missing.
+/// Reason why the outer part of a stack is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cut {
-    /// It goes on behind what was copied.
+    /// The stack is larger than the copy.
     Copy,
-    /// Its code has neither unwind tables nor frame pointers.
+    /// Code without unwind tables or frame pointers.
     Tables,
-    /// It has more frames than are kept.
+    /// More frames than the maximum.
     Deep,
 }
 
 impl Cut {
-    /// The frame that stands for what is missing.
+    /// Placeholder frame for the missing part.
     #[must_use]
     pub fn frame(self) -> &'static str {
         match self {
@@ -36,8 +36,7 @@ impl Cut {
     }
 }
 
-/// Finds where the thread was in user mode and who called whom, the innermost first; each address lies within the function that is meant.
-/// Says why the rest is missing, if any is.
+/// Unwinds the user stack, innermost frame first. Each address is within its function. Returns the reason if the rest is missing.
 pub(crate) fn unwind(space: &Space, cache: &mut Cache, user: &User<'_>, out: &mut Vec<u64>) -> Option<Cut> {
     let (at, stack_pointer, registers) = registers(user);
     let mut read = |address: u64| {
@@ -49,7 +48,7 @@ pub(crate) fn unwind(space: &Space, cache: &mut Cache, user: &User<'_>, out: &mu
     for _ in 0..FRAMES_MAX {
         match frames.next() {
             Ok(Some(frame)) => {
-                // Wherever tables are missing, frame pointers are tried, and may lead anywhere.
+                // Without tables the unwinder tries frame pointers, which may lead to arbitrary addresses.
                 let address = frame.address_for_lookup();
                 if matches!(frame, FrameAddress::ReturnAddress(_)) && space.find(address).is_none() {
                     return Some(Cut::Tables);
@@ -77,6 +76,6 @@ fn registers(user: &User<'_>) -> (u64, u64, Registers) {
 #[cfg(target_arch = "aarch64")]
 fn registers(user: &User<'_>) -> (u64, u64, Registers) {
     let [frame, link, stack, at] = user.registers;
-    // Addresses of user mode have 48 bits; signatures stand above.
+    // User addresses have 48 bits; pointer authentication uses the bits above.
     (at, stack, Registers::new_with_ptr_auth_mask(PtrAuthMask(0xffff_ffff_ffff), link, stack, frame))
 }
