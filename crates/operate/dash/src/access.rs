@@ -1,4 +1,4 @@
-//! Who may do what: tokens, the cookies that they are exchanged for, roles.
+//! Access control: tokens, session cookies, roles.
 
 use crate::shares::{Excess, Party};
 use base::{DurNs, MonoNs};
@@ -11,27 +11,27 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use sys::whole::{Survives, replace};
 use web::Owner;
 
-/// Sessions at once. For one more than a party may have, its oldest ends: logins of viewers end no session of an operator.
+/// Maximum sessions. If a party reaches its share, its oldest session ends, so logins of viewers never end an operator's session.
 const SESSIONS_MAX: usize = 256;
-/// A session that nobody used for so long is over.
+/// A session ends after this time without use.
 const IDLE_MAX: DurNs = DurNs::from_secs(12 * 3600);
-/// Tokens that were wrong, within [`TRIES_WITHIN`], before no more of them are told one by one. Right ones open all the same: 128
-/// bits are not guessed, and whoever reaches the port could otherwise keep everybody out.
+/// Maximum wrong tokens within [`TRIES_WITHIN`] that are answered individually. Valid tokens are always accepted: 128 bits cannot
+/// be guessed, and otherwise anyone who reaches the port could lock all users out.
 const TRIES_MAX: u32 = 20;
 const TRIES_WITHIN: DurNs = DurNs::from_secs(60);
 
-/// What somebody may do.
+/// Permissions of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Look.
+    /// Read only.
     Viewer,
-    /// Change, too.
+    /// Read and change.
     Operator,
 }
 
 impl Role {
-    /// Both.
+    /// Both roles.
     pub const ALL: [Self; 2] = [Self::Viewer, Self::Operator];
 
     /// Its name.
@@ -44,13 +44,13 @@ impl Role {
     }
 }
 
-/// Tokens and sessions. They stand in a file for as long as the plant is up: a dashboard that is started again lets in whom it let in
-/// before, so that open pages come back by themselves.
+/// Tokens and sessions. They are kept in a file while the plant is up. After a restart of the dashboard, open pages reconnect
+/// without a new login.
 #[derive(Debug)]
 pub(crate) struct Access {
     tokens: BTreeMap<Role, String>,
     file: PathBuf,
-    /// The cookie's name: cookies of one host are shared by all its ports.
+    /// Name of the cookie. It contains the port, because all ports of a host share cookies.
     pub(crate) cookie: String,
     inner: Mutex<Inner>,
 }
@@ -62,16 +62,16 @@ struct Inner {
     since: MonoNs,
 }
 
-/// What the file has.
+/// Contents of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Kept {
     tokens: BTreeMap<Role, String>,
-    /// What the cookie holds, its role, and the user or the address that began it.
+    /// Session id (the cookie's value), role, and the user or address that logged in.
     sessions: Vec<(String, Role, Result<u32, IpAddr>)>,
 }
 
 impl Inner {
-    /// Ends one session where `party` could not begin another one.
+    /// Ends a session if `party` could not start another one.
     fn make_room(&mut self, party: Party) {
         let sessions = self.sessions.values().map(|session| session.party);
         let Some(excess) = Excess::of(sessions, party, SESSIONS_MAX) else { return };
@@ -84,7 +84,7 @@ impl Inner {
         }
     }
 
-    /// The session that was not used for longest, of some parties.
+    /// The least recently used session of the selected parties.
     fn oldest(&self, is_one: impl Fn(Party) -> bool) -> Option<String> {
         let sessions = self.sessions.iter().filter(|(_, session)| is_one(session.party));
         sessions.min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone())
@@ -93,27 +93,27 @@ impl Inner {
 
 #[derive(Clone, Copy, Debug)]
 struct Session {
-    /// Its role, and the owner of the connection that began it. A browser sends a host's cookies to all of its ports, and behind
-    /// another port may be another user.
+    /// Its role, and the owner of the connection that logged in. A browser sends a host's cookies to all of its ports, and
+    /// another port may belong to another user.
     party: Party,
     used: MonoNs,
 }
 
-/// Why a token opens nothing.
+/// Reason why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closed {
-    /// It is none.
+    /// Wrong token.
     Wrong,
-    /// It is none, as too many were just before.
+    /// Wrong token, after too many others.
     TooMany,
 }
 
 impl Access {
-    /// What `file` has of an earlier dashboard of the plant, and new tokens where it has none; nothing for operators where there
-    /// are none any more. A session that was kept counts as used now.
+    /// Reads the tokens and sessions of an earlier dashboard from `file`, and creates missing tokens. If there are no operators
+    /// any longer, drops theirs. The idle time of restored sessions starts now.
     ///
     /// # Errors
-    /// The file can be neither read nor written, or the kernel gives no random bytes.
+    /// If the file cannot be read or written, or the kernel provides no random bytes.
     pub(crate) fn open(file: &Path, port: u16, write: bool, now: MonoNs) -> io::Result<Self> {
         let Kept { mut tokens, sessions } = kept(file)?;
         let roles = if write { &Role::ALL[..] } else { &[Role::Viewer] };
@@ -135,7 +135,7 @@ impl Access {
         Ok(access)
     }
 
-    /// Writes tokens and sessions to the file, which only the plant's own user and root can read.
+    /// Writes tokens and sessions to the file, which only the plant's user and root can read.
     fn keep(&self, inner: &Inner) -> io::Result<()> {
         let began = |owner| match owner {
             Owner::User(user) => Ok(user),
@@ -153,13 +153,13 @@ impl Access {
         self.tokens.get(&role).map(String::as_str)
     }
 
-    /// What a token allows.
+    /// The role of a token.
     pub(crate) fn role(&self, token: &str, now: MonoNs) -> Result<Role, Closed> {
         let mut inner = self.inner();
         if now - inner.since > TRIES_WITHIN {
             (inner.wrong, inner.since) = (0, now);
         }
-        // All are compared, each in the same time.
+        // Compare all tokens, each in constant time.
         let found = self.tokens.iter().filter(|(_, good)| same(good, token)).map(|(role, _)| *role).max();
         found.ok_or_else(|| {
             inner.wrong = inner.wrong.saturating_add(1);
@@ -167,21 +167,21 @@ impl Access {
         })
     }
 
-    /// Begins a session; what its cookie holds. Where there are as many as there may be, the oldest ends: of the party that has too
-    /// many, or of all viewers.
+    /// Starts a session. Returns the value of its cookie. If a limit is reached, ends the oldest session of that party or of all
+    /// viewers.
     pub(crate) fn begin(&self, party: Party, now: MonoNs) -> io::Result<String> {
         let id = secret()?;
         let mut inner = self.inner();
         inner.make_room(party);
         inner.sessions.insert(id.clone(), Session { party, used: now });
         if let Err(error) = self.keep(&inner) {
-            // The session is good all the same, as long as this process lives.
+            // The session remains valid in this process.
             println!("tahti dash: {error}: new users must open the address again if the dashboard restarts");
         }
         Ok(id)
     }
 
-    /// The role of a session that is not over and was begun by the same user, or from elsewhere.
+    /// The role of an active session, if it was started by the same user, or by another machine.
     pub(crate) fn session(&self, id: &str, owner: Owner, now: MonoNs) -> Option<Role> {
         let mut inner = self.inner();
         let session = inner.sessions.get_mut(id)?;
@@ -189,7 +189,7 @@ impl Access {
             inner.sessions.remove(id);
             return None;
         }
-        // Addresses change; users do not.
+        // Addresses may change; users do not.
         if session.party.owner.user() != owner.user() {
             return None;
         }
@@ -202,7 +202,7 @@ impl Access {
     }
 }
 
-/// What an earlier dashboard has kept.
+/// Reads the file of an earlier dashboard.
 fn kept(file: &Path) -> io::Result<Kept> {
     let bytes = match std::fs::read(file) {
         Ok(bytes) => bytes,
@@ -219,14 +219,14 @@ fn named(file: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", file.display()))
 }
 
-/// 128 bits that nobody can guess.
+/// A random number of 128 bits, in hexadecimal.
 fn secret() -> io::Result<String> {
     let mut bytes = [0u8; 16];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Compares in a time that does not reveal how much is right.
+/// Compares in constant time.
 fn same(one: &str, other: &str) -> bool {
     one.len() == other.len() && one.bytes().zip(other.bytes()).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
@@ -240,7 +240,7 @@ mod tests {
     const ONE: Owner = Owner::User(1000);
     const OTHER: Owner = Owner::User(1001);
 
-    /// A place for the file of one test.
+    /// File for one test.
     struct Place(PathBuf);
 
     impl Place {
@@ -275,7 +275,7 @@ mod tests {
         let looking = place.open(false);
         assert_eq!((looking.token(Role::Operator), looking.session(&ids[1], ONE, NOW)), (None, None));
         assert_eq!(looking.session(&ids[0], ONE, NOW), Some(Role::Viewer));
-        // Whoever may act again gets another token.
+        // When operators are allowed again, they get a new token.
         assert_ne!(place.open(true).token(Role::Operator), first.token(Role::Operator));
         std::fs::write(&place.0, "{").unwrap();
         assert_ne!(place.open(true).token(Role::Viewer), first.token(Role::Viewer));
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(access.session(&operator, ONE, now), Some(Role::Operator));
         assert_eq!(access.session(&other, OTHER, now), Some(Role::Viewer));
         assert_eq!(access.session(&first, ONE, now), None, "its own oldest has ended");
-        // However many viewers there are.
+        // Independent of the number of viewers.
         for user in 2000..2260 {
             (0..2).for_each(|at| drop(begin(Role::Viewer, user, at)));
         }

@@ -1,4 +1,4 @@
-//! Who looks after the plant's alarms: found by what the plant's file says, asked at their own socket.
+//! Access to the plant's alarm server, which is found through the plant's file.
 
 use crate::watch::PlantFile;
 use alarm::wire::{List, Look, Reply};
@@ -7,54 +7,54 @@ use host::plant::Plant;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// How the command begins that `[alarms]` makes; the file follows.
+/// Start of the command that `[alarms]` generates; the file follows.
 const COMMAND: [&str; 3] = ["tahti", "alarm", "serve"];
 
-/// Where it is said which alarms a plant has.
+/// Location of the alarms' configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Said {
-    /// In a file of their own.
+    /// A separate file.
     File(PathBuf),
-    /// In the plant's, whose tables are told to who serves them.
+    /// The plant file, whose tables are passed to the alarm server.
     Told(String),
 }
 
-/// Why the alarms of a plant gave no answer.
+/// Reason why the alarms of a plant are unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AlarmsError {
-    /// The supervisor has not told the plant's file.
+    /// The supervisor has not reported the plant's file.
     #[error("not known yet: the plant's supervisor does not answer")]
     Unknown,
-    /// The plant's file makes none.
+    /// The plant file defines no alarms.
     #[error("this plant has no alarms: [alarms] in its file makes some")]
     None,
     /// Their file cannot be read.
     #[error("{}: {why}", file.display())]
     File {
-        /// It.
+        /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The operating system's error.
         why: String,
     },
-    /// Their file has mistakes.
+    /// Their file has errors.
     #[error("{0} is wrong: `tahti alarm serve --check {0}`", file.display())]
     Wrong {
-        /// It.
+        /// The file.
         file: PathBuf,
     },
-    /// Nobody answers at their socket.
+    /// The alarm server does not answer.
     #[error("the alarms do not answer: {0}")]
     Lost(String),
-    /// They refuse what was asked.
+    /// The alarm server refuses the request.
     #[error("{0}")]
     Refused(String),
-    /// They answer something else.
+    /// The alarm server sends an unexpected answer.
     #[error("the alarms answer {0}, which was not asked")]
     Other(String),
 }
 
 impl AlarmsError {
-    /// The same in a few words, where there is no room for more.
+    /// Short form of the message.
     #[must_use]
     pub const fn brief(&self) -> &'static str {
         match self {
@@ -73,24 +73,24 @@ impl AlarmsError {
 #[derive(Debug)]
 pub struct Alarms {
     plant: PlantFile,
-    /// The plant's name.
+    /// Name of the plant.
     called: String,
-    /// What says which there are, or why there are none.
+    /// Location of the configuration, or the reason why there is none.
     said: Result<Said, AlarmsError>,
     client: Option<Client>,
 }
 
 impl Alarms {
-    /// Those of the plant that is called so; nothing is asked yet.
+    /// For the plant of this name. Does not connect yet.
     #[must_use]
     pub fn new(plant: &str) -> Self {
         Self { plant: PlantFile::new(plant), called: plant.to_owned(), said: Err(AlarmsError::Unknown), client: None }
     }
 
-    /// Those that stand or are put aside, over a connection that is kept.
+    /// Lists the active and hidden alarms. Keeps the connection open.
     ///
     /// # Errors
-    /// The plant has no alarms, or they do not answer.
+    /// If the plant has no alarms, or the server does not answer.
     pub fn list(&mut self) -> Result<List, AlarmsError> {
         self.find();
         let mut client = match self.client.take() {
@@ -107,13 +107,13 @@ impl Alarms {
         }
     }
 
-    /// Acts on them for `user`; how many stand otherwise for it.
+    /// Performs an action for `user`. Returns the number of changed alarms.
     ///
     /// # Errors
-    /// The plant has no alarms, they do not answer, or they refuse it.
+    /// If the plant has no alarms, or the server does not answer or refuses.
     pub(crate) fn act(&mut self, act: &alarm::Act, user: &str) -> Result<usize, AlarmsError> {
         self.find();
-        // A connection of its own: one that was kept may have ended long ago, and an act is not sent twice.
+        // Use a new connection: a kept one may have ended, and an action must not be sent twice.
         match self.connect()?.act(act, user).map_err(lost)? {
             Reply::Done { changed } => Ok(changed),
             Reply::Refused(why) => Err(AlarmsError::Refused(why)),
@@ -128,10 +128,10 @@ impl Alarms {
         }
     }
 
-    /// What they are called, for who asks them without this.
+    /// Name of the alarm server.
     ///
     /// # Errors
-    /// The plant has no alarms, or their file cannot be read.
+    /// If the plant has no alarms, or their file cannot be read.
     pub(crate) fn server(&mut self) -> Result<String, AlarmsError> {
         self.find();
         self.called()
@@ -158,7 +158,7 @@ fn lost(error: io::Error) -> AlarmsError {
     AlarmsError::Lost(error.to_string())
 }
 
-/// What the plant in `plant_file` says of its alarms.
+/// Finds the alarms' configuration in a plant file.
 fn said(plant: &Plant, plant_file: &Path) -> Option<Said> {
     plant.processes.iter().find_map(|process| {
         let (begin, rest) = process.command.split_at_checked(COMMAND.len())?;

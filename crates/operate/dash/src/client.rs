@@ -1,4 +1,4 @@
-//! One client's conversation: what it wants, and the newest of that whenever its connection has room.
+//! A WebSocket client: its subscriptions, and the newest data for each whenever the connection can send.
 
 use crate::access::Role;
 use crate::hub::{Hub, Topic};
@@ -16,43 +16,43 @@ use store::Span;
 use sys::clock::mono_now;
 use web::{Message, Next, Now, Socket};
 
-/// A sign of life, whether or not there is news.
+/// Interval of heartbeats.
 const BEAT: DurNs = DurNs::from_secs(1);
-/// Signals that one client may watch.
+/// Maximum signals per client.
 const STREAMS_MAX: usize = 500;
-/// Answers that wait for one client; a client that asks more without reading is cut off.
+/// Maximum answers queued for a client; beyond that it is disconnected.
 const ANSWERS_MAX: usize = 256;
-/// Letters of a signal's name, a message, a value.
+/// Maximum length of a signal's name, a message or a value, in bytes.
 const TEXT_MAX: usize = 4096;
-/// The longest time of the archive that is asked for, and the last second of it since 1970: what nanoseconds in an `i64` hold.
+/// Maximum duration and time (since 1970) of an archive query, in seconds: the range of nanoseconds in an `i64`.
 const SECONDS_MAX: f64 = 9e9;
-/// Samples come so often unless the client says otherwise.
+/// Default update rate.
 const RATE_HZ: u8 = 10;
 
-/// What all clients share.
+/// State shared by all clients.
 pub(crate) struct Shared {
     pub(crate) plant: String,
     pub(crate) hub: Arc<Hub>,
     pub(crate) signals: Signals,
     pub(crate) worker: Arc<Worker>,
-    /// The message server, and the shares of clients that watch what passes there.
+    /// Name of the message server, and the shares of clients that watch its messages.
     pub(crate) passing: (String, Shares),
 }
 
-/// Answers on their way from other threads.
+/// Queue of answers from other threads.
 type Answers = Arc<Mutex<VecDeque<String>>>;
 
 pub(crate) struct Client {
     shared: Shared,
     scope: Scope,
     party: Party,
-    /// Who it is, for the log.
+    /// Description of the client for the log.
     who: String,
-    /// Who it is, for the journal of the alarms: a user of this machine, or an address.
+    /// Name for the alarm journal: a user of this machine, or an address.
     user: String,
     greeted: bool,
     answers: Answers,
-    /// What it wants, with the number of the newest that it has.
+    /// Subscribed topics, with the number of the last version sent.
     topics: BTreeMap<Topic, u64>,
     streams: BTreeMap<u16, Stream>,
     watching: Option<Watching>,
@@ -60,12 +60,12 @@ pub(crate) struct Client {
     every: DurNs,
     beat_at: MonoNs,
     tick_at: MonoNs,
-    /// Updates and samples that newer ones took the place of.
+    /// Updates and samples replaced by newer ones.
     left_out: u64,
     too_much: bool,
 }
 
-/// A question, as far as its number goes: so that its client gets an answer whatever is wrong with the rest.
+/// Only the id of a question, so that a question with any other error gets an answer.
 #[derive(serde::Deserialize)]
 struct Numbered {
     id: Option<u32>,
@@ -100,7 +100,7 @@ impl Client {
         }
     }
 
-    /// What takes the outcome of something that was asked.
+    /// Callback for the outcome of a question.
     fn done(&self, id: Option<u32>) -> Done {
         let answers = self.answers.clone();
         Box::new(move |outcome| answer(&answers, id, outcome))
@@ -113,7 +113,7 @@ impl Client {
         }
     }
 
-    /// Does what can be done at once, and has others do the rest.
+    /// Answers at once or passes the question to another thread.
     fn begin(&mut self, id: Option<u32>, ask: Ask, now: Now) -> Result<(), String> {
         let writes = match &ask {
             Ask::Process { .. } | Ask::Put { .. } | Ask::Alarm { .. } => true,
@@ -146,7 +146,7 @@ impl Client {
                 return Ok(());
             }
             Ask::Watch { pattern } => {
-                // The one before gives its place first.
+                // Release the previous share first.
                 self.watching = None;
                 let (server, watches) = &self.shared.passing;
                 self.watching = Some(Watching::begin(server, &short(pattern)?, watches.take(self.party)?)?);
@@ -240,7 +240,7 @@ impl Client {
         json!({ "beat": { "dropped": self.left_out, "stale": stale, "now": seconds(now) } }).to_string()
     }
 
-    /// The next topic of which there is something newer.
+    /// The next topic with a newer version.
     fn newer(&mut self) -> Option<String> {
         for (topic, has) in &mut self.topics {
             if let Some((number, text)) = self.shared.hub.newer(*topic, *has) {
@@ -254,7 +254,7 @@ impl Client {
         None
     }
 
-    /// What streams say that is no number.
+    /// Changes of streams' non-numeric properties.
     fn changed(&mut self) -> Option<String> {
         self.streams.iter_mut().find_map(|(number, stream)| {
             let data = stream.series.changed(&mut stream.seen, *number)?;
@@ -262,7 +262,7 @@ impl Client {
         })
     }
 
-    /// What streams did since the last tick, where they did anything.
+    /// Summary of the streams' samples since the last tick; `None` if there are none.
     fn ticks(&mut self) -> Option<Vec<u8>> {
         let mut rows = Vec::new();
         for (number, stream) in &mut self.streams {
@@ -347,7 +347,7 @@ impl Drop for Client {
     }
 }
 
-/// Puts an answer where the client's connection takes it. Without a number only failures are reported.
+/// Queues an answer. Without an id, only failures are reported.
 fn answer(answers: &Answers, id: Option<u32>, outcome: Outcome) {
     let text = match (id, outcome) {
         (None, Ok(_)) => return,
@@ -357,12 +357,12 @@ fn answer(answers: &Answers, id: Option<u32>, outcome: Outcome) {
     answers.lock().unwrap_or_else(PoisonError::into_inner).push_back(text.to_string());
 }
 
-/// The page's clock may be wrong: what this machine's shows, in seconds since 1970.
+/// Time of this machine in seconds since 1970; the browser's clock may be wrong.
 fn seconds(now: Now) -> f64 {
     now.wall_ns as f64 / 1e9
 }
 
-/// What of the archive is asked for: `seconds` until an instant, without one until now.
+/// Time span of an archive query: `seconds` before `until`, or before now.
 fn span(seconds: f64, until: Option<f64>, now_ns: i64) -> Result<Span, String> {
     let is_time = |at: f64| (0.0..=SECONDS_MAX).contains(&at);
     if !is_time(seconds) || seconds < 1e-3 {

@@ -1,4 +1,4 @@
-//! The files of the page, compressed once for browsers that accept it.
+//! The page's files, compressed once for browsers that support it.
 
 use std::sync::LazyLock;
 use web::Answer;
@@ -9,7 +9,7 @@ macro_rules! file {
     };
 }
 
-/// The page, as it is: no build step, nothing from elsewhere.
+/// The page's files. There is no build step, and no external resource.
 const FILES: &[(&str, &str, &[u8])] = &[
     file!("index.html", "text/html; charset=utf-8"),
     file!("style.css", "text/css; charset=utf-8"),
@@ -46,7 +46,7 @@ static PACKED: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     FILES.iter().map(pack).collect()
 });
 
-/// The file of a path; `/` is the page. `encodings`: the header `accept-encoding` of the request.
+/// The file of a path; `/` is the page. `encodings` is the `accept-encoding` header of the request.
 pub(crate) fn answer(path: &str, encodings: Option<&str>) -> Answer {
     let name = if path == "/" { "index.html" } else { path.strip_prefix('/').unwrap_or(path) };
     let Some(at) = FILES.iter().position(|(file, _, _)| *file == name) else {
@@ -100,10 +100,10 @@ mod tests {
                 let name = path.strip_prefix(page).unwrap().to_str().unwrap().to_owned();
                 assert!(FILES.iter().any(|(file, _, _)| *file == name), "{name} is not in FILES");
                 let text = std::fs::read_to_string(&path).unwrap();
-                // The name of the form of pictures is no address.
+                // The SVG namespace is not a link.
                 let text = text.replace("http://www.w3.org/2000/svg", "");
                 let elsewhere = text.contains("http://") || text.contains("https://");
-                // The licence's and the library's own page.
+                // Exclude the library and its licence.
                 assert!(name.starts_with("vendor/") || !elsewhere, "{name}");
             }
         }

@@ -1,9 +1,9 @@
-//! What is watched, the newest of each kind: written by those who watch, read by all clients.
+//! Newest data of each topic, written by the watching threads and read by all clients.
 
 use base::{DurNs, MonoNs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What can be watched.
+/// A topic to subscribe to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Topic {
@@ -11,15 +11,15 @@ pub(crate) enum Topic {
     Plant,
     /// Wake-up latency of loops, bucket by bucket.
     Histograms,
-    /// The last late wake-ups, explained.
+    /// The last explained delays.
     Late,
-    /// What reaches each CPU.
+    /// Disturbances of each CPU.
     Shield,
     /// Frames.
     Frames,
-    /// Alarms that stand or are put aside.
+    /// Active and hidden alarms.
     Alarms,
-    /// The archive's rate, its last synced sample and its disk.
+    /// The archive's sample rate, last sync and disk.
     Archive,
 }
 
@@ -28,31 +28,31 @@ impl Topic {
     pub(crate) const ALL: [Self; 7] =
         [Self::Plant, Self::Histograms, Self::Late, Self::Shield, Self::Frames, Self::Alarms, Self::Archive];
 
-    /// How often it is looked at while somebody watches.
+    /// Polling interval while a client is subscribed.
     pub(crate) const fn every(self) -> DurNs {
         match self {
             Self::Plant | Self::Histograms | Self::Late | Self::Frames | Self::Alarms | Self::Archive => {
                 DurNs::from_secs(1)
             }
-            // Counting takes a second, and reading every thread of the machine some of its time.
+            // The measurement takes 1 s, and reading all threads of the machine some more.
             Self::Shield => DurNs::from_secs(3),
         }
     }
 
-    /// From which age on it is stale: two looks that did not come.
+    /// Age at which the data are stale: two missed polls.
     const fn stale_after(self) -> DurNs {
         DurNs(2 * self.every().0)
     }
 }
 
-/// The newest of one topic, and who waits for the next.
+/// Newest data of a topic, and its number of subscribers.
 #[derive(Clone, Debug, Default)]
 struct Newest {
     number: u64,
     at: MonoNs,
     text: Arc<str>,
     watchers: usize,
-    /// When the first of them came.
+    /// Time of the first subscription.
     watched: MonoNs,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Hub {
 }
 
 impl Hub {
-    /// Puts something new in place of the old.
+    /// Replaces the data of a topic.
     pub(crate) fn publish(&self, topic: Topic, text: String, now: MonoNs) {
         let mut newest = self.lock(topic);
         newest.number += 1;
@@ -71,19 +71,19 @@ impl Hub {
         newest.text = text.into();
     }
 
-    /// What is newer than number `than`, with its own number.
+    /// The data if newer than version `than`, with their version.
     pub(crate) fn newer(&self, topic: Topic, than: u64) -> Option<(u64, Arc<str>)> {
         let newest = self.lock(topic);
         (newest.number > than).then(|| (newest.number, newest.text.clone()))
     }
 
-    /// Whether what is there is older than it should be while somebody watches, or has never come.
+    /// Whether the data are older than they should be with subscribers, or have never been published.
     pub(crate) fn is_stale(&self, topic: Topic, now: MonoNs) -> bool {
         let newest = self.lock(topic);
         now - newest.at.max(newest.watched) > topic.stale_after()
     }
 
-    /// One more client watches, or one less.
+    /// Adds or removes a subscriber.
     pub(crate) fn watch(&self, topic: Topic, more: bool, now: MonoNs) {
         let mut newest = self.lock(topic);
         if more {
@@ -96,7 +96,7 @@ impl Hub {
         }
     }
 
-    /// Whether anybody watches.
+    /// Whether there are subscribers.
     pub(crate) fn is_watched(&self, topic: Topic) -> bool {
         self.lock(topic).watchers > 0
     }
@@ -131,7 +131,7 @@ mod tests {
         assert!(hub.is_stale(Topic::Alarms, came + look + DurNs(1)));
         (0..2).for_each(|_| hub.watch(Topic::Alarms, false, came));
         assert!(!hub.is_watched(Topic::Alarms));
-        // What nobody wanted meanwhile is as old as the first who wants it again has waited.
+        // Data that became old without subscribers count as stale only after a new subscriber has waited.
         hub.publish(Topic::Alarms, "old".into(), came);
         hub.watch(Topic::Alarms, true, came + look + look);
         assert!(!hub.is_stale(Topic::Alarms, came + look + look + look));

@@ -1,11 +1,12 @@
-//! The dashboard: a page that shows a plant, and lets operators act on it.
+//! The dashboard: a page that displays a plant and lets operators act on it.
 //!
-//! It is a process of its own and knows nothing by itself: it reads what the plant's other processes publish, as `tahti ps`,
-//! `tahti shield status`, `tahti trace status`, `tahti frames show`, `tahti alarm list`, `tahti scope`, `caget` and `tahti msg` do. Watching threads put what they read
-//! into the [`hub`]; each client takes the newest from there when its connection has room ([`client`]). What may wait for somebody
-//! (acting on processes and alarms, messages, the archive) is done by [`work`], never by the thread of the connections.
+//! It is a separate process without data of its own. It reads what the plant's other processes publish, like `tahti ps`,
+//! `tahti scope`, `tahti shield status`, `tahti trace status`, `tahti frames show`, `tahti alarm list`, `tahti msg` and `caget`.
+//! Watching threads put the data into the [`hub`]; each client takes the newest from there when its connection can send
+//! ([`client`]). Operations that may block (actions on processes and alarms, messages, the archive) are done by [`work`], never
+//! by the connection thread.
 //!
-//! Must never hold a real-time thread, and never change anything for a client whose role does not allow it.
+//! It must never block a real-time thread, and never change anything for a client whose role does not allow it.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -49,53 +50,53 @@ use sys::notify::{Supervisor, WORKS_EVERY};
 use sys::signal::{END_SIGNALS, SignalFd};
 use web::{IdentityFiles, Limits, Server};
 
-/// What a dashboard is started with.
+/// Settings of a dashboard.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The plant's name.
+    /// Name of the plant.
     pub plant: String,
-    /// Where it listens; where nothing is said, at [`PORT`] of loopback or the next one of [`PORTS`] that is free.
+    /// Address to listen on; by default [`PORT`] on loopback, or the first free one of [`PORTS`].
     pub listen: Option<SocketAddr>,
-    /// Further names of this machine.
+    /// Additional host names of this machine.
     pub names: Vec<String>,
-    /// The certificate to serve by TLS with.
+    /// TLS certificate.
     pub identity: Option<IdentityFiles>,
-    /// Whether there is a role that may change something.
+    /// Whether operators may make changes.
     pub write: bool,
-    /// The archive's folder.
+    /// Folder of the archive.
     pub archive: Option<PathBuf>,
-    /// Whether everybody who reaches the address may read it.
+    /// Whether the archive can be read without a token.
     pub retrieval: bool,
-    /// The folder of settings.
+    /// Folder of the settings.
     pub settings: Option<PathBuf>,
-    /// The message server's name.
+    /// Name of the message server.
     pub messages: String,
 }
 
-/// The port of a dashboard that was given no other.
+/// Default port.
 pub const PORT: u16 = 8765;
-/// So many ports, from [`PORT`] up, are tried by a dashboard that was given none: other plants have theirs there.
+/// Number of ports to try by default, from [`PORT`] up; other plants use some of them.
 pub const PORTS: u16 = 20;
-/// A port that somebody else has is tried again after this time.
+/// Delay before a port in use is tried again.
 const AGAIN: DurNs = DurNs::from_secs(10);
 
-/// The folder with a dashboard's addresses, below its plant's.
+/// Folder of a dashboard's addresses, in its plant's run folder.
 fn folder(plant: &str) -> PathBuf {
     RunDir::find(plant).dashboard()
 }
 
-/// The address with its token, by which `role` gets in; only the plant's own user and root can read it.
+/// The address with the token of `role`. Only the plant's user and root can read it.
 ///
 /// # Errors
-/// No dashboard runs, or it has no such role.
+/// If no dashboard is running, or it does not have this role.
 pub fn address(plant: &str, role: Role) -> io::Result<String> {
     Ok(std::fs::read_to_string(folder(plant).join(role.word()))?.trim_end().to_owned())
 }
 
-/// The first address that is free.
+/// Binds the first free address.
 ///
 /// # Errors
-/// The first one's refusal.
+/// The error of the first address.
 fn bind(options: &Options) -> io::Result<Server> {
     let ports = match options.listen {
         Some(listen) => vec![listen],
@@ -115,10 +116,10 @@ fn bind(options: &Options) -> io::Result<Server> {
     Err(refused.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into()))
 }
 
-/// Serves until SIGINT or SIGTERM. A port that somebody else has is reported and tried again: a plant needs no dashboard to be up.
+/// Serves until SIGINT or SIGTERM. If the port is in use, reports that and retries: a plant can be up without a dashboard.
 ///
 /// # Errors
-/// The kernel's, and what cannot be written to the plant's folder.
+/// The kernel's error, or if the plant's folder cannot be written.
 pub fn serve(options: &Options) -> io::Result<()> {
     let signals = SignalFd::new(&END_SIGNALS).map_err(io::Error::other)?;
     let (mut reported, mut next, mut supervisor) = (String::new(), mono_now(), Supervisor::from_env());
@@ -128,7 +129,7 @@ pub fn serve(options: &Options) -> io::Result<()> {
             next = now + AGAIN;
             match bind(options) {
                 Ok(server) => break server,
-                // The other program may end, a network may come.
+                // The other program may end; the network may come up.
                 Err(error) if matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable) => {
                     if reported.is_empty() {
                         let text = format!("no dashboard: {error}; it is tried again");
@@ -166,18 +167,18 @@ pub fn serve(options: &Options) -> io::Result<()> {
     }
     let ended = server.run(Arc::new(site), signals.as_fd().try_clone_to_owned()?);
     for role in Role::ALL {
-        // The supervisor removes the whole folder when the plant has gone down.
+        // The supervisor removes the whole folder when the plant is down.
         let _ = std::fs::remove_file(folder.join(role.word()));
     }
     ended
 }
 
-/// Writes the addresses where only this user can read them.
+/// Writes the addresses to files that only this user can read.
 fn publish(folder: &Path, access: &Access, url: &str) -> io::Result<()> {
     for role in Role::ALL {
         let file = folder.join(role.word());
         let Some(token) = access.token(role) else {
-            // One that an earlier dashboard has left would look as if it were good.
+            // Remove the address of an earlier dashboard: it is no longer valid.
             let _ = std::fs::remove_file(&file);
             continue;
         };
@@ -187,12 +188,12 @@ fn publish(folder: &Path, access: &Access, url: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Has the supervisor show a line where the plant was brought up.
+/// Asks the supervisor to print a line where the plant was started.
 fn say(plant: &str, text: &str) {
     let asked = Client::connect(&RunDir::find(plant).socket())
         .and_then(|mut client| client.ask(&Request::Say { who: "dashboard".into(), what: text.into() }));
     if let Err(error) = asked {
-        // `tahti dash url` prints it as well.
+        // `tahti dash url` prints the address too.
         eprintln!("tahti dash: the supervisor does not show the address: {error}");
     }
 }

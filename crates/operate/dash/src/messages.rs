@@ -1,4 +1,4 @@
-//! The message console: requests and their replies in parts, what can be asked for, and what passes on the server.
+//! The message console: requests with structured replies, completion, and watching messages.
 
 use crate::shares::{Shares, Taken};
 use crate::signals::Outcome;
@@ -12,19 +12,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sys::clock::{mono_now, sleep_until};
 
-/// Clients that watch at once: the server lets a user watch so often and no oftener.
+/// Maximum clients that watch at a time: the message server limits watches per user.
 const WATCHING_MAX: usize = 8;
-/// Lines that wait for one client; newer ones take the place of the oldest, which are counted.
+/// Maximum lines queued for a client. Newer lines replace the oldest ones, which are counted.
 const LINES_MAX: usize = 200;
-/// How often a thread looks whether its client still watches, and tries a server that is gone.
+/// Interval at which a thread checks whether its client still watches, and retries a lost server.
 const LOOK: DurNs = DurNs::from_ms(300);
-/// Names that are found at most.
+/// Maximum names found.
 const FOUND_MAX: usize = 200;
 
-/// What a request does, as the table of verbs has it.
+/// Whether a request changes something, according to the table of verbs.
 ///
 /// # Errors
-/// The line is no request, or one that only makes sense on a connection of one's own.
+/// If the line is not a request, or only makes sense on a separate connection.
 pub(crate) fn writes(line: &str) -> Result<bool, String> {
     let request = Request::parse(line).map_err(|error| error.to_string())?;
     if matches!(request.verb, Verb::Watch | Verb::Unwatch) {
@@ -33,7 +33,7 @@ pub(crate) fn writes(line: &str) -> Result<bool, String> {
     Ok(request.verb.row().effect != base::verb::Effect::Reads)
 }
 
-/// The verbs that the console may send: word, whether it changes something, meaning.
+/// The verbs allowed in the console: word, whether it changes something, description.
 pub(crate) fn verbs() -> Value {
     let sent = |verb: &&Verb| !matches!(verb, Verb::Watch | Verb::Unwatch | Verb::Batch);
     let row = |verb: &Verb| {
@@ -43,7 +43,7 @@ pub(crate) fn verbs() -> Value {
     Verb::ALL.iter().filter(sent).map(row).collect()
 }
 
-/// A connection to the message server, made where there is none.
+/// A connection to the message server, opened on demand.
 pub(crate) struct Console {
     server: String,
     client: Option<Client>,
@@ -60,14 +60,14 @@ impl Console {
             None => connect(&self.server).map_err(|error| error.to_string())?,
         };
         let asked = ask(&mut client);
-        // What the line's own fault was says nothing about the connection.
+        // An invalid line does not affect the connection.
         if matches!(asked, Ok(_) | Err(ClientError::Message(_))) {
             self.client = Some(client);
         }
         asked.map_err(|error| error.to_string())
     }
 
-    /// Sends a request; `who` where it changes something, for the log. A reply that says no is a reply, too.
+    /// Sends a request. `who` is set if it changes something, and is logged. A negative reply is also a reply.
     pub(crate) fn send(&mut self, who: Option<&str>, line: &str) -> Outcome {
         let begun = mono_now();
         let received = self.with(|client| client.ask(line, &Sending::default()));
@@ -83,7 +83,7 @@ impl Console {
         received.map(|received| parts(&received, took))
     }
 
-    /// Objects like `pattern`, who is connected, and which managers did not say what they serve.
+    /// Objects that match `pattern`, connected clients, and managers that did not list their objects.
     pub(crate) fn known(&mut self, pattern: &str) -> Outcome {
         let sending = Sending { limit: DurNs::from_secs(2), ..Sending::default() };
         let (served, clients) = self.with(|client| {
@@ -105,7 +105,7 @@ fn connect(server: &str) -> Result<Client, ClientError> {
     Client::connect(server, "dashboard", Band::DEFAULT)
 }
 
-/// A reply in its parts. Lines are those of its body; a body of another form is told by its length.
+/// A reply by parts. `lines` are those of its body; for a body of another form, only the length is given.
 fn parts(received: &Received, took: DurNs) -> Value {
     let lines = received.lines().filter(|lines| !lines.is_empty());
     let bytes = if lines.is_some() { 0 } else { received.body.len() };
@@ -116,17 +116,17 @@ fn parts(received: &Received, took: DurNs) -> Value {
     })
 }
 
-/// The shares of clients that watch what passes on the server.
+/// The shares of clients that watch messages.
 pub(crate) fn watches() -> Shares {
     Shares::new("watches of messages", "end another one", WATCHING_MAX)
 }
 
-/// What passes on the server, for one client: a thread of its own, which ends soon after this is dropped.
+/// A client's watch: a separate thread, which ends shortly after this is dropped.
 pub(crate) struct Watching {
     shared: Arc<Passing>,
 }
 
-/// What is between the thread and its client.
+/// State shared by the thread and its client.
 #[derive(Default)]
 struct Passing {
     over: AtomicBool,
@@ -136,7 +136,7 @@ struct Passing {
 #[derive(Default)]
 struct Slot {
     lines: VecDeque<String>,
-    /// Lines that newer ones took the place of.
+    /// Lines replaced by newer ones.
     dropped: u64,
     state: String,
     is_new: bool,
@@ -166,10 +166,10 @@ impl Passing {
 }
 
 impl Watching {
-    /// Begins to watch `pattern`, which is `VERB/OBJECT` or `OBJECT`, for a client that has `taken` one of the [`watches`].
+    /// Starts watching `pattern`, `VERB/OBJECT` or `OBJECT`, for a client with the share `taken` of the [`watches`].
     ///
     /// # Errors
-    /// There is no thread for it. What the server answers to the pattern comes as its state.
+    /// If the thread cannot be started. The server's answer is reported as the state.
     pub(crate) fn begin(server: &str, pattern: &str, taken: Taken) -> Result<Self, String> {
         let (server, pattern) = (server.to_owned(), pattern.to_owned());
         let shared = Arc::<Passing>::default();
@@ -181,7 +181,7 @@ impl Watching {
         started.map(|_| Self { shared }).map_err(|error| format!("no thread for it: {error}"))
     }
 
-    /// What has passed since the last call, where anything has.
+    /// New lines since the last call, if any.
     pub(crate) fn news(&self) -> Option<Value> {
         let mut slot = self.shared.slot();
         if !std::mem::take(&mut slot.is_new) {
@@ -198,7 +198,7 @@ impl Drop for Watching {
     }
 }
 
-/// Watches until nobody wants it any more, again where the server has gone and come back.
+/// Watches until the client ends; reconnects if the server was lost.
 fn watch(server: &str, pattern: &str, shared: &Passing) {
     while !shared.over.load(Ordering::Relaxed) {
         match watch_once(server, pattern, shared) {
@@ -209,23 +209,23 @@ fn watch(server: &str, pattern: &str, shared: &Passing) {
     }
 }
 
-/// Why messages cannot be watched.
+/// Reason why messages cannot be watched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WatchError {
-    /// There is no way to the server.
+    /// The server cannot be reached.
     #[error("{0}")]
     Client(String),
-    /// It says no.
+    /// The server refuses.
     #[error("{code}: {text}")]
     Refused {
-        /// The code.
+        /// Its reply code.
         code: Code,
-        /// In words.
+        /// Its message.
         text: String,
     },
 }
 
-/// A connection over which the messages like `pattern` come from now on.
+/// Opens a connection that receives the messages that match `pattern`.
 pub(crate) fn watched(server: &str, pattern: &str) -> Result<Client, WatchError> {
     let lost = |error: ClientError| WatchError::Client(error.to_string());
     let mut client = connect(server).map_err(lost)?;
@@ -236,7 +236,7 @@ pub(crate) fn watched(server: &str, pattern: &str) -> Result<Client, WatchError>
     }
 }
 
-/// Watches over one connection; good where that was lost, or nobody wants it any more.
+/// Watches over one connection. Returns `Ok` if it was lost or the client ended.
 fn watch_once(server: &str, pattern: &str, shared: &Passing) -> Result<(), String> {
     let mut client = watched(server, pattern).map_err(|error| error.to_string())?;
     shared.state("watching".to_owned());
@@ -244,7 +244,7 @@ fn watch_once(server: &str, pattern: &str, shared: &Passing) -> Result<(), Strin
         match client.next(LOOK) {
             Ok(Some(event)) if event.event => shared.push(event.text),
             Ok(_) if client.reconnections() == 0 => {}
-            // What was asked to be watched went with the old connection.
+            // The watch ended with the old connection.
             _ => return Ok(()),
         }
     }

@@ -1,115 +1,121 @@
-//! What page and server say to each other over the WebSocket.
+//! The protocol between page and server over the WebSocket.
 //!
-//! The page sends JSON objects: an [`Ask`], with an `id` where it wants an answer. The server sends JSON objects with one key that
-//! says what they are (`hello`, `topic` with `data`, `beat`, `answer` with `ok` or `error`), and binary messages for what comes
-//! often. A binary message begins with its kind, a byte: 1 is a [`Tick`]; 2 a picture of the oscilloscope (`scopes::picture`), 3 a
-//! part of a file of it (a byte that is 1 where more parts follow, 2 bytes of zero, the capture's number `u32`, the part); 4 to 15 are for other panels. Binary messages of the page are
-//! parts of a file that it has announced ([`ScopeAct::Open`](crate::ScopeAct::Open)).
+//! The page sends JSON objects: an [`Ask`], with an `id` if it wants an answer. The server sends JSON objects with one key for
+//! their type (`hello`, `topic` with `data`, `beat`, `answer` with `ok` or `error`), and binary messages for frequent data. The
+//! first byte of a binary message is its type:
+//! - 1: a [`Tick`].
+//! - 2: a picture of the oscilloscope (`scopes::picture`).
+//! - 3: a part of a file of the oscilloscope. A byte that is 1 if more parts follow, 2 zero bytes, the capture's number `u32`,
+//!   the part.
+//! - 4 to 15: reserved for other panels.
+//!
+//! Binary messages of the page are parts of a file that it has announced ([`ScopeAct::Open`](crate::ScopeAct::Open)).
 
 use crate::hub::Topic;
 use serde::Deserialize;
 
-/// The kind of a binary message that holds samples of signals.
+/// Type of a binary message with samples of signals.
 pub(crate) const TICK: u8 = 1;
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Ask {
-    /// From now on these topics, as they change. Words that are no topic are those of panels without one.
+    /// Subscribe to exactly these topics. Unknown words are ignored; some panels have no topic.
     Want {
-        /// Their words.
+        /// Names of the topics.
         topics: Vec<String>,
     },
-    /// Samples at most so often a second, 1 to 60.
+    /// Set the maximum update rate, 1 to 60 Hz.
     Rate {
-        /// How often.
+        /// The rate in Hz.
         hz: u8,
     },
-    /// Acts on a process; for operators.
+    /// Act on a process; operators only.
     Process {
-        /// What.
+        /// The action.
         what: Act,
-        /// Its name.
+        /// Name of the process.
         name: String,
     },
-    /// From now on the samples of a signal.
+    /// Subscribe to the samples of a signal.
     Subscribe {
-        /// The number under which they come.
+        /// Number of the stream, chosen by the client.
         stream: u16,
-        /// Its name.
+        /// Name of the signal.
         name: String,
     },
-    /// No more of them.
+    /// End a subscription.
     Unsubscribe {
-        /// The number.
+        /// Number of the stream.
         stream: u16,
     },
-    /// Names of signals like this one.
+    /// Search for names of signals.
     Search {
-        /// With `*` and `?`.
+        /// Pattern with `*` and `?`.
         pattern: String,
     },
-    /// Units, limits, state names of a signal.
+    /// Read units, limits and state names of a signal.
     Describe {
-        /// Its name.
+        /// Name of the signal.
         name: String,
     },
-    /// Writes a signal; for operators.
+    /// Write a signal; operators only.
     Put {
-        /// Its name.
+        /// Name of the signal.
         name: String,
         /// The value as text.
         value: String,
     },
-    /// What the archive has of a signal, as an envelope, and why there are no samples.
+    /// Read an envelope and the gaps of a signal from the archive.
     History {
-        /// Its name.
+        /// Name of the signal.
         name: String,
-        /// How much, in seconds.
+        /// Duration in seconds.
         seconds: f64,
-        /// Until when, in seconds since 1970; without it, now.
+        /// End in seconds since 1970; default: now.
         until: Option<f64>,
-        /// In so many spans.
+        /// Number of intervals.
         points: u16,
     },
-    /// A message: `get/sr_mag_ps_b/current_adc`. What writes is for operators. A reply that says no is an answer, too.
+    /// Send a message such as `get/sr_mag_ps_b/current_adc`. Verbs that write are for operators only. A negative reply is also an
+    /// answer.
     Message {
-        /// The line.
+        /// The request line.
         line: String,
     },
-    /// The verbs of messages, and which of them change something.
+    /// List the verbs of messages, and which of them change something.
     Verbs,
-    /// From now on the messages that pass, in place of those before.
+    /// Watch messages; replaces the previous watch.
     Watch {
         /// `VERB/OBJECT` or `OBJECT`, with `*` and `?`.
         pattern: String,
     },
-    /// No more of them.
+    /// End the watch.
     Unwatch,
-    /// Objects of messages like this one, and who is connected to the message server.
+    /// Search for objects of messages, and list the clients of the message server.
     Objects {
-        /// With `*` and `?`.
+        /// Pattern with `*` and `?`.
         pattern: String,
     },
-    /// Acts on alarms of the plant; for operators.
+    /// Act on alarms of the plant; operators only.
     Alarm {
-        /// What, in the form that the alarms' own socket takes.
+        /// The action, in the form of the alarm server's protocol.
         act: alarm::Act,
     },
-    /// Settings: list, save, compare, restore; saving and restoring are for operators.
+    /// List, save, compare or restore settings. Saving and restoring are for operators only.
     Settings {
-        /// What.
+        /// The action.
         act: crate::settings::Act,
     },
-    /// Something of the oscilloscope.
+    /// Use the oscilloscope.
     Scope {
-        /// What.
+        /// The action.
         act: crate::scopes::Act,
     },
 }
 
-/// What can be done to a process.
+/// Action on a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Act {
@@ -121,40 +127,41 @@ pub enum Act {
     Restart,
 }
 
-/// An [`Ask`] that may want an answer.
+/// An [`Ask`] with an optional id.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Asked {
-    /// The answer's number.
+    /// Id of the answer.
     pub(crate) id: Option<u32>,
     #[serde(flatten)]
     pub(crate) ask: Ask,
 }
 
-/// The topic that a word means.
+/// Parses the name of a topic.
 pub(crate) fn topic(word: &str) -> Option<Topic> {
     serde_json::from_value(word.into()).ok()
 }
 
-/// What one signal did since the last tick.
+/// Summary of a signal since the last tick.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tick {
-    /// The client's number of it.
+    /// Number of the stream.
     pub stream: u16,
     /// Stamp of its last sample, nanoseconds since 1970.
     pub at_ns: i64,
-    /// The least of its values.
+    /// Minimum value.
     pub least: f64,
-    /// The greatest.
+    /// Maximum value.
     pub most: f64,
-    /// The last.
+    /// Last value.
     pub last: f64,
-    /// The severity of the last: 0 to 3.
+    /// Severity of the last sample, 0 to 3.
     pub severity: u8,
 }
 
-/// A binary message of samples, little endian: kind `u8`, 3 bytes of zero, rows `u32`, base stamp in nanoseconds `u64`, samples
-/// left out for newer ones so far `u64`; then columns, each of `rows`: least, most and last value `f64`, stamp behind the base in
-/// microseconds `i32`, stream `u16`, severity `u8`. Each column begins where a typed array of the browser can look at it.
+/// Encodes a binary message of samples, little-endian: type `u8`, 3 zero bytes, rows `u32`, base stamp in nanoseconds `u64`,
+/// total number of samples replaced by newer ones `u64`. Then columns of `rows` entries: minimum, maximum and last value `f64`,
+/// stamp relative to the base in microseconds `i32`, stream `u16`, severity `u8`. Each column is aligned for the browser's typed
+/// arrays.
 #[must_use]
 pub fn tick(rows: &[Tick], left_out: u64) -> Vec<u8> {
     let base = rows.iter().map(|row| row.at_ns).max().unwrap_or(0).max(0);
@@ -220,7 +227,7 @@ mod tests {
                 }
             }
         }
-        // As deep as a message may be long: an error, not the stack's end.
+        // Nesting up to the maximum message length: an error, not a stack overflow.
         assert!(serde_json::from_str::<Asked>(&format!("{{\"do\":{}", "[".repeat(100_000))).is_err());
     }
 

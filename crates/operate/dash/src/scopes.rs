@@ -1,7 +1,8 @@
-//! The oscilloscope: each client that uses it has a desk with its captures, and one thread sets loops up, fetches what they
-//! captured and makes of it what each client wants to see. It is the client that `tahti scope` is.
+//! The oscilloscope. Each client that uses it has a desk with its captures. One thread sets up loops, fetches their captures, and
+//! renders what each client displays. It uses the same interface as `tahti scope`.
 //!
-//! A loop samples for one at a time. Viewers set up one that nobody holds; to take it from somebody needs an operator.
+//! A loop samples for one client at a time. Viewers may set up a loop that is free; only operators may take one from another
+//! client.
 
 mod desk;
 mod forcing;
@@ -27,101 +28,101 @@ use sys::clock::mono_now;
 pub use forcing::{Forcing, ForcingError, Servers};
 pub use picture::View;
 
-/// Questions that wait, of all clients together.
+/// Maximum queued requests of all clients.
 const WAITING_MAX: usize = 32;
-/// Clients that may use it at once.
+/// Maximum clients that use the oscilloscope at a time.
 const DESKS_MAX: usize = 8;
-/// Bytes of a file that is opened again: a loop's largest capture as a table fits.
+/// Maximum size of an opened file in bytes: the largest capture of a loop as a table.
 const FILE_BYTES_MAX: usize = 12 << 20;
-/// How often it is looked whether loops have captured something.
+/// Polling interval for captures of loops.
 const LOOK: Duration = Duration::from_millis(50);
-/// How often it is looked whether clients are gone, where no loop is looked at.
+/// Interval of checks for clients that have gone, if no loop is polled.
 const IDLE: Duration = Duration::from_secs(1);
-/// From which age on a desk that looks at a loop is stale.
+/// Age at which a desk that follows a loop is stale.
 const STALE: DurNs = DurNs::from_secs(2);
 
-/// What a client asks of the oscilloscope.
+/// A request of a client to the oscilloscope.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Act {
-    /// Which variables there are.
+    /// List the variables.
     List,
-    /// Sets a loop up: what `tahti scope` takes.
+    /// Set up a loop, as `tahti scope` does.
     Arm(Arm),
-    /// Shows what a loop captures for somebody else, as `tahti scope --fetch` does.
+    /// Follow the captures of another client's setup, as `tahti scope --fetch` does.
     Look {
-        /// The segment.
+        /// Name of the segment.
         segment: String,
     },
-    /// Begins a capture now.
+    /// Force a capture now.
     Force,
-    /// Ends sampling.
+    /// Stop sampling.
     Stop,
-    /// What is to be shown from now on.
+    /// Set what is displayed.
     View(View),
-    /// A capture as a file: it comes as a binary message.
+    /// Export a capture as a file, sent as binary messages.
     Export {
-        /// Its number.
+        /// Number of the capture.
         capture: u32,
         /// `csv`, `npy` or `json`.
         kind: String,
     },
-    /// A file is opened: binary messages follow until all its bytes are there, and then the answer.
+    /// Open a file. Binary messages with its bytes follow; the answer is sent after the last one.
     Open {
         /// Its name, which ends in `.csv`, `.npy` or `.json`.
         name: String,
-        /// How many bytes.
+        /// Its size in bytes.
         bytes: usize,
     },
-    /// Takes a capture from the list.
+    /// Remove a capture from the list.
     Forget {
-        /// Its number.
+        /// Number of the capture.
         capture: u32,
     },
 }
 
-/// How a loop is set up.
+/// Setup of a loop.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Arm {
-    /// The segment whose variables are sampled.
+    /// Segment whose variables are sampled.
     pub segment: String,
-    /// Their names.
+    /// Names of the variables.
     pub channels: Vec<String>,
-    /// What begins a capture.
+    /// Trigger of a capture.
     pub trigger: Option<String>,
     /// `single`, `normal`, `auto` or `roll`.
     pub mode: String,
-    /// Percent of a capture before its trigger.
+    /// Part of a capture before its trigger, in percent.
     pub pre: f64,
     /// Rows of a capture.
     pub length: u64,
-    /// A row in each of so many cycles.
+    /// Cycles per row.
     pub every: u64,
-    /// Cycles after a trigger in which no other one counts.
+    /// Cycles after a trigger in which further triggers are ignored.
     pub holdoff: u64,
-    /// Captures that are kept.
+    /// Number of captures to keep.
     pub keep: usize,
 }
 
-/// What the thread has for a client: the newest of each kind.
+/// Output of the thread for a client: the newest of each kind.
 #[derive(Debug, Default)]
 struct Out {
-    /// How things stand, where that is new.
+    /// Status, if changed.
     status: Option<String>,
     /// The picture.
     view: Option<Vec<u8>>,
-    /// Files, in parts: so that a long one holds up nothing else on a slow line.
+    /// Files in parts, so that a large one does not delay other data on a slow connection.
     parts: VecDeque<Vec<u8>>,
-    /// Whether the next to go is a part of a file, where there is a picture, too.
+    /// Alternates between pictures and parts of a file.
     part_is_next: bool,
-    /// Pictures that newer ones took the place of.
+    /// Pictures replaced by newer ones.
     replaced: u64,
-    /// When the thread last looked at the loop; `None` where it looks at none.
+    /// Time of the thread's last poll of the loop; `None` if it polls none.
     looked: Option<MonoNs>,
 }
 
-/// Where the thread leaves what is for a client.
+/// Output shared by the thread and a client.
 type Shared = Arc<Mutex<Out>>;
 
 /// A client's side of the oscilloscope.
@@ -130,11 +131,11 @@ pub(crate) struct Scope {
     out: Shared,
     party: Party,
     who: String,
-    /// A file on its way: its name, how many bytes it has, those that are there, and who waits.
+    /// A file being received: name, size, bytes so far, and callback.
     opening: Option<(String, usize, Vec<u8>, Done)>,
 }
 
-/// What is asked of the thread.
+/// A request to the thread.
 struct Job {
     of: Weak<Mutex<Out>>,
     party: Party,
@@ -148,14 +149,14 @@ enum What {
     Opened(String, Vec<u8>),
 }
 
-/// Whom triggers outside a loop ask.
+/// Servers for triggers outside the loop.
 struct Around {
     alarms: Alarms,
     messages: String,
 }
 
 impl Around {
-    /// Looks for what begins captures of `segment` outside its loop.
+    /// Starts watching a trigger outside the loop of `segment`.
     fn forcing(&mut self, beside: &Beside, segment: &str) -> Result<Forcing, String> {
         let alarms = match beside {
             Beside::Alarm(_) => self.alarms.server().map_err(|why| why.to_string())?,
@@ -166,16 +167,16 @@ impl Around {
     }
 }
 
-/// The thread.
+/// The oscilloscope thread.
 pub(crate) struct Scopes {
     jobs: Queue<Job>,
 }
 
 impl Scopes {
-    /// Starts it; it ends with the process.
+    /// Starts the thread, which ends with the process.
     ///
     /// # Errors
-    /// No thread could be started.
+    /// If the thread cannot be started.
     pub(crate) fn start(plant: &str, messages: &str) -> io::Result<Self> {
         let (queue, jobs) = queue(WAITING_MAX);
         let mut around = Around { alarms: Alarms::new(plant), messages: messages.to_owned() };
@@ -189,7 +190,7 @@ impl Scope {
         Self { scopes, out: Arc::default(), party, who, opening: None }
     }
 
-    /// Has it done; why it is not even begun is said.
+    /// Passes a request to the thread. An error means that it was not started.
     pub(crate) fn ask(&mut self, act: Act, done: Done) -> Result<(), String> {
         if let Act::Open { name, bytes } = act {
             kind(&name)?;
@@ -202,7 +203,7 @@ impl Scope {
         self.give(What::Act(act), done)
     }
 
-    /// Takes a part of the file that is opened.
+    /// Takes a part of the file being opened.
     pub(crate) fn bytes(&mut self, part: &[u8]) -> Result<(), String> {
         let (name, whole, mut there, done) = self.opening.take().ok_or("bytes came; expected `open` before them")?;
         there.extend_from_slice(part);
@@ -219,12 +220,12 @@ impl Scope {
         self.scopes.jobs.push(self.party, job)
     }
 
-    /// How things stand, where that is new.
+    /// Status, if changed.
     pub(crate) fn changed(&self) -> Option<String> {
         lock(&self.out).status.take()
     }
 
-    /// A picture or a part of a file, by turns where there is both.
+    /// A picture or a part of a file, alternating if both are available.
     pub(crate) fn next(&self) -> Option<Vec<u8>> {
         let mut out = lock(&self.out);
         let part_is_next = std::mem::replace(&mut out.part_is_next, false);
@@ -235,12 +236,12 @@ impl Scope {
         out.parts.pop_front().or_else(|| out.view.take())
     }
 
-    /// Pictures that newer ones took the place of since this was asked.
+    /// Pictures replaced by newer ones since the last call.
     pub(crate) fn replaced(&self) -> u64 {
         std::mem::take(&mut lock(&self.out).replaced)
     }
 
-    /// Whether the thread looks at a loop and has not for too long.
+    /// Whether the thread follows a loop but has not polled it recently.
     pub(crate) fn is_stale(&self, now: MonoNs) -> bool {
         lock(&self.out).looked.is_some_and(|looked| now - looked > STALE)
     }
@@ -250,12 +251,12 @@ fn lock(out: &Mutex<Out>) -> std::sync::MutexGuard<'_, Out> {
     out.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Which kind of file a name stands for.
+/// Type of a file, from its name.
 fn kind(name: &str) -> Result<Kind, String> {
     Kind::of_name(name).ok_or_else(|| format!("{name:?}; expected a name that ends in .csv, .npy or .json"))
 }
 
-/// Does what clients ask, and reads what loops have captured. Ends with the process.
+/// Main loop of the thread: handles requests and polls loops. Ends with the process.
 fn work(jobs: &Jobs<Job>, around: &mut Around) -> ! {
     let mut desks = Desks::default();
     loop {
@@ -264,13 +265,13 @@ fn work(jobs: &Jobs<Job>, around: &mut Around) -> ! {
             let outcome = one(&mut desks, around, &job);
             (job.done)(outcome);
         }
-        // A client that is gone leaves its loop free.
+        // A loop of a client that has gone becomes free.
         desks.tidy();
         desks.all.values_mut().for_each(|(desk, _)| desk.look(mono_now()));
     }
 }
 
-/// The desks of clients, each with its share.
+/// The clients' desks, each with its share.
 struct Desks {
     all: BTreeMap<usize, (Desk, Taken)>,
     shares: Shares,
@@ -284,12 +285,12 @@ impl Default for Desks {
 }
 
 impl Desks {
-    /// Drops the desks of clients that are gone.
+    /// Removes desks of clients that have gone.
     fn tidy(&mut self) {
         self.all.retain(|_, (desk, _)| desk.is_there());
     }
 
-    /// The desk of a client, a new one if it has none.
+    /// The desk of a client; a new one if it has none.
     fn of(&mut self, of: &Weak<Mutex<Out>>, party: Party) -> Result<&mut Desk, String> {
         self.tidy();
         let (desk, _) = match self.all.entry(of.as_ptr() as usize) {
@@ -335,7 +336,7 @@ fn acted(desk: &mut Desk, around: &mut Around, act: &Act, job: &Job) -> Outcome 
     }
 }
 
-/// A setup as the log has it.
+/// Describes a setup for the log.
 fn said(arm: &Arm) -> String {
     let trigger = arm.trigger.as_deref().unwrap_or("no trigger");
     format!("{} of {} variables, {} rows, {trigger}", arm.mode, arm.channels.len(), arm.length)
@@ -356,7 +357,7 @@ mod tests {
         assert_eq!(refused.count(), DESKS_MAX / 4);
         let operator = Shared::default();
         desks.of(&Arc::downgrade(&operator), party(Role::Operator, 9)).unwrap();
-        // A client that is gone gives its desk back.
+        // A client that has gone releases its desk.
         drop(clients);
         desks.tidy();
         assert_eq!(desks.all.len(), 1);

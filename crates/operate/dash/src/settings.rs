@@ -1,4 +1,4 @@
-//! Settings: sets of channels, what was saved of them, compared with what is there now, written back.
+//! Settings: sets of channels, saved values, comparison with present values, and restoring.
 
 use crate::signals::Outcome;
 use base::DurNs;
@@ -7,44 +7,44 @@ use serde_json::{Value, json};
 use settings::{Channels, Entry, Folder, Saved, State, Tolerance, compare, restore, save, shown};
 use std::path::Path;
 
-/// How long servers have for a read of all channels, and for each write.
+/// Timeout for reading all channels, and for each write.
 const PATIENCE: DurNs = DurNs::from_secs(2);
-/// Rows that are shown at most; their number is told whole.
+/// Maximum rows displayed; the total is given.
 const ROWS_MAX: usize = 1000;
-/// Files that are shown at most, the newest.
+/// Maximum files listed, the newest.
 const FILES_MAX: usize = 200;
 
 const NO_FOLDER: &str = "this dashboard has no settings; `settings` of [dashboard] names their folder";
 
-/// What can be asked of settings.
+/// A request about settings.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Act {
-    /// The sets, and what was saved of each.
+    /// List the sets and their files.
     List,
-    /// Saves what a set's channels hold; for operators.
+    /// Save the present values of a set; operators only.
     Save {
-        /// The set.
+        /// Name of the set.
         set: String,
-        /// What is to be said of it.
+        /// A note.
         note: String,
     },
-    /// What a file holds beside what is there now.
+    /// Compare a file with the present values.
     Compare {
-        /// The set.
+        /// Name of the set.
         set: String,
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// `0`, `0.01`, `1%`.
+        /// Tolerance: `0`, `0.01` or `1%`.
         tolerance: String,
     },
-    /// Writes channels back; for operators. Where one of them cannot be written, none is.
+    /// Restore channels; operators only. If one of them cannot be written, none is.
     Restore {
-        /// The set.
+        /// Name of the set.
         set: String,
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// The channels.
+        /// Names of the channels.
         names: Vec<String>,
     },
 }
@@ -55,7 +55,7 @@ impl Act {
         matches!(self, Self::Save { .. } | Self::Restore { .. })
     }
 
-    /// What it is called in the log.
+    /// Description for the log.
     pub(crate) fn words(&self) -> String {
         match self {
             Self::List => "list settings".to_owned(),
@@ -70,7 +70,7 @@ fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// Does it, in the name of `user`. Waits for servers.
+/// Executes a request for `user`. Blocks while waiting for servers.
 pub(crate) fn act(folder: Option<&Path>, user: &str, act: &Act) -> Outcome {
     let folder = Folder::new(folder.ok_or(NO_FOLDER)?);
     match act {
@@ -120,7 +120,7 @@ fn channels(saved: &[Saved]) -> Result<Channels, String> {
 fn list(folder: &Folder) -> Outcome {
     let mut sets = Vec::new();
     for name in folder.sets().map_err(words)? {
-        // A set with a mistake is no reason to show no other.
+        // An invalid set must not hide the others.
         let (channels, files) = match (folder.channels(&name), folder.list(&name)) {
             (Ok(channels), Ok(files)) => (channels, files),
             (Err(why), _) | (_, Err(why)) => {

@@ -1,4 +1,4 @@
-//! Shares of what all clients use together, so that viewers do not keep operators from acting.
+//! Shares of limited resources, so that viewers cannot block operators.
 
 use crate::access::Role;
 use std::collections::VecDeque;
@@ -6,27 +6,27 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use web::Owner;
 
-/// A user in one role.
+/// A user in a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Party {
     pub(crate) role: Role,
     pub(crate) owner: Owner,
 }
 
-/// Which limit one more would exceed.
+/// The limit that one more would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Excess {
-    /// That of one user in one role.
+    /// Limit of one user in one role.
     One,
-    /// That of all viewers together.
+    /// Limit of all viewers together.
     Viewers,
-    /// What there is.
+    /// Limit of all clients together.
     All,
 }
 
 impl Excess {
-    /// The limit that one more of `party` would exceed, if `taken` are taken of `all`. One viewer may have half, all viewers together
-    /// and one operator three quarters.
+    /// The limit that one more for `party` would exceed, with `taken` of `all` in use. One viewer may have half; all viewers
+    /// together, and one operator, three quarters.
     pub(crate) fn of(taken: impl Iterator<Item = Party>, party: Party, all: usize) -> Option<Self> {
         let (mut own, mut viewers, mut sum) = (0, 0, 0);
         for one in taken {
@@ -42,7 +42,7 @@ impl Excess {
         }
     }
 
-    /// The limit, of `all`.
+    /// The limit as a number.
     const fn most(self, role: Role, all: usize) -> usize {
         match (self, role) {
             (Self::One, Role::Viewer) => all / 2,
@@ -52,17 +52,17 @@ impl Excess {
     }
 }
 
-/// Something of which there is a limited number for all clients together.
+/// A resource limited for all clients together.
 #[derive(Clone, Debug)]
 pub(crate) struct Shares {
-    /// What there is, in the plural, and what a client that is refused can do.
+    /// Name of the resource in the plural, and the remedy if it is refused.
     what: &'static str,
     remedy: &'static str,
     all: usize,
     taken: Arc<Mutex<Vec<Party>>>,
 }
 
-/// One of it, given back when it is dropped.
+/// One unit of a resource, released on drop.
 #[derive(Debug)]
 pub(crate) struct Taken {
     party: Party,
@@ -74,7 +74,7 @@ impl Shares {
         Self { what, remedy, all, taken: Arc::default() }
     }
 
-    /// One more for `party`, or why it gets none.
+    /// Takes one unit for `party`. The error states the limit.
     pub(crate) fn take(&self, party: Party) -> Result<Taken, String> {
         let mut taken = self.taken();
         let Self { what, remedy, all, .. } = self;
@@ -105,7 +105,7 @@ impl Drop for Taken {
     }
 }
 
-/// Jobs that wait for a thread; those of operators come first. Each waiting job has a share.
+/// A queue of jobs for a thread. Jobs of operators are first. Each queued job uses a share.
 pub(crate) struct Queue<T> {
     shares: Shares,
     waiting: Arc<Waiting<T>>,
@@ -115,12 +115,12 @@ pub(crate) struct Queue<T> {
 pub(crate) struct Jobs<T>(Arc<Waiting<T>>);
 
 struct Waiting<T> {
-    /// Jobs of operators and of viewers.
+    /// Jobs of operators, and of viewers.
     jobs: Mutex<[VecDeque<(T, Taken)>; 2]>,
     more: Condvar,
 }
 
-/// A queue for so many jobs, and the end from which a thread takes them.
+/// Creates a queue of limited length.
 pub(crate) fn queue<T>(all: usize) -> (Queue<T>, Jobs<T>) {
     let waiting = Arc::new(Waiting { jobs: Mutex::new([VecDeque::new(), VecDeque::new()]), more: Condvar::new() });
     let shares = Shares::new("places in the queue", "try again when the answers have come", all);
@@ -128,7 +128,7 @@ pub(crate) fn queue<T>(all: usize) -> (Queue<T>, Jobs<T>) {
 }
 
 impl<T> Queue<T> {
-    /// Puts a job behind those of its role, or says why there is no room for it.
+    /// Appends a job after those of the same role. The error states the limit.
     pub(crate) fn push(&self, party: Party, job: T) -> Result<(), String> {
         let taken = self.shares.take(party)?;
         let lane = usize::from(party.role == Role::Viewer);
@@ -139,17 +139,17 @@ impl<T> Queue<T> {
 }
 
 impl<T> Jobs<T> {
-    /// The next job. Waits for it.
+    /// Waits for the next job.
     pub(crate) fn next(&self) -> T {
         loop {
-            // So that it need not be told from a wait without end.
+            // Any long timeout; the loop repeats.
             if let Some(job) = self.next_within(Duration::from_secs(3600)) {
                 return job;
             }
         }
     }
 
-    /// The next job, if there is one within so long.
+    /// Waits for the next job for a limited time.
     pub(crate) fn next_within(&self, limit: Duration) -> Option<T> {
         let jobs = self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let is_empty = |jobs: &mut [VecDeque<_>; 2]| jobs.iter().all(VecDeque::is_empty);
@@ -176,7 +176,7 @@ pub(crate) mod tests {
         assert_eq!(why, "user 1 as viewer have 4 of 8 desks already, as many as they may; close one");
         taken.extend((0..2).map(|_| viewer(2).unwrap()));
         assert!(viewer(3).unwrap_err().starts_with("all viewers together have 6 of 8"));
-        // The same user is another party as operator.
+        // The same user as an operator is a different party.
         taken.extend((0..2).map(|_| shares.take(party(Role::Operator, 1)).unwrap()));
         assert!(shares.take(party(Role::Operator, 1)).unwrap_err().starts_with("all clients together have 8 of 8"));
         taken.clear();
@@ -194,7 +194,7 @@ pub(crate) mod tests {
         assert!(queue.push(party(Role::Viewer, 1), 4).is_err());
         queue.push(party(Role::Operator, 1), 10).unwrap();
         assert_eq!((jobs.next(), jobs.next()), (10, 0));
-        // What was taken gives its place back.
+        // A job that was taken releases its share.
         queue.push(party(Role::Viewer, 1), 5).unwrap();
         assert_eq!([jobs.next(), jobs.next(), jobs.next(), jobs.next()], [1, 2, 3, 5]);
         assert_eq!(jobs.next_within(Duration::ZERO), None);

@@ -1,4 +1,4 @@
-//! Signals over Channel Access: one thread with one session for all clients, which share what they subscribe to.
+//! Signals over Channel Access: one thread and session for all clients, which share subscriptions.
 
 use crate::access::Role;
 use crate::shares::{Party, Shares, Taken};
@@ -15,20 +15,20 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sys::clock::mono_now;
 
-/// Samples of a signal that wait for clients; the oldest go, and each client counts what it has missed.
+/// Maximum samples kept per signal. The oldest are dropped; each client counts what it missed.
 const SAMPLES_MAX: usize = 1024;
-/// Signals that all clients watch together.
+/// Maximum signals of all clients together.
 pub(crate) const SIGNALS_MAX: usize = 2000;
-/// What waits for the thread.
+/// Maximum queued commands.
 const COMMANDS_MAX: usize = 4096;
-/// Reads and writes of all clients that wait for a server: each may be a search on the network.
+/// Maximum pending reads and writes of all clients: each may cause a network search.
 const ASKED_MAX: usize = 256;
-/// How long a read or write may take, the search for the server included.
+/// Timeout of a read or write, including the search for the server.
 const PATIENCE: DurNs = DurNs::from_secs(5);
-/// Letters of a text or of an array's elements that are shown.
+/// Maximum length of a displayed text or array, in characters.
 const TEXT_MAX: usize = 200;
 
-/// One sample.
+/// A sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub(crate) at_ns: i64,
@@ -36,7 +36,7 @@ pub(crate) struct Sample {
     pub(crate) severity: u8,
 }
 
-/// A signal, as the thread leaves it for clients.
+/// Data of a signal, shared by the thread and the clients.
 #[derive(Debug, Default)]
 pub(crate) struct Series {
     inner: Mutex<Inner>,
@@ -45,9 +45,9 @@ pub(crate) struct Series {
 #[derive(Debug, Default)]
 struct Inner {
     samples: VecDeque<Sample>,
-    /// The number of the first of them.
+    /// Number of the first sample.
     first: u64,
-    /// How often what is no number has changed, and what it says now.
+    /// Number of changes of the non-numeric properties below.
     changes: u64,
     is_connected: bool,
     about: About,
@@ -55,7 +55,7 @@ struct Inner {
     severity: u8,
 }
 
-/// What a signal is.
+/// Metadata of a signal.
 #[derive(Clone, Debug, Default)]
 struct About {
     units: String,
@@ -63,7 +63,7 @@ struct About {
 }
 
 impl Series {
-    /// The numbers from `next` on: how many were missed, and the samples themselves in `take`'s order.
+    /// Reads the samples from number `next` on, in order, and advances it. Returns the number of missed samples.
     pub(crate) fn read(&self, next: &mut u64, mut take: impl FnMut(&Sample)) -> u64 {
         let inner = self.lock();
         let missed = inner.first.saturating_sub(*next);
@@ -73,13 +73,13 @@ impl Series {
         missed
     }
 
-    /// The number of the last sample that there is, so that a new client begins with it.
+    /// Number of the last sample; a new client starts with it.
     pub(crate) fn last(&self) -> u64 {
         let inner = self.lock();
         inner.first + (inner.samples.len() as u64).saturating_sub(1)
     }
 
-    /// What is no number, where it has changed since change `seen`.
+    /// The non-numeric properties, if they have changed since change `seen`.
     pub(crate) fn changed(&self, seen: &mut u64, stream: u16) -> Option<serde_json::Value> {
         let inner = self.lock();
         if inner.changes <= *seen {
@@ -113,33 +113,33 @@ impl Series {
     }
 }
 
-/// What comes of a question about a signal.
+/// Result of a request about a signal.
 pub(crate) type Outcome = Result<serde_json::Value, String>;
 
-/// Where an outcome goes.
+/// Callback for a result.
 pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
 
-/// What the thread is asked to do.
+/// A command to the thread.
 enum Command {
     Watch(String, Arc<Series>),
     Leave(String),
     Once(String, Once, Done),
 }
 
-/// What is done once.
+/// A single operation.
 enum Once {
     Describe,
     Put(String),
 }
 
-/// Signals that clients watch, each with how many do, and the share of the client that came first.
+/// Watched signals, each with its number of clients and the share of the first one.
 type Watched = HashMap<String, (Arc<Series>, usize, Taken)>;
 
-/// The thread, as clients see it.
+/// The clients' interface to the thread.
 #[derive(Clone)]
 pub(crate) struct Signals {
     commands: SyncSender<Command>,
-    /// Questions of operators, for which there is room whatever viewers do.
+    /// Operators' requests; viewers cannot fill this queue.
     urgent: SyncSender<Command>,
     bell: Waker,
     watched: Arc<Mutex<Watched>>,
@@ -148,7 +148,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Starts it; it ends with the process.
+    /// Starts the thread, which ends with the process.
     pub(crate) fn start() -> io::Result<Self> {
         let bell = Waker::new()?;
         let mut session = Session::open(|name| std::env::var(name).ok())?;
@@ -165,7 +165,7 @@ impl Signals {
         Self { commands, urgent, bell, watched: Arc::default(), watches, questions }
     }
 
-    /// One client more watches a signal.
+    /// Adds a client to a signal.
     pub(crate) fn watch(&self, party: Party, name: &str) -> Result<Arc<Series>, String> {
         let mut watched = self.watched();
         if let Some((series, clients, _)) = watched.get_mut(name) {
@@ -179,7 +179,7 @@ impl Signals {
         Ok(series)
     }
 
-    /// One client less.
+    /// Removes a client from a signal.
     pub(crate) fn leave(&self, name: &str) {
         let mut watched = self.watched();
         let Some((_, clients, _)) = watched.get_mut(name) else { return };
@@ -189,7 +189,7 @@ impl Signals {
         }
     }
 
-    /// Units, limits and state names of a signal.
+    /// Reads units, limits and state names of a signal.
     pub(crate) fn describe(&self, party: Party, name: &str, done: Done) -> Result<(), String> {
         self.once(party, name, Once::Describe, done)
     }
@@ -209,7 +209,7 @@ impl Signals {
         self.send(way, Command::Once(name.to_owned(), what, Box::new(done)))
     }
 
-    /// Names that anybody watches, like this one.
+    /// Watched names that match a pattern.
     pub(crate) fn names(&self, pattern: &str) -> Vec<String> {
         self.watched().keys().filter(|name| base::glob(pattern, name)).cloned().collect()
     }
@@ -232,7 +232,7 @@ impl Signals {
     }
 }
 
-/// A channel, and who wants something of it.
+/// A channel with its users.
 struct Channel {
     name: String,
     series: Option<Arc<Series>>,
@@ -243,14 +243,14 @@ struct Channel {
 struct Waiting {
     what: Once,
     until: MonoNs,
-    /// What was sent to the server.
+    /// The pending request to the server.
     io: Option<IoId>,
     done: Done,
 }
 
 struct Thread {
     session: Session,
-    /// What goes before all else.
+    /// Receives before the other queue.
     first: Receiver<Command>,
     receives: Receiver<Command>,
     channels: HashMap<ChannelId, Channel>,
@@ -312,7 +312,7 @@ impl Thread {
         id
     }
 
-    /// Drops a channel that nobody wants anything of.
+    /// Closes a channel without users.
     fn tidy(&mut self, id: ChannelId) {
         if self.channels.get(&id).is_some_and(|channel| channel.series.is_none() && channel.once.is_empty())
             && let Some(channel) = self.channels.remove(&id)
@@ -322,14 +322,14 @@ impl Thread {
         }
     }
 
-    /// Asks a channel that is connected for what is wanted of it.
+    /// Sends the pending requests of a connected channel.
     fn connected(&mut self, id: ChannelId) {
         let Some(info) = self.session.client.info(id) else { return };
         let Some(channel) = self.channels.get_mut(&id) else { return };
         let class = |class| if info.native == Basic::String { Class::Sts } else { class };
         if channel.series.is_some() && !channel.is_subscribed {
             channel.is_subscribed = true;
-            // What it is comes first. Refused only where the channel is gone again, which is an event of its own.
+            // Metadata first. Fails only if the channel is gone again, which has its own event.
             let _ = self.session.client.read(id, Dbr::new(class(Class::Ctrl), info.native), 1);
             let mask = EventMask(EventMask::VALUE.0 | EventMask::ALARM.0);
             self.session.client.subscribe(id, Dbr::new(Class::Time, info.native), info.count.min(16), mask);
@@ -344,7 +344,7 @@ impl Thread {
             };
             match sent {
                 Ok(io) => waiting.io = io,
-                // It ends at its time, unless the channel comes back.
+                // Ends by timeout, unless the channel reconnects.
                 Err(_) => continue,
             }
         }
@@ -395,7 +395,7 @@ impl Thread {
         }
     }
 
-    /// What was asked once has its answer.
+    /// Completes a single operation.
     fn ended(&mut self, id: ChannelId, io: IoId, outcome: impl FnOnce() -> Outcome) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
         if let Some(at) = channel.once.iter().position(|waiting| waiting.io == Some(io)) {
@@ -404,7 +404,7 @@ impl Thread {
         }
     }
 
-    /// Ends what has waited too long.
+    /// Ends operations whose timeout has expired.
     fn give_up(&mut self) {
         let now = mono_now();
         let mut ids = Vec::new();
@@ -439,7 +439,7 @@ fn update(series: &Series, reading: &Reading) {
     }
 }
 
-/// What is no number, as people read it; cut where it is long.
+/// Text of a non-numeric value, truncated.
 fn text(value: &Value) -> String {
     let one = |scalar: Scalar| match scalar {
         Scalar::String(text) => text.to_string(),
@@ -517,7 +517,7 @@ mod tests {
         let done = Box::new(drop);
         signals.put(party(Role::Operator, 1), "A", "1", done).unwrap();
         assert!(first.try_recv().is_ok(), "it goes before what viewers have asked");
-        // One is answered, another is dropped without an answer.
+        // One is answered; the other is dropped without an answer.
         let Ok(Command::Once(_, _, done)) = receives.recv() else { panic!("a question") };
         done(Ok(json!({})));
         drop(receives.recv());
@@ -528,7 +528,7 @@ mod tests {
     fn a_flood_of_viewers_commands_leaves_room_for_a_write_of_an_operator() {
         let (signals, _ends) = signals();
         let viewer = party(Role::Viewer, 1);
-        // Each takes a place of the thread's queue, which nobody empties here.
+        // Each takes a place in the thread's queue, which is not read here.
         while signals.watch(viewer, "A").is_ok() && signals.command(Command::Leave("A".into())).is_ok() {
             signals.watched().clear();
         }

@@ -1,4 +1,4 @@
-//! What is behind the dashboard's address: the page's files, the login, the WebSocket.
+//! The site behind the dashboard's address: files of the page, login, WebSocket.
 
 use crate::access::{Access, Closed, Role};
 use crate::client::{Client, Shared};
@@ -19,16 +19,16 @@ pub(crate) struct Dashboard {
     pub(crate) signals: Signals,
     pub(crate) worker: Arc<Worker>,
     pub(crate) scopes: Arc<Scopes>,
-    /// The message server, and the shares of clients that watch what passes there.
+    /// Name of the message server, and the shares of clients that watch its messages.
     pub(crate) passing: (String, Shares),
-    /// The archive, and whether it is for everybody.
+    /// The archive, and whether it can be read without a token.
     pub(crate) archive: (Option<Retrieval>, bool),
 }
 
 const LOCKED: &str = "LOCKED: open the address with the token that `tahti dash url` prints";
 
 impl Dashboard {
-    /// The role of who asks, by the cookie of a session or by a token.
+    /// Role of a request, from a session cookie or a token.
     fn role(&self, request: &Request, now: Now) -> Option<Role> {
         let session = |id| self.access.session(id, request.owner, now.mono);
         let by_cookie = request.cookie(&self.access.cookie).and_then(session);
@@ -59,7 +59,7 @@ impl Dashboard {
         }
     }
 
-    /// The archive, as clients of the EPICS Archiver Appliance ask for it.
+    /// Answers requests to the archive, in the protocol of the EPICS Archiver Appliance.
     fn archive(&self, request: &Request, now: Now) -> Answer {
         match &self.archive {
             (None, _) => Answer::text(404, "this plant has no archive; [archive] in its file makes one"),
@@ -72,25 +72,25 @@ impl Dashboard {
         }
     }
 
-    /// Who asks, for the log: role, address, and the user where the connection is of this machine.
+    /// Describes the client for the log: role, address, and the user if it is on this machine.
     fn who(&self, request: &Request, role: Option<Role>) -> String {
         let user = request.owner.user().map_or_else(String::new, |user| format!(", user {user}"));
         format!("{} {}{user}", role.map_or("nobody", Role::word), request.peer)
     }
 }
 
-/// Whether the archive is asked.
+/// Whether the path belongs to the archive.
 fn is_of_the_archive(path: &str) -> bool {
     ["/retrieval/", "/mgmt/"].iter().any(|start| path.starts_with(start))
 }
 
 impl Site for Dashboard {
-    /// Reads of the archive hold up neither logins nor the page.
+    /// Archive reads must not delay logins and the page.
     fn may_take_long(&self, request: &Request) -> bool {
         is_of_the_archive(&request.path)
     }
 
-    /// Operators get in when viewers have taken all connections.
+    /// Operators are admitted when viewers use all connections.
     fn has_reserve(&self, request: &Request, now: Now) -> bool {
         self.role(request, now) == Some(Role::Operator)
     }

@@ -1,4 +1,4 @@
-//! The threads that look at the plant, each at its own pace and only while somebody watches.
+//! Watching threads, each with its own interval, active only while a client is subscribed.
 
 mod alarms;
 mod archive;
@@ -21,13 +21,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use sys::clock::{mono_now, sleep_until};
 
-/// How often it is asked whether somebody watches again.
+/// Interval of checks for subscribers.
 const IDLE: DurNs = DurNs::from_ms(200);
 
-/// Starts them; they end with the process.
+/// Starts the threads, which end with the process.
 ///
 /// # Errors
-/// No thread could be started.
+/// If a thread cannot be started.
 pub(crate) fn start(plant: &str, archive: Option<PathBuf>, hub: &Arc<Hub>) -> io::Result<()> {
     let mut processes = plant::Processes::new(plant);
     begin("watch-plant", Topic::Plant, hub, move || processes.look())?;
@@ -43,7 +43,7 @@ pub(crate) fn start(plant: &str, archive: Option<PathBuf>, hub: &Arc<Hub>) -> io
     begin("watch-archive", Topic::Archive, hub, move || archive::status(archive.as_deref()))
 }
 
-/// A thread that looks again and again.
+/// Starts a thread that polls repeatedly.
 fn begin(name: &str, topic: Topic, hub: &Arc<Hub>, mut look: impl FnMut() -> Value + Send + 'static) -> io::Result<()> {
     let hub = hub.clone();
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
@@ -61,7 +61,7 @@ fn begin(name: &str, topic: Topic, hub: &Arc<Hub>, mut look: impl FnMut() -> Val
     started.map(drop)
 }
 
-/// A plant's file, read again where it has changed.
+/// A plant's file, read again when it changes.
 #[derive(Debug)]
 pub(crate) struct PlantFile {
     plant: String,
@@ -73,27 +73,27 @@ impl PlantFile {
         Self { plant: plant.to_owned(), read: None }
     }
 
-    /// The file and what it says, where that is new; nothing either while it is not known or wrong.
+    /// The file and its contents, if changed; `None` if it is unknown or invalid.
     pub(crate) fn changed(&mut self) -> Option<(PathBuf, Plant)> {
         let file = status(&self.plant).ok()?.file;
         let changed = std::fs::metadata(&file).and_then(|about| about.modified()).ok()?;
         if self.read == Some(changed) {
             return None;
         }
-        // One that is wrong may be half written, all of it within one tick of its file system: it is read again.
+        // An invalid file may be half written within one time stamp of the file system: read it again.
         let (plant, _) = keep::supervisor::read_plant(&file).ok()?;
         self.read = Some(changed);
         Some((file, plant))
     }
 }
 
-/// What a supervisor answers.
+/// Sends a request to the supervisor.
 fn ask(plant: &str, request: &Request) -> Result<Reply, String> {
     let mut client = Client::connect(&RunDir::find(plant).socket()).map_err(|error| error.to_string())?;
     client.ask(request).map_err(|error| error.to_string())
 }
 
-/// The state of the plant.
+/// Status of the plant.
 fn status(plant: &str) -> Result<Status, String> {
     match ask(plant, &Request::Status)? {
         Reply::Status(status) => Ok(*status),
@@ -105,12 +105,12 @@ fn status(plant: &str) -> Result<Status, String> {
 fn histograms(plant: &str) -> Value {
     match ask(plant, &Request::Histograms) {
         Ok(Reply::Histograms(all)) => json!(all),
-        // What the plant's own words say already.
+        // The plant topic reports the error already.
         _ => json!([]),
     }
 }
 
-/// The flight recorder's own words, with what makes them times.
+/// The flight recorder's status, with its age.
 fn late(folder: &std::path::Path) -> Value {
     match recorder::status::Status::read(folder) {
         Some(status) => json!({

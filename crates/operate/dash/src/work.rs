@@ -1,5 +1,5 @@
-//! What may wait for somebody: acting on processes and alarms, messages, the archive. Each on a thread of its own, so that one that waits does not
-//! hold up the others. Whatever changes something is told to the log with who asked for it.
+//! Operations that may block: actions on processes and alarms, messages, the archive. Each kind has its own thread, so that a
+//! blocked one does not delay the others. Each change is logged with the client that requested it.
 
 use crate::Options;
 use crate::alarms::Alarms;
@@ -15,32 +15,32 @@ use std::io;
 use std::path::Path;
 use store::{Archive, Bins, Folder, Span};
 
-/// Jobs that wait for each thread, of all clients together.
+/// Maximum queued jobs per thread, of all clients together.
 const WAITING_MAX: usize = 32;
-/// Names that a search finds at most.
+/// Maximum names found by a search.
 const FOUND_MAX: usize = 200;
-/// Gaps that are told with the past of a signal at most, the newest.
+/// Maximum gaps returned with a signal's history, the newest.
 const GAPS_MAX: usize = 200;
 
-/// What is to be done.
+/// A job.
 pub(crate) enum Job {
-    /// Acts on a process, for `who`.
+    /// Act on a process, for `who`.
     Process { who: String, what: Act, name: String },
-    /// Acts on alarms, for `who`, whom their journal calls `user`.
+    /// Act on alarms, for `who`; `user` is the name for their journal.
     Alarm { who: String, user: String, act: alarm::Act },
-    /// Sends a message; `who` where it writes.
+    /// Send a message; `who` is set if it writes.
     Message { who: Option<String>, line: String },
-    /// Settings; `who` where it changes something, in the name of `user`.
+    /// Settings; `who` is set if it changes something. `user` is the author.
     Settings { who: Option<String>, user: String, act: crate::settings::Act },
-    /// Names of objects.
+    /// Search for objects.
     Objects { pattern: String },
-    /// An envelope from the archive.
+    /// Read an envelope from the archive.
     History { name: String, span: Span, points: u16 },
-    /// Names of signals.
+    /// Search for signals.
     Search { pattern: String },
 }
 
-/// The threads.
+/// The worker threads.
 pub(crate) struct Worker {
     acts: Queue<(Job, Done)>,
     alarms: Queue<(Job, Done)>,
@@ -52,7 +52,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts them; they end with the process.
+    /// Starts the threads, which end with the process.
     pub(crate) fn start(options: &Options, signals: Signals) -> io::Result<Self> {
         let plant = options.plant.clone();
         let acts = begin("dash-acts", move |job| match job {
@@ -68,7 +68,7 @@ impl Worker {
             }),
             _ => Err("no work for this thread".to_owned()),
         })?;
-        // What reads and waits long, as a manager that hangs, holds up neither commands nor completion.
+        // A read that blocks, for example on a hanging manager, must not delay commands and completion.
         let consoles = ["dash-messages", "dash-commands", "dash-objects"].map(|name| {
             let mut console = Console::new(options.messages.clone());
             begin(name, move |job| match job {
@@ -96,7 +96,7 @@ impl Worker {
         Ok(Self { acts, alarms, messages, commands, objects, archive, settings })
     }
 
-    /// Has it done for `party`; the outcome goes to `done`. An error says why it is not even begun.
+    /// Queues a job for `party`; the outcome goes to `done`. An error means that the job was not started.
     pub(crate) fn give(&self, party: Party, job: Job, done: Done) -> Result<(), String> {
         let queue = match job {
             Job::Process { .. } => &self.acts,
@@ -123,18 +123,18 @@ fn begin(name: &str, mut work: impl FnMut(Job) -> Outcome + Send + 'static) -> i
     Ok(queue)
 }
 
-/// Does what changes something, and tells the log who asked, for what, and what came of it.
+/// Executes a change, and logs the client, the request and the outcome.
 pub(crate) fn audited(who: &str, what: &str, work: impl FnOnce() -> Outcome) -> Outcome {
     let outcome = work();
     audit(who, what, outcome.as_ref().err());
     outcome
 }
 
-/// One line for the log.
+/// Writes a line to the log.
 pub(crate) fn audit(who: &str, what: &str, failed: Option<&String>) {
     let came = failed.map_or_else(|| "done".to_owned(), |why| format!("failed: {why}"));
     let line = format!("audit: {who}: {what}: {came}");
-    // Text of others must not look like lines of its own.
+    // Client text must not be able to imitate log lines.
     println!("{}", Visible { text: &line, colours: false });
 }
 

@@ -1,4 +1,4 @@
-//! What one client has of the oscilloscope: its captures, the loop that it looks at, and what it wants to see.
+//! A client's desk at the oscilloscope: its captures, the loop it follows, and its view.
 
 use super::picture::{self, View};
 use super::{Arm, Around, Forcing, Out, lock};
@@ -10,42 +10,42 @@ use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::{Mutex, Weak};
 
-/// Captures of one client, those from files among them.
+/// Maximum captures of a client, including those from files.
 const KEPT_MAX: usize = rt::scope::CAPTURES_MAX;
-/// Captures from files.
+/// Maximum captures from files.
 const OPENED_MAX: usize = 8;
-/// Values of all captures of one client together: 16 MiB.
+/// Maximum values in all captures of a client: 16 MiB.
 const VALUES_MAX: usize = 2 << 20;
-/// How long the loop may take until it has taken a setup: it stands if it takes longer.
+/// Timeout for a loop to accept a setup; afterwards the loop counts as stopped.
 const TAKING: DurNs = DurNs::from_secs(2);
-/// Pictures of what goes on by itself come at most so often.
+/// Minimum interval between automatic pictures.
 const PACE: DurNs = DurNs::from_ms(100);
-/// Bytes of a file in one message: a third of a second on a line of 1 Mbit/s.
+/// Size of a file's part in bytes: a third of a second at 1 Mbit/s.
 const PART_BYTES: usize = 48 << 10;
-/// The kind of a binary message that holds a part of a file.
+/// Type of a binary message with a part of a file.
 const FILE: u8 = 3;
 
-/// A capture and what it is called.
+/// A capture with its label.
 pub(super) struct Kept {
     pub(super) id: u32,
     pub(super) label: String,
     pub(super) capture: Capture,
-    /// Whether it is of a file.
+    /// Whether it is from a file.
     opened: bool,
 }
 
-/// A loop that is looked at.
+/// A loop that is being followed.
 struct Live {
     scope: Oscilloscope,
-    /// The setup's number; `None` for whatever there is.
+    /// Number of the setup; `None` to follow any setup.
     id: Option<u64>,
     mode: Mode,
     length: usize,
     asked_at: MonoNs,
     taken: bool,
-    /// The next capture's number.
+    /// Number of the next capture.
     next: u64,
-    /// Who looks for a trigger outside the loop.
+    /// Watcher of a trigger outside the loop.
     forcing: Option<Forcing>,
 }
 
@@ -53,14 +53,14 @@ pub(super) struct Desk {
     of: Weak<Mutex<Out>>,
     live: Option<Live>,
     kept: Vec<Kept>,
-    /// How many of those of loops.
+    /// Maximum captures from loops.
     keep: usize,
     last_id: u32,
     view: View,
-    /// Whether there is something new to be shown, and when that was last done.
+    /// Whether the picture must be updated, and time of the last update.
     is_new: bool,
     shown_at: MonoNs,
-    /// Why it ended, or what was missed.
+    /// Reason why sampling ended, or what was missed.
     note: String,
     said: String,
 }
@@ -81,17 +81,17 @@ impl Desk {
         }
     }
 
-    /// Whether its client is there.
+    /// Whether its client is still connected.
     pub(super) fn is_there(&self) -> bool {
         self.of.strong_count() > 0
     }
 
-    /// Whether it looks at a loop, or has something to show.
+    /// Whether it follows a loop or has something to display.
     pub(super) const fn is_live(&self) -> bool {
         self.live.is_some() || self.is_new
     }
 
-    /// Sets a loop up; one that somebody else holds only for operators.
+    /// Sets up a loop. One that another client holds can be taken by operators only.
     pub(super) fn arm(&mut self, arm: &Arm, around: &mut Around, operator: bool) -> Result<(), String> {
         let mode = Mode::of_word(&arm.mode)
             .ok_or_else(|| format!("mode {:?}; expected single, normal, auto or roll", arm.mode))?;
@@ -122,7 +122,7 @@ impl Desk {
         };
         let scope = opened.as_ref().or(at_hand.map(|live| &live.scope)).ok_or("no oscilloscope")?;
         allowed(scope, own, operator)?;
-        // Who looks for the trigger is there before the loop waits for it.
+        // The watcher must be ready before the loop waits for its trigger.
         let forcing = beside.map(|beside| around.forcing(&beside, &arm.segment)).transpose()?;
         let id = scope.set_up(&request).map_err(|error| error.to_string())?;
         let Some(scope) = opened.or_else(|| self.live.take().map(|live| live.scope)) else { return Ok(()) };
@@ -130,12 +130,12 @@ impl Desk {
         let live = Live { scope, id: Some(id), mode, length, asked_at, taken: false, next: 0, forcing };
         (self.live, self.keep) = (Some(live), request.keep);
         self.note.clear();
-        // What was shown may be of another loop.
+        // The capture displayed may be from another loop.
         self.view.capture = None;
         Ok(())
     }
 
-    /// Shows what a loop captures for whoever has set it up.
+    /// Follows the captures of another client's setup.
     pub(super) fn follow(&mut self, segment: &str) -> Result<(), String> {
         let scope = Oscilloscope::open(segment).map_err(|error| error.to_string())?;
         if scope.status().is_none() {
@@ -162,7 +162,7 @@ impl Desk {
         live.scope.stop().map_err(|error| error.to_string())
     }
 
-    /// What is to be shown from now on.
+    /// Sets what is displayed.
     pub(super) fn show(&mut self, view: &View) -> Result<(), String> {
         view.check()?;
         self.view = view.clone();
@@ -171,7 +171,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Leaves a capture as a file for the client.
+    /// Queues a capture as a file for the client.
     pub(super) fn export(&self, capture: u32, kind: Kind) -> Result<(), String> {
         let bytes = self.find(capture)?.capture.to_bytes(kind);
         let Some(out) = self.of.upgrade() else { return Ok(()) };
@@ -183,7 +183,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Adds a capture from a file, and shows it.
+    /// Adds a capture from a file and displays it.
     pub(super) fn opened(&mut self, name: &str, capture: Capture) -> Result<u32, String> {
         if self.kept.iter().filter(|kept| kept.opened).count() >= OPENED_MAX {
             return Err(format!("{OPENED_MAX} files are open already; take one from the list"));
@@ -212,12 +212,12 @@ impl Desk {
         found.ok_or_else(|| format!("capture {capture} is no longer available"))
     }
 
-    /// Adds what a loop has captured. Numbers go on over setups, of which each counts its captures from one.
+    /// Adds a capture of a loop. Labels are numbered continuously, although each setup counts its captures from 1.
     fn captured(&mut self, name: &str, capture: Capture) {
         self.add(self.free(format!("{name} {}", self.last_id + 1)), capture, false);
     }
 
-    /// A label that no other capture has: files are called as somebody called them.
+    /// Makes a label unique; names of files may coincide with others.
     fn free(&self, label: String) -> String {
         let is_taken = self.kept.iter().any(|kept| kept.label == label);
         if is_taken { format!("{label} ({})", self.last_id + 1) } else { label }
@@ -233,7 +233,7 @@ impl Desk {
             if of_loops <= self.keep && self.kept.len() <= KEPT_MAX && all <= VALUES_MAX {
                 return self.last_id;
             }
-            // The oldest that nobody looks at, unless all are looked at.
+            // Remove the oldest capture that is not displayed, if there is one.
             let (last, view) = (self.last_id, &self.view);
             let looked_at = |kept: &Kept| [view.capture, view.reference].contains(&Some(kept.id));
             let oldest = self.kept.iter().position(|kept| !kept.opened && kept.id != last && !looked_at(kept));
@@ -242,7 +242,7 @@ impl Desk {
         }
     }
 
-    /// Fetches what there is, and leaves for the client what is new.
+    /// Fetches new captures, and queues changes for the client.
     pub(super) fn look(&mut self, now: MonoNs) {
         if let Some(live) = self.live.take() {
             match self.fetch(live, now) {
@@ -268,7 +268,7 @@ impl Desk {
         }
     }
 
-    /// What the loop has captured; it is looked at no more where there will be nothing.
+    /// Fetches captures of the loop. Stops following it if no more can follow.
     fn fetch(&mut self, mut live: Live, now: MonoNs) -> Result<Option<Live>, String> {
         let name = live.scope.name().to_owned();
         if !live.scope.is_alive() {
@@ -284,7 +284,7 @@ impl Desk {
         }
         live.taken = true;
         if let Some(why) = live.forcing.as_ref().and_then(Forcing::failed) {
-            // What is captured already stays.
+            // Existing captures remain.
             (self.note, live.forcing) = (why.to_string(), None);
         }
         if live.mode == Mode::Roll {
@@ -302,7 +302,7 @@ impl Desk {
         Ok(Some(live))
     }
 
-    /// The newest rows, in place of those before them.
+    /// Replaces the rolling capture by the newest rows.
     fn roll(&mut self, live: &Live) {
         let Some(rows) = live.scope.latest(live.length) else { return };
         let label = format!("newest of {}", live.scope.name());
@@ -334,7 +334,7 @@ impl Desk {
     }
 }
 
-/// A loop that has not taken the setup yet.
+/// Handles a loop that has not accepted the setup yet.
 fn not_taken(live: Live, now: MonoNs) -> Result<Option<Live>, String> {
     if now - live.asked_at < TAKING {
         return Ok(Some(live));
@@ -342,7 +342,7 @@ fn not_taken(live: Live, now: MonoNs) -> Result<Option<Live>, String> {
     Err(format!("the loop of {:?} is not running, or another client has set it up meanwhile", live.scope.name()))
 }
 
-/// Whether who asks may set the loop up, force and stop it: it is free, or its own, or an operator asks.
+/// Whether the client may set up, force and stop the loop: it is free or the client's own, or the client is an operator.
 fn allowed(scope: &Oscilloscope, own: Option<u64>, operator: bool) -> Result<(), String> {
     let held = scope.status().filter(|status| status.is_held);
     match held {
@@ -355,7 +355,7 @@ fn allowed(scope: &Oscilloscope, own: Option<u64>, operator: bool) -> Result<(),
     }
 }
 
-/// A file as messages.
+/// Splits a file into messages.
 fn parts(capture: u32, file: &[u8]) -> VecDeque<Vec<u8>> {
     let last = file.len().div_ceil(PART_BYTES).saturating_sub(1);
     let one = |(index, part): (usize, &[u8])| {
@@ -369,7 +369,7 @@ fn values(capture: &Capture) -> usize {
     capture.len() * (3 + capture.channels.len())
 }
 
-/// Which variables there are.
+/// Lists the variables.
 pub(super) fn list() -> Outcome {
     let exported = rt::scope::exported().map_err(|error| format!("/proc/net/unix: {error}"))?;
     let segments = exported.into_iter().map(|(segment, sampled)| {
@@ -399,7 +399,7 @@ mod tests {
         let capture = || Capture { pulses: vec![1], ..Capture::default() };
         desk.captured("llrf", capture());
         desk.opened("llrf 3", capture()).unwrap();
-        // Another setup, whose captures the loop counts from one again.
+        // A new setup, for which the loop counts captures from 1 again.
         desk.captured("llrf", capture());
         desk.opened("shot.csv", capture()).unwrap();
         desk.opened("shot.csv", capture()).unwrap();

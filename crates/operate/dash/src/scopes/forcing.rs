@@ -1,4 +1,4 @@
-//! What begins a capture and is no loop's business: an alarm, a message. A thread looks for it and asks the loop.
+//! Triggers outside a loop: alarms and messages. A thread watches them and forces a capture.
 
 use crate::messages::{WatchError, watched};
 use alarm::wire::{Look, Reply, Row};
@@ -14,50 +14,50 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How often it is looked whether it is still wanted.
+/// Interval of checks whether the watcher is still needed.
 const LOOK: DurNs = DurNs::from_ms(300);
 
-/// Why nothing is looked for, or no more.
+/// Reason why a trigger is not watched, or no longer.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ForcingError {
-    /// The alarms do not answer.
+    /// The alarm server does not answer.
     #[error("the alarms {server:?} do not answer: {why}")]
     Alarms {
-        /// What they are called.
+        /// Its name.
         server: String,
-        /// What the system says.
+        /// The operating system's error.
         why: String,
     },
-    /// The message server does not let them be watched.
+    /// The message server refuses the watch.
     #[error("the message server {server:?}: {why}")]
     Messages {
-        /// What it is called.
+        /// Its name.
         server: String,
-        /// Why.
+        /// The reason.
         why: WatchError,
     },
-    /// The message server was lost.
+    /// The connection to the message server was lost.
     #[error("the message server {0:?} was lost: arm again")]
     Lost(String),
-    /// The loop does not take what it is asked.
+    /// The loop does not accept the request.
     #[error("{0}")]
     Loop(ScopeError),
-    /// The kernel gives no thread.
+    /// The thread could not be started.
     #[error("no thread for it: {0}")]
     Thread(String),
 }
 
-/// Whom a trigger outside the loop asks.
+/// Servers for triggers outside the loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Servers {
-    /// What the alarms are called.
+    /// Name of the alarm server.
     pub alarms: String,
-    /// What the message server is called.
+    /// Name of the message server.
     pub messages: String,
 }
 
-/// Looks for alarms or messages until it is dropped, in a thread that is not real time, and has the oscilloscope begin a capture at
-/// each. From the alarm or message to the capture's trigger row it takes as long as both ways through sockets do: no bound.
+/// Watches alarms or messages until dropped, in a thread that is not real-time, and forces a capture of the oscilloscope for
+/// each. The delay from the alarm or message to the trigger row includes both socket connections and has no upper bound.
 #[derive(Debug)]
 pub struct Forcing {
     shared: Arc<Shared>,
@@ -71,10 +71,10 @@ struct Shared {
 }
 
 impl Forcing {
-    /// Begins to look; what is there already begins no capture.
+    /// Starts watching. Existing alarms do not force a capture.
     ///
     /// # Errors
-    /// Who would know of it does not answer, or the loop's process exports nothing any more.
+    /// If the server does not answer, or the loop's process no longer exports anything.
     pub fn start(beside: &Beside, segment: &str, servers: &Servers) -> Result<Self, ForcingError> {
         let scope = Oscilloscope::open(segment).map_err(ForcingError::Loop)?;
         let shared = Arc::<Shared>::default();
@@ -107,7 +107,7 @@ impl Forcing {
         Ok(Self { shared, alarms: breaker })
     }
 
-    /// Why it looks no more; `None` while it does.
+    /// Reason why watching ended; `None` while it continues.
     #[must_use]
     pub fn failed(&self) -> Option<ForcingError> {
         self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -118,13 +118,13 @@ impl Drop for Forcing {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
         if let Some(stream) = &self.alarms {
-            // Gone already: so is the thread.
+            // If the connection has ended already, so has the thread.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 }
 
-/// How bad each alarm was when it was told last, by its path.
+/// Last known severity level of each alarm, by path.
 struct Known(HashMap<String, u8>);
 
 impl Known {
@@ -132,7 +132,7 @@ impl Known {
         Self(rows.iter().map(|row| (row.path.clone(), row.state.current_severity.level())).collect())
     }
 
-    /// Whether the alarm has come, or become worse, since it was told last.
+    /// Whether the alarm is new or has become worse since the last change.
     fn is_worse(&mut self, row: &Row) -> bool {
         let now = row.state.current_severity.level();
         now > self.0.insert(row.path.clone(), now).unwrap_or(0)
@@ -172,7 +172,7 @@ fn of_messages(
         match client.next(LOOK) {
             Ok(Some(event)) if event.event => scope.force(Cause::Message).map_err(ForcingError::Loop)?,
             Ok(_) if client.reconnections() == 0 => {}
-            // What was asked to be watched went with the old connection.
+            // The watch ended with the old connection.
             _ => return Err(ForcingError::Lost(server.to_owned())),
         }
     }

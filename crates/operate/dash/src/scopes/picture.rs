@@ -1,50 +1,50 @@
-//! What is shown of a capture, as a binary message: never its rows, but an envelope of what is visible.
+//! Rendering of a capture as a binary message: an envelope of the visible part, not its rows.
 
 use super::desk::Kept;
 use scope::{Capture, Operation, Persistence, Window, cursors, envelope, maths, measure, spectrum};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The kind of a binary message that holds a picture.
+/// Type of a binary message with a picture.
 const PICTURE: u8 = 2;
-/// Columns of an envelope.
+/// Maximum columns of an envelope.
 const COLUMNS_MAX: u16 = 2000;
-/// Channels that are made of others.
+/// Maximum computed channels.
 const MATHS_MAX: usize = 4;
-/// Points of an XY picture.
+/// Maximum points of an XY plot.
 const POINTS_MAX: usize = 2000;
-/// Columns and rows of a picture that counts.
+/// Columns and rows of a persistence plot.
 const GRID: (usize, usize) = (300, 120);
 
-/// What is to be shown.
+/// What is displayed.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct View {
-    /// The capture; without one the newest.
+    /// Number of the capture; default: the newest.
     pub capture: Option<u32>,
-    /// Seconds from the trigger; without them all of it.
+    /// Time window in seconds relative to the trigger; default: the whole capture.
     pub window: Option<(f64, f64)>,
-    /// Columns of the envelope at most, 1 to 2000.
+    /// Maximum columns of the envelope, 1 to 2000.
     pub columns: u16,
-    /// Two times from the trigger.
+    /// Cursors: two times relative to the trigger.
     pub cursors: Option<(f64, f64)>,
-    /// The spectrum, by `rectangle`, `hann` or `flat-top`.
+    /// Spectrum with the window `rectangle`, `hann` or `flat-top`.
     pub fft: Option<String>,
-    /// Counts of this channel's trace over all captures that have it.
+    /// Persistence plot of this channel over all captures that have it.
     pub persistence: Option<usize>,
-    /// One channel over another: x and y.
+    /// XY plot of two channels: x and y.
     pub xy: Option<(usize, usize)>,
-    /// A capture that is drawn behind.
+    /// Reference capture, drawn in the background.
     pub reference: Option<u32>,
-    /// Channels made of others: `minus` or `times`, and two channels' numbers.
+    /// Computed channels: `minus` or `times`, and two channel numbers.
     pub maths: Vec<(String, usize, usize)>,
 }
 
 impl View {
-    /// Whether it can be shown.
+    /// Checks the view.
     ///
     /// # Errors
-    /// What cannot.
+    /// If a part of it is invalid.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.maths.len() > MATHS_MAX {
             return Err(format!("{} channels made of others; expected {MATHS_MAX} at most", self.maths.len()));
@@ -63,10 +63,9 @@ fn window(word: &str) -> Result<Window, String> {
     }
 }
 
-/// A message: kind `u8`, 3 bytes of zero, length of the head `u32`, the head as JSON, and then columns, little endian. Times of the
-/// envelope (`times`), and of the reference's, are `f64`; what follows is `f32`: for each trace its least and its largest values less
-/// `base`, the same of the reference, lines of each spectrum (`lines`), pairs of XY (`points`); at last the counts of `persistence`
-/// by rows, `u8`.
+/// Data of a message: type `u8`, 3 zero bytes, length of the head `u32`, the head as JSON, then columns, little-endian. Times of
+/// the envelope (`times`) and of the reference's are `f64`. Then `f32`: minimum and maximum of each trace minus `base`, the same
+/// of the reference, lines of each spectrum (`lines`), pairs of XY (`points`). Last, the counts of `persistence` by rows, `u8`.
 #[derive(Default)]
 struct Columns {
     times: Vec<f64>,
@@ -74,10 +73,10 @@ struct Columns {
     counts: Vec<u8>,
 }
 
-/// What `view` shows; `None` where there is nothing to show.
+/// Renders a view; `None` if there is nothing to display.
 pub(super) fn of(view: &View, kept: &[Kept]) -> Option<Vec<u8>> {
     let by_id = |id: u32| kept.iter().find(|kept| kept.id == id);
-    // The newest is of a loop; one of a file is chosen.
+    // The newest one is from a loop; one from a file is displayed when it is opened.
     let shown = view.capture.and_then(by_id).or_else(|| kept.last())?;
     let mut capture = shown.capture.clone();
     add_maths(view, &mut capture);
@@ -124,10 +123,10 @@ fn add_maths(view: &View, capture: &mut Capture) {
     }
 }
 
-/// The envelopes of all channels in a window: how many columns, and what is told of each.
+/// Envelopes of all channels in a window: number of columns, and a description of each.
 fn traces(view: &View, capture: &Capture, asked: (f64, f64), columns: &mut Columns) -> (usize, Value) {
     let (from, to) = capture.rows_between(asked);
-    // A row on each side, so that lines go on to the edges.
+    // Include a row on each side, so that lines extend to the edges.
     let (from, to) = (from.saturating_sub(1), (to + 1).min(capture.len()));
     let seconds = capture.seconds();
     let most = view.columns.clamp(1, COLUMNS_MAX).into();
@@ -141,7 +140,7 @@ fn traces(view: &View, capture: &Capture, asked: (f64, f64), columns: &mut Colum
         }
         let found = measure(capture, index);
         let base = found.map_or(0.0, |found| found.mean);
-        // A value that has the mean's size but little change would lose it in 24 bits.
+        // Subtract the mean: small variations on a large value would be lost in 24 bits.
         let narrow = |value: Option<f64>| value.map_or(f32::NAN, |value| (value - base) as f32);
         columns.values.extend(spans.iter().map(|span| narrow(span.min)));
         columns.values.extend(spans.iter().map(|span| narrow(span.max)));
@@ -158,14 +157,14 @@ fn traces(view: &View, capture: &Capture, asked: (f64, f64), columns: &mut Colum
     (times, Value::Array(each))
 }
 
-/// Spectra of all channels, the largest line of each column.
+/// Spectra of all channels; each column has its largest line.
 fn spectra(capture: &Capture, window: Window, most: u16, columns: &mut Columns) -> Value {
     let each = (0..capture.channels.len()).map(|index| {
         let Some(found) = spectrum(capture, index, window) else { return Value::Null };
         let lines = found.amplitudes.len();
         let shown = lines.min(most.clamp(1, COLUMNS_MAX).into());
         let edge = |column: usize| lines * column / shown;
-        // The first line is the mean, which would dwarf the others.
+        // The first line is the mean and would hide the others.
         let line = |at: usize| if at == 0 { 0.0 } else { found.amplitudes[at] };
         columns.values.extend((0..shown).map(|at| (edge(at)..edge(at + 1)).map(line).fold(0.0, f64::max) as f32));
         json!({ "lines": shown, "end": found.resolution * lines as f64, "resolution": found.resolution, "highest": found.highest() })
@@ -173,7 +172,7 @@ fn spectra(capture: &Capture, window: Window, most: u16, columns: &mut Columns) 
     each.collect()
 }
 
-/// Rows of one channel over another; of many each so many-th.
+/// Points of one channel against another; thinned if there are too many.
 fn xy(capture: &Capture, asked: (f64, f64), (x, y): (usize, usize), columns: &mut Columns) -> Option<Value> {
     let (from, to) = capture.rows_between(asked);
     let (across, up) = (capture.channels.get(x)?, capture.channels.get(y)?);
@@ -183,7 +182,7 @@ fn xy(capture: &Capture, asked: (f64, f64), (x, y): (usize, usize), columns: &mu
     Some(json!({ "x": x, "y": y, "points": rows.len(), "each": step }))
 }
 
-/// How often traces of a channel passed each place, over all captures that have it.
+/// Counts how often a channel's traces pass each cell, over all captures that have it.
 fn grid(capture: &Capture, channel: usize, kept: &[Kept], columns: &mut Columns) -> Option<Value> {
     let name = &capture.channels.get(channel)?.name;
     let having = |kept: &'_ Kept| kept.capture.channels.iter().position(|channel| channel.name == *name);
@@ -191,7 +190,7 @@ fn grid(capture: &Capture, channel: usize, kept: &[Kept], columns: &mut Columns)
     let measured = || all.iter().filter_map(|(capture, index)| measure(capture, *index));
     let low = measured().map(|found| found.min).reduce(f64::min)?;
     let high = measured().map(|found| found.max).reduce(f64::max)?;
-    // A value at the very edge is inside.
+    // Include values at the edge.
     let (low, high) =
         if low < high { (low - (high - low) * 0.01, high + (high - low) * 0.01) } else { (low - 1.0, high + 1.0) };
     let mut picture = Persistence::new(GRID.0, GRID.1, (low, high));

@@ -1,11 +1,11 @@
-//! Alarms of the plant that stand or are put aside, the worst first.
+//! Active and hidden alarms of the plant, most severe first.
 
 use crate::alarms::Alarms;
 use alarm::Severity;
 use alarm::wire::{List, Row};
 use serde_json::{Value, json};
 
-/// Alarms that are shown; in a flood the worst and oldest are.
+/// Maximum alarms displayed; in a flood, the most severe and oldest.
 const SHOWN_MAX: usize = 500;
 
 pub(super) fn look(alarms: &mut Alarms) -> Value {
@@ -29,7 +29,7 @@ fn shown(mut list: List, now_ns: u64) -> Value {
     })
 }
 
-/// The row as the alarms' own socket has it, with what would be a rule of its own in the page.
+/// The row as in the alarm server's protocol, with derived fields, so that the page does not repeat their rules.
 fn row(row: &Row) -> Value {
     let mut value = json!(row);
     value["hidden"] = json!(row.state.hidden());

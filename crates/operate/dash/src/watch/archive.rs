@@ -1,9 +1,9 @@
-//! The state of the plant's archive: samples per second, the last sync, the disk.
+//! State of the plant's archive: sample rate, last sync, disk.
 
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// `is_configured`, and `error` or the logger's own status.
+/// `is_configured`, and `error` or the logger's status.
 pub(super) fn status(folder: Option<&Path>) -> Value {
     let Some(folder) = folder else { return json!({ "is_configured": false }) };
     match collect::status::ask(folder) {

@@ -1,4 +1,4 @@
-//! Frames of the plant: their minors, activities and last events.
+//! Frames of the plant: minor frames, activities and last events.
 
 use super::PlantFile;
 use base::{DurNs, Histogram, Quantile};
@@ -8,27 +8,27 @@ use rt::frames::{Cause, Watcher, action_word, what_word};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Events that are shown, the newest first.
+/// Number of events displayed, newest first.
 const EVENTS_SHOWN: usize = 12;
 
-/// Frames of a plant, each over a connection that is kept.
+/// Frames of a plant. Keeps a connection to each.
 #[derive(Debug)]
 pub struct Frames {
     plant: String,
     file: PlantFile,
-    /// The frames of the file: one that does not run says so.
+    /// The frames in the file, including those that do not run.
     specs: Vec<Spec>,
     watchers: BTreeMap<String, Watcher>,
 }
 
 impl Frames {
-    /// Those of the plant that is called so; nothing is asked yet.
+    /// For the plant of this name. Does not connect yet.
     #[must_use]
     pub fn new(plant: &str) -> Self {
         Self { plant: plant.to_owned(), file: PlantFile::new(plant), specs: Vec::new(), watchers: BTreeMap::new() }
     }
 
-    /// A list of them as the page has it: `name` and `error`, or `state`, `counts`, `minors` (times in ns), `activities`, `events`.
+    /// List of frames for the page: `name` and `error`, or `state`, `counts`, `minors` (times in ns), `activities`, `events`.
     pub fn look(&mut self) -> Value {
         if let Some((_, plant)) = self.file.changed() {
             self.specs = plant.frames.into_iter().map(|frame| frame.spec).collect();
@@ -56,7 +56,7 @@ fn ns(quantile: Quantile) -> Option<i64> {
     }
 }
 
-/// The activities that are queued in a minor while `mode` is, in the order of their turns.
+/// The activities queued in a minor frame in mode `mode`, in order.
 fn queue(spec: &Spec, mode: usize, minor: usize) -> Vec<usize> {
     let is_in = |activity: &Activity| {
         spec.modes.get(mode).is_none_or(|mode| mode.activities.contains(&activity.name))
@@ -96,9 +96,9 @@ fn frame(spec: &Spec, page: &FramePage<'_>) -> Value {
     })
 }
 
-/// Of a minor, how much is used: what is not left; and who is queued in it.
+/// Time used in a minor frame (its length minus the slack), and its queue.
 fn minor(length: DurNs, slack: &Histogram, queue: Vec<usize>) -> Value {
-    // Where more was left than a histogram shows, next to nothing was used.
+    // If the slack exceeds the histogram, almost nothing was used.
     let used = |left: DurNs| length.0.saturating_sub(left.0).max(0);
     let of = |among| match slack.quantile(1, among) {
         Quantile::At(left) | Quantile::Beyond(left) => Some(used(left)),

@@ -1,4 +1,4 @@
-//! Processes and their threads, with the processor time that they take now.
+//! Processes and their threads, with their present processor time.
 
 use super::status;
 use base::{DurNs, MonoNs};
@@ -7,17 +7,17 @@ use keep::supervisor::{phase_word, short};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Threads of one process that are shown.
+/// Maximum threads displayed per process.
 const THREADS_MAX: usize = 64;
 
-/// Rows of the table of promises that are shown.
+/// Maximum promises displayed.
 const ATTENTION_MAX: usize = 50;
 
-/// What a look is compared with.
+/// State for comparison with the previous poll.
 pub(super) struct Processes {
     plant: String,
     at: MonoNs,
-    /// Processor time of processes by their number, and of threads by theirs below zero: the first thread has its process's.
+    /// Processor time by process id, and by negative thread id, because the first thread has the id of its process.
     used: BTreeMap<i32, DurNs>,
 }
 
@@ -73,17 +73,17 @@ impl Processes {
         })
     }
 
-    /// Percent of one CPU since the last look; nothing at the first.
+    /// Percentage of one CPU since the last poll; `None` on the first.
     fn percent(&self, now: MonoNs, key: i32, time: DurNs, used: &mut BTreeMap<i32, DurNs>) -> Option<f64> {
         used.insert(key, time);
         let before = self.used.get(&key)?;
         let span = (now - self.at).0;
-        // Two clocks that count in different steps.
+        // The two clocks have different resolutions.
         (span > 0).then(|| 100.0 * (time.0 - before.0).max(0) as f64 / span as f64)
     }
 }
 
-/// The promises that are broken or not observed now, each with its age.
+/// Promises that are broken or not observed, with the age of that state.
 fn attention(rows: &[RowStatus], now: MonoNs) -> Value {
     let shown = |row: &RowStatus| {
         json!({
@@ -94,7 +94,7 @@ fn attention(rows: &[RowStatus], now: MonoNs) -> Value {
     rows.iter().filter(|row| row.state.is_wrong()).take(ATTENTION_MAX).map(shown).collect()
 }
 
-/// What was promised where something happened within its limit.
+/// Claims for which something happened within the limit.
 fn within(rows: &[RowStatus]) -> Vec<Claim> {
     rows.iter().filter(|row| row.state == RowState::Within).map(|row| row.claim).collect()
 }

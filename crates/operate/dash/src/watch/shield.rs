@@ -1,4 +1,4 @@
-//! What reaches each CPU, counted for a second.
+//! Disturbances of each CPU, counted over 1 s.
 
 use keep::RunDir;
 use keep::shield::watch::status;
@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use sys::root::RootDir;
 
-/// What is counted together.
+/// Counting interval.
 const WINDOW: Duration = Duration::from_secs(1);
-/// Lines of what is not as it should be.
+/// Maximum lines of drift and of new tasks.
 const LINES_MAX: usize = 20;
 
 pub(super) fn look() -> Value {
