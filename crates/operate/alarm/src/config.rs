@@ -1,4 +1,4 @@
-//! The file that says which alarms there are.
+//! The configuration file of alarms.
 
 use crate::filter::FilterError;
 use crate::{Filter, Rules};
@@ -10,21 +10,21 @@ use std::path::PathBuf;
 use table::{Diagnostic, Diagnostics, Key, Section, Severity, Table, key, tables};
 use toml::de::{DeTable, DeValue};
 
-/// Most bytes of the file.
+/// Maximum size of the file in bytes.
 const TEXT_BYTES_MAX: usize = 16 << 20;
-/// Most bytes of a name, and most names of areas in a path.
+/// Maximum bytes of a name, and maximum names of areas in a path.
 const NAME_BYTES_MAX: usize = 256;
 const DEPTH_MAX: usize = 32;
-/// The journal needs room for some of its files.
+/// The journal needs room for several of its files.
 const KEEP_SIZE_MIN: Size = Size(32 << 20);
-/// A day, and the longest time that a delay may be.
+/// One day; also the maximum delay.
 const DAY: DurNs = DurNs::from_secs(86_400);
 
 /// `[alarms]`.
 const ALARMS: Table =
     Table { header: "[alarms]", doc: "Name of this set of alarms, and the folder of its journal.", keys: &OWN_KEYS };
 
-/// As in a plant file, where `name` is that of the process, and `file` may stand in the place of `folder`.
+/// As in a plant file, except that `name` is the name of the alarm set, and `file` may not replace `folder`.
 const OWN_KEYS: [Key; ALARM_KEYS.len()] = {
     let mut keys = ALARM_KEYS;
     (keys[0].name, keys[1].default) = ("name", "");
@@ -62,7 +62,7 @@ const HELP: [Key; 4] = [
     ),
 ];
 
-/// `[alarms]` of a plant file, as far as it says what a file of alarms says.
+/// `[alarms]` of a plant file, limited to the keys of an alarm file.
 const IN_PLANT: Table = Table { header: "[alarms]", doc: "", keys: &ALARM_KEYS };
 
 /// `[[area]]`.
@@ -150,7 +150,7 @@ const ALARM: Table = Table {
     ],
 };
 
-/// `guidance` and its kin.
+/// Entry of `guidance`, `displays`, `commands` and `actions`.
 const GUIDE: Table = Table {
     header: "guidance",
     doc: "",
@@ -167,42 +167,42 @@ const GUIDE: Table = Table {
     ],
 };
 
-/// The tables of the file, which are its documentation.
+/// The tables of the file; also its documentation.
 pub const DOCUMENT: [Table; 3] = [ALARMS, AREA, ALARM];
 
-/// What helps: a title, and what is to be known.
+/// An entry of help: a title and a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guide {
     /// The title.
     pub title: String,
-    /// What it says.
+    /// The text.
     pub details: String,
 }
 
-/// What Phoebus is to do after a time; tahti keeps it and runs nothing.
+/// An action for Phoebus after some time in alarm. tahti stores it but does not run it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Action {
     /// The title.
     pub title: String,
-    /// What is to be done.
+    /// The action.
     pub details: String,
-    /// After so many seconds in alarm.
+    /// Seconds in alarm before the action.
     pub delay: u32,
 }
 
-/// What helps with an alarm or area.
+/// Help for an alarm or area.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Help {
-    /// What to do.
+    /// Instructions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guidance: Vec<Guide>,
-    /// What to look at.
+    /// Displays to open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub displays: Vec<Guide>,
-    /// Kept for Phoebus.
+    /// Commands, stored for Phoebus.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<Guide>,
-    /// Kept for Phoebus.
+    /// Actions, stored for Phoebus.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub actions: Vec<Action>,
 }
@@ -210,63 +210,63 @@ pub struct Help {
 /// An area of the tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Area {
-    /// Its names, from the top.
+    /// Names from the top.
     pub path: Vec<String>,
-    /// What helps.
+    /// Its help.
     pub help: Help,
 }
 
-/// An alarm as it is wanted.
+/// Configuration of an alarm.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spec {
     /// The channel.
     pub channel: String,
-    /// The names of its areas, from the top.
+    /// Names of its areas from the top.
     pub area: Vec<String>,
-    /// What it is about.
+    /// Its description.
     pub description: String,
     /// Whether it is evaluated.
     pub enabled: bool,
-    /// How it behaves.
+    /// Its rules.
     pub rules: Rules,
-    /// When it means anything.
+    /// Its filter: a condition under which the alarm is relevant.
     pub filter: Option<Filter>,
-    /// The filter as it was written.
+    /// Text of the filter.
     pub filter_text: String,
-    /// What helps.
+    /// Its help.
     pub help: Help,
 }
 
-/// Which alarms there are.
+/// Configuration of all alarms.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// What the whole is called.
+    /// Name of the set of alarms.
     pub name: String,
-    /// Where the journal is.
+    /// Folder of the journal.
     pub folder: PathBuf,
-    /// Days for which it is kept.
+    /// Maximum age of the journal's files, in days.
     pub keep_days: u32,
-    /// Most bytes of it.
+    /// Maximum size of the journal.
     pub keep_size: Size,
-    /// Who may look and act: names or numbers of users.
+    /// Users, by name or number, who may read and act.
     pub operators: Vec<String>,
-    /// Who may look, and no more: likewise.
+    /// Users, by name or number, who may only read.
     pub viewers: Vec<String>,
-    /// Longest time on the shelf.
+    /// Maximum time for shelving.
     pub shelve_max: DurNs,
-    /// A channel that is not connected so long after the start is an alarm.
+    /// Time after the start at which a disconnected channel becomes an alarm.
     pub connect_within: DurNs,
-    /// Areas that have something to say.
+    /// Areas that have help.
     pub areas: Vec<Area>,
     /// The alarms.
     pub alarms: Vec<Spec>,
 }
 
-/// The name of alarms that have none of their own.
+/// Default name of a set of alarms.
 pub const DEFAULT_NAME: &str = "alarms";
 
 impl Config {
-    /// The name under which they are found: their own, or their plant's where they have none, so that plants keep apart.
+    /// Name of the server's socket: the configured name, or the plant's if none is configured, so that several plants can run.
     #[must_use]
     pub fn served_as<'a>(&'a self, plant: Option<&'a str>) -> &'a str {
         plant.filter(|_| self.name == DEFAULT_NAME).unwrap_or(&self.name)
@@ -291,19 +291,19 @@ impl Default for Config {
 }
 
 impl Config {
-    /// An alarm's place in the tree.
+    /// Path of an alarm in the tree.
     #[must_use]
     pub fn path(&self, spec: &Spec) -> String {
         format!("/{}", joined([&self.name].into_iter().chain(&spec.area).chain([&spec.channel])))
     }
 }
 
-/// Names with `/` between them. As in Phoebus, a `/` within a name is written `\\/`.
+/// Joins names with `/`. As in Phoebus, a `/` within a name is written `\\/`.
 pub(crate) fn joined<'n>(names: impl IntoIterator<Item = &'n String>) -> String {
     names.into_iter().map(|name| name.replace('/', "\\/")).collect::<Vec<_>>().join("/")
 }
 
-/// The names of a path.
+/// Splits a path into names.
 pub(crate) fn split(path: &str) -> Vec<String> {
     let mut names = vec![String::new()];
     let mut letters = path.chars().peekable();
@@ -318,20 +318,20 @@ pub(crate) fn split(path: &str) -> Vec<String> {
     names
 }
 
-/// Reads the file, or the tables of a plant file that say the same: what it says, unless a finding is an error, and all findings. What
-/// else a plant file says is not looked at, and it need not have an alarm of its own: its processes are alarms, too.
+/// Parses an alarm file, or the equivalent tables of a plant file. Returns the configuration, unless there is an error, and all
+/// findings. Other tables of a plant file are ignored. A plant file needs no `[[alarm]]`, because its processes are alarms too.
 #[must_use]
 pub fn read(text: &str) -> (Option<Config>, Vec<Diagnostic>) {
     read_of(text, false)
 }
 
-/// Reads what a plant tells who serves its alarms: tables as in a file of alarms, of which none need be an alarm.
+/// Parses the tables that a plant passes to its alarm server: as in an alarm file, but `[[alarm]]` is optional.
 #[must_use]
 pub fn read_told(text: &str) -> (Option<Config>, Vec<Diagnostic>) {
     read_of(text, true)
 }
 
-/// What is wrong with alarms that stand in a plant file; nothing of one that is no TOML, or names a file of alarms.
+/// Checks alarms defined in a plant file. No findings if the text is not TOML, or refers to an alarm file.
 #[must_use]
 pub fn check_plant(text: &str) -> Vec<Diagnostic> {
     let (root, errors) = DeTable::parse_recoverable(text);
@@ -366,7 +366,7 @@ fn read_of(text: &str, is_told: bool) -> (Option<Config>, Vec<Diagnostic>) {
     }
     let mut config = match tables(root, "alarms", false, &mut found).into_iter().next() {
         Some((table, span)) if is_plants => {
-            // The other keys are those of a process.
+            // The other keys belong to the process.
             let is_ours = |key: &str| IN_PLANT.keys.iter().any(|known| known.name == key);
             let own = table.iter().filter(|(key, _)| is_ours(key.get_ref()));
             let own: DeTable<'_> = own.map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -399,7 +399,7 @@ fn read_of(text: &str, is_told: bool) -> (Option<Config>, Vec<Diagnostic>) {
     (is_good.then_some(config), found)
 }
 
-/// `called` is the key that names the whole.
+/// `called` is the key with the set's name.
 fn alarms(section: &Section<'_>, called: &str, found: &mut Diagnostics<'_>) -> Config {
     let mut config = Config::default();
     if let Some((name, span)) = section.words(called, found) {
@@ -515,7 +515,7 @@ fn rules(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Rules {
     rules
 }
 
-/// Names with `/` between them.
+/// Parses names separated by `/`.
 fn names(section: &Section<'_>, name: &str, found: &mut Diagnostics<'_>) -> Vec<String> {
     let Some((path, span)) = section.words(name, found) else { return Vec::new() };
     let names = split(path);
@@ -531,12 +531,12 @@ fn names(section: &Section<'_>, name: &str, found: &mut Diagnostics<'_>) -> Vec<
     names
 }
 
-/// Whether a text can name an area or channel: it is a part of a path.
+/// Whether a text is a valid name of an area or channel, which is a part of a path.
 pub(crate) fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= NAME_BYTES_MAX
         && name.trim() == name
-        // Before a `/` it would look like one of the name's own.
+        // Before a `/`, it would look like an escaped slash.
         && !name.ends_with('\\')
         && !name.chars().any(char::is_control)
 }

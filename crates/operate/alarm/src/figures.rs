@@ -1,4 +1,4 @@
-//! How the alarms of a time did, in the figures of ISA-18.2 (IEC 62682), from the entries of their journal.
+//! Alarm statistics for a period, according to ISA-18.2 (IEC 62682), computed from the journal.
 
 use crate::{Entry, Severity, State, Wall, What};
 use base::DurNs;
@@ -6,115 +6,115 @@ use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
 const SECOND: i64 = 1_000_000_000;
-/// A flood begins with more than so many alarms in ten minutes, and ends with fewer than so many.
+/// A flood starts with more than this many alarms in ten minutes, and ends with fewer than the second limit.
 const FLOOD_TIME: i64 = 600 * SECOND;
 const FLOOD_BEGINS: usize = 10;
 const FLOOD_ENDS: usize = 5;
-/// So many returns into alarm within a minute are chattering.
+/// Chattering: at least this many alarms of a channel within a minute.
 const CHATTER_TIME: i64 = 60 * SECOND;
 const CHATTER_COUNT: usize = 3;
-/// An alarm that has lasted for so long is stale.
+/// An alarm active for this long is stale.
 const STALE_AFTER: i64 = 24 * 3600 * SECOND;
-/// Most alarms in a list.
+/// Maximum alarms in a list.
 const LIST_MAX: usize = 20;
 
-/// The figures of a time.
+/// Statistics of a period.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
-    /// When it begins.
+    /// Start.
     pub from: Wall,
-    /// When it ends.
+    /// End.
     pub to: Wall,
-    /// How long alarms were evaluated within it, seconds: rates are of that time.
+    /// Time within the period during which a server evaluated alarms, in seconds. Rates refer to it.
     pub evaluated_secs: f64,
-    /// Alarms that were announced or would have been: rises of what is not put aside.
+    /// Number of alarms: rises of alarms that were not hidden.
     pub alarms: usize,
-    /// As many in an hour in which alarms were evaluated. ISA-18.2: about 6 for an operator are good, 12 the most.
+    /// Alarms per hour of evaluation. ISA-18.2: about 6 per operator are good, 12 the maximum.
     pub per_hour: f64,
-    /// Most within ten minutes.
+    /// Maximum number within ten minutes.
     pub ten_minutes_max: usize,
-    /// Floods: more than ten within ten minutes, until fewer than five.
+    /// Number of floods: from more than ten alarms within ten minutes until fewer than five.
     pub floods: usize,
-    /// Which share of the time in which alarms were evaluated was flooded, percent. ISA-18.2: below 1.
+    /// Share of the evaluated time in a flood, in percent. ISA-18.2: below 1.
     pub flooded_percent: f64,
-    /// How many of which severity. ISA-18.2: about 80 % minor, 15 % major, 5 % what is worse.
+    /// Number of alarms by severity. ISA-18.2: about 80 % minor, 15 % major, 5 % more severe.
     pub by_severity: BTreeMap<String, usize>,
-    /// What was acknowledged, and after how long in the middle, seconds.
+    /// Number of acknowledgements.
     pub acknowledged: usize,
-    /// The median; none where nothing was acknowledged.
+    /// Median time until acknowledgement, in seconds; `None` if there was none.
     pub acknowledged_after_secs: Option<f64>,
-    /// Those that came most often, with their share of all. ISA-18.2: the first ten below 5 % together.
+    /// The most frequent alarms with their shares. ISA-18.2: the first ten below 5 % together.
     pub top: Vec<Often>,
-    /// Those that came and went at least three times within a minute, with what would help.
+    /// Chattering alarms: at least three times within a minute, with a suggested remedy.
     pub chattering: Vec<Chatter>,
-    /// Those that have lasted for more than a day.
+    /// Alarms active for more than a day.
     pub stale: Vec<Standing>,
-    /// Those that are put aside at the end, with how.
+    /// Alarms hidden at the end of the period.
     pub aside: Vec<Aside>,
 }
 
-/// How often an alarm came.
+/// Frequency of an alarm.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Often {
     /// Its path.
     pub path: String,
-    /// How often.
+    /// Number of times.
     pub count: usize,
-    /// Share of all, percent.
+    /// Share of all alarms, in percent.
     pub percent: f64,
 }
 
-/// An alarm that comes and goes.
+/// A chattering alarm.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Chatter {
     /// Its path.
     pub path: String,
-    /// Most times within a minute.
+    /// Maximum number within a minute.
     pub per_minute: usize,
-    /// An `off_delay` that would have made one alarm of them: the longest time that it was well between two, rounded up.
+    /// An `off_delay` that would have merged them into one alarm: the maximum time without alarm between two, rounded up.
     pub off_delay: String,
 }
 
-/// An alarm that lasts.
+/// A stale alarm.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Standing {
     /// Its path.
     pub path: String,
     /// Its severity.
     pub severity: Severity,
-    /// Since when.
+    /// Start.
     pub since: Wall,
 }
 
-/// An alarm that is put aside.
+/// A hidden alarm.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Aside {
     /// Its path.
     pub path: String,
-    /// How: shelved, suppressed, out of service or disabled.
+    /// How it is hidden: shelved, suppressed, out of service or disabled.
     pub how: String,
-    /// By whom; the filter itself where it is suppressed.
+    /// The user, or the filter if it is suppressed.
     pub by: String,
 }
 
-/// What is known of one alarm while entries come.
+/// State of an alarm during the computation.
 #[derive(Clone, Debug, Default)]
 struct One {
     state: State,
-    /// Since when the channel is in alarm.
+    /// Time since when the channel has been in alarm.
     since: Option<Wall>,
-    /// When it rose last, for the time until it is acknowledged.
+    /// Time of the last rise, until it is acknowledged.
     rose: Option<Wall>,
     count: usize,
-    /// When its channel came into alarm within the last minute.
+    /// Times within the last minute when the channel went into alarm.
     comes: VecDeque<Wall>,
     went: Option<Wall>,
     per_minute: usize,
-    /// Longest time that it was well before it came again within a minute.
+    /// Maximum time without alarm before the next one within a minute.
     well: DurNs,
 }
 
-/// Reckons figures, an entry at a time.
+/// Computes statistics from entries.
 #[derive(Clone, Debug, Default)]
 pub struct Reckoner {
     all: BTreeMap<String, One>,
@@ -124,27 +124,28 @@ pub struct Reckoner {
     flooded: i64,
     until_acknowledged: Vec<i64>,
     server: Server,
-    /// When the last entry was written.
+    /// Time of the last entry.
     last: Option<Wall>,
-    /// How long servers ran that have ended, nanoseconds; of one that ran at the beginning up to its end, which is put off.
+    /// Total run time of servers that have ended, in nanoseconds. A server that ran at the beginning is added at the end, from
+    /// its stop time.
     evaluated: i64,
     ended_first: Option<Wall>,
 }
 
-/// Whether a server evaluates alarms.
+/// Whether a server is evaluating alarms.
 #[derive(Clone, Copy, Debug, Default)]
 enum Server {
-    /// One did when the time began.
+    /// Yes, since before the period.
     #[default]
     RunsFromTheBeginning,
-    /// One does since then.
+    /// Yes, since this time.
     RunsSince(Wall),
-    /// None does.
+    /// No.
     Ended,
 }
 
 impl Reckoner {
-    /// Notes starts and ends of servers. One that was killed ended with its last entry, as far as is known.
+    /// Tracks starts and ends of servers. A killed server is assumed to have ended with its last entry.
     fn server(&mut self, entry: &Entry) {
         match &entry.what {
             What::Begins { started: true, .. } => {
@@ -168,7 +169,7 @@ impl Reckoner {
         }
     }
 
-    /// Takes the next entry; `is_snapshot`: it is only the state in which things were when a file began.
+    /// Processes the next entry. `is_snapshot`: it is part of the state at the start of a file.
     pub fn take(&mut self, entry: &Entry, is_snapshot: bool) {
         self.server(entry);
         let What::State { state, .. } = &entry.what else { return };
@@ -195,7 +196,7 @@ impl Reckoner {
             self.rose(at);
         } else if was.is_active() && !is.is_active() && (is != Severity::Ok || before.current_severity == Severity::Ok)
         {
-            // Acknowledged, while it lasts or after it was over.
+            // Acknowledged while active or after it ended.
             self.until_acknowledged.extend(one.rose.take().map(|rose| at.0 - rose.0));
         }
     }
@@ -211,7 +212,7 @@ impl Reckoner {
         }
     }
 
-    /// Forgets what is ten minutes old; a flood ends when few enough are left.
+    /// Drops rises older than ten minutes, and ends a flood if few enough remain.
     fn calm(&mut self, now: Wall) {
         while let Some(first) = self.rises.front().copied().filter(|first| first.0 + FLOOD_TIME <= now.0) {
             self.rises.pop_front();
@@ -223,8 +224,7 @@ impl Reckoner {
         }
     }
 
-    /// The figures of the time from `from` to `to`; `is_running`: a server evaluates alarms at its end, if the journal does not know of
-    /// the server's end.
+    /// Statistics from `from` to `to`. `is_running`: a server was running at the end, unless the journal records its stop.
     #[must_use]
     pub fn finish(mut self, from: Wall, to: Wall, is_running: bool) -> Figures {
         let end = if is_running { Some(to) } else { self.last };
@@ -238,7 +238,7 @@ impl Reckoner {
         let span = evaluated.max(1) as f64;
         let mut figures = self.figures;
         (figures.from, figures.to, figures.evaluated_secs) = (from, to, evaluated as f64 / SECOND as f64);
-        // Where nothing was evaluated there is no alarm, either.
+        // Without evaluation there are no alarms either.
         figures.per_hour = figures.alarms as f64 * 3600.0 * SECOND as f64 / span;
         figures.flooded_percent = 100.0 * self.flooded as f64 / span;
         self.until_acknowledged.sort_unstable();
@@ -274,7 +274,7 @@ impl Reckoner {
 }
 
 impl One {
-    /// The channel has come into alarm.
+    /// The channel went into alarm.
     fn came(&mut self, at: Wall) {
         while self.comes.front().is_some_and(|first| first.0 + CHATTER_TIME <= at.0) {
             self.comes.pop_front();
@@ -311,7 +311,7 @@ mod tests {
             let secs = 1000 + minute * 30;
             reckoner.take(&entry(secs, &format!("/a/{minute}"), Major, Major), false);
         }
-        // The eleventh came at 1300, the seventh is forgotten at 1780: four are left.
+        // The eleventh alarm is at 1300 s. The seventh is dropped at 1780 s, leaving four.
         let figures = reckoner.finish(at(0), at(7200), true);
         assert_eq!((figures.alarms, figures.floods, figures.ten_minutes_max), (11, 1, 11));
         assert!((figures.per_hour - 5.5).abs() < 1e-9, "{figures:?}");
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(figures.top.len(), 11);
     }
 
-    /// A server's start or end.
+    /// Entry for a server's start or stop.
     fn server(secs: i64, is_start: bool) -> Entry {
         let begins = What::Begins { started: true, maintenance: false, states: 0 };
         Entry { at: at(secs), path: String::new(), what: if is_start { begins } else { What::Stopped } }
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(of(std::slice::from_ref(&rise), true), (86_400, 0.0), "one that ran all the time");
         assert_eq!(of(&[rise.clone(), server(3600, false)], false), (3600, 1.0), "it ended");
         assert_eq!(of(&[server(400, true), rise.clone(), server(2200, false)], false), (1800, 2.0));
-        // One that was killed ended with its last entry; the next runs on.
+        // A killed server ended with its last entry; the next one is still running.
         let killed = [server(400, true), rise.clone(), server(86_400 - 1200, true)];
         assert_eq!(of(&killed, true), (600 + 1200, 2.0));
         assert_eq!(of(&killed[..2], false), (600, 6.0));

@@ -1,48 +1,49 @@
-//! Filters: formulas of channels that decide whether an alarm is evaluated for operators, such as `'RF:POWER' > 10 && 'RF:MODE' == 2`.
+//! Filters: formulas of channels that determine whether an alarm is suppressed, such as `'RF:POWER' > 10 && 'RF:MODE' == 2`.
 //!
-//! The language is Phoebus' formula, so that one text means the same there and here. Names are in single quotes or backticks; a name of
-//! letters, digits, `_` and `:` needs none. Numbers, `true`, `false`, `E`, `PI`; `^ * / %`, then `+ -`, then `< <= > >= == !=`, then
-//! `& && | ||` and `CONDITION ? YES : NO`. Operators between two semicolons of this list bind alike, from the left. `!` and `-` before
-//! an operand; functions of numbers. A filter is true if its value is above zero.
+//! The language is that of Phoebus' formulas, with the same meaning. Channel names are in single quotes or backticks; names of
+//! letters, digits, `_` and `:` need no quotes. Constants: numbers, `true`, `false`, `E`, `PI`. Operators by precedence:
+//! `^ * / %`, then `+ -`, then `< <= > >= == !=`, then `& && | ||` and `CONDITION ? YES : NO`. Operators of one group have equal
+//! precedence and associate to the left. `!` and `-` precede an operand. There are functions of numbers. A filter is true if its
+//! value is greater than 0.
 //!
-//! Functions of texts and arrays are read, but not evaluated: see [`FilterError::Unsupported`].
+//! Functions of texts and arrays are parsed but not evaluated: see [`FilterError::Unsupported`].
 
 use base::text::parse_double;
 
-/// Most bytes of a filter.
+/// Maximum bytes of a filter.
 const TEXT_BYTES_MAX: usize = 4096;
-/// Most parentheses and signs within each other.
+/// Maximum nesting depth of parentheses and signs.
 const DEPTH_MAX: u32 = 64;
-/// Most arguments of a function.
+/// Maximum arguments of a function.
 const ARGUMENTS_MAX: usize = 64;
 
-/// Why a text is no filter.
+/// Reason why a text is not a valid filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// Too long.
+    /// Too long; its size in bytes.
     #[error("the filter has {0} bytes; expected at most {TEXT_BYTES_MAX}")]
     Long(usize),
-    /// Something else was expected.
+    /// Syntax error.
     #[error("character {at}: found {found}; expected {expected}")]
     Found {
-        /// The place, from 1.
+        /// Position in characters, from 1.
         at: usize,
-        /// What is there.
+        /// The text found.
         found: String,
-        /// What may be there.
+        /// What was expected.
         expected: &'static str,
     },
-    /// Too deep.
+    /// Nested too deeply; position in characters.
     #[error("character {0}: more than {DEPTH_MAX} parentheses and signs within each other; expected fewer")]
     Deep(usize),
-    /// A formula of Phoebus with something that is not evaluated here.
+    /// Valid in Phoebus, but contains a part that is not evaluated here.
     #[error(
         "character {at}: {found} is not evaluated here; expected numbers, channels, operators and functions of numbers"
     )]
     Unsupported {
-        /// The place, from 1.
+        /// Position in characters, from 1.
         at: usize,
-        /// What is there.
+        /// The text found.
         found: String,
     },
 }
@@ -65,13 +66,13 @@ enum Binary {
     Power,
 }
 
-/// How firmly `& | ?:`, comparisons, sums and products bind.
+/// Precedence of `& | ?:`, comparisons, sums and products.
 const BOOL: u8 = 1;
 const COMPARISON: u8 = 2;
 const SUM: u8 = 3;
 const PRODUCT: u8 = 4;
 
-/// Operators with how firmly they bind; longer ones before those that they begin with.
+/// Operators with precedence; longer ones before their prefixes.
 const OPERATORS: [(&str, Binary, u8); 16] = [
     ("||", Binary::Or, BOOL),
     ("&&", Binary::And, BOOL),
@@ -96,7 +97,7 @@ const OPERATORS: [(&str, Binary, u8); 16] = [
 enum Function {
     One(fn(f64) -> f64),
     Two(fn(f64, f64) -> f64),
-    /// Of two or more: the first two, that and the third, and so on.
+    /// Two or more arguments, folded from the left.
     Many(fn(f64, f64) -> f64),
 }
 
@@ -129,7 +130,7 @@ const FUNCTIONS: [(&str, Function); 25] = [
     ("toRadians", Function::One(f64::to_radians)),
 ];
 
-/// Names that are numbers.
+/// Named constants.
 const CONSTANTS: [(&str, f64); 4] =
     [("true", 1.0), ("false", 0.0), ("E", std::f64::consts::E), ("PI", std::f64::consts::PI)];
 
@@ -141,11 +142,11 @@ enum Node {
     Negative(Box<Self>),
     Both(Binary, Box<Self>, Box<Self>),
     If(Box<[Self; 3]>),
-    /// The number of its row in the table.
+    /// Index in the table of functions.
     Call(usize, Vec<Self>),
 }
 
-/// A formula of channels.
+/// A parsed formula.
 #[derive(Clone, Debug)]
 pub struct Filter {
     text: String,
@@ -160,10 +161,10 @@ impl PartialEq for Filter {
 }
 
 impl Filter {
-    /// Reads one.
+    /// Parses a formula.
     ///
     /// # Errors
-    /// What is where, and what may be there.
+    /// If the text is not valid, with position and expectation.
     pub fn parse(text: &str) -> Result<Self, FilterError> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(FilterError::Long(text.len()));
@@ -177,13 +178,13 @@ impl Filter {
         }
     }
 
-    /// The channels that it names.
+    /// The channels in the formula.
     #[must_use]
     pub fn channels(&self) -> &[String] {
         &self.channels
     }
 
-    /// Whether it is true, by the values of its channels in their order; `None` while it is not known.
+    /// Whether the filter is true, given the values of its channels by index; `None` while unknown.
     #[must_use]
     pub fn is_true(&self, value: &dyn Fn(usize) -> Option<f64>) -> Option<bool> {
         evaluate(&self.root, value).filter(|number| !number.is_nan()).map(|number| number > 0.0)
@@ -238,7 +239,7 @@ struct Parser<'t> {
     at: usize,
     depth: u32,
     channels: Vec<String>,
-    /// The first part that Phoebus evaluates and this does not.
+    /// The first part that is not evaluated here.
     unsupported: Option<FilterError>,
 }
 
@@ -247,14 +248,14 @@ impl Parser<'_> {
         &self.text[self.at..]
     }
 
-    /// The next character that is no blank; what is before it is passed.
+    /// The next character after skipping blanks.
     fn peek(&mut self) -> Option<char> {
         let blanks = self.rest().len() - self.rest().trim_start().len();
         self.at += blanks;
         self.rest().chars().next()
     }
 
-    /// The place of a byte, in characters from 1.
+    /// Position of a byte in characters, from 1.
     fn place(&self, at: usize) -> usize {
         self.text[..at].chars().count() + 1
     }
@@ -267,7 +268,7 @@ impl Parser<'_> {
         FilterError::Found { at: self.place(self.at), found, expected }
     }
 
-    /// Goes on past something that is not evaluated here, to see whether the rest is a formula.
+    /// Records an unsupported part, and continues, to check the rest of the formula.
     fn unsupported(&mut self, at: usize, found: String) -> Node {
         let at = self.place(at);
         self.unsupported.get_or_insert(FilterError::Unsupported { at, found });
@@ -283,7 +284,7 @@ impl Parser<'_> {
         takes
     }
 
-    /// Operators that bind more firmly than this, with their operands.
+    /// Parses operators of higher precedence than `least`, with their operands.
     fn expression(&mut self, least: u8) -> Result<Node, FilterError> {
         let mut left = self.operand()?;
         loop {
@@ -293,7 +294,7 @@ impl Parser<'_> {
                 if !self.takes(":") {
                     return Err(self.found("an operator or :"));
                 }
-                // Each is within the one before.
+                // Each level is nested in the previous one.
                 let no = self.deeper(|parser| parser.expression(0))?;
                 left = Node::If(Box::new([left, yes, no]));
                 continue;
@@ -306,7 +307,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads something that is within something else.
+    /// Parses a nested part.
     fn deeper(&mut self, read: impl FnOnce(&mut Self) -> Result<Node, FilterError>) -> Result<Node, FilterError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -350,7 +351,7 @@ impl Parser<'_> {
         if self.takes(")") { Ok(()) } else { Err(self.found("an operator or )")) }
     }
 
-    /// What is up to the next quote.
+    /// The text up to the next quote.
     fn until(&mut self, quote: char, expected: &'static str) -> Result<String, FilterError> {
         self.at += quote.len_utf8();
         let Some(end) = self.rest().find(quote) else {
@@ -378,12 +379,12 @@ impl Parser<'_> {
         }))
     }
 
-    /// A text, which functions of texts take.
+    /// A text, which is an argument of text functions.
     fn words(&mut self) -> Result<Node, FilterError> {
         let at = self.at;
         loop {
             self.until('"', "the quote that ends the text")?;
-            // An escaped quote goes on.
+            // Continue after an escaped quote.
             if !self.text[..self.at - 1].ends_with('\\') {
                 break;
             }
@@ -392,7 +393,7 @@ impl Parser<'_> {
         Ok(self.unsupported(at, format!("the text {}", table::clipped(&self.text[at..self.at]))))
     }
 
-    /// A function, a constant or a channel.
+    /// A function, constant or channel.
     fn name(&mut self) -> Result<Node, FilterError> {
         let at = self.at;
         let is_of_it = |letter: &char| letter.is_alphanumeric() || matches!(letter, '_' | ':');
@@ -466,7 +467,7 @@ mod tests {
             ("'a' / 0 - 'a' / 0", &[1.0], None),
             ("7 % 4 <= min(3, 4)", &[], Some(true)),
             ("false", &[], Some(false)),
-            // Names without quotes, powers, conditions, functions.
+            // Unquoted names, powers, conditions, functions.
             ("2*PV1 > RF:B_2", &[3.0, 5.0], Some(true)),
             ("x ^ 2 == 9", &[3.0], Some(true)),
             ("2 ^ 3 ^ 2 == 64", &[], Some(true)),
@@ -476,7 +477,7 @@ mod tests {
             ("a ? 1 : 0", &[f64::NAN], None),
             ("MAX(1, 2, 3) == 3 && sqrt(16) == 4 && round(2.5) == 3", &[], Some(true)),
             ("atan2(0, 1) == 0 & cos(PI) < 0 & log(E) == 1", &[], Some(true)),
-            // `&` and `|` bind alike, from the left; a negative value is not true.
+            // `&` and `|` have equal precedence, from the left; a negative value is false.
             ("1 || 0 && 0", &[], Some(false)),
             ("-a", &[1.0], Some(false)),
         ] {

@@ -1,10 +1,10 @@
-//! Alarms as a control room has them: what is wrong is latched until somebody has acknowledged it and it is over.
+//! Alarm logic of a control room: an alarm is latched until it is acknowledged and its cause is over.
 //!
-//! The rules are those of Phoebus' alarm server, the states beside them those of ISA-18.2 (IEC 62682): [`Alarm`] is one of
-//! them, [`Panel`] all of a plant, whose changes come out as [`Entry`], the lines of a journal. A panel is made again by
-//! giving it the entries of its journal. [`wire`] is what is said with those who look and acknowledge.
+//! The rules are those of Phoebus' alarm server; the states for hiding alarms are those of ISA-18.2 (IEC 62682). An [`Alarm`] is
+//! one alarm; a [`Panel`] contains all alarms of a plant. Its changes are [`Entry`] values, the lines of a journal, from which a
+//! panel can be restored. [`wire`] is the protocol with clients.
 //!
-//! Never here: files, sockets, clocks. What time it is comes in as [`Now`]. All of it allocates; none of it blocks.
+//! This crate uses no files, sockets or clocks. The time is passed in as [`Now`]. All operations may allocate; none blocks.
 #![forbid(unsafe_code)]
 
 mod config;

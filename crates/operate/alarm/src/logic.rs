@@ -1,37 +1,37 @@
-//! One alarm: the rules by which it rises, stays and goes.
+//! Logic of one alarm: how it is raised, latched and cleared.
 
 use crate::{Mark, Moment, Severity, Shelf, State, Wall};
 use base::{DurNs, MonoNs};
 use std::collections::VecDeque;
 
-/// What a channel is called that nobody evaluates, in Phoebus' word.
+/// Message of a disabled alarm, as in Phoebus.
 const DISABLED: &str = "Disabled";
 
-/// What time it is: delays go by the one clock, which nobody sets, instants that people know by the other.
+/// The present time. Delays use the monotonic clock; times displayed to users are wall clock times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// Since the machine's start.
+    /// Time since the machine's start.
     pub mono: MonoNs,
-    /// Since 1970.
+    /// Time since 1970.
     pub wall: Wall,
 }
 
-/// How an alarm behaves.
+/// Rules of an alarm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
-    /// Whether it stays until somebody has acknowledged it (ISA: returns to normal unacknowledged).
+    /// Keep the alarm until it is acknowledged (ISA: returns to normal unacknowledged).
     pub latching: bool,
-    /// Whether a rise is announced.
+    /// Announce when the severity rises.
     pub annunciating: bool,
-    /// How long the channel must be in alarm until it counts (ISA: on-delay).
+    /// Minimum time in alarm before the alarm is raised (ISA: on-delay).
     pub delay: DurNs,
-    /// So many updates in alarm within `delay` count at once; 0: none do.
+    /// Raise at once after this many updates in alarm within `delay`; 0: disabled.
     pub count: u32,
-    /// How long the channel must be well until it counts (ISA: off-delay).
+    /// Minimum time without alarm before the alarm is cleared (ISA: off-delay).
     pub off_delay: DurNs,
-    /// How far a value must be from the last one in alarm until it counts as better.
+    /// Minimum distance from the last value in alarm for a lower severity to take effect.
     pub deadband: f64,
-    /// After this time an alarm that is still there is announced again, acknowledged or not; 0: never.
+    /// Time after which an active alarm is announced again, acknowledged or not; 0: never.
     pub realarm: DurNs,
 }
 
@@ -49,42 +49,42 @@ impl Default for Rules {
     }
 }
 
-/// What a channel has reported.
+/// An update of a channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Update {
-    /// What it is.
+    /// Its severity, message, value and time.
     pub moment: Moment,
-    /// Its value as a number, where it is one.
+    /// Its value as a number, if numeric.
     pub number: Option<f64>,
 }
 
-/// What came of something.
+/// Result of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Happened {
-    /// Whether the [`State`] is another one.
+    /// Whether the [`State`] changed.
     pub changed: bool,
-    /// What is to be announced: a rise, or an alarm that was forgotten.
+    /// Severity to announce: for a rise or a re-alarm.
     pub announce: Option<Severity>,
 }
 
-/// One alarm.
+/// An alarm.
 #[derive(Clone, Debug)]
 pub struct Alarm {
     rules: Rules,
-    /// What the channel is, after deadband and off-delay.
+    /// State of the channel after deadband and off-delay.
     current: Moment,
     alarm: Moment,
-    /// A rise that waits for its delay.
+    /// A rise waiting for its delay.
     rising: Option<(MonoNs, Moment)>,
-    /// A return to normal that waits for its delay.
+    /// A return to normal waiting for its delay.
     falling: Option<(MonoNs, Update)>,
-    /// When the channel was in alarm, for the count.
+    /// Times of updates in alarm, for the count.
     rises: VecDeque<MonoNs>,
     /// The last number with the present severity.
     held: Option<f64>,
-    /// What came while it was disabled.
+    /// The last update while disabled.
     unseen: Option<Update>,
-    /// Since when the alarm is as it is, or was announced last.
+    /// Time of the last change of severity or announcement.
     since: MonoNs,
     shelved: Option<(MonoNs, Shelf)>,
     suppressed: bool,
@@ -93,7 +93,7 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    /// One that is well.
+    /// A new alarm in the normal state.
     #[must_use]
     pub fn new(rules: Rules) -> Self {
         let clear = Moment::clear("", Wall(0));
@@ -114,7 +114,7 @@ impl Alarm {
         }
     }
 
-    /// Goes on where an earlier life was.
+    /// Restores a previous state.
     pub fn restore(&mut self, state: State, now: Now) {
         let State { alarm, current_severity, current_message, shelved, suppressed, out_of_service, disabled } = state;
         let moment = Moment { severity: current_severity.active(), message: current_message, ..alarm.clone() };
@@ -124,7 +124,7 @@ impl Alarm {
         (self.suppressed, self.out_of_service) = (suppressed, out_of_service);
     }
 
-    /// Its state.
+    /// Its present state.
     #[must_use]
     pub fn state(&self) -> State {
         State {
@@ -144,12 +144,12 @@ impl Alarm {
         &self.rules
     }
 
-    /// The channel has reported something; `maintenance`: what is invalid or unknown is acknowledged by itself.
+    /// Handles an update of the channel. In `maintenance` mode, invalid and undefined states are acknowledged automatically.
     pub fn update(&mut self, update: Update, maintenance: bool, now: Now) -> Happened {
         self.observe(|alarm| alarm.take(update, maintenance, now))
     }
 
-    /// Does what is due.
+    /// Handles timers that have expired.
     pub fn tick(&mut self, maintenance: bool, now: Now) -> Happened {
         self.observe(|alarm| {
             let mut announce = None;
@@ -169,7 +169,7 @@ impl Alarm {
         })
     }
 
-    /// When [`tick`](Self::tick) has something to do.
+    /// Time of the next [`tick`](Self::tick).
     #[must_use]
     pub fn due(&self) -> Option<MonoNs> {
         let shelved = self.shelved.as_ref().map(|(until, _)| *until);
@@ -180,7 +180,7 @@ impl Alarm {
         [shelved, disabled, falling, rising, realarm].into_iter().flatten().min()
     }
 
-    /// Somebody has seen it. What is acknowledged is what the channel is now, where that is less than what was latched.
+    /// Acknowledges the alarm, at the channel's present severity if that is lower than the latched one.
     pub fn acknowledge(&mut self, now: Now) -> Happened {
         self.observe(|alarm| {
             if alarm.disabled.is_some() || alarm.alarm.severity == Severity::Ok {
@@ -199,7 +199,7 @@ impl Alarm {
         })
     }
 
-    /// It is as if nobody had seen it: what the channel is now is the alarm.
+    /// Reverts an acknowledgement: the channel's present state becomes the alarm.
     pub fn unacknowledge(&mut self, now: Now) -> Happened {
         self.observe(|alarm| {
             if alarm.disabled.is_none() && alarm.alarm.severity != Severity::Ok && !alarm.alarm.severity.is_active() {
@@ -210,7 +210,7 @@ impl Alarm {
         })
     }
 
-    /// Puts it on the shelf: it is evaluated and logged, but not shown, nor announced.
+    /// Shelves the alarm: it is evaluated and logged, but not displayed or announced.
     pub fn shelve(&mut self, shelf: Shelf, now: Now) -> Happened {
         self.observe(|alarm| {
             alarm.shelved = Some((in_mono(now, shelf.until), shelf));
@@ -218,7 +218,7 @@ impl Alarm {
         })
     }
 
-    /// Takes it off the shelf. An alarm that rose there is announced.
+    /// Unshelves the alarm. If it is active, it is announced.
     pub fn unshelve(&mut self) -> Happened {
         self.observe(|alarm| {
             alarm.shelved = None;
@@ -226,8 +226,8 @@ impl Alarm {
         })
     }
 
-    /// Whether its filter suppresses it. An alarm that its filter no longer suppresses counts again only after its delay, as if the
-    /// channel had come into alarm now; one that was acknowledged stays as it is.
+    /// Sets whether the filter suppresses the alarm. When the suppression ends, the delay starts again, as if the channel had
+    /// just gone into alarm. An acknowledged alarm is unchanged.
     pub fn suppress(&mut self, suppressed: bool, now: Now) -> Happened {
         self.observe(|alarm| {
             let is_over = std::mem::replace(&mut alarm.suppressed, suppressed) && !suppressed;
@@ -245,7 +245,7 @@ impl Alarm {
         })
     }
 
-    /// Puts it out of service, or back.
+    /// Takes the alarm out of service, or back into service.
     pub fn out_of_service(&mut self, mark: Option<Mark>) -> Happened {
         self.observe(|alarm| {
             alarm.out_of_service = mark;
@@ -253,7 +253,7 @@ impl Alarm {
         })
     }
 
-    /// Has it not be evaluated, until somebody enables it or the time is over.
+    /// Disables evaluation until the alarm is enabled or the time is over.
     pub fn disable(&mut self, mark: Mark, now: Now) -> Happened {
         self.observe(|alarm| {
             if alarm.disabled.is_none() {
@@ -269,12 +269,13 @@ impl Alarm {
         })
     }
 
-    /// Has it be evaluated again, with what the channel has reported last.
+    /// Enables evaluation, with the channel's last update.
     pub fn enable(&mut self, maintenance: bool, now: Now) -> Happened {
         self.observe(|alarm| if alarm.disabled.is_some() { alarm.enabled(maintenance, now) } else { None })
     }
 
-    /// What came of `what`. What is hidden is not announced; what was hidden, and is an alarm, is when it comes back.
+    /// Executes `what` and returns its result. A hidden alarm is not announced; an active one is announced when it becomes
+    /// visible again.
     fn observe(&mut self, what: impl FnOnce(&mut Self) -> Option<Severity>) -> Happened {
         let before = self.state();
         let mut announce = what(self);
@@ -299,7 +300,7 @@ impl Alarm {
         self.unseen.take().and_then(|update| self.take(update, maintenance, now))
     }
 
-    /// Deadband and off-delay come before all else.
+    /// Applies deadband and off-delay before the other rules.
     fn take(&mut self, update: Update, maintenance: bool, now: Now) -> Option<Severity> {
         if self.disabled.is_some() {
             self.unseen = Some(update);
@@ -319,7 +320,7 @@ impl Alarm {
         self.evaluate(update.moment, maintenance, now)
     }
 
-    /// Whether a value is too near to the last one in alarm to count as better.
+    /// Whether a value is within the deadband around the last value in alarm.
     fn is_near(&self, number: Option<f64>) -> bool {
         let moved = self.held.zip(number).map(|(held, number)| (number - held).abs());
         moved.is_some_and(|moved| moved < self.rules.deadband)
@@ -335,7 +336,7 @@ impl Alarm {
             self.rising = None;
         }
         let over = received.severity == Severity::Ok && !self.alarm.severity.is_active();
-        // What was invalid did not really count: the next alarm is a new one.
+        // An invalid state in maintenance mode does not count: the next alarm is a new one.
         let invalid = Severity::Invalid.level();
         let anew = maintenance && received.severity.level() < invalid && self.alarm.severity.level() >= invalid;
         if over || anew {
@@ -345,7 +346,7 @@ impl Alarm {
         self.follow(received, self.rules.delay.0 > 0, maintenance, now)
     }
 
-    /// The alarm goes where its channel went, as far as the rules let it.
+    /// Adjusts the alarm to its channel, within the rules.
     fn follow(&mut self, received: Moment, with_delay: bool, maintenance: bool, now: Now) -> Option<Severity> {
         let base = self.rising.as_ref().map_or(&self.alarm, |(_, moment)| moment);
         let rises = received.severity.update_rank() > base.severity.update_rank();
@@ -372,7 +373,7 @@ impl Alarm {
         announce
     }
 
-    /// The alarm is this now; what is announced.
+    /// Sets the alarm. Returns the severity to announce.
     fn becomes(&mut self, moment: Moment, now: Now) -> Option<Severity> {
         let rises = moment.severity.update_rank() > self.alarm.severity.update_rank();
         if moment.severity != self.alarm.severity {
@@ -382,7 +383,7 @@ impl Alarm {
         rises.then_some(self.alarm.severity)
     }
 
-    /// Counts an update in alarm; whether there were as many within the delay as the rules say.
+    /// Counts an update in alarm. Returns true if the configured count was reached within the delay.
     fn is_often(&mut self, now: Now) -> bool {
         let count = self.rules.count as usize;
         if count == 0 {
@@ -400,12 +401,12 @@ impl Alarm {
         is_often
     }
 
-    /// Whether it is an alarm that will be announced again some time.
+    /// Whether a re-alarm is pending.
     fn stands_long(&self) -> bool {
         self.rules.realarm.0 > 0 && self.alarm.severity != Severity::Ok && self.current.severity != Severity::Ok
     }
 
-    /// Announces again what has lasted for long; an acknowledgement that old is none any more.
+    /// Announces a long-lasting alarm again. Its acknowledgement expires.
     fn forgotten(&mut self, now: Now) -> Option<Severity> {
         if !self.stands_long() || now.mono < self.since + self.rules.realarm {
             return None;
@@ -420,7 +421,7 @@ fn is_well(state: &State) -> bool {
     state.alarm.severity == Severity::Ok && state.current_severity == Severity::Ok
 }
 
-/// An instant that people know on the clock that nobody sets, as both go now.
+/// Converts a wall clock time to monotonic time, with the clocks' present offset.
 fn in_mono(now: Now, until: Wall) -> MonoNs {
     let left = until.0.saturating_sub(now.wall.0);
     MonoNs(now.mono.0.saturating_add_signed(left))

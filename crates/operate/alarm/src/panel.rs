@@ -1,4 +1,4 @@
-//! All alarms of a plant: updates of channels and acts of people in, entries of a journal out.
+//! All alarms of a plant: takes updates of channels and actions of users, produces journal entries.
 
 use crate::config::{joined, split};
 use crate::{
@@ -8,93 +8,93 @@ use base::{DurNs, MonoNs};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
-/// What an alarm is called whose channel nobody serves, in Phoebus' word.
+/// Message of an alarm whose channel is disconnected, as in Phoebus.
 const DISCONNECTED: &str = "Disconnected";
 
-/// Who acts.
+/// Author of an action.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actor {
-    /// The user's name, as this machine knows him; his number where he has none.
+    /// Name of the user on this machine; the user number if there is no name.
     pub user: String,
-    /// The user's number, as the kernel has it.
+    /// User number, from the kernel.
     pub uid: u32,
-    /// The process that asked.
+    /// Process id of the client.
     pub pid: i32,
-    /// For whom that process says that it asks; nobody has proved it.
+    /// Name given by the client, unverified.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub on_behalf_of: String,
 }
 
-/// What people do with alarms. The names are of channels or paths; `*` and `?` match as in a shell.
+/// Actions on alarms. Names are of channels or paths; `*` and `?` match as in a shell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Act {
-    /// Somebody has seen them.
+    /// Acknowledge.
     Acknowledge {
-        /// Which.
+        /// Names of the alarms.
         names: Vec<String>,
     },
-    /// It is as if nobody had.
+    /// Revert an acknowledgement.
     Unacknowledge {
-        /// Which.
+        /// Names of the alarms.
         names: Vec<String>,
     },
-    /// Puts them on the shelf: evaluated and logged, not shown, for a time.
+    /// Shelve for some time: evaluate and log, but do not display.
     Shelve {
-        /// Which.
+        /// Names of the alarms.
         names: Vec<String>,
-        /// For how long: `"1h"`.
+        /// Duration, such as `"1h"`.
         time: String,
-        /// Whether each also comes back as soon as all is well with it.
+        /// Also unshelve as soon as the alarm has returned to normal.
         #[serde(default)]
         once: bool,
-        /// Why.
+        /// The reason.
         #[serde(default)]
         why: String,
     },
-    /// Takes them off the shelf.
+    /// Unshelve.
     Unshelve {
-        /// Which.
+        /// Names of the alarms.
         names: Vec<String>,
     },
-    /// Has them not be evaluated.
+    /// Disable evaluation.
     Disable {
-        /// Which.
+        /// Names of the alarms.
         names: Vec<String>,
-        /// For how long; until somebody enables them where this is left out.
+        /// Duration; default: until enabled.
         #[serde(default)]
         time: Option<String>,
-        /// Why.
+        /// The reason.
         #[serde(default)]
         why: String,
     },
-    /// Has them be evaluated again.
+    /// Enable evaluation.
     Enable {
-        /// Which.
+        /// Names of the alarms.
         names: Vec<String>,
     },
-    /// Puts them out of service for maintenance: evaluated and logged, not shown, until somebody puts them back.
+    /// Take out of service for maintenance: evaluate and log, but do not display, until put back into service.
     OutOfService {
-        /// Which.
+        /// Names of the alarms.
         names: Vec<String>,
-        /// Why.
+        /// The reason.
         #[serde(default)]
         why: String,
     },
-    /// Puts them back into service.
+    /// Put back into service.
     InService {
-        /// Which.
+        /// Names of the alarms.
         names: Vec<String>,
     },
-    /// While it is on, what is invalid or unknown is acknowledged by itself and not announced.
+    /// Maintenance mode: acknowledge invalid and undefined states automatically, without announcing them.
     Maintenance {
-        /// Whether it is on.
+        /// On or off.
         on: bool,
     },
 }
 
 impl Act {
-    /// The alarms that it is about; none where it is about all.
+    /// Names of the alarms; empty if the action affects all.
     #[must_use]
     pub fn names(&self) -> &[String] {
         match self {
@@ -111,26 +111,26 @@ impl Act {
     }
 }
 
-/// An act that is not done.
+/// Reason why an action is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ActError {
-    /// No such alarm.
+    /// No alarm has this name.
     #[error("no alarm has the name {name:?}{}", meant(.nearest.as_deref()))]
     Unknown {
         /// The name.
         name: String,
-        /// What may have been meant.
+        /// The most similar name.
         nearest: Option<String>,
     },
-    /// No names.
+    /// No names given.
     #[error("no alarm given; expected names of channels or paths, with * and ?")]
     NoNames,
-    /// Not a time.
+    /// Invalid duration.
     #[error("the time {found:?} cannot be used; expected 1s to {most}, such as 1h")]
     Time {
-        /// What was given.
+        /// The text given.
         found: String,
-        /// The longest.
+        /// Maximum duration.
         most: DurNs,
     },
 }
@@ -142,35 +142,35 @@ fn meant(nearest: Option<&str>) -> String {
     )
 }
 
-/// What has happened, for a line of the journal.
+/// Content of a journal entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
-    /// A file of the journal begins: the states after it are those at that time.
+    /// Start of a journal file; the following states are those at that time.
     Begins {
-        /// Whether the process has begun, too.
+        /// Whether the server was started too.
         started: bool,
-        /// Whether what is invalid or unknown is acknowledged by itself.
+        /// Whether maintenance mode is on.
         maintenance: bool,
-        /// How many states follow; all other alarms are well.
+        /// Number of states that follow; all other alarms are normal.
         states: usize,
     },
-    /// The process has ended as it was asked to.
+    /// The server was stopped.
     Stopped,
-    /// An alarm has changed: this is all that is known of it.
+    /// Complete state of an alarm after a change.
     State {
-        /// Its state.
+        /// The state.
         #[serde(flatten)]
         state: State,
-        /// What is announced.
+        /// Severity that is announced.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         announce: Option<Severity>,
     },
-    /// Somebody has done something; the states that follow it came of it.
+    /// A user action; its results follow as states.
     Act {
-        /// Who.
+        /// The author.
         by: Actor,
-        /// What.
+        /// The action.
         act: Act,
     },
 }
@@ -178,31 +178,31 @@ pub enum What {
 /// A line of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// When it was written.
+    /// Time of writing.
     pub at: Wall,
-    /// The alarm's path; empty where it is about all.
+    /// Path of the alarm; empty if the entry concerns all.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub path: String,
-    /// What has happened.
+    /// The content.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// What a channel is needed for.
+/// Identifies a channel that the panel uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelUse(usize);
 
-/// An alarm with what the configuration says of it.
+/// An alarm with its configuration.
 #[derive(Clone, Debug)]
 struct Item {
     spec: Spec,
     path: String,
     filter: Option<Filter>,
-    /// Whether the filter had a value since the start.
+    /// Whether the filter has had a value since the start.
     is_filtered: bool,
     alarm: Alarm,
     is_connected: bool,
-    /// Under which time it is among those that are due.
+    /// Its time in the timer queue.
     due: Option<MonoNs>,
 }
 
@@ -212,11 +212,11 @@ pub struct Panel {
     items: Vec<Item>,
     areas: Vec<Area>,
     by_path: HashMap<String, usize>,
-    /// Channels with the alarm that each is, and the filters that look at it.
+    /// Channels, with their alarm and the filters that use them.
     channels: Vec<Channel>,
     by_channel: HashMap<String, usize>,
     entries: VecDeque<Entry>,
-    /// When which alarm has something to do.
+    /// Timer queue of the alarms.
     dues: BTreeSet<(MonoNs, usize)>,
     maintenance: bool,
     shelve_max: DurNs,
@@ -232,7 +232,8 @@ struct Channel {
 }
 
 impl Panel {
-    /// The alarms of a configuration, all well. What was is given by [`restore`](Self::restore) after that.
+    /// Creates the alarms of a configuration in the normal state. Call [`restore`](Self::restore) afterwards to restore earlier
+    /// states.
     #[must_use]
     pub fn new(config: &Config, now: Now) -> Self {
         let mut panel = Self {
@@ -261,7 +262,7 @@ impl Panel {
                 alarm.disable(mark, now);
             }
             let filter = spec.filter.clone();
-            // Until its channels are connected it is as it was, at first suppressed.
+            // Until its channels are connected it keeps its state; initially it is suppressed.
             if filter.is_some() {
                 alarm.suppress(true, now);
             }
@@ -279,17 +280,18 @@ impl Panel {
         })
     }
 
-    /// The channels that it needs, each once.
+    /// The channels that the panel needs, each once.
     pub fn channels(&self) -> impl Iterator<Item = (ChannelUse, &str)> {
         self.channels.iter().enumerate().map(|(index, channel)| (ChannelUse(index), channel.name.as_str()))
     }
 
-    /// Takes an entry of an earlier life's journal: the oldest first. Alarms that the configuration has no more are passed.
+    /// Restores an entry of an earlier journal. Call this with the oldest entry first. Ignores alarms that are no longer
+    /// configured.
     pub fn restore(&mut self, entry: Entry, now: Now) {
         match entry.what {
             What::State { mut state, .. } => {
                 let Some(item) = self.by_path.get(&entry.path).map(|index| &mut self.items[*index]) else { return };
-                // Enabled or not is the configuration's to say where nobody else has said it.
+                // The configuration determines whether an alarm is enabled, unless a user has changed it.
                 let by_configuration =
                     |state: &State| state.disabled.as_ref().is_some_and(|mark| mark.by == "the configuration");
                 if by_configuration(&state) && item.spec.enabled {
@@ -306,7 +308,7 @@ impl Panel {
         }
     }
 
-    /// The state of all, for the beginning of a file of the journal: it holds all that [`restore`](Self::restore) needs.
+    /// The state of all alarms for the start of a journal file; sufficient for [`restore`](Self::restore).
     #[must_use]
     pub fn snapshot(&self, started: bool, now: Now) -> Vec<Entry> {
         let states = self.items.iter().map(|item| (&item.path, item.alarm.state()));
@@ -318,15 +320,15 @@ impl Panel {
         std::iter::once(entry("", begins)).chain(states).collect()
     }
 
-    /// What has happened, oldest first.
+    /// The next journal entry, oldest first.
     pub fn poll_entry(&mut self) -> Option<Entry> {
         self.entries.pop_front()
     }
 
-    /// A channel has reported something.
+    /// Handles an update of a channel.
     pub fn update(&mut self, channel: ChannelUse, update: Update, now: Now) {
         let Some(known) = self.channels.get_mut(channel.0) else { return };
-        // What cannot be trusted says nothing about what means anything.
+        // Invalid values must not affect filters.
         known.number = update.number.filter(|_| update.moment.severity.level() < Severity::Invalid.level());
         let (alarm, filters) = (known.alarm, known.filters.clone());
         self.filtered(&filters, now);
@@ -337,7 +339,7 @@ impl Panel {
         }
     }
 
-    /// A channel has lost its server.
+    /// Handles the disconnection of a channel.
     pub fn disconnected(&mut self, channel: ChannelUse, now: Now) {
         let Some(known) = self.channels.get_mut(channel.0) else { return };
         known.number = None;
@@ -357,8 +359,8 @@ impl Panel {
         self.note(index, happened, now);
     }
 
-    /// Evaluates filters again. After a start, one without a value changes nothing until its channels had time to connect; later it
-    /// suppresses nothing.
+    /// Evaluates filters again. After the start, a filter without a value changes nothing until its channels have had time to
+    /// connect. Later it does not suppress.
     fn filtered(&mut self, alarms: &[usize], now: Now) {
         for &index in alarms {
             let Some(filter) = &self.items[index].filter else { continue };
@@ -375,7 +377,7 @@ impl Panel {
         }
     }
 
-    /// Does what is due.
+    /// Handles timers that have expired.
     pub fn tick(&mut self, now: Now) {
         if self.connect_within.is_some_and(|(until, _)| until <= now.mono) {
             self.connect_within = None;
@@ -395,14 +397,14 @@ impl Panel {
         }
     }
 
-    /// When [`tick`](Self::tick) has something to do.
+    /// Time of the next [`tick`](Self::tick).
     #[must_use]
     pub fn due(&self) -> Option<MonoNs> {
         let first = self.dues.first().map(|(due, _)| *due);
         first.into_iter().chain(self.connect_within.map(|(until, _)| until)).min()
     }
 
-    /// Puts an alarm under its time among those that are due.
+    /// Updates an alarm's time in the timer queue.
     fn schedule(&mut self, index: usize) {
         let (before, due) = (self.items[index].due, self.items[index].alarm.due());
         if before != due {
@@ -421,10 +423,10 @@ impl Panel {
         }
     }
 
-    /// Looks whether an act can be done, for the journal has it before it is done; which alarms it is about.
+    /// Checks an action without executing it, because the journal records it first. Returns the indices of its alarms.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If the action is invalid.
     pub fn check(&self, act: &Act) -> Result<Vec<usize>, ActError> {
         if let Act::Shelve { time, .. } | Act::Disable { time: Some(time), .. } = act {
             self.span(act, time)?;
@@ -442,7 +444,7 @@ impl Panel {
         time.parse().ok().filter(within).ok_or_else(wrong)
     }
 
-    /// The alarms that these names mean.
+    /// The alarms that match these names.
     fn find(&self, names: &[String]) -> Result<Vec<usize>, ActError> {
         if names.is_empty() {
             return Err(ActError::NoNames);
@@ -463,10 +465,10 @@ impl Panel {
         Ok(found)
     }
 
-    /// Does what somebody wants; how many alarms it changed. The journal's entry of it is the caller's.
+    /// Executes an action. Returns the number of changed alarms. The caller writes the action's journal entry.
     ///
     /// # Errors
-    /// Those of [`check`](Self::check).
+    /// As [`check`](Self::check).
     pub fn act(&mut self, act: &Act, by: &Actor, now: Now) -> Result<usize, ActError> {
         let alarms = self.check(act)?;
         let until = |panel: &Self, time: &str| Ok(Wall(now.wall.0.saturating_add(panel.span(act, time)?.0)));
@@ -505,26 +507,26 @@ impl Panel {
         Ok(changed)
     }
 
-    /// Whether what is invalid or unknown is acknowledged by itself.
+    /// Whether maintenance mode is on.
     #[must_use]
     pub const fn maintenance(&self) -> bool {
         self.maintenance
     }
 
-    /// Each alarm as those see it who look: with `all` those that are well, too.
+    /// The alarms as displayed to clients; with `all`, including normal ones.
     pub fn rows<'p>(&'p self, names: &'p [String], all: bool) -> impl Iterator<Item = crate::wire::Row> + 'p {
         let is_meant = move |item: &Item| names.is_empty() || names.iter().any(|name| is_meant(name, &item.path));
         let items = self.items.iter().filter(move |item| is_meant(item));
         items.map(row).filter(move |row| all || !row.state.is_normal())
     }
 
-    /// The row of one alarm, by its path.
+    /// The row of one alarm, by path.
     #[must_use]
     pub fn row(&self, path: &str) -> Option<crate::wire::Row> {
         self.by_path.get(path).map(|index| row(&self.items[*index]))
     }
 
-    /// What helps with a whole area, by its path.
+    /// Help for areas, by path.
     #[must_use]
     pub fn help(&self) -> BTreeMap<String, crate::Help> {
         self.areas.iter().map(|area| (joined(&area.path), area.help.clone())).collect()
@@ -544,8 +546,8 @@ fn row(item: &Item) -> crate::wire::Row {
     }
 }
 
-/// Whether a name or pattern means the alarm at a path: by its channel, which the path ends with, by the path, or by that
-/// of an area above it.
+/// Whether a name or pattern matches the alarm at a path: by its channel (the last part), by the path, or by the path of an area
+/// above it.
 #[must_use]
 pub fn is_meant(name: &str, path: &str) -> bool {
     let channel = split(path).pop().unwrap_or_default();

@@ -1,35 +1,35 @@
-//! How bad an alarm is, and whether somebody has acknowledged it.
+//! Severity of an alarm, including its acknowledgement.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How bad an alarm is, and whether it is acknowledged; in the order in which an area shows the worst of its alarms.
+/// Severity of an alarm, including its acknowledgement. In the order in which an area displays the most severe of its alarms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Severity {
-    /// All is well.
+    /// Normal.
     #[default]
     Ok,
-    /// A minor alarm that somebody has seen.
+    /// Minor alarm, acknowledged.
     MinorAck,
-    /// A major alarm that somebody has seen.
+    /// Major alarm, acknowledged.
     MajorAck,
-    /// A value that cannot be trusted, which somebody has seen.
+    /// Invalid value, acknowledged.
     InvalidAck,
-    /// Nobody knows, which somebody has seen.
+    /// Undefined, acknowledged.
     UndefinedAck,
-    /// A minor alarm.
+    /// Minor alarm.
     Minor,
-    /// A major alarm.
+    /// Major alarm.
     Major,
-    /// The value cannot be trusted.
+    /// Invalid value.
     Invalid,
-    /// Nobody knows: the channel is not connected.
+    /// Undefined: the channel is not connected.
     Undefined,
 }
 
 impl Severity {
-    /// All, in their order.
+    /// All severities in order.
     pub const ALL: [Self; 9] = [
         Self::Ok,
         Self::MinorAck,
@@ -42,7 +42,7 @@ impl Severity {
         Self::Undefined,
     ];
 
-    /// What EPICS' severity means here.
+    /// Converts an EPICS severity.
     #[must_use]
     pub const fn of(severity: base::Severity) -> Self {
         match severity {
@@ -53,13 +53,13 @@ impl Severity {
         }
     }
 
-    /// An alarm that nobody has acknowledged.
+    /// Whether it is an unacknowledged alarm.
     #[must_use]
     pub const fn is_active(self) -> bool {
         matches!(self, Self::Minor | Self::Major | Self::Invalid | Self::Undefined)
     }
 
-    /// How bad it is, acknowledged or not: 0 for none, 4 for unknown.
+    /// Severity level regardless of acknowledgement: 0 normal to 4 undefined.
     #[must_use]
     pub const fn level(self) -> u8 {
         match self {
@@ -71,14 +71,14 @@ impl Severity {
         }
     }
 
-    /// The order inside one alarm: an acknowledgement covers everything up to its level.
+    /// Order for updates of an alarm: an acknowledgement covers all severities up to its level.
     #[must_use]
     pub const fn update_rank(self) -> u8 {
         let level = self.level() * 2;
         if self.is_active() { level - 1 } else { level }
     }
 
-    /// The same, acknowledged.
+    /// The acknowledged form.
     #[must_use]
     pub const fn acknowledged(self) -> Self {
         match self.level() {
@@ -90,7 +90,7 @@ impl Severity {
         }
     }
 
-    /// The same, not acknowledged.
+    /// The unacknowledged form.
     #[must_use]
     pub const fn active(self) -> Self {
         match self.level() {
@@ -102,7 +102,7 @@ impl Severity {
         }
     }
 
-    /// The word that Phoebus has for it.
+    /// Name, as in Phoebus.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

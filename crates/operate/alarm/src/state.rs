@@ -1,9 +1,9 @@
-//! What is known of an alarm and outlives the process: the form of its JSON is Phoebus', with more keys.
+//! Persistent state of an alarm. Its JSON is that of Phoebus with additional keys.
 
 use crate::Severity;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// An instant: nanoseconds since 1970; `{"seconds":…,"nano":…}` in JSON, whose readers often hold no whole 64 bits.
+/// A time: nanoseconds since 1970. `{"seconds":…,"nano":…}` in JSON, because many JSON readers cannot represent 64-bit integers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wall(pub i64);
 
@@ -26,81 +26,81 @@ impl<'de> Deserialize<'de> for Wall {
     }
 }
 
-/// What a channel was at an instant.
+/// State of a channel at an instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
-    /// How bad.
+    /// Severity.
     pub severity: Severity,
-    /// Why: the record's alarm status.
+    /// Message: the record's alarm status.
     pub message: String,
     /// The value.
     pub value: String,
-    /// When, by the stamp of the value.
+    /// Time stamp of the value.
     pub time: Wall,
 }
 
 impl Moment {
-    /// All is well.
+    /// The normal state.
     #[must_use]
     pub fn clear(value: &str, time: Wall) -> Self {
         Self { severity: Severity::Ok, message: Severity::Ok.name().to_owned(), value: value.to_owned(), time }
     }
 }
 
-/// Who has put an alarm aside, and why.
+/// Author and reason of hiding an alarm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
     /// The user.
     pub by: String,
-    /// Why, in his words.
+    /// The reason.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// When it ends by itself.
+    /// Time at which it ends automatically.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Wall>,
 }
 
-/// An alarm on the shelf.
+/// Shelving of an alarm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shelf {
-    /// Until when it is there.
+    /// End time.
     pub until: Wall,
-    /// Whether it also comes back as soon as all is well.
+    /// Whether it also ends as soon as the alarm has returned to normal.
     #[serde(default, skip_serializing_if = "is_false")]
     pub once: bool,
     /// The user.
     pub by: String,
-    /// Why, in his words.
+    /// The reason.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
 }
 
-/// The state of an alarm. The first six keys are those of Phoebus.
+/// State of an alarm. The first six keys are those of Phoebus.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
-    /// The alarm: latched, or acknowledged.
+    /// The alarm, latched or acknowledged.
     #[serde(flatten)]
     pub alarm: Moment,
-    /// What the channel is at this time.
+    /// Present severity of the channel.
     pub current_severity: Severity,
-    /// Why.
+    /// Present message of the channel.
     pub current_message: String,
-    /// On the shelf: an operator has put it there for a time.
+    /// Shelved by an operator for some time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shelved: Option<Shelf>,
-    /// Suppressed by design: its filter says that it means nothing now.
+    /// Suppressed by design: its filter is false.
     #[serde(default, skip_serializing_if = "is_false")]
     pub suppressed: bool,
-    /// Out of service: put away for maintenance until somebody puts it back.
+    /// Out of service for maintenance, until put back into service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_of_service: Option<Mark>,
-    /// Disabled: not evaluated at all.
+    /// Disabled: not evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disabled: Option<Mark>,
 }
 
 impl State {
-    /// Why it is not shown among the alarms although it may be one.
+    /// Reason why the alarm is hidden; `None` if it is not.
     #[must_use]
     pub fn hidden(&self) -> Option<&'static str> {
         match self {
@@ -112,7 +112,7 @@ impl State {
         }
     }
 
-    /// Whether there is nothing to show: no alarm, nothing put aside.
+    /// Whether there is nothing to display: neither an alarm nor hidden.
     #[must_use]
     pub fn is_normal(&self) -> bool {
         self.alarm.severity == Severity::Ok && self.current_severity == Severity::Ok && self.hidden().is_none()

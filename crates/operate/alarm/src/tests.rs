@@ -1,4 +1,4 @@
-//! The rules: sequences as Phoebus' own tests have them, a reference model in the form of a table, and what must always hold.
+//! Tests of the rules: sequences from Phoebus' own tests, a reference model as a table, and invariants.
 
 use crate::*;
 use base::{DurNs, MonoNs};
@@ -12,7 +12,7 @@ fn update(severity: Severity, message: &str, now: Now) -> Update {
     Update { moment: Moment { severity, message: message.into(), value: message.into(), time: now.wall }, number: None }
 }
 
-/// What is done to an alarm, and when.
+/// A step of a test.
 #[derive(Clone, Copy, Debug)]
 enum Do {
     Is(Severity),
@@ -23,7 +23,7 @@ enum Do {
 use Do::{Ack, Is, Unack, Wait};
 use Severity::{Invalid, InvalidAck, Major, MajorAck, Minor, MinorAck, Ok as Well, Undefined, UndefinedAck};
 
-/// Does all of it; after each what the alarm is, and whether it was announced.
+/// Executes all steps. Returns the severity after each, and whether it was announced.
 fn play(rules: &Rules, maintenance: bool, steps: &[Do]) -> Vec<(Severity, bool)> {
     let (mut alarm, mut secs) = (Alarm::new(rules.clone()), 0);
     let mut seen = Vec::new();
@@ -81,7 +81,7 @@ fn a_latched_alarm_goes_as_in_phoebus_own_tests() {
                 (Ack, MajorAck, false),
                 (Is(Invalid), Invalid, true),
                 (Is(Major), Invalid, false),
-                // What is there now is acknowledged, not what was latched.
+                // The present severity is acknowledged, not the latched one.
                 (Ack, MajorAck, false),
                 (Is(Undefined), Undefined, true),
                 (Ack, UndefinedAck, false),
@@ -240,10 +240,10 @@ fn an_alarm_goes_on_where_an_earlier_life_was() {
     assert!(!next.update(update(Major, "HIHI", at(5)), false, at(5)).changed, "the same alarm is no new one");
 }
 
-/// The reference: what an alarm without delays becomes, as a table of (what it is, what comes).
+/// Reference model: next severity of an alarm without delays, from its severity and the update.
 fn table(latching: bool, is: Severity, comes: Severity) -> Severity {
     match (is, comes) {
-        // Seen, and over.
+        // Acknowledged, and over.
         (Well | MinorAck | MajorAck | InvalidAck | UndefinedAck, Well) => Well,
         (MinorAck, Minor) | (MajorAck, Minor | Major) | (InvalidAck, Minor | Major | Invalid) | (UndefinedAck, _) => is,
         (Well | MinorAck | MajorAck | InvalidAck, _) => comes,
@@ -279,7 +279,7 @@ proptest! {
             let before = is;
             match *step {
                 Is(comes) => {
-                    // The same again changes nothing.
+                    // An equal update changes nothing.
                     if comes != current {
                         is = table(latching, is, comes);
                     }
@@ -416,7 +416,7 @@ fn an_alarm_counts_again_after_its_delay_when_its_filter_becomes_true() {
     assert_eq!((alarm.state().alarm.severity, alarm.due()), (Well, Some(at(30).mono)));
     assert_eq!(alarm.tick(false, at(30)).announce, Some(Major));
 
-    // One that waits for its delay begins to wait anew; what is over meanwhile never counts.
+    // A pending delay starts again; an alarm that ends in the meantime is never raised.
     let mut alarm = Alarm::new(delayed.clone());
     alarm.suppress(true, at(0));
     alarm.update(update(Major, "HIHI", at(15)), false, at(15));
@@ -425,7 +425,7 @@ fn an_alarm_counts_again_after_its_delay_when_its_filter_becomes_true() {
     alarm.update(update(Well, "OK", at(25)), false, at(25));
     assert_eq!((alarm.tick(false, at(40)).announce, alarm.state().alarm.severity), (None, Well));
 
-    // One that somebody has seen before is no new alarm.
+    // An acknowledged alarm is not a new one.
     let mut alarm = Alarm::new(delayed);
     alarm.update(update(Major, "HIHI", at(0)), false, at(0));
     alarm.tick(false, at(10));
@@ -459,7 +459,7 @@ fn suppressed_alarms_are_not_announced_at_a_start() {
     assert_eq!(announced(&mut panel), [Major], "it is when its filter becomes true");
     panel.update(channels[2], number(0.0, at(7)), at(7));
 
-    // The next life takes it over as it was.
+    // The next server restores the state.
     let mut again = Panel::new(&read(text).0.unwrap(), at(10));
     panel.snapshot(true, at(7)).into_iter().for_each(|entry| again.restore(entry, at(10)));
     again.update(channels[1], number(1.0, at(11)), at(11));
@@ -468,7 +468,7 @@ fn suppressed_alarms_are_not_announced_at_a_start() {
     again.tick(at(15));
     assert_eq!(announced(&mut again), []);
 
-    // A filter whose channels never connect suppresses nothing for long.
+    // A filter whose channels never connect does not suppress for long.
     let mut lost = Panel::new(&read(text).0.unwrap(), at(0));
     lost.update(channels[0], update(Major, "HIHI", at(1)), at(1));
     assert_eq!(announced(&mut lost), []);

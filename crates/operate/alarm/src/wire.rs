@@ -1,73 +1,73 @@
-//! What is said on the socket of the alarms: a JSON object a line, both ways.
+//! Protocol of the alarm server: one JSON object per line, in both directions.
 //!
-//! A request is an [`Act`] or a [`Look`]; each has one [`Reply`]. After `watch` the rows of alarms follow that change
-//! otherwise, each as [`Reply::Change`], until the connection ends.
+//! A request is an [`Act`] or a [`Look`]; each has one [`Reply`]. After `watch`, each changed alarm is sent as [`Reply::Change`]
+//! until the connection ends.
 
 use crate::{Act, Guide, State};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// A longer request ends the connection.
+/// Maximum size of a request; a longer one ends the connection.
 pub const REQUEST_BYTES_MAX: usize = 64 << 10;
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// To know something.
+    /// A query.
     Look(Look),
-    /// To do something.
+    /// An action.
     Act(Act),
 }
 
-/// What can be known: `{"do":"list"}`.
+/// A query, such as `{"do":"list"}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Look {
-    /// The state of the alarms: [`Reply::List`].
+    /// List the alarms: [`Reply::List`].
     List {
-        /// Names of channels or paths, with `*` and `?`; all where there is none.
+        /// Names of channels or paths, with `*` and `?`; empty: all.
         #[serde(default)]
         names: Vec<String>,
-        /// Also those that are well.
+        /// Include normal alarms.
         #[serde(default)]
         all: bool,
     },
-    /// The same, and from then on what changes.
+    /// List all alarms, and then send changes.
     Watch,
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
-    /// The state of the alarms.
+    /// List of alarms.
     List(Box<List>),
     /// An alarm has changed.
     Change(Box<Row>),
-    /// Done: so many alarms were changed by it.
+    /// The action was executed.
     Done {
-        /// How many.
+        /// Number of changed alarms.
         changed: usize,
     },
-    /// Not done, and why.
+    /// The request was refused; the reason.
     Refused(String),
 }
 
-/// The state of the alarms.
+/// List of alarms.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct List {
-    /// What the whole is called.
+    /// Name of the set of alarms.
     pub name: String,
-    /// Where its journal is.
+    /// Folder of the journal.
     pub folder: String,
-    /// Whether what is invalid or unknown is acknowledged by itself.
+    /// Whether maintenance mode is on.
     pub maintenance: bool,
-    /// How many alarms there are, those that are well among them.
+    /// Number of alarms, including normal ones.
     pub alarms: usize,
-    /// How many of them are not connected.
+    /// Number of disconnected alarms.
     pub disconnected: usize,
-    /// What helps with a whole area, by its path.
+    /// Help for areas, by path.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub areas: BTreeMap<String, crate::Help>,
     /// The alarms.
@@ -75,7 +75,7 @@ pub struct List {
 }
 
 impl List {
-    /// Puts the worst first, of those the oldest, and what is put aside last.
+    /// Sorts by severity, most severe first, then by age, oldest first. Hidden alarms are last.
     pub fn sort(&mut self) {
         self.rows.sort_by_cached_key(|row| {
             let alarm = &row.state.alarm;
@@ -84,22 +84,22 @@ impl List {
     }
 }
 
-/// An alarm as those see it who look.
+/// An alarm as displayed to clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Its place in the tree: `/NAME/AREA/CHANNEL`.
+    /// Path in the tree: `/NAME/AREA/CHANNEL`.
     pub path: String,
     /// The channel.
     pub channel: String,
-    /// What it is about.
+    /// Its description.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// Whether the channel is connected.
     pub connected: bool,
-    /// What to do.
+    /// Instructions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guidance: Vec<Guide>,
-    /// What to look at.
+    /// Displays to open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub displays: Vec<Guide>,
     /// Its state.

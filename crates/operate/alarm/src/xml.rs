@@ -1,7 +1,7 @@
-//! Phoebus' alarm configuration in XML, both ways, and the file of ours that says the same.
+//! Import and export of Phoebus' alarm configuration in XML, and export to tahti's format.
 //!
-//! Phoebus' published schema is not what its reader wants (it has `detail` for `details`, and forbids `:` in names): what
-//! counts here is its reader.
+//! Phoebus' published schema differs from its reader (it has `detail` for `details`, and forbids `:` in names). This module
+//! follows the reader.
 
 use crate::config::{Action, Area, Config, Guide, Help, Spec, is_name, joined};
 use crate::filter::FilterError;
@@ -13,53 +13,53 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-/// Most bytes of a configuration.
+/// Maximum size of a configuration in bytes.
 const TEXT_BYTES_MAX: usize = 64 << 20;
-/// Most elements within each other.
+/// Maximum nesting depth of elements.
 const DEPTH_MAX: usize = 40;
 
-/// Why a text is no configuration of Phoebus.
+/// Reason why a text is not a valid Phoebus configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum XmlError {
-    /// Too long.
+    /// Too long; its size in bytes.
     #[error("the configuration has {0} bytes; expected at most {TEXT_BYTES_MAX}: split it")]
     Long(usize),
-    /// Not XML, or cut off.
+    /// Not valid XML, or truncated.
     #[error("line {line}: {why}; expected well-formed XML")]
     Broken {
         /// The line, from 1.
         line: usize,
-        /// What the parser says.
+        /// The parser's message.
         why: String,
     },
-    /// XML, but something else.
+    /// Valid XML with unexpected content.
     #[error("line {line}: {found}; expected {expected}")]
     Other {
         /// The line, from 1.
         line: usize,
-        /// What is there.
+        /// What was found.
         found: String,
-        /// What may be there.
+        /// What was expected.
         expected: &'static str,
     },
 }
 
-/// What an element is while its content comes.
+/// An open element during parsing.
 #[derive(Clone, Debug)]
 enum Open {
     Config,
     Component(Help, Level),
-    /// With whether it says anything of `latching`.
+    /// Whether `latching` was present.
     Pv(Box<Spec>, bool),
-    /// `guidance` and its kin.
+    /// Entry of `guidance`, `display`, `command` or `automated_action`.
     Guide(&'static str, Action),
-    /// An element that holds a text.
+    /// An element with text content.
     Text(&'static str, String),
-    /// What is not known, and all in it.
+    /// An unknown element; its content is skipped.
     Skipped,
 }
 
-/// Elements that hold a text, and those that hold a title and more.
+/// Elements with text content, and elements with a title and further elements.
 const TEXTS: [&str; 11] = [
     "description",
     "enabled",
@@ -75,7 +75,7 @@ const TEXTS: [&str; 11] = [
 ];
 const GUIDES: [&str; 4] = ["guidance", "display", "command", "automated_action"];
 
-/// The alarms of a component and its components, each with its line.
+/// Alarms of a component with their lines, and its subcomponents.
 #[derive(Clone, Debug, Default)]
 struct Level {
     alarms: Vec<(usize, Spec)>,
@@ -89,17 +89,17 @@ struct Import<'t> {
     path: Vec<String>,
     config: Option<Config>,
     top: Level,
-    /// How many alarms say nothing of `latching`, and how many there are.
+    /// Number of alarms without `latching`.
     without_latching: usize,
     notes: Vec<(usize, String)>,
-    /// Up to where lines were counted, and how many there are before: each is counted once, however many notes there are.
+    /// Position up to which lines were counted, and their number; avoids counting again for each note.
     counted: Cell<(usize, usize)>,
 }
 
-/// Reads a configuration of Phoebus; what could not be taken over is in the lines.
+/// Parses a Phoebus configuration. Returns it with notes about parts that were not imported.
 ///
 /// # Errors
-/// What is wrong with it, with the line.
+/// If the configuration is invalid, with the line.
 pub fn import(text: &str) -> Result<(Config, Vec<String>), XmlError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(XmlError::Long(text.len()));
@@ -153,8 +153,8 @@ pub fn import(text: &str) -> Result<(Config, Vec<String>), XmlError> {
 }
 
 impl Level {
-    /// Puts the alarms in Phoebus' order: those of a component before those of its components. So of two of one channel the one nearer
-    /// to the top is taken.
+    /// Collects the alarms in Phoebus' order: those of a component before those of its subcomponents. Of several alarms of a
+    /// channel, the one closest to the top is used.
     fn collect(self, to: &mut Vec<Spec>, channels: &mut HashSet<String>, notes: &mut Vec<(usize, String)>) {
         for (line, spec) in self.alarms {
             if channels.insert(spec.channel.clone()) {
@@ -167,7 +167,7 @@ impl Level {
                 ));
             }
         }
-        // As deep as elements may be within each other.
+        // The recursion is limited by the nesting depth of elements.
         self.below.into_iter().for_each(|level| level.collect(to, channels, notes));
     }
 }
@@ -218,7 +218,7 @@ impl Import<'_> {
                         self.note(&what);
                         Open::Skipped
                     }
-                    // Phoebus drops one.
+                    // Phoebus removes one leading slash.
                     rest => {
                         self.path.push(rest.unwrap_or(&name).to_owned());
                         Open::Component(Help::default(), Level::default())
@@ -230,7 +230,7 @@ impl Import<'_> {
                     channel: self.attribute(start)?,
                     area: self.path.clone(),
                     enabled: true,
-                    // What the file does not say is as Phoebus' reader has it.
+                    // Defaults of Phoebus' reader.
                     rules: Rules { annunciating: false, ..Rules::default() },
                     ..Spec::default()
                 }),
@@ -272,7 +272,7 @@ impl Import<'_> {
         Err(self.other("an element without `name`".to_owned(), "name=\"…\""))
     }
 
-    /// The name of a component or of the whole.
+    /// The name of a component or of the configuration.
     fn name(&self, start: &BytesStart<'_>) -> Result<String, XmlError> {
         let name = self.attribute(start)?;
         if is_name(&name) {
@@ -290,7 +290,7 @@ impl Import<'_> {
         }
     }
 
-    /// `&lt;` and its kin; other entities are not looked up, wherever they may be declared.
+    /// Resolves `&lt;` and similar. Declared entities are not supported.
     fn reference(&mut self, name: &quick_xml::events::BytesRef<'_>) -> Result<(), XmlError> {
         let letter = name.resolve_char_ref().map_err(|error| self.broken(error.to_string()))?;
         if let Some(letter) = letter {
@@ -355,7 +355,7 @@ impl Import<'_> {
         }
     }
 
-    /// The component that is read.
+    /// The innermost open component.
     fn level(&mut self) -> &mut Level {
         match self.open.last_mut() {
             Some(Open::Component(_, level)) => level,
@@ -379,7 +379,7 @@ impl Import<'_> {
     }
 }
 
-/// A value of a pv; what is to be noted of it.
+/// Sets a value of a pv. Returns a note if it could not be imported.
 fn value(spec: &mut Spec, tag: &str, text: &str) -> Option<String> {
     let channel = table::clipped(&spec.channel);
     let is_true = || text.eq_ignore_ascii_case("true");
@@ -425,7 +425,7 @@ fn value(spec: &mut Spec, tag: &str, text: &str) -> Option<String> {
     None
 }
 
-/// A component of the tree: its areas below, its alarms.
+/// A component of the tree: help, subcomponents, alarms.
 #[derive(Default)]
 struct Tree<'c> {
     help: Option<&'c Help>,
@@ -448,7 +448,7 @@ impl<'c> Tree<'c> {
     }
 }
 
-/// The configuration as Phoebus reads it. What it does not know is left out: off-delay, deadband, re-alarm.
+/// Exports to Phoebus' format. Omits off-delay, deadband and re-alarm, which Phoebus does not support.
 #[must_use]
 pub fn export(config: &Config) -> String {
     let mut root = Tree::default();
@@ -465,7 +465,7 @@ pub fn export(config: &Config) -> String {
 
 fn component(out: &mut String, tag: &str, name: &str, tree: &Tree<'_>, depth: usize) {
     let blank = "  ".repeat(depth);
-    // Writing into a text cannot fail.
+    // Writing to a String cannot fail.
     let _ = writeln!(out, "{blank}<{tag} name=\"{}\">", Escaped(name));
     if let Some(given) = tree.help {
         help(out, given, depth + 1);
@@ -521,7 +521,7 @@ fn help(out: &mut String, help: &Help, depth: usize) {
     }
 }
 
-/// A text as XML has it. Characters that XML cannot have are blanks.
+/// Escapes a text for XML. Characters not allowed in XML become blanks.
 struct Escaped<'t>(&'t str);
 
 impl std::fmt::Display for Escaped<'_> {
@@ -543,7 +543,7 @@ impl std::fmt::Display for Escaped<'_> {
     }
 }
 
-/// The configuration as a file of ours: [`read`](crate::read) finds the same in it.
+/// Exports to tahti's format; [`read`](crate::read) returns an equal configuration.
 #[must_use]
 pub fn to_toml(config: &Config) -> String {
     let mut out = format!(
@@ -581,7 +581,7 @@ pub fn to_toml(config: &Config) -> String {
                 let _ = writeln!(out, "{key} = \"{time}\"");
             }
         }
-        // A count without a delay counts nothing, in Phoebus as here.
+        // A count without a delay has no effect, in Phoebus and here.
         if rules.count > 0 && rules.delay.0 > 0 {
             let _ = writeln!(out, "count = {}", rules.count);
         }
@@ -613,7 +613,7 @@ fn item(title: &str, details: &str, delay: Option<u32>) -> String {
     format!("{{ title = {}, details = {}{delay} }}", quoted(title), quoted(details))
 }
 
-/// A text as TOML has it.
+/// Quotes a text for TOML.
 fn quoted(text: &str) -> String {
     let mut out = "\"".to_owned();
     for letter in text.chars() {
@@ -665,7 +665,7 @@ mod tests {
         assert_eq!(
             paths,
             [
-                // Of two of one channel the one nearer to the top is taken.
+                // Of two alarms of a channel, the one closest to the top is used.
                 "/Accelerator/TOP".into(),
                 format!("{below}/VAC:P1"),
                 format!("{below}/VAC:P2"),
@@ -679,7 +679,7 @@ mod tests {
         assert_eq!(first.help.actions, [Action { title: "Mail".into(), details: "mailto:a@b.c".into(), delay: 60 }]);
         assert!(!second.enabled);
         assert_eq!(config.areas[0].help.guidance[0].details, "4711 <day and night>");
-        // What Phoebus 4.7.4 and later assume; until 4.7.3 it was `false`.
+        // The default of Phoebus 4.7.4 and later; until 4.7.3 it was `false`.
         assert!(second.rules.latching && !second.rules.annunciating);
         assert_eq!(notes.len(), 5, "{notes:?}");
         assert!(notes[0].starts_with("line 16: \"VAC:P2\" is disabled until"), "{notes:?}");
@@ -796,7 +796,7 @@ mod tests {
             let xml = export(&config);
             let (mut again, notes) = import(&xml).unwrap();
             prop_assert!(notes.is_empty(), "{notes:?}");
-            // Alarms are ordered by areas there.
+            // The XML is ordered by areas.
             again.alarms.sort_by(|one, other| one.channel.cmp(&other.channel));
             config.alarms.sort_by(|one, other| one.channel.cmp(&other.channel));
             prop_assert_eq!(again, config, "{}", xml);
