@@ -1,4 +1,4 @@
-//! The end of those who look and acknowledge.
+//! Client of the alarm server.
 
 use alarm::Act;
 use alarm::wire::{Look, Reply};
@@ -7,41 +7,41 @@ use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// How long an answer may take.
+/// Timeout of an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// A longer answer is not read.
+/// Maximum size of an answer in bytes.
 const REPLY_BYTES_MAX: u64 = 64 << 20;
 
 const PREFIX: &str = "tahti-alarms-";
 
-/// The name of the socket of the alarms that are called `name`.
+/// Socket name of the alarm server `name`.
 #[must_use]
 pub fn socket(name: &str) -> String {
     format!("{PREFIX}{name}")
 }
 
-/// A connection to alarms.
+/// A connection to an alarm server.
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<UnixStream>,
 }
 
 impl Client {
-    /// Connects, and looks whether who is there is believed.
+    /// Connects, and checks that the server's user is trusted.
     ///
     /// # Errors
-    /// Nobody is there, or somebody else than root, one's own user and those of `TAHTI_PEERS`.
+    /// If no server is running, or its user is not root, the own user or a user in `TAHTI_PEERS`.
     pub fn connect(name: &str) -> io::Result<Self> {
         let socket = socket(name);
         Ok(Self { stream: BufReader::new(sys::handover::connect_stream(&socket)?) })
     }
 
-    /// As [`connect`](Self::connect). If no alarms have the default name, and only those of one other name run in this run folder, those: a
-    /// plant's alarms that have no name of their own have the plant's.
+    /// As [`connect`](Self::connect). If `name` is the default name and no server has it, but exactly one other runs in this run
+    /// folder, connects to that one: by default, a plant's alarm server has the plant's name.
     ///
     /// # Errors
-    /// As `connect`; alarms of several names run.
+    /// As `connect`, or if several servers are running.
     pub fn find(name: &str) -> io::Result<Self> {
         let refused = match Self::connect(name) {
             Err(error) if name == alarm::DEFAULT_NAME && error.kind() == io::ErrorKind::ConnectionRefused => error,
@@ -61,26 +61,26 @@ impl Client {
         }
     }
 
-    /// Another handle of the connection: shutting it down ends whoever waits in [`hear`](Self::hear).
+    /// A second handle of the connection. Shutting it down ends a blocked [`hear`](Self::hear).
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn breaker(&self) -> io::Result<UnixStream> {
         self.stream.get_ref().try_clone()
     }
 
-    /// Asks to know something.
+    /// Sends a query.
     ///
     /// # Errors
-    /// If the connection breaks or the answer cannot be read; `TimedOut` if none comes within 5 s.
+    /// If the connection breaks or the answer cannot be parsed; `TimedOut` if none arrives within 5 s.
     pub fn look(&mut self, look: &Look) -> io::Result<Reply> {
         self.ask(serde_json::to_value(look)?)
     }
 
-    /// Asks to do something, for somebody whose name nobody has proved where there is one.
+    /// Requests an action. `on_behalf_of` is an unverified name of the person, or empty.
     ///
     /// # Errors
-    /// If the connection breaks or the answer cannot be read; `TimedOut` if none comes within 5 s.
+    /// If the connection breaks or the answer cannot be parsed; `TimedOut` if none arrives within 5 s.
     pub fn act(&mut self, act: &Act, on_behalf_of: &str) -> io::Result<Reply> {
         let mut request = serde_json::to_value(act)?;
         if !on_behalf_of.is_empty() {
@@ -97,7 +97,7 @@ impl Client {
         Ok(reply)
     }
 
-    /// How long the alarms may take.
+    /// Sets the timeout of the connection.
     fn limit(&self, within: Option<Duration>) -> io::Result<()> {
         self.stream.get_ref().set_read_timeout(within)?;
         self.stream.get_ref().set_write_timeout(within)
@@ -105,7 +105,7 @@ impl Client {
 
     fn answer(&mut self, request: &serde_json::Value) -> io::Result<Reply> {
         match self.stream.get_mut().write_all(format!("{request}\n").as_bytes()) {
-            // Who was refused at once may read why.
+            // A client that was refused on connecting can still read the reason.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return self.hear()?.ok_or(error),
             written => written?,
         }
@@ -113,10 +113,10 @@ impl Client {
             .ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the alarm server closed the connection"))
     }
 
-    /// The next line; `None` when the connection is closed.
+    /// The next line; `None` if the connection was closed.
     ///
     /// # Errors
-    /// If the connection breaks or the line cannot be read.
+    /// If the connection breaks or the line cannot be parsed.
     pub fn hear(&mut self) -> io::Result<Option<Reply>> {
         let mut line = Vec::new();
         self.stream.by_ref().take(REPLY_BYTES_MAX).read_until(b'\n', &mut line)?;

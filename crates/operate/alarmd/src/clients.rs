@@ -1,4 +1,4 @@
-//! The server's end of the socket: who is there, what they ask, what they are answered.
+//! Server side of the socket: connections, requests and answers.
 
 use alarm::Actor;
 use alarm::wire::{Look, REQUEST_BYTES_MAX, Reply, Request};
@@ -11,36 +11,36 @@ use std::os::unix::net::UnixStream;
 use sys::handover::Counter;
 use sys::peer::Peer;
 
-/// More connections than this are closed at once.
+/// Maximum connections; further ones are closed immediately.
 const CLIENTS_MAX: usize = 64;
-/// Bytes that wait for a client that does not read; beyond it the connection is closed.
+/// Maximum bytes queued for a client; beyond that the connection is closed.
 const WAITING_BYTES_MAX: usize = 16 << 20;
-/// Connections that are taken at a time: who connects again and again does not keep alarms from being evaluated.
+/// Maximum connections accepted at a time, so that clients that reconnect constantly cannot delay the alarms.
 const ACCEPTED_AT_ONCE: usize = 16;
-/// Bytes that are taken from a client at a time, likewise.
+/// Maximum bytes read from a client at a time, for the same reason.
 const READ_AT_ONCE: usize = 64 << 10;
-/// Of the listener among what can be read.
+/// Epoll id of the listener.
 const LISTENER: u64 = 0;
 
-/// A request, who asks, and where the answer goes; or why it is none.
+/// A request with its client, or the error of parsing it.
 pub(crate) struct Asked {
     pub(crate) client: u64,
     pub(crate) by: Actor,
     pub(crate) request: Result<Request, NotARequest>,
-    /// Whether who asks may act.
+    /// Whether the client may act.
     pub(crate) may_act: bool,
 }
 
-/// A line that is no request.
+/// The line is not a valid request.
 #[derive(Debug, thiserror::Error)]
 #[error("not a request: {0}; expected such as {{\"do\":\"list\"}}")]
 pub(crate) struct NotARequest(#[from] serde_json::Error);
 
-/// Those who are connected.
+/// The connected clients.
 pub(crate) struct Clients {
     listener: Counter,
     epoll: OwnedFd,
-    /// Users beside root and our own: who may act, and who may look.
+    /// Additional users, besides root and the own user, who may act, and who may read.
     operators: Vec<String>,
     viewers: Vec<String>,
     clients: BTreeMap<u64, Client>,
@@ -54,7 +54,7 @@ struct Client {
     read: Vec<u8>,
     write: Vec<u8>,
     watches: bool,
-    /// Closed once all is written.
+    /// Close it when everything is written.
     ends: bool,
 }
 
@@ -62,7 +62,7 @@ impl Clients {
     /// Listens under a name.
     ///
     /// # Errors
-    /// The kernel's: `EADDRINUSE` where another process does.
+    /// The kernel's error: `EADDRINUSE` if another process uses the name.
     pub(crate) fn listen(socket: &str, operators: &[String], viewers: &[String]) -> io::Result<Self> {
         let listener =
             Counter::open_stream(socket).map_err(|error| io::Error::new(io::Error::from(error.errno).kind(), error))?;
@@ -72,20 +72,20 @@ impl Clients {
         Ok(Self { listener, epoll, operators, viewers, clients: BTreeMap::new(), next: LISTENER + 1 })
     }
 
-    /// Why clients with another run folder may not find this socket, or any account could have taken its name.
+    /// Reason why clients with another run folder may not find this socket, or why any user could have taken its name.
     pub(crate) fn shortfall(&self) -> Option<&str> {
         self.listener.shortfall()
     }
 
-    /// What can be read when there is something to [`serve`](Self::serve).
+    /// A descriptor that is readable when [`serve`](Self::serve) has work.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub(crate) fn ready(&self) -> io::Result<OwnedFd> {
         self.epoll.try_clone()
     }
 
-    /// Takes in what has come, without waiting.
+    /// Accepts connections and reads requests, without blocking.
     pub(crate) fn serve(&mut self) -> Vec<Asked> {
         let mut asked = Vec::new();
         let mut events =
@@ -141,7 +141,7 @@ impl Clients {
         let mut taken = 0;
         loop {
             if taken >= READ_AT_ONCE {
-                // The rest is there at the next turn.
+                // The rest is read next time.
                 return;
             }
             match client.stream.read(&mut bytes) {
@@ -171,7 +171,7 @@ impl Clients {
         self.clients.remove(&id);
     }
 
-    /// Answers; who is gone or does not read gets nothing, and is closed.
+    /// Sends an answer. A client that does not read is disconnected.
     pub(crate) fn answer(&mut self, id: u64, reply: &Reply) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         match serde_json::to_vec(reply) {
@@ -184,7 +184,7 @@ impl Clients {
         }
     }
 
-    /// Sends to all who watch.
+    /// Sends to all clients that watch.
     pub(crate) fn broadcast(&mut self, reply: &Reply) {
         let watchers = self.clients.iter().filter(|(_, client)| client.watches).map(|(id, _)| *id);
         for id in watchers.collect::<Vec<_>>() {
@@ -218,14 +218,14 @@ impl Clients {
             self.clients.remove(&id);
         } else if waited {
             let room = if client.write.is_empty() { epoll::EventFlags::empty() } else { epoll::EventFlags::OUT };
-            // Without it the rest leaves with the next answer.
+            // If this fails, the rest is sent with the next answer.
             let _ =
                 epoll::modify(&self.epoll, &client.stream, epoll::EventData::new_u64(id), epoll::EventFlags::IN | room);
         }
     }
 }
 
-/// A request; `by` learns for whom it is said to be.
+/// Parses a request. Sets `by.on_behalf_of` if the request contains it.
 fn parse(line: &[u8], by: &mut Actor) -> Result<Request, NotARequest> {
     let mut value: serde_json::Value = serde_json::from_slice(line)?;
     if let Some(name) = value.as_object_mut().and_then(|object| object.remove("on_behalf_of")) {

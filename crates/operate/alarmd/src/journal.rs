@@ -1,11 +1,11 @@
-//! The journal: a line of JSON for each thing that has happened, in files that begin with the state at that time.
+//! The journal: one line of JSON per event, in files that start with the present state.
 //!
-//! A file is there as a whole with its beginning, or not at all; then lines are only ever added. What a kill or a power cut
-//! leaves is a line that was begun, which readers pass over. Each line ends with its checksum, so that a damaged one is passed over, too.
+//! A file is created atomically with its beginning; afterwards lines are only appended. A kill or a power cut leaves at most one
+//! incomplete line. Each line ends with its checksum. Readers skip incomplete and damaged lines.
 //!
-//! After a write or a sync has failed, the state of the lines since the last sync is unknown, and a sync that succeeds later proves
-//! nothing: the kernel may have dropped the pages. So nothing is added to that file any more. These lines, and those that follow, are
-//! kept in memory and written to the next file, behind the state of all alarms.
+//! After a failed write or sync, the state of all lines since the last sync is unknown. A later successful sync proves nothing,
+//! because the kernel may have dropped the pages. So nothing more is appended to that file. These lines and the following ones
+//! are kept in memory and written to the next file, after the state of all alarms.
 
 use alarm::{Entry, Now, Panel, Wall};
 use rustix::fs::OFlags;
@@ -17,34 +17,34 @@ use std::path::{Path, PathBuf};
 use sys::lock::FileLock;
 use sys::whole::Survives;
 
-/// From so many bytes on a new file is begun.
+/// Size in bytes at which a new file is started.
 const FILE_BYTES_MAX: u64 = 8 << 20;
-/// Lines that are kept until the disk has them; beyond that the oldest are dropped.
+/// Maximum bytes of unsynced lines kept in memory; beyond that the oldest are dropped.
 const WAITING_BYTES_MAX: usize = 1 << 20;
-/// Before the checksum of a line (CRC-32C of all before this, as eight hexadecimal digits), and behind it.
+/// Text before and after the checksum of a line: CRC-32C of everything before this text, as eight hexadecimal digits.
 const SUM_BEGINS: &[u8] = b",\"crc32c\":\"";
 const SUM_ENDS: &[u8] = b"\"}";
-/// A longer line is none of ours.
+/// Maximum length of a line.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 const DAY_SECS: u64 = 86_400;
 const SUFFIX: &str = ".journal";
-/// No file has a greater number: a new one each second would come to it in three centuries.
+/// Maximum file number: with one file per second, it is reached after 300 years.
 const NUMBER_MAX: u64 = 9_999_999_999;
 
-/// Why there is no journal.
+/// Error of the journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The kernel's.
+    /// Error of the operating system.
     #[error("{}: failed to {doing}: {error}", .path.display())]
     Io {
-        /// Of what.
+        /// The file or folder.
         path: PathBuf,
-        /// What.
+        /// The operation that failed.
         doing: &'static str,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// Somebody else writes it.
+    /// Another process writes this journal.
     #[error("{}: another process writes this journal; end it, or set another `folder`", .0.display())]
     Taken(PathBuf),
 }
@@ -53,50 +53,50 @@ fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> Journal
     move |error| JournalError::Io { path: path.to_owned(), doing, error }
 }
 
-/// How much of a journal is kept.
+/// Retention of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// Days after which a file goes.
+    /// Age in days at which a file is removed.
     pub days: u32,
-    /// Bytes of all files. The oldest go for newer ones; the file that is written and the one before it stay.
+    /// Maximum size of all files in bytes. The oldest are removed first; the present file and the previous one are kept.
     pub bytes: u64,
 }
 
-/// A journal that is written.
+/// Writer of a journal.
 #[derive(Debug)]
 pub struct Journal {
     folder: PathBuf,
-    /// Held for as long as it is written.
+    /// Held while the journal is written.
     _lock: FileLock,
-    /// None where none could be begun yet.
+    /// `None` if no file could be created yet.
     file: Option<File>,
     number: u64,
     length: u64,
-    /// Bytes of the file that are on the disk.
+    /// Synced bytes of the file.
     safe_length: u64,
-    /// The lines behind them, oldest first, and their bytes.
+    /// Unsynced lines, oldest first, and their size.
     waiting: VecDeque<Vec<u8>>,
     waiting_bytes: usize,
-    /// Nothing more is added to the file, for this reason.
+    /// Reason why nothing more is appended to the file.
     failed: Option<String>,
     keep: Keep,
     sync: fn(&File) -> io::Result<()>,
 }
 
-/// How it went to open a journal.
+/// Result of opening a journal.
 #[derive(Debug)]
 pub struct Opened {
-    /// Lines that could not be read.
+    /// Number of lines that could not be read.
     pub unread: u64,
-    /// Why no new file could be begun, as on a full disk: [`Journal::renew`] tries it again.
+    /// Reason why no new file could be created, for example a full disk; [`Journal::renew`] tries again.
     pub unwritten: Option<JournalError>,
 }
 
 impl Journal {
-    /// Gives `panel` what the last life of the journal in `folder` knew, and begins a new file, where the disk has room.
+    /// Restores `panel` from the last file in `folder`, and creates a new file if the disk has room.
     ///
     /// # Errors
-    /// The folder's; [`JournalError::Taken`].
+    /// If the folder cannot be used; [`JournalError::Taken`].
     pub fn open(folder: &Path, keep: Keep, panel: &mut Panel, now: Now) -> Result<(Self, Opened), JournalError> {
         DirBuilder::new().recursive(true).mode(0o750).create(folder).map_err(failed(folder, "make it"))?;
         let path = folder.join("lock");
@@ -132,11 +132,11 @@ impl Journal {
         Ok((journal, Opened { unread, unwritten }))
     }
 
-    /// Adds a line. With `safe` it is on the disk when this returns; else after [`sync`](Self::sync).
+    /// Appends a line. With `safe`, it is synced before this returns; otherwise by the next [`sync`](Self::sync).
     ///
     /// # Errors
-    /// The disk's. A line that was to be safe is dropped then; another is written to the next file that can be
-    /// [begun](Self::renew).
+    /// The disk's error. A line with `safe` is then dropped. Any other line is written to the next file that
+    /// [`renew`](Self::renew) creates.
     pub fn add(&mut self, entry: &Entry, safe: bool) -> Result<(), JournalError> {
         let mut line = Vec::new();
         write_line(&mut line, entry).map_err(self.failed("write it"))?;
@@ -166,7 +166,7 @@ impl Journal {
         }
     }
 
-    /// Keeps a line until it is on the disk, within a bound.
+    /// Keeps a line until it is synced, within the memory limit.
     fn wait(&mut self, line: Vec<u8>) {
         self.waiting_bytes += line.len();
         self.waiting.push_back(line);
@@ -175,16 +175,16 @@ impl Journal {
         }
     }
 
-    /// Adds nothing more to the file.
+    /// Stops appending to the file.
     fn give_up(&mut self, doing: &'static str, error: io::Error) -> JournalError {
         self.failed.get_or_insert_with(|| format!("failed to {doing}: {error}"));
         self.failed(doing)(error)
     }
 
-    /// Has all that was added be on the disk.
+    /// Syncs all appended lines.
     ///
     /// # Errors
-    /// The disk's.
+    /// The disk's error.
     pub fn sync(&mut self) -> Result<(), JournalError> {
         if self.waiting.is_empty() {
             return Ok(());
@@ -201,10 +201,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Begins a new file where this one is long, and removes those that are too old.
+    /// If the file has reached its maximum size, starts a new one and removes old files.
     ///
     /// # Errors
-    /// The disk's; the old file is written on then.
+    /// The disk's error; the present file then remains in use.
     pub fn turn(&mut self, panel: &Panel, now: Now) -> Result<(), JournalError> {
         if self.length < FILE_BYTES_MAX {
             return Ok(());
@@ -213,13 +213,12 @@ impl Journal {
         self.renew(panel, now)
     }
 
-    /// Begins a new file with the state of all alarms, and behind it the lines that are not known to be on the disk, as after a time
-    /// in which nothing could be written.
+    /// Starts a new file with the state of all alarms and the unsynced lines, for example after a time of disk errors.
     ///
     /// # Errors
-    /// The disk's; the old file is written on then.
+    /// The disk's error; the present file then remains in use.
     pub fn renew(&mut self, panel: &Panel, now: Now) -> Result<(), JournalError> {
-        // One that was never begun is begun now.
+        // If there is no file yet, this is the start of the journal.
         self.begin(panel, self.file.is_none(), now)?;
         self.forget(now)
     }
@@ -228,7 +227,7 @@ impl Journal {
         let lines = self.waiting.make_contiguous();
         let (file, length) = begin(&self.folder, self.number + 1, panel, started, lines, now)?;
         if let Some(before) = self.file.replace(file).filter(|_| !self.waiting.is_empty()) {
-            // They are in the new file. Where this fails they may be in both.
+            // The unsynced lines are in the new file. If this fails, they may be in both.
             let _ = before.set_len(self.safe_length);
         }
         (self.length, self.safe_length, self.number) = (length, length, self.number + 1);
@@ -237,7 +236,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes the files that are too old, and the oldest of those that are too much.
+    /// Removes files that exceed the maximum age or total size.
     fn forget(&mut self, now: Now) -> Result<(), JournalError> {
         let keep = u64::from(self.keep.days) * DAY_SECS;
         let oldest = (now.wall.0.max(0) as u64 / 1_000_000_000).saturating_sub(keep);
@@ -259,16 +258,16 @@ impl Journal {
     }
 }
 
-/// Each entry from `from` on, oldest first, with whether it is only the state when a file began; how many lines
-/// could not be read. Also while it is written.
+/// Passes all entries from time `from` on to `entry`, oldest first, with whether the entry is part of the state at the start of a
+/// file. Returns the number of unreadable lines. Works while the journal is being written.
 ///
 /// # Errors
-/// The folder's.
+/// If the folder cannot be read.
 pub fn read(folder: &Path, from: Wall, entry: &mut dyn FnMut(Entry, bool)) -> Result<u64, JournalError> {
     let mut unread = 0;
     for number in numbers(folder).map_err(failed(folder, "read it"))? {
         let path = file_of(folder, number);
-        // What was last written before that time has nothing to say.
+        // A file last written before that time has no later entries.
         if written_secs(&path).is_some_and(|secs| (secs as i64) < from.0.div_euclid(1_000_000_000)) {
             continue;
         }
@@ -288,7 +287,7 @@ pub fn read(folder: &Path, from: Wall, entry: &mut dyn FnMut(Entry, bool)) -> Re
     Ok(unread)
 }
 
-/// When a file was written last, seconds since 1970.
+/// Time of a file's last write, in seconds since 1970.
 fn written_secs(path: &Path) -> Option<u64> {
     let modified = std::fs::metadata(path).ok()?.modified().ok()?;
     Some(modified.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs())
@@ -298,8 +297,8 @@ fn file_of(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number:010}{SUFFIX}"))
 }
 
-/// The numbers of the files, ascending. Names that are none of ours are passed over: those that are written otherwise, and
-/// numbers that no journal will ever come to, behind which there would be no room for the next.
+/// The file numbers, ascending. Skips names that the journal does not generate: non-canonical ones, and numbers above the
+/// maximum, after which there would be no next number.
 fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -312,7 +311,7 @@ fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// A new file, with the state of all alarms and lines behind it; its length.
+/// Creates a file with the state of all alarms and some lines. Returns it with its length.
 fn begin(
     folder: &Path,
     number: u64,
@@ -332,18 +331,18 @@ fn begin(
     Ok((file, text.len() as u64))
 }
 
-/// Whether a process writes the journal in `folder` now. One that cannot be asked about is not written.
+/// Whether a process writes the journal in `folder`. False if that cannot be determined.
 #[must_use]
 pub fn is_written(folder: &Path) -> bool {
     let lock = OpenOptions::new().read(true).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(folder.join("lock"));
     lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)))
 }
 
-/// Adds the line of an entry, with its checksum.
+/// Appends the line of an entry, with its checksum.
 fn write_line(line: &mut Vec<u8>, entry: &Entry) -> io::Result<()> {
     let from = line.len();
     serde_json::to_writer(&mut *line, entry)?;
-    // The brace that ends it comes behind the checksum.
+    // The closing brace follows the checksum.
     line.pop();
     let sum = crc32c::crc32c(&line[from..]);
     line.extend_from_slice(SUM_BEGINS);
@@ -353,14 +352,14 @@ fn write_line(line: &mut Vec<u8>, entry: &Entry) -> io::Result<()> {
     Ok(())
 }
 
-/// Splits a line into the text of its entry, without the brace that ends it, and its checksum.
+/// Splits a line into the text of its entry, without the closing brace, and the checksum.
 fn split_sum(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = line.trim_ascii_end().strip_suffix(SUM_ENDS)?;
     let (text, sum) = rest.split_at_checked(rest.len().checked_sub(8)?)?;
     Some((text.strip_suffix(SUM_BEGINS)?, sum))
 }
 
-/// Reads a line. One without a checksum is one of an earlier version, in a file in which no line had one before.
+/// Parses a line. A line without a checksum is from an earlier version, and valid only if no previous line of the file has one.
 fn read_line(line: &[u8], has_sums: &mut bool) -> Option<Entry> {
     let Some((text, sum)) = split_sum(line) else {
         return if *has_sums { None } else { serde_json::from_slice(line).ok() };
@@ -372,7 +371,7 @@ fn read_line(line: &[u8], has_sums: &mut bool) -> Option<Entry> {
     serde_json::from_slice(&[text, b"}"].concat()).ok()
 }
 
-/// Gives each entry of a file; how many lines are none.
+/// Passes each entry of a file to `entry`. Returns the number of unreadable lines.
 fn each_line(path: &Path, entry: &mut dyn FnMut(Entry)) -> io::Result<u64> {
     let mut file = BufReader::new(File::open(path)?);
     let (mut line, mut unread, mut has_sums) = (Vec::new(), 0, false);
@@ -411,7 +410,7 @@ mod tests {
             Journal::open(&self.0, KEEP, &mut panel(), NOW).map(|(journal, _)| journal)
         }
 
-        /// What was done, in the order of the files.
+        /// Paths of the entries, in the order of the files.
         fn acts(&self) -> Vec<String> {
             let mut acts = Vec::new();
             read(&self.0, Wall(0), &mut |entry, _| acts.extend(Some(entry.path).filter(|path| !path.is_empty())))
@@ -440,7 +439,7 @@ mod tests {
         journal.sync = |_| Err(io::Error::from(Errno::IO));
         journal.add(&entry("two"), false).unwrap();
         assert!(journal.sync().is_err());
-        // As after EIO: the kernel has dropped the pages, and reports success from then on.
+        // As after EIO: the kernel has dropped the pages and reports success afterwards.
         journal.sync = |_| Ok(());
         let refused = journal.sync().unwrap_err().to_string();
         assert!(refused.contains("nothing is added to this file since: failed to write it to the disk"), "{refused}");
@@ -461,7 +460,7 @@ mod tests {
         journal.sync = |_| Err(io::Error::from(Errno::IO));
         let long = "x".repeat(100_000);
         for k in 0..50 {
-            // The first one is what fails.
+            // Only the first call reports the failure.
             let _ = journal.add(&entry(&format!("{k}-{long}")), false).and_then(|()| journal.sync());
         }
         assert!(journal.waiting_bytes <= WAITING_BYTES_MAX);
@@ -526,7 +525,7 @@ mod tests {
         let line = String::from_utf8(good[..ends[0]].to_vec()).unwrap();
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(value["crc32c"].as_str().map(str::len), Some(8), "each line is JSON: {line}");
-        // Each bit of the second line but those of its end, which joins it with the third.
+        // Every bit of the second line except its newline, which would join it with the third.
         for at in ends[0]..ends[1] - 1 {
             for bit in 0..8 {
                 let mut bytes = good.clone();

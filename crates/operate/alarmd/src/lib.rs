@@ -1,8 +1,8 @@
-//! Alarms as a process: channels of Channel Access servers and processes of a plant in, a journal on the disk, a socket for those who look and
-//! acknowledge.
+//! The alarm server. Input: Channel Access channels and processes of a plant. Output: a journal on the disk, and a socket for
+//! clients that list and acknowledge alarms.
 //!
-//! Never here: what an alarm does, which is `alarm`'s. It runs no command that a file names. Not for real-time threads: it
-//! allocates, and waits for the disk.
+//! The crate `alarm` implements the alarm logic. The server runs no commands from configuration files. Not for real-time threads:
+//! it allocates and waits for the disk.
 #![forbid(unsafe_code)]
 
 mod client;

@@ -1,4 +1,4 @@
-//! The plant's own alarms: what its supervisor says of its processes and partitions, and what of its shield is not as it was written.
+//! Alarms of the plant itself: states of processes and partitions from its supervisor, and drift of its shield.
 
 use alarm::{Moment, Severity, Spec, Update, Wall};
 use host::supervise::Cause;
@@ -10,33 +10,33 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 use sys::root::RootDir;
 
-/// What the channels of processes and partitions begin with: no record has a blank in its name.
+/// Prefixes of the channels of processes and partitions. Record names contain no blanks.
 const PROCESS: &str = "process ";
 const PARTITION: &str = "partition ";
-/// The channel that is the plant's shield.
+/// Channel of the plant's shield.
 const SHIELD: &str = "plant shield";
-/// Time between two questions.
+/// Interval between queries.
 const EVERY: Duration = Duration::from_secs(1);
-/// Questions between two looks at the shield, which read all of the machine that it has written.
+/// Number of queries between two checks of the shield, which read all settings it has written.
 const SHIELD_EVERY: u32 = 5;
-/// How often the supervisor is asked at the start, when it has much to do.
+/// Maximum number of queries at startup, when the supervisor may be busy.
 const TRIES: u32 = 10;
 
-/// What the supervisor said; nothing where it did not answer.
+/// The supervisor's answer; `None` if there was none.
 pub(crate) type Said = Option<Told>;
 
-/// How the plant stands.
+/// State of the plant.
 #[derive(Debug)]
 pub(crate) struct Told {
     processes: BTreeMap<String, ProcessStatus>,
     partitions: BTreeMap<String, Stands>,
-    /// The first promise about each subject that is not kept now.
+    /// The first broken promise about each subject.
     broken: BTreeMap<String, String>,
-    /// What of the shield is not as it was written, at the last look; nothing where none stands, or it may not be read.
+    /// Drift of the shield at the last check; `None` if there is no shield, or it may not be read.
     drift: Option<Vec<String>>,
 }
 
-/// What of a plant is an alarm without being named.
+/// A part of a plant with an automatic alarm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Process(String),
@@ -45,7 +45,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// What a channel is part of the plant; nothing of one that is a server's.
+    /// Parses a channel name; `None` for channels of servers.
     pub(crate) fn of(channel: &str) -> Option<Self> {
         let process = channel.strip_prefix(PROCESS).map(|name| Self::Process(name.to_owned()));
         let partition = || channel.strip_prefix(PARTITION).map(|name| Self::Partition(name.to_owned()));
@@ -60,7 +60,7 @@ impl Part {
         }
     }
 
-    /// Where it is in the tree.
+    /// Its area in the alarm tree.
     fn area(&self) -> &'static str {
         match self {
             Self::Process(_) => "processes",
@@ -69,7 +69,7 @@ impl Part {
         }
     }
 
-    /// How it stands; nothing where the plant does not speak of it.
+    /// Its state; `None` if the plant did not report it.
     pub(crate) fn judge(&self, told: &Told, before: &mut BTreeMap<String, Before>, at: Wall) -> Option<Update> {
         let ((severity, message), value, number) = match self {
             Self::Process(name) => {
@@ -84,10 +84,10 @@ impl Part {
     }
 }
 
-/// Asks the supervisor of a plant again and again, from a thread: it may hang.
+/// Queries a plant's supervisor repeatedly, in a separate thread because the supervisor may hang.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub(crate) fn watch(plant: &str) -> io::Result<Receiver<Said>> {
     let (say, said) = sync_channel(1);
     let run = RunDir::find(plant);
@@ -98,7 +98,7 @@ pub(crate) fn watch(plant: &str) -> io::Result<Receiver<Said>> {
                 drift = shield_drift();
             }
             let now = ask(&run, &mut client).map(|told| Told { drift: drift.clone(), ..told });
-            // A reader that is busy gets the next one; one that is gone needs none.
+            // If the receiver is busy, it gets the next answer.
             if let Err(std::sync::mpsc::TrySendError::Disconnected(_)) = say.try_send(now) {
                 return;
             }
@@ -108,14 +108,14 @@ pub(crate) fn watch(plant: &str) -> io::Result<Receiver<Said>> {
     Ok(said)
 }
 
-/// What of the shield that stands is not as it was written.
+/// Drift of the active shield.
 fn shield_drift() -> Option<Vec<String>> {
     let status = keep::shield::watch::status(&RootDir::machine(), &keep::RunDir::from_env(), Duration::ZERO).ok()?;
     status.want?;
     Some(status.drift.iter().map(ToString::to_string).collect())
 }
 
-/// The first promise about each subject that is not kept now.
+/// The first broken promise about each subject.
 fn broken(rows: &[RowStatus]) -> BTreeMap<String, String> {
     let wrong = rows.iter().rev().filter(|row| row.state.is_wrong());
     wrong.map(|row| (row.subject.clone(), format!("{}: {}", row.promise, row.evidence))).collect()
@@ -139,8 +139,8 @@ fn ask(run: &RunDir, client: &mut Option<Client>) -> Said {
     }
 }
 
-/// Alarms of the processes, the partitions, and of the shield if one stands, that the file does not name itself; waits for the
-/// supervisor's first answer.
+/// Alarms of processes, partitions and the shield, if active, that the file does not define. Waits for the supervisor's first
+/// answer.
 pub(crate) fn specs(said: &Receiver<Said>, known: &[Spec]) -> Vec<Spec> {
     let answers = std::iter::repeat_with(|| said.recv().ok()).take(TRIES as usize).map_while(|said| said);
     answers.flatten().next().map_or(Vec::new(), |told| missing(&told, known))
@@ -161,7 +161,7 @@ fn missing(told: &Told, known: &[Spec]) -> Vec<Spec> {
         .collect()
 }
 
-/// What is not as it was written does not hold what it promised.
+/// Drift means that a promise is broken.
 fn differing(drift: &[String]) -> ((Severity, String), String, f64) {
     let judged = match drift {
         [] => (Severity::Ok, Severity::Ok.name().to_owned()),
@@ -171,7 +171,7 @@ fn differing(drift: &[String]) -> ((Severity, String), String, f64) {
     (judged, base::text::Counted(drift.len(), "difference").to_string(), drift.len() as f64)
 }
 
-/// What a process was when it was looked at last.
+/// State of a process at the last check.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Before {
     restarts: u64,
@@ -180,8 +180,8 @@ pub(crate) struct Before {
     misses: u64,
 }
 
-/// What has become worse since the last look: an alarm at this look, and none at the next. At the first look only what
-/// still is counts.
+/// Reports what has become worse since the last check: an alarm at this check, cleared at the next. At the first check, only
+/// conditions that persist count.
 fn judge_process(
     process: &ProcessStatus,
     broken: Option<&str>,
@@ -236,7 +236,7 @@ mod tests {
         .unwrap()
     }
 
-    /// A plant with a process, a partition and a shield, of which so much is not as it was written.
+    /// A plant with a process, a partition and a shield, with these differences.
     fn told(partition: &[&str], shield: Option<&[&str]>) -> Told {
         let partition = serde_json::json!({
             "name": "hmi", "cpu": null, "memory": null, "tasks": null, "io": [], "drift": partition

@@ -1,4 +1,4 @@
-//! From channels to alarms, and from there to the journal and those who look.
+//! The server's main loop: from channels to alarms, journal and clients.
 
 use crate::client::socket;
 use crate::clients::{Asked, Clients};
@@ -16,25 +16,25 @@ use std::sync::mpsc::Receiver;
 use sys::notify::Supervisor;
 use sys::signal::{END_SIGNALS, SignalFd};
 
-/// Longest time between two looks whether the end was asked for, and until what has happened is on the disk.
+/// Maximum interval between checks for the end signals, and between syncs of the journal.
 const LOOK_NS: u64 = 200_000_000;
 
-/// Why nobody looks after the alarms any more.
+/// Reason why the server ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The journal.
+    /// Error of the journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The socket.
+    /// Error of the socket.
     #[error("socket @{0}: {1}{hint}", hint = taken(.1))]
     Socket(String, std::io::Error),
-    /// The thread that asks the plant's supervisor.
+    /// The thread that queries the supervisor could not be started.
     #[error("failed to start a thread: {0}")]
     Thread(std::io::Error),
-    /// The network.
+    /// Error of the network.
     #[error("Channel Access: {0}")]
     Network(std::io::Error),
-    /// The kernel.
+    /// Error of the kernel.
     #[error("{0}")]
     Kernel(sys::Error),
 }
@@ -48,16 +48,16 @@ fn taken(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// A channel of a server.
+/// A Channel Access channel.
 struct Source {
     channel: ChannelUse,
-    /// The names of its states, once they are known.
+    /// Names of its states, once known.
     labels: Vec<String>,
     is_subscribed: bool,
     is_connected: bool,
 }
 
-/// What of a plant is an alarm of its own.
+/// Alarms of the plant's parts.
 struct Parts {
     said: Receiver<Said>,
     all: Vec<(Part, ChannelUse)>,
@@ -72,18 +72,17 @@ struct Server<'a> {
     session: Session,
     sources: HashMap<ChannelId, Source>,
     parts: Option<Parts>,
-    /// Whether the journal could be written last.
+    /// Whether the last write of the journal succeeded.
     is_written: bool,
     synced: MonoNs,
     supervisor: Supervisor,
     report: &'a mut dyn FnMut(&str),
 }
 
-/// Looks after the alarms until SIGINT or SIGTERM, with those of the processes of `plant` where there is one. What happens
-/// is reported in lines.
+/// Serves the alarms until SIGINT or SIGTERM, including those of `plant`, if given. `report` receives log lines.
 ///
 /// # Errors
-/// Where the journal, the socket or the network cannot be used.
+/// If the journal, the socket or the network cannot be used.
 pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str)) -> Result<(), ServeError> {
     let ended = SignalFd::new(&END_SIGNALS).map_err(ServeError::Kernel)?;
     let (name, mut config) = (socket(config.served_as(plant)), config.clone());
@@ -137,7 +136,7 @@ pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str))
 }
 
 impl Server<'_> {
-    /// Waits for what comes next, and does what is due.
+    /// Waits for the next event and does everything that is due.
     fn step(&mut self) -> Result<(), ServeError> {
         let until = Session::now() + base::DurNs(LOOK_NS as i64);
         let until = self.panel.due().map_or(until, |due| due.min(until));
@@ -174,7 +173,7 @@ impl Server<'_> {
                     self.subscribe(channel);
                 }
             }
-            // Who may not know the names of states may not know the value either, which the next answer has.
+            // If reading the state names is denied, subscribing may be too; the answer to the subscription reports that.
             Event::Read { channel, .. } => self.subscribe(channel),
             Event::Update { channel, result, .. } => {
                 let Some(source) = self.sources.get(&channel) else { return };
@@ -195,7 +194,7 @@ impl Server<'_> {
         }
     }
 
-    /// Takes what the plant's supervisor has said meanwhile.
+    /// Processes the supervisor's answers.
     fn look_at_parts(&mut self) {
         let Some(Parts { said, all, before }) = &mut self.parts else { return };
         while let Ok(said) = said.try_recv() {
@@ -209,7 +208,7 @@ impl Server<'_> {
         }
     }
 
-    /// Of an enumeration it is asked first what its states are called.
+    /// For an enumeration, reads the names of its states first.
     fn connected(&mut self, id: ChannelId) {
         let Some(info) = self.session.client.info(id) else { return };
         let Some(source) = self.sources.get_mut(&id) else { return };
@@ -246,7 +245,7 @@ impl Server<'_> {
                 Ok(_) => {
                     let what = What::Act { by: by.clone(), act: act.clone() };
                     let entry = Entry { at: now().wall, path: String::new(), what };
-                    // Who did what is on the disk before it is done.
+                    // The action is on the disk before it is executed.
                     match self.journal.add(&entry, true) {
                         Err(why) => {
                             let refused = format!("not done, because the journal cannot be written: {why}");
@@ -261,7 +260,7 @@ impl Server<'_> {
                 }
             },
         };
-        // What came of it is in the journal before it is answered.
+        // Its consequences are in the journal before the answer is sent.
         self.publish();
         if matches!(reply, Reply::Done { .. }) {
             let synced = self.journal.sync();
@@ -289,7 +288,7 @@ impl Server<'_> {
         }
     }
 
-    /// Writes down what has happened, and sends it to those who watch.
+    /// Writes new entries to the journal, and sends changes to clients that watch.
     fn publish(&mut self) {
         while let Some(entry) = self.panel.poll_entry() {
             let written = self.journal.add(&entry, false);
@@ -305,7 +304,7 @@ impl Server<'_> {
         }
     }
 
-    /// Says once that the journal cannot be written.
+    /// Reports once that the journal cannot be written.
     fn wrote(&mut self, written: Result<(), JournalError>) {
         if let Err(why) = written
             && std::mem::replace(&mut self.is_written, false)
@@ -316,7 +315,7 @@ impl Server<'_> {
         }
     }
 
-    /// Has the journal be on the disk; one that could not be written begins anew with the state of all alarms.
+    /// Syncs the journal. After a failure, starts a new file with the state of all alarms.
     fn keep(&mut self) {
         if self.is_written {
             let synced = self.journal.sync().and_then(|()| self.journal.turn(&self.panel, now()));
@@ -336,7 +335,7 @@ impl Server<'_> {
     }
 }
 
-/// What a reading means for an alarm. A record that was never processed has no stamp: it gets the time of its coming.
+/// Converts a reading to an update of an alarm. A record that was never processed has no time stamp: use the time of arrival.
 fn update(reading: &Reading, labels: &[String]) -> Update {
     let time = if reading.stamp == Stamp::EPOCH {
         now().wall
