@@ -1,17 +1,17 @@
 //! Checksums of line protocols and of Modbus RTU.
 
-/// The parameters of a cyclic redundancy check, in the usual catalogue's terms.
+/// The parameters of a cyclic redundancy check, with the names of the usual CRC catalogues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crc {
     /// Bits of the result, 8, 16 or 32.
     pub bits: u8,
     /// The polynomial without its highest term.
     pub poly: u32,
-    /// What the register holds at the start.
+    /// Initial value of the register.
     pub init: u32,
-    /// Whether bits are taken and given lowest first.
+    /// Input and result bits are reflected: the lowest bit comes first.
     pub reflected: bool,
-    /// What the result is combined with by exclusive or.
+    /// The final register is combined with this value by exclusive or.
     pub xor_out: u32,
 }
 
@@ -34,7 +34,7 @@ impl Crc {
     /// CRC-32, highest bit first.
     pub const CRC32: Self = Self { bits: 32, poly: 0x04c1_1db7, init: u32::MAX, reflected: false, xor_out: u32::MAX };
 
-    /// The check of these bytes.
+    /// Computes the CRC of `bytes`.
     #[must_use]
     pub fn of(&self, bytes: &[u8]) -> u32 {
         let mask = u32::MAX >> (32 - u32::from(self.bits));
@@ -64,7 +64,7 @@ pub fn sum(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0, |sum, byte| sum.wrapping_add(u32::from(*byte)))
 }
 
-/// All bytes by exclusive or.
+/// The exclusive or of all bytes.
 #[must_use]
 pub fn xor(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0, |sum, byte| sum ^ byte)
@@ -76,7 +76,7 @@ pub fn lrc(bytes: &[u8]) -> u8 {
     (sum(bytes) as u8).wrapping_neg()
 }
 
-/// Adler-32, from a start value: 1 as a rule.
+/// Adler-32 with a start value, normally 1.
 #[must_use]
 pub fn adler32(bytes: &[u8], init: u32) -> u32 {
     let step = |(a, b): (u32, u32), byte: &u8| {
@@ -87,17 +87,17 @@ pub fn adler32(bytes: &[u8], init: u32) -> u32 {
     b << 16 | a
 }
 
-/// The sum of all hexadecimal digits; other bytes do not count.
+/// The sum of all hexadecimal digits. Ignores other bytes.
 fn hex_sum(bytes: &[u8]) -> u32 {
     bytes.iter().filter_map(|byte| char::from(*byte).to_digit(16)).sum()
 }
 
-/// The longitudinal check of the bytes whose hexadecimal digits these are, two by two as they stand.
+/// The longitudinal check over bytes written as pairs of hexadecimal digits.
 fn hex_lrc(bytes: &[u8]) -> u32 {
     let (mut sum, mut high) = (0u32, 0);
     for (at, byte) in bytes.iter().enumerate() {
         let Some(digit) = char::from(*byte).to_digit(16) else { continue };
-        // Digits count as high or low by how many bytes stand behind them.
+        // A digit is a high or low nibble by the parity of the number of bytes after it.
         if (bytes.len() - 1 - at) % 2 == 1 {
             high = digit << 4;
         } else {
@@ -107,7 +107,7 @@ fn hex_lrc(bytes: &[u8]) -> u32 {
     sum.wrapping_neg() & 0xff
 }
 
-/// How a named checksum is made.
+/// The algorithm of a named checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Algorithm {
     Sum,
@@ -125,7 +125,7 @@ enum Algorithm {
     Spellman,
 }
 
-/// A checksum by its name in protocol files.
+/// A checksum, selected by its name in protocol files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checksum {
     algorithm: Algorithm,
@@ -136,7 +136,7 @@ pub struct Checksum {
 
 const CRC_CCITT8: Crc = Crc { bits: 8, poly: 0x31, init: 0, reflected: true, xor_out: 0 };
 
-/// The checksums: name, how it is made, what it starts with, what its result is combined with by exclusive or, its bytes.
+/// The known checksums: name, algorithm, initial value, final exclusive or, result length in bytes.
 const NAMED: &[(&str, Algorithm, u32, u32, u8)] = &[
     ("sum", Algorithm::Sum, 0, 0, 1),
     ("sum8", Algorithm::Sum, 0, 0, 1),
@@ -173,7 +173,7 @@ const NAMED: &[(&str, Algorithm, u32, u32, u8)] = &[
     ("hv_mps", Algorithm::Spellman, 0xff, 0, 1),
 ];
 
-/// A name that no checksum has; shown with those that there are.
+/// An unknown checksum name. The message lists the known names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "checksum %<{name}>; expected one of {}, with neg or n before it for its negative, not or ~ for its inverse",
@@ -185,11 +185,11 @@ pub struct UnknownChecksum {
 }
 
 impl Checksum {
-    /// The checksum of a name: one of the list, with `neg`, `n` or `-` before it for its negative, with `not` or `~` for
-    /// its inverse; a beginning of a name means the first that has it. Small letters and capitals are the same.
+    /// Finds a checksum by name. The prefix `neg`, `n` or `-` selects the negative, `not` or `~` the inverse. An abbreviated
+    /// name selects the first entry of the list that begins with it. Case does not matter.
     ///
     /// # Errors
-    /// There is none, with the names that there are.
+    /// No known name begins with `name`. The error lists the known names.
     pub fn named(name: &str) -> Result<Self, UnknownChecksum> {
         let lower = name.to_ascii_lowercase();
         let mut rest = lower.as_str();
@@ -209,13 +209,13 @@ impl Checksum {
         Ok(Self { algorithm: *algorithm, init: init ^ flip, xor_out: xor_out ^ flip ^ invert, bytes: *bytes })
     }
 
-    /// How many bytes it has.
+    /// Length of the result in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u8 {
         self.bytes
     }
 
-    /// The check of these bytes.
+    /// Computes the checksum of `bytes`.
     #[must_use]
     pub fn of(&self, bytes: &[u8]) -> u32 {
         let init = self.init;

@@ -1,8 +1,8 @@
-//! What is spoken with equipment: Modbus, and line protocols described by protocol files.
+//! Protocols of equipment: Modbus, and line protocols described by protocol files.
 //!
-//! Pure: no socket, no clock, no thread, no record and no message. Bytes come in as slices, `now` as an argument, bytes to
-//! send and instants to wake at come out ([`Exchange`]). A record of the IOC and a step of an equipment manager use the
-//! same engines; the crate `port` carries their bytes.
+//! The crate is pure: it opens no socket, reads no clock, starts no thread and knows no record. Received bytes and the time
+//! `now` are arguments; bytes to send and wake-up times are results ([`Exchange`]). IOC records and the steps of an equipment
+//! manager use the same engines. The crate `port` transfers their bytes.
 //!
 //! ```
 //! use base::{DurNs, MonoNs};

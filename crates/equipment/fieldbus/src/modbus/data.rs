@@ -1,9 +1,9 @@
-//! How numbers lie in registers, under the names that users of EPICS' modbus module know.
+//! Number formats in registers, with the names of the EPICS modbus module.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A number read from registers or to be written to them.
+/// A number read from registers or written to them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
     /// A whole number.
@@ -13,7 +13,7 @@ pub enum Number {
 }
 
 impl Number {
-    /// As a floating-point number; whole ones beyond 2⁵³ are rounded.
+    /// Converts to floating point. Whole numbers beyond 2⁵³ are rounded.
     #[must_use]
     pub const fn to_f64(self) -> f64 {
         match self {
@@ -22,7 +22,7 @@ impl Number {
         }
     }
 
-    /// As a whole number: rounded, and held within 64 bits.
+    /// Converts to a whole number: rounded, and clamped to 64 bits.
     #[must_use]
     pub fn to_i64(self) -> i64 {
         match self {
@@ -48,16 +48,16 @@ pub enum DataType {
     BcdSigned,
     /// Several registers.
     Wide {
-        /// What they hold.
+        /// The type of the number.
         kind: Wide,
-        /// Whether the first register is the most significant.
+        /// The first register is the most significant one.
         big_endian: bool,
-        /// Whether the bytes in each register are swapped.
+        /// The bytes in each register are swapped.
         swapped: bool,
     },
 }
 
-/// What several registers hold together.
+/// The type of a number that occupies several registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "each is the Rust type of its name")]
 pub enum Wide {
@@ -95,7 +95,7 @@ impl fmt::Display for DataType {
     }
 }
 
-/// A name that is no data type.
+/// An unknown data type name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "data type \"{0}\"; expected UINT16, INT16, INT16SM, BCD_UNSIGNED, BCD_SIGNED, or one of INT32 UINT32 INT64 UINT64 \
@@ -126,7 +126,7 @@ impl FromStr for DataType {
 }
 
 impl DataType {
-    /// Registers that one number takes.
+    /// Number of registers that one number occupies.
     #[must_use]
     pub const fn registers(self) -> usize {
         match self {
@@ -136,8 +136,8 @@ impl DataType {
         }
     }
 
-    /// Reads a number from the first registers; `None` if there are too few, or no decimal digits where they should be.
-    /// Unsigned numbers beyond 63 bits are read as floating point.
+    /// Reads a number from the first registers. Returns `None` if there are too few registers or if a BCD digit exceeds 9.
+    /// Unsigned numbers of more than 63 bits are returned as floating point.
     #[must_use]
     pub fn decode(self, registers: &[u16]) -> Option<Number> {
         let registers = registers.get(..self.registers())?;
@@ -168,7 +168,7 @@ impl DataType {
         })
     }
 
-    /// Appends the registers of a number; one that does not fit is refused (`false`), never cut.
+    /// Appends the registers of a number. Returns `false` for an integer type that cannot hold the number, and appends nothing.
     #[must_use]
     pub fn encode(self, number: Number, out: &mut Vec<u16>) -> bool {
         let whole = number.to_i64();

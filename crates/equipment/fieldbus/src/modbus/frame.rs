@@ -1,9 +1,9 @@
-//! Application data units: protocol data on a TCP connection or a serial line.
+//! Application data units: a protocol data unit framed for a TCP connection or a serial line.
 
 use crate::checksum::Crc;
 use base::DurNs;
 
-/// How messages lie on the line.
+/// The framing of messages on the line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Framing {
     /// A header with transaction number and length (Modbus TCP).
@@ -13,13 +13,13 @@ pub enum Framing {
     Rtu,
 }
 
-/// Most bytes of protocol data.
+/// Maximum length of a protocol data unit in bytes.
 const PDU_MAX: usize = 253;
-/// Bytes of the TCP header, with the unit.
+/// Length of the TCP header in bytes, including the unit.
 const HEADER: usize = 7;
 
 impl Framing {
-    /// Most bytes of one message.
+    /// Maximum length of one message in bytes.
     #[must_use]
     pub const fn message_max(self) -> usize {
         match self {
@@ -28,12 +28,12 @@ impl Framing {
         }
     }
 
-    /// How long the line must be silent before a request, at this speed. Zero for TCP.
+    /// Minimum silence on the line before a request at this speed. Zero for TCP.
     #[must_use]
     pub const fn silence(self, bits_per_second: u32) -> DurNs {
         match self {
             Self::Tcp => DurNs::ZERO,
-            // 3.5 characters of 11 bits; above 19200 bit/s a fixed time, as the specification says.
+            // 3.5 characters of 11 bits. Above 19200 bit/s the specification has a fixed time.
             Self::Rtu if bits_per_second > 19_200 || bits_per_second == 0 => DurNs::from_us(1_750),
             Self::Rtu => DurNs(38_500_000_000 / bits_per_second as i64),
         }
@@ -43,32 +43,32 @@ impl Framing {
 /// A message on the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Number of the transaction; 0 on a serial line, which has none.
+    /// Transaction number. 0 on a serial line, whose messages have none.
     pub transaction: u16,
-    /// The unit that is asked or that answers.
+    /// The unit that is addressed or that answers.
     pub unit: u8,
     /// Function code and data.
     pub pdu: &'a [u8],
 }
 
-/// Why bytes are no message: where the next one begins is no longer known.
+/// The reason why bytes are not a message. After such an error the start of the next message is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// Not Modbus.
     #[error("protocol number {0} in the header; expected 0, which is Modbus")]
     Protocol(u16),
-    /// A length that no message has.
+    /// A length outside the range of a message.
     #[error("length {0} in the header; expected 2 to 254")]
     Length(u16),
-    /// The check does not fit.
+    /// The CRC does not match.
     #[error("CRC {found:#06x}; expected {expected:#06x}")]
     Crc {
-        /// What came.
+        /// The received CRC.
         found: u16,
-        /// What it should be.
+        /// The computed CRC.
         expected: u16,
     },
-    /// A function whose length is not known.
+    /// A function with unknown length.
     #[error("function {0}, whose length is not known")]
     Function(u8),
 }
@@ -93,10 +93,10 @@ pub fn encode(framing: Framing, transaction: u16, unit: u8, pdu: &[u8], out: &mu
     }
 }
 
-/// Takes the first message of what a device sent, and how many bytes it had; `None` if some are missing yet.
+/// Decodes the first message that a device sent, and returns it with its length in bytes; `None` if it is incomplete.
 ///
 /// # Errors
-/// Bytes that are no message.
+/// The bytes are not a message.
 pub fn decode(framing: Framing, bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
     match framing {
         Framing::Tcp => decode_tcp(bytes),
@@ -120,7 +120,7 @@ fn decode_tcp(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
 
 fn decode_rtu(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
     let (Some(code), Some(third)) = (bytes.get(1), bytes.get(2)) else { return Ok(None) };
-    // Unit, function, data and CRC of an answer: its data say how long they are.
+    // An answer consists of unit, function, data and CRC. Its data contain their own length.
     let len = match code {
         1..=4 => 5 + usize::from(*third),
         5 | 6 | 15 | 16 => 8,

@@ -1,13 +1,13 @@
-//! Modbus: requests and responses, their framing, one transaction, and how numbers lie in registers.
+//! Modbus: requests and responses, their framing, one transaction, and number formats in registers.
 //!
 //! After "MODBUS Application Protocol Specification V1.1b3" and "MODBUS Messaging on TCP/IP Implementation Guide V1.0b".
 //!
 //! | to | call |
 //! |---|---|
-//! | ask a device | [`Transaction`], driven as an [`Exchange`](crate::Exchange) |
-//! | write or read protocol data alone | [`Request::encode`], [`Request::decode`], [`Response::encode`], [`Response::decode`] |
-//! | put them on a line | [`encode`], [`decode`] with a [`Framing`] |
-//! | read numbers from registers | [`DataType`] |
+//! | query a device | [`Transaction`], driven as an [`Exchange`](crate::Exchange) |
+//! | encode or decode a protocol data unit | [`Request::encode`], [`Request::decode`], [`Response::encode`], [`Response::decode`] |
+//! | frame it for a line | [`encode`], [`decode`] with a [`Framing`] |
+//! | decode numbers from registers | [`DataType`] |
 
 mod data;
 mod frame;

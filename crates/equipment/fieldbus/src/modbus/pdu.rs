@@ -1,4 +1,4 @@
-//! Protocol data units: what is asked and answered, without its framing.
+//! Protocol data units: requests and responses without framing.
 
 use std::fmt;
 
@@ -16,25 +16,25 @@ pub enum Table {
 }
 
 impl Table {
-    /// Whether its cells are bits.
+    /// Returns whether the cells are bits. If not, they are 16-bit words.
     #[must_use]
     pub const fn is_bits(self) -> bool {
         matches!(self, Self::Coils | Self::Discrete)
     }
 
-    /// Whether it can be written.
+    /// Returns whether the table can be written.
     #[must_use]
     pub const fn is_writable(self) -> bool {
         matches!(self, Self::Coils | Self::Holding)
     }
 
-    /// Cells that one request may read.
+    /// Maximum number of cells that one request may read.
     #[must_use]
     pub const fn read_max(self) -> u16 {
         if self.is_bits() { 2000 } else { 125 }
     }
 
-    /// Cells that one request may write.
+    /// Maximum number of cells that one request may write.
     #[must_use]
     pub const fn write_max(self) -> u16 {
         if self.is_bits() { 1968 } else { 123 }
@@ -50,28 +50,28 @@ impl Table {
     }
 }
 
-/// What a device is asked for. Addresses count from 0, as on the wire.
+/// A request to a device. Addresses count from 0, as on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Read cells of a table (functions 1 to 4).
     Read {
-        /// Which table.
+        /// The table.
         table: Table,
         /// The first cell.
         address: u16,
-        /// How many; 1 to [`Table::read_max`].
+        /// Number of cells, 1 to [`Table::read_max`].
         count: u16,
     },
     /// Write one coil (function 5).
     WriteCoil {
-        /// Which.
+        /// The coil.
         address: u16,
         /// On or off.
         on: bool,
     },
     /// Write one holding register (function 6).
     WriteRegister {
-        /// Which.
+        /// The register.
         address: u16,
         /// Its value.
         value: u16,
@@ -92,25 +92,25 @@ pub enum Request {
     },
 }
 
-/// What a device answers.
+/// The response of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Response {
-    /// Bits that were read.
+    /// The bits read.
     Bits(Vec<bool>),
-    /// Registers that were read.
+    /// The registers read.
     Registers(Vec<u16>),
-    /// It was written.
+    /// The write succeeded.
     Written,
-    /// It was refused.
+    /// The device refused the request.
     Exception(Exception),
 }
 
-/// Why a device refuses.
+/// The exception code of a refused request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Exception(pub u8);
 
 impl Exception {
-    /// The specification's words.
+    /// The specification's text for the code.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self.0 {
@@ -140,45 +140,45 @@ impl fmt::Debug for Exception {
     }
 }
 
-/// Why bytes are no request or response, or a request cannot be sent.
+/// The reason why bytes are not a request or response, or why a request cannot be sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PduError {
-    /// More or fewer cells than one request may hold.
+    /// The number of cells is outside the limits of one request.
     #[error("{count} cells in one request; expected 1 to {max}")]
     Count {
-        /// How many.
+        /// The number of cells.
         count: usize,
-        /// How many at most.
+        /// The maximum number.
         max: u16,
     },
-    /// Cells past the last address.
+    /// The cells reach beyond the last address.
     #[error("{count} cells from address {address} reach beyond 65535")]
     Address {
-        /// The first.
+        /// The first address.
         address: u16,
-        /// How many.
+        /// The number of cells.
         count: u16,
     },
-    /// A function that is not spoken here, or not the one that was asked for.
+    /// A function that is not supported, or not the requested function.
     #[error("function {found}; expected {expected}")]
     Function {
-        /// What it is.
+        /// The received function code.
         found: u8,
-        /// What it should be.
+        /// The expected function.
         expected: &'static str,
     },
-    /// Bytes missing or left over.
+    /// The data are too short or too long.
     #[error("{found} bytes of data; expected {expected}")]
     Length {
-        /// How many there are.
+        /// The number of bytes received.
         found: usize,
-        /// How many there should be.
+        /// The number of bytes expected.
         expected: usize,
     },
-    /// An echo of a write that differs from what was written.
+    /// The echo of a write request differs from the request.
     #[error("the answer to a write does not repeat the request")]
     Echo,
-    /// A coil that is neither on nor off.
+    /// A coil value that means neither on nor off.
     #[error("coil value {0:#06x}; expected 0x0000 or 0xff00")]
     Coil(u16),
 }
@@ -226,10 +226,10 @@ impl Request {
         }
     }
 
-    /// Whether it may be sent.
+    /// Checks the request against the specification's limits.
     ///
     /// # Errors
-    /// Counts and addresses beyond the specification's limits.
+    /// The number of cells or an address is outside the limits.
     pub fn check(&self) -> Result<(), PduError> {
         match self {
             Self::Read { table, address, count } => counted((*count).into(), table.read_max(), *address).map(drop),
@@ -239,7 +239,7 @@ impl Request {
         }
     }
 
-    /// Appends function code and data, at most 253 bytes of a request that [may be sent](Self::check).
+    /// Appends function code and data, at most 253 bytes if the request passes [`check`](Self::check).
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(self.code());
         let mut put = |value: u16| out.extend(value.to_be_bytes());
@@ -271,10 +271,10 @@ impl Request {
         }
     }
 
-    /// Reads function code and data, as a device does.
+    /// Decodes function code and data of a request, as a device does.
     ///
     /// # Errors
-    /// What is no request.
+    /// The bytes are not a request.
     pub fn decode(pdu: &[u8]) -> Result<Self, PduError> {
         let (code, data) = pdu.split_first().ok_or(PduError::Length { found: 0, expected: 1 })?;
         let address = word(data, 0)?;
@@ -316,7 +316,7 @@ impl Request {
 }
 
 impl Response {
-    /// Appends function code and data of the answer to `request`, as a device does.
+    /// Appends function code and data of the response to `request`, as a device does.
     pub fn encode(&self, request: &Request, out: &mut Vec<u8>) {
         match self {
             Self::Exception(exception) => out.extend([request.code() | 0x80, exception.0]),
@@ -336,10 +336,10 @@ impl Response {
         }
     }
 
-    /// Reads function code and data of the answer to `request`.
+    /// Decodes function code and data of the response to `request`.
     ///
     /// # Errors
-    /// What is no answer to it.
+    /// The bytes are not a response to this request.
     pub fn decode(request: &Request, pdu: &[u8]) -> Result<Self, PduError> {
         let (code, data) = pdu.split_first().ok_or(PduError::Length { found: 0, expected: 1 })?;
         if *code == request.code() | 0x80 {

@@ -1,31 +1,30 @@
-//! One request and its answer.
+//! One request and its response.
 
 use super::{Exception, FrameError, Framing, PduError, Request, Response, decode, encode};
 use crate::exchange::Exchange;
 use base::{DurNs, MonoNs};
 
-/// Why a transaction has no answer.
+/// The reason why a transaction has no response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The device refuses.
+    /// The device refused the request.
     #[error("the device answers with {0}")]
     Exception(Exception),
-    /// Nothing came in time.
+    /// The time limit passed without a response.
     #[error("no answer in {0}")]
     Timeout(DurNs),
     /// The line was closed or could not be opened.
     #[error("no connection: {0}")]
     Closed(String),
-    /// What came is no answer to what was asked.
+    /// The message is not a response to the request.
     #[error("bad answer: {0}")]
     Answer(#[from] PduError),
-    /// What came is not Modbus.
+    /// The received bytes are not Modbus.
     #[error("bad answer: {0}")]
     Frame(#[from] FrameError),
 }
 
-/// One request and its answer, as an [`Exchange`]. Answers to other transactions (of before, which came too late) are
-/// passed over.
+/// One request and its response, as an [`Exchange`]. Ignores late responses to previous transactions.
 #[derive(Clone, Debug)]
 pub struct Transaction {
     framing: Framing,
@@ -33,29 +32,30 @@ pub struct Transaction {
     unit: u8,
     request: Request,
     limit: DurNs,
-    /// Until when the answer may take; `None` before the request was sent.
+    /// The deadline of the response; `None` before the request is sent.
     until: Option<MonoNs>,
     bytes: Vec<u8>,
     result: Option<Result<Response, Failure>>,
 }
 
 impl Transaction {
-    /// Asks unit `unit`. `number` tells its answer from others on the same connection; `limit` is how long that may take.
+    /// Makes a request to unit `unit`. `number` identifies its response among others on the same connection; `limit` is the
+    /// maximum time until the response.
     ///
     /// # Errors
-    /// A request beyond the specification's limits.
+    /// The request is outside the specification's limits.
     pub fn new(framing: Framing, number: u16, unit: u8, request: Request, limit: DurNs) -> Result<Self, PduError> {
         request.check()?;
         Ok(Self { framing, number, unit, request, limit, until: None, bytes: Vec::new(), result: None })
     }
 
-    /// What is asked.
+    /// The request.
     #[must_use]
     pub const fn request(&self) -> &Request {
         &self.request
     }
 
-    /// The answer, or why there is none, once it is over.
+    /// The response or the failure, once the exchange is over.
     #[must_use]
     pub fn result(&self) -> Option<Result<Response, Failure>> {
         self.result.clone()
@@ -98,11 +98,11 @@ impl Exchange for Transaction {
     }
 
     fn handle_bytes(&mut self, _: MonoNs, bytes: &[u8]) {
-        // Bytes from before the request answer nothing.
+        // Bytes received before the request cannot be its response.
         if self.until.is_none() || self.result.is_some() {
             return;
         }
-        // A message at a time, so that memory is bounded however much comes.
+        // Processes one message length at a time, which bounds the memory for any amount of input.
         for chunk in bytes.chunks(self.framing.message_max()) {
             self.bytes.extend_from_slice(chunk);
             if let Err(failure) = self.read() {
@@ -135,7 +135,7 @@ impl Exchange for Transaction {
     fn spoils_line(&self) -> bool {
         match &self.result {
             Some(Err(Failure::Frame(_) | Failure::Answer(_))) => true,
-            // A late answer on a serial line cannot be told from the next one.
+            // On a serial line a late response cannot be distinguished from the next one.
             Some(Err(Failure::Timeout(_))) => self.framing == Framing::Rtu,
             _ => false,
         }

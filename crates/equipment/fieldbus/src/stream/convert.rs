@@ -1,4 +1,4 @@
-//! Conversions: what stands behind a `%` of a protocol.
+//! Conversions: the syntax after a `%` in a protocol.
 
 use super::format::{Coded, whole};
 use super::regex::{Regex, Substitution};
@@ -6,15 +6,15 @@ use super::time::TimeFormat;
 use crate::checksum::Checksum;
 use base::Directive;
 
-/// Widest field that is read.
+/// Maximum width of a field.
 const WIDTH_MAX: usize = 1 << 16;
 
-/// A value on its way between a line and whoever uses it.
+/// A value that a conversion reads or writes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// `%f` and its kin.
+    /// `%f` and related conversions.
     Float(f64),
-    /// `%d` and its kin.
+    /// `%d` and related conversions.
     Int(i64),
     /// `%s`, `%c`, `%[…]`.
     Text(Vec<u8>),
@@ -22,28 +22,28 @@ pub enum Value {
     Enum(i64),
 }
 
-/// What a conversion does.
+/// The type of a conversion.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Conversion {
     /// `f e g E G`.
     Float(u8),
-    /// `m`: digits and the power of ten that belongs to them, as `+123-4`.
+    /// `m`: digits followed by their power of ten, as in `+123-4`.
     Mantissa,
     /// `d i u x X o`.
     Int(u8),
     /// `s`: a word.
     Text,
-    /// `c`: bytes, white space among them.
+    /// `c`: bytes including white space.
     Chars,
-    /// `[set]`: bytes of the set; what is in it.
+    /// `[set]`: bytes of the set. The array marks its members.
     Set(Box<[bool; 256]>),
     /// `{a|b}`: texts with their numbers.
     Enum(Choices),
-    /// `b`, `Bzo`: binary digits, as these two bytes.
+    /// `b`, `Bzo`: binary digits; the two bytes for 0 and 1.
     Bits([u8; 2]),
-    /// `r`: bytes of a number as they are.
+    /// `r`: an integer as raw bytes.
     Raw,
-    /// `R`: bytes of a floating-point number as they are.
+    /// `R`: a floating-point number as raw bytes.
     RawFloat,
     /// `D`: packed decimal digits.
     Bcd,
@@ -51,58 +51,58 @@ pub enum Conversion {
     Time(TimeFormat),
     /// `<name>`: a checksum of the message so far.
     Sum(Checksum),
-    /// `/regex/`: what an expression finds.
+    /// `/regex/`: the match of a regular expression.
     Regex(Regex),
-    /// `#/regex/text/`: puts a text in the place of what an expression finds.
+    /// `#/regex/text/`: replaces the matches of a regular expression.
     Substitute(Substitution),
 }
 
 /// The texts of `%{…}`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choices {
-    /// Each with its number; `None` is any byte.
+    /// The texts, each with its number; `None` matches any byte.
     pub(super) known: Vec<(Vec<Option<u8>>, i64)>,
-    /// `=?`: what is written for numbers that are not there.
+    /// `=?`: the text written for numbers that are not in the list.
     pub(super) otherwise: Option<Vec<Option<u8>>>,
 }
 
-/// What a conversion makes of a field of a record.
+/// The kind of value that a conversion uses for a field of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A floating-point number.
     Float,
     /// A whole number.
     Int,
-    /// A text: the names of states, numbers as EPICS prints them.
+    /// A text: state names, or numbers in the format of EPICS.
     Text,
 }
 
 /// A conversion with its flags.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Format {
-    /// What it does.
+    /// The type of the conversion.
     pub conversion: Conversion,
     skip: bool,
     compare: bool,
     pub(super) fixed: bool,
     pub(super) default: bool,
     pub(super) directive: Directive,
-    /// `%(FIELD)…`, `%(RECORD.FIELD)…`: whose value it is, if not the record's that runs the protocol.
+    /// `%(FIELD)…`, `%(RECORD.FIELD)…`: the field used instead of the value of the record that runs the protocol.
     field: Option<Box<str>>,
 }
 
-/// A number of decimal digits, and how many it has.
+/// A decimal number and its number of digits.
 fn number(coded: &[Coded]) -> (usize, usize) {
     let digit = |coded: &Coded| coded.plain().filter(u8::is_ascii_digit).map(|digit| usize::from(digit - b'0'));
     coded.iter().take(6).map_while(digit).fold((0, 0), |(value, len), digit| (value * 10 + digit, len + 1))
 }
 
-/// What stands before the next of these characters, without an escape before it.
+/// The characters before the next unescaped `close`.
 pub(super) fn until(coded: &[Coded], close: u8) -> Option<&[Coded]> {
     coded.iter().position(|coded| coded.plain() == Some(close)).map(|end| &coded[..end])
 }
 
-/// Reads the field that `%(…)` names; how many characters it has with its brackets.
+/// Parses the field named by `%(…)`. Also returns its length in characters with the parentheses.
 fn field(coded: &[Coded]) -> Result<(Option<Box<str>>, usize), String> {
     if coded.first().and_then(|first| first.plain()) != Some(b'(') {
         return Ok((None, 0));
@@ -117,7 +117,7 @@ fn field(coded: &[Coded]) -> Result<(Option<Box<str>>, usize), String> {
 }
 
 impl Format {
-    /// Reads what stands behind a `%`; the conversion, and how many characters it has.
+    /// Parses a conversion after the `%`. Also returns its length in characters.
     pub(super) fn parse(coded: &[Coded]) -> Result<(Self, usize), String> {
         let mut directive = Directive::default();
         let (mut skip, mut compare, mut fixed, mut default) = (false, false, false, false);
@@ -156,13 +156,13 @@ impl Format {
         Ok((format, at + len))
     }
 
-    /// Whether a value of the record that runs the protocol goes or comes with it.
+    /// Returns whether the conversion reads or writes a value of the record that runs the protocol.
     #[must_use]
     pub const fn takes_value(&self) -> bool {
         self.has_value() && self.field.is_none()
     }
 
-    /// Whether a value goes or comes with it, anybody's.
+    /// Returns whether the conversion reads or writes a value, of this record or of a field.
     pub(super) const fn has_value(&self) -> bool {
         !self.skip && self.is_of_value()
     }
@@ -171,12 +171,12 @@ impl Format {
         !matches!(self.conversion, Conversion::Sum(_) | Conversion::Substitute(_))
     }
 
-    /// The field that `%(…)` names.
+    /// The field named by `%(…)`.
     pub(super) fn field(&self) -> Option<&str> {
         self.field.as_deref().filter(|_| !self.skip)
     }
 
-    /// `%=`: what comes is to be what would be written.
+    /// `%=`: returns whether the input must equal the text that would be written.
     pub(super) const fn compares(&self) -> bool {
         self.compare && self.has_value()
     }
@@ -191,7 +191,7 @@ impl Format {
 }
 
 impl Conversion {
-    /// Reads what belongs to a conversion's letter; how many characters it has behind it.
+    /// Parses the part of a conversion after its letter. Also returns the length of that part in characters.
     fn parse(letter: u8, directive: &Directive, rest: &[Coded]) -> Result<(Self, usize), String> {
         let closed =
             |close: u8| until(rest, close).ok_or_else(|| format!("%{} that is not closed", letter.escape_ascii()));
@@ -219,7 +219,7 @@ impl Conversion {
                 (Self::Time(TimeFormat::parse(inside)?), inside.len() + 2)
             }
             b'[' => {
-                // A closing bracket at the start belongs to the set.
+                // A closing bracket at the start is a member of the set.
                 let first = usize::from(rest.first() == Some(&Coded::Plain(b'^')));
                 let from = first + usize::from(rest.get(first) == Some(&Coded::Plain(b']')));
                 let end = from + until(&rest[from..], b']').ok_or("%[ that is not closed")?.len();
@@ -239,7 +239,7 @@ impl Conversion {
             }
             b'/' => {
                 let pattern = closed(b'/')?;
-                // Of a substitution the precision says which matches are replaced.
+                // In a substitution the precision selects the matches to replace.
                 let regex = Regex::new(pattern, directive.precision.filter(|_| !directive.alternate))?;
                 let len = pattern.len() + 1;
                 if directive.alternate {
@@ -276,7 +276,7 @@ fn set(text: &[Coded]) -> [bool; 256] {
     set
 }
 
-/// `a|b|c`, numbered from 0; with the flag `#` each may say `=number`, the last `=?`.
+/// `a|b|c`, numbered from 0. With the flag `#` each may have `=number`, and the last may have `=?`.
 fn choices(text: &[Coded], numbered: bool) -> Result<Choices, String> {
     let mut choices = Choices { known: Vec::new(), otherwise: None };
     let mut next = 0;

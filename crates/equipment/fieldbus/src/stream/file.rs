@@ -4,12 +4,12 @@ use super::protocol::{Builder, Protocol};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Deepest nesting of blocks.
+/// Maximum nesting of blocks.
 const DEPTH_MAX: usize = 16;
-/// Largest file that is read.
+/// Maximum size of a file in bytes.
 const FILE_BYTES_MAX: usize = 1 << 20;
 
-/// What is wrong with a protocol file.
+/// An error in a protocol file, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// The file.
@@ -18,7 +18,7 @@ pub struct Error {
     pub line: usize,
     /// Column, from 1, in bytes.
     pub column: usize,
-    /// Found and expected.
+    /// What was found and what was expected.
     pub what: String,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Where something stands, from 1.
+/// A position in a file; line and column count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) line: usize,
@@ -38,7 +38,7 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// Where a file begins.
+    /// The start of a file.
     pub(super) const START: Self = Self { line: 1, column: 1 };
 
     fn error<T>(self, what: impl Into<String>) -> Result<T, Wrong> {
@@ -46,14 +46,14 @@ impl Position {
     }
 }
 
-/// Where something is wrong, and what.
+/// An error: its position and text.
 pub(super) type Wrong = (Position, String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token {
-    /// A word, a number, or a byte's name; small letters and capitals are the same.
+    /// A word, a number, or the name of a byte. Case does not matter.
     Word(String),
-    /// A text between these quotes, with its escapes.
+    /// A text in quotes, with its escapes: the quote character and the bytes between the quotes.
     Text(u8, Vec<u8>),
     /// `$name`, `${name}`, `$1`.
     Reference(String),
@@ -67,7 +67,7 @@ pub(super) enum Token {
 pub(super) struct Placed {
     pub(super) token: Token,
     pub(super) place: Position,
-    /// Whether it follows the one before it without a blank.
+    /// The token follows the previous one without white space.
     pub(super) glued: bool,
 }
 
@@ -85,25 +85,25 @@ pub(super) enum Statement {
 #[derive(Clone, Debug)]
 pub struct File {
     pub(super) name: String,
-    /// Assignments and handlers outside of protocols, in order.
+    /// Assignments and handlers outside protocols, in order.
     pub(super) globals: Vec<Statement>,
     pub(super) protocols: BTreeMap<String, Body>,
 }
 
-/// What a file says of a protocol.
+/// The body of a protocol.
 #[derive(Clone, Debug)]
 pub(super) struct Body {
     pub(super) statements: Vec<Statement>,
     pub(super) place: Position,
-    /// How many of the globals stand before it: they hold for it.
+    /// The number of globals before the protocol. Only these apply to it.
     pub(super) globals: usize,
 }
 
 impl File {
-    /// Reads a protocol file, of any bytes; `name` is for errors.
+    /// Parses a protocol file of arbitrary bytes. `name` appears in errors.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its place.
+    /// The first error, with its position.
     pub fn parse(text: &[u8], name: &str) -> Result<Self, Error> {
         Self::read(text, name).map_err(|(place, what)| Error {
             file: name.to_owned(),
@@ -151,15 +151,15 @@ impl File {
         Ok(file)
     }
 
-    /// One protocol, with its arguments put in.
+    /// One protocol, with its arguments substituted.
     ///
     /// # Errors
-    /// No such protocol, or what is wrong with it.
+    /// There is no such protocol, or it has an error.
     pub fn protocol(&self, name: &str, arguments: &[String]) -> Result<Protocol, Error> {
         Builder::new(self, name, arguments).build(name)
     }
 
-    /// The names of its protocols.
+    /// The names of the protocols in the file.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.protocols.keys().map(String::as_str)
     }
@@ -175,7 +175,7 @@ pub(super) fn show(token: &Token) -> String {
     }
 }
 
-/// The bytes of a file and where they stand.
+/// The unread bytes of a file and their position.
 struct Bytes<'a> {
     left: &'a [u8],
     place: Position,
@@ -211,7 +211,7 @@ impl Bytes<'_> {
         String::from_utf8_lossy(&word).into_owned()
     }
 
-    /// The rest of a text behind its first quote.
+    /// Reads the rest of a text after its opening quote.
     fn quoted(&mut self, quote: u8, from: Position) -> Result<Token, Wrong> {
         let mut text = Vec::new();
         loop {
@@ -229,9 +229,9 @@ impl Bytes<'_> {
         }
     }
 
-    /// What is referred to, behind the `$`.
+    /// Reads the name of a reference after the `$`.
     fn reference(&mut self, from: Position) -> Result<Token, Wrong> {
-        // An argument's number has one digit.
+        // An argument number has one digit.
         if let Some(digit) = self.next_if(|next| next.is_ascii_digit()) {
             return Ok(Token::Reference(char::from(digit).to_string()));
         }
@@ -252,7 +252,7 @@ impl Bytes<'_> {
     }
 }
 
-/// The words, texts and signs of a file, or of an argument.
+/// Splits a file or an argument into words, texts and signs.
 pub(super) fn tokens(text: &[u8]) -> Result<Vec<Placed>, Wrong> {
     let mut out = Vec::new();
     let mut bytes = Bytes { left: text, place: Position::START };
@@ -294,13 +294,13 @@ impl Reader {
         self.tokens.get(self.at - 1).cloned()
     }
 
-    /// The value of what stands at `of`.
+    /// Reads the value of the statement at `of`.
     fn until_semicolon(&mut self, of: Position) -> Result<Vec<Placed>, Wrong> {
         let mut value = Vec::new();
         loop {
             match self.next() {
                 Some(Placed { token: Token::Sign(';'), .. }) => return Ok(value),
-                // The last ; of a block may be left out.
+                // The last `;` of a block is optional.
                 Some(Placed { token: Token::Sign('}'), .. }) => {
                     self.at -= 1;
                     return Ok(value);

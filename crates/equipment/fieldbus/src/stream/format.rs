@@ -1,12 +1,12 @@
-//! What `out` writes and `in` expects: bytes, wild cards, conversions.
+//! Messages of `out` and `in`: bytes, wild cards and conversions.
 
 use super::convert::{Conversion, Format, Value};
 use super::given::{Given, Taken};
 use std::borrow::Cow;
 
-/// Most items of one `in` or `out`.
+/// Maximum number of items in one `in` or `out`.
 const MESSAGE_ITEMS_MAX: usize = 1_024;
-/// Most values that one `in` takes.
+/// Maximum number of values that one `in` accepts.
 const VALUES_MAX: usize = 100_000;
 
 /// An item of a message.
@@ -14,20 +14,20 @@ const VALUES_MAX: usize = 100_000;
 pub(super) enum MessageItem {
     /// A byte that is written or expected.
     Byte(u8),
-    /// `?`: any byte; nothing is written.
+    /// `?`: matches any byte. Writes nothing.
     Any,
-    /// `\_`: white space, as much as there is; one blank is written.
+    /// `\_`: matches any amount of white space. Writes one blank.
     Blank,
     /// A conversion.
     Format(Format),
 }
 
-/// A character of a message as its protocol has it, with its variables put in.
+/// A character of a message, with variables substituted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coded {
-    /// As it stands in quotes: a `%` begins a conversion.
+    /// A character in quotes. A `%` begins a conversion.
     Plain(u8),
-    /// A byte, whatever it is.
+    /// A byte without special meaning.
     Literal(u8),
     /// `?`
     Any,
@@ -36,12 +36,12 @@ pub(super) enum Coded {
 }
 
 impl Coded {
-    /// The character, if it stands in quotes.
+    /// The character, if it was written in quotes.
     pub(super) const fn plain(self) -> Option<u8> {
         if let Self::Plain(byte) = self { Some(byte) } else { None }
     }
 
-    /// The byte that it stands for.
+    /// The byte value; `None` for a wild card.
     pub(super) const fn byte(self) -> Option<u8> {
         match self {
             Self::Plain(byte) | Self::Literal(byte) => Some(byte),
@@ -50,7 +50,7 @@ impl Coded {
     }
 }
 
-/// A whole number as C's strtol reads it: decimal, `0x…`, or octal with a leading 0.
+/// A whole number in the syntax of C's `strtol`: decimal, `0x…`, or octal with a leading 0.
 pub(super) fn whole(word: &str) -> Option<i64> {
     let (negative, digits) = match word.as_bytes() {
         [b'-', ..] => (true, &word[1..]),
@@ -62,13 +62,13 @@ pub(super) fn whole(word: &str) -> Option<i64> {
         [b'0', _, ..] => (8, &digits[1..]),
         _ => (10, digits),
     };
-    // A second sign is not for from_str_radix to take.
+    // `from_str_radix` would accept a second sign.
     let digits = Some(digits).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_alphanumeric()))?;
     let value = i64::from_str_radix(digits, radix).ok()?;
     Some(if negative { -value } else { value })
 }
 
-/// A byte outside of quotes: a number, or its name in ASCII.
+/// A byte outside quotes: a number or an ASCII name.
 pub(super) fn byte(word: &str) -> Result<Coded, String> {
     const NAMES: [&str; 33] = [
         "NUL", "SOH", "STX", "ETX", "EOT", "ENQ", "ACK", "BEL", "BS", "HT", "LF", "VT", "FF", "CR", "SO", "SI", "DLE",
@@ -92,7 +92,7 @@ pub(super) fn byte(word: &str) -> Result<Coded, String> {
         .ok_or_else(|| format!("\"{word}\"; expected a quoted text, a number from -128 to 255, or a name such as CR"))
 }
 
-/// The items of a message.
+/// Parses the items of a message.
 pub(super) fn items(coded: &[Coded]) -> Result<Vec<MessageItem>, String> {
     let mut items = Vec::new();
     let mut rest = coded;
@@ -116,7 +116,7 @@ pub(super) fn items(coded: &[Coded]) -> Result<Vec<MessageItem>, String> {
     Ok(items)
 }
 
-/// The character that an escape means, and how many bytes it has behind its backslash.
+/// Decodes an escape. Returns the character and the number of bytes after the backslash.
 pub(super) fn escape(bytes: &[u8]) -> Result<(Coded, usize), String> {
     let Some(first) = bytes.first() else { return Ok((Coded::Literal(b'\\'), 0)) };
     let digits = |radix: u32, from: usize, most: usize| {
@@ -145,13 +145,13 @@ pub(super) fn escape(bytes: &[u8]) -> Result<(Coded, usize), String> {
     Ok((Coded::Literal(byte), 1))
 }
 
-/// Characters that are bytes alone, as a terminator is.
+/// Converts characters to bytes, as a terminator needs. Wild cards are an error.
 pub(super) fn literal(coded: &[Coded]) -> Result<Vec<u8>, String> {
     let byte = |coded: &Coded| coded.byte().ok_or_else(|| "a terminator holds wild cards; expected bytes".to_owned());
     coded.iter().map(byte).collect()
 }
 
-/// What stands between the elements of arrays; a blank at its beginning is any white space.
+/// The separator between array elements. A leading blank matches any white space.
 pub(super) fn separator(coded: Vec<Coded>) -> Vec<MessageItem> {
     let item = |(at, coded): (usize, Coded)| match coded {
         Coded::Plain(b' ') | Coded::Literal(b' ') if at == 0 => MessageItem::Blank,
@@ -162,7 +162,7 @@ pub(super) fn separator(coded: Vec<Coded>) -> Vec<MessageItem> {
     coded.into_iter().enumerate().map(item).collect()
 }
 
-/// What is written for an item that needs no value.
+/// The byte that is written for an item without a value.
 const fn plain(item: &MessageItem) -> Option<u8> {
     match item {
         MessageItem::Byte(byte) => Some(*byte),
@@ -175,7 +175,7 @@ fn written(separator: &[MessageItem]) -> Vec<u8> {
     separator.iter().filter_map(plain).collect()
 }
 
-/// Writes a message; `None` where a value does not fit its conversion.
+/// Writes a message. Returns `None` if a value does not fit its conversion.
 pub(super) fn print(items: &[MessageItem], separator: &[MessageItem], given: &Given) -> Option<Vec<u8>> {
     let separator = written(separator);
     let mut out = Vec::new();
@@ -189,16 +189,16 @@ pub(super) fn print(items: &[MessageItem], separator: &[MessageItem], given: &Gi
     Some(out)
 }
 
-/// How a protocol's `in` are read.
+/// The settings for reading the `in` commands of a protocol.
 pub(super) struct Reading<'a> {
-    /// What stands between the elements of arrays.
+    /// The separator between array elements.
     pub(super) separator: &'a [MessageItem],
     pub(super) ignore_extra: bool,
     pub(super) given: &'a Given,
 }
 
 impl Reading<'_> {
-    /// Matches a line and takes its values; whether all of it fits. Arrays take as many as there are.
+    /// Matches a line and stores its values. Returns whether the whole line matches. Arrays take as many elements as present.
     pub(super) fn scan(&self, items: &[MessageItem], original: &[u8], taken: &mut Taken) -> bool {
         let mut line = Cow::Borrowed(original);
         let mut at = 0;
@@ -214,7 +214,7 @@ impl Reading<'_> {
                     continue;
                 }
                 Conversion::Sum(sum) => {
-                    // It is of what came, not of what substitutions made of it; both have the same rest.
+                    // The checksum covers the received bytes, not the result of substitutions. The unread rest is the same in both.
                     let place = (at + original.len()).saturating_sub(line.len());
                     let Some(len) = format.check(sum, original, place) else { return false };
                     at += len;
@@ -266,7 +266,7 @@ fn scan_plain(item: &MessageItem, line: &[u8], at: usize) -> Option<usize> {
     let rest = line.get(at..)?;
     match item {
         MessageItem::Byte(byte) => (rest.first() == Some(byte)).then_some(1),
-        // As StreamDevice: where the line ends, there is nothing to pass over.
+        // As in StreamDevice, `?` also matches the end of the line.
         MessageItem::Any => Some(rest.len().min(1)),
         MessageItem::Blank => Some(rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count()),
         MessageItem::Format(_) => None,

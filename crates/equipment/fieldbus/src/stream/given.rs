@@ -1,44 +1,44 @@
-//! What a protocol writes, and what its lines bring.
+//! The values that a protocol writes and reads.
 
 use super::convert::{Conversion, Format, Kind, Value};
 use super::time::Zone;
 use base::{Array, Scalar};
 
-/// What a protocol writes.
+/// The values for one run of a protocol.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Given {
     /// The value.
     pub value: Option<base::Value>,
-    /// The raw value, for `%d` and its kin; without, the value as a whole number.
+    /// The raw value, for `%d` and related conversions. If it is `None`, the value is converted to a whole number.
     pub raw: Option<i64>,
-    /// The state that the value is, for records that have states.
+    /// The state that corresponds to the value, for records with states.
     pub state: Option<State>,
-    /// How many values it takes.
+    /// The number of values that the record accepts.
     pub takes: Takes,
     /// The fields that `%(…)` names ([`Protocol::fields`](super::Protocol::fields)).
     pub fields: Vec<Field>,
-    /// Local time, for `%T(…)`.
+    /// The local time zone, for `%T(…)`.
     pub zone: Zone,
 }
 
 /// A state of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// For `%{…}`.
+    /// The number for `%{…}`.
     pub number: i64,
-    /// For `%s`; a state without one cannot be written so.
+    /// The name for `%s`. A state without a name cannot be written with `%s`.
     pub name: Option<Vec<u8>>,
 }
 
-/// How many values a record or a field takes from one conversion.
+/// The number of values that a record or field accepts from one conversion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Takes {
     /// One.
     #[default]
     One,
-    /// An array of so many.
+    /// An array of up to this many elements.
     Many(usize),
-    /// An array of so many characters: of texts it takes one.
+    /// An array of up to this many characters; it accepts one text.
     Characters(usize),
 }
 
@@ -56,24 +56,24 @@ impl Takes {
 pub struct Field {
     /// `FIELD`, `RECORD` or `RECORD.FIELD`.
     pub name: String,
-    /// What it is read as.
+    /// The kind of value that the conversion reads or writes.
     pub kind: Kind,
-    /// Its value, where it is written and could be read.
+    /// The value to write; `None` if it is only read or was unavailable.
     pub value: Option<base::Value>,
-    /// How many values it takes.
+    /// The number of values that the field accepts.
     pub takes: Takes,
 }
 
-/// What lines brought.
+/// The values that were read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Taken {
     /// The values of the record that runs the protocol.
     pub values: Vec<Value>,
-    /// The values of fields that `%(…)` names, in the order in which they came.
+    /// The values of fields named by `%(…)`, in the order of reception.
     pub fields: Vec<(String, Vec<Value>)>,
 }
 
-/// The elements that are written one after the other; `None` for a single value, or characters that are one text.
+/// The number of elements written in sequence; `None` for a single value, or for characters that form one text.
 fn elements(value: &base::Value, kind: Kind) -> Option<usize> {
     match value {
         base::Value::Scalar(_) => None,
@@ -92,7 +92,7 @@ fn float(scalar: Scalar) -> Option<f64> {
 
 fn whole(scalar: Scalar) -> Option<i64> {
     Some(match scalar {
-        // As C converts: towards zero.
+        // Truncates towards zero, as C does.
         Scalar::F64(value) => value as i64,
         Scalar::F32(value) => value as i64,
         Scalar::I8(value) => value.into(),
@@ -107,7 +107,7 @@ fn whole(scalar: Scalar) -> Option<i64> {
     })
 }
 
-/// A text up to its end.
+/// The text up to its first zero byte.
 fn text(value: &base::Value, element: usize) -> Option<Vec<u8>> {
     let ended = |bytes: &mut dyn Iterator<Item = u8>| bytes.take_while(|byte| *byte != 0).collect();
     match value {
@@ -123,7 +123,7 @@ impl Given {
         self.fields.iter().find(|field| field.name == name && field.kind == format.kind())
     }
 
-    /// How many values a conversion takes from a line.
+    /// The number of values that a conversion reads from a line.
     pub(super) fn takes(&self, format: &Format) -> usize {
         let takes = match format.field() {
             Some(_) => self.field(format).map_or(Takes::One, |field| field.takes),
@@ -132,7 +132,7 @@ impl Given {
         takes.most(format.kind())
     }
 
-    /// Writes all elements of a conversion's value; `None` where there is none, or it does not fit.
+    /// Writes all elements of a conversion's value. Returns `None` if there is no value or it does not fit.
     pub(super) fn print(&self, format: &Format, separator: &[u8], out: &mut Vec<u8>) -> Option<()> {
         let value = match format.field() {
             Some(_) => self.field(format)?.value.as_ref()?,

@@ -1,18 +1,23 @@
-//! Line protocols described by protocol files, in the manner of StreamDevice.
+//! Line protocols described by protocol files, compatible with StreamDevice.
 //!
 //! | to | call |
 //! |---|---|
 //! | read a protocol file | [`File::parse`] |
-//! | take one protocol with its arguments | [`File::protocol`] |
+//! | take one protocol and substitute its arguments | [`File::protocol`] |
 //! | run it as an [`Exchange`](crate::Exchange) | [`Session`] |
-//! | match a line that nobody asked for | [`Protocol::unasked`] |
+//! | match an unsolicited line | [`Protocol::unasked`] |
 //!
-//! Known: commands `out in wait connect disconnect`, variables of one's own, references to other protocols, arguments
-//! `$1` to `$9`, system variables `Terminator InTerminator OutTerminator ReplyTimeout ReadTimeout WriteTimeout
-//! PollPeriod LockTimeout MaxInput Separator ExtraInput`, handlers `@mismatch @replytimeout @readtimeout @init`,
-//! conversions `f e g m d i u x o s c b B r R D T(time) [set] {enum} <checksum> /regex/ #/regex/text/` with flags `* # + - 0 blank ? ! =`, width and
-//! precision, of the value or of a field that `%(FIELD)…` or `%(RECORD.FIELD)…` names: whoever runs the protocol reads and
-//! writes those. Refused, with the reason: `event exec`.
+//! Supported:
+//! - the commands `out in wait connect disconnect`
+//! - user variables, references to other protocols, the arguments `$1` to `$9`
+//! - the system variables `Terminator InTerminator OutTerminator ReplyTimeout ReadTimeout WriteTimeout PollPeriod LockTimeout
+//!   MaxInput Separator ExtraInput`
+//! - the handlers `@mismatch @replytimeout @readtimeout @init`
+//! - the conversions `f e g m d i u x o s c b B r R D T(time) [set] {enum} <checksum> /regex/ #/regex/text/` with the flags
+//!   `* # + - 0 blank ? ! =`, width and precision. They apply to the value, or to a field named by `%(FIELD)…` or
+//!   `%(RECORD.FIELD)…`; the caller reads and writes such fields.
+//!
+//! The commands `event` and `exec` are refused with a reason.
 
 mod convert;
 mod file;

@@ -1,4 +1,4 @@
-//! One protocol, with everything put in its place.
+//! One protocol with variables, arguments and references resolved.
 
 use super::convert::{Conversion, Format, Kind};
 use super::file::{Error, File, Placed, Position, Statement, Wrong};
@@ -8,23 +8,23 @@ use super::words::Words;
 use base::DurNs;
 use std::collections::BTreeMap;
 
-/// Deepest nesting of references.
+/// Maximum nesting of references.
 const DEPTH_MAX: usize = 16;
-/// Most commands of a protocol.
+/// Maximum number of commands in a protocol.
 const COMMANDS_MAX: usize = 256;
-/// Settings that are numbers.
+/// Numeric settings.
 const NUMBERS: &[&str] = &["ReplyTimeout", "ReadTimeout", "WriteTimeout", "PollPeriod", "LockTimeout", "MaxInput"];
 /// The other settings.
 const TEXTS: &[&str] = &["Terminator", "InTerminator", "OutTerminator", "Separator", "ExtraInput"];
 
-/// Why there is no `event`.
+/// The reason why `event` is refused.
 const NO_EVENTS: &str = "command event: TCP and serial lines have no events beside their bytes (GPIB's SRQ is one); \
     expected \"in\" for a line that comes unasked";
-/// Why there is no `exec`.
+/// The reason why `exec` is refused.
 const NO_EXEC: &str = "command exec: what a device or a client wrote would run as a command of the IOC's user; \
     expected the command in the start-up script";
 
-/// A setting by its name in a file.
+/// Finds a setting by its name in a file. Case does not matter.
 fn setting(among: &[&'static str], name: &str) -> Option<&'static str> {
     among.iter().copied().find(|known| known.eq_ignore_ascii_case(name))
 }
@@ -39,7 +39,7 @@ pub(super) enum Command {
     Disconnect,
 }
 
-/// A protocol, complete.
+/// A protocol with everything resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Protocol {
     pub(super) commands: Vec<Command>,
@@ -52,14 +52,14 @@ pub struct Protocol {
     pub(super) separator: Vec<MessageItem>,
     pub(super) reply_timeout: DurNs,
     pub(super) read_timeout: DurNs,
-    /// How long it may wait for its port.
+    /// Maximum time to wait for access to the port.
     pub lock_timeout: DurNs,
     pub(super) max_input: usize,
     pub(super) ignore_extra: bool,
 }
 
 impl Protocol {
-    /// Terminators where the protocol sets none, as a port has them.
+    /// Sets the terminators of the port if the protocol sets none.
     pub fn set_default_terminators(&mut self, input: &[u8], output: &[u8]) {
         if !input.is_empty() {
             self.in_terminator.get_or_insert_with(|| input.to_vec());
@@ -69,26 +69,26 @@ impl Protocol {
         }
     }
 
-    /// Whether one of its `in` takes a value for the record that runs it.
+    /// Returns whether one of its `in` commands reads a value for the record that runs the protocol.
     #[must_use]
     pub fn takes_own_value(&self) -> bool {
         let own = |format: &Format| format.takes_value() && !format.compares();
         self.commands.iter().any(|command| matches!(command, Command::In(_)) && command.formats().any(own))
     }
 
-    /// What ends a line that comes; empty: silence does.
+    /// The terminator of received lines. If it is empty, a silence ends the line.
     #[must_use]
     pub fn in_terminator(&self) -> &[u8] {
         self.in_terminator.as_deref().unwrap_or_default()
     }
 
-    /// Whether it waits for a line before it says anything: such lines may come unasked.
+    /// Returns whether the protocol reads a line before it writes one. Such lines may be unsolicited.
     #[must_use]
     pub fn begins_with_in(&self) -> bool {
         matches!(self.commands.first(), Some(Command::In(_)))
     }
 
-    /// Matches a line that nobody asked for (without its terminator) with the first command, if that is `in`.
+    /// Matches an unsolicited line (without its terminator) with the first command, if that is `in`.
     #[must_use]
     pub fn unasked(&self, line: &[u8], given: &Given) -> Option<Taken> {
         match self.commands.first() {
@@ -104,7 +104,7 @@ impl Protocol {
         Reading { separator: &self.separator, ignore_extra: self.ignore_extra, given }
     }
 
-    /// The fields that `%(…)` names, in all commands and handlers: each with what it is read as, once.
+    /// The fields named by `%(…)` in all commands and handlers, with the kind of value. Each pair occurs once.
     #[must_use]
     pub fn fields(&self) -> Vec<(&str, Kind)> {
         let mut found: Vec<(&str, Kind)> = Vec::new();
@@ -118,7 +118,7 @@ impl Protocol {
         found
     }
 
-    /// Whether the value of the record that runs the protocol is written, or compared with.
+    /// Returns whether the protocol writes the value of the record that runs it, or compares input with it.
     #[must_use]
     pub fn says_own_value(&self) -> bool {
         self.all_commands().any(|command| {
@@ -143,7 +143,7 @@ impl Command {
     }
 }
 
-/// Makes a protocol of what its file says.
+/// Builds a protocol from the statements of its file.
 pub(super) struct Builder<'a> {
     file: &'a File,
     words: Words<'a>,
@@ -171,7 +171,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// An error at where the builder is.
+    /// An error at the current position.
     fn wrong<T>(&self, what: String) -> Result<T, Wrong> {
         Err((self.place, what))
     }
@@ -227,13 +227,13 @@ impl<'a> Builder<'a> {
         format!("no protocol or command \"{name}\"; protocols are {known}")
     }
 
-    /// What another protocol does, put behind what is there.
+    /// Appends the commands of another protocol.
     fn include(&mut self, name: &str, built: &mut Built, depth: usize) -> Result<(), Wrong> {
         if depth > DEPTH_MAX {
             return self.wrong(format!("protocols refer to each other more than {DEPTH_MAX} deep"));
         }
         let Some(body) = self.file.protocols.get(name) else { return self.wrong(self.unknown(name)) };
-        // Of its assignments only variables count that the protocol itself does not set.
+        // Its assignments apply only to variables that are not settings and that this protocol has not set.
         for statement in &body.statements {
             if let Statement::Assign(name, value) = statement
                 && [NUMBERS, TEXTS].iter().all(|all| setting(all, name).is_none())
@@ -245,7 +245,7 @@ impl<'a> Builder<'a> {
         self.body(&body.statements, &[], built, depth, false)
     }
 
-    /// Variables of the file or of a protocol: each holds for all of its commands, as in StreamDevice.
+    /// Processes the assignments of the file or of a protocol. As in StreamDevice, each applies to all commands.
     fn assignments(&mut self, body: &[Statement]) -> Result<(), Wrong> {
         for statement in body {
             if let Statement::Assign(name, value) = statement {
@@ -258,8 +258,8 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Commands and handlers, put behind what is there. Of a protocol that is referred to (not `own`) handlers do not count,
-    /// nor does one that is overridden further on or in what comes `later`: it may want arguments that are not given.
+    /// Appends commands and handlers. Handlers of a referenced protocol (not `own`) are ignored. So are handlers that are
+    /// overridden later in `body` or in `later`, because they may need arguments that are not given.
     fn body(
         &mut self,
         body: &[Statement],
@@ -327,7 +327,7 @@ impl<'a> Builder<'a> {
         format::items(&coded).map_err(|what| (self.place, what))
     }
 
-    /// The items of an `in`.
+    /// Parses the items of an `in`.
     fn read(&self, value: &[Placed]) -> Result<Vec<MessageItem>, Wrong> {
         let items = self.items(value)?;
         let cannot = |item: &MessageItem| match item {

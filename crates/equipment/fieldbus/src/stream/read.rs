@@ -1,11 +1,11 @@
-//! Conversions as they are read.
+//! Reading of values with conversions.
 
 use super::convert::{Conversion, Format, Value};
 use super::time::Zone;
 use crate::checksum::Checksum;
 
 impl Format {
-    /// Reads a value from a line at `at`: how many bytes it took, and the value.
+    /// Reads a value at position `at` of a line. Returns the number of bytes consumed and the value.
     pub(super) fn scan(&self, line: &[u8], at: usize, zone: Zone) -> Option<(usize, Option<Value>)> {
         match self.scan_value(line.get(at..)?, zone) {
             Some((len, value)) => (!self.fixed || len == self.directive.width).then_some((len, Some(value))),
@@ -14,7 +14,7 @@ impl Format {
         }
     }
 
-    /// Compares the checksum of a line at `at`; how many bytes it has.
+    /// Compares the checksum at position `at` of a line. Returns its length in bytes.
     pub(super) fn check(&self, sum: &Checksum, line: &[u8], at: usize) -> Option<usize> {
         let expected = self.summed(sum, line, at);
         let found = line.get(at..)?.get(..expected.len())?;
@@ -22,7 +22,7 @@ impl Format {
         if same { Some(expected.len()) } else { self.default.then_some(0) }
     }
 
-    /// What `?` gives for input that is missing.
+    /// The value that the flag `?` returns for missing input.
     fn nothing(&self) -> Value {
         match self.conversion {
             Conversion::Float(_) | Conversion::Mantissa | Conversion::RawFloat | Conversion::Time(_) => {
@@ -38,7 +38,7 @@ impl Format {
         let directive = &self.directive;
         let skips = match self.conversion {
             Conversion::Float(_) | Conversion::Int(_) | Conversion::Mantissa => true,
-            // With the flag blank, white space is part of a text.
+            // With the blank flag, white space is part of a text.
             Conversion::Text => !directive.blank,
             Conversion::Bits(digits) => !digits.iter().any(u8::is_ascii_whitespace),
             _ => false,
@@ -47,7 +47,7 @@ impl Format {
         let body = &rest[blanks..];
         let most = match directive.width {
             0 => body.len(),
-            // With the flag blank, white space before a number counts.
+            // With the blank flag, white space before a number counts towards the width.
             width if directive.blank => body.len().min(width.saturating_sub(blanks)),
             width => body.len().min(width),
         };
@@ -61,7 +61,7 @@ impl Format {
             }
             Conversion::Int(letter) => {
                 let (sign, negative) = self.sign(field)?;
-                // Hexadecimal and octal numbers have a sign with the flag - alone.
+                // Hexadecimal and octal numbers may be negative only with the flag `-`.
                 if negative && (*letter == b'u' || !matches!(letter, b'd' | b'i') && !directive.left) {
                     return None;
                 }
@@ -73,7 +73,7 @@ impl Format {
                 let (len, text) = regex.scan(directive, !self.has_value(), rest)?;
                 return Some((len, Value::Text(text)));
             }
-            // Texts may be empty.
+            // A text may be empty.
             Conversion::Text => {
                 let lead = if self.directive.blank { while_in(&|byte| is_space(byte)) } else { 0 };
                 let word = |byte: u8| byte != 0 && (self.directive.alternate || !is_space(byte));
@@ -90,7 +90,7 @@ impl Format {
                 return Some((len, Value::Text(field[..len].to_vec())));
             }
             Conversion::Enum(choices) => {
-                // The first that fits, as they stand.
+                // The first match in the order of the protocol.
                 let fits = |text: &[Option<u8>]| {
                     body.len() >= text.len()
                         && text.iter().zip(body).all(|(wanted, found)| wanted.is_none_or(|wanted| wanted == *found))
@@ -114,7 +114,7 @@ impl Format {
                 if directive.alternate {
                     bytes.reverse();
                 }
-                // Of more than 8 bytes the lowest count.
+                // If there are more than 8 bytes, the lowest 8 count.
                 let bits = bytes.iter().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
                 let shift = 64 - 8 * len.min(8) as u32;
                 let value = if directive.zero { bits as i64 } else { ((bits << shift) as i64) >> shift };
@@ -141,14 +141,14 @@ impl Format {
         (len > 0).then_some((blanks + len, value))
     }
 
-    /// How many bytes the sign of a number has with the white space behind it that the flag # allows, and whether it is a minus.
+    /// Length of a number's sign with the white space after it, which needs the flag `#`; and whether the sign is a minus.
     fn sign(&self, field: &[u8]) -> Option<(usize, bool)> {
         let sign = usize::from(matches!(field.first(), Some(b'+' | b'-')));
         let blanks = field[sign..].iter().take_while(|byte| is_space(**byte)).count();
         (blanks == 0 || self.directive.alternate).then_some((sign + blanks, field.first() == Some(&b'-')))
     }
 
-    /// Packed decimal digits: as many bytes as the width says, up to one that holds none.
+    /// Packed decimal digits: as many bytes as the width, ending before the first byte that is not decimal.
     fn packed_number(&self, body: &[u8]) -> Option<(usize, Value)> {
         let width = self.directive.width.clamp(1, 9);
         let bytes = body.get(..width)?;
@@ -176,12 +176,12 @@ impl Format {
     }
 }
 
-/// White space as C's isspace has it.
+/// White space as defined by C's `isspace`.
 const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | 11 | 12 | b'\r')
 }
 
-/// The floating-point number at the start, as C's strtod reads it: its length and value.
+/// The floating-point number at the start, in the syntax of C's `strtod`: its length and value.
 fn float(field: &[u8]) -> Option<(usize, f64)> {
     if let [b'0', b'x' | b'X', digits @ ..] = field
         && let Some((len, value)) = hexadecimal(digits)
@@ -193,7 +193,7 @@ fn float(field: &[u8]) -> Option<(usize, f64)> {
     Some((len, text.parse().ok()?))
 }
 
-/// The hexadecimal number at the start, perhaps with a fraction and `p` and a power of two.
+/// The hexadecimal number at the start, with an optional fraction and an optional `p` with a power of two.
 fn hexadecimal(field: &[u8]) -> Option<(usize, f64)> {
     let digit = |byte: &u8| char::from(*byte).to_digit(16).map(f64::from);
     let count = |from: usize| field.get(from..).unwrap_or_default().iter().map_while(digit).count();
@@ -262,7 +262,7 @@ fn float_len(field: &[u8]) -> usize {
     len
 }
 
-/// The whole number at the start, without a sign: its length and value, which keeps within 64 bits.
+/// The whole number at the start, without a sign: its length and value. Returns `None` if it exceeds 64 bits.
 fn integer(field: &[u8], letter: u8) -> Option<(usize, i64)> {
     let hex = matches!(field, [b'0', b'x' | b'X', digit, ..] if digit.is_ascii_hexdigit());
     let (radix, skip) = match letter {

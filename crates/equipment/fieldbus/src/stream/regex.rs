@@ -3,18 +3,18 @@
 use super::format::Coded;
 use base::Directive;
 
-/// Most steps that one search takes back; what needs more finds nothing.
+/// Maximum number of backtracking steps of one search. A search that needs more finds nothing.
 const BACKTRACK_MAX: usize = 100_000;
-/// Most replacements in one message.
+/// Maximum number of replacements in one message.
 const REPLACED_MAX: usize = 100_000;
-/// Longest message that replacements may come to.
+/// Maximum length in bytes of a message with replacements.
 const LEN_MAX: usize = 1 << 20;
 
-/// A regular expression over bytes, as Perl has them without Unicode: `.` is any byte but a line's end, `\\w` of ASCII.
+/// A regular expression over bytes, in Perl's syntax without Unicode: `.` is any byte except a newline, `\\w` is ASCII.
 #[derive(Clone, Debug)]
 pub struct Regex {
     found: fancy_regex::Regex,
-    /// The bracket whose match is the value; 0: all of it.
+    /// The group whose match is the value; 0 is the whole match.
     group: usize,
 }
 
@@ -28,11 +28,11 @@ impl PartialEq for Regex {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Substitution {
     pub(super) regex: Regex,
-    /// What is put in, with `&`, `\1`, `\U1` and their kin.
+    /// The replacement text, with `&`, `\1`, `\U1` and similar references.
     pub(super) text: Vec<Coded>,
 }
 
-/// Where an expression and its brackets were found.
+/// The positions of the match and of its groups.
 type Found = Vec<Option<(usize, usize)>>;
 
 impl Regex {
@@ -43,7 +43,7 @@ impl Regex {
                 Coded::Plain(byte) if !byte.is_ascii() => text.push_str(&format!("\\x{byte:02x}")),
                 Coded::Plain(byte) => text.push(char::from(*byte)),
                 Coded::Literal(b'/') => text.push('/'),
-                // A control character or a sign, whatever it means in an expression.
+                // A control character or a sign is literal, even if it has a meaning in expressions.
                 Coded::Literal(byte) if *byte < b'0' => text.push_str(&format!("\\x{byte:02x}")),
                 Coded::Literal(byte) => text.extend(['\\', char::from(*byte)]),
                 Coded::Any => text.push_str("\\?"),
@@ -61,27 +61,27 @@ impl Regex {
         Ok(Self { found, group })
     }
 
-    /// Where the expression is in these bytes, and its brackets.
+    /// Finds the expression in `bytes`. Returns the positions of the match and of its groups.
     fn find(&self, bytes: &[u8]) -> Option<Found> {
         let captures = self.found.captures(bytes).ok()??;
         Some((0..captures.len()).map(|number| captures.get(number).map(|found| (found.start(), found.end()))).collect())
     }
 
-    /// What is found: how many bytes are taken, and the value. What stands before it is passed over.
+    /// Returns the number of bytes consumed and the value. Bytes before the match are skipped.
     pub(super) fn scan(&self, directive: &Directive, skip: bool, rest: &[u8]) -> Option<(usize, Vec<u8>)> {
-        // As C's texts do, the line ends at a byte 0.
+        // A zero byte ends the line, as in C strings.
         let end = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());
         let most = if directive.width > 0 { directive.width.min(end) } else { end };
         let found = self.find(&rest[..most])?;
         let (from, to) = found[self.group]?;
-        // What is not taken as a value is passed over as far as its bracket goes.
+        // Without a value, input is consumed up to the end of the group.
         let taken = if skip { to } else { found[0]?.1 };
         Some((taken, rest[from..to].to_vec()))
     }
 }
 
 impl Substitution {
-    /// Puts the text in the place of what is found, in all that stands behind `start`.
+    /// Replaces the matches in `line` after `start`.
     pub(super) fn replace(&self, directive: &Directive, line: &mut Vec<u8>, start: usize) {
         let mut len = line.len().saturating_sub(start);
         let mut start = start;
@@ -98,7 +98,7 @@ impl Substitution {
             let Some(found) = self.regex.find(&line[start + at..start + len]) else { return };
             let Some((from, to)) = found[0] else { return };
             let matched = to - from;
-            // With + the first ones as many as wanted, without it the one of that number alone.
+            // With `+` the first `wanted` matches are replaced, without it only match number `wanted`.
             if directive.plus || count >= wanted {
                 let text = self.expanded(&line[start + at..], &found);
                 let place = start + at + from;

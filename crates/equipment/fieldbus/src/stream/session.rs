@@ -8,19 +8,19 @@ use crate::exchange::Exchange;
 use base::{DurNs, MonoNs};
 use std::sync::Arc;
 
-/// Longest line that is taken.
+/// Maximum length of a received line in bytes.
 const LINE_MAX: usize = 1 << 20;
 
-/// Why a run failed.
+/// The reason why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
-    /// No answer began in time.
+    /// The reply did not begin before the timeout.
     #[error("no reply in {0}")]
     NoReply(DurNs),
-    /// An answer stopped before its end.
+    /// The reply stopped before its end.
     #[error("the reply stopped after \"{}\"", .0.escape_ascii())]
     Unfinished(Vec<u8>),
-    /// What came is not what `in` expects.
+    /// The reply does not match the `in` command.
     #[error("the reply \"{}\" does not fit the protocol", .0.escape_ascii())]
     Mismatch(Vec<u8>),
     /// A value cannot be written with its conversion.
@@ -31,10 +31,10 @@ pub enum Trouble {
     Closed(String),
 }
 
-/// What the run waits for.
+/// The event that the run waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
-    /// Nothing: it goes on when it is asked for bytes to send.
+    /// None: the run continues at the next [`poll_transmit`](Exchange::poll_transmit).
     No,
     /// The first byte of a line.
     First(MonoNs),
@@ -44,7 +44,7 @@ enum Waits {
     Time(MonoNs),
 }
 
-/// Which commands are run.
+/// The list of commands that is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CommandList {
     Main,
@@ -63,9 +63,9 @@ pub struct Session {
     at: usize,
     waits: Waits,
     bytes: Vec<u8>,
-    /// How many of them hold no beginning of a terminator.
+    /// The number of leading `bytes` that were already searched for the terminator.
     searched: usize,
-    /// The line that did not fit, for the handler's first `in`.
+    /// The line that did not match, for the first `in` of the handler.
     again: Option<Vec<u8>>,
     taken: Taken,
     trouble: Option<Trouble>,
@@ -74,7 +74,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A run that writes what is given.
+    /// A run that writes the values in `given`.
     #[must_use]
     pub fn new(protocol: Arc<Protocol>, given: Given) -> Self {
         Self {
@@ -93,31 +93,31 @@ impl Session {
         }
     }
 
-    /// A run of the `@init` handler; `None` where the protocol has none.
+    /// A run of the `@init` handler; `None` if the protocol has none.
     #[must_use]
     pub fn init(protocol: Arc<Protocol>, given: Given) -> Option<Self> {
         let there = !protocol.init.is_empty();
         there.then(|| Self { list: CommandList::Init, ..Self::new(protocol, given) })
     }
 
-    /// The protocol that it runs.
+    /// The protocol of this run.
     #[must_use]
     pub fn protocol(&self) -> &Protocol {
         &self.protocol
     }
 
-    /// What it writes, until it begins.
+    /// The values to write. Changes have an effect only before the run begins.
     pub fn given_mut(&mut self) -> &mut Given {
         &mut self.given
     }
 
-    /// The values that came, or what went wrong, once it is over.
+    /// The values read or the fault, once the run is over.
     #[must_use]
     pub fn result(&self) -> Option<Result<&Taken, &Trouble>> {
         self.over.then(|| self.trouble.as_ref().map_or(Ok(&self.taken), Err))
     }
 
-    /// What came for fields that the protocol names, also where something went wrong afterwards.
+    /// The values read for fields that the protocol names. Available even if the run failed afterwards.
     #[must_use]
     pub fn fields(&self) -> &[(String, Vec<Value>)] {
         &self.taken.fields
@@ -133,7 +133,7 @@ impl Session {
         }
     }
 
-    /// Goes on with a handler if there is one; the trouble stays what the run came to.
+    /// Continues with a handler if there is one. The first fault remains the result of the run.
     fn fail(&mut self, trouble: Trouble) {
         let handler = match &trouble {
             Trouble::Mismatch(line) => {
@@ -162,7 +162,7 @@ impl Session {
             match command {
                 Command::Out(items) => {
                     self.at += 1;
-                    // What came unasked is no answer to this.
+                    // Bytes received before the request cannot be its reply.
                     self.bytes.clear();
                     self.searched = 0;
                     match format::print(&items, &self.protocol.separator, &self.given) {
@@ -192,7 +192,7 @@ impl Session {
         }
     }
 
-    /// Looks for the end of a line in what has come.
+    /// Searches the received bytes for the end of a line.
     fn look(&mut self, now: MonoNs) {
         let terminator = self.protocol.in_terminator();
         let ends = if terminator.is_empty() {
@@ -233,7 +233,7 @@ impl Session {
         let mut taken = Taken::default();
         if self.protocol.reading(&self.given).scan(items, line, &mut taken) {
             self.at += 1;
-            // A handler has no say in the record's value.
+            // A handler cannot change the value of the record.
             if matches!(self.list, CommandList::Main | CommandList::Init) {
                 self.taken.values.append(&mut taken.values);
             }
@@ -253,7 +253,7 @@ impl Exchange for Session {
         if self.over {
             return;
         }
-        // What came before it was asked for (during `wait`, or behind a line) is kept for the next `in`.
+        // Bytes received early (during `wait`, or after the end of a line) are kept for the next `in`.
         let room = (LINE_MAX + 1).saturating_sub(self.bytes.len());
         self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
         if matches!(self.waits, Waits::First(_) | Waits::Rest(_)) {
@@ -274,7 +274,7 @@ impl Exchange for Session {
             Waits::Rest(until) if until <= now => {
                 let line = std::mem::take(&mut self.bytes);
                 self.searched = 0;
-                // Without a terminator silence is the end of a line.
+                // Without a terminator, silence ends a line.
                 if self.protocol.in_terminator().is_empty() {
                     self.take_line(&line);
                 } else {

@@ -1,7 +1,7 @@
-//! `%T(format)`: times as seconds since 1970, written and read by a format of `strftime` with fractions of a second.
+//! `%T(format)`: times in seconds since 1970, read and written with a `strftime` format that allows fractions of a second.
 //!
-//! English names alone, as StreamDevice has them. Formats are looked through when a protocol is read, so that what a
-//! format cannot do is said there.
+//! Names are English only, as in StreamDevice. Formats are checked when the protocol is read, so unsupported directives are
+//! reported there.
 
 use super::format::Coded;
 use base::Utc;
@@ -22,15 +22,15 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-/// Digits of a fraction where the format names none.
+/// Default number of digits of a fraction.
 const DIGITS: u32 = 6;
 const DAY_SECS: i64 = 86_400;
-/// The last second that has a year of four digits.
+/// The last second of the year 9999.
 const LAST: f64 = 253_402_300_799.0;
 
-/// Seconds by which local time is ahead of UTC at a Unix time.
+/// Seconds by which local time is ahead of UTC at a Unix time. Default: UTC.
 ///
-/// Only the operating system knows: whoever runs a protocol gives it. UTC without.
+/// Only the operating system has this offset, so the caller that runs a protocol supplies the function.
 #[derive(Clone, Copy, Debug)]
 pub struct Zone(pub fn(i64) -> i64);
 
@@ -41,7 +41,7 @@ impl Default for Zone {
 }
 
 impl PartialEq for Zone {
-    /// What two functions answer cannot be compared: none differ.
+    /// Functions cannot be compared. All zones are treated as equal.
     fn eq(&self, _: &Self) -> bool {
         true
     }
@@ -51,9 +51,9 @@ impl PartialEq for Zone {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Item {
     Byte(u8),
-    /// White space, as much as there is; one blank is written.
+    /// Matches any amount of white space. Writes one blank.
     Blank,
-    /// `a A`: read and passed over.
+    /// `a A`: ignored when read.
     WeekDay {
         whole: bool,
     },
@@ -62,10 +62,10 @@ enum Item {
         whole: bool,
     },
     Year,
-    /// `y`: 69 to 99 are of the 20th century.
+    /// `y`: 69 to 99 are 1969 to 1999.
     ShortYear,
     Month,
-    /// `d`, and with a blank instead of a zero `e`.
+    /// `d`, or `e` with a blank instead of a leading zero.
     Day(u8),
     DayOfYear,
     /// `H k`
@@ -73,9 +73,9 @@ enum Item {
     /// `I l`
     Hour12(u8),
     Minute,
-    /// With so many digits of a fraction; none and no point for 0.
+    /// Seconds with this number of fraction digits. 0 means no fraction and no point.
     Second(u32),
-    /// `f N`: digits of a fraction without a point.
+    /// `f N`: the digits of a fraction, without a point.
     Fraction(u32),
     /// `p`
     HalfDay,
@@ -89,11 +89,11 @@ enum Item {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimeFormat {
     items: Vec<Item>,
-    /// `%+hhmm`: the time zone, as seconds ahead of UTC.
+    /// `%+hhmm`: the time zone in seconds ahead of UTC.
     zone: Option<i64>,
 }
 
-/// What a line says of a time.
+/// The parts of a time that were read from a line.
 #[derive(Default)]
 struct Found {
     year: Option<i64>,
@@ -103,14 +103,14 @@ struct Found {
     minute: i64,
     second: i64,
     nanos: i64,
-    /// Whether it is the second half of the day, where hours go to 12.
+    /// `true` is PM, `false` is AM; set if hours count to 12.
     half: Option<bool>,
     unix: Option<i64>,
     zone: Option<i64>,
 }
 
 impl TimeFormat {
-    /// Reads what stands in the brackets of `%T(…)`.
+    /// Parses the text in the parentheses of `%T(…)`.
     pub(super) fn parse(text: &[Coded]) -> Result<Self, String> {
         let mut format = Self { items: Vec::new(), zone: None };
         let mut rest = text;
@@ -129,7 +129,7 @@ impl TimeFormat {
         Ok(format)
     }
 
-    /// Reads what stands behind a `%`; how many characters it has.
+    /// Parses a directive after its `%`. Returns its length in characters.
     fn directive(&mut self, rest: &[Coded]) -> Result<usize, String> {
         let byte = |at: usize| rest.get(at).and_then(|coded| coded.byte());
         let digits = |from: usize| (from..).map_while(byte).take_while(u8::is_ascii_digit).count();
@@ -162,7 +162,7 @@ impl TimeFormat {
         Ok(at + 1)
     }
 
-    /// A directive of one letter.
+    /// Parses a directive of one letter.
     fn plain(&mut self, letter: u8) -> Result<(), String> {
         let several = |text: &str| text.bytes().map(Coded::Plain).collect::<Vec<_>>();
         let item = match letter {
@@ -209,7 +209,7 @@ impl TimeFormat {
         Ok(())
     }
 
-    /// Why no time can be read by it; `None` where one can.
+    /// The reason why the format cannot read a time; `None` if it can.
     pub(super) fn cannot_read(&self) -> Option<String> {
         let has = |wanted: &dyn Fn(&Item) -> bool| self.items.iter().any(wanted);
         let year = has(&|item| matches!(item, Item::Year | Item::ShortYear));
@@ -221,7 +221,7 @@ impl TimeFormat {
         (!whole).then(|| "%T(…) of an \"in\" without a date; expected a year, a month and a day, or %s".to_owned())
     }
 
-    /// Writes a time; `None` where it is before 1970, beyond the year 9999 or no number.
+    /// Writes a time. Returns `None` if it is before 1970, after the year 9999 or not a number.
     pub(super) fn print(&self, value: f64, zone: Zone, out: &mut Vec<u8>) -> Option<()> {
         if !(0.0..=LAST).contains(&value) {
             return None;
@@ -230,7 +230,7 @@ impl TimeFormat {
             Item::Second(digits) | Item::Fraction(digits) => *digits,
             _ => 0,
         });
-        // The last digit that is written is rounded, which may be up to the next second.
+        // The last written digit is rounded. This may carry into the next second.
         let digits = digits.max().unwrap_or(0);
         let unit = 10f64.powi(digits as i32);
         let fraction = (value.fract() * unit).round().min(if digits == 0 { 0.0 } else { unit });
@@ -243,7 +243,7 @@ impl TimeFormat {
         Some(())
     }
 
-    /// Reads a time: how many bytes it took, and seconds since 1970.
+    /// Reads a time. Returns the number of bytes consumed and the seconds since 1970.
     pub(super) fn scan(&self, line: &[u8], zone: Zone) -> Option<(usize, f64)> {
         let (mut at, mut found) = (0, Found::default());
         for item in &self.items {
@@ -254,7 +254,7 @@ impl TimeFormat {
             None => {
                 let local = found.local()?;
                 let ahead = found.zone.or(self.zone);
-                // What the zone is at that time shows a second look, apart from the hour that a clock is put back.
+                // The second lookup finds the offset at that time, except in the hour that occurs twice when clocks are set back.
                 ahead.map_or_else(|| local - (zone.0)(local - (zone.0)(local)), |ahead| local - ahead)
             }
         };
@@ -263,7 +263,7 @@ impl TimeFormat {
 }
 
 impl Found {
-    /// Seconds since 1970 as if it were UTC; `None` where there is no such time.
+    /// Seconds since 1970 if the time were UTC; `None` if the time is invalid.
     fn local(&self) -> Option<i64> {
         let (year, month, day) = (self.year?, self.month?, self.day?);
         let hour = match self.half {
@@ -271,7 +271,7 @@ impl Found {
             Some(_) => return None,
             None => self.hour,
         };
-        // A leap second counts for the next.
+        // A leap second counts as the next second.
         let fits = (1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24 && self.minute < 60;
         if !fits || self.second > 60 {
             return None;
@@ -313,11 +313,11 @@ impl Item {
                 format!("{}{:02}{:02}", if ahead < 0 { '-' } else { '+' }, minutes / 60, minutes % 60)
             }
         };
-        // Writing to memory does not fail.
+        // A write to memory does not fail.
         let _ = out.write_all(text.as_bytes());
     }
 
-    /// Reads it at the start of what is left; how many bytes it took.
+    /// Reads the item at the start of `rest`. Returns the number of bytes consumed.
     fn scan(self, rest: &[u8], found: &mut Found) -> Option<usize> {
         let (len, value) = match self {
             Self::Byte(byte) => return (rest.first() == Some(&byte)).then_some(1),
@@ -372,7 +372,7 @@ impl Item {
     }
 }
 
-/// A number of at most so many digits, and the white space before it.
+/// A number of at most `most` digits, with leading white space: the bytes consumed and the value.
 fn whole(rest: &[u8], most: usize) -> Option<(usize, i64)> {
     let blanks = rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
     let digits = rest[blanks..].iter().take(most).take_while(|byte| byte.is_ascii_digit());
@@ -380,14 +380,14 @@ fn whole(rest: &[u8], most: usize) -> Option<(usize, i64)> {
     (len > 0).then_some((blanks + len, value))
 }
 
-/// Digits of a fraction, at most so many, as nanoseconds.
+/// At most `most` digits of a fraction: the bytes consumed and the value in nanoseconds.
 fn nanos(rest: &[u8], most: u32) -> Option<(usize, i64)> {
     let digits = rest.iter().take(most as usize).take_while(|byte| byte.is_ascii_digit());
     let (len, value) = digits.fold((0, 0), |(len, value), digit| (len + 1, value * 10 + i64::from(digit - b'0')));
     (len > 0).then(|| (len as usize, value * 10i64.pow(9 - len)))
 }
 
-/// A name, whole or its first three letters, whatever their case.
+/// A name or its first three letters, in any case: the bytes consumed and the index in `names`.
 fn named(rest: &[u8], names: &[&str]) -> Option<(usize, usize)> {
     let starts = |name: &str| rest.get(..name.len()).is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()));
     names.iter().enumerate().find_map(|(at, name)| {
@@ -396,7 +396,7 @@ fn named(rest: &[u8], names: &[&str]) -> Option<(usize, usize)> {
     })
 }
 
-/// `+hhmm`, `+hh:mm`, `Z`: a time zone, as seconds ahead of UTC.
+/// `+hhmm`, `+hh:mm` or `Z`: the bytes consumed and the time zone in seconds ahead of UTC.
 fn offset(rest: &[u8]) -> Option<(usize, i64)> {
     let blanks = rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
     let (sign, digits) = rest[blanks..].split_first()?;

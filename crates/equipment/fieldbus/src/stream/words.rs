@@ -1,12 +1,12 @@
-//! What the words of a protocol stand for: variables and arguments, put in.
+//! Substitution of variables and arguments in the words of a protocol.
 
 use super::file::{self, Placed, Position, Token, Wrong, show};
 use super::format::{self, Coded};
 use std::collections::BTreeMap;
 
-/// Deepest nesting of arguments that name arguments.
+/// Maximum nesting of arguments that refer to arguments.
 const DEPTH_MAX: usize = 8;
-/// Longest value of a variable, and longest message with all put in.
+/// Maximum length of a variable's value, and of a message after substitution.
 const LEN_MAX: usize = 1 << 16;
 
 /// The variables and arguments of a protocol.
@@ -16,18 +16,18 @@ pub(super) struct Words<'a> {
     arguments: &'a [String],
 }
 
-/// The number of an argument.
+/// The number of an argument, if `name` is one.
 fn argument_number(name: &str) -> Option<usize> {
     name.parse().ok().filter(|number| *number < 10)
 }
 
-/// A quoted text, in items: bytes with their escapes, or what `\$…` refers to.
+/// A part of a quoted text: bytes with their escapes, or the name in `\$…`.
 enum TextItem<'a> {
     Bytes(&'a [u8]),
     Reference(&'a str),
 }
 
-/// The items of a quoted text.
+/// Splits a quoted text into its parts.
 fn items(text: &[u8]) -> Result<Vec<TextItem<'_>>, String> {
     let (mut items, mut from, mut at) = (Vec::new(), 0, 0);
     while let Some(escape) = text[at..].iter().position(|byte| *byte == b'\\').map(|found| at + found) {
@@ -68,7 +68,7 @@ impl<'a> Words<'a> {
         self.variables.get(&name.to_ascii_lowercase())
     }
 
-    /// Sets a variable. The variables that its value names mean what they mean now.
+    /// Sets a variable. Variables in its value are replaced by their present values.
     pub(super) fn assign(&mut self, name: &str, value: &[Placed]) -> Result<(), Wrong> {
         let resolved = self.resolved(value)?;
         self.variables.insert(name.to_owned(), resolved);
@@ -87,7 +87,7 @@ impl<'a> Words<'a> {
         given.ok_or_else(|| (place, format!("argument ${number} is used, but was not given")))
     }
 
-    /// A value with its variables put in; arguments stay.
+    /// A value with its variables substituted. Arguments remain.
     fn resolved(&self, value: &[Placed]) -> Result<Vec<Placed>, Wrong> {
         let mut out: Vec<Placed> = Vec::new();
         for placed in value {
@@ -124,7 +124,7 @@ impl<'a> Words<'a> {
         Ok(out)
     }
 
-    /// A value as a quoted text names it: as it stands in the file, with its quotes.
+    /// Writes a value for use in a quoted text: in the form of the file, with its quotes.
     fn shown(&self, value: &[Placed], out: &mut Vec<u8>) {
         for (at, placed) in value.iter().enumerate() {
             if at > 0 && !placed.glued {
@@ -144,7 +144,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// A value that is a word or a number: what it consists of, one behind the other.
+    /// Evaluates a value that is a word or a number: its parts are concatenated.
     pub(super) fn plain(&self, value: &[Placed], place: Position) -> Result<String, Wrong> {
         let mut out = String::new();
         for placed in self.resolved(value)? {
@@ -162,7 +162,7 @@ impl<'a> Words<'a> {
         if out.is_empty() { Err((place, "a value is missing".to_owned())) } else { Ok(out) }
     }
 
-    /// The characters of a message.
+    /// Evaluates the characters of a message.
     pub(super) fn coded(&self, value: &[Placed]) -> Result<Vec<Coded>, Wrong> {
         let mut out = Vec::new();
         self.append(&self.resolved(value)?, 0, &mut out)?;
@@ -204,7 +204,7 @@ impl<'a> Words<'a> {
         Ok(())
     }
 
-    /// The byte that a hexadecimal number is of which an argument is the last digit, as in `0x8$1`; how many tokens follow.
+    /// The byte of a hexadecimal number whose last digit is an argument, as in `0x8$1`, and the number of tokens used.
     fn joined(&self, word: &str, behind: &[Placed]) -> Option<(u8, usize)> {
         let digits = word.strip_prefix("0x")?;
         let mut joined = digits.to_owned();
@@ -223,7 +223,7 @@ impl<'a> Words<'a> {
         found
     }
 
-    /// A quoted text with its arguments put in and its escapes resolved.
+    /// Appends a quoted text with its arguments substituted and its escapes decoded.
     fn quoted(&self, text: &[u8], place: Position, out: &mut Vec<Coded>) -> Result<(), Wrong> {
         let mut whole = Vec::new();
         for item in items(text).map_err(|what| (place, what))? {

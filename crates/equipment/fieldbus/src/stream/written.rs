@@ -1,16 +1,16 @@
-//! Conversions as they are written.
+//! Writing of values with conversions.
 
 use super::convert::{Conversion, Format, Value};
 use crate::checksum::Checksum;
 use base::Directive;
 
-/// A number without a sign. Negative ones have the 32 bits that a record's raw value has, where these are enough.
+/// A number without a sign. A negative number is cut to 32 bits, the size of a record's raw value, if it fits.
 const fn unsigned(value: i64) -> u64 {
     if value < 0 && value >= i32::MIN as i64 { value as u32 as u64 } else { value as u64 }
 }
 
 impl Format {
-    /// Writes a value; `None` where it does not fit.
+    /// Writes a value. Returns `None` if it does not fit the conversion.
     pub(super) fn print(&self, value: &Value, out: &mut Vec<u8>) -> Option<()> {
         let directive = &self.directive;
         match (&self.conversion, value) {
@@ -19,7 +19,7 @@ impl Format {
             (Conversion::Int(b'd' | b'i'), Value::Int(value)) => directive.signed(out, *value),
             (Conversion::Int(letter), Value::Int(value)) => {
                 let mut bits = unsigned(*value);
-                // As many hexadecimal digits as there is room for.
+                // The width limits the number of hexadecimal digits.
                 if matches!(letter, b'x' | b'X') && (1..16).contains(&directive.width) {
                     bits &= (1 << (4 * directive.width)) - 1;
                 }
@@ -46,7 +46,7 @@ impl Format {
                 let count = directive.precision.unwrap_or(needed).clamp(1, 64);
                 let mut text: Vec<u8> = (0..count).rev().map(|bit| digits[(bits >> bit & 1) as usize]).collect();
                 let mut fill = if directive.zero { digits[0] } else { b' ' };
-                // `#`: the lowest bit comes first, and what is filled on the other side are the highest ones.
+                // With `#` the lowest bit comes first and the fill is at the other side, next to the highest bits.
                 if directive.alternate {
                     text.reverse();
                 }
@@ -90,7 +90,7 @@ impl Format {
         Some(())
     }
 
-    /// A number's last digits, as many as the precision says, two to a byte, filled with zero bytes.
+    /// The last decimal digits of a number, two per byte, padded with zero bytes. The precision is the number of digits.
     fn packed(&self, value: i64) -> Vec<u8> {
         let directive = &self.directive;
         let digits = directive.precision.unwrap_or(16).clamp(1, 20);
@@ -99,7 +99,7 @@ impl Format {
         let mut rest = if signed { value.unsigned_abs() } else { unsigned(value) };
         let mut bytes = vec![0u8; len];
         for digit in 0..digits {
-            // Lowest first.
+            // Lowest digit first.
             bytes[digit / 2] |= ((rest % 10) as u8) << (4 * (digit % 2));
             rest /= 10;
         }
@@ -112,7 +112,7 @@ impl Format {
         bytes
     }
 
-    /// Digits without a point, as many as the precision says, and the power of ten behind them.
+    /// Writes digits without a point and then the power of ten. The precision is the number of digits.
     fn mantissa(&self, value: f64, out: &mut Vec<u8>) {
         let directive = &self.directive;
         let digits = directive.precision.filter(|digits| *digits > 0).unwrap_or(6).min(40);
@@ -130,7 +130,7 @@ impl Format {
         Directive { precision: None, ..*directive }.text(out, &text);
     }
 
-    /// Writes what needs no value: a checksum, a substitution. Nothing else is written without one.
+    /// Writes a conversion without a value: a checksum or a substitution. Other conversions write nothing.
     pub(super) fn print_own(&self, out: &mut Vec<u8>) {
         match &self.conversion {
             Conversion::Sum(sum) => {
@@ -142,15 +142,15 @@ impl Format {
         }
     }
 
-    /// The checksum of a message up to `at`, as it stands on the line. Width and precision leave bytes out at the
-    /// beginning and at the end.
+    /// The checksum of a message up to `at`, in the form that is sent. Width and precision exclude bytes at the beginning and at
+    /// the end.
     pub(super) fn summed(&self, sum: &Checksum, line: &[u8], at: usize) -> Vec<u8> {
         let directive = &self.directive;
         let end = at.saturating_sub(directive.precision.unwrap_or(0));
         let value = sum.of(line.get(directive.width..end).unwrap_or_default());
         let bytes = usize::from(sum.bytes());
         if directive.plus {
-            // As many digits as the largest value may have.
+            // The number of digits of the maximum value.
             let digits = (bytes + 1) * 25 / 10 - 2;
             return format!("{value:0digits$}").into_bytes();
         }
