@@ -1,34 +1,34 @@
-//! Autonomous loops (agents): a PI controller or a copy, at its own pace. They are devices: messages start, stop and
-//! tune them through their points.
+//! Autonomous loops (agents): a PI controller or a copy, each with its own period. Agents are devices: messages start, stop
+//! and tune them through their points.
 
 use crate::datum::{Datum, DeviceFault};
 use crate::device::{Device, Driver};
 use crate::tables::Settings;
 use base::{DurNs, MonoNs, Schedule};
 
-/// What an agent shows and takes.
+/// All points of an agent.
 pub(crate) const POINTS: &[&str] =
     &["on", "setpoint", "kp", "ki", "input", "output", "error", "cycles", "faults", "skipped"];
 
-/// Those that it takes.
+/// The writable points.
 pub(crate) const WRITABLE: &[&str] = &["on", "setpoint", "kp", "ki"];
 
-/// Whether devices of this driver are agents.
+/// Returns whether devices of this driver are agents.
 #[must_use]
 pub fn is_agent(driver: &Driver) -> bool {
     matches!(driver.word, "feedback" | "copy")
 }
 
-/// One loop.
+/// One agent.
 #[derive(Clone, Debug)]
 pub struct Agent {
-    /// Of the table's points: which of [`POINTS`] each is.
+    /// Index in [`POINTS`] for each point of the table.
     points: Vec<usize>,
     on: bool,
     setpoint: f64,
     kp: f64,
     ki: f64,
-    /// `copy`: the output is the input times this.
+    /// The factor from input to output; only for `copy`.
     gain: Option<f64>,
     limits: (f64, f64),
     integral: f64,
@@ -43,14 +43,14 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// An agent as its table says.
+    /// Creates an agent from the settings of its table.
     #[must_use]
     pub fn new(driver: &Driver, settings: &Settings, points: &[String]) -> Self {
         let number = |key: &str, default: f64| settings.number(key).unwrap_or(default);
         let copies = driver.word == "copy";
         let place = |point: &String| POINTS.iter().position(|known| known == point);
         Self {
-            // The check lets no other points through.
+            // The check accepts no other points.
             points: points.iter().map(|point| place(point).unwrap_or(POINTS.len())).collect(),
             on: settings.flag("on").unwrap_or(copies),
             setpoint: number("setpoint", 0.0),
@@ -70,13 +70,13 @@ impl Agent {
         }
     }
 
-    /// When it runs next; `None` before the first call of [`is_due`](Self::is_due).
+    /// The start of the next cycle; `None` before the first call of [`is_due`](Self::is_due).
     #[must_use]
     pub fn due(&self) -> Option<MonoNs> {
         self.schedule.as_ref().map(Schedule::due)
     }
 
-    /// Whether it is to run now. Goes on to its next cycle; cycles that are over are given up and counted.
+    /// Returns whether a cycle must run now, and advances to the next cycle. Missed cycles are skipped and counted.
     pub fn is_due(&mut self, now: MonoNs) -> bool {
         let schedule = self.schedule.get_or_insert_with(|| Schedule::new(0, now, self.period));
         if now < schedule.due() {
@@ -86,9 +86,9 @@ impl Agent {
         self.on
     }
 
-    /// One cycle: what is to be written for what was measured.
+    /// Runs one cycle: returns the output for a measured input.
     ///
-    /// The integral stands still while the output is at a limit, so that it comes off it at once.
+    /// The integral stops while the output is at a limit. This prevents windup: the output leaves the limit without delay.
     pub fn step(&mut self, measured: f64) -> f64 {
         self.cycles += 1;
         self.input = measured;
@@ -99,7 +99,7 @@ impl Agent {
             self.error = self.setpoint - measured;
             let step = self.ki * self.error * (self.period.0 as f64 / 1e9);
             let output = self.kp * self.error + self.integral + step;
-            // Also where the output leaves the limits, a step that leads back is taken.
+            // Outside the limits, a step towards the range is still added.
             if (low..=high).contains(&output) || (output > high) != (step > 0.0) {
                 self.integral += step;
             }
@@ -109,7 +109,7 @@ impl Agent {
         self.output
     }
 
-    /// A cycle without a measurement, or whose output was refused.
+    /// Counts a cycle without a measurement, or with a refused output.
     pub fn failed(&mut self) {
         self.faults += 1;
     }
@@ -138,7 +138,7 @@ impl Device for Agent {
             Some(0) => {
                 let starts = value != 0.0 && !self.on;
                 self.on = value != 0.0;
-                // What it had summed up before it was stopped belongs to another time: begin at the present output.
+                // The sum from the previous run is obsolete. The integral starts at the present output.
                 if starts && self.gain.is_none() {
                     self.integral = self.output;
                 }

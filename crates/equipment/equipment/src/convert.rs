@@ -4,53 +4,53 @@ use crate::datum::{Datum, Fault};
 use std::borrow::Cow;
 use std::fmt;
 
-/// Halvings of an interval after which two doubles touch.
+/// Maximum number of bisections. Usually the interval has shrunk to two adjacent doubles before.
 const BISECTIONS: u32 = 200;
 
-/// One step. Forwards it makes of a raw value an engineering value; backwards the other way.
+/// One step. Forwards it converts a raw value to an engineering value, backwards the reverse.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Convert {
     /// `value = factor × raw + offset`
     Scale {
-        /// Not zero.
+        /// Never zero.
         factor: f64,
         /// In the engineering unit.
         offset: f64,
     },
-    /// `value = c0 + c1 raw + c2 raw² …`, for raw values of a range on which it only rises or only falls.
+    /// `value = c0 + c1 raw + c2 raw² …`, for raw values in a range where it is monotonic if it is used for writes.
     Poly {
         /// c0, c1, …
         coefficients: Vec<f64>,
-        /// Lowest and highest raw value.
+        /// Minimum and maximum raw value.
         over: (f64, f64),
     },
-    /// Straight lines between points (raw, value); both columns only rise, or the values only fall.
+    /// Linear interpolation between points (raw, value). Raw values increase; values are monotonic if it is used for writes.
     Curve(Vec<(f64, f64)>),
     /// Some bits of a whole number: `bits = "4-7"`.
     Bits {
         /// The lowest bit.
         low: u32,
-        /// How many.
+        /// The number of bits.
         count: u32,
     },
     /// Labels for whole numbers.
     Labels(Vec<(String, f64)>),
-    /// A text round a number: `POS {value} mm`.
+    /// A text that contains a number: `POS {value} mm`.
     Text {
-        /// What stands before it.
+        /// The text before the number.
         before: String,
-        /// What stands behind it.
+        /// The text after the number.
         after: String,
     },
 }
 
 impl Convert {
-    /// From raw to engineering.
+    /// Converts from raw to engineering value.
     ///
-    /// Real-time: allocates only where a text is made.
+    /// Real-time: allocates only for texts.
     ///
     /// # Errors
-    /// What does not fit.
+    /// The value does not fit the step.
     pub fn forward<'v>(&'v self, raw: Datum<'v>) -> Result<Datum<'v>, Fault<'v>> {
         if let Self::Text { before, after } = self {
             let text = raw.to_string();
@@ -89,12 +89,12 @@ impl Convert {
         }))
     }
 
-    /// From engineering to raw. `present` is the device's raw value, for steps that change a part of it only.
+    /// Converts from engineering to raw value. `present` is the raw value in the device, for steps that change only a part of it.
     ///
-    /// Real-time: allocates only where a text is made.
+    /// Real-time: allocates only for texts.
     ///
     /// # Errors
-    /// What does not fit.
+    /// The value does not fit the step.
     pub fn backward<'v>(&'v self, value: Datum<'v>, present: Option<f64>) -> Result<Datum<'v>, Fault<'v>> {
         if let Self::Text { before, after } = self {
             return Ok(Datum::Text(Cow::Owned(format!("{before}{value}{after}"))));
@@ -150,7 +150,7 @@ impl fmt::Display for Convert {
     }
 }
 
-/// Whether a polynomial only rises or only falls over a range: looked at in 1000 places.
+/// Returns whether a polynomial is monotonic over a range. Checks 1001 points.
 pub(crate) fn is_monotone(coefficients: &[f64], (low, high): (f64, f64)) -> bool {
     let at = |step: u32| poly(coefficients, low + (high - low) * f64::from(step) / 1000.0);
     let rises = at(1000) > at(0);
@@ -172,7 +172,7 @@ fn bisect(mut low: f64, mut high: f64, value: f64, rises: bool, at: impl Fn(f64)
     if (at(low) - value).abs() < (at(high) - value).abs() { low } else { high }
 }
 
-/// The straight line through the two points round `x`; the first members only rise.
+/// Interpolates between the two points around `x`. The first members of the points increase.
 fn between(mut points: impl Iterator<Item = (f64, f64)>, x: f64) -> Option<f64> {
     let mut last = points.next().filter(|(first, _)| x >= *first)?;
     for (to_x, to_y) in points {
@@ -185,7 +185,7 @@ fn between(mut points: impl Iterator<Item = (f64, f64)>, x: f64) -> Option<f64> 
     None
 }
 
-/// A whole number, not negative, that a double holds exactly.
+/// A non-negative whole number that a double represents exactly.
 fn whole(value: f64) -> Option<u64> {
     ((0.0..9_007_199_254_740_992.0).contains(&value) && value.fract() == 0.0).then_some(value as u64)
 }

@@ -1,18 +1,18 @@
-//! CSV tables: the first line names the keys, each further line is a table of its own.
+//! CSV tables: the first line contains the keys, each further line is one table.
 //!
-//! Cells may be quoted with `"`, a quote in them doubled; a quoted cell ends on its line. Lines that are empty or begin with `#` are
-//! passed over; so are empty cells. A cell that is a TOML value other than a text (`3`, `true`, `[0, 600]`,
-//! `[{ scale = 0.1 }]`) is that value, anything else a text. Places are those of the CSV file.
+//! Cells may be quoted with `"`; a quote inside is doubled. A quoted cell ends on its line. Empty lines, lines that begin
+//! with `#`, and empty cells are ignored. A cell that is a TOML value other than a text (`3`, `true`, `[0, 600]`,
+//! `[{ scale = 0.1 }]`) has that value; any other cell is a text. Positions refer to the CSV file.
 
 use std::ops::Range;
 use table::Diagnostics;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-/// Lines in one file; more are refused.
+/// Maximum number of lines in one file.
 const ROWS_MAX: usize = 20_000;
 
-/// A cell and where it stands.
+/// A cell and its position.
 type Cell = (String, Range<usize>);
 
 /// The cells of a file.
@@ -52,7 +52,7 @@ impl Sheet {
         sheet
     }
 
-    /// Each row as the table that it would be in TOML, with its place.
+    /// Each row as a TOML table, with its position.
     pub(crate) fn tables(&self) -> impl Iterator<Item = (DeTable<'_>, Range<usize>)> {
         self.rows.iter().map(|(cells, span)| {
             let mut table = DeTable::new();
@@ -70,7 +70,7 @@ impl Sheet {
     }
 }
 
-/// The cells of a line, with their places in the file.
+/// The cells of a line, with their positions in the file.
 fn cells(line: &str, start: usize, found: &mut Diagnostics<'_>) -> Vec<(String, Range<usize>)> {
     let mut cells = Vec::new();
     let mut at = 0;
@@ -130,7 +130,7 @@ fn value<'t>(cell: &'t str, span: &Range<usize>) -> DeValue<'t> {
     }
 }
 
-/// The value with all its places set to the cell's.
+/// The value, with the position of its cell in all parts.
 fn placed<'t>(value: DeValue<'t>, span: &Range<usize>) -> DeValue<'t> {
     let at = |item: Spanned<DeValue<'t>>| Spanned::new(span.clone(), placed(item.into_inner(), span));
     match value {

@@ -1,12 +1,11 @@
-//! Values on their way between a complement and a device, and what may go wrong there.
+//! Values between a complement and a device, and their errors.
 
 use base::DurNs;
 use msg::Code;
 use std::borrow::Cow;
 use std::fmt;
 
-/// A value: a number (whole numbers are exact to 2^53), or a text. Labels borrow from the tables, so that nothing is
-/// allocated for them.
+/// A value: a number (whole numbers are exact to 2^53) or a text. Labels borrow from the tables, which avoids an allocation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Datum<'a> {
     /// A number.
@@ -16,7 +15,7 @@ pub enum Datum<'a> {
 }
 
 impl Datum<'_> {
-    /// The number that it is or that its text says.
+    /// The number, or the number in the text.
     #[must_use]
     pub fn number(&self) -> Option<f64> {
         match self {
@@ -25,7 +24,7 @@ impl Datum<'_> {
         }
     }
 
-    /// The same value, owned.
+    /// Converts to an owned value.
     #[must_use]
     pub fn into_owned(self) -> Datum<'static> {
         match self {
@@ -47,77 +46,77 @@ impl fmt::Display for Datum<'_> {
     }
 }
 
-/// Why a request was not carried out. Formatting it allocates nothing.
+/// The reason why a request was not executed. Formatting it does not allocate.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault<'a> {
-    /// No row knows the object.
+    /// No row has the object.
     NoObject,
     /// The object does not have this verb.
     NoVerb {
-        /// The verbs that it has.
+        /// The verbs that the object has.
         has: &'a str,
     },
-    /// None of the object's rows has such a complement, whatever its value.
+    /// No row of the object has a complement of this form.
     NoAttribute {
-        /// Which one may have been meant.
+        /// The closest known attribute.
         meant: Option<&'a str>,
-        /// What they have.
+        /// The complements that the object accepts.
         expected: &'a str,
     },
-    /// A row has such a complement, but does not take the value in it.
+    /// A row has a complement of this form, but does not accept its value.
     NoValue {
-        /// Which label may have been meant.
+        /// The closest known label.
         meant: Option<&'a str>,
-        /// What the object takes.
+        /// The complements that the object accepts.
         expected: &'a str,
     },
-    /// The number has no unit that fits.
+    /// The unit of the number cannot be converted.
     Unit {
         /// The unit of the row.
         expected: &'a str,
     },
-    /// A number outside of the row's limits, or where its conversion ends.
+    /// A number outside the row's limits, or outside the range of the conversion.
     Range {
         /// The number, in the row's unit.
         value: f64,
-        /// The limits.
+        /// The minimum.
         low: f64,
-        /// The limits.
+        /// The maximum.
         high: f64,
-        /// Their unit.
+        /// The unit of the numbers.
         unit: &'a str,
     },
-    /// No number where one is needed, or a text that does not have the form of its template.
+    /// A missing number, or a text that does not match its template.
     Form {
-        /// What would have been right.
+        /// The expected form.
         expected: &'a str,
     },
-    /// The device did not do it.
+    /// The device reported an error.
     Device(DeviceFault),
     /// The value was not reached in time.
     NotReached {
-        /// Where it stood last.
+        /// The last value.
         stood: f64,
-        /// How long it was waited for.
+        /// The time waited.
         after: DurNs,
-        /// The unit of both.
+        /// The unit of the value.
         unit: &'a str,
     },
 }
 
-/// What a device answered instead of a value.
+/// The error of an access to a device.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DeviceFault {
-    /// It is not there, or did not answer in time: nothing is known of the value.
+    /// The device is absent or did not answer in time. The state of the value is unknown.
     Silent(Cow<'static, str>),
-    /// It refused, with its reason.
+    /// The device refused, with a reason.
     Refused(Cow<'static, str>),
-    /// It is busy; asking again later may help.
+    /// The device is busy. A later retry may succeed.
     Busy(Cow<'static, str>),
 }
 
 impl Fault<'_> {
-    /// The reply code that belongs to it.
+    /// The reply code for this fault.
     #[must_use]
     pub const fn code(&self) -> Code {
         match self {
@@ -131,7 +130,7 @@ impl Fault<'_> {
     }
 }
 
-/// What may have been meant, in words.
+/// The suggestion in a message, if there is one.
 struct Meant<'a>(Option<&'a str>);
 
 impl fmt::Display for Meant<'_> {

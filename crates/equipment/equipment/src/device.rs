@@ -1,60 +1,60 @@
-//! What a table sees of a device, and the kinds of devices that there are.
+//! The interface between tables and devices, and the available drivers.
 
 use crate::datum::{Datum, DeviceFault};
 use base::MonoNs;
 use table::{Key, Table, key};
 
-/// A device: points that are read and written. Points are numbers, given out when the tables are read.
+/// A device: points that can be read and written. Points are numbered when the tables are read.
 pub trait Device {
     /// Reads a point.
     ///
     /// # Errors
-    /// Why there is no value.
+    /// The reason why there is no value.
     fn read(&mut self, point: usize, now: MonoNs) -> Result<Datum<'_>, DeviceFault>;
 
     /// Writes a point.
     ///
     /// # Errors
-    /// Why the value is not there.
+    /// The reason why the value was not written.
     fn write(&mut self, point: usize, value: &Datum<'_>, now: MonoNs) -> Result<(), DeviceFault>;
 }
 
-/// How long a device may take.
+/// The timing class of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// Neither blocks nor allocates: may run on a real-time lane.
+    /// Neither blocks nor allocates. May run on a real-time lane.
     RtSafe,
-    /// May wait for somebody else: runs on a thread of its own.
+    /// May wait for another process or device. Runs on a separate thread.
     MayBlock,
 }
 
-/// A kind of device: a row of [`DRIVERS`], or of the list that a program with drivers of its own gives.
+/// A kind of device: an entry of [`DRIVERS`], or of the list of a program with additional drivers.
 #[derive(Clone, Copy, Debug)]
 pub struct Driver {
-    /// As `driver` names it.
+    /// The word in the key `driver`.
     pub word: &'static str,
-    /// How long it may take.
+    /// The timing class.
     pub pace: Pace,
-    /// Its keys beside `name` and `driver`, with their documentation.
+    /// The keys, with their documentation.
     pub table: &'static Table,
-    /// Whether it has such a point, and what can be done with it.
+    /// Parses a point name, and returns its access rights.
     ///
     /// # Errors
-    /// What would have been right.
+    /// The expected point names.
     pub point: fn(&str) -> Result<Access, String>,
 }
 
-/// What can be done with a point, as far as its driver knows.
+/// The access rights of a point, as far as the driver knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It is read and written; the device itself may still refuse.
+    /// Read and write. The device itself may still refuse.
     ReadWrite,
-    /// It is only read: rows that would write it are refused by the check.
+    /// Read only. The check refuses rows that write it.
     ReadOnly,
 }
 
 impl Driver {
-    /// How the documentation writes its pace.
+    /// The timing class in the documentation.
     #[must_use]
     pub const fn pace_word(&self) -> &'static str {
         match self.pace {
@@ -68,7 +68,7 @@ const NAME: Key =
     key("name", r#""ps_b""#, "letters, digits, `_`, `-`, `.`, `:`", "", "Name of the device, unique in the file.");
 const DRIVER: Key = key("driver", r#""power-supply""#, "one of the drivers below", "", "The driver.");
 
-/// `[[device]]`, what all drivers have.
+/// `[[device]]`: the keys of all drivers.
 pub(crate) const DEVICE: Table = Table {
     header: "[[device]]",
     doc: "A device. Each driver has more keys, and points; see *Drivers*. In a CSV file each key is a column.",
@@ -289,7 +289,7 @@ fn among(points: &[&str], writable: &[&str], point: &str) -> Result<Access, Stri
     Err(format!("{}{}", points.join(", "), meant.unwrap_or_default()))
 }
 
-/// Anything that can name something.
+/// A point name of any printable characters.
 fn word(point: &str) -> Result<Access, String> {
     let fits = !point.is_empty() && point.len() <= 64 && point.chars().all(|c| c.is_ascii_graphic());
     if fits { Ok(Access::ReadWrite) } else { Err("1 to 64 printable characters without blanks".to_owned()) }

@@ -1,4 +1,4 @@
-//! `--dry-run`: what a request would do, step by step, without touching anything.
+//! `--dry-run`: the steps that a request would cause, without any access to a device.
 
 use crate::convert::Convert;
 use crate::datum::{Datum, DeviceFault, Fault};
@@ -10,12 +10,12 @@ use base::{MonoNs, nearest};
 use msg::Verb;
 use std::fmt::{self, Write as _};
 
-/// Where a request ended that cannot be carried out.
+/// The error of a request that cannot be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DryRunError {
-    /// The steps up to there, a line each.
+    /// The steps before the error, one per line.
     pub steps: String,
-    /// What is wrong.
+    /// The error.
     pub why: String,
 }
 
@@ -27,11 +27,11 @@ impl fmt::Display for DryRunError {
 
 impl std::error::Error for DryRunError {}
 
-/// The steps of `verb/object/complement`, with their values. `raw` stands for what the device would answer; simulated
-/// devices answer for themselves, as they are before anything was written.
+/// The steps of `verb/object/complement`, with their values. `raw` replaces the answer of the device. Simulated devices
+/// answer with their initial state.
 ///
 /// # Errors
-/// What is wrong with the request, with the steps up to there.
+/// The error of the request, with the steps before it.
 pub fn dry_run(tables: &Tables, request: &str, raw: Option<&str>) -> Result<String, DryRunError> {
     let mut out = format!("{request}\n");
     let mut parts = request.splitn(3, '/');
@@ -123,7 +123,7 @@ pub fn dry_run(tables: &Tables, request: &str, raw: Option<&str>) -> Result<Stri
     Ok(out)
 }
 
-/// A device that has answered already, and takes everything.
+/// A device with a fixed answer that accepts all writes.
 struct Dry(Option<Datum<'static>>);
 
 impl Device for Dry {
@@ -136,12 +136,12 @@ impl Device for Dry {
     }
 }
 
-/// Writes down what is carried out.
+/// Writes the executed steps to a text.
 struct Shown<'a> {
     out: &'a mut String,
     at: &'a str,
     point: &'a str,
-    /// The step that refused its value, and why.
+    /// The step that refused its value, and the reason.
     refused: Option<String>,
 }
 

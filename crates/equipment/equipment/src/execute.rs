@@ -1,4 +1,4 @@
-//! Carrying an entry of the tables out on its device: execute and convert. Lanes do it, and a dry run, which looks on.
+//! Executes an entry of the tables on its device: execute and convert. Used by lanes and by the dry run.
 
 use crate::convert::Convert;
 use crate::datum::{Datum, Fault};
@@ -6,34 +6,34 @@ use crate::device::Device;
 use crate::tables::Tables;
 use base::MonoNs;
 
-/// Who looks on while an entry is carried out; what nobody sees costs nothing.
+/// Observer of the execution. The empty observer `()` costs nothing.
 pub(crate) trait Watch {
-    /// Whether anybody does: values are copied for it.
+    /// The observer is active. Only then values are copied for it.
     const SEES: bool = false;
 
-    /// The device has answered this.
+    /// The device returned this raw value.
     fn read(&mut self, _raw: &Datum<'_>) {}
 
-    /// A step made one value of another, forwards or backwards, or refused it.
+    /// A step converted a value, forwards or backwards, or refused it.
     fn converted(&mut self, _step: &Convert, _way: Way, _from: &Datum<'_>, _to: Result<&Datum<'_>, &Fault<'_>>) {}
 
-    /// The device has taken this.
+    /// The device accepted this raw value.
     fn written(&mut self, _raw: &Datum<'_>) {}
 }
 
-/// Nobody.
+/// No observer.
 impl Watch for () {}
 
-/// From the device, or to it.
+/// The direction of a conversion: from the device, or to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Forwards,
     Backwards,
 }
 
-/// Execute and convert: the engineering value of an entry.
+/// Execute and convert: reads the engineering value of an entry.
 ///
-/// Real-time: as long as the device takes; allocates only for texts.
+/// Real-time: takes as long as the device; allocates only for texts.
 pub(crate) fn read<'a, W: Watch>(
     tables: &'a Tables,
     entry: usize,
@@ -48,9 +48,9 @@ pub(crate) fn read<'a, W: Watch>(
     steps.try_fold(raw, |value, step| converted(step, Way::Forwards, value, watch, |value| step.forward(value)))
 }
 
-/// Convert backwards and execute.
+/// Converts backwards and executes: writes an engineering value.
 ///
-/// Real-time: as long as the device takes; allocates only for texts.
+/// Real-time: takes as long as the device; allocates only for texts.
 pub(crate) fn write<'a, W: Watch>(
     tables: &'a Tables,
     entry: usize,
@@ -69,7 +69,7 @@ pub(crate) fn write<'a, W: Watch>(
         }
         _ => None,
     };
-    // What is written where the complement brings no value is raw already.
+    // The constant of a complement without a value is raw. It is not converted.
     let steps = if row.write.is_some() { &[][..] } else { &row.convert[..] };
     let back =
         |value, step: &'a Convert| converted(step, Way::Backwards, value, watch, |value| step.backward(value, present));

@@ -1,4 +1,4 @@
-//! What a table file may say, with its documentation.
+//! The keys of table files, with their documentation.
 
 use crate::device::{DEVICE, DRIVERS, Driver};
 use table::{Table, key, rows};
@@ -215,7 +215,7 @@ const HEAD: &str = "\
 Every key of an equipment manager's file. `tahti em check` reports all errors of a file together, with line and column.
 ";
 
-/// The page on table files, with `more` drivers than those of this crate.
+/// The documentation page on table files, with the drivers of this crate and `more`.
 #[must_use]
 pub fn document(more: &[Driver]) -> String {
     let mut out = HEAD.to_owned();
@@ -228,7 +228,7 @@ pub fn document(more: &[Driver]) -> String {
     out.push_str("\n# Drivers\n\nA driver is rt-safe (it neither blocks nor allocates) or may block. Each device that may block has a separate thread.\n");
     for driver in DRIVERS.iter().chain(more) {
         out.push_str(&rows(driver.table, "must be given"));
-        // `name` and `driver` are told once, above.
+        // `name` and `driver` are documented once, above.
         let common = |line: &str| line.starts_with("| `name`") || line.starts_with("| `driver`");
         let kept: Vec<&str> = out.lines().collect();
         let from = kept.iter().rposition(|line| line.starts_with("## `")).unwrap_or(0);

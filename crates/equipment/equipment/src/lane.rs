@@ -1,8 +1,8 @@
-//! A lane: the devices that one thread has, the requests to them, the loops and polls on them. A state machine with `now`
-//! as an argument; who runs it owns the thread and the devices.
+//! A lane: the devices of one thread, with the requests, loops and polls on them. It is a state machine with `now` as an
+//! argument. The caller owns the thread and the devices.
 //!
-//! Exactly one answer a request: [`Lane::request`] answers at once, or keeps a `set` until its value is reached, its time is
-//! over, or its deadline has passed.
+//! Each request gets exactly one answer. [`Lane::request`] answers immediately, or keeps a `set` until its value is reached,
+//! its time is over, or its deadline passes.
 
 use crate::agent::{Agent, is_agent};
 use crate::convert::Convert;
@@ -16,39 +16,39 @@ use msg::Verb;
 use std::fmt;
 use std::sync::Arc;
 
-/// Sets that wait for their value at the same time on one lane; one more is refused as busy.
+/// Maximum number of `set` requests that wait for their value on one lane. Further ones are refused as busy.
 pub const PENDING_MAX: usize = 256;
-/// How far apart two readings of the clocks may place the same instant: a cycle that is due with a frame's border has begun at that border.
+/// Tolerance in nanoseconds between two clock readings of the same instant. A cycle due at a frame's border starts there.
 const SAME: u64 = 1_000;
-/// How often it is looked whether a value is reached.
+/// Interval at which a waiting `set` checks its value.
 const LOOK: DurNs = DurNs::from_ms(10);
 
-/// What a request got.
+/// The successful answer to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer<'a> {
-    /// A value, with unit and digits after the point.
+    /// A value, its unit and the number of digits after the point.
     Value(Datum<'a>, &'a str, Option<usize>),
-    /// Done.
+    /// Success without a value.
     Ok,
 }
 
-/// Where a lane's results go.
+/// Receives the results of a lane.
 pub trait Answers<Id> {
-    /// The one answer of a request.
+    /// Receives the only answer to a request.
     ///
     /// Called on the lane's thread, which may be real time.
     fn answer(&mut self, id: Id, answer: Result<Answer<'_>, Fault<'_>>);
 
-    /// The one answer of a request whose deadline had passed before it was executed.
+    /// Receives a request whose deadline passed before its execution. It is the only answer.
     fn expired(&mut self, id: Id);
 
-    /// A polled value: which poll, which of its entries, the number of the cycle; `None` if it could not be read.
+    /// Receives a polled value: index of the poll, index of its entry, number of the cycle. `None` if the read failed.
     fn polled(&mut self, poll: usize, entry: usize, value: Option<f64>, pulse: u64, now: MonoNs);
 }
 
 struct Pending<Id> {
     id: Id,
-    /// The `get` that is looked at.
+    /// The `get` entry whose value is compared.
     get: usize,
     target: f64,
     within: f64,
@@ -58,18 +58,18 @@ struct Pending<Id> {
 }
 
 enum DeviceSlot {
-    /// On another lane, or still on the lane that this one takes over.
+    /// On another lane, or still on the lane that this one replaces.
     Elsewhere,
     Device(Box<dyn Device + Send>),
     Agent(Box<Agent>),
 }
 
-/// What a lane reads of a poll, and when.
+/// The entries of a poll on this lane, and their schedule.
 struct Cycle {
     poll: usize,
     entries: Vec<usize>,
     schedule: Schedule,
-    /// When it is read first: the cycle that runs already is, so that nobody waits up to an hour for a value.
+    /// The time of the first read: immediately, in the present cycle. The next cycle may be up to an hour away.
     first: Option<MonoNs>,
 }
 
@@ -78,7 +78,7 @@ impl Cycle {
         self.first.unwrap_or(self.schedule.due())
     }
 
-    /// The number of the cycle that runs at `now`, where it is to be read now.
+    /// The number of the cycle at `now`, if it must be read now.
     fn begin(&mut self, now: MonoNs) -> Option<u64> {
         if now >= self.schedule.due() {
             self.schedule.advance(now);
@@ -90,7 +90,7 @@ impl Cycle {
     }
 }
 
-/// See the module's text.
+/// A lane. See the module documentation.
 pub struct Lane<Id> {
     tables: Arc<Tables>,
     number: usize,
@@ -99,14 +99,14 @@ pub struct Lane<Id> {
     polls: Vec<Cycle>,
 }
 
-/// A device that could not be made.
+/// A device that could not be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneError<E> {
-    /// Where it is in the tables.
+    /// The position in the tables.
     pub place: String,
-    /// Its name.
+    /// The name of the device.
     pub device: String,
-    /// What its driver says: found and expected.
+    /// The driver's error: found and expected.
     pub why: E,
 }
 
@@ -119,12 +119,13 @@ impl<E: fmt::Display> fmt::Display for LaneError<E> {
 impl<E: std::error::Error> std::error::Error for LaneError<E> {}
 
 impl<Id: Copy> Lane<Id> {
-    /// A lane of the tables, with its devices. Polls begin at whole multiples of their period on the scale that shows `scale_ns` at
-    /// `now` (as the pulses of loops: TAI), so that those of all hosts are read together and have the same numbers. `make` gives the devices that this crate does not have; those that the
-    /// tables of `before` have unchanged are left to [`take_over`](Self::take_over).
+    /// Creates a lane of the tables, with its devices. The cycles of polls begin at whole multiples of their period on the time
+    /// scale that reads `scale_ns` at `now` (TAI, as for the pulses of loops). All hosts therefore read at the same time and with
+    /// the same cycle numbers. `make` creates the devices that are not in this crate. Devices that are unchanged from the tables
+    /// `before` are not created; [`take_over`](Self::take_over) moves them.
     ///
     /// # Errors
-    /// Which device could not be made, and why.
+    /// The device that could not be created, and the reason.
     pub fn new<E>(
         tables: Arc<Tables>,
         number: usize,
@@ -160,16 +161,16 @@ impl<Id: Copy> Lane<Id> {
         Ok(Self { tables: tables.clone(), number, slots, pending: Vec::with_capacity(PENDING_MAX), polls })
     }
 
-    /// The tables that it runs.
+    /// The tables of the lane.
     #[must_use]
     pub fn tables(&self) -> &Arc<Tables> {
         &self.tables
     }
 
-    /// Takes over what a lane of earlier tables has: the devices that did not change, with their state, and the sets that
-    /// wait; those whose object is gone are answered.
+    /// Takes over the state of a lane of previous tables: the unchanged devices and the waiting `set` requests. A waiting
+    /// request is answered if its object no longer exists.
     ///
-    /// Real-time: moves what is there, frees nothing.
+    /// Real-time: moves existing values, frees nothing.
     pub fn take_over(&mut self, old: &mut Self, now: MonoNs, out: &mut dyn Answers<Id>) {
         let tables = self.tables.clone();
         for device in (0..self.slots.len()).filter(|device| tables.device_lane(*device) == self.number) {
@@ -192,14 +193,14 @@ impl<Id: Copy> Lane<Id> {
         }
     }
 
-    /// Forgets the sets that wait: the message server has answered for them when it went away.
+    /// Drops the waiting `set` requests. The message server has answered them when the connection ended.
     pub fn forget(&mut self) {
         self.pending.clear();
     }
 
-    /// Carries a request out. One whose deadline has passed is not.
+    /// Executes a request, unless its deadline has passed.
     ///
-    /// Real-time: as long as its device takes; allocates only for texts.
+    /// Real-time: takes as long as its device; allocates only for texts.
     #[expect(clippy::too_many_arguments, reason = "a request's parts, as the message has them")]
     pub fn request(
         &mut self,
@@ -237,19 +238,19 @@ impl<Id: Copy> Lane<Id> {
         let looked = tables.interpret(Verb::Get, object, &reached.complement);
         match (looked, target) {
             (Ok((get, _)), Some(target)) => {
-                // A little before the deadline, so that who asks learns where it stands.
+                // Slightly before the deadline, so that the client still receives the present value.
                 let last = deadline.map_or(MonoNs(u64::MAX), |deadline| deadline + DurNs(-LOOK.0));
                 let until = (now + reached.timeout).min(last);
                 let within = reached.within;
                 self.pending.push(Pending { id, get, target, within, begun: now, until, look: now });
                 self.look(now, out);
             }
-            // Labels: there is no number to wait for, the write was all.
+            // A label is not a number to compare. The write completes the request.
             _ => out.answer(id, Ok(Answer::Ok)),
         }
     }
 
-    /// When there is something to do beside requests.
+    /// The next time at which [`run`](Self::run) has work.
     #[must_use]
     pub fn due(&self) -> Option<MonoNs> {
         let agents = self.slots.iter().filter_map(|slot| match slot {
@@ -260,9 +261,9 @@ impl<Id: Copy> Lane<Id> {
         agents.chain(polls).chain(self.pending.iter().map(|pending| pending.look)).min()
     }
 
-    /// Runs the loops, polls and looks that are due.
+    /// Runs the loops, polls and checks of waiting requests that are due.
     ///
-    /// Real-time: as long as the devices take; bounded by their number.
+    /// Real-time: takes as long as the devices; bounded by their number.
     pub fn run(&mut self, now: MonoNs, out: &mut dyn Answers<Id>) {
         let tables = self.tables.clone();
         for index in 0..self.slots.len() {
@@ -290,7 +291,7 @@ impl<Id: Copy> Lane<Id> {
         self.look(now, out);
     }
 
-    /// One cycle of an agent.
+    /// Runs one cycle of an agent.
     fn cycle(&mut self, tables: &Tables, index: usize, input: usize, output: usize, now: MonoNs) {
         let measured = self.read(tables, input, now).ok().and_then(|value| value.number());
         let DeviceSlot::Agent(agent) = &mut self.slots[index] else { return };
@@ -305,7 +306,7 @@ impl<Id: Copy> Lane<Id> {
         }
     }
 
-    /// Looks which sets have reached their value, and which will not any more.
+    /// Checks the waiting `set` requests, and answers those that have reached their value or whose time is over.
     fn look(&mut self, now: MonoNs, out: &mut dyn Answers<Id>) {
         let tables = self.tables.clone();
         let mut at = 0;
@@ -350,12 +351,12 @@ impl<Id: Copy> Lane<Id> {
     }
 }
 
-/// A value as the row shows it.
+/// A value with the unit and precision of its row.
 pub(crate) fn shown<'a>(row: &'a Row, value: Datum<'a>) -> Answer<'a> {
     Answer::Value(value, &row.unit, row.precision)
 }
 
-/// The number that stands for a value in shared memory: labels by their number.
+/// The number for a value in shared memory. A label is represented by its number.
 fn raw_number(row: &Row, value: &Datum<'_>) -> Option<f64> {
     match (row.convert.last(), value) {
         (Some(Convert::Labels(labels)), Datum::Text(text)) => {
@@ -365,7 +366,7 @@ fn raw_number(row: &Row, value: &Datum<'_>) -> Option<f64> {
     }
 }
 
-/// The devices of this crate.
+/// Creates a device of this crate. Returns `None` for other drivers.
 pub(crate) fn built_in(driver: &Driver, settings: &Settings, points: &[String]) -> Option<Box<dyn Device + Send>> {
     let number = |key: &str, default: f64| settings.number(key).unwrap_or(default);
     let seed = settings.number("seed").map_or(1, |seed| seed.max(0.0) as u64);
@@ -409,7 +410,7 @@ pub(crate) fn built_in(driver: &Driver, settings: &Settings, points: &[String]) 
     }
 }
 
-/// A device whose own points are numbered otherwise than the table's.
+/// A device whose point numbers differ from those of the table.
 struct Numbered {
     device: Box<dyn Device + Send>,
     places: Vec<usize>,

@@ -1,11 +1,11 @@
-//! Equipment managers' tables: what objects there are, and what a request to one of them does.
+//! Equipment tables: the objects of an equipment manager, and the effect of a request to each of them.
 //!
-//! A manager's file lists *devices* (what there is, how it is reached) and *rows* (`map`: which requests mean which point of
-//! which device, and how raw values become engineering values). [`check`] reads them with every finding at once;
-//! [`Tables`] answers what a request means; a [`Lane`] carries requests out, runs autonomous loops and polls, with `now` as
-//! an argument.
+//! The file of a manager lists *devices* (their drivers and addresses) and *rows* (`map`: which requests access which point
+//! of which device, and the conversion between raw and engineering values). [`check`] reads the file and reports all errors
+//! together. [`Tables`] interprets requests. A [`Lane`] executes requests, autonomous loops and polls, with `now` as an
+//! argument.
 //!
-//! Never here: the message server, sockets, shared memory, threads. Devices are given by whoever runs a lane.
+//! This crate contains no message server, sockets, shared memory or threads. The caller that runs a lane supplies the devices.
 //!
 //! ```
 //! use equipment::{DRIVERS, check, dry_run};

@@ -2,31 +2,31 @@
 
 use std::fmt;
 
-/// Captures in one pattern; more are refused.
+/// Maximum number of captures in one pattern.
 pub(crate) const CAPTURES_MAX: usize = 8;
 
-/// A text with holes that have names.
+/// A text with named captures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    /// Literal, capture, literal, …: literals stand at even places.
+    /// Literal, capture, literal, …: literals have even indices.
     parts: Vec<String>,
 }
 
 impl Default for Pattern {
-    /// The empty text.
+    /// The empty pattern.
     fn default() -> Self {
         Self { parts: vec![String::new()] }
     }
 }
 
-/// What captures stand for.
+/// The captures of a match: name and value.
 pub(crate) type Bound = Vec<(String, String)>;
 
 impl Pattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
-    /// What would have been right.
+    /// The expected syntax.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let mut parts = vec![String::new()];
         let mut rest = text;
@@ -56,13 +56,13 @@ impl Pattern {
         Ok(pattern)
     }
 
-    /// The names of its captures.
+    /// The names of the captures.
     pub fn captures(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().skip(1).step_by(2).map(String::as_str)
     }
 
-    /// What the captures stand for in `text`; `None` if it does not match, or one capture would be two things.
-    /// A capture takes as little as it can, the last one all that is left; none is empty.
+    /// Matches `text` and returns the captures. Returns `None` if it does not match, or if a capture that occurs twice has two
+    /// values. A capture is as short as possible, the last one takes the rest. No capture is empty.
     #[must_use]
     pub fn matches(&self, text: &str) -> Option<Bound> {
         let mut rest = text.strip_prefix(self.parts[0].as_str())?;
@@ -86,10 +86,10 @@ impl Pattern {
         rest.is_empty().then_some(bound)
     }
 
-    /// The text with its holes filled; the first capture that stands for nothing is the error.
+    /// Substitutes the captures.
     ///
     /// # Errors
-    /// The name of that capture.
+    /// The name of the first capture without a value.
     pub fn fill(&self, bound: &[(String, String)]) -> Result<String, &str> {
         let mut text = String::new();
         for (index, part) in self.parts.iter().enumerate() {

@@ -1,6 +1,6 @@
-//! Table files in, [`Tables`] or everything that is wrong with them out.
+//! Reads table files. The result is [`Tables`] or all errors.
 //!
-//! Must never panic on any text, look at the machine, or accept what it does not understand.
+//! Invariants: no text causes a panic, the machine is accessed only through [`Machine`], unknown input is an error.
 
 mod device;
 mod map;
@@ -20,54 +20,54 @@ use table::{Diagnostic, Diagnostics, Section, Severity, clipped, tables};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A file larger than this is refused.
+/// Maximum size of a file in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 4 << 20;
-/// Files that one manager may have.
+/// Maximum number of files of one manager.
 const FILES_MAX: usize = 32;
-/// Devices that one manager may have.
+/// Maximum number of devices of one manager.
 const DEVICES_MAX: usize = 4096;
-/// Bytes of the name of a value in shared memory.
+/// Maximum length in bytes of the name of a value in shared memory.
 pub const POLLED_NAME_BYTES_MAX: usize = 64;
-/// Bytes of its unit.
+/// Maximum length of its unit in bytes.
 pub const POLLED_UNIT_BYTES_MAX: usize = 16;
 const HOUR: DurNs = DurNs::from_secs(3600);
 
-/// A file and what was found in it.
+/// A file and its errors and warnings.
 #[derive(Clone, Debug)]
 pub struct FileFindings {
-    /// Its name, as it was given.
+    /// The name, as passed to [`check`] or written in the main file.
     pub name: String,
-    /// Its text.
+    /// The text.
     pub text: String,
-    /// All errors and warnings, in the file's order.
+    /// All errors and warnings in the order of the file.
     pub found: Vec<Diagnostic>,
 }
 
-/// What a check found out.
+/// The result of a check.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// The tables, if there was no error.
+    /// The tables; `None` if there was an error.
     pub tables: Option<Tables>,
-    /// Every file that was read, the main one first.
+    /// All files read, the main file first.
     pub files: Vec<FileFindings>,
 }
 
 impl Checked {
-    /// All findings as people read them; the last line of each file counts its own.
+    /// All errors and warnings as text. The last line of each file has the counts for this file.
     #[must_use]
     pub fn render(&self) -> String {
         self.files.iter().map(|file| table::render_all(&file.found, &file.name, &file.text)).collect()
     }
 }
 
-/// What a check asks of the machine on which the manager is to run. `()` knows nothing of it.
+/// Checks against the machine on which the manager will run. `()` checks nothing.
 pub trait Machine {
-    /// What is wrong with a device beyond the form of its keys: files, programs and addresses that they name.
+    /// Errors of a device in the files, programs and addresses that its keys refer to.
     fn look(&self, _: &DeviceSpec) -> Vec<Wrong> {
         Vec::new()
     }
 
-    /// The CPUs that are online, if they are known.
+    /// The online CPUs; `None` if unknown.
     fn online(&self) -> Option<CpuSet> {
         None
     }
@@ -75,28 +75,28 @@ pub trait Machine {
 
 impl Machine for () {}
 
-/// What is wrong with a device.
+/// An error of a device.
 #[derive(Clone, Debug)]
 pub struct Wrong {
-    /// Where it stands.
+    /// The position.
     pub at: At,
-    /// What was found.
+    /// The error that was found.
     pub message: String,
-    /// What would have been right.
+    /// The expected value.
     pub expected: String,
 }
 
-/// What of a device is wrong.
+/// The position of an error of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
-    /// The value of a key; the device where it was not given.
+    /// The value of a key, or the whole device if the key is not set.
     Key(&'static str),
-    /// A point, by its number: shown at the first row that names it.
+    /// A point by its index. The error is reported at the first row that uses the point.
     Point(usize),
 }
 
-/// Reads the main file and those that it names. `load` gives the text of another file, by the name that stands in the
-/// main one; `drivers` is the list of what devices may be ([`DRIVERS`](crate::DRIVERS) and more).
+/// Reads the main file and the files it refers to. `load` returns the text of another file, given the name in the main file.
+/// `drivers` is the list of available drivers ([`DRIVERS`](crate::DRIVERS) and others).
 pub fn check(
     name: &str,
     text: &str,
@@ -140,7 +140,7 @@ pub fn check(
             Err(why) => found.error(span, format!("{file} cannot be read: {why}"), "a CSV file", ""),
         }
     }
-    // The files' own findings, the main one's first; rows are read when all devices are known.
+    // The diagnostics of each file, the main file first. Rows are read after all devices, because they refer to devices.
     let mut all: Vec<Diagnostics<'_>> =
         std::iter::once(found).chain(texts.iter().map(|(_, text, _)| Diagnostics::new(text))).collect();
     let sheets: Vec<Sheet> =
@@ -209,7 +209,7 @@ fn known_tables(root: &DeTable<'_>, found: &mut Diagnostics<'_>) {
     }
 }
 
-/// A file: its number among those that are read, the main one's 0.
+/// A file with its index in the order of reading; the main file has 0.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     at: usize,
@@ -225,19 +225,19 @@ impl Source<'_> {
     }
 }
 
-/// Where something stands, for findings that come when all files are read.
+/// A position in a file, for errors that are reported after all files are read.
 #[derive(Clone)]
 struct Location {
     file: usize,
     span: Range<usize>,
 }
 
-/// Where a device stands, and what belongs to it.
+/// The positions of a device and its parts.
 struct DeviceLocation {
     whole: Location,
     /// The values of its keys, in the same file.
     keys: Vec<(&'static str, Range<usize>)>,
-    /// The first rows that name its points.
+    /// For each point, the first row that uses it.
     points: Vec<Location>,
 }
 
@@ -245,18 +245,18 @@ struct Reader<'d> {
     drivers: &'d [&'static Driver],
     machine: &'d dyn Machine,
     tables: Tables,
-    /// Of the devices.
+    /// The positions of the devices.
     places: Vec<DeviceLocation>,
-    /// Names of devices that could not be read: rows that name them have no error of their own.
+    /// Names of devices with errors. A row that refers to one of them causes no further error.
     unknown: Vec<String>,
-    /// Of the rows.
+    /// The positions of the rows.
     rows: Vec<Location>,
-    /// Keys that name something that is known only when all files are read.
+    /// Keys with references that are resolved after all files are read: device, key and position.
     other: Vec<(usize, &'static str, Location)>,
 }
 
 impl Reader<'_> {
-    /// `[manager]`; the files that it names, with whether they hold rows.
+    /// Reads `[manager]`. Returns the files that it lists; `true` marks a file of rows.
     fn manager(&mut self, root: &DeTable<'_>, found: &mut Diagnostics<'_>) -> Vec<(String, Range<usize>, bool)> {
         let all = tables(root, "manager", false, found);
         let Some((table, span)) = all.into_iter().next() else {
@@ -305,7 +305,7 @@ impl Reader<'_> {
         files
     }
 
-    /// What needs all files.
+    /// Checks across all files.
     fn across(&mut self, all: &mut [Diagnostics<'_>]) {
         let tables = &self.tables;
         if tables.rows.is_empty() && tables.devices.is_empty() {
@@ -382,7 +382,7 @@ impl Reader<'_> {
                     continue;
                 }
                 matched = true;
-                // As where they are asked, the first of two rows that say the same counts.
+                // As in a request, the first of several rows with the same complement applies.
                 if !names.insert((&entry.object, &entry.form.0)) {
                     continue;
                 }
@@ -415,13 +415,13 @@ impl Reader<'_> {
     }
 }
 
-/// The device of an entry, if it may block: entries of the same lane agree on it.
+/// The device of an entry if it may block, else `None`. Two entries are on the same lane if this is equal.
 fn blocking(tables: &Tables, entry: usize) -> Option<usize> {
     let device = tables.entries[entry].device;
     (tables.devices[device].driver.pace == Pace::MayBlock).then_some(device)
 }
 
-/// A number, whole or not.
+/// A number, whole or fractional.
 fn real(section: &Section<'_>, name: &str, found: &mut Diagnostics<'_>) -> Option<(f64, Range<usize>)> {
     let value = section.value(name)?;
     match number(value.get_ref()) {
@@ -433,7 +433,7 @@ fn real(section: &Section<'_>, name: &str, found: &mut Diagnostics<'_>) -> Optio
     }
 }
 
-/// The number that a value is.
+/// The finite number in a value.
 fn number(value: &DeValue<'_>) -> Option<f64> {
     let number = match value {
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix()).ok()? as f64,
@@ -443,7 +443,7 @@ fn number(value: &DeValue<'_>) -> Option<f64> {
     number.is_finite().then_some(number)
 }
 
-/// Two numbers, the first the smaller.
+/// Two numbers, the first one smaller.
 fn pair(section: &Section<'_>, name: &str, found: &mut Diagnostics<'_>) -> Option<(f64, f64)> {
     let value = section.value(name)?;
     let numbers: Option<Vec<f64>> =
@@ -457,7 +457,7 @@ fn pair(section: &Section<'_>, name: &str, found: &mut Diagnostics<'_>) -> Optio
     }
 }
 
-/// Name of a frame, and of an activity.
+/// The name of a frame and of an activity.
 fn frame(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<(String, String)> {
     let value = section.value("frame")?;
     let texts = |table: &DeTable<'_>| {
@@ -472,7 +472,7 @@ fn frame(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<(String, 
     both
 }
 
-/// A name as managers and polls have it.
+/// The name of a manager or a poll.
 fn name(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<String> {
     if section.value("name").is_none() {
         section.missing("name", found);
@@ -503,7 +503,7 @@ fn pattern(section: &Section<'_>, name: &str, found: &mut Diagnostics<'_>) -> Op
     }
 }
 
-/// The items of a list, or the value itself.
+/// The items of a list, or the single value.
 fn items<'v>(value: &'v Spanned<DeValue<'v>>) -> Vec<&'v Spanned<DeValue<'v>>> {
     match value.get_ref() {
         DeValue::Array(items) => items.iter().collect(),

@@ -1,4 +1,4 @@
-//! The tables of a manager, ready for use: every row multiplied out to the objects that it stands for.
+//! The tables of a manager, ready for use: all rows, expanded to objects.
 
 use crate::convert::Convert;
 use crate::datum::{Datum, Fault};
@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// Objects and rows multiplied out; more are refused.
+/// Maximum number of entries after expansion.
 pub(crate) const ENTRIES_MAX: usize = 65_536;
 
 /// One device of the file.
@@ -19,17 +19,17 @@ pub(crate) const ENTRIES_MAX: usize = 65_536;
 pub struct DeviceSpec {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// The driver.
     pub driver: &'static Driver,
-    /// Its driver's keys.
+    /// The values of the driver's keys.
     pub settings: Settings,
-    /// The points that rows use; their numbers are their places here.
+    /// The points that rows use. A point number is an index in this list.
     pub points: Vec<String>,
-    /// File and line where it stands.
+    /// File and line of the definition.
     pub place: String,
 }
 
-/// The keys of a device, each of the kind of its driver's example.
+/// The settings of a device. The example of each key in the driver's table defines its type.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings(pub(crate) Vec<(&'static str, Setting)>);
 
@@ -47,75 +47,75 @@ impl Settings {
         self.0.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
-    /// A number, if it was given.
+    /// A number; `None` if the key is not set.
     #[must_use]
     pub fn number(&self, key: &str) -> Option<f64> {
         if let Some(Setting::Number(value)) = self.get(key) { Some(*value) } else { None }
     }
 
-    /// A time, if it was given.
+    /// A time; `None` if the key is not set.
     #[must_use]
     pub fn time(&self, key: &str) -> Option<DurNs> {
         if let Some(Setting::Time(value)) = self.get(key) { Some(*value) } else { None }
     }
 
-    /// Yes or no, if it was given.
+    /// A flag; `None` if the key is not set.
     #[must_use]
     pub fn flag(&self, key: &str) -> Option<bool> {
         if let Some(Setting::Flag(value)) = self.get(key) { Some(*value) } else { None }
     }
 
-    /// A text, if it was given.
+    /// A text; `None` if the key is not set.
     #[must_use]
     pub fn text(&self, key: &str) -> Option<&str> {
         if let Some(Setting::Text(value)) = self.get(key) { Some(value) } else { None }
     }
 
-    /// A list of texts; empty if it was not given.
+    /// A list of texts; empty if the key is not set.
     #[must_use]
     pub fn texts(&self, key: &str) -> &[String] {
         if let Some(Setting::Texts(value)) = self.get(key) { value } else { &[] }
     }
 }
 
-/// When a `set` has reached its value.
+/// The condition under which a `set` has reached its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reached {
-    /// The `get` of the same object that is looked at.
+    /// The complement of the `get` of the same object that is compared.
     pub complement: String,
-    /// How near it must come.
+    /// Maximum difference from the target.
     pub within: f64,
-    /// How long that may take.
+    /// Maximum time.
     pub timeout: DurNs,
 }
 
 /// A row of the file.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// File and line where it stands.
+    /// File and line of the definition.
     pub place: String,
-    /// What it does.
+    /// The verbs that the row accepts.
     pub verbs: Vec<Verb>,
-    /// The object, as it is written.
+    /// The object, as written in the file.
     pub object: Pattern,
-    /// From raw to engineering.
+    /// The conversion from raw to engineering value.
     pub convert: Vec<Convert>,
-    /// Of the engineering value.
+    /// Unit of the engineering value.
     pub unit: String,
-    /// Lowest and highest engineering value.
+    /// Minimum and maximum engineering value.
     pub limits: Option<(f64, f64)>,
     /// Digits after the point.
     pub precision: Option<usize>,
-    /// What is written where the complement holds no value.
+    /// The value written by a complement that contains no value.
     pub write: Option<Datum<'static>>,
-    /// When a `set` has reached its value.
+    /// The condition for the answer of `set`.
     pub reached: Option<Reached>,
-    /// What `describe` adds.
+    /// Text that `describe` adds.
     pub about: String,
 }
 
 impl Row {
-    /// The labels of its value, if it is an enumeration.
+    /// The labels of an enumeration; `None` for other values.
     fn labels(&self) -> Option<&[(String, f64)]> {
         match self.convert.last() {
             Some(Convert::Labels(labels)) => Some(labels),
@@ -123,38 +123,38 @@ impl Row {
         }
     }
 
-    /// Whether its value is a number: not a label, and not just any text.
+    /// Returns whether the value is a number, not a label or a free text.
     fn is_number(&self) -> bool {
         let counts = |step: &Convert| !matches!(step, Convert::Labels(_) | Convert::Text { .. });
         self.labels().is_none() && (!self.unit.is_empty() || self.limits.is_some() || self.convert.iter().any(counts))
     }
 }
 
-/// A row for one object.
+/// A row applied to one object.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The object.
     pub object: String,
-    /// Its row.
+    /// Index of the row.
     pub row: usize,
-    /// Its device.
+    /// Index of the device.
     pub device: usize,
-    /// The device's point.
+    /// Index of the device's point.
     pub point: usize,
-    /// What stands before the value in the complement, and what behind it, if there is one.
+    /// The complement before the value and after it; the second part is `None` if the complement has no value.
     pub(crate) form: (String, Option<String>),
-    /// What the row's captures stand for.
+    /// The captures of the row and their values.
     pub(crate) bound: Bound,
 }
 
 impl Entry {
-    /// The value in a complement, where that has the entry's form and the form has one.
+    /// The value in a complement of this form; `None` if the form differs or has no value.
     fn value_in<'c>(&self, complement: &'c str) -> Option<&'c str> {
         let (before, after) = (&self.form.0, self.form.1.as_ref()?);
         complement.strip_prefix(before.as_str())?.strip_suffix(after.as_str())
     }
 
-    /// Its complement, as people write it.
+    /// The complement as text, with `{value}` for the value.
     #[must_use]
     pub fn complement(&self) -> String {
         match &self.form {
@@ -164,26 +164,26 @@ impl Entry {
     }
 }
 
-/// What is read at a fixed cycle.
+/// A list of values that is read at a fixed cycle.
 #[derive(Clone, Debug)]
 pub struct Poll {
-    /// Name of its table.
+    /// Name of the table.
     pub name: String,
-    /// The cycle.
+    /// The period of the cycle.
     pub period: DurNs,
-    /// The entries, each a `get`.
+    /// The entries; each is a `get`.
     pub entries: Vec<usize>,
 }
 
-/// What is known of one object.
+/// Information about one object.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Object {
     pub(crate) entries: Vec<usize>,
-    /// The verbs that it has, for messages.
+    /// Its verbs, for messages.
     has: String,
-    /// What each of them takes, for messages.
+    /// The complements that each verb accepts, for messages.
     takes: Vec<(Verb, String)>,
-    /// What `describe` answers.
+    /// The answer to `describe`.
     description: String,
 }
 
@@ -192,31 +192,31 @@ pub(crate) struct Object {
 pub struct Tables {
     /// Name of the manager.
     pub name: String,
-    /// Class of the lane that runs rt-safe rows.
+    /// Scheduling class of the lane that runs rt-safe rows.
     pub class: Policy,
-    /// Its CPU.
+    /// The lane's CPU.
     pub cpu: Option<CpuId>,
-    /// The frame, and the activity as which the lane runs in it.
+    /// The frame and the activity that runs the lane.
     pub frame: Option<(String, String)>,
     /// The devices.
     pub devices: Vec<DeviceSpec>,
-    /// The rows, as they stand in the files.
+    /// The rows in the order of the files.
     pub rows: Vec<Row>,
-    /// The rows, multiplied out.
+    /// The rows, expanded to objects.
     pub entries: Vec<Entry>,
-    /// What is polled.
+    /// The polls.
     pub polls: Vec<Poll>,
     pub(crate) objects: HashMap<String, Object>,
     /// The objects' names, sorted.
     pub(crate) names: Vec<String>,
-    /// Of each device that is an agent: what it reads and writes.
+    /// For each device that is an agent: the entries that it reads and writes.
     pub(crate) agents: Vec<Option<(usize, usize)>>,
-    /// Of each device.
+    /// For each device, its lane.
     pub(crate) device_lanes: Vec<usize>,
 }
 
 impl Tables {
-    /// Fills in what is found by object.
+    /// Fills the indices by object and by device.
     pub(crate) fn index(&mut self) {
         let mut objects: HashMap<String, Object> = HashMap::new();
         for (index, entry) in self.entries.iter().enumerate() {
@@ -252,7 +252,7 @@ impl Tables {
             true => 1 + self.devices[..device].iter().filter(|spec| blocks(spec)).count(),
             false => 0,
         };
-        // An agent runs where its objects are; those are no agents'.
+        // An agent runs on the lane of its objects, which are never agents' objects.
         let lane = |device: usize| self.agents[device].map_or(device, |(input, _)| self.entries[input].device);
         self.device_lanes = (0..self.devices.len()).map(|device| own(lane(device))).collect();
     }
@@ -263,9 +263,10 @@ impl Tables {
         self.names.iter().map(String::as_str).collect()
     }
 
-    /// The objects that `name` names: itself and all that continue it, or those that fit where it has `*` or `?`; sorted.
+    /// Returns the objects for `name`: the object itself and those that continue it after `_`, or the matches if `name` contains
+    /// `*` or `?`; sorted.
     ///
-    /// Real-time: does not allocate; looks at each object.
+    /// Real-time: does not allocate. Compares all objects.
     pub fn named<'t>(&'t self, name: &'t str) -> impl Iterator<Item = &'t str> + Clone {
         let wild = name.contains(['*', '?']);
         let continues =
@@ -276,18 +277,18 @@ impl Tables {
             .filter(move |object| if wild { base::glob(name, object) } else { continues(object) })
     }
 
-    /// Whether there is such an object.
+    /// Returns whether the object exists.
     #[must_use]
     pub fn has(&self, object: &str) -> bool {
         self.objects.contains_key(object)
     }
 
-    /// The *interpret* step: which entry takes the request, and the engineering value that it brings.
+    /// The *interpret* step: finds the entry for the request and the engineering value in the complement.
     ///
-    /// Real-time: allocates only for texts that are neither number nor label.
+    /// Real-time: allocates only for texts that are neither numbers nor labels.
     ///
     /// # Errors
-    /// Why none does.
+    /// The reason why no entry accepts the request.
     pub fn interpret<'t>(
         &'t self,
         verb: Verb,
@@ -304,7 +305,7 @@ impl Tables {
             match takes_complement(row, entry, complement) {
                 Ok(Some(value)) => return Ok((index, value)),
                 Ok(None) => fits |= entry.value_in(complement).is_some(),
-                // The first row that had something against the value says what; later ones may still take it.
+                // The first reason against the value is reported, unless a later row accepts it.
                 Err(why) => fault = fault.or(Some(why)),
             }
         }
@@ -317,32 +318,32 @@ impl Tables {
         })
     }
 
-    /// The entries of an object that have a verb, with their rows.
+    /// The entries of an object with a verb, and their rows.
     fn with_verb<'t>(&'t self, object: &'t Object, verb: Verb) -> impl Iterator<Item = (&'t Entry, &'t Row)> {
         let all = object.entries.iter().map(|index| (&self.entries[*index], &self.rows[self.entries[*index].row]));
         all.filter(move |(_, row)| row.verbs.contains(&verb))
     }
 
-    /// The attribute that may have been meant.
+    /// The attribute closest to an unknown complement.
     fn meant_attribute<'t>(&'t self, object: &'t Object, verb: Verb, complement: &str) -> Option<&'t str> {
         let all = self.with_verb(object, verb).filter(|(entry, _)| entry.form.1.is_none());
         nearest(complement, all.map(|(entry, _)| entry.form.0.as_str()))
     }
 
-    /// The label that may have been meant.
+    /// The label closest to an unknown value.
     fn meant_label<'t>(&'t self, object: &'t Object, verb: Verb, complement: &str) -> Option<&'t str> {
         self.with_verb(object, verb).find_map(|(entry, row)| {
             nearest(entry.value_in(complement)?, row.labels()?.iter().map(|(label, _)| label.as_str()))
         })
     }
 
-    /// What `describe` answers: `verb complement: kind unit limits access` of each row, joined by `; `.
+    /// The answer to `describe`: `verb complement: kind unit limits access` of each row, joined by `; `.
     #[must_use]
     pub fn describe(&self, object: &str) -> Option<&str> {
         self.objects.get(object).map(|known| known.description.as_str())
     }
 
-    /// What `describe` says of one entry.
+    /// The part of the `describe` answer for one entry.
     fn line(&self, index: usize) -> String {
         let (entry, row) = (&self.entries[index], &self.rows[self.entries[index].row]);
         let verbs: Vec<&str> = row.verbs.iter().map(|verb| verb.word()).collect();
@@ -368,31 +369,31 @@ impl Tables {
         line
     }
 
-    /// Which lane an entry runs on: 0 is the rt-safe one, each device that may block has its own.
+    /// The lane of an entry: 0 is the rt-safe lane, each device that may block has a separate one.
     #[must_use]
     pub fn lane(&self, entry: usize) -> usize {
         self.device_lane(self.entries[entry].device)
     }
 
-    /// Which lane a device belongs to.
+    /// The lane of a device.
     #[must_use]
     pub fn device_lane(&self, device: usize) -> usize {
         self.device_lanes[device]
     }
 
-    /// How many lanes there are.
+    /// The number of lanes.
     #[must_use]
     pub fn lanes(&self) -> usize {
         1 + self.devices.iter().filter(|spec| spec.driver.pace == Pace::MayBlock).count()
     }
 
-    /// The entries that an agent reads and writes, if the device is one.
+    /// The entries that an agent reads and writes; `None` if the device is not an agent.
     #[must_use]
     pub fn agent_entries(&self, device: usize) -> Option<(usize, usize)> {
         self.agents[device]
     }
 
-    /// Whether the tables of before have this device exactly as it is here, so that it can go on.
+    /// The index of this device in the previous tables if nothing in it changed, so that it can be kept.
     #[must_use]
     pub fn keeps(&self, before: &Self, device: usize) -> Option<usize> {
         let is = &self.devices[device];
@@ -404,13 +405,13 @@ impl Tables {
         })
     }
 
-    /// The `get` that `object/complement` names.
+    /// The entry of the `get` in `object/complement`.
     pub(crate) fn input(&self, words: &str) -> Option<usize> {
         let (object, complement) = words.split_once('/')?;
         self.interpret(Verb::Get, object, complement).ok().map(|(entry, _)| entry)
     }
 
-    /// The `put` of a number that `object` or `object/complement` names.
+    /// The entry of the `put` of a number in `object` or `object/complement`.
     pub(crate) fn output(&self, words: &str) -> Option<usize> {
         let (object, complement) = words.split_once('/').unwrap_or((words, "{value}"));
         let takes = |index: &&usize| {
@@ -424,7 +425,7 @@ impl Tables {
     }
 }
 
-/// What an entry takes, for messages.
+/// The complement that an entry accepts, for messages.
 fn takes(row: &Row, entry: &Entry) -> String {
     let (before, Some(after)) = &entry.form else { return entry.form.0.clone() };
     let value = match row.labels() {
@@ -435,7 +436,7 @@ fn takes(row: &Row, entry: &Entry) -> String {
     format!("{before}{value}{after}")
 }
 
-/// The value that a complement brings, if the entry takes it: `Ok(None)` if it does not.
+/// The value in a complement; `Ok(None)` if the entry does not accept the complement.
 fn takes_complement<'t>(
     row: &'t Row,
     entry: &'t Entry,
@@ -467,7 +468,7 @@ fn takes_complement<'t>(
     Ok(Some(Some(Datum::Number(value))))
 }
 
-/// Whether a number is within a row's limits.
+/// Checks a number against the limits of a row.
 pub(crate) fn within(row: &Row, value: f64) -> Result<(), Fault<'_>> {
     match row.limits {
         Some((low, high)) if !(low..=high).contains(&value) => Err(Fault::Range { value, low, high, unit: &row.unit }),

@@ -1,7 +1,7 @@
 //! Units of complements and rows: `123.45A`, `mA`, `degC`.
 //!
-//! A unit is a base with an optional SI prefix. What is converted is the same base only; a word that is no known unit is
-//! a unit of its own, equal to itself (`counts`, `rev`).
+//! A unit is a base with an optional SI prefix. Only units with the same base are converted. An unknown word (`counts`,
+//! `rev`) is a separate unit, equal only to itself.
 
 /// Bases that take SI prefixes.
 const PREFIXED: &[&str] = &[
@@ -9,7 +9,7 @@ const PREFIXED: &[&str] = &[
     "L",
 ];
 
-/// Units with a factor (and an offset) of their own: word, base, factor, offset: `base = factor × value + offset`.
+/// Units with a special factor or offset: word, base, factor, offset. `base = factor × value + offset`.
 const SPECIAL: &[(&str, &str, f64, f64)] = &[
     ("min", "s", 60.0, 0.0),
     ("h", "s", 3600.0, 0.0),
@@ -41,7 +41,7 @@ const PREFIXES: &[(&str, f64)] = &[
     ("T", 1e12),
 ];
 
-/// What a unit is in its base: `base = factor × value + offset`.
+/// A unit in terms of its base: `base = factor × value + offset`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Unit<'a> {
     base: &'a str,
@@ -50,7 +50,7 @@ pub struct Unit<'a> {
 }
 
 impl<'a> Unit<'a> {
-    /// Reads a unit; unknown words are units of their own. Never fails, never allocates.
+    /// Parses a unit. An unknown word becomes a separate unit. Never fails, never allocates.
     #[must_use]
     pub fn of(word: &'a str) -> Self {
         if let Some((_, base, factor, offset)) = SPECIAL.iter().find(|(name, ..)| *name == word) {
@@ -69,13 +69,13 @@ impl<'a> Unit<'a> {
         Self { base: word, factor: 1.0, offset: 0.0 }
     }
 
-    /// `value` of this unit in another; `None` if they measure different things.
+    /// Converts `value` to another unit. Returns `None` if the bases differ.
     #[must_use]
     pub fn convert(self, value: f64, to: Unit<'_>) -> Option<f64> {
         if self == to {
             return Some(value);
         }
-        // Dividing by the ratio where that is the exact number keeps 5 mA from becoming 0.005000000000000001 A.
+        // A division by an exact ratio is more precise: 5 mA must not become 0.005000000000000001 A.
         let based = match self.factor < 1.0 {
             true if self.offset == 0.0 => value / (1.0 / self.factor).round_if_whole(),
             _ => self.factor * value + self.offset,

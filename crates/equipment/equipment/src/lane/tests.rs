@@ -84,7 +84,7 @@ objects = ["sr_*"]
 struct Seen {
     answers: Vec<(u32, String)>,
     polled: usize,
-    /// The number of each cycle's first value, and when it was read.
+    /// The cycle number and the time of each cycle's first value.
     cycles: Vec<(u64, MonoNs)>,
 }
 
@@ -136,7 +136,7 @@ fn request(lane: &mut Lane<u32>, id: u32, line: &str, deadline: Option<MonoNs>, 
     lane.request(id, verb, parts[1], parts[2], deadline, now, seen);
 }
 
-/// Lets time go on to `until`, as whoever runs a lane does.
+/// Advances the time to `until`, as a lane's thread does.
 fn go_on(lane: &mut Lane<u32>, until: MonoNs, seen: &mut Seen) {
     for _ in 0..100_000 {
         match lane.due().filter(|due| *due <= until) {
@@ -247,7 +247,7 @@ fn points_of_an_agent_are_what_the_table_calls_them_in_whatever_order_it_does() 
     ] {
         assert_eq!(ask(&mut lane, line, at(0)), expected, "{line}");
     }
-    // As in a frame: the time is that of the borders, here two for each cycle.
+    // In a frame, the time is the time of the borders. Here each cycle has two.
     for border in 0..100 {
         lane.run(at(border * 50), &mut Seen::default());
     }
@@ -264,7 +264,7 @@ fn polls_run_at_their_cycle() {
 
 #[test]
 fn polls_of_all_hosts_have_the_same_number_at_the_same_time_and_the_first_one_waits_for_nothing() {
-    // Two hosts: their monotonic clocks began at different times; the second one's manager starts 130 ms after the first one's.
+    // Two hosts: their monotonic clocks have different origins, and the manager of the second host starts 130 ms later.
     let tai = 1_700_000_000_030 * 1_000_000;
     let begun = |mono: u64, after: u64| {
         let mut lane: Lane<u32> =
@@ -328,7 +328,7 @@ fn a_point_that_is_read_only_for_the_check_is_read_only_for_its_device_and_no_ot
         "clock" => &["mono"],
         "memory" => &["any"],
         "feedback" | "copy" => crate::agent::POINTS,
-        // They need more than arithmetic, and are made elsewhere.
+        // These need more than arithmetic and are created in another crate.
         _ => &[],
     };
     for driver in DRIVERS {

@@ -1,4 +1,4 @@
-//! Reading `[[device]]`.
+//! Reads `[[device]]`.
 
 use super::{At, DEVICES_MAX, DeviceLocation, HOUR, Location, POLLED_NAME_BYTES_MAX, Reader, Source, Wrong, real};
 use crate::agent;
@@ -10,7 +10,7 @@ use table::{Diagnostics, Section, Table, clipped};
 use toml::de::{DeTable, DeValue};
 
 impl Reader<'_> {
-    /// One device.
+    /// Reads one device.
     pub(super) fn device(
         &mut self,
         table: &DeTable<'_>,
@@ -33,7 +33,7 @@ impl Reader<'_> {
                     found.error(value.span(), format!("unknown driver {:?}", clipped(word)), known, remedy);
                 }
             }
-            // Whoever names it makes no second error.
+            // Rows that refer to this device cause no further error.
             self.unknown.extend(device_name(&section, found));
             return;
         };
@@ -65,7 +65,7 @@ impl Reader<'_> {
         self.tables.devices.push(DeviceSpec { name, driver, settings, points: Vec::new(), place });
     }
 
-    /// What contradicts itself, or others.
+    /// Checks for contradictions in the keys of the device, or with other devices.
     fn own(&self, spec: &DeviceSpec) -> Option<Wrong> {
         let wrong =
             |key, message, expected: &str| Some(Wrong { at: At::Key(key), message, expected: expected.to_owned() });
@@ -86,7 +86,7 @@ impl Reader<'_> {
         taken.then(|| wrong("as", format!("{name:?} is exported twice"), "a name of its own"))?
     }
 
-    /// What the devices themselves, and the machine, have against what their keys and points say.
+    /// Reports the errors of devices: contradictions in their keys, and conflicts with the machine.
     pub(super) fn look(&self, all: &mut [Diagnostics<'_>]) {
         for (spec, places) in self.tables.devices.iter().zip(&self.places) {
             for Wrong { at, message, expected } in self.own(spec).into_iter().chain(self.machine.look(spec)) {
@@ -104,12 +104,12 @@ impl Reader<'_> {
     }
 }
 
-/// The keys of a device whose driver is not known: nothing more can be said of them.
+/// The keys of a device with an unknown driver. Further keys cannot be checked.
 fn driver_free() -> &'static Table {
     &DEVICE
 }
 
-/// The settings that a driver's table has, each of the kind of its example.
+/// Reads the settings in a driver's table. The example of each key defines its type.
 fn settings(section: &Section<'_>, shape: &'static Table, called: &str, found: &mut Diagnostics<'_>) -> Settings {
     let mut settings = Settings::default();
     for key in shape.keys.iter().filter(|key| !matches!(key.name, "name" | "driver")) {
@@ -149,9 +149,9 @@ fn settings(section: &Section<'_>, shape: &'static Table, called: &str, found: &
     settings
 }
 
-/// A name as devices have it.
+/// Reads the name of a device.
 fn device_name(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<String> {
-    // A number in a CSV cell is a name too.
+    // In a CSV cell a number is also a valid name.
     let value = section.value("name");
     if value.is_none() {
         section.missing("name", found);

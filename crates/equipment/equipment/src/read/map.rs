@@ -1,4 +1,4 @@
-//! Reading `[[map]]`: rows, multiplied out to objects.
+//! Reads `[[map]]`: rows and their expansion to objects.
 
 use super::{Location, Reader, Source, items, pair, pattern, real, step};
 use crate::convert::Convert;
@@ -14,7 +14,7 @@ use table::{Diagnostics, Section, clipped};
 use toml::de::{DeTable, DeValue};
 
 impl Reader<'_> {
-    /// One row.
+    /// Reads one row.
     pub(super) fn row(
         &mut self,
         table: &DeTable<'_>,
@@ -80,7 +80,7 @@ impl Reader<'_> {
         self.multiply(&section, row, &forms, &free, wanted, Location { file: source.at, span }, found);
     }
 
-    /// The objects that a row stands for.
+    /// Expands a row to its objects.
     #[expect(clippy::too_many_arguments, reason = "one row's parts, used once")]
     fn multiply(
         &mut self,
@@ -142,7 +142,7 @@ impl Reader<'_> {
         self.rows.push(place);
     }
 
-    /// One object of a row; `None` where something is wrong with it or its row, all of which is said.
+    /// Creates one object of a row. Returns `None` after an error in the object or its row, which has been reported.
     fn entry(
         &mut self,
         device: usize,
@@ -162,11 +162,11 @@ impl Reader<'_> {
             }
         };
         let object = forms.object.as_ref().and_then(|form| Some((fill(form, bound)?, form.1.clone())));
-        // A point may say where the value goes; its device knows.
+        // A point may contain `{value}`. The driver interprets it.
         let mut kept = bound.clone();
         kept.push(("value".to_owned(), "{value}".to_owned()));
         let point = fill(&forms.point, &kept);
-        // The value stays a hole.
+        // The position of the value is marked.
         const HOLE: &str = "\u{0}";
         let mut with = bound.clone();
         with.push(("value".to_owned(), HOLE.to_owned()));
@@ -189,7 +189,7 @@ impl Reader<'_> {
         Some(Entry { object, row: 0, device, point: at?, form, bound: bound.clone() })
     }
 
-    /// The number of a device's point that a row names.
+    /// The index of the device's point that a row refers to.
     fn point(
         &mut self,
         device: usize,
@@ -223,17 +223,17 @@ impl Reader<'_> {
     }
 }
 
-/// The row's patterns, with their places.
+/// The patterns of a row, with their positions.
 struct Forms {
-    /// `None` where it is missing or wrong, which has been said: the rest of the row is looked at all the same.
+    /// `None` after an error, which has been reported. The rest of the row is still checked.
     object: Option<(Pattern, Range<usize>)>,
-    /// The same.
+    /// `None` after an error, as for `object`.
     complement: Option<(Pattern, Range<usize>)>,
     device: (Pattern, Range<usize>),
     point: (Pattern, Range<usize>),
 }
 
-/// Whether what the row says fits together.
+/// Checks the consistency of the row.
 fn agree(
     section: &Section<'_>,
     row: &Row,
@@ -285,7 +285,7 @@ fn verbs(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Vec<Verb> {
     let mut verbs = Vec::new();
     for item in items(value) {
         let word = item.get_ref().as_str().unwrap_or_default();
-        // One cell of a CSV file may hold several.
+        // One cell of a CSV file may contain several verbs.
         for word in word.split('|').map(str::trim) {
             match Verb::of_devices().find(|verb| verb.word() == word) {
                 Some(verb) if !verbs.contains(&verb) => verbs.push(verb),
@@ -322,7 +322,7 @@ fn free(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Vec<(String, Vec<
     all.unwrap_or_default()
 }
 
-/// Every way to choose, beside what is bound already.
+/// All combinations of the free captures, added to the captures in `bound`.
 fn combinations(bound: Bound, free: &[(String, Vec<String>)]) -> Vec<Bound> {
     let mut all = vec![bound];
     for (name, choices) in free {
@@ -334,7 +334,7 @@ fn combinations(bound: Bound, free: &[(String, Vec<String>)]) -> Vec<Bound> {
             };
             choices.iter().map(with).collect()
         };
-        // One more than may be, so that the caller sees that there are too many.
+        // One more than the limit, so that the caller detects the excess.
         all = all.iter().flat_map(more).take(ENTRIES_MAX + 1).collect();
     }
     all

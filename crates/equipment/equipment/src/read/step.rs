@@ -1,4 +1,4 @@
-//! Reading `convert`.
+//! Reads `convert`.
 
 use super::{items, number, pair, real};
 use crate::convert::{Convert, is_monotone};
@@ -7,11 +7,11 @@ use std::ops::Range;
 use table::{Diagnostics, Section, clipped};
 use toml::de::DeValue;
 
-/// Steps in one row, points of a table, coefficients: more are refused.
+/// Maximum number of steps in a row, and of points in a table.
 const STEPS_MAX: usize = 16;
 const POINTS_MAX: usize = 10_000;
 
-/// The steps of a row. `writes` says whether they are also run backwards.
+/// Reads the steps of a row. `writes`: the steps must be invertible.
 pub(super) fn read(row: &Section<'_>, writes: bool, found: &mut Diagnostics<'_>) -> Vec<Convert> {
     let Some(value) = row.value("convert") else { return Vec::new() };
     let all = items(value);

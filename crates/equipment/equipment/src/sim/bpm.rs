@@ -1,4 +1,4 @@
-//! A beam position monitor: a position that drifts, noise, and a corrector that moves the beam.
+//! A beam position monitor: a drifting position, noise, and a corrector that moves the beam.
 
 use super::{Clock, Noise};
 use crate::datum::{Datum, DeviceFault};
@@ -6,20 +6,20 @@ use crate::device::Device;
 use base::MonoNs;
 use std::f64::consts::TAU;
 
-/// What a monitor is like. Positions in millimetres.
+/// The properties of a monitor. Positions are in millimetres.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BpmSpec {
-    /// Where the beam is without corrector and drift, horizontally.
+    /// Horizontal beam position without corrector and drift.
     pub x: f64,
-    /// The same vertically.
+    /// Vertical beam position without drift.
     pub y: f64,
     /// Amplitude of a slow drift with a period of 20 s.
     pub drift: f64,
-    /// How far a kick of 1 moves the beam horizontally.
+    /// Horizontal shift of the beam by a kick of 1.
     pub response: f64,
     /// Standard deviation of a reading.
     pub noise: f64,
-    /// Of the noise.
+    /// Seed of the noise.
     pub seed: u64,
 }
 
@@ -43,12 +43,12 @@ pub struct Bpm {
 }
 
 impl Bpm {
-    /// Its points.
+    /// The points.
     pub const POINTS: &'static [&'static str] = &["x", "y", "kick"];
-    /// Those that can be written.
+    /// The writable points.
     pub const WRITABLE: &'static [&'static str] = &["kick"];
 
-    /// A monitor that sees the beam where `spec` says.
+    /// A monitor with the beam position of `spec`.
     #[must_use]
     pub fn new(spec: BpmSpec) -> Self {
         Self { spec, kick: 0.0, seconds: 0.0, noise: Noise::new(spec.seed), clock: Clock::default() }

@@ -1,7 +1,7 @@
 //! Simulated devices, for tests and examples: pure models with `now` as an argument.
 //!
-//! Each goes on in closed form from the instant of the last call to `now`, so that it behaves the same however often it
-//! is asked. Noise is reproducible by its seed.
+//! Each model is solved in closed form from the previous call to `now`. Its behaviour does not depend on the number of calls.
+//! Noise is reproducible by its seed.
 
 mod bpm;
 mod power_supply;
@@ -13,17 +13,17 @@ pub use rf_station::{RfStation, RfStationSpec};
 
 use base::{DurNs, MonoNs};
 
-/// Noise with a mean of zero; reproducible.
+/// Reproducible noise with mean 0.
 #[derive(Clone, Debug)]
 pub(crate) struct Noise(u64);
 
 impl Noise {
     pub(crate) fn new(seed: u64) -> Self {
-        // A generator that starts with zero would stay there.
+        // The generator would never leave the state zero.
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// About normal, deviation 1: the sum of twelve uniform numbers.
+    /// Approximately normal with standard deviation 1: the sum of twelve uniform numbers.
     pub(crate) fn next(&mut self) -> f64 {
         (0..12).fold(-6.0, |sum, _| {
             self.0 ^= self.0 << 13;
@@ -34,7 +34,7 @@ impl Noise {
     }
 }
 
-/// The time since the last call, in seconds; zero at the first one, and never negative.
+/// The time since the previous call in seconds: zero at the first call, never negative.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clock(Option<MonoNs>);
 
@@ -45,7 +45,7 @@ impl Clock {
     }
 }
 
-/// A value that follows a target with a time constant, solved exactly over each step.
+/// A value that follows a target with a time constant. Each step is solved exactly.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lag {
     pub(crate) value: f64,
@@ -53,14 +53,14 @@ pub(crate) struct Lag {
 }
 
 impl Lag {
-    /// Goes on for `seconds` towards a target that does not move meanwhile.
+    /// Advances by `seconds` towards a constant target.
     pub(crate) fn follow(&mut self, target: f64, seconds: f64) {
         let time = self.time.0 as f64 / 1e9;
         let share = if time > 0.0 { 1.0 - (-seconds / time).exp() } else { 1.0 };
         self.value += (target - self.value) * share;
     }
 
-    /// Goes on while the target moves from `from` at `rate` a second.
+    /// Advances by `seconds` while the target moves from `from` at `rate` per second.
     pub(crate) fn follow_ramp(&mut self, from: f64, rate: f64, seconds: f64) {
         let time = self.time.0 as f64 / 1e9;
         if time <= 0.0 {

@@ -1,24 +1,24 @@
-//! A magnet power supply: a set point that is ramped to, a load that lags behind.
+//! A magnet power supply: a set point that is approached on a ramp, and a load with a lag.
 
 use super::{Clock, Lag, Noise};
 use crate::datum::{Datum, DeviceFault};
 use crate::device::Device;
 use base::{DurNs, MonoNs};
 
-/// What a power supply is like.
+/// The properties of a power supply.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PowerSupplySpec {
-    /// Highest current either way, in amperes.
+    /// Maximum current in both directions, in amperes.
     pub current_max: f64,
-    /// How fast the current is ramped, in amperes a second.
+    /// Ramp rate of the current, in amperes per second.
     pub ramp: f64,
     /// Time constant of the load.
     pub lag: DurNs,
-    /// Whether it is on from the start.
+    /// The supply is on at the start.
     pub on: bool,
     /// Standard deviation of a reading, in amperes.
     pub noise: f64,
-    /// Of the noise.
+    /// Seed of the noise.
     pub seed: u64,
 }
 
@@ -34,7 +34,7 @@ pub struct PowerSupply {
     spec: PowerSupplySpec,
     on: bool,
     setpoint: f64,
-    /// Where the ramp is.
+    /// The present value of the ramp.
     ramped: f64,
     load: Lag,
     noise: Noise,
@@ -42,12 +42,12 @@ pub struct PowerSupply {
 }
 
 impl PowerSupply {
-    /// Its points: what they are is told by [`Device`]'s numbers.
+    /// The points. A point number of [`Device`] is an index in this list.
     pub const POINTS: &'static [&'static str] = &["setpoint", "current", "on", "ramping"];
-    /// Those that can be written.
+    /// The writable points.
     pub const WRITABLE: &'static [&'static str] = &["setpoint", "on"];
 
-    /// A supply whose current is 0.
+    /// A supply with a current of 0.
     #[must_use]
     pub fn new(spec: PowerSupplySpec) -> Self {
         let load = Lag { value: 0.0, time: spec.lag };
@@ -72,7 +72,7 @@ impl PowerSupply {
         }
     }
 
-    /// The current, without noise.
+    /// The current without noise.
     #[must_use]
     pub fn current(&mut self, now: MonoNs) -> f64 {
         self.advance(now);

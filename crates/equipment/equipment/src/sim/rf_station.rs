@@ -1,22 +1,22 @@
-//! An RF station: amplitude and phase that follow their set points, a frequency, a switch that trips.
+//! An RF station: amplitude and phase that follow their set points, a frequency, and a switch that trips.
 
 use super::{Clock, Lag, Noise};
 use crate::datum::{Datum, DeviceFault};
 use crate::device::Device;
 use base::{DurNs, MonoNs};
 
-/// What a station is like.
+/// The properties of a station.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RfStationSpec {
-    /// Highest amplitude, in megavolts; a higher set point trips the station.
+    /// Maximum amplitude, in megavolts. A higher set point trips the station.
     pub amplitude_max: f64,
-    /// Time in which the cavity fills.
+    /// Fill time of the cavity.
     pub fill: DurNs,
     /// Standard deviation of an amplitude reading, in megavolts.
     pub noise: f64,
     /// Frequency at the start, in hertz.
     pub frequency: f64,
-    /// Of the noise.
+    /// Seed of the noise.
     pub seed: u64,
 }
 
@@ -41,10 +41,10 @@ pub struct RfStation {
 }
 
 impl RfStation {
-    /// Its points: amplitudes in megavolts, phases in degrees, the frequency in hertz. Writing 1 to `reset` clears a trip.
+    /// The points: amplitudes in megavolts, phases in degrees, the frequency in hertz. Writing 1 to `reset` clears a trip.
     pub const POINTS: &'static [&'static str] =
         &["amplitude_set", "amplitude", "phase_set", "phase", "frequency", "on", "tripped", "reset"];
-    /// Those that can be written.
+    /// The writable points.
     pub const WRITABLE: &'static [&'static str] = &["amplitude_set", "phase_set", "frequency", "on", "reset"];
 
     /// A station that is off.
