@@ -1,16 +1,16 @@
-//! Answers on their way out: singly, or gathered until a batch has them all. And the bodies of replies.
+//! Collects the answers of a batch, and writes the bodies of replies.
 
 use crate::job::{Done, Slip};
 use broker::Replies;
 use msg::{Answer, BATCH_LINES_MAX, BODY_BYTES_MAX, Code, Escaped, Ticket};
 use std::fmt::{self, Write as _};
 
-/// Batches of a band that may be under way at once.
+/// Maximum number of batches of one band in progress.
 const BATCHES_MAX: usize = 2;
-/// What a line of a batch is answered where the reply has no room for more.
+/// The answer to a line of a batch for which the reply has no room.
 const NO_ROOM: &str = "UNKNOWN/the reply of the batch is full; ask with get";
 
-/// Bytes of a reply's body: a MessagePack array of texts.
+/// The body of a reply: a MessagePack array of texts.
 struct Body<'a>(&'a mut Vec<u8>);
 
 impl fmt::Write for Body<'_> {
@@ -24,7 +24,7 @@ impl fmt::Write for Body<'_> {
 }
 
 impl<'a> Body<'a> {
-    /// Begins a body of so many texts, at most [`BATCH_LINES_MAX`].
+    /// Begins a body with the given number of texts, at most [`BATCH_LINES_MAX`].
     fn of(bytes: &'a mut Vec<u8>, lines: usize) -> Self {
         bytes.clear();
         bytes.push(0xdc);
@@ -32,7 +32,7 @@ impl<'a> Body<'a> {
         Self(bytes)
     }
 
-    /// Adds a text, which ends `spare` bytes before the body's end at the latest; whether it found room.
+    /// Adds a text, and leaves at least `spare` bytes free behind it. Returns whether it fits.
     fn text(&mut self, spare: usize, write: impl FnOnce(&mut Self) -> fmt::Result) -> bool {
         let from = self.0.len();
         self.0.extend_from_slice(&[0xda, 0, 0]);
@@ -46,14 +46,14 @@ impl<'a> Body<'a> {
     }
 }
 
-/// A batch that is under way.
+/// A batch in progress.
 struct Batch {
     ticket: Option<Ticket>,
     left: usize,
     lines: Vec<Option<Done>>,
 }
 
-/// The batches of a band, and room for a reply's body: made once, so that nothing is allocated for a request.
+/// The batches of a band and the buffer of a reply body. Allocated once, so that requests do not allocate.
 pub(crate) struct Batches {
     all: [Batch; BATCHES_MAX],
     body: Vec<u8>,
@@ -65,7 +65,7 @@ impl Batches {
         Self { all: std::array::from_fn(|_| batch()), body: Vec::with_capacity(BODY_BYTES_MAX + 3) }
     }
 
-    /// Makes room for the results of a batch of so many lines; whether there was any.
+    /// Reserves room for the results of a batch with the given number of lines. Returns whether there was room.
     pub(crate) fn begin(&mut self, ticket: Ticket, lines: usize) -> bool {
         let Some(batch) = self.all.iter_mut().find(|batch| batch.ticket.is_none()) else { return false };
         batch.lines.clear();
@@ -74,13 +74,13 @@ impl Batches {
         true
     }
 
-    /// Answers a request, or keeps what is one line of a batch until all have their results.
+    /// Answers a request. The answer to a line of a batch is kept until all lines have answers.
     ///
-    /// Real-time: neither allocates nor locks; a batch costs as much as its lines are long.
+    /// Real-time: neither allocates nor locks. The cost of a batch is proportional to the length of its lines.
     pub(crate) fn answer(&mut self, done: Done, replies: &mut Replies<'_>) {
         let Slip { ticket, line } = done.slip;
         let Some(line) = line else {
-            // Only a server that is gone takes no answer; then nobody waits for it.
+            // This fails only if the server is gone. Then no client waits for the answer.
             let _ = replies.answer(ticket, &Answer { code: done.code, complement: done.text.as_str(), body: &[] });
             return;
         };
@@ -99,15 +99,15 @@ impl Batches {
             let spare = (count - at - 1) * (NO_ROOM.len() + 3);
             let line = |out: &mut Body<'_>| write!(out, "{}/{}", done.code, Escaped(done.text.as_str()));
             if !out.text(spare, line) {
-                // Room for it was kept.
+                // The room for this text is reserved.
                 out.text(0, |out| out.write_str(NO_ROOM));
             }
         }
         let _ = replies.answer(ticket, &Answer { code: Code::Ok, complement: "", body });
     }
 
-    /// Answers `list` with names: one for each line, or where there are more than a reply has lines, several, parted by
-    /// blanks.
+    /// Answers `list` with names: one per line. If there are more names than lines in a reply, each line has several names
+    /// separated by blanks.
     pub(crate) fn list<'n>(
         &mut self,
         ticket: Ticket,

@@ -1,27 +1,27 @@
-//! Why an equipment manager does not run, or a table of current values cannot be read.
+//! Errors of an equipment manager and of tables of current values.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why an equipment manager does not run.
+/// The reason why an equipment manager does not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Its file cannot be read.
+    /// The equipment file cannot be read.
     #[error("equipment file {}: {source}", file.display())]
     File {
         /// The file.
         file: PathBuf,
-        /// What the kernel says.
+        /// The error from the kernel.
         source: io::Error,
     },
-    /// Its tables have errors: all findings, as people read them.
+    /// The tables have errors: all errors and warnings as text.
     #[error("{0}")]
     Tables(String),
-    /// A device cannot be made: which one, found and expected.
+    /// A device cannot be created: which one, found and expected.
     #[error(transparent)]
     Device(#[from] equipment::LaneError<Box<DeviceError>>),
-    /// The memory of a table of current values cannot be had.
+    /// The shared memory of a table of current values is unavailable.
     #[error(transparent)]
     Values(rt::ShareError),
     /// The lane cannot be an activity of its frame.
@@ -31,10 +31,10 @@ pub enum Error {
         frame: String,
         /// The activity.
         activity: String,
-        /// What is in the way.
+        /// The reason.
         source: rt::frames::JoinError,
     },
-    /// The frame is over of which the lane was an activity.
+    /// The frame of the lane has ended.
     #[error("frame {frame:?}, of which the lane was activity {activity:?}, has ended")]
     FrameEnded {
         /// The frame.
@@ -42,65 +42,65 @@ pub enum Error {
         /// The activity.
         activity: String,
     },
-    /// The lane did not get what is required.
+    /// The lane did not obtain a required resource.
     #[error("--require-rt: {missing}")]
     RealTime {
-        /// What, and how to get it.
+        /// The missing resource, and how to obtain it.
         missing: String,
     },
     /// A thread cannot be started.
     #[error("a thread of the manager cannot be started: {0}")]
     Thread(io::Error),
-    /// A thread has ended that should not: a fault of this program.
+    /// A thread has ended unexpectedly: an error in this program.
     #[error("a thread of the manager has ended by itself")]
     ThreadEnded,
-    /// The message server gave no band.
+    /// The message server assigned no band.
     #[error("the message server gave no band")]
     NoBand,
-    /// New tables change what only a restart takes over.
+    /// The new tables have a change that needs a restart.
     #[error("{what} changed; restart the manager to apply the change")]
     Restart {
         /// What changed.
         what: &'static str,
     },
-    /// Tables were read anew before those of before were taken over.
+    /// The tables were reloaded again before the previous change was applied.
     #[error("earlier changes are not complete yet; try again")]
     Changing,
-    /// The kernel refused something else.
+    /// Any other error from the kernel.
     #[error(transparent)]
     System(#[from] sys::Error),
 }
 
-/// Why a device cannot be made: found and expected.
+/// The reason why a device cannot be created: found and expected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// Its address is none.
+    /// The address is invalid.
     #[error(transparent)]
     Address(#[from] port::BadAddress),
-    /// Its serial line cannot be so.
+    /// An option of the serial line is invalid.
     #[error("{source}")]
     Serial {
         /// The key.
         option: &'static str,
-        /// What is wrong.
+        /// The error in the option.
         source: port::BadOption,
     },
-    /// One of its points is none: what would have been right.
+    /// A point is invalid: the expected syntax.
     #[error("{0}")]
     Point(String),
-    /// Its protocol file cannot be read.
+    /// The protocol file cannot be read.
     #[error("protocol file {}: {source}", file.display())]
     File {
         /// The file.
         file: PathBuf,
-        /// What the kernel says.
+        /// The error from the kernel.
         source: io::Error,
     },
-    /// Its protocol file, or a protocol in it, has an error.
+    /// The protocol file, or a protocol in it, has an error.
     #[error(transparent)]
     Protocol(#[from] fieldbus::stream::Error),
-    /// Its protocol is for records.
+    /// The protocol uses a field of a record.
     #[error("protocol {protocol}: %({field}) names a field of a record, which an equipment manager does not have")]
     Field {
         /// The protocol.
@@ -108,28 +108,28 @@ pub enum DeviceError {
         /// The field.
         field: String,
     },
-    /// Its variables cannot be exported.
+    /// The variables cannot be exported.
     #[error(transparent)]
     Export(#[from] rt::ShareError),
-    /// It has no socket to ask by.
+    /// The socket for Channel Access cannot be opened.
     #[error("Channel Access cannot be started: {0}")]
     ChannelAccess(io::Error),
-    /// Nobody makes devices of its driver.
+    /// The program does not have the driver.
     #[error("this program has no driver {0:?}; run a program that has it")]
     Driver(String),
-    /// The program that has its driver refuses it: in its words.
+    /// The program with the driver refuses the device: its reason.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Why a table of current values cannot be read.
+/// The reason why a table of current values cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValuesError {
-    /// Nobody shares variables under this name, or they cannot be read.
+    /// No process shares variables under this name, or they cannot be read.
     #[error(transparent)]
     Variables(#[from] rt::ShareError),
-    /// What is shared is no such table.
+    /// The shared variables are not a table of current values.
     #[error("{name:?} exports variables without a period; expected a [[poll]] of this name")]
     NoTable {
         /// The name.

@@ -1,4 +1,4 @@
-//! Threads of bands: they take requests from the message server, answer what the tables tell, and hand the rest to lanes.
+//! Threads of bands: they receive requests from the message server, answer from the tables, and pass the other requests to lanes.
 
 use crate::batch::Batches;
 use crate::job::{Done, Job, Slip};
@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 use sys::clock::mono_now;
 
-/// A thread without anything to do looks about at least so often.
+/// Maximum time between two checks of an idle thread.
 const PAUSE: DurNs = DurNs::from_ms(200);
 
-/// How a band's thread reaches a lane.
+/// The way to wake a lane's thread.
 pub(crate) enum Call {
     /// The lane's thread serves a band itself.
     Band(Waker),
-    /// It sleeps by itself.
+    /// The thread is parked.
     Parked(Thread),
 }
 
@@ -35,45 +35,45 @@ impl Call {
     }
 }
 
-/// One lane as a band sees it.
+/// The connection from a band to one lane.
 pub(crate) struct Way {
     pub(crate) jobs: Producer<Job>,
     pub(crate) done: Consumer<Done>,
     pub(crate) call: Call,
-    /// Requests that it has of this band.
+    /// Number of requests of this band that the lane has not answered.
     pub(crate) outstanding: usize,
 }
 
-/// What a band's thread has.
+/// The data of a band's thread.
 pub(crate) struct Front {
     pub(crate) requests: ManagerLane,
     pub(crate) tables: Arc<Tables>,
-    /// The ways to the lanes; `None` to the lane that is this thread's own.
+    /// The connections to the lanes; `None` for the lane of this thread.
     pub(crate) ways: Vec<Option<Way>>,
     pub(crate) batches: Batches,
 }
 
-/// A connection to the message server, as the lane's thread has it: the last band.
+/// A connection to the message server for the lane's thread, which serves the last band.
 pub(crate) struct Connection {
     pub(crate) front: Front,
     pub(crate) rings: Rings,
-    /// Set when it is to be given back.
+    /// Set to make the thread return the connection.
     pub(crate) hang_up: Arc<AtomicBool>,
 }
 
-/// What the lane's thread has.
+/// The data of the lane's thread.
 pub(crate) struct Own {
     pub(crate) lane: Box<Lane<Id>>,
     pub(crate) polls: Polls,
     pub(crate) changes: Consumer<Box<Lane<Id>>>,
-    /// Lanes that are over, for somebody else to free.
+    /// Replaced lanes. Another thread frees them.
     pub(crate) over: Producer<Box<Lane<Id>>>,
     pub(crate) connections: Consumer<Box<Connection>>,
-    /// Connections that are over, for somebody else to free.
+    /// Ended connections. Another thread frees them.
     pub(crate) back: Producer<Box<Connection>>,
 }
 
-/// Answers to nobody: there is no server.
+/// Discards answers while there is no server.
 pub(crate) struct Nobody<'a>(pub(crate) &'a Polls);
 
 impl Answers<Id> for Nobody<'_> {
@@ -84,7 +84,7 @@ impl Answers<Id> for Nobody<'_> {
     }
 }
 
-/// Which of the manager's bands is served by the lane's own thread: the last.
+/// Sends answers from the lane's thread to its own band (the last one) and to the other bands.
 struct BandAnswers<'a, 'd> {
     replies: &'a mut Replies<'d>,
     batches: &'a mut Batches,
@@ -116,10 +116,10 @@ impl BandAnswers<'_, '_> {
     }
 }
 
-/// Serves a band until `stop`.
+/// Serves a band until `stop` is set.
 ///
 /// # Errors
-/// The message server is gone.
+/// The connection to the message server is lost.
 pub(crate) fn serve(
     mut front: Front,
     tables: &mut Consumer<Arc<Tables>>,
@@ -140,17 +140,16 @@ pub(crate) fn serve(
     Ok(())
 }
 
-/// Runs the real-time lane, its rt-safe devices, loops and polls, and serves the last band as long as there is a
-/// connection.
+/// Runs the real-time lane with its rt-safe devices, loops and polls. Serves the last band while there is a connection.
 ///
-/// Real-time: neither allocates nor locks, but for texts that are neither numbers nor labels.
+/// Real-time: neither allocates nor locks, except for texts that are neither numbers nor labels.
 ///
-/// As a `member` of a frame it does one round in each of its calls, and its time is the border's: loops whose period is
-/// a multiple of the minors' keep step with them exactly. Loops come first; requests have what is left of three quarters of
-/// the activity's budget, where it has none of the minor, but at least one is taken in each call: a quarter is for what
-/// the last one takes.
+/// As a `member` of a frame it runs one round per call, with the time of the minor frame's border as `now`. Loops with a
+/// period that is a multiple of the minor frame therefore stay exactly in step. Loops run first. Requests are accepted during
+/// three quarters of the activity's budget, or of the rest of the minor frame if it has none. At least one is accepted in each
+/// call. The last quarter is for the execution of the last request.
 ///
-/// Returns when `stop` is set, or with `false` when the frame is over.
+/// Returns `true` when `stop` is set, and `false` when the frame has ended.
 pub(crate) fn run_lane(mut own: Own, mut member: Option<Member>, stop: &Arc<AtomicBool>) -> bool {
     let mut connection: Option<Box<Connection>> = None;
     while !stop.load(Ordering::Acquire) {
@@ -182,7 +181,7 @@ pub(crate) fn run_lane(mut own: Own, mut member: Option<Member>, stop: &Arc<Atom
                 }
                 None => lane.take_over(&mut old, mono_now(), &mut Nobody(polls)),
             }
-            // The ring is as long as the one by which new lanes come.
+            // There is room: this ring is as long as the ring of new lanes.
             let _ = own.over.push(old);
         }
         let now = mono_now();
@@ -204,7 +203,7 @@ pub(crate) fn run_lane(mut own: Own, mut member: Option<Member>, stop: &Arc<Atom
             }
         };
         if lost && let Some(over) = connection.take() {
-            // The message server has answered for the sets that wait. There is room: one connection at a time.
+            // The message server has answered the waiting `set` requests. There is room: only one connection exists at a time.
             own.lane.forget();
             let _ = own.back.push(over);
         }
@@ -212,17 +211,17 @@ pub(crate) fn run_lane(mut own: Own, mut member: Option<Member>, stop: &Arc<Atom
     true
 }
 
-/// A call of a frame.
+/// A call of the activity in a frame.
 #[derive(Clone, Copy)]
 struct Turn {
-    /// When its minor was due to begin.
+    /// The due time of its minor frame.
     due: MonoNs,
-    /// Until when it takes requests.
+    /// The end of the time for requests.
     until: MonoNs,
 }
 
-/// One round with a connection: what was asked, what bands have for the lane, what is due; in a frame what is due first.
-/// `false` when the connection is over.
+/// One round with a connection: requests of the own band, requests of other bands, then due work. In a frame, due work also
+/// runs first. Returns `false` when the connection has ended.
 fn round(connection: &mut Connection, own: &mut Own, turn: Option<Turn>, limit: DurNs) -> bool {
     let Connection { front: Front { requests, tables, ways, batches }, rings, hang_up } = connection;
     let Own { lane, polls, .. } = own;
@@ -257,7 +256,7 @@ fn round(connection: &mut Connection, own: &mut Own, turn: Option<Turn>, limit: 
             let mut out = BandAnswers { replies: &mut *replies, batches: &mut *batches, rings, polls };
             lane.request(id, job.verb, job.object(), job.complement(), Some(job.deadline), mono_now(), &mut out);
         });
-        // Sets of values that are reached, deadlines: in a frame as of its border, so that loops are not run twice.
+        // Waiting `set` requests and deadlines. In a frame `now` is its border, so that loops do not run twice.
         let now = turn.map_or_else(mono_now, |turn| turn.due);
         if lane.due().is_some_and(|due| due <= now) {
             lane.run(now, &mut BandAnswers { replies: &mut *replies, batches: &mut *batches, rings, polls });
@@ -267,10 +266,10 @@ fn round(connection: &mut Connection, own: &mut Own, turn: Option<Turn>, limit: 
     served.is_ok()
 }
 
-/// Gives a job to the lane of that number.
+/// Passes a job to the lane with this number.
 type Give<'a> = dyn FnMut(usize, Job, &mut Batches, &mut Replies<'_>) + 'a;
 
-/// Answers what the tables can answer, and gives the rest to lanes: line by line where it is a batch.
+/// Answers a request from the tables, or passes it to a lane. A batch is processed line by line.
 fn look(tables: &Tables, asked: &Asked<'_>, batches: &mut Batches, replies: &mut Replies<'_>, give: &mut Give<'_>) {
     let ticket = asked.ticket;
     let whole = Slip { ticket, line: None };
@@ -280,7 +279,7 @@ fn look(tables: &Tables, asked: &Asked<'_>, batches: &mut Batches, replies: &mut
             batches.list(ticket, tables.named(object), replies);
         }
         Verb::Describe => {
-            // As long as a message may be.
+            // At most as long as a message.
             let answer = match tables.describe(asked.request.object.text()) {
                 Some(text) => msg::Answer::ok(text),
                 None => msg::Answer::failed(Code::NoObject, "no such object here"),
@@ -301,7 +300,7 @@ fn look(tables: &Tables, asked: &Asked<'_>, batches: &mut Batches, replies: &mut
             }
             for (at, line) in lines.enumerate() {
                 let slip = Slip { ticket, line: Some(at as u16) };
-                // The message server has looked at each line before.
+                // The message server has already checked each line.
                 match line.map(Request::parse) {
                     Ok(Ok(request)) => look_at(tables, slip, &request, asked, batches, replies, give),
                     _ => batches.answer(Done::said(slip, Code::Malformed, "not understood"), replies),
@@ -312,7 +311,7 @@ fn look(tables: &Tables, asked: &Asked<'_>, batches: &mut Batches, replies: &mut
     }
 }
 
-/// As [`look`], for a request by itself.
+/// The same as [`look`], for a single request.
 fn look_at(
     tables: &Tables,
     slip: Slip,
@@ -325,7 +324,7 @@ fn look_at(
     let object = request.object.text();
     let mut answer = |code: Code, words: &str| batches.answer(Done::said(slip, code, words), replies);
     if request.verb == Verb::Ping {
-        // Whether the manager is there, not the device: that is not touched.
+        // `ping` tests the manager, not the device. The device is not accessed.
         return match tables.named(object).next() {
             Some(_) => answer(Code::Ok, &tables.name),
             None => answer(Code::NoObject, "no such object here"),
@@ -337,7 +336,7 @@ fn look_at(
             None => answer(Code::NoObject, "no such object here"),
         };
     }
-    // Borrowed unless something is escaped.
+    // Borrowed unless it contains an escape.
     let complement = request.complement.text();
     let entry = match tables.interpret(request.verb, object, &complement) {
         Ok((entry, _)) => entry,
@@ -352,7 +351,7 @@ fn look_at(
     }
 }
 
-/// Gives a request to another thread's lane, or refuses it: exactly one of both.
+/// Passes a request to the lane of another thread, or refuses it; never both.
 fn hand_over(way: &mut Option<Way>, job: Job, batches: &mut Batches, replies: &mut Replies<'_>) {
     let Some(way) = way else { return };
     let slip = job.slip;
@@ -365,7 +364,7 @@ fn hand_over(way: &mut Option<Way>, job: Job, batches: &mut Batches, replies: &m
     batches.answer(Done::said(slip, Code::Overload, why), replies);
 }
 
-/// Answers what lanes have done.
+/// Sends the answers of lanes.
 fn collect(ways: &mut [Option<Way>], batches: &mut Batches, replies: &mut Replies<'_>) {
     for way in ways.iter_mut().flatten() {
         while let Ok(done) = way.done.pop() {

@@ -1,24 +1,24 @@
-//! What passes between a manager's threads: requests and answers of fixed size, by value.
+//! Messages between the threads of a manager: requests and answers of fixed size, passed by value.
 
 use base::MonoNs;
 use equipment::{Answer, Fault};
 use msg::{Code, Ticket};
 use std::fmt::{self, Write as _};
 
-/// Bytes of object and complement together; longer requests are refused.
+/// Maximum length of object and complement together in bytes. Longer requests are refused.
 pub(crate) const TEXT_BYTES: usize = 512;
 
-/// What stands at the end of a text that was cut.
+/// The end of a truncated text.
 const CUT: &str = "…";
 
-/// Which request an answer is for: a whole one, or a line of a batch.
+/// The request of an answer: a whole request, or one line of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slip {
     pub(crate) ticket: Ticket,
     pub(crate) line: Option<u16>,
 }
 
-/// A text of bounded length; what does not fit is cut at a character, and an ellipsis says so.
+/// A text of bounded length. A longer text is truncated at a character boundary and ends with an ellipsis.
 #[derive(Clone, Copy)]
 pub(crate) struct Text {
     bytes: [u8; TEXT_BYTES + CUT.len()],
@@ -60,7 +60,7 @@ impl fmt::Write for Text {
     }
 }
 
-/// A request for another thread's lane.
+/// A request for the lane of another thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Job {
     pub(crate) slip: Slip,
@@ -71,7 +71,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// `None` if the texts are too long.
+    /// Returns `None` if the texts are too long.
     pub(crate) fn new(slip: Slip, verb: msg::Verb, deadline: MonoNs, object: &str, complement: &str) -> Option<Self> {
         let mut text = Text::new();
         if object.len() + complement.len() > TEXT_BYTES {
@@ -91,7 +91,7 @@ impl Job {
     }
 }
 
-/// An answer for the thread that has the band.
+/// An answer for the thread of the band.
 #[derive(Clone, Copy)]
 pub(crate) struct Done {
     pub(crate) slip: Slip,
@@ -100,7 +100,7 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    /// What a lane answers, as text. Does not allocate.
+    /// The answer of a lane as text. Does not allocate.
     pub(crate) fn of(slip: Slip, answer: &Result<Answer<'_>, Fault<'_>>) -> Self {
         let mut text = Text::new();
         // Writing to a `Text` cannot fail.
@@ -113,7 +113,7 @@ impl Done {
         Self { slip, code, text }
     }
 
-    /// An answer in words.
+    /// An answer with a fixed text.
     pub(crate) fn said(slip: Slip, code: Code, words: &str) -> Self {
         let mut text = Text::new();
         // Writing to a `Text` cannot fail.
@@ -121,7 +121,7 @@ impl Done {
         Self { slip, code, text }
     }
 
-    /// An answer whose deadline passed before the lane came to it.
+    /// The answer to a request whose deadline passed before the lane executed it.
     pub(crate) fn expired(slip: Slip) -> Self {
         let why = "the deadline passed before the access, or while waiting for the value";
         Self::said(slip, Code::Expired, why)

@@ -1,5 +1,5 @@
-//! The thread of the real-time lane. It lives as long as the manager: connections to the message server come and go, and
-//! loops and polls keep their class, their CPU or their frame meanwhile.
+//! The thread of the real-time lane. It runs as long as the manager. Loops and polls keep their class, CPU or frame when the
+//! connection to the message server is lost.
 
 use crate::error::Error;
 use crate::front::{self, Connection, Own};
@@ -14,32 +14,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 
-/// How long a frame may take to appear.
+/// Maximum time to wait for a frame to appear.
 const JOIN_WITHIN: DurNs = DurNs::from_secs(10);
-/// Tables and lanes that may be on their way to a thread.
+/// Maximum number of tables or lanes that a thread has not yet received.
 pub(crate) const CHANGES_MAX: usize = 4;
 
-/// The thread, as the manager's first thread sees it.
+/// The lane's thread, as seen from the manager's main thread.
 pub(crate) struct LaneThread {
     thread: JoinHandle<()>,
     /// New lanes for it.
     pub(crate) changes: Producer<Box<Lane<Id>>>,
-    /// Those of before, to be freed here.
+    /// Replaced lanes, freed by the main thread.
     over: Consumer<Box<Lane<Id>>>,
     connections: Producer<Box<Connection>>,
-    /// Connections that it has given back.
+    /// Connections that the thread has returned.
     back: Consumer<Box<Connection>>,
-    /// What it did not obtain; then, why it has ended by itself.
+    /// First the resources that the thread did not obtain, then the reason of an unexpected end.
     reports: Receiver<Result<String, Error>>,
     stop: Arc<AtomicBool>,
 }
 
 impl LaneThread {
-    /// Starts the thread, in the class and on the CPU or in the frame that the tables name; with it, what could not be
-    /// had, or nothing.
+    /// Starts the thread in the class and on the CPU, or in the frame, of the tables. Also returns the resources that were not
+    /// obtained; empty if all were.
     ///
     /// # Errors
-    /// The kernel's; a frame that cannot be joined.
+    /// An error from the kernel, or a frame that cannot be joined.
     pub(crate) fn start(lane: Box<Lane<Id>>, polls: Polls) -> Result<(Self, String), Error> {
         let tables = lane.tables().clone();
         let (changes, changes_out) = RingBuffer::new(CHANGES_MAX);
@@ -72,14 +72,14 @@ impl LaneThread {
         Ok((Self { thread, changes, over, connections, back, reports, stop }, missing))
     }
 
-    /// Lets it serve a connection. The one of before has been taken back.
+    /// Passes a connection to the thread. The previous one must have been taken back.
     pub(crate) fn serve(&mut self, connection: Box<Connection>) {
-        // There is room: one connection at a time.
+        // There is room: only one connection exists at a time.
         let _ = self.connections.push(connection);
         self.thread.thread().unpark();
     }
 
-    /// Takes the connection back, whose flag to hang up is set; waits until the thread has seen that.
+    /// Takes the connection back after its `hang_up` flag was set. Waits until the thread has returned it.
     pub(crate) fn take_back(&mut self) {
         while self.back.pop().is_err() && !self.thread.is_finished() {
             self.thread.thread().unpark();
@@ -87,10 +87,10 @@ impl LaneThread {
         }
     }
 
-    /// Frees what is over; why the thread has ended by itself, if it has.
+    /// Frees replaced lanes, and checks that the thread is running.
     ///
     /// # Errors
-    /// That.
+    /// The reason why the thread has ended unexpectedly.
     pub(crate) fn look_after(&mut self) -> Result<(), Error> {
         while self.over.pop().is_ok() {}
         match self.reports.try_recv() {
@@ -108,8 +108,8 @@ impl LaneThread {
     }
 }
 
-/// Makes the calling thread what the tables say: an activity of a frame, which gives it class and CPU, or what class and
-/// CPU say. With it, what could not be had, or nothing.
+/// Configures the calling thread: joins the frame of the tables, which sets class and CPU, or sets both from the tables. Also
+/// returns the resources that were not obtained; empty if all were.
 fn prepare(tables: &Tables) -> Result<(Option<Member>, String), Error> {
     let mut missing = Vec::new();
     let lock = |missing: &mut Vec<String>| {

@@ -1,11 +1,11 @@
-//! Equipment managers as processes: tables and lanes of [`equipment`], requests of the [`broker`].
+//! Equipment managers as processes: tables and lanes from [`equipment`], requests from the [`broker`].
 //!
-//! Each band has a thread that takes its requests. The thread of the highest band is the real-time lane: it owns the
-//! rt-safe devices, serves its own band directly, runs loops and polls, and takes what other bands have for it in bounded
-//! bursts. Each device that may block has a thread of its own. Requests and answers pass between threads by bounded
-//! wait-free rings of fixed-size items; no lock, no allocation on the real-time lane.
+//! Each band has a thread that receives its requests. The thread of the highest band is the real-time lane: it owns the
+//! rt-safe devices, serves its band directly, runs loops and polls, and accepts requests of other bands in bounded bursts.
+//! Each device that may block has a separate thread. Requests and answers pass between threads through bounded wait-free
+//! rings of fixed-size items. The real-time lane neither locks nor allocates.
 //!
-//! Never here: what a request means (that is [`equipment`]'s), and who may ask (the message server's).
+//! Not in this crate: the meaning of requests (see [`equipment`]) and access rights (see the message server).
 //!
 //! ```
 //! let file = std::env::temp_dir().join(format!("magnets-{}.toml", std::process::id()));
@@ -64,7 +64,7 @@ use base::CpuSet;
 use equipment::{Checked, DeviceSpec, Driver, Machine, Wrong, check};
 use std::path::Path;
 
-/// Reads a manager's file and those that it names; `drivers` beside those of tahti.
+/// Reads the file of a manager and the files it refers to. `more` contains drivers in addition to those of tahti.
 ///
 /// # Errors
 /// The main file cannot be read.
@@ -76,14 +76,14 @@ pub fn read(file: &Path, more: &[&'static Driver]) -> Result<Checked, Error> {
     Ok(check(&file.display().to_string(), &main, &drivers, load, &Here { folder }))
 }
 
-/// The text of a file.
+/// Reads a text file.
 fn text_of(file: &Path) -> std::io::Result<String> {
     table::utf8(std::fs::read(file)?).map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
 }
 
-/// This machine, as a check sees it.
+/// This machine, for checks.
 struct Here<'a> {
-    /// From where the file's relative names count.
+    /// The base of relative names in the file.
     folder: &'a Path,
 }
 

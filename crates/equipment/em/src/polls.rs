@@ -1,15 +1,15 @@
-//! The tables of current values: shared memory that pollers write and anybody reads without a message.
+//! The tables of current values: shared memory that pollers write and any process can read without a message.
 
 use crate::error::Error;
 use base::MonoNs;
 use equipment::Tables;
 use rt::{Exports, Number, VariableSpec};
 
-// What the check lets through finds room.
+// Names and units that pass the check fit into the shared memory.
 const _: () = assert!(equipment::POLLED_NAME_BYTES_MAX == ring::NAME_BYTES);
 const _: () = assert!(equipment::POLLED_UNIT_BYTES_MAX == ring::UNIT_BYTES);
 
-/// The tables of a manager. Clones share the memory; each value has one thread that writes it.
+/// The tables of a manager. Clones share the memory. Each value has exactly one writing thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Polls {
     tables: Vec<(Exports, Vec<usize>)>,
@@ -35,7 +35,7 @@ impl Polls {
         Ok(Self { tables: all })
     }
 
-    /// Writes a value, with the number of its cycle. One that could not be read keeps its age.
+    /// Writes a value with the number of its cycle. A value that could not be read (`None`) keeps its time.
     ///
     /// Real-time: a few stores.
     pub(crate) fn set(&self, poll: usize, entry: usize, value: Option<f64>, pulse: u64, now: MonoNs) {

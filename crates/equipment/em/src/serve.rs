@@ -1,4 +1,4 @@
-//! A manager's process: tables read, threads started, the server lost and found again, tables read anew.
+//! The process of a manager: reads tables, starts threads, reconnects to the server, reloads tables.
 
 use crate::batch::Batches;
 use crate::devices::{Around, Maker, Sources, make};
@@ -22,36 +22,36 @@ use std::thread::JoinHandle;
 use sys::clock::mono_now;
 use sys::signal::{SIGHUP, SIGINT, SIGTERM, SignalFd};
 
-/// Names that a manager claims, and their bytes; more are joined to what they begin with.
+/// Maximum number of names that a manager claims, and of their bytes. More names are replaced by common prefixes.
 const CLAIMS_MAX: usize = 200;
 const CLAIM_BYTES_MAX: usize = 3000;
-/// How often a server that is gone is looked for.
+/// Interval of attempts to reconnect to the server.
 const AGAIN: DurNs = DurNs::from_ms(200);
 
-/// How a manager is run.
+/// The options of a manager.
 pub struct Options<'a> {
-    /// Its file.
+    /// The equipment file.
     pub file: PathBuf,
-    /// The message server.
+    /// Name of the message server.
     pub server: String,
-    /// Drivers beside those of tahti.
+    /// Drivers in addition to those of tahti.
     pub drivers: &'a [&'static Driver],
-    /// Makes their devices.
+    /// Creates the devices of these drivers.
     pub plug_in: Box<Maker>,
-    /// Whether it ends where the lane does not get its class, CPU or locked memory.
+    /// The manager ends if the lane does not obtain its class, CPU or locked memory.
     pub require_rt: bool,
 }
 
 type BoxedLane = Box<Lane<Id>>;
 
-/// What the threads give back when they end.
+/// The result of a thread: number of the lane, and the lane.
 type Ended = (usize, Option<BoxedLane>);
 
-/// Serves until SIGTERM or SIGINT; SIGHUP reads the tables anew. `say` gets what people are told; `trouble` is called again
-/// and again with what is wrong, if anything.
+/// Serves until SIGTERM or SIGINT. SIGHUP reloads the tables. `say` receives messages for the log. `trouble` is called
+/// repeatedly with the present fault, or `None`.
 ///
 /// # Errors
-/// The tables have errors, a device cannot be had, nobody serves, or a required class was not obtained.
+/// The tables have errors, a device or thread is unavailable, the frame ended, or a required class was not obtained.
 pub fn serve(
     options: &Options<'_>,
     say: &mut dyn FnMut(String),
@@ -87,10 +87,10 @@ pub fn serve(
     ended.and(joined)
 }
 
-/// What people are told, and what is wrong.
+/// The receivers of log messages and of the present fault.
 type Tell<'a> = (&'a mut dyn FnMut(String), &'a mut dyn FnMut(Option<&str>));
 
-/// How a connection ended.
+/// The reason of the end of a connection.
 enum End {
     Asked,
     Lost,
@@ -102,14 +102,14 @@ struct Running<'o> {
     polls: Polls,
     watched: Watched,
     sources: Sources,
-    /// Those of devices that may block. Between two connections; while one lasts, its threads have them.
+    /// The lanes of devices that may block. During a connection its threads own them.
     lanes: Vec<BoxedLane>,
-    /// Whether the tables are to be read anew when there is a server again.
+    /// The tables must be reloaded when a server is available again.
     hup: bool,
 }
 
 impl Running<'_> {
-    /// Until a signal asks to end.
+    /// Runs until a signal requests the end.
     fn run(&mut self, lane: &mut LaneThread, signals: &SignalFd, (say, trouble): Tell<'_>) -> Result<(), Error> {
         let server = &self.options.server;
         let mut announced = false;
@@ -140,7 +140,7 @@ impl Running<'_> {
         }
     }
 
-    /// The lanes of tables; what the tables of before have unchanged is left out.
+    /// Creates the lanes of `tables`. Devices that are unchanged from `before` are not created.
     fn build(&self, tables: &Arc<Tables>, before: Option<&Tables>) -> Result<Vec<BoxedLane>, Error> {
         let folder = self.options.file.parent().unwrap_or(Path::new(""));
         let plug_in = &*self.options.plug_in;
@@ -152,7 +152,7 @@ impl Running<'_> {
             .collect()
     }
 
-    /// Runs polls of devices that may block without a server for a moment; whether a signal asked to end.
+    /// Without a server, runs the polls of devices that may block, for [`AGAIN`]. Returns whether a signal requested the end.
     fn alone(&mut self, signals: &SignalFd) -> Result<bool, Error> {
         self.sources.look_after();
         let until = mono_now() + AGAIN;
@@ -216,7 +216,7 @@ impl Running<'_> {
         end
     }
 
-    /// Reads the tables anew and hands them to the threads; on any error nothing changes.
+    /// Reloads the tables and passes them to the threads. After any error nothing is changed.
     fn reload(&mut self, lane: &mut LaneThread, threads: &mut Threads) -> Result<(), Error> {
         let checked = read(&self.options.file, self.options.drivers)?;
         let Some(tables) = checked.tables.clone() else { return Err(Error::Tables(checked.render())) };
@@ -255,7 +255,7 @@ impl Running<'_> {
         if !what.is_empty() {
             return Err(Error::Restart { what });
         }
-        // All threads take it over, or none does.
+        // All threads receive the change, or none.
         let lanes_full = lane.changes.is_full() || threads.changes.iter().any(Producer::is_full);
         if lanes_full || threads.tables.iter().any(Producer::is_full) {
             return Err(Error::Changing);
@@ -273,17 +273,17 @@ impl Running<'_> {
     }
 }
 
-/// A band's ends of the rings to a lane.
+/// The ends of the rings from a band to a lane.
 type Ends = (Producer<Job>, Consumer<Done>);
 
 /// The threads of one connection.
 struct Threads {
     all: Vec<JoinHandle<Ended>>,
-    /// New lanes for each thread of a device that may block.
+    /// New lanes, for each thread of a device that may block.
     changes: Vec<Producer<BoxedLane>>,
-    /// New tables for each band's thread but the real-time one.
+    /// New tables, for the thread of each band except the real-time one.
     tables: Vec<Producer<Arc<Tables>>>,
-    /// Wakes the lane's thread where it waits for the server.
+    /// Wakes the lane's thread while it waits for the server.
     top_waker: Waker,
 }
 
@@ -297,7 +297,7 @@ impl Threads {
         let (bands, lanes) = (requests.len(), 1 + manager.lanes.len());
         let top = requests.pop().ok_or(Error::NoBand)?;
         let top_waker = top.waker();
-        // Every pair of a band and a lane has two rings; the top band and the real-time lane are one thread.
+        // Each pair of a band and a lane has two rings, except the top band and the real-time lane, which share a thread.
         let mut rings: Vec<Rings> = (0..lanes).map(|_| Rings { jobs: Vec::new(), done: Vec::new() }).collect();
         let mut to: Vec<Vec<Option<Ends>>> = Vec::new();
         for band in 0..bands {
@@ -348,7 +348,7 @@ impl Threads {
             let (new, mut new_out) = RingBuffer::new(CHANGES_MAX);
             let stop = stop.clone();
             let run = move || {
-                // A server that is gone ends the thread, and that is seen.
+                // The thread ends if the server is gone. The main thread detects this.
                 let _ = front::serve(front, &mut new_out, &stop);
                 (usize::MAX, None)
             };
@@ -361,7 +361,7 @@ impl Threads {
         Ok(Self { all, changes, tables, top_waker })
     }
 
-    /// Ends the threads; the lanes go back to the manager, without the sets that waited.
+    /// Ends the threads. The lanes return to the manager, without waiting `set` requests.
     fn end(self, manager: &mut Running<'_>, lane: &mut LaneThread, stop: &Arc<AtomicBool>) -> Result<(), Error> {
         stop.store(true, Ordering::Release);
         self.top_waker.wake();
@@ -379,14 +379,14 @@ impl Threads {
     }
 }
 
-/// What the manager claims: its objects, or where there are too many, what they begin with.
+/// The names that the manager claims: its objects, or common prefixes if there are too many.
 fn claims(tables: &Tables) -> Vec<String> {
     let mut claims: Vec<String> = tables.objects().iter().map(|object| (*object).to_owned()).collect();
     let fits = |claims: &[String]| {
         claims.len() <= CLAIMS_MAX && claims.iter().map(|claim| claim.len() + 3).sum::<usize>() <= CLAIM_BYTES_MAX
     };
     while !fits(&claims) {
-        // The longest names lose their last word first.
+        // The names with the most words lose their last word first.
         let words = |claim: &String| claim.matches('_').count();
         let most = claims.iter().map(words).max().unwrap_or(0);
         if most == 0 {

@@ -1,4 +1,4 @@
-//! Reading a table of current values.
+//! Reads tables of current values.
 
 use crate::error::ValuesError;
 use base::{DurNs, MonoNs};
@@ -15,16 +15,16 @@ pub struct Shown {
     pub value: Option<f64>,
     /// Its unit.
     pub unit: String,
-    /// How long ago it was read.
+    /// Age of the value.
     pub age: DurNs,
-    /// Whether it is older than two cycles, was never read, or its poller is gone.
+    /// The value is older than the limit for its period, was never read, or its poller has ended.
     pub stale: bool,
 }
 
-/// All values of the table `name`, without a message; the poller is not disturbed.
+/// All values of the table `name`. Needs no message and does not disturb the poller.
 ///
 /// # Errors
-/// Nobody polls under this name, or what is shared there is no such table.
+/// No process polls under this name, or the shared variables are not such a table.
 pub fn values(name: &str) -> Result<Vec<Shown>, ValuesError> {
     shown(&Imports::open(name)?, name)
 }
@@ -50,22 +50,22 @@ fn shown(imports: &Imports, name: &str) -> Result<Vec<Shown>, ValuesError> {
     Ok((0..segment.len()).filter_map(one).collect())
 }
 
-/// A manager's own tables, looked at for what is stale: a device does not answer. Opened once, as memory is not mapped and unmapped
-/// beside real-time threads.
+/// Monitors a manager's own tables for stale values, which show that a device does not answer. Opened once, because memory
+/// must not be mapped and unmapped while real-time threads run.
 pub(crate) struct Watched {
     tables: Vec<(String, Imports)>,
-    /// Until when values that were never read are not late yet.
+    /// Before this time, values that were never read are not reported.
     patient_until: MonoNs,
     due: MonoNs,
-    /// What was found last.
+    /// The result of the last check.
     trouble: Option<String>,
 }
 
-/// How often they are looked at.
+/// Interval of checks.
 const LOOK_EVERY: DurNs = DurNs::from_secs(1);
 
 impl Watched {
-    /// Opens all of a manager, which exports them already.
+    /// Opens all tables of a manager, which must already export them.
     pub(crate) fn open(tables: &Tables) -> Result<Self, rt::ShareError> {
         let longest = tables.polls.iter().map(|poll| stale_after(poll.period)).max().unwrap_or(DurNs(0));
         let open = |poll: &equipment::Poll| Ok((poll.name.clone(), Imports::open(&poll.name)?));
@@ -78,7 +78,7 @@ impl Watched {
         })
     }
 
-    /// What is wrong, if anything.
+    /// The present fault, if any.
     pub(crate) fn trouble(&mut self) -> Option<&str> {
         let now = mono_now();
         if now >= self.due.max(self.patient_until) {

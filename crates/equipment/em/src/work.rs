@@ -11,16 +11,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use sys::clock::mono_now;
 
-/// Requests from one band that wait for one lane, a whole batch; one more is answered `OVERLOAD`.
+/// Maximum number of queued requests from one band to one lane: one whole batch. A further one is answered `OVERLOAD`.
 pub(crate) const JOBS_MAX: usize = msg::BATCH_LINES_MAX;
-/// Requests of one band that one lane may have altogether, those that wait for their value included.
+/// Maximum number of unanswered requests of one band in one lane, including those that wait for their value.
 pub(crate) const OUTSTANDING_MAX: usize = 1024;
-/// Requests taken from one band before the next one's turn.
+/// Maximum number of requests from one band before the next band is served.
 const TURN: usize = 64;
-/// A thread without anything to do looks about at least so often.
+/// Maximum time between two checks of an idle thread.
 const PAUSE: DurNs = DurNs::from_ms(200);
 
-/// A request on its way through a lane: its band's place among the manager's bands, and its slip.
+/// The origin of a request in a lane: index of its band among the manager's bands, and its slip.
 #[derive(Clone, Copy)]
 pub(crate) struct Id {
     pub(crate) front: usize,
@@ -29,15 +29,15 @@ pub(crate) struct Id {
 
 /// The rings between a lane and the bands.
 pub(crate) struct Rings {
-    /// Requests of each band, the least urgent first.
+    /// Requests of each band, the least urgent band first.
     pub(crate) jobs: Vec<Consumer<Job>>,
-    /// Answers for each band, and how to wake its thread.
+    /// Answers for each band, and the waker of its thread.
     pub(crate) done: Vec<(Producer<Done>, Waker)>,
 }
 
 impl Rings {
-    /// Hands an answer to the thread that has the band. There is always room: a band has no more requests
-    /// outstanding than the ring holds.
+    /// Passes an answer to the thread of the band. There is always room: a band has no more unanswered requests than the ring
+    /// holds.
     pub(crate) fn give(&mut self, front: usize, done: Done) {
         let (ring, waker) = &mut self.done[front];
         let full = ring.push(done).is_err();
@@ -45,8 +45,8 @@ impl Rings {
         waker.wake();
     }
 
-    /// Runs what bands have for the lane at least one and then as long as there is time for `more`, the most urgent band first, at
-    /// most [`TURN`] of each.
+    /// Runs queued requests, the most urgent band first, at most [`TURN`] per band. Runs at least one, and continues while `more`
+    /// returns `true`. Returns whether there was a request.
     pub(crate) fn drain(&mut self, mut more: impl FnMut() -> bool, mut run: impl FnMut(&mut Self, Id, &Job)) -> bool {
         let mut any = false;
         for front in (0..self.jobs.len()).rev() {
@@ -78,12 +78,12 @@ impl Answers<Id> for LaneAnswers<'_> {
     }
 
     fn polled(&mut self, poll: usize, entry: usize, value: Option<f64>, pulse: u64, _: MonoNs) {
-        // The device may have taken its time.
+        // The device may have been slow, so the time is read again.
         self.polls.set(poll, entry, value, pulse, mono_now());
     }
 }
 
-/// Runs a lane whose device may block, until `stop`; then gives it back. New lanes come by `changes`.
+/// Runs a lane with a device that may block until `stop` is set, then returns the lane. New lanes arrive in `changes`.
 pub(crate) fn run(
     mut lane: Box<Lane<Id>>,
     mut rings: Rings,
@@ -108,7 +108,7 @@ pub(crate) fn run(
             lane.run(now, &mut LaneAnswers { rings: &mut rings, polls });
         } else if !any {
             let until = lane.due().map_or(PAUSE, |due| (due - now).min(PAUSE));
-            // A request that came meanwhile has unparked this thread already.
+            // A request that arrived in the meantime has already unparked this thread.
             std::thread::park_timeout(Duration::from_nanos(until.0.max(0) as u64));
         }
     }

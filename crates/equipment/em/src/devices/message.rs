@@ -1,4 +1,4 @@
-//! Objects of other managers, by messages.
+//! Objects of other managers, accessed by messages.
 
 use base::{DurNs, MonoNs};
 use broker::{Client, Sending};
@@ -52,7 +52,7 @@ impl Messages {
 impl Device for Messages {
     fn read(&mut self, point: usize, _: MonoNs) -> Result<Datum<'_>, DeviceFault> {
         let reply = self.ask(&format!("get/{}", self.points[point]))?;
-        // A number with its unit is the number: the row says which unit it is to be.
+        // A number with a unit is read as the number. The row defines the expected unit.
         let end = reply.find(|c: char| !(c.is_ascii_digit() || "+-.eE".contains(c))).unwrap_or(reply.len());
         Ok(match (reply.parse(), reply[..end].trim_end_matches(['e', 'E']).parse()) {
             (Ok(number), _) | (_, Ok(number)) => Datum::Number(number),

@@ -1,4 +1,4 @@
-//! Devices that need more than arithmetic: shared memory, programs, connections.
+//! Devices that need more than arithmetic: shared memory, programs and connections.
 
 mod message;
 mod modbus;
@@ -19,7 +19,7 @@ const NAME: Key =
 const DRIVER: Key = key("driver", r#""modbus""#, "one of the drivers", "", "The driver.");
 const TIMEOUT: Key = key("timeout", r#""500ms""#, "time, 1ms to 1min", "`1s`", "Maximum time for an answer.");
 
-/// The drivers of this crate, beside [`equipment::DRIVERS`].
+/// The drivers of this crate, in addition to [`equipment::DRIVERS`].
 pub const DRIVERS: &[Driver] = &[
     Driver {
         word: "modbus",
@@ -99,7 +99,7 @@ pub const DRIVERS: &[Driver] = &[
     },
 ];
 
-/// What is wrong with the files, programs and addresses that a device names: whatever [`make`] would refuse.
+/// Errors in the files, programs and addresses of a device that would make [`make`] fail.
 pub(crate) fn check(spec: &DeviceSpec, folder: &Path) -> Vec<Wrong> {
     match spec.driver.word {
         "script" => script::check(spec, folder).into_iter().collect(),
@@ -114,20 +114,20 @@ fn any(point: &str) -> Result<Access, String> {
     if fits { Ok(Access::ReadWrite) } else { Err("1 to 127 printable characters without blanks".to_owned()) }
 }
 
-/// Makes a device of a driver that tahti does not have; `None` if the driver is not its own.
+/// Creates a device of a driver that is not in tahti. Returns `None` for other drivers.
 pub type Maker = dyn Fn(&DeviceSpec) -> Option<Result<Box<dyn Device + Send>, DeviceError>> + Send + Sync;
 
-/// The maker of programs without drivers of their own.
+/// The maker for programs without additional drivers.
 #[must_use]
 pub fn plug_in() -> Box<Maker> {
     Box::new(|_| None)
 }
 
-/// What devices must know of their manager.
+/// The environment of a device.
 pub(crate) struct Around<'a> {
     /// The message server.
     pub(crate) server: &'a str,
-    /// Where relative programs are sought.
+    /// Relative programs are resolved against this folder.
     pub(crate) folder: &'a Path,
     pub(crate) sources: &'a Sources,
     pub(crate) plug_in: &'a Maker,

@@ -6,7 +6,7 @@ use equipment::{Access, At, Datum, Device, DeviceFault, DeviceSpec, Wrong};
 use fieldbus::modbus::{DataType, Failure, Framing, Number, Request, Response, Table, Transaction};
 use port::{Address, Connection};
 
-/// What a point names.
+/// The meaning of a point name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
     table: Table,
@@ -15,7 +15,7 @@ pub(super) struct Point {
 }
 
 impl Point {
-    /// `TABLE:ADDRESS[:TYPE]`
+    /// Parses `TABLE:ADDRESS[:TYPE]`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         const EXPECTED: &str =
             "TABLE:ADDRESS[:TYPE], such as holding:100:FLOAT32_BE; tables coil, discrete, holding, input";
@@ -36,7 +36,7 @@ impl Point {
         Ok(Self { table, address, kind })
     }
 
-    /// What can be done with it.
+    /// The access rights of the point.
     pub(super) fn access(self) -> Access {
         match self.table {
             Table::Coils | Table::Holding => Access::ReadWrite,
@@ -53,7 +53,7 @@ fn address(spec: &DeviceSpec) -> Result<Address, port::BadAddress> {
     spec.settings.text("address").unwrap_or_default().parse()
 }
 
-/// What is wrong with its address, where it has one.
+/// The error in the address. A missing address is reported elsewhere.
 pub(super) fn check(spec: &DeviceSpec) -> Option<Wrong> {
     spec.settings.text("address")?;
     let why = address(spec).err()?;

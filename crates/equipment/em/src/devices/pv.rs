@@ -21,7 +21,7 @@ impl Pvs {
         Ok(Self { session, points, timeout: spec.settings.time("timeout").unwrap_or(DurNs::from_secs(1)) })
     }
 
-    /// Lets the session work until `over` finds what it waits for.
+    /// Runs the session until `over` returns a result, or until the timeout.
     fn wait<T>(
         &mut self,
         what: &str,
@@ -42,7 +42,7 @@ impl Pvs {
         }
     }
 
-    /// The type of a connected channel.
+    /// The type of a channel. Connects it first.
     fn connect(&mut self, point: usize) -> Result<(ChannelId, Basic, String), DeviceFault> {
         let (name, id) = self.points[point].clone();
         let info = self.wait(&format!("{name} is not found"), |session, _| session.client.info(id))?;

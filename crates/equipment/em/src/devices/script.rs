@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use sys::clock::mono_now;
 use sys::signal::SIGKILL;
 
-/// Bytes taken from a program; more are left unread, and it is ended.
+/// Maximum number of bytes read from a program. A program that writes more is killed.
 const OUTPUT_BYTES_MAX: u64 = 4096;
 
 pub(super) struct Script {
@@ -19,19 +19,19 @@ pub(super) struct Script {
     folder: PathBuf,
     points: Vec<String>,
     timeout: DurNs,
-    /// User and group that it runs as.
+    /// User and group of the program.
     identity: Option<(u32, u32)>,
-    /// Whether it may gain privileges by programs such as sudo.
+    /// The program may gain privileges, for example through sudo.
     gains: bool,
 }
 
-/// As a shell does: a name with a slash is a file, sought from the manager's own folder.
+/// As in a shell: a name with a slash is a file, resolved against the manager's folder.
 fn program(spec: &DeviceSpec, folder: &Path) -> PathBuf {
     let name = spec.settings.texts("command").first().map(String::as_str).unwrap_or_default();
     if name.contains('/') { folder.join(name) } else { PathBuf::from(name) }
 }
 
-/// Why its program cannot be run, as far as can be seen: another user may see less.
+/// The reason why the program cannot be run, as far as the checking user can see.
 pub(super) fn check(spec: &DeviceSpec, folder: &Path) -> Option<Wrong> {
     let name = spec.settings.texts("command").first()?;
     let message = sys::program::find(name, folder, None).err()?.to_string();
@@ -64,7 +64,7 @@ impl Script {
             command.uid(user).gid(group);
         }
         if !self.gains {
-            // Of this device's own thread, which has no use for it: what it starts inherits it.
+            // Applies to this device's thread, which needs no privileges. The program inherits it.
             sys::thread::no_new_privileges().map_err(|error| DeviceFault::Silent(error.to_string().into()))?;
         }
         let mut child = command.spawn().map_err(|error| {
@@ -73,10 +73,10 @@ impl Script {
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let reader = std::thread::spawn(move || text(out));
         let complaints = std::thread::spawn(move || text(err));
-        // What it has started may hold its outputs open after its own end.
+        // Children of the program may keep its outputs open after its end.
         let is_heard = || reader.is_finished() && complaints.is_finished();
         let ended = wait(&mut child, mono_now() + self.timeout, is_heard);
-        // Nobody waits for them where it had to be ended: what has left its group may live on.
+        // The readers are not joined after a kill, because processes outside the group may keep the outputs open.
         let said = |output: JoinHandle<String>| output.join().unwrap_or_default();
         match ended {
             Some(true) => Ok(said(reader).trim().to_owned()),
@@ -93,25 +93,25 @@ impl Script {
     }
 }
 
-/// At most so much of what a program writes.
+/// Reads at most `OUTPUT_BYTES_MAX` bytes of a program's output.
 fn text(from: Option<impl std::io::Read>) -> String {
     let mut bytes = Vec::new();
     if let Some(from) = from {
-        // What came before an error counts.
+        // Output before a read error is used.
         let _ = from.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Whether it ended well, and all that it said was heard; `None` if it had to be ended.
+/// Waits for the end of the program and of its output. Returns whether it succeeded; `None` if it was killed.
 fn wait(child: &mut Child, until: MonoNs, is_heard: impl Fn() -> bool) -> Option<bool> {
     loop {
         match if is_heard() { child.try_wait() } else { Ok(None) } {
             Ok(Some(status)) => return Some(status.success()),
             Ok(None) if mono_now() < until => std::thread::sleep(std::time::Duration::from_millis(2)),
             _ => {
-                // With all that it has started, which may hold its output open. It is not reaped yet, so the number is still
-                // its own; it may have ended by itself just now, then there is nothing to kill.
+                // Kills the whole group, because children may keep the output open. The child is not reaped yet, so its pid
+                // is still valid. If it has just ended, there is nothing to kill.
                 let process = sys::process::Process::open(child.id() as i32);
                 let _ = process.and_then(|process| process.signal_group(SIGKILL));
                 let _ = child.wait();

@@ -1,4 +1,4 @@
-//! Line protocols over TCP or a serial line, described by protocol files in the manner of StreamDevice.
+//! Line protocols over TCP or a serial line, described by protocol files compatible with StreamDevice.
 
 use crate::error::DeviceError;
 use base::{Array, MonoNs, Scalar, Value as Base};
@@ -8,7 +8,7 @@ use port::{Address, Connection};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a point names: `PROTOCOL` or `PROTOCOL(ARGUMENT,…)`.
+/// Parses a point: `PROTOCOL` or `PROTOCOL(ARGUMENT,…)`.
 pub(super) fn point(text: &str) -> Result<(String, Vec<String>), String> {
     let bad = || "PROTOCOL or PROTOCOL(ARGUMENT,…), of the device's protocol file".to_owned();
     let (name, arguments) = match text.split_once('(') {
@@ -36,7 +36,7 @@ fn protocol(file: &File, text: &str) -> Result<Arc<Protocol>, DeviceError> {
     }
 }
 
-/// Its address, with the options of a serial line.
+/// The address, with the options of a serial line.
 fn address(spec: &DeviceSpec) -> Result<Address, DeviceError> {
     let settings = &spec.settings;
     let text = settings.text("address").unwrap_or_default();
@@ -50,10 +50,10 @@ fn address(spec: &DeviceSpec) -> Result<Address, DeviceError> {
     Ok(address)
 }
 
-/// What is wrong with its address, its file, and the protocols that its points name.
+/// Errors in the address, the file, and the protocols of the points.
 pub(super) fn check(spec: &DeviceSpec, folder: &Path) -> Vec<Wrong> {
     let wrong = |at, why: DeviceError| Wrong { at, message: why.to_string(), expected: String::new() };
-    // What is missing has been said.
+    // Missing keys are reported elsewhere.
     let given = |key: &str| spec.settings.text(key).is_some();
     let mut all = Vec::new();
     if given("address")

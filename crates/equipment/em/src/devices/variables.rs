@@ -1,4 +1,4 @@
-//! Variables in shared memory: those of others, and our own.
+//! Variables in shared memory: imported from other processes and exported by this one.
 
 use base::{DurNs, MonoNs};
 use equipment::{Datum, Device, DeviceFault, DeviceSpec};
@@ -6,17 +6,17 @@ use rt::{Exports, Number, Source, SourceView, VariableSpec};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sys::clock::mono_now;
 
-/// All that a manager's devices import, by name: the manager's first thread looks after them.
+/// All sources that a manager's devices import, by name. The manager's main thread maintains them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources(Arc<Mutex<Vec<Arc<Source>>>>);
 
 impl Sources {
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Source>>> {
-        // Only whole entries are ever in the list.
+        // The list contains only complete entries at any time.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The source of a name, looked after for the first time.
+    /// The source with this name. A new source is checked once.
     fn get(&self, name: &str) -> Arc<Source> {
         let mut all = self.lock();
         if let Some(known) = all.iter().find(|source| source.name() == name) {
@@ -28,16 +28,16 @@ impl Sources {
         source
     }
 
-    /// Finds processes that came, and notices those that are gone. Asks them: never on a real-time thread.
+    /// Detects processes that have started or ended. Contacts them, so it must never run on a real-time thread.
     pub(crate) fn look_after(&self) {
         let all = self.lock().clone();
         all.iter().for_each(|source| source.look_after(mono_now()));
     }
 }
 
-/// What another process exports.
+/// Variables exported by another process.
 ///
-/// Real-time: reading is a look into shared memory; nobody is asked.
+/// Real-time: a read accesses shared memory only and contacts no process.
 pub(super) struct Import {
     stale: Option<DurNs>,
     points: Vec<SourceView>,
@@ -76,7 +76,7 @@ impl Device for Import {
     }
 }
 
-/// What this manager exports.
+/// Variables exported by this manager.
 pub(super) struct Export {
     exports: Exports,
     /// Index and value of each point.
