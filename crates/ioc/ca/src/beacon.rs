@@ -1,4 +1,4 @@
-//! Beacons: the server's "I am here", and what a client learns from their rhythm.
+//! Beacons: the periodic announcements of a server.
 
 use crate::wire::{Header, MINOR, command};
 use base::{DurNs, MonoNs};
@@ -6,7 +6,7 @@ use base::{DurNs, MonoNs};
 /// The gap after the first beacon; it doubles up to the period.
 const FIRST_GAP: DurNs = DurNs::from_ms(20);
 
-/// When the next beacon is due.
+/// The schedule of the beacons.
 #[derive(Debug)]
 pub struct Beacon {
     next: MonoNs,
@@ -16,19 +16,19 @@ pub struct Beacon {
 }
 
 impl Beacon {
-    /// A server that starts now; `period` is `EPICS_CAS_BEACON_PERIOD`.
+    /// A server that starts at `now`. `period` is `EPICS_CAS_BEACON_PERIOD`.
     #[must_use]
     pub fn new(now: MonoNs, period: DurNs) -> Self {
         Self { next: now, gap: FIRST_GAP, period, counter: 0 }
     }
 
-    /// When to call [`poll`](Self::poll) again.
+    /// The time of the next call to [`poll`](Self::poll).
     #[must_use]
     pub const fn poll_timeout(&self) -> MonoNs {
         self.next
     }
 
-    /// The beacon to send, if one is due. `tcp_port` is where the server listens.
+    /// The beacon to send, if one is due. `tcp_port` is the server's TCP port.
     pub fn poll(&mut self, now: MonoNs, tcp_port: u16) -> Option<Vec<u8>> {
         if now < self.next {
             return None;

@@ -1,49 +1,48 @@
-//! Bytes on their way out, addressed by their place in the whole stream.
+//! Queued bytes, addressed by their position in the whole stream.
 
-/// Memory that each circuit may keep when all is sent.
+/// Memory in bytes that each circuit may keep when everything is sent.
 const KEPT_BYTES: usize = 4096;
-/// Memory that one may keep whose last burst was large: what a client that does not read holds anyway.
+/// Maximum memory in bytes that it may keep after a large burst. A client that does not read occupies as much anyway.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// A queue of bytes. Positions count from the start of the stream, so that a message that still waits can be
-/// found again and replaced.
+/// A queue of bytes. Positions count from the start of the stream, so that an unsent message can be found and replaced.
 #[derive(Debug, Default)]
 pub(crate) struct Out {
     bytes: Vec<u8>,
-    /// Bytes at the front that are sent already.
+    /// Number of bytes at the front that are already sent.
     start: usize,
-    /// Position in the stream of `bytes[0]`.
+    /// Position of `bytes[0]` in the stream.
     base: u64,
 }
 
 impl Out {
-    /// What waits.
+    /// The unsent bytes.
     pub(crate) fn unsent(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
-    /// How many bytes wait.
+    /// The number of unsent bytes.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() - self.start
     }
 
-    /// Where the next message will stand in the stream.
+    /// The position of the next message in the stream.
     pub(crate) fn end(&self) -> u64 {
         self.base + self.bytes.len() as u64
     }
 
-    /// For appending a message.
+    /// The buffer, for appending a message.
     pub(crate) fn vec(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// The `len` bytes from `position` on, if none of them is sent yet.
+    /// The `len` bytes from `position` on, if all are unsent.
     pub(crate) fn waiting(&mut self, position: u64, len: usize) -> Option<&mut [u8]> {
         let from = self.place(position)?;
         self.bytes.get_mut(from..from + len)
     }
 
-    /// Whether the byte at `position` is still to be sent.
+    /// Returns whether the byte at `position` is unsent.
     pub(crate) fn is_waiting(&self, position: u64) -> bool {
         self.place(position).is_some_and(|place| place < self.bytes.len())
     }
@@ -53,19 +52,19 @@ impl Out {
         (place >= self.start).then_some(place)
     }
 
-    /// Takes the server's spare memory for a message of `len` bytes, if that is more than a circuit keeps and nothing waits.
+    /// Uses the server's `spare` memory for a message of `len` bytes if a circuit may not keep that much and nothing is queued.
     pub(crate) fn make_room(&mut self, len: usize, spare: &mut Vec<u8>) {
         if len > KEPT_BYTES_MAX && self.bytes.is_empty() && self.bytes.capacity() < spare.capacity() {
             std::mem::swap(&mut self.bytes, spare);
         }
     }
 
-    /// The first `len` waiting bytes are sent. Memory that the circuit need not keep becomes the server's `spare` one, if it is
-    /// larger: fresh memory for each large array would cost more than to fill it.
+    /// Removes the first `len` unsent bytes. If a circuit has more memory than it may keep, and more than the server's `spare`,
+    /// the two are swapped. New memory for each large array would cost more than filling it.
     pub(crate) fn sent(&mut self, len: usize, spare: &mut Vec<u8>) {
         self.start = (self.start + len).min(self.bytes.len());
         if self.start == self.bytes.len() {
-            // The next burst is likely to be as large: it finds its memory here.
+            // The next burst is probably as large and can reuse this memory.
             let kept = (4 * self.bytes.len()).clamp(KEPT_BYTES, KEPT_BYTES_MAX);
             self.base += self.bytes.len() as u64;
             self.bytes.clear();

@@ -1,4 +1,4 @@
-//! The 39 data types of the wire (`DBR_…`): which element, and what travels with it.
+//! The 39 data types of the wire (`DBR_…`): type of the element and additional data.
 
 use base::FieldType;
 
@@ -17,11 +17,11 @@ pub enum Basic {
 }
 
 impl Basic {
-    /// All seven in the order of their numbers.
+    /// All seven types in the order of their numbers.
     pub const ALL: [Self; 7] =
         [Self::String, Self::Short, Self::Float, Self::Enum, Self::Char, Self::Long, Self::Double];
 
-    /// Bytes of one element.
+    /// Size of one element in bytes.
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
@@ -33,7 +33,7 @@ impl Basic {
         }
     }
 
-    /// The wire's type for a record field's own type: what the wire lacks travels as the next wider one.
+    /// The type on the wire for the type of a record field. Types that the wire lacks are sent as the next wider type.
     #[must_use]
     pub const fn native_of(field: FieldType) -> Self {
         match field {
@@ -48,11 +48,11 @@ impl Basic {
     }
 }
 
-/// What travels before the value.
+/// The data before the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Class {
-    /// Nothing.
+    /// No data.
     Plain = 0,
     /// Alarm status and severity.
     Sts = 1,
@@ -60,7 +60,7 @@ pub enum Class {
     Time = 2,
     /// Alarm, units, precision, display and alarm limits, or state names.
     Gr = 3,
-    /// The same and control limits.
+    /// As `Gr`, with control limits.
     Ctrl = 4,
 }
 
@@ -69,34 +69,34 @@ pub enum Class {
 pub struct Dbr(u16);
 
 impl Dbr {
-    /// Put: whether transient alarms need acknowledgement.
+    /// Write: whether transient alarms need acknowledgement.
     pub const PUT_ACKT: Self = Self(35);
-    /// Put: acknowledge alarms up to a severity.
+    /// Write: acknowledges alarms up to a severity.
     pub const PUT_ACKS: Self = Self(36);
     /// Text with alarm and acknowledgement state.
     pub const STSACK_STRING: Self = Self(37);
     /// The record's type.
     pub const CLASS_NAME: Self = Self(38);
 
-    /// From its number on the wire; `None` above 38.
+    /// Converts the number on the wire. Returns `None` above 38.
     #[must_use]
     pub const fn from_wire(number: u16) -> Option<Self> {
         if number <= 38 { Some(Self(number)) } else { None }
     }
 
-    /// A type with its class.
+    /// The type of an element with a class.
     #[must_use]
     pub const fn new(class: Class, basic: Basic) -> Self {
         Self(class as u16 * 7 + basic as u16)
     }
 
-    /// A type without anything before its value.
+    /// The type of an element without additional data.
     #[must_use]
     pub const fn plain(basic: Basic) -> Self {
         Self(basic as u16)
     }
 
-    /// Its number on the wire.
+    /// The number on the wire.
     #[must_use]
     pub const fn wire(self) -> u16 {
         self.0
@@ -124,7 +124,7 @@ impl Dbr {
         SHAPES[self.0 as usize].0
     }
 
-    /// Bytes before the first element.
+    /// Number of bytes before the first element.
     #[must_use]
     pub const fn value_offset(self) -> usize {
         SHAPES[self.0 as usize].1 as usize
@@ -165,27 +165,27 @@ impl Dbr {
         }
     }
 
-    /// Bytes of a payload with `count` elements, without padding. As in C's table a count of zero still
-    /// holds what comes before the value and one element is the least that is reserved.
+    /// Size in bytes of a payload with `count` elements, without padding. With a count of zero it is the size of the data before
+    /// the value.
     #[must_use]
     pub const fn size(self, count: u32) -> usize {
         self.value_offset() + self.basic().size() * count as usize
     }
 
-    /// Whether labels, limits or units are part of it.
+    /// Returns whether the type contains labels, limits or units.
     #[must_use]
     pub const fn wants_meta(self) -> bool {
         matches!(self.parts(), Some((Class::Gr | Class::Ctrl, _)))
     }
 
-    /// The name in EPICS' headers, e.g. `DBR_TIME_DOUBLE`.
+    /// The name in EPICS headers, e.g. `DBR_TIME_DOUBLE`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         NAMES[self.0 as usize]
     }
 }
 
-/// Element and bytes before the first one, of each type: asked several times for each request.
+/// Element and value offset of each type. A table, because each request needs them several times.
 const SHAPES: [(Basic, u16); 39] = {
     let mut shapes = [(Basic::String, 0); 39];
     let mut number = 0;

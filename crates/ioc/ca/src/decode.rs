@@ -1,14 +1,14 @@
-//! Payloads of the wire into values: what clients write, and what servers answer.
+//! Decodes payloads of the wire: values that clients write and servers answer.
 
 use crate::dbr::{Basic, Class, Dbr};
 use crate::eca::Eca;
 use crate::encode::Reading;
 use base::{Alarm, AlarmLimits, Array, Meta, Range, Scalar, Severity, Stamp, Status, Str40, Value};
 
-/// Reads the value in a payload of `count` elements: a scalar for one element, else an array.
+/// Decodes the value in a payload of `count` elements: a scalar for one element, else an array.
 ///
 /// # Errors
-/// `BADCOUNT` when the payload is too short for `count` elements.
+/// `BADCOUNT` if the payload is too short for `count` elements.
 pub fn value(dbr: Dbr, count: u32, payload: &[u8]) -> Result<Value, Eca> {
     let basic = dbr.basic();
     let start = dbr.value_offset();
@@ -17,7 +17,7 @@ pub fn value(dbr: Dbr, count: u32, payload: &[u8]) -> Result<Value, Eca> {
     };
     let size = basic.size();
     if count == 1 {
-        // One text may be sent without the padding to 40 bytes.
+        // A single text may be sent without padding to 40 bytes.
         if basic == Basic::String {
             return Ok(Value::Scalar(Scalar::String(Str40::new(&bytes[..bytes.len().min(40)]))));
         }
@@ -37,10 +37,10 @@ pub fn value(dbr: Dbr, count: u32, payload: &[u8]) -> Result<Value, Eca> {
     }))
 }
 
-/// Reads everything that a payload holds.
+/// Decodes the complete payload.
 ///
 /// # Errors
-/// `BADCOUNT` when it is too short.
+/// `BADCOUNT` if the payload is too short.
 pub fn reading(dbr: Dbr, count: u32, payload: &[u8]) -> Result<Reading, Eca> {
     let mut reading = Reading { value: value(dbr, count, payload)?, ..Reading::default() };
     if dbr == Dbr::CLASS_NAME {
@@ -107,7 +107,7 @@ fn alarm(bytes: &[u8]) -> Alarm {
     Alarm { status, severity: Severity::from_index(short(&bytes[2..]) as u16) }
 }
 
-/// One element from exactly its bytes.
+/// Decodes one element; `bytes` has exactly its size.
 fn scalar(basic: Basic, bytes: &[u8]) -> Scalar {
     match basic {
         Basic::String => Scalar::String(Str40::new(bytes)),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A status: message number and severity in one word, as it travels on the wire.
+/// A status: message number and severity in one word, as sent on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Eca(pub u32);
 
@@ -12,7 +12,7 @@ macro_rules! codes {
         impl Eca {
             $(#[doc = $text] pub const $name: Self = Self($number << 3 | $severity);)*
 
-            /// What the code says; a code that this list lacks is printed as a number by `Display`.
+            /// The text of the code; `None` for codes that are not in the list, which `Display` prints as numbers.
             #[must_use]
             pub const fn text(self) -> Option<&'static str> {
                 match self {
@@ -63,7 +63,7 @@ codes! {
 }
 
 impl Eca {
-    /// Whether it says that all went well.
+    /// Returns whether the status is a success.
     #[must_use]
     pub const fn is_ok(self) -> bool {
         self.0 & 1 == 1

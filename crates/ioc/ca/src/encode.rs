@@ -1,28 +1,28 @@
-//! Values into the payloads of the wire: any field type as any of the 39 types, converted as EPICS does.
+//! Encodes values in payloads of the wire: any field type as any of the 39 types, converted as in EPICS.
 
 use crate::dbr::{Basic, Class, Dbr};
 use crate::eca::Eca;
 use base::{Alarm, Array, Characters, Meta, Scalar, Severity, Stamp, Str40, Value};
 
-/// A field as the wire can ask for it.
+/// A field with all data that a payload may contain.
 #[derive(Clone, Debug)]
 pub struct Reading {
-    /// The value in the field's own type.
+    /// The value in the type of the field.
     pub value: Value,
-    /// What the value is, if it is the characters of a text.
+    /// The meaning of the value, if it consists of the characters of a text.
     pub characters: Characters,
     /// The record's alarm.
     pub alarm: Alarm,
-    /// When the record was last processed.
+    /// The time when the record was last processed.
     pub stamp: Stamp,
-    /// Whether transient alarms need acknowledgement.
+    /// Transient alarms need acknowledgement.
     pub ackt: bool,
-    /// Highest severity that nobody has acknowledged.
+    /// The highest severity that is not acknowledged.
     pub acks: Severity,
     /// The record's type, e.g. `ai`.
     pub record_type: Str40,
-    /// Units, precision, limits, state names. This, acknowledgement and record type are looked at only where
-    /// [`needs`] says so.
+    /// Units, precision, limits, state names. Meta data, acknowledgement and record type are used only if [`needs`] returns
+    /// [`Needs::All`]; the text of a value also uses precision and state names.
     pub meta: Meta,
 }
 
@@ -41,18 +41,18 @@ impl Default for Reading {
     }
 }
 
-/// What encoding looks at.
+/// The data that encoding uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Needs {
-    /// Value, alarm and stamp.
+    /// Value, alarm and time stamp.
     Value,
-    /// Also what the value's text is made with: digits after the point, names of states.
+    /// Also the data for the text of the value: digits after the point, state names.
     Text,
-    /// Everything.
+    /// All data.
     All,
 }
 
-/// What encoding a field of type `native` as `dbr` looks at.
+/// The data that are needed to encode a field of type `native` as `dbr`.
 #[must_use]
 pub fn needs(dbr: Dbr, native: Basic) -> Needs {
     match dbr.basic() {
@@ -62,12 +62,12 @@ pub fn needs(dbr: Dbr, native: Basic) -> Needs {
     }
 }
 
-/// Appends the payload for `count` elements (what the value lacks is zero), or for as many as the value
-/// has when `count` is zero. Returns the elements that the header must state. Does not pad.
+/// Appends the payload for `count` elements, padded with zero elements. If `count` is zero, it has as many elements as the
+/// value. Returns the number of elements for the header. Does not pad the payload to eight bytes.
 ///
 /// # Errors
-/// `BADTYPE` for the two types that can only be written, `GETFAIL` for text that is no number.
-/// `out` is then as it was.
+/// `BADTYPE` for the two types that can only be written, `GETFAIL` for a text that is not a number. `out` is unchanged after
+/// an error.
 pub fn encode(dbr: Dbr, count: u32, reading: &Reading, out: &mut Vec<u8>) -> Result<u32, Eca> {
     let start = out.len();
     let other = if reading.characters == Characters::Array { None } else { other(dbr, reading)? };
@@ -91,7 +91,7 @@ pub fn encode(dbr: Dbr, count: u32, reading: &Reading, out: &mut Vec<u8>) -> Res
     Ok(elements)
 }
 
-/// A text or a link as what it is when it is asked for as something else; none where it is that.
+/// The converted value of a text or a link that is read as another type; `None` if no conversion is needed.
 #[cold]
 fn other(dbr: Dbr, reading: &Reading) -> Result<Option<Value>, Eca> {
     let text = match &reading.value {
@@ -99,7 +99,7 @@ fn other(dbr: Dbr, reading: &Reading) -> Result<Option<Value>, Eca> {
         _ => None,
     };
     Ok(match (reading.characters, dbr.basic(), text) {
-        // With an alarm, C reads the bytes as numbers without a sign, which are no text.
+        // With an alarm, C reads the bytes as unsigned numbers, not as a text.
         (Characters::Text(_), Basic::Char, _) if matches!(dbr.parts(), Some((Class::Plain | Class::Time, _))) => None,
         (Characters::Text(size), _, Some(text)) => {
             let mut all = text.clone();
@@ -117,7 +117,7 @@ fn other(dbr: Dbr, reading: &Reading) -> Result<Option<Value>, Eca> {
     })
 }
 
-/// Appends what comes before the value.
+/// Appends the data before the value.
 fn head(dbr: Dbr, reading: &Reading, out: &mut Vec<u8>) -> Result<(), Eca> {
     let start = out.len();
     let short = |out: &mut Vec<u8>, value: u16| out.extend_from_slice(&value.to_be_bytes());
@@ -182,7 +182,7 @@ fn limits(class: Class, basic: Basic, meta: &Meta, out: &mut Vec<u8>) {
             Basic::Double => out.extend_from_slice(&limit.to_be_bytes()),
             Basic::Float => out.extend_from_slice(&c_float(limit).to_be_bytes()),
             _ => {
-                // C looks at limits of alarms alone before it casts them.
+                // C checks only alarm limits before the cast.
                 let is_of_alarm = (2..6).contains(&nth);
                 let whole = if is_of_alarm && !limit.is_finite() { 0 } else { c_long(limit) };
                 match basic {
@@ -195,7 +195,7 @@ fn limits(class: Class, basic: Basic, meta: &Meta, out: &mut Vec<u8>) {
     }
 }
 
-/// Elements that are turned round at once: a block in the nearest cache, which the compiler turns by vectors.
+/// Number of elements that are byte-swapped at once: one block in the first-level cache, which the compiler vectorizes.
 const BLOCK: usize = 256;
 
 macro_rules! same {
@@ -252,7 +252,7 @@ fn element(basic: Basic, scalar: Scalar, meta: &Meta, out: &mut Vec<u8>) -> Resu
         Basic::Char => out.push(long(scalar) as u8),
         Basic::String => {
             let text = match scalar {
-                // The number of a state in a field of a record that knows no states.
+                // The number of a state, in a field of a record without states.
                 Scalar::Enum(_) if meta.labels.is_empty() && meta.beyond.is_none() => return Err(Eca::GETFAIL),
                 Scalar::Enum(index) => label(meta, index),
                 _ => base::text::scalar(scalar, meta.text_precision.unwrap_or(meta.precision as u16)),
@@ -263,14 +263,14 @@ fn element(basic: Basic, scalar: Scalar, meta: &Meta, out: &mut Vec<u8>) -> Resu
     Ok(())
 }
 
-/// A state's name.
+/// The name of a state.
 #[must_use]
 pub fn label(meta: &Meta, index: u16) -> Str40 {
     match meta.labels.get(usize::from(index)) {
         Some(label) => *label,
         None => match meta.beyond {
             None => base::text::scalar(Scalar::U16(index), 0),
-            // The records with sixteen states call those without a name nothing, the others have but two.
+            // Records with sixteen states return an empty text for a state without a name. The others have only two states.
             Some(beyond) if index < 2 || (index < 16 && beyond == Str40::from("Illegal Value")) => Str40::EMPTY,
             Some(beyond) => beyond,
         },
@@ -295,14 +295,14 @@ fn from_text(basic: Basic, text: &Str40, out: &mut Vec<u8>) -> Result<(), Eca> {
         Basic::Float => out.extend_from_slice(&(real()? as f32).to_be_bytes()),
         Basic::Long => out.extend_from_slice(&(whole(i32::MIN.into(), i32::MAX.into())? as i32).to_be_bytes()),
         Basic::Short => out.extend_from_slice(&(whole(i16::MIN.into(), i16::MAX.into())? as i16).to_be_bytes()),
-        // The number of a state is asked of the record, which does not know it from another field's text.
+        // Only the record can convert a state name to its number; the text of another field cannot be converted.
         Basic::Enum => return Err(Eca::GETFAIL),
         Basic::Char => out.push(whole(i8::MIN.into(), u8::MAX.into())? as u8),
     }
     Ok(())
 }
 
-/// Any number as C casts it to a 32-bit one on this family of processors.
+/// Casts any number to a 32-bit integer as C does on this processor family.
 fn long(scalar: Scalar) -> i32 {
     match scalar {
         Scalar::I8(value) => value.into(),
@@ -319,12 +319,12 @@ fn long(scalar: Scalar) -> i32 {
     }
 }
 
-/// C's cast of a double to a 32-bit integer: what does not fit is the lowest number.
+/// C's cast of a double to a 32-bit integer. A value out of range becomes the minimum.
 fn c_long(value: f64) -> i32 {
     if value > -2_147_483_649.0 && value < 2_147_483_648.0 { value as i32 } else { i32::MIN }
 }
 
-/// EPICS' cast of a double to a float: what does not fit becomes the largest or smallest that does.
+/// EPICS' cast of a double to a float. A value out of range becomes the largest or smallest float.
 fn c_float(value: f64) -> f32 {
     if value == 0.0 || !value.is_finite() {
         return value as f32;

@@ -1,10 +1,10 @@
 //! Channel Access, the protocol of EPICS: bytes in, bytes and events out.
 //!
-//! Nothing here opens a socket, reads a clock or knows a record. [`server::Server`] serves values that a
-//! [`server::Backend`] hands out in the words of `base`; [`client::Client`] is the other side; [`search`],
-//! [`beacon`] and [`repeater`] handle the datagrams. A shell moves the bytes and says what time it is.
+//! This crate opens no socket, reads no clock and knows no record. [`server::Server`] serves the values of a
+//! [`server::Backend`], with the types of `base`; [`client::Client`] is the client's side; [`search`], [`beacon`] and
+//! [`repeater`] process the datagrams. The caller transfers the bytes and passes in the time.
 //!
-//! Bytes from outside never panic and never reserve more than their own length or a stated bound.
+//! Bytes from outside never cause a panic, and never reserve more memory than their own length or a stated bound.
 //!
 //! ```
 //! use base::MonoNs;

@@ -1,27 +1,27 @@
-//! The repeater: one process per host takes the beacons and hands them to every client there.
+//! The repeater: one process per host receives the beacons and forwards them to all clients on the host.
 
 use crate::wire::{Header, Read, command};
 
-/// Most clients that are served; one more replaces the oldest.
+/// Maximum number of clients. A further client replaces the oldest one.
 const CLIENTS_MAX: usize = 4096;
 
-/// Who wants beacons, by UDP port on this host.
+/// The clients that receive beacons, by UDP port on this host.
 #[derive(Debug, Default)]
 pub struct Repeater {
     clients: Vec<u16>,
 }
 
-/// What to do about a datagram.
+/// The reaction to a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Answer the new client on this port with these bytes.
+    /// Send these bytes to the new client on this port.
     Confirm(u16, Vec<u8>),
-    /// Send these bytes to every client but the sender.
+    /// Send these bytes to all clients except the sender.
     FanOut(Vec<u8>),
 }
 
 impl Repeater {
-    /// Takes a datagram. `local` says whether it came from this host, `from` its IPv4 address.
+    /// Processes a datagram. `local`: it was sent from this host. `from`: the IPv4 address of the sender.
     pub fn handle(&mut self, bytes: &[u8], port: u16, local: bool, from: u32) -> Vec<Action> {
         let head = Header::read(bytes);
         let registers =
@@ -53,7 +53,7 @@ impl Repeater {
         &self.clients
     }
 
-    /// A client is gone: its port answered "refused".
+    /// Removes a client that has ended.
     pub fn forget(&mut self, port: u16) {
         self.clients.retain(|client| *client != port);
     }

@@ -1,22 +1,21 @@
-//! Searches over datagrams, the server's side.
+//! Searches by datagram: the server's side.
 
 use crate::wire::{self, Header, MINOR, MINOR_MIN, NONE, command};
 
-/// Largest datagram that is sent, as EPICS sends them: below the Ethernet's frame.
+/// Maximum size of a sent datagram in bytes, as in EPICS. It fits into one Ethernet frame.
 pub const DATAGRAM_BYTES_MAX: usize = 1024;
 
-/// Counts of a responder.
+/// Counters of a server's answers to searches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SearchCounters {
-    /// Names asked for.
+    /// Number of names searched.
     pub asked: u64,
-    /// Names found.
+    /// Number of names found.
     pub found: u64,
 }
 
-/// Answers the searches of one datagram. `exists` knows the names; `send` is called for each answering
-/// datagram. Unknown names are passed over in silence; nothing is remembered and nothing allocated but the
-/// answer.
+/// Answers the searches in one datagram. `exists` returns whether a name is known; `send` is called for each datagram with
+/// answers. Unknown names are ignored. The function keeps no state and allocates only the answer.
 pub fn answer(
     datagram: &[u8],
     tcp_port: u16,
@@ -43,14 +42,14 @@ pub fn answer(
                     out.clear();
                 }
                 if out.is_empty() && first.count >= 11 {
-                    // The sequence number tells the client which of its datagrams is answered.
+                    // The sequence number identifies the answered datagram for the client.
                     Header::bare(command::VERSION, 1, MINOR.into(), first.p1, 0).write(&mut out);
                 }
                 Header { command: command::SEARCH, size: 8, kind: tcp_port, count: 0, p1: NONE, p2: header.p2 }
                     .write(&mut out);
                 out.extend_from_slice(&u64::from(MINOR).rotate_left(48).to_be_bytes());
             }
-            // Anything else does not belong here; what follows it is not trusted either.
+            // An invalid message. The rest of the datagram is not trusted either.
             _ => break,
         }
     }

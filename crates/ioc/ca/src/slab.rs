@@ -1,14 +1,14 @@
-//! Things by number: circuits, channels, subscriptions and requests by their ids.
+//! Storage of circuits, channels, subscriptions and requests by number.
 
 use std::collections::BTreeMap;
 
-/// The lower bits of a number name its slot, the others count how often that was used before.
+/// The lower bits of a number are the slot, the upper bits count its uses.
 const SLOT_BITS: u32 = 20;
-/// Values that a slab can hold at once.
+/// Maximum number of values in a slab.
 pub(crate) const SLOTS_MAX: usize = 1 << SLOT_BITS;
 
-/// Values by number, at most [`SLOTS_MAX`], which the caller bounds. A slot is used again under another number: a number
-/// that outlives its value finds nothing, until the slot was used 4,096 times.
+/// Values by number. The caller must limit them to [`SLOTS_MAX`]. A slot is reused under a new number. An outdated number
+/// therefore finds no value, until the slot has been used 4,096 times.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     slots: Vec<Slot<T>>,
@@ -17,7 +17,7 @@ pub(crate) struct Slab<T> {
 
 #[derive(Debug)]
 struct Slot<T> {
-    /// Of the value, or of the next one.
+    /// Number of the value, or of the next value if the slot is free.
     number: u32,
     value: Option<T>,
 }
@@ -29,7 +29,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Puts a value into a free slot and returns its number.
+    /// Stores a value in a free slot and returns its number.
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];
@@ -42,7 +42,7 @@ impl<T> Slab<T> {
         number
     }
 
-    /// Takes a value out.
+    /// Removes a value.
     pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
         let slot = self.slots.get_mut(index_of(number)).filter(|slot| slot.number == number)?;
         let value = slot.value.take()?;
@@ -59,17 +59,17 @@ impl<T> Slab<T> {
         self.slots.get_mut(index_of(number)).filter(|slot| slot.number == number)?.value.as_mut()
     }
 
-    /// How many slots are in use.
+    /// The number of used slots.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Numbers and values in use, in the order of their slots.
+    /// The used numbers and their values, in the order of the slots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.slots.iter().filter_map(|slot| Some((slot.number, slot.value.as_ref()?)))
     }
 
-    /// The numbers in use.
+    /// The used numbers.
     pub(crate) fn keys(&self) -> Vec<u32> {
         self.iter().map(|(index, _)| index).collect()
     }
@@ -79,7 +79,7 @@ const fn index_of(number: u32) -> usize {
     number as usize % SLOTS_MAX
 }
 
-/// Values by number; a number is not given out again before all others were. What names one may come late.
+/// Values by number. A number is reused only after all other numbers, because messages with an old number may arrive late.
 #[derive(Debug)]
 pub(crate) struct Numbered<T> {
     values: BTreeMap<u32, T>,
@@ -93,7 +93,7 @@ impl<T> Default for Numbered<T> {
 }
 
 impl<T> Numbered<T> {
-    /// Takes a value in and returns its number.
+    /// Stores a value and returns its number.
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         while self.values.contains_key(&self.next) {
             self.next = self.next.wrapping_add(1);
@@ -104,7 +104,7 @@ impl<T> Numbered<T> {
         number
     }
 
-    /// Takes a value out.
+    /// Removes a value.
     pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
         self.values.remove(&number)
     }
@@ -117,12 +117,12 @@ impl<T> Numbered<T> {
         self.values.get_mut(&number)
     }
 
-    /// Numbers and values, in rising order.
+    /// Numbers and values, in increasing order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.values.iter().map(|(number, value)| (*number, value))
     }
 
-    /// The numbers in use.
+    /// The used numbers.
     pub(crate) fn keys(&self) -> Vec<u32> {
         self.values.keys().copied().collect()
     }

@@ -1,32 +1,31 @@
-//! Message headers: 16 bytes, or 24 where a payload or a count needs more than 16 bits.
+//! Message headers: 16 bytes, or 24 if a payload or a count needs more than 16 bits.
 //!
-//! Reading never panics: [`Header::read`] answers how many bytes are missing, and everything behind it
-//! works on slices that it has measured.
+//! Reading never panics: [`Header::read`] reports missing bytes, and all later code uses slices of checked length.
 
-/// Our revision of the protocol: 4.13.
+/// The minor version of the protocol: 4.13.
 pub const MINOR: u16 = 13;
-/// The oldest revision that is served, as EPICS 7 does.
+/// The oldest minor version that is served, as in EPICS 7.
 pub const MINOR_MIN: u16 = 4;
 /// Default port of servers, UDP and TCP.
 pub const SERVER_PORT: u16 = 5064;
-/// Default port of the repeater, to which beacons go.
+/// Default UDP port of the repeater, which receives the beacons.
 pub const REPEATER_PORT: u16 = 5065;
-/// Search type: answer only when the name is here.
+/// Search type: answer only if the name exists.
 pub const DONT_REPLY: u16 = 5;
-/// Search type: say also that a name is not here (TCP only).
+/// Search type: also answer if the name does not exist (TCP only).
 pub const DO_REPLY: u16 = 10;
-/// "No id", and in a search reply "use the sender's address".
+/// No id. In a search reply: use the sender's address.
 pub const NONE: u32 = u32::MAX;
 
-/// Bytes of a header.
+/// Size of a header in bytes.
 pub const HEADER_BYTES: usize = 16;
-/// The same where a payload or a count needs more than 16 bits.
+/// Size of a header with a payload or a count of more than 16 bits.
 pub const HEADER_BYTES_MAX: usize = 24;
 
-/// Any message may have so many bytes; more only where a value was asked for, or can be written, that needs them.
+/// Maximum size in bytes of any message. Larger ones are accepted only if a requested or writable value needs them.
 pub(crate) const MESSAGE_BYTES: usize = 64 << 10;
 
-/// Numbers of the messages.
+/// The message numbers.
 #[allow(missing_docs, reason = "named as the protocol names them")]
 pub mod command {
     pub const VERSION: u16 = 0;
@@ -55,14 +54,14 @@ pub mod command {
     pub const SERVER_DISCONN: u16 = 27;
 }
 
-/// A message's header, whichever of the two forms it had.
+/// The header of a message, in either form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// What the message is ([`command`]).
+    /// The kind of the message ([`command`]).
     pub command: u16,
-    /// Bytes of payload, padding included.
+    /// Size of the payload in bytes, including padding.
     pub size: u32,
-    /// Usually the payload's type.
+    /// Usually the type of the payload.
     pub kind: u16,
     /// Usually the number of elements.
     pub count: u32,
@@ -72,17 +71,17 @@ pub struct Header {
     pub p2: u32,
 }
 
-/// What stands at the start of some bytes.
+/// The result of [`Header::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// A header, and the bytes it took (16 or 24).
+    /// A header, and its size in bytes (16 or 24).
     Header(Header, usize),
     /// Too few bytes for a header.
     Short,
 }
 
 impl Header {
-    /// A message without payload.
+    /// The header of a message without payload.
     #[must_use]
     pub const fn bare(command: u16, kind: u16, count: u32, p1: u32, p2: u32) -> Self {
         Self { command, size: 0, kind, count, p1, p2 }
@@ -115,14 +114,14 @@ impl Header {
         Read::Header(header, 24)
     }
 
-    /// Appends the header; the wide form only where it is needed. `size` must be padded already.
+    /// Appends the header, in the wide form only if necessary. `size` must include the padding.
     pub fn write(&self, out: &mut Vec<u8>) {
         let mut bytes = [0; 24];
         self.write_over(&mut bytes);
         out.extend_from_slice(if self.is_wide() { &bytes } else { &bytes[..16] });
     }
 
-    /// Writes the header over the start of `bytes`, which must hold it.
+    /// Writes the header over the start of `bytes`, which must be long enough.
     pub(crate) fn write_over(&self, bytes: &mut [u8]) {
         let wide = self.is_wide();
         let (size, count) = if wide { (0xFFFF, 0) } else { (self.size as u16, self.count as u16) };
@@ -138,20 +137,20 @@ impl Header {
         }
     }
 
-    /// Whether the 24-byte form is needed.
+    /// Returns whether the 24-byte form is necessary.
     #[must_use]
     pub const fn is_wide(&self) -> bool {
         self.size >= 0xFFFF || self.count >= 0xFFFF
     }
 }
 
-/// A size rounded up to the eight bytes on which messages start.
+/// Rounds a size up to a multiple of eight bytes, to which messages are aligned.
 #[must_use]
 pub const fn padded(size: usize) -> usize {
     size.next_multiple_of(8)
 }
 
-/// Appends a message whose payload is `text` with its NUL, padded.
+/// Appends a message with the payload `text`, terminated by NUL and padded.
 pub fn write_text(mut header: Header, text: &[u8], out: &mut Vec<u8>) {
     let size = padded(text.len() + 1);
     header.size = size as u32;
@@ -166,7 +165,7 @@ pub fn text_of(payload: &[u8]) -> &[u8] {
     payload.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Splits a datagram into messages, leaving out an incomplete one at its end.
+/// Splits a datagram into messages. Ignores an incomplete message at its end.
 pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
     std::iter::from_fn(move || {
         let Read::Header(header, len) = Header::read(bytes) else {

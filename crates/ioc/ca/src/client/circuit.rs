@@ -1,4 +1,4 @@
-//! Circuits and what comes over them.
+//! Circuits and their messages.
 
 use super::{Address, ChannelId, ChannelInfo, CircuitId, Client, Event, Io, IoId, State};
 use crate::buffer::Out;
@@ -11,13 +11,13 @@ use crate::wire::{self, Header, MESSAGE_BYTES, MINOR, NONE, Read, command};
 use base::{DurNs, MonoNs};
 use std::collections::BTreeSet;
 
-/// How long a server may take to answer "are you there".
+/// Maximum time for the reply to an echo request.
 const ECHO_WAIT: DurNs = DurNs::from_secs(5);
-/// After how long a name server that went, or did not answer, is called again.
+/// Delay before a name server is connected again after it disconnected or did not answer.
 const CALL_GAP: DurNs = DurNs::from_secs(5);
-/// After how long a name is searched again whose channel a server offered and then refused.
+/// Delay before a name is searched again after a server offered the channel and then refused it.
 const REFUSED_GAP: DurNs = DurNs::from_secs(5);
-/// Bytes of an unfinished message that a server must send within the time in which it must not be silent.
+/// Minimum number of bytes of an incomplete message that a server must send within the silence limit.
 const PROGRESS_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
@@ -30,20 +30,20 @@ pub(super) struct Circuit {
     pub(super) touched: bool,
     pub(super) channels: BTreeSet<u32>,
     pub(super) out: Out,
-    /// The start of a message whose rest has not come yet.
+    /// The start of an incomplete message.
     pub(super) input: Vec<u8>,
-    /// Bytes of a message that is not kept, still to be thrown away.
+    /// Number of bytes of an unwanted message that are still to be discarded.
     skip: usize,
-    /// Until when an unfinished message must have progressed, and the bytes that have come of it in this time.
+    /// The time by which an incomplete message must have progressed, and the bytes received in this interval.
     progress: Option<(MonoNs, usize)>,
-    /// When something was last heard.
+    /// The time of the last received bytes.
     heard: MonoNs,
-    /// When an echo was asked for.
+    /// The time of the pending echo request.
     asked: Option<MonoNs>,
 }
 
 impl Circuit {
-    /// When something is to be done about its silence, or about a message that does not progress.
+    /// The time of the next action because of silence or of a message without progress.
     pub(super) fn deadline(&self, quiet_max: DurNs) -> Option<MonoNs> {
         if !self.connected {
             return None;
@@ -52,7 +52,7 @@ impl Circuit {
         Some(self.progress.map_or(silence, |(until, _)| until.min(silence)))
     }
 
-    /// Notes that `bytes` have come, and whether they ended a message.
+    /// Records that `bytes` were received, and whether they completed a message.
     fn progressed(&mut self, now: MonoNs, bytes: usize, ended: bool, quiet_max: DurNs) {
         if self.input.is_empty() && self.skip == 0 {
             self.progress = None;
@@ -65,7 +65,7 @@ impl Circuit {
 }
 
 impl Client {
-    /// The circuit to a server; made, and its connection asked for, if there is none.
+    /// The circuit to a server. If there is none, creates it and requests its connection.
     pub(super) fn circuit_to(&mut self, now: MonoNs, server: Address, priority: u16) -> u32 {
         if let Some(id) = self.by_server.get(&(server, priority)) {
             return *id;
@@ -102,7 +102,7 @@ impl Client {
             circuit.connected = true;
             circuit.heard = now;
             if circuit.name_server {
-                // It may know what has been asked for in vain.
+                // It may know names that were searched without success.
                 self.search.hurry(now);
             }
             self.touch(id.0);
@@ -121,7 +121,7 @@ impl Client {
         }
     }
 
-    /// A channel has no server any more and is searched again from `again` on.
+    /// A channel has lost its server. It is searched again from `again` on.
     fn lost(&mut self, now: MonoNs, id: u32, again: MonoNs) {
         let Some(channel) = self.channels.get_mut(id) else { return };
         let was = std::mem::replace(&mut channel.state, State::Searching);
@@ -147,7 +147,7 @@ impl Client {
         }
     }
 
-    /// What waits to be sent on a circuit; nothing before it is connected.
+    /// The unsent bytes of a circuit; empty before it is connected.
     #[must_use]
     pub fn output(&self, id: CircuitId) -> &[u8] {
         self.circuits.get(id.0).filter(|circuit| circuit.connected).map_or(&[], |circuit| circuit.out.unsent())
@@ -160,14 +160,14 @@ impl Client {
         }
     }
 
-    /// Whether a circuit is to be closed by the shell, which then calls [`closed`](Self::closed).
+    /// Returns whether the caller must close a circuit and then call [`closed`](Self::closed).
     #[must_use]
     pub fn is_closing(&self, id: CircuitId) -> bool {
         self.circuits.get(id.0).is_none_or(|circuit| circuit.closing)
     }
 
-    /// Asks silent servers whether they are there, gives up those that do not answer or whose messages do not progress, and
-    /// calls lost name servers.
+    /// Sends echo requests to silent servers, closes circuits without reply or without progress, and reconnects to lost name
+    /// servers.
     pub fn handle_timeout(&mut self, now: MonoNs) {
         if self.call_again.is_some_and(|at| at <= now) {
             self.call_again = None;
@@ -190,7 +190,7 @@ impl Client {
         }
     }
 
-    /// A datagram has come: answers to searches, or a beacon.
+    /// Processes a datagram: answers to searches, or a beacon.
     pub fn handle_datagram(&mut self, now: MonoNs, from: Address, bytes: &[u8]) {
         for (header, _) in wire::messages(bytes) {
             match header.command {
@@ -231,13 +231,13 @@ impl Client {
         self.touch(circuit);
     }
 
-    /// Bytes have come on a circuit.
+    /// Processes bytes received on a circuit.
     pub fn handle_bytes(&mut self, now: MonoNs, id: CircuitId, bytes: &[u8]) {
         let Some(circuit) = self.circuits.get_mut(id.0) else { return };
         circuit.heard = now;
         circuit.asked = None;
         let mut input = std::mem::take(&mut circuit.input);
-        // What a message's start has waited for is appended to it; nothing else is copied.
+        // Bytes are copied only if they belong to an incomplete message.
         let taken = if input.is_empty() {
             let taken = self.consume(now, id, bytes);
             input.extend_from_slice(&bytes[taken..]);
@@ -257,7 +257,7 @@ impl Client {
         circuit.progressed(now, bytes.len(), taken > 0 && circuit.skip == 0, quiet);
     }
 
-    /// Handles what is complete in `bytes` and returns how many bytes are done with.
+    /// Handles the complete messages in `bytes` and returns the number of processed bytes.
     fn consume(&mut self, now: MonoNs, id: CircuitId, bytes: &[u8]) -> usize {
         let mut at = 0;
         loop {
@@ -279,14 +279,14 @@ impl Client {
         }
     }
 
-    /// A request that was sent on this circuit.
+    /// A pending request that was sent on this circuit.
     fn asked_on(&self, id: CircuitId, io: u32) -> Option<Io> {
         let io = self.ios.get(io).copied()?;
         let channel = self.channels.get(io.channel())?;
         (channel.circuit() == Some(id)).then_some(io)
     }
 
-    /// The bytes of the largest message of this kind that was asked for.
+    /// The size in bytes of the largest requested message of this kind.
     fn largest(&self, id: CircuitId, header: &Header) -> usize {
         let asked = match (header.command, self.asked_on(id, header.p2)) {
             (command::READ_NOTIFY, Some(Io::Read(channel, dbr, count)))
@@ -300,8 +300,8 @@ impl Client {
         asked.saturating_add(MESSAGE_BYTES).min(self.message_bytes)
     }
 
-    /// A message of `len` bytes is more than was asked for, or than is taken: it is thrown away while it comes in. The
-    /// answer to a request that is no longer there is no fault; what was never asked for ends the circuit.
+    /// Discards a message of `len` bytes that exceeds the request or the limit. The answer to a cancelled request is not a fault;
+    /// any other unrequested message closes the circuit.
     fn refuse(&mut self, id: CircuitId, header: &Header, len: usize) {
         let (io, result) = (IoId(header.p2), Err(Eca::TOLARGE));
         match (header.command, self.asked_on(id, header.p2)) {
@@ -329,7 +329,7 @@ impl Client {
     fn handle(&mut self, now: MonoNs, id: CircuitId, header: &Header, payload: &[u8]) {
         match header.command {
             command::CREATE_CHAN => self.created(id, header),
-            // What is said of a channel on a circuit that it has left is no longer so.
+            // Messages about a channel that has left this circuit are outdated.
             command::ACCESS_RIGHTS | command::CREATE_CH_FAIL | command::SERVER_DISCONN
                 if self.channels.get(header.p1).is_none_or(|channel| channel.circuit() != Some(id)) => {}
             command::ACCESS_RIGHTS => {
@@ -383,7 +383,7 @@ impl Client {
                 let status = Eca(header.p2);
                 self.events.push_back(Event::Complaint { channel, request, status, text });
             }
-            // What else comes needs no answer.
+            // Other messages need no reaction.
             _ => {}
         }
     }
@@ -392,7 +392,7 @@ impl Client {
         let Some(server) = self.circuits.get(id.0).map(|circuit| circuit.server) else { return };
         let (Some(dbr), true) = (Dbr::from_wire(header.kind), header.kind < 7) else { return };
         let Some(channel) = self.channels.get_mut(header.p1) else {
-            // Nobody wants it any more.
+            // The channel was cleared in the meantime.
             self.send(id.0, Header::bare(command::CLEAR_CHANNEL, 0, 0, header.p2, header.p1), &[]);
             return;
         };
@@ -403,7 +403,7 @@ impl Client {
         channel.info = Some(ChannelInfo { native: dbr.basic(), count: header.count, access, server });
         channel.state = State::Connected(id, header.p2);
         self.events.push_back(Event::Connected(ChannelId(header.p1)));
-        // Reads and writes ended when it was lost: what it has are subscriptions.
+        // Reads and writes ended when the channel was lost. Only subscriptions remain.
         for io in self.ios_of(header.p1) {
             self.send_subscription(id.0, header.p2, io);
         }

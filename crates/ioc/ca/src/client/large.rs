@@ -1,4 +1,4 @@
-//! Large messages of servers: in any pieces, too slow, larger than what was asked for.
+//! Large messages from servers: in pieces of any size, too slow, or larger than requested.
 
 use super::*;
 
@@ -6,7 +6,7 @@ const SERVER: Address = Address { ip: 0x7F00_0001, port: 5064 };
 const NOW: MonoNs = MonoNs(1_000_000_000);
 const DOUBLE: Dbr = Dbr::plain(Basic::Double);
 
-/// A client with one channel to an array of `count` doubles.
+/// A client with one channel to an array of doubles.
 struct Bench {
     client: Client,
     circuit: CircuitId,
@@ -46,7 +46,7 @@ impl Bench {
         self.client.handle_bytes(NOW, self.circuit, bytes);
     }
 
-    /// Elements of the value that has been read, or why there is none.
+    /// The number of elements of the value read, or the error.
     fn result(&mut self) -> Option<Result<usize, Eca>> {
         match self.client.poll_event()? {
             Event::Read { result, .. } | Event::Update { result, .. } => {
@@ -56,7 +56,7 @@ impl Bench {
         }
     }
 
-    /// Memory for what has come of a message.
+    /// The memory for an incomplete message in bytes.
     fn held(&self) -> usize {
         self.client.circuits.get(self.circuit.0).unwrap().input.capacity()
     }
@@ -139,8 +139,8 @@ fn a_large_message_that_no_request_explains_ends_the_circuit() {
     assert!(bench.client.is_closing(bench.circuit));
 }
 
-/// Sends a message of 8 MiB in pieces of `bytes` each second, for as long as the circuit is not given up; after how many
-/// seconds it was.
+/// Sends a message of 8 MiB in pieces of `bytes` per second while the circuit is open. Returns the second in which the client
+/// closed it.
 fn dribble(bytes: usize) -> Option<i64> {
     let mut bench = Bench::new(1 << 20);
     let io = bench.read(0);

@@ -1,6 +1,6 @@
-//! A client and two servers on virtual time, over a network that loses, doubles, delays and reorders datagrams, breaks
-//! circuits wherever it likes, and tells the ends of it late or never. Whatever happens: in the end every channel that
-//! exists is connected, once; every request is answered at most once, by its own channel; nothing is written twice.
+//! A client and two servers in virtual time. The network loses, duplicates, delays and reorders datagrams, breaks circuits at
+//! any byte, and reports this late or never. In all cases every existing channel is finally connected exactly once, every
+//! request is answered at most once on its own channel, and nothing is written twice.
 
 use super::*;
 use crate::search::{self, SearchCounters};
@@ -10,15 +10,15 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 const HOSTS: [Address; 2] = [Address { ip: 0x0A00_0001, port: 5064 }, Address { ip: 0x0A00_0002, port: 5064 }];
-/// Channels `pv0` to `pv11`: even ones at the first host, odd ones at the second. Each reads as its number.
+/// The channels `pv0` to `pv11`: even ones on the first host, odd ones on the second. The value is the number.
 const NAMES: u32 = 12;
 const DOUBLE: Dbr = Dbr::plain(Basic::Double);
 
-/// What a host serves, and what was written to it.
+/// The values of a host, and the values written to it.
 struct Values {
     host: u32,
     written: Vec<f64>,
-    /// Writes that go on: until when, and their end.
+    /// Writes in progress: time of completion and token.
     pending: Vec<(MonoNs, Token)>,
     later: DurNs,
     now: MonoNs,
@@ -81,17 +81,17 @@ struct Host {
     up: bool,
 }
 
-/// A connection: the client's number for it, and the server's.
+/// A connection: its numbers in the client and in the server.
 struct Link {
     here: CircuitId,
     host: usize,
     there: server::CircuitId,
-    /// Bytes on their way.
+    /// Bytes in transit.
     out: VecDeque<u8>,
     back: VecDeque<u8>,
-    /// Nothing passes any more, and nobody is told.
+    /// No bytes pass, and neither end is informed.
     dead: bool,
-    /// The server has closed its end; what is on its way still comes.
+    /// The server has closed its end. Bytes in transit still arrive.
     ended: bool,
 }
 
@@ -108,12 +108,12 @@ enum Step {
     Put(usize),
     Subscribe(usize),
     Unsubscribe(usize),
-    /// A connection ends: for the server and then for the client, for the client at once, or for nobody.
+    /// A connection ends: reported to the server and later to the client, to the client immediately, or to neither.
     Break(usize, u8),
-    /// A host's program ends; its kernel says so, or its power was cut.
+    /// The program on a host ends: its kernel reports it, or the power was cut.
     Crash(usize, bool),
     Start(usize),
-    /// Milliseconds in which nobody asks for anything.
+    /// Milliseconds without a request.
     Wait(u64),
 }
 
@@ -124,10 +124,10 @@ struct World {
     hosts: [Host; 2],
     links: Vec<Link>,
     air: Vec<(MonoNs, Datagram)>,
-    /// Of a hundred datagrams so many are lost.
+    /// Percentage of datagrams that are lost.
     loss: u64,
     calm: bool,
-    /// What the client's user knows: channels with their numbers and whether they are connected, requests, values.
+    /// The view of the client's user: channels with their numbers and connection state, requests, values.
     channels: BTreeMap<ChannelId, (u32, bool)>,
     reads: BTreeMap<IoId, ChannelId>,
     puts: BTreeMap<IoId, (ChannelId, f64)>,
@@ -149,7 +149,7 @@ impl World {
         Self {
             now: MonoNs(1),
             random: seed | 1,
-            // Who asks name servers need not reach anybody by datagram.
+            // A client with name servers must not depend on datagrams.
             loss: if name_servers.is_empty() { loss } else { 100 },
             client: Client::new(ClientConfig { name_servers, ..ClientConfig::default() }),
             hosts: [host(0), host(1)],
@@ -172,7 +172,7 @@ impl World {
         self.random % below
     }
 
-    /// Puts a datagram on its way: none, once or twice, each for some time, at times for long.
+    /// Sends a datagram: zero, one or two copies, each with a delay that is sometimes long.
     fn throw(&mut self, datagram: impl Fn() -> Datagram) {
         let copies = if self.random(100) < self.loss { 0 } else { 1 + u64::from(self.random(10) == 0) };
         for _ in 0..copies {
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// The channel that a step is about, if there is any.
+    /// The channel of a step, if there is any.
     fn pick(&self, nth: usize) -> Option<ChannelId> {
         self.channels.keys().nth(nth % self.channels.len().max(1)).copied()
     }
@@ -261,14 +261,14 @@ impl World {
         }
     }
 
-    /// The client's end of a connection closes; the server's hears of it.
+    /// Both ends of a connection close.
     fn drop_link(&mut self, place: usize) {
         self.end(place);
         let link = self.links.remove(place);
         self.client.closed(self.now, link.here);
     }
 
-    /// Everything that is due now, then a millisecond goes by.
+    /// Runs everything that is due, then advances by a millisecond.
     fn move_on(&mut self) {
         self.client.handle_timeout(self.now);
         while let Some(datagram) = self.client.poll_datagram(self.now) {
@@ -324,7 +324,7 @@ impl World {
         }
     }
 
-    /// Moves bytes on a connection, in pieces of any size.
+    /// Transfers bytes on a connection, in pieces of any size.
     fn carry(&mut self, place: usize) {
         let (piece, later) = (1 + self.random(200) as usize, self.random(3));
         let link = &mut self.links[place];
@@ -356,14 +356,14 @@ impl World {
         }
     }
 
-    /// What the client says must fit what its user knows.
+    /// Compares the client's events with the view of its user.
     fn listen(&mut self) {
         while let Some(event) = self.client.poll_event() {
             match event {
                 Event::Connected(id) => {
                     let (number, connected) = self.channels.get_mut(&id).expect("a channel that is there");
                     assert!(!std::mem::replace(connected, true), "connected twice");
-                    // It may have been lost again before this is heard.
+                    // The channel may have been lost again before this event is read.
                     let server = self.client.info(id).map_or(HOSTS[*number as usize % 2], |info| info.server);
                     assert_eq!(server, HOSTS[*number as usize % 2]);
                 }
@@ -394,7 +394,7 @@ impl World {
         assert_eq!(reading.value, Value::from(f64::from(self.channels[&channel].0)), "the value of its own channel");
     }
 
-    /// Goes on until `end`, from event to event.
+    /// Runs until `end`, from event to event.
     fn run_until(&mut self, end: MonoNs) {
         while self.now < end {
             self.move_on();
@@ -410,11 +410,11 @@ impl World {
         }
     }
 
-    /// Peace: all hosts are up, and what is lost is lost by chance only.
+    /// Ends the faults: all hosts run, and datagrams are lost only at random.
     fn settle(&mut self) {
         (self.calm, self.loss) = (true, self.loss.min(50) + 50 * u64::from(self.loss == 100));
         (0..2).for_each(|host| self.take(&Step::Start(host)));
-        // Servers that answer no more are noticed, and what was asked is answered; what they had is searched again.
+        // Dead servers are detected, requests are answered, and lost channels are searched again.
         self.run_until(self.now + DurNs::from_secs(180));
         let until = self.now + DurNs::from_secs(100_000);
         let open = |world: &Self| world.channels.values().any(|(_, connected)| !connected);

@@ -1,9 +1,8 @@
-//! The client's side: finding servers, circuits, channels, reads, writes, subscriptions.
+//! The client's side: search, circuits, channels, reads, writes and subscriptions.
 //!
-//! The shell opens the connections that [`Client::poll_connect`] asks for, moves bytes and datagrams, and says
-//! what time it is; what has happened comes out of [`Client::poll_event`]. Channels are searched again with
-//! growing gaps until they are found, and anew after a circuit was lost; subscriptions come back by
-//! themselves.
+//! The caller opens the connections from [`Client::poll_connect`], transfers bytes and datagrams, and passes in the time.
+//! Events come from [`Client::poll_event`]. A channel is searched with increasing intervals until it is found, and again after
+//! its circuit is lost. Its subscriptions are then restored automatically.
 
 mod circuit;
 #[cfg(test)]
@@ -34,30 +33,30 @@ pub struct Address {
     pub port: u16,
 }
 
-/// A channel, by number.
+/// The number of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId(pub u32);
 
-/// A circuit, by number.
+/// The number of a circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CircuitId(pub u32);
 
-/// A read, write or subscription, by number.
+/// The number of a read, write or subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IoId(pub u32);
 
-/// Who the client is and how it searches.
+/// The identity and search parameters of a client.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// The user's name.
+    /// User name.
     pub user: String,
-    /// The host's name.
+    /// Host name.
     pub host: String,
-    /// Longest gap between searches of one name.
+    /// Maximum interval between searches of one name.
     pub search_period_max: DurNs,
-    /// After this time without a word from a server it is asked for one.
+    /// Maximum silence of a server before an echo request.
     pub quiet_max: DurNs,
-    /// Servers that are asked for names over a circuit.
+    /// Servers that are searched over a circuit.
     pub name_servers: Vec<Address>,
 }
 
@@ -73,67 +72,67 @@ impl Default for ClientConfig {
     }
 }
 
-/// What a connected channel is.
+/// The properties of a connected channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelInfo {
-    /// Type of its elements.
+    /// Type of the elements.
     pub native: Basic,
-    /// Most elements that it has.
+    /// Maximum number of elements.
     pub count: u32,
-    /// What may be done.
+    /// The access rights.
     pub access: Access,
-    /// Where it was found.
+    /// The server of the channel.
     pub server: Address,
 }
 
-/// Something that has happened.
+/// An event of a client.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A channel is connected, for the first time or again.
     Connected(ChannelId),
-    /// A channel has lost its server; it is searched again.
+    /// A channel has lost its server and is searched again.
     Disconnected(ChannelId),
-    /// What may be done with a connected channel has changed.
+    /// The access rights of a connected channel have changed.
     AccessChanged(ChannelId),
     /// A read has ended.
     Read {
-        /// Which.
+        /// The read.
         io: IoId,
-        /// Of which channel.
+        /// Its channel.
         channel: ChannelId,
-        /// The type and the reading, or why there is none.
+        /// The type and the reading, or the error.
         result: Result<(Dbr, Reading), Eca>,
     },
     /// A write with completion has ended.
     Written {
-        /// Which.
+        /// The write.
         io: IoId,
-        /// To which channel.
+        /// Its channel.
         channel: ChannelId,
-        /// Whether it was done.
+        /// The status of the write.
         result: Result<(), Eca>,
     },
     /// A subscription has an update.
     Update {
-        /// Which.
+        /// The subscription.
         io: IoId,
-        /// Of which channel.
+        /// Its channel.
         channel: ChannelId,
-        /// The type and the reading, or why there is none.
+        /// The type and the reading, or the error.
         result: Result<(Dbr, Reading), Eca>,
     },
-    /// A server has complained about a request without an answer of its own.
+    /// A server has reported an error about a request that has no other answer.
     Complaint {
-        /// What it was about, if it says so.
+        /// The channel, if the server specifies it.
         channel: Option<ChannelId>,
-        /// The request's header, as the server repeats it.
+        /// The header of the request, as repeated by the server.
         request: Header,
         /// The status.
         status: Eca,
-        /// The server's words.
+        /// The server's text.
         text: String,
     },
-    /// The same name was found on a second server, which is not used.
+    /// The same name was found on a second server. That server is ignored.
     Duplicate {
         /// The channel.
         channel: ChannelId,
@@ -144,23 +143,23 @@ pub enum Event {
     },
 }
 
-/// Why a request was not sent.
+/// The reason why a request was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestError {
     /// The channel is not connected.
     Disconnected,
-    /// The type cannot be used so, or the value not be sent as it.
+    /// The type cannot be used for this request, or the value cannot be encoded in it.
     BadType,
-    /// More elements than the channel has.
+    /// The request has more elements than the channel.
     BadCount,
-    /// Not allowed.
+    /// Access denied.
     NoAccess,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Searching,
-    /// Asked for on a circuit.
+    /// The channel was requested on a circuit.
     Creating(CircuitId),
     Connected(CircuitId, u32),
 }
@@ -173,7 +172,7 @@ struct Channel {
 }
 
 impl Channel {
-    /// The circuit that it has, or is to have.
+    /// The circuit on which the channel is or will be.
     const fn circuit(&self) -> Option<CircuitId> {
         match self.state {
             State::Searching => None,
@@ -182,7 +181,7 @@ impl Channel {
     }
 }
 
-/// A request, first its channel. A count of 0 asks for as many elements as there are.
+/// A request, with its channel first. A count of 0 requests all elements.
 #[derive(Clone, Copy)]
 enum Io {
     Read(u32, Dbr, u32),
@@ -198,25 +197,25 @@ impl Io {
     }
 }
 
-/// Largest message that a client takes, unless [`Client::bound_messages`] sets another size.
+/// Default maximum size in bytes of a received message; see [`Client::bound_messages`].
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
-/// Any number of channels to any number of servers.
+/// A client for any number of channels on any number of servers.
 pub struct Client {
     config: ClientConfig,
     channels: Numbered<Channel>,
     circuits: Numbered<Circuit>,
     by_server: HashMap<(Address, u16), u32>,
     ios: Numbered<Io>,
-    /// Each of `ios` with its channel before it: a channel that is lost or cleared looks at its own alone.
+    /// The requests in `ios` by channel. A lost or cleared channel checks only its own.
     by_channel: BTreeSet<(u32, u32)>,
     search: Search,
-    /// When name servers are called again that are not connected.
+    /// The time of the next connection attempt to lost name servers.
     call_again: Option<MonoNs>,
     connects: VecDeque<(CircuitId, Address)>,
     events: VecDeque<Event>,
     touched: Vec<u32>,
-    /// Memory of a large request that was sent, for the next.
+    /// The buffer of a sent large request, reused for the next one.
     spare: Vec<u8>,
     message_bytes: usize,
 }
@@ -244,13 +243,13 @@ impl Client {
         client
     }
 
-    /// Bounds the messages that servers may send, header included; a larger value ends its request with `TOLARGE`.
-    /// Without this call the bound is 256 MiB.
+    /// Limits the size in bytes of messages from servers, including the header. A larger value ends its request with `TOLARGE`.
+    /// The default is 256 MiB.
     pub const fn bound_messages(&mut self, bytes: usize) {
         self.message_bytes = bytes;
     }
 
-    /// Opens circuits to the name servers that have none.
+    /// Opens circuits to the name servers without one.
     fn call_name_servers(&mut self, now: MonoNs) {
         for server in self.config.name_servers.clone() {
             let id = self.circuit_to(now, server, 0);
@@ -260,7 +259,7 @@ impl Client {
         }
     }
 
-    /// Starts to search for a channel. `priority` is 0 to 99.
+    /// Starts the search for a channel. `priority` is 0 to 99.
     pub fn channel(&mut self, now: MonoNs, name: &str, priority: u16) -> ChannelId {
         let channel =
             Channel { name: name.to_owned(), priority: priority.min(99), state: State::Searching, info: None };
@@ -269,7 +268,7 @@ impl Client {
         ChannelId(id)
     }
 
-    /// Gives a channel up with its subscriptions and requests.
+    /// Removes a channel with its subscriptions and requests.
     pub fn clear(&mut self, id: ChannelId) {
         let Some(channel) = self.channels.remove(id.0) else { return };
         self.search.remove(id.0);
@@ -286,13 +285,13 @@ impl Client {
         }
     }
 
-    /// A channel's name.
+    /// The name of a channel.
     #[must_use]
     pub fn name(&self, id: ChannelId) -> &str {
         self.channels.get(id.0).map_or("", |channel| &channel.name)
     }
 
-    /// Bytes that wait to be sent on a channel's circuit.
+    /// The number of unsent bytes on the circuit of a channel.
     #[must_use]
     pub fn backlog(&self, id: ChannelId) -> usize {
         match self.channels.get(id.0).map(|channel| channel.state) {
@@ -303,17 +302,17 @@ impl Client {
         }
     }
 
-    /// What a channel is; `None` while it is not connected.
+    /// The properties of a channel; `None` while it is not connected.
     #[must_use]
     pub fn info(&self, id: ChannelId) -> Option<ChannelInfo> {
         let channel = self.channels.get(id.0)?;
         if matches!(channel.state, State::Connected(..)) { channel.info } else { None }
     }
 
-    /// Asks for a value; `count` 0 asks for as many elements as there are.
+    /// Requests a value. A `count` of 0 requests all elements.
     ///
     /// # Errors
-    /// When it was not sent.
+    /// The request was not sent.
     pub fn read(&mut self, id: ChannelId, dbr: Dbr, count: u32) -> Result<IoId, RequestError> {
         let (circuit, sid, info) = self.connected(id)?;
         if !info.access.read {
@@ -327,10 +326,10 @@ impl Client {
         Ok(IoId(io))
     }
 
-    /// Writes a value; with `notify` a [`Event::Written`] follows. The type on the wire is the value's own.
+    /// Writes a value. With `notify`, an [`Event::Written`] follows. The type on the wire is the type of the value.
     ///
     /// # Errors
-    /// When it was not sent.
+    /// The request was not sent.
     pub fn write(&mut self, id: ChannelId, value: &Value, notify: bool) -> Result<Option<IoId>, RequestError> {
         let dbr = Dbr::plain(Basic::native_of(value.kind()));
         let reading = Reading { value: value.clone(), ..Reading::default() };
@@ -339,10 +338,10 @@ impl Client {
         self.write_raw(id, dbr, count, &payload, notify)
     }
 
-    /// Writes a payload as it stands: for acknowledgements.
+    /// Writes an encoded payload, for example an acknowledgement.
     ///
     /// # Errors
-    /// When it was not sent.
+    /// The request was not sent.
     pub fn write_raw(
         &mut self,
         id: ChannelId,
@@ -364,8 +363,7 @@ impl Client {
         Ok(io.map(IoId))
     }
 
-    /// Subscribes; the subscription outlives the channel's connection. `count` 0 asks for as many elements as
-    /// there are each time.
+    /// Subscribes. The subscription remains when the channel is disconnected. A `count` of 0 requests all elements of each update.
     pub fn subscribe(&mut self, id: ChannelId, dbr: Dbr, count: u32, mask: EventMask) -> IoId {
         let io = self.insert_io(Io::Sub(id.0, dbr, count, mask));
         if let Some(State::Connected(circuit, sid)) = self.channels.get(id.0).map(|channel| channel.state) {
@@ -383,19 +381,19 @@ impl Client {
         }
     }
 
-    /// What has happened, oldest first.
+    /// The next event, oldest first.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// A connection to be opened. [`Client::connected_to`] or [`Client::closed`] follow.
+    /// A connection to open. The caller must then call [`Client::connected_to`] or [`Client::closed`].
     #[must_use]
     pub fn poll_connect(&mut self) -> Option<(CircuitId, Address)> {
         self.connects.pop_front()
     }
 
-    /// A circuit that has something to send or is to be closed.
+    /// A circuit with bytes to send or to close.
     #[must_use]
     pub fn poll_touched(&mut self) -> Option<CircuitId> {
         while let Some(id) = self.touched.pop() {
@@ -407,11 +405,11 @@ impl Client {
         None
     }
 
-    /// A datagram for every search address, if one is due.
+    /// The datagram to send to all search addresses, if one is due.
     #[must_use]
     pub fn poll_datagram(&mut self, now: MonoNs) -> Option<Vec<u8>> {
         let datagram = self.search.poll(now, &self.channels)?;
-        // Name servers are asked the same.
+        // The same searches are sent to name servers.
         for id in self.circuits.keys() {
             if self.circuits.get(id).is_some_and(|circuit| circuit.name_server && circuit.connected) {
                 let searches: Vec<(Header, Vec<u8>)> = wire::messages(&datagram)
@@ -426,7 +424,7 @@ impl Client {
         Some(datagram)
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout) and [`poll_datagram`](Self::poll_datagram).
+    /// The time of the next call to [`handle_timeout`](Self::handle_timeout) and [`poll_datagram`](Self::poll_datagram).
     #[must_use]
     pub fn poll_timeout(&self) -> Option<MonoNs> {
         let circuits = self.circuits.iter().filter_map(|(_, circuit)| circuit.deadline(self.config.quiet_max));
@@ -453,7 +451,7 @@ impl Client {
         Some(io)
     }
 
-    /// A channel's reads, writes and subscriptions, in rising order.
+    /// The reads, writes and subscriptions of a channel, in increasing order.
     fn ios_of(&self, channel: u32) -> Vec<u32> {
         self.by_channel.range((channel, 0)..=(channel, u32::MAX)).map(|(_, io)| *io).collect()
     }

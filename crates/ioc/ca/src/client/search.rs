@@ -1,4 +1,4 @@
-//! Which names to search now: each with its own growing gap, few in each datagram.
+//! The search schedule: each name has its own increasing interval, and a datagram contains as many names as fit.
 
 use super::Channel;
 use crate::slab::Numbered;
@@ -7,24 +7,24 @@ use base::{DurNs, MonoNs};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// The gap after a name's first search; it doubles each time.
+/// The interval after the first search of a name. It doubles with each search.
 const FIRST_GAP: DurNs = DurNs::from_ms(32);
-/// Gap between datagrams: at most some 10,000 names a second.
+/// Minimum interval after a burst of datagrams.
 const DATAGRAM_GAP: DurNs = DurNs(2_000_000);
-/// Datagrams sent in a row before the gap.
+/// Number of datagrams in a burst.
 const BURST: u32 = 8;
-/// Largest datagram, as EPICS sends them.
+/// Maximum size of a datagram in bytes, as in EPICS.
 const DATAGRAM_BYTES_MAX: usize = 1024;
 
 /// The names that are not found yet.
 #[derive(Debug)]
 pub(super) struct Search {
     due: BinaryHeap<Reverse<(MonoNs, u32)>>,
-    /// Gap after the next search of each channel, and when that is.
+    /// For each channel, the interval after the next search and the time of that search.
     gaps: HashMap<u32, (DurNs, MonoNs)>,
     period_max: DurNs,
     sequence: u32,
-    /// No datagram before this.
+    /// The earliest time of the next datagram.
     free_at: MonoNs,
     burst: u32,
 }
@@ -34,18 +34,18 @@ impl Search {
         Self { due: BinaryHeap::new(), gaps: HashMap::new(), period_max, sequence: 0, free_at: MonoNs(0), burst: 0 }
     }
 
-    /// Searches a channel from now on.
+    /// Searches a channel from `now` on.
     pub(super) fn add(&mut self, now: MonoNs, channel: u32) {
         self.gaps.insert(channel, (FIRST_GAP, now));
         self.due.push(Reverse((now, channel)));
     }
 
-    /// A channel is found, or no longer wanted.
+    /// Ends the search for a channel.
     pub(super) fn remove(&mut self, channel: u32) {
         self.gaps.remove(&channel);
     }
 
-    /// A server came up or went: names that wait long are searched soon.
+    /// A server was started or stopped: names with a long interval are searched soon.
     pub(super) fn hurry(&mut self, now: MonoNs) {
         let soon = DurNs::from_secs(5);
         let waiting: Vec<u32> =
@@ -73,7 +73,7 @@ impl Search {
             }
             let current = self.gaps.get(&id).is_some_and(|(_, next)| *next == at);
             let Some(channel) = channels.get(id).filter(|_| current) else {
-                // Found meanwhile, or searched at another time.
+                // Found in the meantime, or rescheduled.
                 self.due.pop();
                 continue;
             };

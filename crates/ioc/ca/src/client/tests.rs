@@ -1,5 +1,5 @@
-//! Client and server joined by a simulated network on virtual time: datagrams are lost, doubled and
-//! reordered, connections break, readers are slow.
+//! Client and server connected by a simulated network in virtual time. Datagrams are lost, duplicated and reordered,
+//! connections break, readers are slow.
 
 use super::*;
 use crate::search::{self, SearchCounters};
@@ -61,7 +61,7 @@ fn index(name: &[u8]) -> Option<usize> {
     std::str::from_utf8(name).ok()?.strip_prefix("pv")?.parse().ok()
 }
 
-/// Both ends and the wires between them.
+/// Both ends and the connections between them.
 struct Pair {
     now: MonoNs,
     client: Client,
@@ -71,9 +71,9 @@ struct Pair {
     links: Vec<(CircuitId, server::CircuitId)>,
     datagrams: Vec<Vec<u8>>,
     random: u64,
-    /// Of a hundred datagrams so many are lost.
+    /// Percentage of datagrams that are lost.
     loss: u64,
-    /// Bytes that pass at once.
+    /// Number of bytes that pass at once.
     chunk: usize,
     up: bool,
     events: Vec<Event>,
@@ -103,7 +103,7 @@ impl Pair {
         self.random % below
     }
 
-    /// One round: every wire moves a little, then time goes on to the next timer.
+    /// One round: all connections transfer some bytes, then time advances to the next timer.
     fn step(&mut self) {
         while let Some(datagram) = self.client.poll_datagram(self.now) {
             self.datagrams.push(datagram);
@@ -273,7 +273,7 @@ fn what_a_channel_asked_for_ends_with_it_and_nothing_of_its_neighbours() {
     let ended: Vec<_> = pair.events.iter().filter_map(ended).collect();
     assert!(ended.len() >= 3 && ended.iter().all(|(channel, _)| *channel == stays), "{ended:?}");
     assert!(ended.contains(&(stays, Some(read))), "{ended:?}");
-    // A circuit that goes ends reads and writes; the subscription only has no value for a while.
+    // A lost circuit ends reads and writes. The subscription remains, without a value for some time.
     pair.events.clear();
     pair.client.read(stays, DOUBLE, 0).unwrap();
     pair.client.write(stays, &Value::from(2.0), true).unwrap();

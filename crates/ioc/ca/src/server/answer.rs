@@ -1,4 +1,4 @@
-//! The messages with which a circuit answers.
+//! The answers of a circuit.
 
 use super::circuit::{Circuit, PendingPut};
 use super::{Access, Backend, Put, Token};
@@ -7,7 +7,7 @@ use crate::eca::Eca;
 use crate::encode::{self, Reading};
 use crate::wire::{self, Header, command, padded};
 
-/// A READ and whose value it asks for.
+/// A READ request, its channel and its record.
 pub(super) struct About<'a> {
     pub(super) header: Header,
     pub(super) dbr: Dbr,
@@ -15,7 +15,7 @@ pub(super) struct About<'a> {
     pub(super) record: &'a str,
 }
 
-/// Answers a READ: a value in a message of its own kind, or an error.
+/// Answers a READ: the value in a READ message, or an error.
 pub(super) fn write_old(
     circuit: &mut Circuit,
     about: &About<'_>,
@@ -24,7 +24,7 @@ pub(super) fn write_old(
 ) {
     let About { header, dbr, cid, record } = *about;
     message.clear();
-    // No elements are what is asked for, other than with READ_NOTIFY: there is nothing that could fail.
+    // Unlike in READ_NOTIFY, a count of zero requests no elements. Nothing can fail.
     let encoded = reading.and_then(|reading| match header.count {
         0 => {
             message.resize(dbr.size(0), 0);
@@ -37,7 +37,7 @@ pub(super) fn write_old(
         return;
     }
     if dbr.wire() == 0 && header.count == 1 {
-        // A single text is sent without the rest of its 40 bytes.
+        // A single text is sent without padding to 40 bytes.
         let text = wire::text_of(message).len();
         message.truncate((text + 1).min(40));
     }
@@ -47,7 +47,7 @@ pub(super) fn write_old(
     circuit.out.vec().extend_from_slice(message);
 }
 
-/// Tells how a write went.
+/// Answers a write.
 pub(super) fn written(circuit: &mut Circuit, header: &Header, token: Token, put: Put, backend: &impl Backend) {
     let notify = header.command == command::WRITE_NOTIFY;
     if put == Put::Later && notify {
@@ -64,13 +64,13 @@ pub(super) fn written(circuit: &mut Circuit, header: &Header, token: Token, put:
     }
 }
 
-/// Writes a whole update, but for its subscription.
+/// Writes a complete update except for the number of the subscription.
 pub(super) fn build(dbr: Dbr, count: u32, reading: Result<&Reading, Eca>, out: &mut Vec<u8>) {
     let header = Header { command: command::EVENT_ADD, size: 0, kind: dbr.wire(), count, p1: 0, p2: 0 };
     write_value(header, dbr, reading, out);
 }
 
-/// Answers a READ_NOTIFY; a large value goes into the server's `spare` memory.
+/// Answers a READ_NOTIFY. A large value uses the server's `spare` memory.
 pub(super) fn write_read(
     circuit: &mut Circuit,
     header: Header,
@@ -84,9 +84,9 @@ pub(super) fn write_read(
     write_value(header, dbr, reading, circuit.out.vec());
 }
 
-/// Appends a message with a value, or with zeros and the reason.
+/// Appends a message with a value, or with zeros and the error.
 fn write_value(mut header: Header, dbr: Dbr, reading: Result<&Reading, Eca>, out: &mut Vec<u8>) {
-    // Nearly always the short form; what turns out to need the wide one is moved.
+    // Most messages have the short header. If the wide one is necessary, the payload is moved.
     let body = out.len() + 16;
     out.extend_from_slice(&[0; 16]);
     header.p1 = match reading.and_then(|reading| encode::encode(dbr, header.count, reading, out)) {
@@ -105,7 +105,7 @@ fn write_value(mut header: Header, dbr: Dbr, reading: Result<&Reading, Eca>, out
     header.write_over(&mut out[body - 16..]);
 }
 
-/// Says no to a write in the way that the client expects.
+/// Refuses a write in the form that the client expects.
 pub(super) fn refuse(circuit: &mut Circuit, header: &Header, status: Eca, backend: &impl Backend) {
     if header.command == command::WRITE_NOTIFY {
         circuit.send(write_reply(header, status));

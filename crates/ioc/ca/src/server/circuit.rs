@@ -1,4 +1,4 @@
-//! One client's circuit: what it has open and what waits to be sent.
+//! The circuit of one client: its channels, subscriptions and unsent messages.
 
 use super::{Limits, Opened, Peer};
 use crate::buffer::Out;
@@ -10,10 +10,10 @@ use crate::wire::{Header, MESSAGE_BYTES, MINOR, command, padded};
 use base::{EventMask, MonoNs};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// How long a put-callback may hold up the next one on its channel, as in EPICS.
+/// Maximum time that a put-callback delays the next one on its channel, as in EPICS (60 s).
 pub(super) const PUT_WAIT_NS: i64 = 60_000_000_000;
 
-/// What a server or a circuit has done.
+/// Counters of a server or a circuit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Messages received.
@@ -27,7 +27,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Adds another's counts.
+    /// Adds the counts of `other`.
     pub(super) fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.updates += other.updates;
@@ -36,28 +36,28 @@ impl Counters {
     }
 }
 
-/// A circuit for reports.
+/// The state of a circuit, for reports.
 #[derive(Clone, Copy, Debug)]
 pub struct CircuitInfo<'a> {
-    /// The user's name, as the client says.
+    /// The user name that the client sent.
     pub user: &'a str,
-    /// The host's name, as the client says.
+    /// The host name that the client sent.
     pub host: &'a str,
-    /// The address from which it is connected.
+    /// The client's network address.
     pub address: &'a str,
-    /// 0 to 99.
+    /// Priority, 0 to 99.
     pub priority: u16,
-    /// The client's revision of the protocol.
+    /// The client's minor version of the protocol.
     pub minor: u16,
-    /// Open channels.
+    /// Number of open channels.
     pub channels: usize,
-    /// Subscriptions.
+    /// Number of subscriptions.
     pub subscriptions: usize,
-    /// Bytes that wait to be sent.
+    /// Number of unsent bytes.
     pub unsent: usize,
-    /// Whether the client asked for no updates for now.
+    /// The client has suspended updates.
     pub events_off: bool,
-    /// What was done.
+    /// Counters.
     pub counters: Counters,
 }
 
@@ -79,45 +79,45 @@ pub(super) struct Sub {
     pub(super) count: u32,
     pub(super) mask: EventMask,
     pub(super) readable: bool,
-    /// Whether a post's value is the channel's.
+    /// Posts contain the value of the channel.
     pub(super) posted: bool,
     pub(super) needs: Needs,
-    /// Where in the stream its last update stands.
+    /// Position of its last update in the stream.
     pub(super) last: u64,
     pub(super) last_len: usize,
-    /// To be read again and sent when there is room.
+    /// The value must be read again and sent when there is room.
     pub(super) stale: bool,
-    /// The newest update while the client wants none.
+    /// The newest update while the client has suspended updates.
     pub(super) held: Vec<u8>,
-    /// Room that it adds to its circuit's.
+    /// The room in bytes that it adds to the queue of its circuit.
     pub(super) queue: usize,
 }
 
 impl Sub {
-    /// Whether its last update is still to be sent.
+    /// Returns whether its last update is unsent.
     fn is_waiting(&self, out: &Out) -> bool {
         self.last_len > 0 && out.is_waiting(self.last)
     }
 }
 
-/// Updates of one subscription that may wait beside each other, as in EPICS.
+/// Maximum number of queued updates of one subscription, as in EPICS.
 const QUEUE_UPDATES: usize = 4;
-/// Longer updates hold arrays, which EPICS does not queue either.
+/// Maximum size of a queued update in bytes. Larger updates contain arrays, which EPICS does not queue either.
 const QUEUED_BYTES_MAX: usize = 512;
 
-/// The room that a subscription with updates of `message_bytes` adds to its circuit's.
+/// The room that a subscription with updates of `message_bytes` adds to the queue of its circuit.
 pub(super) const fn queue_bytes(message_bytes: usize) -> usize {
     if message_bytes > QUEUED_BYTES_MAX { 0 } else { QUEUE_UPDATES * message_bytes }
 }
 
-/// A write whose end is awaited.
+/// A write with pending completion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingPut {
     pub(super) channel: u32,
     pub(super) header: Header,
 }
 
-/// An answer that a lane still owes to a circuit.
+/// A pending answer of a lane to a circuit.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Owed {
     Get {
@@ -133,10 +133,10 @@ pub(super) enum Owed {
     },
 }
 
-/// Answers that a circuit may be owed before its next request waits.
+/// Maximum number of pending answers of a circuit. Further requests wait.
 pub(super) const OWED_MAX: usize = 256;
 
-/// Why the next message has to wait.
+/// The reason why the next message has to wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wait {
     pub(super) channel: u32,
@@ -152,24 +152,24 @@ pub(super) struct Circuit {
     pub(super) priority: u16,
     pub(super) channels: Slab<Channel>,
     pub(super) subs: Slab<Sub>,
-    /// The subscriptions by channel and by the client's number, so that one of very many is found at once.
+    /// The subscriptions by channel and client's number, for fast lookup among very many.
     pub(super) subs_of: BTreeSet<(u32, u32, u32)>,
     pub(super) puts: HashMap<u64, PendingPut>,
     pub(super) input: Vec<u8>,
-    /// Bytes of a message that was too large, still to be thrown away.
+    /// Number of bytes of a too large message that are still to be discarded.
     pub(super) skip: usize,
     pub(super) out: Out,
-    /// Room for updates beyond the common one: what the subscriptions may have queued.
+    /// Room for updates in addition to the common limit: the queues of all subscriptions.
     pub(super) queues: usize,
-    /// Subscriptions to be read again.
+    /// Number of subscriptions that must be read again.
     pub(super) stale: usize,
     pub(super) events_off: bool,
     pub(super) wait: Option<Wait>,
-    /// What `lane` has not answered yet, oldest first. Only requests to the same lane may follow meanwhile, so that
-    /// answers keep the order of the requests.
+    /// The requests that `lane` has not answered, oldest first. Meanwhile only requests to the same lane are accepted, which keeps
+    /// the answers in the order of the requests.
     pub(super) owed: VecDeque<(u64, Owed)>,
     pub(super) lane: u16,
-    /// The next message waits for what is owed.
+    /// The next message waits for the answers in `owed`.
     pub(super) blocked: bool,
     pub(super) closing: bool,
     pub(super) touched: bool,
@@ -206,13 +206,13 @@ impl Circuit {
         circuit
     }
 
-    /// Subscriptions to a channel, by the client's numbers: all, or those with one number.
+    /// The subscriptions to a channel: all, or those with one number of the client.
     pub(super) fn subs_of(&self, sid: u32, id: Option<u32>) -> impl Iterator<Item = u32> {
         let (first, last) = id.map_or((0, u32::MAX), |id| (id, id));
         self.subs_of.range((sid, first, 0)..=(sid, last, u32::MAX)).map(|(_, _, key)| *key)
     }
 
-    /// Takes a subscription out.
+    /// Removes a subscription.
     pub(super) fn remove_sub(&mut self, key: u32) -> Option<Sub> {
         let sub = self.subs.remove(key)?;
         self.subs_of.remove(&(sub.sid, sub.id, key));
@@ -221,7 +221,7 @@ impl Circuit {
         Some(sub)
     }
 
-    /// Who is at the other end.
+    /// The client at the other end.
     pub(super) fn peer(&self) -> Peer<'_> {
         Peer { user: &self.user, host: &self.host, address: &self.address }
     }
@@ -241,23 +241,22 @@ impl Circuit {
         }
     }
 
-    /// Its channels, each with the number of its subscriptions.
+    /// The open channels, each with the number of its subscriptions.
     pub(super) fn opened(&self) -> impl Iterator<Item = (Opened, usize)> {
         self.channels.iter().map(|(sid, channel)| (channel.opened, self.subs_of(sid, None).count()))
     }
 
-    /// Whether requests have to wait.
+    /// Returns whether requests must wait.
     pub(super) fn is_paused(&self, limits: &Limits) -> bool {
         self.wait.is_some() || self.blocked || self.out.len() >= self.room(limits)
     }
 
-    /// Unsent bytes above which requests wait and updates replace each other.
+    /// Number of unsent bytes above which requests wait and updates replace older ones.
     pub(super) const fn room(&self, limits: &Limits) -> usize {
         limits.out_bytes + self.queues
     }
 
-    /// The bytes of the largest message of this kind that can mean anything here, where `len` is more: that is not kept
-    /// while it comes in.
+    /// If `len` exceeds the maximum size of a valid message of this kind, returns that size. Such a message is not buffered.
     pub(super) fn too_large(&self, len: usize, header: &Header, limits: &Limits) -> Option<usize> {
         if len <= MESSAGE_BYTES.min(limits.message_bytes) {
             return None;
@@ -272,7 +271,7 @@ impl Circuit {
         Some(value.saturating_add(MESSAGE_BYTES).min(limits.message_bytes)).filter(|most| len > *most)
     }
 
-    /// Whether a request has to wait until what is owed has been answered.
+    /// Returns whether a request must wait for the pending answers.
     pub(super) fn must_wait(&self, request: &Header) -> bool {
         if self.owed.is_empty() {
             return false;
@@ -286,7 +285,7 @@ impl Circuit {
         lane != self.lane || self.owed.len() >= OWED_MAX
     }
 
-    /// Notes an answer that will come.
+    /// Records a pending answer.
     pub(super) fn owe(&mut self, lane: u16, token: u64, owed: Owed) {
         self.lane = lane;
         self.owed.push_back((token, owed));
@@ -297,7 +296,7 @@ impl Circuit {
         header.write(self.out.vec());
     }
 
-    /// Queues an error about `request`.
+    /// Queues an error message about `request`.
     pub(super) fn send_error(&mut self, request: &Header, status: Eca, text: &str) {
         let cid = match request.command {
             command::EVENT_ADD
@@ -320,7 +319,7 @@ impl Circuit {
         self.counters.errors += 1;
     }
 
-    /// Queues an update of a subscription under EPICS' rule. `message` is complete but for its subscription.
+    /// Queues an update of a subscription by EPICS' rule. `message` is complete except for the number of the subscription.
     pub(super) fn push_update(&mut self, index: u32, message: &[u8], limits: &Limits) {
         let Some(sub) = self.subs.get_mut(index) else { return };
         self.counters.updates += 1;
@@ -328,7 +327,7 @@ impl Circuit {
             self.counters.replaced += 1;
             return;
         }
-        // Arrays are not kept for later, as in EPICS: whoever has room again gets what they hold then.
+        // As in EPICS, arrays are not queued. When there is room again, the client receives the array of that time.
         let large = message.len() > QUEUED_BYTES_MAX;
         if self.events_off && !large {
             self.counters.replaced += u64::from(!sub.held.is_empty());
@@ -359,7 +358,7 @@ impl Circuit {
         out[start + 12..start + 16].copy_from_slice(&sub.id.to_be_bytes());
     }
 
-    /// Queues what was held back while the client wanted no updates.
+    /// Queues the updates that were held while the client had suspended updates.
     pub(super) fn release_held(&mut self) {
         for index in self.subs.keys() {
             if let Some(sub) = self.subs.get_mut(index)

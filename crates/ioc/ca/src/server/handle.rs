@@ -1,4 +1,4 @@
-//! What a circuit does with each message. The order of checks and the answers are those of EPICS' `rsrv`.
+//! Handles the messages of a circuit. Checks are in the same order as in EPICS' `rsrv`, and answers are the same.
 
 use super::answer::{About, access_rights, build, refuse, write_old, write_read, write_reply, written};
 use super::circuit::{Channel, Circuit, Owed, PUT_WAIT_NS, Wait};
@@ -11,22 +11,22 @@ use crate::encode;
 use crate::wire::{self, DO_REPLY, HEADER_BYTES, HEADER_BYTES_MAX, Header, MINOR_MIN, NONE, Read, command, padded};
 use base::{DurNs, MonoNs};
 
-/// What follows from a message.
+/// The action after a message.
 pub(super) enum Next {
-    /// The next message.
+    /// Continue with the next message.
     Go,
-    /// The same message again, later.
+    /// Retry the same message later.
     Wait,
-    /// The circuit ends.
+    /// Close the circuit.
     Close,
 }
 
-/// Longest name of a user or host that is taken.
+/// Maximum length in bytes of a user or host name.
 const NAME_BYTES_MAX: usize = 512;
 
 impl Server {
-    /// Takes bytes that came on a circuit. Everything complete is handled at once, unless the circuit has to
-    /// wait for room or for a put; then [`sent`](Self::sent) or [`put_done`](Self::put_done) go on.
+    /// Processes bytes received on a circuit. Complete messages are handled immediately, unless the circuit waits for room, for a
+    /// put or for pending answers. [`sent`](Self::sent), [`put_done`](Self::put_done) or [`answer`](Self::answer) then continue.
     pub fn handle_bytes(&mut self, now: MonoNs, id: CircuitId, bytes: &[u8], backend: &mut impl Backend) {
         let Some(circuit) = self.circuits.get_mut(id.0) else { return };
         if circuit.input.is_empty() {
@@ -41,7 +41,7 @@ impl Server {
         self.touch(id.0);
     }
 
-    /// Goes on with input that waited.
+    /// Continues with buffered input.
     pub(super) fn resume(&mut self, now: MonoNs, id: CircuitId, backend: &mut impl Backend) {
         let Some(circuit) = self.circuits.get_mut(id.0) else { return };
         if circuit.input.is_empty() || circuit.is_paused(&self.limits) {
@@ -59,13 +59,13 @@ impl Server {
         self.touch(id.0);
     }
 
-    /// The next time at which [`handle_timeout`](Self::handle_timeout) has something to do.
+    /// The time of the next call to [`handle_timeout`](Self::handle_timeout).
     #[must_use]
     pub fn poll_timeout(&self) -> Option<MonoNs> {
         self.next_wait
     }
 
-    /// Gives up puts that held up their channel for too long.
+    /// Cancels puts that have delayed their channel for too long.
     pub fn handle_timeout(&mut self, now: MonoNs, backend: &mut impl Backend) {
         for id in self.circuits.keys() {
             let Some(circuit) = self.circuits.get_mut(id) else { continue };
@@ -83,7 +83,7 @@ impl Server {
         self.next_wait = self.circuits.iter().filter_map(|(_, circuit)| Some(circuit.wait?.until)).min();
     }
 
-    /// A write that was [`Put::Later`] is done.
+    /// Completes a write that was [`Put::Later`].
     pub fn put_done(&mut self, now: MonoNs, token: Token, ok: bool, backend: &mut impl Backend) {
         let id = (token.0 >> 32) as u32;
         let Some(circuit) = self.circuits.get_mut(id) else { return };
@@ -99,8 +99,8 @@ impl Server {
         self.resume(now, CircuitId(id), backend);
     }
 
-    /// What clients may do may have changed: the backend is asked for each open channel. Those concerned are told, and
-    /// their subscriptions get the value, or the refusal.
+    /// Checks the access rights of all open channels again after a change. If they differ, the client is informed and its
+    /// subscriptions receive the value or the refusal.
     pub fn refresh_access(&mut self, backend: &mut impl Backend) {
         let limits = self.limits;
         for id in self.circuits.keys() {
@@ -131,7 +131,7 @@ impl Server {
         }
     }
 
-    /// Channels to something that is no longer there: their clients are told and search anew.
+    /// Closes channels to records that no longer exist. Their clients are informed and search again.
     pub fn drop_channels(&mut self, gone: impl Fn(u64) -> bool, backend: &mut impl Backend) {
         for id in self.circuits.keys() {
             let Some(circuit) = self.circuits.get(id) else { continue };
@@ -147,7 +147,7 @@ impl Server {
         }
     }
 
-    /// Handles what is complete in `bytes` and returns how many bytes are done with.
+    /// Handles the complete messages in `bytes` and returns the number of processed bytes.
     fn consume(&mut self, now: MonoNs, id: u32, bytes: &[u8], backend: &mut impl Backend) -> usize {
         let mut at = 0;
         loop {
@@ -304,7 +304,7 @@ impl Server {
             circuit.send_error(header, Eca::TOLARGE, &text);
             return Next::Go;
         }
-        // The type's name stands in the first of all elements that there can be.
+        // The type name is in the first element. The payload has the maximum number of elements.
         let count = if header.count == 0 && dbr == Dbr::CLASS_NAME { opened.count } else { header.count };
         let header = &Header { count, ..*header };
         let token = next_token(&mut self.tokens, id);
@@ -378,7 +378,7 @@ impl Server {
             Dbr::PUT_ACKT => Ok(Write::AckT(payload[..2] != [0, 0])),
             Dbr::PUT_ACKS => Ok(Write::AckS(u16::from_be_bytes([payload[0], payload[1]]))),
             Dbr::STSACK_STRING | Dbr::CLASS_NAME => Err(Eca::PUTFAIL),
-            // Values with more than a value are only taken where nobody waits for the end.
+            // Values with additional data are accepted only without notification.
             _ if notify && !matches!(dbr.parts(), Some((Class::Plain, _))) => Err(Eca::PUTFAIL),
             _ => decode::value(dbr, header.count, payload).map(Write::Value),
         };
@@ -406,7 +406,7 @@ impl Server {
         Next::Go
     }
 
-    /// The answer to a request that was handed on; the circuit goes on with what has waited for it.
+    /// Sends the answer to a request that a lane has processed. The circuit then continues with waiting messages.
     pub fn answer(&mut self, now: MonoNs, token: Token, answer: Answer<'_>, backend: &mut impl Backend) {
         let id = (token.0 >> 32) as u32;
         let Some(circuit) = self.circuits.get_mut(id) else { return };
@@ -414,7 +414,7 @@ impl Server {
         let Some((_, owed)) = circuit.owed.remove(place) else { return };
         circuit.blocked = false;
         match (owed, answer) {
-            // A client whose channel was dropped meanwhile has been told so, and waits no more.
+            // If the channel was dropped in the meantime, the client was informed and does not wait.
             (Owed::Get { header, .. } | Owed::Put { header }, _) if circuit.channels.get(header.p1).is_none() => {
                 backend.forget(token);
             }
@@ -435,7 +435,7 @@ impl Server {
                 }
             }
             (Owed::Put { header }, Answer::Write(put)) => written(circuit, &header, token, put, backend),
-            // A backend that answers what was not asked is told to the client as a failure.
+            // If the backend gives an answer of the wrong kind, the client receives a failure.
             (Owed::Get { header, .. } | Owed::Put { header }, _) => circuit.send_error(&header, Eca::INTERNAL, ""),
             (Owed::Update { .. }, _) => {}
         }
@@ -443,12 +443,12 @@ impl Server {
         self.resume(now, CircuitId(id), backend);
     }
 
-    /// Takes a channel out with all that hangs on it; returns the client's id of it.
+    /// Removes a channel with its subscriptions and requests. Returns the client's id of the channel.
     fn remove_channel(&mut self, id: u32, key: u32, backend: &mut impl Backend) -> Option<u32> {
         let circuit = self.circuits.get_mut(id)?;
         let channel = circuit.channels.remove(key)?;
         if let Some(wait) = circuit.wait.as_mut().filter(|wait| wait.channel == key) {
-            // The put that is waited for has ended with its channel.
+            // The pending put has ended with its channel.
             wait.until = MonoNs(0);
             self.next_wait = Some(MonoNs(0));
         }
@@ -466,13 +466,13 @@ impl Server {
     }
 }
 
-/// Names a request: the circuit's number finds it again, the rest tells its requests apart.
+/// Creates a token: the upper half is the circuit number, the lower half distinguishes its requests.
 pub(super) fn next_token(tokens: &mut u32, id: u32) -> Token {
     *tokens = tokens.wrapping_add(1);
     Token(u64::from(id) << 32 | u64::from(*tokens))
 }
 
-/// Whether an answer would break the bound on messages.
+/// Returns whether an answer would exceed the maximum message size.
 pub(super) fn is_too_large(dbr: Dbr, asked: u32, native: u32, limits: &Limits) -> bool {
     let count = if asked == 0 { native } else { asked };
     let payload = padded(dbr.size(count));
@@ -480,7 +480,7 @@ pub(super) fn is_too_large(dbr: Dbr, asked: u32, native: u32, limits: &Limits) -
     payload + if wide { HEADER_BYTES_MAX } else { HEADER_BYTES } > limits.message_bytes
 }
 
-/// What C's server says of such an answer.
+/// The text of EPICS' C server for such an answer.
 pub(super) fn too_large(what: &str, header: &Header, opened: &Opened, name: &str, limits: &Limits) -> String {
     format!(
         "server unable to load {what} response into protocol buffer PV=\"{name}\" dbf={} count={} avail={} max bytes={}",

@@ -1,11 +1,11 @@
-//! The server's side: circuits, channels, subscriptions.
+//! The server's side: circuits, channels and subscriptions.
 //!
-//! A [`Server`] holds every circuit of a process. The shell hands in bytes ([`Server::handle_bytes`]),
-//! posts ([`Server::post`]) and finished puts ([`Server::put_done`]); afterwards [`Server::poll_touched`]
-//! names the circuits that have something to send. Values come from a [`Backend`], which converts nothing.
+//! A [`Server`] contains all circuits of a process. The caller passes in received bytes ([`Server::handle_bytes`]), posts
+//! ([`Server::post`]) and completed puts ([`Server::put_done`]). [`Server::poll_touched`] then returns the circuits with
+//! bytes to send. Values come from a [`Backend`], which does not convert them.
 //!
-//! Subscription queues follow EPICS' rule: while a circuit has room each update is queued; short of room
-//! the newest replaces the last queued of its subscription, and both server and circuit count it.
+//! Subscription queues follow EPICS' rule: while a circuit has room, each update is queued. Without room the newest update
+//! replaces the last queued one of its subscription. Server and circuit count the replaced updates.
 
 mod answer;
 mod circuit;
@@ -23,135 +23,135 @@ use base::{EventMask, MonoNs, NumberHash, Value};
 use circuit::Circuit;
 use std::collections::HashMap;
 
-/// A circuit's number in its [`Server`].
+/// The number of a circuit in its [`Server`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CircuitId(pub u32);
 
-/// What a client may do with a channel.
+/// The access rights of a client to a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// May read and subscribe.
+    /// The client may read and subscribe.
     pub read: bool,
-    /// May write.
+    /// The client may write.
     pub write: bool,
 }
 
-/// A channel as the backend sees it.
+/// A channel opened by the backend.
 #[derive(Clone, Copy, Debug)]
 pub struct Opened {
-    /// The backend's own name for the channel.
+    /// The backend's identifier of the channel.
     pub handle: u64,
-    /// Under which name its posts come; channels to the same field share it.
+    /// The identifier of its posts. Channels to the same field have the same one.
     pub watch: u64,
     /// Type of its elements on the wire.
     pub native: Basic,
-    /// Most elements that it can have.
+    /// Maximum number of elements.
     pub count: u32,
-    /// What this client may do.
+    /// The access rights of this client.
     pub access: Access,
-    /// Whether a post's value is the channel's value. If not, each update is read from the backend.
+    /// Posts contain the value of the channel. Otherwise each update is read from the backend.
     pub posted: bool,
-    /// Who answers for the channel: 0 at once, others later by [`Server::answer`], each in the order of what was asked.
+    /// The lane that answers for the channel. 0 answers immediately, others later by [`Server::answer`], in order per lane.
     pub lane: u16,
 }
 
-/// Who asks.
+/// The client of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer<'a> {
-    /// The user's name, as the client says.
+    /// The user name that the client sent.
     pub user: &'a str,
-    /// The host's name, as the client says; its address until it does.
+    /// The host name that the client sent; before that its address.
     pub host: &'a str,
-    /// The address from which it is connected.
+    /// The client's network address.
     pub address: &'a str,
 }
 
-/// What a client writes.
+/// The content of a write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
     /// A value, in the type that the client sent.
     Value(Value),
-    /// Whether transient alarms need acknowledgement.
+    /// Transient alarms need acknowledgement, or not.
     AckT(bool),
-    /// Acknowledge alarms up to this severity.
+    /// Acknowledges alarms up to this severity.
     AckS(u16),
 }
 
-/// How a write went.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
-    /// Done.
+    /// The write is complete.
     Done,
-    /// Refused.
+    /// The write was refused.
     Failed,
-    /// Taken; [`Server::put_done`] follows. Only for writes whose end is awaited.
+    /// Accepted; [`Server::put_done`] follows. Only for writes with notification.
     Later,
-    /// Handed on; [`Server::answer`] says how it went. Only from a channel with a lane.
+    /// Passed to a lane; [`Server::answer`] follows. Only for a channel with a lane.
     Sent,
 }
 
-/// How a reading went.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Get {
-    /// Done.
+    /// The value was read.
     Done,
-    /// Handed on; [`Server::answer`] brings the value. Only from a channel with a lane, and where a token was given.
+    /// Passed to a lane; [`Server::answer`] follows with the value. Only for a channel with a lane, and if a token was given.
     Sent,
 }
 
-/// Names a request whose answer or end is awaited.
+/// Identifies a request with a pending answer or completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
-/// What became of a request that was [`Get::Sent`] or [`Put::Sent`].
+/// The answer to a request that was [`Get::Sent`] or [`Put::Sent`].
 #[derive(Clone, Copy, Debug)]
 pub enum Answer<'a> {
-    /// The value, or what the client is told instead.
+    /// The value, or the error for the client.
     Read(Result<&'a Reading, Eca>),
-    /// How the write went; `Later` promises [`Server::put_done`].
+    /// The result of the write. After `Later`, [`Server::put_done`] must follow.
     Write(Put),
 }
 
-/// What a server serves. Calls come from within [`Server`]'s methods and must not block.
+/// The source of the served values. Called from [`Server`]'s methods, so it must not block.
 pub trait Backend {
-    /// Whether a channel of this name could be opened.
+    /// Returns whether a channel with this name can be opened.
     fn exists(&mut self, name: &[u8]) -> bool;
     /// Opens a channel.
     fn open(&mut self, name: &[u8], peer: Peer<'_>) -> Option<Opened>;
-    /// What a client may do with an open channel, asked again after [`Server::refresh_access`].
+    /// The access rights of a client to an open channel. Called again after [`Server::refresh_access`].
     fn access(&mut self, handle: u64, peer: Peer<'_>) -> Access;
-    /// What errors about a channel name: its record.
+    /// The name in error messages about a channel: its record.
     fn record_name(&self, handle: u64) -> &str;
-    /// A channel is no longer used.
+    /// The channel is no longer used.
     fn close(&mut self, handle: u64);
-    /// Reads value, alarm and stamp, and as much of the rest as is needed. Without a token the answer is given at once,
-    /// from what is at hand.
+    /// Reads value, alarm and time stamp, and the other data in `needs`. Without a token the answer must be immediate, from the
+    /// available data.
     ///
     /// # Errors
-    /// What the client is told.
+    /// The error for the client.
     fn read(&mut self, handle: u64, needs: Needs, reading: &mut Reading, token: Option<Token>) -> Result<Get, Eca>;
-    /// Writes; with `notify` the client wants to know when all that follows from it is done.
+    /// Writes a value. With `notify` the client requests a notification when all processing is complete.
     fn write(&mut self, handle: u64, peer: Peer<'_>, write: Write, token: Token, notify: bool) -> Put;
-    /// The end of a write is no longer awaited.
+    /// The completion of a write is no longer needed.
     fn forget(&mut self, token: Token);
-    /// Somebody subscribes: posts are wanted from now on. Called once per subscription. Says whether the current value is
-    /// to be sent now; else it is posted, or held back by filters.
+    /// A client subscribes; posts are needed from now on. Called once per subscription. Returns whether the current value must be
+    /// sent now. If not, it is posted later or filters suppress it.
     fn watch(&mut self, handle: u64) -> bool;
     /// A subscription ended.
     fn unwatch(&mut self, handle: u64);
 }
 
-/// Bounds of a server.
+/// Limits of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Largest message that is taken or sent, header included.
+    /// Maximum size in bytes of a received or sent message, including the header.
     pub message_bytes: usize,
-    /// Unsent bytes of a circuit above which updates replace each other and requests wait, besides four updates of
-    /// each subscription to a single value.
+    /// Number of unsent bytes of a circuit above which updates replace older ones and requests wait. Each subscription to a single
+    /// value adds room for four updates.
     pub out_bytes: usize,
-    /// Channels of a circuit.
+    /// Maximum number of channels of a circuit.
     pub channels: usize,
-    /// Subscriptions of a circuit.
+    /// Maximum number of subscriptions of a circuit.
     pub subscriptions: usize,
 }
 
@@ -161,29 +161,29 @@ impl Default for Limits {
     }
 }
 
-/// Everything that is served over circuits.
+/// A server with all its circuits.
 #[derive(Default)]
 pub struct Server {
-    /// Port that search replies over TCP name.
+    /// The TCP port in search replies over TCP.
     pub tcp_port: u16,
     limits: Limits,
     circuits: Slab<Circuit>,
-    /// Subscriptions by the name under which posts come: circuit and subscription, in this order.
+    /// Subscriptions by the identifier of their posts: circuit and subscription, sorted.
     watchers: HashMap<u64, Vec<(u32, u32)>, NumberHash>,
-    /// Circuits with something to send or to close, each once.
+    /// Circuits with bytes to send or to close; each occurs once.
     touched: Vec<u32>,
     scratch: Reading,
     message: Vec<u8>,
-    /// Memory of a large message that was sent, for the next.
+    /// The buffer of a sent large message, reused for the next one.
     spare: Vec<u8>,
     tokens: u32,
-    /// When the first circuit may have waited long enough for a put; at the latest then.
+    /// The earliest time at which a waiting put may expire.
     next_wait: Option<MonoNs>,
     closed: Counters,
 }
 
 impl Server {
-    /// A server without circuits. At most 2²⁰ channels and as many subscriptions of a circuit are served.
+    /// A server without circuits. Limits channels and subscriptions to 2²⁰ per circuit.
     #[must_use]
     pub fn new(mut limits: Limits) -> Self {
         limits.channels = limits.channels.min(SLOTS_MAX);
@@ -191,15 +191,15 @@ impl Server {
         Self { limits, ..Self::default() }
     }
 
-    /// A client has connected from `address`, which stands for its host until it gives a name. The caller keeps fewer than
-    /// 2²⁰ circuits.
+    /// Adds a client that has connected from `address`, which replaces its host name until it sends one. The caller must limit
+    /// circuits to fewer than 2²⁰.
     pub fn accept(&mut self, address: &str) -> CircuitId {
         let id = self.circuits.insert(Circuit::new(address));
         self.touch(id);
         CircuitId(id)
     }
 
-    /// The connection is gone: channels are closed, subscriptions ended.
+    /// The connection has ended: closes its channels and subscriptions.
     pub fn close(&mut self, id: CircuitId, backend: &mut impl Backend) {
         let Some(mut circuit) = self.circuits.remove(id.0) else { return };
         let mut watched = Vec::new();
@@ -223,7 +223,7 @@ impl Server {
         self.closed.add(&circuit.counters);
     }
 
-    /// A circuit that has something to send or wants to be closed; each is named once until touched again.
+    /// A circuit with bytes to send or to close. Each is returned once until touched again.
     #[must_use]
     pub fn poll_touched(&mut self) -> Option<CircuitId> {
         while let Some(id) = self.touched.pop() {
@@ -235,13 +235,13 @@ impl Server {
         None
     }
 
-    /// What waits to be sent on a circuit.
+    /// The unsent bytes of a circuit.
     #[must_use]
     pub fn output(&self, id: CircuitId) -> &[u8] {
         self.circuits.get(id.0).map_or(&[], |circuit| circuit.out.unsent())
     }
 
-    /// The first `len` bytes of the output have been sent. Requests that waited for room are then handled.
+    /// Removes the first `len` bytes of the output after they were sent. Then handles requests that waited for room.
     pub fn sent(&mut self, now: MonoNs, id: CircuitId, len: usize, backend: &mut impl Backend) {
         let Some(circuit) = self.circuits.get_mut(id.0) else { return };
         circuit.out.sent(len, &mut self.spare);
@@ -254,19 +254,19 @@ impl Server {
         self.resume(now, id, backend);
     }
 
-    /// Whether the shell may read from this circuit's socket now.
+    /// Returns whether the caller may read from the socket of this circuit.
     #[must_use]
     pub fn wants_input(&self, id: CircuitId) -> bool {
         self.circuits.get(id.0).is_some_and(|circuit| !circuit.closing && !circuit.is_paused(&self.limits))
     }
 
-    /// Whether the circuit is to be closed once its output is sent.
+    /// Returns whether the circuit must be closed when its output is sent.
     #[must_use]
     pub fn is_closing(&self, id: CircuitId) -> bool {
         self.circuits.get(id.0).is_none_or(|circuit| circuit.closing)
     }
 
-    /// The priority that the client asked for, 0 to 99.
+    /// The priority that the client requested, 0 to 99.
     #[must_use]
     pub fn priority(&self, id: CircuitId) -> u16 {
         self.circuits.get(id.0).map_or(0, |circuit| circuit.priority)
@@ -277,20 +277,20 @@ impl Server {
         self.circuits.iter().map(|(id, circuit)| (CircuitId(id), circuit.info()))
     }
 
-    /// All open channels: who has them, and the backend's name for each.
+    /// All open channels with their clients.
     pub fn channels(&self) -> impl Iterator<Item = (Peer<'_>, Opened)> {
         self.circuits
             .iter()
             .flat_map(|(_, circuit)| circuit.channels.iter().map(|(_, channel)| (circuit.peer(), channel.opened)))
     }
 
-    /// A circuit's open channels: who has them, the backend's name for each and the number of its subscriptions.
+    /// The open channels of a circuit with their client and number of subscriptions.
     pub fn channels_of(&self, id: CircuitId) -> impl Iterator<Item = (Peer<'_>, Opened, usize)> {
         let circuit = self.circuits.get(id.0).into_iter();
         circuit.flat_map(|circuit| circuit.opened().map(|(opened, subs)| (circuit.peer(), opened, subs)))
     }
 
-    /// Counters of all circuits, past ones included.
+    /// The sum of the counters of all circuits, including closed ones.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let mut sum = self.closed;
@@ -307,7 +307,7 @@ impl Server {
         }
     }
 
-    /// Takes one subscription out of the list of a field.
+    /// Removes one subscription from the list of a field.
     fn unlink_one(&mut self, watch: u64, id: u32, key: u32) {
         if let Some(list) = self.watchers.get_mut(&watch) {
             if let Ok(place) = list.binary_search(&(id, key)) {
@@ -319,7 +319,7 @@ impl Server {
         }
     }
 
-    /// Takes subscriptions that are no longer there out of the list of a field.
+    /// Removes subscriptions that no longer exist from the list of a field.
     fn unlink(&mut self, watch: u64, id: u32) {
         if let Some(list) = self.watchers.get_mut(&watch) {
             let circuits = &self.circuits;
@@ -333,18 +333,18 @@ impl Server {
     }
 }
 
-/// A value at the moment when its record posted it.
+/// A value at the time of its post.
 #[derive(Clone, Debug)]
 pub struct Post {
     /// The field, as in [`Opened::watch`].
     pub watch: u64,
-    /// What happened to it.
+    /// The kinds of change.
     pub mask: EventMask,
-    /// Its record's alarm.
+    /// The alarm of the record.
     pub alarm: base::Alarm,
-    /// Its record's time stamp.
+    /// The time stamp of the record.
     pub stamp: base::Stamp,
-    /// Its value; looked at only where [`Opened::posted`].
+    /// The value; used only for channels with [`Opened::posted`].
     pub value: Value,
 }
 

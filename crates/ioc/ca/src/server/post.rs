@@ -1,4 +1,4 @@
-//! Posts into updates.
+//! Converts posts to updates.
 
 use super::answer::build;
 use super::handle::next_token;
@@ -8,9 +8,9 @@ use crate::dbr::Dbr;
 use crate::encode::Needs;
 
 impl Server {
-    /// A record posted a field: every subscription whose mask it meets gets an update.
+    /// Processes the post of a field: each subscription with a matching mask receives an update.
     ///
-    /// The message is encoded once per (type, count) in a row of subscriptions and copied into circuits.
+    /// The message is encoded once for consecutive subscriptions of the same type and count, then copied.
     pub fn post(&mut self, post: &Post, backend: &mut impl Backend) {
         let Self { watchers, circuits, touched, scratch, message, limits, .. } = self;
         let Some(list) = watchers.get(&post.watch) else { return };
@@ -47,7 +47,7 @@ impl Server {
         }
     }
 
-    /// Reads again what could not be queued before.
+    /// Reads values again that could not be queued before.
     pub(super) fn refresh(&mut self, id: u32, backend: &mut impl Backend) {
         let Some(circuit) = self.circuits.get_mut(id) else { return };
         let limits = self.limits;

@@ -1,4 +1,4 @@
-//! Subscriptions: how they are made, cancelled, and begin with an update.
+//! Subscriptions: creation, cancellation and first update.
 
 use super::answer::build;
 use super::circuit::{Circuit, Owed, Sub, queue_bytes};
@@ -86,7 +86,7 @@ impl Server {
     }
 }
 
-/// Reads a subscription's channel and queues an update.
+/// Reads the channel of a subscription and queues an update.
 pub(super) fn update_now(
     circuit: &mut Circuit,
     index: u32,

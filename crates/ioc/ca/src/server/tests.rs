@@ -6,13 +6,13 @@ use proptest::prelude::*;
 
 mod dropped;
 
-/// A few named values; index and channel are the same.
+/// A few values by name. The index is also the channel.
 #[derive(Default)]
 struct Values {
     values: Vec<(&'static str, Value)>,
     access: Option<Access>,
     later: bool,
-    /// Channels by these names answer later, on this lane.
+    /// The channels with these names answer later, on this lane.
     lane: Option<(&'static [&'static str], u16)>,
     asked: Vec<(Token, u64, Option<Write>)>,
     pending: Vec<Token>,
@@ -150,7 +150,7 @@ impl Bench {
         self.send(Header::bare(command::EVENT_ADD, kind, 0, sid, id), &payload);
     }
 
-    /// Answers the oldest request to a channel apart.
+    /// Answers the oldest request to a channel with a lane.
     fn answer(&mut self) {
         let (token, handle, write) = self.values.asked.remove(0);
         let reading = Reading { value: self.values.values[handle as usize].1.clone(), ..Reading::default() };
@@ -255,7 +255,7 @@ fn a_put_callback_waits_for_the_one_before_it() {
     let answers = bench.receive();
     assert_eq!((answers[0].0.p1, answers[0].0.p2), (Eca::NORMAL.0, 1));
     assert_eq!(answers[1].0.command, command::READ_SYNC);
-    // The second is given up when a third has waited for a minute.
+    // The second put is cancelled after a third one has waited for a minute.
     bench.send(Header::bare(command::WRITE_NOTIFY, 6, 1, sid, 3), &[0; 8]);
     let until = bench.server.poll_timeout().unwrap();
     bench.server.handle_timeout(until, &mut bench.values);
@@ -326,7 +326,7 @@ fn subscriptions_end_in_any_order_and_the_others_go_on() {
     ids.sort_unstable();
     assert_eq!(ids, (0..1000).filter(|id| id % 10 == 4).collect::<Vec<_>>());
     assert_eq!(bench.values.watched, 100);
-    // One that has ended cannot end again.
+    // A cancelled subscription cannot be cancelled again.
     bench.send(Header::bare(command::EVENT_CANCEL, 6, 0, sid, 0), &[]);
     assert_eq!(bench.receive()[0].0.p2, Eca::BADMONID.0);
 }
@@ -355,7 +355,7 @@ fn a_client_that_never_reads_stays_bounded_and_is_not_served_further() {
 }
 
 impl Bench {
-    /// A hundred subscriptions to one long array, whose first updates have been read.
+    /// A hundred subscriptions to one long array. Their first updates have been read.
     fn with_long_array() -> Self {
         let mut bench = Self::new();
         bench.values.values.push(("long", Value::from(vec![0f64; 1000])));
@@ -524,7 +524,7 @@ fn a_subscription_to_a_channel_apart_begins_with_the_answer_and_a_failed_put_is_
     bench.send(Header::bare(command::WRITE_NOTIFY, 36, 1, x, 7), &[0; 8]);
     bench.answer();
     assert_eq!((bench.receive()[0].0.p1), Eca::PUTFAIL.0);
-    // An answer to nobody is passed over.
+    // An answer to an unknown request is ignored.
     bench.server.answer(MonoNs(0), Token(77), Answer::Write(Put::Done), &mut bench.values);
     assert!(bench.receive().is_empty());
 }

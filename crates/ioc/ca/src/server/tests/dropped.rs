@@ -1,4 +1,4 @@
-//! Channels that the server drops while something is still owed to them, and what then has their place.
+//! Channels that the server drops while answers are pending, and the channels and subscriptions that reuse their slots.
 
 use super::*;
 
