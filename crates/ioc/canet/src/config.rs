@@ -1,36 +1,36 @@
-//! What the environment says about Channel Access: EPICS' own variables.
+//! Configuration of Channel Access from EPICS' environment variables.
 
 use base::DurNs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, ToSocketAddrs, UdpSocket};
 
-/// How a server reaches the network.
+/// The network configuration of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// Addresses to listen on; loopback alone unless `EPICS_CAS_INTF_ADDR_LIST` says otherwise.
+    /// Addresses to listen on. Default: loopback only; see `EPICS_CAS_INTF_ADDR_LIST`.
     pub interfaces: Vec<Ipv4Addr>,
-    /// Multicast groups of that list, whose searches are answered, too.
+    /// Multicast groups in that list. Searches sent to them are also answered.
     pub groups: Vec<Ipv4Addr>,
-    /// UDP and preferred TCP port.
+    /// The UDP port, and the preferred TCP port.
     pub port: u16,
-    /// Where beacons go.
+    /// Destinations of beacons.
     pub beacons: Vec<SocketAddrV4>,
-    /// Over how many routers beacons to multicast groups go: `EPICS_CA_MCAST_TTL`, 1 to 255.
+    /// Maximum number of routers for beacons to multicast groups: `EPICS_CA_MCAST_TTL`, 1 to 255.
     pub multicast_ttl: u32,
-    /// Longest gap between beacons.
+    /// Maximum interval between beacons.
     pub beacon_period: DurNs,
-    /// Clients whose searches are passed over.
+    /// Clients whose searches are ignored.
     pub ignored: Vec<Ipv4Addr>,
-    /// Largest message, when `EPICS_CA_AUTO_ARRAY_BYTES=NO`.
+    /// Maximum message size in bytes if `EPICS_CA_AUTO_ARRAY_BYTES=NO`.
     pub message_bytes: Option<usize>,
 }
 
-/// A word of the environment that could not be used.
+/// A value in the environment that is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint(pub String);
 
 impl ServerConfig {
-    /// Reads the variables; what cannot be used is reported and its default taken.
+    /// Reads the variables. Invalid values are reported and replaced by their defaults.
     pub fn from_env(get: impl Fn(&str) -> Option<String>) -> (Self, Vec<Complaint>) {
         let mut complaints = Vec::new();
         let first = |names: &[&str]| {
@@ -57,7 +57,7 @@ impl ServerConfig {
             .unwrap_or_else(|| vec![Ipv4Addr::LOCALHOST])
             .into_iter()
             .partition::<Vec<_>, _>(|address| address.is_multicast());
-        // Who names groups alone wants to be heard by other hosts.
+        // A list with only multicast groups means that other hosts shall reach the server.
         let interfaces = if interfaces.is_empty() { vec![Ipv4Addr::UNSPECIFIED] } else { interfaces };
         let beacons = list("EPICS_CAS_BEACON_ADDR_LIST", repeater, &mut complaints)
             .or_else(|| list("EPICS_CA_ADDR_LIST", repeater, &mut Vec::new()).map(|list| at_port(&list, repeater)))
@@ -93,7 +93,7 @@ impl ServerConfig {
     }
 }
 
-/// The largest message that `EPICS_CA_MAX_ARRAY_BYTES` allows, if `EPICS_CA_AUTO_ARRAY_BYTES=NO`.
+/// The maximum message size from `EPICS_CA_MAX_ARRAY_BYTES`, if `EPICS_CA_AUTO_ARRAY_BYTES=NO`.
 pub(crate) fn message_bytes(get: impl Fn(&str) -> Option<String>) -> Option<usize> {
     let fixed = get("EPICS_CA_AUTO_ARRAY_BYTES").is_some_and(|text| text.trim().eq_ignore_ascii_case("no"));
     fixed.then(|| {
@@ -102,7 +102,7 @@ pub(crate) fn message_bytes(get: impl Fn(&str) -> Option<String>) -> Option<usiz
     })
 }
 
-/// Over how many routers datagrams to multicast groups go, as `EPICS_CA_MCAST_TTL` says; 1 stays in the network.
+/// Maximum number of routers for multicast datagrams, from `EPICS_CA_MCAST_TTL`. With 1 they stay in the local network.
 pub(crate) fn multicast_ttl(get: impl Fn(&str) -> Option<String>, complaints: &mut Vec<Complaint>) -> u32 {
     let Some(text) = get("EPICS_CA_MCAST_TTL").filter(|text| !text.trim().is_empty()) else { return 1 };
     text.trim().parse().ok().filter(|ttl| (1..=255).contains(ttl)).unwrap_or_else(|| {
@@ -111,11 +111,11 @@ pub(crate) fn multicast_ttl(get: impl Fn(&str) -> Option<String>, complaints: &m
     })
 }
 
-/// Has a socket hear what is sent to a multicast group, on one interface or, where it is not said which, on each that has
-/// an address.
+/// Joins a socket to a multicast group on one interface. If `interface` is unspecified, joins on each interface with an
+/// address.
 ///
 /// # Errors
-/// When no interface takes it: the first one's reason.
+/// No interface could join: the error of the first one.
 pub(crate) fn join(socket: &UdpSocket, group: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
     if !interface.is_unspecified() {
         return socket.join_multicast_v4(&group, &interface);
@@ -123,7 +123,7 @@ pub(crate) fn join(socket: &UdpSocket, group: Ipv4Addr, interface: Ipv4Addr) -> 
     let mut tried: Vec<io::Result<()>> = vec![socket.join_multicast_v4(&group, &Ipv4Addr::UNSPECIFIED)];
     for interface in sys::interfaces::list().unwrap_or_default() {
         match socket.join_multicast_v4(&group, &interface.address) {
-            // The one that the kernel would choose was first.
+            // The interface that the kernel chooses was tried first.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
             done => tried.push(done),
         }
@@ -131,12 +131,12 @@ pub(crate) fn join(socket: &UdpSocket, group: Ipv4Addr, interface: Ipv4Addr) -> 
     if tried.iter().any(Result::is_ok) { Ok(()) } else { tried.swap_remove(0) }
 }
 
-/// Broadcast addresses of the networks on which a server listens; none where it serves this host only.
+/// Broadcast addresses of the networks on which a server listens; none if it serves only this host.
 pub(crate) fn broadcasts_of(served: &[Ipv4Addr]) -> Vec<Ipv4Addr> {
     if served.iter().all(Ipv4Addr::is_loopback) {
         return Vec::new();
     }
-    // A host that cannot list its interfaces is reached by name servers and address lists.
+    // If the interfaces cannot be listed, clients still reach the host by name servers and address lists.
     let all = sys::interfaces::list().unwrap_or_default();
     let serves = |address: Ipv4Addr| served.iter().any(|served| served.is_unspecified() || *served == address);
     all.iter().filter(|interface| serves(interface.address)).filter_map(|interface| interface.broadcast).collect()
@@ -146,7 +146,7 @@ fn at_port(list: &[SocketAddrV4], port: u16) -> Vec<SocketAddrV4> {
     list.iter().map(|address| SocketAddrV4::new(*address.ip(), port)).collect()
 }
 
-/// Addresses divided by blanks, each with or without a port; host names are looked up once.
+/// Parses addresses separated by blanks, each with an optional port. Host names are resolved once.
 pub fn addresses(name: &str, text: &str, port: u16, complaints: &mut Vec<Complaint>) -> Vec<SocketAddrV4> {
     let mut all = Vec::new();
     for word in text.split_whitespace() {

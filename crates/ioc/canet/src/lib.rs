@@ -1,8 +1,8 @@
-//! Channel Access on sockets: what a server, a client and the repeater do with the network, whoever they are.
+//! Channel Access on sockets: the network part of servers, clients and the repeater.
 //!
-//! What bytes mean is decided in `ca`; here they are moved. [`Net`](net::Net) holds a server's sockets, a
-//! [`Session`](session::Session) is a client with its own, [`repeater`] a program; [`config`] reads EPICS' variables for all
-//! of them. No record is known here: the IOC, the command-line tools and equipment managers share this crate.
+//! The crate `ca` implements the protocol; this crate transfers the bytes. [`Net`](net::Net) has a server's sockets, a
+//! [`Session`](session::Session) is a client with its sockets, [`repeater`] is a program, and [`config`] reads EPICS' variables
+//! for all of them. The IOC, the command-line tools and equipment managers share this crate, which knows no records.
 //!
 //! ```no_run
 //! use ca::client::Event;

@@ -1,4 +1,4 @@
-//! Sockets: who is ready, bytes in and out. What they mean is `ca`'s business.
+//! The sockets of a server: readiness, input and output. The crate `ca` interprets the bytes.
 
 use crate::config::{Complaint, ServerConfig, join};
 use crate::spin::Spin;
@@ -13,11 +13,11 @@ use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 
-/// Bytes taken from one circuit before the others and the scans have their turn.
+/// Maximum number of bytes read from one circuit before other circuits and scans are served.
 const BURST_BYTES: usize = 16 << 10;
-/// Sockets that one wait reports.
+/// Maximum number of sockets that one wait reports.
 const EVENTS_MAX: usize = 256;
-/// Connections that are kept at once; more are refused and counted.
+/// Maximum number of connections. Further ones are refused and counted.
 const CIRCUITS_MAX: usize = 16_384;
 
 const TAG_TIMER: u64 = 1 << 40;
@@ -26,36 +26,36 @@ const TAG_LISTEN: u64 = 3 << 40;
 const TAG_UDP: u64 = 4 << 40;
 const TAG_CIRCUIT: u64 = 5 << 40;
 
-/// Something to do.
+/// An event of [`Net::wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
-    /// The timer has gone off.
+    /// The timer has expired.
     Timer,
-    /// Mail has come.
+    /// Another thread called the [`waker`](Net::waker).
     Mail,
-    /// A client wants to connect.
+    /// A client is connecting; the index of the listener.
     Listener(usize),
-    /// Datagrams have come.
+    /// Datagrams have arrived; the index of the socket.
     Datagrams(usize),
-    /// A circuit can be read, written, or is gone.
+    /// A circuit can be read or written, or has ended.
     Circuit {
-        /// Which.
+        /// The circuit.
         id: CircuitId,
-        /// Bytes, or the end, have come.
+        /// Bytes or the end have arrived.
         read: bool,
-        /// There is room for bytes.
+        /// The kernel has room for output.
         write: bool,
     },
 }
 
-/// What became of bytes that were to be sent.
+/// The result of sending bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// So many went.
+    /// This many bytes were sent.
     Bytes(usize),
-    /// The kernel's buffer is full; the circuit will be reported when there is room.
+    /// The kernel's buffer is full. The circuit is reported when there is room.
     Full,
-    /// The connection is gone.
+    /// The connection has ended.
     Gone,
 }
 
@@ -73,28 +73,28 @@ pub struct Net {
     datagrams: Vec<UdpSocket>,
     beacons: Option<UdpSocket>,
     conns: HashMap<CircuitId, Conn, NumberHash>,
-    /// Connections refused because there were too many, or no descriptors left.
+    /// Number of connections refused because of the limit or a lack of file descriptors.
     pub refused: u64,
-    /// A descriptor to give up when all are used.
+    /// A file descriptor that is released when none is free.
     reserve: Option<OwnedFd>,
-    /// Port on which circuits are taken.
+    /// The TCP port of the listeners.
     pub tcp_port: u16,
-    /// Whether that is not the port that was asked for, because that was taken.
+    /// The configured port was in use, so the kernel chose another one.
     pub port_taken: bool,
-    /// What of the configuration was not obtained.
+    /// Parts of the configuration that were not obtained.
     pub complaints: Vec<Complaint>,
     armed: Option<MonoNs>,
-    /// The timer has gone off and was not set since: setting it takes that back, which spares reading it.
+    /// The timer has expired and was not set since. Setting it clears the expiry, which saves a read.
     rung: bool,
     buffer: Box<[u8]>,
     spin: Spin,
 }
 
 impl Net {
-    /// Opens the sockets; `None` serves nobody.
+    /// Opens the sockets. `None` opens no sockets for clients.
     ///
     /// # Errors
-    /// When a socket cannot be opened; the error names its address.
+    /// A socket cannot be opened; the error contains its address.
     pub fn open(config: Option<&ServerConfig>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let timer =
@@ -131,7 +131,7 @@ impl Net {
         for &address in &config.interfaces {
             let listener = match TcpListener::bind(SocketAddrV4::new(address, self.tcp_port)) {
                 Ok(listener) => listener,
-                // Another server has the port: any will do, the search replies tell it.
+                // Another server uses the port. Any other port is possible, because search replies contain it.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && self.listeners.is_empty() => {
                     self.port_taken = true;
                     TcpListener::bind(SocketAddrV4::new(address, 0)).map_err(|error| named(error, address, 0))?
@@ -143,7 +143,7 @@ impl Net {
             add(&self.epoll, &listener, TAG_LISTEN | self.listeners.len() as u64)?;
             self.listeners.push(listener);
         }
-        // A socket that is bound to an address of one interface hears no broadcasts: they need sockets of their own.
+        // A socket that is bound to the address of one interface receives no broadcasts. They need separate sockets.
         let named_ones: Vec<Ipv4Addr> =
             config.interfaces.iter().copied().filter(|address| !address.is_unspecified()).collect();
         let broadcasts = crate::config::broadcasts_of(&named_ones);
@@ -154,7 +154,7 @@ impl Net {
             }
             self.hear(socket)?;
         }
-        // Nor does it hear a group; one that is bound to none hears all that are joined.
+        // It receives no multicasts either. A socket bound to the unspecified address receives those of all joined groups.
         if !config.interfaces.iter().any(Ipv4Addr::is_unspecified) {
             for &group in &config.groups {
                 let socket = shared_udp(group, config.port).map_err(|error| named(error, group, config.port))?;
@@ -170,7 +170,7 @@ impl Net {
         Ok(())
     }
 
-    /// Joins a group; a server that is not heard there may be on others.
+    /// Joins a multicast group. A failure is not fatal, because other groups may work.
     fn join(&mut self, socket: &UdpSocket, group: Ipv4Addr, interface: Ipv4Addr) {
         if let Err(error) = join(socket, group, interface) {
             let what = format!("searches to the multicast group {group} are not heard on {interface}: {error}");
@@ -178,24 +178,24 @@ impl Net {
         }
     }
 
-    /// Listens to datagrams on a socket.
+    /// Receives datagrams on a socket.
     fn hear(&mut self, socket: UdpSocket) -> io::Result<()> {
         add(&self.epoll, &socket, TAG_UDP | self.datagrams.len() as u64)?;
         self.datagrams.push(socket);
         Ok(())
     }
 
-    /// A handle that wakes [`wait`](Self::wait).
+    /// A handle that wakes [`wait`](Self::wait) from another thread.
     #[must_use]
     pub fn waker(&self) -> Waker {
         self.mail.clone()
     }
 
-    /// Waits until `until` or something is ready, whichever is first, and lists what is ready. `None` waits
-    /// for ever, a time that has passed not at all.
+    /// Waits until something is ready or `until` is reached, and lists the ready events. `None` waits without limit; a time in the
+    /// past does not wait.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error from the kernel.
     pub fn wait(&mut self, now: MonoNs, until: Option<MonoNs>, ready: &mut Vec<Ready>) -> io::Result<()> {
         ready.clear();
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -245,7 +245,7 @@ impl Net {
         Ok(())
     }
 
-    /// Takes one connection that waits; its stream goes to [`attach`](Self::attach).
+    /// Accepts one connection. Its stream must be passed to [`attach`](Self::attach).
     pub fn accept(&mut self, listener: usize) -> Option<(TcpStream, SocketAddr)> {
         let waiting = self.listeners.get(listener)?;
         let (stream, peer) = match waiting.accept() {
@@ -253,7 +253,8 @@ impl Net {
             Err(error) => {
                 let no_room = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
                 if rustix::io::Errno::from_io_error(&error).is_some_and(|errno| no_room.contains(&errno)) {
-                    // A client that is left waiting would wake us for ever: the reserve makes room to turn it away.
+                    // A connection left in the queue would wake this thread again immediately. Releasing the reserve frees a
+                    // file descriptor to accept the connection and close it.
                     self.reserve = None;
                     self.refused += u64::from(waiting.accept().is_ok());
                     self.reserve = rustix::io::dup(&self.epoll).ok();
@@ -270,10 +271,10 @@ impl Net {
         ready.ok().map(|()| (stream, peer))
     }
 
-    /// Watches a connection under the number of its circuit.
+    /// Watches a connection with the number of its circuit.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error from the kernel.
     pub fn attach(&mut self, id: CircuitId, stream: TcpStream) -> io::Result<()> {
         add(&self.epoll, &stream, TAG_CIRCUIT | u64::from(id.0))?;
         self.conns.insert(id, Conn { stream, flags: EventFlags::IN });
@@ -287,7 +288,7 @@ impl Net {
         }
     }
 
-    /// Reads a burst from a circuit into the common buffer; `None` when the connection has ended.
+    /// Reads one burst from a circuit into the common buffer. Returns `None` if the connection has ended.
     pub fn read(&mut self, id: CircuitId) -> Option<usize> {
         let conn = self.conns.get_mut(&id)?;
         match conn.stream.read(&mut self.buffer[..BURST_BYTES]) {
@@ -301,13 +302,13 @@ impl Net {
         }
     }
 
-    /// What [`read`](Self::read) or [`receive`](Self::receive) got.
+    /// The bytes from the last [`read`](Self::read) or [`receive`](Self::receive).
     #[must_use]
     pub fn bytes(&self, len: usize) -> &[u8] {
         &self.buffer[..len]
     }
 
-    /// Sends on a circuit what the kernel takes at once.
+    /// Sends as many bytes on a circuit as the kernel accepts without blocking.
     pub fn send(&mut self, id: CircuitId, bytes: &[u8]) -> Sent {
         let Some(conn) = self.conns.get_mut(&id) else { return Sent::Gone };
         match conn.stream.write(bytes) {
@@ -318,7 +319,7 @@ impl Net {
         }
     }
 
-    /// Says what a circuit waits for: bytes to read, room to write.
+    /// Sets the events that [`wait`](Self::wait) reports for a circuit: readable, writable.
     pub fn interest(&mut self, id: CircuitId, read: bool, write: bool) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let mut flags = EventFlags::empty();
@@ -331,7 +332,7 @@ impl Net {
         }
     }
 
-    /// Takes one datagram.
+    /// Receives one datagram.
     pub fn receive(&mut self, socket: usize) -> Option<(usize, SocketAddrV4)> {
         match self.datagrams.get(socket)?.recv_from(&mut self.buffer).ok()? {
             (len, SocketAddr::V4(from)) => Some((len, from)),
@@ -339,14 +340,14 @@ impl Net {
         }
     }
 
-    /// Answers a datagram. Datagrams may be lost: the client asks again.
+    /// Answers a datagram. Datagrams may be lost; the client then repeats its request.
     pub fn answer(&self, socket: usize, to: SocketAddrV4, bytes: &[u8]) {
         if let Some(socket) = self.datagrams.get(socket) {
             let _ = socket.send_to(bytes, to);
         }
     }
 
-    /// Sends a beacon to each address; one that cannot be reached now may be at the next.
+    /// Sends a beacon to each address. Errors are ignored, because beacons are repeated.
     pub fn beacon(&self, to: &[SocketAddrV4], bytes: &[u8]) {
         if let Some(socket) = &self.beacons {
             to.iter().for_each(|address| {
@@ -355,7 +356,7 @@ impl Net {
         }
     }
 
-    /// Connections that are open.
+    /// Number of open connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.conns.len()
@@ -370,7 +371,7 @@ fn named(error: io::Error, address: Ipv4Addr, port: u16) -> io::Error {
     io::Error::new(error.kind(), format!("cannot listen on {address}:{port}: {error}"))
 }
 
-/// A UDP socket on a port that several servers of the host share.
+/// A UDP socket on a port that several servers on the host share.
 fn shared_udp(address: Ipv4Addr, port: u16) -> io::Result<UdpSocket> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

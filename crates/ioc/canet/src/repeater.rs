@@ -1,7 +1,7 @@
-//! The repeater as a program: takes the beacons of a host's one port and hands them to every client there.
+//! The repeater program: receives the beacons on one port of a host and forwards them to all clients on the host.
 //!
-//! Clients that live long start one where none runs, as those of C do. Unlike C's it ends when it has had no client
-//! for a minute.
+//! As in EPICS' C implementation, long-running clients start a repeater if none is running. In contrast to it, this repeater
+//! ends after a minute without clients.
 
 use crate::config::{addresses, join};
 use ca::repeater::{Action, Repeater};
@@ -12,22 +12,22 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// How often it is looked whether clients are still there.
+/// Interval of checks for ended clients.
 const CHECK: Duration = Duration::from_secs(10);
-/// Checks without a client after which it ends.
+/// Number of consecutive checks without a client before the repeater ends.
 const IDLE_CHECKS_MAX: u32 = 6;
 
-/// Where servers of this host send beacons; without it, where clients search.
+/// Destinations of beacons of servers on this host. If it is not set, the addresses of searches.
 const BEACONS_TO: &str = "EPICS_CAS_BEACON_ADDR_LIST";
 const SEARCHES_TO: &str = "EPICS_CA_ADDR_LIST";
 
-/// The repeater's port, as the environment says.
+/// The repeater's port from the environment.
 pub fn port(get: impl Fn(&str) -> Option<String>) -> u16 {
     let given = get("EPICS_CA_REPEATER_PORT").and_then(|text| text.trim().parse().ok());
     given.unwrap_or(wire::REPEATER_PORT)
 }
 
-/// The multicast groups among the addresses to which servers send their beacons.
+/// The multicast groups among the destinations of beacons.
 pub fn groups(get: impl Fn(&str) -> Option<String>) -> Vec<Ipv4Addr> {
     let list = |name: &str| get(name).map(|text| addresses(name, &text, 0, &mut Vec::new()));
     let listed = list(BEACONS_TO).filter(|list| !list.is_empty());
@@ -35,10 +35,11 @@ pub fn groups(get: impl Fn(&str) -> Option<String>) -> Vec<Ipv4Addr> {
     listed.iter().map(|address| *address.ip()).filter(Ipv4Addr::is_multicast).collect()
 }
 
-/// Serves until nobody needs it; at once where another repeater has the port. Groups that cannot be joined are left out.
+/// Runs until there are no clients. Returns immediately if another repeater uses the port. Groups that cannot be joined are
+/// skipped.
 ///
 /// # Errors
-/// When the port cannot be taken for another reason, or the kernel refuses to receive.
+/// The port is unavailable for another reason, or the kernel reports an error while receiving.
 pub fn run(port: u16, groups: &[Ipv4Addr]) -> io::Result<()> {
     let socket = match UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)) {
         Ok(socket) => socket,
@@ -73,12 +74,12 @@ pub fn run(port: u16, groups: &[Ipv4Addr]) -> io::Result<()> {
 
 fn serve(repeater: &mut Repeater, socket: &UdpSocket, bytes: &[u8], from: SocketAddr) {
     let IpAddr::V4(ip) = from.ip() else { return };
-    // Only an address of this host can be taken here.
+    // Only an address of this host can be bound here.
     let local = ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok();
     let known = repeater.clients().len();
     for action in repeater.handle(bytes, from.port(), local, ip.into()) {
         match action {
-            // A client that does not hear asks again.
+            // A client that does not receive the confirmation repeats its request.
             Action::Confirm(port, bytes) => drop(socket.send_to(&bytes, (ip, port))),
             Action::FanOut(bytes) => {
                 let others = repeater.clients().iter().filter(|port| !(local && **port == from.port()));
@@ -91,17 +92,17 @@ fn serve(repeater: &mut Repeater, socket: &UdpSocket, bytes: &[u8], from: Socket
     }
 }
 
-/// Forgets clients whose port can be taken: they are there no more.
+/// Removes clients whose port can be bound: they have ended.
 fn forget_gone(repeater: &mut Repeater) {
     let gone = |port: &u16| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok();
     let gone: Vec<u16> = repeater.clients().iter().copied().filter(gone).collect();
     gone.into_iter().for_each(|port| repeater.forget(port));
 }
 
-/// Starts this program as a repeater, as EPICS' variables say, where none has the port.
+/// Starts this program as a repeater with EPICS' variables, unless the port is in use.
 ///
 /// # Errors
-/// When it cannot be started.
+/// The program cannot be started.
 pub fn start(get: impl Fn(&str) -> Option<String>) -> io::Result<()> {
     let port = port(&get);
     if UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).is_err() {
@@ -113,7 +114,7 @@ pub fn start(get: impl Fn(&str) -> Option<String>) -> io::Result<()> {
         command.envs(get(list).map(|text| (list, text)));
     }
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    // It may end before this process does.
+    // The repeater may end before this process does.
     std::thread::Builder::new().name("carepeater".into()).spawn(move || child.wait())?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A Channel Access client with its sockets, driven by whoever calls [`Session::step`].
+//! A Channel Access client with its sockets, driven by calls to [`Session::step`].
 
 use crate::config::{Complaint, addresses, message_bytes, multicast_ttl};
 use crate::waker::Waker;
@@ -12,22 +12,22 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
 
-/// How long opening a connection may take.
+/// Maximum time to open a connection.
 const CONNECT_MAX: DurNs = DurNs::from_secs(5);
 
-/// Gap between tries to register with the repeater, and how many are made.
+/// Interval between attempts to register with the repeater, and their maximum number.
 const REGISTER_GAP: DurNs = DurNs::from_secs(1);
 const REGISTER_TRIES_MAX: u32 = 50;
 
-/// A circuit's connection.
+/// The connection of a circuit.
 struct Conn {
     stream: TcpStream,
-    /// Until when it may take to open; `None` once it is open.
+    /// The deadline for opening; `None` once it is open.
     opening: Option<MonoNs>,
 }
 
-/// The name that rules of access security see: the user's of this process, whatever the environment says. A user without
-/// a name is sent as an empty one, as C's clients do.
+/// The user name for access security: the user of this process, independent of the environment. A user without a name is sent
+/// as an empty name, as in C clients.
 fn user_name(complaints: &mut Vec<Complaint>) -> String {
     let (uid, name) = sys::users::own();
     name.unwrap_or_else(|| {
@@ -41,26 +41,26 @@ fn user_name(complaints: &mut Vec<Complaint>) -> String {
 
 /// A client with its sockets.
 pub struct Session {
-    /// The protocol's side.
+    /// The protocol implementation.
     pub client: Client,
     udp: UdpSocket,
     search_to: Vec<SocketAddrV4>,
     repeater: SocketAddrV4,
-    /// When to register with the repeater (again), and how often that was tried; `None` once it has confirmed.
+    /// The time of the next registration with the repeater and the number of attempts; `None` after its confirmation.
     register: Option<(MonoNs, u32)>,
     conns: HashMap<CircuitId, Conn>,
     bell: Option<Waker>,
     beside: Option<OwnedFd>,
-    /// What the environment said that could not be used.
+    /// Invalid values in the environment.
     pub complaints: Vec<Complaint>,
     buffer: Vec<u8>,
 }
 
 impl Session {
-    /// Opens the socket for searches and reads EPICS' variables from `get`.
+    /// Opens the socket for searches and reads EPICS' variables with `get`.
     ///
     /// # Errors
-    /// When the socket cannot be opened.
+    /// The socket cannot be opened.
     pub fn open(get: impl Fn(&str) -> Option<String>) -> io::Result<Self> {
         let mut complaints = Vec::new();
         let port = |name: &str, default: u16| get(name).and_then(|text| text.trim().parse().ok()).unwrap_or(default);
@@ -74,7 +74,7 @@ impl Session {
         if automatic {
             let broadcasts = sys::interfaces::list().map_err(io::Error::other)?;
             let broadcasts = broadcasts.iter().filter_map(|interface| interface.broadcast);
-            // Servers of this host hear no broadcast where they serve loopback alone.
+            // Servers on this host that listen only on loopback receive no broadcasts.
             let all = std::iter::once(Ipv4Addr::LOCALHOST).chain(broadcasts);
             search_to.extend(all.map(|ip| SocketAddrV4::new(ip, server_port)));
         }
@@ -112,27 +112,27 @@ impl Session {
         })
     }
 
-    /// The time now.
+    /// The current time.
     #[must_use]
     pub fn now() -> MonoNs {
         sys::clock::mono_now()
     }
 
-    /// Has [`step`](Self::step) return when this bell is rung.
+    /// Makes [`step`](Self::step) return after `bell.wake()`.
     pub fn listen_to(&mut self, bell: Waker) {
         self.bell = Some(bell);
     }
 
-    /// Has [`step`](Self::step) return when this can be read, for as long as it can: who calls it has other sockets, too.
+    /// Makes [`step`](Self::step) return while `fd` is readable. For callers with other sockets.
     pub fn look_beside(&mut self, fd: OwnedFd) {
         self.beside = Some(fd);
     }
 
-    /// Moves bytes until something has happened or `until` is reached. `None` means that time is up, that the bell
-    /// was rung, or that what lies beside can be read.
+    /// Transfers bytes until there is an event or `until` is reached. Returns `None` after `until`, after a wake-up by the
+    /// bell, or if the additional file descriptor is readable.
     ///
     /// # Errors
-    /// The kernel's, from waiting.
+    /// An error from the kernel while waiting.
     pub fn step(&mut self, until: MonoNs) -> io::Result<Option<Event>> {
         loop {
             self.pump();
@@ -152,7 +152,7 @@ impl Session {
         }
     }
 
-    /// Sends everything that waits to be sent.
+    /// Sends all queued bytes and datagrams.
     fn pump(&mut self) {
         let now = Self::now();
         self.client.handle_timeout(now);
@@ -179,8 +179,7 @@ impl Session {
         }
     }
 
-    /// Tells the repeater of this host, through which beacons come, that we are here. Without one lost servers are
-    /// found by searching.
+    /// Registers with the repeater of this host, which forwards beacons. Without a repeater, lost servers are found by searching.
     fn register(&mut self, now: MonoNs) {
         if let Some((_, tries)) = self.register.filter(|(at, _)| *at <= now) {
             let mut message = Vec::new();
@@ -218,7 +217,7 @@ impl Session {
         self.client.closed(Self::now(), id);
     }
 
-    /// Waits until a socket is ready or `until` is reached, and takes what has come; whether the bell was rung.
+    /// Waits until a socket is ready or `until` is reached, and processes the input. Returns whether the bell woke it.
     fn wait(&mut self, now: MonoNs, until: MonoNs) -> io::Result<bool> {
         let left = (until - now).0.max(0);
         let timeout = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
@@ -261,7 +260,7 @@ impl Session {
         Ok(rung)
     }
 
-    /// A connection has opened, failed to, or has bytes.
+    /// Handles a connection that has opened, failed to open, or received bytes.
     fn serve(&mut self, now: MonoNs, id: CircuitId) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if conn.opening.is_some() {
@@ -283,7 +282,7 @@ impl Session {
     }
 }
 
-/// Begins to open a connection.
+/// Starts to open a connection.
 fn connect(server: Address) -> io::Result<TcpStream> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -1,28 +1,28 @@
-//! Whether to look again before sleeping: who asks one thing at a time asks the next as soon as it has its answer, and to
-//! sleep and be woken costs more than the time between.
+//! Decides whether to poll before sleeping. A client that sends one request at a time sends the next one immediately after the
+//! answer. A sleep and a wake-up take longer than that interval.
 
 use base::{DurNs, MonoNs};
 
-/// How long a look again may last, and how soon the next request must have come for it to be worth it: about what going to
-/// sleep and being woken take. A spin that was in vain is the last until requests follow each other that quickly again.
+/// Maximum time of polling (60 µs), and maximum time until the next request for polling to be useful: about the time of a sleep
+/// and a wake-up. After polling without success, polling stops until requests follow this quickly again.
 const SPIN: DurNs = DurNs(60_000);
 
-/// More than one request or a few: who asks for much at once has more to do before it asks again, and one sleep for all of it
-/// costs little.
+/// Maximum size of a few requests in bytes. A client that requests more at once is slower with its next request, and one sleep
+/// for all of it costs little.
 const FEW_BYTES: usize = 256;
 
-/// Decides; whoever waits does it.
+/// Decides whether to poll. The waiting thread does the polling.
 #[derive(Debug, Default)]
 pub(crate) struct Spin {
-    /// Whether this thread may at all; not looked up yet where there is nothing.
+    /// This thread may poll. `None` until it is first needed.
     allowed: Option<bool>,
     worth: bool,
 }
 
 impl Spin {
-    /// Until when to look again, if at all, for who begins to wait at `now`.
+    /// The end of polling for a wait that begins at `now`; `None` if the thread must not poll.
     ///
-    /// Never on a single CPU, where whoever is to ask next needs it, nor in a class whose threads others cannot interrupt.
+    /// Polling is never used on a single CPU, which the client needs, nor with a class whose threads others cannot preempt.
     pub(crate) fn until(&mut self, now: MonoNs) -> Option<MonoNs> {
         let may = || {
             let cpus = sys::sched::affinity(0).map_or(0, |cpus| cpus.count());
@@ -31,12 +31,12 @@ impl Spin {
         (self.worth && *self.allowed.get_or_insert_with(may)).then_some(now + SPIN)
     }
 
-    /// A request came at `now` to who had waited since `since`; or something else ended the wait.
+    /// Records the end of a wait that began at `since`. `request`: a request ended it.
     pub(crate) fn ended(&mut self, since: MonoNs, now: MonoNs, request: bool) {
         self.worth = request && now - since < SPIN;
     }
 
-    /// So many bytes were read of what ended the wait.
+    /// Records the number of bytes read after a wait.
     pub(crate) fn read(&mut self, bytes: usize) {
         self.worth &= bytes <= FEW_BYTES;
     }
