@@ -1,4 +1,4 @@
-//! Bodies of answers on their way: parts are made on a thread that may wait for files, one at a time, when there is room.
+//! Bodies of answers. The parts are created one at a time, when there is room, on a thread that may wait for files.
 
 use crate::seats::Owner;
 use crate::site::{Body, Parts};
@@ -8,7 +8,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A body that hyper sends.
+/// A body for hyper.
 pub(crate) enum Outgoing {
     Whole(Bytes),
     Idle(Parts, Turns),
@@ -16,14 +16,14 @@ pub(crate) enum Outgoing {
     Done,
 }
 
-/// The next part, and where those behind it come from.
+/// The next part, and the source of further parts.
 pub(crate) struct Made {
     next: Option<io::Result<Vec<u8>>>,
     parts: Parts,
     turns: Turns,
 }
 
-/// The turns by which parts are made: those of the connection's owner.
+/// The turns for creating parts, which count for the owner of the connection.
 #[derive(Clone)]
 pub(crate) struct Turns {
     pub(crate) slow: Slow,
@@ -31,7 +31,7 @@ pub(crate) struct Turns {
 }
 
 impl Outgoing {
-    /// Parts are made by what is for slow work.
+    /// Parts are created as slow work.
     pub(crate) fn new(body: Body, turns: &Turns) -> Self {
         match body {
             Body::Whole(bytes) if bytes.is_empty() => Self::Done,
@@ -64,7 +64,7 @@ impl hyper::body::Body for Outgoing {
                     match next {
                         None => return Poll::Ready(None),
                         Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                        // An empty part would end a body that is sent in chunks.
+                        // An empty part would end a chunked body.
                         Some(Ok(bytes)) if bytes.is_empty() => *self = Self::Idle(parts, turns),
                         Some(Ok(bytes)) => {
                             *self = Self::Idle(parts, turns);
@@ -89,7 +89,7 @@ impl hyper::body::Body for Outgoing {
     }
 }
 
-/// Makes the next part, when it is its turn.
+/// Waits for a turn and creates the next part.
 async fn make(mut parts: Parts, turns: Turns) -> io::Result<Made> {
     let turn = turns.slow.turn(turns.owner).await;
     let (next, parts) = turn

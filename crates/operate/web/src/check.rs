@@ -1,39 +1,39 @@
-//! Who may ask at all. Pure.
+//! Access checks on requests. Pure.
 //!
-//! Loopback is no border: any page in a browser of this machine can send requests to it. Two headers that a page cannot choose
-//! say where a request comes from.
+//! Loopback is no protection: any web page in a browser on this machine can send requests to it. Two headers that a page cannot
+//! set identify the origin of a request.
 //!
-//! - `Host` is the name in the address bar. A name that somebody else owns and lets point here (DNS rebinding) is not ours.
-//! - `Origin` is the page that asks. What changes something, and a WebSocket, is for our own pages; programs have no `Origin`, and
-//!   for a WebSocket they need a token.
+//! - `Host` is the name in the address bar. A foreign name that resolves to this machine (DNS rebinding) is refused.
+//! - `Origin` is the requesting page. Requests that change something, and WebSockets, must come from our pages. Programs send no
+//!   `Origin`; for a WebSocket they need a token.
 
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN};
 use hyper::http::uri::Authority;
 use hyper::{Method, Uri};
 use std::net::{IpAddr, SocketAddr};
 
-/// Why a request is not answered. The text names what was found, what was expected and what to do.
+/// The reason of a refusal. Its text contains what was found, what was expected, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// No `Host`, several, or one that is no name.
+    /// `Host` is missing, occurs several times, or is not a name.
     NoHost,
-    /// A name that is not ours.
+    /// The name does not belong to this machine.
     Host {
-        /// The name.
+        /// The name found.
         found: String,
-        /// Ours.
+        /// The names of this machine.
         expected: String,
     },
-    /// Another page's request.
+    /// A request from a foreign page.
     Origin {
-        /// The page's origin.
+        /// The origin of the page.
         found: String,
-        /// Ours.
+        /// The expected origin.
         expected: String,
     },
-    /// A WebSocket of nobody's page, without a token.
+    /// A WebSocket without an origin and without a token.
     NoOrigin,
-    /// The browser says that another site asks.
+    /// The browser reports that another site sent the request.
     CrossSite,
 }
 
@@ -67,10 +67,10 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// Checks where a request comes from. `local` is the address that was connected to; `names` are further names of this machine.
+/// Checks the origin of a request. `local` is the local address of the connection; `names` are further names of this machine.
 ///
 /// # Errors
-/// Why it is refused.
+/// The reason of the refusal.
 pub fn check(
     (method, uri, headers): (&Method, &Uri, &HeaderMap),
     local: SocketAddr,
@@ -78,7 +78,7 @@ pub fn check(
     is_upgrade: bool,
 ) -> Result<(), Refusal> {
     let host = one(headers, &HOST).ok_or(Refusal::NoHost)?;
-    // An absolute target goes before Host; both must be ours.
+    // An absolute target has precedence over `Host`. Both must be ours.
     for text in [Some(host), uri.authority().map(Authority::as_str)].into_iter().flatten() {
         let authority: Authority = text.parse().map_err(|_| Refusal::NoHost)?;
         if text.contains('@') || !is_ours(authority.host(), local.ip(), names) {
@@ -111,7 +111,7 @@ pub fn check(
     }
 }
 
-/// The text of a header that is there exactly once.
+/// The text of a header that occurs exactly once.
 fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut all = headers.get_all(name).iter();
     match (all.next(), all.next()) {
@@ -120,7 +120,7 @@ fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     }
 }
 
-/// Whether a name in the address bar is this machine's. The port does not matter: a tunnel may have another one.
+/// Returns whether a host name is this machine's. The port is ignored, because a tunnel may use another one.
 fn is_ours(host: &str, local: IpAddr, names: &[String]) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let address = bare.parse::<IpAddr>().ok().map(|ip| ip.to_canonical());

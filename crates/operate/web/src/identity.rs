@@ -1,4 +1,4 @@
-//! Who the server is, for clients that want it proved: a certificate and its key (TLS, RFC 8446).
+//! The identity of the server: a certificate and its key (TLS, RFC 8446).
 
 use std::io;
 #[cfg(feature = "tls")]
@@ -7,70 +7,70 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::path::PathBuf;
 
-/// What is read of a certificate's chain or a key, at most.
+/// Maximum number of bytes read of a certificate chain or a key.
 #[cfg(feature = "tls")]
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Why a certificate cannot be served with.
+/// The reason why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// Built without TLS.
+    /// The program was built without TLS.
     #[error(
         "this build has no TLS; expected one with `cargo build --features tls`, or no certificate and a tunnel (`ssh -L`)"
     )]
     NotBuilt,
-    /// A file that cannot be read.
+    /// A file cannot be read.
     #[error("{} cannot be read: {error}", .path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
-    /// A key that others may read.
+    /// Other users may read the key.
     #[error("others may read the key {} (mode {mode:04o}, user {user}); expected mode 0600 and our own user or root: chmod 600", .path.display())]
     KeyIsOpen {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Its permissions.
         mode: u32,
         /// Its owner.
         user: u32,
     },
-    /// A file that holds no certificate, or no key.
+    /// The file contains no certificate or no key.
     #[error("{} has no {expected} that can be used: {why}; expected PEM, as `openssl` and ACME clients write it", .path.display())]
     Text {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What it should have.
+        /// The expected content.
         expected: &'static str,
-        /// Why not.
+        /// The error.
         why: String,
     },
-    /// A key of another certificate, or a kind of key that TLS has no use for.
+    /// The key belongs to another certificate, or TLS does not support its type.
     #[error("certificate {} and key {} cannot be used together: {why}", .certificate.display(), .key.display())]
     Pair {
         /// The certificate.
         certificate: PathBuf,
         /// The key.
         key: PathBuf,
-        /// Why not.
+        /// The reason.
         why: String,
     },
 }
 
-/// Where certificate and key are.
+/// The files of a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityFiles {
-    /// The certificate and those that lead to its authority, in PEM.
+    /// The certificate and its chain, in PEM.
     pub certificate: PathBuf,
-    /// Its key, in PEM; nobody else may read it.
+    /// The key, in PEM. No other user may be able to read it.
     pub key: PathBuf,
 }
 
 #[cfg(feature = "tls")]
 impl IdentityFiles {
-    /// Both texts.
+    /// Reads both files.
     fn read(&self) -> Result<[Vec<u8>; 2], IdentityError> {
         let key = file(&self.key, |path, facts| {
             let (mode, user) = (facts.mode() & 0o7777, facts.uid());
@@ -83,7 +83,7 @@ impl IdentityFiles {
         Ok([file(&self.certificate, |_, _| Ok(()))?, key])
     }
 
-    /// What changes with a new certificate.
+    /// Identifies the present contents of both files.
     fn version(&self) -> Option<[(u64, u64, i64, i64); 2]> {
         let of = |path: &Path| {
             let facts = std::fs::metadata(path).ok()?;
@@ -93,7 +93,7 @@ impl IdentityFiles {
     }
 }
 
-/// A file of bounded length, with what is wanted of its facts.
+/// Reads a file up to the maximum size. `wanted` checks its metadata.
 #[cfg(feature = "tls")]
 fn file(
     path: &Path,
@@ -102,7 +102,7 @@ fn file(
     use std::io::Read as _;
     let failed = |error| IdentityError::File { path: path.to_owned(), error };
     let open = std::fs::File::open(path).map_err(failed)?;
-    // Of the file that is read, not of what stands under its name later.
+    // Checks the opened file. Another file may have this name later.
     wanted(path.to_owned(), &open.metadata().map_err(failed)?)?;
     let mut text = Vec::new();
     open.take(BYTES_MAX).read_to_end(&mut text).map_err(failed)?;
@@ -116,7 +116,7 @@ pub(crate) use without::Identity;
 mod without {
     use super::{IdentityError, IdentityFiles};
 
-    /// There is none.
+    /// Cannot be created in this build.
     #[derive(Debug)]
     pub(crate) enum Identity {}
 
@@ -145,7 +145,7 @@ mod with {
     use tokio_rustls::TlsAcceptor;
     use tokio_rustls::server::TlsStream;
 
-    /// A certificate with its key, read again when its files change: certificates last for months or days, a plant for years.
+    /// A certificate with its key. The files are read again when they change, because certificates expire earlier than plants.
     #[derive(Debug)]
     pub(crate) struct Identity {
         files: IdentityFiles,
@@ -164,15 +164,15 @@ mod with {
             Ok(Self { files, newest })
         }
 
-        /// The handshake with a client.
+        /// Performs the handshake with a client.
         pub(crate) async fn accept(&self, stream: TcpStream) -> Option<TlsStream<TcpStream>> {
-            // A record of TLS that begins a handshake (RFC 8446, 5.1); browsers that were given http:// do not know what is wrong.
+            // Checks for a TLS handshake record (RFC 8446, 5.1). With `http://` a browser would show no useful error.
             let mut first = [0];
             stream.peek(&mut first).await.ok()?;
             if first != [22] {
                 let text = "this port speaks TLS; expected https:// in the address\n";
                 let head = "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n";
-                // What was not read when a connection ends would have the answer thrown away.
+                // Unread input at the end of a connection would make the kernel discard the answer.
                 let _ = stream.try_read(&mut [0; 4096]);
                 let _ = stream.try_write(format!("{head}Content-Length: {}\r\n\r\n{text}", text.len()).as_bytes());
                 return None;
@@ -180,11 +180,12 @@ mod with {
             self.acceptor().accept(stream).await.ok()
         }
 
-        /// What the next client is accepted with. Reads the files where they have changed: two looks at the disk, at worst two files.
+        /// The acceptor for the next client. Checks both files, and reads them if they have changed.
         fn acceptor(&self) -> TlsAcceptor {
             let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
             let version = self.files.version();
-            // Without its files the old one is good until it expires; a pair that is half written is looked at again when it is whole.
+            // Without the files the old certificate is used until it expires. A partly written pair is checked again when it
+            // changes.
             if version.is_some() && version != newest.version {
                 newest.version = version;
                 match config(&self.files) {

@@ -1,10 +1,10 @@
-//! HTTP/1.1 and WebSockets for the processes that people and their programs look at: the dashboard, the archive.
+//! HTTP/1.1 and WebSockets for processes with a web page or an API: the dashboard and the archive.
 //!
-//! A [`Site`] decides what is answered; it knows no socket and gets the time with each request. [`Server`] moves the bytes, and
-//! keeps what every site needs: bounds on clients, headers, bodies and times, and the checks that keep other web pages and other
-//! names out ([`check`]).
+//! A [`Site`] creates the answers. It knows no socket and receives the time with each request. [`Server`] transfers the bytes. It
+//! enforces limits on clients, headers, bodies and times, and refuses requests from foreign web pages and for foreign names
+//! ([`check`]).
 //!
-//! Nothing here may run in a process with armed real-time threads: it allocates, starts threads and changes mappings.
+//! Must not be used in a process with armed real-time threads: it allocates, starts threads and changes mappings.
 #![forbid(unsafe_code)]
 
 mod body;

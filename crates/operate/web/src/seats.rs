@@ -1,16 +1,16 @@
-//! Seats of connections: a limit for all of them and a limit for each owner.
+//! Seats for connections, with a limit for all and a limit per owner.
 
 use crate::user::user;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The owner of a connection: on this machine its user, elsewhere its address.
+/// The owner of a connection: a local user or a remote address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// A user of this machine.
     User(u32),
-    /// An address; of IPv6 the network of 64 bits, since one host has all of it.
+    /// An address. For IPv6 the 64-bit network, because one host may use all of its addresses.
     Address(IpAddr),
 }
 
@@ -20,7 +20,7 @@ impl Owner {
         user(peer, local).map_or_else(|| Self::address(peer.ip()), Self::User)
     }
 
-    /// The owner by its address.
+    /// The owner identified by an address.
     #[must_use]
     pub fn address(address: IpAddr) -> Self {
         Self::Address(match address.to_canonical() {
@@ -31,7 +31,7 @@ impl Owner {
         })
     }
 
-    /// The user, where it is one of this machine.
+    /// The user; `None` for a remote address.
     #[must_use]
     pub const fn user(self) -> Option<u32> {
         match self {
@@ -50,12 +50,12 @@ impl std::fmt::Display for Owner {
     }
 }
 
-/// Why there is no seat.
+/// The reason why there is no seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// The owner has as many as one owner may.
+    /// The owner has reached the limit per owner.
     Owner,
-    /// All are taken.
+    /// All seats are in use.
     All,
 }
 
@@ -72,7 +72,7 @@ impl Seats {
         Self { of_one_max, of_all_max, taken: Arc::default() }
     }
 
-    /// Takes a seat, which is free again when it is dropped.
+    /// Takes a seat, which is released on drop.
     pub(crate) fn take(&self, owner: Owner) -> Result<Seat, Full> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if taken.get(&owner).is_some_and(|of_one| *of_one >= self.of_one_max) {
@@ -86,7 +86,7 @@ impl Seats {
     }
 }
 
-/// A seat.
+/// A seat in use.
 #[derive(Debug)]
 pub(crate) struct Seat {
     owner: Owner,

@@ -29,21 +29,21 @@ use tokio::net::unix::pipe;
 use tokio::task::spawn_blocking;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
-/// Bounds on what clients may ask for; the defaults suit a page that a few people look at.
+/// Limits for clients. The defaults suit a page with a few viewers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Clients at once. Beyond them a connection gets one short answer, or a WebSocket if the site has a
+    /// Maximum number of clients. A further connection gets one short answer, or a WebSocket if the site has a
     /// [reserve](Site::has_reserve) for it.
     pub clients_max: usize,
-    /// Of them, those of one user of this machine, or of one address elsewhere.
+    /// Maximum number of clients of one local user or one remote address.
     pub clients_of_one_max: usize,
-    /// Bytes of a request's line and headers.
+    /// Maximum size in bytes of the request line and headers.
     pub header_bytes_max: usize,
-    /// Bytes of a request's body.
+    /// Maximum size in bytes of a request body.
     pub body_bytes_max: usize,
-    /// How long the headers may take, the first as well as those of the next request on the same connection, and the body.
+    /// Maximum time to receive the headers of a request, and to receive its body. Also applies between requests of a connection.
     pub request_within: DurNs,
-    /// How long a client may take nothing of what is sent.
+    /// Maximum time without progress when sending to a client.
     pub stalled_max: DurNs,
 }
 
@@ -60,24 +60,24 @@ impl Default for Limits {
     }
 }
 
-/// Threads for what waits a moment at most: who connects, logins, files of a page.
+/// Number of threads for short waits: owners of connections, logins, files of a page.
 const WAITING_THREADS: usize = 4;
-/// Bytes that wait in the kernel before a client's line takes them: what waits there cannot give its place to something newer.
+/// Maximum number of unsent bytes in the kernel per client. Bytes there cannot be replaced by newer data.
 const UNSENT_MAX: u32 = 16 << 10;
-/// Connections beyond [`Limits::clients_max`], and those of one owner among them: a browser opens six at once. More are refused at
-/// once.
+/// Number of connections in addition to [`Limits::clients_max`], and of one owner among them: a browser opens six at once.
+/// Further ones are refused immediately.
 const RESERVE_MAX: usize = 32;
 const RESERVE_OF_ONE_MAX: usize = 8;
-/// How long each of them is served at most, but for a WebSocket that the site has a reserve for.
+/// Maximum time for each of them, except a WebSocket with a reserved seat.
 const RESERVE_WITHIN: Duration = Duration::from_secs(30);
-/// Headers of a request.
+/// Maximum number of headers of a request.
 const HEADERS_MAX: usize = 64;
-/// How long the thread of all connections waits for a new one before it goes round.
+/// Maximum interval between two rounds of the accepting thread.
 const ROUND: Duration = Duration::from_millis(500);
-/// What work may take to end at the end.
+/// Maximum time to finish work after the end.
 const END_WITHIN: Duration = Duration::from_millis(500);
 
-/// Headers of every answer: no other page may show, read or be taken in by what comes from here, and nothing is kept.
+/// Headers of all answers: other pages cannot embed or read them, the browser does not guess types, and caches store nothing.
 const HEADERS: [(header::HeaderName, &str); 6] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -101,10 +101,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens. `names` are names of this machine beside its addresses (and `localhost` where it listens on loopback).
+    /// Listens. `names` are further names of this machine, in addition to its addresses (and `localhost` on loopback).
     ///
     /// # Errors
-    /// The kernel's: the address is in use, or none of this machine's.
+    /// An error from the kernel: the address is in use or not local.
     pub fn bind(address: SocketAddr, names: Vec<String>, limits: Limits) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -112,38 +112,38 @@ impl Server {
         Ok(Self { listener, address, names, limits, identity: None, each_round: Box::new(|| {}) })
     }
 
-    /// Serves by TLS alone where there is a certificate, which is read again when its files change.
+    /// Serves only TLS if there is a certificate, which is read again when its files change.
     ///
     /// # Errors
-    /// What cannot be read or used; a build without TLS.
+    /// A file cannot be read or used, or the build has no TLS.
     pub fn with_identity(mut self, files: Option<IdentityFiles>) -> Result<Self, IdentityError> {
         self.identity = files.map(Identity::open).transpose()?;
         Ok(self)
     }
 
-    /// Has the thread of all connections call this, at least every half second. It must not wait.
+    /// Calls `each_round` on the thread of all connections, at least every half second. It must not block.
     #[must_use]
     pub fn with_rounds(mut self, each_round: impl FnMut() + Send + 'static) -> Self {
         self.each_round = Box::new(each_round);
         self
     }
 
-    /// Where it serves, as a browser wants it: `http://127.0.0.1:8765`.
+    /// The URL for a browser, such as `http://127.0.0.1:8765`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("{}://{}", if self.identity.is_some() { "https" } else { "http" }, self.address)
     }
 
-    /// The address, with the port that was chosen where 0 was asked for.
+    /// The address. If port 0 was requested, it contains the chosen port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop` can be read: a pipe, a socket or a descriptor of signals, which does not block. Blocks; starts at most a few threads.
+    /// Serves until `stop` is readable: a non-blocking pipe, socket or signalfd. Blocks; starts only a few threads.
     ///
     /// # Errors
-    /// The kernel's, where it cannot begin.
+    /// An error from the kernel at the start.
     pub fn run(self, site: Arc<dyn Site>, stop: OwnedFd) -> io::Result<()> {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         runtime.enable_io().enable_time().max_blocking_threads(WAITING_THREADS + SLOW_THREADS).thread_name("web-files");
@@ -155,7 +155,7 @@ impl Server {
 
     async fn accept(mut self, site: Arc<dyn Site>, stop: OwnedFd) -> io::Result<()> {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
-        // Whatever can be polled will do; nothing is read from it.
+        // Any pollable file descriptor is possible; it is never read.
         let stop = pipe::Receiver::from_file_unchecked(stop.into())?;
         let (site, names, limits, identity) = (site, self.names, self.limits, self.identity);
         let seats = Seats::new(limits.clients_of_one_max, limits.clients_max);
@@ -171,7 +171,7 @@ impl Server {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    // One after the other: a client that connects without end waits for itself in the listener's queue.
+                    // Connections are accepted one after the other, so excess connections wait in the listen queue.
                     let Ok(local) = stream.local_addr() else { continue };
                     let owner = owner(peer, local).await;
                     match shared.seat(owner) {
@@ -182,14 +182,14 @@ impl Server {
                         Err(full) => turn_away(&stream, &refusal(full, owner, limits)),
                     }
                 }
-                // Out of descriptors, most likely: some come back.
+                // Probably out of file descriptors, which may become available again.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         }
     }
 }
 
-/// What all clients share.
+/// The data shared by all clients.
 struct Shared {
     site: Arc<dyn Site>,
     names: Vec<String>,
@@ -201,7 +201,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// A seat, where there is one: an ordinary one, or one of the reserve and why it is no ordinary one.
+    /// Takes an ordinary seat, or one of the reserve with the reason why there is no ordinary one.
     fn seat(&self, owner: Owner) -> Result<(Seat, Option<Full>), Full> {
         match self.seats.take(owner) {
             Ok(seat) => Ok((seat, None)),
@@ -210,12 +210,12 @@ impl Shared {
     }
 }
 
-/// Whose a connection is, and its seat.
+/// The addresses, owner and seat of a connection.
 struct Place {
     peer: SocketAddr,
     local: SocketAddr,
     owner: Owner,
-    /// The seat; for one of the reserve why it is no ordinary one.
+    /// The seat; for one of the reserve, the reason why there is no ordinary one.
     seat: (Seat, Option<Full>),
 }
 
@@ -226,7 +226,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Why there is no ordinary seat, if the connection has one of the reserve.
+    /// The reason why the connection has only a seat of the reserve; `None` for an ordinary seat.
     fn short_of_seats(&self) -> Option<String> {
         self.place.seat.1.map(|full| refusal(full, self.place.owner, self.shared.limits))
     }
@@ -237,7 +237,7 @@ impl Connection {
     }
 }
 
-/// Why there is no seat, in words.
+/// The text for a missing seat.
 fn refusal(full: Full, owner: Owner, limits: Limits) -> String {
     match full {
         Full::Owner => {
@@ -251,14 +251,14 @@ fn refusal(full: Full, owner: Owner, limits: Limits) -> String {
     }
 }
 
-/// The time on both clocks.
+/// The current time on both clocks.
 pub(crate) fn now() -> Now {
     Now { wall_ns: i64::try_from(sys::clock::wall_ns()).unwrap_or(i64::MAX), mono: sys::clock::mono_now() }
 }
 
-/// Refuses one client too many. What the socket does not take at once it does not get.
+/// Refuses an excess client. The part of the answer that the socket does not accept immediately is dropped.
 fn turn_away(stream: &TcpStream, text: &str) {
-    // What was not read would have the kernel take the answer back.
+    // Unread input would make the kernel discard the answer.
     let _ = stream.try_read(&mut [0; 4096]);
     let text = format!("{text}\n");
     let length = text.len();
@@ -267,7 +267,7 @@ fn turn_away(stream: &TcpStream, text: &str) {
     let _ = stream.try_write(format!("{head}Content-Length: {length}\r\n\r\n{text}").as_bytes());
 }
 
-/// Whose a connection is.
+/// The owner of a connection.
 async fn owner(peer: SocketAddr, local: SocketAddr) -> Owner {
     match peer.ip().to_canonical().is_loopback() {
         // The kernel's table may be long.
@@ -280,15 +280,15 @@ async fn owner(peer: SocketAddr, local: SocketAddr) -> Owner {
 }
 
 async fn client(stream: TcpStream, place: Place, shared: Arc<Shared>) {
-    // Small messages shall not wait for each other; one that does is only slower.
+    // Sends small messages without delay. A failure only makes them slower.
     let _ = stream.set_nodelay(true);
-    // A kernel that cannot has slow clients wait longer for the newest.
+    // If the kernel does not support it, slow clients receive new data later.
     let _ = sys::tcp::keep_unsent_below(&stream, UNSENT_MAX);
     match &shared.identity {
         None => talk_http(stream, place, shared).await,
         Some(identity) => {
             let accepted = tokio::time::timeout(shared.limits.request_within.to_std(), identity.accept(stream)).await;
-            // Whoever does not get through the handshake has learnt why from its alert.
+            // After a failed handshake the client knows the reason from the TLS alert.
             if let Ok(Some(stream)) = accepted {
                 talk_http(stream, place, shared).await;
             }
@@ -309,9 +309,9 @@ where
     http.timer(TokioTimer::new()).header_read_timeout(limits.request_within.to_std());
     http.max_buf_size(limits.header_bytes_max.max(8 << 10)).max_headers(HEADERS_MAX);
     let serving = http.serve_connection(io, service).with_upgrades();
-    // A client that breaks off, or HTTP that is none: answered where it can be, and nobody else's trouble.
+    // A disconnected client or invalid HTTP is answered if possible, and does not affect other clients.
     if is_reserve {
-        // Not for long, whatever its client does. A WebSocket goes on by itself.
+        // Limits the time of the connection. A WebSocket continues separately.
         let _ = tokio::time::timeout(RESERVE_WITHIN, serving).await;
     } else {
         let _ = serving.await;
@@ -390,7 +390,7 @@ fn request(parts: hyper::http::request::Parts, body: Vec<u8>, connection: &Conne
     }
 }
 
-/// The key of a request that asks for a WebSocket (RFC 6455, 4.2.1).
+/// The key of a request for a WebSocket (RFC 6455, 4.2.1).
 fn websocket_key(headers: &HeaderMap) -> Option<HeaderValue> {
     let has = |name, word: &str| {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
@@ -400,7 +400,7 @@ fn websocket_key(headers: &HeaderMap) -> Option<HeaderValue> {
         .then(|| headers.get(header::SEC_WEBSOCKET_KEY).cloned().unwrap_or(HeaderValue::from_static("")))
 }
 
-/// Whether a key can be one: 16 bytes in base64, which are 22 letters and two signs.
+/// Checks the form of a key: 16 bytes in base64, which are 22 characters and `==`.
 fn is_key(key: &HeaderValue) -> bool {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     matches!(key.as_bytes().strip_suffix(b"=="), Some(letters) if letters.len() == 22 && letters.iter().all(is_letter))
@@ -438,7 +438,7 @@ async fn websocket(
         Err(_) => return respond(Answer::text(500, "a fault in the server; its log says more")),
     };
     tokio::spawn(async move {
-        // It keeps its seat as long as it talks.
+        // Keeps the seat until the end of the conversation.
         let _connection = connection;
         if let Ok(upgraded) = upgrade.await {
             talk(upgraded, socket).await;
@@ -449,7 +449,7 @@ async fn websocket(
     respond(answer.with_header("sec-websocket-accept", derive_accept_key(key.as_bytes())))
 }
 
-/// The answer as hyper sends it, with what every answer has.
+/// The answer for hyper, with the headers of all answers.
 fn respond(answer: Answer, turns: &Turns) -> hyper::Response<Outgoing> {
     let mut response = hyper::Response::new(Outgoing::new(answer.body, turns));
     let status = hyper::StatusCode::from_u16(answer.status);
@@ -462,7 +462,7 @@ fn respond(answer: Answer, turns: &Turns) -> hyper::Response<Outgoing> {
         match HeaderValue::from_str(&value) {
             Ok(value) if name == "set-cookie" => drop(headers.append(name, value)),
             Ok(value) => drop(headers.insert(name, value)),
-            // Text of a user's that no header can hold.
+            // Drops text that is invalid in a header.
             Err(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! What a site is asked, and what it answers.
+//! The interface of sites: requests and answers.
 
 use crate::Owner;
 use base::{DurNs, MonoNs};
@@ -11,43 +11,43 @@ use std::net::SocketAddr;
 pub struct Now {
     /// Nanoseconds since 1970, UTC.
     pub wall_ns: i64,
-    /// For spans of time: it never jumps.
+    /// Monotonic time for durations.
     pub mono: MonoNs,
 }
 
-/// What is asked for.
+/// The method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// To read; `HEAD`, too, whose answer the server sends without its body.
+    /// Read. Also for `HEAD`, whose answer the server sends without its body.
     Get,
-    /// To change something, or to read with a body of its own.
+    /// Change something, or read with a request body.
     Post,
     /// Anything else.
     Other,
 }
 
-/// A request whose Host and Origin have been checked, with the whole of its body.
+/// A request with checked Host and Origin and with its complete body.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What is asked for.
+    /// The method.
     pub method: Method,
-    /// The path, as it came: escapes (`%2F`) are the site's to undo.
+    /// The path as received. The site must decode escapes (`%2F`).
     pub path: String,
-    /// What follows the `?`, as it came.
+    /// The part after the `?`, as received.
     pub query: Option<String>,
     /// The body, of at most [`Limits::body_bytes_max`](crate::Limits::body_bytes_max).
     pub body: Vec<u8>,
-    /// The address that the request comes from.
+    /// The address of the client.
     pub peer: SocketAddr,
     /// The owner of the connection.
     pub owner: Owner,
-    /// Whether nobody in between can read it: it came by TLS.
+    /// The connection is encrypted (TLS).
     pub secure: bool,
     pub(crate) headers: hyper::HeaderMap,
 }
 
 impl Request {
-    /// A request without headers or body, as tests need it; `target` is path and query.
+    /// A request without headers or body, for tests. `target` is path and query.
     #[must_use]
     pub fn new(method: Method, target: &str) -> Self {
         let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
@@ -64,7 +64,7 @@ impl Request {
         }
     }
 
-    /// The same request with one more header. Names and values that no header can have are left out.
+    /// Adds a header. Invalid names and values are ignored.
     #[must_use]
     pub fn with_header(mut self, name: &'static str, value: &str) -> Self {
         if let Ok(value) = value.parse() {
@@ -73,7 +73,7 @@ impl Request {
         self
     }
 
-    /// A header's value where it is there and text; the first of several. Names are lower case.
+    /// The value of a header; the first of several. `None` if it is missing or not text. Names are lower case.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
@@ -95,14 +95,14 @@ impl Request {
     }
 }
 
-/// The parts of a body that is made while it is sent: the next one is asked for when the client has room for it.
+/// The parts of a body that is created while it is sent. The next part is requested when the client has room for it.
 pub type Parts = Box<dyn Iterator<Item = io::Result<Vec<u8>>> + Send>;
 
 /// The body of an answer.
 pub enum Body {
-    /// All of it.
+    /// The complete body.
     Whole(Cow<'static, [u8]>),
-    /// In parts; after an error the connection is cut, so that nobody takes the rest for everything.
+    /// In parts. After an error the connection is closed, so that the client detects the incomplete body.
     Parts(Parts),
 }
 
@@ -110,32 +110,32 @@ pub enum Body {
 pub struct Answer {
     /// The status, such as 200.
     pub status: u16,
-    /// Headers besides those that every answer gets.
+    /// Headers in addition to those of all answers.
     pub headers: Vec<(&'static str, String)>,
     /// The body.
     pub body: Body,
 }
 
 impl Answer {
-    /// An answer with its type, such as `text/csv`.
+    /// An answer with a content type, such as `text/csv`.
     #[must_use]
     pub fn new(status: u16, kind: &str, body: impl Into<Cow<'static, [u8]>>) -> Self {
         Self { status, headers: vec![("content-type", kind.to_owned())], body: Body::Whole(body.into()) }
     }
 
-    /// A line for people.
+    /// An answer with a line of text for people.
     #[must_use]
     pub fn text(status: u16, text: &str) -> Self {
         Self::new(status, "text/plain; charset=utf-8", format!("{text}\n").into_bytes())
     }
 
-    /// An answer that is made while it is sent.
+    /// An answer that is created while it is sent.
     #[must_use]
     pub fn parts(kind: &str, parts: Parts) -> Self {
         Self { status: 200, headers: vec![("content-type", kind.to_owned())], body: Body::Parts(parts) }
     }
 
-    /// The same answer with one more header; it takes the place of one that every answer gets.
+    /// Adds a header. It replaces a header of all answers with the same name.
     #[must_use]
     pub fn with_header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
@@ -143,30 +143,30 @@ impl Answer {
     }
 }
 
-/// What is behind an address. Called on threads that may wait for files, several at once.
+/// The content of a server. Called on several threads at once, which may wait for files.
 pub trait Site: Send + Sync + 'static {
     /// The answer to a request.
     fn answer(&self, request: &Request, now: Now) -> Answer;
 
-    /// Whether the answer may take long, as where a disk is asked: then it is made on threads that hold up none of the others. Must
-    /// not wait itself.
+    /// Returns whether the answer may take long, for example because of disk access. It is then created on separate threads, which
+    /// does not delay other answers. Must not block.
     fn may_take_long(&self, request: &Request) -> bool {
         let _ = request;
         false
     }
 
-    /// Whether a request for a WebSocket may have one of the seats that are kept free for when all others are taken. Called on
-    /// threads that may wait.
+    /// Returns whether a request for a WebSocket may use one of the reserved seats when all others are in use. Called on threads
+    /// that may wait.
     fn has_reserve(&self, request: &Request, now: Now) -> bool {
         let _ = (request, now);
         false
     }
 
-    /// The conversation that a WebSocket becomes, or why there is none. A client that is no page needs no `Origin`, but then it has
-    /// [a token](Request::bearer), which the site must check.
+    /// Accepts or refuses a WebSocket. A client without `Origin` (a program) has [a token](Request::bearer), which the site must
+    /// check.
     ///
     /// # Errors
-    /// The answer that refuses it.
+    /// The answer of the refusal.
     fn socket(&self, request: &Request, now: Now) -> Result<Box<dyn Socket>, Answer> {
         let _ = now;
         Err(Answer::text(404, &format!("{}: no WebSocket here", request.path)))
@@ -182,25 +182,25 @@ pub enum Message<'a> {
     Bytes(&'a [u8]),
 }
 
-/// What a conversation does next.
+/// The next action of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Sends text; it is asked again once the client's connection has taken it.
+    /// Sends text. `next` is called again when the client's connection has accepted it.
     Text(String),
-    /// Sends bytes, likewise.
+    /// Sends bytes, in the same way.
     Bytes(Vec<u8>),
-    /// Has nothing to send; it is asked again after this time, or when a message has come.
+    /// Sends nothing. `next` is called again after this time, or when a message has arrived.
     Wait(DurNs),
-    /// Ends, and says why.
+    /// Ends the conversation with a reason.
     Close(String),
 }
 
-/// One end of a WebSocket. What waits for a slow client is here, so that the newest can take the place of the old: the server
-/// asks for a message when there is room for it. Must not wait: all clients share the thread that calls it.
+/// One end of a WebSocket. Pending data for a slow client stay here, so that newer data can replace older ones: the server calls
+/// `next` when there is room for a message. Must not block, because all clients share the calling thread.
 pub trait Socket: Send {
-    /// Takes a message of the client.
+    /// Processes a message of the client.
     fn receive(&mut self, message: Message<'_>, now: Now);
-    /// What to do next.
+    /// Returns the next action.
     fn next(&mut self, now: Now) -> Next;
 }
 

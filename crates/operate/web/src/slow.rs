@@ -1,4 +1,4 @@
-//! Work that may wait long for a disk: a bounded number of threads, and of them a bounded number for each owner.
+//! Slow work, such as disk access: a limited number of threads, and a limited number of them per owner.
 
 use crate::seats::Owner;
 use std::collections::HashMap;
@@ -7,28 +7,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 
-/// Pieces of such work at once; others wait, first come, first served.
+/// Maximum number of tasks at once. Others wait in order of arrival.
 pub(crate) const SLOW_THREADS: usize = 4;
-/// Of them, those of one owner: the others of the same owner wait for these, not in front of everybody else.
+/// Maximum number of tasks of one owner. Its further tasks wait for these, and do not delay other owners.
 pub(crate) const SLOW_THREADS_OF_ONE: usize = 2;
 
-/// Of each owner how often it works or waits, and its turns.
+/// For each owner, the number of running and waiting tasks, and its turns.
 type Each = HashMap<Owner, (usize, Arc<Semaphore>)>;
 
 /// The turns for slow work. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Slow {
     all: Arc<Semaphore>,
-    /// Of each owner that works or waits: how often it does, and its turns.
+    /// For each owner with running or waiting tasks, their number and its turns.
     each: Arc<Mutex<Each>>,
 }
 
-/// Leave to do a piece of slow work.
+/// The permission to run one slow task.
 pub(crate) struct Turn {
     _held: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit, Waiting)>,
 }
 
-/// One that works or waits for its owner's turns.
+/// A task that is running or waiting for a turn of its owner.
 struct Waiting {
     owner: Owner,
     of: Slow,
@@ -41,10 +41,10 @@ impl Default for Slow {
 }
 
 impl Slow {
-    /// Waits for a turn. A caller that stops waiting takes none.
+    /// Waits for a turn. A caller that is cancelled takes no turn.
     pub(crate) async fn turn(&self, owner: Owner) -> Turn {
         let (turns, waiting) = self.wait(owner);
-        // No semaphore here is ever closed.
+        // The semaphores are never closed.
         let Ok(of_one) = turns.acquire_owned().await else { return Turn::not_needed() };
         let Ok(of_all) = self.all.clone().acquire_owned().await else { return Turn::not_needed() };
         Turn { _held: Some((of_one, of_all, waiting)) }
@@ -71,12 +71,12 @@ impl Drop for Waiting {
 }
 
 impl Turn {
-    /// Work that needs no turn.
+    /// A turn for work that needs no permission.
     pub(crate) const fn not_needed() -> Self {
         Self { _held: None }
     }
 
-    /// Does the work on a thread that may wait, and gives the turn back at its end, also where nobody waits for the result any more.
+    /// Runs `work` on a thread that may block. Releases the turn at its end, even if the caller was cancelled.
     ///
     /// # Errors
     /// The work panicked.

@@ -1,4 +1,4 @@
-//! A WebSocket's conversation with its client.
+//! The conversation of a WebSocket with its client.
 
 use crate::server::now;
 use crate::site::{self, Next, Socket};
@@ -13,20 +13,20 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
 
-/// Longest message of a client.
+/// Maximum size in bytes of a message of a client.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// Most bytes that wait for a client: one message is made when the one before is gone.
+/// Maximum number of queued bytes for a client. A message is created only when the previous one was sent.
 const WAITING_BYTES_MAX: usize = 4 << 20;
-/// Bytes of the reason with which a conversation is ended: with its code they fit into a control frame.
+/// Maximum length in bytes of the close reason. With its code it must fit into a control frame.
 const REASON_BYTES_MAX: usize = 123;
-/// Messages of a client that are taken between two to it.
+/// Maximum number of received messages between two sent messages.
 const TAKEN_AT_ONCE: usize = 16;
-/// A client is asked for a sign of life so often; browsers give it by themselves.
+/// Interval of pings. Browsers answer them automatically.
 const PING_EVERY: DurNs = DurNs::from_secs(15);
-/// A client from which nothing came for so long is gone, or does not read.
+/// Maximum time without input. After it the client is gone or does not read.
 const SILENT_MAX: DurNs = DurNs::from_secs(40);
 
-/// Talks until either side ends it.
+/// Runs the conversation until either side ends it.
 pub(crate) async fn talk(upgraded: Upgraded, mut socket: Box<dyn Socket>) {
     let config = WebSocketConfig::default()
         .read_buffer_size(4 << 10)
@@ -38,7 +38,7 @@ pub(crate) async fn talk(upgraded: Upgraded, mut socket: Box<dyn Socket>) {
     let mut received_at = now().mono;
     let mut ping_at = received_at + PING_EVERY;
     loop {
-        // Where there is always more to send than the line takes, nothing else would ever read.
+        // Reads also if there is always more to send than the connection accepts.
         for _ in 0..TAKEN_AT_ONCE {
             match stream.next().now_or_never() {
                 None => break,
@@ -78,7 +78,7 @@ pub(crate) async fn talk(upgraded: Upgraded, mut socket: Box<dyn Socket>) {
     }
 }
 
-/// Hands on what came; `false` if it was the end.
+/// Processes a message. Returns `false` if it ends the conversation.
 fn take(message: &Message, socket: &mut dyn Socket) -> bool {
     match message {
         Message::Text(text) => socket.receive(site::Message::Text(text), now()),
@@ -89,12 +89,12 @@ fn take(message: &Message, socket: &mut dyn Socket) -> bool {
     true
 }
 
-/// How long to wait at most.
+/// Maximum waiting time.
 fn until(now: MonoNs, span: DurNs, ping_at: MonoNs) -> DurNs {
     span.min(ping_at - now).max(DurNs::from_us(100))
 }
 
-/// What comes within `span`: a message, or why there will be none; `None`: nothing.
+/// Waits up to `span` for a message. Returns an error if the connection has ended; `None` if nothing was received.
 async fn wait(stream: &mut WebSocketStream<TokioIo<Upgraded>>, span: DurNs) -> Option<Result<Message, Error>> {
     match select(stream.next(), pin!(tokio::time::sleep(span.to_std()))).await {
         Either::Left((came, _)) => Some(came.unwrap_or(Err(Error::ConnectionClosed))),
@@ -102,13 +102,13 @@ async fn wait(stream: &mut WebSocketStream<TokioIo<Upgraded>>, span: DurNs) -> O
     }
 }
 
-/// Ends the conversation with the reason, if the client has sent what cannot be taken.
+/// Closes the conversation with a reason if the client has sent an invalid message.
 async fn refuse(stream: &mut WebSocketStream<TokioIo<Upgraded>>, error: &Error) {
     let code = match error {
         Error::Capacity(_) => CloseCode::Size,
         Error::Utf8(_) => CloseCode::Invalid,
         Error::Protocol(_) => CloseCode::Protocol,
-        // The connection is gone.
+        // The connection has ended.
         _ => return,
     };
     close(stream, code, &error.to_string()).await;
@@ -116,6 +116,6 @@ async fn refuse(stream: &mut WebSocketStream<TokioIo<Upgraded>>, error: &Error) 
 
 async fn close(stream: &mut WebSocketStream<TokioIo<Upgraded>>, code: CloseCode, why: &str) {
     let reason = Utf8Bytes::from(&why[..why.floor_char_boundary(REASON_BYTES_MAX)]);
-    // A client that is gone already needs none.
+    // This fails only if the client is gone.
     let _ = stream.close(Some(CloseFrame { code, reason })).await;
 }

@@ -1,4 +1,4 @@
-//! A connection that is given up when its other end takes nothing for too long.
+//! A connection that is closed if its other end accepts nothing for too long.
 
 use std::future::Future as _;
 use std::io;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// The connection, and since when a write waits.
+/// The connection, and the timer of a pending write.
 pub(crate) struct Timed<S> {
     stream: S,
     patience: Duration,
@@ -20,7 +20,7 @@ impl<S> Timed<S> {
         Self { stream, patience, waits: None }
     }
 
-    /// What has come of a write; one that waits too long fails.
+    /// Passes on the result of a write. A write that is pending for too long fails.
     fn written(&mut self, wrote: Poll<io::Result<usize>>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if wrote.is_ready() {
             self.waits = None;

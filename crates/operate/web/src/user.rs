@@ -1,15 +1,15 @@
-//! Which user of this machine is at the other end of a loopback connection, as the kernel's table of connections says.
+//! The user at the other end of a loopback connection, from the kernel's table of connections.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// The number of the user whose connection from `peer` to `local` it is.
+/// The user id of the process whose connection goes from `peer` to `local`.
 pub(crate) fn user(peer: SocketAddr, local: SocketAddr) -> Option<u32> {
     let file = if peer.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" };
     let table = std::fs::read_to_string(file).ok()?;
     find(&table, peer, local).filter(|_| peer.ip().to_canonical().is_loopback())
 }
 
-/// The user of one line of the table: his end is the one whose own address is `peer`.
+/// The user in the line whose local address is `peer`, which is the client's end.
 fn find(table: &str, peer: SocketAddr, local: SocketAddr) -> Option<u32> {
     let (own, other) = (address(peer), address(local));
     table.lines().skip(1).find_map(|line| {
@@ -19,7 +19,7 @@ fn find(table: &str, peer: SocketAddr, local: SocketAddr) -> Option<u32> {
     })
 }
 
-/// An address as the table writes it: words of 32 bits in the machine's own order, in hexadecimal.
+/// An address in the format of the table: 32-bit words in host byte order, in hexadecimal.
 fn address(address: SocketAddr) -> String {
     let words = |bytes: &[u8]| -> String {
         let word = |four: &[u8]| u32::from_ne_bytes([four[0], four[1], four[2], four[3]]);
