@@ -1,4 +1,4 @@
-//! Channels of Channel Access servers: all of them read, some of them written.
+//! Reading and writing channels of Channel Access servers.
 
 use crate::file::Saved;
 use crate::value::{States, named, of_saved, to_saved};
@@ -10,46 +10,47 @@ use db::SavedValue;
 use std::collections::HashMap;
 use std::io;
 
-/// What a channel holds.
+/// The present value of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// As text, states by their numbers.
+    /// The value as text. States are numbers.
     pub value: SavedValue,
-    /// Whether its server lets it be written.
+    /// The server permits writing.
     pub may_write: bool,
     native: Basic,
     labels: Vec<String>,
-    /// How the text of a state is meant, of a value that comes from a file.
+    /// The meaning of the text of a state, if the value comes from a file.
     states: States,
 }
 
 impl Found {
-    /// The value as people see it: of a state the name, too.
+    /// The value for display. A state includes its name.
     #[must_use]
     pub fn named(&self) -> SavedValue {
         named(&self.value, &self.states, &self.labels)
     }
 
-    /// The name of the state that it holds.
+    /// The name of the present state.
     pub(crate) fn label(&self) -> Option<&str> {
         let SavedValue::Text(text) = &self.value else { return None };
         let at = self.states.index_of(text, &self.labels)?;
         self.labels.get(at).map(String::as_str).filter(|label| !label.is_empty())
     }
 
-    /// A saved value as people see it, by the names that the states have now.
+    /// A saved value for display, with the present names of the states.
     pub(crate) fn named_as_now(&self, saved: &SavedValue, states: &States) -> SavedValue {
         if self.native == Basic::Enum { named(saved, states, &self.labels) } else { saved.clone() }
     }
 
-    /// Whether it holds a state: then that which a saved text means is the same one or not, and nothing else counts.
+    /// Compares states: `Some` if the value is a state, whether the saved text means the same one. Other comparisons then do not
+    /// apply.
     pub(crate) fn is_state(&self, saved: &[u8], states: &States, now: &[u8]) -> Option<bool> {
         match (self.native, states, &self.states) {
             (Basic::Enum, _, _) => {
                 let index = states.index_of(saved, &self.labels);
                 Some(index.is_some() && index == self.states.index_of(now, &self.labels))
             }
-            // Two files: by the names, where both have them, or one of them has nothing else.
+            // Two files: compared by names if both have them, or if one has only names.
             (_, States::Number(Some(one)), States::Number(Some(other))) => Some(one == other),
             (_, States::Number(Some(name)), States::Name) => Some(name.as_bytes() == now),
             (_, States::Name, States::Number(Some(name))) => Some(name.as_bytes() == saved),
@@ -58,48 +59,48 @@ impl Found {
         }
     }
 
-    /// What is known of a channel by what a file has of it.
+    /// A channel from the data in a file.
     pub(crate) fn of_file(value: SavedValue, states: States) -> Self {
         Self { value, may_write: true, native: Basic::Double, labels: Vec::new(), states }
     }
 }
 
-/// Why it is not known what a channel holds.
+/// The reason why the value of a channel is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
-    /// No server has it.
+    /// No server has the channel.
     #[error("no server has it, or none that answered in time")]
     NotFound,
-    /// Its server does not let it be read.
+    /// The server does not permit reading.
     #[error("its server does not let it be read")]
     NoAccess,
-    /// Its server gave no answer in time, or was lost.
+    /// The server did not answer in time, or the connection was lost.
     #[error("its server did not answer in time")]
     NoAnswer,
-    /// Its server says no.
+    /// The server reports an error.
     #[error("its server answers {0}")]
     Refused(Eca),
-    /// The file that it is compared with has no value of it.
+    /// The other file has no value of this channel.
     #[error("the other file has no value of it")]
     NotSaved,
 }
 
-/// Why a channel was not written.
+/// The reason why a channel was not written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unwritten {
     /// It was not read before.
     #[error("it is not connected")]
     Disconnected,
-    /// What was saved is no value of its type.
+    /// The saved value is invalid for the type of the channel.
     #[error("what was saved is no value of its type, or no one of its states")]
     BadValue,
-    /// Its server does not let it be written.
+    /// The server does not permit writing.
     #[error("its server does not let it be written")]
     NoAccess,
-    /// Its server says no.
+    /// The server reports an error.
     #[error("its server answers {0}")]
     Refused(Eca),
-    /// No completion came in time: it may have been written.
+    /// No completion was received in time. The value may have been written.
     #[error("its server did not say in time that it was done: it may have been written")]
     NoAnswer,
 }
@@ -109,14 +110,14 @@ pub struct Channels {
     session: Session,
     ids: Vec<ChannelId>,
     names: Vec<String>,
-    /// What each is, as it was read last.
+    /// Type and state names of each channel, from the last read.
     known: Vec<Option<(Basic, Vec<String>)>>,
-    /// How long servers have for all of them together.
+    /// Maximum time to wait for the servers of all channels together.
     within: DurNs,
 }
 
 impl Channels {
-    /// Begins to search for them, by EPICS' variables of the environment.
+    /// Starts the search for the channels, with EPICS' environment variables.
     ///
     /// # Errors
     /// The socket for searches cannot be opened.
@@ -126,10 +127,10 @@ impl Channels {
         Ok(Self { session, ids, names: names.to_vec(), known: vec![None; names.len()], within })
     }
 
-    /// What each holds, in the order of the names.
+    /// Reads all channels. The results are in the order of the names.
     ///
     /// # Errors
-    /// The kernel's, from waiting.
+    /// An error from the kernel while waiting.
     pub fn read(&mut self) -> io::Result<Vec<Result<Found, Unavailable>>> {
         let until = Session::now() + self.within;
         while self.ids.iter().any(|id| self.session.client.info(*id).is_none()) {
@@ -141,10 +142,10 @@ impl Channels {
         let mut waiting: HashMap<IoId, (usize, ChannelInfo)> = HashMap::new();
         for (at, id) in self.ids.iter().enumerate() {
             let Some(info) = self.session.client.info(*id) else { continue };
-            // Names of states come with no other form; all others need none.
+            // Only this class contains state names. Other types need none.
             let dbr =
                 if info.native == Basic::Enum { Dbr::new(Class::Ctrl, info.native) } else { Dbr::plain(info.native) };
-            // As many elements as there are, not as there may be.
+            // Requests the present number of elements, not the maximum.
             let count = if info.count == 1 { 1 } else { 0 };
             found[at] = match self.session.client.read(*id, dbr, count) {
                 Ok(io) => {
@@ -179,15 +180,15 @@ impl Channels {
         Ok(found)
     }
 
-    /// Whether a saved value can be sent to a channel that was found so.
+    /// Returns whether a saved value can be written to a channel with these properties.
     pub(crate) fn is_value(&self, at: usize, saved: (&SavedValue, &States), found: &Found) -> bool {
         of_saved(saved, found.native, &found.labels, is_text(&self.names[at])).is_some()
     }
 
-    /// Writes one channel that was read before, and waits until its server says that it is done.
+    /// Writes one channel that was read before, and waits until its server reports completion.
     ///
     /// # Errors
-    /// The outer ones are the kernel's, from waiting.
+    /// The outer error is from the kernel, while waiting.
     pub fn write(&mut self, at: usize, saved: &Saved) -> io::Result<Result<(), Unwritten>> {
         let Some((native, labels)) = &self.known[at] else { return Ok(Err(Unwritten::Disconnected)) };
         let Some(value) = &saved.value else { return Ok(Err(Unwritten::BadValue)) };
@@ -211,7 +212,7 @@ impl Channels {
     }
 }
 
-/// Whether a channel's characters are a text: it was asked for as one.
+/// Returns whether the characters of a channel are requested as a text.
 fn is_text(name: &str) -> bool {
     name.ends_with('$')
 }

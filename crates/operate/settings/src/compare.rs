@@ -1,20 +1,20 @@
-//! What was saved beside what is there now.
+//! Compares saved values with present values.
 
 use crate::channels::{Found, Unavailable};
 use crate::file::Saved;
 use db::SavedValue;
 use std::str::FromStr;
 
-/// How far numbers may lie apart and still be equal: the larger of both parts.
+/// The maximum difference of equal numbers: the larger of both limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tolerance {
-    /// In the channel's units.
+    /// In the unit of the channel.
     pub absolute: f64,
-    /// As a share of what was saved.
+    /// As a fraction of the saved value.
     pub relative: f64,
 }
 
-/// A text that is no tolerance.
+/// A text that is not a tolerance.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("found {0:?}, expected a number not below zero in the channels' units, or a share such as 1%")]
 pub struct ToleranceError(String);
@@ -33,7 +33,7 @@ impl FromStr for Tolerance {
 }
 
 impl Tolerance {
-    /// Whether two texts say the same: as texts, or as numbers that lie no farther apart than this.
+    /// Returns whether two texts are equal: as texts, or as numbers within the tolerance.
     fn are_equal(self, saved: &[u8], now: &[u8]) -> bool {
         if saved == now {
             return true;
@@ -50,31 +50,31 @@ impl Tolerance {
     }
 }
 
-/// What became of a channel since it was saved.
+/// The state of a channel, compared with its saved value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It holds what was saved.
+    /// The present value equals the saved one.
     Equal,
-    /// It holds this.
+    /// The present value, which differs.
     Differs(SavedValue),
-    /// What it holds is not known.
+    /// The present value is unknown.
     Unavailable(Unavailable),
-    /// It could not be read when the others were saved; it holds this now, where that is known.
+    /// No value was saved, because the channel could not be read. Contains the present value, if known.
     NotSaved(Option<SavedValue>),
 }
 
-/// A channel, what was saved of it, and what became of it.
+/// A channel with its saved value and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The channel.
     pub name: String,
-    /// What was saved.
+    /// The saved value.
     pub saved: Option<SavedValue>,
-    /// What became of it.
+    /// The result of the comparison.
     pub state: State,
 }
 
-/// Compares what was saved with what is there now, channel by channel; `now` has them in the same order.
+/// Compares the saved values with the present ones, channel by channel; `now` must have the same order.
 pub fn compare(saved: &[Saved], now: &[Result<Found, Unavailable>], tolerance: Tolerance) -> Vec<Row> {
     let each = saved.iter().zip(now).map(|(saved, now)| {
         let state = match (&saved.value, now) {
@@ -92,7 +92,7 @@ pub fn compare(saved: &[Saved], now: &[Result<Found, Unavailable>], tolerance: T
     each.collect()
 }
 
-/// Whether a channel holds what was saved.
+/// Returns whether a channel has its saved value.
 pub(crate) fn are_equal(saved: &Saved, now: &Found, tolerance: Tolerance) -> bool {
     let one = |then: &[u8], text: &[u8]| {
         now.is_state(then, &saved.states, text).unwrap_or_else(|| tolerance.are_equal(then, text))
@@ -103,7 +103,7 @@ pub(crate) fn are_equal(saved: &Saved, now: &Found, tolerance: Tolerance) -> boo
         (Some(SavedValue::Array(saved)), SavedValue::Array(now)) => {
             saved.len() == now.len() && saved.iter().zip(now).all(|(saved, now)| one(saved, now))
         }
-        // A channel of many elements that holds one now, or held one.
+        // A channel with many elements has, or had, only one element.
         (Some(SavedValue::Text(alone)), SavedValue::Array(many)) => {
             matches!(many.as_slice(), [only] if one(alone, only))
         }

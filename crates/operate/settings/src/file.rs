@@ -1,4 +1,4 @@
-//! One file: what the channels of a set held at one time.
+//! One file: the values of the channels of a set at one time.
 
 use crate::channels::{Found, Unavailable};
 use crate::value::{States, tame};
@@ -7,60 +7,60 @@ use db::{FileError, SavedValue, parse_sav, write_sav};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// How the first line begins, and how it began when states were saved by their names.
+/// The start of the first line, and its start in files that contain states by name.
 const SIGN: &str = "tahti settings 2";
 const SIGN_OF_NAMES: &str = "tahti settings";
-/// How the line begins that has the name of a saved state: a comment, so that autosave reads the file, too.
+/// The start of a line with the name of a saved state. It is a comment, so that autosave can also read the file.
 const STATE: &str = "#state ";
-/// Letters of a note that are kept.
+/// Maximum number of characters of a text in the first line.
 const NOTE_MAX: usize = 200;
 
-/// A channel, and what was saved of it.
+/// A channel and its saved value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved {
-    /// Its name.
+    /// The channel.
     pub name: String,
-    /// What was saved; `None`: it could not be read then.
+    /// The saved value; `None` if the channel could not be read.
     pub value: Option<SavedValue>,
-    /// How the text of a state is meant.
+    /// The meaning of the text of a state.
     pub states: States,
 }
 
-/// Who saved which set, when, and what he said of it.
+/// The set, time, author and note of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The set.
     pub set: String,
-    /// When, UTC.
+    /// Time of saving, UTC.
     pub at: Stamp,
-    /// Who.
+    /// Author.
     pub by: String,
     /// A note; may be empty.
     pub note: String,
 }
 
-/// What the channels of a set held at one time.
+/// The values of the channels of a set at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Who saved them; `None` in a file of somebody else's, as autosave.
+    /// The head; `None` in a file of another program, such as autosave.
     pub head: Option<Head>,
-    /// Each channel, and what it held.
+    /// The channels and their values.
     pub values: Vec<Saved>,
 }
 
-/// A text without what would end the line or the field that it stands in.
+/// A text without characters that would end its line or field.
 fn short(text: &str) -> String {
     tame(&text.chars().take(NOTE_MAX).collect::<String>())
 }
 
 impl Head {
-    /// The same, in a form that a file can hold: at most 200 letters a text, none of them a control character.
+    /// A head with texts that a file can contain: at most 200 characters each, without control characters.
     #[must_use]
     pub fn new(set: &str, at: Stamp, by: &str, note: &str) -> Self {
         Self { set: short(set), at, by: short(by), note: short(note) }
     }
 
-    /// `20261124T105000.250Z`: names of files sort by time.
+    /// `20261124T105000.250Z`: file names sort by time.
     #[must_use]
     pub(crate) fn instant(&self) -> String {
         let (secs, nanos) = self.at.to_unix();
@@ -99,13 +99,14 @@ impl Settings {
         self.values.iter().filter(|one| one.value.is_none()).map(|one| one.name.as_str())
     }
 
-    /// The file's text.
+    /// The text of the file.
     #[must_use]
     pub fn text(&self) -> String {
         let mut head = self.head.as_ref().map_or_else(|| SIGN.to_owned(), Head::line);
         for one in &self.values {
             if let (Some(_), States::Number(Some(label))) = (&one.value, &one.states) {
-                // Writing into a `String` cannot fail. A quote at its end: a line that ends with a blank is a channel without value.
+                // Writing to a `String` cannot fail. The line ends with a quote, because a line that ends with a blank is a
+                // channel without value.
                 let _ = write!(head, "\n{STATE}{} \"{label}\"", one.name);
             }
         }
@@ -113,7 +114,7 @@ impl Settings {
         write_sav(&head, &values.collect::<Vec<_>>())
     }
 
-    /// What it holds of the channels of `other`, in their order, as if it were read now.
+    /// The saved values of the channels of `other`, in their order, in the form of a read.
     #[must_use]
     pub fn found(&self, other: &Self) -> Vec<Result<Found, Unavailable>> {
         let own: HashMap<&str, &Saved> = self.values.iter().map(|one| (one.name.as_str(), one)).collect();
@@ -125,10 +126,10 @@ impl Settings {
         each.collect()
     }
 
-    /// Reads one; `file` is for errors.
+    /// Parses a file. `file` is its name for errors.
     ///
     /// # Errors
-    /// It was not written to its end, or a line is malformed.
+    /// The file is incomplete, or a line is malformed.
     pub fn parse(text: &str, file: &str) -> Result<Self, FileError> {
         let first = text.lines().next().and_then(|line| line.strip_prefix("# ")).unwrap_or_default();
         let head = Head::of_line(first);
@@ -144,7 +145,7 @@ impl Settings {
         let read = parse_sav(text, file)?.into_iter();
         let mut values: Vec<Saved> =
             read.map(|one| Saved { states: states(&one.name), name: one.name, value: one.value }).collect();
-        // What could not be read stands as a comment: its name is known all the same where the file is ours.
+        // Channels without value are comments. In our own files their names can be read.
         if head.is_some() {
             let missing = text.lines().skip(1).filter_map(|line| line.strip_prefix('#')?.strip_suffix(' '));
             values.extend(missing.map(|name| Saved { name: name.to_owned(), value: None, states: states(name) }));
@@ -153,7 +154,7 @@ impl Settings {
     }
 }
 
-/// The channel and the name of its state in such a line.
+/// The channel and the name of its state in a `#state` line.
 fn label_of_line(line: &str) -> Option<(&str, &str)> {
     let (name, label) = line.strip_prefix(STATE)?.split_once(' ')?;
     Some((name, label.strip_prefix('"')?.strip_suffix('"')?))
@@ -208,7 +209,7 @@ mod tests {
         let values = vec![saved("X:MODE", Some(SavedValue::Text(b"1".to_vec())), Some("Beam on"))];
         let text = Settings { head, values }.text();
         assert!(text.contains("\n#state X:MODE \"Beam on\"\n") && text.contains("\nX:MODE 1\n"), "{text}");
-        // What an earlier version has written has names, and no number is meant where one is a name.
+        // Files of an earlier version contain names. A text that is a state name is not used as a number.
         let old = "# tahti settings\trf\t1800000000.000000000\tme\t\nX:MODE Beam on\n<END>\n";
         let settings = Settings::parse(old, "f").unwrap();
         assert_eq!((settings.head.is_some(), &settings.values[0].states), (true, &States::Name));
@@ -228,7 +229,7 @@ mod tests {
         assert!(is_equal(&on("1"), &on("1")) && is_equal(&on("1"), &on("2")), "renumbered");
         assert!(!is_equal(&on("1"), &file("1", States::Number(Some("Off".into())))));
         assert!(is_equal(&on("1"), &file("On", States::Name)) && is_equal(&file("On", States::Name), &on("1")));
-        // A tolerance is for numbers, not for states.
+        // A tolerance applies to numbers, not to states.
         assert!(
             is_equal(&on("1"), &file("1", States::Number(None)))
                 && !is_equal(&on("1"), &file("2", States::Number(None)))

@@ -1,4 +1,4 @@
-//! The folder: request files, and below each set's name what was saved of it.
+//! The folder: request files, and for each set a subfolder with its saved files.
 
 use crate::file::{Head, Settings};
 use db::{FileError, Macros, parse_request};
@@ -6,78 +6,78 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-/// Channels of a set.
+/// Maximum number of channels of a set.
 pub const CHANNELS_MAX: usize = 20_000;
-/// Largest file that is read.
+/// Maximum size of a file in bytes.
 const BYTES_MAX: u64 = 64 << 20;
-/// Letters of the name of a set or file.
+/// Maximum length of the name of a set or file.
 const NAME_MAX: usize = 100;
 const REQUEST: &str = "req";
 const SAVED: &str = "sav";
 
-/// What is wrong with a folder of settings.
+/// An error in a folder of settings.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// A name that would lead elsewhere.
+    /// A name that would refer to another folder.
     #[error(
         "{0:?} is no name of a set or file: expected 1 to {NAME_MAX} letters, digits and `-_.+:`, the first one a letter or digit"
     )]
     Name(String),
-    /// There is no such set.
+    /// The set does not exist.
     #[error("{}: there is no set {set:?}; it has {}: a file {set}.req with a channel in each line makes one", folder.display(), if sets.is_empty() { "none".to_owned() } else { sets.join(", ") })]
     NoSet {
-        /// Where it was looked for.
+        /// The folder.
         folder: PathBuf,
-        /// It.
+        /// The set.
         set: String,
-        /// Those that there are.
+        /// The existing sets.
         sets: Vec<String>,
     },
-    /// Nothing was saved of a set.
+    /// The set has no saved files.
     #[error("nothing was saved of {0} yet: `tahti settings save` does")]
     Nothing(String),
-    /// Two files of one instant.
+    /// Two files with the same time.
     #[error("{}: it is there already; save once more", .0.display())]
     Exists(PathBuf),
-    /// What the system says.
+    /// An error from the system.
     #[error("{}: {why}", path.display())]
     Io {
-        /// Of which file.
+        /// The file.
         path: PathBuf,
-        /// What.
+        /// The error.
         why: io::Error,
     },
-    /// A file with a mistake.
+    /// A file with an error.
     #[error("{0}")]
     File(#[from] FileError),
-    /// A set that is empty or too large.
+    /// The set is empty or too large.
     #[error("{}: {count} channels, expected 1 to {CHANNELS_MAX}", path.display())]
     Count {
         /// Its file.
         path: PathBuf,
-        /// How many it names.
+        /// The number of channels.
         count: usize,
     },
 }
 
-/// A file with what was saved, by its first line.
+/// A saved file, described by its first line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name, without the folder.
+    /// The file name, without the folder.
     pub file: String,
-    /// Who saved it, when, and his note; `None` where it says nothing.
+    /// The head; `None` if the file has none.
     pub head: Option<Head>,
-    /// Its channels.
+    /// Number of channels.
     pub channels: usize,
-    /// Those of them that could not be read then.
+    /// Number of channels that could not be read.
     pub missing: usize,
 }
 
-/// A folder of settings. Blocks on the disk.
+/// A folder of settings. Blocks on disk access.
 #[derive(Clone, Debug)]
 pub struct Folder(PathBuf);
 
-/// The name of a set or file, where it leads nowhere else.
+/// Checks that a name of a set or file refers to nothing outside the folder.
 fn plain(name: &str) -> Result<&str, FolderError> {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "-_.+:".contains(letter);
     let is_good = name.len() <= NAME_MAX
@@ -93,11 +93,11 @@ fn read(path: &Path) -> Result<String, FolderError> {
     if bytes.len() as u64 > BYTES_MAX {
         return Err(io(io::Error::other(format!("more than {BYTES_MAX} bytes"))));
     }
-    // Texts of channels that are no UTF-8 are escaped.
+    // Texts that are not UTF-8 are escaped in the file.
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Names of a folder's files that end in `.ending`, without it, sorted.
+/// The names of the files in a folder with the extension `ending`, without it, sorted.
 fn names(folder: &Path, ending: &str) -> Result<Vec<String>, FolderError> {
     let io = |why| FolderError::Io { path: folder.to_owned(), why };
     let mut names = Vec::new();
@@ -115,13 +115,13 @@ fn names(folder: &Path, ending: &str) -> Result<Vec<String>, FolderError> {
 }
 
 impl Folder {
-    /// That at `path`; nothing is looked at yet.
+    /// The folder at `path`. Does not access the disk.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         Self(path.to_owned())
     }
 
-    /// The sets that it has request files of.
+    /// The sets with a request file.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -129,10 +129,10 @@ impl Folder {
         names(&self.0, REQUEST)
     }
 
-    /// The channels of a set, each once.
+    /// The channels of a set, without duplicates.
     ///
     /// # Errors
-    /// There is no such set, or its file has a mistake, no channel or too many.
+    /// The set does not exist, or its file has an error, no channel or too many.
     pub fn channels(&self, set: &str) -> Result<Vec<String>, FolderError> {
         let path = self.0.join(format!("{}.{REQUEST}", plain(set)?));
         let text = match read(&path) {
@@ -144,7 +144,7 @@ impl Folder {
         };
         let include = &mut |name: &str| read(&self.0.join(plain(name).ok()?)).ok();
         let requested = parse_request(&text, &path.display().to_string(), &Macros::default(), include);
-        // An operator's set is saved whole or not at all.
+        // A set is saved completely or not at all.
         if let Some(wrong) = requested.complaints.into_iter().next() {
             return Err(wrong.into());
         }
@@ -161,10 +161,10 @@ impl Folder {
         Ok(self.0.join(plain(set)?))
     }
 
-    /// What was saved of a set, the oldest first.
+    /// The saved files of a set, oldest first.
     ///
     /// # Errors
-    /// There is no such set, or a file cannot be read. One with a mistake stands there without a head.
+    /// The set does not exist, or a file cannot be read. A file with an error is listed without a head.
     pub fn list(&self, set: &str) -> Result<Vec<Entry>, FolderError> {
         let folder = self.folder_of(set)?;
         let files = match names(&folder, SAVED) {
@@ -187,7 +187,7 @@ impl Folder {
     /// The newest file of a set.
     ///
     /// # Errors
-    /// There is none, or they cannot be listed.
+    /// There is no file, or the files cannot be listed.
     pub fn newest(&self, set: &str) -> Result<String, FolderError> {
         let last = self
             .list(set)?
@@ -196,19 +196,19 @@ impl Folder {
         last.map(|entry| entry.file).ok_or_else(|| FolderError::Nothing(set.to_owned()))
     }
 
-    /// What a file holds.
+    /// Reads a saved file.
     ///
     /// # Errors
-    /// It cannot be read, or has a mistake.
+    /// The file cannot be read, or has an error.
     pub fn load(&self, set: &str, file: &str) -> Result<Settings, FolderError> {
         let path = self.folder_of(set)?.join(plain(file)?);
         Ok(Settings::parse(&read(&path)?, &path.display().to_string())?)
     }
 
-    /// Keeps settings, in a file of their instant that survives a loss of power; returns its name.
+    /// Writes settings to a new file named by their time, which survives a loss of power. Returns its name.
     ///
     /// # Errors
-    /// They have no head, or the file cannot be written.
+    /// The file exists already or cannot be written.
     pub fn save(&self, set: &str, settings: &Settings) -> Result<String, FolderError> {
         let folder = self.folder_of(set)?;
         let io = |why| FolderError::Io { path: folder.clone(), why };
@@ -234,7 +234,7 @@ mod tests {
     use db::SavedValue;
     use std::os::unix::fs::PermissionsExt as _;
 
-    /// A folder of its own, which is gone with it.
+    /// A separate folder, deleted on drop.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(mode & 0o137, 0, "other accounts do not read it: {mode:o}");
         assert!(matches!(folder.save("rf", &settings(1_800_000_000, "two")), Err(FolderError::Exists(_))));
         let second = folder.save("rf", &settings(1_800_000_001, "two")).unwrap();
-        // One of autosave's, and one that was not written to its end.
+        // A file of autosave, and an incomplete file.
         fs::write(scratch.0.join("rf/auto.sav"), "# save/restore\nX:SET 3\n<END>\n").unwrap();
         fs::write(scratch.0.join("rf/cut.sav"), "X:SET 3\n").unwrap();
         let list = folder.list("rf").unwrap();

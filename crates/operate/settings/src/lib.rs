@@ -1,11 +1,12 @@
-//! Settings of a plant: what a list of channels held at one time, kept in a file, compared with what they hold now, written back.
+//! Settings of a plant: saves the values of a list of channels in a file, compares them with the present values, and restores
+//! them.
 //!
-//! A folder has a set of channels in each `NAME.req`, and what they held in files below `NAME/`. Both have the forms of EPICS'
-//! autosave, so that its request files can be used as they are, its `.sav` files be compared and restored, and ours be read by it:
-//! states are saved by their numbers, with their names in comments.
+//! A folder has a set of channels in each `NAME.req`, and its saved values in files below `NAME/`. Both use the formats of EPICS
+//! autosave: its request files can be used unchanged, its `.sav` files can be compared and restored, and it can read our files.
+//! States are saved as numbers, with their names in comments.
 //!
-//! Must never write a channel that nobody asked to have restored, one that holds already what was saved, nor the first of several
-//! where it is known that another one cannot be written.
+//! Invariants: a channel is written only on request and only if its value differs. No channel is written if it is known that
+//! another one of the request cannot be written (unless a partial restore is requested).
 #![forbid(unsafe_code)]
 
 mod channels;

@@ -1,4 +1,4 @@
-//! Writing back what was saved.
+//! Restores saved values.
 
 use crate::channels::{Channels, Unavailable, Unwritten};
 use crate::compare::{Tolerance, are_equal};
@@ -7,18 +7,18 @@ use crate::value::shown;
 use db::SavedValue;
 use std::io;
 
-/// What became of a channel that was to be restored.
+/// The result for a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It held what was saved already, and was not written.
+    /// It already had the saved value and was not written.
     Equal,
-    /// It was written, held this before, and holds what was saved.
+    /// It was written and has the saved value. Contains the previous value.
     Written(SavedValue),
-    /// It was written, and holds something else: this, or nobody knows what.
+    /// It was written but has a different or unknown value.
     Other(Result<SavedValue, Unavailable>),
     /// It was not written.
     Failed(Unwritten),
-    /// It was left out: it, or why, is not known.
+    /// It was skipped because it cannot be restored, for this reason.
     LeftOut(Blocked),
 }
 
@@ -35,43 +35,43 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// A channel, and what became of it.
+/// A channel and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
     /// The channel.
     pub name: String,
-    /// What was saved.
+    /// The saved value.
     pub saved: SavedValue,
-    /// What became of it.
+    /// The result.
     pub outcome: Outcome,
 }
 
 impl Restored {
-    /// Whether it holds what was saved.
+    /// Returns whether the channel has the saved value.
     #[must_use]
     pub const fn is_good(&self) -> bool {
         matches!(self.outcome, Outcome::Equal | Outcome::Written(_))
     }
 }
 
-/// Why a channel cannot be restored, as is known before the first one is written.
+/// The reason why a channel cannot be restored, known before the first write.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Blocked {
     /// It cannot be read.
     #[error("{0}")]
     Unavailable(Unavailable),
-    /// Its server does not let it be written.
+    /// The server does not permit writing.
     #[error("its server does not let it be written")]
     NoAccess,
-    /// What was saved is no value of its type, or no one of its states.
+    /// The saved value is invalid for the type or the states of the channel.
     #[error("what was saved is no value of its type, or no one of its states")]
     BadValue,
 }
 
-/// Why nothing was restored.
+/// The reason why nothing was restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// Waiting for servers failed; what was written is not known.
+    /// Waiting for servers failed. It is unknown which channels were written.
     #[error("Channel Access: {0}")]
     Io(#[from] io::Error),
     /// These channels cannot be written, so none was.
@@ -79,14 +79,14 @@ pub enum RestoreError {
     Blocked(Vec<(String, Blocked)>),
 }
 
-/// Writes those of the `saved` that hold something else, in their order, each when the one before is done; then reads all again.
-/// Those that could not be read when they were saved are left alone.
+/// Writes the channels in `saved` that have a different value, in order, one after the other. Then reads all again. Channels
+/// without a saved value are not changed.
 ///
-/// Where one cannot be written nothing is, unless `partial`: then the others are. Blocks; with n channels to be written at most n + 4
-/// times as long as the channels were given.
+/// If a channel cannot be written, nothing is written; with `partial` the others are written. Blocks. If n channels are written,
+/// it takes at most n + 4 times the time limit of `channels`.
 ///
 /// # Errors
-/// As [`RestoreError`] says.
+/// See [`RestoreError`].
 pub fn restore(
     channels: &mut Channels,
     saved: &[Saved],

@@ -1,4 +1,4 @@
-//! Saving what channels hold.
+//! Saves the values of channels.
 
 use crate::channels::{Channels, Unavailable};
 use crate::file::{Head, Saved, Settings};
@@ -7,35 +7,36 @@ use crate::value::{States, tame};
 use base::{DurNs, Stamp};
 use std::io;
 
-/// What was saved.
+/// The result of saving.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The file.
     pub file: String,
-    /// Channels of the set.
+    /// Number of channels of the set.
     pub channels: usize,
-    /// Those that could not be read: their names alone are in the file.
+    /// The channels that could not be read. The file contains only their names.
     pub missing: Vec<(String, Unavailable)>,
 }
 
-/// Why nothing was saved.
+/// The reason why nothing was saved.
 #[derive(Debug, thiserror::Error)]
 pub enum SaveError {
-    /// The folder says no.
+    /// An error in the folder.
     #[error("{0}")]
     Folder(#[from] FolderError),
     /// Waiting for servers failed.
     #[error("Channel Access: {0}")]
     Io(#[from] io::Error),
-    /// There is nothing to save.
+    /// No channel could be read.
     #[error("none of the {} channels could be read, so nothing was saved: {}", .0.len(), .0.first().map_or_else(String::new, |(name, why)| format!("{name}: {why}")))]
     Nothing(Vec<(String, Unavailable)>),
 }
 
-/// Saves what the channels of a set hold, in the name of `by`. Servers have `within` to be found and as long to answer. Blocks.
+/// Saves the values of the channels of a set, with `by` as the author. Servers have the time `within` to be found, and again to
+/// answer. Blocks.
 ///
 /// # Errors
-/// As [`SaveError`] says; no file was made.
+/// See [`SaveError`]. No file was created.
 pub fn save(folder: &Folder, set: &str, by: &str, note: &str, within: DurNs) -> Result<Kept, SaveError> {
     let names = folder.channels(set)?;
     let read = Channels::open(&names, within)?.read()?;

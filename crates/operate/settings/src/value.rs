@@ -1,29 +1,29 @@
-//! Values as text, and texts as values of a channel's type.
+//! Conversion between values and texts.
 
 use base::{Array, Scalar, Str40, Value};
 use ca::Basic;
 use db::SavedValue;
 
-/// The longest text that Channel Access sends as a string, without the zero behind it.
+/// Maximum length of a string in Channel Access, without the terminating zero.
 const STRING_MAX: usize = 39;
 
-/// How the text of a state is meant.
+/// The meaning of the text of a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum States {
-    /// As its number, as autosave writes it; with its name then, where the file has it.
+    /// A number, as in autosave; with the name of the state when it was saved, if the file has it.
     Number(Option<String>),
-    /// As its name, or as its number where no state is called so: files of earlier versions.
+    /// A name, or a number if no state has this name: files of earlier versions.
     Name,
 }
 
-/// A text as a file can hold it in a line.
+/// Replaces control characters, so that the text fits into one line of a file.
 pub(crate) fn tame(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect::<String>().trim().to_owned()
 }
 
 impl States {
-    /// The number of the state that a saved text means, of a channel whose states have these names now. `None`: there is no such
-    /// state, or the name is that of several.
+    /// The number of the state that a saved text means, for a channel with the present state names `labels`. `None` if there is no
+    /// such state, or if several states have the name.
     pub(crate) fn index_of(&self, text: &[u8], labels: &[String]) -> Option<usize> {
         let text = std::str::from_utf8(text).ok()?.trim();
         let number =
@@ -37,7 +37,7 @@ impl States {
             _ => None,
         };
         match self {
-            // Where states were renumbered the name counts.
+            // If the states were renumbered, the name has precedence.
             Self::Number(Some(name)) => {
                 number().filter(|at| labels.get(*at).is_none_or(|label| tame(label) == *name)).or_else(|| only(name))
             }
@@ -48,7 +48,7 @@ impl States {
     }
 }
 
-/// What a reading holds, as text: of states their numbers. `is_text` says that its characters are a text.
+/// A value as text. States are numbers. `is_text`: characters are a text.
 pub(crate) fn to_saved(value: &Value, is_text: bool) -> SavedValue {
     let one = |scalar: Scalar| text(scalar).into_bytes();
     match value {
@@ -78,7 +78,7 @@ fn text(scalar: Scalar) -> String {
         Scalar::U32(value) => value.to_string(),
         Scalar::I64(value) => value.to_string(),
         Scalar::U64(value) => value.to_string(),
-        // The shortest text that reads as the same number.
+        // The shortest text that converts back to the same number.
         Scalar::F32(value) if usual(value.into()) => value.to_string(),
         Scalar::F32(value) => format!("{value:e}"),
         Scalar::F64(value) if usual(value) => value.to_string(),
@@ -87,12 +87,12 @@ fn text(scalar: Scalar) -> String {
     }
 }
 
-/// Whether a number is written without an exponent.
+/// Returns whether a number is written without an exponent.
 fn usual(value: f64) -> bool {
     value == 0.0 || !value.is_finite() || (1e-5..1e15).contains(&value.abs())
 }
 
-/// The value that a saved text is for a channel of this type; `None` where it is none.
+/// Converts a saved text to a value of the channel's type. Returns `None` if it is invalid.
 pub(crate) fn of_saved(
     (saved, states): (&SavedValue, &States),
     native: Basic,
@@ -155,7 +155,7 @@ fn scalar(text: &[u8], native: Basic) -> Option<Scalar> {
     })
 }
 
-/// A saved value for people: arrays in brackets, what is no text escaped.
+/// A saved value for display: arrays in brackets, invalid UTF-8 escaped.
 #[must_use]
 pub fn shown(value: &SavedValue) -> String {
     let one = |text: &[u8]| {
@@ -173,7 +173,7 @@ pub fn shown(value: &SavedValue) -> String {
     }
 }
 
-/// A value as people see it, of a channel whose states have these names: `1 (On)`.
+/// A value for display, for a channel with these state names: `1 (On)`.
 pub(crate) fn named(value: &SavedValue, states: &States, labels: &[String]) -> SavedValue {
     let SavedValue::Text(text) = value else { return value.clone() };
     let label =
@@ -201,7 +201,7 @@ mod tests {
             for (value, native) in [(Scalar::F64(value), Basic::Double), (Scalar::F32(small), Basic::Float), (Scalar::I32(long), Basic::Long)] {
                 let saved = to_saved(&Value::Scalar(value), false);
                 let back = of_saved((&saved, &States::Name), native, &[], false).unwrap();
-                // By its text: NaN is not equal to itself.
+                // Compared as text, because NaN is not equal to itself.
                 prop_assert_eq!(format!("{back:?}"), format!("{:?}", Value::Scalar(value)));
             }
         }
@@ -227,18 +227,18 @@ mod tests {
         let number = || States::Number(None);
         let with = |name: &str| States::Number(Some(name.into()));
         for (labels, saved, states, index) in [
-            // A file of autosave has numbers, also where states are called like numbers.
+            // A file of autosave has numbers, even if the state names are also numbers.
             (&["0", "2", "4"][..], "2", number(), Some(2)),
             (&["Off", "On"], "1", number(), Some(1)),
             (&["Off", "On"], "On", number(), Some(1)),
             (&["Off", "On"], "2", number(), None),
             (&[], "7", number(), Some(7)),
-            // A file of ours has both; where they no longer fit the name counts, if it is only one state's.
+            // Our files have both. If they no longer match, the name is used, provided that only one state has it.
             (&["Off", "On"], "1", with("On"), Some(1)),
             (&["Off", "Standby", "On"], "1", with("On"), Some(2)),
             (&["Off", "Standby"], "1", with("On"), None),
             (&["On", "Off", "On"], "1", with("On"), None),
-            // States of one name are told apart by their numbers.
+            // States with the same name are distinguished by their numbers.
             (&["On", "On"], "1", with("On"), Some(1)),
             // A file of an earlier version has names.
             (&["0", "2", "4"], "2", States::Name, Some(1)),
