@@ -1,4 +1,4 @@
-//! What is measured before the loop begins: the detector's pixels, where the spots are of a flat wave, what each actuator does.
+//! Calibration: per-pixel dark value and gain, reference slopes of a flat wavefront, and the response to each actuator.
 
 use crate::error::Error;
 use crate::pixels::{Got, Pixels};
@@ -10,39 +10,39 @@ use optics::{Command, Detector, Geometry, SIDE, Source, Whole};
 use std::net::UdpSocket;
 use sys::clock::mono_now;
 
-/// Frames that a command may be on its way.
+/// Maximum delay of a command, in frames. As many frames are ignored after each change of command.
 pub(crate) const SETTLES: u64 = 4;
-/// Frames of which each measurement is the mean: without light, of even light, of spots.
+/// Frames averaged per measurement: dark, flat field, spots.
 const FRAMES: (usize, usize, usize) = (64, 128, 4);
-/// How far actuators are pushed, in nanometres: a spot goes half a pixel.
+/// Amplitude of a poke, in nanometres. It moves a spot by half a pixel.
 pub(crate) const POKE: f32 = 200.0;
-/// Squares of what all spots moved, in pixels, that are no noise.
+/// Threshold on the sum of squared spot displacements, in pixels². A smaller sum is noise.
 pub(crate) const FAR: f32 = 1.0;
-/// Images of another size, of which more are no camera's change of its region.
+/// Maximum number of announced images of another size. A few can follow a change of the camera's region of interest; more are an error.
 const RESIZED: u64 = 100;
-/// For how long no frame may come.
+/// Maximum time without a whole frame.
 pub(crate) const PATIENCE: DurNs = DurNs::from_secs(20);
 
-/// What the loop needs.
+/// Result of a calibration.
 #[derive(Clone, Debug)]
 pub struct Calibrated {
-    /// What each pixel shows without light.
+    /// Dark value of each pixel.
     pub dark: Vec<f32>,
-    /// What each pixel's light is multiplied by.
+    /// Gain of each pixel, applied after the dark value is subtracted.
     pub gain: Vec<f32>,
-    /// The slopes of a flat wave.
+    /// Reference slopes, measured with a flat mirror and the lamp.
     pub zeros: Vec<f32>,
-    /// Row by row, a row for each actuator.
+    /// Reconstructor in row-major order, one row per actuator.
     pub inverse: Vec<f32>,
-    /// What was measured, and how long it took.
+    /// Summary of the measurement with its duration, one line.
     pub said: String,
 }
 
 impl Calibrated {
-    /// Where the spots are, and what each pixel is worth in this light.
+    /// Spot finder with these dark values, gains and reference slopes.
     ///
     /// # Errors
-    /// A size does not fit, or a number is none.
+    /// An array has the wrong size, or an element is not a number.
     pub fn spots(&self, geometry: &Geometry, light: Light) -> Result<Centroids, Error> {
         let size = (geometry.width(), geometry.width());
         let mut spots = Centroids::new(size, SIDE, &geometry.corners(), &self.dark, &self.gain, light)?;
@@ -51,24 +51,24 @@ impl Calibrated {
     }
 }
 
-/// Who shows whole frames under a command.
+/// Source of whole frames taken under a given command.
 pub trait Frames {
-    /// Shows so many, once the command has reached the mirror.
+    /// Passes `frames` frames to `see`. The frames were taken after the command had reached the mirror.
     ///
     /// # Errors
-    /// None come.
+    /// No frames arrive.
     fn look(&mut self, command: (Source, &[f32]), frames: usize, see: &mut dyn FnMut(&[u16])) -> Result<(), Error>;
 
-    /// No more are to be shown: what follows takes long.
+    /// Ends the measurement. The caller computes for a long time afterwards and needs no frames.
     fn over(&mut self) {}
 }
 
-/// The camera before a loop takes its pixels.
+/// Camera and mirror before the loop starts.
 #[derive(Debug)]
 pub struct Before<'a> {
-    /// Where pixels come in.
+    /// Input of pixels.
     pub pixels: &'a mut Pixels,
-    /// Where commands go.
+    /// Output of commands.
     pub commands: &'a UdpSocket,
 }
 
@@ -92,7 +92,7 @@ impl Frames for Before<'_> {
                 Got::Nothing => None,
             };
             let Some(whole) = whole else { continue };
-            // With each frame anew: commands get lost, too.
+            // Sent again with each frame, because commands can get lost.
             let length = Command::write(seen, source, values, &mut datagram)?;
             let _ = self.commands.send(&datagram[..length]);
             if let Whole::Yes(_) = whole {
@@ -107,7 +107,7 @@ impl Frames for Before<'_> {
     }
 }
 
-/// The mean slopes under a command, with the lamp.
+/// Mean slopes under a command, with the lamp as the source.
 fn slopes(frames: &mut dyn Frames, spots: &Centroids, values: &[f32]) -> Result<Vec<f32>, Error> {
     let (mut sums, mut now) = (vec![0.0; 2 * spots.apertures()], vec![0.0; 2 * spots.apertures()]);
     frames.look((Source::Lamp, values), FRAMES.2, &mut |image| {
@@ -118,10 +118,10 @@ fn slopes(frames: &mut dyn Frames, spots: &Centroids, values: &[f32]) -> Result<
     Ok(sums)
 }
 
-/// Measures pixels, where spots are, and what each actuator does. Allocates, and takes a second for 1,300 actuators.
+/// Calibrates pixels, reference slopes and actuators. Allocates. Takes about one second for 1,300 actuators.
 ///
 /// # Errors
-/// No frames come, or what they show has no inverse.
+/// No frames arrive, or the interaction matrix has no inverse.
 pub fn calibrate(spec: &Spec, frames: &mut dyn Frames) -> Result<Calibrated, Error> {
     let geometry = &spec.geometry;
     let actuators = geometry.actuators().len();

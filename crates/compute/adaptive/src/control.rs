@@ -1,4 +1,4 @@
-//! The loop: each row of sub-apertures is calibrated, its spots found and multiplied as it comes; the command goes out after the last.
+//! The control loop. Each row of sub-apertures is calibrated, measured and multiplied when it arrives; the command is sent after the last row.
 
 use crate::calibrate::Calibrated;
 use crate::desk::{self, Border, Desk, Order};
@@ -18,12 +18,12 @@ use std::sync::atomic::Ordering;
 use sys::clock::{mono_now, thread_cpu};
 use sys::datagrams::BATCH_MAX;
 
-/// Rows that are computed together: those that came together.
+/// Rows computed in one batch, because they arrived together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rows {
     rows: [usize; BATCH_MAX],
     count: usize,
-    /// Whether the frame's first is among them.
+    /// The batch contains the first row of the frame.
     first: bool,
 }
 
@@ -43,48 +43,48 @@ impl Rows {
     }
 }
 
-/// What all workers see: the slopes, and what they are to do with which rows of sub-apertures.
+/// Data shared by all workers: the slopes, the next task and the rows that it covers.
 struct Slopes {
     all: Vec<f32>,
     rows: Rows,
     task: Task,
     spots: Centroids,
-    /// The pixels, while there is something to do; the leader's else.
+    /// Pixels during a job. Outside a job the leader has them.
     image: Vec<u16>,
-    /// The slopes of each row.
+    /// Range of slopes of each row.
     ranges: Vec<Range<usize>>,
 }
 
-/// What a job does.
+/// Task of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Task {
-    /// Finds spots: each worker those of its share of the rows.
+    /// Finds spots. Each worker takes its share of the rows.
     Measure,
-    /// Multiplies: each worker for its actuators.
+    /// Multiplies. Each worker takes its share of the actuators.
     Multiply,
 }
 
-/// What a worker has of its own: its actuators, and the slopes of the rows whose spots it found.
+/// Data private to a worker: its actuators, and the slopes of the rows that it measured.
 struct Part {
     share: Share,
     slopes: Vec<f32>,
     without: Without,
 }
 
-/// The order that stands.
+/// The order in force.
 struct Standing {
     order: Box<Order>,
-    /// After which frame its command went out first, and when.
+    /// Number of the frame after which the command was first sent, and the time.
     sent: Option<(u64, MonoNs)>,
 }
 
-/// An adaptive-optics loop, to be run as a loop on events: a frame is one.
+/// An adaptive-optics loop. Runs as an event loop, one event per frame.
 pub struct Control {
     pixels: Pixels,
     commands: UdpSocket,
     team: Team<Slopes, Part>,
     begun: bool,
-    /// Rows that have come, and are not computed yet.
+    /// Rows received but not yet computed.
     left: Rows,
     error: Vec<f32>,
     mirror: Integrator,
@@ -93,21 +93,22 @@ pub struct Control {
     shown: Shown,
     figures: Figures,
     without: Without,
-    /// What the thread had taken of its CPU at the end of the last frame.
+    /// CPU time of the thread at the end of the previous frame.
     burnt: DurNs,
     border: Border,
     order: Option<Standing>,
-    /// Whether each row of the frame came.
+    /// All rows of the frame arrived.
     is_whole: bool,
     streams: Option<Streams>,
-    /// The frame that is to be streamed, and when its last pixel came.
+    /// Frame to be streamed next, and the arrival time of its last pixel.
     to_stream: Option<(u64, MonoNs)>,
-    /// The newest frame.
+    /// Number of the newest frame.
     frame: u64,
 }
 
-/// A worker's panels of the reconstructor. The leader has six where others have seven: it takes the pixels and sends the command, too, and what
-/// that reads and writes puts some of its panels out of its cache. A frame took two CPUs 107 us with 46 % of them, 111 with half, 119 with 38 %.
+/// Reconstructor panels of a worker. The leader has six for every seven of another worker. It also receives pixels and sends the command, and
+/// this evicts some of its panels from its cache. On two CPUs a frame took 107 us with 46 % of the panels on the leader, 111 us with 50 %, and
+/// 119 us with 38 %.
 pub(crate) fn panels_of(me: Worker, geometry: &Geometry) -> Range<usize> {
     const LEADER: usize = 6;
     const OTHER: usize = 7;
@@ -122,12 +123,12 @@ pub(crate) fn panels_of(me: Worker, geometry: &Geometry) -> Range<usize> {
     }
 }
 
-/// A worker's share of the rows: each worker has other ones, so none waits for another.
+/// Measures a worker's share of the rows. The shares are disjoint, so no worker waits for another.
 fn measure(all: &Slopes, part: &mut Part, me: Worker, level: Level) {
     for row in &all.rows.all()[me.share(all.rows.count)] {
         let range = all.ranges[*row].clone();
         let to = &mut part.slopes[range.clone()];
-        // A spot without light stays at zero: no error is known there.
+        // The slope of a spot without light stays at zero, because its error is unknown.
         to.fill(0.0);
         if let Ok(without) = all.spots.measure(level, range.start / 2..range.end / 2, &all.image, to) {
             part.without.dark += without.dark;
@@ -136,15 +137,15 @@ fn measure(all: &Slopes, part: &mut Part, me: Worker, level: Level) {
     }
 }
 
-/// An order that stands for so many frames is forgotten: who gave it is gone.
+/// Maximum number of frames for which an order is in force. After that its sender is assumed to have exited, and the order is dropped.
 const ORDER_FRAMES_MAX: u64 = 20_000;
 
 impl Control {
-    /// A loop from what was measured, and the desk at which others ask it. Allocates, and starts the team. From here on the socket of commands
-    /// does not block: a command for which the kernel has no room is counted as not sent.
+    /// Makes a loop from a calibration, and the desk through which another thread controls it. Allocates, and starts the team. Sets the command
+    /// socket to non-blocking: a command for which the kernel has no buffer space is counted as not sent.
     ///
     /// # Errors
-    /// The team cannot be started, or what was measured does not fit.
+    /// The team cannot be started, or a size in the calibration does not fit.
     #[expect(clippy::too_many_arguments, reason = "what a loop is made of")]
     pub fn new(
         spec: &Spec,
@@ -173,7 +174,7 @@ impl Control {
             Task::Measure => measure(all, part, me, level),
             Task::Multiply => {
                 for (index, row) in all.rows.all().iter().enumerate() {
-                    // As many slopes as the reconstructor has, always.
+                    // Cannot fail: the number of slopes always matches the reconstructor.
                     let _ = part.share.add(level, *row, all.rows.first && index == 0, &all.all);
                 }
             }
@@ -211,19 +212,18 @@ impl Control {
         Ok((control, desk))
     }
 
-    /// What the workers have not obtained.
+    /// Settings that the workers requested but did not obtain.
     pub fn missing(&self) -> impl Iterator<Item = &Obtained> {
         self.team.missing()
     }
 
-    /// The figures of the newest frame.
+    /// Figures of the newest frame.
     #[must_use]
     pub const fn figures(&self) -> &Figures {
         &self.figures
     }
 
-    /// Finds the spots of the rows that have come, and adds what they are worth for each actuator. A worker that is not back in time ends the
-    /// loop.
+    /// Finds the spots of the received rows and adds their contribution to each actuator's error. Fails if a worker misses its deadline.
     fn compute(&mut self) -> Result<(), TeamError> {
         let rows = std::mem::take(&mut self.left);
         if rows.count == 0 {
@@ -238,10 +238,10 @@ impl Control {
         let measured = self.team.run().map(drop);
         let without = &mut self.without;
         let slopes = self.team.shared_mut()?;
-        // Whatever became of the job the image goes back, once all are.
+        // The image goes back to the leader even if the job failed.
         self.pixels.lend(&mut slopes.image);
         measured?;
-        // Out of what all see, while parts are looked at.
+        // Moved out of the shared data, because `each` borrows the team.
         let (ranges, mut all) = (std::mem::take(&mut slopes.ranges), std::mem::take(&mut slopes.all));
         let gathered = self.team.each(|me, part| {
             for row in &rows.all()[me.share(rows.count)] {
@@ -257,7 +257,7 @@ impl Control {
         self.team.run().map(drop)
     }
 
-    /// From the last row on.
+    /// Completes a frame: computes the remaining rows, sends the command and updates the figures.
     fn finish(&mut self, pulse: &Pulse) -> Result<bool, TeamError> {
         self.compute()?;
         let error = &mut self.error;
@@ -267,9 +267,9 @@ impl Control {
             self.mirror.flatten();
         }
         let ordered = self.order.as_ref().and_then(|standing| standing.order.command.as_ref());
-        // A command that is worth nothing any more is not sent, and not remembered as sent: the mirror stays as it is.
+        // A command that is too late to be useful is neither sent nor recorded as sent. The mirror keeps its position.
         let void = pulse.is_void(mono_now());
-        // Under an order the mirror waits as it is, too.
+        // The integrator also stays unchanged while an order is in force.
         let step = if ordered.is_some() || void { Step::default() } else { self.mirror.step(&self.error, settings) };
         let (source, commands) = match ordered {
             Some((source, values)) => (*source, values.as_slice()),
@@ -321,7 +321,7 @@ impl Control {
         Ok(sent && !step.held)
     }
 
-    /// Shows the frame to who gave the order that stands.
+    /// Passes the frame to the sender of the order in force.
     fn picture(&mut self, pulse: &Pulse, sending: MonoNs) {
         let Some(Standing { order, sent }) = &mut self.order else { return };
         let sent = *sent.get_or_insert((pulse.number, sending));
@@ -330,12 +330,12 @@ impl Control {
         {
             picture.image.copy_from_slice(self.pixels.image());
             (picture.frame, picture.came, picture.order, picture.sent) = (pulse.number, pulse.due, order.number, sent);
-            // There is room for all that there are.
+            // Cannot fail: the ring has room for all pictures.
             let _ = self.border.full.push(picture);
         }
     }
 
-    /// Between two frames: takes over what another thread has made.
+    /// Takes over new parts and orders from the desk, between two frames.
     fn exchange(&mut self) -> Result<(), TeamError> {
         if let Ok(mut parts) = self.border.parts.pop() {
             if let Some(spots) = &mut parts.spots {
@@ -348,14 +348,14 @@ impl Control {
                 }
             })?;
             self.figures.exchanged += 1.0;
-            // There is room for all that there are.
+            // Cannot fail: the ring has room for all parts.
             let _ = self.border.before.push(parts);
         }
         let sent = self.order.as_ref().and_then(|standing| standing.sent);
         let abandoned = sent.is_some_and(|(frame, _)| self.frame > frame + ORDER_FRAMES_MAX);
         let next = self.border.orders.pop().ok();
         if next.is_some() || abandoned {
-            // One without a command only ends what stands.
+            // An order without a command only ends the order in force.
             let (next, ended) = match next {
                 Some(order) if order.command.is_none() => (None, Some(order)),
                 next => (next, None),
@@ -363,14 +363,14 @@ impl Control {
             let next = next.map(|order| Standing { order, sent: None });
             let before = std::mem::replace(&mut self.order, next).map(|standing| standing.order);
             for order in [ended, before].into_iter().flatten() {
-                // There is room for all that there are.
+                // Cannot fail: the ring has room for all orders.
                 let _ = self.border.done.push(order);
             }
         }
         Ok(())
     }
 
-    /// Hands the previous frame to the thread that writes the streams, while no pixel is awaited.
+    /// Passes the previous frame to the stream writer, before the loop waits for the next pixel.
     fn stream(&mut self) {
         if let (Some(streams), Some((frame, came))) = (&mut self.streams, self.to_stream.take()) {
             let commands = self.mirror.commands();
@@ -380,10 +380,10 @@ impl Control {
 }
 
 impl EventLoop for Control {
-    /// Receives rows and computes all but a frame's last.
+    /// Receives rows and computes all of them but the last batch of a frame.
     fn await_event(&mut self) -> Option<Event> {
         if !std::mem::replace(&mut self.begun, true) {
-            // Frames of before, which waited while the loop was made.
+            // Discards frames that were queued while the loop was set up.
             self.pixels.restart();
             self.burnt = thread_cpu();
         }
@@ -396,7 +396,7 @@ impl EventLoop for Control {
                         self.pixels.end()
                     } else {
                         if self.left.is_full() || !self.pixels.more() {
-                            // What is wrong with the team shows in the cycle.
+                            // A team error is reported again by the cycle.
                             let _ = self.compute();
                         }
                         continue;

@@ -1,7 +1,7 @@
-//! What another thread asks of a loop that runs: new parts, taken over between two frames, and looks at the camera under commands of its own.
+//! Control of a running loop from another thread: new parts, taken over between two frames, and camera frames under the thread's own commands.
 //!
-//! Everything is made and freed on the asking thread. The loop looks into a ring at each frame's border and exchanges what is there;
-//! what it had goes back by another ring.
+//! All allocation and freeing is done on the requesting thread. At the end of each frame the loop checks a ring and swaps in the parts that it
+//! finds. The old parts return through a second ring.
 
 use crate::calibrate::{Calibrated, FAR, Frames, PATIENCE, POKE, SETTLES, calibrate};
 use crate::control::panels_of;
@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sys::clock::{mono_now, sleep_until};
 
-/// Images that are on their way at most.
+/// Maximum number of images in flight.
 const PICTURES: usize = 16;
-/// How often the asking thread looks whether something has come.
+/// Polling interval of the requesting thread.
 const LOOK: DurNs = DurNs(500_000);
-/// Pokes of which the latency is measured, and frames that are looked at after each.
+/// Pokes per latency measurement, and frames inspected after each poke.
 const POKES: usize = 20;
 const AFTER: u64 = 8;
 
@@ -29,45 +29,45 @@ const AFTER: u64 = 8;
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) spots: Option<Centroids>,
-    /// One for each of the team, or none.
+    /// One per member of the team, or empty.
     pub(crate) shares: Vec<Share>,
 }
 
-/// A command that stands instead of the loop's own, until another order comes; `None`: the loop's own again.
+/// A command that replaces the loop's own until the next order. `None` returns control to the loop.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) number: u64,
     pub(crate) command: Option<(Source, Vec<f32>)>,
 }
 
-/// A frame as it came while an order stood.
+/// A frame received while an order was in force.
 #[derive(Debug)]
 pub(crate) struct Picture {
     pub(crate) image: Vec<u16>,
     pub(crate) frame: u64,
     pub(crate) came: MonoNs,
     pub(crate) order: u64,
-    /// The frame after which the order's command went out first, and when.
+    /// Number of the frame after which the order's command was first sent, and the time.
     pub(crate) sent: (u64, MonoNs),
 }
 
-/// What both look at.
+/// State shared by the loop and the desk.
 #[derive(Debug, Default)]
 pub(crate) struct Flags {
-    /// The mirror is to go flat once.
+    /// Request to flatten the mirror once.
     pub(crate) flat: AtomicBool,
-    /// The last measured latency, as bits: microseconds, frames.
+    /// Last measured latency as the bits of `f64`: microseconds, frames.
     latency: [AtomicU64; 2],
 }
 
 impl Flags {
-    /// Mean microseconds and frames; 0 before it was measured.
+    /// Mean latency in microseconds and frames; 0 if it has not been measured.
     pub(crate) fn latency(&self) -> [f64; 2] {
         self.latency.each_ref().map(|bits| f64::from_bits(bits.load(Ordering::Relaxed)))
     }
 }
 
-/// The loop's side.
+/// The loop's end of the rings.
 #[derive(Debug)]
 pub(crate) struct Border {
     pub(crate) parts: Consumer<Box<Parts>>,
@@ -79,7 +79,7 @@ pub(crate) struct Border {
     pub(crate) flags: Arc<Flags>,
 }
 
-/// The asking side, for one thread that is not real time.
+/// The requesting end of the rings, for one thread without real-time priority.
 #[derive(Debug)]
 pub struct Desk {
     spec: Spec,
@@ -95,22 +95,22 @@ pub struct Desk {
     number: u64,
 }
 
-/// How long a command takes until the camera sees most of what it does: from when it was sent until that frame's last pixel had come.
+/// Delay from sending a command until the last pixel of the frame that shows most of its effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
-    /// Frames, the mean of all pokes.
+    /// Mean over all pokes, in frames.
     pub frames: f64,
-    /// Microseconds: mean, least and most.
+    /// Mean, minimum and maximum, in microseconds.
     pub us: [f64; 3],
-    /// Pokes that were seen.
+    /// Number of pokes that the camera detected.
     pub pokes: usize,
 }
 
-/// Both sides, for a team of so many.
+/// Both ends, for a team of `team` members.
 pub(crate) fn desk(spec: &Spec, team: usize, known: Calibrated) -> (Desk, Border) {
     let (flags, pixels) = (Arc::<Flags>::default(), spec.geometry.width() * spec.geometry.width());
     let (parts, parts_out) = RingBuffer::new(2);
-    // Room for all that there can be: nothing is ever left over in the loop's hands.
+    // Large enough for everything that can be in flight, so the loop can always return what it has.
     let (before_in, before) = RingBuffer::new(4);
     let (orders, orders_out) = RingBuffer::new(2);
     let (done_in, done) = RingBuffer::new(4);
@@ -118,7 +118,7 @@ pub(crate) fn desk(spec: &Spec, team: usize, known: Calibrated) -> (Desk, Border
     let (full_in, full) = RingBuffer::new(PICTURES);
     for _ in 0..PICTURES {
         let (image, none) = (vec![0; pixels], MonoNs(0));
-        // As many as there is room for.
+        // Fills the ring exactly.
         let _ = free.push(Box::new(Picture { image, frame: 0, came: none, order: 0, sent: (0, none) }));
     }
     let border = Border {
@@ -135,23 +135,23 @@ pub(crate) fn desk(spec: &Spec, team: usize, known: Calibrated) -> (Desk, Border
 }
 
 impl Desk {
-    /// What the loop computes with.
+    /// The calibration that the loop uses.
     #[must_use]
     pub const fn known(&self) -> &Calibrated {
         &self.known
     }
 
-    /// What the loop was made from.
+    /// The specification that the loop was made from.
     #[must_use]
     pub const fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// Has the loop compute with this between two frames, all of it at once: returns when it does. No frame is lost; the first one with a
-    /// new reconstructor finds it in no cache.
+    /// Replaces the calibration between two frames, all parts at once. Returns once the loop uses it. No frame is lost. The first frame with a
+    /// new reconstructor is slower, because the reconstructor is in no cache.
     ///
     /// # Errors
-    /// A size does not fit, or no frame came in time: then it is taken over with the next one.
+    /// A size does not fit, or no frame arrived in time. In the second case the loop takes the parts over with its next frame.
     pub fn exchange(&mut self, new: Calibrated) -> Result<(), Error> {
         let geometry = &self.spec.geometry;
         let (actuators, slopes) = (geometry.actuators().len(), 2 * geometry.apertures().len());
@@ -179,25 +179,25 @@ impl Desk {
         Ok(())
     }
 
-    /// Frees what the loop has given back.
+    /// Frees parts and orders that the loop has returned.
     fn sweep(&mut self) {
         while self.before.pop().is_ok() {}
         while self.done.pop().is_ok() {}
     }
 
-    /// Puts the mirror flat with the next frame; a closed loop goes on from there.
+    /// Flattens the mirror at the next frame. A closed loop continues from there.
     pub fn flatten(&self) {
         self.flags.flat.store(true, Ordering::Release);
     }
 
-    /// Measures everything anew while the loop runs: its mirror follows these orders meanwhile. What it was is told.
+    /// Repeats the whole calibration while the loop runs. The mirror follows the calibration's commands meanwhile. Returns the summary.
     ///
     /// # Errors
-    /// No frames come, or what they show has no inverse: the loop goes on with what it had.
+    /// No frames arrive, or the interaction matrix has no inverse. The loop continues with its previous calibration.
     pub fn calibrate(&mut self) -> Result<String, Error> {
         let spec = self.spec.clone();
         let measured = calibrate(&spec, self);
-        // Also where it failed.
+        // Also after a failure.
         self.over();
         let measured = measured?;
         let said = measured.said.clone();
@@ -205,10 +205,11 @@ impl Desk {
         Ok(said)
     }
 
-    /// Measures how long a command takes until the camera sees it, by poking a sixteenth of the actuators up and down with the lamp.
+    /// Measures the delay from a command to its effect in the camera. Pokes a sixteenth of the actuators up and down, with the lamp as the
+    /// source.
     ///
     /// # Errors
-    /// No frames come, or no poke was seen.
+    /// No frames arrive, or the camera detected no poke.
     pub fn latency(&mut self) -> Result<Latency, Error> {
         let measured = self.poke();
         self.over();
@@ -229,7 +230,7 @@ impl Desk {
         Ok(latency)
     }
 
-    /// Frames and microseconds of each poke of which each frame was seen.
+    /// Latency in frames and microseconds of each poke after which no frame was missing.
     fn poke(&mut self) -> Result<Vec<(u64, f64)>, Error> {
         let geometry = self.spec.geometry.clone();
         let (spots, pattern) = (self.known.spots(&geometry, self.spec.light)?, patterns(&geometry).swap_remove(0));
@@ -255,13 +256,13 @@ impl Desk {
                         largest = (change, frame - last + since - 1, us);
                     }
                 } else if since > 0 {
-                    // One was not seen: the change may have been in it.
+                    // A frame is missing, and the change may have been in it.
                     largest.0 = f32::INFINITY;
                 }
                 before = Some((frame, now.clone()));
                 seen = since;
             }
-            // The first comes from wherever the mirror was.
+            // The first poke is not counted, because the mirror's previous position is unknown.
             if poke > 0 && largest.0.is_finite() && largest.0 > FAR {
                 all.push((largest.1, largest.2));
             }
@@ -283,13 +284,13 @@ impl Desk {
         }
     }
 
-    /// The next one that was taken under an order.
+    /// Next picture taken under the given order.
     fn picture(&mut self, order: u64) -> Result<Box<Picture>, Error> {
         let until = mono_now() + PATIENCE;
         loop {
             match self.full.pop() {
                 Ok(picture) if picture.order == order => return Ok(picture),
-                // There is room for all.
+                // Cannot fail: the ring has room for all pictures.
                 Ok(before) => drop(self.free.push(before)),
                 Err(_) if mono_now() > until => return Err(Error::NoFrames(PATIENCE)),
                 Err(_) => sleep_until(mono_now() + LOOK),
@@ -318,7 +319,8 @@ impl Frames for Desk {
     }
 
     fn over(&mut self) {
-        // Where no frames come, the loop sends nothing anyway; it ends an order by itself that nobody follows.
+        // Can fail only if no frames arrive, and then the loop sends nothing. The loop also drops an order by itself after `ORDER_FRAMES_MAX`
+        // frames.
         let _ = self.order(None);
     }
 }

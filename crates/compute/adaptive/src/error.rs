@@ -1,93 +1,93 @@
-//! What can be wrong before the loop runs.
+//! Errors before the loop runs.
 
 use crate::input::Card;
 use base::DurNs;
 use sys::Errno;
 
-/// Why a loop cannot be had.
+/// Reason why a loop cannot be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A socket cannot be had.
+    /// A socket cannot be opened.
     #[error("{address}: {error}; expected {}", address_wanted(error))]
     Socket {
-        /// Where.
+        /// Its address.
         address: std::net::SocketAddr,
-        /// The kernel's answer.
+        /// Error of the kernel.
         error: std::io::Error,
     },
-    /// A network card's queue cannot be had, or is gone.
+    /// The queue of a network card cannot be opened, or is gone.
     #[error("--xdp {card}: {error}; {remedy}")]
     Card {
-        /// Which.
+        /// The card.
         card: Card,
-        /// The kernel's answer.
+        /// Error of the kernel.
         error: sys::Error,
-        /// What was expected, and what to do.
+        /// Expected condition and remedy.
         remedy: &'static str,
     },
-    /// A card's queue takes no such address.
+    /// A card's queue does not support this address.
     #[error("--xdp {card}: pixels at {address}; expected an IPv4 address, that of the interface")]
     NotIpv4 {
-        /// Where.
+        /// Address of the pixels.
         address: std::net::SocketAddr,
         /// The card.
         card: Card,
     },
-    /// Pixels come, but not on the card's queue.
+    /// Pixels arrive at the host, but not on the card's queue.
     #[error(
         "--xdp {0}: pixels come to this host, but not whole on this queue; expected each in one packet of the interface, without VLAN tag, \
          IP options and pieces, steered to the queue (`ethtool -N IFACE flow-type udp4 dst-port PORT action QUEUE`)"
     )]
     Past(Card),
-    /// No camera.
+    /// No frames arrive.
     #[error("no whole frame came for {0}; expected a camera that sends to --pixels: `tahti demo telescope`")]
     NoFrames(DurNs),
-    /// A camera of another size.
+    /// The camera announces images of another size.
     #[error(
         "{images} images came of another size than {side} x {side} pixels; expected a loop of the camera's size: --across, and the whole of its \
          detector read"
     )]
     Resized {
-        /// Those that were announced.
+        /// Number of images announced.
         images: u64,
-        /// Pixels of a line that were expected.
+        /// Expected pixels per line.
         side: usize,
     },
-    /// A part of another size.
+    /// A part has another size than the loop.
     #[error("a {what} of {found} numbers; expected {expected}")]
     Size {
-        /// Which.
+        /// Name of the part.
         what: &'static str,
-        /// Its numbers.
+        /// Its number of elements.
         found: usize,
-        /// Those of this loop.
+        /// Number of elements that the loop needs.
         expected: usize,
     },
-    /// The camera does not see what the mirror does.
+    /// The camera does not detect the pokes of the mirror.
     #[error(
         "none of {0} pokes was seen by the camera; expected spots that move: is the lamp on, do commands reach the mirror?"
     )]
     Unseen(usize),
-    /// A calibration that the sensor cannot have.
+    /// A calibration that does not fit the sensor.
     #[error(transparent)]
     Aperture(#[from] kernels::BadAperture),
-    /// A size that does not fit.
+    /// An array has the wrong size.
     #[error(transparent)]
     Misfit(#[from] kernels::Misfit),
-    /// A command that cannot be written.
+    /// A command cannot be written.
     #[error(transparent)]
     Command(#[from] optics::CommandError),
-    /// What was measured has no inverse.
+    /// The interaction matrix has no inverse.
     #[error(transparent)]
     Singular(#[from] optics::reconstruct::Singular),
     /// The team cannot be started.
     #[error(transparent)]
     Team(#[from] rt::team::TeamError),
-    /// A stream cannot be written.
+    /// A stream cannot be created.
     #[error("{0}; expected a folder that this process may write, best in memory (/dev/shm)")]
     Stream(#[from] sys::Error),
-    /// Nothing can be shown under this name.
+    /// The variables cannot be exported under this name.
     #[error(transparent)]
     Share(#[from] rt::ShareError),
 }

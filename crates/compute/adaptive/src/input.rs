@@ -1,4 +1,4 @@
-//! Where datagrams come from: a socket, or a network card's queue.
+//! Sources of datagrams: a socket, or a queue of a network card.
 
 use crate::error::Error;
 use crate::spec::receiver;
@@ -12,24 +12,24 @@ use sys::clock::{mono_now, sleep_until, wall_ns};
 use sys::datagrams::{Datagrams, Waits};
 use sys::xdp::{self, Queue};
 
-/// Frames that the kernel's buffer holds: what is older is of no use to a loop.
+/// Frames that the kernel's buffer holds. Older frames are of no use to a loop.
 const BUFFERED: usize = 2;
-/// Beside a frame's rows: a leader and a trailer.
+/// Datagrams of a frame in addition to its rows: a leader and a trailer.
 const BESIDE: usize = 2;
-/// Datagrams that are forgotten when a queue is taken, at most: more than a socket keeps.
+/// Maximum number of datagrams discarded when a queue is opened. A socket holds fewer.
 const BEFORE_MAX: usize = 10_000;
-/// A datagram that is said to have come so many nanoseconds ago did not.
+/// Maximum age of a timestamp, in nanoseconds. An older timestamp is invalid.
 const LONG_AGO: u64 = 1_000_000_000;
-/// After its process has ended the kernel lets a queue go when it comes to it: within this time, looked for so often.
+/// The kernel releases the queue of an ended process after a delay. Opening is retried for this long, at the interval `AGAIN`.
 const LET_GO: DurNs = DurNs::from_secs(2);
 const AGAIN: DurNs = DurNs::from_ms(20);
 
-/// A queue of a network card, as a command line says it: `eth0`, which is its first, or `eth0:3`.
+/// A queue of a network card, as written on the command line: `eth0` for its first queue, or `eth0:3`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Card {
-    /// The interface's name.
+    /// Name of the interface.
     pub interface: String,
-    /// Its queue.
+    /// Number of the queue.
     pub queue: u32,
 }
 
@@ -55,10 +55,10 @@ impl std::fmt::Display for Card {
     }
 }
 
-/// Where datagrams come from.
+/// A source of datagrams.
 #[derive(Debug)]
 pub struct Input {
-    /// Of a queue it keeps the port, and has what comes past it.
+    /// With a card's queue, the socket reserves the port and receives the datagrams that bypass the queue.
     socket: UdpSocket,
     port: u16,
     from: From,
@@ -71,12 +71,12 @@ enum From {
     Card(Box<Queue>, Card),
 }
 
-/// What a thread other than the loop's sees of it: whether there is still a card.
+/// Health check of the input for threads other than the loop's. Holds a card if the input uses one.
 #[derive(Debug)]
 pub struct InputWatch(Option<(xdp::Watch, Card)>);
 
 impl InputWatch {
-    /// Why no more pixels will come.
+    /// Checks that pixels can still arrive.
     ///
     /// # Errors
     /// The card is gone.
@@ -89,10 +89,10 @@ impl InputWatch {
 }
 
 impl Input {
-    /// Datagrams at `address`, from a card's queue where one is named; a wait for them ends after `patience`.
+    /// Opens a source of datagrams at `address`: the queue of `card` if given, else a socket. A wait for datagrams ends after `patience`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn open(address: SocketAddr, card: Option<&Card>, geometry: &Geometry, patience: DurNs) -> Result<Self, Error> {
         let refused = |error: std::io::Error| Error::Socket { address, error };
         let socket = receiver(address)?;
@@ -121,15 +121,15 @@ impl Input {
                     }
                 };
                 socket.set_nonblocking(true).map_err(refused)?;
-                // What came before the queue was taken does not come past it.
+                // Datagrams that arrived before the queue was opened did not bypass it.
                 let _ = (0..BEFORE_MAX).take_while(|_| socket.recv(&mut [0]).is_ok()).count();
                 From::Card(Box::new(queue), card.clone())
             }
             None => {
                 socket.set_read_timeout(Some(std::time::Duration::from_nanos(patience.0 as u64))).map_err(refused)?;
-                // Where it does not, it is the moment at which a datagram was in hand.
+                // Without kernel timestamps, the time of reception in this process is used.
                 let _ = sys::datagrams::stamp(&socket);
-                // Beyond the machine's limit where the process may; what is had is enough where the loop keeps up.
+                // Exceeds the system limit if the process has the privilege. The default size suffices as long as the loop keeps up.
                 let buffer = BUFFERED * geometry.across() * geometry.row_bytes();
                 if rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, buffer).is_err() {
                     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, buffer);
@@ -140,21 +140,21 @@ impl Input {
         Ok(Self { socket, port: local.port(), from, patience })
     }
 
-    /// Where they come in.
+    /// Local address.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// How long a wait is, at most.
+    /// Maximum duration of a wait.
     #[must_use]
     pub const fn patience(&self) -> DurNs {
         self.patience
     }
 
-    /// How a card's packets come, in words; `None` of a socket.
+    /// Description of the path of a card's packets; `None` for a socket.
     #[must_use]
     pub fn said(&self) -> Option<String> {
         let From::Card(queue, card) = &self.from else { return None };
@@ -164,17 +164,17 @@ impl Input {
         Some(format!("pixels from {card} by XDP {place}, {copied}"))
     }
 
-    /// For a thread other than the loop's.
+    /// Health check for a thread other than the loop's.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn watch(&self) -> Result<InputWatch, Error> {
         let From::Card(queue, card) = &self.from else { return Ok(InputWatch(None)) };
         let watch = queue.watch().map_err(|error| Error::card(card, error))?;
         Ok(InputWatch(Some((watch, card.clone()))))
     }
 
-    /// Why nothing comes for `while_`: who sends is silent, or sends past the card's queue.
+    /// Reason why nothing arrived for `while_`: the sender is silent, or its datagrams bypass the card's queue.
     pub(crate) fn silent(&self, while_: DurNs) -> Error {
         match &self.from {
             From::Card(_, card) if self.socket.peek(&mut [0]).is_ok() => Error::Past(card.clone()),
@@ -182,12 +182,13 @@ impl Input {
         }
     }
 
-    /// Takes what has come: how many. Those of before are gone, also where it fails.
+    /// Receives the available datagrams and returns their number. The previous ones are released, even on failure.
     ///
-    /// Real-time: allocates nothing. From a socket a system call for up to 16; from a card's queue none where there are some.
+    /// Real-time: does not allocate. A socket needs one system call for up to 16 datagrams. A card's queue needs none if datagrams are
+    /// available.
     ///
     /// # Errors
-    /// The kernel's: `EAGAIN` where nothing has come in time.
+    /// An error of the kernel; `EAGAIN` if nothing arrived in time.
     pub fn take(&mut self, waits: Waits) -> Result<usize, Errno> {
         match &mut self.from {
             From::Socket(taken) => taken.take(&self.socket, waits),
@@ -195,7 +196,7 @@ impl Input {
         }
     }
 
-    /// How many were taken last.
+    /// Number of datagrams received last.
     #[must_use]
     pub const fn there(&self) -> usize {
         match &self.from {
@@ -204,7 +205,7 @@ impl Input {
         }
     }
 
-    /// One of those that were taken last; nothing behind them, and of a packet that is no datagram.
+    /// Datagram `index` of those received last. Empty beyond the last one, and for a packet that is not a datagram.
     #[must_use]
     pub fn get(&self, index: usize) -> &[u8] {
         match &self.from {
@@ -213,7 +214,7 @@ impl Input {
         }
     }
 
-    /// When the kernel had it, or the program on the card, where they say so: in nanoseconds of their clock, see [`at`](Self::at).
+    /// Timestamp of the kernel, or of the program on the card, if available. In nanoseconds of that source's clock, see [`at`](Self::at).
     #[must_use]
     pub fn came_ns(&self, index: usize) -> Option<u64> {
         match &self.from {
@@ -222,8 +223,8 @@ impl Input {
         }
     }
 
-    /// A time at which something came, by this process's clock; `None` of one that is long ago or to come: it was not then.
-    /// Real-time: two readings of clocks.
+    /// Converts a timestamp to this process's clock. `None` if it is in the future or more than a second old, and therefore invalid. Real-time:
+    /// reads two clocks.
     #[must_use]
     pub fn at(&self, came_ns: u64) -> Option<MonoNs> {
         let (now, theirs) = match &self.from {

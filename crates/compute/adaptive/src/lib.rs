@@ -1,10 +1,11 @@
-//! The adaptive-optics loop as a process: pixels from a socket or a network card's queue, a team that multiplies, commands out by a socket.
+//! The adaptive-optics loop as a process: receives pixels from a socket or a network card's queue, multiplies with a team of threads, sends
+//! commands through a socket.
 //!
-//! The way of a frame: [`Pixels`] takes datagrams as they come → [`Control`] finds the spots of each row and has the team multiply them while
-//! the rest is on its way → after the last row the command goes out. What a frame means and what is computed from it is in `optics` and
-//! `kernels`. Whoever else wants something of a loop that runs asks at its [`Desk`]; [`Streams`] show each stage to other programs.
+//! Path of a frame: [`Pixels`] receives datagrams → [`Control`] finds the spots of each row and has the team multiply them while the next rows
+//! arrive → the command is sent after the last row. `optics` and `kernels` define the meaning of a frame and the computation. Other threads
+//! control a running loop through its [`Desk`]. [`Streams`] publish each stage to other programs.
 //!
-//! Never here: arithmetic on pixels, arguments, printing. What the loop calls after it was armed neither allocates nor locks.
+//! This crate contains no pixel arithmetic, no argument parsing and no printing. Code that an armed loop calls neither allocates nor locks.
 #![forbid(unsafe_code)]
 
 mod calibrate;

@@ -1,4 +1,4 @@
-//! Pixels that come as datagrams, row by row, in whatever order and with whatever missing.
+//! Pixels received as datagrams, row by row, in any order and possibly incomplete.
 
 use crate::error::Error;
 use crate::input::Input;
@@ -9,51 +9,51 @@ use rt::Wait;
 use sys::clock::{mono_now, sleep_until};
 use sys::datagrams::Waits;
 
-/// Datagrams that are looked at before the caller may see whether it is to end.
+/// Maximum number of datagrams processed before control returns to the caller, which may have to stop.
 const LOOKS: usize = 4096;
-/// Looks at the socket between two readings of the clock.
+/// Polls of the socket between two readings of the clock.
 const SPINS: usize = 16;
 
-/// What has come.
+/// Result of waiting for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Got {
-    /// A row, which is in the image; whether it is the frame's first, and whether its last.
+    /// A row, now in the image, with flags for the first and last row of the frame.
     Row { row: usize, first: bool, last: bool },
-    /// The frame that had begun is over without all of its rows.
+    /// The current frame ended without all of its rows.
     Over(Whole),
-    /// Nothing.
+    /// Nothing arrived.
     Nothing,
 }
 
-/// The end of the wire: where datagrams come from, the frame that comes, and its image.
+/// The receiving end: source of datagrams, current frame and its image.
 #[derive(Debug)]
 pub struct Pixels {
     input: Input,
-    /// The datagram that is looked at next.
+    /// Index of the next datagram to process.
     index: usize,
-    /// When those that were taken were in hand.
+    /// When the last batch of datagrams was received.
     at: MonoNs,
-    /// When the newest row came, in nanoseconds of the input's clock, where it says so; and that of the frame's first.
+    /// Timestamps of the newest row and of the first row of the frame, in nanoseconds of the input's clock, if available.
     came_ns: [Option<u64>; 2],
-    /// From row to row, by the frame before.
+    /// Interval between rows in the previous frame.
     pace: DurNs,
     wait: Wait,
     side: usize,
     row: usize,
     assembly: Assembly,
     image: Vec<u16>,
-    /// Datagrams that are no pixels of this camera.
+    /// Datagrams that are not pixels of this camera.
     foreign: u64,
-    /// Images of another size that were announced.
+    /// Announced images of another size.
     resized: u64,
     patience: DurNs,
 }
 
 impl Pixels {
-    /// Takes datagrams from here; a frame of which nothing has come for the input's patience is over.
+    /// Receives datagrams from `input`. A frame ends if nothing arrives for the input's patience.
     ///
-    /// How the thread waits: asleep for each datagram; spinning; or both: asleep between frames and while much of one is to come, spinning
-    /// at its end and for so long wherever it waits for a row.
+    /// `wait` sets how the thread waits: asleep, spinning, or both. With both, it sleeps between frames and during the first part of a frame.
+    /// It spins near the end of a frame, and before it sleeps it spins for the given time for each row.
     #[must_use]
     pub fn new(input: Input, geometry: &Geometry, missing_max: usize, wait: Wait) -> Self {
         Self {
@@ -73,35 +73,35 @@ impl Pixels {
         }
     }
 
-    /// Where they come from.
+    /// Source of the datagrams.
     #[must_use]
     pub const fn input(&self) -> &Input {
         &self.input
     }
 
-    /// The image; rows that did not come are of before.
+    /// The image. Rows that did not arrive keep their previous pixels.
     #[must_use]
     pub fn image(&self) -> &[u16] {
         &self.image
     }
 
-    /// Exchanges the image for another of its size: whoever has it is to bring it back before the next row.
+    /// Swaps the image with another of the same size. The caller must swap it back before the next row.
     pub(crate) fn lend(&mut self, other: &mut Vec<u16>) {
         std::mem::swap(&mut self.image, other);
     }
 
-    /// The frame that comes, and what was counted.
+    /// State of the current frame, and counters.
     #[must_use]
     pub const fn assembly(&self) -> &Assembly {
         &self.assembly
     }
 
-    /// When the newest row came: by the kernel, where it says so. Real-time: two readings of clocks.
+    /// Arrival time of the newest row, from the kernel's timestamp if available. Real-time: reads two clocks.
     pub(crate) fn came(&self) -> MonoNs {
         self.came_ns[0].and_then(|came| self.input.at(came)).map_or(self.at, |came| came.min(self.at))
     }
 
-    /// Takes what has come as for a frame, looks at none of it, and says how many: for who measures what the taking costs. Real-time: a
+    /// Receives and discards all available datagrams, and returns their number. For measurements of the cost of receiving. Real-time: one
     /// system call for up to 16 datagrams, and one that finds none.
     pub fn discard(&mut self) -> usize {
         let mut all = 0;
@@ -112,19 +112,20 @@ impl Pixels {
         all
     }
 
-    /// Datagrams that were no pixels of this camera.
+    /// Number of datagrams that were not pixels of this camera.
     #[must_use]
     pub const fn foreign(&self) -> u64 {
         self.foreign
     }
 
-    /// Images of another size that the camera announced: it reads another region of its detector. Their pixels count as foreign.
+    /// Number of announced images of another size, for example after the camera's region of interest was changed. Their pixels count as
+    /// foreign.
     #[must_use]
     pub const fn resized(&self) -> u64 {
         self.resized
     }
 
-    /// Why no whole frame came for `while_`.
+    /// Reason why no whole frame arrived for `while_`.
     pub(crate) fn absent(&self, while_: DurNs) -> Error {
         match self.resized {
             0 => self.input.silent(while_),
@@ -132,12 +133,12 @@ impl Pixels {
         }
     }
 
-    /// Whether more datagrams are in hand: the next row comes without waiting.
+    /// More datagrams have been received, so the next row needs no wait.
     pub(crate) fn more(&self) -> bool {
         self.index < self.input.there()
     }
 
-    /// Forgets what came before now, up to the end of a frame.
+    /// Discards all datagrams received so far, up to the end of a frame.
     pub(crate) fn restart(&mut self) {
         let now = mono_now();
         let mut over = false;
@@ -145,7 +146,7 @@ impl Pixels {
             if over || self.input.take(Waits::ForOne).is_err() {
                 break;
             }
-            // What waited for us came faster than a frame's rest does.
+            // Queued datagrams arrive faster than the rest of a frame does.
             over = mono_now() - now > self.patience && (0..self.input.there()).any(|index| self.is_trailer(index));
         }
         self.assembly.restart();
@@ -156,7 +157,7 @@ impl Pixels {
         matches!(Packet::read(self.input.get(index)), Ok(Packet { content: Content::Trailer { .. }, .. }))
     }
 
-    /// Ends the frame of which the last row has come.
+    /// Ends the current frame, once its last row has arrived.
     pub(crate) fn end(&mut self) -> Option<Whole> {
         let rows = self.assembly.seen().len() as i64;
         if let [Some(last), Some(first)] = self.came_ns {
@@ -165,13 +166,13 @@ impl Pixels {
         self.assembly.end()
     }
 
-    /// Takes what has come, waiting for it for the patience at most; whether there was anything.
+    /// Receives datagrams, waiting up to the patience. Returns false if none arrived.
     fn take(&mut self) -> bool {
         self.index = 0;
         let spin = match self.wait {
             Wait::Sleep => DurNs::ZERO,
             Wait::Spin => self.patience,
-            // Between frames it sleeps.
+            // Between frames the thread sleeps.
             Wait::Both { .. } if self.assembly.frame().is_none() => DurNs::ZERO,
             Wait::Both { spin } => spin,
         };
@@ -186,7 +187,8 @@ impl Pixels {
                     }
                     std::hint::spin_loop();
                 }
-                // Half of the time that the rest of the frame takes, then half of what is left, and so on: the last rows find it spinning.
+                // Sleeps for half of the time that the rest of the frame takes. Each later call sleeps for half of the time then left, so the
+                // thread is spinning when the last rows arrive.
                 let rest = DurNs(self.pace.0.saturating_mul(self.assembly.missing() as i64));
                 if !napped && rest > DurNs(2 * spin.0) {
                     sleep_until(begun + DurNs(rest.0 / 2));
@@ -201,10 +203,10 @@ impl Pixels {
         taken
     }
 
-    /// Waits for the next row, or the end of a frame, for the patience at most. Real-time: what [`Input::take`] does, no allocation.
+    /// Waits up to the patience for the next row or the end of a frame. Real-time: as [`Input::take`], without allocation.
     pub(crate) fn next(&mut self) -> Got {
         for _ in 0..LOOKS {
-            // Nothing came; what else a receiving socket may say passes.
+            // No datagram arrived. Other errors of a receiving socket are transient.
             if !self.more() && !self.take() {
                 return self.end().map_or(Got::Nothing, Got::Over);
             }

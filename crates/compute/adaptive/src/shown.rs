@@ -1,4 +1,4 @@
-//! What the loop shows, and what may be changed while it runs: exported variables, its own and those of somebody else.
+//! Variables that the loop exports, and settings that another process may change while it runs.
 
 use crate::error::Error;
 use base::{DurNs, MonoNs};
@@ -6,72 +6,72 @@ use optics::Settings;
 use rt::{Exports, Imports, Number, Source, SourceView, VariableSpec};
 use std::sync::Arc;
 
-/// How many figures there are.
+/// Number of figures.
 pub(crate) const FIGURES: usize = 28;
 
-/// A frame's figures, and what was counted since the loop began.
+/// Figures of a frame, and counters since the loop started.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Figures {
-    /// From the kernel's last pixel to the command, in microseconds.
+    /// From the kernel's timestamp of the last pixel to the command, in microseconds.
     pub latency_us: f64,
-    /// Time of its CPU that the loop's thread took since the frame before, in microseconds.
+    /// CPU time of the loop's thread since the previous frame, in microseconds.
     pub cpu_us: f64,
-    /// Root of the mean square of all slopes, in pixels.
+    /// Root mean square of all slopes, in pixels.
     pub slopes: f64,
-    /// The same of all commands, in nanometres.
+    /// Root mean square of all commands, in nanometres.
     pub stroke: f64,
-    /// Whether the mirror follows.
+    /// 1 if the loop is closed, else 0.
     pub closed: f64,
-    /// Of each error this share was taken off.
+    /// Share of each error that is subtracted.
     pub gain: f64,
-    /// Of each command this share was kept.
+    /// Share of each previous command that is kept.
     pub leak: f64,
-    /// Actuators at their bound.
+    /// Actuators at their limit.
     pub saturated: f64,
-    /// Their sum over all frames.
+    /// Sum of `saturated` over all frames.
     pub saturations: f64,
-    /// Frames of which each row came.
+    /// Complete frames.
     pub whole: f64,
-    /// Frames that were completed without some rows.
+    /// Frames completed without some rows.
     pub patched: f64,
-    /// Frames that were given up.
+    /// Frames skipped because too many rows were missing.
     pub given_up: f64,
-    /// Rows that never came.
+    /// Rows that never arrived.
     pub lost: f64,
-    /// Rows that came when their frame was over.
+    /// Rows that arrived after the end of their frame.
     pub late: f64,
-    /// Rows that came before an earlier one.
+    /// Rows that arrived before an earlier row of their frame.
     pub reordered: f64,
-    /// Rows that had come already.
+    /// Duplicate rows.
     pub twice: f64,
-    /// Datagrams that are no pixels of this camera.
+    /// Datagrams that are not pixels of this camera.
     pub foreign: f64,
     /// Spots without light.
     pub dark: f64,
-    /// Spots whose light is no number.
+    /// Spots with light that is not finite.
     pub unbounded: f64,
-    /// Frames whose errors were not finite: the command stayed.
+    /// Frames with errors that were not finite. The command stayed unchanged.
     pub held: f64,
-    /// Commands that were not sent: the kernel's queue to the mirror was full, or there is no way there. The loop does not wait.
+    /// Commands not sent, because the kernel's queue to the mirror was full or no route exists. The loop does not wait.
     pub unsent: f64,
-    /// Commands that were not sent: they came so late that they were worth nothing.
+    /// Commands not sent, because they were too late to be useful.
     pub void: f64,
-    /// Images of another size that the camera announced: none of their pixels is taken.
+    /// Announced images of another size. Their pixels are ignored.
     pub resized: f64,
-    /// Parts that were exchanged while it ran.
+    /// Exchanges of parts while the loop ran.
     pub exchanged: f64,
-    /// From a command to the frame that shows it, as it was measured last: microseconds; 0 before.
+    /// Last measured delay from a command to the frame that shows it, in microseconds; 0 if it has not been measured.
     pub hardware_us: f64,
-    /// The same, in frames.
+    /// The same delay, in frames.
     pub hardware_frames: f64,
-    /// Images that are missing in the streams: the thread that writes them was not in time, or could not write.
+    /// Images missing in the streams, because the writer was late or could not write.
     pub unwritten: f64,
-    /// Streams that were made anew: another program had cut or removed their file.
+    /// Streams created again, because another program had truncated or removed their file.
     pub restored: f64,
 }
 
 impl Figures {
-    /// Name, unit and value of each.
+    /// Name, unit and value of each figure.
     pub(crate) fn all(&self) -> [(&'static str, &'static str, f64); FIGURES] {
         [
             ("latency", "us", self.latency_us),
@@ -106,7 +106,7 @@ impl Figures {
     }
 }
 
-/// The figures as exported variables, for records, the oscilloscope and an archive.
+/// Figures as exported variables, for records, the oscilloscope and an archive.
 #[derive(Debug)]
 pub struct Shown {
     exports: Exports,
@@ -114,10 +114,10 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Opens the variables under this name, each written once a period.
+    /// Opens the variables under this name. Each is written once per period.
     ///
     /// # Errors
-    /// The kernel's; another process that exports under this name.
+    /// An error of the kernel, or another process exports under this name.
     pub fn open(name: &str, period: DurNs) -> Result<Self, Error> {
         let all = Figures::default().all();
         let exports = Exports::open(name, all.len())?;
@@ -127,13 +127,13 @@ impl Shown {
         Ok(Self { exports, indices })
     }
 
-    /// The variables.
+    /// The exported variables.
     #[must_use]
     pub fn exports(&self) -> &Exports {
         &self.exports
     }
 
-    /// Real-time: a few stores each.
+    /// Publishes the figures. Real-time: a few stores per variable.
     pub(crate) fn set(&self, figures: &Figures, frame: u64, now: MonoNs) {
         for (index, (_, _, value)) in self.indices.iter().zip(figures.all()) {
             self.exports.set(*index, Number::Float(value), frame, now);
@@ -141,7 +141,7 @@ impl Shown {
     }
 }
 
-/// What was counted, in a line.
+/// Counters as one line of text.
 #[must_use]
 pub fn counted(exports: &str) -> String {
     let Ok(imports) = Imports::open(exports) else { return "frames: the loop no longer exports them".into() };
@@ -173,7 +173,7 @@ pub fn counted(exports: &str) -> String {
     )
 }
 
-/// The settings: those that the loop was started with, until somebody exports others.
+/// Current settings: those that the loop was started with, until another process exports others.
 #[derive(Debug)]
 pub struct Chosen {
     begun: Settings,
@@ -183,14 +183,14 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// Those of a source; `begun` where it says nothing.
+    /// Settings of a source, with `begun` as the default for missing values.
     #[must_use]
     pub fn new(source: &Arc<Source>, begun: Settings) -> Self {
         let view = |name| SourceView::new(source, name);
         Self { begun, closed: view("closed"), gain: view("gain"), leak: view("leak") }
     }
 
-    /// Those of now. Real-time: looks into shared memory.
+    /// Current settings. Real-time: reads shared memory.
     pub(crate) fn now(&mut self) -> Settings {
         let number = |view: &mut SourceView| {
             let reading = view.read().filter(|reading| reading.writes > 0)?;

@@ -1,4 +1,4 @@
-//! What a loop is made from.
+//! Specification of a loop.
 
 use crate::error::Error;
 use base::DurNs;
@@ -9,28 +9,28 @@ use std::net::{SocketAddr, UdpSocket};
 /// A loop.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// Its sensor and mirror.
+    /// Layout of sensor and mirror.
     pub geometry: Geometry,
-    /// Time between two frames of the camera.
+    /// Period of the camera's frames.
     pub period: DurNs,
-    /// Vector instructions.
+    /// Vector instructions to use.
     pub level: Level,
-    /// What counts as light.
+    /// Threshold and minimum flux of a spot.
     pub light: Light,
-    /// How far an actuator goes up and down, in nanometres.
+    /// Maximum stroke of an actuator in each direction, in nanometres.
     pub stroke: f32,
-    /// Share of the mean diagonal that is added before the interaction matrix is inverted.
+    /// Regularisation of the inverse, as a share of the mean diagonal.
     pub regularise: f64,
-    /// How the reconstructor is kept.
+    /// Number format of the reconstructor in memory.
     pub stored: Stored,
-    /// Settings that hold until somebody sets others.
+    /// Initial settings.
     pub begun: Settings,
 }
 
-/// A socket that sends to this address alone.
+/// A UDP socket connected to this address.
 ///
 /// # Errors
-/// The kernel's.
+/// An error of the kernel.
 pub fn sender(to: SocketAddr) -> Result<UdpSocket, Error> {
     let refused = |error| Error::Socket { address: to, error };
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
@@ -39,10 +39,10 @@ pub fn sender(to: SocketAddr) -> Result<UdpSocket, Error> {
     Ok(socket)
 }
 
-/// A socket that takes what comes to this address.
+/// A UDP socket bound to this address.
 ///
 /// # Errors
-/// The kernel's.
+/// An error of the kernel.
 pub fn receiver(at: SocketAddr) -> Result<UdpSocket, Error> {
     UdpSocket::bind(at).map_err(|error| Error::Socket { address: at, error })
 }

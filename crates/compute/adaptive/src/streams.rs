@@ -1,7 +1,7 @@
-//! Each stage of the loop as a stream of ImageStreamIO (milk, CACAO, pyMilk, rtimv): a file with the newest image that readers map.
+//! Each stage of the loop as an ImageStreamIO stream (milk, CACAO, pyMilk, rtimv): a file with the newest image, which readers map.
 //!
-//! The loop copies a frame into a buffer and goes on. A thread that is not real time writes it into the files (`stream`): another program may cut
-//! or remove them at any time, and file systems have locks without priority inheritance.
+//! The loop only copies a frame into a buffer. A thread without real-time priority writes the files (`stream`), because another program may
+//! truncate or remove them at any time, and because file systems have locks without priority inheritance.
 
 mod stream;
 
@@ -20,31 +20,31 @@ use sys::bell::Bell;
 use sys::clock::{mono_now, wall_ns};
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
 
-/// Frames on their way to the thread. It has time for one each period; the others are for what interrupts it.
+/// Frames in flight to the writer. It needs one per period; the others cover interruptions of the thread.
 const FRAMES: usize = 8;
 
-/// What the streams show of a frame.
+/// Data of a frame for the streams.
 struct Frame {
     image: Vec<u16>,
     slopes: Vec<f32>,
     map: Vec<f32>,
     figures: [f64; FIGURES],
-    /// When its last pixel came, by the wall clock, and its number.
+    /// Wall-clock time of the last pixel, and the frame number.
     of: (u64, u64),
 }
 
-/// What was counted of the streams.
+/// Counters of the streams.
 #[derive(Debug, Default)]
 struct Counts {
     unwritten: AtomicU64,
     restored: AtomicU64,
 }
 
-/// The stages of a loop as streams: `wfs` (pixels), `slopes` (x, y of each sub-aperture), `dm` (commands where the actuators are, in nanometres), and
-/// `telemetry` (the figures of [`Figures`], in their order). Removed when dropped.
+/// Streams of the stages of a loop: `wfs` (pixels), `slopes` (x and y of each sub-aperture), `dm` (commands at the places of the actuators, in
+/// nanometres), and `telemetry` (the fields of [`Figures`], in order). The files are removed on drop.
 #[derive(Debug)]
 pub struct Streams {
-    /// Where each actuator is in the map of commands.
+    /// Index of each actuator in the map of commands.
     places: Vec<usize>,
     free: Consumer<Box<Frame>>,
     full: Producer<Box<Frame>>,
@@ -52,7 +52,7 @@ pub struct Streams {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the loop and the thread share.
+/// State shared by the loop and the writer.
 #[derive(Debug, Default)]
 struct Shared {
     bell: Bell,
@@ -60,7 +60,7 @@ struct Shared {
     counts: Counts,
 }
 
-/// The thread's side.
+/// State of the writer thread.
 struct Writer {
     wfs: Stream,
     slopes: Stream,
@@ -79,11 +79,11 @@ impl std::fmt::Debug for Frame {
 }
 
 impl Streams {
-    /// Makes the streams in a folder, in place of those under their names, and starts the thread that writes them, away from the CPUs in `busy`
-    /// where the process has others. Names begin with `prefix`. Allocates.
+    /// Creates the streams in a folder, replacing files of the same names, and starts the writer thread. The thread avoids the CPUs in `busy`
+    /// if the process has others. Names begin with `prefix`. Allocates.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn open(folder: &Path, prefix: &str, geometry: &Geometry, busy: &CpuSet) -> Result<Self, Error> {
         let points = geometry.points();
         let create = |name: &str, kind, size| Stream::create(folder, &format!("{prefix}{name}"), kind, size);
@@ -93,7 +93,7 @@ impl Streams {
             let (image, slopes) =
                 (vec![0; geometry.width() * geometry.width()], vec![0.0; 2 * geometry.apertures().len()]);
             let frame = Frame { image, slopes, map: vec![0.0; points * points], figures: [0.0; FIGURES], of: (0, 0) };
-            // As many as there is room for.
+            // Fills the ring exactly.
             let _ = free_in.push(Box::new(frame));
         }
         let shared = Arc::<Shared>::default();
@@ -115,8 +115,8 @@ impl Streams {
         Ok(Self { places, free, full, shared, thread: Some(thread) })
     }
 
-    /// Shows a frame. Real-time: copies it; neither allocates nor locks; a system call if the thread sleeps. A frame for which no buffer is free
-    /// is counted and not shown.
+    /// Publishes a frame. Real-time: copies it, neither allocates nor locks, and makes a system call only if the writer sleeps. A frame for
+    /// which no buffer is free is counted and skipped.
     pub(crate) fn publish(
         &mut self,
         image: &[u16],
@@ -136,12 +136,12 @@ impl Streams {
             next.map[*place] = *command;
         }
         next.figures = figures.all().map(|(_, _, value)| value);
-        // There is room for all that there are.
+        // Cannot fail: the ring has room for all frames.
         let _ = self.full.push(next);
         self.shared.bell.ring();
     }
 
-    /// Images that were not written, and streams that were made anew because another program had damaged them.
+    /// Images not written, and streams created again because another program had damaged them.
     pub(crate) fn counts(&self) -> [u64; 2] {
         let Counts { unwritten, restored } = &self.shared.counts;
         [unwritten, restored].map(|count| count.load(Ordering::Relaxed))
@@ -152,7 +152,7 @@ impl Drop for Streams {
     fn drop(&mut self) {
         self.shared.ends.store(true, Ordering::Release);
         self.shared.bell.ring();
-        // One that panicked has said so on stderr.
+        // A thread that panicked has already printed to stderr.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -163,7 +163,7 @@ impl Writer {
         while !self.shared.ends.load(Ordering::Acquire) {
             while let Ok(frame) = self.full.pop() {
                 self.write(&frame);
-                // There is room for all that there are.
+                // Cannot fail: the ring has room for all frames.
                 let _ = self.free.push(frame);
             }
             self.shared.bell.wait(None);
@@ -187,9 +187,10 @@ impl Writer {
     }
 }
 
-/// Makes the calling thread an ordinary one that is not on the CPUs of loop and team. Where the process has no others it has what they leave.
+/// Gives the calling thread normal priority and moves it off the CPUs of loop and team. If the process has no other CPUs, the thread shares
+/// them.
 fn step_aside(busy: &CpuSet) {
-    // What is refused here costs images, which are counted, and never the loop.
+    // A failure here can only cost images, which are counted. The loop is not affected.
     let _ = sys::signal::block_all();
     let _ = set_scheduling(0, Scheduling { policy: Policy::OTHER, reset_on_fork: false });
     let others = sys::sched::affinity(0).map(|all| all.minus(busy)).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! One stream: its file, which is made anew when another program has damaged it.
+//! One stream and its file, which is created again if another program has damaged it.
 //!
-//! Of the layout ([`ring::image`]) the ten semaphores and who uses them are here, behind the image: a reader may wait at one, which is posted after each
-//! image up to ten times ahead.
+//! [`ring::image`] defines the layout. This module adds the ten semaphores and their users' pids, behind the image. A reader may wait at a
+//! semaphore. Each is posted after every image, up to a count of ten.
 
 use crate::error::Error;
 use base::{DurNs, MonoNs};
@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 use sys::clock::wall_ns;
 use sys::shared_file::SharedFile;
 
-/// Semaphores for readers; how far each is posted ahead.
+/// Number of semaphores for readers, and the maximum count of each.
 const SEMAPHORES: usize = 10;
 const AHEAD: u32 = 10;
-/// Bytes of a semaphore, and of a trace of a process, of which there are ten.
+/// Bytes of a semaphore, and bytes of a process trace. There are ten traces.
 const SEMAPHORE: usize = 32;
 const TRACE: usize = 64;
-/// A semaphore of the C library that processes share: its word `private` has this value.
+/// Value of the field `private` of a glibc semaphore that processes share.
 const SHARED: u64 = 128;
-/// A damaged file is made anew at most so often.
+/// Minimum interval between two attempts to create a damaged file again.
 const RESTORE_EVERY: DurNs = DurNs::from_secs(1);
 
 /// An image that readers map.
@@ -26,20 +26,20 @@ pub(super) struct Stream {
     path: PathBuf,
     layout: Layout,
     file: Option<SharedFile>,
-    /// What tells this file from one that another program makes in its place: when it was made, and by which process.
+    /// Creation time. Distinguishes this file from one that another program created in its place.
     stamp: [u8; 16],
     images: u64,
     restore_at: MonoNs,
 }
 
-/// What came of showing an image.
+/// Result of writing an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shown {
     pub(super) written: bool,
     pub(super) restored: bool,
 }
 
-/// What is in the file and where.
+/// Contents of the file and their offsets.
 #[derive(Clone)]
 struct Layout {
     name: String,
@@ -53,12 +53,13 @@ impl Layout {
         self.width * self.height
     }
 
-    /// Where the semaphores begin.
+    /// Offset of the first semaphore.
     fn semaphores(&self) -> usize {
         HEAD + (self.count() * self.kind.bytes()).next_multiple_of(8)
     }
 
-    /// Behind the semaphores and one of the logger: readers, writers, control and status, four bytes for each semaphore.
+    /// Offset of the fields behind the semaphores (ten, and one of the logger): readers, writers, control and status, four bytes per semaphore
+    /// each.
     fn others(&self) -> usize {
         self.semaphores() + (SEMAPHORES + 1) * SEMAPHORE
     }
@@ -87,7 +88,7 @@ impl Layout {
         put(at::CREATOR, &std::process::id().to_ne_bytes());
         put(at::SHARED, &[1]);
         put(at::INODE, &inode.to_ne_bytes());
-        // In the CPU's memory, and may be logged.
+        // In CPU memory; logging is allowed.
         put(at::PLACE, &[0xff, 1]);
         put(at::SEMAPHORES, &(SEMAPHORES as u16).to_ne_bytes());
         put(at::TRACES, &10u16.to_ne_bytes());
@@ -95,7 +96,7 @@ impl Layout {
         for semaphore in 0..=SEMAPHORES {
             put(self.semaphores() + semaphore * SEMAPHORE + 8, &SHARED.to_ne_bytes());
         }
-        // No process reads, no other one writes.
+        // No reading process, and no other writing process.
         put(self.others(), &[0xff; 2 * SEMAPHORES * 4]);
         for trace in 0..10 {
             put(self.traces() + trace * TRACE + 48, &[0xff; 4]);
@@ -103,7 +104,7 @@ impl Layout {
     }
 }
 
-/// Seconds and nanoseconds.
+/// Seconds and nanoseconds of a time.
 fn time(ns: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&(ns / 1_000_000_000).to_ne_bytes());
@@ -124,8 +125,8 @@ impl Stream {
         Ok(Self { path, layout, file: Some(file), stamp, images: 0, restore_at: MonoNs(0) })
     }
 
-    /// Writes an image, acquired at a time of the wall clock, with its frame's number, and wakes readers. A file that another program has cut,
-    /// removed or made its own is made anew before.
+    /// Writes an image with its wall-clock acquisition time and frame number, and wakes readers. First creates the file again if another
+    /// program has truncated, removed or overwritten it.
     pub(super) fn show(&mut self, now: MonoNs, image: &[u8], (acquired, frame): (u64, u64)) -> Shown {
         let restored = !self.is_intact() && self.restore(now);
         let written = self.is_intact() && self.write(image, acquired, frame).is_ok();
@@ -145,7 +146,7 @@ impl Stream {
             return false;
         }
         self.restore_at = now + RESTORE_EVERY;
-        // A file that another program has put in its place by name is that program's.
+        // A file that another program has put under the same name belongs to that program.
         if self.file.as_ref().is_some_and(SharedFile::is_replaced) {
             return false;
         }
@@ -176,7 +177,7 @@ fn make(path: &Path, layout: &Layout) -> Result<(SharedFile, [u8; 16]), sys::Err
     Ok((file, time(now)))
 }
 
-/// Posts a semaphore of glibc's on 64 bits: its value in the low half, how many wait in the high one.
+/// Posts a 64-bit glibc semaphore: count in the low half, number of waiters in the high half.
 fn post(file: &SharedFile, at: usize) -> sys::Result<()> {
     let mut value = [0; 4];
     file.read(at, &mut value)?;
@@ -208,7 +209,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// The newest image in the file: images so far, and its numbers.
+    /// Number of images so far, and the newest image.
     fn newest(path: &Path) -> (u64, Vec<u16>) {
         let bytes = std::fs::read(path).unwrap();
         let head = Head::read(&bytes[..HEAD]).unwrap();
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!(show(&mut stream, now, 1), written);
         assert_eq!(newest(&path), (1, vec![1; 6]));
         let cut = || drop(OpenOptions::new().write(true).truncate(true).open(&path).unwrap());
-        // Cut; cut and made as long again by another program with its own content; removed.
+        // Truncated; truncated and extended again with other content; removed.
         let damages: [&dyn Fn(); 3] = [
             &cut,
             &|| {
@@ -248,7 +249,7 @@ mod tests {
             let shown = show(&mut stream, now, 7);
             assert_eq!(shown, Shown { written: true, restored: true }, "damage {nth}");
             assert_eq!(newest(&path), (images + 1, vec![7; 6]), "its count goes on");
-            // Damaged at once again: it waits for its time, and the image is not written into the other program's file.
+            // Damaged again at once: the restore waits for its interval, and the image is not written into the other program's file.
             cut();
             assert_eq!(show(&mut stream, now + DurNs(1), 8), Shown::default());
             assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
