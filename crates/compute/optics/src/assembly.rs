@@ -1,13 +1,13 @@
-//! Which datagrams belong to the frame that is being computed, and what becomes of one of which some do not come.
+//! Assembly of frames from datagrams, and handling of frames with missing rows.
 //!
-//! The rule: a frame ends when all its rows are there, when a later one begins, or when the caller says that it has waited long enough. With
-//! few rows missing it is completed without them, else it is given up. Whatever else comes is dropped, and counted.
+//! A frame ends when all its rows have arrived, when a later frame begins, or when the caller stops waiting. With few rows missing the frame is
+//! completed without them, otherwise it is skipped. All other datagrams are dropped and counted.
 
-/// A frame in the making.
+/// State of the current frame.
 #[derive(Clone, Debug)]
 pub struct Assembly {
     frame: Option<u64>,
-    /// The newest that has ended.
+    /// Newest frame that has ended.
     ended: Option<u64>,
     seen: Vec<bool>,
     there: usize,
@@ -16,54 +16,54 @@ pub struct Assembly {
     counts: Counts,
 }
 
-/// What came, and what did not.
+/// Counters of frames and rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Frames of which each row came.
+    /// Complete frames.
     pub whole: u64,
-    /// Frames that were completed without some rows.
+    /// Frames completed without some rows.
     pub patched: u64,
-    /// Frames that were given up: too many rows were missing.
+    /// Frames skipped because too many rows were missing.
     pub given_up: u64,
-    /// Rows that never came, of frames of which some did.
+    /// Rows that never arrived, of frames with at least one row.
     pub lost: u64,
-    /// Rows that came when their frame was over.
+    /// Rows that arrived after the end of their frame.
     pub late: u64,
-    /// Rows that came before an earlier one of their frame.
+    /// Rows that arrived before an earlier row of their frame.
     pub reordered: u64,
-    /// Rows that had come already.
+    /// Duplicate rows.
     pub twice: u64,
-    /// Rows that there are not.
+    /// Rows with an index out of range.
     pub foreign: u64,
 }
 
-/// What a row is good for.
+/// What to do with a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// To be computed now; whether it was the frame's last.
+    /// Compute it now.
     Row {
-        /// Whether all rows are there.
+        /// All rows of the frame have arrived.
         last: bool,
     },
-    /// It begins a later frame: [`end`](Assembly::end) this one first, then take it again.
+    /// It belongs to a later frame: [`end`](Assembly::end) the current one, then take the row again.
     Later,
-    /// Nothing: it was counted.
+    /// Ignore it. It was counted.
     Dropped,
 }
 
-/// How a frame ended.
+/// Result of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whole {
-    /// Each row is there.
+    /// All rows arrived.
     Yes(u64),
-    /// So many are missing, few enough.
+    /// Some rows are missing, at most the permitted number: frame, missing rows.
     Patched(u64, usize),
-    /// Too many are missing.
+    /// Too many rows are missing.
     GivenUp(u64),
 }
 
 impl Assembly {
-    /// Frames of so many rows, of which at most so many may be missing. Allocates.
+    /// Frames of `rows` rows, of which at most `missing_max` may be missing. Allocates.
     #[must_use]
     pub fn new(rows: usize, missing_max: usize) -> Self {
         let missing_max = missing_max.min(rows.saturating_sub(1));
@@ -78,36 +78,36 @@ impl Assembly {
         }
     }
 
-    /// Begins anew: no frame has begun, nothing was counted. Allocates nothing.
+    /// Resets frame and counters. Does not allocate.
     pub fn restart(&mut self) {
         (self.frame, self.ended, self.counts) = (None, None, Counts::default());
     }
 
-    /// The frame that has begun.
+    /// Number of the current frame.
     #[must_use]
     pub const fn frame(&self) -> Option<u64> {
         self.frame
     }
 
-    /// Rows that have not come of the frame that has begun or ended last.
+    /// Missing rows of the current frame, or of the last one if none is current.
     #[must_use]
     pub const fn missing(&self) -> usize {
         self.seen.len() - self.there
     }
 
-    /// What was counted.
+    /// Counters of frames and rows.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The rows that have come of the frame that has begun or ended last.
+    /// Rows received of the current frame, or of the last one if none is current.
     #[must_use]
     pub fn seen(&self) -> &[bool] {
         &self.seen
     }
 
-    /// A row has come. Real-time: allocates nothing.
+    /// Records a received row. Real-time: does not allocate.
     pub fn take(&mut self, frame: u64, row: usize) -> Taken {
         if row >= self.seen.len() {
             self.counts.foreign += 1;
@@ -116,7 +116,7 @@ impl Assembly {
         match self.frame {
             Some(begun) if frame > begun => return Taken::Later,
             Some(begun) if frame == begun => {}
-            // A camera that begins anew counts from the start: what is far behind is no straggler.
+            // A restarted camera counts from zero. A frame number 1000 or more below the last one is therefore not late.
             _ if self.ended.is_some_and(|ended| frame <= ended && ended - frame < 1000) || self.frame.is_some() => {
                 self.counts.late += 1;
                 return Taken::Dropped;
@@ -137,7 +137,7 @@ impl Assembly {
         Taken::Row { last: self.there == self.seen.len() }
     }
 
-    /// Ends the frame that has begun, if one has. Real-time: allocates nothing.
+    /// Ends the current frame, if any. Real-time: does not allocate.
     pub fn end(&mut self) -> Option<Whole> {
         let frame = self.frame.take()?;
         self.ended = Some(frame);

@@ -1,20 +1,20 @@
-//! What goes to the mirror: a datagram of actuators, in nanometres of wavefront, little-endian.
+//! Datagram of a command to the mirror: one value per actuator, in nanometres of wavefront, little-endian.
 
 const MAGIC: [u8; 4] = *b"AOC1";
-/// Bytes before the actuators: magic, source of light, a byte of zero, their number (16 bits), the frame (64).
+/// Bytes before the actuators: magic (4), light source (1), zero (1), number of actuators (2), frame (8).
 pub(crate) const HEADER: usize = 16;
 
-/// What the sensor looks at.
+/// Light source of the sensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
-    /// A star, through the air.
+    /// A star, seen through the atmosphere.
     #[default]
     Sky,
-    /// A lamp before the mirror: no air.
+    /// A lamp in front of the mirror, without the atmosphere.
     Lamp,
-    /// Nothing: the shutter is closed.
+    /// No light: the shutter is closed.
     Shut,
-    /// The same light on each pixel.
+    /// Uniform light on all pixels.
     Flat,
 }
 
@@ -22,57 +22,57 @@ impl Source {
     const ALL: [Self; 4] = [Self::Sky, Self::Lamp, Self::Shut, Self::Flat];
 }
 
-/// A command, as it lies in its datagram.
+/// A command that borrows its datagram.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Command<'a> {
-    /// The frame that it was made from.
+    /// Number of the frame that it was computed from.
     pub frame: u64,
-    /// What to look at.
+    /// Light source to select.
     pub source: Source,
     values: &'a [[u8; 4]],
 }
 
-/// A datagram that is no command for this mirror.
+/// A datagram that is not a command for this mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// It does not begin as one.
+    /// Magic or light source is invalid.
     #[error("a datagram of {0} bytes that does not begin with AOC1 and a source of light; expected a command")]
     Foreign(usize),
-    /// Of another mirror, or cut off.
+    /// A command for another mirror, or a truncated one.
     #[error("a command for {told} actuators in {found} bytes; expected {expected} actuators")]
     Actuators {
-        /// What it says.
+        /// Number of actuators in the header.
         told: usize,
-        /// Bytes behind its head.
+        /// Bytes after the header.
         found: usize,
-        /// What the mirror has.
+        /// Number of actuators of the mirror.
         expected: usize,
     },
-    /// One that would bend the mirror beyond all bounds.
+    /// A value is infinite or not a number.
     #[error("actuator {0} is not finite; expected numbers")]
     NotFinite(usize),
-    /// Where it is to be written there is no room.
+    /// The buffer is too short.
     #[error("{found} bytes for a command; expected {expected}")]
     Room {
-        /// Bytes.
+        /// Bytes of the buffer.
         found: usize,
-        /// Needed.
+        /// Bytes of the command.
         expected: usize,
     },
 }
 
 impl<'a> Command<'a> {
-    /// Bytes of a command.
+    /// Size of a command in bytes.
     #[must_use]
     pub const fn bytes(actuators: usize) -> usize {
         HEADER + 4 * actuators
     }
 
-    /// Reads a datagram for a mirror of so many actuators. Allocates nothing; any bytes have an answer.
+    /// Reads a datagram for a mirror of `actuators` actuators. Does not allocate. Accepts arbitrary bytes.
     ///
     /// # Errors
-    /// What it is not.
+    /// The datagram is not a command for this mirror.
     pub fn read(bytes: &'a [u8], actuators: usize) -> Result<Self, CommandError> {
         let foreign = CommandError::Foreign(bytes.len());
         let (head, rest) = bytes.split_first_chunk::<HEADER>().ok_or(foreign)?;
@@ -92,15 +92,15 @@ impl<'a> Command<'a> {
         Ok(Self { frame, source, values })
     }
 
-    /// The actuators, in nanometres.
+    /// Values of the actuators, in nanometres.
     pub fn values(&self) -> impl ExactSizeIterator<Item = f32> + use<'a> {
         self.values.iter().map(|value| f32::from_le_bytes(*value))
     }
 
-    /// Writes a command: its bytes. Allocates nothing.
+    /// Writes a command and returns its size in bytes. Does not allocate.
     ///
     /// # Errors
-    /// There is no room.
+    /// The buffer is too short.
     pub fn write(frame: u64, source: Source, values: &[f32], to: &mut [u8]) -> Result<usize, CommandError> {
         let (found, expected) = (to.len(), Self::bytes(values.len()));
         let to = to.get_mut(..expected).ok_or(CommandError::Room { found, expected })?;

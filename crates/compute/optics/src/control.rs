@@ -1,23 +1,23 @@
-//! Control: an integrator for each actuator, with a leak and a bound.
+//! Control: a leaky integrator with a stroke limit for each actuator.
 
-/// What may be changed while the loop runs.
+/// Settings that may change while the loop runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Whether the mirror follows; else it is flat.
+    /// The loop is closed. If false, the mirror is flat.
     pub closed: bool,
-    /// Of each measured error this share is taken off.
+    /// Share of each measured error that is subtracted.
     pub gain: f32,
-    /// Of each command this share is kept.
+    /// Share of each previous command that is kept.
     pub leak: f32,
 }
 
 impl Settings {
-    /// The largest gain; the least is 0.
+    /// Maximum gain. The minimum is 0.
     pub const GAIN_MAX: f32 = 2.0;
-    /// The largest leak; the least is 0.
+    /// Maximum leak. The minimum is 0.
     pub const LEAK_MAX: f32 = 1.0;
 
-    /// The same, each within what it can be; what is no number becomes the least.
+    /// Clamps gain and leak to their ranges. NaN becomes 0.
     #[must_use]
     pub fn bounded(self) -> Self {
         let within = |value: f32, most: f32| if value > 0.0 { value.min(most) } else { 0.0 };
@@ -25,48 +25,48 @@ impl Settings {
     }
 }
 
-/// How a step went.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// Actuators at their bound.
+    /// Actuators at their limit.
     pub saturated: usize,
-    /// Whether the error was not finite: the commands are as before.
+    /// The error was not finite, so the commands stayed unchanged.
     pub held: bool,
 }
 
-/// A command for each actuator, in nanometres.
+/// Integrator with one command per actuator, in nanometres.
 #[derive(Clone, Debug)]
 pub struct Integrator {
     commands: Vec<f32>,
     stroke: f32,
 }
 
-/// A command below this is nothing: it must not decay into numbers that take the CPU long.
+/// Smaller commands are set to zero. Otherwise they would decay to subnormal numbers, which are slow.
 const NOTHING: f32 = 1e-20;
 
 impl Integrator {
-    /// A flat mirror with so many actuators, each of which goes so far, in nanometres, up and down. Allocates.
+    /// A flat mirror with `actuators` actuators and a maximum stroke in each direction, in nanometres. Allocates.
     #[must_use]
     pub fn new(actuators: usize, stroke: f32) -> Self {
         Self { commands: vec![0.0; actuators], stroke: stroke.abs() }
     }
 
-    /// The commands.
+    /// Commands of all actuators, in nanometres.
     #[must_use]
     pub fn commands(&self) -> &[f32] {
         &self.commands
     }
 
-    /// Puts all actuators to 0.
+    /// Sets all commands to 0.
     pub fn flatten(&mut self) {
         self.commands.fill(0.0);
     }
 
-    /// The next commands: `command·leak − gain·error`, within the stroke. What is beyond is not remembered, so an actuator leaves its bound as
-    /// soon as the error turns. An error that is not finite changes nothing. Real-time: allocates nothing.
+    /// Computes the next commands: `command·leak − gain·error`, clamped to the stroke. Nothing accumulates beyond the stroke, so an actuator
+    /// leaves its limit as soon as the error changes sign. An error that is not finite changes nothing. Real-time: does not allocate.
     pub fn step(&mut self, error: &[f32], settings: Settings) -> Step {
         let Settings { closed, gain, leak } = settings.bounded();
-        // The sum is finite only where all are.
+        // The sum is zero only if all errors are finite.
         if !error.iter().map(|error| error * 0.0).sum::<f32>().eq(&0.0) {
             return Step { saturated: 0, held: true };
         }

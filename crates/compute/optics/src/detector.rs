@@ -1,6 +1,6 @@
-//! What each pixel of the detector is worth: dark value and gain, from frames with the shutter closed and with even light.
+//! Calibration of the detector's pixels: dark values and gains, from frames with the shutter closed and frames of uniform light.
 
-/// Sums of frames, pixel by pixel. Not for a loop: it is made from a few hundred frames before.
+/// Sums of frames, per pixel. Used before the loop, with a few hundred frames.
 #[derive(Clone, Debug)]
 pub struct Detector {
     dark: Mean,
@@ -15,7 +15,7 @@ struct Mean {
 
 impl Mean {
     fn add(&mut self, image: &[u16]) {
-        // So many frames of 16 bits fit into 32.
+        // 65,535 sums of 16-bit values fit into 32 bits. Further frames are ignored.
         if self.frames < 0xffff {
             self.sums.iter_mut().zip(image).for_each(|(sum, pixel)| *sum += u32::from(*pixel));
             self.frames += 1;
@@ -28,24 +28,25 @@ impl Mean {
 }
 
 impl Detector {
-    /// A detector of so many pixels. Allocates.
+    /// A detector with `pixels` pixels. Allocates.
     #[must_use]
     pub fn new(pixels: usize) -> Self {
         let none = || Mean { sums: vec![0; pixels], frames: 0 };
         Self { dark: none(), flat: none() }
     }
 
-    /// An image without light.
+    /// Adds an image without light.
     pub fn add_dark(&mut self, image: &[u16]) {
         self.dark.add(image);
     }
 
-    /// An image of even light.
+    /// Adds an image of uniform light.
     pub fn add_flat(&mut self, image: &[u16]) {
         self.flat.add(image);
     }
 
-    /// Dark value and gain of each pixel; dead ones, which see less than a tenth of the mean light, get the gain 0. How many these are.
+    /// Dark value and gain of each pixel, and the number of dead pixels. A dead pixel receives less than a tenth of the mean light; its gain is
+    /// 0.
     #[must_use]
     pub fn calibration(&self) -> (Vec<f32>, Vec<f32>, usize) {
         let dark: Vec<f64> = self.dark.values().collect();

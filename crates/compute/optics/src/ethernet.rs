@@ -1,19 +1,19 @@
-//! Datagrams in packets as a network card has them.
+//! UDP datagrams in Ethernet packets.
 
-/// Bytes before a datagram's content: the headers of Ethernet, IPv4 without options, and UDP.
+/// Bytes before the content of a datagram: the headers of Ethernet, IPv4 without options, and UDP.
 pub const HEADERS: usize = 14 + 20 + 8;
 
-/// The content of a UDP datagram to a port in an Ethernet packet: IPv4, without options, in one piece. `None` of anything else, or of one that
-/// was cut off. Checksums are not looked at: the card has checked the packet's, and a datagram from this machine has none yet.
+/// Content of a UDP datagram to a port, in an Ethernet packet with IPv4, without options and not fragmented. `None` for any other packet and
+/// for a truncated one. Does not verify checksums: the card has verified them, and a datagram from this host does not have one yet.
 ///
-/// Allocates nothing; any bytes have an answer.
+/// Does not allocate. Accepts arbitrary bytes.
 #[must_use]
 pub fn datagram(packet: &[u8], port: u16) -> Option<&[u8]> {
     let (headers, _) = packet.split_first_chunk::<HEADERS>()?;
     let short = |at: usize| u16::from_be_bytes([headers[at], headers[at + 1]]);
     let (total, length) = (usize::from(short(16)), usize::from(short(38)));
     let is_ours = short(12) == 0x0800 && headers[14] == 0x45 && short(20) & 0x3fff == 0 && headers[23] == 17;
-    // What Ethernet adds to a short packet is behind its end.
+    // Ethernet padding of a short packet is behind the end of the datagram.
     let fits = length >= 8 && total >= 20 + length && packet.len() >= 14 + total;
     (is_ours && fits && short(36) == port).then(|| packet.get(HEADERS..HEADERS - 8 + length))?
 }
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A packet to port 51511 as a card has it.
+    /// A packet to port 51511.
     fn packet(content: &[u8]) -> Vec<u8> {
         let mut packet = vec![0xaa; 12];
         packet.extend([0x08, 0x00, 0x45, 0]);
@@ -51,7 +51,7 @@ mod tests {
         for length in 0..whole.len() {
             assert_eq!(datagram(&whole[..length], 51511), None, "cut off to {length}");
         }
-        // IPv6, options, more to come, a later piece, TCP, a datagram longer than its packet, one shorter than its header.
+        // IPv6, options, more fragments, a later fragment, TCP, a datagram longer than its packet, one shorter than its header.
         for (at, value) in [(12, 0x86), (14, 0x46), (20, 0x20), (21, 1), (23, 6), (39, 12), (39, 7), (17, 30), (17, 32)]
         {
             let mut other = whole.clone();

@@ -1,36 +1,36 @@
-//! Where sub-apertures and actuators are: Fried's geometry, an actuator at each corner of a sub-aperture.
+//! Layout of sub-apertures and actuators: Fried geometry, with an actuator at each corner of a sub-aperture.
 
 use std::ops::Range;
 
-/// Pixels of a sub-aperture's side.
+/// Side of a sub-aperture, in pixels.
 pub const SIDE: usize = 8;
-/// Sub-apertures across the pupil, at most.
+/// Maximum number of sub-apertures across the pupil.
 pub const ACROSS_MAX: usize = 128;
-/// Radius of what the secondary mirror hides, of the pupil's.
+/// Radius of the central obstruction by the secondary mirror, relative to the pupil's radius.
 const OBSTRUCTION: f64 = 0.14;
 
-/// No such sensor.
+/// The number of sub-apertures is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found} sub-apertures across the pupil; expected 4 to {ACROSS_MAX}")]
 pub struct GeometryError {
     found: usize,
 }
 
-/// Sub-apertures in the light, row by row, and the actuators at their corners.
+/// Illuminated sub-apertures, row by row, and the actuators at their corners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
     across: usize,
     apertures: Vec<(usize, usize)>,
-    /// The end of each row in `apertures`.
+    /// End index of each row in `apertures`.
     ends: Vec<usize>,
     actuators: Vec<(usize, usize)>,
 }
 
 impl Geometry {
-    /// A round pupil with so many sub-apertures across. Allocates.
+    /// A round pupil with `across` sub-apertures across. Allocates.
     ///
     /// # Errors
-    /// Fewer than 4, or more than [`ACROSS_MAX`].
+    /// `across` is less than 4 or more than [`ACROSS_MAX`].
     pub fn new(across: usize) -> Result<Self, GeometryError> {
         if !(4..=ACROSS_MAX).contains(&across) {
             return Err(GeometryError { found: across });
@@ -56,50 +56,50 @@ impl Geometry {
         Ok(Self { across, apertures, ends, actuators })
     }
 
-    /// Sub-apertures across the pupil: rows of the image's datagrams, too.
+    /// Number of sub-apertures across the pupil. Also the number of rows of a frame.
     #[must_use]
     pub const fn across(&self) -> usize {
         self.across
     }
 
-    /// Corners in a line: one more than sub-apertures.
+    /// Number of corners in a line: one more than sub-apertures.
     #[must_use]
     pub const fn points(&self) -> usize {
         self.across + 1
     }
 
-    /// Pixels of the image's side.
+    /// Side of the image, in pixels.
     #[must_use]
     pub const fn width(&self) -> usize {
         self.across * SIDE
     }
 
-    /// Bytes of a row of sub-apertures: eight lines of pixels of 16 bits.
+    /// Bytes of a row of sub-apertures: eight lines of 16-bit pixels.
     #[must_use]
     pub const fn row_bytes(&self) -> usize {
         self.width() * SIDE * 2
     }
 
-    /// Column and row of each sub-aperture in the light.
+    /// Column and row of each illuminated sub-aperture.
     #[must_use]
     pub fn apertures(&self) -> &[(usize, usize)] {
         &self.apertures
     }
 
-    /// The sub-apertures of a row; none of a row that there is not.
+    /// Range of the sub-apertures in a row. Empty if the row does not exist.
     #[must_use]
     pub fn row(&self, row: usize) -> Range<usize> {
         let end = |row: usize| self.ends.get(row).copied().unwrap_or(self.apertures.len());
         if row == 0 { 0..end(0) } else { end(row - 1)..end(row) }
     }
 
-    /// The left upper pixel of each sub-aperture.
+    /// Top left pixel of each sub-aperture.
     #[must_use]
     pub fn corners(&self) -> Vec<(usize, usize)> {
         self.apertures.iter().map(|(column, row)| (column * SIDE, row * SIDE)).collect()
     }
 
-    /// Column and line of each actuator, among the corners.
+    /// Column and line of each actuator in the grid of corners.
     #[must_use]
     pub fn actuators(&self) -> &[(usize, usize)] {
         &self.actuators

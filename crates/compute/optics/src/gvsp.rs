@@ -1,88 +1,88 @@
-//! Pixels as GigE Vision cameras send them: the GVSP of GigE Vision 2 with extended ids, of an image of 16-bit pixels.
+//! GVSP of GigE Vision 2 with extended ids, for images of 16-bit pixels.
 //!
-//! A frame (*block*) is a leader, payload packets 1, 2, …, and a trailer. Each packet names its block and its own number, so pixels
-//! find their place in whatever order they come. All numbers are big-endian but the pixels, which are little-endian.
+//! A frame (*block*) is a leader, payload packets 1, 2, …, and a trailer. Each packet contains its block id and packet id, so pixels can be
+//! placed in any order of arrival. All numbers are big-endian except pixels, which are little-endian.
 
-/// Bytes before the content of a packet.
+/// Bytes of a packet's header.
 pub const HEADER: usize = 20;
 /// Bytes of a leader's content.
 pub const LEADER: usize = 36;
 /// Bytes of a trailer's content.
 pub const TRAILER: usize = 8;
-/// Pixels of 16 bits, grey.
+/// Pixel format Mono16.
 const MONO16: u32 = 0x0110_0007;
-/// The content is an image.
+/// Payload type of an image.
 const IMAGE: u16 = 1;
-/// In the third word: ids are of 64 and 32 bits.
+/// Flag in the third word: block ids have 64 bits and packet ids 32.
 const EXTENDED: u32 = 1 << 31;
 
 /// A packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// The frame.
+    /// Number of the frame.
     pub block: u64,
-    /// What is in it.
+    /// Content of the packet.
     pub content: Content<'a>,
 }
 
-/// What is in a packet.
+/// Content of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content<'a> {
-    /// The image that begins.
+    /// Start of an image.
     Leader {
-        /// When it was taken, in nanoseconds.
+        /// Time of exposure, in nanoseconds.
         at_ns: u64,
-        /// Pixels of a line.
+        /// Pixels per line.
         width: u32,
-        /// Lines.
+        /// Number of lines.
         height: u32,
     },
     /// Pixels.
     Payload {
-        /// From 0 on.
+        /// Index of the row, from 0.
         index: u32,
-        /// Little-endian.
+        /// Pixels, little-endian.
         pixels: &'a [u8],
     },
-    /// The image ends.
+    /// End of an image.
     Trailer {
-        /// Lines that were sent.
+        /// Number of lines sent.
         height: u32,
     },
 }
 
-/// A datagram that is no packet of such an image.
+/// A datagram that is not a packet of a supported image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GvspError {
-    /// Cut off.
+    /// The packet is too short.
     #[error("a GVSP packet of {found} bytes; expected at least {expected}")]
     Short {
-        /// Its bytes.
+        /// Bytes of the packet.
         found: usize,
-        /// What it needs.
+        /// Minimum number of bytes.
         expected: usize,
     },
-    /// The camera says that it has failed.
+    /// The camera reports an error.
     #[error("GVSP status {0:#06x}; expected 0, or 0x0100 of a packet that was sent again")]
     Status(u16),
     /// Ids of 16 and 24 bits.
     #[error("a GVSP packet without extended ids; expected GigE Vision 2: set the camera so")]
     Ids,
-    /// A format of packet other than leader, trailer, payload.
+    /// A packet format other than leader, trailer and payload.
     #[error("GVSP packet format {0}; expected 1 (leader), 2 (trailer) or 3 (payload)")]
     Format(u8),
-    /// Payload with the number of a leader.
+    /// A payload packet with packet id 0.
     #[error("GVSP payload with packet number 0; expected 1 or more")]
     Number,
-    /// No image of 16-bit grey pixels.
+    /// The payload is not an image of 16-bit grey pixels.
     #[error(
         "GVSP payload type {payload:#06x}, pixel format {pixels:#010x}; expected an image (1) of Mono16 (0x01100007)"
     )]
     Image {
-        /// Type of the payload.
+        /// Payload type.
         payload: u16,
-        /// Format of the pixels.
+        /// Pixel format.
         pixels: u32,
     },
 }
@@ -92,10 +92,10 @@ fn word<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 }
 
 impl<'a> Packet<'a> {
-    /// Reads a datagram. Allocates nothing; any bytes have an answer.
+    /// Reads a datagram. Does not allocate. Accepts arbitrary bytes.
     ///
     /// # Errors
-    /// What it is not.
+    /// The datagram is not a packet of a supported image.
     pub fn read(bytes: &'a [u8]) -> Result<Self, GvspError> {
         let short = |expected| GvspError::Short { found: bytes.len(), expected };
         let (head, content) = bytes.split_first_chunk::<HEADER>().ok_or(short(HEADER))?;
@@ -130,7 +130,7 @@ impl<'a> Packet<'a> {
         Ok(Self { block, content })
     }
 
-    /// Writes the packet into a buffer that its bytes are the beginning of: how many. Allocates nothing.
+    /// Writes the packet to the start of a buffer and returns its size in bytes. Does not allocate.
     ///
     /// # Errors
     /// The buffer is too short.

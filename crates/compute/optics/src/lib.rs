@@ -1,10 +1,10 @@
-//! Adaptive optics without its threads and sockets: pixels and commands as datagrams, frames of which datagrams are lost, calibration of
-//! detector and mirror, control, and a telescope to try it all on.
+//! Adaptive optics without threads and sockets: datagrams of pixels and commands, assembly of frames, calibration of detector and mirror,
+//! control, and a simulated telescope.
 //!
-//! The way of a frame: [`gvsp`] datagrams → [`Assembly`] says what each is good for → [`kernels::Centroids`], a row of sub-apertures
-//! as soon as it has come → the [`reconstructor`](reconstruct) → [`Integrator`] → a [`Command`].
+//! Path of a frame: [`gvsp`] datagrams → [`Assembly`] classifies each → [`kernels::Centroids`] measures a row of sub-apertures when it has
+//! arrived → the [`reconstructor`](reconstruct) → [`Integrator`] → a [`Command`].
 //!
-//! Never here: files, clocks, sockets, threads. What is called in a loop does not allocate; it says so.
+//! This crate uses no files, clocks, sockets or threads. Functions for use in a loop do not allocate, and their documentation states it.
 
 mod assembly;
 mod command;

@@ -1,80 +1,81 @@
-//! Matrices in files of other programs: NumPy's NPY and FITS, by their first bytes.
+//! Matrices from files of other programs: NumPy's NPY and FITS, distinguished by their first bytes.
 
-/// Bytes that a file's head may have.
+/// Maximum size of a file's header, in bytes.
 const HEAD_MAX: usize = 64 << 10;
-/// A block of FITS, and a line of its head.
+/// Bytes of a FITS block, and of a line of its header.
 const BLOCK: usize = 2880;
 const CARD: usize = 80;
 
-/// A file that holds no matrix for here.
+/// A file that does not hold a suitable matrix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MatrixError {
-    /// Neither format.
+    /// The file is neither NPY nor FITS.
     #[error("neither NPY nor FITS; expected a file that NumPy's `save` or a FITS library wrote")]
     Format,
-    /// Its head says what is not read here.
+    /// The header has an unsupported value.
     #[error("{what} is {found}; expected {expected}")]
     Head {
-        /// What.
+        /// Name of the value.
         what: &'static str,
-        /// As it stands there.
+        /// Value in the file.
         found: String,
-        /// What is read.
+        /// Supported values.
         expected: &'static str,
     },
-    /// Cut off.
+    /// The file is truncated.
     #[error("{found} bytes of numbers; expected {expected}: the file is cut off")]
     Short {
-        /// Bytes behind the head.
+        /// Bytes after the header.
         found: usize,
-        /// What the shape needs.
+        /// Bytes that the shape needs.
         expected: usize,
     },
-    /// Another shape than what it is for.
+    /// The matrix has another shape than required.
     #[error("{found_rows} x {found_columns} numbers; expected {rows} x {columns}")]
     Shape {
-        /// The file's.
+        /// Rows in the file.
         found_rows: usize,
-        /// The file's.
+        /// Columns in the file.
         found_columns: usize,
-        /// Wanted.
+        /// Required rows.
         rows: usize,
-        /// Wanted.
+        /// Required columns.
         columns: usize,
     },
-    /// A number that is none.
+    /// An element is not finite.
     #[error("row {row}, column {column} (from 0) is not a finite single-precision number; expected numbers")]
     NotFinite {
-        /// Where.
+        /// Row of the element.
         row: usize,
-        /// Where.
+        /// Column of the element.
         column: usize,
     },
 }
 
-/// How numbers lie in a file.
+/// Layout of the numbers in a file.
 #[derive(Clone, Copy)]
 struct Form {
     rows: usize,
     columns: usize,
     bytes: usize,
     big: bool,
-    /// Column by column.
+    /// Column-major order.
     columns_first: bool,
 }
 
-/// Bytes that a file with such a matrix has at most: more need not be read.
+/// Maximum size of a file with such a matrix, in bytes. Reading more is unnecessary.
 #[must_use]
 pub const fn bytes_max(rows: usize, columns: usize) -> u64 {
     (rows * columns * 8 + HEAD_MAX + BLOCK) as u64
 }
 
-/// The numbers of a file row by row, where it holds so many rows and columns: two dimensions, or one, which is a column; numbers of 32 or 64
-/// bits. Of FITS the first image, as NumPy shows it: NAXIS1 counts columns. Allocates no more than such a matrix has; any bytes have an answer.
+/// Reads the matrix of a file in row-major order. The file must have `rows` rows and `columns` columns; a one-dimensional array is a column.
+/// Elements have 32 or 64 bits. From FITS it reads the first image in NumPy's orientation: NAXIS1 is the number of columns. Allocates no more
+/// than the matrix. Accepts arbitrary bytes.
 ///
 /// # Errors
-/// What it is not. The shape is looked at first: of a file with another one the bytes need not be there.
+/// The file does not hold such a matrix. The shape is checked first, so a file with another shape may be truncated.
 pub fn read(bytes: &[u8], rows: usize, columns: usize) -> Result<Vec<f32>, MatrixError> {
     let (form, numbers) = if bytes.starts_with(b"\x93NUMPY") {
         npy_head(bytes)?
@@ -113,11 +114,11 @@ pub fn read(bytes: &[u8], rows: usize, columns: usize) -> Result<Vec<f32>, Matri
     Ok(values)
 }
 
-/// A file of NumPy's (NPY 1.0) of numbers that lie row by row.
+/// Bytes of an NPY 1.0 file with numbers in row-major order.
 #[must_use]
 pub fn npy(rows: usize, columns: usize, values: &[f32]) -> Vec<u8> {
     let mut head = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}");
-    // What precedes the numbers ends at a multiple of 64, with a line's end.
+    // The header ends with a newline, at a multiple of 64 bytes.
     while (10 + head.len() + 1) % 64 != 0 {
         head.push(' ');
     }
@@ -226,7 +227,7 @@ mod tests {
             "END",
         ];
         assert_eq!(read(&a_fits(&cards, &numbers), 2, 3), expected);
-        // Column by column, as Fortran has it.
+        // In column-major order, as in Fortran.
         let mut fortran = npy(2, 3, &[1.0, 4.0, 2.0, 5.0, 3.0, 6.5]);
         let at = fortran.windows(5).position(|word| word == b"False").unwrap();
         fortran[at..at + 5].copy_from_slice(b"True ");
@@ -242,7 +243,7 @@ mod tests {
         file.pop();
         assert_eq!(say(&file), "15 bytes of numbers; expected 16: the file is cut off");
         assert_eq!(say(&npy(1, 2, &[1.0, 2.0])), "1 x 2 numbers; expected 2 x 2");
-        // A larger one, of which no more was read than one of the right shape may have.
+        // A larger matrix, of which only as many bytes were read as a matrix of the right shape can have.
         let large = npy(320, 320, &[0.0; 320 * 320]);
         assert_eq!(say(&large[..300]), "320 x 320 numbers; expected 2 x 2");
         assert!(

@@ -1,21 +1,21 @@
-//! From slopes to actuators: what each actuator does to the slopes, measured by poking it, and the regularised inverse of that.
+//! Reconstruction of actuator commands from slopes: the measured response to each actuator, and its regularised inverse.
 //!
-//! Before a loop begins: it allocates, and takes a second for 1,300 actuators.
+//! For use before a loop: it allocates, and takes about one second for 1,300 actuators.
 
 use crate::geometry::Geometry;
 
-/// Actuators that are poked at once lie so far apart, in each direction, that no sub-aperture sees two: an actuator moves its neighbours' places,
-/// too, and a sub-aperture has the four at its corners.
+/// Distance between actuators that are poked together, in each direction. An actuator also moves its neighbours' places, and a sub-aperture
+/// depends on its four corners. At this distance no sub-aperture responds to two of them.
 const APART: usize = 4;
 
-/// What each actuator does to the slopes: pixels for a nanometre, where it does anything.
+/// Response of the slopes to each actuator, in pixels per nanometre. Only non-zero parts are stored.
 #[derive(Clone, Debug)]
 pub struct Interaction {
     slopes: usize,
     columns: Vec<Vec<(usize, f32)>>,
 }
 
-/// A matrix that has no inverse.
+/// A matrix without an inverse.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error(
     "the interaction matrix has no inverse with a regularisation of {regularisation}: actuator {actuator} is not seen; expected more of it, or a poke that moves the spots"
@@ -25,7 +25,7 @@ pub struct Singular {
     regularisation: f64,
 }
 
-/// The patterns in which actuators are poked: which ones together.
+/// Groups of actuators that are poked together.
 #[must_use]
 pub fn patterns(geometry: &Geometry) -> Vec<Vec<usize>> {
     let mut patterns = vec![Vec::new(); APART * APART];
@@ -37,17 +37,17 @@ pub fn patterns(geometry: &Geometry) -> Vec<Vec<usize>> {
 }
 
 impl Interaction {
-    /// Nothing known yet.
+    /// An empty interaction matrix.
     #[must_use]
     pub fn new(geometry: &Geometry) -> Self {
         Self { slopes: 2 * geometry.apertures().len(), columns: vec![Vec::new(); geometry.actuators().len()] }
     }
 
-    /// What a pattern did: slopes (x, y, x, y …, by sub-aperture) for a nanometre of each of its actuators.
+    /// Stores the response to a pattern: slopes (x, y, x, y …, by sub-aperture) per nanometre of each of its actuators.
     pub fn poked(&mut self, geometry: &Geometry, pattern: &[usize], slopes: &[f32]) {
         for actuator in pattern {
             let (column, line) = geometry.actuators()[*actuator];
-            // A neighbour's place is one further, and the sub-aperture at whose right lower corner it lies another one.
+            // Includes sub-apertures one place further, because neighbours move along with an actuator.
             let near = |at: usize, of: usize| at + 2 >= of && at <= of + 1;
             let apertures = geometry.apertures().iter().enumerate();
             let seen = apertures.filter(|(_, (x, y))| near(*x, column) && near(*y, line));
@@ -56,11 +56,11 @@ impl Interaction {
         }
     }
 
-    /// The reconstructor: `(DᵀD + r·I)⁻¹·Dᵀ`, where `r` is `regularisation` times the mean of the diagonal of `DᵀD`. Row by row, a row
-    /// for each actuator.
+    /// The reconstructor `(DᵀD + r·I)⁻¹·Dᵀ`, where `r` is `regularisation` times the mean of the diagonal of `DᵀD`. In row-major order, one row
+    /// per actuator.
     ///
     /// # Errors
-    /// It has no inverse.
+    /// The matrix has no inverse.
     pub fn inverse(&self, regularisation: f64) -> Result<Vec<f32>, Singular> {
         let n = self.columns.len();
         let mut rows = vec![Vec::new(); self.slopes];
@@ -87,7 +87,8 @@ impl Interaction {
     }
 }
 
-/// The inverse of a symmetric positive definite matrix, by Cholesky; else the row at which it is not.
+/// Inverse of a symmetric positive definite matrix by Cholesky decomposition. Fails with the first row at which the matrix is not positive
+/// definite.
 fn inverted(mut matrix: Vec<f64>, n: usize) -> Result<Vec<f64>, usize> {
     // L, row by row, in the lower half.
     for row in 0..n {
@@ -97,13 +98,13 @@ fn inverted(mut matrix: Vec<f64>, n: usize) -> Result<Vec<f64>, usize> {
             here[column] = (here[column] - dot(&here[..column], &other[..column])) / other[column];
         }
         let square = here[row] - dot(&here[..row], &here[..row]);
-        // Also where it is no number.
+        // Also rejects NaN.
         if !(square > 0.0 && square.is_finite()) {
             return Err(row);
         }
         here[row] = square.sqrt();
     }
-    // The inverse of L, in its place.
+    // The inverse of L, in place.
     for row in 0..n {
         let (above, here) = matrix.split_at_mut(row * n);
         let pivot = here[row];
@@ -114,7 +115,7 @@ fn inverted(mut matrix: Vec<f64>, n: usize) -> Result<Vec<f64>, usize> {
         }
         here[row] = 1.0 / pivot;
     }
-    // Its transpose times itself, the lower half, then the other.
+    // The product of its transpose and itself: the lower half first, then the upper.
     let mut inverse = vec![0.0; n * n];
     for row in matrix.chunks_exact(n.max(1)).enumerate().map(|(number, row)| &row[..=number]) {
         for (line, factor) in row.iter().enumerate() {
@@ -129,7 +130,7 @@ fn inverted(mut matrix: Vec<f64>, n: usize) -> Result<Vec<f64>, usize> {
     Ok(inverse)
 }
 
-/// The sum of products, in eight at once.
+/// Dot product with eight partial sums.
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     let ((eights, rest), (others, more)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
     let mut sums = [0.0; 8];

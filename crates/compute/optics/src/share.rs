@@ -1,30 +1,31 @@
-//! The reconstructor as a team computes it: each worker has some actuators, and adds a row of sub-apertures as soon as it is there.
+//! The reconstructor, divided among a team. Each worker computes some actuators, and adds each row of sub-apertures when it is available.
 
 use crate::geometry::Geometry;
 use kernels::{F16, Level, Misfit, PANEL, Panels, Scaled};
 use std::ops::Range;
 
-/// What a worker has of the reconstructor: some actuators, a block of columns for each row of sub-apertures. A frame neither allocates nor blocks.
+/// A worker's part of the reconstructor: some actuators, with a block of columns for each row of sub-apertures. Processing a frame neither
+/// allocates nor blocks.
 #[derive(Debug)]
 pub struct Share {
     actuators: Range<usize>,
-    /// The slopes of each row.
+    /// Range of slopes of each row.
     ranges: Vec<Range<usize>>,
     blocks: Blocks,
     product: Vec<f32>,
     error: Vec<f32>,
 }
 
-/// In how many bits each element is kept.
+/// Number format of the reconstructor's elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stored {
-    /// 8, and a scale for each actuator and row of sub-apertures: a quarter as much to read each frame. An element is off by a 254th of the
-    /// largest of its actuator and row at most; what is left of the wavefront is the same within a fiftieth. See [`Scaled`].
+    /// 8 bits, with a scale for each actuator and row of sub-apertures. Reads a quarter of the memory of `Single` per frame. The maximum error
+    /// of an element is 1/254 of the largest element of its actuator and row. The residual wavefront changes by less than 2 %. See [`Scaled`].
     #[default]
     Byte,
-    /// 16: half as much to read each frame, with 11 bits of precision. Sums have 24 all the same.
+    /// 16 bits with 11 bits of precision. Reads half of the memory of `Single` per frame. Sums have 24 bits of precision.
     Half,
-    /// 32.
+    /// 32 bits.
     Single,
 }
 
@@ -36,11 +37,11 @@ enum Blocks {
 }
 
 impl Share {
-    /// The actuators of some panels, of a reconstructor that lies row by row. Allocates; the thread that makes it touches its memory first.
-    /// `prepare` sees what is large of it before that: there it may be advised to be of huge pages.
+    /// The actuators of some panels of a reconstructor in row-major order. Allocates; the calling thread touches the memory first. `prepare`
+    /// receives the large allocation before that, for example to advise huge pages.
     ///
     /// # Panics
-    /// A row of more than 256 sub-apertures: no [`Geometry`] has one.
+    /// A row has more than 256 sub-apertures. No [`Geometry`] has such a row.
     #[must_use]
     pub fn new(
         geometry: &Geometry,
@@ -73,28 +74,29 @@ impl Share {
         Self { actuators, ranges, blocks, product: zeros.clone(), error: zeros }
     }
 
-    /// Panels of all actuators, to be shared out.
+    /// Number of panels of all actuators, to be divided among workers.
     #[must_use]
     pub fn panels(geometry: &Geometry) -> usize {
         geometry.actuators().len().div_ceil(PANEL)
     }
 
-    /// Its actuators.
+    /// Range of actuators.
     #[must_use]
     pub fn actuators(&self) -> Range<usize> {
         self.actuators.clone()
     }
 
-    /// What its actuators are to take off, of the rows that were added.
+    /// Error of each actuator, summed over the added rows.
     #[must_use]
     pub fn error(&self) -> &[f32] {
         &self.error
     }
 
-    /// Adds what the slopes of a row are worth; the first of a frame begins anew. Of all slopes, those of the row are read.
+    /// Adds the contribution of a row's slopes. With `first` the sum starts at zero. `slopes` holds the slopes of all rows; only those of `row`
+    /// are read.
     ///
     /// # Errors
-    /// There are not as many slopes as the reconstructor has, or no such row: nothing was added.
+    /// `slopes` is too short for the row. Nothing was added. A row that does not exist is ignored.
     pub fn add(&mut self, level: Level, row: usize, first: bool, slopes: &[f32]) -> Result<(), Misfit> {
         if first {
             self.error.fill(0.0);
@@ -112,17 +114,17 @@ impl Share {
     }
 }
 
-/// The slopes of a row of sub-apertures, among all.
+/// Range of the slopes of a row of sub-apertures.
 #[must_use]
 pub fn slopes_of(geometry: &Geometry, row: usize) -> Range<usize> {
     let apertures = geometry.row(row);
     2 * apertures.start..2 * apertures.end
 }
 
-/// Root of the mean square.
+/// Root mean square.
 #[must_use]
 pub fn rms(values: &[f32]) -> f32 {
-    // Sixteen sums: none waits for another.
+    // Sixteen independent sums avoid a dependency between additions.
     let (whole, rest) = values.as_chunks::<16>();
     let mut sums = [0.0f32; 16];
     for chunk in whole {
@@ -132,7 +134,7 @@ pub fn rms(values: &[f32]) -> f32 {
     ((sums.iter().sum::<f32>() + rest) / values.len().max(1) as f32).sqrt()
 }
 
-/// Pixels of 16 bits from their bytes, little-endian, as far as both go.
+/// Converts little-endian bytes to 16-bit pixels, up to the shorter length.
 pub fn unpack(bytes: &[u8], to: &mut [u16]) {
     for (to, from) in to.iter_mut().zip(bytes.as_chunks::<2>().0) {
         *to = u16::from_le_bytes(*from);
@@ -159,7 +161,7 @@ mod tests {
             for (actuator, error) in share.actuators().zip(share.error()) {
                 let row = &inverse[actuator * slopes..][..slopes];
                 let exact = row.iter().zip(&all).map(|(a, b)| a * b).sum::<f32>();
-                // Of numbers up to 3 and 4, by 8 bits.
+                // The elements are up to 3 and the slopes up to 4, with 8 bits.
                 let bound = if stored == Stored::Byte { slopes as f32 * 12.0 / 250.0 } else { 0.0 };
                 assert!((error - exact).abs() <= bound, "{stored:?}: {error} instead of {exact}");
             }

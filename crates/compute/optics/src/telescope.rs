@@ -1,31 +1,31 @@
-//! A telescope to try a loop on: air that moves, a deformable mirror, and a Shack-Hartmann sensor with a detector that is not perfect.
+//! A simulated telescope: moving atmosphere, a deformable mirror, and a Shack-Hartmann sensor with an imperfect detector.
 //!
-//! The air is a sum of waves with von Kármán's spectrum that the wind carries and that slowly become others; it is computed in advance, and
-//! played forwards and backwards. The wavefront is known at the actuators alone, and slopes are its differences (Fried): there is no error
-//! of fitting or aliasing. A command acts from the next frame on.
+//! The atmosphere is a sum of waves with von Kármán's spectrum. The wind carries them, and they slowly change at random. All frames are
+//! computed in advance and played forwards and backwards. The wavefront is known only at the actuators, and slopes are its differences (Fried).
+//! The model therefore has no fitting or aliasing error. A command takes effect with the next frame.
 
 use crate::command::{Command, Source};
 use crate::geometry::{Geometry, SIDE};
 use std::f64::consts::TAU;
 
-/// The air above the telescope, and how much light there is.
+/// Atmosphere above the telescope, and brightness of the star.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sky {
-    /// Fried's parameter at 500 nm, in metres.
+    /// Fried parameter at 500 nm, in metres.
     pub r0: f64,
     /// Outer scale, in metres.
     pub outer_scale: f64,
-    /// Wind, in metres a second.
+    /// Wind speed, in metres per second.
     pub wind: f64,
-    /// What of a wave is kept from frame to frame; the rest becomes another one.
+    /// Share of a wave that is kept from frame to frame. The rest is replaced at random.
     pub kept: f64,
-    /// Time of a frame in the air, in seconds: a slow loop may be tried on fast air.
+    /// Time between two frames of the atmosphere, in seconds. A slow loop can be tested with a fast atmosphere.
     pub frame: f64,
-    /// Frames that are computed in advance.
+    /// Number of frames computed in advance.
     pub frames: usize,
-    /// Electrons that a star's light makes in a sub-aperture each frame.
+    /// Electrons per sub-aperture and frame from the star.
     pub light: f32,
-    /// Where chance begins.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
@@ -44,28 +44,28 @@ impl Default for Sky {
     }
 }
 
-/// Metres of a sub-aperture's side.
+/// Side of a sub-aperture, in metres.
 const PITCH: f64 = 0.2;
-/// Metres of wavelength for which r0 is told.
+/// Wavelength to which `r0` refers, in nanometres.
 const WAVELENGTH_NM: f64 = 500.0;
-/// Pixels that a spot moves for a nanometre of difference over a sub-aperture: half an arc second a pixel.
+/// Spot displacement in pixels per nanometre of difference across a sub-aperture, for half an arc second per pixel.
 const PIXELS_PER_NM: f32 = 0.002_06;
 /// Width of a spot (one sigma), in pixels.
 const SPOT: f32 = 1.0;
-/// Steps of a pixel in the table of spots.
+/// Steps per pixel in the table of spots.
 const STEPS: usize = 256;
-/// How far a spot moves at most, in pixels.
+/// Maximum displacement of a spot, in pixels.
 const REACH: f32 = 4.0;
-/// Noise of reading a pixel, in electrons.
+/// Read noise of a pixel, in electrons.
 const READING: f32 = 3.0;
-/// Electrons of a pixel in even light.
+/// Electrons per pixel in uniform light.
 const EVEN: f32 = 2000.0;
-/// Numbers in the table of noise: a power of two, and what a sub-aperture takes.
+/// Numbers in the table of noise, a power of two. The numbers of one sub-aperture follow in addition.
 const NOISE: usize = 1 << 16;
-/// What a neighbour's place moves along with an actuator.
+/// Displacement of a neighbour's place, relative to that of the actuator.
 const NEIGHBOUR: f32 = 0.15;
 
-/// Chance that is the same for the same seed.
+/// Pseudo-random numbers, reproducible for a given seed.
 #[derive(Clone, Debug)]
 struct Chance(u64);
 
@@ -77,31 +77,31 @@ impl Chance {
         self.0
     }
 
-    /// 0 to 1, not 0.
+    /// Uniform, above 0 and at most 1.
     fn share(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
-    /// Two normal numbers of deviation 1.
+    /// Two normally distributed numbers with standard deviation 1.
     fn normal(&mut self) -> [f64; 2] {
         let (radius, (sin, cos)) = ((-2.0 * self.share().ln()).sqrt(), (TAU * self.share()).sin_cos());
         [radius * cos, radius * sin]
     }
 }
 
-/// A telescope. Made once; a frame neither allocates nor blocks.
+/// A telescope. A frame neither allocates nor blocks.
 #[derive(Clone, Debug)]
 pub struct Telescope {
     geometry: Geometry,
-    /// Wavefronts in nanometres, a frame behind the other.
+    /// Wavefronts of all frames, in nanometres.
     air: Vec<f32>,
-    /// Frames of the air.
+    /// Number of frames of the atmosphere.
     frames: usize,
-    /// The frame that is next, counted on.
+    /// Index of the next frame. It is not wrapped.
     at: usize,
     source: Source,
     mirror: Vec<f32>,
-    /// What the commands make at each corner, before neighbours move along.
+    /// Commands at each corner, before the coupling to neighbours.
     pushed: Vec<f32>,
     wavefront: Vec<f32>,
     spots: Vec<[f32; SIDE]>,
@@ -113,7 +113,7 @@ pub struct Telescope {
 }
 
 impl Telescope {
-    /// A telescope under this sky. Allocates; takes a second for 40 sub-apertures across and 1000 frames.
+    /// A telescope under this sky. Allocates. Takes about one second for 40 sub-apertures across and 1000 frames.
     #[must_use]
     pub fn new(geometry: Geometry, sky: Sky) -> Self {
         let mut chance = Chance(sky.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -131,7 +131,7 @@ impl Telescope {
         let noise = (0..(NOISE + SIDE * SIDE) / 2).flat_map(|_| chance.normal().map(|number| number as f32)).collect();
         let pixels = geometry.width() * geometry.width();
         let dark = (0..pixels).map(|_| (100.0 + 3.0 * chance.normal()[0]) as f32).collect();
-        // A camera of a count for two electrons; one pixel of two thousand is dead.
+        // Two electrons per count. One pixel in two thousand is dead.
         let worth = |chance: &mut Chance| {
             if chance.share() < 0.0005 { 0.0 } else { (0.5 * (1.0 + 0.05 * chance.normal()[0])) as f32 }
         };
@@ -154,7 +154,7 @@ impl Telescope {
         }
     }
 
-    /// A command for the mirror: it acts from the next frame on. One for another mirror moves the actuators that both have.
+    /// Sets the command of the mirror, effective with the next frame. A command of another size moves only the actuators that both have.
     pub fn command(&mut self, command: &Command<'_>) {
         self.source = command.source;
         let across = self.geometry.points();
@@ -175,10 +175,10 @@ impl Telescope {
         }
     }
 
-    /// The next frame: the air has moved on.
+    /// Advances the atmosphere and computes the next frame.
     pub fn expose(&mut self) {
         let last = self.frames.saturating_sub(1);
-        // Forwards, then backwards: no jump.
+        // Plays forwards, then backwards, to avoid a jump.
         let place = if last == 0 { 0 } else { self.at % (2 * last) };
         let place = if place > last { 2 * last - place } else { place };
         self.at += 1;
@@ -189,7 +189,7 @@ impl Telescope {
         }
     }
 
-    /// What is left of the wavefront of the frame, and what there would be without the mirror: nanometres rms over the pupil.
+    /// Residual wavefront of the frame, and the wavefront without the mirror, in nanometres rms over the pupil.
     #[must_use]
     pub fn residual(&self) -> (f64, f64) {
         let across = self.geometry.points();
@@ -207,7 +207,7 @@ impl Telescope {
         (rms(&left), rms(&|at| f64::from(self.wavefront[at] - self.mirror[at])))
     }
 
-    /// The pixels of a row of sub-apertures, little-endian: [`Geometry::row_bytes`] bytes. A buffer of another size gets what both have.
+    /// Pixels of a row of sub-apertures, little-endian, [`Geometry::row_bytes`] bytes. A shorter or longer buffer is filled as far as possible.
     pub fn row(&mut self, row: usize, to: &mut [u8]) {
         let (width, across) = (self.geometry.width(), self.geometry.points());
         let to = to.as_chunks_mut::<2>().0;
@@ -242,7 +242,7 @@ impl Telescope {
                 for (((to, (dark, worth)), noise), weight) in to.iter_mut().zip(pixels).zip(noise).zip(across_x) {
                     let electrons = even + light * weight;
                     let electrons = electrons + noise * (electrons + READING * READING).sqrt();
-                    // A conversion that stays within the type's bounds.
+                    // The conversion saturates at the bounds of the type.
                     *to = ((dark + worth * electrons + 0.5) as u16).to_le_bytes();
                 }
             }
@@ -268,7 +268,7 @@ fn air(geometry: &Geometry, sky: Sky, chance: &mut Chance) -> Vec<f32> {
     let mut state: Vec<[f64; 2]> =
         deviation.iter().map(|deviation| chance.normal().map(|part| part * deviation)).collect();
     let new = (1.0 - sky.kept * sky.kept).max(0.0).sqrt();
-    // The wind blows at an angle.
+    // Angle of the wind.
     let (sin, cos) = 0.4f64.sin_cos();
     let turn: Vec<[f32; 2]> = (0..waves * points)
         .map(|place| TAU * frequency(place / points) * (place % points) as f64 * PITCH)
