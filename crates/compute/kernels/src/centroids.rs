@@ -1,46 +1,46 @@
-//! Where the light is in each sub-aperture of an image: weighted centres of gravity of calibrated pixels.
+//! Centroids of the light in each sub-aperture of an image: weighted centres of gravity of calibrated pixels.
 //!
-//! A pixel counts for `v = max((pixel − dark)·gain − threshold, 0)`; a sub-aperture's *flux* is the sum of its `v`, its centre the
-//! sum of `v` times the pixel's place, by the flux, in pixels from the sub-aperture's middle. What is taken off, `dark·gain + threshold`, is
-//! one number of each pixel, made before.
+//! The value of a pixel is `v = max((pixel − dark)·gain − threshold, 0)`. The *flux* of a sub-aperture is the sum of its `v`. Its centre is the
+//! sum of `v` times the pixel's place, divided by the flux, in pixels from the sub-aperture's middle. The subtracted part, `dark·gain +
+//! threshold`, is computed per pixel in advance.
 //!
-//! **Order of summation.** Columns first, each from its top on; then neighbours, neighbours of those, and so on (of an odd
-//! number the last waits). A column's `v` times their lines are `(n + 1)/2` times its sum, less the sum of its sums so far: line `i` is in `n − i`
-//! of these, so no line needs a multiplication. Nothing is fused. So all levels give results that are equal to the last bit.
+//! **Order of summation.** First down each column from its top, then pairwise over neighbouring columns; the last of an odd number is carried
+//! over. A column's sum of `v` times the line is `(n + 1)/2` times its sum, minus the sum of its partial sums: line `i` is in `n − i` of these,
+//! so no line needs a multiplication. No operations are fused. All levels therefore give bit-identical results.
 //!
-//! **Error.** Of `n` × `n` pixels, with `u` = 2⁻²⁴, `k = 2n + 12` and `A = Σ(pixel·gain + |dark·gain + threshold|)`, each coordinate differs
-//! from exact arithmetic by at most `k·u/(1 − k·u) · (2n + 1) · A / flux` pixels (before the zero is taken off, which rounds once).
+//! **Error.** With `n` × `n` pixels, `u` = 2⁻²⁴, `k = 2n + 12` and `A = Σ(pixel·gain + |dark·gain + threshold|)`, each coordinate differs from
+//! exact arithmetic by at most `k·u/(1 − k·u) · (2n + 1) · A / flux` pixels. The subtraction of the zero then rounds once more.
 
 use crate::level::Kind;
 use crate::{Level, Misfit, level};
 use std::fmt;
 use std::ops::Range;
 
-/// Pixels of a sub-aperture's side, at most.
+/// Maximum side of a sub-aperture, in pixels.
 pub const SIDE_MAX: usize = 32;
-/// Pixels of the side for which there are vector instructions.
+/// Side of a sub-aperture for which vector instructions are used, in pixels.
 pub(crate) const SIDE: usize = 8;
-/// A flux beyond this is none: sums of places would not be finite.
+/// Upper limit of a valid flux. Above it, sums of places would not be finite.
 pub(crate) const FLUX_MAX: f32 = f32::MAX / SIDE_MAX as f32;
-/// A flux below this is none: products in it may have underflowed.
+/// Lower limit of a valid flux. Below it, its products may have underflowed.
 const FLUX_MIN: f32 = 1e-20;
 
-/// Sub-apertures of an image, with the calibration of their pixels. Made once; measuring neither allocates nor blocks.
+/// Sub-apertures of an image, with the calibration of their pixels. Measuring neither allocates nor blocks.
 #[derive(Clone, Debug)]
 pub struct Centroids {
     width: usize,
     height: usize,
     side: usize,
-    /// The first pixel of each sub-aperture.
+    /// First pixel of each sub-aperture.
     corners: Vec<usize>,
-    /// Of each line of each sub-aperture, one behind the other, filled up to eights.
+    /// Calibration of each line of each sub-aperture, padded to multiples of eight pixels.
     calibration: Vec<Calibration>,
     flux_min: f32,
-    /// What is taken off each coordinate: x, y, x, y …
+    /// Zero subtracted from each coordinate: x, y, x, y …
     zeros: Vec<f32>,
 }
 
-/// What eight pixels are calibrated with: their gains, and what is taken off then. A line of the cache, so that none is read twice.
+/// Gains and offsets of eight pixels. Aligned to a cache line, so that no line is read twice.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Calibration {
@@ -48,47 +48,47 @@ pub(crate) struct Calibration {
     pub(crate) offset: [f32; SIDE],
 }
 
-/// What counts as light.
+/// Limits for the light of a sub-aperture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Light {
-    /// What is taken off each calibrated pixel; below it there is nothing.
+    /// Value subtracted from each calibrated pixel. Negative results count as zero.
     pub threshold: f32,
-    /// A sub-aperture with no more flux than this has no centre.
+    /// A sub-aperture with this flux or less has no centre.
     pub flux_min: f32,
 }
 
-/// How sub-apertures were that have no centre: their coordinates are as they were.
+/// Number of sub-apertures without a centre. Their coordinates are unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Without {
-    /// Those with too little flux.
+    /// Sub-apertures with too little flux.
     pub dark: usize,
-    /// Those whose flux is not finite, or so large that its centre is not.
+    /// Sub-apertures with a flux that is not finite, or too large for a finite centre.
     pub unbounded: usize,
 }
 
-/// Sub-apertures, or a calibration, that cannot be.
+/// Invalid sub-apertures or calibration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum BadAperture {
-    /// Of a size that is not 1 to [`SIDE_MAX`] pixels.
+    /// The side is not 1 to [`SIDE_MAX`] pixels.
     Side(usize),
-    /// One that is not wholly in the image.
+    /// A sub-aperture is not completely within the image.
     Outside {
-        /// Which.
+        /// Index of the sub-aperture.
         aperture: usize,
-        /// Its left upper pixel: column and line.
+        /// Its top left pixel: column and line.
         corner: (usize, usize),
     },
-    /// A calibration of another image.
+    /// The calibration belongs to an image of another size.
     Misfit(Misfit),
-    /// A threshold or a least flux that is no number.
+    /// The threshold or the minimum flux is not finite.
     Light(Light),
-    /// A pixel that is calibrated with a number that is not finite, or a gain below zero.
+    /// The calibration of a pixel is not finite, or its gain is negative.
     Pixel {
-        /// Which, in the image.
+        /// Index of the pixel in the image.
         pixel: usize,
-        /// Its dark value.
+        /// Dark value of the pixel.
         dark: f32,
-        /// Its gain.
+        /// Gain of the pixel.
         gain: f32,
     },
 }
@@ -127,11 +127,11 @@ impl From<Misfit> for BadAperture {
 }
 
 impl Centroids {
-    /// Sub-apertures of `side` × `side` pixels with these left upper corners (column, line) in an image of `width` × `height`, whose pixels
-    /// are calibrated with `dark` and `gain`, line by line; `light` is what counts of them. A gain of 0 takes a dead pixel out. Allocates.
+    /// Sub-apertures of `side` × `side` pixels with these top left corners (column, line) in an image of `width` × `height`. `dark` and `gain`
+    /// calibrate its pixels, line by line. `light` sets threshold and minimum flux. A gain of 0 excludes a dead pixel. Allocates.
     ///
     /// # Errors
-    /// A sub-aperture that is not within the image, a calibration of another size, or with what is not a number.
+    /// A sub-aperture is not within the image, the calibration has another size, or a number is not finite.
     pub fn new(
         (width, height): (usize, usize),
         side: usize,
@@ -160,7 +160,7 @@ impl Centroids {
         }
         let corners: Vec<usize> = corners.iter().map(|(column, line)| line * width + column).collect();
         let lines = corners.iter().flat_map(|corner| (0..side).map(move |line| corner + line * width));
-        // Finite always: what is beyond makes a flux that is none, not one that is no number.
+        // Always finite: a value out of range then gives an invalid flux rather than NaN.
         let offset = |pixel: usize| {
             let exact = f64::from(dark[pixel]) * f64::from(gain[pixel]) + f64::from(light.threshold);
             (exact as f32).clamp(f32::MIN, f32::MAX)
@@ -176,27 +176,27 @@ impl Centroids {
         Ok(Self { width, height, side, corners, calibration, flux_min: light.flux_min.max(FLUX_MIN), zeros })
     }
 
-    /// How many sub-apertures there are.
+    /// Number of sub-apertures.
     #[must_use]
     pub const fn apertures(&self) -> usize {
         self.corners.len()
     }
 
-    /// What is taken off each coordinate from now on: where the light is of a wave that is flat. x, y, x, y …
+    /// Sets the reference subtracted from each coordinate: the centres for a flat wavefront, as x, y, x, y …
     ///
     /// # Errors
-    /// There are not two for each sub-aperture.
+    /// There are not two zeros for each sub-aperture.
     pub fn set_zeros(&mut self, zeros: &[f32]) -> Result<(), Misfit> {
         Misfit::check("zeros", zeros.len(), self.zeros.len())?;
         self.zeros.copy_from_slice(zeros);
         Ok(())
     }
 
-    /// The centres of some sub-apertures of an image, in pixels from their middles and without their zeros: x, y, x, y … Where there is no
-    /// centre, both stay as they were, and it is counted. Allocates nothing; sub-apertures of 8 × 8 pixels go by vector instructions.
+    /// Centres of some sub-apertures of an image, in pixels from their middles, minus their zeros: x, y, x, y … A sub-aperture without a centre
+    /// keeps both coordinates and is counted. Does not allocate. Sub-apertures of 8 × 8 pixels use vector instructions.
     ///
     /// # Errors
-    /// The image has another size, there are no such sub-apertures, or `centres` has not two places for each: nothing was written.
+    /// The image has another size, the sub-apertures do not exist, or `centres` does not have two places for each. Nothing was written.
     pub fn measure(
         &self,
         level: Level,
@@ -223,10 +223,10 @@ impl Centroids {
         Ok(match kind {
             Kind::Scalar => plain(&part, centres),
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: of a level that the CPU does not have there is no value.
+            // SAFETY: a value of this level exists only if the CPU has its instructions.
             Kind::Sse42 => unsafe { level::sse42::centres(&part, centres) },
             #[cfg(target_arch = "x86_64")]
-            // A line of a sub-aperture has 256 bits. SAFETY: as above; AVX-512 is a level only where AVX2 is one.
+            // A line of a sub-aperture has 256 bits. SAFETY: as above; the level AVX-512 requires AVX2.
             Kind::Avx2 | Kind::Avx512 => unsafe { level::avx2::centres(&part, centres) },
             #[cfg(target_arch = "aarch64")]
             // SAFETY: as above.
@@ -235,7 +235,7 @@ impl Centroids {
     }
 }
 
-/// What is measured in one call.
+/// Input of one call to `measure`.
 pub(crate) struct Part<'a> {
     pub(crate) width: usize,
     side: usize,
@@ -247,14 +247,14 @@ pub(crate) struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Eight centres from their sums at once, as [`Part::centre`] makes each; whether they are, which needs that all have light.
+    /// Eight centres from their sums, as [`Part::centre`] computes each. Returns false, and writes nothing, unless all eight have a valid flux.
     #[inline(always)]
     pub(crate) fn eight_centres(&self, first: usize, [flux, x, y]: [&[f32; 8]; 3], centres: &mut [f32]) -> bool {
         let places = 2 * first..2 * first + 16;
         let (Some(centres), Some(zeros)) = (centres.get_mut(places.clone()), self.zeros.get(places)) else {
             return false;
         };
-        // All are looked at: a branch for each is longer than that.
+        // Without early exit: a branch per element takes longer.
         let lit = |flux: f32| (flux > self.flux_min) & (flux < FLUX_MAX);
         if !flux.iter().fold(true, |all, flux| all & lit(*flux)) {
             return false;
@@ -267,7 +267,7 @@ impl Part<'_> {
         true
     }
 
-    /// A centre from its sums: flux, and that times the place.
+    /// One centre from its sums: flux, and flux times place.
     #[inline(always)]
     pub(crate) fn centre(&self, aperture: usize, [flux, x, y]: [f32; 3], centres: &mut [f32], without: &mut Without) {
         if flux > self.flux_min && flux < FLUX_MAX {
@@ -281,19 +281,19 @@ impl Part<'_> {
     }
 }
 
-/// Where a pixel's middle is from that of a sub-aperture of `side` pixels.
+/// Distance of a pixel's middle from that of a sub-aperture of `side` pixels.
 #[inline(always)]
 pub(crate) fn place(at: usize, side: usize) -> f32 {
     at as f32 - (side as f32 - 1.0) / 2.0
 }
 
-/// What a column's sum counts for, of which the sum of its sums so far is taken off.
+/// Factor of a column's sum, from which the sum of its partial sums is subtracted.
 #[inline(always)]
 pub(crate) fn height(side: usize) -> f32 {
     (side as f32 + 1.0) / 2.0
 }
 
-/// Plain arithmetic, for any size: the reference.
+/// Scalar arithmetic for any size: the reference.
 fn plain(part: &Part<'_>, centres: &mut [f32]) -> Without {
     let (side, mut without) = (part.side, Without::default());
     for (aperture, corner) in part.corners.iter().enumerate() {
@@ -318,7 +318,7 @@ fn plain(part: &Part<'_>, centres: &mut [f32]) -> Without {
     without
 }
 
-/// The sum by neighbours.
+/// Pairwise sum of neighbours.
 fn tree(values: &mut [f32]) -> f32 {
     let mut left = values.len();
     while left > 1 {
@@ -333,8 +333,8 @@ fn tree(values: &mut [f32]) -> f32 {
     values[0]
 }
 
-/// The function for sub-apertures of 8 × 8 pixels at one level, from what the level's file has: eight sub-apertures at once, so that
-/// the sums over their columns are made together.
+/// The function for 8 × 8 pixels of one level, built from the primitives of the level's file. Computes eight sub-apertures at once, so that the
+/// sums over their columns are computed together.
 macro_rules! centre_kernel {
     ([$($attribute:meta)?], $line:ident) => {
         $(#[$attribute])?
@@ -351,7 +351,7 @@ macro_rules! centre_kernel {
                     let image = &part.image[*corner..corner + (SIDE - 1) * part.width + SIDE];
                     let (mut sum, mut sums) = (splat(0.0), splat(0.0));
                     for number in 0..SIDE {
-                        // A look at the bounds of each line took 3 % of the time. SAFETY: the slice ends with the last line's eight pixels.
+                        // A bounds check of each line took 3 % of the time. SAFETY: the slice ends with the last line's eight pixels.
                         let pixels = unsafe { &*image.as_ptr().add(number * part.width).cast::<[u16; SIDE]>() };
                         let value = minus(times(widened(pixels), line(&calibration[number].gain)), line(&calibration[number].offset));
                         sum = plus(sum, not_below_zero(value));

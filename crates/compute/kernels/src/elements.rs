@@ -1,7 +1,7 @@
-//! Element by element: several steps of a loop's arithmetic in one passage over memory.
+//! Element-wise arithmetic: several steps of a control loop in one pass over memory.
 //!
-//! What is done to an element is written as a closure, which is compiled for the registers of each level. Nothing is fused into one
-//! rounding and no element needs another, so all levels give the same bits, for any split over workers.
+//! The operation on an element is a closure, compiled for the registers of each level. No operations are fused and elements are independent.
+//! All levels therefore give the same bits, for any split over workers.
 //!
 //! ```
 //! use kernels::{Level, each, each_counted};
@@ -24,11 +24,11 @@
 use crate::level::wide::{Wide, at};
 use crate::{Level, Misfit};
 
-/// Sets each element of `y` to what `f` makes of the elements of the inputs at its place and of itself. Neither allocates nor blocks, if `f`
-/// does not. `f` is compiled into the loop; where it branches by a condition, both branches are best without calls.
+/// Sets each element of `y` to the result of `f`, called with the elements of the inputs at the same index and the present element of `y`.
+/// Neither allocates nor blocks, if `f` does not. `f` is inlined into the loop. If it has a condition, both branches should be free of calls.
 ///
 /// # Errors
-/// An input is not as long as `y`: nothing was written.
+/// An input is not as long as `y`. Nothing was written.
 pub fn each<const I: usize>(
     level: Level,
     inputs: [&[f32]; I],
@@ -38,7 +38,7 @@ pub fn each<const I: usize>(
     each_counted(level, inputs, y, |inputs, y| (f(inputs, y), false)).map(drop)
 }
 
-/// The same, where `f` says of each element whether it counts, too: how many did.
+/// As [`each`], and returns the number of elements for which `f` returned true.
 ///
 /// # Errors
 /// As [`each`].
@@ -54,10 +54,10 @@ pub fn each_counted<const I: usize>(
     Ok(at(level, Each { inputs, y, f }))
 }
 
-/// Pixels as sensors send them, calibrated: `(pixel − dark)·gain` each. Neither allocates nor blocks.
+/// Calibrates raw pixels: `(pixel − dark)·gain` each. Neither allocates nor blocks.
 ///
 /// # Errors
-/// The four have different lengths: nothing was written.
+/// The four slices differ in length. Nothing was written.
 pub fn calibrate(level: Level, pixels: &[u16], dark: &[f32], gain: &[f32], y: &mut [f32]) -> Result<(), Misfit> {
     Misfit::check("dark values", dark.len(), pixels.len())?;
     Misfit::check("gains", gain.len(), pixels.len())?;
@@ -66,7 +66,7 @@ pub fn calibrate(level: Level, pixels: &[u16], dark: &[f32], gain: &[f32], y: &m
     Ok(())
 }
 
-/// Whether all elements are finite: to be asked once a frame, of the result. Neither allocates nor blocks.
+/// All elements are finite. To be called once per frame, on the result. Neither allocates nor blocks.
 #[must_use]
 pub fn finite(level: Level, x: &[f32]) -> bool {
     at(level, Finite(x))
@@ -86,7 +86,7 @@ impl<F: Fn([f32; I], f32) -> (f32, bool), const I: usize> Wide for Each<'_, F, I
         let Self { inputs, y, f } = self;
         let whole = inputs.map(|input| input.as_chunks::<N>());
         let (to, rest) = y.as_chunks_mut::<N>();
-        // Of 32 bits, as the elements are: so many may be in a slice of which each lane counts its own.
+        // 32 bits wide like the elements. A lane cannot overflow with the elements that fit into a slice.
         let mut counts = [0u32; N];
         for (place, to) in to.iter_mut().enumerate() {
             let from: [&[f32; N]; I] = std::array::from_fn(|input| &whole[input].0[place]);
@@ -134,7 +134,7 @@ impl Wide for Finite<'_> {
 
     #[inline(always)]
     fn with<const N: usize>(self) -> bool {
-        // The exponent is full of ones; nothing of a float is added, so nothing overflows.
+        // All bits of the exponent are set. Uses integer operations only, so nothing overflows.
         let wrong = |number: f32| u32::from(number.to_bits() & 0x7f80_0000 == 0x7f80_0000);
         let (whole, rest) = self.0.as_chunks::<N>();
         let mut found = [0; N];

@@ -1,15 +1,15 @@
-//! Half-precision numbers, as they are stored.
+//! Half-precision numbers, for storage.
 
-/// An IEEE 754 number of 16 bits: 11 bits of precision, 6.1e-5 to 65504 (with less precision down to 6.0e-8).
+/// An IEEE 754 number of 16 bits: 11 bits of precision, range 6.1e-5 to 65504, with less precision down to 6.0e-8.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct F16(pub u16);
 
-/// By how much the exponents of the two formats differ, as a factor.
+/// Difference between the exponent biases of the two formats, as a factor.
 pub(crate) const REBIAS: f32 = f32::from_bits((127 + 127 - 15) << 23);
 
 impl F16 {
-    /// The nearest half-precision number, of two equally near ones the even; infinite from 65520 on.
+    /// Rounds to the nearest half-precision number, ties to even. Infinite from 65520 on.
     #[must_use]
     pub fn from_f32(value: f32) -> Self {
         let bits = value.to_bits();
@@ -19,7 +19,7 @@ impl F16 {
         } else if magnitude >= 65536f32.to_bits() {
             0x7c00
         } else if magnitude < 0x3880_0000 {
-            // Below 2^-14 the step is 2^-24, which is that of numbers from 0.5 to 1: the addition rounds.
+            // Below 2^-14 the spacing is 2^-24, the same as between 0.5 and 1, so the addition rounds correctly.
             (f32::from_bits(magnitude) + 0.5).to_bits() - 0.5f32.to_bits()
         } else {
             (magnitude + 0xfff + (magnitude >> 13 & 1) - (112 << 23)) >> 13
@@ -27,7 +27,7 @@ impl F16 {
         Self((bits >> 16 & 0x8000) as u16 | rounded as u16)
     }
 
-    /// The same number in single precision: exact.
+    /// Converts to single precision, exactly.
     #[must_use]
     pub fn to_f32(self) -> f32 {
         let bits = u32::from(self.0);

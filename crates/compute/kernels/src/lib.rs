@@ -1,10 +1,10 @@
-//! Arithmetic for control loops, by the vector instructions that the CPU has.
+//! Arithmetic for control loops with the vector instructions of the CPU.
 //!
-//! Everything is made once, before a loop begins; no call of a kernel allocates, blocks or asks the system for anything, and
-//! each takes a time that depends on its sizes alone. What is computed depends on the instructions only where it says so.
+//! All objects are made before a loop starts. No kernel allocates, blocks or makes a system call, and its duration depends only on the sizes.
+//! Results depend on the instruction set only where the documentation states it.
 //!
-//! `unsafe` stands here for two things: reading and writing vectors, and calling what is compiled for more than the least
-//! CPU, which a [`Level`] proves that this one can do.
+//! `unsafe` is used for two things: to read and write vectors, and to call functions compiled for more than the baseline CPU. A [`Level`]
+//! proves that the CPU supports them.
 #![allow(unsafe_code, reason = "vector instructions")]
 
 mod centroids;

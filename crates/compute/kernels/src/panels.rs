@@ -1,15 +1,15 @@
-//! Matrix times vector, from a matrix that was packed for it.
+//! Matrix-vector product with a packed matrix.
 //!
-//! Eight rows are a *panel*; in a panel two neighbouring columns lie together, row by row: `r0c0 r0c1 r1c0 r1c1 …`, a *unit* of
-//! sixteen numbers. A pair of the vector's elements times a unit adds to sixteen sums; whatever the width of the vector
-//! instructions, no sum ever leaves its place, and no row needs the others.
+//! Eight rows form a *panel*. Within a panel, two neighbouring columns are interleaved row by row, `r0c0 r0c1 r1c0 r1c1 …`, and form a *unit*
+//! of sixteen numbers. A unit times a pair of the vector's elements adds to sixteen sums. Whatever the width of the vector instructions, no sum
+//! changes its lane, and rows are independent.
 //!
-//! **Order of summation.** A row is the sum of its even columns, from the first on, plus that of its odd ones. So a result is
-//! equal to the last bit for any split of the panels over workers, and for all levels that [fuse](crate::Level::fuses).
+//! **Order of summation.** A row is the sum of its even columns, from the first on, plus that of its odd columns. Results are therefore
+//! bit-identical for any split of the panels over workers, and for all levels that [fuse](crate::Level::fuses).
 //!
-//! **Error.** Of `n` columns, with unit roundoff `u` (2⁻²⁴ of f32, 2⁻⁵³ of f64) and `k = n/2 + 1` roundings (`n/2 + 2` where the
-//! level does not fuse), each row differs from exact arithmetic on the stored numbers by at most
-//! `k·u/(1 − k·u) · Σ|a||x| + n·t`, where `t` is the smallest positive number: what is lost where products underflow.
+//! **Error.** With `n` columns, unit roundoff `u` (2⁻²⁴ for f32, 2⁻⁵³ for f64) and `k = n/2 + 1` roundings (`n/2 + 2` if the level does not
+//! fuse), each row differs from exact arithmetic on the stored numbers by at most `k·u/(1 − k·u) · Σ|a||x| + n·t`. Here `t` is the smallest
+//! positive number: the loss when a product underflows.
 
 use crate::level::Kind;
 use crate::{F16, Level, level};
@@ -21,36 +21,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub const PANEL: usize = 8;
 /// Numbers of a unit: two columns of a panel.
 const UNIT: usize = 2 * PANEL;
-/// On what a matrix is aligned: a line of the cache.
+/// Alignment of a matrix: a cache line.
 pub(crate) const LINE: usize = 64;
-/// On what one is aligned that is at least as large: a huge page.
+/// Alignment of a matrix of at least this size: a huge page.
 pub(crate) const HUGE: usize = 2 << 20;
 
-/// A matrix for [`Panels::multiply`]. Made once; multiplying neither allocates nor blocks.
+/// A matrix for [`Panels::multiply`]. Multiplying neither allocates nor blocks.
 #[derive(Debug)]
 pub struct Panels<S> {
     rows: usize,
     columns: usize,
-    /// The units, from `begin` on, which is aligned.
+    /// The units, starting at the aligned index `begin`.
     memory: Vec<S>,
     begin: usize,
-    /// Whether the next whole multiplication begins at the last panel: there is what the one before has left in the caches.
+    /// The next whole multiplication starts at the last panel, which is still in the caches.
     backwards: AtomicBool,
 }
 
-/// Numbers as matrices have them: f32 and f64, and [`F16`], i16 and u16, which are summed in f32.
+/// Number formats of matrices: f32 and f64, and [`F16`], i16 and u16, which are summed in f32.
 pub trait Stored: Copy + Default + sealed::Kernel {}
 
 mod sealed {
     use crate::Level;
 
     pub trait Kernel: Sized {
-        /// In what is summed.
+        /// Number format of the sums.
         type Sum: Copy + Default;
-        /// Zeros of which the system has not been made to touch any: a large matrix is advised to be of huge pages before.
+        /// Zeros in untouched memory, so that huge pages can be advised before its first use.
         fn zeros(length: usize) -> Vec<Self>;
-        /// Panels times `x` into `y`: `matrix` has `y.len()` rows, rounded up to panels, of `x.len()` columns, rounded up to pairs.
-        /// From the first panel on, or from the last.
+        /// Multiplies panels by `x` into `y`. `matrix` has `y.len()` rows, rounded up to panels, and `x.len()` columns, rounded up to pairs.
+        /// Starts at the first panel, or at the last if `backwards` is set.
         fn multiply(
             level: Level,
             matrix: &[[Self; super::UNIT]],
@@ -61,7 +61,7 @@ mod sealed {
     }
 }
 
-/// Sizes that do not fit.
+/// A size does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Misfit {
     what: &'static str,
@@ -78,7 +78,7 @@ impl fmt::Display for Misfit {
 impl std::error::Error for Misfit {}
 
 impl Misfit {
-    /// That `found` is what it should be.
+    /// Checks that `found` equals `expected`.
     pub(crate) const fn check(what: &'static str, found: usize, expected: usize) -> Result<(), Self> {
         if found == expected { Ok(()) } else { Err(Self { what, found, expected }) }
     }
@@ -89,7 +89,7 @@ impl Misfit {
 }
 
 impl<S: Stored> Panels<S> {
-    /// Packs a matrix whose rows lie one behind the other. Allocates.
+    /// Packs a matrix in row-major order. Allocates.
     ///
     /// # Errors
     /// `matrix` does not have `rows` × `columns` elements.
@@ -98,9 +98,9 @@ impl<S: Stored> Panels<S> {
         Ok(Self::pack_with(rows, columns, |row, column| matrix[row * columns + column], |_| ()))
     }
 
-    /// Packs a matrix of which `at(row, column)` is an element, into memory that was shown to `prepare` before its first touch:
-    /// there it may be advised to be of huge pages (it is aligned so where it has the size of one), or bound to a node. The
-    /// thread that packs touches it first. Allocates.
+    /// Packs a matrix with the elements `at(row, column)`. `prepare` receives the memory before its first use, for example to advise huge pages
+    /// or to bind it to a NUMA node. Matrices of at least the size of a huge page are aligned to one. The calling thread touches the memory
+    /// first. Allocates.
     ///
     /// # Panics
     /// The matrix is larger than the address space.
@@ -114,7 +114,7 @@ impl<S: Stored> Panels<S> {
         let units = panels.checked_mul(columns.div_ceil(2)).expect("a matrix within the address space");
         let length = units.checked_mul(UNIT).expect("a matrix within the address space");
         let align = if length >= HUGE / size_of::<S>() { HUGE } else { LINE };
-        // Zeroed memory of this size comes from the system as it is: nothing touches it yet.
+        // The system provides zeroed memory of this size without touching it.
         let mut memory = S::zeros(length + align / size_of::<S>());
         let begin = (memory.as_ptr().addr().wrapping_neg() % align) / size_of::<S>();
         prepare(&mut memory[begin..begin + length]);
@@ -130,53 +130,53 @@ impl<S: Stored> Panels<S> {
         Self { rows, columns, memory, begin, backwards: AtomicBool::new(false) }
     }
 
-    /// Its rows.
+    /// Number of rows.
     #[must_use]
     pub const fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Its columns.
+    /// Number of columns.
     #[must_use]
     pub const fn columns(&self) -> usize {
         self.columns
     }
 
-    /// Its panels: of [`PANEL`] rows each, the last perhaps of less.
+    /// Number of panels. Each has [`PANEL`] rows; the last may have fewer.
     #[must_use]
     pub const fn panels(&self) -> usize {
         self.rows.div_ceil(PANEL)
     }
 
-    /// The rows of some panels: which part of the result they make.
+    /// Rows of some panels: the part of the result that they compute.
     #[must_use]
     pub fn rows_of(&self, panels: &Range<usize>) -> Range<usize> {
         let end = (panels.end * PANEL).min(self.rows);
         (panels.start * PANEL).min(end)..end
     }
 
-    /// Bytes that a multiplication reads of the matrix.
+    /// Bytes of the matrix that a multiplication reads.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.panels() * self.columns.div_ceil(2) * UNIT * size_of::<S>()
     }
 
-    /// `y` = matrix times `x`. Allocates nothing; reads the matrix once, forwards and backwards in turn: where it is larger than a cache, the
-    /// half that was read last is still there.
+    /// `y` = matrix times `x`. Does not allocate. Reads the matrix once, alternating between forwards and backwards: if it is larger than a
+    /// cache, the half that was read last is still cached.
     ///
     /// # Errors
-    /// `x` has not as many elements as the matrix has columns, or `y` not as many as it has rows: `y` is as it was.
+    /// `x` does not have one element per column, or `y` one per row. `y` is unchanged.
     pub fn multiply(&self, level: Level, x: &[S::Sum], y: &mut [S::Sum]) -> Result<(), Misfit> {
         let backwards = self.backwards.load(Ordering::Relaxed);
         self.backwards.store(!backwards, Ordering::Relaxed);
         self.multiply_some(level, 0..self.panels(), x, y, backwards)
     }
 
-    /// The part of [`Panels::multiply`] that some panels make, for a worker of several; bit for bit the same.
+    /// The part of [`Panels::multiply`] that some panels compute, for one of several workers. Bit-identical.
     ///
     /// # Errors
-    /// `x` has not as many elements as the matrix has columns, there are no such panels, or `y` has not as many elements as they
-    /// have rows ([`Panels::rows_of`]): `y` is as it was.
+    /// `x` does not have one element per column, the panels do not exist, or `y` does not have one element per row of them
+    /// ([`Panels::rows_of`]). `y` is unchanged.
     pub fn multiply_panels(
         &self,
         level: Level,
@@ -208,8 +208,8 @@ impl<S: Stored> Panels<S> {
     }
 }
 
-/// The functions that multiply at one level, from what the level's file has: `$wide` panels of f32 at once (`$double` of f64),
-/// so many that additions do not wait for each other and no sum leaves its register.
+/// The multiplication functions of one level, built from the primitives of the level's file. They process `$wide` panels of f32 (`$double` of
+/// f64) at once: enough that additions do not wait for each other, and few enough that all sums stay in registers.
 macro_rules! multiply_kernels {
     ([$($attribute:meta)?], $wide:literal, $double:literal) => {
         crate::panels::multiply_kernels!(@ [$($attribute)?], $wide, f32, f32, load_f32, zero32, pair32, fma32, rows32, multiply_f32);
@@ -224,7 +224,7 @@ macro_rules! multiply_kernels {
     ) => {
         $(#[$attribute])?
         pub(crate) fn $name(matrix: &[[$stored; 16]], x: &[$sum], y: &mut [$sum], backwards: bool) {
-            /// `N` panels at once.
+            /// Multiplies `N` panels at once.
             $(#[$attribute])?
             #[inline]
             fn group<const N: usize>(
@@ -265,7 +265,7 @@ macro_rules! multiply_kernels {
             let (mut matrix, mut y) = (matrix, y);
             while !matrix.is_empty() {
                 let left = matrix.len() / stride;
-                // Of eight that are left, twice four wait less for each other than six and two.
+                // For eight remaining panels, two groups of four have shorter dependency chains than six and two.
                 let wide = left >= $many && ($many <= 4 || left != 8);
                 let many = if wide { $many } else if left >= 4 { 4 } else if left >= 2 { 2 } else { 1 };
                 let before = if backwards { left - many } else { many };
@@ -286,15 +286,15 @@ macro_rules! multiply_kernels {
 }
 pub(crate) use multiply_kernels;
 
-/// `vec!` would write each zero of a type of our own: then a matrix lies on small pages before it can be advised otherwise, and took twice as long
-/// to read from memory.
+/// `vec!` would write each zero of a custom type. The matrix would then be on small pages before it can be advised otherwise, and reading it
+/// from memory took twice as long.
 fn half_zeros(length: usize) -> Vec<F16> {
     let mut zeros = std::mem::ManuallyDrop::new(vec![0u16; length]);
-    // SAFETY: memory of a vector that nobody else has any more; an `F16` is a `u16` and nothing else.
+    // SAFETY: the memory of a vector with no other owner; an `F16` is a transparent `u16`.
     unsafe { Vec::from_raw_parts(zeros.as_mut_ptr().cast(), zeros.len(), zeros.capacity()) }
 }
 
-/// Numbers that matrices are made of, each with its function in the files of the levels.
+/// Number formats of matrices, each with its function in the files of the levels.
 macro_rules! stored {
     ($($stored:ty, $sum:ty, $multiply:ident, $zeros:expr;)*) => {$(
         impl Stored for $stored {}
@@ -310,7 +310,7 @@ macro_rules! stored {
                 match level.0 {
                     Kind::Scalar => level::scalar::$multiply(matrix, x, y, backwards),
                     #[cfg(target_arch = "x86_64")]
-                    // SAFETY: of a level that the CPU does not have there is no value.
+                    // SAFETY: a value of this level exists only if the CPU has its instructions.
                     Kind::Sse42 => unsafe { level::sse42::$multiply(matrix, x, y, backwards) },
                     #[cfg(target_arch = "x86_64")]
                     // SAFETY: as above.

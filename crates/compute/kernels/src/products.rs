@@ -1,14 +1,14 @@
-//! Products element by element: `y = a·b`.
+//! Element-wise product: `y = a·b`.
 
 use crate::level::Kind;
 use crate::level::wide::{Wide, at};
 use crate::{Level, Misfit};
 
-/// Multiplies two vectors, element by element, by the vector instructions of a level. Neither allocates nor blocks; each product is rounded
+/// Multiplies two vectors element by element with the vector instructions of a level. Neither allocates nor blocks. Each product is rounded
 /// once, so all levels give the same bits.
 ///
 /// # Errors
-/// The three have different lengths: nothing was written.
+/// The three slices differ in length. Nothing was written.
 pub fn products(level: Level, a: &[f32], b: &[f32], y: &mut [f32]) -> Result<(), Misfit> {
     Misfit::check("elements of the second vector", b.len(), a.len())?;
     Misfit::check("elements of the result", y.len(), a.len())?;
@@ -21,7 +21,7 @@ pub fn products(level: Level, a: &[f32], b: &[f32], y: &mut [f32]) -> Result<(),
 
 fn one_by_one(a: &[f32], b: &[f32], y: &mut [f32]) {
     for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
-        // Keeps the compiler from doing several at once.
+        // Prevents vectorisation by the compiler.
         *y = std::hint::black_box(a * b);
     }
 }

@@ -1,15 +1,16 @@
-//! Reading memory by a plain loop of wide loads: what to compare with whatever reads a matrix once.
+//! Reads memory with a plain loop of wide loads: the reference for kernels that read a matrix once.
 
 use crate::Level;
 use crate::level::wide::{Wide, at};
 
-/// Numbers of a step of one stream: four registers of 256 bits.
+/// Numbers per step of one stream: four registers of 256 bits.
 const STEP: usize = 32;
-/// Streams that are read at once: one alone does not keep the memory busy.
+/// Number of concurrent streams. A single stream does not saturate the memory.
 const STREAMS: usize = 4;
 
-/// Reads all of `memory` by the vector instructions of a level, in one stream or in four at once, and returns a word that depends on
-/// all of it. Neither allocates nor blocks. From the second cache on this is the machine's roof; in the first one its own instructions bound it.
+/// Reads all of `memory` with the vector instructions of a level, in one stream or in four, and returns a word that depends on all of it.
+/// Neither allocates nor blocks. From the second-level cache on, this is the upper limit of the machine. In the first-level cache the loop's
+/// own instructions are the limit.
 #[must_use]
 pub fn read(level: Level, memory: &[f32], in_streams: bool) -> u32 {
     at(level, Read { memory, in_streams })
@@ -29,7 +30,7 @@ impl Wide for Read<'_> {
     }
 }
 
-/// Exclusive or: one cycle an instruction, so that none waits for another as additions would.
+/// Folds with exclusive or, which has a latency of one cycle, so instructions do not wait for each other as additions would.
 #[inline(always)]
 fn fold(memory: &[f32], in_streams: bool) -> u32 {
     let (steps, rest) = memory.as_chunks::<STEP>();

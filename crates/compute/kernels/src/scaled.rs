@@ -1,56 +1,57 @@
-//! Matrix times vector, from a matrix of 8 bits an element, with a scale for each row and block of columns.
+//! Matrix-vector product with a matrix of 8 bits per element, and a scale for each row and block of columns.
 //!
-//! Where memory bounds a multiplication, half the bytes of [`F16`](crate::F16) take half its time. Of a row's elements in a block the
-//! largest becomes ±127, and each is the nearest multiple of the *scale*, a 127th of it. The elements of the vector that belong to the
-//! block become multiples of a 32767th of the largest of them. Their products are added as whole numbers, which rounds nothing, whatever
-//! the order; then sum times scales is added to the row. So a result is equal to the last bit at every level, for any split of the rows.
+//! If memory limits a multiplication, half the bytes of [`F16`](crate::F16) take half its time. The largest element of a row in a block becomes
+//! ±127. Each element is rounded to the nearest multiple of the *scale*, which is 1/127 of the largest. The block's elements of the vector
+//! become multiples of 1/32767 of their largest. The products are added as integers, which is exact in any order. Then the sum times both
+//! scales is added to the row. Results are therefore bit-identical at every level, for any split of the rows.
 //!
-//! **Error.** With `n` columns in a block, `A` the largest |a| of the row and `X` the largest |x| in it, each block adds to a row what
-//! differs from exact arithmetic by at most `n·A·X·(1/254 + 1/65534)·(1 + 2⁻¹⁸)`, and 1e-30·n·A where X is below 1e-30, which counts as
-//! zero. Where errors have both signs they are some √n of that, not n. The sum over `k` blocks is rounded `k` times, to 24 bits.
+//! **Error.** With `n` columns in a block, `A` the largest |a| of the row and `X` the largest |x| in it, the contribution of each block to a
+//! row differs from exact arithmetic by at most `n·A·X·(1/254 + 1/65534)·(1 + 2⁻¹⁸)`. If X is below 1e-30 it counts as zero, and the error is
+//! at most 1e-30·n·A. With errors of both signs, the factor n is about √n in practice. The sum over `k` blocks is rounded `k` times, to 24
+//! bits.
 
 use crate::level::Kind;
 use crate::panels::{HUGE, LINE};
 use crate::{Level, Misfit, PANEL, level};
 
-/// Columns of a block at most: so many products fit a sum of 32 bits.
+/// Maximum columns of a block. The sum of as many products fits into 32 bits.
 pub const BLOCK_MAX: usize = 512;
 /// Numbers of a unit: two columns of a panel.
 pub(crate) const UNIT: usize = 2 * PANEL;
-/// Panels of which the units lie one behind the other, column by column: one stream for the CPU to follow. With a stream for each panel, one
-/// CPU read 23 GB/s of 30 from a third-level cache.
+/// Panels with interleaved units, column by column, which form one stream for the prefetcher. With one stream per panel, one CPU read 23 GB/s
+/// of 30 from a third-level cache.
 const TOGETHER: usize = 8;
-/// What is not above it counts as zero: a scale of it would not be a normal number.
+/// Values up to this count as zero, because their scale would not be a normal number.
 const LEAST: f32 = 1e-30;
-/// 1.5·2²³: added to a number below 2²² it leaves the nearest whole one in the low bits.
+/// 1.5·2²³. Added to a number below 2²², it leaves the nearest integer in the low bits.
 const WHOLE: f32 = 12_582_912.0;
 
-/// A matrix of 8 bits an element, in blocks of columns. Made once; adding neither allocates nor blocks.
+/// A matrix of 8 bits per element, in blocks of columns. Adding neither allocates nor blocks.
 #[derive(Debug)]
 pub struct Scaled {
     rows: usize,
     blocks: Vec<Block>,
-    /// The units, from `begin` on, which is aligned.
+    /// The units, starting at the aligned index `begin`.
     memory: Vec<i8>,
     begin: usize,
-    /// A scale of each row, filled up to panels; block behind block.
+    /// Scale of each row, padded to whole panels, block after block.
     scales: Vec<f32>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Block {
     columns: usize,
-    /// Its first unit.
+    /// Index of its first unit.
     unit: usize,
 }
 
 impl Scaled {
-    /// Packs a matrix with so many columns in each block, of which `at(row, column)` is an element; column counts over all blocks. The
-    /// thread that packs touches the memory first; it was shown to `prepare` before, as that of [`Panels`](crate::Panels::pack_with). Allocates.
+    /// Packs a matrix with the elements `at(row, column)`. `columns` is the number of columns of each block; `column` counts over all blocks.
+    /// The calling thread touches the memory first. `prepare` receives it before that, as in [`Panels`](crate::Panels::pack_with). Allocates.
     /// An element that is not finite makes its row's part of the block NaN.
     ///
     /// # Errors
-    /// A block of more than [`BLOCK_MAX`] columns.
+    /// A block has more than [`BLOCK_MAX`] columns.
     ///
     /// # Panics
     /// The matrix is larger than the address space.
@@ -92,7 +93,7 @@ impl Scaled {
                     for (place, to) in unit.iter_mut().enumerate() {
                         let (row, column) = (panel * PANEL + place / 2, pair * 2 + place % 2);
                         if row < rows && column < block.columns && of_block[row] > 0.0 {
-                            // Within 127, but for a last bit's rounding.
+                            // At most 127, apart from rounding in the last bit.
                             *to = (at(row, first + column) / of_block[row]).round_ties_even() as i8;
                         }
                     }
@@ -103,30 +104,30 @@ impl Scaled {
         Ok(Self { rows, blocks, memory, begin, scales })
     }
 
-    /// Its rows.
+    /// Number of rows.
     #[must_use]
     pub const fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Its blocks of columns.
+    /// Number of blocks of columns.
     #[must_use]
     pub const fn blocks(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Bytes that all blocks together read of the matrix, its scales among them.
+    /// Bytes of the matrix that all blocks together read, including scales.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let pairs: usize = self.blocks.iter().map(|block| block.columns.div_ceil(2)).sum();
         self.rows.div_ceil(PANEL) * pairs * UNIT + self.scales.len() * size_of::<f32>()
     }
 
-    /// Adds to `y` a block of the matrix times `x`, the vector's elements of that block. Allocates nothing; reads the block once. One that is
-    /// not finite in `x` makes all of `y` NaN.
+    /// Adds a block of the matrix times `x` to `y`; `x` holds the vector's elements of that block. Does not allocate. Reads the block once. A
+    /// non-finite element of `x` makes all of `y` NaN.
     ///
     /// # Errors
-    /// There is no such block, `x` has not as many elements as it has columns, or `y` not as many as the matrix has rows: `y` is as it was.
+    /// The block does not exist, `x` does not have one element per column of it, or `y` one per row. `y` is unchanged.
     pub fn add(&self, level: Level, block: usize, x: &[f32], y: &mut [f32]) -> Result<(), Misfit> {
         let Some(of) = self.blocks.get(block) else {
             return Err(Misfit::of("a block", block, self.blocks.len()));
@@ -141,7 +142,7 @@ impl Scaled {
         match level.0 {
             Kind::Scalar => level::scalar::add_scaled(&part, y),
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: of a level that the CPU does not have there is no value.
+            // SAFETY: a value of this level exists only if the CPU has its instructions.
             Kind::Sse42 => unsafe { level::sse42::add_scaled(&part, y) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
@@ -157,7 +158,7 @@ impl Scaled {
     }
 }
 
-/// A block, and what it is multiplied by.
+/// A block, and the vector that it is multiplied by.
 pub(crate) struct Part<'a> {
     pub(crate) units: &'a [[i8; UNIT]],
     pub(crate) pairs: usize,
@@ -165,7 +166,7 @@ pub(crate) struct Part<'a> {
     pub(crate) x: &'a [f32],
 }
 
-/// Panels that lie together: the first, and how many.
+/// Groups of interleaved panels: first panel, and number of panels.
 pub(crate) fn groups(panels: usize) -> impl Iterator<Item = (usize, usize)> {
     let whole = panels / TOGETHER * TOGETHER;
     let mut at = whole;
@@ -176,14 +177,14 @@ pub(crate) fn groups(panels: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..whole).step_by(TOGETHER).map(|first| (first, TOGETHER)).chain(rest)
 }
 
-/// The largest magnitude; what is no number is larger than all that are.
+/// Largest magnitude; NaN if a value is not finite.
 #[inline(always)]
 fn largest(values: impl Iterator<Item = f32>) -> f32 {
     let bits = values.fold(0, |largest, value| u32::max(largest, value.to_bits() & 0x7fff_ffff));
     if bits < f32::INFINITY.to_bits() { f32::from_bits(bits) } else { f32::NAN }
 }
 
-/// The vector as whole numbers, and what one of them is worth: NaN where one is not finite, 0 where all are as good as zero.
+/// Converts the vector to integers and returns their scale: NaN if an element is not finite, 0 if all count as zero.
 #[inline(always)]
 pub(crate) fn whole(x: &[f32], to: &mut [i16; BLOCK_MAX]) -> f32 {
     let largest = largest(x.iter().copied());
@@ -200,10 +201,10 @@ pub(crate) fn whole(x: &[f32], to: &mut [i16; BLOCK_MAX]) -> f32 {
     largest / 32767.0
 }
 
-/// Adds eight sums, by their scales, as far as `y` goes. Nothing is fused: all levels give the same bits.
+/// Adds eight sums times their scales, up to the end of `y`. No operations are fused, so all levels give the same bits.
 #[inline(always)]
 pub(crate) fn add_rows(y: &mut [f32], sums: &[i32; PANEL], scales: &[f32; PANEL], worth: f32) {
-    // All eight at once, whatever is wanted of them: as registers have them.
+    // Computes all eight products in any case, as a register holds them.
     let products: [f32; PANEL] = std::array::from_fn(|row| sums[row] as f32 * (scales[row] * worth));
     match y.first_chunk_mut::<PANEL>() {
         Some(y) => *y = std::array::from_fn(|row| y[row] + products[row]),
@@ -211,11 +212,11 @@ pub(crate) fn add_rows(y: &mut [f32], sums: &[i32; PANEL], scales: &[f32; PANEL]
     }
 }
 
-/// The function of one level, from what the level's file has: sums of eight panels at once. A register of the level's has the sums of so many
-/// panels; a panel that is left over goes to the group of one of another level where they are several.
+/// The function of one level, built from the primitives of the level's file. Sums eight panels at once. A register holds the sums of `$panels`
+/// panels. If that is more than one, a single remaining panel uses the `group` of another level.
 macro_rules! scaled_kernel {
     ([$($attribute:meta)?], $panels:literal, $one:path) => {
-        /// `N` registers of panels that lie together.
+        /// Processes `N` registers of interleaved panels.
         $(#[$attribute])?
         #[inline]
         pub(super) fn group<const N: usize>(

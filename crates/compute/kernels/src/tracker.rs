@@ -1,24 +1,24 @@
-//! Where a part of an image is that was seen before: correlation tracking, as on extended sources and for marks on parts.
+//! Correlation tracking: finds a reference in an image, for example an extended source or a mark on a part.
 //!
-//! For each place within reach, the *difference* is the sum of the squared differences of its pixels to the reference's; the place is where
-//! it is least, refined by the parabola through it and its neighbours, in each direction.
+//! For each place within reach, the *difference* is the sum of squared differences between its pixels and the reference. The result is the
+//! place with the minimum, refined in each direction by the parabola through it and its neighbours.
 //!
-//! **Order.** Pixel by pixel, line by line, for several places at once; nothing is fused: all levels give the same bits.
+//! **Order.** Pixel by pixel, line by line, for several places at once. No operations are fused: all levels give the same bits.
 //!
-//! **Error.** Of a reference of `n` × `n` pixels, with `u` = 2⁻²⁴ and `k = n² + 3`, each difference is within `k·u/(1 − k·u)` of itself of exact
-//! arithmetic on the stored numbers, and `n²·1e-38`. The parabola is exact where the difference is one; of a spot of Gaussian shape, 1.5 pixels wide (σ) or
-//! more and wholly within the reference, it is within 0.03 pixels of the truth.
+//! **Error.** For a reference of `n` × `n` pixels, with `u` = 2⁻²⁴ and `k = n² + 3`, each difference is within `k·u/(1 − k·u)` (relative) plus
+//! `n²·1e-38` of exact arithmetic on the stored numbers. The parabola is exact if the difference is a parabola. For a Gaussian spot of 1.5
+//! pixels (σ) or wider, completely within the reference, the result is within 0.03 pixels of the truth.
 
 use crate::level::wide::{LANES, Wide, at};
 use crate::{Level, Misfit};
 use std::fmt;
 
-/// Pixels of a reference's side, at most.
+/// Maximum side of a reference, in pixels.
 pub const REFERENCE_MAX: usize = 128;
-/// How far a tracker looks, at most.
+/// Maximum reach of a tracker, in pixels.
 pub const REACH_MAX: usize = 64;
 
-/// Looks for one reference in images. Made once; measuring neither allocates nor blocks, and takes the same time whatever the pixels.
+/// Finds one reference in images. Measuring neither allocates nor blocks, and its duration does not depend on the pixels.
 ///
 /// ```
 /// use kernels::{Level, Tracked, Tracker};
@@ -37,46 +37,46 @@ pub struct Tracker {
     side: usize,
     reach: usize,
     reference: Vec<f32>,
-    /// The part of the image that is looked at, with room behind each line for whole registers.
+    /// Searched part of the image. Each line is padded to whole registers.
     window: Vec<f32>,
-    /// The differences, line by line of places.
+    /// Differences at all places, line by line.
     differences: Vec<f32>,
 }
 
-/// How far something has moved: to the right and down, in pixels.
+/// Displacement in pixels.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shift {
     /// To the right.
     pub x: f32,
     /// Down.
     pub y: f32,
-    /// The sum of squared differences that is left at the nearest whole pixel.
+    /// Sum of squared differences at the nearest whole pixel.
     pub difference: f32,
 }
 
-/// What was found.
+/// Result of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tracked {
-    /// It is here, to a fraction of a pixel.
+    /// Found, with sub-pixel resolution.
     At(Shift),
-    /// It is at the border of what was looked at, in whole pixels, or beyond.
+    /// At the border of the searched area or beyond it; in whole pixels.
     Edge(Shift),
-    /// All places are alike.
+    /// All places have the same difference.
     Flat,
-    /// Each place has a pixel that is not finite, or differences that are not.
+    /// No place has a finite difference.
     Unbounded,
 }
 
-/// A tracker that cannot be.
+/// An invalid tracker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum BadTracker {
-    /// A reference of a side that is not 1 to [`REFERENCE_MAX`] pixels.
+    /// The side of the reference is not 1 to [`REFERENCE_MAX`] pixels.
     Side(usize),
-    /// A reach that is not 1 to [`REACH_MAX`] pixels.
+    /// The reach is not 1 to [`REACH_MAX`] pixels.
     Reach(usize),
-    /// A reference of another size.
+    /// The reference has another size.
     Misfit(Misfit),
-    /// A pixel of the reference that is not finite: which.
+    /// A pixel of the reference is not finite: its index.
     Pixel(usize),
 }
 
@@ -100,10 +100,10 @@ impl From<Misfit> for BadTracker {
 }
 
 impl Tracker {
-    /// Looks for this reference of `side` × `side` pixels, line by line, up to `reach` pixels away in each direction. Allocates.
+    /// A tracker for a reference of `side` × `side` pixels, line by line, searched up to `reach` pixels away in each direction. Allocates.
     ///
     /// # Errors
-    /// A side or reach out of bounds, a reference of another size or with what is not finite.
+    /// Side or reach is out of range, or the reference has another size or a non-finite pixel.
     pub fn new(side: usize, reach: usize, reference: &[f32]) -> Result<Self, BadTracker> {
         if !(1..=REFERENCE_MAX).contains(&side) {
             return Err(BadTracker::Side(side));
@@ -121,10 +121,10 @@ impl Tracker {
         Ok(Self { side, reach, reference: reference.to_vec(), window, differences })
     }
 
-    /// Takes another reference of the same size. Allocates nothing: may be called between two images.
+    /// Replaces the reference by another of the same size. Does not allocate, so it may be called between two images.
     ///
     /// # Errors
-    /// As [`Tracker::new`]: the reference is as it was.
+    /// As [`Tracker::new`]. The reference is unchanged.
     pub fn refer(&mut self, reference: &[f32]) -> Result<(), BadTracker> {
         Misfit::check("pixels of the reference", reference.len(), self.side * self.side)?;
         if let Some(pixel) = reference.iter().position(|pixel| !pixel.is_finite()) {
@@ -134,10 +134,11 @@ impl Tracker {
         Ok(())
     }
 
-    /// Where the reference is in an image of lines of `width` pixels, beside where it would be with its left upper pixel at `corner` (column, line).
+    /// Finds the reference in an image with lines of `width` pixels. The shift is relative to a reference with its top left pixel at `corner`
+    /// (column, line).
     ///
     /// # Errors
-    /// The image is not of whole lines, or places within reach are not within it.
+    /// The image does not have whole lines, or a place within reach is outside of it.
     pub fn measure(
         &mut self,
         level: Level,
@@ -167,7 +168,7 @@ impl Tracker {
         Ok(self.found())
     }
 
-    /// The sum of squared differences at a place of the last image, from −reach to reach in both directions; nothing beyond.
+    /// Sum of squared differences at a place of the last image, from −reach to reach in both directions; `None` beyond.
     #[must_use]
     pub fn difference(&self, x: isize, y: isize) -> Option<f32> {
         let places = 2 * self.reach + 1;
@@ -175,7 +176,7 @@ impl Tracker {
         Some(self.differences[at(y)? * places.next_multiple_of(LANES) + at(x)?])
     }
 
-    /// The least difference, refined.
+    /// Place of the minimum difference, refined.
     fn found(&self) -> Tracked {
         let (places, last) = (2 * self.reach + 1, 2 * self.reach);
         let row = places.next_multiple_of(LANES);
@@ -207,16 +208,16 @@ impl Tracker {
     }
 }
 
-/// Numbers of a line of the window: registers that begin at the last place end beyond it.
+/// Numbers of a line of the window. A register that begins at the last place extends beyond it.
 const fn stride(side: usize, reach: usize) -> usize {
     side + (2 * reach + 1).next_multiple_of(LANES)
 }
 
-/// Where the parabola through three values, of which the middle one is least, has its least: −0.5 to 0.5.
+/// Place of the minimum of the parabola through three values, of which the middle one is the smallest: −0.5 to 0.5.
 fn parabola(before: f32, least: f32, after: f32) -> f32 {
     let (before, after) = (before - least, after - least);
     let bend = before + after;
-    // A neighbour that is not finite, or as low: no parabola.
+    // A neighbour is not finite, or both equal the minimum: no parabola.
     if bend > 0.0 && bend.is_finite() { 0.5 * (before - after) / bend } else { 0.0 }
 }
 
@@ -228,7 +229,7 @@ struct Differences<'a> {
     differences: &'a mut [f32],
 }
 
-/// Registers of places at once: additions do not wait for each other.
+/// Registers of places processed at once, so that additions do not wait for each other.
 const GROUP: usize = 2;
 
 impl Wide for Differences<'_> {
@@ -255,7 +256,7 @@ impl Wide for Differences<'_> {
     }
 }
 
-/// The differences at `G` registers of neighbouring places.
+/// Differences at `G` registers of neighbouring places.
 #[inline(always)]
 fn row<const N: usize, const G: usize>(side: usize, stride: usize, reference: &[f32], window: &[f32], to: &mut [f32]) {
     let mut sums = [[0.0f32; N]; G];

@@ -1,4 +1,4 @@
-//! Filters with feedback: second-order sections, one behind the other.
+//! Filters with feedback: cascaded second-order sections.
 
 use super::{BadFilter, Real, filled, kept, load, store};
 use crate::level::wide::{Wide, at};
@@ -7,21 +7,21 @@ use crate::{Level, Misfit};
 /// A section: `y = b0·x + s1`, then `s1 = (b1·x − a1·y) + s2` and `s2 = b2·x − a2·y` (transposed direct form II).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Section<T> {
-    /// Of the input: this one, the last one, the one before.
+    /// Coefficients of the input: present, previous, the one before.
     pub b: [T; 3],
-    /// Of the output: the last one, the one before; the present one's is 1.
+    /// Coefficients of the output: previous, the one before. That of the present output is 1.
     pub a: [T; 2],
 }
 
-/// Coefficients of a section in memory: b0, b1, b2, a1, a2, each of all channels.
+/// Coefficients of a section in memory: b0, b1, b2, a1, a2, each for all channels.
 const COEFFICIENTS: usize = 5;
-/// States of a section.
+/// State variables of a section.
 const STATES: usize = 2;
 
-/// A filter for each of many channels. Made once; a step neither allocates nor blocks, and takes the same time whatever the numbers.
+/// One filter for each of many channels. A step neither allocates nor blocks, and its duration does not depend on the values.
 ///
-/// **Error** of a step against exact arithmetic on the stored numbers, the section's input and states given, with unit roundoff `u`: the output
-/// `2u/(1 − 2u)·(|b0·x| + |s1|) + TINY`, a state `3u/(1 − 3u)` times the magnitudes of what is added, and `TINY`.
+/// **Error** of a step against exact arithmetic on the stored numbers, for given input and states of the section, with unit roundoff `u`:
+/// `2u/(1 − 2u)·(|b0·x| + |s1|) + TINY` for the output; `3u/(1 − 3u)` times the magnitudes of the terms, plus `TINY`, for a state.
 ///
 /// ```
 /// use kernels::{Biquads, Level, Section};
@@ -38,20 +38,20 @@ const STATES: usize = 2;
 #[derive(Clone, Debug)]
 pub struct Biquads<T> {
     channels: usize,
-    /// Section by section.
+    /// Ordered by section.
     coefficients: Vec<T>,
-    /// Section by section: before the last step and after it.
+    /// Ordered by section: before and after the last step.
     states: [Vec<T>; 2],
-    /// Which of the two is after it.
+    /// Index of the states after the last step.
     now: usize,
     may_take_back: bool,
 }
 
 impl<T: Real> Biquads<T> {
-    /// The same sections for so many channels, at rest. Allocates.
+    /// The same sections for `channels` channels, with zero state. Allocates.
     ///
     /// # Errors
-    /// No channels, no sections, or a coefficient that is not finite.
+    /// There are no channels or no sections, or a coefficient is not finite.
     pub fn new(channels: usize, sections: &[Section<T>]) -> Result<Self, BadFilter>
     where
         f64: From<T>,
@@ -71,10 +71,11 @@ impl<T: Real> Biquads<T> {
         Ok(this)
     }
 
-    /// Gives a channel sections of its own, as many as all have. Its states stay. Allocates nothing: may be called between two steps.
+    /// Sets the sections of one channel; their number is the same for all channels. The states stay. Does not allocate, so it may be called
+    /// between two steps.
     ///
     /// # Errors
-    /// There is no such channel, another number of sections, or a coefficient that is not finite: nothing was changed.
+    /// The channel does not exist, the number of sections differs, or a coefficient is not finite. Nothing was changed.
     pub fn set(&mut self, channel: usize, sections: &[Section<T>]) -> Result<(), BadFilter>
     where
         f64: From<T>,
@@ -103,19 +104,19 @@ impl<T: Real> Biquads<T> {
         Ok(())
     }
 
-    /// How many channels there are.
+    /// Number of channels.
     #[must_use]
     pub const fn channels(&self) -> usize {
         self.channels
     }
 
-    /// How many sections each has.
+    /// Number of sections of each channel.
     #[must_use]
     pub fn sections(&self) -> usize {
         self.states[0].len() / (STATES * filled(self.channels))
     }
 
-    /// The two states of a channel's section; nothing where there is no such one.
+    /// The two states of a channel's section; `None` if it does not exist.
     #[must_use]
     pub fn states(&self, channel: usize, section: usize) -> Option<[T; 2]> {
         let there = channel < self.channels && section < self.sections();
@@ -124,10 +125,10 @@ impl<T: Real> Biquads<T> {
         there.then(|| [of(0), of(1)])
     }
 
-    /// Takes one number of each channel, and gives one. How many channels had, or made, what is not finite: it counts as 0.
+    /// Filters one number of each channel. Returns the number of channels with a non-finite input or result, which is replaced by 0.
     ///
     /// # Errors
-    /// `x` or `y` has not as many elements as there are channels: nothing was written.
+    /// `x` or `y` does not have one element per channel. Nothing was written.
     pub fn step(&mut self, level: Level, x: &[T], y: &mut [T]) -> Result<usize, Misfit> {
         Misfit::check("elements of the input", x.len(), self.channels)?;
         Misfit::check("elements of the output", y.len(), self.channels)?;
@@ -139,7 +140,7 @@ impl<T: Real> Biquads<T> {
         Ok(unbounded)
     }
 
-    /// Goes back to before the last step, once: whether there was one to take back.
+    /// Undoes the last step. Only one step can be undone; returns false if none can.
     pub fn take_back(&mut self) -> bool {
         let may = std::mem::take(&mut self.may_take_back);
         if may {
@@ -148,7 +149,7 @@ impl<T: Real> Biquads<T> {
         may
     }
 
-    /// All channels are at rest.
+    /// Sets the states of all channels to zero.
     pub fn reset(&mut self) {
         self.states[self.now].fill(T::default());
         self.may_take_back = false;
@@ -191,7 +192,7 @@ impl<T: Real> Wide for Step<'_, T> {
                 store(last.map(kept), to, stride + begin);
                 x = y;
             }
-            // Beyond the last channel all is zero.
+            // All numbers beyond the last channel are zero.
             unbounded += fine.into_iter().filter(|fine| !fine).count();
             store(x, y, begin);
         }

@@ -4,31 +4,32 @@ use super::{BadFilter, Real, filled, kept, load, store};
 use crate::level::wide::{Wide, at};
 use crate::{Level, Misfit};
 
-/// Registers whose sums are made at once: additions do not wait for each other.
+/// Registers summed at once, so that additions do not wait for each other.
 const GROUP: usize = 4;
 
-/// A filter for each of many channels: `y = Σ tap[k]·x[now − k]`, from the newest on. Made once; a step neither allocates nor blocks, and takes the
-/// same time whatever the numbers.
+/// One filter for each of many channels: `y = Σ tap[k]·x[now − k]`, summed from the newest input on. A step neither allocates nor blocks, and
+/// its duration does not depend on the values.
 ///
-/// **Error** of `n` taps against exact arithmetic on the stored numbers, with unit roundoff `u`: at most
-/// `n·u/(1 − n·u)·Σ|tap||x| + (1 + Σ|tap|)·TINY`.
+/// **Error** of `n` taps against exact arithmetic on the stored numbers, with unit roundoff `u`: at most `n·u/(1 − n·u)·Σ|tap||x| + (1 +
+/// Σ|tap|)·TINY`.
 #[derive(Clone, Debug)]
 pub struct Fir<T> {
     channels: usize,
-    /// Tap by tap, of all channels.
+    /// Tap by tap, for all channels.
     taps: Vec<T>,
-    /// The inputs, one of all channels behind the other, in a circle; one more than there are taps, so that a step overwrites none that was used.
+    /// Ring of inputs, each for all channels. Has one more than there are taps, so that a step does not overwrite an input that the previous
+    /// one used.
     inputs: Vec<T>,
-    /// Which is the newest; the one behind it is the one before.
+    /// Index of the newest input. The one behind it is the previous one.
     newest: usize,
     may_take_back: bool,
 }
 
 impl<T: Real> Fir<T> {
-    /// The same taps, the newest input's first, for so many channels, with zeros before the first step. Allocates.
+    /// The same taps for `channels` channels, that of the newest input first, with zeros as previous inputs. Allocates.
     ///
     /// # Errors
-    /// No channels, no taps, or one that is not finite.
+    /// There are no channels or no taps, or a tap is not finite.
     pub fn new(channels: usize, taps: &[T]) -> Result<Self, BadFilter>
     where
         f64: From<T>,
@@ -53,10 +54,10 @@ impl<T: Real> Fir<T> {
         Ok(this)
     }
 
-    /// Gives a channel taps of its own, as many as all have. Allocates nothing: may be called between two steps.
+    /// Sets the taps of one channel; their number is the same for all channels. Does not allocate, so it may be called between two steps.
     ///
     /// # Errors
-    /// There is no such channel, another number of taps, or one that is not finite: nothing was changed.
+    /// The channel does not exist, the number of taps differs, or a tap is not finite. Nothing was changed.
     pub fn set(&mut self, channel: usize, taps: &[T]) -> Result<(), BadFilter>
     where
         f64: From<T>,
@@ -77,22 +78,22 @@ impl<T: Real> Fir<T> {
         Ok(())
     }
 
-    /// How many channels there are.
+    /// Number of channels.
     #[must_use]
     pub const fn channels(&self) -> usize {
         self.channels
     }
 
-    /// How many taps each has.
+    /// Number of taps of each channel.
     #[must_use]
     pub fn taps(&self) -> usize {
         self.taps.len() / filled(self.channels)
     }
 
-    /// Takes one number of each channel, and gives one. How many channels had, or made, what is not finite: it counts as 0.
+    /// Filters one number of each channel. Returns the number of channels with a non-finite input or result, which is replaced by 0.
     ///
     /// # Errors
-    /// `x` or `y` has not as many elements as there are channels: nothing was written.
+    /// `x` or `y` does not have one element per channel. Nothing was written.
     pub fn step(&mut self, level: Level, x: &[T], y: &mut [T]) -> Result<usize, Misfit> {
         Misfit::check("elements of the input", x.len(), self.channels)?;
         Misfit::check("elements of the output", y.len(), self.channels)?;
@@ -104,7 +105,7 @@ impl<T: Real> Fir<T> {
         Ok(unbounded)
     }
 
-    /// Goes back to before the last step, once: whether there was one to take back.
+    /// Undoes the last step. Only one step can be undone; returns false if none can.
     pub fn take_back(&mut self) -> bool {
         let may = std::mem::take(&mut self.may_take_back);
         if may {
@@ -113,7 +114,7 @@ impl<T: Real> Fir<T> {
         may
     }
 
-    /// As if all inputs had been zero.
+    /// Sets all previous inputs to zero.
     pub fn reset(&mut self) {
         self.inputs.fill(T::default());
         self.may_take_back = false;
@@ -142,7 +143,7 @@ impl<T: Real> Wide for Step<'_, T> {
             unbounded += given.into_iter().filter(|number| !number.bounded()).count();
             store(given.map(kept), row, begin);
         }
-        // The circle as two stretches, the newest first.
+        // The ring as two slices, the newest inputs first.
         let (older, newer) = inputs.split_at(newest * stride);
         let mut begin = 0;
         while begin < x.len() {
@@ -157,7 +158,7 @@ impl<T: Real> Wide for Step<'_, T> {
     }
 }
 
-/// The sums of `G` registers of channels; how many are not finite, of channels whose input is.
+/// Sums of `G` registers of channels. Returns the number of non-finite sums among channels with a finite input.
 #[inline(always)]
 fn sums<T: Real, const N: usize, const G: usize>(
     taps: &[T],

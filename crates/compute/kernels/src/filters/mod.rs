@@ -1,15 +1,15 @@
-//! Filters of many channels at once: vectors lie across the channels, so a channel's filter is as plain code computes it.
+//! Filters of many channels at once. Vectors span the channels, so each channel is computed as scalar code would.
 //!
-//! **Denormals** take some CPUs a hundred times as long, and a filter whose input has ended decays into them. No state and no output is
-//! ever one: what is below [`Real::TINY`] becomes 0, in the input, too. A product underflows only where a coefficient is so small as to make it.
+//! **Denormals** make some CPUs up to a hundred times slower, and a filter decays into them after its input ends. States and outputs are never
+//! denormal: magnitudes below [`Real::TINY`] become 0, in the input as well. A product underflows only if a coefficient is extremely small.
 //!
-//! **What is not finite** counts as 0 where it comes in or comes out, and is counted, channel by channel; so a filter is in order as soon as
-//! its input is, and no channel reaches another.
+//! **Non-finite numbers** are replaced by 0 at the input and the output, and counted per channel. A filter therefore recovers as soon as its
+//! input does, and no channel affects another.
 //!
-//! **Order.** Nothing is fused, and no channel needs another: all levels give the same bits, for any split of channels over workers.
+//! **Order.** No operations are fused and channels are independent: all levels give the same bits, for any split of channels over workers.
 //!
-//! **State is double-buffered**: a step writes beside what it reads, so that the last one can be taken back (`take_back`), as when a frame is
-//! repeated.
+//! **State is double-buffered**: a step does not overwrite what it reads, so the last step can be undone (`take_back`), for example to repeat a
+//! frame.
 
 mod biquads;
 mod fir;
@@ -21,7 +21,7 @@ use crate::level::wide::LANES;
 use std::fmt;
 use std::ops::{Add, Mul, Sub};
 
-/// Numbers that filters are made of: f32 and f64.
+/// Numbers of filters: f32 and f64.
 pub trait Real:
     Copy
     + Default
@@ -32,14 +32,14 @@ pub trait Real:
     + fmt::Display
     + sealed::Sealed
 {
-    /// What is below this becomes 0: 1e-30 of f32, 1e-290 of f64.
+    /// Smaller magnitudes become 0: 1e-30 for f32, 1e-290 for f64.
     const TINY: Self;
 
-    /// Its magnitude.
+    /// Absolute value.
     #[must_use]
     fn magnitude(self) -> Self;
 
-    /// Whether it is a number and not infinite.
+    /// The number is finite.
     #[must_use]
     fn bounded(self) -> bool;
 }
@@ -72,25 +72,25 @@ real! {
     f64, 1e-290;
 }
 
-/// A filter that cannot be.
+/// An invalid filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum BadFilter {
-    /// Without channels, sections or taps.
+    /// The filter has no channels, sections or taps.
     Empty(&'static str),
     /// A coefficient that is not finite.
     Coefficient {
-        /// Of which section or tap.
+        /// Index of the section or tap.
         part: usize,
         /// The coefficient.
         value: f64,
     },
-    /// There is no such channel, or section.
+    /// The channel or section does not exist.
     Beyond {
-        /// What there is none of.
+        /// Kind of the missing item.
         what: &'static str,
-        /// Which was named.
+        /// Requested index.
         found: usize,
-        /// How many there are.
+        /// Number of existing items.
         of: usize,
     },
 }
@@ -109,19 +109,19 @@ impl fmt::Display for BadFilter {
 
 impl std::error::Error for BadFilter {}
 
-/// The number as it may be kept.
+/// The number to store: zero if it is tiny or not finite.
 #[inline(always)]
 fn kept<T: Real>(number: T) -> T {
-    // What is no number fails both.
+    // NaN fails both conditions.
     if number.magnitude() >= T::TINY && number.bounded() { number } else { T::default() }
 }
 
-/// Channels filled up to whole registers of every level.
+/// Number of channels, padded to whole registers of every level.
 const fn filled(channels: usize) -> usize {
     channels.next_multiple_of(LANES)
 }
 
-/// A register's numbers from `at` on; zeros beyond the end.
+/// Loads a register from index `at`, with zeros beyond the end.
 #[inline(always)]
 fn load<T: Real, const N: usize>(from: &[T], at: usize) -> [T; N] {
     match from.get(at..).and_then(|rest| rest.first_chunk::<N>()) {
@@ -130,7 +130,7 @@ fn load<T: Real, const N: usize>(from: &[T], at: usize) -> [T; N] {
     }
 }
 
-/// A register's numbers to `at` and on; those beyond the end nowhere.
+/// Stores a register at index `at`, without the numbers beyond the end.
 #[inline(always)]
 fn store<T: Real, const N: usize>(numbers: [T; N], to: &mut [T], at: usize) {
     let Some(to) = to.get_mut(at..) else { return };

@@ -51,7 +51,7 @@ fn fma64(a: D, b: D, sum: D) -> D {
     ]
 }
 
-/// Adds neighbours, eight rows in order.
+/// Adds neighbours and returns eight rows in order.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn rows32(sum: F) -> [f32; 8] {
@@ -82,7 +82,7 @@ pub(super) fn rows64(sum: D) -> [f64; 8] {
 fn load_f32(unit: &[f32; 16]) -> F {
     // SAFETY: the unit has 16 numbers.
     let low = unsafe { _mm256_loadu_ps(unit.as_ptr()) };
-    // SAFETY: as above, eight behind the first eight.
+    // SAFETY: as above, for the second eight numbers.
     let high = unsafe { _mm256_loadu_ps(unit[8..].as_ptr()) };
     [low, high]
 }
@@ -98,7 +98,7 @@ fn load_f64(unit: &[f64; 16]) -> D {
     loaded
 }
 
-/// Eight numbers of 16 bits.
+/// Loads eight numbers of 16 bits.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn words<T>(unit: &[T; 16], half: usize) -> __m128i {
@@ -182,7 +182,7 @@ fn not_below_zero(a: L) -> L {
     _mm256_max_ps(a, _mm256_setzero_ps())
 }
 
-/// The sum of each of eight lines, by neighbours.
+/// Pairwise sum of each of eight lines.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn sums(lines: &[L; 8]) -> [f32; 8] {
@@ -190,7 +190,7 @@ fn sums(lines: &[L; 8]) -> [f32; 8] {
         let pairs = [_mm256_hadd_ps(lines[at], lines[at + 1]), _mm256_hadd_ps(lines[at + 2], lines[at + 3])];
         _mm256_hadd_ps(pairs[0], pairs[1])
     };
-    // Each has four lines' left halves in its low part, their right ones in its high part.
+    // Low part: left halves of four lines. High part: their right halves.
     let (low, high) = (four(0), four(4));
     let left = _mm256_permute2f128_ps::<0x20>(low, high);
     let right = _mm256_permute2f128_ps::<0x31>(low, high);
@@ -203,7 +203,7 @@ fn sums(lines: &[L; 8]) -> [f32; 8] {
 
 crate::centroids::centre_kernel!([target_feature(enable = "avx2,fma,f16c")], L);
 
-/// Eight sums of whole numbers.
+/// Eight integer sums.
 type I = __m256i;
 
 #[inline]
@@ -235,12 +235,12 @@ fn eight(sum: I) -> [[i32; 8]; 1] {
     [all]
 }
 
-/// Asks for what is read soon, beyond what is seen here: the CPU's own look-ahead ends with a page of 4 KiB.
+/// Prefetches 2 KiB ahead, beyond the slice. The hardware prefetcher stops at a page of 4 KiB.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn ahead(bytes: &[i8]) {
     for line in bytes.chunks(64) {
-        // An address that is not there is ignored.
+        // A prefetch from an invalid address is ignored.
         _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(2048));
     }
 }

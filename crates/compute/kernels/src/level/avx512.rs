@@ -76,12 +76,12 @@ fn load_f32(unit: &[f32; 16]) -> F {
 fn load_f64(unit: &[f64; 16]) -> D {
     // SAFETY: the unit has 16 numbers.
     let low = unsafe { _mm512_loadu_pd(unit.as_ptr()) };
-    // SAFETY: as above, eight behind the first eight.
+    // SAFETY: as above, for the second eight numbers.
     let high = unsafe { _mm512_loadu_pd(unit[8..].as_ptr()) };
     [low, high]
 }
 
-/// Sixteen numbers of 16 bits.
+/// Loads sixteen numbers of 16 bits.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn words<T>(unit: &[T; 16]) -> __m256i {
@@ -114,7 +114,7 @@ crate::panels::multiply_kernels!(
     4
 );
 
-/// Eight sums of whole numbers, of two panels.
+/// Eight integer sums for each of two panels.
 type I = __m512i;
 
 #[inline]
@@ -146,12 +146,12 @@ fn eight(sum: I) -> [[i32; 8]; 2] {
     all
 }
 
-/// Asks for what is read soon, beyond what is seen here: the CPU's own look-ahead ends with a page of 4 KiB.
+/// Prefetches 2 KiB ahead, beyond the slice. The hardware prefetcher stops at a page of 4 KiB.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn ahead(bytes: &[i8]) {
     for line in bytes.chunks(64) {
-        // An address that is not there is ignored.
+        // A prefetch from an invalid address is ignored.
         _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(2048));
     }
 }

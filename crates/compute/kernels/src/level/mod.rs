@@ -1,4 +1,4 @@
-//! Which vector instructions are used: what the CPU has, looked at once, and one file for each.
+//! Selection of vector instructions: detection of the CPU's features, and one file per level.
 
 use std::fmt;
 
@@ -13,11 +13,11 @@ pub(crate) mod scalar;
 pub(crate) mod sse42;
 pub(crate) mod wide;
 
-/// Vector instructions that this CPU has: there is no other value of this type.
+/// A set of vector instructions of this CPU. No value exists for instructions that the CPU does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Level(pub(crate) Kind);
 
-/// What there is.
+/// All supported sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Scalar,
@@ -32,7 +32,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// All, the widest last.
+    /// All sets, widest last.
     #[cfg(target_arch = "x86_64")]
     const ALL: &[Self] = &[Self::Scalar, Self::Sse42, Self::Avx2, Self::Avx512];
     #[cfg(target_arch = "aarch64")]
@@ -54,7 +54,7 @@ impl Kind {
         }
     }
 
-    /// Whether this CPU and its kernel have all that the file of this kind is compiled for.
+    /// This CPU and its kernel support all features that the file of this set is compiled for.
     fn here(self) -> bool {
         match self {
             Self::Scalar => true,
@@ -80,17 +80,17 @@ impl Kind {
 }
 
 impl Level {
-    /// No vector instructions: the plain arithmetic that all others are compared with. Every CPU has it.
+    /// Scalar arithmetic: the reference for all other levels. Available on every CPU.
     pub const SCALAR: Self = Self(Kind::Scalar);
 
-    /// All that this CPU has, the widest last. To be called before a loop begins, as the others here.
+    /// All levels of this CPU, widest last. Like the other constructors, to be called before a loop starts.
     pub fn all() -> impl Iterator<Item = Self> {
         Kind::ALL.iter().filter(|kind| kind.here()).map(|kind| Self(*kind))
     }
 
-    /// The level to use: the widest that this CPU has, of at most 256 bits but where 512 cost nothing. Of f32 matrices from 64² to 4096² none took
-    /// longer by 512 bits on Sapphire Rapids and on Zen 5, which their own instructions tell; on Zen 4 those of 128², 256² and 4096² did, and
-    /// older CPUs lower their clock for them. There they can be named.
+    /// The recommended level: the widest of this CPU, with 512 bits only where they cost nothing. On Sapphire Rapids and Zen 5, no f32 matrix
+    /// from 64² to 4096² was slower with 512 bits; these CPUs are detected by AVX512-FP16 and VP2INTERSECT. On Zen 4 the sizes 128², 256² and
+    /// 4096² were slower, and older CPUs reduce their clock. There the level can be selected by name.
     #[must_use]
     pub fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -103,22 +103,21 @@ impl Level {
         Self::all().filter(usual).last().unwrap_or(Self::SCALAR)
     }
 
-    /// The level of this name: `scalar`, `sse4.2`, `avx2`, `avx512`, `neon`.
+    /// The level with this name: `scalar`, `sse4.2`, `avx2`, `avx512`, `neon`.
     ///
     /// # Errors
-    /// There is no such level, or this CPU does not have it.
+    /// The level does not exist, or this CPU does not have it.
     pub fn named(name: &str) -> Result<Self, NotHere> {
         Self::all().find(|level| level.name() == name).ok_or_else(|| NotHere(name.into()))
     }
 
-    /// Its name.
+    /// Name of the level.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.0.name()
     }
 
-    /// Whether it multiplies and adds with one rounding, as [`Level::SCALAR`] does. Levels that do give results that are
-    /// equal to the last bit.
+    /// The level multiplies and adds with a single rounding, as [`Level::SCALAR`] does. All levels that fuse give bit-identical results.
     #[must_use]
     pub fn fuses(self) -> bool {
         #[cfg(target_arch = "x86_64")]

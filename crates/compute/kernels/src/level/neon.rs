@@ -1,4 +1,4 @@
-//! NEON: 128 bits, which every AArch64 has.
+//! NEON: 128 bits, available on every AArch64 CPU.
 
 use crate::F16;
 use crate::half::REBIAS;
@@ -94,7 +94,7 @@ fn load_f32(unit: &[f32; 16]) -> F {
 fn load_f64(unit: &[f64; 16]) -> D {
     let mut loaded = zero64();
     for (two, to) in unit.as_chunks::<2>().0.iter().zip(&mut loaded) {
-        // SAFETY: two numbers are there.
+        // SAFETY: the chunk has two numbers.
         *to = unsafe { vld1q_f64(two.as_ptr()) };
     }
     loaded
@@ -105,7 +105,7 @@ fn load_f64(unit: &[f64; 16]) -> D {
 fn load_f16(unit: &[F16; 16]) -> F {
     let mut loaded = zero32();
     for (quarter, to) in unit.as_chunks::<4>().0.iter().zip(&mut loaded) {
-        // SAFETY: a quarter has four numbers of two bytes, and each is one of 16 bits.
+        // SAFETY: a quarter has four numbers of two bytes, and an `F16` has 16 bits.
         let bits = vmovl_u16(unsafe { vld1_u16(quarter.as_ptr().cast()) });
         let magnitude = vshlq_n_u32::<13>(vandq_u32(bits, vdupq_n_u32(0x7fff)));
         let sign = vshlq_n_u32::<16>(vandq_u32(bits, vdupq_n_u32(0x8000)));
@@ -195,7 +195,7 @@ fn not_below_zero(a: L) -> L {
     a.map(|half| vmaxq_f32(half, vdupq_n_f32(0.0)))
 }
 
-/// The sum of each of eight lines, by neighbours.
+/// Pairwise sum of each of eight lines.
 #[inline]
 #[target_feature(enable = "neon")]
 fn sums(lines: &[L; 8]) -> [f32; 8] {
@@ -213,7 +213,7 @@ fn sums(lines: &[L; 8]) -> [f32; 8] {
 
 crate::centroids::centre_kernel!([target_feature(enable = "neon")], L);
 
-/// Eight sums of whole numbers: of even columns, and of odd ones.
+/// Eight integer sums, separately for even and odd columns.
 type I = [int32x4_t; 4];
 
 #[inline]
@@ -242,7 +242,7 @@ fn dot([unit]: &[[i8; 16]; 1], x: int16x8_t, sum: I) -> I {
     ]
 }
 
-/// Adds neighbours, eight rows in order.
+/// Adds neighbours and returns eight rows in order.
 #[inline]
 #[target_feature(enable = "neon")]
 fn eight(sum: I) -> [[i32; 8]; 1] {
@@ -255,7 +255,7 @@ fn eight(sum: I) -> [[i32; 8]; 1] {
     [all]
 }
 
-/// The CPU looks ahead by itself: no instruction for it is stable.
+/// No prefetch: there is no stable intrinsic, and the CPU prefetches by itself.
 fn ahead(_: &[i8]) {}
 
 crate::scaled::scaled_kernel!([target_feature(enable = "neon")], 1, group::<1>);

@@ -1,4 +1,4 @@
-//! Plain arithmetic: the reference. `mul_add` rounds once, as the vector instructions do.
+//! Scalar arithmetic: the reference. `mul_add` rounds once, as the fused vector instructions do.
 
 use crate::F16;
 
@@ -59,7 +59,7 @@ fn load_u16(unit: &[u16; 16]) -> F {
 
 crate::panels::multiply_kernels!([], 1, 1);
 
-/// Eight sums of whole numbers.
+/// Eight integer sums.
 type I = [i32; 8];
 
 fn none() -> I {

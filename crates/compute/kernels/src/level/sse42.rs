@@ -1,4 +1,4 @@
-//! SSE4.2: 128 bits. It multiplies and adds with two roundings.
+//! SSE4.2: 128 bits. Multiplies and adds with two roundings.
 
 use crate::F16;
 use crate::half::REBIAS;
@@ -94,13 +94,13 @@ fn load_f32(unit: &[f32; 16]) -> F {
 fn load_f64(unit: &[f64; 16]) -> D {
     let mut loaded = zero64();
     for (two, to) in unit.as_chunks::<2>().0.iter().zip(&mut loaded) {
-        // SAFETY: two numbers are there.
+        // SAFETY: the chunk has two numbers.
         *to = unsafe { _mm_loadu_pd(two.as_ptr()) };
     }
     loaded
 }
 
-/// Four numbers of 16 bits, in the low half.
+/// Loads four numbers of 16 bits into the low half.
 #[inline]
 #[target_feature(enable = "sse4.2")]
 fn words<T>(quarter: &[T; 4]) -> __m128i {
@@ -199,7 +199,7 @@ fn not_below_zero(a: L) -> L {
     a.map(|half| _mm_max_ps(half, _mm_setzero_ps()))
 }
 
-/// The sum of each of eight lines, by neighbours.
+/// Pairwise sum of each of eight lines.
 #[inline]
 #[target_feature(enable = "sse4.2")]
 fn sums(lines: &[L; 8]) -> [f32; 8] {
@@ -217,7 +217,7 @@ fn sums(lines: &[L; 8]) -> [f32; 8] {
 
 crate::centroids::centre_kernel!([target_feature(enable = "sse4.2")], L);
 
-/// Eight sums of whole numbers.
+/// Eight integer sums.
 type I = [__m128i; 2];
 
 #[inline]
@@ -252,12 +252,12 @@ fn eight(sum: I) -> [[i32; 8]; 1] {
     [all]
 }
 
-/// Asks for what is read soon, beyond what is seen here: the CPU's own look-ahead ends with a page of 4 KiB.
+/// Prefetches 2 KiB ahead, beyond the slice. The hardware prefetcher stops at a page of 4 KiB.
 #[inline]
 #[target_feature(enable = "sse4.2")]
 fn ahead(bytes: &[i8]) {
     for line in bytes.chunks(64) {
-        // An address that is not there is ignored.
+        // A prefetch from an invalid address is ignored.
         _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(2048));
     }
 }
