@@ -1,20 +1,20 @@
-//! A sample's value in the columns of a table, each readable with `cqlsh`.
+//! Mapping of a sample's value to the columns of a table, each readable with `cqlsh`.
 
 use base::{FieldType, Scalar};
 use segment::{Bad, Datum, Kind};
 
-/// The columns. Which of them has the value says its type.
+/// Columns of a value. `kind` gives its type and thereby the column that holds it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cell {
     /// [`Kind::code`].
     pub(crate) kind: i8,
-    /// Numbers with a point.
+    /// Floating-point numbers.
     pub(crate) value: Option<f64>,
-    /// Whole numbers, states, true and false.
+    /// Integers, states, booleans.
     pub(crate) whole: Option<i64>,
     /// Texts.
     pub(crate) words: Option<String>,
-    /// Texts that are no UTF-8, blobs, arrays (elements little-endian).
+    /// Texts that are not UTF-8, blobs, and arrays (elements little-endian).
     pub(crate) bytes: Option<Vec<u8>>,
 }
 
@@ -41,10 +41,10 @@ impl Cell {
         cell
     }
 
-    /// The value.
+    /// Converts the columns to a value.
     ///
     /// # Errors
-    /// What the columns are not: somebody else wrote them.
+    /// The columns do not fit together, because another program wrote them.
     pub(crate) fn datum(self) -> Result<Datum, Bad> {
         let code = self.kind as u8;
         let kind = Kind::from_code(code)?;
@@ -55,7 +55,7 @@ impl Cell {
             Kind::Number(kind) => Ok(Datum::from_bits(kind, self.whole.ok_or(missing)? as u64)),
             Kind::Bool => Ok(Datum::Bool(self.whole.ok_or(missing)? != 0)),
             Kind::Text if self.words.is_some() => Ok(Datum::Text(self.words.unwrap_or_default().into_bytes())),
-            // An empty column is none for some drivers.
+            // Some drivers return an empty column as null.
             _ => Datum::from_bytes(kind, &self.bytes.unwrap_or_default()),
         }
     }

@@ -1,4 +1,4 @@
-//! A session with a cluster: the keyspace, its tables, prepared statements.
+//! Session with a cluster: keyspace, tables and prepared statements.
 
 use crate::cell::Cell;
 use crate::put::{Bucket, Extent, Put};
@@ -15,22 +15,22 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// Why something failed.
+/// An error of any kind.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// How long a request may take.
+/// Timeout of a request.
 const REQUEST: Duration = Duration::from_secs(10);
 
-/// How long connecting to a node may take.
+/// Timeout of a connection to a node.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Rows of a page.
+/// Rows per page.
 const PAGE: i32 = 5_000;
 
-/// Most bytes of the file with user and password.
+/// Maximum size of the credentials file, in bytes.
 const CREDENTIALS_MAX: u64 = 4_096;
 
-/// Connects to the cluster. A majority of a sample's nodes in this data centre must answer reads and writes.
+/// Connects to the cluster. Reads and writes need a majority of a sample's replicas in this data centre.
 pub(crate) async fn session(cluster: &Cluster) -> Result<Session, Failure> {
     let profile = ExecutionProfile::builder().consistency(Consistency::LocalQuorum).request_timeout(Some(REQUEST));
     let mut builder = SessionBuilder::new()
@@ -45,7 +45,7 @@ pub(crate) async fn session(cluster: &Cluster) -> Result<Session, Failure> {
     Ok(builder.build().await?)
 }
 
-/// User and password: the two lines of a file that nobody else may read.
+/// Reads user and password from the two lines of a file. Refuses a file that is accessible to other users.
 fn credentials(file: &Path) -> Result<(String, String), Failure> {
     let wrong = |why: String| -> Failure { format!("{}: {why}", file.display()).into() };
     let about = std::fs::metadata(file).map_err(|error| wrong(error.to_string()))?;
@@ -62,7 +62,7 @@ fn credentials(file: &Path) -> Result<(String, String), Failure> {
     }
 }
 
-/// Makes keyspace and tables where they are not there, and has the tables forget as the cluster's TTL says.
+/// Creates keyspace and tables if missing, and sets the tables' default TTL to that of the cluster.
 pub(crate) async fn set_up(session: &Session, cluster: &Cluster) -> Result<(), Failure> {
     session.query_unpaged(schema::keyspace(cluster), &[]).await?;
     for table in schema::tables(cluster) {
@@ -85,7 +85,7 @@ pub(crate) async fn set_up(session: &Session, cluster: &Cluster) -> Result<(), F
     Ok(())
 }
 
-/// Prepares a statement, which can be sent again whenever nobody knows what became of it.
+/// Prepares a statement. It is idempotent, so it can be repeated if its outcome is unknown.
 pub(crate) async fn prepare(session: &Session, cluster: &Cluster, text: &str) -> Result<PreparedStatement, Failure> {
     let mut statement = session.prepare(text.replace("{keyspace}", &cluster.keyspace)).await?;
     statement.set_is_idempotent(true);
@@ -93,7 +93,7 @@ pub(crate) async fn prepare(session: &Session, cluster: &Cluster, text: &str) ->
     Ok(statement)
 }
 
-/// What writes.
+/// Writes to a cluster.
 pub(crate) struct Writer {
     session: Session,
     signal: PreparedStatement,
@@ -104,7 +104,7 @@ pub(crate) struct Writer {
     bucket: PreparedStatement,
 }
 
-/// What is known of a bucket, and up to which portion of which log.
+/// Extent of a bucket, with the log and portion up to which it has been counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) extent: Extent,
@@ -112,18 +112,18 @@ pub(crate) struct Known {
     pub(crate) upto: i64,
 }
 
-/// Who takes what is written: a call returns once it is acknowledged by a majority of its nodes.
+/// Destination of an upload. A write returns after a majority of its replicas has acknowledged it.
 pub(crate) trait Sink: Send + Sync + 'static {
-    /// How many nodes are known.
+    /// Number of known nodes.
     fn nodes(&self) -> usize;
 
-    /// Writes samples, gaps or what a signal is.
+    /// Writes samples, a gap or the description of a signal.
     fn put(&self, put: &Put) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// What is known of a bucket.
+    /// Reads the extent of a bucket.
     fn known(&self, bucket: &Bucket) -> impl Future<Output = Result<Option<Known>, Failure>> + Send;
 
-    /// Writes what is known of a bucket.
+    /// Writes the extent of a bucket.
     fn set_known(&self, bucket: &Bucket, known: Known) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
@@ -169,7 +169,7 @@ impl Sink for Writer {
                 let values: Vec<_> = rows
                     .iter()
                     .map(|(number, sample)| {
-                        // A column that is not set costs nothing, a null would be a deletion.
+                        // An unset column costs nothing, whereas a null would write a tombstone.
                         let cell = Cell::of(&sample.datum);
                         let (severity, status) = (sample.severity as i8, i32::from(sample.status));
                         let pulse = unless_none(sample.pulse.map(|pulse| pulse as i64));

@@ -1,12 +1,12 @@
-//! The archive in a cluster of Cassandra: where many machines keep what each has logged.
+//! Archive in a Cassandra cluster, shared by many machines.
 //!
-//! The log of each machine is the queue: [`Upload`] takes it to the cluster portion by portion, in its order, and leaves a
-//! [`store::Mark`] behind it. While the cluster is away samples wait there, on the disk. A portion is sent again, the same, until
-//! all of it is acknowledged; each sample has a key by its place in the log, so nothing is twice. [`Archive`] reads what is there
-//! as [`store::Archive`] reads a folder.
+//! The log of each machine is the queue. [`Upload`] sends it to the cluster portion by portion, in order, and records its progress in a
+//! [`store::Mark`]. While the cluster is unavailable, samples wait on the disk. A portion is repeated unchanged until all of it is
+//! acknowledged. The key of each sample is its place in the log, so repetition creates no duplicates. [`Archive`] reads the cluster as
+//! [`store::Archive`] reads a folder.
 //!
-//! What is written of a portion is decided in `put`, the tables are in `schema`; both are pure. What speaks with a cluster is
-//! there with the feature `driver` alone; without it opening one says so.
+//! `put` selects what to write for a portion, and `schema` defines the tables; both are pure. The code that talks to a cluster needs the
+//! feature `driver`. Without it, opening an archive or upload returns an error.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "driver")]

@@ -1,4 +1,4 @@
-//! What is written of a window of the log.
+//! Statements for a window of the log.
 
 use crate::schema::Form;
 use segment::pack::Entry;
@@ -8,22 +8,22 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use store::{Logged, Window};
 
-/// Most rows of a batch. They are in one partition, where a batch is as cheap as a row.
+/// Maximum rows of a batch. They are in one partition, where a batch costs no more than a row.
 const BATCH_ROWS: usize = 100;
 
-/// Bytes of values from which on a batch takes no more.
+/// Size of the values, in bytes, at which a batch is full.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Most bytes of a value: nodes refuse mutations of more than half a segment of their commit log, 16 MiB.
+/// Maximum size of a value, in bytes. Nodes refuse mutations larger than half a commit log segment, 16 MiB.
 const VALUE_MAX: usize = 8 << 20;
 
-/// From how many samples a second on a signal is fast: it goes as chunks, which cost a thirtieth of rows.
+/// Rate above which a signal is fast, in samples per second. Fast signals are stored as chunks, at 1/30 of the cost of rows.
 const FAST_HZ: i128 = 20;
 
-/// A few samples are rows, however near they are.
+/// Up to this number, samples are stored as rows at any rate.
 const FEW: usize = 32;
 
-/// One statement, or a batch of one partition; each can be sent again.
+/// One statement, or a batch within one partition. Can be repeated.
 #[derive(Clone, Debug)]
 pub(crate) enum Put {
     Signal(Signal),
@@ -32,7 +32,7 @@ pub(crate) enum Put {
     Chunk { name: Arc<str>, bucket: i64, number: i64, at: i64, entry: Vec<u8>, data: Vec<u8> },
 }
 
-/// Rows of one signal and bucket that have not gone yet.
+/// Pending rows of one signal and bucket.
 #[derive(Default)]
 struct Batch {
     bucket: i64,
@@ -40,7 +40,7 @@ struct Batch {
     rows: Vec<(i64, Sample)>,
 }
 
-/// How many samples of a window are in a bucket.
+/// Number and time span of the samples of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) count: i64,
@@ -56,19 +56,18 @@ impl Extent {
     }
 }
 
-/// Which partition.
+/// Key of a partition: signal, form, start of the bucket.
 pub(crate) type Bucket = (Arc<str>, Form, i64);
 
-/// Gives what is to be written of a window, signal by signal, the same each time. Memory: the window, and what one of its
-/// chunks makes.
+/// Iterator over the statements for a window, signal by signal, deterministic. Memory: the window, and the statements for one signal.
 pub(crate) struct Puts<'a> {
     groups: std::vec::IntoIter<Vec<&'a Logged>>,
     ready: VecDeque<Put>,
-    /// What was given, by bucket.
+    /// Extents of the generated statements, by bucket.
     pub(crate) extents: BTreeMap<Bucket, Extent>,
-    /// Samples whose value is too long.
+    /// Samples with a value that is too long.
     pub(crate) refused: u64,
-    /// Chunks that could not be read.
+    /// Unreadable chunks.
     pub(crate) damaged: u64,
 }
 
@@ -78,7 +77,7 @@ impl<'a> Puts<'a> {
         window.chunks.iter().for_each(|logged| groups.entry(&logged.name).or_default().push(logged));
         let signals = window.signals.iter().cloned().map(Put::Signal);
         let gaps = window.gaps.iter().cloned().map(|(number, name, gap)| Put::Gap { name, number, gap });
-        // The segments that were removed before they were sent are a gap of all signals.
+        // Segments removed before they were sent are reported as a gap of all signals.
         let first = window.chunks.iter().map(|logged| logged.span.0).min().filter(|_| window.missed > 0);
         let missed = first.map(|at| {
             let gap = Gap { id: None, at, cause: Cause::DiskFull, lost: 0 };
@@ -95,7 +94,7 @@ impl<'a> Puts<'a> {
 
     fn group(&mut self, group: &[&Logged]) {
         let form = form(group);
-        // What has not gone yet: the number of its first sample, and samples of one bucket.
+        // Pending chunk: the number of its first sample, and samples of one bucket.
         let mut open: Option<(i64, Chunk)> = None;
         let mut batch = Batch::default();
         for logged in group {
@@ -135,8 +134,8 @@ impl<'a> Puts<'a> {
         self.batch(&logged.name, batch);
     }
 
-    /// Adds a chunk's samples to the batch, and gives each batch that is full. The log has chunks of a few samples where there are
-    /// many signals: a batch takes those of several.
+    /// Adds a chunk's samples to the batch, and emits each batch that is full. With many signals, chunks in the log have only a few samples, so
+    /// a batch spans several of them.
     fn rows(&mut self, batch: &mut Batch, logged: &Logged, chunk: &Chunk) {
         for (number, sample) in (logged.number..).zip(chunk.iter()) {
             if self.is_too_long(&logged.name, number, &sample) {
@@ -174,7 +173,7 @@ impl<'a> Puts<'a> {
         self.extents.entry((name.clone(), form, bucket)).and_modify(|known| known.join(extent)).or_insert(extent);
     }
 
-    /// Whether a value is longer than nodes take: a gap is kept instead.
+    /// Returns true if the value is too long for a node. A gap is then stored instead.
     fn is_too_long(&mut self, name: &Arc<str>, number: i64, sample: &Sample) -> bool {
         if len(&sample.datum) <= VALUE_MAX {
             return false;
@@ -200,7 +199,7 @@ impl Iterator for Puts<'_> {
     }
 }
 
-/// How a signal's samples of a window are kept.
+/// Form in which a signal's samples of a window are stored.
 fn form(group: &[&Logged]) -> Form {
     let count: usize = group.iter().map(|logged| logged.span.2).sum();
     let first = group.iter().map(|logged| logged.span.0).min().unwrap_or(0);
@@ -210,7 +209,7 @@ fn form(group: &[&Logged]) -> Form {
     if is_fast { Form::Chunks } else { Form::Rows }
 }
 
-/// Bytes of a value, about.
+/// Approximate size of a value, in bytes.
 fn len(datum: &Datum) -> usize {
     match datum {
         Datum::Text(bytes) | Datum::Blob(bytes) => bytes.len(),
@@ -219,7 +218,7 @@ fn len(datum: &Datum) -> usize {
     }
 }
 
-/// Bytes of an element at most.
+/// Maximum size of an array element, in bytes.
 const fn element(kind: Kind) -> usize {
     match kind {
         Kind::Array(base::FieldType::String) => 41,

@@ -1,4 +1,4 @@
-//! Reading from a cluster what an upload has written.
+//! Reader of archives written by an upload.
 
 use crate::cell::Cell;
 use crate::client::{Failure, prepare, session};
@@ -17,11 +17,11 @@ use std::ops::ControlFlow;
 use store::{Bin, Bins, Found, Reader, Span, StoreError, Stream};
 use tokio::runtime::Runtime;
 
-/// The columns of a sample, as they are asked for.
+/// Columns of a sample, in the order of the query.
 type Row = (i64, i64, i8, Option<f64>, Option<i64>, Option<String>, Option<Vec<u8>>, i8, i32, Option<i64>);
 
-/// An archive in a cluster. Each call waits for the network, ten seconds for an answer at most; memory is bounded by a page of
-/// 5,000 rows and by chunks that overlap.
+/// An archive in a cluster. Each call blocks on the network, at most ten seconds per response. Memory is bounded by a page of 5,000 rows and by
+/// overlapping chunks.
 pub struct Archive {
     cluster: Cluster,
     runtime: Runtime,
@@ -37,7 +37,7 @@ pub struct Archive {
     known: OnceCell<Vec<String>>,
 }
 
-/// A partition of samples, and what is in it.
+/// A partition of samples, and its extent.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     form: Form,
@@ -47,7 +47,7 @@ struct Bucket {
     last: i64,
 }
 
-/// A chunk's key and index.
+/// Key and index entry of a chunk.
 #[derive(Clone, Copy)]
 struct ChunkRow {
     hour: i64,
@@ -60,7 +60,7 @@ impl Archive {
     /// Connects to a cluster.
     ///
     /// # Errors
-    /// Where it cannot be reached, or has no such archive.
+    /// The cluster is unreachable, or has no such archive.
     pub fn open(cluster: Cluster) -> Result<Self, StoreError> {
         let wrong =
             |error: Failure| StoreError::Database { place: cluster.to_string(), doing: "open it", source: error };
@@ -94,7 +94,7 @@ impl Archive {
         move |source| StoreError::Database { place, doing, source }
     }
 
-    /// A page of a query's rows, and where the next one begins.
+    /// One page of a query's rows, and the state for the next page.
     fn page<R>(
         &self,
         statement: &PreparedStatement,
@@ -117,7 +117,7 @@ impl Archive {
         ))
     }
 
-    /// All of a query's rows.
+    /// All rows of a query.
     fn all<R>(
         &self,
         statement: &PreparedStatement,
@@ -135,7 +135,7 @@ impl Archive {
         Ok(all)
     }
 
-    /// The partitions of a signal, by their first sample.
+    /// Partitions of a signal, ordered by their first sample.
     fn buckets(&self, name: &str) -> Result<Vec<Bucket>, StoreError> {
         let rows: Vec<(i8, CqlTimestamp, i64, i64, i64)> =
             self.all(&self.buckets, &(name,)).map_err(self.wrong("read which samples there are"))?;
@@ -147,7 +147,7 @@ impl Archive {
         Ok(buckets)
     }
 
-    /// The chunks of a partition that begin at an instant at the latest.
+    /// Chunks of a partition that begin at or before `until`.
     fn chunk_rows(&self, name: &str, hour: i64, until: i64) -> Result<Vec<ChunkRow>, StoreError> {
         let values = (name, CqlTimestamp(hour), until);
         let rows: Vec<(i64, i64, Vec<u8>)> =
@@ -327,7 +327,7 @@ impl Reader for Archive {
     }
 }
 
-/// Where samples come from, opened when its turn comes.
+/// A source of samples, opened when it is reached.
 #[derive(Clone, Copy)]
 enum Source {
     Bucket(Bucket),
@@ -343,19 +343,19 @@ impl Source {
     }
 }
 
-/// Samples of one source, in order; `number` says which of the same time came first.
+/// Pending samples of one source, in order. The number breaks ties between equal times.
 struct Open {
     ready: VecDeque<(i64, Sample)>,
-    /// The partition, and where its next page begins.
+    /// Partition, and state of its next page.
     more: Option<(i64, PagingState)>,
 }
 
-/// Samples in order of time, from sources that may overlap.
+/// Samples in order of time, merged from sources that may overlap.
 struct Samples<'a> {
     archive: &'a Archive,
     name: String,
     span: Span,
-    /// By their first sample.
+    /// Unopened sources, ordered by their first sample.
     waits: VecDeque<Source>,
     open: Vec<Open>,
 }
@@ -384,7 +384,7 @@ impl Samples<'_> {
         Ok(())
     }
 
-    /// Reads the next page, if there is one, where nothing is ready.
+    /// Reads further pages until samples are pending or the source ends.
     fn fill(&self, open: &mut Open) -> Result<(), StoreError> {
         while open.ready.is_empty()
             && let Some((begin, state)) = open.more.take()
@@ -401,7 +401,7 @@ impl Samples<'_> {
         Ok(())
     }
 
-    /// The source that has the earliest sample.
+    /// Time, number and index of the source with the earliest sample.
     fn first(&self) -> Option<(i64, i64, usize)> {
         let key =
             |(index, open): (usize, &Open)| open.ready.front().map(|(number, sample)| (sample.at, *number, index));
@@ -433,7 +433,7 @@ impl Iterator for Samples<'_> {
                     self.open.push(open);
                 }
                 if let Err(error) = filled {
-                    // What was read before comes first.
+                    // The error ends the iteration. Pending samples are dropped.
                     self.waits.clear();
                     self.open.clear();
                     return Some(Err(error));

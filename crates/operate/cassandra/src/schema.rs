@@ -1,41 +1,41 @@
-//! The tables, and what is asked of them.
+//! Tables and statements.
 //!
 //! | table | a partition | a row |
 //! |---|---|---|
-//! | `signal` | a sixteenth of the names | what a signal has been since an instant |
+//! | `signal` | a sixteenth of the names | description of a signal since an instant |
 //! | `sample` | a day of a signal | a sample, each column readable with `cqlsh` |
 //! | `chunk` | an hour of a signal | up to 8,192 samples of a fast signal, in columns as in a segment ([`segment::chunk`]) |
-//! | `bucket` | a signal | a partition of `sample` or `chunk` that there is: how many samples, the first and the last stamp |
-//! | `gap` | a signal; a tab, which is no signal's name, for all of them | why there are no samples |
+//! | `bucket` | a signal | a partition of `sample` or `chunk`: number of samples, first and last timestamp |
+//! | `gap` | a signal; a tab, which is not a valid signal name, for all signals | reason for missing samples |
 //!
-//! `at` is in nanoseconds since 1970, UTC. `number` is the place in the log, which is never given twice and is the same when a
-//! portion of the log is sent again: so nothing is twice. Rows are written, never deleted; they go by the table's TTL.
+//! `at` is in nanoseconds since 1970, UTC. `number` is the place in the log. It is unique, and unchanged when a portion of the log is sent
+//! again, so there are no duplicates. Rows are never deleted explicitly; they expire by the table's TTL.
 
 use base::{Cluster, DurNs};
 
-/// The name of all signals in the table of gaps: no signal has a control character in its name, and no key may be empty.
+/// Name for all signals in the table of gaps. A signal name has no control characters, and a key must not be empty.
 pub(crate) const ALL: &str = "\t";
 
-/// Partitions that the names are spread over.
+/// Number of partitions for the names.
 pub(crate) const SHARDS: i8 = 16;
 
-/// About how many windows of compaction the samples of a table are in.
+/// Approximate number of compaction windows over the lifetime of a table's samples.
 const WINDOWS: i64 = 30;
 
 const HOUR: i64 = 3_600;
 const DAY: i64 = 24 * HOUR;
 
-/// In which form samples are kept, and how long a bucket of it is.
+/// Storage form of samples, and length of its buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Form {
-    /// A row each, a day together.
+    /// One row per sample, in buckets of a day.
     Rows = 0,
-    /// Chunks, an hour together.
+    /// Chunks, in buckets of an hour.
     Chunks = 1,
 }
 
 impl Form {
-    /// The bucket that an instant is in: its beginning in milliseconds since 1970, as Cassandra's `timestamp` has it.
+    /// Start of the bucket that contains an instant, in milliseconds since 1970, as in Cassandra's `timestamp`.
     pub(crate) const fn bucket(self, at: i64) -> i64 {
         let secs = match self {
             Self::Rows => DAY,
@@ -53,7 +53,7 @@ impl Form {
     }
 }
 
-/// The partition of a name in the table of signals (FNV-1a).
+/// Partition of a name in the table of signals (FNV-1a).
 pub(crate) fn shard(name: &str) -> i8 {
     let hash = name
         .bytes()
@@ -61,15 +61,15 @@ pub(crate) fn shard(name: &str) -> i8 {
     (hash % SHARDS as u64) as i8
 }
 
-/// Seconds after which samples are forgotten; 0 for never.
+/// Seconds after which samples expire; 0 for never.
 pub(crate) fn ttl_secs(cluster: &Cluster) -> i32 {
     cluster.ttl.map_or(0, |DurNs(ns)| i32::try_from(ns / 1_000_000_000).unwrap_or(i32::MAX))
 }
 
-/// The tables whose rows are forgotten.
+/// Tables with rows that expire.
 pub(crate) const FORGETTING: [&str; 4] = ["sample", "chunk", "bucket", "gap"];
 
-/// What makes the keyspace.
+/// Statement that creates the keyspace.
 pub(crate) fn keyspace(cluster: &Cluster) -> String {
     format!(
         "CREATE KEYSPACE IF NOT EXISTS {} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': {}}}",
@@ -77,7 +77,7 @@ pub(crate) fn keyspace(cluster: &Cluster) -> String {
     )
 }
 
-/// What makes the tables.
+/// Statements that create the tables.
 pub(crate) fn tables(cluster: &Cluster) -> [String; 5] {
     let (keyspace, ttl) = (&cluster.keyspace, ttl_secs(cluster));
     let window = match i64::from(ttl) / WINDOWS {
@@ -116,7 +116,7 @@ pub(crate) fn tables(cluster: &Cluster) -> [String; 5] {
     ]
 }
 
-/// The statements that are prepared. Each names the keyspace: a node that was restarted must not have to guess.
+/// Prepared statements. Each names the keyspace explicitly, so that it is valid on a restarted node.
 pub(crate) mod cql {
     pub(crate) const PUT_SIGNAL: &str = "INSERT INTO {keyspace}.signal (shard, name, since, kind, units, precision, labels) VALUES (?, ?, ?, ?, ?, ?, ?)";
     pub(crate) const PUT_SAMPLE: &str = "INSERT INTO {keyspace}.sample (signal, day, at, number, kind, value, whole, words, bytes, severity, status, pulse) \

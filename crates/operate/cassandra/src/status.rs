@@ -1,35 +1,35 @@
-//! The state of an upload, for who looks at it.
+//! State of an upload, for display.
 
 use base::{DurNs, MonoNs, Size};
 use std::fmt;
 
-/// How often it is told again that samples wait.
+/// Interval at which waiting samples are reported again.
 const AGAIN: DurNs = DurNs::from_secs(60);
 
-/// The state of the upload.
+/// State of an upload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Whether the cluster takes what is sent.
+    /// The cluster accepts requests.
     pub is_connected: bool,
-    /// Samples that the cluster has acknowledged since the start.
+    /// Samples acknowledged by the cluster since the start.
     pub samples: u64,
-    /// Bytes of the log that wait.
+    /// Bytes of the log not yet sent.
     pub waiting: u64,
-    /// Requests that failed and were sent again.
+    /// Failed requests that were repeated.
     pub again: u64,
-    /// Requests under way at most, now: halved by each failure.
+    /// Current maximum number of concurrent requests. Halved by each failure.
     pub at_once: usize,
-    /// Samples whose value is longer than nodes take; a gap is kept for each.
+    /// Samples with a value that is too long for a node. Each is stored as a gap.
     pub refused: u64,
-    /// Segments that were removed, for want of room, before they were sent.
+    /// Segments removed for lack of space before they were sent.
     pub missed: u64,
-    /// Places of the log that are damaged; a gap is kept for each.
+    /// Damaged places in the log. Each is stored as a gap.
     pub damaged: u64,
-    /// Why the last request failed that did, or the last look into the log.
+    /// Error of the last failed request, or of the last failed read of the log.
     pub error: Option<String>,
 }
 
-/// A line for a person.
+/// One line of text for display.
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiting = Size(self.waiting);
@@ -52,7 +52,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// What was told of an upload last, so that only what is new is told.
+/// Last reported state of an upload. Suppresses repeated reports.
 #[derive(Debug, Default)]
 pub struct News {
     told: Option<(bool, u64, u64)>,
@@ -60,8 +60,7 @@ pub struct News {
 }
 
 impl News {
-    /// Whether there is something to tell: the cluster is reached, or not any more; more segments or values are missing; or
-    /// samples have been waiting for another minute.
+    /// A report is due: the connection state has changed, more segments or values are missing, or samples have been waiting for another minute.
     pub fn is_due(&mut self, status: &Status, now: MonoNs) -> bool {
         if !status.is_connected && status.error.is_none() {
             // Nothing is known yet.

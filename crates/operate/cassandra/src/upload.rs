@@ -1,6 +1,6 @@
-//! Taking the log to the cluster, portion by portion. The log is the queue: a portion is planned on the disk before it goes,
-//! and sent again, the same, until all of it is acknowledged. Memory: one portion (about 120 bytes for
-//! each sample of slow signals, which are chunks of one in the log), and what is known of buckets.
+//! Upload of the log to the cluster, portion by portion. The log is the queue. A portion is planned on the disk before it is sent, and repeated
+//! unchanged until all of it is acknowledged. Memory: one portion (about 120 bytes per sample of slow signals, which are chunks of one in the
+//! log), and the extents of known buckets.
 
 use crate::client::{Failure, Known, Sink, Writer};
 use crate::put::{Bucket, Extent, Put, Puts};
@@ -16,35 +16,35 @@ use std::time::{Duration, Instant};
 use store::{Files, Follow, Mark, Position, StoreError, Window};
 use tokio::task::JoinSet;
 
-/// The mark's name.
+/// Name of the mark.
 const MARK: &str = "cassandra";
 
-/// The lock of who writes the mark.
+/// Lock of the process that writes the mark.
 const LOCK: &str = "cassandra.lock";
 
-/// Bytes of the log that are worth a portion without waiting, at least and at most.
+/// Minimum and maximum size of a portion that is sent without waiting, in bytes of the log.
 const PORTION: (u64, u64) = (1 << 20, 16 << 20);
 
-/// Bytes of the log for each signal of a portion: about ten samples of a slow signal. Each portion costs two statements for each of its
-/// signals, however few samples it has.
+/// Bytes of the log per signal of a portion: about ten samples of a slow signal. A portion costs two statements per signal, however few samples
+/// it has.
 const SIGNAL: u64 = 200;
 
-/// How long samples are gathered otherwise, at least and at most: the more rows a batch has the less each costs.
+/// Minimum and maximum time for which samples are collected otherwise. A row costs less in a larger batch.
 const PACE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
 
-/// How often it is looked whether there is something to do.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Requests under way at a node at most.
+/// Maximum concurrent requests per node.
 const FLYING_MAX: usize = 64;
 
-/// Requests that must succeed until one more is under way.
+/// Successful requests after which the limit of concurrent requests grows by one.
 const CALM: usize = 16;
 
-/// How long nothing is sent after a failure, at first and at most.
+/// Initial and maximum pause after a failure.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
-/// Buckets that are remembered.
+/// Maximum number of cached bucket extents.
 const KNOWN_MAX: usize = 200_000;
 
 #[derive(Default)]
@@ -55,17 +55,17 @@ struct Shared {
     is_abandoned: AtomicBool,
 }
 
-/// An upload in a thread of its own. It ends when this is dropped; what was not sent is sent after the next start.
+/// An upload in a separate thread. It ends on drop. Unsent samples are sent after the next start.
 pub struct Upload {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Upload {
-    /// Begins where the last one has ended. From then on no segment is packed or forgotten that was not sent.
+    /// Continues where the last upload ended. From now on, no segment is packed or removed before it has been sent.
     ///
     /// # Errors
-    /// Where another upload of the log is running, its mark cannot be read or written, or there is no thread to be had.
+    /// Another upload of this log is running, its mark cannot be read or written, or the thread cannot be started.
     pub fn start<F>(files: F, cluster: Cluster) -> Result<Self, StoreError>
     where
         F: Files<File: Send, Lock: Send> + Send + 'static,
@@ -97,7 +97,7 @@ impl Upload {
             std::thread::Builder::new().name("upload".into()).spawn(move || {
                 let _lock = lock;
                 runtime.block_on(work.run());
-                // A name that is being looked up holds nobody up.
+                // Does not wait for a pending name lookup.
                 runtime.shutdown_background();
             })
         });
@@ -105,25 +105,25 @@ impl Upload {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// The log is safe up to here ([`store::Logger::safe_to`]). Does not wait.
+    /// Sets the position up to which the log is on stable storage ([`store::Logger::safe_to`]). Does not block.
     pub fn safe_to(&self, limit: Position) {
         *locked(&self.shared.limit) = limit;
     }
 
-    /// Its state.
+    /// Current state.
     #[must_use]
     pub fn status(&self) -> Status {
         locked(&self.shared.status).clone()
     }
 
-    /// Sends what is there if that takes no longer than `patience`, and ends.
+    /// Sends the rest of the log, for at most `patience`, and ends.
     #[must_use]
     pub fn end(self, patience: Duration) -> Status {
         self.end_while(patience, |_| true)
     }
 
-    /// As [`end`](Self::end), while `goes_on` returns true; it is called with the state about every 10 ms. What was not sent is sent
-    /// after the next start.
+    /// As [`end`](Self::end), as long as `goes_on` returns true. It is called with the state about every 10 ms. Unsent samples are sent after
+    /// the next start.
     #[must_use]
     pub fn end_while(mut self, patience: Duration, mut goes_on: impl FnMut(&Status) -> bool) -> Status {
         self.shared.ends.store(true, Ordering::Release);
@@ -135,7 +135,7 @@ impl Upload {
         }
         self.shared.is_abandoned.store(true, Ordering::Release);
         if let Some(thread) = thread {
-            // What it did is on the disk.
+            // The progress of the thread is on the disk.
             let _ = thread.join();
         }
         self.status()
@@ -155,10 +155,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// It was asked to end.
+/// The upload was asked to end.
 struct Ended;
 
-/// When a portion is sent: once it has so many bytes, or after so long.
+/// Condition for sending a portion: its size in bytes, or the time since the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Size {
     bytes: u64,
@@ -166,7 +166,7 @@ struct Size {
 }
 
 impl Size {
-    /// For a log whose portions have so many signals.
+    /// Size for a log with `signals` signals per portion.
     fn of(signals: usize) -> Self {
         let bytes = (signals as u64).saturating_mul(SIGNAL).clamp(PORTION.0, PORTION.1);
         let times = u32::try_from(bytes / PORTION.0).unwrap_or(1);
@@ -181,11 +181,11 @@ struct Work<F: Files> {
     cluster: Cluster,
     shared: Arc<Shared>,
     known: HashMap<Bucket, Known>,
-    /// Of the next portion.
+    /// Limits for the next portion.
     size: Size,
     at_once: usize,
     calm: usize,
-    /// Whether a request has failed since the last pause.
+    /// A request has failed since the last pause.
     has_failed: bool,
     pause: Duration,
 }
@@ -216,7 +216,7 @@ impl<F: Files> Work<F> {
         }
     }
 
-    /// Sends portion after portion; the mark moves when all of one is acknowledged.
+    /// Sends portion after portion. The mark advances after all of a portion is acknowledged.
     async fn take(mut self, writer: Arc<impl Sink>) {
         let mut last = Instant::now();
         while !self.is_abandoned() {
@@ -237,7 +237,7 @@ impl<F: Files> Work<F> {
                         self.say(error.to_string());
                     }
                     self.look(limit);
-                    // A whole portion may have another one behind it.
+                    // After a full portion, another may be due at once.
                     if !self.has_portion(limit) {
                         last = Instant::now();
                     }
@@ -263,7 +263,7 @@ impl<F: Files> Work<F> {
         }
     }
 
-    /// Tries until there is a session.
+    /// Retries until a session is established.
     async fn connect(&mut self) -> Result<Writer, Ended> {
         loop {
             match self.unless_abandoned(Writer::open(&self.cluster)).await? {
@@ -281,20 +281,20 @@ impl<F: Files> Work<F> {
         }
     }
 
-    /// What is sent next: what was planned already, or a new portion, whose end is on the disk before it goes.
+    /// Next portion to send: the planned one, or a new one, whose end is written to the disk first.
     fn portion(&mut self, limit: Position) -> Result<Option<Window>, StoreError> {
         if self.mark.planned > self.mark.done {
             if let Some(window) = self.follow.window(self.mark.planned, None)? {
                 return Ok(Some(window));
             }
-            // It was removed, for want of room.
+            // The portion was removed for lack of space.
             self.mark.done = self.mark.planned.max(self.follow.position());
             self.mark.planned = self.mark.done;
         }
         let Some(window) = self.follow.window(limit, Some(self.size.bytes))? else { return Ok(None) };
         self.mark.planned = window.to;
         if let Err(error) = self.mark.write(&self.files, MARK) {
-            // It is read again when it can be planned.
+            // The portion is read again when it can be planned.
             self.mark.planned = self.mark.done;
             self.follow = Follow::new(self.files.clone(), self.mark.done);
             return Err(error);
@@ -302,12 +302,12 @@ impl<F: Files> Work<F> {
         Ok(Some(window))
     }
 
-    /// Sends all of a portion; then what is known of its buckets, by which it is found.
+    /// Sends all of a portion, then the extents of its buckets, by which readers find it.
     async fn send(&mut self, writer: &Arc<impl Sink>, window: &Window) -> Result<(), Ended> {
         let mut puts = Puts::new(window);
         let mut flying: JoinSet<Result<(), (Put, Failure)>> = JoinSet::new();
         let mut again: Vec<Put> = Vec::new();
-        // Whether a request ended without a word: which it was nobody knows then, and all of the portion goes again.
+        // Set if a task panicked. Its statement is then unknown, and the whole portion is sent again.
         let mut is_unknown = false;
         loop {
             if flying.is_empty() {
@@ -347,7 +347,7 @@ impl<F: Files> Work<F> {
         Ok(())
     }
 
-    /// Counts a portion's samples, once: whether its number is among what was counted already is returned beside the count.
+    /// Adds a portion's samples to the counts of its buckets, exactly once: each count is stored with the number of the last portion in it.
     async fn tell_buckets(
         &mut self,
         writer: &Arc<impl Sink>,
@@ -377,7 +377,7 @@ impl<F: Files> Work<F> {
             match self.unless_abandoned(flying.join_next()).await? {
                 None if self.has_failed => {}
                 None if std::mem::take(&mut is_unknown) => {
-                    // What became of which nobody knows: all are asked for, and counted once.
+                    // The outcome of a request is unknown. All extents are read again, and each portion is counted once.
                     self.known.clear();
                     left = extents.iter().map(|(bucket, extent)| (bucket.clone(), *extent)).collect();
                 }
@@ -387,7 +387,7 @@ impl<F: Files> Work<F> {
                     self.went_well(&**writer);
                 }
                 Some(Ok(Err((bucket, extent, error)))) => {
-                    // What became of it nobody knows: it is asked for.
+                    // The outcome is unknown, so the extent is read again.
                     self.known.remove(&bucket);
                     left.push((bucket, extent));
                     self.failed(&error);
@@ -402,7 +402,7 @@ impl<F: Files> Work<F> {
 
     fn went_well(&mut self, writer: &impl Sink) {
         if self.has_failed {
-            // What was under way when others failed says nothing of the next.
+            // The success of a request sent before the failure does not lift the pause.
             return;
         }
         self.pause = PAUSE.0;
@@ -416,7 +416,7 @@ impl<F: Files> Work<F> {
         status.at_once = self.at_once;
     }
 
-    /// Nothing more is sent until what is under way has ended.
+    /// Stops sending until all running requests have ended.
     fn failed(&mut self, error: &Failure) {
         self.has_failed = true;
         self.say(error.to_string());
@@ -424,7 +424,7 @@ impl<F: Files> Work<F> {
         status.again += 1;
     }
 
-    /// Fewer requests at once, after a pause.
+    /// Halves the number of concurrent requests, after a pause.
     async fn pause_if_failed(&mut self) -> Result<(), Ended> {
         if !std::mem::take(&mut self.has_failed) {
             return Ok(());
@@ -436,7 +436,7 @@ impl<F: Files> Work<F> {
         self.wait().await
     }
 
-    /// Waits longer each time.
+    /// Waits. The time doubles with each call, up to the maximum.
     async fn wait(&mut self) -> Result<(), Ended> {
         let until = Instant::now() + self.pause;
         self.pause = (self.pause * 2).min(PAUSE.1);
@@ -449,7 +449,7 @@ impl<F: Files> Work<F> {
         if self.is_abandoned() { Err(Ended) } else { Ok(()) }
     }
 
-    /// Waits for something that the network may hold up, unless nobody waits for it any more.
+    /// Waits for a future that may block on the network, unless the upload is abandoned.
     async fn unless_abandoned<T>(&self, what: impl Future<Output = T>) -> Result<T, Ended> {
         let mut what = pin!(what);
         loop {
@@ -470,7 +470,7 @@ impl<F: Files> Work<F> {
         position.segment < limit.segment || limit.offset.saturating_sub(position.offset) >= self.size.bytes
     }
 
-    /// How much waits.
+    /// Updates the number of waiting bytes.
     fn look(&self, limit: Position) {
         match store::behind(&self.files, self.mark.done, limit) {
             Ok(bytes) => locked(&self.shared.status).waiting = bytes,
@@ -485,7 +485,7 @@ impl<F: Files> Work<F> {
     }
 }
 
-/// Adds to what is known of a bucket, unless this portion is in it already.
+/// Adds the extent to that of the bucket, unless this portion is already included.
 async fn count(
     writer: &impl Sink,
     bucket: &Bucket,

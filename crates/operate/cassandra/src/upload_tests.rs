@@ -1,4 +1,5 @@
-//! A cluster that acknowledges late, never, or not at all: the mark, by which files may go, stays behind what it has acknowledged.
+//! Tests with a cluster that acknowledges late, never, or not at all. The mark, up to which files may be removed, must not pass what the
+//! cluster has acknowledged.
 
 use super::*;
 use segment::Sample;
@@ -7,29 +8,29 @@ use std::collections::HashSet;
 use store::{Config, Logger, Memory};
 use tokio::sync::Notify;
 
-/// What becomes of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
     Acknowledged,
-    /// Once [`Fake::release`] was called.
+    /// Acknowledged after `Fake::released` was notified.
     Late,
     Never,
     Refused,
-    /// Whoever makes it ends without a word.
+    /// The task of the request panics.
     Panics,
 }
 
 /// A cluster in memory.
 struct Fake {
     files: Memory,
-    /// What becomes of the next requests; the last counts for all that follow.
+    /// Outcomes of the next requests. The last one applies to all further requests.
     fates: Mutex<Vec<Fate>>,
     released: Notify,
     asked: Mutex<usize>,
-    /// Numbers of the samples that were acknowledged.
+    /// Numbers of the acknowledged samples.
     samples: Mutex<HashSet<i64>>,
     known: Mutex<HashMap<Bucket, Known>>,
-    /// Where the mark was when requests of the first portion were answered.
+    /// Position of the mark at each acknowledged request.
     marks: Mutex<Vec<Position>>,
 }
 
@@ -56,7 +57,7 @@ impl Fake {
             Fate::Acknowledged => {}
             Fate::Late => {
                 self.released.notified().await;
-                // The next one that waits.
+                // Wakes the next waiting request.
                 self.released.notify_one();
             }
             Fate::Never => std::future::pending().await,
@@ -102,7 +103,7 @@ impl Sink for Fake {
 
 const SAMPLES: i64 = 200;
 
-/// A log of one portion, and up to where it is safe.
+/// A log of one portion, and the position up to which it is safe.
 fn log() -> (Memory, Position) {
     let files = Memory::default();
     let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
@@ -122,7 +123,7 @@ fn done(files: &Memory) -> Position {
     Mark::read(files, MARK).unwrap().unwrap().done
 }
 
-/// Sends the log until all of it is acknowledged, or it is abandoned.
+/// Sends the log until all of it is acknowledged, or the upload is abandoned.
 fn send(files: &Memory, limit: Position, fake: &Arc<Fake>) -> (Arc<Shared>, JoinHandle<()>) {
     let shared = Arc::new(Shared::default());
     *locked(&shared.limit) = limit;
@@ -134,7 +135,7 @@ fn send(files: &Memory, limit: Position, fake: &Arc<Fake>) -> (Arc<Shared>, Join
     (shared, std::thread::spawn(move || runtime.block_on(work.take(fake))))
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 fn until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
@@ -143,7 +144,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// All was acknowledged and counted once, and the mark did not move before.
+/// Checks that everything was acknowledged and counted once, and that the mark did not advance before.
 fn all_was_acknowledged(files: &Memory, limit: Position, fake: &Fake) {
     assert_eq!(locked(&fake.samples).len() as i64, SAMPLES);
     let counted: i64 = locked(&fake.known).values().map(|known| known.extent.count).sum();
@@ -209,8 +210,8 @@ fn a_portion_grows_with_the_number_of_signals_up_to_a_bound() {
     assert_eq!([of(100_000), of(usize::MAX)], [(16 << 20, 30); 2]);
 }
 
-/// A statement for a batch and one for a bucket are due for each signal of a portion. With 20,000 signals at 1 Hz a portion of 1 MiB has
-/// two or three samples of each.
+/// A portion needs one statement for a batch and one for a bucket per signal. With 20,000 signals at 1 Hz a portion of 1 MiB has two or three
+/// samples of each.
 #[test]
 fn many_slow_signals_cost_fewer_statements_than_one_for_two_samples() {
     const SIGNALS: u32 = 20_000;
@@ -232,13 +233,13 @@ fn many_slow_signals_cost_fewer_statements_than_one_for_two_samples() {
     thread.join().unwrap();
     let samples = i64::from(SIGNALS) * SECONDS;
     assert_eq!(locked(&fake.samples).len() as i64, samples);
-    // What signals are is written once.
+    // The description of each signal is written once.
     let statements = *locked(&fake.asked) as i64 - i64::from(SIGNALS);
     println!("{statements} statements for {samples} samples: {:.2} each", statements as f64 / samples as f64);
     assert!(statements * 2 < samples, "{statements} statements for {samples} samples");
 }
 
-/// What happens to the files of an archive.
+/// Damage to the files of an archive.
 type Harm = fn(&Memory, &[String]);
 
 fn flip(files: &Memory, name: &str) {
@@ -252,10 +253,10 @@ fn remove(files: &Memory, name: &str) {
     files.remove(name).unwrap();
 }
 
-/// Samples of [`many`].
+/// Number of samples of [`many`].
 const MANY: i64 = 400;
 
-/// A closed log of many segments, the first of them as a pack; names of its files, oldest first.
+/// A closed log of many segments, the first of them as a pack, and the names of its files, oldest first.
 fn many() -> (Memory, Vec<String>) {
     let files = Memory::default();
     let config = Config { segment_size: base::Size(600), ..Config::default() };
@@ -275,7 +276,7 @@ fn many() -> (Memory, Vec<String>) {
     (files, names)
 }
 
-/// How many samples a reader finds.
+/// Number of samples that a reader finds.
 fn readable(files: &Memory) -> usize {
     let archive = store::Archive::open(files.clone()).unwrap();
     let count = |name| archive.samples(name, store::Span::ALL).unwrap().filter(Result::is_ok).count();
@@ -306,7 +307,7 @@ fn damage_is_counted_and_printed_and_all_that_can_be_read_is_sent() {
         let status = locked(&shared.status).clone();
         assert!(status.damaged > 0, "{what}: {status:?}");
         assert!(status.to_string().contains("places of the log are damaged"), "{what}: {status}");
-        // The log is read in order: a damaged index of a pack keeps no sample from being sent.
+        // The log is read in order, so a damaged index of a pack does not prevent samples from being sent.
         assert!(locked(&fake.samples).len() >= readable(&files), "{what}");
         assert!(readable(&files) < MANY as usize, "{what}");
         assert_eq!((done(&files), status.waiting), (limit, 0), "{what}");

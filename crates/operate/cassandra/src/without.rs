@@ -1,4 +1,4 @@
-//! What takes the place of reader and upload where the driver was left out: neither can be had.
+//! Replacements for reader and upload in builds without the driver. Opening either fails.
 
 use crate::status::Status;
 use base::Cluster;
@@ -13,11 +13,11 @@ fn missing(cluster: &Cluster) -> StoreError {
     StoreError::Database { place: cluster.to_string(), doing: "open it", source: source.into() }
 }
 
-/// An archive in a cluster, which cannot be opened.
+/// An archive in a cluster. It cannot be opened.
 pub struct Archive(Infallible);
 
 impl Archive {
-    /// Says that the driver is missing.
+    /// Reports that the driver is missing.
     ///
     /// # Errors
     /// Always.
@@ -56,11 +56,11 @@ impl Reader for Archive {
     }
 }
 
-/// An upload, which cannot be started.
+/// An upload. It cannot be started.
 pub struct Upload(Infallible);
 
 impl Upload {
-    /// Says that the driver is missing.
+    /// Reports that the driver is missing.
     ///
     /// # Errors
     /// Always.
@@ -68,12 +68,12 @@ impl Upload {
         Err(missing(&cluster))
     }
 
-    /// The log is safe up to here.
+    /// Sets the position up to which the log is on stable storage.
     pub fn safe_to(&self, _: Position) {
         match self.0 {}
     }
 
-    /// Its state.
+    /// Current state.
     #[must_use]
     pub fn status(&self) -> Status {
         match self.0 {}
