@@ -1,4 +1,4 @@
-//! What is answered.
+//! Answers to requests.
 
 use crate::call::{Ask, Call, Kind};
 use crate::flow::Asked;
@@ -11,19 +11,19 @@ use segment::rows::{Cause, Gap, Signal};
 use serde_json::json;
 use std::io::Write;
 
-/// An answer: its head is known, its body is written when it is taken.
+/// An answer. The header is known; the body is generated when it is written.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The status of HTTP.
+    /// HTTP status.
     pub status: u16,
     /// The media type of the body.
     pub content_type: &'static str,
-    /// The time in which damage may have changed the answer: nanoseconds since 1970, both ends included.
+    /// Time span in which damage may have changed the answer: nanoseconds since 1970, both ends inclusive.
     pub span: (i64, i64),
     body: Body,
 }
 
-/// All of time.
+/// The whole time range.
 const ALL: (i64, i64) = (i64::MIN, i64::MAX);
 
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ impl From<Refused> for Answer {
 }
 
 impl Call {
-    /// Answers from an archive, which has at least the signals that are [wanted](Self::wants).
+    /// Answers from an archive that has at least the [wanted](Self::wants) signals.
     #[must_use]
     pub fn answer(&self, source: &dyn Source) -> Answer {
         self.try_answer(source).unwrap_or_else(Answer::from)
@@ -90,7 +90,8 @@ impl Call {
     }
 }
 
-/// Since when damage may have changed what is answered of a signal: an instant is answered by the newest sample before it.
+/// Start of the span in which damage may change the answer for a signal. A request for an instant is answered by the newest sample at or before
+/// it.
 fn since(source: &dyn Source, name: &str, (from, to): (i64, i64)) -> Result<i64, crate::SourceError> {
     if from < to {
         return Ok(from);
@@ -98,15 +99,15 @@ fn since(source: &dyn Source, name: &str, (from, to): (i64, i64)) -> Result<i64,
     Ok(source.at(name, from)?.map_or(i64::MIN, |sample| sample.at))
 }
 
-/// Damage that no row has reported; the last row that did is at `reported`.
+/// Damage that no row has reported. `reported` is the time of the last row that reported damage.
 fn unreported(gaps: &[Gap], reported: Option<i64>) -> Vec<Gap> {
     let is_new = |gap: &&Gap| gap.cause == Cause::Damaged && reported.is_none_or(|at| gap.at > at);
     gaps.iter().filter(is_new).copied().collect()
 }
 
-/// The signal that is meant, and what is answered of it.
+/// The requested signal and the operator for it.
 fn part(source: &dyn Source, ask: &Ask) -> Result<(String, Operator), Refused> {
-    // A signal that is called like a post-processor of another is itself.
+    // A signal whose name looks like a post-processor call is taken literally.
     if ask.text != ask.name
         && let Some(name) = resolve(source, &ask.text)?
     {
@@ -120,7 +121,7 @@ fn part(source: &dyn Source, ask: &Ask) -> Result<(String, Operator), Refused> {
     Ok((name, ask.operator))
 }
 
-/// Whether a post-processor has something to do with a signal that has been this. What was no number for a while is left out.
+/// Refuses a post-processor for a signal that has never been numeric. Non-numeric periods of a numeric signal are skipped.
 fn suits(rows: &[Signal], text: &str, operator: Operator) -> Result<(), Refused> {
     let is_strange = operator.needs_numbers() && !rows.iter().any(|row| row.kind.is_number());
     match rows.last().filter(|_| is_strange) {
@@ -132,11 +133,11 @@ fn suits(rows: &[Signal], text: &str, operator: Operator) -> Result<(), Refused>
     }
 }
 
-/// Gives what a post-processor (`mean_60`) makes of a signal's samples from one instant to another, both included; `now` is until when
-/// something can have happened.
+/// Passes the result of a post-processor (such as `mean_60`) on a signal's samples to `take`. Both ends of the span are inclusive. `now` is the
+/// latest time for which bins are filled.
 ///
 /// # Errors
-/// Where there is no such post-processor, or it does not suit; where the archive cannot be read.
+/// The post-processor does not exist or does not fit the signal, or the archive cannot be read.
 pub fn processed(
     source: &dyn Source,
     (name, word): (&str, &str),
@@ -155,7 +156,7 @@ pub fn processed(
 }
 
 impl Answer {
-    /// The whole body, where it is made already.
+    /// The whole body, if it has already been generated.
     #[must_use]
     pub fn whole(&self) -> Option<&[u8]> {
         match &self.body {
@@ -164,10 +165,10 @@ impl Answer {
         }
     }
 
-    /// Writes the body, from the archive that the answer was made from. Blocks as reading and writing do.
+    /// Writes the body, from the archive that the answer was made from. Blocks on reading and writing.
     ///
     /// # Errors
-    /// Why it ends before its end: what was written until then is no whole answer.
+    /// The answer ended early. The part written so far is incomplete.
     pub fn write(&self, source: &dyn Source, out: &mut dyn Write) -> Result<(), Failed> {
         let (format, parts, from, to, now, latest) = match &self.body {
             Body::Text(bytes) => return Ok(out.write_all(bytes)?),

@@ -1,4 +1,4 @@
-//! The values of many signals at one instant.
+//! Values of many signals at one instant.
 
 use crate::format::put_json;
 use crate::names::resolve;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 const SECOND: i64 = 1_000_000_000;
 
-/// The newest sample of each at an instant or before it, but not before `oldest`; names without one are left out.
+/// Newest sample of each signal at or before an instant, but not before `oldest`. Signals without such a sample are omitted.
 pub(crate) fn at_time(source: &dyn Source, names: &[String], at: i64, oldest: i64) -> Result<Value, Refused> {
     let mut found = serde_json::Map::new();
     for name in names {

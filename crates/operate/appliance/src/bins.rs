@@ -1,4 +1,4 @@
-//! Post-processors that look at bins: spans of equal length that begin at multiples of it since 1970.
+//! Post-processors that work on bins: intervals of equal length, aligned to multiples of it since 1970.
 
 use crate::flow::{Asked, Take};
 use crate::gaps::Gaps;
@@ -8,34 +8,34 @@ use crate::{Failed, regression};
 use base::{Array, Scalar};
 use segment::{Datum, Sample, Summary};
 
-/// Most samples of a bin that are held at once.
+/// Maximum samples of a bin that are held in memory.
 pub const BIN_SAMPLES_MAX: usize = 1 << 20;
-/// Bins that are asked for at once.
+/// Maximum bins per query to the source.
 const WINDOW: i64 = 8_192;
 const SECOND: i64 = 1_000_000_000;
 
-/// What is reported of a bin.
+/// Reported value of a bin.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     One(Stat),
-    /// [`Stat::Stats`], and the last value; a bin without samples has the last value of the one before, and a count of zero.
+    /// [`Stat::Stats`] and the last value. An empty bin has the last value of the previous bin, and a count of zero.
     AllAndLast,
 }
 
 impl What {
-    /// Whether a [`Summary`] has it.
+    /// The value can be computed from a [`Summary`].
     const fn is_in_summary(self) -> bool {
         !matches!(self, Self::One(Stat::Median | Stat::Kurtosis | Stat::Skewness | Stat::Linear | Stat::Loess))
     }
 }
 
-/// Bins of a width, in nanoseconds; the one with number 0 begins at 1970.
+/// Bins of a width in nanoseconds. Bin 0 begins at 1970.
 #[derive(Clone, Copy)]
 struct Bins(i64);
 
 impl Bins {
     const fn of(secs: u64) -> Self {
-        // At most 2^32 seconds: 4.3e18.
+        // At most 2^32 seconds: 4.3e18 ns.
         Self(secs as i64 * SECOND)
     }
 
@@ -52,10 +52,10 @@ impl Bins {
     }
 }
 
-/// What the samples of a bin are together, as far as it is reported.
+/// Accumulated samples of a bin, as far as they are needed.
 enum Collected {
     Summary(Summary),
-    /// Seconds since the bin began, and values.
+    /// Seconds since the start of the bin with values, and the maximum severity.
     Values(Vec<(f64, f64)>, u8),
 }
 
@@ -93,7 +93,7 @@ impl Collected {
     }
 }
 
-/// The answer for a bin.
+/// Result of a bin.
 #[derive(Clone)]
 struct SummaryValue {
     severity: u8,
@@ -146,8 +146,7 @@ fn of_values(what: What, mut values: Vec<(f64, f64)>, middle: f64) -> f64 {
     }
 }
 
-/// Skewness and kurtosis of a sample, without bias for normal distributions; 0 where all values are the same, NaN of fewer than
-/// three and four.
+/// Skewness and kurtosis of a sample, unbiased for normal distributions. 0 if all values are equal; NaN for fewer than three and four values.
 fn moments(values: &[(f64, f64)]) -> (f64, f64) {
     let n = values.len() as f64;
     let mean = values.iter().map(|(_, value)| value).sum::<f64>() / n;
@@ -162,12 +161,12 @@ fn moments(values: &[(f64, f64)]) -> (f64, f64) {
     (of(3, if is_flat { 0.0 } else { skewness }), of(4, if is_flat { 0.0 } else { kurtosis }))
 }
 
-/// Gives bins their turn, and those between them what they repeat.
+/// Emits bins, and fills the empty ones between them.
 struct Filler<'a, 't> {
     bins: Bins,
     what: What,
     fill: bool,
-    /// The last bin that may be filled.
+    /// Last bin that may be filled.
     end: i64,
     before: Option<(i64, SummaryValue)>,
     gaps: Gaps,
@@ -182,7 +181,7 @@ impl Filler<'_, '_> {
         Ok(())
     }
 
-    /// Fills the bins between the last one and this one.
+    /// Fills the bins between the previous one and `number`.
     fn fill_until(&mut self, number: i64) -> Result<(), Failed> {
         let Some((before, summary)) = self.before.take().filter(|_| self.fill) else { return Ok(()) };
         let summary = self.repeated(summary);
@@ -219,24 +218,24 @@ impl Filler<'_, '_> {
     }
 }
 
-/// One number of each bin, or several.
+/// Emits one number per bin, or several.
 pub(crate) fn stat(asked: &Asked<'_>, what: What, secs: u64, fill: bool, take: &mut Take<'_>) -> Result<(), Failed> {
     let bins = Bins::of(secs);
     let (first, last) = (bins.number(asked.from), bins.number(asked.to));
     let gaps = Gaps::after(asked.from, asked.source.gaps(asked.name, asked.from, asked.to)?);
-    // What is yet to come is not filled.
+    // Bins in the future are not filled.
     let end = last.min(bins.number(asked.now));
     let mut filler = Filler { bins, what, fill, end, before: None, gaps, take };
     let before = asked.source.at(asked.name, asked.from)?;
     if let Some(sample) = before.filter(|sample| sample.at < asked.from && sample.datum.to_f64().is_some()) {
         let mut collected = Collected::new(what);
-        // At the middle, wherever it is: it is the bin's only one.
+        // The time within the bin does not matter for a single sample.
         let _ = collected.add(&sample, sample.at);
         filler.bin(first - 1, collected.summarise(what, 0.0))?;
     }
     let Some((oldest, newest)) = asked.source.span(asked.name)? else { return filler.end() };
     let (from, to) = (asked.from.max(oldest), asked.to.min(newest));
-    // Bins that are all within what was asked, and have their samples' summaries.
+    // Bins that are completely within the requested span, for which the source has summaries.
     let begin = if bins.begin(first) == asked.from { first } else { first + 1 }.max(bins.number(from));
     let behind = last.min(bins.number(to).saturating_add(1));
     if !what.is_in_summary() || begin >= behind {
@@ -258,7 +257,7 @@ pub(crate) fn stat(asked: &Asked<'_>, what: What, secs: u64, fill: bool, take: &
     filler.end()
 }
 
-/// Goes through samples and gives each bin that has some.
+/// Reads samples and emits each bin that has some.
 fn collect(
     asked: &Asked<'_>,
     bins: Bins,
@@ -296,12 +295,12 @@ fn collect(
     }
 }
 
-/// The first or the last sample of each bin.
+/// Emits the first or the last sample of each bin.
 pub(crate) fn pick(asked: &Asked<'_>, last: bool, secs: u64, fill: bool, take: &mut Take<'_>) -> Result<(), Failed> {
     let bins = Bins::of(secs);
     let first = bins.number(asked.from);
     let end = bins.number(asked.to).min(bins.number(asked.now));
-    // The sample before what was asked is a bin of its own.
+    // The sample before the requested span counts as a separate bin.
     let number = |at: i64| if at < asked.from { first - 1 } else { bins.number(at) };
     let mut before: Option<(i64, Row)> = None;
     let mut give = |(number, row): (i64, Row), next: i64| -> Result<(), Failed> {
@@ -331,7 +330,7 @@ pub(crate) fn pick(asked: &Asked<'_>, last: bool, secs: u64, fill: bool, take: &
     }
 }
 
-/// Samples that are far from their bin's mean, or the others.
+/// Emits the samples that are far from their bin's mean, or the others.
 pub(crate) fn flyers(asked: &Asked<'_>, secs: u64, sigmas: f64, far: bool, take: &mut Take<'_>) -> Result<(), Failed> {
     let bins = Bins::of(secs);
     let mut open: (i64, Vec<Row>, Summary) = (i64::MIN, Vec::new(), Summary::default());
@@ -356,7 +355,7 @@ pub(crate) fn flyers(asked: &Asked<'_>, secs: u64, sigmas: f64, far: bool, take:
     give(open.1, &open.2)
 }
 
-/// Up to four samples of each bin, as the Channel Archiver's plots had them: first, smallest, largest, last.
+/// Emits up to four samples per bin, as in the plots of the Channel Archiver: first, minimum, maximum, last.
 pub(crate) fn plot(asked: &Asked<'_>, secs: u64, take: &mut Take<'_>) -> Result<(), Failed> {
     let bins = Bins::of(secs);
     let first = bins.number(asked.from);
@@ -364,7 +363,7 @@ pub(crate) fn plot(asked: &Asked<'_>, secs: u64, take: &mut Take<'_>) -> Result<
     let mut give = |number: i64, all: &Summary| -> Result<(), Failed> {
         let mut one =
             |at: i64, value: f64| take(Row::from(Sample { severity: all.severity, ..Sample::new(at, value) }));
-        // Whole seconds, as the Appliance has them.
+        // Whole seconds, as in the Appliance.
         let part = |quarters: i64| bins.begin(number).saturating_add(bins.0 / SECOND * quarters / 4 * SECOND);
         match all.count {
             0 => Ok(()),

@@ -1,39 +1,39 @@
-//! What a request asks for.
+//! Parsed requests.
 
 use crate::format::Format;
 use crate::operator::{self, Operator};
 use crate::query::{self, Query};
 use crate::{Refused, instant};
 
-/// Most signals of a request.
+/// Maximum signals per request.
 const NAMES_MAX: usize = 1_000;
-/// Most patterns of a request that all names are compared with.
+/// Maximum patterns per request that are matched against all names.
 const PATTERNS_MAX: usize = 100;
 const HOUR: i64 = 3_600_000_000_000;
 
-/// The methods that there are here.
+/// Supported HTTP methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// GET.
     Get,
-    /// POST, of what is only read.
+    /// POST, for read-only requests with a body.
     Post,
 }
 
-/// A request as it came.
+/// A request as received.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// Its method.
+    /// HTTP method.
     pub method: Method,
-    /// Its path.
+    /// Path.
     pub path: &'a str,
-    /// What follows the question mark.
+    /// Query string, after the question mark.
     pub query: &'a str,
-    /// Its body.
+    /// Body.
     pub body: &'a [u8],
 }
 
-/// What is asked for.
+/// A parsed request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call(pub(crate) Kind);
 
@@ -48,13 +48,13 @@ pub(crate) enum Kind {
         now: i64,
         latest: bool,
     },
-    /// The newest sample of each at an instant or before it, if it is not too old.
+    /// Newest sample of each signal at or before an instant, unless it is older than `oldest`.
     AtTime {
         names: Vec<String>,
         at: i64,
         oldest: i64,
     },
-    /// Names; as lines where they are text, else as JSON.
+    /// Names of signals, as lines of text or as JSON.
     Names {
         filter: Filter,
         limit: usize,
@@ -64,7 +64,7 @@ pub(crate) enum Kind {
     Metadata(String),
     Details(String),
     IsArchived(String),
-    /// Which of these there are.
+    /// The existing ones of these names.
     Known(Vec<String>),
     Status {
         patterns: Vec<String>,
@@ -72,28 +72,28 @@ pub(crate) enum Kind {
     },
 }
 
-/// Which names are meant.
+/// Filter for names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Filter {
-    /// Those that a regular expression matches as a whole.
+    /// Names that the regular expression matches completely.
     Expression(String),
-    /// Those that one of these patterns with `*` and `?` means.
+    /// Names that match one of these patterns with `*` and `?`.
     Globs(Vec<String>),
 }
 
-/// A signal, and what is answered instead of its samples.
+/// A signal, and the post-processor for its samples.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ask {
-    /// As it came.
+    /// Text as received.
     pub(crate) text: String,
-    /// Without the post-processor.
+    /// Name without the post-processor.
     pub(crate) name: String,
     pub(crate) operator: Operator,
-    /// Why there is none of this name, if the whole is no signal's either.
+    /// Error to report if the text is not the name of a signal either.
     pub(crate) refused: Option<Refused>,
 }
 
-/// The names that a signal may have in the archive, the likeliest first.
+/// Possible names of a signal in the archive, most likely first.
 pub(crate) fn candidates(name: &str) -> [String; 3] {
     let name = ["pva://", "ca://"].iter().find_map(|protocol| name.strip_prefix(protocol)).unwrap_or(name);
     let stem = name.strip_suffix(".VAL").unwrap_or(name);
@@ -110,7 +110,7 @@ impl Ask {
             None => (Operator::Raw, None),
             Some(Ok(operator)) => (operator, None),
             Some(Err(refused)) if name == text => return Err(refused),
-            // There are signals with brackets in their names.
+            // Signal names may contain brackets.
             Some(Err(refused)) => (Operator::Raw, Some(refused)),
         };
         Ok(Self { text: text.to_owned(), name: name.to_owned(), operator, refused })
@@ -123,10 +123,10 @@ impl Ask {
 }
 
 impl Call {
-    /// Reads a request, at an instant of the wall clock (nanoseconds since 1970).
+    /// Parses a request. `now` is the wall clock in nanoseconds since 1970.
     ///
     /// # Errors
-    /// What it is not.
+    /// The request is invalid.
     pub fn read(request: &Request<'_>, now: i64) -> Result<Self, Refused> {
         let query = Query::read(request.query)?;
         let path = request.path;
@@ -144,7 +144,7 @@ impl Call {
         })
     }
 
-    /// Whether a signal's samples are needed; names are needed always.
+    /// The samples of this signal are needed. Names are always needed.
     #[must_use]
     pub fn wants(&self, name: &str) -> bool {
         let is_one = |wanted: &str| candidates(wanted).iter().any(|known| known == name);
@@ -160,7 +160,7 @@ impl Call {
     }
 }
 
-/// Calls below `data/`.
+/// Parses requests below `data/`.
 fn data(request: &Request<'_>, query: &Query, file: &str, now: i64) -> Result<Option<Kind>, Refused> {
     let (verb, ending) = file.split_once('.').unwrap_or((file, ""));
     match verb {
@@ -219,7 +219,7 @@ fn instant_of(query: &Query, name: &str) -> Result<Option<i64>, Refused> {
     query.get(name).map(read).transpose()
 }
 
-/// From when until when; without either, a day, and an hour of the future for clocks that are ahead.
+/// Requested span. By default it ends one hour after `now`, for clients with a fast clock, and begins 24 hours before its end.
 fn span(query: &Query, now: i64) -> Result<(i64, i64), Refused> {
     let to = instant_of(query, "to")?.unwrap_or(now.saturating_add(HOUR));
     let from = instant_of(query, "from")?.unwrap_or(to.saturating_sub(24 * HOUR));
@@ -249,7 +249,7 @@ fn at_time(request: &Request<'_>, query: &Query, now: i64) -> Result<Kind, Refus
     Ok(Kind::AtTime { names, at, oldest: at.saturating_sub(back) })
 }
 
-/// Calls below `bpl/`.
+/// Parses requests below `bpl/`.
 fn bpl(request: &Request<'_>, query: &Query, verb: &str, now: i64) -> Result<Option<Kind>, Refused> {
     let one = || {
         let found = query.get("pv").filter(|name| !name.is_empty());
@@ -300,8 +300,8 @@ fn filter(query: &Query) -> Result<Filter, Refused> {
     }
 }
 
-/// An expression that matches names as a whole. The engine does not backtrack: 100,000 names take 0.1 s with the worst expressions that
-/// these limits let through (measured on one CPU).
+/// A regular expression that matches whole names. The engine does not backtrack: with the worst expressions that these limits permit, 100,000
+/// names take 0.1 s (measured on one CPU).
 pub(crate) fn expression_of(text: &str) -> Result<regex::Regex, Refused> {
     const LEN_MAX: usize = 1_000;
     const COMPILED_BYTES_MAX: usize = 256 << 10;
@@ -317,7 +317,7 @@ pub(crate) fn expression_of(text: &str) -> Result<regex::Regex, Refused> {
             "the regular expression {text:?} needs more than {COMPILED_BYTES_MAX} bytes; expected fewer or smaller repetitions"
         )),
         error => {
-            // The lines before show the expression with a mark below it.
+            // The previous lines show the expression with a mark below it.
             let why = error.to_string();
             let why = why.lines().next_back().unwrap_or_default();
             let why = why.strip_prefix("error: ").unwrap_or(why);

@@ -1,4 +1,4 @@
-//! The samples that answer a request, one after the other.
+//! Stream of the samples that answer a request.
 
 use crate::gaps::{Carried, Gaps};
 use crate::operator::Operator;
@@ -8,21 +8,21 @@ use base::Scalar;
 use segment::rows::Cause;
 use segment::{Datum, Sample};
 
-/// What is asked of one signal.
+/// Request for one signal.
 pub(crate) struct Asked<'a> {
     pub(crate) source: &'a dyn Source,
     pub(crate) name: &'a str,
     pub(crate) from: i64,
     pub(crate) to: i64,
-    /// Until when something can have happened.
+    /// Latest time for which bins are filled.
     pub(crate) now: i64,
 }
 
-/// Who takes the samples.
+/// Consumer of samples.
 pub(crate) type Take<'t> = dyn FnMut(Row) -> Result<(), Failed> + 't;
 
 impl Asked<'_> {
-    /// Gives all samples of the answer.
+    /// Passes all samples of the answer to `take`.
     pub(crate) fn give(&self, operator: Operator, take: &mut Take<'_>) -> Result<(), Failed> {
         match operator {
             Operator::Raw => self.raw(take),
@@ -46,7 +46,7 @@ impl Asked<'_> {
         }
     }
 
-    /// The newest sample at the beginning or before it, then all others: stamps increase.
+    /// Emits the newest sample at or before the start, then all others, with increasing timestamps.
     pub(crate) fn raw(&self, take: &mut Take<'_>) -> Result<(), Failed> {
         let first = self.source.at(self.name, self.from)?;
         let since = first.as_ref().map_or(self.from, |first| first.at);
@@ -73,19 +73,19 @@ impl Asked<'_> {
             take(Row { fields: gaps.before_sample(sample.at), sample })?;
         }
         match gaps.take_unread() {
-            // No sample follows, and no gap has it.
+            // No sample follows, and no gap reports the damage.
             Some(why) if !self.is_damaged_after(last)? => Err(Failed::Source(why.into())),
             _ => Ok(()),
         }
     }
 
-    /// Whether a gap reports damage after a sample.
+    /// A gap reports damage after a sample.
     fn is_damaged_after(&self, last: Option<i64>) -> Result<bool, Failed> {
         let gaps = self.source.gaps(self.name, last.unwrap_or(self.from), self.to)?;
         Ok(gaps.iter().any(|gap| gap.cause == Cause::Damaged))
     }
 
-    /// The samples for which it is so, as [`raw`](Self::raw) gives them. Damage before others is reported with the next one.
+    /// Emits the selected samples of [`raw`](Self::raw). Damage before a skipped sample is reported with the next one.
     fn some(&self, mut is_given: impl FnMut(&Row) -> bool, take: &mut Take<'_>) -> Result<(), Failed> {
         let mut carried = Carried::default();
         self.raw(&mut |mut row| {
@@ -98,7 +98,7 @@ impl Asked<'_> {
         })
     }
 
-    /// Whether a value within what is asked may be a number.
+    /// A value within the requested span may be a number.
     fn is_numeric(&self) -> Result<bool, Failed> {
         let rows = self.source.rows(self.name)?;
         let before = rows.partition_point(|row| row.since <= self.from).saturating_sub(1);
@@ -106,7 +106,7 @@ impl Asked<'_> {
             || rows.first().is_some_and(|row| row.since > self.to && row.kind.is_number()))
     }
 
-    /// The samples that are numbers, as [`raw`](Self::raw) gives them.
+    /// Emits the numeric samples of [`raw`](Self::raw).
     pub(crate) fn numbers(&self, take: &mut Take<'_>) -> Result<(), Failed> {
         self.some(|row| row.sample.datum.to_f64().is_some(), take)
     }
@@ -158,7 +158,7 @@ impl Asked<'_> {
     }
 }
 
-/// Seconds of a bin that make so many points of a span, at least one.
+/// Width of a bin in seconds that divides a span into `points` bins; at least one.
 pub(crate) const fn optimal_secs(from: i64, to: i64, points: u64) -> u64 {
     let secs = to.div_euclid(1_000_000_000).saturating_sub(from.div_euclid(1_000_000_000));
     let secs = (if secs > 0 { secs as u64 } else { 0 }) / points;

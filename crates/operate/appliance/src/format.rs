@@ -1,4 +1,4 @@
-//! Samples as bytes, in the forms that clients ask for.
+//! Output formats for samples.
 
 use crate::gaps::is_damage;
 use crate::pb::{self, Payload, Row, headers};
@@ -9,27 +9,27 @@ use segment::rows::{Cause, Gap, Signal};
 use std::fmt::Write as _;
 use std::io::Write;
 
-/// Bytes that are gathered before they are handed on.
+/// Size of the output buffer, in bytes.
 const PIECE: usize = 32 << 10;
 const SECOND: i64 = 1_000_000_000;
 
-/// How samples are written.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// The PB format.
+    /// PB format.
     Raw,
-    /// JSON with alarms.
+    /// JSON with alarm states.
     Json,
-    /// JSON with milliseconds, without alarms.
+    /// JSON with milliseconds, without alarm states.
     Qw,
-    /// A table without a head: seconds, value, severity, status, nanoseconds.
+    /// Table without header: seconds, value, severity, status, nanoseconds.
     Csv,
-    /// Lines to be read.
+    /// Human-readable lines.
     Txt,
 }
 
 impl Format {
-    /// By the ending of a path.
+    /// Format for the extension of a path.
     pub(crate) fn of(ending: &str) -> Option<Self> {
         Some(match ending {
             "raw" => Self::Raw,
@@ -41,7 +41,7 @@ impl Format {
         })
     }
 
-    /// Its media type.
+    /// Media type.
     pub(crate) const fn content_type(self) -> &'static str {
         match self {
             Self::Raw => "application/x-protobuf",
@@ -51,29 +51,29 @@ impl Format {
         }
     }
 
-    /// Whether samples of several signals can be in it.
+    /// The format supports several signals.
     pub(crate) const fn takes_several(self) -> bool {
         !matches!(self, Self::Csv | Self::Txt)
     }
 }
 
-/// Whose samples are written.
+/// Signal whose samples are written.
 pub(crate) struct Head {
     pub(crate) name: String,
-    /// What it has been, oldest first; at least one.
+    /// Descriptions of the signal, oldest first; at least one.
     pub(crate) rows: Vec<Signal>,
-    /// Whether all samples come with what it is now.
+    /// Use the newest description for all samples.
     pub(crate) latest: bool,
-    /// What a chunk without samples counts from.
+    /// Time whose year an empty chunk refers to.
     pub(crate) from: i64,
 }
 
-/// Writes an answer.
+/// Writer of an answer.
 pub(crate) struct Writer<'a> {
     format: Format,
     out: &'a mut dyn Write,
     piece: Vec<u8>,
-    /// Signals that were begun, and samples of the present one.
+    /// Number of signals started, and samples of the current one.
     signals: usize,
     samples: u64,
     lines: pb::Lines,
@@ -84,7 +84,7 @@ impl<'a> Writer<'a> {
         Self { format, out, piece: Vec::new(), signals: 0, samples: 0, lines: pb::Lines::default() }
     }
 
-    /// Begins with a signal.
+    /// Starts a signal.
     pub(crate) fn signal(&mut self, head: &Head) {
         let is_first = self.signals == 0;
         (self.signals, self.samples) = (self.signals + 1, 0);
@@ -162,11 +162,11 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Ends with a signal; why it had no samples where, and the damage that no sample has reported.
+    /// Ends a signal. `gaps` lists all gaps; `damage` lists the damage that no sample has reported.
     pub(crate) fn signal_ends(&mut self, head: &Head, gaps: &[Gap], damage: &[Gap]) {
         match self.format {
             Format::Raw if !damage.is_empty() => self.lines.damage(&head.rows, damage, &mut self.piece),
-            // Clients that read nothing at all do not know that there is nothing.
+            // Without a chunk header, clients could not distinguish an empty answer from a failure.
             Format::Raw if self.samples == 0 => self.lines.no_rows(&head.rows, head.from, &mut self.piece),
             Format::Raw => {}
             Format::Json => {
@@ -176,7 +176,7 @@ impl<'a> Writer<'a> {
             }
             Format::Qw => {
                 self.piece.extend_from_slice(b"\n]");
-                // The Appliance has no gaps there; damage is not passed over.
+                // The Appliance reports no gaps in this format. Damage is reported nevertheless.
                 let damage: Vec<Gap> = gaps.iter().filter(|gap| gap.cause == Cause::Damaged).copied().collect();
                 self.gaps(&damage);
                 self.piece.extend_from_slice(b" }");
@@ -195,7 +195,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A line for each place without a sample after it.
+    /// Writes a line for each damaged place without a later sample.
     fn damage(&mut self, damage: &[Gap]) {
         for gap in damage {
             let line = format!("# damaged from {}: {} samples are missing\n", instant::show(gap.at), gap.lost);
@@ -203,7 +203,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The list of gaps in JSON, if there are some.
+    /// Writes the list of gaps in JSON, if there are any.
     fn gaps(&mut self, gaps: &[Gap]) {
         if gaps.is_empty() {
             return;
@@ -221,7 +221,7 @@ impl<'a> Writer<'a> {
         self.piece.extend_from_slice(b"\n]");
     }
 
-    /// Ends, and hands on what is left.
+    /// Ends the answer and flushes the buffer.
     pub(crate) fn end(mut self) -> Result<(), Failed> {
         if matches!(self.format, Format::Json | Format::Qw) {
             self.piece.extend_from_slice(if self.signals == 0 { b"[ ]\n" } else { b"\n]\n" });
@@ -240,7 +240,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Appends a text as JSON has it.
+/// Appends a JSON string.
 pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(serde_json::Value::from(text).to_string().as_bytes());
 }
@@ -261,8 +261,8 @@ fn put_fields(out: &mut Vec<u8>, fields: &[(String, String)]) {
     out.extend_from_slice(b" }");
 }
 
-/// Appends a value as JSON has it: numbers and arrays of them in full, states by their number, blobs as the numbers of their bytes. What is no
-/// number there is `null`.
+/// Appends a value as JSON: numbers and arrays of numbers in full precision, enumerations as their index, blobs as arrays of bytes. Non-finite
+/// numbers become `null`.
 pub fn put_json(out: &mut Vec<u8>, datum: &Datum) {
     match datum {
         Datum::Bool(value) => out.push(b'0' + u8::from(*value)),
@@ -294,12 +294,12 @@ fn put_scalar(out: &mut Vec<u8>, scalar: &Scalar) {
         Scalar::F32(value) => write!(text, "{value:?}"),
         other => write!(text, "{}", Datum::Number(*other)),
     };
-    // To a text, nothing fails.
+    // Formatting into a string cannot fail.
     let _ = written;
     out.extend_from_slice(text.as_bytes());
 }
 
-/// A field of a table (RFC 4180).
+/// Quotes a field of a table (RFC 4180).
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }

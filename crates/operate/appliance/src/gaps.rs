@@ -1,4 +1,4 @@
-//! Why there were no samples, reported with the next one.
+//! Gaps, reported with the next sample.
 
 use segment::rows::{Cause, Gap};
 use std::iter::Peekable;
@@ -6,25 +6,25 @@ use std::vec::IntoIter;
 
 const SECOND: i64 = 1_000_000_000;
 
-/// Whether samples before a row are missing because they cannot be read.
+/// Samples before a row are missing because they are unreadable.
 pub(crate) fn is_damage(fields: &[(String, String)]) -> bool {
     let damaged = Cause::Damaged.to_string();
     fields.iter().any(|(name, causes)| name == "gap" && causes.split(", ").any(|cause| cause == damaged))
 }
 
-/// Damage before rows that are not given; the next row that is given reports it.
+/// Damage before skipped rows. The next emitted row reports it.
 #[derive(Default)]
 pub(crate) struct Carried(Vec<(String, String)>);
 
 impl Carried {
-    /// A row with these fields is not given.
+    /// Keeps the damage of a skipped row.
     pub(crate) fn keep(&mut self, fields: Vec<(String, String)>) {
         if self.0.is_empty() && is_damage(&fields) {
             self.0 = fields;
         }
     }
 
-    /// Adds it to the fields of a row that is given.
+    /// Adds the damage to the fields of an emitted row.
     pub(crate) fn add_to(&mut self, fields: &mut Vec<(String, String)>) {
         for (name, value) in std::mem::take(&mut self.0).into_iter().filter(|(name, _)| name == "gap" || name == "lost")
         {
@@ -37,18 +37,18 @@ impl Carried {
     }
 }
 
-/// The gaps of a signal that were not reported yet.
+/// Gaps of a signal that have not been reported.
 pub(crate) struct Gaps {
     left: Peekable<IntoIter<Gap>>,
-    /// All up to it were reported; damage begins wherever it is, also before what was asked.
+    /// Gaps up to this time have been reported. Damage is tracked separately, because it can start before the requested span.
     reported: i64,
     damage_reported: i64,
-    /// What could not be read since the last sample.
+    /// Read error since the last sample.
     unread: Option<String>,
 }
 
 impl Gaps {
-    /// Those after an instant, and damage since then.
+    /// Gaps after an instant, and damage at or after it.
     pub(crate) fn after(at: i64, gaps: Vec<Gap>) -> Self {
         let left = Vec::new().into_iter().peekable();
         let mut new = Self { left, reported: at, damage_reported: at.saturating_sub(1), unread: None };
@@ -56,25 +56,25 @@ impl Gaps {
         new
     }
 
-    /// The gaps are known better: reading has found damage.
+    /// Replaces the gaps, after reading has detected further damage.
     pub(crate) fn renew(&mut self, mut gaps: Vec<Gap>) {
         let reported = |gap: &Gap| if gap.cause == Cause::Damaged { self.damage_reported } else { self.reported };
         gaps.retain(|gap| gap.at > reported(gap));
         self.left = gaps.into_iter().peekable();
     }
 
-    /// Samples are missing because they could not be read.
+    /// Records that samples are missing because of a read error.
     pub(crate) fn unread(&mut self, why: String) {
         self.unread = Some(why);
     }
 
-    /// What could not be read since the last sample, if anything.
+    /// Takes the read error since the last sample, if any.
     pub(crate) fn take_unread(&mut self) -> Option<String> {
         self.unread.take()
     }
 
-    /// What is reported with a sample: fields by the Archiver Appliance's names, where it has one for the cause (connection lost and
-    /// regained, start, resumption), and all causes in words as `gap`.
+    /// Fields to report with a sample: those of the Archiver Appliance, if it has one for the cause (connection lost and regained, startup,
+    /// resume), and all causes as text in `gap`.
     pub(crate) fn before_sample(&mut self, at: i64) -> Vec<(String, String)> {
         let mut fields = Vec::new();
         let mut field = |name: &str, value: String| {
@@ -111,7 +111,7 @@ impl Gaps {
         fields
     }
 
-    /// What is reported with a bin that ends before an instant: that there was a gap in it or before it.
+    /// Fields to report with a bin that ends before `end`: a gap in it or before it.
     pub(crate) fn before_bin_ends(&mut self, end: i64) -> Vec<(String, String)> {
         let reported = self.before_sample(end.saturating_sub(1));
         let mut fields: Vec<_> = reported.into_iter().filter(|(name, _)| name == "gap" || name == "lost").collect();

@@ -1,11 +1,11 @@
-//! Instants and spans of time in ISO 8601.
+//! Instants and durations in ISO 8601.
 
 use base::{Utc, days_from_civil};
 
 const SECOND: i64 = 1_000_000_000;
 
-/// Reads `2026-11-23T14:30:05.5Z`, or with an offset (`+01:00`, `+0100`, `+01`), whose plus sign may have become a blank on its way:
-/// nanoseconds since 1970. `None` where it is none, or beyond what 64 bits hold.
+/// Parses `2026-11-23T14:30:05.5Z` to nanoseconds since 1970. Accepts an offset (`+01:00`, `+0100`, `+01`), with a space in place of an
+/// unencoded plus sign. `None` if the text is invalid or the result does not fit into 64 bits.
 pub(crate) fn parse(text: &str) -> Option<i64> {
     let (date, rest) = text.trim_end().split_once(['T', 't'])?;
     let zone = rest.find(['Z', 'z', '+', '-', ' '])?;
@@ -14,7 +14,7 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
     let mut date = date.split('-').map(number);
     let (year, month, day) = (date.next()??, date.next()??, date.next()??);
     let (clock, fraction) = clock.split_once(['.', ',']).unwrap_or((clock, "0"));
-    // Beyond nanoseconds there is nothing to tell apart. A letter of several bytes may stand where it is divided.
+    // Digits beyond nanoseconds are ignored. The split position may be within a multi-byte character.
     let (nanos, beyond) = fraction.split_at_checked(fraction.len().min(9))?;
     let mut clock = clock.split(':').map(number);
     let (hour, minute, second) = (clock.next()??, clock.next()??, clock.next().unwrap_or(Some(0))?);
@@ -30,7 +30,7 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
     secs.checked_mul(SECOND)?.checked_add(nanos)
 }
 
-/// Seconds that a zone is before UTC.
+/// Offset of a zone from UTC, in seconds.
 fn offset(zone: &str) -> Option<i64> {
     if zone.eq_ignore_ascii_case("z") {
         return Some(0);
@@ -46,13 +46,13 @@ fn offset(zone: &str) -> Option<i64> {
     (hours <= 18 && minutes <= 59).then_some(sign * (hours * 3_600 + minutes * 60))
 }
 
-/// Digits and nothing else.
+/// Parses up to nine decimal digits without sign.
 fn number(word: &str) -> Option<i64> {
     (word.len() <= 9 && !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit()))
         .then(|| word.parse().ok())?
 }
 
-/// Reads a span of time (`P1D`, `PT90S`, `P1DT12H`): nanoseconds. Months and years, of no certain length, are refused.
+/// Parses a duration (`P1D`, `PT90S`, `P1DT12H`) to nanoseconds. Refuses months and years, because their length varies.
 pub(crate) fn parse_span(text: &str) -> Option<i64> {
     let (mut sum, mut is_time, mut parts) = (0i64, false, 0);
     let mut digits = String::new();
@@ -80,7 +80,7 @@ pub(crate) fn parse_span(text: &str) -> Option<i64> {
     (digits.is_empty() && parts > 0).then_some(sum)
 }
 
-/// An instant in UTC: `2026-11-23T14:30:05.500000000Z`; before 1970, seconds.
+/// Formats an instant in UTC: `2026-11-23T14:30:05.500000000Z`. Before 1970: seconds.
 pub(crate) fn show(at: i64) -> String {
     let (secs, nanos) = (at.div_euclid(SECOND), at.rem_euclid(SECOND));
     let Ok(secs) = u64::try_from(secs) else { return format!("{secs}.{nanos:09}") };

@@ -1,11 +1,11 @@
-//! The EPICS Archiver Appliance's interface for retrieval, so that its clients read our archive: paths, parameters, formats,
-//! post-processors, its PB files.
+//! The retrieval interface of the EPICS Archiver Appliance, so that its clients can read this archive: paths, parameters, formats,
+//! post-processors, and PB files.
 //!
-//! A request becomes a [`Call`], which knows whose samples it [wants](Call::wants); on a [`Source`] it becomes an [`Answer`]: a status,
-//! a type, and a body that is [written](Answer::write) piece by piece. Memory is bounded however much is answered, but for what
-//! some post-processors need of one bin: [`BIN_SAMPLES_MAX`] samples at most.
+//! A request is parsed to a [`Call`], which knows the signals that it [needs](Call::wants). With a [`Source`] it gives an [`Answer`]: a status,
+//! a media type, and a body that is [written](Answer::write) piece by piece. Memory is bounded for answers of any size. Some post-processors
+//! hold the samples of one bin, at most [`BIN_SAMPLES_MAX`].
 //!
-//! Never here: sockets, clocks, files. Bytes from outside never panic.
+//! This crate uses no sockets, clocks or files. Invalid input does not panic.
 //!
 //! ```
 //! use appliance::{Call, Method, Request};
@@ -44,65 +44,65 @@ pub use operator::{Operator, Stat};
 use segment::rows::{Gap, Signal};
 use segment::{Sample, Summary};
 
-/// What a source could not do.
+/// An error of a source.
 pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Samples in order of time; one that could not be read is an error, after which others may come.
+/// Samples in order of time. An unreadable sample is an error; others may follow it.
 pub type Samples<'a> = Box<dyn Iterator<Item = Result<Sample, SourceError>> + 'a>;
 
-/// An archive, as far as it is asked here. Times are nanoseconds since 1970, UTC; spans have both ends.
+/// Interface to an archive. Times are nanoseconds since 1970, UTC. Both ends of a span are inclusive.
 pub trait Source {
     /// Names of all signals, sorted.
     ///
     /// # Errors
-    /// What could not be read.
+    /// The archive could not be read.
     fn names(&self) -> Result<Vec<String>, SourceError>;
 
-    /// What a signal has been, oldest first; nothing where there is none of the name.
+    /// Descriptions of a signal, oldest first. Empty if no signal has this name.
     ///
     /// # Errors
-    /// What could not be read.
+    /// The archive could not be read.
     fn rows(&self, name: &str) -> Result<Vec<Signal>, SourceError>;
 
-    /// The first and the last stamp of a signal, where it has samples.
+    /// First and last timestamp of a signal, if it has samples.
     ///
     /// # Errors
-    /// What could not be read.
+    /// The archive could not be read.
     fn span(&self, name: &str) -> Result<Option<(i64, i64)>, SourceError>;
 
-    /// The newest sample at an instant or before it.
+    /// Newest sample at or before an instant.
     ///
     /// # Errors
-    /// What could not be read.
+    /// The archive could not be read.
     fn at(&self, name: &str, at: i64) -> Result<Option<Sample>, SourceError>;
 
-    /// The samples within a span.
+    /// Samples within a span.
     ///
     /// # Errors
-    /// What could not be read.
+    /// The archive could not be read.
     fn samples(&self, name: &str, from: i64, to: i64) -> Result<Samples<'_>, SourceError>;
 
-    /// What the samples of each of `count` spans of `width` nanoseconds are together, one after the other from `from` on, which is
-    /// a multiple of the width: where each that has samples begins, in order.
+    /// Summaries of `count` consecutive intervals of `width` nanoseconds. The first begins at `from`, a multiple of the width. Returns the
+    /// start and the summary of each interval that has samples, in order.
     ///
     /// # Errors
-    /// What could not be read.
+    /// The archive could not be read.
     fn bins(&self, name: &str, from: i64, width: i64, count: usize) -> Result<Vec<(i64, Summary)>, SourceError>;
 
-    /// Why there are no samples of a signal, within a span, in order of time.
+    /// Gaps of a signal within a span, in order of time.
     ///
     /// # Errors
-    /// What could not be read.
+    /// The archive could not be read.
     fn gaps(&self, name: &str, from: i64, to: i64) -> Result<Vec<Gap>, SourceError>;
 }
 
-/// Why there is no answer but this.
+/// A refused request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct Refused {
-    /// The status of HTTP: 400, 404, 405, 500.
+    /// HTTP status: 400, 404, 405 or 500.
     pub status: u16,
-    /// What was found, and what was expected.
+    /// Found and expected values.
     pub why: String,
 }
 
@@ -117,24 +117,24 @@ impl Refused {
     }
 }
 
-/// Why an answer ended before its end.
+/// Reason why an answer ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
-    /// It was not begun.
+    /// The request was refused.
     #[error(transparent)]
     Refused(#[from] Refused),
     /// The archive could not be read.
     #[error("the archive cannot be read: {0}")]
     Source(SourceError),
-    /// Who asked does not take it any more.
+    /// The client closed the connection.
     #[error("the answer is not taken: {0}")]
     Write(#[from] std::io::Error),
-    /// A post-processor would have needed more memory than it may have.
+    /// A post-processor would have exceeded its memory limit.
     #[error(
         "a bin of {name:?} has more than {BIN_SAMPLES_MAX} samples, which the post-processor needs at once; expected shorter bins"
     )]
     Full {
-        /// Whose bin.
+        /// Name of the signal.
         name: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Answers about signals: which there are, what they are.
+//! Answers about signals: names, descriptions, state.
 
 use crate::call::{Filter, candidates, expression_of};
 use crate::pb::{Payload, headers};
@@ -6,7 +6,7 @@ use crate::{Refused, Source, instant};
 use segment::rows::Cause;
 use serde_json::{Value, json};
 
-/// The name that a signal has in the archive.
+/// Name of a signal in the archive.
 pub(crate) fn resolve(source: &dyn Source, name: &str) -> Result<Option<String>, Refused> {
     for known in candidates(name) {
         if !source.rows(&known)?.is_empty() {
@@ -31,7 +31,7 @@ pub(crate) fn matching(source: &dyn Source, filter: &Filter, limit: usize) -> Re
     Ok(names)
 }
 
-/// What is known of a signal; all values are texts, as the Appliance has them.
+/// Description of a signal. All values are strings, as in the Appliance.
 pub(crate) fn metadata(source: &dyn Source, name: &str) -> Result<Value, Refused> {
     let known = resolve(source, name)?.ok_or_else(|| Refused::unknown(name))?;
     let rows = source.rows(&known)?;
@@ -56,7 +56,7 @@ pub(crate) fn metadata(source: &dyn Source, name: &str) -> Result<Value, Refused
     Ok(value)
 }
 
-/// The same as a list of names and values, as the Appliance's page on a signal has it.
+/// The same as a list of names and values, as on the Appliance's page of a signal.
 pub(crate) fn details(source: &dyn Source, name: &str) -> Result<Value, Refused> {
     let known = metadata(source, name)?;
     let rows = [
@@ -78,7 +78,7 @@ pub(crate) fn details(source: &dyn Source, name: &str) -> Result<Value, Refused>
     Ok(rows.into_iter().filter_map(row).collect())
 }
 
-/// Whether signals are being archived, as far as the archive itself knows: a logger that was stopped or paused has left a note.
+/// Archiving state of signals, derived from the archive alone: a logger leaves a gap when it is stopped or paused.
 pub(crate) fn status(source: &dyn Source, patterns: &[String], now: i64) -> Result<Value, Refused> {
     let mut list = Vec::new();
     for pattern in patterns {

@@ -1,18 +1,18 @@
-//! Post-processors: what is answered instead of all samples (`mean_3600(NAME)`).
+//! Post-processors, which replace the samples in an answer (`mean_3600(NAME)`).
 
 use crate::Refused;
 
-/// Seconds of a bin where none are given.
+/// Default width of a bin, in seconds.
 const SECS: u64 = 900;
-/// Points where none are given.
+/// Default number of points.
 const POINTS: u64 = 1_000;
-/// Most seconds of a bin, most points, largest step: about a century.
+/// Maximum width of a bin in seconds, number of points, and step. About a century in seconds.
 const NUMBER_MAX: u64 = 1 << 32;
 
-/// Most bins of a signal.
+/// Maximum number of bins per signal.
 const BINS_MAX: u64 = 10_000_000;
 
-/// A number that the samples of a bin are together.
+/// A statistic of the samples of a bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is the statistic of its name")]
 pub enum Stat {
@@ -31,66 +31,66 @@ pub enum Stat {
     Skewness,
     /// Standard deviation divided by the mean.
     Jitter,
-    /// The value at the bin's middle, by straight lines between samples.
+    /// Value at the middle of the bin, by linear interpolation between samples.
     Linear,
     /// The same by local regression (Cleveland's LOESS) and a spline.
     Loess,
-    /// The mean, and the standard deviation as field `stdz`.
+    /// Mean, with the standard deviation as field `stdz`.
     ErrorBar,
-    /// Mean, standard deviation, smallest, largest, count: an array.
+    /// Array of mean, standard deviation, minimum, maximum, count.
     Stats,
 }
 
-/// What is answered instead of all samples. Bins begin at multiples of their length since 1970.
+/// A post-processor. Bins begin at multiples of their width since 1970.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Operator {
     /// All samples.
     Raw,
-    /// One number of each bin.
+    /// One statistic per bin.
     Stat {
-        /// Which.
+        /// The statistic.
         stat: Stat,
-        /// Seconds of a bin.
+        /// Width of a bin, in seconds.
         secs: u64,
-        /// Whether a bin without samples repeats the one before.
+        /// An empty bin repeats the previous one.
         fill: bool,
     },
-    /// One sample of each bin.
+    /// One sample per bin.
     Pick {
-        /// The last instead of the first.
+        /// Use the last sample instead of the first.
         last: bool,
-        /// Seconds of a bin.
+        /// Width of a bin, in seconds.
         secs: u64,
-        /// Whether a bin without samples repeats the one before; stamps are the bins' middles then.
+        /// An empty bin repeats the previous one. The timestamps are then the middles of the bins.
         fill: bool,
     },
-    /// Each of so many samples.
+    /// Every nth sample.
     Nth(u64),
-    /// How many samples there are.
+    /// Number of samples.
     NCount,
-    /// Samples by their distance from the bin's mean.
+    /// Samples selected by their distance from the bin's mean.
     Flyers {
-        /// Seconds of a bin.
+        /// Width of a bin, in seconds.
         secs: u64,
-        /// Standard deviations from which on a sample is far.
+        /// Distance above which a sample is far, in standard deviations.
         sigmas: f64,
-        /// Whether those are answered, or the others.
+        /// Select the far samples instead of the others.
         far: bool,
     },
-    /// Samples that differ by more than this from the one before that was answered, or in severity.
+    /// Samples that differ from the last emitted one by at least this value, or in severity.
     DeadBand(f64),
-    /// First, smallest, largest and last of each bin.
+    /// First, minimum, maximum and last value of each bin.
     Plot {
-        /// Seconds of a bin.
+        /// Width of a bin, in seconds.
         secs: u64,
     },
-    /// All samples where they are few, else [`Stat::Stats`] of so many bins.
+    /// All samples if they are at most `points`, otherwise [`Stat::Stats`] of `points` bins.
     Optimized {
-        /// How many are few.
+        /// Number of points.
         points: u64,
-        /// Whether a bin has its last value, too.
+        /// A bin also has its last value.
         last: bool,
-        /// Whether a bin without samples repeats the one before.
+        /// An empty bin repeats the previous one.
         fill: bool,
     },
 }
@@ -114,15 +114,15 @@ const STATS: [(&str, Stat); 16] = [
     ("stats", Stat::Stats),
 ];
 
-/// Other names, for who asks for one that is not there.
+/// Names of the other post-processors, for the error message.
 const OTHERS: &str = "firstSample, lastSample, firstFill, lastFill, nth, ncount, flyers, ignoreflyers, deadBand, \
                       caplotbinning, optimized, optimLastSample";
 
 impl Operator {
-    /// Reads a word such as `mean_3600`.
+    /// Parses a word such as `mean_3600`.
     ///
     /// # Errors
-    /// What it is not: nothing is guessed from a beginning.
+    /// The word is not a post-processor. Abbreviations are not accepted.
     pub(crate) fn read(word: &str) -> Result<Self, Refused> {
         let mut parts = word.split('_');
         let name = parts.next().unwrap_or_default();
@@ -156,12 +156,12 @@ impl Operator {
         }
     }
 
-    /// Whether it makes numbers of numbers: not for texts and arrays.
+    /// The operator needs numbers, and does not apply to texts and arrays.
     pub(crate) const fn needs_numbers(self) -> bool {
         matches!(self, Self::Stat { .. } | Self::Flyers { .. } | Self::DeadBand(_) | Self::Plot { .. })
     }
 
-    /// Whether a span is divided into so many bins at most that they can be answered.
+    /// Checks that a span does not have too many bins.
     pub(crate) fn bounded(self, text: &str, from: i64, to: i64) -> Result<(), Refused> {
         let secs = match self {
             Self::Optimized { points, .. } => Some(crate::flow::optimal_secs(from, to, points)),
@@ -174,7 +174,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Seconds of a bin, where there are bins.
+    /// Width of a bin in seconds, if the operator uses bins.
     const fn secs(self) -> Option<u64> {
         match self {
             Self::Stat { secs, .. } | Self::Pick { secs, .. } | Self::Plot { secs } | Self::Flyers { secs, .. } => {
@@ -185,7 +185,7 @@ impl Operator {
     }
 }
 
-/// Splits `mean_3600(NAME)` or `flyers(NAME,600,2)` into the post-processor's word and the name; `None` where there is none.
+/// Splits `mean_3600(NAME)` or `flyers(NAME,600,2)` into the post-processor's word and the name. `None` if there is no post-processor.
 pub(crate) fn split(text: &str) -> Option<(String, &str)> {
     let (word, inside) = text.strip_suffix(')')?.split_once('(')?;
     let mut parts = inside.split(',').map(str::trim);
@@ -198,14 +198,14 @@ pub(crate) fn split(text: &str) -> Option<(String, &str)> {
     Some((word, name))
 }
 
-/// The arguments that are left.
+/// Remaining arguments.
 struct Given<'a> {
     word: &'a str,
     parts: std::vec::IntoIter<&'a str>,
 }
 
 impl Given<'_> {
-    /// The next one, a positive whole number; `other` where there is none, unless that is 0.
+    /// Next argument, a positive integer. `other` is the default; a default of 0 makes the argument mandatory.
     fn whole(&mut self, other: u64) -> Result<u64, Refused> {
         let part = self.parts.next();
         let number = part.map_or(Some(other), |part| part.parse().ok());
@@ -215,7 +215,7 @@ impl Given<'_> {
         })
     }
 
-    /// The next one, a number that is not negative.
+    /// Next argument, a non-negative number.
     fn real(&mut self, other: f64) -> Result<f64, Refused> {
         let Some(part) = self.parts.next() else { return Ok(other) };
         let number = part.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);

@@ -1,19 +1,19 @@
-//! The Archiver Appliance's PB format: one message a line, in files and over HTTP.
+//! PB format of the Archiver Appliance: one protobuf message per line, in files and over HTTP.
 //!
-//! A chunk is a line that says what follows ([`Info`]) and a line for each sample, whose stamp counts from the beginning of the
-//! chunk's year. A file is one chunk; over HTTP an empty line ends each. In a line the bytes 1B, 0A and 0D are escaped.
+//! A chunk is a header line ([`Info`]) and one line per sample. Timestamps count from the start of the chunk's year. A file is one chunk; over
+//! HTTP an empty line ends each chunk. Within a line, the bytes 1B, 0A and 0D are escaped.
 
 use crate::wire::{self, Field};
 use base::{Array, FieldType, Scalar, Str40, days_from_civil};
 use segment::rows::{About, Cause, Gap, LABELS_MAX, Signal};
 use segment::{Datum, Kind, Sample};
 
-/// The years whose stamps fit into 64 bits of nanoseconds.
+/// Years with timestamps that fit into 64 bits of nanoseconds.
 const YEARS: std::ops::RangeInclusive<i32> = 1678..=2261;
 const SECOND: i64 = 1_000_000_000;
 const ESCAPE: u8 = 0x1b;
 
-/// The type of a chunk's values, by the format's own names.
+/// Type of a chunk's values, with the format's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "each is the format's name for the type")]
 pub enum Payload {
@@ -53,8 +53,8 @@ const PAYLOADS: [(Payload, &str); 15] = [
 ];
 
 impl Payload {
-    /// The type that holds all values of one of ours: there is none of unsigned numbers, which get a wider one; of whole numbers
-    /// beyond 32 bits, doubles, whose last bits are lost beyond 2^53.
+    /// Smallest type that can hold all values of a kind. The format has no unsigned types, so they get a wider one. Integers beyond 32 bits
+    /// become doubles, which lose the last bits above 2^53.
     #[must_use]
     pub const fn of(kind: Kind) -> Self {
         match kind {
@@ -81,40 +81,40 @@ impl Payload {
         }
     }
 
-    /// Its name (`DBR_SCALAR_DOUBLE`).
+    /// Name of the type (`DBR_SCALAR_DOUBLE`).
     #[must_use]
     pub fn name(self) -> &'static str {
         PAYLOADS[self as usize].1
     }
 
-    /// Whether there is one element.
+    /// Values have a single element.
     #[must_use]
     pub const fn is_scalar(self) -> bool {
         (self as u8) < Self::WaveformString as u8
     }
 }
 
-/// What the first line of a chunk says.
+/// Header line of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// The type of its values.
+    /// Type of the values.
     pub payload: Payload,
-    /// Whose samples they are.
+    /// Name of the signal.
     pub name: String,
-    /// The year, in UTC, from whose beginning their stamps count.
+    /// Year (UTC) from whose start the timestamps count.
     pub year: i32,
-    /// How many elements they have, 1 of what is no array.
+    /// Number of elements; 1 for scalars.
     pub elements: i32,
-    /// What is known besides: `EGU`, `PREC`, `ENUM_0`.
+    /// Further properties: `EGU`, `PREC`, `ENUM_0`.
     pub headers: Vec<(String, String)>,
 }
 
-/// A sample, and what comes with it: fields of the record, connections lost and regained.
+/// A sample with its fields: fields of the record, times of lost and regained connections.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// The sample.
     pub sample: Sample,
-    /// Names and values.
+    /// Names and values of the fields.
     pub fields: Vec<(String, String)>,
 }
 
@@ -124,42 +124,42 @@ impl From<Sample> for Row {
     }
 }
 
-/// Why a line is none of this format's.
+/// Reason why a line is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Bad {
-    /// It is no message.
+    /// The line is not a protobuf message.
     #[error("the line is no protobuf message; expected a line of the Archiver Appliance's PB format")]
     Message,
-    /// Something that each has is missing.
+    /// A required field is missing.
     #[error("the line has no {0}")]
     Missing(&'static str),
-    /// A type that is not known.
+    /// The type is unknown.
     #[error("the chunk's type is {0}; expected 0 to 14")]
     Type(u64),
-    /// A year whose stamps cannot be kept.
+    /// The timestamps of this year do not fit.
     #[error("the chunk's year is {0}; expected 1678 to 2261")]
     Year(i64),
-    /// A stamp that is in no year.
+    /// The timestamp is beyond a year.
     #[error("the stamp is {secs} s and {nanos} ns into the year; expected at most 366 days, and less than a second")]
     Stamp {
-        /// Seconds since the year began.
+        /// Seconds since the start of the year.
         secs: u64,
         /// Nanoseconds.
         nanos: u64,
     },
 }
 
-/// When a year begins, in seconds since 1970.
+/// Start of a year, in seconds since 1970.
 #[must_use]
 pub const fn year_begins(year: i32) -> i64 {
     days_from_civil(year as i64, 1, 1) * 86_400
 }
 
-/// The year of an instant (nanoseconds since 1970), in UTC.
+/// Year (UTC) of an instant in nanoseconds since 1970.
 #[must_use]
 pub const fn year_of(at: i64) -> i32 {
     let secs = at.div_euclid(SECOND);
-    // The mean year's length is off by less than one year within these centuries.
+    // Within these centuries the estimate by the mean length of a year is off by at most one.
     let mut year = 1970 + secs.div_euclid(31_556_952) as i32;
     while year_begins(year) > secs {
         year -= 1;
@@ -170,7 +170,7 @@ pub const fn year_of(at: i64) -> i32 {
     year
 }
 
-/// Appends a message as a line.
+/// Appends a message as an escaped line.
 fn put_line(message: &[u8], out: &mut Vec<u8>) {
     for byte in message {
         match byte {
@@ -183,7 +183,7 @@ fn put_line(message: &[u8], out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// The message of a line without its end. After an escape that is not known, the byte is itself.
+/// Unescapes a line without its end. An unknown escape gives the byte that follows it.
 fn message(line: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(line.len());
     let mut bytes = line.iter();
@@ -204,22 +204,23 @@ fn message(line: &[u8]) -> Vec<u8> {
 }
 
 impl Info {
-    /// Appends the line.
+    /// Appends the header line.
     pub fn write(&self, out: &mut Vec<u8>) {
         let mut line = Vec::new();
         wire::put_number(&mut line, 1, self.payload as u64);
         wire::put_bytes(&mut line, 2, self.name.as_bytes());
         wire::put_number(&mut line, 3, i64::from(self.year) as u64);
-        // Before the number of elements: where no sample follows that is 1, and so no blank that clients would take off the end.
+        // Written before the number of elements. That is 1 if no sample follows, so the line does not end in white space, which clients would
+        // trim.
         put_pairs(&mut line, 15, &self.headers);
         wire::put_number(&mut line, 4, i64::from(self.elements) as u64);
         put_line(&line, out);
     }
 
-    /// Reads a line without its end.
+    /// Parses a line without its end.
     ///
     /// # Errors
-    /// What it is not.
+    /// The line is not a header.
     pub fn read(line: &[u8]) -> Result<Self, Bad> {
         let message = message(line);
         let (mut payload, mut name, mut year, mut elements, mut headers) = (None, None, None, 1, Vec::new());
@@ -244,7 +245,7 @@ impl Info {
 }
 
 impl Row {
-    /// Appends the line of a sample. Its stamp is in the chunk's year and its value of the chunk's type, as [`Payload::of`] says.
+    /// Appends the line of a sample. Its timestamp must be in the chunk's year, and its value of the chunk's type, as given by [`Payload::of`].
     pub fn write(&self, info: &Info, out: &mut Vec<u8>) {
         let sample = &self.sample;
         let (secs, nanos) = (sample.at.div_euclid(SECOND), sample.at.rem_euclid(SECOND));
@@ -260,17 +261,17 @@ impl Row {
         }
         put_pairs(&mut line, 7, &self.fields);
         if line.last().is_some_and(|byte| matches!(byte, b'\t' | 0x0b | 0x0c | b' ')) {
-            // Clients take blanks off the end of an answer, and so the end of a last sample that ends with such a byte: a count of
-            // no repetitions, as if it were not there, keeps it from that.
+            // Clients trim white space at the end of an answer, which would damage a last sample that ends in such a byte. A repeat count of 0,
+            // the default value, prevents this.
             wire::put_number(&mut line, 6, 0);
         }
         put_line(&line, out);
     }
 
-    /// Reads a line without its end, of a chunk that began with `info`.
+    /// Parses a line without its end, in a chunk with the header `info`.
     ///
     /// # Errors
-    /// What it is not.
+    /// The line is not a sample.
     pub fn read(line: &[u8], info: &Info) -> Result<Self, Bad> {
         let message = message(line);
         let (mut secs, mut nanos, mut severity, mut status, mut fields) = (None, None, 0, 0, Vec::new());
@@ -296,26 +297,25 @@ impl Row {
     }
 }
 
-/// Writes samples as lines: a head where the signal, the type, the year or what is known of the signal changes.
+/// Writer of samples as lines. Starts a new chunk if the signal, the type, the year or the description changes.
 #[derive(Debug, Default)]
 pub struct Lines {
     name: String,
-    /// The present chunk, and which of the signal's rows it has its headers from.
+    /// Header of the current chunk, and index of the description that it was made from.
     chunk: Option<(Info, usize)>,
-    /// Whether nothing was written yet of the signal, and nothing at all.
+    /// No line has been written for the signal.
     is_signal_new: bool,
     has_begun: bool,
 }
 
 impl Lines {
-    /// Goes on with a signal.
+    /// Starts a signal.
     pub fn signal(&mut self, name: &str) {
         name.clone_into(&mut self.name);
         self.is_signal_new = true;
     }
 
-    /// Appends a sample. `rows` is what the signal has been, oldest first, of which the newest holds for all samples where `latest`
-    /// says so.
+    /// Appends a sample. `rows` are the descriptions of the signal, oldest first. With `latest` the newest applies to all samples.
     pub fn row(&mut self, rows: &[Signal], latest: bool, row: &Row, out: &mut Vec<u8>) {
         let (payload, year) = (Payload::of(row.sample.datum.kind()), year_of(row.sample.at));
         let since = rows.partition_point(|known| known.since <= row.sample.at).saturating_sub(1);
@@ -333,14 +333,14 @@ impl Lines {
         }
     }
 
-    /// Appends the head of a chunk without samples, of an instant's year.
+    /// Appends the header of an empty chunk, for the year of an instant.
     pub fn no_rows(&mut self, rows: &[Signal], at: i64, out: &mut Vec<u8>) {
         let kind = rows.last().map_or(Kind::Number(FieldType::F64), |row| row.kind);
         self.begin(rows, (Payload::of(kind), year_of(at), 1, rows.len().saturating_sub(1)), out);
     }
 
-    /// Appends the head of a chunk without samples that reports damage: `gap`, when it begins in seconds since 1970, and how many
-    /// samples are missing.
+    /// Appends the header of an empty chunk that reports damage: the cause as `gap`, its start in seconds since 1970, and the number of missing
+    /// samples.
     pub fn damage(&mut self, rows: &[Signal], damage: &[Gap], out: &mut Vec<u8>) {
         let Some(first) = damage.first() else { return };
         let kind = rows.last().map_or(Kind::Number(FieldType::F64), |row| row.kind);
@@ -379,7 +379,7 @@ impl Lines {
     }
 }
 
-/// What is known of a signal, by EPICS' names of fields.
+/// Properties of a signal, with EPICS field names.
 #[must_use]
 pub fn headers(about: &About) -> Vec<(String, String)> {
     let mut headers = Vec::new();
@@ -393,14 +393,14 @@ pub fn headers(about: &About) -> Vec<(String, String)> {
     headers
 }
 
-/// What [`headers`] came from, as far as it is known here.
+/// The inverse of [`headers`]. Unknown names are ignored.
 #[must_use]
 pub fn about(headers: &[(String, String)]) -> About {
     let mut about = About::default();
     for (name, value) in headers {
         match name.as_str() {
             "EGU" => value.clone_into(&mut about.units),
-            // The Appliance writes it as a double.
+            // The Appliance writes the precision as a double.
             "PREC" => {
                 about.precision =
                     value.parse().ok().filter(|digits| (0.0..100.0).contains(digits)).map(|digits: f64| digits as u16)
@@ -418,8 +418,7 @@ pub fn about(headers: &[(String, String)]) -> About {
     about
 }
 
-/// Why there were no samples before one, as the Appliance has it in the sample's fields: from when on, and why. `before` is the
-/// stamp of the sample before.
+/// Gaps before a sample, from the fields of the Appliance: start and cause. `before` is the timestamp of the previous sample.
 #[must_use]
 pub fn gaps(row: &Row, before: Option<i64>) -> Vec<(i64, Cause)> {
     let at = row.sample.at;
@@ -437,23 +436,23 @@ pub fn gaps(row: &Row, before: Option<i64>) -> Vec<(i64, Cause)> {
     gaps
 }
 
-/// The samples of lines, chunk after chunk: a file, or an answer over HTTP.
+/// Parser of lines, chunk after chunk: a file, or an answer over HTTP.
 #[derive(Debug, Default)]
 pub struct Chunks {
     info: Option<Info>,
 }
 
 impl Chunks {
-    /// What the present chunk is.
+    /// Header of the current chunk.
     #[must_use]
     pub const fn info(&self) -> Option<&Info> {
         self.info.as_ref()
     }
 
-    /// Takes the next line, without its end: a sample with what its chunk is, or `None` of a line that has none.
+    /// Parses the next line, without its end. Returns a sample with its header, or `None` for a line without a sample.
     ///
     /// # Errors
-    /// What the line is not; the next one is read as if it were not there.
+    /// The line is invalid. Parsing can continue with the next line.
     pub fn line(&mut self, line: &[u8]) -> Result<Option<(&Info, Row)>, Bad> {
         if line.is_empty() {
             self.info = None;
@@ -494,7 +493,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The elements of a value, one for what is no array.
+/// Elements of a value; one for a scalar.
 fn elements(datum: &Datum) -> impl Iterator<Item = Scalar> + '_ {
     let (one, array) = match datum {
         Datum::Bool(value) => (Some(Scalar::U8((*value).into())), None),
@@ -550,7 +549,7 @@ fn put_value(line: &mut Vec<u8>, payload: Payload, datum: &Datum) {
     }
 }
 
-/// A value's text, or its bytes.
+/// Text or bytes of a value.
 fn bytes(datum: &Datum) -> Vec<u8> {
     match datum {
         Datum::Text(bytes) | Datum::Blob(bytes) => bytes.clone(),
@@ -559,7 +558,7 @@ fn bytes(datum: &Datum) -> Vec<u8> {
     }
 }
 
-/// A value that is being read.
+/// A value under construction.
 struct Values {
     payload: Payload,
     scalar: Option<Datum>,
@@ -568,7 +567,7 @@ struct Values {
 
 impl Values {
     fn new(payload: Payload) -> Self {
-        // An array of no elements is not written at all.
+        // An empty array is not written at all.
         let array = match payload {
             Payload::WaveformString => Some(Array::String(Vec::new())),
             Payload::WaveformShort => Some(Array::I16(Vec::new())),
@@ -582,7 +581,7 @@ impl Values {
         Self { payload, scalar: None, array }
     }
 
-    /// Takes a field; `None` where it is not of the type.
+    /// Adds a field. `None` if it has the wrong type.
     fn take(&mut self, field: Field<'_>) -> Option<()> {
         match (&mut self.array, field) {
             (Some(array), field) => extend(array, field)?,
@@ -619,10 +618,10 @@ fn state(value: u64) -> Option<u16> {
     u16::try_from(wire::unzigzag(value)).ok()
 }
 
-/// Adds elements, packed or one alone.
+/// Appends elements, packed or single.
 fn extend(array: &mut Array, field: Field<'_>) -> Option<()> {
     match (array, field) {
-        // An EPICS string; a longer one is not cut without a word.
+        // A string that is too long for EPICS is refused rather than truncated.
         (Array::String(texts), Field::Bytes(bytes)) if bytes.len() < 40 => texts.push(Str40::new(bytes)),
         (Array::U8(values), Field::Bytes(bytes)) => values.extend_from_slice(bytes),
         (Array::I16(values), Field::Varint(value)) => values.push(short(value)?),

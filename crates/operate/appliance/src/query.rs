@@ -1,16 +1,16 @@
-//! What follows the path of a request, and in its body.
+//! Query string and body of a request.
 
 use crate::Refused;
 
-/// Most parameters of a request.
+/// Maximum parameters per request.
 const PARAMETERS_MAX: usize = 10_000;
 
-/// The parameters of a request, in their order.
+/// Parameters of a request, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Splits `a=1&b=2`; a plus sign is a blank, `%41` a byte.
+    /// Splits `a=1&b=2`. A plus sign is a space; `%41` is a byte.
     pub(crate) fn read(text: &str) -> Result<Self, Refused> {
         let mut pairs = Vec::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
@@ -23,23 +23,23 @@ impl Query {
         Ok(Self(pairs))
     }
 
-    /// The first parameter of a name.
+    /// First parameter with a name.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// All parameters of a name.
+    /// All parameters with a name.
     pub(crate) fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether a switch is on.
+    /// The parameter is `true`.
     pub(crate) fn is_on(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 }
 
-/// Takes the encoding of addresses off.
+/// Decodes percent encoding.
 fn plain(text: &str) -> Result<String, Refused> {
     let wrong = || {
         Refused::bad(format!(
@@ -61,7 +61,7 @@ fn plain(text: &str) -> Result<String, Refused> {
     String::from_utf8(out).map_err(|_| wrong())
 }
 
-/// The names in a body: a JSON list, `pv=A&pv=B` or `pv=A,B`, or names between commas and ends of lines.
+/// Names in a body: a JSON list, `pv=A&pv=B`, `pv=A,B`, or names separated by commas or newlines.
 pub(crate) fn names(body: &[u8]) -> Result<Vec<String>, Refused> {
     let text = std::str::from_utf8(body).map_err(|_| Refused::bad("the body is not UTF-8; expected names"))?.trim();
     if text.starts_with('[') {

@@ -1,16 +1,15 @@
-//! Values at an instant from the samples around it.
+//! Interpolation and local regression of samples.
 
-/// The part of the samples that each local line is laid through.
+/// Share of the samples used for each local line.
 const BANDWIDTH: f64 = 0.3;
-/// How often samples that are far from their line are given less weight.
+/// Iterations that reduce the weight of outliers.
 const ROBUST: usize = 2;
-/// Deviations below this are none.
+/// Smaller deviations count as zero.
 const ACCURACY: f64 = 1e-12;
-/// More samples than this are thinned: what it costs grows with their square.
+/// Larger sets of samples are thinned, because the cost grows with their square.
 const SAMPLES_MAX: usize = 4_096;
 
-/// The value at `x` by a straight line between the samples around it; the first value where `x` is not between two, NaN of none.
-/// Samples are in order of x.
+/// Value at `x` by linear interpolation. The first value if `x` is not between two samples, NaN if there are none. Samples are ordered by x.
 pub(crate) fn linear(samples: &[(f64, f64)], x: f64) -> f64 {
     let Some(first) = samples.first() else { return f64::NAN };
     let next = samples.partition_point(|(at, _)| *at <= x);
@@ -21,8 +20,8 @@ pub(crate) fn linear(samples: &[(f64, f64)], x: f64) -> f64 {
     }
 }
 
-/// The value at `x` by Cleveland's robust local regression and a natural spline through what it gives; the first value where there
-/// are too few samples, or `x` is not between two.
+/// Value at `x` by Cleveland's robust local regression and a natural spline through the smoothed values. The first value if there are too few
+/// samples or `x` is not between two.
 pub(crate) fn loess(samples: &[(f64, f64)], x: f64) -> f64 {
     let Some(first) = samples.first() else { return f64::NAN };
     let step = samples.len().div_ceil(SAMPLES_MAX);
@@ -37,7 +36,7 @@ pub(crate) fn loess(samples: &[(f64, f64)], x: f64) -> f64 {
     spline(&few, &smooth, x)
 }
 
-/// The samples' values on local lines, each through its `near` nearest neighbours.
+/// Smoothed values of the samples, each from a local line through its `near` nearest neighbours.
 fn smooth(samples: &[(f64, f64)], near: usize) -> Vec<f64> {
     let mut weights = vec![1.0; samples.len()];
     let mut smooth = vec![0.0; samples.len()];
@@ -67,12 +66,12 @@ fn smooth(samples: &[(f64, f64)], near: usize) -> Vec<f64> {
     smooth
 }
 
-/// The value at `x` on the line through samples, the near ones counting most.
+/// Value at `x` of the weighted regression line. Near samples have more weight.
 fn local(samples: &[(f64, f64)], robust: &[f64], x: f64) -> f64 {
     let reach = samples.iter().map(|(at, _)| (at - x).abs()).fold(0.0, f64::max) * 1.001;
     let (mut sum, mut sum_x, mut sum_xx, mut sum_y, mut sum_xy) = (0.0, 0.0, 0.0, 0.0, 0.0);
     for ((at, y), robust) in samples.iter().zip(robust) {
-        // From x on, or squares of seconds would leave no digits for what matters.
+        // Relative to x. Squares of absolute seconds would lose the significant digits.
         let far = at - x;
         let part = if reach > 0.0 { far.abs() / reach } else { 0.0 };
         let weight = (1.0 - part.powi(3)).powi(3) * robust;
@@ -88,12 +87,12 @@ fn local(samples: &[(f64, f64)], robust: &[f64], x: f64) -> f64 {
     mean_y - slope * mean_x
 }
 
-/// The value at `x` of the natural cubic spline through points.
+/// Value at `x` of the natural cubic spline through points.
 fn spline(samples: &[(f64, f64)], values: &[f64], x: f64) -> f64 {
     let n = samples.len();
     let width = |index: usize| samples[index + 1].0 - samples[index].0;
     let slope = |index: usize| (values[index + 1] - values[index]) / width(index);
-    // Second derivatives, halved, by elimination forwards and backwards.
+    // Halved second derivatives, by forward elimination and back substitution.
     let (mut upper, mut right) = (vec![0.0; n], vec![0.0; n]);
     for index in 1..n - 1 {
         let below = width(index - 1);

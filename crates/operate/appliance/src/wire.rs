@@ -1,6 +1,6 @@
-//! Protocol Buffers' wire format: what is needed of it, and no more.
+//! The subset of the Protocol Buffers wire format that is needed here.
 
-/// One field of a message.
+/// A field of a message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Field<'a> {
     Varint(u64),
@@ -9,7 +9,7 @@ pub(crate) enum Field<'a> {
     Fixed32([u8; 4]),
 }
 
-/// The fields of a message with their numbers, each until the first that cannot be read, which is `None`.
+/// Fields of a message with their numbers. Ends with `None` at the first unreadable field.
 pub(crate) fn fields(mut input: &[u8]) -> impl Iterator<Item = Option<(u64, Field<'_>)>> {
     std::iter::from_fn(move || {
         if input.is_empty() {
@@ -35,13 +35,13 @@ fn field<'a>(input: &mut &'a [u8]) -> Option<(u64, Field<'a>)> {
             Field::Bytes(bytes)
         }
         5 => Field::Fixed32(fixed(input)?),
-        // Groups, which nobody writes any more.
+        // Groups are deprecated and not supported.
         _ => return None,
     };
     Some((key >> 3, field))
 }
 
-/// A number of as many bytes as it needs.
+/// Reads a variable-length integer.
 pub(crate) fn varint(input: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
@@ -90,12 +90,12 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, field: u64, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// A signed number as `sint32` has it: small where it is near zero.
+/// Zigzag encoding of a signed number, as in `sint32`: small magnitudes give small numbers.
 pub(crate) const fn zigzag(value: i32) -> u64 {
     ((value << 1) ^ (value >> 31)) as u32 as u64
 }
 
-/// What [`zigzag`] came from.
+/// The inverse of [`zigzag`].
 pub(crate) const fn unzigzag(value: u64) -> i32 {
     let value = value as u32;
     (value >> 1) as i32 ^ -((value & 1) as i32)
