@@ -1,11 +1,11 @@
-//! A value as one cell of a table, and back.
+//! Conversion between a value and one cell of a table.
 
 use crate::Wrong;
 use base::{Array, FieldType, Scalar, Str40};
 use segment::{Datum, Kind, escaped, unescaped};
 
-/// The value as text: numbers in full, bytes in hexadecimal, arrays as `[1, 2]`; in texts a backslash is doubled, and a byte
-/// that is no UTF-8 becomes `\xNN`.
+/// Formats a value as text: numbers in full precision, bytes in hexadecimal, arrays as `[1, 2]`. In texts a backslash is doubled, and a byte
+/// that is not UTF-8 becomes `\xNN`.
 #[must_use]
 pub fn cell(value: &Datum) -> String {
     match value {
@@ -19,10 +19,10 @@ pub fn cell(value: &Datum) -> String {
     }
 }
 
-/// The value that a cell of a type holds.
+/// Parses a cell as a value of the given type.
 ///
 /// # Errors
-/// What it is not.
+/// The cell does not hold such a value.
 pub fn datum(kind: Kind, cell: &str) -> Result<Datum, Wrong> {
     let wrong = || Wrong::field("value", cell, format!("a value of type {kind}"));
     Ok(match kind {
@@ -34,10 +34,10 @@ pub fn datum(kind: Kind, cell: &str) -> Result<Datum, Wrong> {
     })
 }
 
-/// The type that a word names, as [`Kind`] is shown.
+/// The type with this name, the inverse of the `Display` output of [`Kind`].
 #[must_use]
 pub fn kind(word: &str) -> Option<Kind> {
-    // What is shown as `enum` may have other types, which mean the same.
+    // Several equivalent types are displayed as `enum`.
     (0..=u8::MAX).filter_map(|code| Kind::from_code(code).ok()).find(|kind| kind.to_string() == word)
 }
 

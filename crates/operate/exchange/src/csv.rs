@@ -1,4 +1,4 @@
-//! Tables of text: RFC 4180, a header, one row for each sample.
+//! CSV tables as in RFC 4180: a header, then one row per sample.
 
 use crate::cell::{cell, datum, kind};
 use crate::{ExchangeError, Row, Writer, Wrong};
@@ -6,28 +6,28 @@ use segment::rows::{About, Cause};
 use segment::{Kind, Sample};
 use std::io::{BufRead, Write};
 
-/// The columns.
+/// Names of the columns.
 const COLUMNS: [&str; 7] = ["signal", "time_ns", "type", "value", "severity", "status", "pulse"];
 const HEADER: &str = "signal,time_ns,type,value,severity,status,pulse";
 
-/// Most bytes of a row.
+/// Maximum size of a row, in bytes.
 const ROW_BYTES_MAX: usize = 64 << 20;
 
-/// Words in the column of types that name no type of value.
+/// Values of the column `type` for rows that are not samples.
 const ABOUT: &str = "about";
 const GAP: &str = "gap";
 
-/// Writes a table.
+/// Writer of a CSV table.
 pub struct CsvWriter<W: Write> {
     out: W,
     is_begun: bool,
-    /// Whether there are rows of what signals are and of gaps.
+    /// Rows for signal descriptions and gaps are written as well.
     is_whole: bool,
 }
 
 impl<W: Write> CsvWriter<W> {
-    /// Begins a table; of samples alone unless it is whole: then rows of type `about` and `gap` say what signals are and why
-    /// there are no samples.
+    /// Starts a table. With `is_whole`, rows of type `about` and `gap` hold signal descriptions and gaps. Without it, the table has only
+    /// samples.
     pub const fn new(out: W, is_whole: bool) -> Self {
         Self { out, is_begun: false, is_whole }
     }
@@ -82,11 +82,11 @@ impl<W: Write> Writer for CsvWriter<W> {
     }
 }
 
-/// Reads a table, row by row; columns in any order, `severity`, `status`, `pulse` may be missing.
+/// Reader of a CSV table. Columns may be in any order; `severity`, `status` and `pulse` are optional.
 pub struct CsvReader<R: BufRead> {
     input: R,
     line: u64,
-    /// Where each of [`COLUMNS`] is.
+    /// Position of each of [`COLUMNS`].
     places: [Option<usize>; 7],
     fields: usize,
     row: Vec<String>,
@@ -96,7 +96,7 @@ impl<R: BufRead> CsvReader<R> {
     /// Reads the header.
     ///
     /// # Errors
-    /// Where it is another.
+    /// The header is not as expected.
     pub fn new(input: R) -> Result<Self, ExchangeError> {
         let mut reader = Self { input, line: 0, places: [None; 7], fields: 0, row: Vec::new() };
         reader.fields()?;
@@ -112,7 +112,7 @@ impl<R: BufRead> CsvReader<R> {
         Ok(reader)
     }
 
-    /// Reads one row's fields; whether there was one.
+    /// Reads the fields of one row. Returns false at the end of the table.
     fn fields(&mut self) -> Result<bool, ExchangeError> {
         self.row.clear();
         let (mut text, mut is_open) = (String::new(), false);
@@ -132,7 +132,7 @@ impl<R: BufRead> CsvReader<R> {
                 return Ok(false);
             }
             self.line += 1;
-            // A line ends a row unless it is within quotes, of which there is an odd number then.
+            // A newline ends a row unless it is within quotes, that is, after an odd number of quotes.
             is_open ^= text[before..].bytes().filter(|byte| *byte == b'"').count() % 2 == 1;
             if !is_open {
                 if text.trim_end_matches(['\r', '\n']).is_empty() {
@@ -206,7 +206,7 @@ impl<R: BufRead> Iterator for CsvReader<R> {
     }
 }
 
-/// The fields of a row.
+/// Splits a row into fields.
 fn split(text: &str, fields: &mut Vec<String>) -> Result<(), Wrong> {
     let mut rest = text;
     loop {

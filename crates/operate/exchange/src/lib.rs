@@ -1,10 +1,10 @@
-//! The archive's samples as other programs' files: tables of text (CSV) and the EPICS Archiver Appliance's PB, both
-//! ways; lines of JSON and Parquet, to write (`columns` reads Parquet).
+//! Export and import of samples: CSV tables and PB files of the EPICS Archiver Appliance in both directions; JSON lines and Parquet for export
+//! only (`columns` imports Parquet).
 //!
-//! A table has one row for each sample: `signal,time_ns,type,value,severity,status,pulse`. What was written is read back
-//! exactly: numbers bit for bit (but for the bits of what is no number), texts whose bytes are no UTF-8, too.
+//! A table has one row per sample: `signal,time_ns,type,value,severity,status,pulse`. Reading restores exactly what was written: numbers bit
+//! for bit (except NaN payloads), and texts that are not UTF-8.
 //!
-//! Never here: archives and folders; bytes from outside never panic.
+//! This crate has no access to archives or folders. Invalid input does not panic.
 #![forbid(unsafe_code)]
 
 mod cell;
@@ -23,116 +23,116 @@ pub use table::ParquetWriter;
 use segment::rows::{About, Cause};
 use segment::{Kind, Sample};
 
-/// One thing that an archive knows.
+/// An item of an archive.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Row {
-    /// What a signal has been since an instant.
+    /// Description of a signal, valid from an instant on.
     Signal {
-        /// Its name.
+        /// Name of the signal.
         name: String,
-        /// Since when: nanoseconds since 1970, UTC.
+        /// Start of validity, in nanoseconds since 1970, UTC.
         since: i64,
-        /// The type of its values.
+        /// Type of the values.
         kind: Kind,
-        /// What they mean.
+        /// Units, precision and labels.
         about: About,
     },
     /// A sample.
     Sample {
-        /// The signal's name.
+        /// Name of the signal.
         name: String,
-        /// What was measured when.
+        /// The sample.
         sample: Sample,
     },
-    /// Why there are no samples from an instant on.
+    /// A gap: samples are missing from an instant on.
     Gap {
-        /// The signal's name; `None` for all signals.
+        /// Name of the signal; `None` for all signals.
         name: Option<String>,
-        /// Since when: nanoseconds since 1970, UTC.
+        /// Start of the gap, in nanoseconds since 1970, UTC.
         at: i64,
-        /// Why.
+        /// Cause.
         cause: Cause,
-        /// How many samples were lost, where that is known.
+        /// Number of lost samples, if known.
         lost: u64,
     },
 }
 
-/// Writes rows in one form.
+/// Writer of rows in one format.
 pub trait Writer {
-    /// Appends a row; forms that have none of its kind leave it out.
+    /// Appends a row. Formats without rows of its kind skip it.
     ///
     /// # Errors
-    /// The file's.
+    /// The file cannot be written.
     fn write(&mut self, row: &Row) -> Result<(), ExchangeError>;
 
     /// Ends the file.
     ///
     /// # Errors
-    /// The file's.
+    /// The file cannot be written.
     fn finish(self: Box<Self>) -> Result<(), ExchangeError>;
 }
 
-/// Why a file cannot be written or read.
+/// Error of an import or export.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
-    /// The operating system refused.
+    /// An error of the operating system.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// A line that is none of ours.
+    /// An invalid line.
     #[error("line {line}: {wrong}")]
     Line {
-        /// Which, from 1.
+        /// Number of the line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The problem.
         wrong: Wrong,
     },
-    /// What somebody's form that is not here says.
+    /// An error of a format that another crate implements.
     #[error("{0}")]
     Form(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// What is wrong with a row.
+/// A problem with a row.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Wrong {
-    /// Another number of fields.
+    /// The number of fields is wrong.
     #[error("{found} fields; expected {expected}")]
     Fields {
-        /// How many there are.
+        /// Number of fields found.
         found: usize,
-        /// How many there should be.
+        /// Number of fields expected.
         expected: usize,
     },
-    /// The names of the columns.
+    /// The header is not as expected.
     #[error("the header is {found:?}; expected {expected:?}, or another order of these")]
     Header {
-        /// What it is.
+        /// Header found.
         found: String,
-        /// What it should be.
+        /// Header expected.
         expected: &'static str,
     },
-    /// A field that cannot be.
+    /// A field has an invalid value.
     #[error("{column} is {found:?}; expected {expected}")]
     Field {
-        /// The column's name.
+        /// Name of the column.
         column: &'static str,
-        /// What it is, its beginning.
+        /// Start of the value.
         found: String,
-        /// What it should be.
+        /// Expected values.
         expected: String,
     },
-    /// A quote that is not closed, or is followed by something.
+    /// A quote is not closed, or is followed by other text.
     #[error("a field in quotes that does not end with one; expected \"…\" with quotes inside doubled")]
     Quote,
-    /// No line of a PB file.
+    /// A line is not a line of a PB file.
     #[error("{0}")]
     Pb(#[from] appliance::pb::Bad),
-    /// A row is longer than this.
+    /// A row exceeds the maximum size.
     #[error("a row of more than {0} bytes; expected a shorter one")]
     Long(usize),
 }
 
 impl Wrong {
-    /// Of a field, shown by its beginning.
+    /// Error for a field, with the start of its value.
     pub(crate) fn field(column: &'static str, found: &str, expected: impl Into<String>) -> Self {
         Self::Field { column, found: found.chars().take(48).collect(), expected: expected.into() }
     }

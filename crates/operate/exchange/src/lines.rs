@@ -1,4 +1,4 @@
-//! Lines of JSON, one for each row, to write.
+//! Export as JSON lines, one per row.
 
 use crate::cell::cell;
 use crate::{ExchangeError, Row, Writer};
@@ -6,11 +6,11 @@ use segment::{Datum, Kind};
 use serde_json::{Value, json};
 use std::io::Write;
 
-/// Writes a line for each row.
+/// Writer of JSON lines.
 pub struct LinesWriter<W: Write>(W);
 
 impl<W: Write> LinesWriter<W> {
-    /// Begins.
+    /// Starts the output.
     pub const fn new(out: W) -> Self {
         Self(out)
     }
@@ -49,7 +49,7 @@ impl<W: Write> Writer for LinesWriter<W> {
     }
 }
 
-/// A value as JSON: numbers as numbers where JSON has them, else as text.
+/// Formats a value as JSON: numbers as numbers if JSON can represent them, else as text.
 fn value(datum: &Datum) -> String {
     let is_plain = match datum {
         Datum::Number(_) => datum.to_f64().is_some_and(f64::is_finite),

@@ -7,37 +7,37 @@ use segment::{Kind, Sample};
 use std::collections::VecDeque;
 use std::io::{BufRead, Read as _, Write};
 
-/// Most bytes of a line: an array of eight million doubles.
+/// Maximum size of a line, in bytes: an array of eight million doubles.
 const LINE_MAX: usize = 64 << 20;
-/// Bytes that are gathered before they are written.
+/// Size of the output buffer, in bytes.
 const PIECE: usize = 32 << 10;
 
-/// What a file says of a signal: its name, type and fields.
+/// Description of a signal in a file: name, type and fields.
 type About = (String, Kind, Vec<(String, String)>);
 
-/// Reads samples. What the format has no place for is not there: pulses, causes of gaps but a connection that was lost, a start, and a
-/// pause. Fields of records that are beside values are passed over.
+/// Reader of samples. The format has no pulse numbers, and of the causes of gaps only lost connections, starts and pauses. Record fields stored
+/// with a value are skipped.
 pub struct PbReader<R> {
     input: R,
     chunks: Chunks,
     line: Vec<u8>,
     number: u64,
-    /// What was read and is not taken yet.
+    /// Rows that have been read but not returned.
     ready: VecDeque<Row>,
-    /// The signal that came last, and its last stamp.
+    /// Last signal, and its last timestamp.
     about: Option<About>,
     before: Option<i64>,
     has_failed: bool,
 }
 
 impl<R: BufRead> PbReader<R> {
-    /// Begins to read. Memory: the longest line.
+    /// Starts reading. Memory: the longest line.
     pub fn new(input: R) -> Self {
         let (chunks, line, ready) = (Chunks::default(), Vec::new(), VecDeque::new());
         Self { input, chunks, line, number: 0, ready, about: None, before: None, has_failed: false }
     }
 
-    /// Reads a line; whether there was one.
+    /// Reads a line. Returns false at the end.
     fn line(&mut self) -> Result<bool, ExchangeError> {
         self.line.clear();
         self.number += 1;
@@ -93,8 +93,8 @@ impl<R: BufRead> Iterator for PbReader<R> {
     }
 }
 
-/// Writes samples; gaps and pulses have no place. Samples of one signal and one year are a file as the Appliance has them; more are
-/// chunks with an empty line between, as it sends them.
+/// Writer of samples. Gaps and pulse numbers are not written. Samples of one signal and one year give a file as the Appliance writes it.
+/// Otherwise the output has several chunks, separated by an empty line, as in the Appliance's HTTP answers.
 pub struct PbWriter<W> {
     out: W,
     lines: Lines,
@@ -104,7 +104,7 @@ pub struct PbWriter<W> {
 }
 
 impl<W: Write> PbWriter<W> {
-    /// Begins to write.
+    /// Starts the output.
     pub fn new(out: W) -> Self {
         Self { out, lines: Lines::default(), piece: Vec::new(), name: String::new(), rows: Vec::new() }
     }

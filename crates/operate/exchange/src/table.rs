@@ -1,4 +1,4 @@
-//! Samples as a Parquet file: the table that packs of an archive are, without what only an archive needs.
+//! Export as a Parquet file: the same table as in the packs of an archive, without the parts that only an archive needs.
 
 use crate::{ExchangeError, Row, Writer};
 use segment::parquet::{self, MAGIC, Table};
@@ -6,26 +6,26 @@ use segment::rows::{Gap, Signal};
 use segment::{Chunk, Full, Sample};
 use std::io::{Error, ErrorKind, Write};
 
-/// Writes a table: a row for each sample and for each gap, all of one signal after the other. Memory: a group of rows.
+/// Writer of a table with one row per sample or gap, grouped by signal. Memory: one row group.
 pub struct ParquetWriter<W> {
     out: W,
-    /// Checksum of what was written.
+    /// Checksum of the output so far.
     sum: u32,
     table: Table,
-    /// The signal that rows are of.
+    /// Current signal.
     name: Option<String>,
-    /// What it has been, as far as the table was not told; and whether it was told of the signal at all.
+    /// Descriptions of the signal that have not been added to the table, and whether the table has the signal at all.
     rows: Vec<Signal>,
     is_told: bool,
-    /// Its samples that are in no page yet.
+    /// Samples of the signal that are not yet in a page.
     chunk: Option<Chunk>,
 }
 
 impl<W: Write> ParquetWriter<W> {
-    /// Begins a table.
+    /// Starts a table.
     ///
     /// # Errors
-    /// The file's.
+    /// The file cannot be written.
     pub fn new(out: W) -> Result<Self, ExchangeError> {
         let mut writer =
             Self { out, sum: 0, table: Table::new(), name: None, rows: Vec::new(), is_told: false, chunk: None };
@@ -38,7 +38,7 @@ impl<W: Write> ParquetWriter<W> {
         Ok(self.out.write_all(bytes)?)
     }
 
-    /// Ends what was of another signal; the table is told what this one is.
+    /// Switches to a signal: ends the pages of the previous one.
     fn of(&mut self, name: &str) -> Result<(), ExchangeError> {
         let is_new = self.name.as_deref() != Some(name);
         if is_new {
@@ -51,7 +51,7 @@ impl<W: Write> ParquetWriter<W> {
         Ok(())
     }
 
-    /// Says what the signal is, where that was not said.
+    /// Adds the signal and its new descriptions to the table.
     fn tell(&mut self) {
         if let Some(name) = self.name.as_ref().filter(|_| !self.is_told || !self.rows.is_empty()) {
             self.table.signal(name, &self.rows);
@@ -60,7 +60,7 @@ impl<W: Write> ParquetWriter<W> {
         }
     }
 
-    /// Closes the pages of the samples that wait.
+    /// Writes the pending samples to pages.
     fn pages(&mut self) -> Result<(), ExchangeError> {
         if let Some(chunk) = self.chunk.take() {
             self.tell();
@@ -76,7 +76,7 @@ impl<W: Write> ParquetWriter<W> {
 
     fn group(&mut self) -> Result<(), ExchangeError> {
         let mut bytes = Vec::new();
-        // Where its pages are, only an archive asks.
+        // The positions of pages are only needed by an archive.
         self.table.group(&mut bytes);
         self.put(&bytes)
     }
@@ -103,7 +103,7 @@ impl<W: Write> Writer for ParquetWriter<W> {
         match row {
             Row::Signal { name, since, kind, about } => {
                 self.of(name)?;
-                // Those before it are called by what was known before.
+                // Earlier samples belong to the earlier descriptions.
                 self.pages()?;
                 let (name, about) = (name.clone(), about.clone());
                 self.rows.push(Signal { id: 0, since: *since, kind: *kind, name, about });
@@ -116,7 +116,7 @@ impl<W: Write> Writer for ParquetWriter<W> {
                 if let Some(name) = name {
                     self.of(name)?;
                 }
-                // So that rows stand in the order in which they came.
+                // Keeps the rows in their original order.
                 self.pages()?;
                 self.tell();
                 self.group_if_full(false)?;
