@@ -1,45 +1,45 @@
-//! What can go wrong with a table.
+//! Errors of tables.
 
 use exchange::ExchangeError;
 
-/// Why a table cannot be read.
+/// Error of reading a table.
 #[derive(Debug, thiserror::Error)]
 pub enum ColumnsError {
-    /// The feature was left out.
+    /// The feature is not included in this build.
     #[error("this tahti was built without what reads Parquet of other programs; build it with --features parquet")]
     Missing,
-    /// No Parquet file, or one that is damaged or cut off.
+    /// The file is not a Parquet file, or is damaged or truncated.
     #[cfg(feature = "parquet")]
     #[error("{0}; expected a whole Parquet file: put it back from a copy")]
     Parquet(#[from] parquet::errors::ParquetError),
-    /// A table without what a sample needs, or with something else in its place.
+    /// A column that samples need is missing or has the wrong type.
     #[error("the column {column} is {found}; expected {expected}")]
     Column {
-        /// Its name.
+        /// Name of the column.
         column: String,
-        /// What there is.
+        /// Type found.
         found: String,
-        /// What there should be.
+        /// Type expected.
         expected: &'static str,
     },
-    /// A row that is no sample.
+    /// A row is not a valid sample.
     #[error("row {row}: {column} is {found:?}; expected {expected}")]
     Row {
-        /// Which, from 1.
+        /// Number of the row, from 1.
         row: u64,
-        /// The column's name.
+        /// Name of the column.
         column: String,
-        /// What is there.
+        /// Value found.
         found: String,
-        /// What there should be.
+        /// Value expected.
         expected: String,
     },
-    /// What the file says of its signals.
+    /// The signal descriptions in the file are invalid.
     #[error("what the file says of its signals ({key}) is {found:?}; expected what tahti archive export writes")]
     About {
-        /// The key in the file's end.
+        /// Key in the file's footer.
         key: &'static str,
-        /// How it begins.
+        /// Start of the value.
         found: String,
     },
 }

@@ -1,11 +1,11 @@
-//! The values of one column, without those that are missing, and the levels that say where they belong.
+//! Values of one column without nulls, with the definition and repetition levels that give their positions.
 
 use parquet::basic::Type as Physical;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::ParquetError;
 
-/// Values, of one of Parquet's own types.
+/// Values of one of Parquet's physical types.
 #[derive(Debug)]
 pub(crate) enum Values {
     Bool(Vec<bool>),
@@ -30,7 +30,7 @@ macro_rules! each {
 }
 
 impl Values {
-    /// None yet, of a type; `None` for types that no column of ours has.
+    /// An empty set of values of a type. `None` for types that no supported column has.
     pub(crate) const fn new(kind: Physical) -> Option<Self> {
         Some(match kind {
             Physical::BOOLEAN => Self::Bool(Vec::new()),
@@ -44,13 +44,13 @@ impl Values {
     }
 }
 
-/// A column's values for some rows.
+/// Values of a column for some rows.
 #[derive(Debug)]
 pub(crate) struct Leaf {
     pub(crate) values: Values,
-    /// How much of the way to a value is there, for each; empty where there always is one.
+    /// Definition level of each value. Empty if the column is required.
     pub(crate) defined: Vec<i16>,
-    /// 0 where a row begins; empty where each has one value at most.
+    /// Repetition level of each value, 0 at the start of a row. Empty if the column is not repeated.
     pub(crate) repeated: Vec<i16>,
 }
 
@@ -59,14 +59,14 @@ impl Leaf {
         Self { values, defined: Vec::new(), repeated: Vec::new() }
     }
 
-    /// Forgets all values and keeps the memory.
+    /// Removes all values and keeps the memory.
     pub(crate) fn clear(&mut self) {
         each!(&mut self.values, some => some.clear());
         self.defined.clear();
         self.repeated.clear();
     }
 
-    /// Reads the values of some rows, in place of those that are there; how many rows there were.
+    /// Replaces the values by those of the next rows. Returns the number of rows read.
     pub(crate) fn get(&mut self, reader: &mut ColumnReader, rows: usize) -> Result<usize, ParquetError> {
         self.clear();
         let (defined, repeated) = (&mut self.defined, &mut self.repeated);

@@ -1,13 +1,12 @@
-//! Other programs' Apache Parquet files as the archive's samples, and ours: any number of signals, a row for each sample and for each gap.
+//! Import of Apache Parquet files of tahti and of other programs as samples: any number of signals, one row per sample or gap.
 //!
-//! What [`exchange::ParquetWriter`] and an archive's packs have is read back exactly. Files of others are read where they have
-//! `signal`, `time` and `value`.
+//! Files of [`exchange::ParquetWriter`] and packs of an archive are restored exactly. Files of other programs need the columns `signal`, `time`
+//! and `value`.
 //!
-//! A file of ours has a checksum over all of it, which is looked at first. Parquet's own reader may panic on pages that are damaged
-//! in a way that it does not expect: [`ParquetReader`] makes an error of that where panics unwind; where they abort, who reads foreign
-//! files says what is to be said in the panic hook.
+//! Files of tahti have a checksum over the whole file, which is verified first. The Parquet library may panic on damaged pages.
+//! [`ParquetReader`] turns such a panic into an error if panics unwind. If they abort, the program must print its message in the panic hook.
 //!
-//! What reads Parquet is there with the feature `parquet` alone; without it the reader says so. Never here: archives and folders.
+//! The Parquet library needs the feature `parquet`. Without it, the reader returns an error. This crate has no access to archives or folders.
 #![forbid(unsafe_code)]
 
 mod error;

@@ -1,4 +1,4 @@
-//! Reading a table.
+//! Reading of tables.
 
 use crate::ColumnsError;
 use crate::leaf::{Leaf, Values};
@@ -16,51 +16,50 @@ use segment::{Datum, Kind, Sample};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Rows that are read at a time.
+/// Rows per read.
 const ROWS: usize = 1_024;
 
-/// Reads a table, row by row: what it says of signals first.
+/// Reader of a table. Returns the signal descriptions first, then row by row.
 ///
-/// Needed are `signal` (text), `time` (a TIMESTAMP of any unit; without a time zone it is taken for UTC) and a column of values as
-/// [`ParquetWriter`](exchange::ParquetWriter) names them. Where there is no `type`, values have their column's. Other columns
-/// are passed over.
+/// Required are `signal` (text), `time` (a TIMESTAMP of any unit; UTC if it has no time zone) and a column of values, with the names of
+/// [`ParquetWriter`](exchange::ParquetWriter). Without a column `type`, values have the type of their column. Other columns are ignored.
 pub struct ParquetReader<R: ChunkReader + 'static> {
     file: SerializedFileReader<R>,
     columns: Vec<Column>,
-    /// The group that is read, and how many rows of it are left.
+    /// Current row group, and its remaining rows.
     group: usize,
     left: usize,
     readers: Vec<ColumnReader>,
     ready: VecDeque<Result<Row, ExchangeError>>,
-    /// Rows of the table before those that are read next.
+    /// Number of rows before the next ones to be read.
     before: u64,
     has_failed: bool,
 }
 
-/// A column of the file that has a meaning here.
+/// A column with a known meaning.
 struct Column {
     name: String,
-    /// Which, among all.
+    /// Index among all columns.
     index: usize,
     kind: Kind,
     is_list: bool,
-    /// Nanoseconds in a unit of `time`.
+    /// Nanoseconds per unit of `time`.
     unit: i64,
     most_defined: i16,
     most_repeated: i16,
-    /// The level at which a list has an element.
+    /// Minimum definition level of an existing list element.
     element: i16,
     leaf: Leaf,
-    /// Where the next row's levels and values are.
+    /// Positions of the next row's levels and values.
     level: usize,
     value: usize,
 }
 
 impl<R: ChunkReader + 'static> ParquetReader<R> {
-    /// Reads the file's end.
+    /// Reads the file's footer.
     ///
     /// # Errors
-    /// Where it is no Parquet file, or one without what samples need.
+    /// The file is not a Parquet file, or lacks columns that samples need.
     pub fn new(file: R) -> Result<Self, ExchangeError> {
         let is_summed = sum::check(&file)?;
         let file = guarded(|| Ok(SerializedFileReader::new(file)?))?;
@@ -81,7 +80,7 @@ impl<R: ChunkReader + 'static> ParquetReader<R> {
         Ok(Self { file, columns, group: 0, left: 0, readers: Vec::new(), ready, before: 0, has_failed: false })
     }
 
-    /// Reads some rows; whether there were any.
+    /// Reads some rows. Returns false at the end of the table.
     fn fill(&mut self) -> Result<bool, ColumnsError> {
         while self.left == 0 {
             if self.group >= self.file.metadata().num_row_groups() {
@@ -111,7 +110,7 @@ impl<R: ChunkReader + 'static> ParquetReader<R> {
         Ok(true)
     }
 
-    /// The next of the rows that were read.
+    /// Converts the next of the rows that have been read.
     fn row(&mut self, number: u64) -> Result<Row, ExchangeError> {
         let (mut name, mut at, mut word, mut gap) = (None, None, None, None);
         let (mut severity, mut status, mut pulse, mut lost) = (0, 0, None, 0);
@@ -197,9 +196,9 @@ impl<R: ChunkReader + 'static> Iterator for ParquetReader<R> {
     }
 }
 
-/// What reads Parquet panics on some pages that are damaged.
+/// Turns a panic of the Parquet library, on damaged pages, into an error.
 fn guarded<T>(read: impl FnOnce() -> Result<T, ColumnsError>) -> Result<T, ColumnsError> {
-    // What a panic leaves half done is not used again.
+    // State that a panic left incomplete is not used again.
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(short("damaged: its pages cannot be read")))
 }
 
@@ -207,7 +206,7 @@ fn short(what: &str) -> ColumnsError {
     ParquetError::General(what.to_owned()).into()
 }
 
-/// Finds the columns that mean something here.
+/// Finds the columns with a known meaning.
 fn columns(schema: &SchemaDescriptor) -> Result<Vec<Column>, ColumnsError> {
     let mut columns = Vec::new();
     for (index, leaf) in schema.columns().iter().enumerate() {
@@ -295,7 +294,7 @@ fn columns(schema: &SchemaDescriptor) -> Result<Vec<Column>, ColumnsError> {
     }
 }
 
-/// What stands in a row of a column.
+/// Value of a column in one row.
 enum Cell {
     Bool(bool),
     Whole(i128),
@@ -338,7 +337,7 @@ impl Cell {
         }
     }
 
-    /// As a whole number, also where it came as one with a point.
+    /// The value as an integer, also if it is stored as a float.
     fn round(&self) -> Option<i128> {
         match self {
             Self::Float(value) if value.fract() == 0.0 && value.abs() < 1e30 => Some(*value as i128),
@@ -393,7 +392,7 @@ fn array(of: FieldType, cells: &[Cell]) -> Option<Array> {
     if matches!(of, FieldType::String | FieldType::Link) {
         let text = |cell: &Cell| {
             let text = cell.text()?;
-            // What others wrote has backslashes that mean nothing.
+            // Texts of other programs may have backslashes that are not escapes.
             Some(Str40::new(&exchange::unescaped(&text).unwrap_or_else(|| text.into_bytes())))
         };
         return cells.iter().map(text).collect::<Option<_>>().map(Array::String);
@@ -421,7 +420,7 @@ impl Column {
             || self.name.starts_with("array_")
     }
 
-    /// The type of its values where no word says it.
+    /// Type of the values, unless the row specifies one.
     const fn kind(&self) -> Kind {
         match self.kind {
             Kind::Number(of) if self.is_list => Kind::Array(of),
@@ -430,7 +429,7 @@ impl Column {
         }
     }
 
-    /// Whether values of a type are sought here first.
+    /// This column is the first choice for values of a type.
     fn is_first_for(&self, kind: Kind) -> bool {
         match kind {
             Kind::Number(FieldType::I64 | FieldType::U64) => self.name == format!("value_{kind}"),
@@ -441,25 +440,25 @@ impl Column {
         }
     }
 
-    /// Whether values of a type may be here.
+    /// This column may hold values of a type.
     fn may_be(&self, kind: Kind) -> bool {
         match self.name.as_str() {
             "value" => true,
             "blob" => kind == Kind::Text,
-            // A pack has one column for all numbers with a point, one for all whole ones.
+            // A pack has one array column for all floats and one for all integers.
             "array_f64" | "array_i64" => matches!(kind, Kind::Array(_)),
             _ => false,
         }
     }
 
-    /// Reads so many rows.
+    /// Reads the next rows.
     fn fill(&mut self, reader: &mut ColumnReader, rows: usize) -> Result<(), ColumnsError> {
         let found = self.leaf.get(reader, rows)?;
         (self.level, self.value) = (0, 0);
         if found != rows {
             return Err(short(&format!("column {} has fewer rows than the table", self.name)));
         }
-        // What levels say of values is trusted from here on.
+        // The levels are validated here. Later code relies on them.
         let leaf = &self.leaf;
         let values = match &leaf.values {
             Values::Bool(some) => some.len(),
@@ -482,7 +481,7 @@ impl Column {
         }
     }
 
-    /// The next row's; `None` where there is nothing.
+    /// Value of the next row; `None` for a null.
     fn next(&mut self) -> Option<Cell> {
         if !self.is_list {
             let is_here = self.most_defined == 0 || self.leaf.defined.get(self.level) == Some(&self.most_defined);
@@ -496,7 +495,7 @@ impl Column {
             if level == self.most_defined {
                 cells.extend(self.take());
             } else if level >= self.element {
-                // An element that is missing: no number, and nothing of any other type.
+                // A missing element becomes NaN, which is invalid for all other types.
                 cells.push(Cell::Float(f64::NAN));
             } else {
                 is_array = level + 1 == self.element;
@@ -526,7 +525,7 @@ impl Column {
     }
 }
 
-/// What a file says of its signals.
+/// Parses the signal descriptions of a file.
 fn abouts(text: &str) -> Result<Vec<Row>, ColumnsError> {
     let wrong = || ColumnsError::About { key: ABOUT, found: text.chars().take(48).collect() };
     let all: serde_json::Value = serde_json::from_str(text).map_err(|_| wrong())?;

@@ -1,17 +1,17 @@
-//! What a table's columns mean.
+//! Meaning of a table's columns.
 
 use base::FieldType;
 use parquet::basic::{LogicalType, Type as Physical};
 use segment::Kind;
 
-/// The keys in a file's end under which stand what its signals are, and its checksum.
+/// Keys in the file's footer for the signal descriptions and the checksum.
 pub(crate) const ABOUT: &str = "tahti.signals";
 pub(crate) const SUM: &str = "tahti.crc32c";
 
-/// The word in the column of types for a row that is no sample.
+/// Value of the column `type` for a gap.
 pub(crate) const GAP: &str = "gap";
 
-/// The type that a column's values have where no word says it; `None` where it can be none of ours.
+/// Default type of a column's values. `None` if the type is not supported.
 pub(crate) const fn natural(physical: Physical, logical: Option<&LogicalType>) -> Option<Kind> {
     Some(match (physical, logical) {
         (Physical::BOOLEAN, _) => Kind::Bool,

@@ -1,17 +1,17 @@
-//! The checksum over all of a file of ours: whether it is as it was written.
+//! Checksum over the whole file, for files of tahti.
 
 use crate::ColumnsError;
 use parquet::errors::ParquetError;
 use parquet::file::reader::ChunkReader;
 use segment::parquet::{SUM_LEN, end_of, has_sum, is_as_written, sum};
 
-/// Bytes that are summed at a time.
+/// Bytes per step.
 const PIECE: u64 = 1 << 20;
 
-/// Reads all of a file and looks whether it is as it was written; whether it has a checksum at all.
+/// Reads the whole file and verifies its checksum. Returns false if it has none.
 ///
 /// # Errors
-/// Where it is another than it was.
+/// The file cannot be read, or the checksum does not match.
 pub(crate) fn check<R: ChunkReader>(file: &R) -> Result<bool, ColumnsError> {
     let len = file.len();
     let Some(last) = len.checked_sub(SUM_LEN) else { return Ok(false) };

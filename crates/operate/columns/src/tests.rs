@@ -23,7 +23,7 @@ fn read(bytes: &[u8]) -> Result<Vec<Row>, String> {
     reader.collect::<Result<_, _>>().map_err(|error| error.to_string())
 }
 
-/// All rows in one order: what signals are stands in front of what they measured, gaps beside samples.
+/// All rows in a canonical order.
 fn sorted(mut rows: Vec<Row>) -> Vec<Row> {
     rows.sort_by_cached_key(|row| format!("{row:?}"));
     rows
@@ -92,7 +92,7 @@ fn sample(name: &str, sample: Sample) -> Row {
     Row::Sample { name: name.into(), sample }
 }
 
-/// A table with every kind of column, over more rows than are read at a time.
+/// A table with every kind of column, longer than one read.
 fn whole() -> Vec<Row> {
     let values: [fn(i64) -> Datum; 8] = [
         |k| Datum::from(k as f64 / 8.0),

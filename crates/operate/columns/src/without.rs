@@ -1,15 +1,15 @@
-//! What takes the reader's place where the feature was left out: it cannot be had.
+//! Replacement for the reader in builds without the feature. Opening fails.
 
 use crate::ColumnsError;
 use exchange::{ExchangeError, Row};
 use std::convert::Infallible;
 use std::fs::File;
 
-/// A table to read, which cannot be opened.
+/// A table. It cannot be opened.
 pub struct ParquetReader(Infallible);
 
 impl ParquetReader {
-    /// Says that the feature is missing.
+    /// Reports that the feature is missing.
     ///
     /// # Errors
     /// Always.
