@@ -1,4 +1,4 @@
-//! What is written becomes what is asked for, chunk by chunk: a thread writes, and waits while nobody asks.
+//! Adapter from a writer to a sequence of chunks. A thread writes, and blocks while the client does not read.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -6,21 +6,21 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use web::Parts;
 
-/// Chunks that are made before they are asked for.
+/// Maximum number of chunks produced in advance.
 const AHEAD: usize = 2;
 
 enum Chunk {
     Bytes(Vec<u8>),
     Failed(io::Error),
-    /// All was written. Who only stops has not come to the end.
+    /// The writer has finished. A channel that closes without this chunk is an error.
     End,
 }
 
-/// The chunks that `write` makes, on a thread of its own, which ends when nobody asks any more. Returns when the first chunk is
-/// there.
+/// Runs `write` in a separate thread and returns its output as chunks. The thread ends when the chunks are dropped. Returns once the first
+/// chunk is available.
 ///
 /// # Errors
-/// Of kind [`io::ErrorKind::Other`], why nothing was written; of other kinds, why there is no thread.
+/// Kind [`io::ErrorKind::Other`]: the writer failed before its first output. Other kinds: the thread could not be started.
 pub(crate) fn chunks<E: Into<Box<dyn Error + Send + Sync>>>(
     write: impl FnOnce(&mut dyn Write) -> Result<(), E> + Send + 'static,
 ) -> io::Result<Parts> {
@@ -30,7 +30,7 @@ pub(crate) fn chunks<E: Into<Box<dyn Error + Send + Sync>>>(
             Ok(()) => Chunk::End,
             Err(error) => Chunk::Failed(io::Error::other(error)),
         };
-        // Nobody asks any more.
+        // Fails if the chunks have been dropped.
         let _ = sender.send(last);
     };
     thread::Builder::new().name("retrieval".into()).spawn(work)?;
@@ -41,7 +41,7 @@ pub(crate) fn chunks<E: Into<Box<dyn Error + Send + Sync>>>(
     Ok(Box::new(Chunks { first, receiver, has_ended: false }))
 }
 
-/// What the thread writes to.
+/// The writer's end of the channel.
 struct ChannelWriter<'a>(&'a SyncSender<Chunk>);
 
 impl Write for ChannelWriter<'_> {

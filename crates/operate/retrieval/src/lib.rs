@@ -1,8 +1,8 @@
-//! An archive over HTTP, as the EPICS Archiver Appliance answers: a [`web::Site`] that opens the archive for each request, so that
-//! what a logger has written meanwhile is seen, and sends what it reads while it reads it.
+//! An archive over HTTP, with the interface of the EPICS Archiver Appliance. The [`web::Site`] opens the archive for each request, so it sees
+//! the latest data of a logger. It sends data while it reads.
 //!
-//! What is asked and answered is decided in `appliance`. Memory: a few chunks of 32 KiB for each client, the places of the chunks of
-//! the signals that it asks for, and what a post-processor needs.
+//! `appliance` parses requests and builds answers. Memory per client: a few chunks of 32 KiB, the positions of the chunks of the requested
+//! signals, and the needs of a post-processor.
 #![forbid(unsafe_code)]
 
 mod chunks;
@@ -17,16 +17,16 @@ use std::sync::{Arc, OnceLock};
 use store::{Archive, Folder, Reader, StoreError};
 use web::{Answer, Now, Request, Site};
 
-/// Opens an archive for those of its signals that are asked for; of others the names must be there, samples need not.
+/// Opens an archive for the requested signals. The names of all other signals must be present; their samples are optional.
 pub type Open = Box<dyn Fn(&dyn Fn(&str) -> bool) -> Result<Box<dyn Reader + Send>, StoreError> + Send + Sync>;
 
-/// The archive in a folder.
+/// Opens the archive in a folder.
 #[must_use]
 pub fn folder(path: PathBuf) -> Open {
     opened(move |wanted| Archive::open_for(Folder::new(&path), wanted))
 }
 
-/// Any archive, by what opens it.
+/// Opens any archive with the given function.
 #[must_use]
 pub fn opened<R: Reader + Send + 'static>(
     open: impl Fn(&dyn Fn(&str) -> bool) -> Result<R, StoreError> + Send + Sync + 'static,
@@ -34,10 +34,10 @@ pub fn opened<R: Reader + Send + 'static>(
     Box::new(move |wanted| Ok(Box::new(open(wanted)?)))
 }
 
-/// Where clients ask for the addresses below which everything is.
+/// Paths at which clients request the base addresses.
 const APPLIANCE_INFO: [&str; 2] = ["/mgmt/bpl/getApplianceInfo", "/retrieval/bpl/getApplianceInfo"];
 
-/// The address by which the client has reached this server (its `Host` was checked), in the form of the Appliance.
+/// Base addresses in the format of the Appliance, derived from the request's `Host`, which has been validated.
 fn info(request: &Request) -> String {
     let scheme = if request.secure { "https" } else { "http" };
     let at = format!("{scheme}://{}", request.header("host").unwrap_or("localhost"));
@@ -48,13 +48,13 @@ fn info(request: &Request) -> String {
     )
 }
 
-/// The header that reports damage, as far as it is known when the answer begins.
+/// Response header that reports damage known at the start of the answer.
 const DAMAGED: &str = "x-tahti-damaged";
 
-/// Bytes of that header's text.
+/// Maximum length of that header's value, in bytes.
 const DAMAGED_LEN: usize = 300;
 
-/// The damage that may have changed an answer about a span: how many places, and the first one.
+/// Damage that may have changed an answer for a span: number of places, and the first one.
 fn damage(source: &Opened, (from, to): (i64, i64)) -> Option<String> {
     let problems = source.0.problems(store::Span { from, to });
     let first = problems.first()?.to_string();
@@ -63,7 +63,7 @@ fn damage(source: &Opened, (from, to): (i64, i64)) -> Option<String> {
     Some(text.chars().map(|one| if (' '..='~').contains(&one) { one } else { '?' }).take(DAMAGED_LEN).collect())
 }
 
-/// Notes the damage that is known when the first bytes are written.
+/// Records the damage that is known when the first bytes are written.
 struct Noting<'a> {
     out: &'a mut dyn Write,
     source: &'a Opened,
@@ -82,14 +82,14 @@ impl Write for Noting<'_> {
     }
 }
 
-/// An archive as a site.
+/// An archive as a web site.
 pub struct Retrieval {
     open: Open,
     is_for_all_pages: bool,
 }
 
 impl Retrieval {
-    /// Only reads. Pages of other sites may read it, too, where it is for all pages: browsers keep it from them otherwise.
+    /// A read-only site. With `is_for_all_pages`, pages of other sites may read it as well; otherwise browsers block them.
     #[must_use]
     pub fn new(open: Open, is_for_all_pages: bool) -> Self {
         Self { open, is_for_all_pages }
@@ -129,7 +129,7 @@ impl Retrieval {
     }
 }
 
-/// The answer with the header that reports damage, if there is some.
+/// Adds the header that reports damage, if there is any.
 fn reporting(answer: Answer, damage: Option<String>) -> Answer {
     match damage {
         Some(damage) => answer.with_header(DAMAGED, damage),

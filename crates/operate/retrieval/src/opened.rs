@@ -1,19 +1,19 @@
-//! An archive, as requests need it.
+//! Adapter from an archive to the interface of `appliance`.
 
 use appliance::{Failed, Samples, Source, SourceError};
 use segment::rows::{Gap, Signal};
 use segment::{Sample, Summary};
 use store::{Bins, Reader, Span};
 
-/// An archive that was opened for a request.
+/// An archive opened for a request.
 pub struct Opened(pub Box<dyn Reader + Send>);
 
 impl Opened {
-    /// Gives what one of the Appliance's post-processors (`mean_60`) makes of a signal's samples within a span; `now` is until when
-    /// something can have happened: nanoseconds since 1970. Blocks as reading does.
+    /// Passes the result of one of the Appliance's post-processors (such as `mean_60`) on a signal's samples within a span to `take`. `now` is
+    /// the latest time for which bins are filled, in nanoseconds since 1970. Blocks on reading.
     ///
     /// # Errors
-    /// Where there is no such post-processor, or it does not suit the signal; where the archive cannot be read.
+    /// The post-processor does not exist or does not fit the signal, or the archive cannot be read.
     pub fn processed(
         &self,
         name: &str,
