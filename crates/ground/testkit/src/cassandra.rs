@@ -1,5 +1,5 @@
-//! Nodes of Cassandra, of the real program: `TAHTI_CASSANDRA` names its jars, `TAHTI_JAVA` Java 17; `cargo xtask test
-//! cassandra` has them fetched and sets both.
+//! Cassandra nodes, run from the original program. `TAHTI_CASSANDRA` is the folder of its jars and `TAHTI_JAVA` is Java 17. `cargo xtask test
+//! cassandra` fetches both and sets the variables.
 
 use std::io::{Read, Seek};
 use std::net::TcpStream;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a node may take to start, on a machine that does other things too.
+/// Timeout for the start of a node on a busy machine.
 const START: Duration = Duration::from_secs(240);
 
-/// A node on 127.0.0.N. It is killed at the end.
+/// A node on 127.0.0.N. Killed on drop.
 pub struct Node {
     number: u8,
     is_first: bool,
@@ -19,35 +19,35 @@ pub struct Node {
     size: &'static NodeSize,
 }
 
-/// What a node may use of the machine.
+/// Resources of a node.
 struct NodeSize {
-    /// How its Java runs.
+    /// Options of the Java virtual machine.
     java: &'static [&'static str],
-    /// What it gathers before it writes it sorted, in MiB.
+    /// Memory for memtables, in MiB.
     memtables: u32,
 }
 
-/// Starts soon, and leaves the machine to others.
+/// Starts quickly with little memory and CPU time.
 const SMALL: NodeSize =
     NodeSize { java: &["-Xmx384m", "-XX:+UseSerialGC", "-Xss256k", "-XX:TieredStopAtLevel=1"], memtables: 64 };
-/// Compiles what runs often as well as it can, as an installed node does.
+/// Uses all optimisations of the virtual machine, as an installed node does.
 const MEASURED: NodeSize = NodeSize { java: &["-Xms2g", "-Xmx2g", "-XX:+UseParallelGC", "-Xss256k"], memtables: 512 };
 
 impl Node {
-    /// Starts a node with its files in a folder of `place` and waits until clients may come. `first` is the node that all of
-    /// a cluster ask; itself for the first one.
+    /// Starts a node with its files in a folder below `place`, and waits until it accepts clients. `first` is the seed node of the cluster; for
+    /// the first node its own number.
     ///
     /// # Panics
-    /// Where it does not start.
+    /// The node does not start.
     #[must_use]
     pub fn start(place: &Path, number: u8, first: u8) -> Self {
         Self::start_as(place, number, first, &SMALL)
     }
 
-    /// The same, as it is installed where its speed counts: with 2 GiB of memory and all of Java's compilers.
+    /// Starts a node configured as for production, with 2 GiB of memory and all compilers of the virtual machine.
     ///
     /// # Panics
-    /// Where it does not start.
+    /// The node does not start.
     #[must_use]
     pub fn measured(place: &Path) -> Self {
         Self::start_as(place, 1, 1, &MEASURED)
@@ -63,16 +63,16 @@ impl Node {
         node
     }
 
-    /// Where clients find it, at port 9042.
+    /// Address for clients, who use port 9042.
     #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.{}", self.number)
     }
 
-    /// Ends it without a word, as a power cut of the machine or the kernel's want of memory does.
+    /// Kills the node, as a power failure or the kernel's out-of-memory killer does.
     ///
     /// # Panics
-    /// Where that fails.
+    /// The node cannot be killed.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -80,10 +80,10 @@ impl Node {
         }
     }
 
-    /// Starts it again with what is on its disk.
+    /// Starts the node again with the data on its disk.
     ///
     /// # Panics
-    /// Where it does not start.
+    /// The node does not start.
     pub fn again(&mut self) {
         let jars = std::env::var("TAHTI_CASSANDRA").expect("cargo xtask test cassandra says where Cassandra is");
         let java = std::env::var("TAHTI_JAVA").expect("cargo xtask test cassandra says where Java 17 is");
@@ -97,7 +97,7 @@ impl Node {
             agent.into_iter().find(|jar| jar.to_string_lossy().contains("/jamm-")).expect("jamm among the jars");
         command.arg(format!("-javaagent:{}", agent.display()));
         command.arg(format!("-Dcassandra.storagedir={}", self.folder.display()));
-        // What it unpacks there stays when it is killed.
+        // Files that the node unpacks there remain after it is killed.
         command.arg(format!("-Djava.io.tmpdir={}", self.folder.display()));
         command.arg(format!("-Dcassandra.config=file://{}/cassandra.yaml", self.folder.display()));
         let ring_delay = if self.is_first { 100 } else { 2_000 };
@@ -129,12 +129,12 @@ impl Drop for Node {
     }
 }
 
-/// What goes wrong is said, nothing else.
+/// Logs warnings and errors only.
 const QUIET: &str = r#"<configuration><appender name="OUT" class="ch.qos.logback.core.ConsoleAppender"><encoder>
 <pattern>%d %level %logger{0} %msg%n</pattern></encoder></appender><root level="WARN"><appender-ref ref="OUT"/></root>
 </configuration>"#;
 
-/// What Cassandra reaches into.
+/// Internals of the Java runtime that Cassandra accesses.
 const OPENED: &[&str] = &[
     "-Djdk.attach.allowAttachSelf=true",
     "--add-exports java.base/jdk.internal.misc=ALL-UNNAMED --add-exports java.base/jdk.internal.ref=ALL-UNNAMED",

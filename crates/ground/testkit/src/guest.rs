@@ -1,14 +1,13 @@
-//! The guest of `cargo xtask test-vm` that a test runs in.
+//! The guest of `cargo xtask test-vm` that runs a test.
 //!
-//! A guest's machine belongs to its tests: they may isolate, unplug and starve CPUs as they like. Anywhere else they
-//! must not run at all, and say so.
+//! Tests in a guest own its machine: they may isolate, unplug and overload CPUs. Outside of a guest these tests refuse to run.
 
 use std::fs;
 
-/// The name of the guest that this test runs in.
+/// Name of the guest that runs this test.
 ///
 /// # Panics
-/// Outside a guest, with the command that runs the test in one.
+/// Outside of a guest. The message has the command that runs the test in one.
 #[must_use]
 pub fn name() -> String {
     let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
@@ -18,49 +17,49 @@ pub fn name() -> String {
     }
 }
 
-/// Says that this test belongs into a guest.
+/// Requires that this test runs in a guest.
 ///
 /// # Panics
-/// Outside a guest, with the command that runs the test in one.
+/// Outside of a guest. The message has the command that runs the test in one.
 pub fn required() {
     drop(name());
 }
 
-/// Says that the machine is to end now by itself, and not by this test's end: with the last test of a guest, that is its success.
+/// Announces that the machine is about to shut down by itself, before the test ends. For the last test of a guest this counts as success.
 ///
 /// # Panics
-/// If nobody outside can be told.
+/// The announcement cannot be written.
 pub fn ends_here() {
     write("/out/ends", "");
 }
 
-/// The value of `key=value` in the kernel's command line.
+/// Value of `key=value` in the kernel's command line.
 fn boot_word<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
 }
 
-/// Reads a file of the kernel without its last newline.
+/// Reads a file of the kernel, without its last newline.
 ///
 /// # Panics
-/// If it cannot be read, with its name.
+/// The file cannot be read. The message has its path.
 #[must_use]
 pub fn read(path: &str) -> String {
     let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
     text.trim_end().to_owned()
 }
 
-/// Writes to a file of the kernel.
+/// Writes a file of the kernel.
 ///
 /// # Panics
-/// If the kernel refuses, with file, value and its answer.
+/// The kernel refuses. The message has path, value and error.
 pub fn write(path: &str, value: &str) {
     try_write(path, value).unwrap_or_else(|error| panic!("{path} <- {value:?}: {error}"));
 }
 
-/// Writes to a file of the kernel that may refuse.
+/// Writes a file of the kernel, and returns a refusal as an error.
 ///
 /// # Errors
-/// The kernel's answer.
+/// The error of the kernel.
 pub fn try_write(path: &str, value: &str) -> std::io::Result<()> {
     fs::write(path, value)
 }

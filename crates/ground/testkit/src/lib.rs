@@ -1,6 +1,6 @@
-//! What tests of several crates share: the guest that a test runs in, invented machines, a model of the kernel, nodes of Cassandra.
+//! Shared parts of the tests of several crates: the guest that runs a test, machines as texts, a model of the kernel, Cassandra nodes.
 //!
-//! Only ever a dev-dependency: nothing that is shipped may rest on it.
+//! To be used only as a dev-dependency. Shipped code must not depend on it.
 #![forbid(unsafe_code)]
 
 pub mod cassandra;

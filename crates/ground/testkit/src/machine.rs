@@ -1,17 +1,17 @@
 //! Machines as texts: the files of `/proc`, `/sys` and the cgroup tree that tahti reads, captured or invented.
 //!
-//! One file to a paragraph: `/path: text` for a single line, `/path:` and then lines that begin with `|` for more.
-//! Lines that begin with `#` are remarks.
+//! Each file is one entry: `/path: text` for a single line, or `/path:` followed by lines that begin with `|`.
+//! Lines that begin with `#` are comments.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// A line that is neither remark, path nor continuation.
+/// A line that is not a comment, a path or a continuation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineError {
-    /// Its number, from 1 on.
+    /// Number of the line, from 1.
     pub line: usize,
-    /// The line.
+    /// Text of the line.
     pub found: String,
 }
 
@@ -30,10 +30,10 @@ pub struct MachineText {
 }
 
 impl MachineText {
-    /// Reads the text.
+    /// Parses a text.
     ///
     /// # Errors
-    /// A line that is neither remark, path nor continuation, with its number.
+    /// A line is not a comment, a path or a continuation. The error has its number.
     pub fn parse(text: &str) -> Result<Self, LineError> {
         let mut files: BTreeMap<String, String> = BTreeMap::new();
         let mut open: Option<String> = None;
@@ -56,30 +56,30 @@ impl MachineText {
         Ok(Self { files })
     }
 
-    /// A machine of these files.
+    /// A machine with these files.
     #[must_use]
     pub fn of(files: BTreeMap<String, String>) -> Self {
         Self { files }
     }
 
-    /// The files by path.
+    /// All files by path.
     #[must_use]
     pub fn files(&self) -> &BTreeMap<String, String> {
         &self.files
     }
 
-    /// A file without its last newline.
+    /// Content of a file, without its last newlines.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<&str> {
         self.files.get(path).map(|text| text.trim_end_matches('\n'))
     }
 
-    /// Sets a file.
+    /// Sets a file and appends a newline.
     pub fn set(&mut self, path: &str, text: &str) {
         self.files.insert(path.to_owned(), format!("{text}\n"));
     }
 
-    /// The text that [`MachineText::parse`] reads; a last newline is added to files that lack one.
+    /// The text in the format of [`MachineText::parse`]. Adds a final newline to files without one.
     #[must_use]
     pub fn print(&self) -> String {
         let mut out = String::new();

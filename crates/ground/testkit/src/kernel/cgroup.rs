@@ -1,4 +1,4 @@
-//! Cgroup file systems: the cpuset controller of version 2 with its partitions, and of version 1.
+//! Cgroup file systems: the cpuset controller of version 2 with partitions, and of version 1.
 
 mod v1;
 mod v2;
@@ -11,13 +11,13 @@ use base::CpuSet;
 use rustix::io::Errno;
 
 impl FakeKernel {
-    /// Whether the path is a cgroup's directory.
+    /// The path is a cgroup's directory.
     pub(super) fn is_group(&self, path: &str) -> bool {
         let v2 = self.v2.as_ref().is_some_and(|v2| v2.group(path).is_some());
         v2 || self.v1.as_ref().is_some_and(|v1| v1.group(path).is_some())
     }
 
-    /// What a cgroup lets its tasks use.
+    /// CPUs that a cgroup's tasks may use.
     pub(super) fn group_effective(&self, cgroup: &str) -> CpuSet {
         match (&self.v2, &self.v1) {
             (Some(v2), _) => v2.effective(cgroup),
@@ -26,12 +26,12 @@ impl FakeKernel {
         }
     }
 
-    /// The CPUs that partitions isolate at the moment.
+    /// CPUs that partitions currently isolate.
     pub(super) fn isolated_now(&self) -> CpuSet {
         self.v2.as_ref().map_or(CpuSet::EMPTY, V2::taken)
     }
 
-    /// `/proc/TID/cgroup` for a task in this group.
+    /// Content of `/proc/TID/cgroup` for a task in this cgroup.
     pub(super) fn cgroup_lines(&self, cgroup: &str) -> String {
         match (&self.v2, &self.v1) {
             (Some(_), _) => format!("0::{cgroup}\n"),
@@ -40,7 +40,7 @@ impl FakeKernel {
         }
     }
 
-    /// After CPUs came or went, or a cgroup changed: everything that follows from it.
+    /// Applies all effects of a change of CPUs or cgroups.
     pub(super) fn recompute(&mut self) {
         for cgroup in self.hand_out() {
             self.follow(&cgroup);
@@ -48,7 +48,7 @@ impl FakeKernel {
         self.exclude_workqueues();
     }
 
-    /// Hands the CPUs out to the groups; returns those whose CPUs changed.
+    /// Distributes the CPUs among the cgroups. Returns those with a changed set of CPUs.
     pub(super) fn hand_out(&mut self) -> Vec<String> {
         let (online, version, boot_isolated) = (self.online, self.version, self.boot_isolated);
         let occupied: Vec<String> = self.tasks.values().map(|task| task.cgroup.clone()).collect();
@@ -128,7 +128,7 @@ impl FakeKernel {
         answer
     }
 
-    /// Moves a process or a thread into a group.
+    /// Moves a process or a thread into a cgroup.
     fn attach(&mut self, directory: &str, cgroup: &str, value: &str, whole: bool) -> Answer<()> {
         if !self.is_group(directory) {
             return Err(Errno::NOENT);
@@ -158,7 +158,7 @@ impl FakeKernel {
         Ok(())
     }
 
-    /// The mount below which the path lies.
+    /// The mount point that contains the path.
     fn group_mount(&self, path: &str) -> Option<String> {
         let v2 = self.v2.as_ref().filter(|v2| v2.holds(path)).map(|v2| v2.mount().to_owned());
         v2.or_else(|| self.v1.as_ref().filter(|v1| v1.holds(path)).map(|v1| v1.mount().to_owned()))

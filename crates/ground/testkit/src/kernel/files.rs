@@ -1,10 +1,10 @@
-//! Files whose only behaviour is the form in which they read back.
+//! Plain files, which only normalise the written text.
 
 use super::{Answer, cpus, line, mask};
 use base::{CpuId, CpuSet};
 use rustix::io::Errno;
 
-/// What the file reads after `value` was written, or why the kernel refuses it.
+/// Text of the file after `value` was written, or the error of the kernel.
 pub(super) fn normalised(path: &str, now: &str, value: &str, online: &CpuSet) -> Answer<String> {
     let usable = |set: CpuSet| if set.intersects(online) { Ok(set) } else { Err(Errno::INVAL) };
     if path == "/proc/irq/default_smp_affinity" || (path.contains("/workqueue/") && path.ends_with("/cpumask")) {
@@ -23,13 +23,13 @@ pub(super) fn normalised(path: &str, now: &str, value: &str, online: &CpuSet) ->
         return choose(now, value, ['(', ')']);
     }
     if path.ends_with("/power/pm_qos_resume_latency_us") {
-        // `n/a` is no idle state at all, which is how 0 microseconds are said here.
+        // `n/a` permits no idle state. This file uses it for a limit of 0 microseconds.
         let known = value == "n/a" || value.parse::<i32>().is_ok_and(|limit| (0..i32::MAX).contains(&limit));
         return if known { Ok(format!("{value}\n")) } else { Err(Errno::INVAL) };
     }
     if let Ok(old) = now.trim().parse::<i64>() {
         let new: i64 = value.parse().map_err(|_| Errno::INVAL)?;
-        // Switches take 0 and 1 only; what is larger now is no switch.
+        // Switches accept only 0 and 1.
         let switch = matches!(path, "/proc/sys/kernel/timer_migration" | "/proc/sys/kernel/soft_watchdog");
         let register = path.ends_with("/energy_perf_bias") && !(0..=15).contains(&new);
         if register || (switch && !(0..=1).contains(&new)) || (new < -1 && old >= 0) {
@@ -40,7 +40,7 @@ pub(super) fn normalised(path: &str, now: &str, value: &str, online: &CpuSet) ->
     Ok(format!("{value}\n"))
 }
 
-/// `always [madvise] never`: the written word gets the brackets.
+/// `always [madvise] never`: the brackets move to the written word.
 fn choose(now: &str, value: &str, [open, close]: [char; 2]) -> Answer<String> {
     let words: Vec<&str> = now.split_whitespace().map(|word| word.trim_matches([open, close])).collect();
     if !words.contains(&value) {
@@ -50,7 +50,7 @@ fn choose(now: &str, value: &str, [open, close]: [char; 2]) -> Answer<String> {
     Ok(shown.collect::<Vec<_>>().join(" ") + "\n")
 }
 
-/// The CPU whose switch this file is.
+/// The CPU that this file switches on and off.
 pub(super) fn online_switch(path: &str) -> Option<CpuId> {
     path.strip_prefix("/sys/devices/system/cpu/cpu")?.strip_suffix("/online")?.parse().ok()
 }

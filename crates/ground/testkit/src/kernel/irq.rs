@@ -1,20 +1,20 @@
-//! Interrupts: the wanted mask can be set, the effective one follows when the interrupt fires next.
+//! Interrupts. The requested mask can be written; the effective mask changes when the interrupt fires next.
 
 use super::{Answer, FakeKernel, cpus, line, mask};
 use base::CpuSet;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 
-/// One interrupt.
+/// An interrupt.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Irq {
     affinity: CpuSet,
     effective: CpuSet,
-    /// The kernel spreads it itself (or it belongs to one CPU): user space may not.
+    /// The kernel spreads it by itself, or it belongs to one CPU. User space cannot change its mask.
     managed: bool,
 }
 
-/// The interrupts that `/proc/irq/N/smp_affinity_list` files tell; the file `managed` marks those that refuse.
+/// Reads the interrupts from files `/proc/irq/N/smp_affinity_list`. The fixture's file `managed` marks managed interrupts.
 pub(super) fn from_files(files: &BTreeMap<String, String>, online: &CpuSet) -> BTreeMap<u32, Irq> {
     let mut irqs = BTreeMap::new();
     for (path, text) in files {
@@ -28,27 +28,27 @@ pub(super) fn from_files(files: &BTreeMap<String, String>, online: &CpuSet) -> B
     irqs
 }
 
-/// The interrupt's number and the file's name.
+/// Number of the interrupt, and name of the file.
 fn split(path: &str) -> Option<(u32, &str)> {
     let (number, name) = path.strip_prefix("/proc/irq/")?.split_once('/')?;
     Some((number.parse().ok()?, name))
 }
 
-/// Where the hardware delivers an interrupt with this mask: one CPU, the lowest here.
+/// CPU to which the hardware delivers an interrupt with this mask: in this model the lowest.
 fn target(affinity: &CpuSet, online: &CpuSet) -> CpuSet {
     let usable = affinity.and(online);
     usable.lowest().or(online.lowest()).map_or(CpuSet::EMPTY, CpuSet::single)
 }
 
 impl FakeKernel {
-    /// Every interrupt fires once: what was set before takes effect now.
+    /// Fires every interrupt once, so that requested masks take effect.
     pub fn interrupts_fire(&mut self) {
         for irq in self.irqs.values_mut().filter(|irq| !irq.managed) {
             irq.effective = target(&irq.affinity, &self.online);
         }
     }
 
-    /// The kernel's own view of an interrupt: wanted and effective CPUs.
+    /// Requested and effective CPUs of an interrupt.
     #[must_use]
     pub fn interrupt(&self, number: u32) -> Option<(CpuSet, CpuSet)> {
         self.irqs.get(&number).map(|irq| (irq.affinity, irq.effective))
@@ -62,7 +62,7 @@ impl FakeKernel {
             "smp_affinity" => mask(&irq.affinity),
             "effective_affinity_list" => line(&irq.effective),
             "effective_affinity" => mask(&irq.effective),
-            // The mark of a fixture is nothing that the kernel shows.
+            // The fixture's mark is not visible in the kernel's files.
             "managed" => return Some(Err(Errno::NOENT)),
             _ => return None,
         }))
@@ -79,7 +79,7 @@ impl FakeKernel {
             _ => return None,
         };
         Some(match wanted {
-            // Seen so on 6.1 and on 6.12.
+            // Observed on 6.1 and 6.12.
             _ if irq.managed => Err(if version < (6, 12) { Errno::IO } else { Errno::PERM }),
             Ok(wanted) if wanted.intersects(&online) => {
                 irq.affinity = wanted;

@@ -1,11 +1,11 @@
-//! A model of the kernel: files and tasks that refuse and normalise as the real ones do.
+//! A model of the kernel: its files and tasks refuse and normalise writes as the real ones do.
 //!
-//! A plan that works on a model which takes everything proves nothing. This one answers `EIO` or `EPERM` for a managed
-//! interrupt, `EINVAL` for a kernel thread that is bound to its CPU, `EBUSY` for a cgroup in use; reads `0-2` where
-//! `0,1,2` was written; takes `isolated` and then reads `isolated invalid (…)`; moves an interrupt only when it fires.
-//! `tests/guest_model.rs` holds it against real kernels, operation by operation.
+//! A test on a model that accepts every write would prove nothing. This model returns `EIO` or `EPERM` for a managed interrupt, `EINVAL` for a
+//! kernel thread bound to its CPU, and `EBUSY` for a cgroup in use. It reads `0-2` after `0,1,2` was written. It accepts `isolated` and then
+//! reads `isolated invalid (…)`. It moves an interrupt only when it fires.
+//! `tests/guest_model.rs` compares it with real kernels, operation by operation.
 //!
-//! Never a clock, file or thread of the machine that the test runs on.
+//! The model does not use clocks, files or threads of the host.
 
 mod cgroup;
 mod files;
@@ -22,42 +22,42 @@ use irq::Irq;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where unbound kernel work may run.
+/// CPU mask of unbound workqueues.
 const WORKQUEUES: &str = "/sys/devices/virtual/workqueue/cpumask";
 
-/// What a call into the kernel gives.
+/// Result of a call into the kernel.
 pub type Answer<T> = Result<T, Errno>;
 
-/// The machine's kernel.
+/// The model of a machine's kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FakeKernel {
     /// Major and minor version.
     version: (u32, u32),
     possible: CpuSet,
     online: CpuSet,
-    /// CPUs that `isolcpus=domain` took out at boot.
+    /// CPUs that `isolcpus=domain` isolated at boot.
     boot_isolated: CpuSet,
-    /// Files without behaviour of their own beyond their form.
+    /// Plain files, which only normalise the written text.
     files: BTreeMap<String, String>,
-    /// What unbound work was asked to keep to; isolated CPUs are taken out of it.
+    /// Requested CPUs for unbound work. Isolated CPUs are excluded from them.
     workqueues: CpuSet,
     tasks: BTreeMap<u32, Task>,
     irqs: BTreeMap<u32, Irq>,
     v2: Option<V2>,
     v1: Option<V1>,
-    /// Calls that changed something or tried to.
+    /// Number of attempted changes.
     calls: usize,
-    /// After so many calls, every other fails as if its caller had been killed.
+    /// Number of changes after which every further one fails, as if the caller had been killed.
     calls_limit: Option<usize>,
-    /// What was written, in order, for messages of failed tests.
+    /// Attempted changes in order, for messages of failed tests.
     log: Vec<String>,
 }
 
 impl FakeKernel {
-    /// The machine that a text describes, with the kernel that its `/proc/sys/kernel/osrelease` names.
+    /// Boots the machine that a text describes, with the kernel version in `/proc/sys/kernel/osrelease`.
     ///
     /// # Panics
-    /// If the text lacks what every machine has; it is a test's own fixture.
+    /// The text lacks a file that every machine has. Texts are the tests' own fixtures.
     #[must_use]
     pub fn boot(text: &MachineText) -> Self {
         let list = |path: &str| text.get(path).map_or(CpuSet::EMPTY, |list| cpus(list).expect(path));
@@ -89,35 +89,35 @@ impl FakeKernel {
         kernel
     }
 
-    /// Kills the caller after `calls` more changes: from then on every change fails and does nothing.
+    /// Kills the caller after `calls` more changes. Every further change fails without effect.
     pub fn kill_after(&mut self, calls: usize) {
         self.calls_limit = Some(self.calls + calls);
     }
 
-    /// Whether the caller was killed.
+    /// The caller has been killed.
     #[must_use]
     pub fn killed(&self) -> bool {
         self.calls_limit.is_some_and(|limit| self.calls > limit)
     }
 
-    /// A new caller starts: nothing kills it.
+    /// Starts a new caller, which is not killed.
     pub fn revive(&mut self) {
         self.calls_limit = None;
     }
 
-    /// How many changes were tried so far.
+    /// Number of attempted changes.
     #[must_use]
     pub fn calls(&self) -> usize {
         self.calls
     }
 
-    /// What was tried so far and how it was answered, a line each.
+    /// Attempted changes with their results, one line each.
     #[must_use]
     pub fn log(&self) -> &[String] {
         &self.log
     }
 
-    /// The machine without what does not belong to its state: counters of calls, log, limit.
+    /// The state of the machine, without the counter of calls, its limit and the log.
     #[must_use]
     pub fn state(&self) -> Self {
         Self { calls: 0, calls_limit: None, log: Vec::new(), ..self.clone() }
@@ -126,7 +126,7 @@ impl FakeKernel {
     /// Reads a file.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// The error of the kernel.
     pub fn read(&self, path: &str) -> Answer<String> {
         if let Some(text) = self.read_task(path) {
             return text;
@@ -143,10 +143,10 @@ impl FakeKernel {
         }
     }
 
-    /// Writes a file with one `write`.
+    /// Writes a file with a single `write`.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// The error of the kernel.
     pub fn write(&mut self, path: &str, value: &str) -> Answer<()> {
         self.call(format!("{path} <- {value:?}"), |kernel| {
             if let Some(answer) = kernel.write_irq(path, value) {
@@ -172,10 +172,10 @@ impl FakeKernel {
         })
     }
 
-    /// Makes a directory, which only cgroup file systems allow.
+    /// Creates a directory. Only cgroup file systems and resctrl permit this.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// The error of the kernel.
     pub fn make_dir(&mut self, path: &str) -> Answer<()> {
         self.call(format!("mkdir {path}"), |kernel| {
             kernel.make_group(path).or_else(|| kernel.make_cache_group(path)).unwrap_or(Err(Errno::PERM))
@@ -185,17 +185,17 @@ impl FakeKernel {
     /// Removes a directory.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// The error of the kernel.
     pub fn remove_dir(&mut self, path: &str) -> Answer<()> {
         self.call(format!("rmdir {path}"), |kernel| {
             kernel.remove_group(path).or_else(|| kernel.remove_cache_group(path)).unwrap_or(Err(Errno::PERM))
         })
     }
 
-    /// The names in a directory, sorted.
+    /// Names in a directory, sorted.
     ///
     /// # Errors
-    /// `ENOENT` when nothing lies below it.
+    /// `ENOENT` if the directory does not exist.
     pub fn list(&self, path: &str) -> Answer<Vec<String>> {
         let prefix = format!("{}/", path.trim_end_matches('/'));
         let mut names = BTreeSet::new();
@@ -209,18 +209,18 @@ impl FakeKernel {
         if names.is_empty() && !self.is_group(path) { Err(Errno::NOENT) } else { Ok(names.into_iter().collect()) }
     }
 
-    /// Whether a file or directory is there.
+    /// A file or directory exists.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
         self.read(path).is_ok() || self.list(path).is_ok()
     }
 
-    /// Sets a plain file from outside, as another program or the firmware would.
+    /// Sets a plain file from outside, as another program or the firmware does.
     pub fn set_file(&mut self, path: &str, text: &str) {
         self.files.insert(path.to_owned(), text.to_owned());
     }
 
-    /// Counts a change, and refuses it when its caller is dead.
+    /// Counts a change, and refuses it if its caller has been killed.
     fn call(&mut self, what: String, act: impl FnOnce(&mut Self) -> Answer<()>) -> Answer<()> {
         self.calls += 1;
         if self.killed() {
@@ -239,7 +239,7 @@ impl FakeKernel {
         if self.files.keys().any(|file| file.starts_with(&prefix)) { Errno::ISDIR } else { Errno::NOENT }
     }
 
-    /// Since 6.8 isolated CPUs are out for unbound work, whatever was asked for.
+    /// Since 6.8, isolated CPUs are excluded from unbound work, whatever mask was requested.
     fn exclude_workqueues(&mut self) {
         if self.version < (6, 8) {
             return;
@@ -251,7 +251,7 @@ impl FakeKernel {
         }
     }
 
-    /// Unplugs or plugs a CPU.
+    /// Takes a CPU offline or online.
     fn plug(&mut self, cpu: u16, value: &str) -> Answer<()> {
         match value.trim() {
             "0" if self.online.count() == 1 => return Err(Errno::BUSY),
@@ -265,7 +265,7 @@ impl FakeKernel {
     }
 }
 
-/// A CPU list; empty text is no CPU.
+/// Parses a CPU list. Empty text is the empty set.
 fn cpus(text: &str) -> Answer<CpuSet> {
     match text.trim() {
         "" => Ok(CpuSet::EMPTY),
@@ -273,12 +273,12 @@ fn cpus(text: &str) -> Answer<CpuSet> {
     }
 }
 
-/// A CPU list as the kernel prints it.
+/// A CPU list in the kernel's format.
 fn line(cpus: &CpuSet) -> String {
     format!("{cpus}\n")
 }
 
-/// A CPU mask as the kernel prints it.
+/// A CPU mask in the kernel's format.
 fn mask(cpus: &CpuSet) -> String {
     let mut text = String::new();
     cpus.write_mask(&mut text).expect("text takes everything");

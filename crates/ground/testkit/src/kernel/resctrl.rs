@@ -1,4 +1,4 @@
-//! resctrl: groups that load into some ways of the last-level cache only.
+//! resctrl: groups limited to some ways of the last-level cache.
 
 use super::{Answer, FakeKernel, cpus, line};
 use base::CpuSet;
@@ -6,14 +6,14 @@ use rustix::io::Errno;
 
 const TOP: &str = "/sys/fs/resctrl";
 
-/// A group directly below the top, and the file in it.
+/// Group of a path, and the name of the file in it.
 fn split(path: &str) -> Option<(&str, &str)> {
     let (dir, name) = path.rsplit_once('/')?;
     let group = dir.strip_prefix(TOP)?;
     (!group.starts_with("/info") && group.matches('/').count() <= 1).then_some((dir, name))
 }
 
-/// A directory directly below the top that may be a group.
+/// A directory directly below the root that may be a group.
 fn group(path: &str) -> Option<&str> {
     let name = path.strip_prefix(TOP)?.strip_prefix('/')?;
     (!name.is_empty() && !name.contains('/') && name != "info").then_some(path)
@@ -25,7 +25,7 @@ impl FakeKernel {
         u64::from_str_radix(text.trim(), if name == "cbm_mask" { 16 } else { 10 }).ok()
     }
 
-    /// Files of a group: only its CPUs and its ways may be written.
+    /// Writes a file of a group. Only the CPUs and the schemata are writable.
     pub(super) fn write_cache(&mut self, path: &str, value: &str) -> Option<Answer<()>> {
         let (dir, name) = split(path)?;
         if !self.files.contains_key(path) {
@@ -39,7 +39,7 @@ impl FakeKernel {
         })
     }
 
-    /// CPUs that a group takes leave the others; those that it gives up go to the top.
+    /// CPUs assigned to a group are removed from the others. CPUs removed from a group go to the root.
     fn set_cache_cpus(&mut self, dir: &str, value: &str) -> Answer<()> {
         let wanted = cpus(value)?;
         if !wanted.is_subset(&self.online) {
@@ -65,7 +65,7 @@ impl FakeKernel {
         Ok(())
     }
 
-    /// One mask for some caches; each without holes, not too small, and of ways that exist.
+    /// Sets the way masks of some caches. Each must be contiguous, of the minimum size, and of existing ways.
     fn set_ways(&mut self, path: &str, value: &str) -> Answer<()> {
         let (all, least) = (self.cache_info("cbm_mask").unwrap_or(0), self.cache_info("min_cbm_bits").unwrap_or(1));
         let now = self.files[path].clone();
@@ -88,7 +88,7 @@ impl FakeKernel {
         Ok(())
     }
 
-    /// Percent of the memory's bandwidth for some caches, rounded up to whole steps.
+    /// Sets the memory bandwidth of some caches in percent, rounded up to the granularity.
     fn set_bandwidth(&mut self, path: &str, value: &str) -> Answer<()> {
         let info = |name: &str| self.files.get(&format!("{TOP}/info/MB/{name}"))?.trim().parse::<u32>().ok();
         let (Some(least), Some(step)) = (info("min_bandwidth"), info("bandwidth_gran")) else {
@@ -111,7 +111,7 @@ impl FakeKernel {
         Ok(())
     }
 
-    /// A new group has every way and no CPU; there are only so many.
+    /// Creates a group with all ways and no CPU. The number of groups is limited.
     pub(super) fn make_cache_group(&mut self, path: &str) -> Option<Answer<()>> {
         let dir = group(path)?;
         let groups = self.files.keys().filter(|path| split(path).is_some_and(|(_, name)| name == "cpus_list")).count();
@@ -145,7 +145,7 @@ impl FakeKernel {
         })
     }
 
-    /// The CPUs of a group that goes are the top's again.
+    /// Removes a group. Its CPUs return to the root.
     pub(super) fn remove_cache_group(&mut self, path: &str) -> Option<Answer<()>> {
         let dir = group(path)?;
         let list = format!("{dir}/cpus_list");
@@ -159,7 +159,7 @@ impl FakeKernel {
     }
 }
 
-/// `0=fff;1=fff`.
+/// Parses `0=fff;1=fff`.
 fn pairs(text: &str) -> Option<Vec<(String, String)>> {
     text.split(';')
         .map(|pair| pair.split_once('=').map(|(id, mask)| (id.trim().to_owned(), mask.trim().to_owned())))

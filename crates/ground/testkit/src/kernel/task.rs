@@ -1,39 +1,39 @@
-//! Tasks: where the scheduler may run them, and what is left of a mask after its cpuset changed.
+//! Tasks: their CPU masks, and the effect of changes of their cpuset.
 
 use super::{Answer, FakeKernel, cpus};
 use base::{CpuSet, Policy};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 
-/// What a task is.
+/// Kind of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskKind {
     /// A thread of a process.
     User,
     /// A kernel thread that may be moved.
     Kernel,
-    /// A kernel thread that belongs to its CPU (`PF_NO_SETAFFINITY`).
+    /// A kernel thread that is bound to its CPU (`PF_NO_SETAFFINITY`).
     KernelBound,
 }
 
-/// One task.
+/// A task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
-    /// The process that it belongs to.
+    /// Process id.
     pub tgid: u32,
-    /// Its name.
+    /// Name.
     pub comm: String,
-    /// User, movable or bound kernel thread.
+    /// Kind of the task.
     pub kind: TaskKind,
-    /// When it was started, in clock ticks since boot.
+    /// Start time, in clock ticks since boot.
     pub start_ticks: u64,
-    /// Its cgroup (v2, or v1's cpuset), `/` for the root.
+    /// Cgroup (version 2, or the cpuset of version 1); `/` for the root.
     pub cgroup: String,
-    /// Where the scheduler may run it now.
+    /// CPUs on which the scheduler may run it now.
     pub mask: CpuSet,
-    /// What somebody set with `sched_setaffinity`; kernels since 6.2 remember it and nobody can read it.
+    /// Mask that user space set with `sched_setaffinity`. Kernels since 6.2 remember it, but it cannot be read.
     pub set: Option<CpuSet>,
-    /// How it is scheduled.
+    /// Scheduling policy.
     pub policy: Policy,
 }
 
@@ -42,7 +42,7 @@ const KERNEL_THREAD: u32 = 0x0020_0000;
 /// `PF_NO_SETAFFINITY`.
 const NO_SET_AFFINITY: u32 = 0x0400_0000;
 
-/// The tasks that `/proc/TID/task` lines of a fixture tell: `TGID COMM user|kernel|bound START CGROUP MASK|- [set] [CLASS]`.
+/// Reads the tasks from a fixture's files `/proc/TID/model`: `TGID COMM user|kernel|bound START CGROUP MASK|- [set] [CLASS]`.
 pub(super) fn from_files(files: &BTreeMap<String, String>, possible: &CpuSet) -> BTreeMap<u32, Task> {
     let mut tasks = BTreeMap::new();
     for (path, text) in files {
@@ -78,21 +78,21 @@ pub(super) fn from_files(files: &BTreeMap<String, String>, possible: &CpuSet) ->
 }
 
 impl FakeKernel {
-    /// A task.
+    /// The task with this id.
     #[must_use]
     pub fn task(&self, tid: u32) -> Option<&Task> {
         self.tasks.get(&tid)
     }
 
-    /// Every task by its tid.
+    /// All tasks with their ids.
     pub fn tasks(&self) -> impl Iterator<Item = (u32, &Task)> {
         self.tasks.iter().map(|(&tid, task)| (tid, task))
     }
 
-    /// A process forks or a thread is made: the newcomer has its parent's cgroup and masks.
+    /// Forks a process or creates a thread. The new task inherits cgroup and masks of its parent.
     ///
     /// # Panics
-    /// If there is no such parent, or `tid` is taken.
+    /// The parent does not exist, or `tid` is in use.
     pub fn fork(&mut self, parent: u32, tid: u32, as_thread: bool) {
         let mut task = self.tasks.get(&parent).expect("the parent runs").clone();
         task.tgid = if as_thread { task.tgid } else { tid };
@@ -100,15 +100,15 @@ impl FakeKernel {
         assert!(self.tasks.insert(tid, task).is_none(), "tid {tid} is taken");
     }
 
-    /// A task of any kind starts.
+    /// Starts a task of any kind.
     ///
     /// # Panics
-    /// If `tid` is taken.
+    /// `tid` is in use.
     pub fn start(&mut self, tid: u32, task: Task) {
         assert!(self.tasks.insert(tid, task).is_none(), "tid {tid} is taken");
     }
 
-    /// A task ends.
+    /// Ends a task.
     pub fn exit(&mut self, tid: u32) {
         self.tasks.remove(&tid);
     }
@@ -116,7 +116,7 @@ impl FakeKernel {
     /// `sched_getaffinity`.
     ///
     /// # Errors
-    /// `ESRCH` without such a task.
+    /// `ESRCH` if the task does not exist.
     pub fn affinity(&self, tid: u32) -> Answer<CpuSet> {
         self.tasks.get(&tid).map(|task| task.mask.and(&self.online)).ok_or(Errno::SRCH)
     }
@@ -124,7 +124,7 @@ impl FakeKernel {
     /// `sched_setaffinity`.
     ///
     /// # Errors
-    /// `ESRCH` without such a task, `EINVAL` for a bound kernel thread or when no CPU of its cpuset is left, `EBUSY` for one with a
+    /// `ESRCH` if the task does not exist. `EINVAL` for a bound kernel thread, or if no CPU of its cpuset remains. `EBUSY` for a task with a
     /// DEADLINE reservation that would lose a CPU.
     pub fn set_affinity(&mut self, tid: u32, wanted: CpuSet) -> Answer<()> {
         self.call(format!("affinity of {tid} <- {wanted}"), |kernel| {
@@ -143,11 +143,11 @@ impl FakeKernel {
         })
     }
 
-    /// `sched_setattr`; a real-time class is refused where the group has no runtime, which nobody has taken here.
+    /// `sched_setattr`. A real kernel also refuses a real-time class in a group without runtime; the model has no such group.
     ///
     /// # Errors
-    /// `ESRCH` without such a task, `EINVAL` for a reservation of a kernel thread, `EPERM` for one of a thread that may not run on
-    /// all CPUs outside of partitions.
+    /// `ESRCH` if the task does not exist. `EINVAL` for a reservation of a kernel thread. `EPERM` for a reservation of a thread that may not
+    /// run on all CPUs outside of partitions.
     pub fn set_policy(&mut self, tid: u32, policy: Policy) -> Answer<()> {
         self.call(format!("class of {tid} <- {policy}"), |kernel| {
             let all = kernel.online.minus(&kernel.isolated_now());
@@ -163,12 +163,12 @@ impl FakeKernel {
         })
     }
 
-    /// Kernels since 6.2 remember what user space set and come back to it.
+    /// Kernels since 6.2 remember the mask that user space set, and restore it.
     fn remembers_masks(&self) -> bool {
         self.version >= (6, 2)
     }
 
-    /// The CPUs that a task's cpuset allows it.
+    /// CPUs that a task's cpuset permits.
     fn allowed(&self, tid: u32) -> Answer<CpuSet> {
         let task = self.tasks.get(&tid).ok_or(Errno::SRCH)?;
         if task.kind != TaskKind::User && task.cgroup == "/" {
@@ -177,11 +177,11 @@ impl FakeKernel {
         Ok(self.group_effective(&task.cgroup))
     }
 
-    /// The cpuset of these tasks changed its CPUs: their masks follow.
+    /// Updates the masks of a cpuset's tasks after its CPUs changed.
     pub(super) fn follow(&mut self, cgroup: &str) {
         let isolated = self.isolated_now();
         let effective = self.group_effective(cgroup);
-        // Tasks at the top keep CPUs that are unplugged.
+        // Tasks in the root keep CPUs that go offline.
         let top = self.possible.minus(&isolated);
         let remembers = self.remembers_masks();
         let keeps_kernel_threads = self.version >= (7, 0);
@@ -198,7 +198,7 @@ impl FakeKernel {
         }
     }
 
-    /// Moves a task into another group, whose CPUs it gets.
+    /// Moves a task into another group and gives it the group's CPUs.
     pub(super) fn enter(&mut self, tid: u32, cgroup: &str) {
         let Some(task) = self.tasks.get_mut(&tid) else { return };
         if task.cgroup == cgroup {
@@ -206,7 +206,7 @@ impl FakeKernel {
         }
         cgroup.clone_into(&mut task.cgroup);
         let new = match (&self.v2, cgroup) {
-            // Before 6.7 a task that comes to the top gets the partitions' CPUs too.
+            // Before 6.7, a task moved to the root also gets the CPUs of partitions.
             (Some(_), "/") if self.version < (6, 7) => self.possible,
             (Some(_), "/") => self.possible.minus(&self.isolated_now()),
             _ => self.group_effective(cgroup),
@@ -276,7 +276,7 @@ impl FakeKernel {
     }
 }
 
-/// A class as `stat` tells it: its number, priority and nice value.
+/// A policy as in `stat`: class number, real-time priority and nice value.
 fn numbers(policy: Policy) -> (u8, u8, i8) {
     match policy {
         Policy::Other { nice } => (0, 0, nice),

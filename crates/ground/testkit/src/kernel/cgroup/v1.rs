@@ -1,4 +1,4 @@
-//! Version 1: nested cpusets whose tasks are moved in one by one.
+//! Cgroup version 1: nested cpusets, into which tasks are moved one by one.
 
 use crate::kernel::{Answer, cpus, line};
 use base::CpuSet;
@@ -22,7 +22,7 @@ struct Group {
 }
 
 impl V1 {
-    /// The hierarchy whose top has `cpuset.cpus`, with its groups.
+    /// Reads the hierarchy whose root has `cpuset.sched_load_balance`, with its groups.
     pub(in crate::kernel) fn from_files(files: &BTreeMap<String, String>, online: &CpuSet) -> Option<Self> {
         let suffix = "/cpuset.sched_load_balance";
         let top = files.keys().filter(|path| path.ends_with(suffix)).min_by_key(|path| path.len())?;
@@ -110,7 +110,7 @@ impl V1 {
         self.groups.remove(path).map(|_| ()).ok_or(Errno::NOENT)
     }
 
-    /// A cpuset without CPUs or memory takes no task.
+    /// A cpuset without CPUs or memory nodes accepts no task.
     pub(super) fn may_attach(&self, path: &str) -> Answer<()> {
         let group = self.groups.get(path).ok_or(Errno::NOENT)?;
         if group.effective.is_empty() || group.mems.is_empty() { Err(Errno::NOSPC) } else { Ok(()) }
@@ -166,7 +166,7 @@ impl V1 {
         }))
     }
 
-    /// Whether the group may have these CPUs.
+    /// Checks that the group may have these CPUs.
     fn may_set(&self, directory: &str, group: &Group, new: &CpuSet, possible: &CpuSet, busy: bool) -> Answer<()> {
         if !new.is_subset(possible) {
             return Err(Errno::INVAL);
@@ -186,10 +186,10 @@ impl V1 {
         if busy && new.is_empty() { Err(Errno::NOSPC) } else { Ok(()) }
     }
 
-    /// Returns the groups whose CPUs changed.
+    /// Returns the groups with a changed set of CPUs.
     pub(super) fn recompute(&mut self, online: &CpuSet) -> Vec<String> {
         let mut changed = Vec::new();
-        // A path sorts behind its ancestors. A cpuset that lost its last CPU falls back to the one above.
+        // A path sorts after its ancestors. A cpuset that has lost its last CPU uses those of its parent.
         for path in self.groups.keys().cloned().collect::<Vec<_>>() {
             let above = self.parent(&path).map(|parent| parent.effective);
             let Some(group) = self.groups.get_mut(&path) else { continue };

@@ -1,4 +1,4 @@
-//! Version 2: partitions that are taken, refused, shrunk and dissolved as kernels 6.1 and 6.12 do.
+//! Cgroup version 2: partitions are created, refused, shrunk and dissolved as in kernels 6.1 and 6.12.
 
 use crate::kernel::{Answer, cpus, line};
 use base::CpuSet;
@@ -9,25 +9,25 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::kernel) struct V2 {
     mount: String,
-    /// `cpuset.cpus.exclusive` and remote partitions exist (6.7).
+    /// The kernel has `cpuset.cpus.exclusive` and remote partitions (6.7).
     exclusive: bool,
     groups: BTreeMap<String, Group>,
     /// CPUs in valid isolated or root partitions below the root.
     taken: CpuSet,
-    /// Boot-isolated CPUs that a remote partition had: dissolved, it takes them out of the list of isolated CPUs.
+    /// Boot-isolated CPUs of dissolved remote partitions. Dissolving one removes them from the list of isolated CPUs.
     forgotten: CpuSet,
 }
 
-/// One cgroup.
+/// A cgroup.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Group {
-    /// Controllers for its children.
+    /// Controllers enabled for its children.
     subtree: Vec<String>,
     cpus: CpuSet,
     exclusive: CpuSet,
     mems: String,
     kind: Kind,
-    /// Why a partition is none.
+    /// Reason why a partition is invalid.
     invalid: Option<&'static str>,
     effective: CpuSet,
 }
@@ -40,7 +40,7 @@ enum Kind {
     Isolated,
 }
 
-/// Controllers that a group may hand down although it has tasks itself.
+/// Controllers that a group may enable for its children although it has tasks itself.
 const THREADED: [&str; 3] = ["cpuset", "cpu", "pids"];
 
 const NOT_EXCLUSIVE: &str = "Cpu list in cpuset.cpus not exclusive";
@@ -51,7 +51,7 @@ const EMPTY: &str = "cpuset.cpus and cpuset.cpus.exclusive are empty";
 const NO_PARTITION_ABOVE: &str = "Parent is not a partition root";
 
 impl Group {
-    /// What it would have for itself alone.
+    /// CPUs that the group requests exclusively.
     fn wanted(&self) -> CpuSet {
         if self.exclusive.is_empty() { self.cpus } else { self.exclusive }
     }
@@ -62,7 +62,7 @@ impl Group {
 }
 
 impl V2 {
-    /// The hierarchy whose `cgroup.controllers` offers `cpuset`, with the groups that have files there.
+    /// Reads the hierarchy whose `cgroup.controllers` includes `cpuset`, with the groups that have files there.
     pub(in crate::kernel) fn from_files(
         files: &BTreeMap<String, String>,
         version: (u32, u32),
@@ -107,18 +107,18 @@ impl V2 {
         self.groups.get(path).map(|_| ())
     }
 
-    /// The CPUs of valid partitions.
+    /// CPUs of valid partitions.
     pub(super) fn taken(&self) -> CpuSet {
         self.taken
     }
 
-    /// What the group, named as tasks do, lets its tasks use; that of its nearest ancestor with a cpuset.
+    /// CPUs that the tasks of a group may use. The group is named as in `/proc/TID/cgroup`. An unknown group has those of the root.
     pub(super) fn effective(&self, cgroup: &str) -> CpuSet {
         let path = if cgroup == "/" { self.mount.clone() } else { format!("{}{cgroup}", self.mount) };
         self.groups.get(&path).or_else(|| self.groups.get(&self.mount)).map_or(CpuSet::EMPTY, |group| group.effective)
     }
 
-    /// Whether the group has the controller's files: the group above enabled it.
+    /// The group has the files of the cpuset controller, because its parent enables it.
     fn has_cpuset(&self, path: &str) -> bool {
         path == self.mount
             || self.parent(path).is_some_and(|above| self.groups[&above].subtree.iter().any(|name| name == "cpuset"))
@@ -223,7 +223,7 @@ impl V2 {
                     let had = self.groups[directory].wanted().and(boot_isolated);
                     self.forgotten = self.forgotten.or(&had.and(&self.taken));
                 }
-                // Before 6.7 a broken partition is made anew only out of a plain group.
+                // Before 6.7, an invalid partition can be created again only after it was a member.
                 let broken =
                     !self.exclusive && self.groups[directory].invalid.is_some() && self.groups[directory].kind == kind;
                 if let Some(group) = self.groups.get_mut(directory).filter(|_| !broken) {
@@ -266,7 +266,7 @@ impl V2 {
         if !new.is_subset(possible) {
             return Err(Errno::INVAL);
         }
-        // A list that reaches into the partition beside it breaks that partition; the write succeeds.
+        // A list that overlaps a sibling partition invalidates that partition. The write succeeds.
         let broken: Vec<String> = self
             .siblings(directory)
             .filter(|(_, group)| group.valid() && group.wanted().intersects(&new))
@@ -303,8 +303,8 @@ impl V2 {
         Ok(())
     }
 
-    /// Decides every partition from the top down and hands out the CPUs. Returns the groups, named as tasks do,
-    /// whose CPUs changed.
+    /// Validates every partition from the top down and distributes the CPUs. Returns the groups with a changed set of CPUs, named as in
+    /// `/proc/TID/cgroup`.
     pub(super) fn recompute(
         &mut self,
         online: &CpuSet,
@@ -315,7 +315,7 @@ impl V2 {
         let before: BTreeMap<String, CpuSet> =
             self.groups.iter().map(|(path, group)| (path.clone(), group.effective)).collect();
         self.taken = CpuSet::EMPTY;
-        // A path sorts behind its ancestors.
+        // A path sorts after its ancestors.
         let paths: Vec<String> = self.groups.keys().cloned().collect();
         for path in &paths {
             let group = &self.groups[path];
@@ -353,7 +353,7 @@ impl V2 {
             .collect()
     }
 
-    /// Why the group cannot be the partition that it was told to be.
+    /// Reason why the group cannot be the requested partition.
     fn refusal(
         &self,
         path: &str,
