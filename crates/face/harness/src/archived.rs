@@ -1,4 +1,4 @@
-//! An IOC, and the archive of what it serves.
+//! An IOC, and the archive of its records.
 
 use crate::Folder;
 use crate::epics::program;
@@ -7,30 +7,30 @@ use crate::process::Running;
 use std::path::PathBuf;
 use std::process::Output;
 
-/// A record that counts ten times a second: a value that is missing or twice is seen.
+/// A record that counts ten times per second. Missing and duplicate values are detectable.
 pub const COUNTER: &str =
     "record(calc, \"X:COUNT\") { field(SCAN, \".1 second\") field(INPA, \"X:COUNT\") field(CALC, \"A+1\") }\n";
 
-/// Who serves records, and a file that says what of them is archived where.
+/// An IOC, and an archive configuration for its records.
 pub struct Archived {
-    /// Who serves them.
+    /// The IOC.
     pub ioc: Ioc,
-    /// Where the file is, and the archive is sought from.
+    /// Folder of the configuration, and base of the archive's path.
     pub folder: Folder,
-    /// The file.
+    /// The configuration file.
     pub file: PathBuf,
-    /// The archive, from the folder.
+    /// Path of the archive, relative to the folder.
     at: &'static str,
 }
 
 impl Archived {
-    /// Records, the archive's place, and what `[archive]` says besides.
+    /// Starts an IOC with a database. `at` is the path of the archive, and `says` has further keys of `[archive]`.
     #[must_use]
     pub fn new(database: &str, at: &'static str, says: &str) -> Self {
         Self::of(Ioc::start(&[("a.db", database)], &["-d", "a.db"]), at, says)
     }
 
-    /// As [`new`](Self::new), of an IOC that is up.
+    /// As [`new`](Self::new), with an IOC that is already running.
     #[must_use]
     pub fn of(ioc: Ioc, at: &'static str, says: &str) -> Self {
         let folder = Folder::new();
@@ -38,30 +38,30 @@ impl Archived {
         Self { ioc, folder, file, at }
     }
 
-    /// Starts the logger, until it says this.
+    /// Starts the logger and waits until it prints `says`.
     #[must_use]
     pub fn serve(&self, says: &str) -> Running {
         let mut command = program(true, "archive", self.ioc.port);
         Running::until(command.current_dir(&self.folder.0).arg("serve").arg(&self.file), says)
     }
 
-    /// `tahti archive VERB` of the archive.
+    /// Runs `tahti archive VERB` on the archive.
     pub fn ask(&self, verb: &str, words: &[&str]) -> Output {
         let mut command = program(true, "archive", self.ioc.port);
         command.current_dir(&self.folder.0).args([verb, self.at]).args(words).output().expect("it runs")
     }
 
-    /// What it prints.
+    /// Output of `tahti archive VERB`.
     ///
     /// # Panics
-    /// Where it fails.
+    /// The command fails.
     pub fn good(&self, verb: &str, words: &[&str]) -> String {
         let output = self.ask(verb, words);
         assert!(output.status.success(), "{verb} {words:?}: {output:?}");
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// What the archive has of [`COUNTER`]; nothing where it cannot be read.
+    /// Values of [`COUNTER`] in the archive. Empty if it cannot be read.
     pub fn counts(&self) -> Vec<u64> {
         let output = self.ask("get", &["X:COUNT", "--from", "-1h", "--format", "csv"]);
         let text = String::from_utf8(output.stdout).expect("text");

@@ -1,23 +1,23 @@
-//! A client that speaks Channel Access by hand.
+//! A Channel Access client for hand-written messages.
 
 use crate::PATIENCE;
 use ca::wire::{Header, command, messages, padded};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-/// A client's circuit.
+/// A circuit of the client.
 pub struct Circuit {
     stream: TcpStream,
     received: Vec<u8>,
 }
 
 impl Circuit {
-    /// A circuit of the lowest priority to a server of this host.
+    /// Connects to a server on this host with the lowest priority.
     pub fn connect(port: u16) -> Self {
         Self::connect_as(port, 0)
     }
 
-    /// A circuit of a priority, 0 to 99.
+    /// Connects with a priority from 0 to 99.
     pub fn connect_as(port: u16, priority: u16) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -26,7 +26,7 @@ impl Circuit {
         circuit
     }
 
-    /// Sends a message, filled up as Channel Access wants it.
+    /// Sends a message, padded as Channel Access requires.
     pub fn send(&mut self, header: Header, payload: &[u8]) {
         let mut out = Vec::new();
         Header { size: padded(payload.len()) as u32, ..header }.write(&mut out);
@@ -35,20 +35,21 @@ impl Circuit {
         self.stream.write_all(&out).unwrap();
     }
 
-    /// Sends messages in one piece.
+    /// Sends raw bytes.
     pub fn send_whole(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Sends bytes as far as the server takes them now; the rest is thrown away. Then it reads no more for this circuit.
+    /// Sends as many bytes as the server accepts at once, and discards the rest. A message may be cut, so no response can be expected
+    /// afterwards.
     pub fn send_some(&mut self, bytes: &[u8]) {
         self.stream.set_nonblocking(true).unwrap();
-        // Full, or hung up by the server: both are what was wanted.
+        // The connection may be full or closed by the server. Both are acceptable.
         let _ = self.stream.write(bytes);
         self.stream.set_nonblocking(false).unwrap();
     }
 
-    /// The next message of a kind; others are passed over.
+    /// Receives the next message with this command and skips all others.
     pub fn receive(&mut self, command: u16) -> (Header, Vec<u8>) {
         loop {
             let found = messages(&self.received).next().map(|(header, payload)| (header, payload.to_vec()));
@@ -66,21 +67,21 @@ impl Circuit {
         }
     }
 
-    /// Makes a channel; its number at the server.
+    /// Creates a channel and returns its id at the server.
     pub fn create(&mut self, name: &str) -> u32 {
         self.send(Header::bare(command::CREATE_CHAN, 0, 0, 1, 13), format!("{name}\0").as_bytes());
         self.receive(command::CREATE_CHAN).0.p2
     }
 
-    /// Asks for a double; `receive(READ_NOTIFY)` has it.
+    /// Requests a double. `receive(READ_NOTIFY)` returns the response.
     pub fn ask(&mut self, sid: u32, id: u32) {
         self.send(Header::bare(command::READ_NOTIFY, 6, 1, sid, id), &[]);
     }
-    /// Writes a double and asks for no answer.
+    /// Writes a double without requesting a response.
     pub fn put(&mut self, sid: u32, value: f64) {
         self.send(Header::bare(command::WRITE, 6, 1, sid, 1), &value.to_be_bytes());
     }
-    /// Asks for doubles whenever value or alarm change.
+    /// Subscribes to a double, for changes of value and alarm.
     pub fn subscribe(&mut self, sid: u32, id: u32) {
         let mut payload = [0; 16];
         payload[13] = 5;
@@ -88,7 +89,7 @@ impl Circuit {
     }
 }
 
-/// The double of a message.
+/// The double in a payload.
 pub fn double(payload: &[u8]) -> f64 {
     f64::from_be_bytes(payload[..8].try_into().unwrap())
 }

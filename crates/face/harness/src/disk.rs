@@ -1,15 +1,15 @@
-//! Disks that can be full or fail, for tests that are root.
+//! Disks that can be full or fail, for tests as root.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A disk of its own in memory, taken away with the test.
+/// A separate disk in memory. Unmounted on drop.
 pub struct Disk(pub PathBuf);
 
 impl Disk {
-    /// Mounts it; `size` as `mount` has it: `512k`.
+    /// Mounts a disk. `size` is in the format of `mount`, such as `512k`.
     pub fn mount(at: PathBuf, size: &str) -> Self {
         std::fs::create_dir_all(&at).unwrap();
         let mounted =
@@ -18,27 +18,27 @@ impl Disk {
         Self(at)
     }
 
-    /// Gives it another size.
+    /// Changes the size.
     pub fn resize(&self, size: &str) {
         let done = Command::new("mount").args(["-o", &format!("remount,size={size}")]).arg(&self.0).status();
         assert!(done.unwrap().success());
     }
 
-    /// Fills it with a file of that name, to the last page.
+    /// Fills the disk to the last page with a file of this name.
     pub fn fill(&self, name: &str) {
         let mut file = OpenOptions::new().create(true).append(true).open(self.0.join(name)).unwrap();
         while file.write_all(&[0; 4096]).is_ok() {}
     }
 }
 
-/// A disk with a journal, in a file, which the kernel stops writing to when it finds a fault there: taken away with the test.
+/// A journaling disk in an image file. The kernel remounts it read-only after an error. Unmounted on drop.
 pub struct Failing {
     disk: Disk,
     image: PathBuf,
 }
 
 impl Failing {
-    /// Makes it, of so many bytes, and mounts it; the image stands beside it.
+    /// Creates an image of `size` bytes next to the mount point, and mounts it.
     pub fn mount(at: PathBuf, size: u64) -> Self {
         std::fs::create_dir_all(&at).unwrap();
         let image = at.with_extension("image");
@@ -53,12 +53,12 @@ impl Failing {
         done(Command::new("mount").args(["-o", "loop,errors=remount-ro"]).arg(&self.image).arg(self.at()));
     }
 
-    /// Where it is mounted.
+    /// Mount point.
     pub fn at(&self) -> &Path {
         &self.disk.0
     }
 
-    /// Lets the kernel find a fault: nothing can be written any more, and what was not on the disk is lost.
+    /// Triggers a file system error. The disk becomes read-only, and data not yet on it is lost.
     pub fn fail(&self) {
         let found =
             Command::new("findmnt").args(["-n", "-o", "SOURCE", "--mountpoint"]).arg(self.at()).output().unwrap();
@@ -67,11 +67,11 @@ impl Failing {
         std::fs::write(format!("/sys/fs/ext4/{device}/trigger_fs_error"), "1").unwrap();
     }
 
-    /// Repairs it and mounts it again in the same place, as an administrator does, once nobody has a file open there.
+    /// Repairs the disk and mounts it again at the same place, as an administrator does. Waits until no file on it is open.
     pub fn repair(&self) {
         let leaves = || Command::new("umount").arg(self.at()).output().unwrap().status.success();
         crate::eventually("nobody has a file open on the disk", leaves);
-        // 1: faults were found and mended.
+        // Exit status 1: errors were found and corrected.
         let checked = Command::new("fsck.ext4").args(["-f", "-y"]).arg(&self.image).output().unwrap();
         assert!(checked.status.code().is_some_and(|code| code <= 1), "{checked:?}");
         self.attach();
@@ -85,7 +85,7 @@ fn done(command: &mut Command) {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Who still writes there ends with the test, too.
+        // Remaining writers end with the test.
         let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }

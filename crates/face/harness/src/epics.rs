@@ -1,6 +1,6 @@
-//! Programs of EPICS and ours of the same name, on free ports of loopback.
+//! Programs of EPICS and their counterparts in tahti, on free ports of the loopback interface.
 //!
-//! `TAHTI_EPICS` names the folder with `usr/bin/softIoc`, `usr/bin/caget`, …; `cargo xtask test epics` sets it.
+//! `TAHTI_EPICS` is the folder with `usr/bin/softIoc`, `usr/bin/caget` and so on. `cargo xtask test epics` sets it.
 
 use crate::ioc::Ioc;
 use crate::process::Running;
@@ -10,12 +10,12 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The folder with C EPICS.
+/// The folder of C EPICS.
 pub fn epics() -> PathBuf {
     std::env::var("TAHTI_EPICS").expect("TAHTI_EPICS is not set; run `cargo xtask test epics`").into()
 }
 
-/// A program of EPICS or of ours on a port of its own.
+/// A program of EPICS, or of tahti if `ours` is set, on a separate port.
 pub fn program(ours: bool, name: &str, port: u16) -> Command {
     let mut command = if ours {
         let mut command = crate::tahti();
@@ -32,7 +32,7 @@ pub fn program(ours: bool, name: &str, port: u16) -> Command {
         ("EPICS_CAS_INTF_ADDR_LIST", "127.0.0.1"),
         ("EPICS_CAS_AUTO_BEACON_ADDR_LIST", "NO"),
         ("EPICS_CAS_BEACON_ADDR_LIST", "127.0.0.1"),
-        // The tools' own second is too short on a busy machine.
+        // The tools' default of one second is too short on a busy machine.
         ("EPICS_CLI_TIMEOUT", "30"),
     ] {
         command.env(variable, value);
@@ -42,7 +42,7 @@ pub fn program(ours: bool, name: &str, port: u16) -> Command {
     command
 }
 
-/// Starts a repeater on the port that [`program`] tells clients, and waits until it has it. C's clients start none then.
+/// Starts a repeater on the port that [`program`] sets for clients, and waits until it is bound. The clients of C EPICS then do not start one.
 pub fn repeater(ours: bool, port: u16) -> Running {
     let mut command = program(ours, if ours { "carepeater" } else { "caRepeater" }, port);
     let running = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
@@ -50,16 +50,16 @@ pub fn repeater(ours: bool, port: u16) -> Running {
     running
 }
 
-/// A `camonitor` that ends with the test, and its lines.
+/// A `camonitor` that ends with the test.
 pub struct Monitor(Running);
 
 impl Monitor {
-    /// `camonitor` of C or ours on the port of an IOC.
+    /// Starts `camonitor` of C EPICS or of tahti on the port of an IOC.
     pub fn start(ioc: &Ioc, ours: bool, args: &[&str]) -> Self {
         Self(Running::follow(program(ours, "camonitor", ioc.port).args(args)))
     }
 
-    /// The first lines of several; each prints one at least.
+    /// First lines of several monitors. Each must print at least one.
     pub fn settled(all: &[Self], ioc: &Ioc) -> Vec<Vec<String>> {
         let first = |monitor: &Self| monitor.0.lines.recv_timeout(PATIENCE).expect("camonitor prints nothing");
         let mut lines: Vec<Vec<String>> = all.iter().map(|monitor| vec![first(monitor)]).collect();
@@ -67,8 +67,7 @@ impl Monitor {
         lines
     }
 
-    /// Adds lines until none comes from any while ten other clients come, read and go one after another, which takes the longer
-    /// the busier the machine is.
+    /// Appends lines until no monitor prints for the duration of ten successive runs of another client. A run takes longer on a busier machine.
     pub fn more(all: &[Self], ioc: &Ioc, lines: &mut [Vec<String>]) {
         let mut rounds = 0;
         while rounds < 10 {
@@ -87,11 +86,11 @@ impl Monitor {
     }
 }
 
-/// Dates and times become TIME, the port PORT; colours go.
+/// Normalises output: dates and times become TIME, the port becomes PORT, and colours are removed.
 pub fn normal(text: &str, port: u16) -> String {
     let mut out = String::new();
     let text = text.replace(&format!(":{port}"), ":PORT").replace("\x1b[31;1m", "").replace("\x1b[0m", "");
-    // What EPICS says of any list that names loopback, and the places in its source of its exceptions.
+    // EPICS warns about any address list with loopback, and prints source locations of its exceptions.
     let chatter = ["Warning: Duplicate EPICS CA Address", "    Source File: ", "    Current Time: "];
     let lines = text.split_inclusive('\n').filter(|line| !chatter.iter().any(|start| line.starts_with(start)));
     for word in lines.flat_map(|line| line.split_inclusive(char::is_whitespace)) {
@@ -108,7 +107,7 @@ pub fn normal(text: &str, port: u16) -> String {
     out
 }
 
-/// What both printed must be equal, line by line.
+/// Asserts that both outputs are equal, line by line.
 pub fn same(what: &str, theirs: &str, ours: &str) {
     for (number, (a, b)) in theirs.lines().zip(ours.lines()).enumerate() {
         assert_eq!(a, b, "{what}, line {}: EPICS left, tahti right", number + 1);

@@ -1,10 +1,10 @@
-//! A guest of 512 bytes.
+//! A guest operating system of 512 bytes.
 
 use std::fs;
 use std::path::Path;
 
-/// A disk whose first sector is the whole system: it says that it is up on its first serial line, and powers off at its power button. One
-/// that is deaf computes without end.
+/// Creates a disk whose first sector is the whole system. It prints a message on its first serial line, and powers off when its power button is
+/// pressed. A `deaf` guest ignores the button and loops forever.
 pub fn disk(path: &Path, deaf: bool) {
     let mut sector: Vec<u8> = vec![
         0x31, 0xc0, 0x8e, 0xd8, 0xbe, 0x2d, 0x7c, // ds = 0, si = the text behind the code

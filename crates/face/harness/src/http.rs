@@ -1,19 +1,19 @@
-//! Whoever is asked over HTTP.
+//! HTTP client.
 
 use crate::PATIENCE;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-/// The host and port of an address in what a server says of itself.
+/// Host and port of the first address in a server's output.
 ///
 /// # Panics
-/// There is none.
+/// The output has no address.
 pub fn address_in(said: &str) -> &str {
     let address = said.split_whitespace().find_map(|word| word.strip_prefix("http://")).expect("an address");
     address.split('/').next().expect("a first part")
 }
 
-/// A whole answer: head, and body without its division into chunks.
+/// A complete response: header, and body with chunked encoding removed.
 pub fn ask(address: &str, request: &str) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -42,7 +42,7 @@ pub fn ask(address: &str, request: &str) -> (String, Vec<u8>) {
     }
 }
 
-/// An answer that is good, as JSON.
+/// Body of a successful response, as JSON.
 pub fn json(address: &str, request: &str) -> serde_json::Value {
     let (head, body) = ask(address, request);
     assert!(head.starts_with("http/1.1 200"), "{head}{}", String::from_utf8_lossy(&body));

@@ -1,4 +1,4 @@
-//! IOCs as processes, C's or ours, and their command interpreter.
+//! IOCs of C EPICS or of tahti as processes, and their shell.
 
 use crate::epics::{epics, normal, program};
 use crate::port::free_port;
@@ -12,33 +12,33 @@ use std::time::{Duration, Instant};
 
 /// An IOC that ends with the test.
 pub struct Ioc {
-    /// Its process.
+    /// Process of the IOC.
     pub child: Child,
-    /// Where its commands go; [`end_of_input`](Self::end_of_input) closes it.
+    /// Input of its shell. [`end_of_input`](Self::end_of_input) closes it.
     pub commands: Option<ChildStdin>,
     lines: Receiver<String>,
-    /// Whether it is ours, or C's.
+    /// The IOC is that of tahti, not of C EPICS.
     pub ours: bool,
-    /// Of its circuits and searches; the next one is its repeater's.
+    /// Port of circuits and searches. The next port is that of the repeater.
     pub port: u16,
-    /// Where its files are and it runs.
+    /// Working folder with its files.
     pub folder: PathBuf,
-    /// Whether the folder stays when the IOC goes.
+    /// The folder is kept when the IOC is dropped.
     pub keep: bool,
-    /// What it said until it took commands.
+    /// Output before it accepted commands.
     pub started: String,
     how: How,
     marks: u32,
 }
 
-/// How it is started, again too.
+/// Parameters of the start, kept for a restart.
 #[derive(Default)]
 struct How {
     args: Vec<String>,
     variables: Vec<(String, String)>,
-    /// Whether what it says on standard error is among its lines.
+    /// Lines include standard error.
     with_errors: bool,
-    /// A record of which is asked whether it serves.
+    /// A record that is read to check that the IOC serves.
     probe: Option<String>,
 }
 
@@ -53,33 +53,33 @@ impl How {
 }
 
 impl Ioc {
-    /// Ours with these files and options. What it says on both outputs is heard.
+    /// Starts an IOC of tahti with these files and options. Lines include both outputs.
     pub fn start(files: &[(&str, &str)], options: &[&str]) -> Self {
         Self::start_with(files, options, &[])
     }
 
-    /// As [`start`](Self::start), with more in its environment.
+    /// As [`start`](Self::start), with additional environment variables.
     pub fn start_with(files: &[(&str, &str)], options: &[&str], variables: &[(&str, &str)]) -> Self {
         let how = How { with_errors: true, ..How::new(options, variables) };
         Self::new(true, files, how)
     }
 
-    /// With the definitions of C's `softIoc`, and these files and options. What it says on standard output is heard.
+    /// Starts an IOC with the definitions of C's `softIoc` and these files and options. Lines include standard output only.
     pub fn session(ours: bool, files: &[(&str, &str)], options: &[&str]) -> Self {
         Self::session_in(std::env::temp_dir().join(fresh("tahti-session")), ours, files, options)
     }
 
-    /// As [`session`](Self::session), in a folder that may have been used before.
+    /// As [`session`](Self::session), in a folder that may already have been used.
     pub fn session_in(folder: PathBuf, ours: bool, files: &[(&str, &str)], options: &[&str]) -> Self {
         Self::in_folder(folder, ours, files, with_definitions(options, &[]))
     }
 
-    /// With a database whose names begin with `$(P)`, which is `X:`; it answers a client of C's.
+    /// Starts an IOC with a database whose names begin with `$(P)`, which is set to `X:`. Waits until it answers a client of C EPICS.
     pub fn serving(ours: bool, database: &str) -> Self {
         Self::serving_with(ours, database, &[])
     }
 
-    /// As [`serving`](Self::serving), with more in its environment.
+    /// As [`serving`](Self::serving), with additional environment variables.
     pub fn serving_with(ours: bool, database: &str, variables: &[(&str, &str)]) -> Self {
         let probe = Some(database.split('"').nth(1).unwrap().replace("$(P)", "X:"));
         let how = How { probe, with_errors: true, ..with_definitions(&["-m", "P=X:", "-d", "test.db"], variables) };
@@ -105,7 +105,7 @@ impl Ioc {
         ioc
     }
 
-    /// Waits until it takes commands and serves.
+    /// Waits until the IOC accepts commands and serves.
     fn wait(&mut self) {
         self.started = self.say("");
         if let Some(probe) = self.how.probe.clone() {
@@ -115,39 +115,39 @@ impl Ioc {
         }
     }
 
-    /// A record of it, where it was started with one.
+    /// A record of the IOC. Requires that it was started with one.
     pub(crate) fn probe(&self) -> &str {
         self.how.probe.as_deref().expect("an IOC that was started as serving")
     }
 
-    /// Ends the program as a crash does.
+    /// Kills the process, as a crash does.
     pub fn crash(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Starts the program again after a crash and waits until it answers.
+    /// Restarts the process after a crash and waits until it answers.
     pub fn up(&mut self) {
         (self.child, self.commands, self.lines) = spawn(self.ours, self.port, &self.folder, &self.how);
         self.wait();
     }
 
-    /// Sends the program a signal by its name: `STOP`.
+    /// Sends a signal to the process, by name such as `STOP`.
     pub fn signal(&self, name: &str) {
         crate::process::kill(self.child.id() as i32, name);
     }
 
-    /// Gives a command and waits for nothing.
+    /// Sends a command without waiting for it.
     pub fn command(&mut self, line: &str) {
         writeln!(self.commands.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    /// Closes its standard input.
+    /// Closes the standard input of the process.
     pub fn end_of_input(&mut self) {
         self.commands = None;
     }
 
-    /// Gives one command; what was printed until it was done. The folder is FOLDER.
+    /// Runs a command and returns its output. The folder's path becomes FOLDER.
     pub fn say(&mut self, line: &str) -> String {
         self.marks += 1;
         let mark = format!("--mark-{}--", self.marks);
@@ -158,7 +158,7 @@ impl Ioc {
         text.replace(&self.folder.display().to_string(), "FOLDER")
     }
 
-    /// Reads lines until one ends with `word`; all of them, without prompts.
+    /// Reads lines until one contains `word`, and returns all of them without prompts.
     pub fn hear(&self, word: &str) -> Vec<String> {
         let mut all = Vec::new();
         loop {
@@ -173,7 +173,7 @@ impl Ioc {
         }
     }
 
-    /// Repeats a command until it prints something good.
+    /// Repeats a command until its output is as required.
     pub fn until(&mut self, line: &str, good: impl Fn(&str) -> bool) -> String {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -185,19 +185,19 @@ impl Ioc {
         }
     }
 
-    /// What a tool prints on its port, C's or ours, errors last; times and places replaced.
+    /// Output of a tool on the IOC's port, standard error last, normalised.
     pub fn run(&self, ours: bool, tool: &str, args: &[&str]) -> String {
         let output = program(ours, tool, self.port).current_dir(&self.folder).args(args).output().unwrap();
         normal(&crate::process::text(&output), self.port)
     }
 
-    /// What one of EPICS' tools prints on standard output.
+    /// Standard output of a tool of C EPICS.
     pub fn tool(&self, tool: &str, args: &[&str]) -> String {
         let output = program(false, tool, self.port).current_dir(&self.folder).args(args).output().unwrap();
         String::from_utf8_lossy(&output.stdout).replace(&format!(":{}", self.port), ":PORT")
     }
 
-    /// Reads fields until they are as wanted; what was read last.
+    /// Reads fields until they are as required, and returns the last values.
     pub fn read_until(&self, fields: &[&str], wanted: impl Fn(&[&str]) -> bool) -> Vec<String> {
         let args: Vec<&str> = ["-t", "-w", "5"].into_iter().chain(fields.iter().copied()).collect();
         let patience = Instant::now() + PATIENCE;
@@ -212,7 +212,7 @@ impl Ioc {
         }
     }
 
-    /// Ends it by `exit`; its exit status.
+    /// Ends the IOC with `exit` and returns its exit status.
     pub fn exit(mut self) -> Option<i32> {
         self.command("exit");
         self.child.wait().unwrap().code()
@@ -221,7 +221,7 @@ impl Ioc {
 
 impl Drop for Ioc {
     fn drop(&mut self) {
-        // Both end at "exit"; whoever does not is killed by its own handle.
+        // Both IOCs end at "exit". One that does not is killed.
         if let Some(commands) = &mut self.commands {
             let _ = commands.write_all(b"exit\n");
         }
@@ -238,7 +238,7 @@ impl Drop for Ioc {
     }
 }
 
-/// C's options for the types of records that it knows, where C is compared with.
+/// Options for C's record type definitions, for comparisons with C EPICS.
 fn with_definitions(options: &[&str], variables: &[(&str, &str)]) -> How {
     let definitions = epics().join("dbd/softIoc.dbd");
     How::new(&[&["-D", definitions.to_str().unwrap()], options].concat(), variables)
@@ -248,25 +248,25 @@ fn spawn(ours: bool, port: u16, folder: &PathBuf, how: &How) -> (Child, Option<C
     let mut command: Command = program(ours, "softIoc", port);
     command.current_dir(folder).args(&how.args).envs(how.variables.iter().cloned());
     let (say, lines) = channel();
-    // One pipe for both, so that what a command says stands before what the next one prints.
+    // Both outputs share a pipe, so that their order is preserved.
     let (output, into) = std::io::pipe().unwrap();
     if how.with_errors {
         command.stderr(into.try_clone().unwrap());
     }
     let mut child = command.stdin(Stdio::piped()).stdout(into).spawn().unwrap();
-    // The command keeps its ends of the pipe.
+    // Closes the command's copies of the pipe's write end.
     drop(command);
     read_on(output, say);
     let commands = child.stdin.take();
     (child, commands, lines)
 }
 
-/// C's IOC and ours with the same files.
+/// An IOC of C EPICS and one of tahti with the same files.
 pub fn both(files: &[(&str, &str)], options: &[&str]) -> [Ioc; 2] {
     [false, true].map(|ours| Ioc::session(ours, files, options))
 }
 
-/// What both printed must be equal.
+/// Asserts that both outputs are equal.
 pub fn same(what: &str, [theirs, ours]: [String; 2]) {
     assert_eq!(theirs, ours, "{what}: EPICS left, tahti right");
 }

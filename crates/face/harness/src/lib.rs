@@ -1,7 +1,7 @@
-//! Programs under test, as their users start them: `tahti` and what it talks to, each on places of its own.
+//! Programs under test, run as users do: `tahti` and its peers, each with separate folders and ports.
 //!
-//! Only ever a dev-dependency of the program's tests. Everything here ends with the test that started it, panics with what
-//! the program said, and waits for what it does, never for a time: [`PATIENCE`] is when a test gives up.
+//! To be used only as a dev-dependency of the program's tests. All processes end with their test. Failures panic with the program's output.
+//! Helpers wait for conditions rather than fixed times; [`PATIENCE`] is the timeout.
 #![forbid(unsafe_code)]
 
 pub mod archived;
@@ -25,36 +25,36 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long anything may hang before a test fails: a machine may have much else to do.
+/// Timeout of a test on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The program under test: cargo puts tests beside it, into the folder `deps`.
+/// The program under test. Cargo puts tests into the folder `deps` next to it.
 pub fn tahti() -> Command {
     let test = std::env::current_exe().expect("the test has a file");
     let mut command = Command::new(test.parent().and_then(Path::parent).expect("it lies in deps").join("tahti"));
-    // Hundreds of tests shall not start a web server each.
+    // Prevents hundreds of tests from starting a web server each.
     command.env("TAHTI_NO_DASHBOARD", "1");
     command
 }
 
-/// A name that nobody else on this machine uses.
+/// A name that is unique on this machine.
 pub fn fresh(what: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("{what}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A folder that goes with its test.
+/// A folder that is removed on drop.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
-    /// An empty one below the folder for temporary files.
+    /// Creates an empty folder in the folder for temporary files.
     pub fn new() -> Self {
         let path = std::env::temp_dir().join(fresh("tahti-test"));
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }
 
-    /// Writes a file, with the folders above it.
+    /// Writes a file, and creates its parent folders.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -75,7 +75,7 @@ impl Drop for Folder {
     }
 }
 
-/// Asks until it is so.
+/// Polls until the condition holds.
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {

@@ -1,12 +1,12 @@
-//! The machine that tests share.
+//! The machine, which tests share.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long somebody else's shield may stand before the test fails and names it.
+/// Time for which another test may hold a shield before this test fails.
 const OTHERS: Duration = Duration::from_secs(600);
 
-/// Waits until no run directory but `own` has a shield.
+/// Waits until no run directory except `own` has a shield.
 pub fn wait_for_others(own: &Path) {
     let begin = Instant::now();
     let mut said = false;
@@ -24,9 +24,9 @@ pub fn wait_for_others(own: &Path) {
     }
 }
 
-/// The machine's last CPU, for what changes the machine: as root, and on two CPUs at least.
+/// The last CPU of the machine, for tests that change the machine. They need root and at least two CPUs.
 pub fn last_cpu() -> String {
-    // The effective user, as the kernel sees it.
+    // The effective user id, from the kernel.
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let root = status.lines().any(|line| line.starts_with("Uid:") && line.split_whitespace().nth(2) == Some("0"));
     assert!(root, "these tests change the machine: run them as root (--unprivileged leaves them out)");

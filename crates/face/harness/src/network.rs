@@ -1,14 +1,14 @@
-//! Hosts that are network namespaces of this machine, which root makes and which go with their test.
+//! Network namespaces as hosts. Only root can create them. They are removed on drop.
 
 use std::os::fd::AsFd as _;
 use std::process::{Command, Stdio};
 
-/// `ip` of iproute2 with these words.
+/// Runs `ip` of iproute2.
 pub fn ip(words: &str) {
     run("ip", words);
 }
 
-/// A program of iproute2 with these words.
+/// Runs a program of iproute2.
 fn run(program: &str, words: &str) {
     let output = Command::new(program).args(words.split(' ')).output().expect("iproute2 is installed");
     assert!(output.status.success(), "{program} {words}: {}", String::from_utf8_lossy(&output.stderr));
@@ -19,7 +19,7 @@ fn run(program: &str, words: &str) {
 pub struct Namespace(pub String);
 
 impl Namespace {
-    /// An empty one, whose name has `what` in it.
+    /// Creates an empty namespace with `what` in its name.
     pub fn new(what: &str) -> Self {
         let name = crate::fresh(&format!("tahti-{what}"));
         ip(&format!("netns add {name}"));
@@ -27,14 +27,14 @@ impl Namespace {
         Self(name)
     }
 
-    /// Lets no more than so much through its loopback, and little wait there: as a line that far away hosts share.
+    /// Limits the rate and the queue of the loopback interface, as on a slow connection.
     pub fn slow_loopback(&self, rate: &str) {
-        // Packets as on a wire: a queue of tokens takes none that is longer than all its tokens.
+        // The MTU of Ethernet. The token bucket drops packets that are larger than the bucket.
         ip(&format!("-n {} link set lo mtu 1500", self.0));
         run("tc", &format!("-n {} qdisc add dev lo root tbf rate {rate} burst 8kb limit 32kb", self.0));
     }
 
-    /// A program within it: the command's words and variables.
+    /// The same command in the namespace.
     pub fn command(&self, likeness: &Command) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.0]).arg(likeness.get_program()).args(likeness.get_args());
@@ -42,13 +42,13 @@ impl Namespace {
         command
     }
 
-    /// Brings the calling thread, and those that it starts, into it.
+    /// Moves the calling thread, and threads that it starts, into the namespace.
     pub fn enter(&self) {
         let file = std::fs::File::open(format!("/run/netns/{}", self.0)).unwrap();
         rustix::thread::move_into_link_name_space(file.as_fd(), None).unwrap();
     }
 
-    /// Does something within it, in a thread of its own.
+    /// Runs a function in the namespace, in a separate thread.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let enter = || {
             self.enter();

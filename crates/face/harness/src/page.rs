@@ -1,4 +1,4 @@
-//! A dashboard as programs see it: requests, and the WebSocket that its page uses.
+//! Client of a dashboard: requests, and the WebSocket of its page.
 
 use crate::PATIENCE;
 use std::io::{Read as _, Write as _};
@@ -11,7 +11,7 @@ fn connect(port: u16) -> TcpStream {
     stream
 }
 
-/// One request and everything that comes back.
+/// Sends a request and returns the complete response.
 pub fn http(port: u16, head: &str, body: &str) -> String {
     let mut stream = connect(port);
     let length = body.len();
@@ -33,11 +33,11 @@ pub fn token(address: &str) -> String {
 pub enum Heard {
     /// JSON.
     Text(serde_json::Value),
-    /// What comes often.
+    /// Binary data, for frequent updates.
     Bytes(Vec<u8>),
 }
 
-/// A WebSocket of a program.
+/// A WebSocket.
 pub struct Socket(TcpStream);
 
 impl Socket {
@@ -59,7 +59,7 @@ impl Socket {
         Self(stream)
     }
 
-    /// Sends a text.
+    /// Sends a text message.
     pub fn say(&mut self, text: &str) {
         let mut bytes = vec![0x81];
         match text.len() {
@@ -69,13 +69,13 @@ impl Socket {
                 bytes.extend(u16::try_from(length).unwrap().to_be_bytes());
             }
         }
-        // The mask changes nothing.
+        // A mask of zeros leaves the text unchanged.
         bytes.extend([0; 4]);
         bytes.extend(text.as_bytes());
         self.0.write_all(&bytes).unwrap();
     }
 
-    /// The next message.
+    /// Receives the next message.
     pub fn message(&mut self) -> Heard {
         loop {
             let mut head = [0; 2];
@@ -103,7 +103,7 @@ impl Socket {
         }
     }
 
-    /// The next message that is text.
+    /// Receives the next text message.
     fn hear(&mut self) -> serde_json::Value {
         loop {
             if let Heard::Text(text) = self.message() {
@@ -112,7 +112,7 @@ impl Socket {
         }
     }
 
-    /// The first message that this is something of.
+    /// Receives messages until the function returns a value.
     pub fn until<T>(&mut self, mut is_it: impl FnMut(&serde_json::Value) -> Option<T>) -> T {
         let begun = Instant::now();
         loop {
@@ -124,7 +124,7 @@ impl Socket {
         }
     }
 
-    /// The answer to the question of this number.
+    /// The answer to the request with this id.
     pub fn answer(&mut self, id: u64) -> serde_json::Value {
         self.until(|message| (message["answer"] == id).then(|| message.clone()))
     }

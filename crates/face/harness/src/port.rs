@@ -1,18 +1,17 @@
-//! Ports of loopback that nobody else takes while the test runs.
+//! Ports of the loopback interface, reserved while the test runs.
 
 use std::net::{TcpListener, UdpSocket};
 use std::sync::Mutex;
 
-/// What says to other tests, of this process or another, that a port is taken: a socket on this address of loopback,
-/// where nothing else listens.
+/// Address of the sockets that reserve ports among tests of all processes. No other program listens on this address of the loopback interface.
 const CLAIMS: &str = "127.93.0.1";
-/// Below the ports that the kernel hands out by itself, so that no client of another test has one by chance.
+/// Below the kernel's range of ephemeral ports, so that clients of other tests do not get one by chance.
 const FIRST: u16 = 12_000;
-/// A server's port, its repeater's, and two more for a second one.
+/// Ports per reservation: a server, its repeater, and two more for a second server.
 const STEP: u16 = 4;
 const COUNT: u16 = 5_000;
 
-/// A port that is free for circuits and datagrams, as are the three above it; it stays claimed until the process ends.
+/// The first of four consecutive ports that are free for TCP and UDP. Reserved until the process ends.
 pub fn free_port() -> u16 {
     static CLAIMED: Mutex<Vec<TcpListener>> = Mutex::new(Vec::new());
     let start = (std::process::id() % u32::from(COUNT)) as u16;

@@ -1,4 +1,4 @@
-//! Programs that end with the test that started them, and what they say.
+//! Programs that end with their test, and their output.
 
 use crate::PATIENCE;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
@@ -10,28 +10,28 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A program that ends with the test, and with it all that it has started: clients of C's start repeaters that stay.
+/// A program that ends with the test, including its children. Clients of C EPICS start repeaters that remain.
 pub struct Running {
     /// The process.
     pub child: Child,
-    /// What it says, of the outputs that were asked for.
+    /// Lines of the captured outputs.
     pub lines: Receiver<String>,
 }
 
 impl Running {
-    /// Starts it as it is; of what it says nothing is kept.
+    /// Starts a program without capturing its output.
     pub fn start(command: &mut Command) -> Self {
         Self { child: command.process_group(0).spawn().unwrap(), lines: channel().1 }
     }
 
-    /// Starts it; its lines on standard output as they come, for which it must write them one by one ([`by_lines`]).
+    /// Starts a program and captures its standard output by lines. The program must flush each line ([`by_lines`]).
     pub fn follow(command: &mut Command) -> Self {
         let mut running = Self::start(command.stdout(Stdio::piped()));
         running.lines = lines_of(&mut running.child);
         running
     }
 
-    /// Starts it and waits until it says `until`, on whichever output.
+    /// Starts a program and waits until it prints `until` on either output.
     pub fn until(command: &mut Command, until: &str) -> Self {
         let mut running = Self::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
         let (say, lines) = channel();
@@ -42,7 +42,7 @@ impl Running {
         running
     }
 
-    /// The next line with `wanted`.
+    /// Waits for the next line that contains `wanted`.
     pub fn hears(&self, wanted: &str) -> String {
         let mut said = Vec::new();
         loop {
@@ -54,13 +54,13 @@ impl Running {
         }
     }
 
-    /// Sends a signal by its name, as `kill` has it: `-TERM`.
+    /// Sends a signal, by its option of `kill` such as `-TERM`.
     pub fn signal(&self, signal: &str) {
         let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
     }
 
-    /// Whether the program has ended. It is not reaped, so that nobody else gets its number.
+    /// The program has ended. It is not reaped, so its process id is not reused.
     pub fn has_ended(&self) -> bool {
         let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(Pid::from_child(&self.child)), how).unwrap().is_some()
@@ -69,27 +69,27 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A test may have ended it already.
+        // The test may have ended the program already.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
     }
 }
 
-/// The lines that a program prints, as they come; its output is taken.
+/// Lines of a program's standard output, as they arrive. Takes the output.
 pub fn lines_of(child: &mut Child) -> Receiver<String> {
     let (say, lines) = channel();
     read_on(child.stdout.take().unwrap(), say);
     lines
 }
 
-/// Reads to the end, also when nobody listens any more, so that the program is never held up.
+/// Reads to the end even if the receiver is gone, so that the program does not block.
 pub(crate) fn read_on(output: impl Read + Send + 'static, say: Sender<String>) {
     std::thread::spawn(move || {
         BufReader::new(output).lines().map_while(Result::ok).for_each(|line| drop(say.send(line)));
     });
 }
 
-/// The same program, each line written when it is there.
+/// The same program with line-buffered output.
 pub fn by_lines(likeness: &Command) -> Command {
     let mut command = Command::new("stdbuf");
     command.arg("-oL").arg(likeness.get_program()).args(likeness.get_args());
@@ -98,7 +98,7 @@ pub fn by_lines(likeness: &Command) -> Command {
     command
 }
 
-/// The end of a process and all that it wrote: read while it writes, for a pipe holds little.
+/// Waits for a process and returns its output. Reads while it runs, because a pipe holds little.
 pub fn finish(mut child: Child) -> Output {
     let begin = Instant::now();
     let (out, err) = (child.stdout.take().map(whole), child.stderr.take().map(whole));
@@ -129,7 +129,7 @@ pub fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Whether any of its threads still runs: what a process holds is let go with the last of them.
+/// A thread of the process still runs. The process releases its resources with the last thread.
 pub fn alive(pid: i32) -> bool {
     let runs =
         |stat: &Path| std::fs::read_to_string(stat).is_ok_and(|stat| !stat.contains(") Z") && !stat.contains(") X"));
@@ -137,7 +137,7 @@ pub fn alive(pid: i32) -> bool {
     threads.map(|thread| thread.path().join("stat")).any(|stat| runs(&stat))
 }
 
-/// Sends a process a signal by its name: `KILL`.
+/// Sends a signal to a process, by name such as `KILL`.
 pub fn kill(pid: i32, signal: &str) {
     assert!(Command::new("kill").args([format!("-{signal}"), pid.to_string()]).status().unwrap().success());
 }

@@ -1,26 +1,26 @@
-//! A shield round CPU 1, and what interrupts that CPU.
+//! A shield of CPU 1, and interruptions of that CPU.
 
 use crate::machine;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
-/// TLB shootdowns and function calls that CPU 1 was interrupted for.
+/// Number of interrupts of CPU 1 for TLB shootdowns and function calls.
 pub fn interruptions() -> u64 {
     let text = std::fs::read_to_string("/proc/interrupts").unwrap();
     let rows = text.lines().filter(|line| ["TLB:", "CAL:"].iter().any(|row| line.trim_start().starts_with(row)));
     rows.map(|line| line.split_whitespace().nth(2).unwrap().parse::<u64>().unwrap()).sum()
 }
 
-/// A shield round CPU 1, from everybody but what was there before and is no part of this test.
+/// A shield of CPU 1. It spares all processes that existed before, except this test.
 pub struct Shield {
-    /// Its `TAHTI_RUN`.
+    /// `TAHTI_RUN` of the shield.
     pub run: PathBuf,
-    /// How tasks are kept off.
+    /// Output of `tahti shield apply`, with the method of isolation.
     pub state: String,
 }
 
 impl Shield {
-    /// Makes it when no other stands.
+    /// Waits until no other shield exists, and creates this one.
     pub fn apply() -> Self {
         let run = std::env::temp_dir().join(format!("tahti-root-shield-{}", std::process::id()));
         machine::wait_for_others(&run);
@@ -58,14 +58,14 @@ impl Drop for Shield {
         if !std::thread::panicking() {
             self.tahti(&["release"]);
         } else {
-            // The test's own message is the one that counts.
+            // The message of the failed test has priority.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.tahti(&["release", "--force"])));
         }
         let _ = std::fs::remove_dir_all(&self.run);
     }
 }
 
-/// The name and the CPUs of each thread of a process.
+/// Name and permitted CPUs of each thread of a process.
 pub fn threads(pid: u32) -> Vec<(String, String)> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let read = |task: PathBuf| {
@@ -76,11 +76,11 @@ pub fn threads(pid: u32) -> Vec<(String, String)> {
     tasks.map(|task| read(task.path())).collect()
 }
 
-/// Something to do for CPU 1 whenever nobody else needs it.
+/// A background load of CPU 1, at the lowest priority.
 pub struct Spinner(Child);
 
 impl Spinner {
-    /// Starts it, at the lowest priority.
+    /// Starts the load.
     pub fn start() -> Self {
         let words = ["-c", "1", "nice", "-n", "19", "sh", "-c", "while :; do :; done"];
         Self(Command::new("taskset").args(words).spawn().unwrap())

@@ -1,17 +1,17 @@
-//! A message server, equipment managers, and what a user asks of them.
+//! A message server, equipment managers, and requests of a user.
 
 use crate::process::Running;
 use crate::{Folder, eventually, fresh, tahti};
 use std::path::Path;
 use std::process::Output;
 
-/// A message server of its own name with a folder for tables of managers.
+/// A message server with a unique name, and a folder for the managers' tables.
 pub struct Site {
-    /// Its name.
+    /// Name of the server.
     pub server: String,
-    /// Where tables and scripts lie.
+    /// Folder of tables and scripts.
     pub folder: Folder,
-    /// The message server, while it runs.
+    /// The message server, if it is running.
     pub messages: Option<Running>,
 }
 
@@ -29,7 +29,7 @@ impl Site {
         site
     }
 
-    /// Starts the message server again.
+    /// Restarts the message server.
     pub fn serve(&mut self) {
         self.messages = None;
         let mut command = tahti();
@@ -37,19 +37,19 @@ impl Site {
         self.messages = Some(Running::until(&mut command, "serving"));
     }
 
-    /// An equipment manager that serves a table.
+    /// Starts an equipment manager that serves a table.
     pub fn manager(&self, file: &Path) -> Running {
         self.manager_with(file, &[])
     }
 
-    /// A manager with more in its environment.
+    /// As [`manager`](Self::manager), with additional environment variables.
     pub fn manager_with(&self, file: &Path, env: &[(&str, &str)]) -> Running {
         let mut command = tahti();
         command.args(["em", "serve", "--server", &self.server]).arg(file).envs(env.iter().copied());
         Running::until(&mut command, "serves")
     }
 
-    /// What a command prints on both of its outputs, and whether it went well.
+    /// Runs a command. Returns whether it succeeded, and both outputs.
     pub fn say(&self, words: &[&str]) -> (bool, String) {
         let output = tahti().args(words).env("TAHTI_MESSAGES", &self.server).output().unwrap();
         let text = [output.stdout, output.stderr].concat();
@@ -61,14 +61,14 @@ impl Site {
         tahti().args(["msg", "send", "--server", &self.server, line]).output().unwrap()
     }
 
-    /// What is printed, or what is said on stderr.
+    /// Sends a line and returns the output, or the error message.
     pub fn ask(&self, line: &str) -> String {
         let output = self.send(line);
         let text = if output.status.success() { output.stdout } else { output.stderr };
         String::from_utf8(text).unwrap().trim().to_owned()
     }
 
-    /// Sends a line until the answer is as wanted.
+    /// Sends a line until the answer is as required.
     pub fn until(&self, line: &str, wanted: impl Fn(&str) -> bool) {
         let mut last = String::new();
         eventually(&format!("{line} answers as wanted"), || {
