@@ -1,86 +1,86 @@
-// What the library and its reader share: a file of words (native, eight bytes), mapped by the program whose allocations are counted.
-// Included by both, so it names nothing.
+// Layout of the file shared by the library and its reader: native words of eight bytes, mapped by the program whose allocations are counted.
+// Both include this file, so it uses no names from outside.
 
 /// The first word: "tahtiHP2".
 pub const MAGIC: u64 = u64::from_be_bytes(*b"2PHithat");
 
-/// Words at the front, by number.
+/// Indices of the words of the header.
 pub mod head {
-    /// What the file is.
+    /// Magic number.
     pub const MAGIC: usize = 0;
-    /// The process.
+    /// Process id.
     pub const PID: usize = 1;
-    /// Allocations, all threads.
+    /// Number of allocations of all threads.
     pub const ALLOCATIONS: usize = 2;
-    /// Their bytes.
+    /// Bytes of these allocations.
     pub const BYTES: usize = 3;
-    /// Blocks that were given back.
+    /// Number of freed blocks.
     pub const FREES: usize = 4;
-    /// Their bytes.
+    /// Bytes of these blocks.
     pub const FREED_BYTES: usize = 5;
-    /// The most bytes that were in use at a time.
+    /// Peak of the bytes in use.
     pub const PEAK_BYTES: usize = 6;
-    /// Allocations and blocks given back by threads in real-time classes.
+    /// Allocations and frees by threads in real-time scheduling classes.
     pub const RT_CALLS: usize = 7;
-    /// Allocations whose site found no room.
+    /// Allocations without a site, because the table of sites was full.
     pub const SITES_LOST: usize = 8;
-    /// Allocations whose block found no room: whether they were given back is not known.
+    /// Allocations without a block, because the table of blocks was full. It is unknown whether they were freed.
     pub const BLOCKS_LOST: usize = 9;
-    /// How many modules there are.
+    /// Number of modules.
     pub const MODULES: usize = 10;
-    /// Modules that found no room.
+    /// Modules not recorded, because the table was full.
     pub const MODULES_LOST: usize = 11;
-    /// Blocks given back that were not known: made before the library was, or lost.
+    /// Frees of unknown blocks: allocated before the library was loaded, or lost.
     pub const FREES_UNKNOWN: usize = 13;
 }
 
 /// Words before the modules.
 pub const HEAD_WORDS: usize = 64;
-/// Programs and libraries that are kept.
+/// Maximum number of modules (programs and libraries).
 pub const MODULES_MAX: usize = 256;
-/// Words of each: the offset in its file, start, end, bytes of its path, path. The first one is the program's.
+/// Words per module: offset in its file, start, end, length of its path, path. The first module is the program.
 pub const MODULE_WORDS: usize = 32;
-/// Bytes of a path that are kept.
+/// Maximum length of a path, in bytes.
 pub const PATH_MAX: usize = (MODULE_WORDS - 4) * 8;
-/// Places that allocate.
+/// Maximum number of allocation sites.
 pub const SITES_MAX: usize = 1 << 14;
-/// Words of each: hash (0: free), then as below, then callers.
+/// Words per site: hash (0: unused), the words below, then callers.
 pub const SITE_WORDS: usize = 40;
-/// Words of a site, by number.
+/// Indices of the words of a site.
 pub mod site {
-    /// What it is found by; 0 where there is none. Written last.
+    /// Hash by which the site is found; 0 if unused. Written last.
     pub const HASH: usize = 0;
-    /// Allocations.
+    /// Number of allocations.
     pub const ALLOCATIONS: usize = 1;
-    /// Their bytes.
+    /// Bytes of these allocations.
     pub const BYTES: usize = 2;
-    /// Blocks that were given back.
+    /// Number of freed blocks.
     pub const FREES: usize = 3;
-    /// Their bytes.
+    /// Bytes of these blocks.
     pub const FREED_BYTES: usize = 4;
-    /// Allocations by threads in real-time classes.
+    /// Allocations by threads in real-time scheduling classes.
     pub const RT_ALLOCATIONS: usize = 5;
-    /// Blocks given back by threads in real-time classes.
+    /// Frees by threads in real-time scheduling classes.
     pub const RT_FREES: usize = 6;
-    /// How many callers follow. Written before the hash is readable.
+    /// Number of callers that follow. Written before the hash is readable.
     pub const CALLERS: usize = 7;
-    /// Return addresses, the innermost first.
+    /// Return addresses, innermost first.
     pub const FIRST: usize = 8;
 }
-/// Callers that are kept of each.
+/// Maximum callers per site.
 pub const CALLERS_MAX: usize = SITE_WORDS - site::FIRST;
-/// Blocks in use that are kept.
+/// Maximum number of blocks in use.
 pub const BLOCKS_MAX: usize = 1 << 21;
-/// Words of each: address (0: never used, 1: free again), then bytes and, above, the number of the site.
+/// Words per block: address (0: never used, 1: freed), then size, with the index of the site in the upper bits.
 pub const BLOCK_WORDS: usize = 2;
-/// Bits of a block's second word that are its bytes.
+/// Bits of a block's second word that hold its size.
 pub const SIZE_BITS: u32 = 48;
 
-/// Where modules, sites and blocks begin, and the end, in words.
+/// Offset of the modules, in words.
 pub const MODULES_AT: usize = HEAD_WORDS;
-/// See above.
+/// Offset of the sites, in words.
 pub const SITES_AT: usize = MODULES_AT + MODULES_MAX * MODULE_WORDS;
-/// See above.
+/// Offset of the blocks, in words.
 pub const BLOCKS_AT: usize = SITES_AT + SITES_MAX * SITE_WORDS;
-/// See above.
+/// Size of the file, in words.
 pub const WORDS: usize = BLOCKS_AT + BLOCKS_MAX * BLOCK_WORDS;

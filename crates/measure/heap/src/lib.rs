@@ -1,13 +1,14 @@
-//! The library that `tahti profile --memory` loads into a program, as bytes, and the form of what it writes.
+//! The library that `tahti profile --memory` loads into a program, as bytes, and the layout of its output file.
 //!
-//! The library itself is `preload/heap.rs`, which the build script builds: it has no standard library, as it stands in for `malloc`.
+//! The source of the library is `preload/heap.rs`, built by the build script. It does not use the standard library, because it replaces
+//! `malloc`.
 #![forbid(unsafe_code)]
 
-/// The form of the file that the library writes.
+/// Layout of the output file.
 pub mod layout;
 
 /// The library's file.
 pub static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtahti_heap.so"));
 
-/// The variable that names the folder into which each process writes a file: `PID-N.heap`.
+/// Environment variable with the folder of the output files. Each process writes `PID-N.heap`.
 pub const FOLDER: &str = "TAHTI_HEAP";
