@@ -59,7 +59,7 @@ const TRIGGER: usize = 24;
 const WANTED: usize = 25;
 const CHANGES: usize = 26;
 const COUNTERS: usize = 32;
-/// The running minor, as one [`Latest`] cell.
+/// The running minor, as one `Latest` cell.
 const BORDER: usize = 56;
 const NAME: usize = 64;
 const SHAPE: usize = 72;
