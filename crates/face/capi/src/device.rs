@@ -1,4 +1,4 @@
-//! Devices from user space for C.
+//! User-space device access for C.
 
 use crate::{answer, handle, open, text};
 use base::DurNs;
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn tahti_device_wait(device: *mut tahti_device, spin_ns: u
             u64::MAX => Wait::Spin,
             spin => Wait::Both { spin: DurNs(i64::try_from(spin).unwrap_or(i64::MAX)) },
         };
-        // A hundred years.
+        // A hundred years: no limit.
         let limit = if within_ns < 0 { DurNs::from_secs(100 * 365 * 86_400) } else { DurNs(within_ns) };
         let came = match held {
             Held::Uio(uio) => await_interrupt(uio, how, limit),

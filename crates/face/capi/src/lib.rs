@@ -1,10 +1,11 @@
 //! `libtahti`: the C interface of `include/tahti.h`, where each function is documented.
 //!
-//! Forbids everything but translating: a pointer is checked for NULL and for what its structure says of its size, a
-//! text for UTF-8, and the call goes to `rt` or `broker`. Panics do not cross the border: a release build aborts, and every other one
-//! is caught by the runtime at `extern "C"`.
+//! The functions only translate. They check pointers for NULL, structures for their declared size and text for UTF-8,
+//! then call `rt` or `broker`. Panics do not cross the C boundary: a release build aborts, and in other builds the
+//! runtime stops them at `extern "C"`.
 //!
-//! The third and last place of `unsafe`: a C interface takes pointers, and what they point at is the caller's promise.
+//! The crate is one of the few that may use `unsafe`: a C interface takes pointers, and only the caller can guarantee
+//! that they are valid.
 #![allow(unsafe_code, reason = "a C interface takes pointers; each block says what the caller promises")]
 
 pub mod device;
@@ -29,7 +30,7 @@ thread_local! {
 
 fn fail(why: &str) {
     let text = CString::new(why.replace('\0', "?")).unwrap_or_default();
-    // The thread may be ending, in a destructor of the program's own thread-local data: then there is no place for the text.
+    // Fails if the thread is already running its thread-local destructors. The text is dropped then.
     let _ = ERROR.try_with(|error| *error.borrow_mut() = text);
 }
 
@@ -65,7 +66,7 @@ unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str, String> {
     if text.is_null() {
         return Err(format!("{what} is NULL; expected a text"));
     }
-    // SAFETY: not NULL, and the caller promises that it ends with a zero.
+    // SAFETY: not NULL, and the caller promises that the string is NUL-terminated.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map_err(|_| format!("{what} is no UTF-8"))
 }
@@ -75,7 +76,7 @@ unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str, String> {
 /// # Safety
 /// `handle` is NULL, or came from this library and was not given back; nobody else uses it meanwhile.
 unsafe fn open<'a, T>(handle: *mut T) -> Result<&'a mut T, String> {
-    // SAFETY: NULL is answered with None; else it is a Box that `handle` has leaked.
+    // SAFETY: NULL gives None. Any other pointer is a Box that `handle` has leaked.
     unsafe { handle.as_mut() }.ok_or_else(|| "the handle is NULL; expected one that a call returned".to_owned())
 }
 
@@ -151,7 +152,7 @@ unsafe fn fill<T>(to: *mut T, value: &T) -> Result<(), String> {
         return Err(format!("the structure's size is {size}; expected {}: set `size` to sizeof", size_of::<T>()));
     }
     let (from, bytes) = (std::ptr::from_ref(value).cast::<u8>(), size.min(size_of::<T>()) - behind_size);
-    // SAFETY: both have at least that many bytes, of which the first four stay as they are; they do not overlap.
+    // SAFETY: both have at least that many bytes and do not overlap. The first four bytes are not changed.
     unsafe {
         std::ptr::copy_nonoverlapping(from.wrapping_add(behind_size), to.cast::<u8>().wrapping_add(behind_size), bytes)
     };
@@ -307,7 +308,7 @@ pub unsafe extern "C" fn tahti_export_cycle(exports: *mut tahti_exports, pulse: 
     let cycle = || {
         // SAFETY: NULL, or a handle that is only read.
         let exports = unsafe { exports.as_ref() }.ok_or("the handle is NULL; expected one of tahti_export_open")?;
-        // Never waited for: whoever has it is another thread, which must not call this.
+        // Does not wait: the lock is only taken if another thread calls this function, which the contract forbids.
         let mut sampler = exports.sampler.try_lock().map_err(|_| "another thread ends its cycles here")?;
         let sampler = match &mut *sampler {
             Some(sampler) => sampler,
@@ -386,7 +387,7 @@ unsafe fn set(exports: *mut tahti_exports, index: c_int, value: Number, pulse: u
     let written = exports.is_some_and(|exports| {
         usize::try_from(index).is_ok_and(|index| exports.exports.set(index, value, pulse, sys::clock::mono_now()))
     });
-    // No reason is written down: that would allocate.
+    // No error text is stored, because that would allocate.
     if written { 0 } else { -1 }
 }
 
@@ -473,9 +474,9 @@ pub unsafe extern "C" fn tahti_import_name(
             if to.is_null() {
                 continue;
             }
-            // SAFETY: the caller promises room for the longest text and a zero, and no overlap.
+            // SAFETY: the caller promises room for the longest text and its NUL, and no overlap.
             unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), to.cast::<u8>(), text.len()) };
-            // SAFETY: as above; the zero stands behind the text.
+            // SAFETY: as above. The NUL follows the text.
             unsafe { to.cast::<u8>().wrapping_add(text.len()).write(0) };
         }
         Ok(0)
@@ -503,9 +504,9 @@ mod tests {
     #[test]
     fn a_program_with_a_loop_of_its_own_ends_its_cycles_for_the_oscilloscope() {
         let name = CString::new(format!("capi-scope-{}", std::process::id())).unwrap();
-        // SAFETY: texts that end with a zero, and a handle that this thread alone uses.
+        // SAFETY: NUL-terminated texts, and a handle that only this thread uses.
         let exports = unsafe { tahti_export_open(name.as_ptr(), 1) };
-        // SAFETY: as above; there is no safe value.
+        // SAFETY: as above. NULL means no safe value.
         let index = unsafe { tahti_export_int(exports, c"count".as_ptr(), c"".as_ptr(), std::ptr::null()) };
         assert_eq!(index, 0);
         let cycle = |pulse: u64, missed: bool| {
@@ -523,7 +524,7 @@ mod tests {
         let (_, rows) = scope.captured(0).pop().unwrap();
         let seen: Vec<(u64, u64)> = rows.words.chunks(rows.row_words).map(|row| (row[0], row[3])).collect();
         assert_eq!((seen, rows.trigger), (vec![(3, 6), (4, 8), (5, 10), (6, 12)], Some(2)));
-        // SAFETY: NULL is told.
+        // SAFETY: NULL is detected and reported.
         assert_eq!(unsafe { tahti_export_cycle(std::ptr::null_mut(), 1, 0) }, -1);
     }
 }

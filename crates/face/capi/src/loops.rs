@@ -73,7 +73,7 @@ struct Body {
     user: *mut c_void,
 }
 
-// SAFETY: tahti.h says that the body is called on the loop's thread, and only there; what `user` means is the caller's.
+// SAFETY: tahti.h documents that the body is called only on the loop's thread. The caller is responsible for `user`.
 unsafe impl Send for Body {}
 
 impl Body {
@@ -87,7 +87,7 @@ impl Body {
             skipped: pulse.skipped,
             void_ns: pulse.deadline.map_or(0, |deadline| (pulse.due + deadline.void_after()).0),
         };
-        // SAFETY: a function of the caller's, with what it asked for and a structure that lives for the call.
+        // SAFETY: the caller's function, called with the caller's `user` and a structure that lives for the call.
         match unsafe { (self.call)(self.user, &raw const told) } {
             0 => Flow::Continue,
             ..0 => Flow::Fault,
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn tahti_loops_add(
         let exports = unsafe { spec.exports.as_ref() }.map(tahti_exports::shared);
         let told = LoopSpec { exports, ..read(name, spec)? };
         let page = match loops.pages.len() {
-            // The supervisor watches one.
+            // The supervisor watches one page.
             0 => SharedPage::from_env_or_own(name),
             _ => SharedPage::own(name),
         };

@@ -301,7 +301,7 @@ pub unsafe extern "C" fn tahti_barrier_wait(barrier: *mut tahti_barrier, spin_ns
     match barrier.0.wait(spin, limit(within_ns)) {
         Met::Together => 0,
         Met::Last => 1,
-        // No reason is written down: that would allocate.
+        // No error text is stored, because that would allocate.
         Met::Broken => -1,
     }
 }

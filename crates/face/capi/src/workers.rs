@@ -45,7 +45,8 @@ struct Job {
     user: *mut c_void,
 }
 
-// SAFETY: tahti.h says that the function is called on each of the team's threads, at the same time, with what it was given.
+// SAFETY: tahti.h documents that the function is called on all threads of the team at the same time, with the given
+// `user`.
 unsafe impl Send for Job {}
 // SAFETY: as above.
 unsafe impl Sync for Job {}
@@ -53,7 +54,8 @@ unsafe impl Sync for Job {}
 impl Job {
     fn run(&self, part: &mut Part, me: Worker) {
         let part = if part.is_empty() { std::ptr::null_mut() } else { part.as_mut_ptr().cast() };
-        // SAFETY: a function of the caller's, with what it asked for and memory that is this thread's for the call.
+        // SAFETY: the caller's function, called with the caller's `user` and memory that belongs to this thread for
+        // the call.
         unsafe { (self.call)(self.user, part, me.index as u32, me.of as u32) }
     }
 }
@@ -79,7 +81,7 @@ pub unsafe extern "C" fn tahti_team_start(
 ) -> *mut tahti_team {
     let start = || {
         let call = job.ok_or("the job is NULL; expected a function")?;
-        // SAFETY: the caller's promise; NULL is answered.
+        // SAFETY: the caller's promise. NULL is handled.
         let size = if spec.is_null() { 0 } else { unsafe { spec.cast::<u32>().read() } };
         if (size as usize) < size_of::<tahti_team_spec>() {
             return Err("the spec is NULL or too small; expected `size` to be its sizeof".to_owned());
@@ -103,7 +105,7 @@ pub unsafe extern "C" fn tahti_team_start(
         let lines = usize::try_from(spec.part_bytes.div_ceil(128)).map_err(|error| error.to_string())?;
         let spec = read(name, &spec, &cpus)?;
         let made = make.map(|call| Job { call, user });
-        // On the thread and the CPU of who works on it: the zeros are what touches it first.
+        // Allocated on the worker's own thread and CPU: writing the zeros is the first touch of the memory.
         let make = move |me: Worker| {
             let mut part = vec![Lines([0; 128]); lines];
             if let Some(made) = &made {
@@ -150,12 +152,12 @@ fn read(name: &str, spec: &tahti_team_spec, cpus: &[i32]) -> Result<TeamSpec, St
 pub unsafe extern "C" fn tahti_team_run(team: *mut tahti_team) -> c_int {
     // SAFETY: NULL, or the caller's promise.
     let Some(team) = (unsafe { team.as_mut() }) else { return c_int::MIN };
-    // The reason is not written down: that would allocate.
+    // No error text is stored, because that would allocate.
     match team.team.run() {
         Ok(_) => 0,
         Err(TeamError::Late { worker, .. }) => worker as c_int,
         Err(TeamError::Gone { worker }) => -(worker as c_int),
-        // Of `start` alone.
+        // Only `start` returns other errors.
         Err(_) => c_int::MIN,
     }
 }

@@ -1,4 +1,4 @@
-//! A client of messages for C.
+//! Message client for C.
 
 use super::{band, bytes, only};
 use crate::{answer, fail, fill, handle, text};
@@ -106,7 +106,7 @@ impl tahti_client {
         match sent {
             Ok(id) => Ok(id as i64),
             Err(ClientError::Full) => Ok(0),
-            // What is outstanding gives its room back.
+            // Outstanding requests release their room when they finish.
             Err(ClientError::NoRoom(_)) if open.client.outstanding() > 0 => Ok(0),
             Err(error) => Err(error.to_string()),
         }
@@ -119,7 +119,7 @@ impl Open {
     /// # Safety
     /// `reply` is NULL or begins with its size.
     unsafe fn hand_out(&mut self, mut received: Received, reply: *mut tahti_reply) -> Result<(), String> {
-        // Copied out, so that nobody changes it while it is read.
+        // Copied out, so that the other process cannot change it during the read.
         if let Some(room) = received.room.take().filter(|room| !room.is_empty()) {
             received.body.resize(room.len(), 0);
             room.copy_to(&mut received.body);
@@ -150,7 +150,7 @@ impl Open {
 /// # Safety
 /// `client` is NULL or a handle.
 pub(super) unsafe fn shared<'a>(client: *const tahti_client) -> Result<&'a tahti_client, String> {
-    // SAFETY: the caller's promise; it is only ever shared.
+    // SAFETY: the caller's promise. The handle is only used by shared reference.
     unsafe { client.as_ref() }.ok_or_else(|| "the handle is NULL; expected one of tahti_client_connect".to_owned())
 }
 

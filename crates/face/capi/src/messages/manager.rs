@@ -1,4 +1,4 @@
-//! An equipment manager for C.
+//! Equipment manager for C.
 
 use super::{CODES, band, bytes, only};
 use crate::{answer, fail, handle, text};
@@ -69,7 +69,8 @@ fn words(room: &mut [u8; WORDS_BYTES], asked: &Asked<'_>) -> Option<[*const c_ch
     let mut rest = &mut room[..];
     let mut left = [0; 4];
     left[0] = rest.len();
-    // What is meant by the complement is never longer than its escaped form, which has passed as a text.
+    // The unescaped complement is never longer than the escaped form, whose length was checked when the text was
+    // received.
     write!(rest, "{}\0", asked.request.verb).ok()?;
     left[1] = rest.len();
     write!(rest, "{}\0", asked.request.object).ok()?;
@@ -84,7 +85,7 @@ fn words(room: &mut [u8; WORDS_BYTES], asked: &Asked<'_>) -> Option<[*const c_ch
 /// # Safety
 /// `manager` is NULL or a handle.
 unsafe fn place<'a>(manager: *const tahti_manager, number: u32) -> Result<(&'a BandThread, Band), String> {
-    // SAFETY: the caller's promise; it is only ever shared.
+    // SAFETY: the caller's promise. The handle is only used by shared reference.
     let manager = unsafe { manager.as_ref() }.ok_or("the handle is NULL; expected one of tahti_manager_connect")?;
     let band = band(number)?;
     let place = manager.lanes[usize::from(band.number())].as_ref();
@@ -186,7 +187,8 @@ pub unsafe extern "C" fn tahti_manager_serve(
                 host: asked.subject.host.into(),
                 answer_bytes: asked.answer_bytes_max,
             };
-            // SAFETY: the caller promises that the handler may be called; all that it gets holds until it returns.
+            // SAFETY: the caller promises that the handler may be called. All its arguments are valid until it
+            // returns.
             unsafe { handler(user, &raw const value, std::ptr::from_mut(replies).cast()) };
         });
         served.map(|served| c_int::try_from(served).unwrap_or(c_int::MAX)).map_err(|error| error.to_string())
@@ -202,7 +204,7 @@ unsafe fn at_hand<'a>(
     replies: *mut tahti_replies,
     asked: *const tahti_asked,
 ) -> Result<(&'a mut Replies<'a>, Ticket), String> {
-    // SAFETY: made from a `Replies` that outlives the handler's call, which is the only one to use it.
+    // SAFETY: made from a `Replies` that outlives the handler's call. Only that call uses it.
     let replies = unsafe { replies.cast::<Replies<'_>>().as_mut() }.ok_or("replies is NULL; expected the handler's")?;
     // SAFETY: the caller's promise.
     let asked = unsafe { asked.as_ref() }.ok_or("the request is NULL; expected the handler's")?;
@@ -281,7 +283,7 @@ pub unsafe extern "C" fn tahti_answer(
         let (replies, ticket) = unsafe { at_hand(replies, asked) }?;
         let (made, room) = memory(replies, ticket);
         let in_place = !made.is_null() && std::ptr::eq(made, body);
-        // A body that was made in place is not looked at here: its client may write there, too.
+        // A body made in place is not read here: the client may write to the same memory.
         let (body, copied) = if in_place { (std::ptr::null(), 0) } else { (body, body_bytes) };
         // SAFETY: the caller's promise.
         let answer = unsafe { answered(code, complement, body, copied) }?;
@@ -362,23 +364,23 @@ mod tests {
     /// Answers with 1 MiB that is made in place, or says why not.
     unsafe extern "C" fn image(failed: *mut c_void, asked: *const tahti_asked, replies: *mut tahti_replies) {
         let mut bytes = 0;
-        // SAFETY: the handler's own.
+        // SAFETY: the arguments are those of the handler.
         let memory = unsafe { tahti_answer_memory(replies, asked, &raw mut bytes) };
         if memory.is_null() {
             assert_eq!(bytes, 0);
-            // SAFETY: the handler's own.
+            // SAFETY: the arguments are those of the handler.
             unsafe { tahti_answer(replies, asked, Code::Ok as u32, c"no room".as_ptr(), std::ptr::null(), 0) };
             return;
         }
         for at in 0..BYTES {
-            // SAFETY: so much there is.
+            // SAFETY: `at` is below the size of the memory.
             unsafe { memory.cast::<u8>().wrapping_add(at).write_volatile(at as u8) };
         }
         let answer = |bytes: usize| {
-            // SAFETY: the handler's own.
+            // SAFETY: the arguments are those of the handler.
             unsafe { tahti_answer(replies, asked, Code::Ok as u32, c"made".as_ptr(), memory, bytes as u64) }
         };
-        // SAFETY: what the test gave.
+        // SAFETY: the pointer that the test passed as `user`.
         unsafe { failed.cast::<c_int>().write(answer(bytes as usize + 1)) };
         assert_eq!((bytes as usize >= BYTES, answer(BYTES)), (true, 0));
     }
@@ -401,7 +403,7 @@ mod tests {
         let band = u32::from(Band::DEFAULT.number());
         let (mut failed, mut served): (c_int, c_int) = (0, 0);
         let camera = c"camera".as_ptr();
-        // SAFETY: texts with their zeros.
+        // SAFETY: NUL-terminated texts.
         let manager =
             unsafe { tahti_manager_connect_with_bodies(server_name.as_ptr(), camera, camera, 1 << band, 1 << 16) };
         assert!(!manager.is_null());
@@ -413,11 +415,11 @@ mod tests {
         });
         while served < 2 {
             let user = (&raw mut failed).cast();
-            // SAFETY: a handle, and a handler that takes this.
+            // SAFETY: a valid handle, and a handler that takes this `user`.
             served += unsafe { tahti_manager_serve(manager, band, Some(image), user, 60_000_000_000) };
         }
         let (large, small) = asks.join().unwrap();
-        // SAFETY: a handle, which is not used afterwards.
+        // SAFETY: a valid handle, which is not used afterwards.
         unsafe { tahti_manager_close(manager) };
         assert_eq!(
             (large.code, &*large.text, failed),

@@ -1,4 +1,4 @@
-//! Messages for C: what clients and managers have in common.
+//! Messages for C: the parts that clients and managers share.
 
 pub mod client;
 pub mod manager;
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn tahti_lines_write(lines: *const *const c_char, count: u
         if to.is_null() {
             return Err("the room is NULL".into());
         }
-        // SAFETY: there is room, and what was just made overlaps nothing.
+        // SAFETY: the size was checked, and the new allocation overlaps nothing.
         unsafe { std::ptr::copy_nonoverlapping(body.as_ptr(), to.cast(), body.len()) };
         Ok(body.len() as i64)
     };

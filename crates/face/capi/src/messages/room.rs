@@ -1,4 +1,4 @@
-//! Rooms in a client's pool for C: bodies that are made in place.
+//! Rooms in a client's pool for C: memory for bodies that are made in place.
 
 use super::client::{sending, tahti_client, tahti_sending};
 use crate::{fail, handle, text};
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn tahti_client_send_room(
         let line = unsafe { text("the line", line) }?;
         // SAFETY: the caller's promise.
         let how = unsafe { sending(how) }?;
-        // SAFETY: the caller's promise; nobody else has it.
+        // SAFETY: the caller's promise. No other code uses the room.
         let tahti_room { room, .. } =
             unsafe { room.as_mut() }.ok_or("the room is NULL; expected one of tahti_client_room")?;
         if let Some(room) = room {
