@@ -1,4 +1,4 @@
-//! `tahti alarm` from a record to who has acknowledged it, over kills.
+//! `tahti alarm` from a record to the acknowledging user, across kills.
 
 use harness::epics::program;
 use harness::ioc::Ioc;
@@ -58,7 +58,7 @@ impl Site {
         assert!(self.command(&["caput", record, value]).output().unwrap().status.success());
     }
 
-    /// What is known of a channel, once it is as wanted.
+    /// The alarm's row, once `wanted` accepts it.
     fn row(&self, channel: &str, what: &str, wanted: &dyn Fn(&Value) -> bool) -> Value {
         let mut row = Value::Null;
         eventually(what, || {
@@ -99,7 +99,7 @@ fn an_alarm_is_latched_acknowledged_and_over_and_the_journal_tells_who_did_it() 
     assert!(history.contains("-- started") && history.contains("X:TEMP  25  HIHI  announced"), "{history}");
 }
 
-/// Of a process that this one started, as the kernel has it.
+/// The user id of the test process, from the kernel.
 fn sys_uid() -> String {
     String::from_utf8(Command::new("id").arg("-u").output().unwrap().stdout).unwrap().trim().to_owned()
 }
@@ -119,7 +119,7 @@ fn what_was_acknowledged_and_shelved_is_so_after_a_kill() {
     site.good(&["shelve", "X:NONE", "--for", "1h", "--why", "not built yet"]);
     serves.child.kill().unwrap();
     serves.child.wait().unwrap();
-    // What a kill cuts off is a line that was begun.
+    // A kill can leave an incomplete line at the end of the journal.
     let journal = site.folder.0.join("journal/0000000001.journal");
     let mut text = std::fs::read(&journal).unwrap();
     text.extend(b"{\"at\":{\"sec");
@@ -131,7 +131,7 @@ fn what_was_acknowledged_and_shelved_is_so_after_a_kill() {
     let row = site.row("X:NONE", "still on the shelf", &|row| !row["shelved"].is_null());
     assert_eq!(row["shelved"]["why"], "not built yet");
     assert!(site.good(&["list"]).contains("shelved for "));
-    // The same value is no new alarm; a worse one, or the next one, is.
+    // The same value raises no new alarm. A worse value or another channel does.
     site.put("X:TEMP", "26");
     site.put("X:TEMP", "5");
     site.severity("X:TEMP", "OK");

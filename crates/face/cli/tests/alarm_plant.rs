@@ -1,4 +1,4 @@
-//! Alarms that stand in the plant file: served, found by commands, checked in their place, taken over by a reload.
+//! Alarms in the plant file: served, found by commands, checked at their location, updated by a reload.
 
 use harness::fresh;
 use harness::plant::{Bench, sh};
@@ -20,7 +20,7 @@ fn alarms_in_the_plant_file_are_served_with_the_processes_and_a_reload_takes_cha
     let tree = fresh("inline");
     let bench = Bench::new("alarm-inline", &tables(&tree, ""));
     bench.ok(&["check", "."]);
-    // Nothing while they start again.
+    // `None` while the alarms restart.
     let row = |channel: &str| -> Option<Value> {
         let output = bench.run(&["alarm", "list", "--all", "--json", "--server", &tree]);
         let list: Value = serde_json::from_slice(&output.stdout).ok()?;

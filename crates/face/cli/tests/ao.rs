@@ -1,4 +1,4 @@
-//! `examples/ao` from end to end, without privileges and slowly: the loop closes, and what its network loses is counted.
+//! `examples/ao` end to end, without privileges and at a low rate: the loop closes, and lost packets are counted.
 
 use harness::plant::Bench;
 use harness::port::free_port;
@@ -11,10 +11,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Of so many frames one is archived.
+/// One of this many frames is archived.
 const EVERY: u64 = 5;
 
-/// The newest image of a stream of floats with the number of its frame, as any program reads it; nothing where it is just being written.
+/// Newest image of a float stream with its frame number, read as any program would. `None` during a write.
 fn image(path: &Path) -> Option<(u64, Vec<f32>)> {
     let file = File::open(path).ok()?;
     let head = || {
@@ -30,7 +30,7 @@ fn image(path: &Path) -> Option<(u64, Vec<f32>)> {
     (head()? == before).then_some((before.1, floats))
 }
 
-/// Looks at some more of the frames that are archived, slopes and commands, beside the archive.
+/// Records further archived frames (slopes and commands) as they are in the streams.
 fn witness(bench: &Bench, seen: &mut BTreeMap<u64, [Vec<f32>; 2]>) {
     let wanted = seen.len() + 8;
     bench.until("frames are seen", || {
@@ -41,25 +41,27 @@ fn witness(bench: &Bench, seen: &mut BTreeMap<u64, [Vec<f32>; 2]>) {
         {
             seen.insert(frame, [slopes, commands]);
         }
-        // Some frames may come while nobody looks.
+        // Frames may arrive between two reads.
         std::thread::sleep(Duration::from_millis(1));
         seen.len() >= wanted
     });
 }
 
-/// Looks at frames until the archive has some of them, as they were.
+/// Reads frames until the archive contains some of them unchanged.
 fn frames_are_archived(bench: &Bench, figure: &str) {
     let mut seen = BTreeMap::new();
-    // On a busy machine the logger may come too late for most.
+    // On a busy machine the logger may miss most frames.
     bench.until("frames are archived as they were seen", || {
         witness(bench, &mut seen);
         are_archived(bench, &seen, figure)
     });
 }
 
-/// What the archive has of the same frames: slopes and commands as they were seen, and the figure that the loop made of the slopes.
+/// Whether the archive has the same frames: slopes and commands as seen, and the figure that the loop computed from
+/// the slopes.
 fn are_archived(bench: &Bench, seen: &BTreeMap<u64, [Vec<f32>; 2]>, figure: &str) -> bool {
-    // Each by its name: refused until the archive has all three. What is told beside the rows, of pulses that not all have, is left out.
+    // Queries each signal by name; fails until the archive has all three. Notes about pulses that some signals lack
+    // are excluded.
     let signals = ["streams/ao_dm", "streams/ao_slopes", figure];
     let words =
         [&["archive", "get", "archive"], &signals[..], &["--from", "-20s", "--join", "pulse", "--format", "json"]]
@@ -85,7 +87,8 @@ fn are_archived(bench: &Bench, seen: &BTreeMap<u64, [Vec<f32>; 2]>, figure: &str
     found >= 2
 }
 
-/// The example in a folder of its own, under names and on ports of its own: a small pupil, a slow camera, a bad network, no shield.
+/// The example in a separate folder with separate names and ports: a small pupil, a slow camera, a lossy network, no
+/// shield.
 fn example() -> (Bench, String, [String; 2]) {
     let server = harness::fresh("ao");
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/ao");
@@ -100,7 +103,7 @@ fn example() -> (Bench, String, [String; 2]) {
     let plant = own(&std::fs::read_to_string(example.join("plant.toml")).unwrap());
     let (_, processes) = plant.split_once("[[process]]").unwrap();
     let (processes, _) = processes.split_once("# Every frame's figures").unwrap();
-    // What guards a real-time class.
+    // A budget is only for real-time classes.
     let is_budget = |line: &&str| line.starts_with("budget = ");
     let processes: String = processes.lines().filter(|line| !is_budget(line)).flat_map(|line| [line, "\n"]).collect();
     let processes = processes
@@ -159,7 +162,7 @@ fn a_loop_closes_by_a_message_counts_what_its_network_loses_and_comes_back_after
         let (good, said) = ask(message);
         assert!(good, "{message}: {said}\n{}", bench.log());
     };
-    // A busy machine may have a value stale for a while: then it is no number.
+    // On a busy machine a value may be stale for a while. It is not a number then.
     let number = |message: &str| ask(message).1.trim_end_matches("nm").parse::<f64>().unwrap_or(f64::NAN);
     let nm = |what: &str| number(&format!("get/ao_loop/{what}"));
     let figure = format!("{server}-loop/slopes");
@@ -185,12 +188,12 @@ fn a_loop_closes_by_a_message_counts_what_its_network_loses_and_comes_back_after
         bench.until(counted, || values(counted) > 0.0);
     }
     assert_eq!((values("held"), values("unbounded"), values("foreign")), (0.0, 0.0, 0.0));
-    // A process variable does the same as a message.
+    // A process variable has the same effect as a message.
     let (good, said) = tahti(&["caput", "-w", "30", "AO:gain", "0.4"]);
     assert!(good, "{said}");
     bench.until("shown", || (number("get/ao_loop/gain") - 0.4).abs() < 1e-6);
     bench.until("read", || tahti(&["caget", "-w", "30", "-t", "AO:gain:now"]).1 == "0.4");
-    // Its reconstructor is written, read, measured anew; one of another shape is refused and changes nothing.
+    // The reconstructor can be saved, loaded and measured again. One of another shape is refused and changes nothing.
     assert!(ask("describe/ao_calibration").1.contains("reconstructor=FILE"));
     let (saved, said) = ask("put/ao_calibration/save");
     assert!(saved && said.contains(bench.dir.to_str().unwrap()), "{said}");
@@ -198,7 +201,7 @@ fn a_loop_closes_by_a_message_counts_what_its_network_loses_and_comes_back_after
     bench.until("exchanged", || values("exchanged") == 1.0);
     let wrong = ask("put/ao_calibration/reconstructor=dark.npy");
     assert!(!wrong.0 && wrong.1.contains("96 x 96 numbers; expected"), "{wrong:?}");
-    // Also where it is larger than what is expected.
+    // The same for a file that is larger than expected.
     let wrong = ask("put/ao_calibration/zeros=reconstructor.npy");
     assert!(!wrong.0 && wrong.1.contains("x 1 for zeros"), "{wrong:?}");
     assert!(!ask("put/ao_calibration/reconstructor=../x.npy").0 && !ask("put/ao_calibration/x").0);
@@ -211,7 +214,7 @@ fn a_loop_closes_by_a_message_counts_what_its_network_loses_and_comes_back_after
     for stream in ["wfs", "slopes", "dm", "telemetry"] {
         assert_eq!(&std::fs::read(bench.dir.join(format!("ao_{stream}.im.shm"))).unwrap()[..4], b"2.00");
     }
-    // Whoever sends anything else is counted, and changes nothing.
+    // Other packets are counted and change nothing.
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     for port in &ports {
         for bytes in [&b""[..], b"x", &[0x80; 60], &[0; 4000]] {
@@ -223,7 +226,8 @@ fn a_loop_closes_by_a_message_counts_what_its_network_loses_and_comes_back_after
         send("put/ao_loop/closed");
         nm("residual") < 0.4 * nm("air")
     });
-    // Killed, it is started again: it measures all anew, has streams of its own in place of those that were left, and closes.
+    // After a kill the loop restarts: it repeats all measurements, replaces the streams left behind, and closes the
+    // loop.
     let killed = bench.pid("loop");
     assert!(Command::new("kill").args(["-KILL", &killed.to_string()]).status().unwrap().success());
     bench.until("started again", || bench.process("loop")["pid"].as_i64().is_some_and(|pid| pid != i64::from(killed)));
@@ -239,7 +243,7 @@ fn a_loop_closes_by_a_message_counts_what_its_network_loses_and_comes_back_after
     assert!(kept.contains("-- source restarted"), "{kept}");
     let down = text(&bench.run(&["down", "p"]));
     assert!(down.contains("loop"), "{down}");
-    // Its end is in order, whatever threads it has.
+    // The process ends cleanly with all its threads.
     let log = bench.ok(&["logs", "loop"]);
     assert!(log.contains("frames: ") && log.contains("after arming: allocations 0"), "{log}");
     for stream in ["wfs", "slopes", "dm", "telemetry"] {
@@ -259,7 +263,7 @@ fn a_loop_that_shows_its_streams_allocates_nothing_and_faults_no_page_once_it_is
     };
     let _sky =
         Running::until(&mut demo(&["telescope", "--to", &pixels, "--listen", &commands, "--exports", &sky]), "armed: ");
-    // In memory: stores to a file on a disk do fault.
+    // In memory: writes to a file on a disk cause page faults.
     let prefix = format!("{own}_");
     let streams = ["--streams", "/dev/shm", "--prefix", &prefix, "--for", "1s"];
     let names = ["--pixels", &pixels, "--commands", &commands, "--exports", &own, "--settings", &sky];
@@ -270,7 +274,7 @@ fn a_loop_that_shows_its_streams_allocates_nothing_and_faults_no_page_once_it_is
     let armed = said.lines().find_map(|line| line.split_once("; after arming: ")).unwrap_or_else(|| panic!("{said}")).1;
     let (allocations, faults) = armed.split_once(", ").unwrap();
     assert_eq!(allocations, "allocations 0", "{said}");
-    // Without the right to lock so much, pages come and go.
+    // If memory cannot be locked, page faults are allowed.
     if !said.contains("memory locked") {
         assert_eq!(faults, "page faults 0 + 0", "{said}");
     }

@@ -1,4 +1,4 @@
-//! `tahti archive` from a record to what is printed, over a kill.
+//! `tahti archive` from a record to the printed samples, across a kill.
 
 use harness::archived::Archived;
 use harness::ioc::Ioc;
@@ -55,7 +55,7 @@ fn signals_are_listed_with_what_they_are_and_shown_in_spans_of_time() {
     let site = site();
     let logs = serve(&site);
     eventually("some samples are there", || site.counts().len() > 10);
-    // Its first scan comes when it comes, within its second.
+    // The first scan happens within the scan period of one second.
     eventually("one that is scanned is there", || site.ask("get", &["X:SLOW"]).status.success());
     logs.signal("-TERM");
     logs.hears("samples safe, 0 lost");
@@ -94,7 +94,7 @@ fn a_logger_tells_its_state_to_who_asks_for_its_folder_and_a_folder_without_one_
     assert_eq!(told["signals"], serde_json::json!({ "named": 3, "known": 3, "channels": 3, "connected": 3 }));
     assert_eq!((&told["samples"]["lost_on_disk"], &told["disk"]["segments"]), (&0.into(), &1.into()), "{told}");
     assert!(told["samples_per_s"].as_f64().unwrap() > 0.0 && told["disk"]["free"].as_u64().unwrap() > 0, "{told}");
-    // What counts or measures is a number, for programs that compare.
+    // Counts and measured values are JSON numbers, so that programs can compare them.
     let told = status();
     let numbers = [&told["since"], &told["samples_per_s"], &told["last_sync"]];
     let tables = ["signals", "samples", "disk"].map(|table| told[table].as_object().unwrap().values());
@@ -172,7 +172,7 @@ fn a_file_that_is_missing_is_reported_by_all_that_read_and_ends_with_status_1() 
         assert!(output.status.success() && output.stderr.is_empty(), "{words:?}: {output:?}");
     }
     std::fs::remove_file(out).unwrap();
-    // One of those that hold samples, from the middle.
+    // A segment with samples, from the middle.
     let files = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
     let files = files.filter(|file| file.file_name().to_string_lossy().ends_with(".segment"));
     let mut files: Vec<_> = files.map(|file| (file.metadata().unwrap().len(), file.file_name())).collect();
@@ -354,7 +354,7 @@ fn what_was_exported_is_imported_elsewhere_exactly_and_once() {
     assert!(said.contains("line 2: value is \"x\"; expected a value of type f64; 0 samples imported"), "{said}");
 }
 
-/// What `archive get` shows of signals that match, once it has all of these texts.
+/// Output of `archive get` for matching signals, once it contains all of these texts.
 fn shows(bench: &harness::plant::Bench, pattern: &str, texts: &[&str]) -> String {
     let mut shown = String::new();
     bench.until(&format!("{pattern} has {texts:?}"), || {
@@ -413,7 +413,7 @@ fn figures_of_loops_and_frames_are_kept_each_second_and_a_gap_tells_when_a_loop_
     bench.ok(&["up", ".", "--detach"]);
     shows(&bench, "loops/p/loop/p99", &["loops/p/loop/p99  "]);
     shows(&bench, "loops/p/loop/histogram", &["["]);
-    // No cycle ends within a microsecond of its pulse, and few take a second.
+    // No cycle ends within 1 µs of its pulse, and few take a second.
     shows(&bench, "loops/p/loop/worth", &["99."]);
     shows(&bench, "loops/p/loop/late", &["/late  "]);
     shows(&bench, &format!("frames/p/{frame}/minors"), &["/minors  "]);

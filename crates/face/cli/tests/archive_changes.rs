@@ -1,4 +1,4 @@
-//! `tahti archive` while what it logs becomes something else, and where two would write the same.
+//! `tahti archive` while logged records change, and when two loggers would write to the same archive.
 
 use harness::archived::Archived;
 use harness::epics::program;
@@ -14,7 +14,7 @@ fn serve(site: &Archived) -> Running {
     site.serve("all 1 variables are connected")
 }
 
-/// The same name with another record.
+/// Replaces the record by another one of the same name.
 fn becomes(site: &mut Archived, logs: &Running, record: &str) {
     site.ioc.crash();
     logs.hears("X:A is disconnected");
@@ -23,7 +23,7 @@ fn becomes(site: &mut Archived, logs: &Running, record: &str) {
     logs.hears("all 1 variables are connected");
 }
 
-/// The values that are shown, without gaps.
+/// The printed values, without gaps.
 fn values(site: &Archived) -> Vec<String> {
     let text = String::from_utf8(site.ask("get", &["X:A"]).stdout).unwrap();
     let value = |line: &str| {
@@ -33,7 +33,7 @@ fn values(site: &Archived) -> Vec<String> {
     text.lines().filter_map(value).collect()
 }
 
-/// What the signal has been.
+/// All rows of the signal.
 fn rows(site: &Archived) -> Vec<Value> {
     let list: Value = serde_json::from_str(&site.good("list", &["--json"])).unwrap();
     list[0]["rows"].as_array().unwrap().clone()
@@ -50,7 +50,7 @@ fn a_record_that_becomes_another_keeps_its_history_as_it_was_everywhere() {
     has(&site, 1);
     site.ioc.say("dbpf X:A 1.5");
     has(&site, 2);
-    // While it is connected.
+    // While the channel is connected.
     site.ioc.say("dbpf X:A.EGU mV");
     site.ioc.command("dbpf X:A 2.5");
     eventually("the new units", || rows(&site).len() == 2);
@@ -81,7 +81,7 @@ fn a_record_that_becomes_another_keeps_its_history_as_it_was_everywhere() {
     assert_eq!(kinds, wanted, "{rows:#?}");
     assert_eq!(rows[5]["labels"], json!(["shut", "ajar"]));
 
-    // The same from packs of both forms, from a table that was exported and imported, and over HTTP.
+    // The same from packs of both forms, from an exported and imported table, and over HTTP.
     let all = site.good("get", &["X:A"]);
     let answers = answers(&site.folder.0, "archive");
     let texts: Vec<String> = answers[0].iter().map(Value::to_string).collect();
@@ -101,7 +101,7 @@ fn a_record_that_becomes_another_keeps_its_history_as_it_was_everywhere() {
     assert_eq!(self::answers(&site.folder.0, "copy"), answers);
 }
 
-/// Values over HTTP: all, and of an hour the largest and how many are numbers.
+/// Values over HTTP: all of them, and per hour the largest and the count of numbers.
 fn answers(folder: &std::path::Path, archive: &str) -> [Vec<Value>; 3] {
     let mut command = tahti();
     command.current_dir(folder).args(["archive", "http", archive, "--listen", "127.0.0.1:0"]);
@@ -122,7 +122,7 @@ fn a_server_that_goes_away_is_a_disconnect_and_not_also_a_refusal() {
     let command = command.current_dir(&site.folder.0).arg("serve").arg(&site.file);
     let logs = Running::until(command, "all 1 variables are connected");
     has(&site, 1);
-    // Three times: at the first value, at a later one, and after a reconnect.
+    // Three times: at the first value, at a later value, and after a reconnect.
     let mut lines = Vec::new();
     for round in 0..3 {
         if round > 0 {

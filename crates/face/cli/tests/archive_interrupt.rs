@@ -1,4 +1,5 @@
-//! Long work on an archive that is interrupted with Ctrl-C: it ends at a boundary, reports what was done, and leaves no half file.
+//! Interrupts long archive commands with Ctrl-C: they stop at a boundary, report the work done, and leave no partial
+//! file.
 
 use harness::{Folder, eventually, tahti};
 use std::fs::OpenOptions;
@@ -7,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use store::{Config, Logger};
 
-/// Samples of the archive: reading them takes longer than it takes to send a signal.
+/// Samples in the archive. Reading them takes longer than sending a signal.
 const MANY: i64 = 400_000;
 
 fn archive(folder: &Folder, segments: i64) {
@@ -32,7 +33,7 @@ fn interrupt(child: &Child) {
     harness::process::kill(child.id() as i32, "INT");
 }
 
-/// It was interrupted, and says what was done and how to continue.
+/// Checks that the command was interrupted, and reports the work done and how to continue.
 fn is_interrupted(output: &Output, done: &str) {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{errors}");
@@ -58,11 +59,11 @@ fn an_interrupted_import_keeps_what_was_read_and_the_next_one_continues() {
     let mut table = "signal,time_ns,type,value\n".to_owned();
     let row = |k: u64| format!("A,{k}000000000,f64,{k}\n");
     (0..10_000).for_each(|k| table += &row(k));
-    // The process has begun to read once more is written than a pipe holds.
+    // Once more has been written than a pipe holds, the process has started to read.
     file.write_all(table.as_bytes()).unwrap();
     interrupt(&child);
     let mut k = 10_000;
-    // It ends by itself: nothing takes the rows then.
+    // The write fails when the process exits, because no process reads the rows.
     while file.write_all(row(k).as_bytes()).is_ok() {
         table += &row(k);
         k += 1;
@@ -88,7 +89,7 @@ fn an_interrupted_export_leaves_no_file() {
     interrupt(&child);
     is_interrupted(&child.wait_with_output().unwrap(), "a file of --output is removed");
     assert!(!Path::new(&file).exists());
-    // The same to a pipe.
+    // The same with output to a pipe.
     let mut child = command(&folder, &["export", "archive", "A"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut out = child.stdout.take().unwrap();
     out.read_exact(&mut [0; 100]).unwrap();
@@ -103,7 +104,7 @@ fn an_interrupted_export_leaves_no_file() {
 fn an_interrupted_pack_ends_between_two_packs_and_the_next_one_continues() {
     let folder = Folder::new();
     archive(&folder, 40);
-    // A pipe without room: the line of the first pack waits until the signal is there.
+    // A full pipe: printing the first pack's line blocks until the signal has been sent.
     let (mut reader, mut writer) = std::io::pipe().unwrap();
     writer.write_all(&[b'.'; 65_536]).unwrap();
     let mut pack = command(&folder, &["pack", "archive"]);

@@ -1,5 +1,6 @@
-//! What samples are together, by every name that there is for it: the same from segments, from packs of both forms, on the command line
-//! and over HTTP. That a cluster's reader gives what the folder's gives is shown beside a real one (`cassandra`: `cluster`).
+//! Aggregating operators, under all their names: the same results from segments, from packs of both forms, on the
+//! command line and over HTTP. The test `cluster` of the crate `cassandra` compares a real cluster's reader with the
+//! folder's.
 
 use harness::process::Running;
 use harness::{Folder, http, tahti};
@@ -49,7 +50,7 @@ const OPERATORS: [&str; 33] = [
     "optimized_100000",
 ];
 
-/// Twenty minutes of a number that swings, with a gap, and of a state.
+/// Twenty minutes of an oscillating number, with a gap, and of a state.
 fn archive() -> Folder {
     let folder = Folder::new();
     let files = store::Folder::make(folder.0.join("archive")).unwrap();
@@ -82,7 +83,7 @@ fn shown(folder: &Folder, signal: &str, operator: &str) -> Vec<(String, String)>
     assert!(output.status.success(), "{operator}: {output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     let row = |line: &str| {
-        // An array stands in quotes, as it has commas.
+        // Arrays are quoted, because they contain commas.
         let rest = line.splitn(3, ',').nth(2).unwrap();
         let value = match rest.strip_prefix('"') {
             Some(array) => array.split('"').next().unwrap(),
@@ -93,7 +94,7 @@ fn shown(folder: &Folder, signal: &str, operator: &str) -> Vec<(String, String)>
     text.lines().skip(1).map(row).collect()
 }
 
-/// As the command line shows a value that came as JSON.
+/// A JSON value as the command line would print it.
 fn as_shown(value: &Value) -> Vec<f64> {
     match value {
         Value::Array(all) => all.iter().flat_map(as_shown).collect(),
@@ -153,7 +154,7 @@ fn every_post_processor_gives_the_same_from_segments_and_packs_on_the_command_li
     }
 }
 
-/// Sums come in another order from other chunks, and who reads JSON here is off by the last bit.
+/// Equal up to rounding: other chunks change the order of a sum, and this JSON parser may be off by the last bit.
 fn near((one, other): (f64, f64)) -> bool {
     (one - other).abs() <= 1e-9 * (1.0 + one.abs()) || (!one.is_finite() && !other.is_finite())
 }
@@ -218,7 +219,7 @@ fn a_file_of_the_archiver_appliance_is_imported_once_with_its_values_stamps_and_
     assert_eq!(good(&["export", "copy", "NUMBER"]), good(&["export", "archive", "NUMBER"]));
     let again = good(&["import", "copy", "NUMBER.pb"]);
     assert!(again.starts_with("0 samples imported, 1080 were there already"), "{again}");
-    // What is cut off in the middle gives what is whole, and is told.
+    // A file that is cut off gives its complete samples, and the cut is reported.
     let bytes = std::fs::read(folder.0.join("NUMBER.pb")).unwrap();
     std::fs::write(folder.0.join("cut.pb"), &bytes[..bytes.len() / 2]).unwrap();
     let cut = said(&folder, &["import", "other", "cut.pb"]);
@@ -262,7 +263,7 @@ fn spans_of_arrays_and_texts_have_a_first_and_a_last_and_their_mean_is_refused_w
     let nth = good(&["SLOPES", "--nth", "25"]);
     assert_eq!(nth.lines().filter(|line| line.contains('[')).count(), 3, "{nth}");
     assert!(good(&["TEXT", "--points", "1", "--show", "last"]).trim_end().ends_with("t59"));
-    // Each half as it was.
+    // Each half keeps its type.
     let both = good(&["MIXED", "--every", "30s", "--show", "first", "--format", "json"]);
     let values: Vec<Value> = both.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! C's own test programs beside C's IOC and ours: `acctst`, `catime`, `caEventRate`, `caConnTest`.
+//! EPICS base's own test programs against its IOC and ours: `acctst`, `catime`, `caEventRate`, `caConnTest`.
 
 use harness::epics::program;
 use harness::ioc::Ioc;
@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-/// What a program that hangs is given before it is ended: `acctst` subscribes and unsubscribes five million times.
+/// Timeout for a hanging program. It is long because `acctst` subscribes and unsubscribes five million times.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 const DATABASE: &str = r#"
@@ -19,8 +19,8 @@ record(ao, "$(P)ct000001") {}
 record(ao, "$(P)ct000002") {}
 "#;
 
-/// Runs a program of C's with an IOC until it ends or has said `enough`; what it said. `seen` is shown that from time to
-/// time, with the IOC.
+/// Runs a program of EPICS base with an IOC until it ends or prints `enough`, and returns its output. From time to
+/// time `seen` gets the output so far and the IOC.
 fn said(ours: bool, name: &str, args: &[&str], enough: &str, mut seen: impl FnMut(&str, &mut Ioc)) -> String {
     let mut ioc = Ioc::serving(ours, DATABASE);
     let mut command = by_lines(program(false, name, ioc.port).args(args));
@@ -48,7 +48,7 @@ fn said(ours: bool, name: &str, args: &[&str], enough: &str, mut seen: impl FnMu
     text
 }
 
-/// What a program says to C's server and to ours.
+/// Output of a program with C's server and with ours.
 fn both<T: Send>(run: impl Fn(bool) -> T + Sync) -> [T; 2] {
     std::thread::scope(|scope| {
         let threads = [false, true].map(|ours| {
@@ -59,7 +59,7 @@ fn both<T: Send>(run: impl Fn(bool) -> T + Sync) -> [T; 2] {
     })
 }
 
-/// Lines without their figures, as many as wanted; how often each name was searched depends on the network.
+/// Up to `most` lines without their figures. How often each name was searched depends on the network.
 fn lines(text: &str, most: usize) -> Vec<String> {
     let words = |line: &str| {
         let words = line.split_whitespace().filter(|word| !word.contains(|letter: char| letter.is_ascii_digit()));

@@ -1,5 +1,6 @@
-//! Channel Access between hosts: network namespaces of this machine with wires between them, C's programs and ours on
-//! either side. Broadcasts on several interfaces, multicast groups, and how far datagrams to them may go.
+//! Channel Access between hosts: network namespaces of this machine connected by virtual wires, with C's programs and
+//! ours on either side. Covers broadcasts on several interfaces, multicast groups, and the hop limit of multicast
+//! datagrams.
 
 use harness::epics::{epics, normal, program};
 use harness::network::{Namespace, ip};
@@ -12,11 +13,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const PAIRS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
-/// Everybody's port: each network is a world of its own.
+/// EPICS' default port. Each namespace has its own ports.
 const PORT: u16 = 5064;
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 93, 0, 1);
 
-/// A host, which goes with it.
+/// A host, removed with its namespace on drop.
 struct Host(Namespace);
 
 impl Host {
@@ -28,7 +29,7 @@ impl Host {
         &self.0.0
     }
 
-    /// A wire to another host: network 10.93.`net`.0, this one is `.1` there, the other `.2`.
+    /// Connects two hosts by a wire: network 10.93.`net`.0, this host is `.1`, the other `.2`.
     fn wire_to(&self, other: &Self, net: u8) {
         let name = format!("wire{net}");
         ip(&format!("-n {} link add {name} type veth peer name {name} netns {}", self.name(), other.name()));
@@ -38,19 +39,19 @@ impl Host {
         }
     }
 
-    /// The way of multicast datagrams, which have none by themselves.
+    /// Sets the route for multicast datagrams, which has no default.
     fn multicast_through(&self, net: u8) {
         ip(&format!("-n {} route add 239.0.0.0/8 dev wire{net}", self.name()));
     }
 
-    /// A program on this host: on EPICS' own port, with these variables.
+    /// A program on this host, on EPICS' default port, with these variables.
     fn program(&self, ours: bool, name: &str, variables: &[(&str, &str)]) -> Command {
         let mut command = self.0.command(&program(ours, name, PORT));
         command.envs(variables.iter().copied());
         command
     }
 
-    /// An IOC with one record.
+    /// An IOC with one record, run on this host.
     fn serve(&self, ours: bool, record: &str, variables: &[(&str, &str)]) -> Running {
         let file = std::env::temp_dir().join(format!("{}-{}.db", self.name(), free_port()));
         std::fs::write(&file, format!("record(ao, \"{record}\") {{ field(VAL, \"1.5\") field(PINI, \"YES\") }}\n"))
@@ -58,7 +59,7 @@ impl Host {
         let mut command = self.program(ours, "softIoc", variables);
         command.args(["-S", "-D"]).arg(epics().join("dbd/softIoc.dbd")).arg("-d").arg(&file);
         let running = Running::start(command.stdout(Stdio::null()));
-        // It is there when it takes circuits.
+        // The IOC is up when it accepts circuits.
         let mut probe = self.program(false, "caget", &[("EPICS_CA_ADDR_LIST", "127.0.0.1 10.93.1.2 10.93.2.2")]);
         probe.args(["-w", "1", record]);
         eventually("the IOC answers", || probe.output().unwrap().status.success());
@@ -66,19 +67,19 @@ impl Host {
         running
     }
 
-    /// What a tool prints.
+    /// Runs a tool and returns its output.
     fn run(&self, ours: bool, tool: &str, variables: &[(&str, &str)], args: &[&str]) -> String {
         let output = self.program(ours, tool, variables).args(args).output().unwrap();
         normal(&String::from_utf8_lossy(&[output.stdout, output.stderr].concat()), PORT)
     }
 
-    /// Does something from this host's network, in a thread of its own.
+    /// Runs `work` in this host's network namespace, in a separate thread.
     fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.0.within(work)
     }
 }
 
-/// A host with two interfaces, and one behind each.
+/// A host with two interfaces, and one host behind each.
 fn network() -> [Host; 3] {
     let hosts = [Host::new(), Host::new(), Host::new()];
     hosts[0].wire_to(&hosts[1], 1);
@@ -88,7 +89,7 @@ fn network() -> [Host; 3] {
     hosts
 }
 
-/// Runs a story for each pair of client and servers; all are to end as with C's.
+/// Runs a scenario for each pair of client and servers. All results must equal C's.
 fn for_each_pair<T: Send + PartialEq + std::fmt::Debug>(story: impl Fn(bool, bool) -> T + Sync) -> T {
     let mut ends = std::thread::scope(|scope| {
         let story = &story;
@@ -108,7 +109,7 @@ const EVERYWHERE: (&str, &str) = ("EPICS_CAS_INTF_ADDR_LIST", "0.0.0.0");
 fn servers_behind_every_interface_are_found_by_broadcast() {
     let said = for_each_pair(|client, server| {
         let [here, left, right] = network();
-        // One serves all addresses of its host, the other one of them.
+        // One server serves all addresses of its host, the other only one.
         let _left = left.serve(server, "left", &[EVERYWHERE]);
         let _right = right.serve(server, "right", &[("EPICS_CAS_INTF_ADDR_LIST", "10.93.2.2")]);
         let ask = |variables: &[(&str, &str)], args: &[&str]| here.run(client, "caget", variables, args);
@@ -142,19 +143,19 @@ fn servers_that_joined_a_multicast_group_are_found_through_it() {
     });
     assert!(said[..2].iter().all(|said| said.contains("1.5")), "{said:?}");
     assert!(said[2].contains("not found"), "{said:?}");
-    // C hears no group where it serves one address.
+    // C's server receives no multicast if it serves a single address.
     let [here, left, _right] = network();
     let _one = left.serve(true, "left", &[("EPICS_CAS_INTF_ADDR_LIST", &format!("10.93.1.2 {GROUP}"))]);
     let said = here.run(true, "caget", &[("EPICS_CA_ADDR_LIST", &GROUP.to_string())], &["-w", "60", "left"]);
     assert!(said.contains("1.5"), "{said}");
 }
 
-/// Over how many routers a datagram to the group may go that comes to a port of a host while `run` runs.
+/// The hop limit of datagrams to the group that arrive at a port of a host while `run` runs.
 fn reach(host: &Host, net: u8, port: u16, run: impl FnOnce() + Send) -> u8 {
     host.within(|| {
         let member = UdpSocket::bind((GROUP, port)).unwrap();
         member.join_multicast_v4(&GROUP, &Ipv4Addr::new(10, 93, net, if port == PORT { 2 } else { 1 })).unwrap();
-        // What comes to a raw socket has its header.
+        // Datagrams from a raw socket include the IP header.
         let raw = UdpSocket::from(socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::UDP)).unwrap());
         raw.set_read_timeout(Some(PATIENCE)).unwrap();
         run();

@@ -1,4 +1,4 @@
-//! How clients and servers find, lose and find each other again: what EPICS' variables say of it, name servers, beacons and
+//! Discovery, loss and reconnection of clients and servers: EPICS' environment variables, name servers, beacons and
 //! repeaters. Every case runs with C's programs and with ours on either side, on loopback.
 
 use base::{DurNs, Value};
@@ -19,10 +19,10 @@ record(ao, "$(P)ao") { field(VAL, "1.5") field(PINI, "YES") }
 record(waveform, "$(P)wave") { field(FTVL, "DOUBLE") field(NELM, "20000") }
 "#;
 
-/// Client and server: C's or ours.
+/// Pairs of client and server: whether each is ours (or C's).
 const PAIRS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
 
-/// Runs a story for each pair at once; all are to end as C's with C's.
+/// Runs a scenario for all pairs at once. All results must equal C's with C's.
 fn for_each_pair<T: Send + PartialEq + std::fmt::Debug>(story: impl Fn(bool, bool) -> T + Sync) -> T {
     let mut ends = std::thread::scope(|scope| {
         let story = &story;
@@ -36,14 +36,14 @@ fn for_each_pair<T: Send + PartialEq + std::fmt::Debug>(story: impl Fn(bool, boo
     first
 }
 
-/// Runs a tool with more variables.
+/// Runs a tool with additional variables.
 fn run(mut command: Command, variables: &[(&str, &str)], args: &[&str], port: u16) -> String {
     let output = command.envs(variables.iter().copied()).args(args).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     harness::epics::normal(&String::from_utf8_lossy(&text), port)
 }
 
-/// Waits for a line that is wanted; what comes before it is passed over.
+/// Waits for a wanted line and skips the lines before it.
 fn wait_for(lines: &Receiver<String>, wanted: impl Fn(&str) -> bool) -> String {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -63,10 +63,10 @@ fn name_servers_are_asked_over_a_circuit() {
         let ask = |servers: &str, wait: &str, name: &str| {
             let variables = [("EPICS_CA_NAME_SERVERS", servers), ("EPICS_CA_ADDR_LIST", "")];
             let said = run(program(client, "caget", ioc.port), &variables, &["-w", wait, name], ioc.port);
-            // C tells of each server that is not there.
+            // C reports each unreachable server.
             said.lines().filter(|line| !line.starts_with("CAC")).collect::<Vec<_>>().join("\n")
         };
-        // Two servers of which one is not there; a name that nobody has.
+        // Two servers, one of them unreachable; a name that no server has.
         [ask(&list, "60", "X:ao"), ask(&format!("{nowhere} {list}"), "60", "X:ao"), ask(&list, "3", "nobody")]
     });
     assert_eq!(said[0].split_whitespace().last(), Some("1.5"), "{said:?}");
@@ -79,7 +79,8 @@ fn a_monitor_that_did_not_read_for_a_while_shows_rising_values_up_to_the_newest(
         let ioc = Ioc::serving(server, DATABASE);
         let mut likeness = program(client, "camonitor", ioc.port);
         likeness.args(["-tn", "-F,", "X:ao"]);
-        // Nobody reads what it prints until all is written: it stands still at a full pipe and asks the server to wait.
+        // The output is not read until all values are written: the monitor blocks on a full pipe and throttles the
+        // server.
         let mut monitor = Running::start(likeness.stdout(Stdio::piped()));
         eventually("the monitor is connected", || {
             let port = format!(":{:04X} ", ioc.port);
@@ -101,7 +102,7 @@ fn a_monitor_that_did_not_read_for_a_while_shows_rising_values_up_to_the_newest(
             session.step(patience()).unwrap().expect("the writer connects");
         }
         for value in 1..=LAST {
-            // One in a hundred is awaited, so that the writer is not ahead of the server by more.
+            // One write in a hundred is confirmed, which limits how far the writer can be ahead of the server.
             let awaited = value % 100 == 0;
             session.client.write(channel, &Value::from(f64::from(value)), awaited).unwrap();
             while awaited && !matches!(session.step(patience()).unwrap(), Some(Event::Written { result: Ok(()), .. })) {
@@ -113,7 +114,7 @@ fn a_monitor_that_did_not_read_for_a_while_shows_rising_values_up_to_the_newest(
             let line = lines.recv_timeout(PATIENCE).expect("the newest value comes");
             shown.extend(line.split(',').skip(1).find_map(|word| word.trim().parse::<f64>().ok()));
         }
-        // The value of the database comes first.
+        // The first value is that of the database.
         assert!(shown[1..].windows(2).all(|two| two[0] < two[1]), "{shown:?}");
     });
 }
@@ -133,7 +134,7 @@ fn a_name_server_that_was_away_is_asked_again() {
         wait_for(lines, |line| line.contains("disconnected"));
         ioc.up();
         seen.push(first(lines));
-        // One that begins before its server does.
+        // A monitor that starts before its server.
         drop(monitor);
         ioc.crash();
         let monitor = Running::follow(&mut by_lines(&likeness));
@@ -178,7 +179,8 @@ fn a_server_obeys_its_variables() {
         (
             "messages that are too long",
             &[("EPICS_CA_AUTO_ARRAY_BYTES", "NO"), ("EPICS_CA_MAX_ARRAY_BYTES", "20000")],
-            // Waited for to the end: time enough to connect on a busy machine, which is another thing to say.
+            // Runs to the end. The timeout is long enough to connect on a busy machine: a failure to connect prints a
+            // different message.
             &["-w", "20", "-#", "20000", "X:wave"],
         ),
     ];
@@ -193,7 +195,7 @@ fn a_server_obeys_its_variables() {
                 .arg(harness::epics::epics().join("dbd/softIoc.dbd"))
                 .args(["-m", "P=X:", "-d"])
                 .arg(&file);
-            // The port by the server's own variable, the other one misleading.
+            // The server's own variable sets the port; the other variable is misleading on purpose.
             likeness.env("EPICS_CAS_SERVER_PORT", port.to_string()).env("EPICS_CA_SERVER_PORT", (port + 2).to_string());
             likeness.envs(variables.iter().copied()).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
             let _ioc = Running::start(&mut likeness);
@@ -206,13 +208,13 @@ fn a_server_obeys_its_variables() {
     }
 }
 
-/// When beacons come at a port that a server was told, and what they say of it.
+/// Times of beacons at the configured port, with the server port and number that each contains.
 fn beacons(server: bool, wanted: usize) -> Vec<(Instant, u16, u32)> {
     let heard = UdpSocket::bind("127.0.0.1:0").unwrap();
     heard.set_read_timeout(Some(PATIENCE)).unwrap();
     let port = heard.local_addr().unwrap().port().to_string();
     let variables = [("EPICS_CAS_BEACON_PORT", &*port), ("EPICS_CAS_BEACON_PERIOD", "0.3")];
-    // Heard while the server starts, so that they are noted when they come.
+    // The listener starts before the server, so that the arrival times are right.
     let seen = std::thread::spawn(move || {
         let mut seen = Vec::new();
         while seen.len() < wanted {
@@ -236,12 +238,13 @@ fn beacons_go_where_they_are_told_and_slow_down_to_their_period() {
     for server in [false, true] {
         let seen = beacons(server, 9);
         let counts: Vec<u32> = seen.iter().map(|(_, _, count)| *count).collect();
-        // C begins with two of number 0.
+        // C starts with two beacons of number 0.
         assert!(
             counts.windows(2).all(|two| two[1] - two[0] <= 1) && counts[8] >= 7,
             "the next number each: {counts:?}"
         );
-        // The first gaps are short, the last are as long as the period. A beacon may be heard late, but not all of them.
+        // The first gaps are short, the last are as long as the period. A single beacon may be late, but not all of
+        // them.
         let longest = seen[4..].windows(2).map(|two| two[1].0 - two[0].0).max().unwrap();
         assert!(longest > Duration::from_millis(250), "server ours: {server}, at most {longest:?} between two");
     }
@@ -250,13 +253,13 @@ fn beacons_go_where_they_are_told_and_slow_down_to_their_period() {
 #[test]
 fn casw_hears_of_new_servers_through_either_repeater() {
     for_each_pair(|ours_repeats, ours_serves| {
-        // The repeater's port is the one above the server's in all that `program` starts.
+        // Everything that `program` starts uses the port above the server's for the repeater.
         let port = free_port();
         let _repeater = repeater(ours_repeats, port);
         let casw = Running::follow(&mut by_lines(&program(false, "casw", port)));
         let lines = &casw.lines;
-        // casw tells of a server whose beacons begin while it listens, and does not say when it does: servers begin until
-        // it has told of one.
+        // casw reports servers whose beacons begin while it listens, and does not print when it starts to listen.
+        // Servers are started until it reports one.
         eventually("casw tells of a server", || {
             let ioc = Ioc::serving_with(ours_serves, DATABASE, &[("EPICS_CA_REPEATER_PORT", &*(port + 1).to_string())]);
             let name = format!(":{}", ioc.port);
@@ -282,7 +285,7 @@ fn a_monitor_goes_on_after_its_server_was_away_and_after_it_was_silent() {
         wait_for(lines, lost);
         ioc.up();
         seen.push(wait_for(lines, |line| line.contains("1.5")));
-        // A server that is stopped says nothing more; six seconds later it is as good as gone.
+        // A stopped server sends no beacons. The client treats it as lost after six seconds.
         ioc.signal("STOP");
         wait_for(lines, lost);
         ioc.signal("CONT");

@@ -1,4 +1,4 @@
-//! `tahti archive serve` with a cluster of Cassandra: what a record had is in the cluster once, over kills of both.
+//! `tahti archive serve` with a Cassandra cluster: each sample is in the cluster exactly once, across kills of both.
 
 use harness::epics::program;
 use harness::ioc::Ioc;
@@ -22,7 +22,7 @@ impl Site {
     fn new() -> Self {
         let ioc = Ioc::start(&[("a.db", DATABASE)], &["-d", "a.db"]);
         let folder = Folder::new();
-        // Beside others that test with nodes of their own.
+        // Addresses that do not collide with nodes of other tests.
         let node = Node::start(&folder.0, 111, 111);
         let text = format!(
             "[archive]\nfolder = \"{}\"\nsync = \"50ms\"\nengine = \"cassandra://{}/plant\"\nttl = \"24h\"\n[[signal]]\nnames = [\"X:COUNT\"]\n",
@@ -51,7 +51,7 @@ impl Site {
         format!("cassandra://{}/plant", self.node.address())
     }
 
-    /// The counts that an archive has.
+    /// Logged values of `X:COUNT` in an archive.
     fn counts(&self, archive: &str) -> Vec<u64> {
         let output = self.ask("get", &[archive, "X:COUNT", "--from", "-1h", "--format", "csv"]);
         let text = String::from_utf8(output.stdout).unwrap();
@@ -96,7 +96,7 @@ fn what_was_logged_is_in_the_cluster_once_though_logger_and_node_are_killed() {
     assert!(here.is_sorted_by(|one, next| one < next), "none is twice: {here:?}");
     assert_eq!(there, here, "the cluster has what the folder has");
 
-    // And over HTTP, as the Archiver Appliance answers, the same from both.
+    // Also over HTTP in the Archiver Appliance's format: both give the same.
     let by_http = |archive: &str| {
         let mut command = site.command(&["http", archive, "--listen", "127.0.0.1:0"]);
         let serves = Running::follow(&mut command);

@@ -1,4 +1,4 @@
-//! `tahti check` opens what a plant names and says all that is wrong with it, at once.
+//! `tahti check` opens everything that a plant file names and reports all faults at once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::process::Command;
 
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    // Left over from a run that was broken off.
+    // The folder may be left from an aborted run.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
     folder
 }
 
-/// Whether all is well, and what was said.
+/// Whether the check passed, and its output.
 fn check(path: &Path, options: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_tahti")).arg("check").arg(path).args(options).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
@@ -77,7 +77,7 @@ fn an_error_in_the_plant_file_hides_none_in_the_files_that_it_names() {
             assert!(!well && said.contains(part), "{part}: {said}");
         }
     }
-    // A syntax error is one finding, at its place, and the rest of the file is checked.
+    // A syntax error is reported once, at its location, and the rest of the file is checked.
     write(&folder, &[("plant.toml", &format!("[plant\nname = \"mine\"\n{ioc}")), ("a.db", database)]);
     let (well, said) = check(&folder, &[]);
     assert!(!well && said.matches("error: ").count() == 1 && said.contains("plant.toml:1:"), "{said}");
@@ -182,7 +182,7 @@ fn scan_groups_and_autosave_files_are_looked_at_too() {
     let (_, json) = check(&folder, &["--json"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&json["findings"][0]["line"], &json["findings"][0]["column"]), (&7.into(), &64.into()), "{json}");
-    // As it should be.
+    // The corrected files.
     write(&folder, &[("plant.toml", plant), ("st.cmd", &script[..script.find("create_monitor_set(\"bad").unwrap()])]);
     fs::remove_file(folder.join("old.sav")).unwrap();
     let (well, said) = check(&folder, &[]);

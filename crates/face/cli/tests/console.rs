@@ -1,4 +1,4 @@
-//! What the interpreter prints, line by line beside C's softIoc.
+//! Output of the interpreter, compared line by line with C's softIoc.
 //!
 //! `TAHTI_EPICS` names the folder with `usr/bin/softIoc`; `cargo xtask test epics` sets it up.
 
@@ -35,7 +35,7 @@ fn values_are_printed_as_c_prints_them() {
         "dbpf X:cw A",
         "dbpf X:ai.TPRO 0",
         "dbpf X:ai.DISP 0",
-        // Read back in any case.
+        // Values are read back after each write, also after a rejected one.
         "dbpf X:ai volt",
         "dbpf X:bo nope",
         "dbpf X:ai.NAME other",
@@ -44,7 +44,7 @@ fn values_are_printed_as_c_prints_them() {
         "dbpf X:wf \"[1, 2.5]\"",
     ] {
         let said = iocs.each_mut().map(|ioc| ioc.say(command));
-        // Ours says on standard error what C says here.
+        // Ours prints this usage line on standard error.
         same(command, said.map(|text| text.replace("Usage: dbpf \"pv name\", \"value\"\n", "")));
     }
     let typed = iocs.each_mut().map(|ioc| {
@@ -58,7 +58,7 @@ fn values_are_printed_as_c_prints_them() {
 #[test]
 fn variables_are_listed_and_set_as_c_does_it() {
     let mut iocs = both(&[("test.db", DATABASE)], &["-d", "test.db"]);
-    // Ours alone, and one that counts CPUs.
+    // Excludes a variable that only ours has, and one that depends on the number of CPUs.
     let common = |line: &&str| !line.starts_with("stampEachRecord") && !line.starts_with("callbackParallelThreads");
     same("var", iocs.each_mut().map(|ioc| ioc.say("var").lines().filter(common).collect::<Vec<_>>().join("\n")));
     for command in [
@@ -134,7 +134,7 @@ record(waveform, "X:cw") { field(FTVL, "CHAR") field(NELM, "12") }
 #[test]
 fn fields_are_read_and_written_in_all_types_of_channel_access_as_c_does_it() {
     let mut iocs = both(&[("test.db", TYPED)], &["-d", "test.db"]);
-    // C shows addresses in memory, and times are its own.
+    // C prints memory addresses, and times differ.
     let plain = |text: String| {
         let lines = text.lines().filter(|line| !line.contains(" Address: "));
         let timeless = lines.map(|line| match line.split_once("TimeStamp: 20") {
@@ -170,7 +170,7 @@ fn fields_are_read_and_written_in_all_types_of_channel_access_as_c_does_it() {
     ] {
         same(command, iocs.each_mut().map(|ioc| plain(ioc.say(command))));
     }
-    // Both say it when it has ended, on a thread of its own.
+    // Both print the result on completion, from another thread.
     for (command, wanted) in
         [("tpn X:ai 3", "tpnCallback 'X:ai': Success"), ("dbtpn X:ai.VAL 4", "dbtpnCallback: success record=X:ai")]
     {
@@ -237,7 +237,7 @@ ASG(locked) { INPA("X:ai") INPB("X:none") RULE(1,WRITE) { CALC("A=0") } }
 fn links_over_channel_access_are_reported_with_hosts_and_rights_as_c_does_it() {
     let files = [("test.db", LINKED), ("rules.acf", GUARD)];
     let mut iocs = both(&files, &["-a", "rules.acf", "-d", "test.db"]);
-    // C's threads connect them one after the other.
+    // C's threads connect the links one after the other.
     for ioc in &mut iocs {
         eventually("links", || ioc.say("dbcar").contains("3 connected, 1 not"));
         eventually("inputs", || ioc.say("ascar").contains("2 channels 1 not"));
@@ -265,7 +265,7 @@ record(ai, "X:other2") { field(INP, "X:other") }
 #[test]
 fn processing_stops_at_breakpoints_and_goes_on_as_c_has_it() {
     let mut iocs = both(&[("test.db", STOPPING)], &["-d", "test.db"]);
-    // Lock sets have numbers of their own, threads addresses, and the seconds since an entry point are no matter.
+    // Ignores lock set numbers, thread addresses, and the seconds since an entry point was called.
     let plain = |text: String| {
         let mut out = String::new();
         for line in text.lines() {
@@ -278,7 +278,7 @@ fn processing_stops_at_breakpoints_and_goes_on_as_c_has_it() {
                 None => line.to_owned(),
             };
             let line = number(&number(line, "LSet: "), "of lockset ");
-            // The prompt comes before or after what its thread says.
+            // The prompt comes before or after the thread's output.
             let line = line.trim_start_matches("-> ").trim_start_matches("epics> ").trim_end();
             if !line.is_empty() && line != "->" && !line.starts_with("TIME: ") {
                 out.push_str(line);
@@ -290,7 +290,7 @@ fn processing_stops_at_breakpoints_and_goes_on_as_c_has_it() {
     let timeless = |text: String| {
         text.lines().filter(|line| !line.contains("TIME: 20")).map(|l| l.to_owned() + "\n").collect::<String>()
     };
-    // A command, and what is to be seen before the next one is given: of a record its last field.
+    // A command, and the text to wait for before the next command: for a record, its last field.
     for (command, wanted) in [
         ("dbs", ""),
         ("dbc X:first", ""),
@@ -307,7 +307,7 @@ fn processing_stops_at_breakpoints_and_goes_on_as_c_has_it() {
         ("dbgf X:second.PACT", ""),
         ("dbgf X:first.PACT", ""),
         ("dbstat", ""),
-        // Others go on, those of the lock set wait.
+        // Records of other lock sets go on; those of the same lock set wait.
         ("dbpf X:other 7", ""),
         ("dbpf X:other2.PROC 1", ""),
         ("dbgf X:other2", ""),
@@ -337,7 +337,7 @@ fn processing_stops_at_breakpoints_and_goes_on_as_c_has_it() {
         let said = iocs.each_mut().map(|ioc| {
             let mut text = ioc.say(command);
             eventually(&format!("{command}: {wanted}\n"), || {
-                // C's thread says it in its own time.
+                // C prints this from another thread, at any time.
                 if !text.contains(wanted) {
                     text.push_str(&ioc.say("# later"));
                 }

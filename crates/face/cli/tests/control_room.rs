@@ -1,4 +1,4 @@
-//! The control room of the examples: a dashboard with live data, and an archive that survives `kill -9` of its logger.
+//! The control room example: a dashboard with live data, and an archive that survives `kill -9` of its logger.
 
 use harness::page::{Socket, http, token};
 use harness::plant::Bench;
@@ -7,13 +7,13 @@ use harness::process::{finish, kill, text};
 use std::collections::HashSet;
 use std::process::Stdio;
 
-/// Times that the logger is killed.
+/// Number of kills of the logger.
 const KILLS: usize = 3;
 
-/// An example that is up.
+/// A running example.
 struct Room {
     bench: Bench,
-    /// The dashboard's.
+    /// Port of the dashboard.
     port: u16,
     token: String,
 }
@@ -37,19 +37,20 @@ impl Room {
         Socket::open(self.port, &self.token)
     }
 
-    /// What a client of the archive at the dashboard's address is answered.
+    /// The dashboard's answer to a request of an archive client.
     fn archive(&self, target: &str) -> String {
         http(self.port, &format!("GET /retrieval/{target} HTTP/1.1\r\nAuthorization: Bearer {}", self.token), "")
     }
 
-    /// The rows of a signal, as they are read from the folder.
+    /// The rows of a signal, read from the folder.
     fn rows(&self, signal: &str) -> Vec<String> {
         let output = self.bench.run(&["archive", "get", "archive", signal, "--format", "csv"]);
         let text = String::from_utf8(output.stdout).unwrap();
         text.lines().skip(1).filter(|line| line.contains(signal)).map(str::to_owned).collect()
     }
 
-    /// Kills the logger again and again: what was safe is there, none is twice, and it goes on. All rows.
+    /// Kills the logger repeatedly: synced samples are kept, none is duplicated, and logging continues. Returns all
+    /// rows.
     fn logger_is_killed(&self, signal: &str) -> Vec<String> {
         let mut known: Vec<String> = Vec::new();
         for _ in 0..KILLS {
@@ -81,7 +82,7 @@ impl Room {
 #[test]
 fn llrf_shows_its_loop_live_and_keeps_each_reading_over_kills_of_the_logger() {
     let channel = harness::fresh("room-llrf");
-    // Without a shield and priorities, and with nobody who makes noise: what is left needs no privilege.
+    // Without shield, priorities and the noise process, the example needs no privilege.
     let own = |text: &str| {
         if !text.contains("[plant]") {
             return text.to_owned();
@@ -135,7 +136,7 @@ fn madoca_shows_its_records_live_and_keeps_what_is_polled_over_kills_of_the_logg
     ];
     let room = Room::up("madoca", own, &env);
     let mut page = room.page();
-    // A record of the IOC, and a message through the plant's own server, which the dashboard has found by itself.
+    // A record of the IOC, and a message through the plant's own server, which the dashboard discovers by itself.
     let described = (1..).find_map(|id| {
         page.say(&format!(r#"{{"id":{id},"do":"describe","name":"SR:BPM1:X"}}"#));
         let answer = page.answer(id);
@@ -147,7 +148,7 @@ fn madoca_shows_its_records_live_and_keeps_what_is_polled_over_kills_of_the_logg
     assert_eq!(answer["ok"]["good"], true, "{answer}");
     let rows = room.logger_is_killed(&format!("{server}-values/sr_now_bpm_1/x"));
     assert!(rows.len() > 5 * KILLS, "{}", rows.len());
-    // What was read in one cycle belongs together, whoever read it and when within the cycle.
+    // Samples of one cycle are joined, whichever process took them and whenever within the cycle.
     let both = ["sr_now_bpm_1/x", "sr_now_rf/voltage"].map(|object| format!("{server}-values/{object}"));
     let joined =
         room.bench.ok(&["archive", "get", "archive", &both[0], &both[1], "--join", "pulse", "--format", "csv"]);

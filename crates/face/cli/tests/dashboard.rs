@@ -1,4 +1,4 @@
-//! The dashboard of a plant as browsers' connections see it: who gets in, what comes, what operators may do.
+//! The dashboard of a plant, as seen by browser connections: access, updates, and the actions open to operators.
 
 use harness::page::{Socket, http, token};
 use harness::plant::{Bench, sh};
@@ -6,7 +6,7 @@ use harness::port::free_port;
 use harness::process::{finish, text};
 use std::process::Stdio;
 
-/// A plant with a process that runs and a dashboard on a port of its own.
+/// A plant with one running process and a dashboard on a separate port.
 fn plant(name: &str, port: u16, more: &str) -> Bench {
     let process = sh("steady", "echo up; exec sleep 1000", "");
     let dashboard = format!("[dashboard]\nname = \"dashboard\"\nlisten = \"127.0.0.1:{port}\"\n{more}\n");
@@ -78,7 +78,7 @@ fn operators_restart_a_process_and_the_log_names_them() {
     assert!(!log.contains("token="), "{log}");
 }
 
-/// A message server of its own, with a simulated RF station, for the dashboard of the plant.
+/// A separate message server with a simulated RF station, for the plant's dashboard.
 fn with_messages(name: &str, port: u16) -> Bench {
     let server = harness::fresh(name);
     let more = format!(
@@ -107,7 +107,8 @@ fn viewers_read_and_watch_messages_and_only_operators_send_what_writes() {
     viewer.answer(2);
     viewer.until(|message| (message["data"]["state"] == "watching").then_some(()));
 
-    // What a hostile page sends: other letters, more keys, more than one message, locks, another's watch.
+    // Attempts of a hostile page: invalid characters, additional keys, several messages in one, locks, another
+    // client's watch.
     for line in ["put/sr_rf_acc/on", "set/sr_rf_acc/1MV", "call/sr_rf_acc/reset", "lock/sr_rf_acc", "batch/sr_rf_acc"] {
         viewer.say(&format!(r#"{{"id":3,"do":"message","line":"{line}"}}"#));
         assert!(viewer.answer(3)["error"].as_str().unwrap().contains("viewers may only read"), "{line}");
@@ -154,7 +155,7 @@ fn operators_acknowledge_an_alarm_and_journal_and_log_name_them() {
     socket.say(r#"{"do":"want","topics":["alarms"]}"#);
     let failed = socket.until(|message| {
         let row = (message["topic"] == "alarms").then(|| message["data"]["rows"].get(0).cloned())?;
-        // The alarms compare what is with what was, and may not have looked yet.
+        // The alarm server detects restarts by comparing scans, and may not have scanned before the kill.
         if let (None, Some(pid)) = (&row, bench.process("steady")["pid"].as_i64()) {
             let _ = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
         }
@@ -219,7 +220,7 @@ fn a_plant_whose_page_has_its_port_taken_is_up_without_it_and_fails() {
     assert!(code == Some(3) && last.contains("is taken by another program"), "{last}");
 }
 
-/// Brings a plant up as its users do: a dashboard is there without being asked for.
+/// Starts a plant as users do: a dashboard is started by default.
 fn up_as_users_do(bench: &Bench, words: &[&str]) -> String {
     let mut up = bench.tahti(&[&["up", ".", "--detach"], words].concat());
     up.env_remove("TAHTI_NO_DASHBOARD").stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -228,7 +229,7 @@ fn up_as_users_do(bench: &Bench, words: &[&str]) -> String {
     text(&output)
 }
 
-/// The port in what `up` said of the dashboard.
+/// The dashboard's port in the output of `up`.
 fn port_in(said: &str) -> u16 {
     let address = said.lines().find_map(|line| line.strip_prefix("dashboard: http://127.0.0.1:"));
     address.and_then(|rest| rest.split('/').next()?.parse().ok()).unwrap_or_else(|| panic!("{said:?} has an address"))
@@ -249,7 +250,7 @@ fn plants_that_say_nothing_of_a_dashboard_have_one_each_at_ports_of_their_own() 
         socket.say(r#"{"id":1,"do":"process","what":"stop","name":"steady"}"#);
         assert!(socket.answer(1)["error"].as_str().unwrap().contains("viewers may only read"));
         assert_eq!(plant.process("dashboard")["state"], "running");
-        // A reload reads a file that still says nothing of it.
+        // Reload of a plant file that still does not mention the dashboard.
         assert!(!plant.ok(&["reload", "--dry-run"]).contains("dashboard"));
         assert!(plant.ok(&["down"]).contains("good"));
     }

@@ -1,4 +1,5 @@
-//! The archive at the dashboard's address: the same answers as of `tahti archive http`, for whom the dashboard lets in.
+//! The archive at the dashboard's address: the same answers as from `tahti archive http`, for clients with access to
+//! the dashboard.
 
 #[path = "../../../operate/retrieval/tests/suite/mod.rs"]
 mod suite;
@@ -10,7 +11,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
 
-/// A dashboard of a plant that is not up.
+/// A dashboard of a plant that is not running.
 struct Dashboard {
     address: String,
     plant: String,
@@ -41,7 +42,7 @@ impl Dashboard {
         said.trim().rsplit_once("#token=").unwrap_or_else(|| panic!("{said:?} has a token")).1.to_owned()
     }
 
-    /// What is answered to somebody with a token, or without.
+    /// The answer to a client with a token, or without.
     fn asked(&self, target: &str, token: Option<&str>) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(harness::PATIENCE)).unwrap();

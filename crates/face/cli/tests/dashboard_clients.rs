@@ -1,4 +1,4 @@
-//! Other people's clients of the EPICS Archiver Appliance at the dashboard's address.
+//! Third-party clients of the EPICS Archiver Appliance at the dashboard's address.
 
 #[path = "../../../operate/retrieval/tests/suite/clients.rs"]
 mod clients;
@@ -7,7 +7,8 @@ use harness::port::free_port;
 use harness::process::Running;
 use harness::{Folder, fresh, tahti};
 
-/// The port of a dashboard that shows the archive to everybody, for as long as the rest lives.
+/// The port of a dashboard that serves the archive without a token. It is served while the other returned values
+/// live.
 fn served() -> (u16, Running, [Folder; 2]) {
     let (port, archive, run) = (free_port(), clients::archive(), Folder::new());
     let mut command = tahti();

@@ -16,7 +16,8 @@ record(ao, "X:SET") { field(VAL, "2") field(EGU, "A") field(HIGH, "100") field(H
 record(ao, "X:TEMP") { field(HIHI, "20") field(HHSV, "MAJOR") field(VAL, "53") field(PINI, "YES") }
 "#;
 
-/// A loop without priority, which needs no privilege, a frame, alarms, a message server with an RF station, and the dashboard for operators.
+/// A loop without priority (which needs no privilege), a frame, alarms, a message server with an RF station, and a
+/// dashboard for operators.
 fn processes(port: u16, segment: &str, server: &str, [sensor, filter]: [&str; 2]) -> String {
     let name = harness::fresh("page-frame");
     let activity = |activity: &str, keys: &str, work: &str| {
@@ -45,7 +46,7 @@ fn processes(port: u16, segment: &str, server: &str, [sensor, filter]: [&str; 2]
 fn every_panel_shows_what_is_there_and_is_usable_by_keyboard_and_screen_reader() {
     let (port, segment) = (free_port(), harness::fresh("page-llrf"));
     let ioc = Ioc::start(&[("a.db", DATABASE)], &["-d", "a.db"]);
-    // Activities export variables by their own names, which are the machine's.
+    // Activities export variables under their own names, which must be unique on this machine.
     let (sensor, filter) = (harness::fresh("sensor"), harness::fresh("filter"));
     let bench = Bench::new("page", &processes(port, &segment, &harness::fresh("page"), [&sensor, &filter]));
     let rf = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/madoca/rf.toml");

@@ -1,4 +1,4 @@
-//! A plant's dashboard by TLS, beside OpenSSL, which makes its certificate, and curl, which believes it.
+//! A plant's dashboard over TLS, with a certificate made by OpenSSL and verified by curl.
 
 use harness::page::token;
 use harness::plant::{Bench, sh};
@@ -24,7 +24,7 @@ fn plant(name: &str, port: u16, key_mode: u32) -> Bench {
 
 fn curl(bench: &Bench, words: &[&str]) -> Command {
     let mut curl = Command::new("curl");
-    // The watchdog of what may hang.
+    // `--max-time` is the watchdog for requests that may hang.
     curl.args(["--silent", "--show-error", "--include", "--no-buffer", "--http1.1", "--max-time", "60"]).args(words);
     curl.args(["--cacert", "page.pem"]).current_dir(&bench.dir).stdout(Stdio::piped()).stderr(Stdio::piped());
     curl

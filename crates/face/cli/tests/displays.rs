@@ -1,5 +1,5 @@
-//! What an operator's display sees through CAJ, the Channel Access library of Phoebus and CS-Studio: of C's IOC and of
-//! ours the same, also when the IOC crashes and comes back.
+//! Output of an operator's display that uses CAJ, the Channel Access library of Phoebus and CS-Studio: the same for
+//! C's IOC and for ours, also when the IOC crashes and comes back.
 //!
 //! `cargo xtask test epics` gets the library. Everything stays on loopback, on free ports.
 
@@ -40,7 +40,7 @@ const CHANNELS: [&str; 11] = [
     "X:ao.NAME",
 ];
 
-/// All that the display says, from its first connection to its end.
+/// The display's whole output, from its first connection to its end.
 fn seen(ours: bool) -> String {
     let library = std::env::var("TAHTI_CAJ").expect("TAHTI_CAJ is not set; run `cargo xtask test epics`");
     let mut ioc = Ioc::serving(ours, DATABASE);
@@ -55,7 +55,7 @@ fn seen(ours: bool) -> String {
     let lines = &display.lines;
     let mut said = String::new();
     loop {
-        // A display that gives up says why before it ends.
+        // A display that fails prints the reason before it ends.
         let line = lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("the display says no more:\n{said}"));
         said += &format!("{line}\n");
         match &*line {

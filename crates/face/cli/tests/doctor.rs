@@ -1,4 +1,4 @@
-//! `tahti doctor` as a user meets it.
+//! `tahti doctor` as a user runs it.
 
 use std::process::{Command, Output};
 

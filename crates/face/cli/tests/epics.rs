@@ -1,7 +1,7 @@
-//! Our server and our tools beside EPICS' own: the same requests, the same words.
+//! Our server and our tools compared with EPICS' own: the same requests must give the same output.
 //!
 //! `TAHTI_EPICS` names the folder with `usr/bin/softIoc`, `usr/bin/caget`, …; `cargo xtask test epics` sets it up.
-//! Everything stays on loopback, each IOC on a port of its own.
+//! Everything stays on loopback, each IOC on a separate port.
 
 use harness::archived::{Archived, COUNTER};
 use harness::epics::{Monitor, normal, same};
@@ -41,7 +41,7 @@ fn epics_clients_read_the_same_from_both_servers() {
         same(&format!("caget -d {number}"), &theirs.run(false, "caget", &args), &ours.run(false, "caget", &args));
     }
     for field in fields.iter().filter(|name| !name.ends_with(".PREC")) {
-        // Of a text that is no number EPICS' tool prints whatever its memory holds.
+        // If a text is not a number, EPICS' tool prints uninitialised memory.
         let textual = [".DESC", ".NAME", ".FLNK", ".RTYP"].iter().any(|end| field.ends_with(end));
         let types: &[&str] = if textual { &["0"] } else { &["0", "3", "31"] };
         for number in types.iter().copied() {
@@ -71,7 +71,8 @@ fn the_archive_keeps_the_records_of_both_servers_alike() {
         });
         let values = NAMES.iter().map(|name| {
             let rows = site.good("get", &[name, "--format", "csv"]);
-            // Value, severity and status; when a record that was never processed came, each server says by its own clock.
+            // Compares value, severity and status. For a record that was never processed each server sends its own
+            // time.
             rows.lines().nth(1).unwrap().splitn(3, ',').nth(2).unwrap().to_owned()
         });
         about.chain(values).collect::<Vec<_>>()
@@ -93,7 +94,7 @@ fn the_characters_of_texts_and_links_are_the_same_in_all_types() {
         ["X:ai.DESC$", "X:ai.EGU$", "X:text.VAL$", "X:text.DESC$", "X:mbbo.ZRST$", "X:lsi.VAL$", "X:printf.VAL$"];
     for number in ["0", "1", "4", "5", "6", "14", "18"] {
         for count in [&[][..], &["-#", "0"], &["-#", "1"], &["-#", "3"]] {
-            // Of a text that is no number EPICS' tool prints whatever its memory holds.
+            // If a text is not a number, EPICS' tool prints uninitialised memory.
             let link = ["0", "4", "14", "18"].contains(&number).then_some("X:ai.INP$");
             let args: Vec<&str> = ["-d", number].iter().chain(count).chain(&texts).copied().chain(link).collect();
             let [theirs, ours] = iocs.each_ref().map(|ioc| ioc.run(false, "caget", &args));
@@ -141,7 +142,7 @@ fn our_tools_print_what_epics_tools_print() {
         "-at",
     ];
     for option in types.iter().map(String::as_str).chain(formats) {
-        // Of a text that is no number EPICS' tool prints a zero that nobody sent; ours says what failed.
+        // If a text is not a number, EPICS' tool prints a zero that the server did not send. Ours reports the error.
         let textual =
             !option.starts_with("-d") || ["-d0", "-d7", "-d14", "-d21", "-d28", "-d37", "-d38"].contains(&option);
         let names = NAMES.iter().copied().filter(|name| textual || *name != "X:stringout");
@@ -196,7 +197,7 @@ fn our_tools_print_what_epics_tools_print() {
         &["", "1"],
         &["X:ai"],
     ] {
-        // The second put starts from what the first one wrote: the same in both.
+        // The second put starts from the value of the first, which is the same for both.
         ioc.run(false, "caput", args);
         same(&format!("caput {args:?}"), &ioc.run(false, "caput", args), &ioc.run(true, "caput", args));
     }
@@ -217,7 +218,7 @@ record(waveform, "$(P)texts") { field(FTVL, "STRING") field(NELM, "3") }
 
 const LONG: &str = "0123456789 123456789 123456789 123456789 123456789 123456789 123456789 123456789 123456789";
 
-/// Arrays, long strings and states, as they are to be and not.
+/// Arrays, long strings and states, with valid and invalid values.
 const PUTS: &[&[&str]] = &[
     &["-a", "X:wave", "3", "1", "2", "3"],
     &["-c", "-a", "X:wave", "5", "1.5", "-2", "3e3", "0x10", "5"],
@@ -289,7 +290,7 @@ const READS: &[&[&str]] = &[
 
 #[test]
 fn our_put_and_get_treat_arrays_long_strings_and_states_as_epics_do() {
-    // Each tool has an IOC of its own, so that both start from the same values.
+    // Each tool has a separate IOC, so that both start from the same values.
     let (theirs, ours) = (Ioc::serving(false, WRITTEN), Ioc::serving(false, WRITTEN));
     let mut different = String::new();
     let mut compare = |what: String, left: String, right: String| {
@@ -317,7 +318,7 @@ record(waveform, "$(P)chars") { field(FTVL, "CHAR") field(NELM, "20") }
 record(stringout, "$(P)text") { }
 "#;
 
-/// Options of camonitor, and what is watched with them.
+/// Options of camonitor, and the channels to watch with them.
 const MONITORED: &[(&[&str], &str)] = &[
     (&[], "X:ao"),
     (&[], "X:text"),
@@ -360,7 +361,7 @@ fn our_monitor_prints_with_each_option_what_epics_prints() {
     let ioc = Ioc::serving(false, WATCHED);
     let put =
         |args: &[&str]| ioc.run(false, "caput", &["-c"].into_iter().chain(args.iter().copied()).collect::<Vec<_>>());
-    // Undefined values are another test's.
+    // Another test covers undefined values.
     let first =
         [&["X:ao", "1"][..], &["X:bo", "off"], &["X:long", "5"], &["-a", "X:wave", "2", "1", "2"], &["X:text", "a"]];
     first.iter().for_each(|args| drop(put(args)));
@@ -384,7 +385,7 @@ fn our_monitor_prints_with_each_option_what_epics_prints() {
     put(&["-a", "X:wave", "5", "1.5", "2", "3", "4", "5.25"]);
     put(&["-a", "X:wave", "1", "9"]);
     Monitor::more(&monitors, &ioc, &mut lines);
-    // The tools' own times, and those since them, differ.
+    // Times taken from the tool's own clock, and differences to them, are replaced.
     let word = |word: &str| match word.trim_matches(['(', ')']) {
         own if own.len() < word.len() && own.contains('.') => "OWN".to_owned(),
         since if since.contains('.') && since.starts_with(['+', '-']) && since.len() > 6 => "SINCE".to_owned(),
@@ -412,7 +413,7 @@ fn our_monitor_follows_either_server_as_epics_does() {
         let lines = |ours: bool| {
             let monitor = [Monitor::start(&ioc, ours, &["X:ao", "X:bo"])];
             let mut lines = Monitor::settled(&monitor, &ioc);
-            // Which of the two channels connects first is open.
+            // The two channels may connect in any order.
             lines[0].sort();
             for value in ["1", "2", "3"] {
                 ioc.run(false, "caput", &["-c", "X:ao", value]);

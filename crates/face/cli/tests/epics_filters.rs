@@ -1,4 +1,4 @@
-//! Channel filters on monitors: which events pass, and what they show, beside C's IOC.
+//! Channel filters on monitors: which events pass and what they contain, compared with C's IOC.
 //!
 //! `TAHTI_EPICS` as for the tests in `epics.rs`.
 
@@ -15,7 +15,7 @@ record(bo, "$(P)switch") { field(ZNAM, "off") field(ONAM, "on") }
 record(longout, "$(P)end") { }
 "#;
 
-/// What is watched; the state `red` is made at start.
+/// The watched channels. The state `red` is defined at start.
 const CHANNELS: &[&str] = &[
     "X:ao",
     r#"X:ao.{"dbnd":{"abs":1.5}}"#,
@@ -53,7 +53,7 @@ const CHANNELS: &[&str] = &[
     r#"X:text.VAL${"dec":{"n":2}}"#,
     r#"X:text.VAL${"arr":{"s":1,"e":3}}"#,
     r#"X:switch.{"dbnd":{"abs":0.5}}"#,
-    // Refused, by both: they do not connect.
+    // Both servers refuse these: they do not connect.
     r#"X:ao.{"dbnd":{"abs":"x"}}"#,
     r#"X:ao.{"dbnd":{}}"#,
     r#"X:ao.{"dec":{"n":0}}"#,
@@ -68,7 +68,7 @@ const CHANNELS: &[&str] = &[
     "X:wave.[1:2:3:4]",
 ];
 
-/// What each channel showed, in order.
+/// The updates of each channel, in order.
 fn watched(ours: bool) -> BTreeMap<String, Vec<String>> {
     let mut ioc = Ioc::serving(ours, DATABASE);
     ioc.say("dbStateCreate red\ndbStateShow red");
@@ -107,7 +107,7 @@ fn watched(ours: bool) -> BTreeMap<String, Vec<String>> {
     put(&ioc, &["X:end", "1"]);
     Monitor::more(&monitor, &ioc, &mut lines);
     let mut channels: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    // camonitor tells of what has not connected after a time that this test may or may not take.
+    // camonitor reports unconnected channels after a timeout that this test may or may not reach.
     for line in lines.concat().iter().filter(|line| !line.contains("Not connected")) {
         let line = normal(line, ioc.port);
         let name = line.split_whitespace().next().unwrap_or_default().to_owned();

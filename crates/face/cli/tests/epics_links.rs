@@ -1,4 +1,4 @@
-//! Links of records to other IOCs: ours to C's, C's to ours, ours to ours, all as C's to C's.
+//! Links of records to other IOCs: ours to C's, C's to ours, ours to ours. All must behave as C's to C's.
 
 use harness::ioc::Ioc;
 
@@ -62,7 +62,8 @@ const FIELDS: &[&str] = &[
     "H:nobody.STAT",
 ];
 
-/// What the holder's records show while the source changes, goes and comes back; what the source got.
+/// Values of the holder's records while the source changes, goes and comes back, and the values that the source
+/// received.
 fn story(ours: [bool; 2]) -> Vec<Vec<String>> {
     let mut source = Ioc::serving(ours[0], SOURCE);
     let list = format!("127.0.0.1:{}", source.port);
@@ -75,7 +76,7 @@ fn story(ours: [bool; 2]) -> Vec<Vec<String>> {
             && now[15] == "on"
             && now[16].starts_with("1.25")
     }));
-    // Properties come with the connection, as those of C do.
+    // Properties are read on connection, as in C.
     story.push(vec![holder.run(false, "caget", &["-d", "CTRL_DOUBLE", "H:calc.A"])]);
     source.run(false, "caput", &["-c", "X:ao", "7.5"]);
     source.run(false, "caput", &["-c", "-a", "X:wave", "3", "1", "2", "3"]);
@@ -88,7 +89,7 @@ fn story(ours: [bool; 2]) -> Vec<Vec<String>> {
     }
     let got = ["X:target", "X:label", "X:switch", "X:count"];
     story.push(source.read_until(&got, |now| now == ["4.5", "hello", "on", "1"]));
-    // The write ends when the other side has.
+    // The put completes when the other IOC's processing does.
     holder.run(false, "caput", &["-c", "-w", "20", "H:async", "2.5"]);
     story.push(vec![
         source.run(false, "caget", &["-t", "X:slowed"]),
@@ -99,7 +100,7 @@ fn story(ours: [bool; 2]) -> Vec<Vec<String>> {
     holder.run(false, "caput", &["-c", "H:out", "5.5"]);
     story.push(holder.read_until(&["H:out.SEVR", "H:out.STAT"], |now| now == ["INVALID", "LINK"]));
     source.up();
-    // Its channels come back one after the other.
+    // The channels reconnect one after the other.
     let shown = |field: &str| FIELDS.iter().position(|name| *name == field).unwrap();
     let back = [
         "H:ms",
@@ -125,7 +126,7 @@ fn story(ours: [bool; 2]) -> Vec<Vec<String>> {
 #[test]
 fn links_to_other_iocs_behave_as_those_of_c_between_any_two() {
     let pairs = [[false, false], [false, true], [true, false], [true, true]];
-    // At the same time: most of it is waiting for clients to search again.
+    // In parallel: most of the time is waiting for clients to search again.
     let stories = std::thread::scope(|scope| {
         let threads = pairs.map(|ours| scope.spawn(move || story(ours)));
         threads.map(|thread| thread.join().unwrap())
@@ -175,7 +176,7 @@ record(calc, "X:idle") { field(CALC, "VAL+1") field(FLNK, "X:number CA") }
 record(ai, "X:notify") { field(DTYP, "Async Soft Channel") field(INP, "X:src CA") }
 "#;
 
-/// What an IOC's records show that have channels to each other.
+/// Values of an IOC's records that have channel links to each other.
 fn own(ours: bool) -> Vec<Vec<String>> {
     let ioc = Ioc::serving(ours, OWN);
     let says = ["INAV", "INBV", "INCV", "INDV", "OUTV"].map(|field| format!("X:says.{field}"));
@@ -183,17 +184,17 @@ fn own(ours: bool) -> Vec<Vec<String>> {
     let connected = |now: &[&str]| now[0] == "Ext PV OK" && now[4] == "Ext PV OK";
     let mut story = vec![ioc.read_until(&says, |now| now.len() == 5 && connected(now))];
     let put = |name: &str, value: &str| drop(ioc.run(false, "caput", &["-c", "-w", "20", name, value]));
-    // Each of these runs for ever, by itself.
+    // Each of these processes itself for ever.
     for name in ["X:co", "X:looped", "X:self", "X:a"] {
         put(&format!("{name}.PROC"), "1");
     }
     let round = ["X:co", "X:looped", "X:self", "X:a", "X:b"];
     ioc.read_until(&round, |now| now.iter().all(|count| count.parse().is_ok_and(|count: f64| count > 4.0)));
-    // A put that waited for the slow record would fail after 20 s.
+    // A put that waited for the slow record would time out after 20 s.
     put("X:bo", "1");
     let fields = ["X:slow.PACT", "X:pini", "X:pini.STAT", "X:dst", "X:follows", "X:follows.STAT", "X:text"];
     story.push(ioc.read_until(&fields, |now| now.first() == Some(&"1") && now.get(4) == Some(&"5")));
-    // Within MDEL, and beyond.
+    // One change within MDEL, one beyond it.
     for (value, shown) in [("12", "5"), ("30", "30")] {
         put("X:src", value);
         let seen = ioc.read_until(&["X:follows", "X:src"], |now| now == [shown, value]);

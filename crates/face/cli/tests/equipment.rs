@@ -1,4 +1,4 @@
-//! Equipment managers as processes, with a message server: what a user sees.
+//! Equipment managers as processes with a message server, as users see them.
 
 use broker::{Client, Sending};
 use harness::process::Running;
@@ -108,11 +108,11 @@ fn a_manager_serves_its_tables_keeps_its_state_and_takes_new_tables() {
     assert_eq!(site.say(&["msg", "send", "list/nothing"]), nothing);
     assert!(site.ask("describe/sr_mag_ps_b").contains("get current_adc: number A read"));
 
-    // An agent, started by a message.
+    // An agent, switched on by a message.
     assert_eq!(site.ask("put/sr_orbit/on"), "OK");
     site.until("get/sr_bpm_1/x", |x| x.trim_end_matches("mm").parse::<f64>().is_ok_and(|x| x.abs() < 0.01));
 
-    // New tables, and some that are refused, under the running devices.
+    // New tables, some of them refused, are loaded while the devices run.
     site.folder.write("magnets.toml", &text.replace("limits = [0, 500]", "limits = [0, 50]"));
     manager.signal("-HUP");
     manager.hears("tables reloaded");
@@ -123,19 +123,19 @@ fn a_manager_serves_its_tables_keeps_its_state_and_takes_new_tables() {
     assert!(manager.hears("the old ones stay").contains("not reloaded"));
     assert_eq!(site.ask("put/sr_mag_ps_b/40A"), "OK");
 
-    // The message server is lost and comes back: loops went on, devices have kept their state.
+    // The message server is lost and comes back: loops kept running, and devices kept their state.
     site.serve();
     manager.hears("serves");
     site.until("get/sr_mag_ps_b/current_adc", |answer| answer == "40.0A");
 
-    // What is polled is read without a message, and is stale when its poller is gone.
+    // Polled values are read without a message, and become stale when the poller has ended.
     let values = || tahti().args(["em", "values", &poll]).output().unwrap();
     let begun = Instant::now();
     while !values().status.success() && begun.elapsed() < PATIENCE {}
     let shown = String::from_utf8(values().stdout).unwrap();
     assert!(shown.contains("sr_mag_ps_b/current_adc  40A"), "{shown}");
     manager.signal("-TERM");
-    // They are shown as stale while the process ends.
+    // They are displayed as stale while the process ends.
     let gone = || String::from_utf8(values().stderr).unwrap().contains("no variables are exported");
     while !gone() {
         assert!(begun.elapsed() < 2 * PATIENCE, "{:?}", values());
@@ -185,7 +185,7 @@ fn objects_are_listed_and_batches_have_a_result_for_each_line_also_where_a_manag
     let (good, said) = ask(&["get/sr_bpm_1/x", "get/li_v_1/a"]);
     assert!(!good && said.contains("another manager"), "{said}");
 
-    // A manager that hangs is told once, and what others serve is listed all the same.
+    // A hanging manager is reported once, and the objects of the others are still listed.
     hangs.signal("-STOP");
     let (good, said) = site.say(&["msg", "list", "--timeout", "3s"]);
     hangs.signal("-CONT");
@@ -215,7 +215,7 @@ fn loops_run_as_an_activity_of_a_frame_where_one_is_named_and_end_with_it() {
     frame.hears("frame fast runs");
     let cycles = |site: &Site| site.ask("get/sr_orbit/cycles").parse::<u64>().unwrap();
 
-    // Started, tuned and stopped by messages.
+    // Starts, tunes and stops the loop by messages.
     assert_eq!(cycles(&site), 0);
     assert_eq!(site.ask("put/sr_orbit/ki=10"), "OK");
     assert_eq!(site.ask("put/sr_orbit/on"), "OK");
@@ -223,14 +223,14 @@ fn loops_run_as_an_activity_of_a_frame_where_one_is_named_and_end_with_it() {
     assert!(cycles(&site) > 0);
     assert_eq!(site.ask("put/sr_orbit/off"), "OK");
     let stopped = cycles(&site);
-    // The lane lives on, by the frame's turns: it can set a value that takes time to be reached.
+    // The frame still drives the lane: it can set a value that is reached over time.
     assert_eq!(site.ask("put/sr_mag_ps_b/on"), "OK");
     assert_eq!(site.ask("set/sr_mag_ps_b/100A"), "OK");
     assert_eq!(cycles(&site), stopped);
     let shown = site.say(&["frames", "show", &format!("{plant}/fast")]).1;
     assert!(shown.lines().any(|line| line.starts_with("magnets")), "{shown}");
 
-    // The message server goes: the lane stays in the frame, its loop runs on there.
+    // The message server ends: the lane stays in the frame, and its loop continues there.
     assert_eq!(site.ask("put/sr_orbit/on"), "OK");
     let calls = |site: &Site| {
         let shown = site.say(&["frames", "show", &format!("{plant}/fast")]).1;
@@ -247,7 +247,7 @@ fn loops_run_as_an_activity_of_a_frame_where_one_is_named_and_end_with_it() {
     manager.hears("magnets serves");
     assert!(cycles(&site) > stopped);
 
-    // A frame that is gone is no reason to go on without one: the supervisor starts the manager again.
+    // If the frame ends, the manager ends too instead of running without it, and the supervisor restarts it.
     drop(frame);
     manager.hears("of which the lane was activity \"magnets\", has ended");
     let twice = site.folder.write("twice.toml", &text.replacen("[manager]", "[manager]\nclass = \"fifo:10\"", 1));
@@ -271,7 +271,7 @@ fn locks_and_rules_hold_for_objects_of_managers_and_a_second_manager_of_the_same
     assert_eq!(hold("unlock/sr_mag"), msg::Code::Ok);
     assert_eq!(site.ask("put/sr_mag_ps_b/100A"), "OK");
 
-    // Who claims what another manager serves is told so, and looks again until it may.
+    // A manager that claims objects of another one is refused with the reason, and retries until it succeeds.
     let mut second = tahti();
     second.args(["em", "serve", "--server", &site.server]).arg(&file);
     let second = Running::until(&mut second, "no message server yet");
@@ -279,7 +279,7 @@ fn locks_and_rules_hold_for_objects_of_managers_and_a_second_manager_of_the_same
     second.hears("magnets serves 3 objects");
     assert_eq!(site.ask("get/sr_mag_ps_b/current_adc"), "0.0A", "another process, another device");
 
-    // A rule of the server; the manager finds the new server by itself.
+    // A rule of the server refuses the manager. The manager finds the new server by itself.
     site.messages = None;
     let mut strict = tahti();
     strict.args(["msg", "serve", "--name", &site.server, "--rule", "deny objects=sr_mag_* verbs=put,set"]);

@@ -1,4 +1,4 @@
-//! What equipment managers reach: programs, Modbus, line protocols, process variables.
+//! Drivers of equipment managers: programs, Modbus, line protocols, process variables.
 
 use harness::ioc::Ioc;
 use harness::site::Site;
@@ -103,8 +103,8 @@ fn a_modbus_device_is_read_written_and_its_refusal_told() {
 #[test]
 fn a_program_that_takes_too_long_is_ended_with_all_that_it_started() {
     let site = Site::new();
-    // The child keeps the output open, also where the program itself has ended: whoever waits for its end would wait for
-    // a quarter of an hour.
+    // The child keeps the output open after the program has ended. Waiting for the end of the output would take a
+    // quarter of an hour.
     let script = site.folder.write("slow.sh", "#!/bin/sh\nsleep 900 & echo $! > child\n[ -e left ] || wait\n");
     assert!(Command::new("chmod").arg("+x").arg(&script).status().unwrap().success());
     let file = site.folder.write(
@@ -164,7 +164,7 @@ fn a_program_runs_as_the_user_and_group_that_it_was_given_and_gains_no_privilege
     }
 }
 
-/// A power supply that speaks lines: `CURR 1.5`, `CURR?`, `NAME?`; it says nothing to `SILENT`.
+/// A power supply with a line protocol: `CURR 1.5`, `CURR?`, `NAME?`. It does not answer `SILENT`.
 fn supply() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -218,7 +218,7 @@ fn a_device_with_a_line_protocol_is_read_and_written_by_its_protocol_file() {
     assert_eq!(site.ask("get/sr_ps/name"), "PS 17/b");
     assert_eq!(site.ask("get/sr_ps/silent"), "tahti: DEVICE: no reply in 300ms");
     drop(manager);
-    // What is wrong with the protocols is told before anything is served.
+    // Faults in the protocol table are reported before anything is served.
     let wrong = site.folder.write("wrong.toml", &text.replace("\"get(CURR)\"", "\"gte(CURR)\""));
     let (good, said) = site.say(&["em", "serve", &wrong.display().to_string()]);
     assert!(!good && said.contains("gte") && said.contains("device \"ps\""), "{said}");

@@ -1,4 +1,4 @@
-//! Messages between three hosts: network namespaces of this machine on a bridge of their own, links cut and restored.
+//! Messages between three hosts: network namespaces of this machine on a private bridge, with links cut and restored.
 
 use base::DurNs;
 use broker::server::{Config, serve};
@@ -13,18 +13,18 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Largest body here.
+/// Largest body in this test, in bytes.
 const BODIES: u64 = 1 << 20;
 const TAHTI: &str = env!("CARGO_BIN_EXE_tahti");
 
-/// This program within a namespace.
+/// The tahti program within a namespace.
 fn tahti_in(space: &Namespace, args: &[&str]) -> Command {
     let mut likeness = Command::new(TAHTI);
     likeness.args(args);
     space.command(&likeness)
 }
 
-/// A program of ours that ends with it; what it says is kept.
+/// A tahti process, killed on drop. Its output is kept.
 struct Running {
     child: Child,
     said: Arc<Mutex<Vec<String>>>,
@@ -56,7 +56,8 @@ impl Drop for Running {
     }
 }
 
-/// A host: its message server, its manager, its link. All hosts here have one run folder, so each server is named like its host.
+/// A host: its message server, its manager, its link. All hosts here have one run folder, so each server is named
+/// like its host.
 struct Host {
     space: Arc<Namespace>,
     name: &'static str,
@@ -66,7 +67,7 @@ struct Host {
 }
 
 impl Host {
-    /// `number` is its place on the bridge in `hub`; it serves `object`.
+    /// `number` is the host's address on the bridge in `hub`; the host serves `object`.
     fn new(hub: &Namespace, number: u8, name: &'static str, object: &'static str) -> Self {
         let space = Arc::new(Namespace::new(name));
         let (inside, outside) = (&space.0, format!("veth{number}"));
@@ -75,7 +76,8 @@ impl Host {
         ip(&format!("-n {inside} addr add 10.77.0.{number}/24 dev eth0"));
         ip(&format!("-n {inside} link set eth0 up"));
         let stop = Arc::new(AtomicBool::new(false));
-        // Other hosts may only read, unless a rule says otherwise: here about one object, and one host.
+        // Other hosts may only read, unless a rule allows more. Here one rule is for one object, the other for one
+        // host.
         let rules = ["allow hosts=other objects=*_open verbs=put", "allow hosts=c objects=*_shut verbs=put"];
         let rules = rules.map(|rule| rule.parse().unwrap()).into();
         let config = Config { name: name.into(), rules, ..Config::default() };
@@ -108,7 +110,7 @@ impl Host {
         tahti_in(&self.space, &all).output().unwrap()
     }
 
-    /// What came back on either stream.
+    /// Output of a command on either stream.
     fn ask(&self, args: &[&str]) -> String {
         let Output { stdout, stderr, .. } = self.send(args);
         format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr)).trim_end().to_owned()
@@ -125,7 +127,7 @@ impl Drop for Host {
     }
 }
 
-/// Serves `object` and what continues its name: `…_mute` never answers, all others echo who asked for what.
+/// Serves `object` and all names that extend it: `…_mute` never answers, all others echo the sender and the request.
 fn manage(server: &str, object: &str, stop: &AtomicBool) {
     let began = Instant::now();
     let mut lanes = loop {
@@ -160,7 +162,7 @@ fn hosts_ask_each_other_and_a_cut_link_is_a_reply_that_names_the_host() {
     b.link(&["--listen", "tcp/10.77.0.2:7447", "--connect", "tcp/10.77.0.1:7447"]);
     c.link(&["--listen", "tcp/10.77.0.3:7447", "--connect", "tcp/10.77.0.1:7447"]);
 
-    // Everybody knows what the others serve; b and c never were told of each other.
+    // Each host learns which objects the others serve. b and c were not configured with each other's address.
     for (host, line, object) in [(&a, "sr_mag", "b"), (&b, "sr_rf", "c"), (&c, "sr_mag", "b"), (&c, "bl_35", "a")] {
         eventually(&format!("{} learns what {object} serves", host.name), || {
             host.ask(&[&format!("get/{line}_x/value")]).starts_with(&format!("get/{line}_x/value for uid 0 of host "))
@@ -168,7 +170,7 @@ fn hosts_ask_each_other_and_a_cut_link_is_a_reply_that_names_the_host() {
     }
     assert!(a.linked().has_said("host b serves sr_mag"));
 
-    // Rules are of the host that is asked.
+    // The rules of the receiving host apply.
     let denied = a.ask(&["put/sr_mag_shut/1A"]);
     assert!(denied.starts_with("tahti: DENIED: no rule lets user 0 process "), "{denied}");
     assert!(denied.contains(" host a put sr_mag_shut"), "{denied}");
@@ -176,14 +178,13 @@ fn hosts_ask_each_other_and_a_cut_link_is_a_reply_that_names_the_host() {
     assert!(done.starts_with("put/sr_mag_shut/1A for uid 0 of host "), "{done}");
     let done = a.ask(&["put/sr_mag_open/1A"]);
     assert!(done.starts_with("put/sr_mag_open/1A for uid 0 of host 1"), "{done}");
-    // A manager that is silent is named by its own host.
-    // (On a busy machine a hop before it may be too late to tell.)
+    // A silent manager is named by its own host. (On a busy machine a hop before it may report the timeout first.)
     eventually("the manager is named that is silent", || {
         let silent = a.ask(&["--timeout", "600ms", "get/sr_mag_mute/value"]);
         silent.starts_with("tahti: TIMEOUT: manager equipment: no answer within")
     });
 
-    // What came from a third host, or by ZeroMQ, goes no further.
+    // A request that came from a third host, or by ZeroMQ, is not forwarded.
     let space = a.space.clone();
     let third = std::thread::spawn(move || {
         space.enter();
@@ -196,7 +197,7 @@ fn hosts_ask_each_other_and_a_cut_link_is_a_reply_that_names_the_host() {
     });
     third.join().unwrap();
 
-    // Large bodies, both ways, up to the bound of the link.
+    // Large bodies in both directions, up to the limit of the link.
     let space = a.space.clone();
     let large = std::thread::spawn(move || {
         space.enter();
@@ -216,7 +217,7 @@ fn hosts_ask_each_other_and_a_cut_link_is_a_reply_that_names_the_host() {
     });
     large.join().unwrap();
 
-    // A cut link: each request is answered once, in time, and says which host is lost.
+    // A cut link: each request is answered once, in time, and the answer names the lost host.
     ip(&format!("-n {} link set veth2 down", hub.0));
     let lines: Vec<String> = (0..100).map(|at| format!("get/sr_mag_{at}/value")).collect();
     let mut words = vec!["--async", "--timeout", "500ms"];
@@ -230,7 +231,7 @@ fn hosts_ask_each_other_and_a_cut_link_is_a_reply_that_names_the_host() {
     ip(&format!("-n {} link set veth2 up", hub.0));
     eventually("the link heals", || a.ask(&["--timeout", "500ms", "get/sr_mag_x/value"]).contains("of host"));
 
-    // A link that dies takes what it served with it, and comes back.
+    // When a link process dies, its objects disappear. They return with it.
     b.link.as_mut().unwrap().child.kill().unwrap();
     eventually("a learns that b has gone", || a.ask(&["get/sr_mag_x/value"]).starts_with("tahti: NO_OBJECT"));
     b.link(&["--listen", "tcp/10.77.0.2:7447", "--connect", "tcp/10.77.0.1:7447"]);

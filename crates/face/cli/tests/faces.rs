@@ -1,4 +1,4 @@
-//! What people see and reach for: terminals (which `script` of util-linux makes), colours, what programs say.
+//! Terminals (simulated with util-linux' `script`), colours, and messages of the command line.
 
 use harness::plant::{Bench, sh};
 use harness::process::{Running, text};
@@ -19,7 +19,7 @@ fn on_terminal(bench: &Bench, line: &str, environment: &[(&str, &str)]) -> Outpu
     harness::process::finish(command.spawn().expect("script, of util-linux"))
 }
 
-/// Writes what would rename a terminal, ask where its cursor stands, and hide a line.
+/// Prints escape sequences that rename a terminal, query its cursor position, and hide a line.
 const MEAN: &str =
     "printf \"\\033]0;owned\\007\\033[6n\\033[8mhidden \\033[31mred\\033[0m \\302\\23331m\\n\"; sleep 1000";
 
@@ -33,7 +33,7 @@ fn what_a_process_writes_never_steers_the_terminal_of_who_reads_its_log() {
     assert!(!shown.contains("\x1b]") && !shown.contains("\x1b[6n") && !shown.contains('\u{9b}'), "{shown:?}");
     let plain = text(&on_terminal(&bench, "tahti logs mean", &[("NO_COLOR", "1")]));
     assert!(plain.contains("hidden red") && !plain.contains('\x1b'), "{plain:?}");
-    // Who pipes it may have a pager at the other end.
+    // Piped output may go to a pager, so colours are removed.
     let piped = bench.ok(&["logs", "mean"]);
     assert!(piped.contains("hidden red") && !piped.contains('\x1b'), "{piped:?}");
     let raw = bench.ok(&["logs", "mean", "--raw"]);
@@ -113,10 +113,10 @@ fn a_process_is_stopped_stays_down_and_is_started_again_by_its_name() {
     bench.ok(&["up", ".", "--detach"]);
     let refused = text(&bench.run(&["stop", "a"]));
     assert!(refused.contains("b runs only after it") && refused.contains("`tahti stop a b`"), "{refused}");
-    // Standard output; progress goes to standard error.
+    // Results go to standard output; progress goes to standard error.
     let said = |words: &[&str]| String::from_utf8(bench.run(words).stdout).unwrap();
     assert_eq!(said(&["stop", "a", "b", "--plant", "p"]), "a: stopped (SIGTERM)\nb: stopped (SIGTERM)\n");
-    // Whoever continues the plant leaves them down.
+    // A supervisor that continues the plant leaves stopped processes down.
     let supervisor = bench.supervisor();
     harness::process::kill(supervisor, "KILL");
     bench.until("killed", || !harness::process::alive(supervisor));
@@ -141,12 +141,12 @@ fn a_process_that_has_just_died_is_started_and_not_called_running() {
     let killed = bench.pid("a");
     let stat = std::fs::read_to_string(format!("/proc/{killed}/stat")).unwrap();
     let keeper: i32 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap();
-    // Who would tell the supervisor cannot.
+    // The keeper is stopped, so it cannot report the end to the supervisor.
     harness::process::kill(keeper, "STOP");
     harness::process::kill(killed, "KILL");
     bench.until("dead", || !harness::process::alive(killed));
     let start = Running::follow(&mut bench.tahti(&["start", "a"]));
-    // Time enough for the wrong answer.
+    // Long enough for a wrong answer to arrive.
     std::thread::sleep(Duration::from_millis(300));
     let is_patient = !start.has_ended();
     harness::process::kill(keeper, "CONT");
@@ -213,7 +213,7 @@ fn colours_are_shown_on_a_terminal_unless_they_are_not_wanted() {
     bench.ok(&["down"]);
 }
 
-/// The output of a command that says more than a pipe holds.
+/// The output of a command that prints more than a pipe holds.
 fn long(bench: &Bench, words: &[&str]) -> String {
     text(&bench.tahti(words).output().unwrap())
 }

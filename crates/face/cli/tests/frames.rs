@@ -1,4 +1,4 @@
-//! A frame and its activities as separate processes: what happens when each of them dies, stands still or comes twice.
+//! A frame and its activities as separate processes: each of them dies, hangs or starts twice.
 
 use harness::plant::Bench;
 use harness::process::{alive, kill};
@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// A watchdog: nothing here takes long, but the machine may be busy.
+/// Watchdog: the steps are short, but the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process of the test, killed when dropped.
@@ -29,7 +29,7 @@ impl Running {
         Self { child, lines, seen: vec![] }
     }
 
-    /// Waits for a line that contains this.
+    /// Waits for a line that contains `text`.
     fn says(&mut self, text: &str) -> String {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -54,13 +54,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A frame with two activities, without any privilege: the priority and CPU of real plants do not matter here.
+/// A frame with two activities that needs no privilege: priority and CPU do not matter in this test.
 fn frame_json(name: &str, recovery: &str) -> String {
     let queue = r#"[[0, {"underrunnable":false,"overrunnable":false,"continuable":false,"background":false}]]"#;
     let activity = |name: &str, recovery: &str| {
@@ -75,7 +75,7 @@ fn frame_json(name: &str, recovery: &str) -> String {
 }
 
 fn activity(plant: &str, name: &str) -> Running {
-    // Variables are exported under the activity's name, which tests that run side by side must not share.
+    // Variables are exported under the activity's name, so parallel tests need different names.
     Running::start(
         &["demo", "activity", "fast", name, "--work", "10us", "--exports", &format!("{plant}-{name}")],
         plant,
@@ -83,7 +83,7 @@ fn activity(plant: &str, name: &str) -> Running {
     )
 }
 
-/// What `tahti frames show` says of an activity: its calls.
+/// The number of calls of an activity, as `tahti frames show` prints it.
 fn calls(frame: &str, name: &str) -> u64 {
     let out = harness::tahti().args(["frames", "show", frame]).output().unwrap();
     let text = String::from_utf8(out.stdout).unwrap();
@@ -147,10 +147,10 @@ fn restart_kills_an_activity_that_does_not_behave() {
     frame.says("waits for its activities");
     let (steady, mut troubled) = (activity(&plant, "steady"), activity(&plant, "troubled"));
     frame.says("frame fast runs");
-    // An activity gone wild writes into the page that another process is behind it.
+    // Simulates a faulty activity that overwrites the process id in its page.
     let watcher = rt::frames::Watcher::open(&fast).unwrap();
     watcher.page().set_who(1, ring::Presence::Joined, steady.child.id(), steady.child.id());
-    // On a busy machine it may have misbehaved without this already.
+    // The stopped process fails its next call. On a busy machine a call may have failed already.
     troubled.signal(19);
     let line = frame.says(", restart");
     assert!(line.contains("troubled"), "{line}");
@@ -177,7 +177,7 @@ fn a_frame_that_can_let_nobody_in_says_so_once_and_goes_on_when_it_can() {
         std::thread::yield_now();
     }
     let _steady = activity(&plant, "steady");
-    // Who joins is refused for the same reason, if at all: it needs more descriptors than there are.
+    // A joining activity may be refused for the same reason: it needs more descriptors than are available.
     frame.says("steady");
     let told = frame.seen.iter().filter(|line| line.contains("serve a caller")).count();
     assert_eq!(told, 1, "{:?}", frame.seen);
@@ -198,12 +198,12 @@ fn activities_end_when_their_frame_is_killed_and_nothing_is_left_of_it() {
     }
     frame.child.wait().unwrap();
     assert!(!sockets().contains(&format!("tahti-frame-{plant}-fast")), "its socket is still there");
-    // The name is free again.
+    // The name can be used again.
     let mut frame = Running::start(&["frames", "run"], &plant, Some(&frame_json("fast", "none")));
     frame.says("waits for its activities");
 }
 
-/// A plant with a frame and two activities; what the frame is called on this machine, where each test has its own.
+/// A plant with a frame and two activities, and the frame's name, which is unique on this machine.
 fn plant(name: &str) -> (Bench, String) {
     let frame = format!("{name}{}", std::process::id());
     let activity = |name: &str| {
@@ -244,7 +244,7 @@ fn activities_that_overran_are_named_in_the_verdict() {
     );
 }
 
-/// Waits until both activities go on.
+/// Waits until both activities make progress.
 fn both_go_on(frame: &str) {
     ["steady", "troubled"].into_iter().for_each(|name| goes_on(&format!("p/{frame}"), name));
 }
@@ -292,7 +292,7 @@ fn a_plant_that_goes_down_ends_its_frame_first_and_activities_end_with_it() {
     assert!(log.contains(&format!("{frame}: SIGTERM sent")), "{log}");
     let place = |text: &str| log.find(text).unwrap_or_else(|| panic!("no {text} in {log}"));
     for activity in ["steady", "troubled"] {
-        // SIGTERM may reach it while it ends; it does not end by that, but because yield returned 0.
+        // SIGTERM may arrive while the activity ends. It ends because yield returned 0, not by the signal.
         let ended = ["ended: exit 0", "ended: stopped (exit 0)"].map(|how| format!("{activity}: {how}"));
         let end = ended.iter().find(|line| log.contains(*line)).unwrap_or_else(|| panic!("{activity}: {log}"));
         assert!(place(&format!("{frame}: ended:")) < place(end), "{log}");
@@ -308,7 +308,7 @@ fn a_frame_alone_in_its_plant_runs_with_activities_that_are_started_elsewhere() 
     let text =
         format!("[[frame]]\nname = \"{frame}\"\nminors = 2\nperiod = \"5ms\"\njoin_within = \"60s\"\n{activity}");
     let bench = Bench::new("alone", &text);
-    // It joins as soon as there is something to join.
+    // The activity joins as soon as the frame exists.
     let address = format!("p/{frame}");
     let _steady = Running::start(&["demo", "activity", &address, "steady", "--exports", &frame], "elsewhere", None);
     bench.ok(&["up", ".", "--detach"]);

@@ -1,4 +1,5 @@
-//! What happens to a machine from outside while it is recorded: its host stops it, a CPU and a clock source go.
+//! A machine is disturbed from outside while it is recorded: the host stops it, or takes away a CPU or the clock
+//! source.
 
 use base::{CpuSet, DurNs, Policy, Priority};
 use serde_json::Value;
@@ -12,15 +13,15 @@ use sys::sched::Scheduling;
 /// CPU of the watched thread.
 const CPU: u16 = 2;
 const STOPS: usize = 24;
-/// So many of them must be put to the host. A stop finds the CPU busy now and then (4 to 9 times of 24 with ten other
-/// programs for each CPU of the host), with the thread's code or the kernel's: nothing within a guest tells it from work
-/// then, and the delay is that task's.
+/// Minimum number of stops that must be attributed to the host. In 4 to 9 of 24 stops, with ten other programs per
+/// CPU of the host, the CPU was running code of the thread or the kernel when the stop began. A guest cannot
+/// distinguish such a stop from work, and the delay is attributed to that task.
 const FOUND_MIN: usize = 8;
 const STOP_MS: u64 = 80;
 /// The period of the watched thread.
 const PERIOD: DurNs = DurNs::from_ms(2);
 
-/// One at a time: the machine is one.
+/// Serialises the tests: they share one machine.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -37,7 +38,7 @@ fn pause(span: DurNs) {
     sys::clock::sleep_until(sys::clock::mono_now() + span);
 }
 
-/// Waits until somebody records here: a busy host has the emulator take its time until then.
+/// Waits until a recorder is running. On a busy host this takes as long as the emulator needs.
 fn listens() {
     let begin = sys::clock::mono_now();
     let is_on = |instance: &Path| {
@@ -52,20 +53,20 @@ fn listens() {
         assert!(sys::clock::mono_now() - begin < DurNs::from_secs(120), "nobody has begun to record");
         pause(DurNs::from_ms(20));
     }
-    // The last of its events is switched on.
+    // Time until the last of its events is enabled.
     pause(DurNs::from_secs(2));
 }
 
 /// A stop of the whole guest.
 struct Stop {
-    /// On the guest's clock: when it was asked for, and when it was known to be over.
+    /// On the guest's clock: when the stop was requested, and when it was known to be over.
     asked_ns: u64,
     over_ns: u64,
-    /// The shortest time that it can have been.
+    /// The minimum duration of the stop.
     ns_min: u64,
 }
 
-/// Has the whole guest stopped.
+/// Stops the whole guest for a while.
 fn stopped() -> Stop {
     let told = Path::new("/out/stopped");
     let asked_ns = sys::clock::mono_now().0;
@@ -81,8 +82,9 @@ fn stopped() -> Stop {
     }
 }
 
-/// Keeps a schedule until `over`. A sleep is due at most a period after a moment at which the sleep before it had not ended:
-/// a stop at any time, also between two sleeps, makes some sleep end late by the stop's length less a period.
+/// Sleeps periodically until `over`. Each sleep is due at most one period after a time at which the previous sleep
+/// had not ended. So a stop at any time, also between two sleeps, delays the end of some sleep by the length of the
+/// stop minus one period.
 fn keep_schedule(over: &AtomicBool) {
     let mut due = sys::clock::mono_now();
     while !over.load(Ordering::Relaxed) {
@@ -104,7 +106,7 @@ fn longest<'a>(lates: &'a [Value], stop: &Stop) -> Option<&'a Value> {
     lates.iter().filter(during).max_by_key(|late| delay_ns(late))
 }
 
-/// The part of a delay that the host took, for certain or perhaps.
+/// The part of a delay that is attributed to the host, certainly or possibly.
 fn part_of_host(late: &Value) -> u64 {
     let parts = late["parts"].as_array().unwrap().iter();
     let of_host = parts.filter(|part| part["culprit"]["kind"].as_str().unwrap().starts_with("host"));
@@ -142,7 +144,7 @@ fn what_the_host_takes_is_put_to_the_host_by_the_guest_alone() {
     let lates = found["worst"].as_array().unwrap();
     let mut of_host = 0;
     for stop in &stops {
-        // A sleep that a stop begins in ends up to a period after the stop began.
+        // If a stop begins within a sleep, that sleep was due up to one period after the stop began.
         let expected = stop.ns_min - PERIOD.0 as u64 - 2_000_000;
         let late = longest(lates, stop).filter(|late| delay_ns(late) >= expected);
         let late = late.unwrap_or_else(|| panic!("no delay of {expected} ns from {}: {found:#}", stop.asked_ns));

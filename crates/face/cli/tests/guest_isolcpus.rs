@@ -1,5 +1,5 @@
-//! A machine whose boot line isolated CPUs 2 and 3: what is not real time stays away from them, and a measurement that names
-//! one of them is made there.
+//! A machine with `isolcpus=` for CPUs 2 and 3: processes without real time stay away from these CPUs, and a
+//! measurement that names one of them runs there.
 
 use harness::plant::{Bench, sh};
 

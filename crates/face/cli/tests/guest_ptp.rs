@@ -1,16 +1,16 @@
-//! PTP between two guests, at the two ends of a wire: linuxptp's `ptp4l` with software time stamps in both, this one the slave. `TAHTI_PTP` is the
-//! folder of its programs.
+//! PTP between two guests connected by a wire: linuxptp's `ptp4l` with software time stamps in both, this one the
+//! slave. `TAHTI_PTP` is the folder of its programs.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// So much is this guest's clock set off before: by more than clocks of guests are apart that begin on a busy host.
+/// Initial error of this guest's clock. It exceeds the clock differences of guests that start on a busy host.
 const WRONG: Duration = Duration::from_secs(1000);
-/// Offsets that are looked at once it is a slave, one a second.
+/// Number of offsets checked once it is a slave, one per second.
 const LAST: usize = 20;
-/// How often doctor is asked for what ptp4l says.
+/// Number of attempts to get ptp4l's state from doctor.
 const ASKED: usize = 5;
 
 fn succeeds(command: &mut Command) {
@@ -18,12 +18,12 @@ fn succeeds(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {output:?}");
 }
 
-/// How far ptp4l says that this clock is from its master, in nanoseconds.
+/// Offset of this clock from its master in nanoseconds, as printed by ptp4l.
 fn offset(line: &str) -> Option<i64> {
     line.split("master offset").nth(1)?.split_whitespace().next()?.parse().ok()
 }
 
-/// What doctor says, as data.
+/// Output of doctor, as JSON.
 fn doctor() -> String {
     let mut doctor = Command::new(std::env::var("TAHTI").expect("the guest's script says where tahti is"));
     let said = doctor.args(["doctor", "--all", "--json"]).stdin(Stdio::null()).output().unwrap();
@@ -43,7 +43,7 @@ fn the_clock_of_a_guest_follows_that_of_another_by_ptp_and_doctor_tells_how_far_
     ptp4l.args(["-2", "-S", "-s", "-m", "-i", "eth1", "--tx_timestamp_timeout=1000"]);
     let mut ptp4l = ptp4l.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let (mut offsets, mut before) = (Vec::new(), None);
-    // Kept to the end: ptp4l ends when nobody hears it any more.
+    // The reader is kept to the end: ptp4l ends if its output is closed.
     let mut said = BufReader::new(ptp4l.stdout.take().unwrap()).lines();
     for line in said.by_ref() {
         let line = line.unwrap();
@@ -57,9 +57,9 @@ fn the_clock_of_a_guest_follows_that_of_another_by_ptp_and_doctor_tells_how_far_
         }
     }
     assert!(before.is_some_and(|before| offsets.len() >= before + LAST), "ptp4l ended: {:?}", ptp4l.wait());
-    // While it follows, the kernel's own view and ptp4l's are doctor's.
+    // While it follows, doctor reports both the kernel's view and ptp4l's.
     std::os::unix::fs::symlink(ptp.join("pmc"), "/usr/sbin/pmc").unwrap();
-    // pmc waits for a tenth of a second only, which may be short for an emulator beside others.
+    // pmc waits for only 0.1 s, which may be too short for an emulator on a busy host.
     let doctor = (0..ASKED).map(|_| doctor()).find(|said| said.contains("from its master"));
     std::fs::remove_file("/usr/sbin/pmc").unwrap();
     let doctor = doctor.unwrap_or_else(|| panic!("ptp4l never answered in {ASKED} times"));

@@ -1,9 +1,9 @@
-//! What nobody may do to a machine that others use: have its watchdog reset it. The last test of its guest.
+//! Lets the watchdog reset the machine, which is only possible in a guest. This is the last test of its guest.
 
 use harness::plant::Bench;
 use std::time::{Duration, Instant};
 
-/// The emulator may keep the supervisor waiting for a while.
+/// Watchdog timeout. The emulator may delay the supervisor for a while.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[test]
@@ -18,7 +18,8 @@ fn a_plant_whose_critical_process_hangs_is_reset_by_the_watchdog_that_it_fed_unt
     let bench = Bench::new("reset", &plant);
     bench.ok(&["up", "plant.toml", "--detach"]);
     bench.until("armed", || bench.log().contains("/dev/watchdog0 armed, timeout 20s"));
-    // Its clock is a device's: nobody can advance it. Fed, the machine outlives it.
+    // The watchdog is a device with its own clock, which a test cannot advance. While it is petted, the machine is
+    // not reset.
     std::thread::sleep(TIMEOUT + TIMEOUT / 4);
     assert!(!bench.log().contains("NOT PETTED"), "{}", bench.log());
     sys::process::Process::open(bench.pid("loop")).unwrap().signal(19).unwrap();

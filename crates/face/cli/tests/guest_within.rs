@@ -1,4 +1,5 @@
-//! A guest within a guest: a plant with a virtual machine on a kernel of another kind, emulated by what is emulated itself, on a machine without KVM.
+//! A guest within a guest: a plant on an emulated machine without KVM runs a virtual machine with another kind of
+//! kernel.
 
 use harness::guest::disk;
 use harness::plant::Bench;

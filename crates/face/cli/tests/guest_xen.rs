@@ -1,4 +1,5 @@
-//! What `tahti guest define --for xen` prints, started by Xen's own tools in its dom0. `TAHTI_XEN` names the folders of these tools, one a package.
+//! The output of `tahti guest define --for xen`, started with Xen's own tools in its dom0. `TAHTI_XEN` names the
+//! folders of these tools, one per package.
 
 use harness::plant::Bench;
 use harness::process::{Running, finish, text};
@@ -6,7 +7,7 @@ use std::fs;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Xen's tools in their places, and what they need running.
+/// Xen's tools in their usual paths, and the services that they need.
 struct Dom0 {
     _store: Running,
     _console: Running,
@@ -49,7 +50,7 @@ fn xl(words: &[&str]) -> String {
     succeeds(tool("xl").args(words))
 }
 
-/// What the domain has said on its console.
+/// Console output of the domain so far.
 fn console() -> String {
     fs::read_to_string("/var/log/xen/console/guest-hmi.log").unwrap_or_default()
 }
@@ -75,7 +76,7 @@ fn a_defined_guest_runs_under_xen_on_the_cpu_of_a_pool_of_its_own() {
     let defined = bench.dir.join("hmi.cfg");
     let output =
         finish(bench.tahti(&["guest", "define", ".", "hmi", "--for", "xen"]).stdout(Stdio::piped()).spawn().unwrap());
-    // A pool of the one CPU that is kept free of everybody else, as the notes say.
+    // A pool with the one CPU reserved for the guest, as the printed notes describe.
     xl(&["cpupool-cpu-remove", "Pool-0", "3"]);
     let pool = bench.dir.join("pool.cfg");
     fs::write(&pool, "name = \"realtime\"\nsched = \"credit\"\ncpus = [\"3\"]\n").unwrap();
@@ -83,12 +84,14 @@ fn a_defined_guest_runs_under_xen_on_the_cpu_of_a_pool_of_its_own() {
     let text = String::from_utf8(output.stdout).unwrap() + "pool = \"realtime\"\n";
     assert!(text.contains("type = \"pvh\""), "{text}");
     took("defined, and a pool made");
-    // As it is printed, by the processor's help; and as Xen's first domains were, whose kernel asks the hypervisor instead.
+    // First as printed, with hardware virtualisation (PVH); then paravirtualised (PV), where the guest kernel calls
+    // the hypervisor instead.
     for (times, kind) in (1..).zip(["pvh", "pv"]) {
         fs::write(&defined, text.replace("type = \"pvh\"", &format!("type = \"{kind}\""))).unwrap();
         xl(&["create", &defined.display().to_string()]);
-        // An emulator within which a hypervisor runs a kernel: 13 s on two CPUs beside compilers, and 40 s for the tools before it. A
-        // host that is busier still takes its time; this is a watchdog, within that of the whole test. What it did stands in the message.
+        // The hypervisor and the kernel run within an emulator: 13 s on two CPUs while compilers run, and 40 s for
+        // the tools before it. A busier host takes longer. This limit is a watchdog, shorter than that of the whole
+        // test, and the message contains the output.
         let begin = Instant::now();
         while console().matches("the guest is up").count() < times {
             let state = || format!("{}\n{}\n{}", xl(&["vcpu-list"]), xl(&["dmesg"]), console());

@@ -1,6 +1,8 @@
-//! Guests as members of a plant, in a real QEMU: `TAHTI_QEMU` names it, `TAHTI_GUEST` the folder of a small Linux; `cargo xtask test guests` sets both.
+//! Guests as members of a plant, in a real QEMU: `TAHTI_QEMU` names it, `TAHTI_GUEST` the folder of a small Linux;
+//! `cargo xtask test guests` sets both.
 //!
-//! Some are that Linux, some a boot sector: it says that it is up on its first serial line, and listens to the power button or does not.
+//! Some guests run that Linux, some a boot sector. The boot sector prints on its first serial line that it is up, and
+//! reacts to the power button or ignores it.
 
 #[path = "guests/real.rs"]
 mod real;
@@ -20,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Reads a configuration as `xl` does, and prints the keys that it is given.
+/// Reads a configuration as `xl` does, and prints its keys.
 const XL: &str = r#"
 #include <stdio.h>
 #include <libxlutil.h>
@@ -43,7 +45,7 @@ fn qemu() -> String {
     std::env::var("TAHTI_QEMU").expect("TAHTI_QEMU is not set; run `cargo xtask test guests`")
 }
 
-/// A plant `p` with a guest `hmi` that is up.
+/// A plant `p` with a running guest `hmi`.
 fn up(name: &str, deaf: bool, keys: &str) -> Bench {
     let qemu = qemu();
     let guest = format!(
@@ -66,7 +68,7 @@ fn linux(boot: &str, keys: &str) -> String {
     )
 }
 
-/// A plant `p` with this Linux, which is up.
+/// A plant `p` with this Linux, which is running.
 fn linux_up(name: &str, boot: &str, keys: &str) -> Bench {
     let bench = Bench::new(name, &linux(boot, keys));
     bench.ok(&["up", "plant.toml", "--detach"]);
@@ -75,8 +77,8 @@ fn linux_up(name: &str, boot: &str, keys: &str) -> Bench {
     bench
 }
 
-/// Waits until a shell answers on the guest's console: what is typed before it has taken the line is nobody's, as on any serial line, so it is
-/// typed again.
+/// Waits until a shell answers on the guest's console. Input before the shell has opened the line is lost, as on any
+/// serial line, so it is typed again.
 fn listens(bench: &Bench) {
     let begin = Instant::now();
     while !log(bench).contains("listens-2") {
@@ -89,7 +91,7 @@ fn listens(bench: &Bench) {
     }
 }
 
-/// Types a line into the guest's console, as a person does, and waits for what it answers.
+/// Types a line into the guest's console, as a person does, and waits for the answer.
 fn types(bench: &Bench, line: &str, answer: &str) {
     typed(bench, line);
     let start = Instant::now();
@@ -112,7 +114,7 @@ fn typed(bench: &Bench, line: &str) {
     finish(typing);
 }
 
-/// Waits until it is in the log: the last lines of a process are written when it has ended.
+/// Waits until the text is in the log: the last lines of a process are written after it has ended.
 fn says(bench: &Bench, words: &str) {
     bench.until(words, || log(bench).contains(words));
 }
@@ -121,7 +123,7 @@ fn log(bench: &Bench) -> String {
     fs::read_to_string(bench.dir.join("run/p/log/hmi.log")).unwrap_or_default()
 }
 
-/// QEMU's process, as `tahti guest status` names it.
+/// QEMU's process id, and the output of `tahti guest status`.
 fn process(bench: &Bench) -> (i32, String) {
     let status = bench.ok(&["guest", "status", "hmi", "--plant", "p"]);
     let pid = status.lines().find_map(|line| line.strip_prefix("QEMU is process ")?.parse().ok());
@@ -176,7 +178,7 @@ fn a_qemu_that_stops_answering_is_killed_in_the_end() {
 #[test]
 fn a_guest_that_somebody_else_stops_is_told_and_shown_and_goes_on_when_it_is_told_to() {
     let bench = up("guest-still", false, "");
-    // QEMU's second socket is for who looks, and does what it is told.
+    // QEMU's second socket is for observers, and also executes commands.
     let mut qmp = UnixStream::connect(bench.dir.join("run/p/guest/hmi/status")).unwrap();
     qmp.write_all(b"{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"stop\"}\n").unwrap();
     let still =
@@ -199,7 +201,7 @@ fn nothing_of_a_guest_outlives_the_process_that_serves_it() {
     let (qemu, _) = process(&bench);
     kill(bench.pid("hmi"), "KILL");
     bench.until("QEMU has ended", || !alive(qemu));
-    // Its folder is found, and cleared, by the next one.
+    // The next start finds the folder of the previous one and clears it.
     bench.ok(&["guest", "start", "hmi"]);
     let (qemu, _) = process(&bench);
     bench.ok(&["stop", "hmi"]);
@@ -274,7 +276,7 @@ fn a_check_of_the_plant_finds_files_that_are_not_there() {
 
 #[test]
 fn a_guest_that_is_to_stop_before_it_runs_never_runs() {
-    // A QEMU that says nothing.
+    // A QEMU that does not answer.
     let bench = Bench::new("guest-early", "");
     let mut serve =
         bench.tahti(&["guest", "serve", "early", "--program", "./slow", "--disk", "hmi.img", "--accel", "emulated"]);
@@ -323,7 +325,7 @@ fn the_next_of_its_name_ends_a_qemu_whose_process_was_killed_outside_a_plant() {
     assert!(!bench.dir.join("run/_guest/alone").exists());
 }
 
-/// Somebody who answers HTTP with these words, until the test ends; their port.
+/// An HTTP server that answers with these words until the test ends; returns its port.
 fn web(words: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -346,7 +348,7 @@ fn linux_reaches_what_its_rules_name_and_nothing_else() {
     types(&bench, "ip addr show eth0", "inet 10.0.2.15/24");
     types(&bench, "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 100 10.0.2.2 80", "it is allowed");
     typed(&bench, &format!("nc -w 100 10.0.2.2 {denied} 2> /said"));
-    // What is told may stand within a line of the guest's: it is asked for afterwards.
+    // The message may interrupt a line of the guest's output, so the count is queried afterwards.
     says(&bench, &format!("the guest wants tcp 10.0.2.2:{denied}, which `allow` does not name"));
     types(&bench, "grep -c refused /said | sed s/^/times-/", "times-1");
     types(&bench, "nc -w 5 10.0.2.3 80 || echo nobody-$((1+1))", "nobody-2");
@@ -362,7 +364,7 @@ fn a_guest_that_is_told_to_stop_while_it_boots_shuts_down_once_it_listens() {
     let bench = Bench::new("guest-early", &linux("", "stop_within = \"100s\""));
     bench.ok(&["up", "plant.toml", "--detach"]);
     says(&bench, "hmi runs");
-    // A press that nobody feels: the kernel does not exist yet.
+    // The guest misses this press of the power button, because its kernel has not started.
     bench.ok(&["guest", "stop", "hmi", "--plant", "p"]);
     says(&bench, "it shut down on request");
     assert_eq!(log(&bench).matches("the guest is asked to shut down").count(), 1, "{}", log(&bench));
@@ -374,13 +376,13 @@ fn bounds_on_a_disk_hold() {
     fs::write(bench.dir.join("data.img"), vec![0; 8 << 20]).unwrap();
     bench.ok(&["up", "plant.toml", "--detach"]);
     bench.until("Linux is up", || log(&bench).contains("the guest is up"));
-    // What is above the bound takes its time: 4 MiB at 1 MiB/s cannot take less than two seconds.
+    // Transfers above the limit take time: 4 MiB at 1 MiB/s take at least two seconds.
     types(
         &bench,
         "a=$(cut -d. -f1 /proc/uptime); dd if=/dev/vda of=/dev/null bs=1M count=4; b=$(cut -d. -f1 /proc/uptime); echo took $((b-a)) s",
         " s\r",
     );
-    // The command is echoed, too, in lines of any length: what counts is a number.
+    // The console also echoes the command, in lines of any length. Only a number is the result.
     let took = || {
         let said = log(&bench);
         said.lines().rev().find_map(|line| line.split("took ").nth(1)?.split(' ').next()?.parse::<u32>().ok())
@@ -389,7 +391,7 @@ fn bounds_on_a_disk_hold() {
     assert!(took().unwrap() >= 2, "{}", log(&bench));
 }
 
-/// Somebody who takes whatever comes, until the test ends: the port, and the bytes so far.
+/// A server that reads and discards all input until the test ends; returns its port and the bytes received so far.
 fn sink() -> (u16, Arc<AtomicU64>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (port, taken) = (listener.local_addr().unwrap().port(), Arc::new(AtomicU64::new(0)));
@@ -406,7 +408,8 @@ fn sink() -> (u16, Arc<AtomicU64>) {
     (port, taken)
 }
 
-/// A guest of two virtual CPUs that computes on both, floods the network by its rule and its disk, beside a loop of 1 kHz.
+/// A guest with two virtual CPUs that computes on both and floods its permitted network and its disk, next to a 1 kHz
+/// loop.
 fn hostile(name: &str, bounds: &str, partition: &str) -> (Bench, Arc<AtomicU64>) {
     let (port, taken) = sink();
     let keys = format!("vcpus = 2\nallow = [\"80=127.0.0.1:{port}\"]\ndisks = [\"data.img\"]\n{bounds}\n{partition}");
@@ -426,13 +429,13 @@ fn hostile(name: &str, bounds: &str, partition: &str) -> (Bench, Arc<AtomicU64>)
     (bench, taken)
 }
 
-/// Bytes that QEMU has read of files: of the guest's disk, but for a few.
+/// Bytes that QEMU has read from files. Nearly all are from the guest's disk.
 fn read_bytes(qemu: i32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{qemu}/io")).unwrap();
     text.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse().ok()).unwrap()
 }
 
-/// Processor time of everything of the guest, and cycles of the loop beside it.
+/// CPU time of everything that belongs to the guest, and cycles of the loop.
 fn stands(bench: &Bench) -> (DurNs, DurNs, u64) {
     let (hmi, now) = (bench.process("hmi"), bench.status()["now"].as_u64().unwrap());
     let used: DurNs = serde_json::from_value(hmi["family"]["cpu"].clone()).unwrap();
@@ -441,7 +444,7 @@ fn stands(bench: &Bench) -> (DurNs, DurNs, u64) {
 
 #[test]
 fn a_hostile_guest_keeps_to_its_bounds_beside_a_loop_of_a_kilohertz_and_takes_more_without() {
-    // Without: it takes more of the processor than it will be let, so the bound is one that counts.
+    // Without bounds the guest uses more CPU than the bound will allow, so the bound has an effect.
     let (free, _) = hostile("guest-free", "", "");
     let share = |bench: &Bench, span: Duration| {
         let (used, began, cycles) = stands(bench);
@@ -457,7 +460,7 @@ fn a_hostile_guest_keeps_to_its_bounds_beside_a_loop_of_a_kilohertz_and_takes_mo
         std::thread::sleep(span);
         (read_bytes(qemu) - first) as f64 / began.elapsed().as_secs_f64()
     };
-    // Emulated, it reads more than it will be let.
+    // Even emulated, the guest reads more than the bound will allow.
     free.until("it reads more than 512 KiB a second", || disk(qemu, Duration::from_secs(2)) > (512 << 10) as f64);
     free.ok(&["down"]);
     let rates = "network_rate = \"256KiB\"\ndisk_rate = \"256KiB\"";
@@ -468,11 +471,11 @@ fn a_hostile_guest_keeps_to_its_bounds_beside_a_loop_of_a_kilohertz_and_takes_mo
     let (sent, span) = (taken.load(Ordering::Relaxed) - first, began.elapsed().as_secs_f64());
     let (qemu, _) = process(&bench);
     let read = disk(qemu, Duration::from_secs(5));
-    // A second's worth may come at once; what QEMU reads besides is little.
+    // One second's worth may come at once. QEMU's other reads are few.
     assert!(read > 1000.0 && read < 256.0 * 1024.0 * (6.0 / 5.0) * 1.1, "{read} bytes a second of the disk");
-    // A period at the begin and one at the end; what is counted is counted a moment later than the clock is read.
+    // Allows one period at the start and one at the end. The counters are read a moment after the clock.
     assert!(used < 0.2 + 0.05, "{used} of a CPU");
-    // The network's bound is on what the guest sends; a second of it may be on its way.
+    // The network's bound applies to data that the guest sends. One second's worth may be in transit.
     let most = 256.0 * 1024.0 * (span + 1.0) * 1.1;
     assert!((sent as f64) < most, "{sent} bytes in {span} s, at most {most}");
     let hmi = bench.status()["partitions"][0].clone();
@@ -491,7 +494,7 @@ fn the_devices_of_a_windows_guest_are_those_that_a_system_finds() {
     let bench = Bench::new("guest-windows", &guest);
     disk(&bench.dir.join("hmi.img"), false);
     bench.ok(&["up", "plant.toml", "--detach"]);
-    // Its BIOS boots from the SATA disk.
+    // The guest's BIOS boots from the SATA disk.
     bench.until("the guest has booted", || log(&bench).contains("the guest is"));
     let mut screen = UnixStream::connect(bench.dir.join("run/p/guest/hmi/screen")).unwrap();
     let mut greeting = [0; 12];
@@ -505,7 +508,7 @@ fn the_devices_of_a_windows_guest_are_those_that_a_system_finds() {
 fn the_packaging_line_sorts_and_its_panel_shows_what_it_has_done() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/packaging/plant.toml");
     let text = fs::read_to_string(example).unwrap();
-    // As it is, but for what two tests cannot have at a time: the shield, and fixed ports.
+    // The packaged example, except for two things that parallel tests cannot share: the shield and fixed ports.
     let bench = Bench::new("packaging", "");
     let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let (counts, images) = (free(), free());

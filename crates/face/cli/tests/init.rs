@@ -1,4 +1,5 @@
-//! New plants: what `tahti init` writes, each template from its creation to its verdict, and the first tutorial as it is written.
+//! New plants: the files that `tahti init` writes, each template from its creation to its verdict, and the first
+//! tutorial as printed.
 
 use harness::port::free_port;
 use harness::process::{finish, text};
@@ -8,10 +9,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// The user that these tests run as if they are started by root.
+/// The user id for these tests if they are started by root.
 const UNPRIVILEGED: u32 = 65_534;
 
-/// A user without root, with a folder, a run folder and a port of its own.
+/// An unprivileged user with a separate folder, run folder and port.
 struct User {
     folder: Folder,
     port: u16,
@@ -29,7 +30,7 @@ impl User {
     /// Runs a line in a shell.
     fn run(&self, line: &str) -> Output {
         let tahti = Path::new(env!("CARGO_BIN_EXE_tahti"));
-        // A checkout that other users cannot enter is used as root.
+        // A checkout that other users cannot enter is tested as root.
         let is_open = |folder: &Path| folder.metadata().is_ok_and(|folder| folder.permissions().mode() & 1 == 1);
         let changes_user = rustix::process::geteuid().is_root() && tahti.ancestors().all(is_open);
         let mut command = if changes_user {
@@ -53,7 +54,7 @@ impl User {
         finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
-    /// Runs a line that must succeed; its output.
+    /// Runs a line that must succeed and returns its output.
     fn ok(&self, line: &str) -> String {
         let output = self.run(line);
         assert!(output.status.success(), "{line}: {}", text(&output));
@@ -69,12 +70,12 @@ impl User {
 
 impl Drop for User {
     fn drop(&mut self) {
-        // Of a test that failed; else there is none.
+        // After a failed test the plant may still be up; otherwise this does nothing.
         self.run("tahti down");
     }
 }
 
-/// Creates a plant of a template, checks and starts it, and runs `more` with its name; the verdict must be good.
+/// Creates a plant from a template, checks and starts it, and runs `more` with its name. The verdict must be good.
 fn is_worth_seeing(template: &str, channel: &str, archived: &[&str], more: impl Fn(&User, &str)) {
     let (user, name) = (User::new(), fresh("init"));
     user.ok(&format!("tahti init plant --name {name} --template {template}"));
@@ -96,7 +97,8 @@ fn is_worth_seeing(template: &str, channel: &str, archived: &[&str], more: impl 
     ends_well(&user.run("tahti down"));
 }
 
-/// Nothing failed: the verdict is good, or the machine lacked something or was late, which exit status 4 reports.
+/// Checks that nothing failed: the verdict is good, or the machine lacked a feature or was late, which exit status 4
+/// reports.
 fn ends_well(output: &Output) {
     let said = text(output);
     let verdict = said.lines().find(|line| line.starts_with("up for ")).unwrap_or_else(|| panic!("{said}"));
@@ -113,7 +115,7 @@ fn severity(user: &User, name: &str, channel: &str) -> String {
     row.and_then(|row| Some(row["severity"].as_str()?.to_owned())).unwrap_or_default()
 }
 
-/// The loop runs, and `tahti ps` has its wake-up latency.
+/// Checks that the loop runs and that `tahti ps` has its wake-up latency.
 fn loop_has_latency(user: &User, name: &str) {
     eventually("the latency of 100 cycles", || {
         let status: Value = serde_json::from_str(&user.ok(&format!("tahti ps {name} --json"))).unwrap();
@@ -173,10 +175,10 @@ fn the_full_template_has_all_of_them_and_is_the_default() {
 #[test]
 fn a_new_plant_runs_for_a_time_and_existing_files_are_never_overwritten() {
     let user = User::new();
-    // The name of a plant is the machine's: this folder has one that no other test uses.
+    // Plant names are machine-wide: this folder has a name that no other test uses.
     let folder = format!("My plant {}", std::process::id());
     user.ok(&format!("tahti init '{folder}'"));
-    // Long enough for a machine that is busy: the plant must be up as a whole before its time is over.
+    // Long enough for a busy machine: the whole plant must be up before the time ends.
     let up = user.run(&format!("tahti up '{folder}' --for 20s"));
     ends_well(&up);
     assert!(text(&up).contains("loop         ready"), "{}", text(&up));
@@ -201,7 +203,7 @@ fn a_new_plant_runs_for_a_time_and_existing_files_are_never_overwritten() {
 #[test]
 fn on_a_full_disk_init_leaves_no_file() {
     let user = User::new();
-    // A limit of 0 bytes refuses each write to a file, as a full disk does.
+    // A file size limit of 0 bytes makes each write fail, like a full disk.
     let output = user.run("trap '' XFSZ; ulimit -f 0; exec tahti init full");
     assert!(!output.status.success() && text(&output).contains("full/plant.toml"), "{}", text(&output));
     assert!(!user.folder.0.join("full").exists());
@@ -211,7 +213,7 @@ fn on_a_full_disk_init_leaves_no_file() {
     assert_eq!(std::fs::read_dir(user.folder.0.join("small")).unwrap().count(), 0);
 }
 
-/// A command of a page and the output that the page shows.
+/// A command of a page and the output printed below it.
 struct Shown {
     command: String,
     output: Vec<String>,
@@ -231,7 +233,7 @@ fn commands(page: &str) -> Vec<Shown> {
     all
 }
 
-/// A line without what differs from run to run: numbers with their units, folders, addresses and blanks.
+/// A line without the parts that differ between runs: numbers with their units, folders, addresses and blanks.
 fn shape(line: &str) -> String {
     let word = |word: &str| {
         let is_number = word.starts_with(|first: char| first.is_ascii_digit() || first == '-' || first == '+');
@@ -250,7 +252,7 @@ fn shape(line: &str) -> String {
 #[test]
 fn the_first_tutorial_runs_as_it_is_written() {
     let page = include_str!("../../../../docs/tutorials/first-plant.md");
-    // Names of plants are the machine's: this one has its own, in the place of `demo`.
+    // Plant names are machine-wide: this test replaces `demo` by a unique name.
     let (user, name) = (User::new(), fresh("demo").replace('-', "x"));
     let page = page.replace("demo", &name);
     let all = commands(&page);
@@ -264,7 +266,7 @@ fn the_first_tutorial_runs_as_it_is_written() {
             expected.filter(|line| !shapes.contains(line)).collect()
         };
         if repeats {
-            // What the page shows comes about while its reader reads.
+            // The output on the page needs some time to appear, so the command is repeated.
             let mut last = String::new();
             let begin = std::time::Instant::now();
             while begin.elapsed() < harness::PATIENCE {

@@ -1,4 +1,4 @@
-//! The interpreter: what it refuses, and when a script goes on.
+//! The interpreter: commands that it refuses, and whether a script continues after an error.
 
 use ca::wire::command;
 use harness::circuit::Circuit;
@@ -110,7 +110,7 @@ fn a_record_is_removed_by_its_own_name_alone() {
     assert_eq!(ioc.say("dbl"), "");
 }
 
-/// Standard output and error of an IOC that ends with its script, and whether it ended well.
+/// Standard output and error of an IOC that ends with its script, and whether it exited with success.
 fn run(name: &str, script: &str) -> (String, String, bool) {
     let folder = std::env::temp_dir().join(format!("tahti-console-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();

@@ -1,4 +1,5 @@
-//! Device supports of `tahti ioc`, with devices that live in the test: they answer, hang, lie, hang up and come back.
+//! Device supports of `tahti ioc` with simulated devices that answer, hang, send wrong data, disconnect and come
+//! back.
 
 use fieldbus::modbus::{Exception, Framing, Request, Response, Table, encode};
 use harness::ioc::Ioc;
@@ -6,8 +7,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// A PLC with 100 registers and coils; register 99 does not exist, register 98 makes it hang up in the middle of an
-/// answer.
+/// A PLC with 100 registers and coils. Register 99 does not exist. Reading register 98 closes the connection in the
+/// middle of an answer.
 #[derive(Clone, Default)]
 struct Plc(Arc<Mutex<Vec<u16>>>);
 
@@ -92,7 +93,7 @@ record(ai, "lies") { field(DTYP, "Modbus TCP") field(INP, "@liar holding 0") }
 record(ai, "wrong") { field(DTYP, "Modbus TCP") field(INP, "@plc register 0") }
 "#;
 
-/// A TCP server that does this with each connection.
+/// A TCP server that runs `with` for each connection.
 fn device(with: impl Fn(TcpStream) + Send + Sync + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -116,7 +117,7 @@ fn modbus_records_read_write_poll_and_raise_the_alarms_that_users_expect() {
     let (plc, port) = Plc::start();
     let dumb = device(|mut stream| while stream.read(&mut [0; 64]).is_ok_and(|len| len > 0) {});
     let liar = device(|mut stream| {
-        // Whoever asks may have gone already.
+        // The client may have disconnected already.
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
         let _ = stream.read(&mut [0; 64]);
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
@@ -146,7 +147,7 @@ fn modbus_records_read_write_poll_and_raise_the_alarms_that_users_expect() {
         ioc.until(&ask, |said| said.contains(&format!("\"{status}\"")));
         assert!(ioc.say(&format!("dbgf {record}.SEVR")).contains("INVALID"), "{record}");
     }
-    // The connection that broke is made again, for everybody.
+    // The broken connection is opened again, for all records.
     plc.0.lock().unwrap()[20] = 40;
     ioc.until("dbgf raw", |said| said.contains(" 4 "));
     assert!(ioc.say("dbgf raw.SEVR").contains("NO_ALARM"));
@@ -256,7 +257,7 @@ record(stringout, "name") { field(DTYP, "stream") field(OUT, "@s.proto name ps")
 record(ao, "lost") { field(DTYP, "stream") field(OUT, "@s.proto lost ps") }
 "#;
 
-/// A device that answers with these values, and notes what is written.
+/// A device that answers with these values and records writes.
 fn settings(stream: TcpStream, known: &[(&str, &str)], written: &Mutex<Vec<String>>) {
     let mut out = stream.try_clone().unwrap();
     for line in BufReader::new(stream).lines() {
@@ -299,7 +300,7 @@ fn outputs_start_with_what_the_device_says_and_write_nothing_for_it() {
     ] {
         ioc.until(&format!("dbgf {field}"), |said| said.contains(value));
     }
-    // Nobody answered for the last one, which comes last.
+    // The device does not answer for the last record, which is processed last.
     for (record, udf) in [("volts", 0), ("raw", 0), ("power", 0), ("mode", 0), ("bits", 0), ("name", 0), ("lost", 1)] {
         ioc.until(&format!("dbgf {record}.UDF"), |said| said.contains(&format!(" {udf} ")));
     }
@@ -337,7 +338,7 @@ record(ai, "X:when") { field(DTYP, "stream") field(INP, "@e.proto when ps") fiel
 record(longin, "X:bad") { field(DTYP, "stream") field(INP, "@e.proto bad ps") }
 "#;
 
-/// Answers lines as this table says, and notes them.
+/// Answers lines by this table, and records them.
 fn table(stream: TcpStream, answers: &[(&str, &str)], heard: &Mutex<Vec<String>>) {
     let mut out = stream.try_clone().unwrap();
     for line in BufReader::new(stream).lines() {
@@ -358,7 +359,7 @@ fn fields_of_other_records_are_read_and_written(scanned: &str, options: &[&str])
         ("LEVEL 3.0", "LEVEL 2.75"),
         ("BEGIN?", "BEGIN 12.5 99"),
         ("SAME two words 17", "SAME kV"),
-        // A record that was never processed has EPICS' epoch.
+        // A record that was never processed has the stamp of EPICS' epoch.
         ("TIME 631152000?", "TIME 3 Sep 2010 14:45:59.5 4"),
         ("TIME 1283521559?", "TIME 3 Sep 2010 14:45:59.5 5"),
     ];
@@ -377,19 +378,19 @@ fn fields_of_other_records_are_read_and_written(scanned: &str, options: &[&str])
     assert!(ioc.say("dbgf X:text").contains("\"warm\""));
     ioc.until("dbgf X:heard", |said| said.contains(" 1.5 "));
     assert!(ioc.say("dbgf X:heard:text").contains("\"warm\""));
-    // A handler's text reaches its record too; the one that asked has its alarm.
+    // Text received by a handler also sets its record. The record that sent the request has an alarm.
     ioc.say("dbpf X:limit 8");
     ioc.until("dbpf X:all.PROC 1\ndbgf X:all.STAT", |said| said.contains("\"CALC\""));
     assert!(ioc.say("dbgf X:text").contains("\"too hot\""));
-    // Outputs take what their device answers, and states go by their names.
+    // Outputs take the value that their device answers, and states are sent by name.
     ioc.say("dbpf X:level 3");
     ioc.until("dbgf X:level", |said| said.contains(" 2.75 "));
     ioc.say("dbpf X:set open");
     ioc.until("dbgf X:set.PACT", |said| said.contains(" 0 "));
     assert!(ioc.say("dbgf X:set.SEVR").contains("NO_ALARM"));
-    // Its own fields: read, and written without processing it.
+    // Fields of the record itself: read, and written without processing it.
     ioc.until("dbpf X:same.PROC 1\ndbgf X:same.EGU", |said| said.contains("\"kV\""));
-    // Its own time is what it is stamped with.
+    // The record is stamped with the time from the device.
     ioc.until("dbpf X:when.PROC 1\ndbgf X:when", |said| said.contains(" 5 "));
     ioc.until("dbpf X:bad.PROC 1\ndbgf X:bad.STAT", |said| said.contains("\"CALC\""));
     assert!(heard.lock().unwrap().iter().any(|line| line == "SET open ON"));

@@ -1,4 +1,4 @@
-//! However an IOC ends, what autosave and the put log hold is written.
+//! Autosave and the put log write their pending data at every kind of IOC exit.
 #![allow(missing_docs, reason = "the tests' names are their documentation")]
 
 use harness::circuit::Circuit;
@@ -6,7 +6,7 @@ use harness::ioc::Ioc;
 
 const RULES: &str = "ASG(DEFAULT) { RULE(1,WRITE,TRAPWRITE) }";
 const RECORDS: &str = "record(ao, \"X:a\") {} record(sub, \"X:exit\") { field(SNAM, \"exit\") }";
-/// The first save is at once, the next in a fortnight; a burst of writes is over after a day.
+/// Autosave saves at once and then after 1,000,000 s (11.6 days). The put log writes a burst of changes after a day.
 const SCRIPT: &str = "dbLoadRecords test.db\nasSetFilename rules.acf\niocInit\n\
     create_monitor_set a.req 1000000\ncaPutJsonLogInit ./put.json 0 86400\n";
 
@@ -18,7 +18,7 @@ fn start() -> Ioc {
     ioc
 }
 
-/// What is in the files when the IOC has ended, and its exit status.
+/// Contents of the files after the IOC's exit, and its exit status.
 fn after(mut ioc: Ioc, end: impl FnOnce(&mut Ioc, &mut Circuit)) -> (String, String, Option<i32>) {
     let mut circuit = Circuit::connect(ioc.port);
     let value = circuit.create("X:a");

@@ -1,4 +1,4 @@
-//! Scan groups of `tahti ioc`: several owners behind one server, over real sockets on loopback.
+//! Scan groups of `tahti ioc`: several owner threads behind one server, over real sockets on loopback.
 
 use ca::wire::{Header, command};
 use harness::circuit::{Circuit, double};
@@ -32,7 +32,7 @@ fn reads_writes_and_monitors_reach_every_owner_and_keep_their_order() {
     let (set, follows, fast, plain) =
         (circuit.create("set"), circuit.create("follows"), circuit.create("fast"), circuit.create("writes"));
     for number in 1..=300u32 {
-        // A write, and reads behind it: of what was written, of another owner, of this owner again.
+        // A write, followed by reads of the written record, of a record of another owner, and of this owner again.
         circuit.put(set, f64::from(number));
         circuit.ask(set, number);
         circuit.ask(plain, 10_000 + number);
@@ -50,7 +50,7 @@ fn reads_writes_and_monitors_reach_every_owner_and_keep_their_order() {
     let values: Vec<f64> = (0..4).map(|_| double(&circuit.receive(command::EVENT_ADD).1)).collect();
     assert!(values.windows(2).all(|pair| pair[1] == pair[0] + 1.0), "{values:?}");
     circuit.subscribe(follows, 8);
-    // The other one goes on.
+    // The other subscription continues.
     let first = std::iter::repeat_with(|| circuit.receive(command::EVENT_ADD)).find(|(header, _)| header.p2 == 8);
     assert_eq!(double(&first.unwrap().1) % 10.0, 0.0);
     assert_eq!(ioc.exit(), Some(0));
@@ -59,17 +59,17 @@ fn reads_writes_and_monitors_reach_every_owner_and_keep_their_order() {
 #[test]
 fn links_between_owners_work_as_over_channel_access() {
     let mut ioc = start();
-    // CP follows, CA reads without processing.
+    // A CP link follows its source; a CA link reads without processing.
     for value in ["3", "4", "5"] {
         ioc.say(&format!("dbpf set {value}"));
         ioc.say("dbpf set.PROC 1");
         ioc.until("dbgf house.A", |said| said.contains(&format!(" {value}0 ")));
     }
     ioc.until("dbpf house.PROC 1\ndbgf house.B", |said| !said.contains("DBF_DOUBLE:         0 "));
-    // A write through a link goes to the other owner.
+    // A write through a link reaches the other owner.
     ioc.say("dbpf writes 12");
     ioc.until("dbgf set", |said| said.contains(" 12 "));
-    // So does one that is made while the IOC runs.
+    // The same for a link made while the IOC runs.
     ioc.say("dbpf house.INPC \"other CP\"");
     ioc.until("dbgf house.C", |said| !said.contains("DBF_DOUBLE:         0 "));
     ioc.say("postEvent go");
@@ -84,14 +84,14 @@ fn commands_find_records_wherever_they_are() {
     assert_eq!(names.lines().count(), 12, "{names}");
     assert_eq!(ioc.say("dbl * NAME").lines().count(), 12);
     assert!(ioc.say("dbpr fast 0").contains("EGU") || ioc.say("dbpr fast 1").contains("mm"));
-    // A scan that has not run yet has no lateness to show.
+    // A scan that has not run yet has no lateness.
     let scans = ioc.until("scanppl", |said| said.contains("'.1 second' of"));
     for expected in ["owner .1 second,Event=other", "owner .2 second=other", "'.1 second' of", "lateness p50"] {
         assert!(scans.contains(expected), "no {expected:?} in {scans}");
     }
     ioc.say("dbDeleteRecord wave");
     assert!(ioc.say("dbgf wave").contains("not found"));
-    // New records belong to the housekeeping shard, and may link to the others.
+    // New records belong to the housekeeping shard, and may link to records of the groups.
     ioc.say("dbLoadRecords more.db");
     ioc.until("dbgf more", |said| !said.contains("DBF_DOUBLE:         0 "));
 }
@@ -117,7 +117,7 @@ fn rules_and_the_put_log_know_the_records_of_other_owners() {
     ioc.until("astac set me here", |said| said.contains("put Yes"));
     ioc.say("dbpf limit 7");
     ioc.until("astac set me here", |said| said.contains("put No"));
-    // A group that is written counts at once; nobody watches the field, and yet its old value is known.
+    // A change of the access security group takes effect at once. Its previous value is known without a subscription.
     ioc.say("dbpf set.ASG open");
     ioc.until("astac set me here", |said| said.contains("put Yes"));
     ioc.say("caPutLogInit ./put.log");
@@ -138,7 +138,7 @@ fn what_was_measured_of_a_scan_is_in_records_and_can_be_reset() {
     assert!(ioc.say("dbLoadBuiltin scanStats.db \"IOC=S,NAME=fast,SCAN=.1 second\"").is_empty());
     let number = |said: &str| said.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(-1.0);
     ioc.until("dbgf S:fast:PASSES", |said| number(said) >= 5.0);
-    // Those of the group's owner: the housekeeping shard has no records of this rate.
+    // The statistics are those of the group's owner: the housekeeping shard has no records of this rate.
     assert_eq!(number(&ioc.say("dbgf S:fast:RECORDS")), 2.0);
     for word in ["LATE_P50", "LATE_P99", "LATE_MAX", "DUR_P50", "DUR_P99", "DUR_MAX"] {
         assert!(number(&ioc.say(&format!("dbgf S:fast:{word}"))) > 0.0, "{word}");
@@ -155,13 +155,13 @@ fn what_was_measured_of_a_scan_is_in_records_and_can_be_reset() {
 #[test]
 fn scans_of_all_owners_hold_and_go_on() {
     let mut ioc = start();
-    // The interpreter's messages may come between.
+    // The interpreter may print messages in between.
     let value = |ioc: &mut Ioc, name: &str| -> String {
         ioc.say(&format!("dbgf {name}")).lines().filter(|line| line.starts_with("DBF")).collect()
     };
     ioc.until("dbgf other", |said| !said.contains(" 0 "));
     ioc.say("iocPause");
-    // A pass that had begun ends.
+    // A running pass ends within this time.
     ioc.say("epicsThreadSleep 0.2");
     let held = ["fast", "other"].map(|name| value(&mut ioc, name));
     ioc.say("epicsThreadSleep 0.5");
@@ -180,7 +180,7 @@ fn arrays_and_properties_come_from_their_owner() {
     let (wave, fast) = (circuit.create("wave"), circuit.create("fast"));
     circuit.subscribe(wave, 3);
     let mut values: Vec<f64> = (0..6).map(|_| double(&circuit.receive(command::EVENT_ADD).1)).collect();
-    // What is asked for because a pass has posted may be a later one's already, which posts it again.
+    // A read triggered by a pass's update may already return the next pass's value, which is then posted again.
     values.dedup();
     assert!(values.len() >= 3 && values.windows(2).all(|pair| pair[1] > pair[0]), "{values:?}");
     // DBR_CTRL_DOUBLE: status, severity, precision, padding, then the units.
@@ -193,7 +193,7 @@ fn arrays_and_properties_come_from_their_owner() {
 fn what_a_link_leads_to_has_its_properties_also_with_another_owner() {
     let mut ioc = start();
     let mut circuit = Circuit::connect(ioc.port);
-    // A calc's inputs have their sources' properties: here those of "fast", and of a link that is written later.
+    // Inputs of a calc have the properties of their sources: here of "fast", and of a link that is written later.
     ioc.say("dbpf house.INPC \"fast CP\"");
     for (id, field) in [(1, "house.B"), (2, "house.C")] {
         let sid = circuit.create(field);
@@ -217,7 +217,7 @@ fn clients_beyond_the_descriptors_are_turned_away_and_the_others_are_served() {
     let pid = rustix::process::Pid::from_child(&ioc.child);
     let few = rustix::process::Rlimit { current: Some(40), maximum: Some(40) };
     rustix::process::prlimit(Some(pid), rustix::process::Resource::Nofile, few).unwrap();
-    // The kernel completes each connection; the IOC takes as many as it can and closes the others.
+    // The kernel completes each connection. The IOC accepts up to its limit and closes the others.
     let _many: Vec<_> = (0..60).map(|_| std::net::TcpStream::connect(("127.0.0.1", ioc.port)).unwrap()).collect();
     ioc.until("casr 1", |said| said.contains("connections refused") && !said.contains(" 0 connections refused"));
     early.put(set, 5.0);
@@ -243,7 +243,7 @@ fn what_is_required_and_not_obtained_ends_the_ioc_whoever_starts_it() {
     std::fs::write(folder.join("t.db"), DATABASE).unwrap();
     std::fs::write(folder.join("inner.cmd"), "dbLoadRecords t.db\niocInit\n").unwrap();
     std::fs::write(folder.join("st.cmd"), "< inner.cmd\n").unwrap();
-    // A CPU that this machine does not have; where it ends, the interpreter would wait for ever.
+    // This machine has no such CPU. The IOC must exit at startup; otherwise the interpreter would wait for ever.
     let group = ["--require-rt", "--scan", ".1 second=other@1000"];
     for start in [["-d", "t.db"], ["-s", "st.cmd"]] {
         let mut child = harness::tahti()

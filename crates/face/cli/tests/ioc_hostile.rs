@@ -1,4 +1,5 @@
-//! Clients that mean no good, or cannot help it: bounded memory, counters, no crash, and everybody else is served.
+//! Malicious and faulty clients: memory stays bounded, counters count them, the IOC does not crash, and other clients
+//! are served.
 
 use ca::wire::{Header, command};
 use harness::circuit::{Circuit, double};
@@ -20,14 +21,14 @@ fn start() -> Ioc {
     Ioc::start(&[("test.db", DATABASE)], &["-d", "test.db"])
 }
 
-/// Bytes of memory that a process has, at most so far.
+/// Peak memory of the process so far, in bytes.
 fn memory_peak(ioc: &Ioc) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", ioc.child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// Somebody else comes, writes and reads.
+/// Another client connects, writes and reads.
 fn serves(ioc: &Ioc, value: f64) {
     let mut other = Circuit::connect(ioc.port);
     let sid = other.create("X:ao");
@@ -36,7 +37,7 @@ fn serves(ioc: &Ioc, value: f64) {
     assert_eq!(double(&other.receive(command::READ_NOTIFY).1), value);
 }
 
-/// The number before a word of `casr 2`'s last line.
+/// The number before `word` in the last line of `casr 2`.
 fn counted(ioc: &mut Ioc, word: &str) -> u64 {
     let said = ioc.say("casr 2");
     let line = said.lines().find(|line| line.contains("names searched")).unwrap();
@@ -44,7 +45,7 @@ fn counted(ioc: &mut Ioc, word: &str) -> u64 {
     line[..place].trim().rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-/// Numbers that look random and are the same each time.
+/// Pseudo-random numbers, the same in each run.
 struct Dice(u64);
 
 impl Dice {
@@ -73,7 +74,7 @@ fn a_client_that_stops_reading_large_arrays_costs_bounded_memory() {
     other.send(Header::bare(command::WRITE, 6, 200_000, big, 1), &ones);
     other.ask(big, 1);
     other.receive(command::READ_NOTIFY);
-    // Reads the first update of each of its subscriptions to 1.6 MB, then nothing any more.
+    // Reads the first update of each of its 1.6 MB subscriptions, then stops reading.
     let mut lazy = Circuit::connect(ioc.port);
     let sid = lazy.create("X:big");
     for id in 0..60 {
@@ -92,7 +93,7 @@ fn a_client_that_stops_reading_large_arrays_costs_bounded_memory() {
     let grown = memory_peak(&ioc) - before;
     assert!(grown < 40 * MIB, "{} MiB for updates that nobody reads", grown / MIB);
     serves(&ioc, 1.5);
-    // When it reads again it gets the newest of each.
+    // When it reads again it gets the newest update of each subscription.
     let mut seen = [false; 60];
     while !seen.iter().all(|seen| *seen) {
         seen[lazy.receive(command::EVENT_ADD).0.p2 as usize] = true;
@@ -136,7 +137,7 @@ fn requests_without_reading_the_answers_cost_bounded_memory() {
     greedy.ask(sid, 1);
     greedy.receive(command::READ_NOTIFY);
     let before = memory_peak(&ioc);
-    // 20,000 answers of 1.6 MB each, if they were made.
+    // Requests for 20,000 answers of 1.6 MB each.
     for _ in 0..2_000 {
         let asks: Vec<u8> =
             (0..10).flat_map(|id| message(Header::bare(command::READ_NOTIFY, 6, 200_000, sid, id), &[])).collect();
@@ -152,7 +153,8 @@ fn half_open_and_slow_circuits_cost_little_and_keep_nobody_out() {
     let mut ioc = start();
     let before = memory_peak(&ioc);
     let silent: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(("127.0.0.1", ioc.port)).unwrap()).collect();
-    // Each promises a message of 60 MB and sends a part of it, which nobody would keep: there is no such value.
+    // Each client announces a message of 60 MB and sends a part of it. The server must not store it, because no value
+    // is that large.
     let slow: Vec<TcpStream> = (0..40)
         .map(|number| {
             let mut stream = TcpStream::connect(("127.0.0.1", ioc.port)).unwrap();
@@ -167,7 +169,7 @@ fn half_open_and_slow_circuits_cost_little_and_keep_nobody_out() {
             stream
         })
         .collect();
-    // Byte for byte, in the middle of a header, and for ever.
+    // A client that sends single bytes, stops in the middle of a header, and stays connected.
     let mut loris = TcpStream::connect(("127.0.0.1", ioc.port)).unwrap();
     for byte in message(Header::bare(command::VERSION, 0, 13, 0, 0), &[]).iter().take(15) {
         loris.write_all(&[*byte]).unwrap();
@@ -187,7 +189,7 @@ fn a_flood_of_searches_for_unknown_names_costs_no_memory_and_is_counted() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let before = memory_peak(&ioc);
     let mut sent = 0;
-    // The kernel may drop what the server does not take in time: send until 100,000 have come through.
+    // The kernel may drop datagrams if the server is slow: send until 100,000 searches were received.
     while counted(&mut ioc, " names searched") < 100_000 {
         for burst in 0..40 {
             let mut datagram = message(Header::bare(command::VERSION, 0, 13, 0, 0), &[]);
@@ -239,7 +241,7 @@ fn no_message_of_any_kind_brings_the_server_down() {
             bytes.extend(message(header, &payload));
         }
         circuit.send_some(&bytes);
-        // The same in a datagram.
+        // The same bytes in a datagram.
         let _ = socket.send_to(&bytes, ("127.0.0.1", ioc.port));
     }
     serves(&ioc, 4.5);
@@ -255,7 +257,7 @@ fn an_oversized_message_is_refused_and_the_circuit_lives_on() {
     let ioc = start();
     let mut circuit = Circuit::connect(ioc.port);
     let sid = circuit.create("X:small");
-    // More than any value of this waveform takes: what C does beyond EPICS_CA_MAX_ARRAY_BYTES.
+    // More than any value of this waveform holds: the case in which C exceeds EPICS_CA_MAX_ARRAY_BYTES.
     circuit.send(Header::bare(command::WRITE, 6, 100_000, sid, 1), &vec![0; 800_000]);
     let (header, _) = circuit.receive(command::ERROR);
     assert_eq!(header.p2, ca::Eca::TOLARGE.0);

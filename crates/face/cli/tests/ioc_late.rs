@@ -1,4 +1,4 @@
-//! Records that are loaded, and removed, while `tahti ioc` runs with scan groups.
+//! Records loaded and removed while `tahti ioc` runs with scan groups.
 
 use ca::wire::command;
 use harness::circuit::{Circuit, double};
@@ -25,7 +25,7 @@ record(ai, "late:signal") { field(SCAN, ".1 second") field(DTYP, "tahti Simulati
 record(ai, "late:home") { field(SCAN, ".2 second") field(DTYP, "tahti Simulation") field(INP, "@counter") }
 "#;
 
-/// A group whose rate runs on two CPUs, where the machine lets us have them.
+/// A group whose rate runs on two CPUs, if the process may use two.
 fn groups() -> Vec<String> {
     let mine = rustix::thread::sched_getaffinity(None).unwrap();
     let cpus: Vec<String> =
@@ -44,12 +44,12 @@ fn start(late: &str) -> Ioc {
     Ioc::start(&files, &groups.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// The number in what `dbgf` says.
+/// The number in the output of `dbgf`.
 fn value(said: &str) -> Option<f64> {
     said.lines().find(|line| line.starts_with("DBF"))?.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// What `dbgf` says, as a number; 0 where it says nothing of the kind.
+/// The number in the output of `dbgf`; 0 if there is none.
 fn number(ioc: &mut Ioc, field: &str) -> f64 {
     value(&ioc.say(&format!("dbgf {field}"))).unwrap_or_default()
 }
@@ -62,11 +62,11 @@ fn records_loaded_later_are_scanned_on_the_threads_of_their_rate() {
     let (late, next) = (circuit.create("late"), circuit.create("late:next"));
     circuit.subscribe(late, 1);
     let mut values: Vec<f64> = (0..5).map(|_| double(&circuit.receive(command::EVENT_ADD).1)).collect();
-    // Who comes in the middle of a pass may hear of its value twice: as the one that stands, and as the pass's.
+    // A client that subscribes during a pass may get its value twice: as the current value, and as the pass's update.
     values.dedup();
     let each = values.windows(2).all(|pair| pair[1] == pair[0] + 1.0);
     assert!(each && values.len() >= 4, "every pass is seen: {values:?}");
-    // Its forward link is inside of what was loaded with it.
+    // Its forward link leads to a record that was loaded with it.
     circuit.ask(next, 9);
     assert_eq!(double(&circuit.receive(command::READ_NOTIFY).1) % 10.0, 0.0);
     let scans = ioc.say("scanppl");
@@ -74,7 +74,7 @@ fn records_loaded_later_are_scanned_on_the_threads_of_their_rate() {
     assert!(home.iter().any(|list| list.contains("late:home")), "a rate that no group claims: {scans}");
     assert!(home.iter().all(|list| !list.contains("late:sees") && !list.contains("late ")), "{scans}");
     assert_eq!(scans.matches("    late:signal ").count(), 1, "{scans}");
-    // PINI, a device, an event, a link to an older record of another owner.
+    // PINI, a device, an event, and a link to an older record of another owner.
     assert_eq!(number(&mut ioc, "late:pini"), 42.0);
     for field in ["late:signal", "late:home", "late:sees"] {
         ioc.until(&format!("dbgf {field}"), |said| said.contains("DBF_DOUBLE:") && !said.contains(" 0 "));
@@ -90,7 +90,7 @@ fn links_of_older_records_find_records_that_come_later_go_and_come_again() {
     assert_eq!(number(&mut ioc, "waits"), 0.0);
     for _ in 0..2 {
         assert_eq!(ioc.say("dbLoadRecords late.db"), "");
-        // CP from the housekeeping shard, CA from an owner's record, a write.
+        // A CP link from the housekeeping shard, a CA link from an owner's record, a write.
         let before = number(&mut ioc, "late");
         ioc.until("dbgf waits", |said| value(said).is_some_and(|value| value > before));
         ioc.until("dbgf inside", |said| value(said).is_some_and(|value| value > before));
@@ -114,12 +114,12 @@ fn a_record_that_is_replaced_is_found_by_the_forward_link_of_its_own_thread() {
     let mut circuit = Circuit::connect(ioc.port);
     let after = circuit.create("after");
     ioc.say("dbDeleteRecord after");
-    // The client is told, and finds the new one under the name.
+    // The server notifies the client, which finds the new record under the same name.
     let (header, _) = circuit.receive(command::SERVER_DISCONN);
     assert_eq!(header.p1, 1, "the client's own number of the channel {after}");
     let old = number(&mut ioc, "old");
     ioc.until("dbgf old", |said| !said.contains(&format!(" {old} ")));
-    // The link was not written anew.
+    // The existing link reconnects without being written again.
     assert_eq!(ioc.say("dbLoadRecords late.db"), "");
     ioc.until("dbgf after", |said| said.contains("00 "));
 }
@@ -136,7 +136,7 @@ fn a_late_load_with_an_error_loads_the_rest_as_at_the_start_and_a_template_is_on
     ioc.until("dbgf many199", |said| said.contains("DBF_DOUBLE:") && !said.contains(" 0 "));
     let scans = ioc.say("scanppl");
     assert_eq!(scans.lines().filter(|line| line.contains("    many")).count(), 200);
-    // Loads beyond what a thread takes are said, and scanned all the same.
+    // Loads above the limit of a scan thread are reported, and still scanned.
     for nth in 0..140 {
         ioc.say(&format!("dbLoadRecords late.db N=one{nth}"));
     }

@@ -1,10 +1,10 @@
-//! Functions of sub and aSub records in C: the plug-in of `examples/functions`, built with the machine's C compiler.
+//! C functions for sub and aSub records: the plug-in of `examples/functions`, built with the machine's C compiler.
 
 use harness::ioc::Ioc;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds a plug-in from C beside the other outputs of the build; its file.
+/// Builds a plug-in from C in the build's output folder and returns its path.
 fn build(name: &str, source: &Path) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.so", std::process::id()));
@@ -64,10 +64,10 @@ fn calls_that_end_later_end_on_every_owners_thread() {
     ioc.say("dbpf X:slow.PROC 1");
     ioc.until("dbgf X:slow", |said| said.contains(" 1 "));
     assert!(ioc.say("dbgf X:slow.PACT").contains(" 0 "));
-    // It may have gone on between two looks.
+    // The value may have advanced between two reads.
     let value = |said: &str| said.split_whitespace().find_map(|word| word.parse::<f64>().ok());
     ioc.until("dbgf X:scanned", |said| value(said).is_some_and(|value| value >= 3.0));
-    // Records that come later find the functions, and so do functions that come later.
+    // Records that are loaded later find the functions, and functions that are loaded later are found by records.
     std::fs::write(
         ioc.folder.join("more.db"),
         "record(sub, \"Y\") { field(SNAM, \"power\") field(A, 2) field(B, 4) field(C, 99) }",

@@ -1,13 +1,13 @@
-//! Whose requests an IOC takes first that has more to do than it can.
+//! The order in which an overloaded IOC serves its clients' requests.
 
 use ca::wire::{Header, command};
 use harness::circuit::{Circuit, double};
 use harness::ioc::Ioc;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-/// Each processing counts one on: what is read back says which place a request had.
+/// Each processing increments the count: the value read back is the position of a request in the order of service.
 const DATABASE: &str = "record(calc, \"count\") { field(CALC, \"VAL+1\") }\n";
-/// Two bursts of a circuit, and fewer than its socket holds.
+/// Two bursts of a circuit, and fewer than its socket buffer holds.
 const REQUESTS: usize = 700;
 const LOW: usize = 20;
 
@@ -21,7 +21,8 @@ fn urgent_circuits_are_served_first_and_the_others_in_between() {
     };
     let mut low: Vec<_> = (0..LOW).map(|_| open(0)).collect();
     let (mut middle, mut high) = (open(50), open(99));
-    // While the server stands still requests wait in every socket, those of the most urgent circuit for the shortest time.
+    // While the server is stopped, requests wait in every socket, those of the most urgent circuit for the shortest
+    // time.
     let process = Pid::from_child(&ioc.child);
     kill_process(process, Signal::STOP).unwrap();
     waitid(WaitId::Pid(process), WaitIdOptions::STOPPED).unwrap();
@@ -41,7 +42,7 @@ fn urgent_circuits_are_served_first_and_the_others_in_between() {
     let (high, middle) = (places(&mut high), places(&mut middle));
     let low: Vec<Vec<f64>> = low.iter_mut().map(places).collect();
     assert_eq!(high[0], 1.0, "the most urgent is served first");
-    // A burst may end between a write and the read that belongs to it.
+    // A burst may end between a write and its read.
     let burst = high.iter().take_while(|place| **place < middle[0]).count() as f64;
     assert!((burst + 1.0..=burst + 2.0).contains(&middle[0]), "the next urgent next: {burst}, {}", middle[0]);
     let (first, last) = (|of: &Vec<f64>| of[0], |of: &Vec<f64>| *of.last().unwrap());
@@ -50,7 +51,7 @@ fn urgent_circuits_are_served_first_and_the_others_in_between() {
         "none of the others before both: {:?}",
         low.iter().map(first).collect::<Vec<_>>()
     );
-    // In bounded bursts: nobody waits until the urgent have no more to ask.
+    // Bursts are bounded: a less urgent client does not wait until the urgent ones have no more requests.
     assert!(low.iter().all(|low| first(low) < last(&high)), "{high:?}");
     assert!(
         last(&high) < low.iter().map(last).fold(0.0, f64::max),

@@ -1,4 +1,4 @@
-//! The put log: what clients write, in a file.
+//! The put log: a file with all writes by clients.
 #![allow(missing_docs, reason = "the tests' names are their documentation")]
 
 use harness::circuit::Circuit;
@@ -11,7 +11,7 @@ fn start() -> Ioc {
     Ioc::start(&[("rules.acf", RULES), ("test.db", RECORDS)], &["-a", "rules.acf", "-d", "test.db"])
 }
 
-/// What was written to `X:a`, line by line.
+/// The logged writes to `X:a`, one per line.
 fn lines(log: &str) -> Vec<&str> {
     log.lines().filter_map(|line| Some(line.split_once(" X:a")?.1)).collect()
 }

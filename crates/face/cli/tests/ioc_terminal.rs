@@ -1,4 +1,4 @@
-//! The interpreter of `tahti ioc` on a terminal, which `script` (util-linux) makes.
+//! The interpreter of `tahti ioc` on a terminal, made by `script` (util-linux).
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ struct Typed {
     keys: ChildStdin,
     bytes: Receiver<Vec<u8>>,
     seen: String,
-    /// All that came.
+    /// All output so far.
     all: String,
 }
 
@@ -56,7 +56,7 @@ impl Typed {
         self.keys.flush().unwrap();
     }
 
-    /// Waits for a text, and takes all up to it.
+    /// Waits for a text, and removes the output up to and including it.
     fn see(&mut self, text: &str) {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -85,7 +85,7 @@ impl Drop for Typed {
 #[test]
 fn commands_and_records_are_completed_and_lines_come_back() {
     let mut typed = Typed::start("keys");
-    // What is typed before there is a prompt is the terminal's, not the editor's.
+    // Input before the first prompt is handled by the terminal, not by the line editor.
     let mut line = |keys: &str, output: &str| {
         typed.press(keys);
         typed.see(output);
@@ -93,9 +93,9 @@ fn commands_and_records_are_completed_and_lines_come_back() {
     };
     line("dbgf X:si\t\r", "DBF_DOUBLE:         7 ");
     line("dbgf X:single.DES\t\r", "mine");
-    // Arrow up, twice.
+    // Arrow up twice.
     line("\x1b[A\x1b[A\r", "DBF_DOUBLE:         7 ");
-    // Ctrl-C gives the line up, not the IOC.
+    // Ctrl-C discards the line and does not end the IOC.
     line("dbgf nothing\x03", "\r\n");
     line("iocshC\t 'echo still-here'\r", "\nstill-here");
     typed.press("ex\t\r");
@@ -112,7 +112,7 @@ fn what_records_hold_does_not_steer_the_terminal() {
     let mut typed = Typed::start("steer");
     for command in ["dbpr X:single,1\r", "echo \"\\x1b]0;mine\\a\"\r"] {
         typed.press(command);
-        // Behind the line that is typed.
+        // Output appears below the line that is being typed.
         typed.see("\n");
         typed.see("mine");
         typed.see("epics> ");

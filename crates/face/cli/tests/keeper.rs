@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use sys::process::Process;
 
-/// Long enough for any machine; reached only by a test that fails.
+/// Only a failing test reaches this timeout. Long enough for a slow machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn tahti() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_tahti"))
 }
 
-/// A folder of the test, with whatever keeper lives there ended at the test's end.
+/// A folder of the test. On drop, a keeper in it is ended.
 struct KeeperFolder(PathBuf);
 
 impl KeeperFolder {
@@ -60,7 +60,7 @@ impl KeeperFolder {
 
 impl Drop for KeeperFolder {
     fn drop(&mut self) {
-        // What fails here failed the test already, or is gone.
+        // Errors are ignored: either the test has already failed, or the keeper has ended.
         if let Ok(Some((mut keeper, status))) = Keeper::adopt(&self.0.join("keeper")) {
             if status.child.is_some() {
                 let _ = keeper.signal(9, Target::All);
@@ -132,7 +132,7 @@ fn a_child_that_is_to_be_watched_waits_for_its_supervisor_also_for_the_next_one(
     let Some(Event::Held(child)) = keeper.wait_event(PATIENCE).unwrap() else { panic!("no Held") };
     assert_eq!(std::fs::read_link(format!("/proc/{}/exe", child.pid)).unwrap(), tahti());
     assert!(keeper.start_child().unwrap_err().to_string().contains("is already running"));
-    // The supervisor dies before it has the child watched.
+    // The supervisor dies before it watches the child.
     drop(keeper);
     let (mut keeper, status) = Keeper::adopt(&place.0.join("keeper")).unwrap().expect("a keeper");
     assert_eq!((status.child, status.held), (None, Some(child)));
@@ -142,7 +142,7 @@ fn a_child_that_is_to_be_watched_waits_for_its_supervisor_also_for_the_next_one(
     assert!(keeper.go().unwrap_err().to_string().contains("no process waits"));
     keeper.signal(9, Target::All).unwrap();
     ended(&mut keeper);
-    // The next life waits, too; killed meanwhile, it never ran.
+    // The next child is held at its start, too. It is killed there, so it never runs.
     keeper.start_child().unwrap();
     let child = expect(&mut keeper, "Held", |event| if let Event::Held(child) = event { Some(child) } else { None });
     Process::open(child.pid).unwrap().signal(9).unwrap();
@@ -165,7 +165,7 @@ fn keeper_and_child_outlive_the_supervisor_and_are_adopted_with_their_history() 
     let is_alive = |id: ChildId| Process::started_at(id.pid, id.start_ticks).is_ok_and(|process| !process.has_ended());
     assert!(is_alive(child) && is_alive(status.keeper));
     assert!(Keeper::start(&spec, tahti()).unwrap_err().to_string().contains("another keeper"));
-    // The end comes while nobody is connected: nothing is lost.
+    // The child ends while no supervisor is connected: the event is kept.
     keeper.signal(9, Target::Child).unwrap();
     drop(keeper);
     let (status, mut keeper) = loop {
@@ -245,7 +245,7 @@ fn a_daemon_that_forks_and_names_its_main_process_goes_on_until_that_ends() {
     };
     let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
     let send = |text: String| socket.send_to(text.as_bytes(), spec.dir.join("notify")).unwrap();
-    // This test is no process of the daemon's.
+    // The test process does not belong to the daemon.
     send(format!("MAINPID={}", std::process::id()));
     send(format!("MAINPID={main}"));
     let named =
@@ -315,7 +315,7 @@ fn a_log_that_was_moved_aside_is_made_again_at_sighup_or_with_the_next_line() {
 #[test]
 fn what_a_stopped_child_leaves_behind_ends_in_its_own_time_before_the_end_is_told() {
     let place = KeeperFolder::new("left");
-    // The wrapper ends at once; what it wraps, in a session of its own, wants a moment for an orderly end.
+    // The wrapper ends at once. The wrapped process, in a separate session, needs 0.2 s for an orderly end.
     let wrapped = "trap 'sleep 0.2; echo orderly > orderly; exit' TERM; echo up; while :; do sleep 0.02; done";
     let mut spec =
         place.spec(&format!("setsid sh -c \"{wrapped}\" & trap 'exit 0' TERM; while :; do sleep 0.02; done"));
@@ -363,7 +363,7 @@ fn a_keeper_that_is_stopped_keeps_nobody_waiting() {
 #[test]
 fn orphans_are_reaped_and_end_with_the_child() {
     let place = KeeperFolder::new("orphans");
-    // A daemon that left session and parent; its grandchild outlives it.
+    // A daemon that left its session and parent; its grandchild outlives it.
     let mut keeper = start(&place.spec("setsid sh -c 'sleep 60 & echo orphan $!' & wait; sleep 0.1; exit 0"));
     assert_eq!(ended(&mut keeper).end, End::Exit(0));
     let log = place.log();
@@ -432,8 +432,8 @@ fn two_consoles_share_a_child_and_a_viewer_cannot_type() {
     one.send("\u{12}");
     expect(&mut keeper, "the wish", |event| (event == Event::ConsoleStart).then_some(()));
     drop(keeper);
-    // Without a supervisor the keeper starts the child by itself. It learns of the supervisor's going in the
-    // same round at the latest: the wish is repeated until it is granted.
+    // Without a supervisor the keeper starts the child by itself. It may notice the supervisor's disconnection only
+    // in the same round: the request is repeated until it is granted.
     one.0.get_ref().set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let until = std::time::Instant::now() + PATIENCE;
     loop {

@@ -1,10 +1,10 @@
-//! `examples/madoca` from end to end: a plant with a message server, managers, agents, a poller and an IOC.
+//! `examples/madoca` end to end: a plant with a message server, managers, agents, a poller and an IOC.
 
 use harness::plant::Bench;
 use harness::process::{finish, kill, text};
 use std::process::{Command, Stdio};
 
-/// The example in a folder of its own, under names and on ports of its own.
+/// The example in a separate folder, with separate names and ports.
 struct Sector {
     bench: Bench,
     server: String,
@@ -28,7 +28,7 @@ impl Sector {
 
     fn tahti(&self, words: &[&str]) -> Command {
         let mut command = self.bench.tahti(&words[..1]);
-        // A busy machine takes longer than the second that EPICS' tools wait by themselves.
+        // EPICS' tools wait for one second by default, which is too short on a busy machine.
         let patience: &[&str] = if matches!(words[0], "caget" | "caput") { &["-w", "30"] } else { &[] };
         command
             .args(patience)
@@ -55,7 +55,7 @@ impl Sector {
         said
     }
 
-    /// Waits until a command is answered so.
+    /// Waits until a command's answer satisfies `wanted`.
     fn until(&self, words: &[&str], wanted: impl Fn(&str) -> bool) {
         let mut last = String::new();
         let begun = std::time::Instant::now();
@@ -68,7 +68,7 @@ impl Sector {
         panic!("tahti {}: stays at {last}\n{}", words.join(" "), self.bench.log());
     }
 
-    /// Waits until a process variable has this value.
+    /// Waits until a process variable's value satisfies `wanted`.
     fn shows(&self, name: &str, wanted: impl Fn(&str) -> bool) {
         self.until(&["caget", "-t", name], wanted);
     }
@@ -82,12 +82,12 @@ impl Sector {
 fn a_sector_is_run_by_messages_and_by_process_variables_and_survives_its_managers() {
     let sector = Sector::up();
 
-    // Messages, seen as process variables; the second by the poller's table.
+    // Messages change process variables; the second one through the poller's table.
     sector.ok(&["msg", "send", "put/sr_mag_ps_b/on", "set/sr_mag_ps_b/100A"]);
     sector.shows("SR:B:State", |said| said == "on");
     sector.near("SR:B:Current", 100.0, 1.0);
 
-    // Process variables, seen as messages.
+    // Process variables change the equipment, which messages show.
     sector.ok(&["caput", "-c", "SR:QF:On", "on"]);
     sector.ok(&["caput", "-c", "SR:QF:Set", "20"]);
     let near = |said: &str| {
@@ -95,7 +95,7 @@ fn a_sector_is_run_by_messages_and_by_process_variables_and_survives_its_manager
     };
     sector.until(&["msg", "send", "get/sr_mag_ps_qf/current_adc"], near);
 
-    // `set` answers when the value is reached, and so does a put that waits; one that is refused leaves an alarm.
+    // `set` answers when the value is reached, and so does a put with completion. A refused put raises an alarm.
     sector.ok(&["caput", "-c", "SR:RF:On", "on"]);
     sector.ok(&["caput", "-c", "SR:RF:Set", "2.5"]);
     let said = sector.ok(&["msg", "send", "get/sr_rf_acc/voltage"]);
@@ -106,7 +106,7 @@ fn a_sector_is_run_by_messages_and_by_process_variables_and_survives_its_manager
     sector.shows("SR:RF:Set.STAT", |said| said == "WRITE");
     assert_eq!(sector.ok(&["caget", "-t", "SR:RF:Set.SEVR"]), "INVALID");
 
-    // A manager that hangs, and a message server that does, are alarms for as long as they hang; no record stays busy.
+    // A hanging manager or message server raises alarms for as long as it hangs. No record stays busy.
     for hangs in ["rf", &sector.server] {
         let pid = sector.bench.pid(hangs);
         kill(pid, "STOP");
@@ -115,7 +115,8 @@ fn a_sector_is_run_by_messages_and_by_process_variables_and_survives_its_manager
         sector.shows("SR:RF:Frequency.STAT", |said| said == "NO_ALARM");
     }
 
-    // The agents, started and tuned by process variables: the beam goes to the middle, then manager by manager is lost.
+    // The agents are started and tuned by process variables. The beam moves to the middle; then each manager in
+    // succession is lost.
     for monitor in ["1", "2"] {
         sector.ok(&["caput", "-c", &format!("SR:FB{monitor}:Ki"), "4"]);
         sector.ok(&["caput", "-c", &format!("SR:FB{monitor}:On"), "on"]);
@@ -124,7 +125,7 @@ fn a_sector_is_run_by_messages_and_by_process_variables_and_survives_its_manager
     sector.near("SR:BPM2:X", 0.0, 0.05);
     assert!(sector.ok(&["em", "values", &format!("{}-values", sector.server)]).contains("sr_now_bpm_1/x"));
 
-    // A manager dies while it executes: the sender is told so at once, the supervisor starts another one.
+    // A manager dies during execution: the sender is notified at once, and the supervisor starts another manager.
     let ramp = sector.tahti(&["msg", "send", "--timeout", "60s", "set/sr_mag_ps_b/600A"]).spawn().unwrap();
     let moves = |said: &str| said.trim_end_matches('A').parse::<f64>().is_ok_and(|a| a > 110.0);
     sector.until(&["msg", "send", "get/sr_mag_ps_b/current_adc"], moves);
@@ -135,20 +136,20 @@ fn a_sector_is_run_by_messages_and_by_process_variables_and_survives_its_manager
     sector.bench.until("magnets run again", || sector.bench.process("magnets")["restarts"] == 1);
     sector.until(&["msg", "send", "get/sr_mag_ps_b/state"], |said| said == "off");
     sector.shows("SR:B:State", |said| said == "off");
-    // What its correctors do reaches the monitors' simulation again, and the feedback finds its way back.
+    // The correctors affect the simulated monitors again, and the feedback centres the beam again.
     sector.near("SR:BPM1:X", 0.0, 0.05);
 
-    // The poller dies: what it showed is an alarm until it is back.
+    // The poller dies: its values raise alarms until it is back.
     kill(sector.bench.pid("poller"), "KILL");
     sector.bench.until("the poller runs again", || sector.bench.process("poller")["restarts"] == 1);
     sector.ok(&["msg", "send", "put/sr_mag_ps_b/on", "set/sr_mag_ps_b/50A"]);
     sector.near("SR:B:Current", 50.0, 1.0);
     sector.shows("SR:B:Current.STAT", |said| said == "NO_ALARM");
 
-    // The message server dies: everybody finds the new one.
+    // The message server dies: all clients find the new one.
     kill(sector.bench.pid(&sector.server), "KILL");
     sector.until(&["msg", "send", "get/sr_mag_ps_b/state"], |said| said == "on");
-    // A put of before the IOC has found it is an alarm, not a put.
+    // A put before the IOC has found the new server raises an alarm and is not executed.
     let put = || {
         sector.ok(&["caput", "-c", "SR:B:On", "off"]);
         sector.ok(&["caget", "-t", "SR:B:On.STAT"]) == "NO_ALARM"
@@ -156,7 +157,7 @@ fn a_sector_is_run_by_messages_and_by_process_variables_and_survives_its_manager
     sector.bench.until("the IOC has found the new server", put);
     sector.shows("SR:B:State", |said| said == "off");
 
-    // Managers and the server were killed and stopped on the way.
+    // Managers and the server were killed and stopped during the test.
     let (_, said) = sector.say(&["down"]);
     let last = said.lines().last().unwrap();
     assert!(last.contains(": failed: ") && last.contains("magnets: restarted once, last after SIGKILL"), "{said}");

@@ -1,4 +1,4 @@
-//! Plants of real processes: up, down, faults, adoption. Needs no privilege; each test has its own folder.
+//! Plants of real processes: up, down, faults, adoption. Needs no privilege; each test has a separate folder.
 
 use harness::plant::{Bench, sh};
 use harness::process::{Running, alive, finish, kill, text};
@@ -67,7 +67,7 @@ fn a_supervisor_killed_with_sigkill_is_continued_by_the_next_up_with_its_history
     let supervisor = bench.supervisor();
     kill(supervisor, "KILL");
     bench.until("killed", || !alive(supervisor));
-    // The children live on.
+    // The children survive.
     let pids = [&before.0, &before.1].map(|process| process["pid"].as_i64().unwrap() as i32);
     assert!(pids.iter().all(|pid| alive(*pid)));
     let said = text(&bench.run(&["ps"]));
@@ -81,7 +81,7 @@ fn a_supervisor_killed_with_sigkill_is_continued_by_the_next_up_with_its_history
         }
     }
     assert_eq!(after.1["restarts"], 1);
-    // A child that ends while nobody supervises is noticed by the next.
+    // A child that ends without a supervisor is noticed by the next supervisor.
     let supervisor = bench.supervisor();
     kill(supervisor, "KILL");
     kill(pids[0], "SEGV");
@@ -132,7 +132,8 @@ fn a_process_that_keeps_failing_takes_the_plant_down_at_start_and_is_latched_lat
     assert_eq!(fs::read_to_string(bench.dir.join("safe")).unwrap(), "safe\nsafe\nsafe\n");
     assert_eq!(bench.ok(&["ps"]), "no plant is up\n");
 
-    // Up first, failing later: the fault is latched, the other goes on, an operator resets it.
+    // A process that fails after its start: the fault is latched, the other process continues, an operator resets the
+    // fault.
     let later =
         sh("bad", "test -e fail && exit 3; echo on; sleep 1000", &format!("ready = {{ line = \"on\" }}\n{keys}"));
     bench.write(&(sh("good", "sleep 1000", "") + &later));
@@ -163,7 +164,7 @@ fn a_process_that_ignores_sigterm_is_killed_with_everything_that_it_started() {
 
 #[test]
 fn what_a_killed_keeper_leaves_does_not_run_beside_the_next_copy_nor_after_the_plant() {
-    // A daemon that left session and parent, and minds no signal that can be minded.
+    // A daemon that left its session and parent, and ignores all signals that can be ignored.
     let script = "setsid sh -c 'trap \"\" HUP TERM INT; echo $$ >> daemons; while :; do sleep 1; done' & \
                   while :; do sleep 1; done";
     let bench = Bench::new("family", &sh("a", script, "restart = { backoff = \"0s\", limit = 9 }"));
@@ -173,7 +174,7 @@ fn what_a_killed_keeper_leaves_does_not_run_beside_the_next_copy_nor_after_the_p
     };
     bench.ok(&["up", ".", "--detach"]);
     bench.until("its daemon", || daemons().len() == 1);
-    // Two shells and what they wait for.
+    // Two shells and the commands that they wait for.
     let family = || bench.process("a")["family"].clone();
     bench.until("all of them", || family()["processes"].as_u64().is_some_and(|count| count >= 3));
     let threads = |of: &serde_json::Value| of["threads"].as_u64();
@@ -182,7 +183,7 @@ fn what_a_killed_keeper_leaves_does_not_run_beside_the_next_copy_nor_after_the_p
     kill(bench.process("a")["keeper"].as_i64().unwrap() as i32, "KILL");
     bench.until("another copy", || daemons().len() == 2);
     assert!(!alive(daemons()[0]), "the first copy's daemon lives beside the second copy\n{}", bench.log());
-    // The same where nobody was there to see it.
+    // The same without a supervisor at that time.
     let keeper = bench.process("a")["keeper"].as_i64().unwrap() as i32;
     kill(bench.supervisor(), "KILL");
     kill(keeper, "KILL");
@@ -204,7 +205,7 @@ fn a_keeper_that_is_stopped_holds_up_nobody_and_is_killed_with_its_process_at_th
     let keeper = bench.process("a")["keeper"].as_i64().unwrap() as i32;
     let (a, b) = (bench.pid("a"), bench.pid("b"));
     kill(keeper, "STOP");
-    // An operator's signal waits for the keeper; meanwhile the other process is looked after.
+    // An operator's signal waits for the keeper. Meanwhile the other process is still supervised.
     let asking = bench.tahti(&["signal", "USR1", "a"]).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     bench.until("told", || bench.run(&["ps"]).status.success());
     kill(b, "SEGV");
@@ -221,7 +222,7 @@ fn a_keeper_that_is_stopped_holds_up_nobody_and_is_killed_with_its_process_at_th
 fn a_keeper_that_takes_long_to_start_holds_up_nobody() {
     let quick = "restart = { backoff = \"0s\" }";
     let bench = Bench::new("slow", &(sh("slow", "sleep 1000", quick) + &sh("b", "sleep 1000", quick)));
-    // Whoever writes into a pipe without a reader waits.
+    // Opening a pipe for writing blocks until it has a reader.
     let spec = bench.dir.join("run/p/keep/slow/spec.json");
     fs::create_dir_all(spec.parent().unwrap()).unwrap();
     assert!(Command::new("mkfifo").arg(&spec).status().unwrap().success());
@@ -317,7 +318,7 @@ fn variables_of_the_plant_and_those_that_find_its_parts_reach_a_process_and_are_
     let said = bench.ok(&["status", "a"]);
     assert!(said.contains(&format!("set by tahti: TAHTI_MESSAGES={name}")), "{said}");
     bench.ok(&["down"]);
-    // What the supervisor's own environment has is the user's choice.
+    // A variable in the supervisor's own environment is the user's choice and is kept.
     let own = bench.tahti(&["up", ".", "--detach"]).env("TAHTI_MESSAGES", "mine").output().unwrap();
     assert!(own.status.success(), "{}", text(&own));
     bench.until("printed", || bench.ok(&["logs", "b"]).contains("[mine]"));
@@ -341,7 +342,7 @@ fn top_draws_over_itself_on_a_terminal_and_lists_on_a_pipe() {
     bench.ok(&["up", ".", "--detach"]);
     let piped = bench.ok(&["top", "p", "-n", "1"]);
     assert!(piped.contains("running") && !piped.contains('\x1b'), "{piped:?}");
-    // util-linux's script gives it a pseudo-terminal.
+    // util-linux's script provides a pseudo-terminal.
     let own = bench.tahti(&[]);
     let line = format!("{} top p -n 2 --every 100ms", own.get_program().to_string_lossy());
     let mut script = Command::new("script");
@@ -366,14 +367,14 @@ fn a_process_without_a_sign_of_life_hangs_and_is_told_from_one_that_crashed() {
     let verdict = bench.run(&["down"]);
     assert_eq!(verdict.status.code(), Some(3), "{}", text(&verdict));
     assert!(text(&verdict).contains(": failed: a: its fault is latched after hang"), "{}", text(&verdict));
-    // What systemd makes of that.
+    // The service file makes systemd handle this exit status.
     let service = include_str!("../../../../contrib/tahti@.service");
     assert!(service.contains("\nRestart=on-failure\n") && service.contains("\nRestartPreventExitStatus=3\n"));
 }
 
 #[test]
 fn a_watchdog_is_petted_only_while_its_critical_process_lives_and_disarmed_in_order() {
-    // A plain file stands for the device: what is written is what counts.
+    // A plain file replaces the device. The test checks the written bytes.
     let keys = "heartbeat = { within = \"300ms\", critical = true }\nrestart = { policy = \"never\" }";
     let bench = Bench::new("dog", &(sh("a", "sleep 1000", keys) + "[watchdog]\ndevice = \"dog\"\ntimeout = \"1s\"\n"));
     let device = bench.dir.join("dog");
@@ -384,7 +385,7 @@ fn a_watchdog_is_petted_only_while_its_critical_process_lives_and_disarmed_in_or
     bench.until("petted", || !fs::read(&device).unwrap().is_empty());
     bench.until("latched", || bench.process("a")["state"] == "FAULT");
     bench.until("told", || bench.log().contains("NOT PETTED: no heartbeat from a; the machine resets within 1s"));
-    // Four times its period, in which it would be petted.
+    // Four times the period in which a healthy plant pets it.
     let pets = fs::read(&device).unwrap();
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(fs::read(&device).unwrap(), pets, "not petted any more");
@@ -403,7 +404,7 @@ fn a_reload_gives_the_watchdog_that_runs_its_new_timeout_and_halts_one_that_is_n
     }
     let halted = |device: &Path| fs::read(device).unwrap().last() == Some(&b'V');
     bench.ok(&["up", ".", "--detach"]);
-    // One that the plant did not have.
+    // A watchdog that the plant did not have before.
     bench.write(&(process.clone() + &table(&one, "1s")));
     assert!(bench.ok(&["reload"]).contains("~ watchdog"));
     bench.until("armed", || !fs::read(&one).unwrap().is_empty());
@@ -492,7 +493,7 @@ fn a_plant_whose_time_is_over_before_all_of_it_was_up_does_not_end_well() {
 
 #[test]
 fn readiness_by_file_port_and_notification_is_awaited_and_seen() {
-    // A port that is free now, and listened at only later.
+    // A free port, on which the process listens only later.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = other.local_addr().unwrap().port();
@@ -514,7 +515,7 @@ fn readiness_by_file_port_and_notification_is_awaited_and_seen() {
     for name in ["file", "port", "note"] {
         assert_eq!(bench.process(name)["state"], "starting", "{name}");
     }
-    // What was there before is no sign.
+    // A condition that already holds before the start does not count as ready.
     let log = bench.log();
     let expected = [format!("another process already listens on port {taken}"), "old exists already".to_owned()];
     assert!(expected.iter().all(|text| log.contains(text.as_str())), "{log}");
@@ -607,7 +608,7 @@ fn a_state_that_cannot_be_read_orphans_nobody_and_starts_nobody_twice() {
         assert_eq!(["steady", "other"].map(|name| bench.pid(name)), pids, "{}", bench.log());
         assert!(bench.log().contains("continues with the running processes that it found"), "{}", bench.log());
     }
-    // What the plant file does not have any more is found, too, and stopped.
+    // A process that is no longer in the plant file is also found, and stopped.
     let (supervisor, orphan) = (bench.supervisor(), bench.pid("other"));
     kill(supervisor, "KILL");
     bench.until("killed", || !alive(supervisor));
@@ -636,21 +637,21 @@ fn logs_and_evidence_are_kept_in_the_folder_for_records_over_the_end_of_the_run_
     assert_eq!(fs::read_dir(kept.join("evidence")).unwrap().count(), 1);
     let said = fs::read_to_string(kept.join("log/_supervisor.log")).unwrap();
     assert!(said.contains("evidence in") && said.contains("ended: SIGSEGV"), "{said}");
-    // As after a reset of the machine.
+    // Simulates a reset of the machine.
     fs::remove_dir_all(bench.dir.join("run")).unwrap();
     bench.ok(&["up", ".", "--detach"]);
     bench.until("both lives", || {
         let log = bench.ok(&["logs", "a"]);
         log.contains(&format!("begun {first}")) && log.matches("begun").count() >= 3
     });
-    // Another place is taken over at the next start.
+    // A changed folder takes effect at the next start.
     bench.write(&records("elsewhere"));
     assert_eq!(bench.ok(&["reload"]), "~ records: from the next `tahti up` on\n");
     bench.ok(&["down"]);
     bench.ok(&["up", ".", "--detach"]);
     bench.ok(&["down"]);
     assert!(bench.dir.join("elsewhere/log/a.log").exists() && kept.join("log/a.log").exists());
-    // A folder that cannot be made is an error before anything starts.
+    // If the folder cannot be created, the start fails before any process starts.
     bench.write(&records("/proc/records"));
     let said = text(&bench.run(&["up", "."]));
     assert!(said.contains("/proc/records"), "{said}");
@@ -666,7 +667,7 @@ fn without_privileges_the_plant_runs_and_says_once_what_it_lacks_or_does_not_sta
     let bench = Bench::new("nobody", plant);
     let as_nobody = |words: &[&str]| {
         let mut command = bench.tahti(words);
-        // Tests of root become nobody; anybody else is unprivileged already.
+        // If run by root, the command runs as user nobody; other users are unprivileged already.
         if fs::metadata("/proc/self").unwrap().uid() == 0 {
             let own = bench.tahti(words);
             command = Command::new("setpriv");
@@ -711,7 +712,7 @@ fn a_run_folder_that_cannot_be_used_is_an_error_before_anything_starts() {
     assert!(!bench.dir.join("started").exists());
 }
 
-/// Brings up a loop that is late once, by 2 s; what `down` says of it.
+/// Starts a loop that is late once, by 2 s, and returns the output of `down`.
 fn late_once(what: &str, keys: &str) -> (Option<i32>, String, Bench) {
     let command = "command = \"tahti demo llrf --period 10ms --runaway-after 100ms --channel CHANNEL\"";
     let command = command.replace("CHANNEL", &format!("{what}{}", std::process::id()));
@@ -730,7 +731,7 @@ fn late_once(what: &str, keys: &str) -> (Option<i32>, String, Bench) {
 
 #[test]
 fn late_results_are_worth_nothing_behind_a_firm_deadline_and_less_behind_a_soft_one() {
-    // 200 pulses that nobody could run are worth nothing either way.
+    // 200 pulses that could not be run have no value in either case.
     let (code, said, _bench) = late_once("firm", "deadline = { at = \"1s\", kind = \"firm\", least = \"1%\" }");
     let last = said.lines().last().unwrap();
     assert!(last.contains(": degraded: loop: ") && last.contains("% of the possible value obtained (1 of "), "{said}");
@@ -767,7 +768,7 @@ fn answers_of_the_message_server_are_weighed_and_stand_in_the_verdict() {
     }
     bench.until("three answers weighed", || bench.process(&server)["value"]["due"].as_u64().unwrap_or(0) >= 3);
     let value = bench.process(&server)["value"].clone();
-    // No answer takes less than a microsecond, and one of 10 s would have no value.
+    // No answer takes less than a microsecond, and one after 10 s has no value.
     assert_eq!(value["due"], value["late"], "{value}");
     assert!(value["share"].as_u64().unwrap() > 0 && value["share"].as_u64().unwrap() < 1_000_000, "{value}");
     let told = bench.ok(&["msg", "send", "--server", &server, "describe/server"]);

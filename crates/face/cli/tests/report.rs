@@ -1,4 +1,4 @@
-//! `tahti bench compare` and `tahti report`, on what `tahti bench` printed and on what it did not.
+//! `tahti bench compare` and `tahti report`, on output of `tahti bench` and on invalid input.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// A folder that goes with the test, and a measurement in it.
+/// A folder that is removed with the test, and a measurement in it.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -29,7 +29,7 @@ impl Folder {
         self.0.join(name).to_string_lossy().into_owned()
     }
 
-    /// The same measurement, every sample ten times as long.
+    /// The same measurement with every sample ten times as long.
     fn slower(&self) -> String {
         let mut report: serde_json::Value = serde_json::from_slice(&fs::read(self.path("now.json")).unwrap()).unwrap();
         let ours = &mut report["tables"][0]["rows"][0]["ours"];

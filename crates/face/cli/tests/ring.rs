@@ -1,4 +1,4 @@
-//! `examples/ring`: a small accelerator behaves as its README says.
+//! `examples/ring`: a small accelerator that behaves as its README documents.
 
 use harness::port::free_port;
 use std::io::Write;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a hung program is given before the test says so.
+/// Timeout for a hanging program.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Ring {
@@ -39,7 +39,7 @@ impl Ring {
         self.tool(&["caput", "-c", name, value]).0
     }
 
-    /// Reads a channel until its value is as wanted.
+    /// Reads a channel until its value satisfies `wanted`.
     fn until(&self, name: &str, wanted: impl Fn(f64) -> bool) {
         let start = Instant::now();
         loop {
@@ -52,7 +52,7 @@ impl Ring {
         }
     }
 
-    /// Ends it as an operator does.
+    /// Ends the IOC as an operator does.
     fn exit(mut self) {
         self.child.stdin.take().unwrap().write_all(b"exit\n").unwrap();
         assert!(self.child.wait().unwrap().success());
@@ -61,7 +61,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // Already gone after `exit`.
+        // After `exit` the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

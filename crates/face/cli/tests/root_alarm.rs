@@ -1,4 +1,4 @@
-//! Alarms on a disk that is full, and before users of other numbers.
+//! Alarms on a full disk, and with users of other user ids.
 
 use harness::disk::Disk;
 use harness::epics::program;
@@ -67,7 +67,7 @@ impl Site {
     }
 }
 
-/// Takes the plant down, whose verdict is what was broken for a while.
+/// Takes the plant down and checks that the verdict reports the temporary failure `why`.
 fn fails_because(bench: &Bench, why: &str) {
     let ended = bench.run(&["down"]);
     let said = text(&ended);
@@ -89,7 +89,7 @@ fn on_a_full_disk_alarms_go_on_nobody_acknowledges_unseen_and_what_was_acknowled
     site.severity("X:A", "MAJOR");
     assert_eq!(site.ask(&["ack", "X:A"]), (true, "1 alarm\n".to_owned()));
     disk.fill("filler");
-    // The rest of the journal's last page holds some lines yet.
+    // The last page of the journal still has room for some lines.
     for turn in 0..200 {
         site.put("X:B", if turn % 2 == 0 { "25" } else { "26" });
         let (good, said) = site.ask(&["unack", "X:A"]);
@@ -107,7 +107,7 @@ fn on_a_full_disk_alarms_go_on_nobody_acknowledges_unseen_and_what_was_acknowled
     let acknowledged = known("X:A");
     let said = serves.hears("alarms continue, but cannot be acknowledged until the journal can be written");
     assert!(said.contains("No space left on device"), "{said}");
-    // Evaluated all the same, and acknowledged by nobody.
+    // Alarms are still evaluated, but cannot be acknowledged.
     site.put("X:B", "1");
     site.put("X:B", "30");
     site.severity("X:B", "MAJOR");
@@ -115,7 +115,7 @@ fn on_a_full_disk_alarms_go_on_nobody_acknowledges_unseen_and_what_was_acknowled
     assert!(!good && said.contains("not done"), "{said}");
     site.severity("X:B", "MAJOR");
 
-    // Killed, and started again on the full disk: it serves, with what it knew.
+    // After a kill it starts again on the full disk and serves the alarms that were stored.
     serves.child.kill().unwrap();
     serves.child.wait().unwrap();
     let serves = site.serve();
@@ -141,7 +141,7 @@ fn users_of_other_numbers_look_or_act_where_they_are_named_and_the_journal_knows
     let _serves = site.serve();
     site.put("X:A", "25");
     site.severity("X:A", "MAJOR");
-    // Where everybody may start it.
+    // A copy of the program in a folder where every user may run it.
     let program = site.folder.0.join("tahti");
     std::fs::copy(env!("CARGO_BIN_EXE_tahti"), &program).unwrap();
     let as_user = |uid: u32, words: &[&str]| {

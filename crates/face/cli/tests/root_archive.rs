@@ -1,4 +1,4 @@
-//! `tahti archive serve` on a disk that is full, on one that becomes read-only, and in a folder that somebody removes.
+//! `tahti archive serve` on a full disk, on a disk that becomes read-only, and in a folder that is removed.
 
 use harness::archived::{Archived, COUNTER};
 use harness::disk::{Disk, Failing};
@@ -12,16 +12,16 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// Enough that a disk of half a megabyte is full soon.
+/// Number of records that fills a disk of half a megabyte within a short time.
 const FILLERS: usize = 300;
 
 struct Site {
-    // In this order: the disk before the folder that it is mounted in.
+    // Dropped in this order: the disk before the folder that it is mounted in.
     disk: Disk,
     archived: Archived,
 }
 
-/// Records of which one counts, and their names as a list of a plant file has them.
+/// Records, one of which counts, and their names as a list for the plant file.
 fn records() -> (String, String) {
     let (mut database, mut names) = (COUNTER.to_owned(), "\"X:COUNT\"".to_owned());
     for filler in 0..FILLERS {
@@ -117,7 +117,7 @@ fn a_plant_whose_archive_loses_samples_is_in_alarm_until_they_are_safe_again() {
 /// Another user of this machine.
 const OTHER: u32 = 4_711;
 
-/// What another user runs.
+/// A command that runs as another user.
 fn as_other(script: &str) -> Command {
     let mut command = Command::new("python3");
     command.args(["-c", script]).uid(OTHER).gid(OTHER).current_dir("/");
@@ -128,7 +128,7 @@ fn as_other(script: &str) -> Command {
 fn another_user_cannot_stop_read_or_mislead_a_logger() {
     let archived = Archived::new(COUNTER, "archive", "sync = \"50ms\"\n[[signal]]\nnames = [\"X:COUNT\"]\n");
     let folder = archived.folder.0.join("archive");
-    // As an administrator may have made it: others may look what is there.
+    // An administrator may have created the folder like this: readable by others.
     std::fs::create_dir(&folder).unwrap();
     for open in [&archived.folder.0, &folder] {
         std::fs::set_permissions(open, Permissions::from_mode(0o755)).unwrap();
@@ -141,10 +141,10 @@ fn another_user_cannot_stop_read_or_mislead_a_logger() {
     let mut taker = Running::until(&mut as_other(&takes), "taken");
     let logs = serve(&archived);
     eventually("samples are logged all the same", || archived.counts().len() > 5);
-    // The name that the other user has taken is the second one: the first is in a folder of ours.
+    // The name that the other user has taken is the second one. The first is in a folder of the logger's user.
     let status = archived.ask("status", &[]);
     assert!(status.status.success(), "{status:?}");
-    // What is logged, and the lock that keeps a second logger out, are for the owner and group.
+    // Logged data, and the lock that excludes a second logger, are readable by owner and group only.
     let file = |ending: &str| {
         let mut files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
         files.find(|path| path.to_str().unwrap().ends_with(ending)).unwrap()
@@ -158,7 +158,7 @@ fn another_user_cannot_stop_read_or_mislead_a_logger() {
     logs.signal("-TERM");
     logs.hears("samples safe, 0 lost");
 
-    // Where every user may make folders, one of another user is not taken for ours.
+    // In a folder where every user may create folders, a folder of another user is not used.
     let shared = archived.folder.0.join("shared");
     std::fs::create_dir(&shared).unwrap();
     std::fs::set_permissions(&shared, Permissions::from_mode(0o1777)).unwrap();
@@ -170,7 +170,7 @@ fn another_user_cannot_stop_read_or_mislead_a_logger() {
         let table = archived.folder.write("other.csv", "signal,time_ns,type,value\nA,1,f64,1\n");
         let output = tahti().args(["archive", "import"]).arg(shared.join(place)).arg(table).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        // A link there is not even looked through, unless the kernel was told to (`fs.protected_symlinks`).
+        // A link there is not followed, unless the kernel allows it (`fs.protected_symlinks`).
         let why = said.contains(&format!("user {OTHER} created it"));
         assert!(!output.status.success() && (why || place == "link"), "{place}: {said}");
     }
@@ -231,11 +231,11 @@ fn a_disk_that_becomes_read_only_costs_what_came_until_it_is_repaired_and_nothin
     assert!(verified.contains("good: "), "{verified}");
 }
 
-/// A stream of one image of four bytes: 384 bytes about it in front, as ImageStreamIO has them.
+/// A stream with one image of four bytes, after a header of 384 bytes in the layout of ImageStreamIO.
 fn stream(value: u8) -> Vec<u8> {
     let mut bytes = vec![0; 384];
     bytes[..4].copy_from_slice(b"2.00");
-    // One axis, four numbers of 8 bits, in the CPU's memory, the first image.
+    // Image metadata: one axis, four numbers of 8 bits, in CPU memory, first image.
     for (at, byte) in [(112, 1), (116, 4), (128, 4), (136, 1), (240, 0xff), (264, 1)] {
         bytes[at] = byte;
     }

@@ -1,4 +1,4 @@
-//! Bounds of a process and everything that it starts, by its control group.
+//! Resource limits of a process and all its descendants, enforced by its control group.
 
 use harness::machine::last_cpu;
 use harness::plant::{Bench, sh};
@@ -6,7 +6,7 @@ use harness::process::kill;
 use std::fs;
 use std::path::Path;
 
-/// The directories of a process's group, as its keeper noted them.
+/// The control group directories of a process, as recorded by its keeper.
 fn dirs(bench: &Bench, name: &str) -> Vec<String> {
     let noted = fs::read_to_string(bench.dir.join(format!("run/p/keep/{name}/group"))).unwrap();
     noted.lines().map(str::to_owned).collect()
@@ -15,7 +15,7 @@ fn dirs(bench: &Bench, name: &str) -> Vec<String> {
 #[test]
 fn memory_and_tasks_are_bounded_shown_beside_their_use_and_nothing_is_left() {
     last_cpu();
-    // The shells inside have their third start refused; there is always room for one of them.
+    // The third fork of each inner shell is refused. There is always room for one inner shell.
     let script = "while :; do /bin/sh -c 'sleep 1000 & sleep 1000 & sleep 1000'; sleep 0.05; done";
     let keys = "memory_max = \"64MiB\"\ntasks_max = 4\nrestart = { policy = \"never\" }";
     let free = sh("free", "sleep 1000", "");
@@ -39,7 +39,7 @@ fn memory_and_tasks_are_bounded_shown_beside_their_use_and_nothing_is_left() {
 #[test]
 fn who_uses_more_memory_than_its_bound_is_ended_and_the_bound_is_named_as_the_cause() {
     last_cpu();
-    // Should there be no bound, the address space has one.
+    // If the bound is not effective, the limit on the address space is.
     let keys = "memory_max = \"32MiB\"\nlimits = { memory = \"1GiB\" }\nrestart = { policy = \"never\" }";
     let bench = Bench::new("root-memory", &sh("a", "sleep 0.2; exec tail /dev/zero", keys));
     bench.ok(&["up", ".", "--detach"]);

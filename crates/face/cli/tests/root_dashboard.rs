@@ -1,4 +1,4 @@
-//! The dashboard before users of other numbers, and over a slow line.
+//! The dashboard with users of other user ids, and over a slow line.
 
 use harness::network::Namespace;
 use harness::page::{Heard, Socket, http, token};
@@ -15,7 +15,7 @@ fn a_user_who_opens_connections_without_end_leaves_room_for_others() {
     let mut serve = tahti();
     serve.args(["dash", "serve", "--plant", &fresh("page"), &format!("--listen=127.0.0.1:{port}")]);
     let _serves = Running::until(serve.env("TAHTI_RUN", &run.0), "serves at");
-    // Each ends after ten seconds without a request: whoever means it opens new ones.
+    // The server closes each connection after ten seconds without a request, so the attacker opens new ones.
     let script = format!(
         "while :; do for fd in $(seq 10 110); do eval \"exec $fd<>/dev/tcp/127.0.0.1/{port}\"; done; echo all are open; sleep 3; done"
     );
@@ -27,7 +27,8 @@ fn a_user_who_opens_connections_without_end_leaves_room_for_others() {
     }
 }
 
-/// Pictures of the oscilloscope that come before the answer to a question that is asked now; what beats say meanwhile is kept.
+/// Number of oscilloscope pictures that arrive before the answer to a request sent now. Beats received meanwhile are
+/// stored in `beats`.
 fn pictures_before_an_answer(page: &mut Socket, id: u64, beats: &mut Vec<serde_json::Value>) -> usize {
     const PICTURE: u8 = 2;
     page.say(&format!(r#"{{"id":{id},"do":"verbs"}}"#));
@@ -58,7 +59,7 @@ fn over_a_line_of_one_megabit_the_newest_comes_and_what_was_left_out_is_counted(
     let url = ours(&["dash", "url", "--plant", &plant]).output().unwrap();
     let mut page = line.within(|| Socket::open(port, &token(&String::from_utf8_lossy(&url.stdout))));
 
-    // Pictures of some 100 kB, ten a second: eight times what the line takes.
+    // Pictures of about 100 kB, ten per second: eight times the capacity of the line.
     page.say(&format!(
         r#"{{"id":1,"do":"scope","act":{{"do":"arm","segment":"{segment}","channels":["amplitude","phase","drive","drive-phase","beam"],"trigger":null,"mode":"roll","pre":0,"length":4000,"every":1,"holdoff":0,"keep":1}}}}"#
     ));
@@ -69,13 +70,13 @@ fn over_a_line_of_one_megabit_the_newest_comes_and_what_was_left_out_is_counted(
     let left_out = |beats: &[serde_json::Value]| beats.last().and_then(|beat| beat["dropped"].as_u64()).unwrap_or(0);
     let begun = std::time::Instant::now();
     let mut id = 3;
-    // Until the line has been behind for long: whatever can fill up on the way has.
+    // Until the line has been congested for long: by then all buffers on the path are full.
     while left_out(&beats) < 100 {
         pictures_before_an_answer(&mut page, id, &mut beats);
         id += 1;
         assert!(begun.elapsed() < harness::PATIENCE, "{} left out", left_out(&beats));
     }
-    // Behind the one that is on its way there is at most one that had been made; nothing older waits anywhere.
+    // After the picture in transit at most one finished picture follows; no older picture is queued anywhere.
     for id in id..id + 5 {
         let before = pictures_before_an_answer(&mut page, id, &mut beats);
         assert!(before <= 2, "{before} pictures come before an answer");

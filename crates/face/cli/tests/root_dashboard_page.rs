@@ -1,4 +1,4 @@
-//! What the page shows of a machine that has a shield: what reaches it, and who makes its threads late.
+//! The page on a machine with a shield: disturbances of the shielded CPU, and the causes of late threads.
 
 #[path = "dashboard_page/tour.rs"]
 mod tour;
@@ -8,7 +8,7 @@ use harness::plant::Bench;
 use harness::port::free_port;
 use serde_json::json;
 
-/// On the CPU of the shield a loop, and what is more urgent than it: now and then busy for three of its periods.
+/// On the shielded CPU a loop and a more urgent process, which is sometimes busy for three of the loop's periods.
 fn processes(port: u16, cpu: &str) -> String {
     let hog = "import time\nopen('/proc/self/comm', 'w').write('hog')\nprint('armed', flush=True)\nwhile True:\n  time.sleep(0.2)\n  \
                end = time.monotonic() + 0.003\n  while time.monotonic() < end: pass";
@@ -30,7 +30,7 @@ fn the_page_shows_the_shield_what_of_it_has_changed_and_who_makes_its_loop_late(
     bench.ok(&["up", ".", "--detach"]);
     tour::go(&bench, &["machine"], &json!({ "cpu": cpu }));
     let ended = bench.run(&["down"]);
-    // The tour writes over a mask of the shield.
+    // The tour overwrites a mask that the shield has set.
     let said = harness::process::text(&ended);
     assert!(ended.status.code() == Some(3) && said.contains("shield: new interrupts: wrote "), "{said}");
 }

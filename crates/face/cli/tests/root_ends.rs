@@ -1,5 +1,6 @@
-//! How processes of a plant end: each end told apart from the others, with its evidence. As root, because some
-//! ends need real-time classes and a memory limit; what burns, burns the last CPU for seconds at most.
+//! Ends of a plant's processes: each kind of end is distinguished from the others, with its evidence. Runs as root,
+//! because some ends need real-time classes and a memory limit. Busy loops load the last CPU for a few seconds at
+//! most.
 
 use harness::plant::{Bench, sh};
 use keep::evidence::{Incident, Kind};
@@ -7,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A control group with little memory, which goes with the test.
+/// A control group with little memory, removed with the test.
 struct LittleMemory(PathBuf);
 
 impl LittleMemory {
@@ -20,7 +21,7 @@ impl LittleMemory {
         let little = Self(dir);
         let path = little.0.join(file);
         fs::write(&path, limit).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        // Nothing may slip out to the swap space.
+        // The group must not use swap space.
         let _ = fs::write(little.0.join("memory.swap.max"), "0");
         let _ = fs::write(little.0.join("memory.memsw.limit_in_bytes"), limit);
         little
@@ -49,7 +50,7 @@ fn exit_signal_hang_runaway_starvation_and_lack_of_memory_are_told_apart_with_ev
     let cpu = harness::machine::last_cpu();
     let never = "restart = { policy = \"never\" }\n";
     let real_time = |class: &str, keys: &str| format!("{never}class = \"{class}\"\ncpus = \"{cpu}\"\n{keys}");
-    // Nobody ends before all are up: that would be a failed start of the plant.
+    // No process ends before all are up: that would be a failed start of the plant.
     let go = "while [ ! -e go ]; do sleep 0.05; done";
     let memory = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)\n\
                   held = bytearray(1 << 30); held[::4096] = bytes(len(held[::4096]))";
@@ -59,7 +60,8 @@ fn exit_signal_hang_runaway_starvation_and_lack_of_memory_are_told_apart_with_ev
     let python = |name: &str, script: &str, keys: &str| {
         format!("[[process]]\nname = \"{name}\"\ncommand = [\"python3\", \"-c\", {script:?}]\n{keys}\n")
     };
-    // Wants to run all the time, and may for a while; the poller above it leaves it no moment.
+    // A process that computes continuously, within its allowance. The poller of higher priority leaves it no CPU
+    // time.
     let victim = "echo up; i=0; while [ $i -lt 3000000 ]; do i=$((i+1)); done; sleep 1000";
     let tahti = env!("CARGO_BIN_EXE_tahti");
     let poller = format!(
@@ -85,10 +87,11 @@ fn exit_signal_hang_runaway_starvation_and_lack_of_memory_are_told_apart_with_ev
         ),
         poller,
         python("memory", memory, never),
-        // Killed by somebody while memory has run out elsewhere in its control group: no lack of memory.
+        // Killed by a signal after memory ran out elsewhere in its control group. This must not be reported as out of
+        // memory.
         sh("killed", "while [ ! -e memory-gone ]; do sleep 0.05; done; kill -KILL $$", never),
     ];
-    // Before the plant, so that it goes after it, also where the test fails.
+    // Declared before the plant, so that it is dropped after it, also if the test fails.
     let little = LittleMemory::new("256M");
     let bench = Bench::new("ends", &plant.concat());
     let script = format!("echo $$ > {}/cgroup.procs && exec {tahti} up . --detach", little.0.display());

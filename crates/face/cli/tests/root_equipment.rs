@@ -1,4 +1,4 @@
-//! An equipment manager in real time: its loops in a frame of the plant, on a CPU and in a class of their own.
+//! An equipment manager in real time: its loops run in a frame of the plant, with a separate CPU and class.
 
 use harness::machine::last_cpu;
 use harness::plant::Bench;
@@ -78,7 +78,7 @@ fn a_feedback_runs_in_a_frame_of_its_plant_and_comes_back_when_the_frame_was_los
     says("get/sr_bpm_1/x", &|said| said.parse::<f64>().is_ok_and(|x| x.abs() < 0.01));
     assert_eq!(text(&send("get/sr_fb_orbit_1/faults")).trim(), "0");
 
-    // The lane has the class and the CPU that the frame gives to activities.
+    // The lane has the class and the CPU that the frame assigns to its activities.
     let tasks = format!("/proc/{}/task", bench.pid("feedback"));
     let lane = std::fs::read_dir(tasks).unwrap().map(|task| task.unwrap().path());
     let lane = lane.filter(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm == "lane\n"));

@@ -1,5 +1,5 @@
-//! Processes that end before their first instruction, while their memory is locked: an end like any other. As root: memory
-//! bounds, real-time classes, and process numbers chosen by the test.
+//! Processes that end before their first instruction, while their memory is being locked: handled like any other end.
+//! Runs as root for memory bounds, real-time classes, and process ids chosen by the test.
 
 use harness::plant::{Bench, sh};
 use std::fs;
@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A program whose static memory, locked, exceeds its bound.
+/// A program whose static memory exceeds its bound when locked.
 const HUGE: &str = "#include <unistd.h>\n\
     volatile char frames[256 << 20];\n\
     int main(void) { frames[5] = 1; for (;;) sleep(1000); }\n";
 
-/// Starts a process in a session of its own with the number of its argument, tells that it runs, and then how it ended. The
-/// process ends by itself when standard input does.
+/// Starts a process with the given process id in a separate session, prints that it runs, and later how it ended. The
+/// process ends when standard input does.
 const TAKE: &str = "#define _GNU_SOURCE\n\
     #include <linux/sched.h>\n#include <signal.h>\n#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n\
     #include <string.h>\n#include <sys/syscall.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
@@ -51,7 +51,7 @@ fn finish(mut child: Child) -> bool {
     }
 }
 
-/// A plant in the foreground: it never is up as a whole.
+/// A plant in the foreground that never becomes completely up.
 struct Foreground(Option<Child>);
 
 impl Foreground {
@@ -60,7 +60,7 @@ impl Foreground {
         Self(Some(up.unwrap()))
     }
 
-    /// Asks the supervisor itself to end.
+    /// Sends SIGTERM to the supervisor itself.
     fn term(mut self) {
         let child = self.0.take().unwrap();
         harness::process::kill(child.id() as i32, "TERM");
@@ -76,7 +76,7 @@ impl Drop for Foreground {
     }
 }
 
-/// An unrelated process with a number of the test's choice.
+/// An unrelated process with a process id chosen by the test.
 struct Taker {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -98,7 +98,7 @@ impl Taker {
         line.trim().to_owned()
     }
 
-    /// Lets it end by itself; how it did.
+    /// Lets the process end by itself, and returns how it ended.
     fn end(mut self) -> String {
         drop(self.child.stdin.take());
         let line = self.line();
@@ -107,7 +107,7 @@ impl Taker {
     }
 }
 
-/// The ends of a process, as its keeper noted them.
+/// The ends of a process, as recorded by its keeper.
 fn exits(bench: &Bench, name: &str) -> Vec<serde_json::Value> {
     let text = fs::read_to_string(bench.dir.join(format!("run/p/keep/{name}/exits.jsonl"))).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -136,7 +136,7 @@ fn a_process_that_is_out_of_memory_while_it_is_locked_has_ended_is_restarted_and
     assert!(!bench.dir.join("started").exists(), "what starts after it does not start");
     let log = bench.log();
     assert!(!log.lines().any(|line| line.contains(" x ") && line.contains("started")), "{log}");
-    // The plant goes down when it is asked to.
+    // The plant goes down on request.
     assert!(!bench.ok(&["ps"]).is_empty());
     bench.run(&["down"]);
     finish({

@@ -1,6 +1,7 @@
-//! `tahti explain` on the real kernel: culprits that this test makes are named first, those of others aside.
+//! `tahti explain` on the real kernel: the culprits that the test creates are ranked first; unrelated ones are set
+//! apart.
 //!
-//! A thread of this test wakes every millisecond on CPU 1 in a real-time class; another one gets in its way.
+//! A thread of the test wakes every millisecond on CPU 1 in a real-time class, and another thread delays it.
 
 use base::{CpuSet, DurNs, MonoNs, Policy, Priority};
 use serde_json::Value;
@@ -15,7 +16,7 @@ const PERIOD: DurNs = DurNs::from_ms(1);
 /// CPU of the watched thread.
 const CPU: u16 = 1;
 
-/// One at a time: all use the same CPU.
+/// Serialises the tests: all use the same CPU.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -29,7 +30,7 @@ fn tahti(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tahti")).arg("explain").args(words).stdin(Stdio::null()).output().unwrap()
 }
 
-/// What `tahti explain` says of `tid` on its CPU.
+/// Report of `tahti explain` for `tid` on its CPU.
 fn explain(tid: i32, words: &[&str]) -> Value {
     let tid = tid.to_string();
     let output = tahti(&[&["--tid", &tid, "--cpus", "1", "--for", "2s", "--json"], words].concat());
@@ -42,13 +43,13 @@ fn explain(tid: i32, words: &[&str]) -> Value {
     found
 }
 
-/// The culprits, the one with most delay first.
+/// The culprits, in order of descending delay.
 fn named(found: &Value) -> Vec<String> {
     let culprits = found["culprits"].as_array().unwrap();
     culprits.iter().map(|culprit| culprit["text"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Takes a place: CPU, name, FIFO priority (0: time sharing).
+/// Sets the calling thread's CPU, name and FIFO priority (0: time sharing).
 fn become_a(name: &str, cpu: u16, priority: u8) {
     sys::thread::set_name(name).unwrap();
     sys::sched::set_affinity(0, &CpuSet::single(cpu)).unwrap();
@@ -58,13 +59,13 @@ fn become_a(name: &str, cpu: u16, priority: u8) {
     }
 }
 
-/// Keeps the CPU for so long.
+/// Keeps the CPU busy for `span`.
 fn burn(span: DurNs) {
     let until = sys::clock::mono_now() + span;
     while sys::clock::mono_now() < until {}
 }
 
-/// Ends the threads of a test, also where it fails.
+/// Ends the threads of a test, also if it fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -73,7 +74,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Starts the watched thread, which does `work` in each cycle; its id.
+/// Starts the watched thread, which runs `work` in each cycle. Returns its thread id.
 fn victim<'s>(scope: &'s Scope<'s, '_>, stop: &'s AtomicBool, mut work: impl FnMut(u64) + Send + 's) -> i32 {
     static TID: AtomicI32 = AtomicI32::new(0);
     TID.store(0, Ordering::Relaxed);
@@ -98,7 +99,7 @@ fn victim<'s>(scope: &'s Scope<'s, '_>, stop: &'s AtomicBool, mut work: impl FnM
     }
 }
 
-/// Does `work` again and again, `pause` apart.
+/// Runs `work` repeatedly, with `pause` in between.
 fn culprit<'s>(
     scope: &'s Scope<'s, '_>,
     stop: &'s AtomicBool,
@@ -139,7 +140,7 @@ fn a_thread_that_overruns_itself_is_told_so() {
             }
         });
         let found = explain(tid, &["--cycle-above", "2ms"]);
-        // A busy host delays timers of an idle CPU by more than is injected here.
+        // A busy host delays timers of an idle CPU by more than the test injects.
         let machines = ["host", "timer interrupt", "idle exit"];
         let injected = named(&found).into_iter().find(|name| !machines.iter().any(|word| name.starts_with(word)));
         assert_eq!(injected.as_deref(), Some("own code"), "{found:#}");
@@ -148,7 +149,7 @@ fn a_thread_that_overruns_itself_is_told_so() {
     });
 }
 
-/// Delays of which at least half falls into an injection, and how many of them name `kind` first.
+/// The number of delays of which at least half is within an injection, and how many of them rank `kind` first.
 fn named_first(found: &Value, injected: &[[u64; 2]], kind: &str) -> (usize, usize) {
     let trials = found["worst"].as_array().unwrap().iter().filter(|late| {
         let [due, ran] = ["due_ns", "ran_ns"].map(|key| late[key].as_u64().unwrap());
@@ -209,7 +210,7 @@ fn a_thread_that_faults_pages_in_is_told_so() {
         let _stop = Stop(&stop);
         let tid = victim(scope, &stop, |cycle| {
             if cycle % 25 == 0 {
-                // Fresh pages each time: so large a piece the allocator gives back at once, always.
+                // Fresh pages each time: the allocator always returns a block of this size to the kernel at once.
                 let mut pages = vec![0u8; 40 << 20];
                 pages.iter_mut().step_by(4096).for_each(|page| *page = 1);
                 std::hint::black_box(&pages);
@@ -229,7 +230,7 @@ fn interrupts_between_cpus_come_with_their_sender() {
     std::thread::scope(|scope| {
         let _stop = Stop(&stop);
         let tid = victim(scope, &stop, |_| {});
-        // Both share an address space: CPU 1 must forget each mapping that CPU 0 takes away.
+        // Both threads share an address space: CPU 1 must flush each mapping that CPU 0 removes.
         culprit(scope, &stop, ("neighbour", CPU, 0), DurNs(0), || burn(DurNs::from_ms(3)));
         culprit(scope, &stop, ("mapper", 0, 0), DurNs(0), || {
             let mut page = vec![0u8; 40 << 20];
@@ -243,11 +244,12 @@ fn interrupts_between_cpus_come_with_their_sender() {
     });
 }
 
-/// A program in Python that ends with this.
+/// A Python program, killed on drop.
 struct Script(std::process::Child);
 
 impl Script {
-    /// A thread `neighbour` that computes on the watched thread's CPU, and `work` again and again by the first, called `maker`, on CPU 0.
+    /// Starts a thread `neighbour` that computes on the watched thread's CPU. The first thread, named `maker`,
+    /// repeats `work` on CPU 0.
     fn beside(work: &str) -> Self {
         let script = format!(
             "import ctypes, hashlib, mmap, os, threading\nlibc = ctypes.CDLL(None)\n\
@@ -268,7 +270,7 @@ impl Drop for Script {
     }
 }
 
-/// Who sent function calls to the watched thread's CPU while `work` went on beside it.
+/// Senders of function calls to the watched thread's CPU while `work` runs.
 fn senders_beside(work: &str) -> Vec<String> {
     let (_turn, stop) = (turn(), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -281,7 +283,7 @@ fn senders_beside(work: &str) -> Vec<String> {
 
 #[test]
 fn a_memory_barrier_over_all_cpus_is_named_with_who_asked_for_it() {
-    // Registers for the expedited private barrier, then asks for it.
+    // Registers for the expedited private barrier, then issues it.
     let senders = senders_beside("libc.syscall(324, 16, 0, 0)\nwhile True: libc.syscall(324, 8, 0, 0)");
     let expected = "function call interrupt from maker on CPU 0 for ipi_mb";
     assert!(senders.iter().any(|name| name == expected), "{senders:#?}");
@@ -307,7 +309,7 @@ fn who_holds_a_plain_mutex_that_lends_no_priority_is_named() {
             let _held = lock.lock().unwrap();
             burn(DurNs::from_ms(3));
         });
-        // Neither as urgent as the one nor as patient as the other: it keeps the holder from its CPU.
+        // Its priority is between the two: it keeps the lock holder from its CPU.
         culprit(scope, &stop, ("middle", CPU, 40), DurNs::from_ms(7), || burn(DurNs::from_ms(2)));
         let found = explain(tid, &["--cycle-above", "2ms"]);
         assert_eq!(named(&found).first().map(String::as_str), Some("waited for holder"), "{found:#}");
@@ -324,7 +326,7 @@ fn soft_interrupts_of_the_network_are_named() {
         let tid = victim(scope, &stop, |_| {});
         let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         culprit(scope, &stop, ("sender", CPU, 0), DurNs(0), move || {
-            // What nobody reads is dropped at the end of the receiver's queue: the work is done all the same.
+            // The receiver never reads, so its full queue drops the datagrams. The kernel's work is the same.
             (0..500).for_each(|_| _ = sender.send_to(&[0; 1400], to));
         });
         let found = explain(tid, &["--above", "1us"]);
@@ -335,7 +337,7 @@ fn soft_interrupts_of_the_network_are_named() {
 #[test]
 fn a_stopped_program_is_told_apart_from_a_late_one() {
     let _turn = turn();
-    // In a real-time class, so that others' load stays out of it.
+    // In a real-time class, so that other load does not affect it.
     let script = "import os, time\nos.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))\n\
                   print('ready', flush=True)\nwhile True: time.sleep(0.002)";
     let mut program = Command::new("python3");
@@ -372,7 +374,7 @@ fn nothing_is_left_behind_whatever_becomes_of_it() {
         names.into_iter().filter(|name| name.starts_with("tahti-recorder-")).collect::<Vec<_>>()
     };
     let before = ours();
-    // An instance of somebody else's stays, whatever it is called.
+    // An instance of another program is kept, whatever its name.
     let theirs = format!("not-tahti-recorder-{}-1", std::process::id());
     let foreign = sys::tracing::Instance::make(&tracing.place(), &theirs).unwrap();
     let program =

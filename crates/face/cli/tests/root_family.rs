@@ -1,5 +1,5 @@
-//! What is left of a process whose keeper was killed, in the freezer of cgroup v1: where version 2 is taken by a group that
-//! the process joins anyway, as the shield's.
+//! Processes that remain after their keeper was killed, in the freezer of cgroup v1. Version 2 is not available here,
+//! because the process joins a v2 group itself, as the shield's processes do.
 
 use host::plant::Bounds;
 use keep::keeper::Keeper;
@@ -8,7 +8,7 @@ use keep::launch::{LaunchSpec, Terminal};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A group of version 2 and a folder, which go with the test.
+/// A v2 group and a folder, removed on drop.
 struct TestGroup {
     group: PathBuf,
     folder: PathBuf,
@@ -16,7 +16,7 @@ struct TestGroup {
 
 impl Drop for TestGroup {
     fn drop(&mut self) {
-        // Who is still in it failed the test already.
+        // If a process is still in the group, the test has failed already.
         let _ = std::fs::write(self.group.join("cgroup.kill"), "1");
         for _ in 0..100 {
             if std::fs::remove_dir(&self.group).is_ok() {

@@ -1,4 +1,4 @@
-//! Real-time scans of `tahti ioc`, as root: a FIFO thread at 1 kHz on CPU 1, for some seconds.
+//! Real-time scans of `tahti ioc`, as root: a FIFO thread at 1 kHz on CPU 1, for a few seconds.
 
 use ca::wire::command;
 use harness::circuit::{Circuit, double};
@@ -16,12 +16,12 @@ record(waveform, "wave") { field(INP, "fast") field(FTVL, DOUBLE) field(NELM, 10
 
 const OPTIONS: &[&str] = &["-D", "m.dbd", "-d", "t.db", "--require-rt", "--scan", ".001 second=fifo:60@1"];
 
-/// Clients that connect, read, subscribe and go in each round.
+/// Clients that connect, read, subscribe and disconnect in each round.
 const CONNECTS: u32 = 1_000;
-/// What each of them asks the scan's thread: a channel, a value, a subscription.
+/// Requests of each client to the scan thread: a channel, a value, a subscription.
 const WAKES: u64 = 3;
 
-/// There is one CPU 1: a shield round it is not for the tests beside.
+/// All tests share CPU 1: a shield with it must not affect parallel tests.
 static MACHINE: Mutex<()> = Mutex::new(());
 
 fn start() -> Ioc {
@@ -43,7 +43,8 @@ fn a_scan_goes_into_the_shield_its_ioc_stays_outside_and_serves_without_interrup
     let (scan, others): (Vec<_>, Vec<_>) = threads(ioc.child.id()).into_iter().partition(|(name, _)| name == "scan-0");
     assert_eq!(scan, [("scan-0".to_owned(), "1".to_owned())]);
     assert!(others.len() >= 2 && others.iter().all(|(_, cpus)| cpus == "0"), "{others:?}");
-    // A shielded CPU idles between scans. Some machines wake it by row CAL then, some not: at most that may show.
+    // A shielded CPU idles between scans. Some machines then wake it with an interrupt in row CAL, others do not. The
+    // limit allows for both.
     let connects = u64::from(CONNECTS);
     connect_in_rounds(&ioc, |grew| grew < WAKES * connects + connects / 4);
     assert_eq!(ioc.exit(), Some(0));
@@ -64,9 +65,10 @@ fn a_scan_thread_has_its_class_cpu_and_memory_and_scanning_allocates_nothing() {
     assert_eq!((words[37], words[38]), ("60", "1"), "priority and class FIFO: {stat}");
     let status = std::fs::read_to_string(thread.join("status")).unwrap();
     assert!(status.contains("Cpus_allowed_list:\t1\n") && !status.contains("VmLck:\t       0 kB"), "{status}");
-    // Some hundred passes; asking for them is a job of the network's thread.
+    // A few hundred passes. The request for them is a job of the network thread.
     let shown = ioc.until("scanppl", |said| said.contains("lateness") && processed(said) >= 500);
-    // The commands themselves make lists; beside those, nothing: 500 passes of 2 records would show.
+    // The commands themselves allocate lists. Other allocations must be zero: 500 passes of 2 records would exceed
+    // the limit.
     let jobs = number_before(&shown, " jobs done");
     assert!(number_before(&shown, " allocations") <= 40 * jobs, "{shown}");
     assert_eq!(ioc.exit(), Some(0));
@@ -86,14 +88,14 @@ fn processed(text: &str) -> u64 {
 fn connects_of_clients_do_not_interrupt_the_scans_cpu() {
     let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let connects = u64::from(CONNECTS);
-    // A CPU that has something to do is woken by row RES; where that is not so, each wake-up shows.
+    // A busy CPU is woken by row RES. On machines where it is not, each wake-up is counted.
     let _busy = Spinner::start();
     connect_in_rounds(&start(), |grew| grew < connects / 4 || grew.abs_diff(WAKES * connects) < connects / 4);
 }
 
-/// Lets clients come and go until a round shows that they do not interrupt the scan's CPU.
+/// Clients connect and disconnect until a round shows that they do not interrupt the scan's CPU.
 fn connect_in_rounds(ioc: &Ioc, fine: impl Fn(u64) -> bool) {
-    // Other programs on CPU 1 only add to the rows: the quietest of some rounds says what the IOC itself does.
+    // Other programs on CPU 1 only increase the counts: the quietest of several rounds is the IOC's own share.
     let mut rounds = Vec::new();
     for _ in 0..10 {
         let before = interruptions();

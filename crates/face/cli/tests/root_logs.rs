@@ -1,4 +1,4 @@
-//! Logs on a disk that is full for a while. As root: a file system of its own.
+//! Logs on a disk that is temporarily full. Runs as root to mount a separate file system.
 
 use base::Size;
 use host::plant::Bounds;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A folder with a small disk in it, which goes with the test.
+/// A folder with a small disk in it, removed with the test.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -26,7 +26,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // A lazy one always works.
+        // A lazy unmount always succeeds.
         let _ = Command::new("umount").arg("-l").arg(self.0.join("disk")).status();
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -66,6 +66,6 @@ fn lines_that_a_full_disk_loses_are_counted_in_the_log_and_the_next_line_is_whol
     let text = std::fs::read_to_string(at("log")).unwrap();
     assert!(text.lines().any(|line| line.contains("lines (") && line.contains("were lost: No space left")), "{text}");
     assert!(text.contains("Z after\n"), "{text}");
-    // Each line has its stamp: none is glued to a torn one.
+    // Each line has its own stamp: no line is appended to an incomplete one.
     assert!(text.lines().all(|line| line.starts_with("20") && line.matches("Z ").count() == 1), "{text}");
 }

@@ -1,4 +1,4 @@
-//! A plant's message server whose bands have classes and CPUs of their own.
+//! A plant's message server whose bands have separate classes and CPUs.
 
 use base::{CpuSet, DurNs, Policy, Priority};
 use broker::{Client, Sending};
@@ -16,16 +16,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use sys::shm::SharedWords;
 
-/// There is one CPU 1: a shield round it is not for the tests beside.
+/// All tests share CPU 1: a shield with it must not affect parallel tests.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-/// Clients that come and go in each round.
+/// Clients that connect and disconnect in each round.
 const CLIENTS: usize = 100;
-/// The class of those, and of who keeps the band busy meanwhile.
+/// Class of these clients, lower than that of the thread that keeps the band busy.
 const FLEETING: Policy = Policy::Fifo(Priority(2));
 const BUSY: Policy = Policy::Fifo(Priority(1));
 
-/// Gives the calling thread a class.
+/// Sets the calling thread's class.
 fn run_as(policy: Policy) {
     sys::sched::set_scheduling(0, sys::sched::Scheduling { policy, reset_on_fork: false }).unwrap();
 }
@@ -56,7 +56,7 @@ fn bands_have_the_class_and_the_cpu_that_the_plant_gives_them_and_allocate_nothi
     };
     bench.until("the manager serves", || send("7", &["get/sr_ps_1/current"]).status.success());
 
-    // Name, class (1 fifo, 2 rr, 0 other), priority and CPUs of each lane, as the kernel has them.
+    // Name, class (1 fifo, 2 rr, 0 other), priority and CPUs of each lane, as reported by the kernel.
     let tasks = std::fs::read_dir(format!("/proc/{}/task", bench.pid(&name))).unwrap();
     let mut bands: Vec<_> = tasks
         .filter_map(|task| {
@@ -81,7 +81,8 @@ fn bands_have_the_class_and_the_cpu_that_the_plant_gives_them_and_allocate_nothi
     assert!(guarded(bench.supervisor() as u32), "the server's own class is time sharing, its bands' are not");
     assert!(!guarded(bench.pid(&name) as u32), "one guard is enough");
 
-    // Requests, replies, refusals, batches, a lock, people who come and go: all on lanes that are counted.
+    // Requests, replies, refusals, batches, a lock, connecting and disconnecting clients: all on lanes whose
+    // allocations are counted.
     for band in ["7", "6", "0"] {
         for current in ["1A", "2A", "3A"] {
             assert!(send(band, &[&format!("put/sr_ps_1/{current}"), "get/sr_ps_1/current"]).status.success());
@@ -105,13 +106,14 @@ fn serve(environment: &[(&str, &str)]) -> (Running, String) {
     (Running::until(&mut command, "serving as"), name)
 }
 
-/// Lets clients come and go while band 7 is busy, until a round shows that most of them do not interrupt its CPU: what others
-/// do is counted there too, but seldom while one client is there, which would interrupt it each time.
+/// Clients connect and disconnect while band 7 is busy, until a round shows that most of them do not interrupt its
+/// CPU. Interrupts by other programs are counted too, but are rare during a client's connection; a client that
+/// interrupts would do so each time.
 fn come_and_go(name: &str) {
     let sending = Sending { limit: DurNs::from_secs(60), ..Sending::default() };
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Who sleeps is interrupted for nothing: a busy lane is the one that would suffer.
+        // Interrupts of a sleeping lane are harmless. A busy lane would be delayed by them.
         scope.spawn(|| {
             run_as(BUSY);
             let mut client = Client::connect(name, "busy", Band::new(7).unwrap()).unwrap();
@@ -147,10 +149,10 @@ fn come_and_go(name: &str) {
 #[test]
 fn clients_that_come_and_go_do_not_interrupt_the_cpu_of_a_band() {
     let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-    // A CPU that idles is woken by row CAL on some machines, and the lane's each time that it has slept.
+    // An idle CPU is woken by row CAL on some machines, and the lane's CPU whenever it has slept.
     let _busy = Spinner::start();
-    // So that a client's stay is short, whatever else runs on this machine; the server's other threads are as this one.
-    // Our own mappings come and go with the clients, which must not be what CPU 1 is interrupted for.
+    // Keeps a client's stay short whatever else runs on this machine. The server's other threads inherit this class
+    // and CPU. CPU 0, because this process maps and unmaps memory for its clients, and that must not interrupt CPU 1.
     run_as(FLEETING);
     sys::sched::set_affinity(0, &CpuSet::single(0)).unwrap();
     let (server, name) = serve(&[]);
@@ -162,7 +164,7 @@ fn clients_that_come_and_go_do_not_interrupt_the_cpu_of_a_band() {
 fn who_is_of_another_user_may_read_and_neither_change_nor_serve() {
     const NOBODY: u32 = 65534;
     let (server, name) = serve(&[]);
-    // Where it may be executed by everybody.
+    // A copy of the program in a folder where every user may run it.
     let folder = Folder::new();
     let program = folder.0.join("tahti");
     std::fs::copy(env!("CARGO_BIN_EXE_tahti"), &program).unwrap();
@@ -189,13 +191,14 @@ fn who_is_of_another_user_may_read_and_neither_change_nor_serve() {
     drop(server);
 }
 
-/// With it this test binary is a stranger, who uses the server of that name as it likes.
+/// If set, this test binary acts as a hostile client of the named server.
 const STRANGER: &str = "TAHTI_TEST_STRANGER";
 const ANYBODY: u32 = 65534;
-/// Where the word stands on which a lane sleeps.
+/// Index of the word on which a lane sleeps.
 const BELL: usize = 8;
 
-/// The stranger: tries to write to what it was handed, then wakes the band for nothing, and floods it, until it is ended.
+/// The hostile client: tries to write to its read-only memory, then wakes the band without requests, and floods it
+/// until it is ended.
 #[test]
 fn be_the_stranger() {
     let Ok(name) = std::env::var(STRANGER) else { return };
@@ -248,7 +251,7 @@ fn a_stranger_writes_nothing_that_a_band_relies_on_and_leaves_a_quarter_of_its_c
     sys::clock::sleep_until(began + DurNs::from_secs(3));
     let share = (burnt() - before) / (sys::clock::mono_now() - began).0 as f64;
     println!("band 7 burns {:.1} % of its CPU", share * 100.0);
-    // What one look at its account is late, and what it burns until then.
+    // The limit allows for one late check of its CPU account, and the CPU time that it uses until then.
     assert!(share < 0.8, "{share}");
     let ask = |line: &str| {
         let output = tahti().args(["msg", "send", "--server", &name, "--band", "7", line]).output().unwrap();

@@ -1,4 +1,4 @@
-//! Partitions: hostile processes within the real control groups of this machine, beside one outside.
+//! Partitions: hostile processes within real control groups of this machine, and a process outside.
 
 use harness::machine::last_cpu;
 use harness::plant::{Bench, sh};
@@ -10,15 +10,15 @@ use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One at a time: what is left of one would be another's.
+/// Serialises the tests: each checks for leftovers on the whole machine.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     last_cpu();
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a command whose supervisor is killed at its first write, its second, and so on, until it comes to its end, `after` each death;
-/// how often it died.
+/// Runs a command with its supervisor killed at its first write, then at its second, and so on, until it completes.
+/// Runs `after` after each death. Returns the number of deaths.
 fn killed_at_each_write(mut run: impl FnMut(&str) -> Output, mut after: impl FnMut(u32)) -> u32 {
     for write in 1.. {
         let output = run(&write.to_string());
@@ -31,14 +31,14 @@ fn killed_at_each_write(mut run: impl FnMut(&str) -> Output, mut after: impl FnM
     unreachable!("it comes to its end before numbers do")
 }
 
-/// What is left of partitions, without a journal.
+/// Leftovers of partitions, except the journal.
 fn left(bench: &Bench) -> Vec<PathBuf> {
     let text = fs::read_to_string(bench.dir.join("run/p/partitions.json")).unwrap_or_default();
     assert_eq!(text, "", "the journal is gone with the last directory");
     left_dirs()
 }
 
-/// Directories of control groups whose name begins as this run's do, anywhere.
+/// Control group directories with the name prefix of this run, in all hierarchies.
 fn left_dirs() -> Vec<PathBuf> {
     fn below(dir: &Path, found: &mut Vec<PathBuf>, depth: usize) {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -64,9 +64,9 @@ fn a_fork_bomb_a_memory_hog_and_a_cpu_hog_stay_within_their_partition_and_one_ou
     let bounds =
         format!("{PARTITION}cpu_max = \"20%/50ms\"\ncpu_weight = 10\nmemory_max = \"48MiB\"\ntasks_max = 24\n");
     let inside = "partition = \"hmi\"\nrestart = { policy = \"never\" }";
-    // It never ends by itself: a start that is refused is tried again.
+    // It never ends by itself: a refused fork is retried.
     let bomb = "b() { while :; do (sleep 1000) & sleep 0.02; done; }; b 2>/dev/null & b 2>/dev/null & wait";
-    // Should there be no bound, the address space has one.
+    // If the bound is not effective, the limit on the address space is.
     let memory = format!("{inside}\nlimits = {{ memory = \"1GiB\" }}");
     let plant = bounds
         + &sh("bomb", bomb, inside)
@@ -87,7 +87,7 @@ fn a_fork_bomb_a_memory_hog_and_a_cpu_hog_stay_within_their_partition_and_one_ou
     assert!(number(&found["memory"]["used"]) <= 48 << 20 && number(&found["tasks"]["used"]) <= 24, "{found}");
     assert_eq!(found["processes"], serde_json::json!(["bomb", "memory", "cpu"]));
     assert_eq!(found["drift"], serde_json::json!([]));
-    // Whatever the machine does meanwhile: time sharing got no more than a fifth of a CPU, and one period's rest.
+    // Independent of other load: time sharing got at most a fifth of a CPU, plus the rest of one period.
     let (used, up) = (&found["cpu"]["used"], bench.status());
     let span = up["now"].as_u64().unwrap() - up["since"].as_u64().unwrap();
     let used: base::DurNs = serde_json::from_value(used.clone()).expect("counted");
@@ -103,7 +103,7 @@ fn a_fork_bomb_a_memory_hog_and_a_cpu_hog_stay_within_their_partition_and_one_ou
     assert_eq!(left(&bench), [] as [PathBuf; 0]);
 }
 
-/// The whole disk on which this folder is, where it is on one.
+/// The whole disk that holds this folder, if it is on a disk.
 fn disk(folder: &Path) -> Option<String> {
     let device = fs::metadata(folder).ok()?.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -128,13 +128,14 @@ fn a_disk_hog_writes_no_faster_than_its_bound() {
     bench.until("written", || log().contains(" copied, "));
     let log = log();
     let seconds = log.split(" copied, ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok()).unwrap();
-    // 20 MiB at 10 MiB/s, the first and the last of them at once.
+    // 20 MiB at 10 MiB/s. The first and the last MiB may pass without delay.
     assert!(seconds > 1.5, "{log}");
     bench.run(&["down"]);
     assert_eq!(left(&bench), [] as [PathBuf; 0]);
 }
 
-/// Runs this test again in a network namespace of its own, where it changes nobody's traffic; whether it is the run within.
+/// Runs this test again in a separate network namespace, where it does not affect other traffic. Returns whether this
+/// is the inner run.
 fn within_own_network(test: &str) -> bool {
     const MARK: &str = "TAHTI_TEST_OWN_NETWORK";
     let _turn = turn();
@@ -158,20 +159,20 @@ fn within_own_network(test: &str) -> bool {
     false
 }
 
-/// Everything that orders traffic of the test's device.
+/// All traffic control settings of the test's device.
 fn traffic() -> String {
     let run = |what: &str| Command::new("tc").args([what, "show", "dev", "tahti0"]).output().unwrap();
     ["qdisc", "class"].map(|what| String::from_utf8(run(what).stdout).unwrap()).concat()
 }
 
-/// Bytes that have come out of the test's device so far.
+/// Bytes that have left the test's device so far.
 fn arrived() -> u64 {
     let text = fs::read_to_string("/proc/self/net/dev").unwrap();
     let line = text.lines().find_map(|line| line.trim().strip_prefix("tahti1:")).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// A flood of datagrams out of that device.
+/// A flood of datagrams through that device.
 const FLOOD: &str = "exec bash -c \"exec 3>/dev/udp/10.9.0.2/9; exec dd if=/dev/zero bs=1400 >&3\"";
 const NETWORK: &str =
     "network = { device = \"tahti0\", link = \"200Mbit\", rate = \"4Mbit\", max = \"8Mbit\", delay = \"20ms\" }\n";
@@ -199,7 +200,7 @@ fn a_network_flood_stays_within_its_class_and_the_device_is_as_it_was_afterwards
         ordered.contains("rate 4Mbit ceil 8Mbit") && ordered.contains("qdisc bfifo 7a78: parent 7a68:10 limit 10000b"),
         "{ordered}"
     );
-    // However long the test itself is held up: both ends of the span are read within it.
+    // Independent of delays of the test itself: both ends of the span are read within it.
     let rate = |span: Duration| {
         let (first, began) = (arrived(), Instant::now());
         std::thread::sleep(span);
@@ -208,11 +209,11 @@ fn a_network_flood_stays_within_its_class_and_the_device_is_as_it_was_afterwards
     };
     bench.until("the flood flows", || arrived() > 100_000);
     let inside = rate(Duration::from_secs(2));
-    // What stands in the bucket at the begin comes on top: 64 KiB and a period's.
+    // The initial content of the token bucket is added: 64 KiB and one period's worth.
     assert!(inside < 8.0 * 1.1 + 0.4, "{inside} Mbit/s of 8");
     let shown = bench.ok(&["ps"]);
     assert!(shown.contains("network tahti0: certain of 4Mbit, at most 8Mbit, sent "), "{shown}");
-    // Written over, it is told.
+    // A change by another program is reported.
     let change = [
         "class", "change", "dev", "tahti0", "parent", "7a68:1", "classid", "7a68:10", "htb", "rate", "4mbit", "ceil",
         "9mbit",
@@ -223,7 +224,7 @@ fn a_network_flood_stays_within_its_class_and_the_device_is_as_it_was_afterwards
     });
     bench.run(&["down"]);
     assert_eq!(traffic(), before);
-    // The same flood by somebody outside is bound by the link alone.
+    // The same flood from outside the partition is limited by the link only.
     bench.write(&plant(""));
     bench.ok(&["up", ".", "--detach"]);
     let outside = arrived();
@@ -252,7 +253,8 @@ fn a_supervisor_killed_at_each_write_to_the_network_leaves_nothing_and_somebody_
         assert_eq!(traffic(), before, "killed at write {write}");
         assert_eq!(left(&bench), [] as [PathBuf; 0], "killed at write {write}");
     });
-    // A directory, five of the device, the sender, two notes at the least; as many on the way back.
+    // One directory, five settings of the device, the sender, and at least two journal entries; the same number on
+    // the way back.
     assert!(died >= 12, "{died}");
     let theirs = [
         "qdisc", "add", "dev", "tahti0", "root", "handle", "1:", "tbf", "rate", "1mbit", "burst", "10k", "latency",
@@ -289,7 +291,8 @@ fn bounds_change_in_place_by_reload_and_partitions_come_and_go_when_nobody_is_in
     bench.ok(&["up", ".", "--detach"]);
     let pid = bench.pid("a");
     let hmi = |at: usize| bench.status()["partitions"][at].clone();
-    // Grown and shrunk under its process; a bound that is left out is none any more.
+    // Bounds are raised and lowered while the process runs. A bound that is removed from the file is no longer
+    // enforced.
     bench.write(&plant("cpu_max = \"30%/50ms\"\ntasks_max = 40", ""));
     let dry = bench.ok(&["reload", "--dry-run"]);
     assert!(dry.contains("~ partition hmi: bounds change in place (cpu_max, tasks_max)"), "{dry}");
@@ -300,14 +303,14 @@ fn bounds_change_in_place_by_reload_and_partitions_come_and_go_when_nobody_is_in
     bench.ok(&["reload"]);
     assert_eq!((hmi(0)["tasks"]["max"].clone(), hmi(0)["drift"].clone()), (10.into(), serde_json::json!([])));
     assert_eq!(bench.pid("a"), pid, "it goes on");
-    // Somebody else's hand is taken back.
+    // Changes by another program are reverted.
     let journal = || fs::read_to_string(bench.dir.join("run/p/partitions.json")).unwrap();
     let dirs: Vec<PathBuf> = left_dirs();
     let pids = dirs.iter().find(|dir| dir.join("pids.max").exists()).unwrap().join("pids.max");
     fs::write(&pids, "77").unwrap();
     assert!(bench.ok(&["reload"]).contains("1 bounds restored"), "{}", bench.log());
     assert_eq!(fs::read_to_string(&pids).unwrap().trim(), "10");
-    // A second one, and its process; back again only without it.
+    // A second partition and its process, then back to the first alone.
     let second =
         "[[partition]]\nname = \"two\"\ntasks_max = 5\n".to_owned() + &sh("b", "sleep 1000", "partition = \"two\"");
     bench.write(&plant("tasks_max = 10", &second));
@@ -344,7 +347,7 @@ fn a_supervisor_killed_at_each_write_leaves_nothing_once_the_plant_was_up_and_do
         bench.ok(&["up", ".", "--for", "200ms"]);
         assert_eq!(left(&bench), [] as [PathBuf; 0], "killed at write {write}");
     });
-    // Four directories, four bounds, two notes at the least; as many on the way back.
+    // Four directories, four bounds, at least two journal entries; the same number on the way back.
     assert!(died >= 14, "{died}");
     assert_eq!(left(&bench), [] as [PathBuf; 0]);
 }
@@ -364,7 +367,7 @@ fn whoever_writes_a_bound_over_is_seen_and_a_directory_of_somebody_else_is_refus
     fs::write(format!("{dir}/pids.max"), "30").unwrap();
     bench.until("told", || bench.log().contains("another program has written a bound"));
     assert!(bench.ok(&["ps"]).contains("pids.max reads 30, expected 20"));
-    // Its supervisor killed and continued, the process is where it was.
+    // After its supervisor is killed and continued, the process is in the same group.
     let pid = bench.pid("a");
     kill(bench.supervisor(), "KILL");
     bench.until("continued", || bench.run(&["up", ".", "--detach"]).status.success());
@@ -385,7 +388,7 @@ fn control_groups_that_a_container_runtime_mounts_read_only_are_told_with_what_h
     let _turn = turn();
     let plant = format!("{PARTITION}tasks_max = 20\n") + &sh("a", "touch started", "partition = \"hmi\"");
     let bench = Bench::new("root-partition-container", &plant);
-    // A mount namespace of its own, in which control groups are mounted as they are in containers.
+    // A separate mount namespace, in which control groups are mounted as in containers.
     let script = r#"
         while read -r _ at kind _; do
             case $kind in cgroup|cgroup2) mount -o bind,remount,ro "$at" || exit 9;; esac
@@ -437,15 +440,15 @@ fn a_supervisor_killed_at_each_write_of_a_reload_is_followed_by_one_that_goes_on
             );
             bench.ok(&["down"]);
         } else {
-            // What came before the reload is the other test's.
+            // The other test covers the writes before the reload.
             bench.ok(&["up", ".", "--for", "100ms"]);
         }
         assert_eq!(left(&bench), [] as [PathBuf; 0], "killed at write {write}");
     }
-    // The write that it was to be killed at may be one on the way down.
+    // The write that triggers the kill may be one during `down`.
     bench.run(&["down"]);
     bench.ok(&["up", ".", "--for", "100ms"]);
     assert_eq!(left(&bench), [] as [PathBuf; 0]);
-    // A directory and a bound of the new one, two bounds of the other, their notes.
+    // A directory and a bound of the new partition, two bounds of the other, and their journal entries.
     assert!(in_reload >= 4, "{in_reload}");
 }

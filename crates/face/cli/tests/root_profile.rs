@@ -1,4 +1,4 @@
-//! `tahti profile` on the real kernel: programs of C and of Rust whose hot functions are known.
+//! `tahti profile` on the real kernel: C and Rust programs with known hot functions.
 
 use harness::plant::{Bench, sh};
 use std::collections::BTreeMap;
@@ -6,7 +6,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// Three quarters of the time below one function, a quarter below another, as compilers make it by default: no frame pointers.
+/// Three quarters of the time is below one function, a quarter below another. Built with compiler defaults: no frame
+/// pointers.
 const C: &str = r#"
 #include <stdlib.h>
 #include <unistd.h>
@@ -37,7 +38,7 @@ mod hot { #[inline(never)] pub fn cubes(n: u64) -> u64 { (0..n).fold(0, |sum, i|
 fn main() { let mut sum = 0; for _ in 0..200 { sum += half(1_000_000); } println!("{sum}"); }
 "#;
 
-/// A folder of this test's own, removed at its end.
+/// A folder of this test, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -75,7 +76,7 @@ fn tahti(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tahti")).arg("profile").args(words).stdin(Stdio::null()).output().unwrap()
 }
 
-/// What `tahti profile` prints, and the folded stacks that it writes.
+/// Output of `tahti profile`, and its folded stacks.
 fn profile(folder: &Folder, words: &[&str]) -> (String, BTreeMap<String, u64>) {
     let file = folder.path("out.folded");
     let output = tahti(&[&["-o", &file], words].concat());
@@ -86,7 +87,8 @@ fn profile(folder: &Folder, words: &[&str]) -> (String, BTreeMap<String, u64>) {
     (String::from_utf8_lossy(&output.stdout).into_owned(), stacks)
 }
 
-/// Events that a process has open: one a CPU for each thread; while it looks what a sample costs, there is one alone.
+/// Number of open perf events of a process: one per CPU for each thread. While the cost of a sample is measured there
+/// is only one.
 fn events(pid: u32) -> usize {
     let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
     let is_event = |fd: &std::fs::DirEntry| {
@@ -95,13 +97,13 @@ fn events(pid: u32) -> usize {
     fds.filter(is_event).count()
 }
 
-/// Whether a process samples by now: it has its events, and waits for what they bring.
+/// Whether a process is sampling: its events are open, and it waits for them.
 fn samples(pid: u32) -> bool {
     let waits_in = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
     events(pid) >= 2 && waits_in.contains("poll")
 }
 
-/// The share of samples on whose stack the frames stand one behind the other.
+/// The share of samples whose stack contains the frames in this order, next to each other.
 fn share(stacks: &BTreeMap<String, u64>, frames: &str) -> f64 {
     let all: u64 = stacks.values().sum();
     let with = |stack: &str| format!(";{stack};").contains(&format!(";{frames};"));
@@ -142,7 +144,7 @@ fn threads_are_told_apart_and_an_exec_begins_anew() {
     assert!(second * 10 > stacks.values().sum::<u64>() * 8, "{text}");
     let (text, stacks) = profile(&folder, &["--", &program, "300", "exec"]);
     assert!(share(&stacks, "three_quarters;spin") > 0.5, "{text}");
-    // A shell that forks, and a program that its child executes.
+    // A shell that forks, and a program executed by the child.
     let (text, stacks) = profile(&folder, &["--", "sh", "-c", &format!("{program} 300; true")]);
     assert!(share(&stacks, "three_quarters;spin") > 0.4, "{text}");
 }
@@ -157,7 +159,7 @@ fn a_process_that_runs_already_is_sampled_until_it_ends() {
     let (text, stacks) = profile(&folder, &["--pid", &pid, "--for", "1s"]);
     assert!(share(&stacks, "three_quarters;spin") > 0.5, "{text}");
     assert!(text.contains(&format!("spinner ({pid}, process {pid})")), "{text}");
-    // It ends while it is sampled, and so does the profile.
+    // The program ends while it is sampled, and the profile ends with it.
     let file = folder.path("end.folded");
     let sampler = Command::new(env!("CARGO_BIN_EXE_tahti"))
         .args(["profile", "--tid", &pid, "-o", &file])
@@ -178,7 +180,7 @@ fn a_process_that_runs_already_is_sampled_until_it_ends() {
 #[test]
 fn a_process_of_a_plant_is_sampled_by_its_name() {
     let folder = Folder::new("plant");
-    // A shell that goes on beside its child: the time is the child's.
+    // A shell that keeps running with its child: the time is attributed to the child.
     let bench = Bench::new("profile", &sh("loop", &format!("{} 1 run & wait", folder.c()), ""));
     bench.ok(&["up", "--detach"]);
     bench.until("child that runs", || {
@@ -204,7 +206,8 @@ fn samples_that_found_no_room_are_counted() {
         std::thread::yield_now();
     }
     let signal = |signal: i32| sys::process::Process::open(sampler.id() as i32).unwrap().signal(signal).unwrap();
-    // Nobody reads while the program uses half a second of a CPU, which makes a hundred times as much as there is room for.
+    // The profiler is stopped while the program uses half a second of CPU time, which yields a hundred times more
+    // data than the buffer holds.
     let (stop, go_on, interrupt) = (19, 18, 2);
     signal(stop);
     let used = || sys::clock::process_cpu(child.id() as i32).unwrap();
@@ -223,7 +226,7 @@ fn samples_that_found_no_room_are_counted() {
     assert!(lost.unwrap_or(0) > 100, "{text}");
 }
 
-/// A function that no file has, and a map that tells its name.
+/// A generated function that is in no file, and a map file with its name.
 const MADE: &str = r#"
 #include <stdio.h>
 #include <string.h>
@@ -309,7 +312,7 @@ fn who_may_not_is_told_what_is_needed() {
         "{text}"
     );
     let folder = Folder::new("rights");
-    // Nobody must be able to reach this test's program.
+    // Other users must be able to run this test's program.
     std::fs::set_permissions(&folder.0, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let program = folder.c();
     let paranoid: i32 =
@@ -331,7 +334,7 @@ fn who_may_not_is_told_what_is_needed() {
     }
 }
 
-/// What is not given back, what is, what a real-time thread allocates, and what a forked child does.
+/// Memory that is leaked, memory that is freed, and allocations of a real-time thread and of a forked child.
 const LEAKS: &str = r#"
 #include <pthread.h>
 #include <sched.h>
@@ -357,7 +360,7 @@ int main(int count, char **words) {
 }
 "#;
 
-/// What `tahti profile --memory` prints.
+/// Output of `tahti profile --memory`.
 fn memory(words: &[&str]) -> String {
     let output = tahti(&[&["--memory"], words].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! `tahti run` with real-time classes, as root; runaways burn one CPU for well under a second.
+//! `tahti run` with real-time classes, as root. Runaway processes use one CPU for well under a second.
 
 use keep::evidence::{Incident, Kind};
 use std::process::{Command, Output, Stdio};
@@ -115,7 +115,7 @@ while True: pass
 
 #[test]
 fn signs_of_life_of_somebody_else_do_not_keep_a_silent_program_alive() {
-    // Connected as root, sent as nobody: as if the file's mode had let a stranger through.
+    // The socket is connected as root and then used as nobody, as if its file mode had admitted an unrelated user.
     let stranger = "
 import os, socket, sys, time
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

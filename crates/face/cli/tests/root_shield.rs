@@ -1,6 +1,6 @@
-//! The shield on the real machine, by the real binary: applied, verified, killed at every write, given back.
+//! The shield on the real machine, by the real binary: applied, verified, killed at every write, released.
 //!
-//! Every task that was there when the test began is spared; what a test shields is its own.
+//! Every task that existed before the test is spared. A test shields only tasks that it started.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fs, thread, time::Duration};
 
-/// The last online CPU: never the one that most interrupts are on.
+/// The last online CPU, because most interrupts go to the first ones.
 fn shielded_cpu() -> String {
     let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
     let last = online.trim().rsplit([',', '-']).next().unwrap().to_owned();
@@ -16,17 +16,17 @@ fn shielded_cpu() -> String {
     last
 }
 
-/// One test's place: its run directory, and who is spared.
+/// A test's run directory, and the tasks that it spares.
 struct Bench {
     run: PathBuf,
     spare: String,
     cpu: String,
-    /// Put back after the shield has gone.
+    /// Restored after the shield is released.
     unusual: Option<Unusual>,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// There is one machine: a test that runs beside another would restore what that one set.
+/// Serialises the tests: they change one machine, and a parallel test would restore the values of the other.
 static MACHINE: Mutex<()> = Mutex::new(());
 
 impl Bench {
@@ -41,7 +41,7 @@ impl Bench {
         Self { run, spare: spare.join(","), cpu: shielded_cpu(), unusual: None, _alone: alone }
     }
 
-    /// Where values stand that nobody has by default.
+    /// A bench on a machine with settings that differ from all defaults.
     fn unusual(name: &str) -> Self {
         let mut bench = Self::new(name);
         bench.unusual = Some(Unusual::set(&bench.cpu));
@@ -70,7 +70,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // Also after a failure the machine is given back; the test's own message is the one that counts.
+        // The machine is restored also after a failure. Errors are ignored in favour of the test's own message.
         let _ = self.tahti(&["release", "--force"]);
         let _ = fs::remove_dir_all(&self.run);
     }
@@ -92,7 +92,7 @@ fn user_processes() -> Vec<u32> {
     pids().into_iter().filter(|pid| !is_kernel(*pid)).collect()
 }
 
-/// A task that a test may move; it ends with the test.
+/// A task that a test may move, killed on drop.
 struct Sleeper(Child);
 
 impl Sleeper {
@@ -102,7 +102,7 @@ impl Sleeper {
             Some(cpus) => Command::new("taskset").args(["-c", cpus, "sleep", "600"]).spawn(),
         };
         let sleeper = Self(child.unwrap());
-        // taskset becomes sleep only after it has set the mask.
+        // taskset executes sleep only after it has set the mask.
         let comm = format!("/proc/{}/comm", sleeper.0.id());
         while fs::read_to_string(&comm).unwrap().trim() != "sleep" {
             thread::yield_now();
@@ -128,7 +128,7 @@ fn field(pid: u32, name: &str) -> String {
     line.unwrap_or_default().trim().to_owned()
 }
 
-/// Values that nobody has by default, put back when the test ends.
+/// Settings that differ from all defaults, restored on drop.
 struct Unusual(Vec<(String, String)>);
 
 impl Unusual {
@@ -158,7 +158,7 @@ impl Drop for Unusual {
     }
 }
 
-/// Everything that a shield may change, read without tahti: what its table of knobs names, and what that leaves out.
+/// Everything that a shield may change, read without tahti: the settings in its table, and some that the table omits.
 fn state(sleepers: &[&Sleeper]) -> BTreeMap<String, String> {
     let mut state = BTreeMap::new();
     let mut file = |path: &Path| {
@@ -183,7 +183,7 @@ fn state(sleepers: &[&Sleeper]) -> BTreeMap<String, String> {
     }
     cpusets(Path::new("/sys/fs/cgroup/cpuset"), &mut state);
     let kernel = pids().into_iter().filter(|pid| is_kernel(*pid));
-    // Workers come and go; the threads of interrupts follow their interrupts.
+    // Excludes kernel workers, which come and go, and interrupt threads, which follow their interrupts.
     let kernel =
         kernel.filter(|pid| !field(*pid, "Name").starts_with("kworker") && !field(*pid, "Name").starts_with("irq/"));
     for pid in kernel.chain(sleepers.iter().map(|sleeper| sleeper.0.id())) {
@@ -197,7 +197,7 @@ fn state(sleepers: &[&Sleeper]) -> BTreeMap<String, String> {
     state
 }
 
-/// The files below a folder that a path means in which `*` stands for any one name.
+/// The files below a folder that match a path in which `*` stands for any single name.
 fn paths(below: &Path, path: &str) -> Vec<PathBuf> {
     let (name, rest) =
         path.trim_start_matches('/').split_once('/').map_or((path, None), |(name, rest)| (name, Some(rest)));
@@ -234,7 +234,7 @@ fn cpusets(dir: &Path, state: &mut BTreeMap<String, String>) {
 
 fn assert_same(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>, when: &str) {
     let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-    // Threads of the kernel come and go; one that is there only now or only then is nobody's doing.
+    // Kernel threads come and go: one that exists only before or only after is ignored.
     let gone = |key: &str| key.starts_with("task ") && (!before.contains_key(key) || !after.contains_key(key));
     let differs: Vec<_> = keys
         .into_iter()
@@ -254,7 +254,7 @@ fn a_shield_stands_is_verified_and_goes_without_a_trace() {
     assert_ne!(pinned.cpus(), bench.cpu);
     assert!(bench.done(&["verify"]).contains("are as they were written"));
     for device in fs::read_dir("/sys/block").unwrap().flatten() {
-        // Not every device has a queue of requests.
+        // Some devices have no request queue.
         let completes = fs::read_to_string(device.path().join("queue/rq_affinity")).unwrap_or("2".to_owned());
         assert_eq!(completes.trim(), "2", "{:?}", device.path());
     }
@@ -302,7 +302,7 @@ fn a_task_without_a_mask_follows_its_cpuset_again_after_the_release() {
     assert_ne!(task.cpus(), all);
     bench.done(&["release"]);
     assert_eq!(task.cpus(), all);
-    // A cpuset that shrinks and grows: whoever had a mask set would stay behind.
+    // A cpuset that shrinks and grows again: tasks with an explicit mask would not follow.
     let own = mount.join(format!("tahti-test-{}", std::process::id()));
     fs::create_dir(&own).unwrap();
     let follow = || -> std::io::Result<(String, String)> {
@@ -364,13 +364,13 @@ fn what_somebody_else_changed_is_left_and_said_by_the_exit_code() {
     let out = String::from_utf8_lossy(&release.stdout);
     assert_eq!(release.status.code(), Some(1), "{out}");
     assert!(out.contains("/proc/sys/vm/stat_interval: was 1, we wrote 10, found 7"), "{out}");
-    // Nothing stands any more, and what is left is said.
+    // The shield is no longer in effect, and the remaining values are reported.
     assert_eq!(bench.tahti(&["verify"]).status.code(), Some(2));
     let status = String::from_utf8(bench.tahti(&["status", "--window", "10ms"]).stdout).unwrap();
     let expected = format!("the shield of CPUs {} was released, but not all of its values were restored", bench.cpu);
     assert!(status.starts_with("no shield is active\n") && status.contains(&expected), "{status}");
     assert!(status.contains("stat_interval: was 1, we wrote 10, found 7"), "{status}");
-    // The next shield begins there and ends there.
+    // The next shield starts from these values and restores them.
     let said = bench.done(&["apply", "--cpus", &bench.cpu]);
     assert!(said.contains("1 value that another program changed under an earlier shield"), "{said}");
     bench.done(&["release"]);
@@ -402,7 +402,7 @@ fn tasks_born_under_the_shield_get_what_their_parent_had_and_newcomers_are_repai
     let parent = Sleeper::new(None);
     let all = parent.cpus();
     bench.done(&["apply", "--cpus", &bench.cpu]);
-    // The test itself was moved, so what it starts now is born in the housekeeping cpuset.
+    // The test process itself was moved, so its new children start in the housekeeping cpuset.
     let child = Sleeper::new(None);
     assert_ne!(child.cpus(), all);
     fs::write("/sys/fs/cgroup/cpuset/tasks", child.0.id().to_string()).unwrap();
@@ -455,7 +455,7 @@ fn an_unconfirmed_shield_goes_by_itself_and_a_confirmed_one_stays() {
     bench.done(&["release"]);
 }
 
-/// Another user's process that calls itself irqbalance and answers for ever, a byte at a time.
+/// A process of another user that calls itself irqbalance and answers endlessly, one byte at a time.
 const IMPOSTOR: &str = r#"
 import os, socket, time, threading
 open("/proc/self/comm", "w").write("irqbalance")

@@ -1,15 +1,16 @@
-//! The example comes and goes, and the machine is as it was: its whole state is compared, not only what a shield
-//! is known to change. `TAHTI_TEST_FOR` makes it run longer than the few seconds of the test.
+//! After the example has been up and down, the machine is as before. The whole state is compared, not only the
+//! settings that a shield is known to change. `TAHTI_TEST_FOR` makes it run longer than the default of a few seconds.
 
 use harness::plant::Bench;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Files larger than this hold no setting.
+/// Maximum size of a settings file, in bytes.
 const BYTES_MAX: u64 = 16 << 10;
 
-/// Where the kernel keeps what can be set. Not `/proc/sys/net`: hundreds of files of other namespaces' business.
+/// The kernel's trees of settings. `/proc/sys/net` is excluded: it has hundreds of files, which belong to other
+/// namespaces.
 const TREES: [&str; 10] = [
     "/sys/fs/cgroup",
     "/proc/irq",
@@ -23,7 +24,7 @@ const TREES: [&str; 10] = [
     "/sys/module/pcie_aspm",
 ];
 
-/// Every setting with its value, every control group, and of every task its CPUs, class and control groups.
+/// Every setting with its value, every control group, and the CPUs, class and control groups of every task.
 fn state() -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     TREES.iter().for_each(|tree| walk(Path::new(tree), &mut found));
@@ -33,11 +34,12 @@ fn state() -> BTreeMap<String, String> {
             let (stat, status) = (read("stat"), read("status"));
             let Some((_, fields)) = stat.rsplit_once(')') else { continue };
             let fields: Vec<&str> = fields.split_whitespace().collect();
-            // Who is ending (PF_EXITING) leaves its control groups by itself.
+            // An exiting task (PF_EXITING) leaves its control groups by itself.
             if fields.get(6).and_then(|flags| flags.parse().ok()).is_none_or(|flags: u64| flags & 4 != 0) {
                 continue;
             }
-            // Told apart from a later task of the same number by its start; class and priority with it.
+            // The start time distinguishes a task from a later one with the same id. Class and priority are recorded
+            // with it.
             let (Some(start), Some(class)) = (fields.get(19), fields.get(37..39)) else { continue };
             let cpus = status.lines().find(|line| line.starts_with("Cpus_allowed_list")).unwrap_or_default();
             let value = format!("{cpus} {class:?} {}", read("cgroup"));
@@ -67,17 +69,17 @@ fn walk(dir: &Path, found: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Whether reading it is harmless and its value is somebody's setting: lists of tasks are not, nor is what the
-/// kernel counts; the latter differs between two looks, too.
+/// Whether the file is harmless to read and holds a setting. Lists of tasks and kernel counters are not settings;
+/// counters also differ between two reads.
 fn is_setting(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let lists = ["tasks", "cgroup.procs", "cgroup.threads", "cgroup.event_control", "spurious"];
-    // Marks of the highest use, which may be reset, pressure, which takes triggers, the last process: counts that
-    // can be written.
+    // Excluded: peak usage (resettable), pressure (takes triggers), the last process id. These are counters that can
+    // be written.
     let marks = ["max_usage_in_bytes", "failcnt", ".peak", ".pressure", "ns_last_pid"];
     let is_written = path.metadata().is_ok_and(|data| data.mode() & 0o222 != 0 && data.len() <= BYTES_MAX);
-    // DAMON writes down there what it has found out about the memory's use.
+    // DAMON stores its findings about memory use there.
     let counted = ["/proc/sys/kernel/random", "/sys/kernel/mm/damon"];
     is_written
         && !lists.contains(&&*name)
@@ -85,8 +87,8 @@ fn is_setting(path: &Path) -> bool {
         && !counted.iter().any(|tree| path.starts_with(tree))
 }
 
-/// What is in both and differs, and settings that are in one only. Tasks come and go, and so do control groups that
-/// others make: tahti's have its name.
+/// Entries that differ, and settings that exist on one side only. Tasks come and go, and so do control groups of
+/// other programs; those of tahti contain its name.
 fn differences(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let keys = before.keys().chain(after.keys());
     let both = |key: &str| before.contains_key(key) && after.contains_key(key);
@@ -105,7 +107,7 @@ fn the_example_leaves_no_difference_behind() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/llrf");
     let bench = Bench::new("state", "");
     let length = std::env::var("TAHTI_TEST_FOR").unwrap_or_else(|_| "3s".to_owned());
-    // What moves by itself moves between two looks at a machine that is left alone.
+    // Values that change by themselves also change between two reads of an undisturbed machine. They are excluded.
     let first = state();
     std::thread::sleep(std::time::Duration::from_millis(500));
     let before = state();
@@ -122,7 +124,7 @@ fn the_example_leaves_no_difference_behind() {
         .collect();
     println!("{} values compared, {} restless", before.len(), restless.len());
     assert!(left.is_empty(), "{} of {} values differ:\n{}", left.len(), before.len(), left.join("\n"));
-    // A shield was there: the supervisor wrote to the machine.
+    // Proves that a shield was applied: the supervisor wrote to the machine.
     assert!(said.contains("writes, everything is as it was"), "{said}");
     assert!(!bench.dir.join("run/shield.json").exists(), "the journal is gone");
 }

@@ -1,6 +1,6 @@
-//! `tahti trace` on the real kernel: the flight recorder, from its beginning to its end.
+//! `tahti trace` on the real kernel: the flight recorder, from its start to its end.
 //!
-//! Each test has a folder of its own; what the machine keeps of a recorder is an instance of the tracing files.
+//! Each test has a separate folder. A recorder's state in the kernel is an instance of the tracing files.
 
 use harness::{Folder, eventually, tahti};
 use serde_json::Value;
@@ -8,13 +8,13 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// One at a time: each looks at all instances.
+/// Serialises the tests: each reads all instances.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A folder of recorders; whoever runs there ends with it.
+/// A folder of recorders. Recorders that run there are ended on drop.
 struct Recorders(Folder);
 
 impl Recorders {
@@ -26,21 +26,21 @@ impl Recorders {
         tahti().args(words).env("TAHTI_RUN", &self.0.0).stdin(Stdio::null()).output().unwrap()
     }
 
-    /// What a command prints that succeeds.
+    /// Output of a command that must succeed.
     fn says(&self, words: &[&str]) -> String {
         let output = self.tahti(words);
         assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What a command says that fails.
+    /// Output of a command that must fail.
     fn fails(&self, words: &[&str]) -> String {
         let output = self.tahti(words);
         assert_eq!(output.status.code(), Some(1), "{words:?}: {}", String::from_utf8_lossy(&output.stdout));
         String::from_utf8(output.stderr).unwrap()
     }
 
-    /// Starts a recorder of a load's CPU.
+    /// Starts a recorder for the load's CPU.
     fn records(&self, load: &Load, words: &[&str]) {
         self.says(&[&["trace", "start", "--pid", &load.pid(), "--cpus", "1"], words].concat());
     }
@@ -64,7 +64,8 @@ impl Drop for Recorders {
     }
 }
 
-/// A thread in a real-time class that wakes every millisecond on CPU 1, and one more urgent that keeps it for 3 ms now and then.
+/// A real-time thread that wakes every millisecond on CPU 1, and a more urgent one that sometimes keeps that CPU for
+/// 3 ms.
 struct Load(Child);
 
 impl Load {
@@ -105,7 +106,7 @@ fn wait<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     found.unwrap()
 }
 
-/// Instances of recorders.
+/// Tracing instances of recorders.
 fn instances() -> Vec<String> {
     let tracing = sys::tracing::Tracing::mount().unwrap();
     let names = tracing.files().list("instances").unwrap();
@@ -182,7 +183,7 @@ fn what_cannot_be_done_is_said_with_the_way_out() {
     assert!(place.fails(&["explain", "--file", "/no/such.trace"]).contains("/no/such.trace: "));
 }
 
-/// A plant that is up; goes down with this.
+/// A running plant, taken down on drop.
 struct Up<'a>(&'a Recorders, Child);
 
 impl Drop for Up<'_> {
@@ -196,7 +197,7 @@ impl Drop for Up<'_> {
 fn a_plants_recorder_names_who_made_its_threads_late_and_keeps_the_window_of_trouble_with_the_evidence() {
     let (_turn, place, _load) = (turn(), Recorders::new(), Load::start());
     let before = instances();
-    // The load's hog is more urgent than the loop.
+    // The load's CPU hog has a higher priority than the loop.
     let script = "import time\nprint('armed', flush=True)\nwhile True: time.sleep(0.001)";
     let plant = format!(
         "[plant]\nname = \"rf\"\noperators = \"daemon\"\n[recorder]\nname = \"recorder\"\nabove = \"1ms\"\nwindow_after = \"10ms\"\nrecord = \"1\"\n[[process]]\nname = \"loop\"\n\
@@ -212,7 +213,7 @@ fn a_plants_recorder_names_who_made_its_threads_late_and_keeps_the_window_of_tro
     assert!(top.contains("later than 1ms: "), "{top}");
     let status = place.says(&["trace", "status", "--plant", "rf"]);
     assert!(status.contains("records CPU 1") && status.contains("preempted by hog"), "{status}");
-    // The plant's operators may look, and do no more; others see nothing.
+    // The plant's operators may only read; other users have no access.
     let folder = place.0.0.join("rf/recorder");
     let by = |gid: u32, program: &str, words: &[&str]| {
         let mut command = Command::new(program);
@@ -230,7 +231,7 @@ fn a_plants_recorder_names_who_made_its_threads_late_and_keeps_the_window_of_tro
         folder.join("socket")
     );
     assert!(!by(daemon, "python3", &["-c", &socket]).status.success());
-    // A sign that nobody sent who cares for the plant.
+    // A fatal signal that is not from the supervisor.
     let status: Value = serde_json::from_str(&place.says(&["ps", "rf", "--json"])).unwrap();
     let processes = status[0]["processes"].as_array().unwrap();
     let pid = processes.iter().find(|process| process["name"] == "loop").unwrap()["pid"].as_i64().unwrap();
@@ -251,7 +252,7 @@ fn a_plants_recorder_names_who_made_its_threads_late_and_keeps_the_window_of_tro
 #[test]
 fn an_overrun_of_a_frame_has_its_window_kept_and_its_log_says_where() {
     let (_turn, place) = (turn(), Recorders::new());
-    // On CPU 0: the other one is the load's in the tests before.
+    // On CPU 0: the load of the other tests uses CPU 1.
     let plant = "[plant]\nname = \"rf\"\n[recorder]\nname = \"recorder\"\nabove = \"1s\"\nwindow_after = \"10ms\"\nrecord = \"0\"\n\
          [[frame]]\nname = \"fast\"\ncpu = 0\nclass = \"fifo:60\"\nminors = 1\nperiod = \"10ms\"\nreserve = \"50us\"\n\
          [[frame.activity]]\nname = \"late\"\nbudget = \"2ms\"\nrecovery = \"skip\"\ntolerate = 100\n\

@@ -12,10 +12,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A plant with a shield on the machine's last CPU, in a folder of its own.
+/// A plant with a shield on the machine's last CPU, in a separate folder.
 struct Shielded {
     bench: Bench,
-    /// What interrupts and work queues were like before.
+    /// Interrupts and work queues before the test.
     before: BTreeMap<String, String>,
 }
 
@@ -43,7 +43,7 @@ impl Drop for Shielded {
     }
 }
 
-/// What a shield changes, as text: affinities of interrupts, masks of work queues, cpusets.
+/// The settings that a shield changes, as text: affinities of interrupts, masks of work queues, cpusets.
 fn machine() -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut note = |path: &Path| {
@@ -122,7 +122,7 @@ fn a_daemon_without_session_parent_or_environment_ends_with_its_killed_keeper_th
 fn a_process_of_another_user_runs_clean_and_so_does_its_safe_output_command() {
     harness::machine::last_cpu();
     let bench = Bench::new("root-user", "");
-    // The folder is the operator's, who may put there whatever he likes.
+    // The folder belongs to the operator, who may put anything there.
     let own = bench.dir.join("own");
     fs::create_dir(&own).unwrap();
     std::os::unix::fs::chown(&own, Some(65534), Some(65534)).unwrap();
@@ -163,7 +163,7 @@ fn operators_look_and_type_where_they_may_and_nobody_else_does() {
         let head = format!("[plant]\nname = \"p\"\noperators = \"{GROUP}\"\noperators_may_type = {may_type}\n");
         let echo = harness::plant::sh("a", "while read line; do echo heard $line; done", "");
         fs::write(bench.dir.join("plant.toml"), head + &echo).unwrap();
-        // Where everybody may start it.
+        // A copy of the program in a folder where every user may run it.
         let program = bench.dir.join("tahti");
         fs::copy(env!("CARGO_BIN_EXE_tahti"), &program).unwrap();
         bench.ok(&["up", ".", "--detach"]);
@@ -173,7 +173,7 @@ fn operators_look_and_type_where_they_may_and_nobody_else_does() {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
             let mut child = command.spawn().unwrap();
             use std::io::Write;
-            // Who was refused hears nothing.
+            // A refused process may have closed its input.
             let _ = child.stdin.take().unwrap().write_all(typed.as_bytes());
             let output = harness::process::finish(child);
             (output.status.success(), text(&output))
@@ -259,8 +259,8 @@ fn a_reservation_without_a_partition_of_its_own_is_refused_with_the_remedy() {
             &format!("class = \"deadline:1ms/10ms/10ms\"\ncpus = \"{cpus}\""),
         )
     };
-    // Everybody else is spared here, so that the shield's CPU stays in the root domain of all: said once, or, where
-    // it is required, an error.
+    // All other tasks are spared here, so the shield's CPU stays in the common root domain. This is reported once, or
+    // is an error if real time is required.
     let bench = Shielded::new("deadline", &process("shield"));
     bench.ok(&["up", ".", "--detach"]);
     let process_now = bench.process("a");
@@ -320,7 +320,7 @@ fn a_reload_changes_the_shield_under_its_processes_and_the_machine_is_given_back
     let group = fs::read_to_string(format!("/proc/{pid}/cpuset")).unwrap_or_default();
     assert!(group.contains("tahti.shield"), "{group}");
 
-    // Without a shield, and with one again.
+    // Without the shield, then with it again.
     fs::write(
         bench.dir.join("plant.toml"),
         polling
@@ -337,7 +337,7 @@ fn a_reload_changes_the_shield_under_its_processes_and_the_machine_is_given_back
     fs::write(bench.dir.join("plant.toml"), &plant).unwrap();
     bench.ok(&["reload"]);
     assert_ne!(machine(), bench.before);
-    // Where its CPUs come from has changed, so it was started anew.
+    // The source of its CPUs has changed, so it was restarted.
     bench.until("on the shield again", || {
         bench.process("loop")["cpus"] == cpus && bench.process("loop")["pid"].is_i64()
     });
@@ -345,7 +345,7 @@ fn a_reload_changes_the_shield_under_its_processes_and_the_machine_is_given_back
     assert_eq!(machine(), bench.before);
 }
 
-/// An irqbalance that obeys at its next scan, and scans only while the test lets it. Its name is this process's.
+/// An irqbalance that obeys at its next scan, and scans only when the test lets it. It has this process's name.
 struct Irqbalance {
     scans: Arc<AtomicBool>,
 }
@@ -392,7 +392,8 @@ fn watchdogs_are_petted_and_processes_looked_after_while_a_reload_waits_for_irqb
     fs::write(&plant_file, plant.replace("required = true", "required = true\nprofile = \"polling\"")).unwrap();
     irqbalance.scans.store(false, Ordering::Relaxed);
     let reload = bench.tahti(&["reload"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Another one before it would be the one that waits.
+    // Wait until the first reload has begun. Otherwise the second could begin first, and the first would be the one
+    // that waits.
     let supervisor = bench.supervisor();
     bench.until("begun", || {
         let tasks = fs::read_dir(format!("/proc/{supervisor}/task")).unwrap().flatten();
@@ -418,7 +419,7 @@ fn watchdogs_are_petted_and_processes_looked_after_while_a_reload_waits_for_irqb
 
 #[test]
 fn a_runaway_is_demoted_recorded_and_counts_in_the_verdict() {
-    // Burns for less than a second in all, on one CPU, should the guard fail.
+    // If the guard fails, this loads one CPU for less than a second in total.
     let burn = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; sleep 1000";
     let hog = format!(
         "[[process]]\nname = \"hog\"\ncommand = [\"/bin/sh\", \"-c\", \"{burn}\"]\nclass = \"fifo:5\"\nladder = [\"demote 10s\"]\n"
@@ -437,7 +438,7 @@ fn a_runaway_is_demoted_recorded_and_counts_in_the_verdict() {
 
 #[test]
 fn a_process_of_another_user_says_that_it_is_ready_and_lives_and_nobody_else_says_it_for_it() {
-    // Perl lies where every user may run it.
+    // Every user may run perl.
     let say = "socket(S, PF_UNIX, SOCK_DGRAM, 0); sub say_it { send(S, $_[1], 0, sockaddr_un($_[0])) or die $! }";
     let script = format!(
         "{say} say_it($ENV{{NOTIFY_SOCKET}}, q(READY=1)); while (1) {{ say_it($ENV{{NOTIFY_SOCKET}}, q(WATCHDOG=1)); sleep 1 }}"
@@ -449,7 +450,7 @@ fn a_process_of_another_user_says_that_it_is_ready_and_lives_and_nobody_else_say
     bench.ok(&["up", ".", "--detach"]);
     let before = bench.process("a");
     assert_eq!(before["state"], "running", "{}", bench.log());
-    // Neither may others speak for it, nor read what lies there.
+    // Other users may neither send life signs for it nor read its files.
     let folder = bench.dir.join("run/p");
     let run_as = |uid: &str, words: &[&str]| {
         let mut command = Command::new("setpriv");
@@ -475,7 +476,7 @@ fn a_disk_that_is_full_costs_log_lines_and_neither_processes_nor_what_is_known_o
     let bench = Bench::new("root-full", &processes);
     let run = bench.dir.join("small");
     fs::create_dir(&run).unwrap();
-    // A mount namespace of its own: the file system goes with the commands.
+    // A separate mount namespace: the file system is removed when the commands end.
     let script = r#"
         set -e
         mount -t tmpfs -o size=1m none "$TAHTI_RUN"
@@ -522,7 +523,7 @@ fn no_room_in_the_run_folder_is_an_error_before_anything_starts() {
         run = run.display(),
         tahti = env!("CARGO_BIN_EXE_tahti")
     );
-    // A mount namespace of its own: the file system goes with the command.
+    // A separate mount namespace: the file system is removed when the command ends.
     let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).current_dir(&bench.dir).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("no room in"), "{said}");

@@ -1,5 +1,5 @@
-//! Promises that only root can have kept and broken: classes, CPUs, locked memory, the shield. Every task that the test did not
-//! start is spared.
+//! Promises that only root can have kept and broken: classes, CPUs, locked memory, the shield. Every task that the
+//! test did not start is spared.
 
 use harness::plant::{Bench, sh};
 use harness::process::{kill, text};
@@ -11,7 +11,7 @@ fn run(words: &[&str]) {
     assert!(output.status.success(), "{words:?}: {}", text(&output));
 }
 
-/// Waits until the observer has found a thread with all of its CPUs twice.
+/// Waits until the observer has twice found a thread with all of its CPUs.
 fn settled(bench: &Bench, claim: &str) {
     let first = bench.until_row("a", claim, "kept")["observed"].as_u64().unwrap();
     bench.until("observed again", || bench.row("a", claim)["observed"].as_u64().unwrap() > first + 2_500_000_000);
@@ -88,7 +88,7 @@ fn a_shield_whose_journal_was_removed_is_given_back_whole_and_the_plant_fails() 
     assert!(text(&said).contains(&format!("CPUs {last}")), "{}", text(&said));
     bench.until("written again", || journal.exists());
     bench.until("failed", || bench.status()["outcome"] == "failed");
-    // Removed once more while nobody can write it again.
+    // Removed again while the stopped supervisor cannot write it.
     let supervisor = bench.supervisor();
     kill(supervisor, "STOP");
     fs::remove_file(&journal).unwrap();

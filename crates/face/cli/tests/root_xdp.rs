@@ -1,4 +1,5 @@
-//! `tahti demo ao --xdp`: pixels from a network card's queue. The cards are the ends of a wire between two hosts that are network namespaces.
+//! `tahti demo ao --xdp`: pixels from a network card's queue. The cards are the ends of a virtual wire between two
+//! network namespaces.
 
 use harness::eventually;
 use harness::network::{Namespace, ip};
@@ -9,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The host with the loop, and that with the camera: 10.94.3.1 and .2, with a wire of this name between them.
+/// The host of the loop and the host of the camera, 10.94.3.1 and .2, with a wire of this name between them.
 struct Hosts([Namespace; 2], String);
 
 impl Hosts {
@@ -24,7 +25,7 @@ impl Hosts {
         hosts
     }
 
-    /// A camera of so many sub-apertures across, which sends until it is dropped.
+    /// A camera with `across` sub-apertures per row, which sends until it is dropped.
     fn camera(&self, across: &str) -> Running {
         let mut command = tahti();
         command.args(["demo", "telescope", "--across", across, "--period", "4ms", "--to", "10.94.3.1:51511"]);
@@ -32,12 +33,12 @@ impl Hosts {
         Running::until(&mut self.0[1].command(&command), "armed")
     }
 
-    /// The loop's command on its host.
+    /// The loop's command, run on its host.
     fn control(&self, across: &str, words: &[&str]) -> Command {
         self.0[0].command(&self.own(across, words))
     }
 
-    /// And by itself.
+    /// The loop's command without the host's namespace.
     fn own(&self, across: &str, words: &[&str]) -> Command {
         let mut command = tahti();
         command.args(["demo", "ao", "--across", across, "--period", "4ms", "--commands", "10.94.3.2:51512"]);
@@ -45,7 +46,7 @@ impl Hosts {
         command
     }
 
-    /// What it says where it cannot begin.
+    /// The error output of a loop that cannot start.
     fn refused(&self, words: &[&str]) -> String {
         let child = self.control("12", words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let output = finish(child);
@@ -53,7 +54,7 @@ impl Hosts {
         text(&output)
     }
 
-    /// Whether a program is on the wire's end, as everybody sees it.
+    /// Whether an XDP program is attached to the wire's end, as any user can see.
     fn has_program(&self) -> bool {
         let output = Command::new("ip").args(["-n", &self.0[0].0, "link", "show", "wire"]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -66,7 +67,7 @@ const PIXELS: [&str; 4] = ["--pixels", "10.94.3.1:51511", "--xdp", "wire"];
 
 #[test]
 fn a_loop_closes_on_a_cards_queue_and_leaves_nothing_there() {
-    // Rows in one buffer, and in two: of 1,556 and of 5,140 bytes.
+    // Rows of 1,556 bytes fit one buffer; rows of 5,140 bytes need two.
     for (mtu, across) in [(1600, "12"), (9000, "40")] {
         let hosts = Hosts::new(mtu);
         let _camera = hosts.camera(across);
@@ -93,14 +94,14 @@ fn a_loop_that_is_killed_leaves_no_program_on_the_interface() {
     let _camera = hosts.camera("12");
     let running = Running::until(&mut hosts.control("12", &PIXELS), "armed");
     assert!(hosts.has_program());
-    // What is not the loop's goes its usual way.
+    // Packets for other receivers take the normal path.
     let other = |address: &str| UdpSocket::bind(address).unwrap();
     let receiver = hosts.0[0].within(|| other("10.94.3.1:51513"));
     hosts.0[1].within(|| other("10.94.3.2:0").send_to(b"beside", "10.94.3.1:51513").unwrap());
     let mut room = [0; 16];
     receiver.set_read_timeout(Some(harness::PATIENCE)).unwrap();
     assert_eq!(receiver.recv(&mut room).unwrap(), 6);
-    // A second one finds the port taken, another port's the queue.
+    // A second loop finds the port in use; a loop with another port finds the queue in use.
     assert!(hosts.refused(&PIXELS).contains("in use"));
     let said = hosts.refused(&["--pixels", "10.94.3.1:51514", "--xdp", "wire:0"]);
     assert!(
@@ -143,7 +144,7 @@ fn what_cannot_be_had_is_said_with_what_to_do() {
     assert!(said.contains("[::1]:51511; expected an IPv4 address"), "{said}");
     let said = with(":3");
     assert!(said.contains("INTERFACE:QUEUE"), "{said}");
-    // All of root's rights but the one.
+    // All of root's capabilities except one.
     let mut command = Command::new("setpriv");
     let control = hosts.control("12", &PIXELS);
     command.args(["--bounding-set=-net_raw", "--inh-caps=-net_raw", "--"]).arg(control.get_program());
@@ -153,7 +154,7 @@ fn what_cannot_be_had_is_said_with_what_to_do() {
         said.contains("Operation not permitted") && said.contains("CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF"),
         "{said}"
     );
-    // A camera is all that is missing, also for a user with these rights alone.
+    // Only the camera is missing, also for a user with just these capabilities.
     let rights = "-all,+net_raw,+net_admin,+bpf";
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps", rights, "--ambient-caps", rights]);
@@ -168,13 +169,13 @@ fn what_cannot_be_had_is_said_with_what_to_do() {
 fn pixels_that_come_past_the_queue_are_told_from_none() {
     let hosts = Hosts::new(1600);
     let control = hosts.control("12", &PIXELS).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // In pieces: longer than the wire's packets.
+    // Fragmented datagrams: longer than the wire's MTU.
     let camera = hosts.0[1].within(|| UdpSocket::bind("10.94.3.2:0").unwrap());
     let stop = AtomicBool::new(false);
     let said = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                // Nobody may listen yet.
+                // The receiver may not be listening yet.
                 let _ = camera.send_to(&[0; 3000], "10.94.3.1:51511");
                 std::thread::sleep(Duration::from_millis(5));
             }

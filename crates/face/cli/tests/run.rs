@@ -1,4 +1,4 @@
-//! `tahti run` and `tahti attach` as a user calls them; no privilege needed.
+//! `tahti run` and `tahti attach` as a user calls them. Needs no privilege.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
@@ -44,7 +44,7 @@ fn streams_pass_through_untouched() {
 fn a_program_is_ended_when_its_time_is_over() {
     let output = run(&["run", "--for", "200ms", "--", "sleep", "60"]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-    // One that ignores the request is killed; one that ends by itself keeps its code.
+    // A process that ignores the request is killed; one that ends by itself keeps its exit code.
     let output = run(&["run", "--for", "200ms", "--", "sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let output = run(&["run", "--for", "20s", "--", "sh", "-c", "exit 3"]);
@@ -70,7 +70,7 @@ while True: time.sleep(1)
     assert_eq!(output.status.code(), Some(134), "{}", said(&output));
     assert!(said(&output).contains("no heartbeat for 2") && said(&output).contains("hangs"), "{}", said(&output));
     assert!(evidence.read_dir().unwrap().any(|entry| entry.unwrap().file_name().to_string_lossy().ends_with("-hang")));
-    // One that does not die of SIGABRT is killed.
+    // A process that survives SIGABRT is killed.
     let output = hangs("SIG_IGN");
     assert_eq!(output.status.code(), Some(137), "{}", said(&output));
     std::fs::remove_dir_all(evidence).unwrap();
@@ -101,7 +101,7 @@ fn descendants_end_with_the_program() {
     let output = run(&["run", "--", "sh", "-c", "setsid sleep 61 >/dev/null 2>&1 & echo $!"]);
     let pid = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    // Killed, it may still wait for init to reap it.
+    // After the kill it may still be a zombie until init reaps it.
     let lives = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|text| !text.contains(") Z "));
     while lives() {
         assert!(std::time::Instant::now() < until, "process {pid} lives on");

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// The loop, ended when dropped.
+/// The loop process, killed on drop.
 struct Loop {
     child: Child,
     name: String,
@@ -33,14 +33,14 @@ impl Loop {
         harness::tahti().arg("scope").args(args).output().unwrap()
     }
 
-    /// What it says, where all went well.
+    /// The output of a command that must succeed.
     fn says(&self, args: &[&str]) -> String {
         let output = self.scope(args);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Why it does not.
+    /// The error output of a command that must fail.
     fn refuses(&self, args: &[&str]) -> String {
         let output = self.scope(args);
         assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -50,7 +50,7 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -68,7 +68,7 @@ fn a_capture_is_drawn_measured_written_and_shown_again_from_each_kind_of_file() 
     let (amplitude, beam) = (running.whole("amplitude"), running.whole("beam"));
     let files = ["a.csv", "a.npy", "a.json"].map(|name| folder.join(name));
     let [csv, npy, json] = files.each_ref().map(|file| file.to_str().unwrap());
-    // The beam comes and goes once in two seconds.
+    // The beam switches on and off once in two seconds.
     let args = [
         amplitude.as_str(),
         &beam,
@@ -124,7 +124,7 @@ fn a_trigger_that_is_left_alone_captures_and_is_fetched_later() {
     assert!(listed.lines().any(|line| line.starts_with(&running.whole("phase")) && line.ends_with("deg")), "{listed}");
 }
 
-/// A capture by a trigger outside the loop: `happens` is done once the loop waits for it.
+/// A capture with a trigger outside the loop. `happens` is called once the capture waits for the trigger.
 fn captured_beside(running: &Loop, trigger: &str, about: &[(&str, &str)], happens: impl FnOnce()) -> String {
     let (name, amplitude) = (running.name.as_str(), running.whole("amplitude"));
     let mut command = harness::tahti();
@@ -163,7 +163,7 @@ fn an_alarm_that_comes_begins_a_capture() {
         String::from_utf8_lossy(&output.stdout).contains(name)
     };
     let said = captured_beside(&running, "alarm /*/RF/X:TEMP", &[("TAHTI_ALARMS", &server)], || {
-        // One that is not meant is no trigger.
+        // An alarm of another channel does not trigger.
         put("X:OTHER");
         harness::eventually("the other alarm is known", || is_known("X:OTHER"));
         let output = running.scope(&[&running.name, "--fetch", "--no-plot"]);

@@ -1,4 +1,4 @@
-//! Sessions of the command interpreter beside C's: the same commands, the same lines.
+//! Sessions of the command interpreter compared with C's: the same commands must print the same lines.
 //!
 //! `TAHTI_EPICS` names the folder with `usr/bin/softIoc`; `cargo xtask test epics` sets it up. Everything stays on
 //! loopback, on ports that were free.
@@ -48,7 +48,7 @@ fn access_security_is_reported_and_enforced_as_c_does_it() {
         ("dbpf X:lock 1", ""),
         ("asprules locked", "INPA(X:lock) value=1.000000"),
     ] {
-        // C follows inputs by a thread of its own: ask until it has seen the value.
+        // C updates inputs in a separate thread: repeat until it has the value.
         let said = iocs.each_mut().map(|ioc| {
             let mut text = String::new();
             eventually(wanted, || {
@@ -66,14 +66,14 @@ fn access_security_is_reported_and_enforced_as_c_does_it() {
             eventually(&followed, || ioc.say("asprules locked").contains(&followed));
         }
         for name in ["X:guarded", "X:guarded.DESC", "X:free", "X:free.ASG"] {
-            // C's thread shows an input's value before it has worked out what follows from it.
+            // C's thread prints an input's new value before it has computed the result.
             let mut rights = [String::new(), String::new()];
             let wait = Instant::now() + PATIENCE;
             while rights[0].is_empty() || (rights[0] != rights[1] && Instant::now() < wait) {
                 rights = iocs.each_mut().map(|ioc| ioc.tool("cainfo", &[name]));
             }
             same(name, rights);
-            // Without the right to read, the tool waits for an old value that never comes.
+            // Without the read right, the tool waits for an old value that never comes.
             same(name, iocs.each_mut().map(|ioc| ioc.tool("caput", &["-w", "5", "-c", name, "5"])));
         }
     }
@@ -81,7 +81,7 @@ fn access_security_is_reported_and_enforced_as_c_does_it() {
     assert!(ours.ours && ours.tool("cainfo", &["X:guarded"]).contains("read, write"));
 }
 
-/// Lines that a program prints, until `until` says that it is enough; then the program is ended.
+/// Lines that a program prints, until `until` returns true; then the program is ended.
 fn follow(mut command: Command, mut until: impl FnMut(&[String]) -> bool) -> Vec<String> {
     let running = Running::follow(&mut command);
     let lines = &running.lines;
@@ -103,7 +103,7 @@ fn clients_are_told_when_their_rights_change() {
         let mut monitor = program(false, "camonitor", ioc.port);
         monitor.current_dir(&ioc.folder);
         monitor.args(["-F,", "X:guarded"]);
-        // Without the right to read there is nothing to see; when it comes back the value is sent again.
+        // Without the read right there are no updates. When the right returns, the value is sent again.
         let lines = follow(monitor, |lines| {
             if lines.len() == 1 {
                 ioc.say("dbpf X:lock 2");
@@ -166,7 +166,7 @@ fn substitutions_load_what_c_loads() {
 #[test]
 fn the_exit_record_ends_the_ioc() {
     for (value, status) in [("0", 0), ("3", 1)] {
-        // The package of C's IOC lacks the file that its -x loads: ours alone.
+        // The package of C's IOC lacks the file that its -x loads, so only ours is tested.
         let mut ioc = Ioc::session(true, &[], &["-x", "END"]);
         assert!(ioc.tool("caget", &["END:BaseVersion"]).contains("tahti "));
         // Writing A processes the record.
@@ -229,7 +229,7 @@ fn values_survive_a_restart_by_autosave() {
         first.tool("caget", &["-t", "X:SR_2_StatusStr"]) == "1 of 2 channels not found\n"
     });
     assert_eq!(first.tool("caget", &["-t", "X:SR_0_Name"]), "info_positions.req\n");
-    // What changes last is saved at the end. A file that was cut is passed over.
+    // The last change is saved at exit. A truncated file is ignored.
     first.tool("caput", &["-c", "X:ao.DESC", "the last"]);
     let folder = first.folder.clone();
     drop(first);
@@ -306,7 +306,7 @@ fn the_ioc_is_looked_into_as_c_does_it() {
     for command in ["dbpf X:longs \"[1,2,3]\"", "dbpf X:longs 7", "dbpf X:longs []", "dbpf X:texts '[\"a\",\"b c\"]'"] {
         same(command, iocs.each_mut().map(|ioc| ioc.say(command)));
     }
-    // C shows addresses in memory first.
+    // C prints memory addresses first.
     for name in ["X:ai", "X:ai.DESC", "X:ai.SCAN", "X:ai.INP", "X:longs", "X:mbbo", "X:ai.FLNK", "X:ai.LINR", "nobody"]
     {
         let command = format!("dba {name}");
@@ -317,7 +317,7 @@ fn the_ioc_is_looked_into_as_c_does_it() {
         };
         same(&command, iocs.each_mut().map(|ioc| without(ioc.say(&command))));
     }
-    // C's lines of properties are misread there (its own fault): values in all types.
+    // C prints garbled lines of properties (its own fault), so only the values are compared, in all types.
     for name in ["X:ai", "X:ai.DESC", "X:chars", "X:mbbo", "X:longs", "X:ai.SCAN"] {
         let command = format!("dbtgf {name}");
         let values = |text: String| {
@@ -328,7 +328,7 @@ fn the_ioc_is_looked_into_as_c_does_it() {
         assert_eq!(said[0].lines().count(), 12, "{}", said[0]);
         same(&command, said);
     }
-    // Lock sets are numbered as they come, and C names the lock of each.
+    // Lock sets are numbered in order of creation, and C prints the mutex of each.
     let sets = |text: String| {
         let mut lines: Vec<String> = text
             .lines()
@@ -357,7 +357,7 @@ fn the_ioc_is_looked_into_as_c_does_it() {
             .collect::<Vec<_>>()
     });
     assert_eq!(parameters[0], parameters[1]);
-    // What C's IOC has and ours lacks is said with why; nothing of its list is unknown.
+    // Commands that C's IOC has and ours lacks are refused with a reason. No command of its list is unknown.
     let [theirs, ours] = &mut iocs;
     let names: Vec<String> =
         theirs.say("help").split("Type 'help").next().unwrap_or("").split_whitespace().map(str::to_owned).collect();
@@ -467,7 +467,7 @@ fn the_ioc_tells_its_health_under_the_names_of_iocstats() {
         (text("H:CA_SRCH_TIME"), text("H:START_CNT"), text("H:ACCESS")),
         ("300.0".into(), "1".into(), "Running".into())
     );
-    // 11/22/2026 09:52:59
+    // Format: 11/22/2026 09:52:59.
     let start = ioc.tool("caget", &["-t", "H:STARTTOD"]);
     let is_time = start.trim().bytes().zip(*b"00/00/0000 00:00:00").all(|(a, b)| a == b || a.is_ascii_digit());
     assert!(is_time && start.trim().len() == 19, "{start}");

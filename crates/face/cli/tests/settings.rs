@@ -1,4 +1,4 @@
-//! `tahti settings`: saved, compared and written back, on an IOC with fields of many types.
+//! `tahti settings`: save, compare and restore, on an IOC with fields of many types.
 
 use harness::Folder;
 use harness::epics::program;
@@ -47,7 +47,7 @@ impl Site {
         String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
     }
 
-    /// A command and its folder; the exit status and what it said.
+    /// Runs a `tahti settings` command on the site's folder. Returns the exit status and the output.
     fn settings(&self, what: &str, words: &[&str]) -> (i32, String) {
         let folder = self.folder.0.to_str().unwrap();
         let wait: &[&str] = if what == "list" { &[] } else { &["--within", "10s"] };
@@ -78,7 +78,7 @@ fn fields_of_all_types_are_saved_compared_and_come_back_as_they_were() {
     assert!(status == 1 && said.contains("0 of 6 channels equal"), "{said}");
     let shown = ["S:AMP", "now 0.10000000000000002", "1 (Beam on)", "now 2 (2)", "[0.1, -2e-7, 1e300]", "now [0.1, 0]"];
     assert!(shown.iter().all(|part| said.contains(part)), "{said}");
-    // One part in 10^16 is within any tolerance.
+    // A difference of one part in 10^16 is within any tolerance.
     let (_, said) = site.settings("compare", &["rf", "--tolerance", "1e-9%"]);
     assert!(said.contains("1 of 6 channels equal") && !said.contains("S:AMP"), "{said}");
 
@@ -115,13 +115,13 @@ fn a_file_of_autosave_restores_states_by_their_numbers_and_ours_is_one_that_auto
     let ours = files.find(|file| !file.ends_with("auto.sav")).unwrap();
     let text = std::fs::read_to_string(ours).unwrap();
     assert!(text.contains("\nS:MODE 2\n") && text.contains("\n#state S:MODE \"4\"\n"), "{text}");
-    // The states are renumbered: the name counts.
+    // The states are renumbered: the state's name decides.
     label("ONST", "4");
     label("TWST", "2");
     let (status, said) = site.settings("restore", &["rf", "--only", "S:MODE"]);
     assert!(status == 0 && said.contains("1 written"), "{said}");
     assert_eq!(site.get(&["-n", "S:MODE"]), "1");
-    // Two of one name: it is not guessed.
+    // Two states with the same name: tahti does not guess.
     label("ZRST", "4");
     let (status, said) = site.settings("restore", &["rf", "--only", "S:MODE"]);
     assert!(status == 1 && said.contains("no one of its states"), "{said}");

@@ -1,8 +1,8 @@
-//! Messages while each party in turn is killed by SIGKILL: clients see exactly one reply for each request, nothing is
-//! executed twice that does not say that it may be, and nothing is left behind.
+//! Messages while each party in turn is killed by SIGKILL. Clients get exactly one reply for each request, no request
+//! is executed twice unless it is marked as repeatable, and nothing is left behind.
 //!
-//! `TAHTI_SOAK_SECONDS` says for how long (20); `cargo xtask soak` runs it for ten minutes. With the feature `fabric` a
-//! second server, reached over links, takes part.
+//! `TAHTI_SOAK_SECONDS` sets the duration (20); `cargo xtask soak` runs it for ten minutes. With the feature `fabric`
+//! a second server, reached over links, takes part.
 
 use base::DurNs;
 use broker::{Client, ClientError, Manager, Sending};
@@ -17,9 +17,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const TAHTI: &str = env!("CARGO_BIN_EXE_tahti");
-/// Requests of a client on their way at once.
+/// Outstanding requests of a client.
 const OUTSTANDING: usize = 16;
-/// Between two kills.
+/// Interval between two kills.
 const PACE: Duration = Duration::from_millis(700);
 const CLIENTS: usize = 2;
 
@@ -28,13 +28,13 @@ fn main() {
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [_, "manager", server, object, file] => manage(server, object, Path::new(file)),
         [_, "client", server, name, objects, file] => ask(server, name, objects, Path::new(file)),
-        // What cargo says to every test; only lists are not ours to run.
+        // Arguments that cargo passes to every test. `--list` only lists.
         _ if words.iter().any(|word| word == "--list") => println!("soak: test"),
         _ => soak(),
     }
 }
 
-/// Writes down what it executes, then answers; comes back when the server does.
+/// A manager that logs each execution and then answers. It reconnects when the server is back.
 fn manage(server: &str, object: &str, file: &Path) {
     let mut executed = File::options().append(true).create(true).open(file).unwrap();
     loop {
@@ -52,7 +52,7 @@ fn manage(server: &str, object: &str, file: &Path) {
             if matches!(asked.request.verb, Verb::Call | Verb::Put) {
                 executed.write_all(format!("{id}\n").as_bytes()).unwrap();
             }
-            // Now and then one is never answered, now and then another twice.
+            // Some requests are never answered, others are answered twice.
             if count.is_multiple_of(97) {
                 return;
             }
@@ -65,7 +65,7 @@ fn manage(server: &str, object: &str, file: &Path) {
     }
 }
 
-/// Asks until its standard input ends, and writes down what it sent and what it was answered.
+/// A client that sends requests until its standard input ends, and logs requests and replies.
 fn ask(server: &str, name: &str, objects: &str, file: &Path) {
     let mut log = File::create(file).unwrap();
     let ended = std::thread::spawn(|| std::io::stdin().lines().count());
@@ -81,7 +81,7 @@ fn ask(server: &str, name: &str, objects: &str, file: &Path) {
     loop {
         let ending = ended.is_finished();
         while !ending && client.outstanding() < OUTSTANDING {
-            // Every third says that it may be repeated.
+            // Every third request is marked as repeatable.
             let repeats = next.is_multiple_of(3);
             let verb = if repeats { "put" } else { "call" };
             let id = format!("{name}-{next}-{verb}");
@@ -114,12 +114,12 @@ fn ask(server: &str, name: &str, objects: &str, file: &Path) {
     }
 }
 
-/// Writes a line by one call of the kernel: whoever is killed has written all of it or nothing.
+/// Writes a line in a single system call: a process that is killed has written all of it or nothing.
 fn say(log: &mut File, line: &str) {
     log.write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
-/// A process that is killed and started again.
+/// A process that is killed and restarted.
 struct Party {
     name: String,
     command: Vec<String>,
@@ -164,7 +164,7 @@ fn answers(server: &str, object: &str) -> bool {
     client.ask(&format!("get/{object}_x/probe"), &sending).is_ok_and(|reply| reply.code == Code::Ok)
 }
 
-/// Shared memory that a process holds.
+/// Number of shared memory segments that a process holds.
 fn memories(child: &Child) -> usize {
     let folder = fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
     let links = folder.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
@@ -177,7 +177,7 @@ fn tag() -> String {
     format!("soak-{}", std::process::id())
 }
 
-/// A client that gets a log of its own each time it is started.
+/// A client with a new log for each start.
 fn client(folder: &Path, at: usize, turn: u32, objects: &str) -> (Vec<String>, PathBuf) {
     let me = std::env::current_exe().unwrap();
     let name = format!("client{at}-{turn}");
@@ -261,7 +261,8 @@ fn soak() {
         eventually(&format!("{} ends", party.name), || party.child.try_wait().unwrap().is_some());
         assert!(party.child.wait().unwrap().success(), "{}", party.name);
     }
-    // It is kept for those who come next: no more than was in use at once, where who had died and who came after it overlap.
+    // The server keeps memory for later clients: at most as much as was in use at once. A killed client and its
+    // successor can overlap.
     let kept = 2 * (quiet + 2 * CLIENTS);
     eventually("the server keeps memory of clients that have gone for others", || memories(&parties[0].child) <= kept);
     let killed: Vec<String> = parties.iter().map(|party| format!("{} {}", party.name, party.killed)).collect();
@@ -274,12 +275,12 @@ fn soak() {
 }
 
 fn lines(file: &Path) -> Vec<String> {
-    // A client that was killed before it began has no log.
+    // A client that was killed before it started has no log.
     let Ok(file) = File::open(file) else { return Vec::new() };
     BufReader::new(file).lines().map(Result::unwrap).collect()
 }
 
-/// What the logs of all say together.
+/// Checks the logs of all processes together.
 fn judge(folder: &Path, objects: &[&str], logs: &[(PathBuf, bool)], killed: &str) {
     let mut executed: BTreeMap<String, u32> = BTreeMap::new();
     for object in objects {

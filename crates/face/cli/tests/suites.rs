@@ -1,7 +1,8 @@
-//! The test suites of other people's Channel Access clients, each against C's IOC and ours: what passes beside C's passes
-//! beside ours.
+//! The test suites of third-party Channel Access clients, each with C's IOC and with ours: a test that passes with
+//! C's must pass with ours.
 //!
-//! `cargo xtask test epics` installs the clients and unpacks their tests. Everything stays on loopback, on free ports.
+//! `cargo xtask test epics` installs the clients and unpacks their tests. Everything stays on loopback, on free
+//! ports.
 
 use harness::epics::{epics, repeater};
 use harness::port::free_port;
@@ -14,9 +15,9 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// What a hung test run is given before it is ended.
+/// Timeout for a hanging test run.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// How often tests that failed once are run: many of them wait for a fixed time only.
+/// Maximum number of runs of a failed test: many tests only wait for a fixed time.
 const TRIES: usize = 6;
 
 fn folder_of(variable: &str) -> PathBuf {
@@ -32,13 +33,13 @@ fn source(package: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("no {package} below {}", folder.display()))
 }
 
-/// One of the two IOCs, as the suites look for it: `softIoc` in the path with its definitions two folders up, and
-/// `python -m epicscorelibs.ioc`.
+/// One of the two IOCs, in the places where the suites search for it: `softIoc` in the path with its definitions two
+/// folders up, and `python -m epicscorelibs.ioc`.
 struct Side {
     ours: bool,
     port: u16,
     folder: PathBuf,
-    /// Where clients find one they start none, which would stay.
+    /// Clients that find a repeater do not start one. One that they start would keep running.
     _repeater: Mutex<Running>,
 }
 
@@ -71,7 +72,7 @@ impl Side {
         if self.ours { "tahti" } else { "C" }
     }
 
-    /// A program that finds this side's IOC, in a folder.
+    /// A program that finds this side's IOC, run in a folder.
     fn program(&self, program: impl AsRef<std::ffi::OsStr>, folder: &Path) -> Command {
         let mut path = self.folder.join("top/usr/bin").into_os_string();
         for part in [folder_of("TAHTI_PYTHON").into_os_string(), std::env::var_os("PATH").unwrap_or_default()] {
@@ -90,11 +91,11 @@ impl Side {
         command
     }
 
-    /// Runs tests; those that passed, and all that was said.
+    /// Runs tests. Returns those that passed, and the whole output.
     fn pytest(&self, suite: &Suite, words: &[String]) -> (BTreeSet<String>, String) {
         let mut command = self.program("python", &suite.folder);
         command.args(["-m", "pytest", "-q", "-rA", "--tb=short", "-p", "no:cacheprovider"]);
-        // The suites' own options ask for coverage and turn warnings of newer libraries into errors.
+        // The suites' own options request coverage and turn warnings of newer libraries into errors.
         for option in ["addopts=", "filterwarnings=", "asyncio_default_fixture_loop_scope=function"] {
             command.args(["-o", option]);
         }
@@ -111,7 +112,7 @@ impl Side {
         (passed, said)
     }
 
-    /// All of a suite, file by file where it wants that.
+    /// Runs a whole suite, file by file if it needs that.
     fn suite(&self, suite: &Suite) -> (BTreeSet<String>, String) {
         let mut all = (BTreeSet::new(), String::new());
         let runs: Vec<&[&str]> =
@@ -131,25 +132,25 @@ impl Drop for Side {
     }
 }
 
-/// What is run of a client's tests.
+/// The tests of a client to run.
 struct Suite {
     name: &'static str,
     folder: PathBuf,
     files: &'static [&'static str],
     options: &'static [&'static str],
-    /// Each file in a process of its own.
+    /// Run each file in a separate process.
     apart: bool,
-    /// At least so many tests pass beside C: a suite that found no tests proves nothing.
+    /// Minimum number of tests that must pass with C's IOC: a suite that found no tests proves nothing.
     at_least: usize,
 }
 
-/// The tests that did not pass, by pytest's summary.
+/// The tests that did not pass, from pytest's summary.
 fn failed(said: &str) -> Vec<String> {
     let lines = said.lines().filter_map(|line| line.strip_prefix("FAILED ").or_else(|| line.strip_prefix("ERROR ")));
     lines.map(|line| line.split(" - ").next().unwrap_or(line).to_owned()).collect()
 }
 
-/// Runs a suite beside C's IOC and beside ours; `start` starts what it needs besides.
+/// Runs a suite with C's IOC and with ours. `start` starts further processes that it needs.
 fn compare(suite: &Suite, start: impl Fn(&Side) -> Vec<Running> + Sync) {
     let sides = [false, true].map(Side::new);
     let both = std::thread::scope(|scope| {
@@ -168,7 +169,7 @@ fn compare(suite: &Suite, start: impl Fn(&Side) -> Vec<Running> + Sync) {
     let [(_c, (mut theirs, mut c_said)), (_ours, (mut ours, mut said))] = both;
     println!("{}: {} tests pass beside C, {} beside tahti at once", suite.name, theirs.len(), ours.len());
     for _ in 1..TRIES {
-        // Beside C, too, a busy machine makes some fail.
+        // With C's IOC, too, tests fail on a busy machine.
         if theirs.len() < suite.at_least {
             let names = failed(&c_said);
             println!("{}: again beside C: {names:?}", suite.name);
@@ -207,7 +208,7 @@ fn aioca_finds_in_our_ioc_what_it_finds_in_cs() {
 
 #[test]
 fn ophyd_async_finds_in_our_ioc_what_it_finds_in_cs() {
-    // Its other tests need PVAccess, its configuration of the system tests another control system.
+    // Its other tests need PVAccess; its configuration of the system tests needs another control system.
     let folder = source("ophyd-async").join("tests");
     let suite = Suite {
         name: "ophyd-async (Channel Access)",
@@ -223,7 +224,7 @@ fn ophyd_async_finds_in_our_ioc_what_it_finds_in_cs() {
     compare(&suite, |_| Vec::new());
 }
 
-/// pyepics' tests; they want an IOC and a program that changes its values, both running.
+/// pyepics' tests. They need an IOC and a program that changes its values, both running.
 fn pyepics(name: &'static str, files: &'static [&'static str], at_least: usize) {
     let folder = source("pyepics").join("tests");
     let suite = Suite { name, folder: folder.clone(), files, options: &[], apart: true, at_least };
@@ -263,7 +264,7 @@ fn pyepics_finds_in_our_ioc_what_it_finds_in_cs() {
 
 #[test]
 fn pyepics_keeps_and_loses_its_channels_to_our_ioc_as_to_cs() {
-    // They take as long as all others together.
+    // These take as long as all others together.
     pyepics("pyepics (caches, disconnection)", &["test_ca_clearcache.py", "test_pv_disconnect.py"], 11);
 }
 

@@ -1,4 +1,4 @@
-//! `tahti top` on a terminal of its own: keys, windows that change, stops, and the terminal given back.
+//! `tahti top` on a separate terminal: keys, resized windows, suspension, and the restored terminal.
 
 use harness::plant::{Bench, sh};
 use harness::process::kill;
@@ -16,25 +16,25 @@ const TAHTI: &str = env!("CARGO_BIN_EXE_tahti");
 
 /// A terminal with `tahti top` on it.
 struct Top {
-    /// The only one there is: who closes it hangs up.
+    /// The only open master of the terminal: closing it hangs up.
     keyboard: File,
-    /// Our own look at its modes.
+    /// A separate descriptor to read the terminal's modes.
     line: File,
     shown: RefCell<Vec<u8>>,
     child: Child,
 }
 
 impl Top {
-    /// In a session of its own, which is told when its terminal hangs up.
+    /// Starts it in a separate session, which gets SIGHUP when its terminal hangs up.
     fn start(bench: &Bench, environment: &[(&str, &str)]) -> Self {
-        // Makes it the controlling terminal of a session of its own, and becomes the program.
+        // Starts a session with the terminal as its controlling terminal, then executes the program.
         let mut command = Command::new("setsid");
         command.args(["--ctty", TAHTI]).envs(environment.iter().copied());
         Self::of(bench, command)
     }
 
     fn of(bench: &Bench, mut command: Command) -> Self {
-        // Not for children, with which it would stay open.
+        // Close-on-exec: a copy in a child would keep the terminal open.
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -53,7 +53,7 @@ impl Top {
         Self { keyboard: File::from(master), line, shown: RefCell::default(), child }
     }
 
-    /// Closes the other end, as a lost connection does, and waits for the end of the program.
+    /// Closes the master, as a lost connection does, and waits for the program's exit.
     fn hang_up(mut self, bench: &Bench) -> ExitStatus {
         let null = File::options().read(true).write(true).open("/dev/null").unwrap();
         drop(std::mem::replace(&mut self.keyboard, null));
@@ -73,7 +73,7 @@ impl Top {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// What was drawn since the last words that were waited for.
+    /// Output since the last text that was waited for.
     fn shown(&self) -> String {
         let (mut shown, mut bytes) = (self.shown.borrow_mut(), [0; 4096]);
         while let Ok(got @ 1..) = (&self.keyboard).read(&mut bytes) {
@@ -82,7 +82,7 @@ impl Top {
         String::from_utf8_lossy(&shown).into_owned()
     }
 
-    /// Waits for words in what is drawn from here on.
+    /// Waits for a text in the output from here on.
     fn shows(&self, bench: &Bench, what: &str) {
         bench.until(what, || self.shown().contains(what));
         self.shown.borrow_mut().clear();
@@ -108,7 +108,7 @@ impl Top {
 
 impl Drop for Top {
     fn drop(&mut self) {
-        // One that has ended is no error.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -135,7 +135,7 @@ fn keys_and_the_window_change_the_screen_and_q_gives_the_terminal_back() {
     top.shows(&bench, "/oth");
     let size = Winsize { ws_row: 50, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
     tcsetwinsize(&top.keyboard, size).unwrap();
-    // Its last line.
+    // The last line of the window.
     top.shows(&bench, "\x1b[50;1H");
     top.press("q");
     assert!(top.ends(&bench).success());
@@ -173,7 +173,7 @@ fn it_ends_when_its_terminal_hangs_up_in_a_session_of_its_own_and_in_anothers() 
     let own = Top::start(&bench, &[]);
     own.shows(&bench, "sleeper");
     assert!(own.hang_up(&bench).success());
-    // No signal says so here: reading ends, or writing fails.
+    // No signal is sent in this case: reading returns end of file, or writing fails.
     let another = Top::of(&bench, Command::new(TAHTI));
     another.shows(&bench, "sleeper");
     assert!(another.hang_up(&bench).success());

@@ -1,5 +1,5 @@
-//! The outcome of a plant's life: each way in which a promise of the plant file can be broken, and what `ps` and `down` report.
-//! Needs no privilege; each test has its own folder.
+//! The outcome of a plant's life: each way in which a promise of the plant file can be broken, and the reports of
+//! `ps` and `down`. Needs no privilege; each test has a separate folder.
 
 use harness::plant::{Bench, sh};
 use harness::process::{alive, kill, text};
@@ -56,7 +56,7 @@ fn a_process_that_is_restarted_within_its_policy_degrades_the_plant() {
 
 #[test]
 fn a_process_whose_helper_ends_late_is_no_promise_broken() {
-    // The helper ignores the signals of both ends, so that the keeper waits for it before it reports the end.
+    // The helper ignores SIGTERM and SIGHUP, so the keeper waits for it before it reports the end.
     let bench = Bench::new(
         "verdict-helper",
         &sh(
@@ -97,12 +97,12 @@ fn a_stopped_supervisor_is_named_by_ps_and_its_silence_fails_the_plant() {
     let said = text(&output);
     assert!(!output.status.success() && said.contains("does not answer in time"), "{said}");
     assert!(said.contains(&format!("it is stopped: `kill -CONT {supervisor}`")), "{said}");
-    // `ps` waits for longer than two intervals, so that the gap is one.
+    // `ps` waits for more than two intervals, so that there is one gap.
     assert!(begin.elapsed().as_secs() >= 2);
     let said = text(&bench.run(&["down", "p"]));
     assert!(said.contains("it is stopped"), "{said}");
     kill(supervisor, "CONT");
-    // The request that waited in the socket is served: the plant goes down by itself.
+    // The request that waited in the socket is served: the plant goes down.
     bench.until("down", || !alive(supervisor));
     let log = bench.log();
     assert!(log.contains("asked to go down"), "{log}");
@@ -134,7 +134,7 @@ fn a_run_folder_that_is_removed_fails_the_plant_and_no_second_supervisor_starts_
     let said = text(&second);
     assert!(!second.status.success() && said.contains("whose run folder was removed"), "{said}");
     assert!(said.contains(&up.id().to_string()), "{said}");
-    // What it made meanwhile is not the first one's to remove.
+    // The first process must not remove files that the second has created meanwhile.
     let lock = bench.dir.join("run/p/lock");
     assert!(lock.exists());
     kill(up.id() as i32, "TERM");

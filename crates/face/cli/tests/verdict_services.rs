@@ -1,5 +1,5 @@
-//! Promises of tahti's own services: the working loop goes round, the port is bound, files are still there; and what commands
-//! report of a service that does not answer. Needs no privilege; each test has its own folder.
+//! Promises of tahti's own services: the main loop runs, the port is bound, files still exist; and the commands'
+//! reports about a service that does not answer. Needs no privilege; each test has a separate folder.
 
 use harness::fresh;
 use harness::plant::{Bench, sh};
@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
-/// A service has had one state for so long that a loop which did not go round would have been noticed.
+/// Time after which a blocked service loop would have been detected.
 const LONG_NS: u64 = 9_000_000_000;
 
 /// Waits until a row has been kept for [`LONG_NS`].
@@ -115,7 +115,7 @@ fn segments_removed_under_the_archive_fail_the_plant() {
         let files = fs::read_dir(bench.dir.join("data")).unwrap().map(|file| file.unwrap().path());
         files.filter(|file| file.extension().is_some_and(|ending| ending == "segment")).collect::<Vec<_>>()
     };
-    // The start is noted in the first one.
+    // The first segment has the record of the start.
     bench.until("a segment is there", || segments().iter().any(|file| file.metadata().unwrap().len() > 0));
     is_kept(&bench, "archive");
     segments().iter().for_each(|file| fs::remove_file(file).unwrap());

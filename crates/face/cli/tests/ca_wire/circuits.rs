@@ -129,7 +129,7 @@ fn a_circuit_is_opened_kept_and_closed_as_by_cs_server() {
             ("a server greets at once", |wire| wire.take(1)),
             ("a request before the version", |wire| {
                 wire.say(command::CREATE_CHAN, 0, 0, 9, MINOR.into(), b"X:i\0");
-                // C throws away all that it has read by then, which may be more.
+                // C discards all that it has read until then, which may be more.
                 wire.take(2);
             }),
             ("an old version", |wire| {

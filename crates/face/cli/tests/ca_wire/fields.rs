@@ -1,4 +1,4 @@
-//! Every field of every record type, read in every type with its properties, and its stamp.
+//! Reads every field of every record type in every type with its properties and stamp.
 
 use crate::wire::Wire;
 use ca::wire::{Header, command};
@@ -7,22 +7,22 @@ use harness::ioc::Ioc;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// The folder with the fields of each record type, from the same definitions as C's.
+/// Folder with the fields of each record type, generated from the same definitions as C's.
 const TYPES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ioc/db/src/rec");
 const COMMON: &str = include_str!("../../../../ioc/db/src/rec/common.dbd");
 
 /// Record types of tahti that C's EPICS base does not have.
 const NOT_IN_BASE: &[&str] = &["busy", "swait"];
 
-/// Newer definitions than those of the C that is compared with: type, field, what is newer.
+/// Fields whose definitions are newer than those of the tested EPICS base: type, field, the newer part.
 const NEWER: &[(&str, &str, &str)] = &[
     ("calc", "CALC$", "room for 160 characters instead of 80"),
     ("calcout", "CALC$", "room for 160 characters instead of 80"),
     ("calcout", "OCAL$", "room for 160 characters instead of 80"),
 ];
 
-/// Whether a read is left out: of a text as ENUM these records of C's take the state that the text names, and are changed by
-/// the read, and of long texts it takes the number that they begin with; newer definitions have further device supports.
+/// Whether a read is skipped. Read as ENUM, a text of these C records selects the state that it names, which changes
+/// the record. Of long texts C takes the leading number. Newer definitions have further device supports.
 fn is_left_out(record: &str, dbf: &str, asked: u16) -> bool {
     let as_enum = asked < 35 && asked % 7 == 3;
     let changes = dbf == "STRING" && matches!(record, "bi" | "bo" | "mbbi" | "mbbo");
@@ -30,13 +30,13 @@ fn is_left_out(record: &str, dbf: &str, asked: u16) -> bool {
     as_enum && (changes || is_long || dbf == "DEVICE" && asked > 20)
 }
 
-/// A field as the definition of its record type has it.
+/// A field, from the definition of its record type.
 pub(crate) struct Field {
     pub(crate) name: &'static str,
     /// `DOUBLE`, `MENU`, ….
     pub(crate) dbf: &'static str,
     pub(crate) menu: Option<&'static str>,
-    /// Whether configuration tools offer it, and with them files.
+    /// Whether configuration tools, and so database files, may set it.
     pub(crate) is_offered: bool,
 }
 
@@ -49,20 +49,20 @@ impl Field {
     }
 }
 
-/// The texts with the definitions, beside C's own.
+/// Texts with the definitions, in addition to C's own.
 fn definitions() -> Vec<&'static str> {
     let files = std::fs::read_dir(TYPES).unwrap().map(|entry| entry.unwrap().path());
     let files = files.filter(|file| file.extension().is_some_and(|word| word == "dbd"));
     files.map(|file| &*std::fs::read_to_string(file).unwrap().leak()).collect()
 }
 
-/// Types of records with their fields, those that all have first.
+/// Record types with their fields, common fields first.
 pub(crate) fn types() -> BTreeMap<&'static str, Vec<Field>> {
     let mut all = BTreeMap::new();
     for (_, text) in definitions().into_iter().filter_map(|text| text.split_once("recordtype(")) {
         let (name, rest) = text.split_once(')').unwrap();
         if !NOT_IN_BASE.contains(&name) {
-            // What follows the last field are device supports.
+            // The entries after the last field are device supports.
             all.insert(name, COMMON.lines().chain(rest.lines()).filter_map(Field::of).collect());
         }
     }
@@ -79,7 +79,7 @@ pub(crate) fn menus() -> BTreeMap<&'static str, Vec<&'static str>> {
     definitions().into_iter().flat_map(str::lines).filter_map(menu).collect()
 }
 
-/// What records hold that are more than their type: as usual, and at the edge.
+/// Field values beyond the defaults: usual values, and values at the limits.
 const USUAL: &[(&str, &str)] = &[
     ("DESC", "some words"),
     ("PINI", "YES"),
@@ -163,7 +163,7 @@ fn value_of(kind: &str) -> Option<&'static str> {
     }
 }
 
-/// Records of all types: as they are, as usual, at the edge.
+/// Records of all types: with defaults, with usual values, with values at the limits.
 fn database() -> String {
     let mut text = "record(ai, \"$(P)source\") { field(VAL, \"1.5\") field(PREC, \"2\") field(EGU, \"V\") field(HOPR, \"10\") \
         field(LOPR, \"-10\") field(HIHI, \"8\") field(HHSV, \"MAJOR\") }\n\
@@ -182,7 +182,8 @@ fn database() -> String {
             writeln!(text, "record({kind}, \"$(P){kind}{tail}\") {{").unwrap();
             let has = |wanted: &str| fields.iter().any(|field| field.name == wanted);
             for (name, value) in values.iter().filter(|(name, _)| has(name)) {
-                // A bo's HIGH is a time, and would be over when somebody looks; FTVL of others is no choice.
+                // A bo's HIGH is a duration, which could end before the read. FTVL of other records is not a menu
+                // choice.
                 let other = match *name {
                     "HIGH" => kind == "bo",
                     "ONAM" => kind == "aSub",
@@ -200,14 +201,14 @@ fn database() -> String {
     text
 }
 
-/// A channel's number, where the server has it.
+/// The server's channel number, if the channel exists.
 pub(crate) fn channel(wire: &mut Wire, name: &str) -> Option<u32> {
     wire.say(command::CREATE_CHAN, 0, 0, 1, ca::wire::MINOR.into(), format!("{name}\0").as_bytes());
     let (header, _) = wire.message();
     (header.command != command::CREATE_CH_FAIL).then(|| wire.message().0.p2)
 }
 
-/// What a server answers to reads of a field in all types, by type and count.
+/// The server's answers to reads of a field in all types, by type and count.
 fn answers(wire: &mut Wire, sid: u32, is_text: bool, wanted: impl Fn(u16) -> bool) -> BTreeMap<u32, (Header, Vec<u8>)> {
     let types = (0..=34).chain([37, 38]).filter(|kind| wanted(*kind));
     let asked: Vec<(u16, u32)> = types.flat_map(|kind| [(kind, 0), (kind, 1)]).collect();
@@ -218,14 +219,14 @@ fn answers(wire: &mut Wire, sid: u32, is_text: bool, wanted: impl Fn(u16) -> boo
     });
     let taken = asked.iter().map(|_| {
         let (mut header, mut payload) = wire.message();
-        // Whether there is a stamp counts, not when it was.
+        // Compares only whether there is a stamp, not its time.
         let stamped = (14..=20).contains(&header.kind) && payload.get(4..12).is_some_and(|stamp| stamp != [0; 8]);
         crate::wire::clean(&header, &mut payload);
         if is_text {
             clear_remains(&header, &mut payload);
         }
         if header.kind == Dbr::CLASS_NAME.wire() {
-            // Behind the name C sends what its memory held.
+            // After the name, C sends uninitialised memory.
             payload.truncate(40);
         }
         header.p1 |= u32::from(stamped) << 31;
@@ -237,7 +238,7 @@ fn answers(wire: &mut Wire, sid: u32, is_text: bool, wanted: impl Fn(u16) -> boo
     answers
 }
 
-/// Clears the characters of a text behind its end: C shows what longer ones have left there.
+/// Clears the characters after the end of a text: C sends remains of longer texts there.
 fn clear_remains(header: &Header, payload: &mut [u8]) {
     let Some(dbr) = Dbr::from_wire(header.kind).filter(|_| header.count > 1) else { return };
     let size = dbr.size(2) - dbr.size(1);
@@ -256,22 +257,22 @@ fn shown((header, payload): &(Header, Vec<u8>)) -> String {
     format!("status {:#x} count {} {}", header.p1, header.count, reading.unwrap_or_else(|| crate::wire::hex(payload)))
 }
 
-/// C's server and ours with the same records.
+/// C's server and ours, with the same records.
 pub(crate) struct Pair {
     pub(crate) servers: [Ioc; 2],
     pub(crate) wires: [Wire; 2],
-    /// Reads that were compared.
+    /// Number of compared reads.
     pub(crate) compared: usize,
 }
 
-/// A field that is read in all types.
+/// A field to read in all types.
 pub(crate) struct Read {
     pub(crate) name: String,
     kind: &'static str,
     dbf: &'static str,
 }
 
-/// All fields of a record, texts also as characters.
+/// All fields of a record. Texts are also read as characters.
 pub(crate) fn reads(record: &str, kind: &'static str, fields: &[Field]) -> Vec<Read> {
     let mut reads = Vec::new();
     for Field { name, dbf, .. } in fields {
@@ -293,13 +294,13 @@ impl Pair {
         Self { servers, wires, compared: 0 }
     }
 
-    /// What differs in a field, as text; empty where nothing does.
+    /// The differences of a field, as text; empty if there are none.
     pub(crate) fn differences(&mut self, Read { name, kind, dbf }: &Read) -> String {
         let mut different = String::new();
         let is_text = name.ends_with('$');
         let wanted = |asked| !is_left_out(kind, dbf, asked);
         let [theirs, ours] = self.wires.each_mut().map(|wire| channel(wire, name));
-        // Newer definitions have fields that this C has not.
+        // Newer definitions have fields that this version of C does not have.
         let Some(theirs) = theirs else {
             ours.into_iter().for_each(|sid| drop(answers(&mut self.wires[1], sid, is_text, wanted)));
             return different;
@@ -317,7 +318,7 @@ impl Pair {
     }
 }
 
-/// Fails where anything differs. `TAHTI_DIFFERENCES` names a file for all of it.
+/// Fails if there are differences. `TAHTI_DIFFERENCES` names a file for the full list.
 pub(crate) fn fail_on(different: &str, compared: usize) {
     if let Ok(file) = std::env::var("TAHTI_DIFFERENCES") {
         std::fs::write(file, different).unwrap();

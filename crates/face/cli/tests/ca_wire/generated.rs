@@ -1,5 +1,5 @@
-//! Random databases, the same for the same seed: a record of each type, whatever its fields may hold, links from later records
-//! to earlier ones; then puts. Each field is read in all types afterwards.
+//! Random databases, reproducible by seed: a record of each type with any valid field values, links from later
+//! records to earlier ones, then puts. Afterwards each field is read in all types.
 
 use crate::fields::{Field, Pair, channel, fail_on, menus, reads, types};
 use crate::wire::Wire;
@@ -53,10 +53,10 @@ const UNITS: &[&str] = &["", "V", "mm", "millimetres/day", "%"];
 const CALCS: &[&str] =
     &["A+B", "A*2-C", "A>B?C:D", "MAX(A,B,C)", "A&B|C", "(A+1)%5", "SQRT(ABS(A))", "A/B", "!A", "~A", "NINT(A/3)", "1"];
 const FORMATS: &[&str] = &["%d", "%5.2f|%-4d|%s", "%s %x", "%*d %g", "%hd%%%lld", "%o %s", ""];
-/// What holds texts.
+/// Record types that hold texts.
 const OF_TEXTS: &[&str] =
     &["stringin", "stringout", "lsi", "lso", "printf", "event", "aSub", "waveform", "aai", "aao", "subArray"];
-/// What links lead to besides a value.
+/// Link targets: fields other than the value.
 const WRITTEN: &[&str] = &["", "", "", ".VAL", ".DESC", ".PROC", ".DISV", ".PREC", ".HIHI", ".UDFS"];
 const DELAYS: &[&str] = &["0", "0.01", "-1"];
 
@@ -66,7 +66,7 @@ struct Case {
     kinds: Vec<&'static str>,
     types: BTreeMap<&'static str, Rc<[Field]>>,
     menus: BTreeMap<&'static str, Vec<&'static str>>,
-    /// Whether there are links over channels: in C other threads connect them, at any time around the first processing.
+    /// Whether there are channel links. C connects them in other threads, at any time around the first processing.
     over_channels: bool,
 }
 
@@ -87,7 +87,7 @@ impl Case {
         Self { dice, kinds, types, menus: menus(), over_channels }
     }
 
-    /// Some field of a record. What C's links read of another link is left out.
+    /// A random field of a record. Values that C's links read from another link are excluded.
     fn field_of(&mut self, record: usize) -> &'static str {
         let read = |field: &&Field| field.dbf != "NOACCESS" && !field.dbf.ends_with("LINK");
         let fields: Vec<_> = self.types[self.kinds[record]].iter().filter(read).collect();
@@ -101,7 +101,7 @@ impl Case {
 
     fn input(&mut self, number: usize) -> String {
         match self.dice.roll(8) {
-            // C reads constants of arrays as JSON, which knows neither "nan" nor "0x10".
+            // C parses array constants as JSON, which has neither "nan" nor "0x10".
             0 => self.dice.pick(&["0", "1", "-1", "2.5", "70000"]).to_owned(),
             1 => self
                 .dice
@@ -113,9 +113,9 @@ impl Case {
                 let field = if self.dice.roll(3) == 0 { self.field_of(source) } else { "VAL" };
                 let how = if self.over_channels { [" PP", " CA", " CA"] } else { ["", " PP", " PP"] };
                 let how = match (self.dice.pick(&how), self.dbf(source, field)) {
-                    // The name of a state C asks for when it is first read, which fails until it has come.
+                    // C requests the name of a state at the first read. That read fails until the name has arrived.
                     (" CA", Some("ENUM" | "MENU" | "DEVICE")) if OF_TEXTS.contains(&self.kinds[number]) => " PP",
-                    // C's seq reads in another thread, some time.
+                    // C's seq reads in another thread, at an unspecified time.
                     (" PP", _) if self.kinds[number] == "seq" => "",
                     (how, _) => how,
                 };
@@ -135,18 +135,18 @@ impl Case {
         let fields = Rc::clone(&self.types[self.kinds[target]]);
         let field = if fields.iter().any(|known| field.strip_prefix('.') == Some(known.name)) { field } else { "" };
         let how = match (self.dice.pick(&how), self.dbf(target, field.get(1..).unwrap_or("VAL"))) {
-            // Where a text is no number C writes over a channel what it wrote before.
+            // If a text is not a number, C writes its previous value over the channel.
             (" CA", dbf) if OF_TEXTS.contains(&self.kinds[number]) && dbf != Some("STRING") => " PP",
             (how, _) => how,
         };
         format!("X:r{target}{field}{how}")
     }
 
-    /// A word for a field that files may set; none where it would say when something happens.
+    /// A value for a field that files may set; `None` if it would make results depend on time.
     fn word(&mut self, number: usize, field: &Field) -> Option<String> {
         let kind = self.kinds[number];
         let word = match (field.name, field.dbf) {
-            // C's seq writes in another thread, some time.
+            // C's seq writes in another thread, at an unspecified time.
             (name, "OUTLINK") if kind == "seq" && name.starts_with("LNK") => return None,
             ("SCAN" | "TPRO" | "SNAM" | "INAM" | "ONAM" | "TSEL" | "SSCN", _)
                 if field.name != "ONAM" || kind == "aSub" =>
@@ -183,7 +183,7 @@ impl Case {
             (_, "DEVICE" | "NOACCESS") => return None,
             _ => self.dice.pick(WHOLE),
         };
-        // What PINI begins may be over before the next pass of PINI, or not.
+        // Processing started by PINI may or may not be over before the next pass of PINI.
         Some(if word == "0.01" && !self.over_channels { "0" } else { word }.to_owned())
     }
 
@@ -208,7 +208,7 @@ impl Case {
         text
     }
 
-    /// A field and what is put there.
+    /// A field and the value to put there.
     fn put(&mut self) -> (String, String) {
         let number = self.dice.roll(self.kinds.len());
         let fields = Rc::clone(&self.types[self.kinds[number]]);
@@ -231,7 +231,7 @@ impl Case {
     }
 }
 
-/// The types and fields that C's definitions have; ours are newer.
+/// The types and fields in C's definitions. Ours are newer.
 fn known_to_c() -> BTreeSet<(String, String)> {
     let text = std::fs::read_to_string(harness::epics::epics().join("dbd/softIoc.dbd")).unwrap();
     let mut kind = "";
@@ -246,7 +246,7 @@ fn known_to_c() -> BTreeSet<(String, String)> {
     known
 }
 
-/// Long enough for what a put started to end in C's other threads.
+/// Time for C's other threads to finish the work that a put started.
 const PAUSE: Duration = Duration::from_millis(40);
 const PUTS: usize = 40;
 
@@ -273,7 +273,7 @@ fn compare(seed: u64) -> (String, usize) {
         std::thread::sleep(PAUSE);
     }
     let all = case.kinds.iter().enumerate();
-    // C's calcout looks at its channels some time after it was processed.
+    // C's calcout checks its channels some time after it was processed.
     let links = |name: &str| name.len() == 4 && (name.starts_with("IN") && name.ends_with('V') || name == "OUTV");
     let left_out =
         |kind, name: &str| case.over_channels && kind == "calcout" && name.rsplit('.').next().is_some_and(links);
@@ -283,7 +283,7 @@ fn compare(seed: u64) -> (String, usize) {
     });
     let mut found: Vec<_> =
         all.map(|read| (pair.differences(&read), read)).filter(|(text, _)| !text.is_empty()).collect();
-    // What is under way ends.
+    // Wait for pending work to end.
     for _ in 0..10 {
         if found.is_empty() {
             break;
@@ -301,7 +301,7 @@ fn compare(seed: u64) -> (String, usize) {
     (different, pair.compared)
 }
 
-/// What a server says to a write of a text until it has done it; nothing to one that it takes.
+/// The server's answer to a text write with completion; empty if the write succeeds.
 fn put(wire: &mut Wire, name: &str, word: &str) -> Vec<String> {
     let sid = channel(wire, name).unwrap_or_else(|| panic!("no channel {name}"));
     let from = wire.seen.len();
@@ -312,14 +312,14 @@ fn put(wire: &mut Wire, name: &str, word: &str) -> Vec<String> {
     wire.seen.split_off(from)
 }
 
-/// Two cases; which and how many else `TAHTI_FIRST` and `TAHTI_CASES` say.
+/// Two cases by default. `TAHTI_FIRST` and `TAHTI_CASES` select the first case and their number.
 #[test]
 fn every_field_of_generated_databases_reads_the_same_in_every_type_with_its_properties() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (first, count) = (number("TAHTI_FIRST").unwrap_or(1), number("TAHTI_CASES").unwrap_or(2));
     let next = AtomicU64::new(first);
     let found = Mutex::new((String::new(), 0));
-    // Servers mostly wait.
+    // Four threads, because most of the time is waiting for servers.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {

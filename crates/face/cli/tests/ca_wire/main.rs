@@ -1,7 +1,7 @@
-//! Channel Access message by message: the same bytes to C's server and to ours, the same bytes back.
+//! Channel Access message by message: both servers, C's and ours, get the same bytes and must return the same bytes.
 //!
-//! The cases follow those of catvs, and go on where it ends. What a server may choose is replaced before comparing: its
-//! numbers of channels, its port, and when a record was processed.
+//! The cases follow those of catvs and extend them. Values that a server may choose are replaced before comparing:
+//! channel numbers, its port, and processing times.
 
 mod circuits;
 mod fields;

@@ -1,4 +1,4 @@
-//! Reads, in the two ways that there are.
+//! Reads, with both read commands.
 
 use crate::CHANNELS;
 use crate::wire::{Wire, compare};

@@ -7,7 +7,8 @@ use harness::PATIENCE;
 use harness::ioc::Ioc;
 use std::net::UdpSocket;
 
-/// A datagram of searches: minor number of the version before them (none without), then kind, minor and name of each.
+/// A datagram with searches: minor version sent first (`None` to omit it), then reply kind, minor version and name of
+/// each search.
 type Search = (&'static str, Option<u32>, &'static [(u16, u32, &'static [u8])]);
 
 const SEARCHES: &[Search] = &[
@@ -51,7 +52,8 @@ fn searches_by_datagram_are_answered_as_by_cs_server() {
         let mut buffer = [0; 65_536];
         for datagram in datagrams {
             socket.send_to(datagram, ("127.0.0.1", port)).unwrap();
-            // Both servers send what they have for one client before they answer the next: once that has its answer, this is all there is.
+            // Both servers send all answers for one client before they answer the next. The other client's answer
+            // shows that there is no more.
             other.send_to(&last, ("127.0.0.1", port)).unwrap();
             other.recv(&mut buffer).expect("the last search is answered");
             while let Ok(len) = socket.recv(&mut buffer) {
@@ -109,7 +111,7 @@ fn searches_by_datagram_are_answered_as_by_cs_server() {
     cases.push(("two hundred in one datagram", vec![many]));
     for (name, datagrams) in cases {
         let both = || servers.each_ref().map(|server| ask(server.port, &datagrams));
-        // Where C finds both waiting when it comes to look, it leaves the first one's version out.
+        // If C finds both datagrams waiting, it omits the version from its first answer.
         let mut answers = both();
         for _ in 0..100 {
             if answers[0] != answers[1] {

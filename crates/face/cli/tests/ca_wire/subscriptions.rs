@@ -40,7 +40,8 @@ fn subscriptions_are_served_as_by_cs_server() {
                     wire.subscribe(sid, 20, 1, id, mask);
                     wire.take(1);
                 }
-                // Which of these passes which deadband is counted by hand: value, log, alarm, all. The first ends an alarm.
+                // Expected updates per value, counted by hand over the deadbands value, log, alarm, all. The first
+                // value ends an alarm.
                 for (value, updates) in [(1.0, 2), (3.0, 2), (4.0, 0), (6.0, 3), (60.0, 4), (61.0, 0), (1.0, 4)] {
                     wire.say(command::WRITE_NOTIFY, 6, 1, sid, 50, &f64::to_be_bytes(value));
                     let from = wire.seen.len();
@@ -130,7 +131,7 @@ fn subscriptions_are_served_as_by_cs_server() {
     );
 }
 
-/// Follows an array of two, four, one element as numbers of another type.
+/// Subscribes to an array of two, four and one elements as numbers of another type.
 fn follow_array(wire: &mut Wire, count: u32) {
     let sid = wire.create("X:a", 1);
     wire.say(command::WRITE_NOTIFY, 1, 1, sid, 1, &[0, 9]);

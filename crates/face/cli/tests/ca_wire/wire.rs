@@ -1,4 +1,4 @@
-//! A circuit of our own making, and what is compared of it.
+//! A hand-made circuit, and the parts of its messages that are compared.
 
 use crate::DATABASE;
 use ca::Dbr;
@@ -8,30 +8,30 @@ use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-/// A circuit of our own making, and what has come over it.
+/// A hand-made circuit, and the messages received on it.
 pub(crate) struct Wire {
     stream: TcpStream,
     port: u16,
     input: Vec<u8>,
-    /// The server's numbers of channels, in the order of their creation.
+    /// The server's channel numbers, in the order of creation.
     pub(crate) sids: Vec<u32>,
-    /// What has come, as text.
+    /// Received messages, as text.
     pub(crate) seen: Vec<String>,
-    /// Whether the end has been noted.
+    /// The end of the circuit has been noted.
     ended: bool,
-    /// What is to be sent at once.
+    /// Bytes collected for a single send.
     held: Option<Vec<u8>>,
 }
 
 impl Wire {
-    /// A connection on which nothing has been said.
+    /// A connection on which nothing has been sent.
     pub(crate) fn bare(port: u16) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(harness::PATIENCE)).unwrap();
         Self { stream, port, input: Vec::new(), sids: Vec::new(), seen: Vec::new(), ended: false, held: None }
     }
 
-    /// A circuit of a client of today.
+    /// A circuit of a client with the current protocol version.
     pub(crate) fn open(port: u16) -> Self {
         let mut wire = Self::bare(port);
         wire.say(command::VERSION, 0, MINOR.into(), 0, 0, b"");
@@ -41,7 +41,7 @@ impl Wire {
         wire
     }
 
-    /// Sends a message, its payload filled up to whole eights.
+    /// Sends a message with its payload padded to a multiple of 8 bytes.
     pub(crate) fn say(&mut self, command: u16, kind: u16, count: u32, p1: u32, p2: u32, payload: &[u8]) {
         let mut bytes = Vec::new();
         let size = wire::padded(payload.len());
@@ -51,7 +51,7 @@ impl Wire {
         self.raw(&bytes);
     }
 
-    /// Sends bytes. That the server has gone shows when its answers are taken.
+    /// Sends bytes. A server that has closed the circuit is noticed when its answers are read.
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
         match &mut self.held {
             Some(held) => held.extend_from_slice(bytes),
@@ -67,7 +67,7 @@ impl Wire {
         self.raw(&bytes);
     }
 
-    /// Creates a channel and takes both answers.
+    /// Creates a channel and reads both answers.
     pub(crate) fn create(&mut self, name: &str, cid: u32) -> u32 {
         self.say(command::CREATE_CHAN, 0, 0, cid, MINOR.into(), format!("{name}\0").as_bytes());
         self.take(2);
@@ -80,14 +80,14 @@ impl Wire {
         self.say(command::EVENT_ADD, kind, count, sid, id, &payload);
     }
 
-    /// Takes so many messages.
+    /// Reads `count` messages.
     pub(crate) fn take(&mut self, count: usize) {
         for _ in 0..count {
             self.next();
         }
     }
 
-    /// Takes all that comes before the answer to an echo; a server that ends the circuit is noted.
+    /// Reads all messages up to the answer to an echo. A closed circuit is noted.
     pub(crate) fn settle(&mut self) {
         self.say(command::ECHO, 7, 7, 7, 7, b"");
         while let Some(header) = self.next() {
@@ -97,7 +97,7 @@ impl Wire {
         }
     }
 
-    /// Waits for one message and writes it down.
+    /// Waits for one message and records it.
     fn next(&mut self) -> Option<Header> {
         let (header, payload) = self.received()?;
         let line = self.shown(&header, payload);
@@ -138,7 +138,7 @@ impl Wire {
         }
     }
 
-    /// A message as text, without what a server may choose.
+    /// A message as text, without the values that a server may choose.
     fn shown(&mut self, header: &Header, mut payload: Vec<u8>) -> String {
         if header.command == command::CREATE_CHAN {
             self.sids.push(header.p2);
@@ -163,7 +163,7 @@ impl Wire {
     }
 }
 
-/// Clears what means nothing in a value: stamps, gaps, and what stands behind the ends of texts and of the value.
+/// Clears meaningless bytes of a value: stamps, gaps, and all bytes after the ends of texts and of the value.
 pub(crate) fn clean(header: &Header, payload: &mut [u8]) {
     let gap = match header.kind {
         11 => 4..5,
@@ -194,11 +194,11 @@ pub(crate) fn clean(header: &Header, payload: &mut [u8]) {
     }
 }
 
-/// The request that an error is about, and what it says of it.
+/// The request that an error message is about, and the error's text.
 fn complaint(payload: &[u8]) -> String {
     let Read::Header(request, head) = Header::read(payload) else { return "a fragment".into() };
     let text = String::from_utf8_lossy(wire::text_of(&payload[head..])).into_owned();
-    // C names the line of its source, we the number.
+    // C prints the line of its source, we print the number.
     let text = if text.starts_with("Bad Resource ID") { "Bad Resource ID" } else { &text };
     format!("of {} kind {} count {}: {text}", request.command, request.kind, request.count)
 }
@@ -212,10 +212,10 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     out
 }
 
-/// A case's name and what is said in it.
+/// A case's name and its messages.
 pub(crate) type Case = (&'static str, fn(&mut Wire));
 
-/// Has both servers answer each case, on a circuit of its own, and compares.
+/// Runs each case with both servers, on separate circuits, and compares the answers.
 pub(crate) fn compare(cases: &[Case], open: fn(u16) -> Wire) {
     let servers = [Ioc::serving(false, DATABASE), Ioc::serving(true, DATABASE)];
     let mut different = String::new();

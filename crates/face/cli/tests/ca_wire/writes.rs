@@ -1,4 +1,4 @@
-//! Writes, with and without an answer.
+//! Writes, with and without completion.
 
 use crate::CHANNELS;
 use crate::wire::{Wire, compare};

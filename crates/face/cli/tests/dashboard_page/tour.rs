@@ -6,7 +6,7 @@ use harness::process::{Running, text};
 use serde_json::{Value, json};
 use std::process::Command;
 
-/// Goes on these tours, each in a browser of its own; `more` is what they are told beside the addresses.
+/// Runs these tours, each in a separate browser. `more` holds arguments in addition to the addresses.
 pub(crate) fn go(bench: &Bench, tours: &[&str], more: &Value) {
     let modules = std::env::var("TAHTI_BROWSER")
         .expect("TAHTI_BROWSER names the folder of node_modules; `cargo xtask test browser` sets it");
@@ -20,7 +20,7 @@ pub(crate) fn go(bench: &Bench, tours: &[&str], more: &Value) {
         let mut node = Command::new("node");
         node.args([concat!(env!("CARGO_MANIFEST_DIR"), "/tests/dashboard_page/tour.mjs"), tour]).arg(plant.to_string());
         node.env("NODE_MODULES", &modules).env("TAHTI_RUN", bench.dir.join("run"));
-        // A line for each step: on a busy machine a tour takes minutes.
+        // Each step prints a line: on a busy machine a tour takes minutes.
         let (node, mut said) = (Running::follow(&mut node), Vec::new());
         loop {
             match node.lines.recv_timeout(PATIENCE) {

@@ -1,5 +1,5 @@
-//! Guests with all that they can be given: memory that is locked, a real-time virtual CPU on a shielded CPU, the processor by KVM, services of the
-//! plant by rule, a partition that they share with an IOC.
+//! Guests with all options: locked memory, a real-time virtual CPU on a shielded CPU, KVM, access to services of the
+//! plant by rule, a partition shared with an IOC.
 
 use super::{Bench, linux, log, process, says, types, up};
 use harness::guest::disk;
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// A number of kibibytes in a process's status.
+/// A value in KiB from a process's status.
 fn kib(pid: i32, key: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_else(|| panic!("{key} in {status}"));
@@ -34,7 +34,7 @@ fn a_real_time_virtual_cpu_has_a_shielded_cpu_and_the_rest_of_qemu_stays_outside
         println!("NOT TRIED: a shield needs root");
         return;
     }
-    // The Xen arrangement: one core, bounded and locked memory, a disk of its own.
+    // The arrangement for Xen: one core, bounded and locked memory, a separate disk.
     let keys = "mlock = true\nmemory_max = \"2GiB\"\nvcpu_cpus = \"shield\"\nvcpu_class = \"fifo:10\"\nbudget = \"95%/30s\"\ndisks = [\"own.img\"]\n\
                 [shield]\ncpus = \"auto:1\"";
     let bench = Bench::new("guest-core", &linux("", keys));
@@ -104,7 +104,7 @@ fn a_guest_that_kvm_cannot_run_fails_with_what_that_means_and_what_helps() {
     }
     let bench = Bench::new("guest-kvm-fails", &guest);
     disk(&bench.dir.join("hmi.img"), false);
-    // In place of its power button, an instruction (addps) that such a KVM does not know.
+    // Replaces the power button code by an instruction (addps) that such a KVM cannot execute.
     let mut sector = fs::read(bench.dir.join("hmi.img")).unwrap();
     sector[18..30].copy_from_slice(&[0x0f, 0x20, 0xe0, 0x80, 0xcc, 0x06, 0x0f, 0x22, 0xe0, 0x0f, 0x58, 0xc0]);
     fs::write(bench.dir.join("hmi.img"), &sector).unwrap();
@@ -114,7 +114,7 @@ fn a_guest_that_kvm_cannot_run_fails_with_what_that_means_and_what_helps() {
     assert!(log(&bench).contains("set accel = \"emulated\""), "{}", log(&bench));
     bench.until("it has failed", || bench.process("hmi")["pid"].is_null());
     assert!(!bench.dir.join("run/p/guest/hmi").exists(), "its sockets were left behind");
-    // Where the plant does not insist, such a KVM is left alone.
+    // If the plant does not require KVM, such a KVM is not used.
     bench.run(&["down"]);
     bench.write(&guest.replace("accel = \"kvm\"\n", "").replace("processor = \"qemu64\"\n", ""));
     bench.ok(&["up", "plant.toml", "--detach"]);
@@ -125,7 +125,7 @@ fn a_guest_that_kvm_cannot_run_fails_with_what_that_means_and_what_helps() {
     assert!(bench.ok(&["ps", "p"]).contains(note), "{}", bench.ok(&["ps", "p"]));
 }
 
-/// The small Linux's RAM disk with this program in it, too, as `/bin/tahti`: what it is linked with goes along.
+/// Adds this program to the small Linux's RAM disk as `/bin/tahti`, with its shared libraries.
 fn with_tahti(folder: &Path) {
     let tree = folder.join("tree");
     let copy = |from: &str, to: &str| {
@@ -183,7 +183,7 @@ fn linux_reads_records_sends_messages_and_looks_at_the_dashboard_by_rule_only_fr
     let get =
         "(printf 'GET / HTTP/1.0\\r\\nHost: 10.0.2.2:8765\\r\\n\\r\\n'; sleep 3) | nc -w 20 10.0.2.2 8765 | head -n 1";
     types(&bench, get, "200 OK");
-    // A ZeroMQ client by hand: greeting, READY with its kind, an empty frame and a request.
+    // A minimal ZeroMQ client: greeting, READY with its socket type, an empty frame and a request.
     let ask = "(printf '\\377\\0\\0\\0\\0\\0\\0\\0\\0\\177\\3\\0NULL'; head -c 48 /dev/zero; sleep 1; \
                printf '\\4\\31\\5READY\\13Socket-Type\\0\\0\\0\\3REQ'; sleep 1; printf '\\1\\0\\0\\13list/server'; sleep 5) \
                | nc -w 30 10.0.2.2 5555 | tr -cd ' -~'; echo";
