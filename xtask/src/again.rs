@@ -1,16 +1,16 @@
-//! The tests that may fail once: each runs a second time, alone, and counts if it passes then. Every other test that fails
-//! fails the run.
+//! Tests with a second chance: if such a test fails, it runs again, alone, and passes if the second run passes. Any other
+//! failed test fails the run.
 
 /// A test with a second chance.
 #[derive(Debug)]
 pub(crate) struct SecondChance {
     /// The test's path in its program.
     pub(crate) test: &'static str,
-    /// Why it may fail although nothing is wrong, and why the test cannot be made sound here.
+    /// Why it may fail without a fault in the code, and why the test cannot be made reliable.
     pub(crate) why: &'static str,
 }
 
-/// All of them.
+/// The list of these tests.
 pub(crate) const SECOND_CHANCES: &[SecondChance] = &[SecondChance {
     test: "hand_made_databases_end_equal_in_all_fields",
     why: "C's softIoc scans records while it still starts; how often depends on the machine's load, and the case shows it",

@@ -1,5 +1,5 @@
-//! `cargo xtask test appliance`: our archive read by other people's clients of the EPICS Archiver Appliance, its Parquet files by
-//! other people's readers.
+//! `cargo xtask test appliance`: third-party clients of the EPICS Archiver Appliance read our archive, and third-party readers
+//! read its Parquet files.
 
 use crate::peers;
 use crate::run::{Outcome, cargo, run};
@@ -8,10 +8,10 @@ use crate::suite::{Show, Suite};
 /// ESS's client.
 const ESS: &[&str] = &["epicsarchiver-retrieval-client[async,cli,sync]==1.0.1"];
 
-/// FRIB's and Diamond's, which need an older protobuf.
+/// Clients of FRIB and Diamond, which need an older protobuf.
 const OLD: &[&str] = &["pyarchappl==1.0.3.post3", "aapy==0.12", "protobuf==3.20.3"];
 
-/// Readers of Parquet; DuckDB needs pytz for times with a zone.
+/// Readers of Parquet. DuckDB needs pytz for times with a time zone.
 const TABLES: &[&str] = &["duckdb==2.0.0", "pandas==3.1.1", "pyarrow==26.0.0", "polars==2.1.0", "pytz"];
 
 /// Installs the clients and runs the tests with them.
@@ -21,7 +21,7 @@ pub(crate) fn main() -> Outcome {
         Suite { programs: ["appliance_clients", "dashboard_clients"].map(String::from).into(), ..Suite::default() };
     suite.env("TAHTI_ARCHIVE_ESS", ess).env("TAHTI_ARCHIVE_OLD", old).run(Show::Live)?;
     let tables = peers::python("tables", TABLES)?;
-    // All tests of the crate: what needs its feature is nowhere else. In a target folder of its own, as the feature is.
+    // All tests of the crate, as no other stage enables this feature. A separate target folder avoids rebuilding the rest.
     let words = ["test", "--package", "columns", "--features", "parquet", "--quiet", "--target-dir", "target/columns"];
     run(cargo(words).env("TAHTI_TABLES", tables))
 }

@@ -1,7 +1,7 @@
-//! `cargo xtask bench`: builds the binary as it is packed and runs the measurements that docs/benchmarks.md names.
+//! `cargo xtask bench`: builds the binary as it is packaged and runs the measurements in docs/benchmarks.md.
 //!
-//! A section of that page begins with `<!-- bench COMMAND -->` and ends with `<!-- /bench -->`; between them
-//! stands what `tahti bench COMMAND` printed.
+//! A section of that page begins with `<!-- bench COMMAND -->` and ends with `<!-- /bench -->`. Between them
+//! is the output of `tahti bench COMMAND`.
 
 use crate::run::{Outcome, cargo, output, root, run};
 use std::fs;
@@ -11,8 +11,8 @@ const PAGE: &str = "docs/benchmarks.md";
 const HEAD: &str = "<!-- bench ";
 const TAIL: &str = "<!-- /bench -->";
 
-/// `[NAME...] [--write]`: the page's measurements, all or those named, printed or written into the page;
-/// `cassandra`: the upload into a real node; `-- COMMAND`: any measurement.
+/// `[NAME...] [--write]`: runs the page's measurements, all or those named, and prints them or writes them into the page.
+/// `cassandra`: uploads into a real node. `-- COMMAND`: runs any measurement.
 pub(crate) fn main(args: Vec<String>) -> Outcome {
     let mut args = args.into_iter();
     let page_args: Vec<String> = args.by_ref().take_while(|arg| arg != "--").collect();
@@ -25,7 +25,7 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
     if page_args == ["cassandra"] {
         return cassandra();
     }
-    // What cannot be done is said before minutes of building.
+    // Report errors before the build, which takes minutes.
     let (flags, names): (Vec<_>, Vec<_>) = page_args.into_iter().partition(|arg| arg.starts_with("--"));
     let write = match flags.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => false,
@@ -58,7 +58,7 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
     Ok(())
 }
 
-/// A real node beside the upload, as the tests have it: `tahti bench` itself starts no database.
+/// Starts a real node for the upload, as the tests do. `tahti bench` itself starts no database.
 fn cassandra() -> Outcome {
     crate::test::install("cassandra")?;
     let words =
@@ -68,7 +68,7 @@ fn cassandra() -> Outcome {
     run(command.env("TAHTI_CASSANDRA", crate::test::cassandra_jars()?).env("TAHTI_JAVA", crate::peers::java_17()?))
 }
 
-/// `tahti bench`, and what a measurement compares with.
+/// `tahti bench`, with the programs that a measurement compares with.
 fn tahti(words: &[String]) -> Result<Command, String> {
     let mut command = Command::new(root().join("target/lto/tahti"));
     command.arg("bench");
@@ -84,7 +84,7 @@ fn tahti(words: &[String]) -> Result<Command, String> {
     Ok(command)
 }
 
-/// Gets what measurements compare with, where it can be had; they say themselves what is missing.
+/// Installs the programs that measurements compare with, if possible. The measurements report missing ones themselves.
 fn peers() {
     let missing = Command::new("cyclictest").arg("--help").output().is_err();
     if missing && let Err(why) = run(Command::new("apt-get").args(["install", "--yes", "--quiet", "rt-tests"])) {
@@ -92,13 +92,13 @@ fn peers() {
     }
 }
 
-/// The commands that the page names, in its order.
+/// The commands in the page, in their order.
 fn commands(text: &str) -> Vec<String> {
     let command = |line: &str| line.strip_prefix(HEAD)?.strip_suffix(" -->").map(str::to_owned);
     text.lines().filter_map(command).collect()
 }
 
-/// The page with another text in the section of `command`.
+/// The page with a new text in the section of `command`.
 fn replaced(text: &str, command: &str, printed: &str) -> String {
     let head = format!("{HEAD}{command} -->\n");
     let Some((before, rest)) = text.split_once(&head) else { return text.to_owned() };

@@ -1,4 +1,4 @@
-//! `cargo xtask test bindings`: libtahti as its users get it: installed, found by CMake, pkg-config and pip, run.
+//! `cargo xtask test bindings`: installs libtahti, finds it with CMake, pkg-config and pip, and runs programs with it.
 
 use crate::peers;
 use crate::run::{Outcome, output, root, run};
@@ -37,7 +37,7 @@ fn numpy() -> Outcome {
     Suite { programs: vec!["numpy".into()], ..Suite::default() }.env("TAHTI_PYTHON", python).run(Show::Live)
 }
 
-/// The same source with the flags of pkg-config and the C compiler's strictest checks of the header, as C and as C++.
+/// Builds the same source with the flags of pkg-config and the C compiler's strictest warnings, as C and as C++.
 fn by_pkg_config(place: &Path, prefix: &Path) -> Outcome {
     let flags = output(
         Command::new("pkg-config")
@@ -66,7 +66,7 @@ fn by_pkg_config(place: &Path, prefix: &Path) -> Outcome {
     run(cpp.arg("examples/team/sum.cpp").args(&flags))
 }
 
-/// Two processes in C, one built each way, and a team of threads in C++.
+/// Runs two processes in C, one from each build, and a team of threads in C++.
 fn team(place: &Path) -> Outcome {
     run(&mut Command::new(place.join("sum")))?;
     run(&mut Command::new(place.join("team/sum")))?;
@@ -76,7 +76,7 @@ fn team(place: &Path) -> Outcome {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|error| format!("meet serve: {error}"))?;
-    // It says so once everything is offered.
+    // It prints a line once all its data are offered.
     let said = serve.stdout.take().map(BufReader::new);
     let mut lines = said.into_iter().flat_map(BufRead::lines).map_while(Result::ok);
     let joined = match lines.next() {
@@ -84,7 +84,7 @@ fn team(place: &Path) -> Outcome {
         None => Err("meet serve said nothing".to_owned()),
     };
     if joined.is_err() {
-        // It fails only if it has ended by itself.
+        // Fails only if the process has already ended.
         let _ = serve.kill();
     }
     let served = lines.last().unwrap_or_default();
@@ -98,7 +98,8 @@ fn team(place: &Path) -> Outcome {
     Ok(())
 }
 
-/// The example's frame with the programs that CMake built, in no class and on no CPU of its own: it must run anywhere.
+/// Runs the example's frame with the programs that CMake built. It uses no scheduling class and no reserved CPUs, so that
+/// it runs on any machine.
 fn frame(place: &Path) -> Outcome {
     let folder = place.join("frames");
     let plant = root().join("examples/frames/plant.toml");
@@ -107,7 +108,7 @@ fn frame(place: &Path) -> Outcome {
     let mut text: String = text.lines().filter(modest).map(|line| format!("{line}\n")).collect();
     text = text.replace("period = \"1ms\"", "period = \"5ms\"").replace("name = \"frames\"", "name = \"bindings\"");
     fs::write(folder.join("plant.toml"), text).map_err(|error| format!("{}: {error}", folder.display()))?;
-    // The way of `tahti up` to say where things lie: as short as a Unix socket's path must be.
+    // Sets the state folder of `tahti up`. It must be as short as the path of a Unix socket.
     let state = std::env::temp_dir().join(format!("tahti-bindings-{}", std::process::id()));
     let tahti = |words: &[&str]| {
         let mut command = Command::new(root().join("target/debug/tahti"));
@@ -115,7 +116,7 @@ fn frame(place: &Path) -> Outcome {
         command
     };
     let ran = run(tahti(&["up", "--no-dashboard", "--for", "4s"]).arg(&folder));
-    // The frame's own report: in its table of activities, a row begins with name, budget, calls.
+    // The frame's report: each row of its table of activities begins with name, budget, calls.
     let said = ran.and_then(|()| {
         let log = output(tahti(&["logs", "fast", "--lines", "1000", "--plant"]).arg(&folder))?;
         let table = log.rsplit_once(" activity            budget     calls ").map_or("", |(_, table)| table);
@@ -133,19 +134,19 @@ fn frame(place: &Path) -> Outcome {
     said
 }
 
-/// A program of ours that ends with this.
+/// A child process that is killed on drop.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It fails only if it has ended by itself.
+        // Fails only if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
 impl Running {
-    /// Starts it and waits until it says `ready` on the stream that `stream` takes.
+    /// Starts it and waits until it prints `ready` on the stream that `stream` takes.
     fn until<R: Read>(
         command: &mut Command,
         stream: impl FnOnce(&mut Child) -> Option<R>,
@@ -166,7 +167,7 @@ impl Running {
     }
 }
 
-/// A message server, a manager and a client in C.
+/// Runs a message server, a manager and a client in C.
 fn messages(place: &Path) -> Outcome {
     let name = format!("bindings-{}", std::process::id());
     let mut serve = Command::new(root().join("target/debug/tahti"));
@@ -184,7 +185,7 @@ fn messages(place: &Path) -> Outcome {
     Ok(())
 }
 
-/// The Python package in an environment of its own, and ZeroMQ's there.
+/// Installs the Python package and ZeroMQ's in a separate environment.
 fn python(place: &Path, prefix: &Path) -> Outcome {
     let venv = place.join("venv");
     peers::environment(&venv)?;

@@ -5,18 +5,18 @@ use crate::run::Outcome;
 use crate::suite::{Show, Suite};
 use std::path::PathBuf;
 
-/// What drives the browser, and what finds what a screen reader cannot use.
+/// The browser driver and the accessibility checker.
 const PACKAGES: &[&str] = &["playwright-core@1.65.1", "@axe-core/playwright@4.13.0"];
 
-/// By which tests are told where its modules are.
+/// Environment variable with the folder of the modules, read by the tests.
 pub(crate) const VARIABLE: &str = "TAHTI_BROWSER";
 
-/// Sets the browser up; the folder of its modules.
+/// Installs the browser driver and returns the folder of its modules.
 pub(crate) fn modules() -> Result<PathBuf, String> {
     peers::node("browser", PACKAGES)
 }
 
-/// Goes through every panel; what needs root is of its stage.
+/// Tests every panel. The tests that need root are in the stage for root.
 pub(crate) fn main() -> Outcome {
     Suite { programs: vec!["dashboard_page".into()], ..Suite::default() }.env(VARIABLE, modules()?).run(Show::Live)
 }

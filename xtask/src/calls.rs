@@ -1,4 +1,4 @@
-//! The page that lists libtahti's calls, made from `tahti.h`: each with the first sentence of its comment.
+//! Generates the page that lists libtahti's calls from `tahti.h`, each with the first sentence of its comment.
 
 use crate::run::root;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ const PAGE: &str = "docs/c-api.md";
 const BEGIN: &str = "<!-- calls -->\n";
 const END: &str = "<!-- end of calls -->";
 
-/// Checks the page; writes it where `TAHTI_BLESS` is set.
+/// Checks the page, or writes it if `TAHTI_BLESS` is set.
 pub(crate) fn check(findings: &mut Vec<String>) {
     let read = |file: &str| fs::read_to_string(root().join(file)).unwrap_or_default();
     let (page, calls) = (read(PAGE), table(&read(HEADER), findings));
@@ -28,7 +28,7 @@ pub(crate) fn check(findings: &mut Vec<String>) {
     }
 }
 
-/// The calls, a table for each part of the header. A comment is that of all declarations up to the next blank line.
+/// The calls, one table for each part of the header. A comment covers all declarations up to the next blank line.
 fn table(header: &str, findings: &mut Vec<String>) -> String {
     let (mut out, mut heading, mut about, mut rest) = (String::new(), String::new(), String::new(), header);
     while let Some(line) = rest.lines().next() {
@@ -76,7 +76,7 @@ fn title(comment: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// The function that a line begins to declare.
+/// The function whose declaration begins on a line.
 fn called(line: &str) -> Option<&str> {
     let before = line.split('(').next().filter(|before| before.len() < line.len())?;
     let name = before.rsplit([' ', '*']).next()?;

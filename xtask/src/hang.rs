@@ -1,4 +1,4 @@
-//! A command that has said nothing for long: what its children wait for, and their end.
+//! Diagnosis of a command that has printed nothing for too long: prints what its children wait for, and kills them.
 
 use std::fs;
 use std::process::Command;
@@ -30,7 +30,7 @@ fn parent(pid: u32) -> Option<u32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
-/// What each thread of a process does, a line each: `17 name: S in futex_do_wait (futex_wait < do_futex < …)`.
+/// State of each thread of a process, one line each: `17 name: S in futex_do_wait (futex_wait < do_futex < …)`.
 pub(crate) fn threads(pid: u32) -> String {
     let of = |path: &str| fs::read_to_string(format!("/proc/{pid}/{path}")).unwrap_or_default();
     let mut text = format!("process {pid}: {}\n", of("cmdline").replace('\0', " ").trim_end());
@@ -38,7 +38,7 @@ pub(crate) fn threads(pid: u32) -> String {
         let Ok(tid) = entry.file_name().into_string() else { continue };
         let of = |file: &str| of(&format!("task/{tid}/{file}"));
         let state = of("stat").rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('?');
-        // Of root alone: "[<0>] futex_wait+0x70/0x110".
+        // Only root can read it: "[<0>] futex_wait+0x70/0x110".
         let stack = of("stack");
         let calls = stack.lines().filter_map(|line| line.split(' ').nth(1)?.split('+').next()).take(6);
         let calls = calls.collect::<Vec<_>>().join(" < ");
@@ -47,10 +47,10 @@ pub(crate) fn threads(pid: u32) -> String {
     text
 }
 
-/// Ends processes at once.
+/// Kills processes with SIGKILL.
 pub(crate) fn end(pids: &[u32]) {
     let pids = pids.iter().map(u32::to_string);
-    // Who has gone meanwhile needs none.
+    // A process that has already ended needs no signal.
     let _ = Command::new("kill").arg("-KILL").args(pids).status();
 }
 
@@ -68,7 +68,7 @@ mod tests {
         let children = descendants(std::process::id());
         let below = descendants(shell.id());
         assert!(children.contains(&shell.id()) && children.contains(&below[0]), "{children:?} {below:?}");
-        // It may still be read from the disk.
+        // The program may still be loading from the disk.
         while !threads(below[0]).contains(": S in ") {
             assert!(
                 threads(below[0]).contains(" sleep: ") || threads(below[0]).contains(" sh: "),

@@ -1,4 +1,4 @@
-//! Everything that a developer or CI runs: `cargo xtask test | test-vm | tidy | bench | soak | fuzz`.
+//! The commands for developers and CI: `cargo xtask test | test-vm | tidy | bench | soak | fuzz`.
 
 mod again;
 mod appliance;
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let outcome = match args.next().as_deref() {
         Some("test") => gate::main(args.collect()),
-        // What `test` starts for each of its stages.
+        // `test` starts this for each of its stages.
         Some("stage") => gate::within(&args.collect::<Vec<_>>()),
         Some("test-vm") => test::install("vm").and_then(|()| vm::main(args.collect())),
         Some("tidy") => tidy::main(),

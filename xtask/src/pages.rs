@@ -1,14 +1,14 @@
-//! What pages say of the tree, held against it: paths exist, files that are shown whole are shown as they are, lines are in
-//! the tables that they are said to be in, and what is said to be named nowhere else is not.
+//! Checks the pages' statements about the source tree: paths exist, files shown whole are current, lines are in the tables
+//! that the page names, and words are in no other file if the page says so.
 
 use crate::run::root;
 use std::fs;
 use std::path::PathBuf;
 
-/// Checks pages; `files` are all of the project's.
+/// Checks the pages among `files`, which are all files of the project.
 pub(crate) fn check(files: &[PathBuf], findings: &mut Vec<String>) {
     let pages = files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "md"));
-    // What was decided or changed once may name what is no more.
+    // The changelog and decisions may name files that have been removed.
     let lasting = |page: &&PathBuf| !page.ends_with("CHANGELOG.md") && !page.starts_with(root().join("docs/decisions"));
     for page in pages.filter(lasting) {
         let name = page.strip_prefix(root()).unwrap_or(page).display().to_string();
@@ -23,7 +23,7 @@ pub(crate) fn check(files: &[PathBuf], findings: &mut Vec<String>) {
     }
 }
 
-/// Every `crates/…` between backticks is there; what has a word in capitals for any name is none.
+/// Every `crates/…` in backticks must exist. A path with a placeholder in capitals is skipped.
 fn paths(page: &str, text: &str, findings: &mut Vec<String>) {
     for path in text.split('`').skip(1).step_by(2).filter(|words| words.starts_with("crates/")) {
         let any_name = |part: &str| {
@@ -36,7 +36,7 @@ fn paths(page: &str, text: &str, findings: &mut Vec<String>) {
     }
 }
 
-/// A block of Rust behind a line that ends with "`FILE`, whole:" is that file.
+/// A Rust block after a line that ends with "`FILE`, whole:" must equal that file.
 fn shown(page: &str, text: &str, files: &[PathBuf], findings: &mut Vec<String>) {
     for (before, block) in text.split("```rust\n").zip(text.split("```rust\n").skip(1)) {
         let Some(head) = before.trim_end().strip_suffix("`, whole:") else { continue };
@@ -50,7 +50,7 @@ fn shown(page: &str, text: &str, files: &[PathBuf], findings: &mut Vec<String>) 
     }
 }
 
-/// A block of Rust behind "Its line in `TABLE`", up to a colon, is a line of that file.
+/// A Rust block after "Its line in `TABLE`", up to a colon, must be a line of that file.
 fn lines(page: &str, text: &str, findings: &mut Vec<String>) {
     for behind in text.split("ts line in `").skip(1) {
         let table = behind.split('`').next().unwrap_or_default();
@@ -65,8 +65,8 @@ fn lines(page: &str, text: &str, findings: &mut Vec<String>) {
     }
 }
 
-/// Of "Nothing else in `FOLDER` names `WORD`" it is true but for the tests: the word stands in one file of its own, as `FILE`
-/// shows whole, and in at most one line of another.
+/// After "Nothing else in `FOLDER` names `WORD`", the word may occur, outside tests, only in the file that the page shows
+/// whole as `FILE`, and in at most one line of another file.
 fn alone(page: &str, text: &str, files: &[PathBuf], findings: &mut Vec<String>) {
     for behind in text.split("Nothing else in `").skip(1) {
         let mut quoted = behind.split('`');
@@ -87,7 +87,7 @@ fn alone(page: &str, text: &str, files: &[PathBuf], findings: &mut Vec<String>) 
     }
 }
 
-/// Whether a line has a word that is no part of a longer one.
+/// Whether a line has a word that is not part of a longer one.
 fn has_word(line: &str, word: &str) -> bool {
     let inner = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| !line[..at].ends_with(inner) && !line[at + word.len()..].starts_with(inner))

@@ -1,6 +1,6 @@
-//! The programs that tests run against, had from the package registries by their ordinary clients.
+//! Programs that tests run against, from the package registries through their ordinary clients.
 //!
-//! Everything lands in `target/peers` or in Debian's own places; nothing is installed twice.
+//! They are stored in `target/peers` or in Debian's own folders. Each is installed once.
 
 use crate::programs;
 use crate::run::{Outcome, cargo, output, root, run};
@@ -8,12 +8,12 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where peers are kept between runs.
+/// Folder in which peers are kept between runs.
 pub(crate) fn folder() -> PathBuf {
     root().join("target/peers")
 }
 
-/// Waits until no other stage installs anything: some run beside each other, in processes of their own.
+/// Waits until no other stage installs anything. Some stages run in parallel, in separate processes.
 fn alone() -> Result<File, String> {
     let path = folder().join("lock");
     let wrong = |error: std::io::Error| format!("{}: {error}", path.display());
@@ -44,7 +44,7 @@ pub(crate) fn debian(packages: &[&str]) -> Outcome {
     run(apt().args(["install", "--yes", "--no-install-recommends"]).args(missing))
 }
 
-/// A Debian package unpacked, not installed: nothing of it starts by itself. Its libraries must be there already.
+/// Unpacks a Debian package without installing it, so that no service starts. Its libraries must be installed already.
 pub(crate) fn unpacked(package: &str) -> Result<PathBuf, String> {
     let place = folder().join(package);
     let files = place.join("unpacked");
@@ -61,28 +61,28 @@ pub(crate) fn unpacked(package: &str) -> Result<PathBuf, String> {
     Ok(files)
 }
 
-/// The small Linux guest of the example, made here; its folder.
+/// Builds the small Linux guest of the example; returns its folder.
 pub(crate) fn small_linux() -> Result<PathBuf, String> {
     let linux = folder().join("guest");
     run(Command::new(root().join("examples/packaging/guest/make")).arg(&linux))?;
     Ok(linux)
 }
 
-/// `apt-get` that asks nothing and says little.
+/// `apt-get` without questions and with little output.
 pub(crate) fn apt() -> Command {
     let mut command = Command::new("apt-get");
     command.env("DEBIAN_FRONTEND", "noninteractive").arg("-qq");
     command
 }
 
-/// An empty Python environment. It keeps the path of the Python that made it: that of the program, not of a link in a
-/// stage's folder.
+/// Makes an empty Python environment. An environment keeps the path of the Python that made it, so this uses the program
+/// itself, not the link in a stage's folder.
 pub(crate) fn environment(venv: &Path) -> Outcome {
     let python = programs::find("python3").and_then(|link| link.canonicalize().ok());
     run(Command::new(python.unwrap_or_else(|| "python3".into())).args(["-m", "venv"]).arg(venv))
 }
 
-/// A Python environment of its own with these packages; returns its `bin` folder.
+/// Makes a Python environment with these packages; returns its `bin` folder.
 pub(crate) fn python(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
     let venv = folder().join(name);
     let marker = venv.join("tahti-installed");
@@ -96,7 +96,7 @@ pub(crate) fn python(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
     Ok(venv.join("bin"))
 }
 
-/// Packages of the Node registry in a folder of their own; returns the folder that holds `node_modules`.
+/// Installs packages of the Node registry in a separate folder; returns the folder that holds `node_modules`.
 pub(crate) fn node(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
     let folder = folder().join(name);
     let marker = folder.join("tahti-installed");
@@ -112,7 +112,7 @@ pub(crate) fn node(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// The source packages of Python packages, unpacked: many hold tests that their wheels lack. Returns the common folder.
+/// Unpacks the source packages of Python packages, as many hold tests that their wheels lack. Returns the common folder.
 pub(crate) fn python_sources(bin: &Path, packages: &[&str]) -> Result<PathBuf, String> {
     let folder = folder().join("sources");
     for package in packages {
@@ -121,7 +121,7 @@ pub(crate) fn python_sources(bin: &Path, packages: &[&str]) -> Result<PathBuf, S
             continue;
         }
         let next = folder.join("next");
-        // Left over from a run that was broken off.
+        // Remove the files of an interrupted run.
         let _ = std::fs::remove_dir_all(&next);
         let mut download = Command::new(bin.join("pip"));
         download.args(["download", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-binary", ":all:"]);
@@ -132,7 +132,7 @@ pub(crate) fn python_sources(bin: &Path, packages: &[&str]) -> Result<PathBuf, S
     Ok(folder)
 }
 
-/// A Java library; returns its file.
+/// Downloads a Java library; returns its file.
 pub(crate) fn java(group: &str, name: &str, version: &str) -> Result<PathBuf, String> {
     let folder = folder().join("java");
     let library = folder.join(format!("{name}-{version}.jar"));
@@ -145,7 +145,7 @@ pub(crate) fn java(group: &str, name: &str, version: &str) -> Result<PathBuf, St
     Ok(library)
 }
 
-/// A Java library with all that it needs to run; returns the folder of their files.
+/// Downloads a Java library with its runtime dependencies; returns the folder of their files.
 pub(crate) fn java_program(group: &str, name: &str, version: &str) -> Result<PathBuf, String> {
     let folder = folder().join("java").join(format!("{name}-{version}"));
     if folder.exists() {
@@ -156,7 +156,7 @@ pub(crate) fn java_program(group: &str, name: &str, version: &str) -> Result<Pat
         return Ok(folder);
     }
     let next = folder.with_extension("next");
-    // Left over from a run that was broken off.
+    // Remove the files of an interrupted run.
     let _ = std::fs::remove_dir_all(&next);
     let wrong = |error: std::io::Error| format!("{}: {error}", next.display());
     std::fs::create_dir_all(&next).map_err(wrong)?;
@@ -175,14 +175,14 @@ pub(crate) fn java_program(group: &str, name: &str, version: &str) -> Result<Pat
     Ok(folder)
 }
 
-/// Java 17, which some programs want and no newer one; returns its program.
+/// Path of Java 17. Some programs need this version and fail with newer ones.
 pub(crate) fn java_17() -> Result<PathBuf, String> {
     let files = output(Command::new("dpkg-query").args(["--listfiles", "openjdk-17-jre-headless"]))?;
     let java = files.lines().find(|file| file.ends_with("/bin/java")).map(PathBuf::from);
     java.ok_or_else(|| "openjdk-17-jre-headless has no bin/java".into())
 }
 
-/// A cargo subcommand from the crate registry; returns the folder that holds its program.
+/// Installs a cargo subcommand from the crate registry; returns the folder that holds its program.
 pub(crate) fn cargo_tool(name: &str) -> Result<PathBuf, String> {
     let bin = folder().join("bin");
     if !bin.join(name).exists() {
@@ -191,7 +191,7 @@ pub(crate) fn cargo_tool(name: &str) -> Result<PathBuf, String> {
     Ok(bin)
 }
 
-/// Whether rustup has a nightly toolchain here (for fuzzing and miri; never needed to build).
+/// Whether rustup has a nightly toolchain. Only fuzzing and miri need it.
 pub(crate) fn nightly() -> bool {
     output(Command::new("rustup").args(["toolchain", "list"]))
         .is_ok_and(|list| list.lines().any(|line| line.starts_with("nightly")))

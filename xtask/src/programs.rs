@@ -15,20 +15,20 @@ use std::process::Command;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Package {
     pub(crate) name: &'static str,
-    /// The programs of it that the stage starts. A package without any is needed for its files.
+    /// The programs of the package that the stage starts. If empty, the stage needs only the package's files.
     pub(crate) programs: &'static [&'static str],
 }
 
-/// A row of a stage's declaration.
+/// One entry of a stage's declaration.
 pub(crate) const fn package(name: &'static str, programs: &'static [&'static str]) -> Package {
     Package { name, programs }
 }
 
-/// Rust's tools, from the user's `PATH`: the system may have others.
+/// Rust's tools. They come from the user's `PATH`, as the system may have other versions.
 const RUST: &[&str] =
     &["cargo", "cargo-clippy", "cargo-fmt", "cargo-miri", "clippy-driver", "rustc", "rustdoc", "rustfmt", "rustup"];
 
-/// What every stage has beside Rust's tools and Debian's essential packages: what Rust links with, and the lists of files.
+/// Packages of every stage, in addition to Rust's tools and Debian's essential packages: for linking, and to list files.
 const BASE: &[Package] = &[
     package("gcc", &["cc", "gcc"]),
     package("binutils", &["ar", "as", "ld", "strip"]),
@@ -36,7 +36,7 @@ const BASE: &[Package] = &[
     package("git", &["git"]),
 ];
 
-/// Where programs of packages are. These come first: every user of the machine can start them.
+/// Folders with programs of packages. They are searched first because every user of the machine can start their programs.
 const SYSTEM: [&str; 6] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin"];
 
 /// Installs the packages of a stage whose programs or files are missing.
@@ -46,7 +46,7 @@ const SYSTEM: [&str; 6] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local
 pub(crate) fn install(stage: &str, needs: &[Package]) -> Result<(), String> {
     let all = || BASE.iter().chain(needs);
     let lacks = |package: &&Package| match package.programs {
-        // Where there is no dpkg-query, nothing tells.
+        // Without dpkg-query, a missing package cannot be detected.
         [] => essential().is_ok() && !peers::is_installed(package.name),
         programs => programs.iter().any(|program| find(program).is_none()),
     };
@@ -61,8 +61,8 @@ pub(crate) fn install(stage: &str, needs: &[Package]) -> Result<(), String> {
     }
 }
 
-/// Makes the folder with links to the programs of a stage; the value of its `PATH`. On a system without Debian's packages
-/// that is the user's own `PATH`.
+/// Makes the folder with links to the programs of a stage and returns the value of its `PATH`. On a system without Debian's
+/// packages, returns the user's own `PATH`.
 ///
 /// # Errors
 /// Names the link that could not be made.
@@ -73,7 +73,7 @@ pub(crate) fn path(stage: &str, needs: &[Package]) -> Result<PathBuf, String> {
     };
     let declared = BASE.iter().chain(needs).flat_map(|package| package.programs).filter_map(|program| find(program));
     let folder = root().join("target/path").join(stage);
-    // Left by the run before; that there is none is no error.
+    // Remove the links of the previous run. The folder may not exist.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let rust = RUST.iter().filter_map(|program| in_user_path(program));
@@ -81,14 +81,14 @@ pub(crate) fn path(stage: &str, needs: &[Package]) -> Result<PathBuf, String> {
         let link = folder.join(program.file_name().unwrap_or_default());
         match symlink(&program, &link) {
             Err(error) if !link.is_symlink() => return Err(format!("{}: {error}", link.display())),
-            // Or a program is declared that is there already.
+            // The link already exists: a declared program is also one of the others.
             _ => {}
         }
     }
     Ok(folder)
 }
 
-/// The programs of the packages that no Debian system is without.
+/// The programs of Debian's essential packages.
 fn essential() -> Result<Vec<PathBuf>, String> {
     let query = |words: &[&str]| output(Command::new("dpkg-query").args(words));
     let packages = query(&["--show", "--showformat=${Essential} ${binary:Package}\n"])?;
@@ -96,11 +96,11 @@ fn essential() -> Result<Vec<PathBuf>, String> {
     let files = query(&[&["--listfiles"][..], &packages.collect::<Vec<_>>()].concat())?;
     let in_system = |file: &&Path| SYSTEM.iter().any(|folder| file.parent() == Some(Path::new(folder)));
     let programs = files.lines().map(Path::new).filter(in_system);
-    // Of what a package lists, an administrator may have removed something.
+    // An administrator may have removed some of the files that a package lists.
     Ok(programs.filter(|file| is_program(file)).map(Path::to_owned).collect())
 }
 
-/// Where a program is: in the system's folders, else in the user's `PATH`.
+/// Path of a program, from the system's folders first, then from the user's `PATH`.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let mut system = SYSTEM.iter().map(|folder| Path::new(folder).join(program));
     system.find(|file| is_program(file)).or_else(|| in_user_path(program))
@@ -129,7 +129,7 @@ mod tests {
         };
         assert!(runs("ls / && perl -e 1 && cc --version && cargo --version && rustc --version"));
         let names: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        // Neither what the system has besides, nor what no system has.
+        // Neither an undeclared program of this system nor a program that does not exist.
         assert!(!names.iter().any(|name| name == "apt-get" || name == "no-such-program"), "{names:?}");
         assert!(!runs("apt-get --version"));
         fs::remove_dir_all(&folder).unwrap();

@@ -1,7 +1,7 @@
-//! What a run of the test command keeps in `target/test`: a file for each stage with its outcome, the seconds of its test
-//! programs and the tests that passed only at their second run; and a report of them all.
+//! Records of a run of the test command, in `target/test`: one file for each stage with its outcome, the durations of its
+//! test programs and the tests that passed only at their second run; and a report of all stages.
 //!
-//! A stage runs in a process of its own, some beside others: they append lines to these files.
+//! Each stage runs in a separate process and appends lines to its file. Some stages run in parallel.
 
 use crate::run::root;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// The environment variable with the name of the stage that a process runs.
+/// Environment variable with the name of the stage that a process runs.
 pub(crate) const STAGE: &str = "TAHTI_STAGE";
 
 /// How a stage ended.
@@ -21,15 +21,15 @@ pub(crate) enum Ended {
     DidNotRun { why: String },
 }
 
-/// All that is known of a stage.
+/// Record of a stage.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Record {
     pub(crate) ended: Option<Ended>,
-    /// Test programs, or other steps, with their seconds.
+    /// Test programs, or other steps, with their durations in seconds.
     pub(crate) programs: Vec<(String, f64)>,
     /// Tests that passed only at their second run.
     pub(crate) again: Vec<String>,
-    /// What failed.
+    /// Why the stage failed; empty if it did not.
     pub(crate) failure: String,
 }
 
@@ -37,17 +37,17 @@ fn folder() -> PathBuf {
     root().join("target/test")
 }
 
-/// Removes what the run before has left.
+/// Removes the records of the previous run.
 ///
 /// # Errors
 /// Names the folder.
 pub(crate) fn clear() -> Result<(), String> {
-    // That there is none is no error.
+    // The folder may not exist.
     let _ = fs::remove_dir_all(folder());
     fs::create_dir_all(folder()).map_err(|error| format!("{}: {error}", folder().display()))
 }
 
-/// Appends lines to the record of a stage. A record that cannot be written is reported; the tests count all the same.
+/// Appends lines to the record of a stage. If the record cannot be written, prints an error and continues.
 fn append(stage: &str, lines: &str) {
     let path = folder().join(stage);
     let file = File::options().append(true).create(true).open(&path);
@@ -63,12 +63,12 @@ fn append_here(lines: &str) {
     }
 }
 
-/// Notes how long a test program, or another step of this stage, took.
+/// Records how long a test program, or another step of this stage, took.
 pub(crate) fn program(name: &str, seconds: f64) {
     append_here(&format!("program {seconds:.1} {name}\n"));
 }
 
-/// Runs a step and notes how long it took.
+/// Runs a step and records its duration.
 pub(crate) fn timed<T>(name: &str, step: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let done = step();
@@ -76,18 +76,18 @@ pub(crate) fn timed<T>(name: &str, step: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Notes tests that passed only at their second run.
+/// Records tests that passed only at their second run.
 pub(crate) fn again(names: impl IntoIterator<Item = String>) {
     names.into_iter().for_each(|name| append_here(&format!("again {name}\n")));
 }
 
-/// Notes why a stage failed.
+/// Records why a stage failed.
 pub(crate) fn failure(stage: &str, text: &str) {
     let lines: String = text.lines().map(|line| format!("failure {line}\n")).collect();
     append(stage, &lines);
 }
 
-/// Notes how a stage ended.
+/// Records how a stage ended.
 pub(crate) fn ended(stage: &str, ended: &Ended) {
     append(
         stage,
@@ -123,7 +123,7 @@ fn parse(text: &str) -> Record {
     record
 }
 
-/// The report of a run: each stage with its outcome and seconds, below it its test programs, the longest first.
+/// The report of a run: each stage with its outcome and duration, followed by its test programs, the longest first.
 pub(crate) fn report(records: &[(&str, Record)]) -> String {
     let mut text = format!("{:<10} {:<8} {:>8} {:>8}\n", "stage", "outcome", "seconds", "CPU s");
     for (stage, record) in records {
@@ -159,10 +159,10 @@ pub(crate) fn report(records: &[(&str, Record)]) -> String {
     text
 }
 
-/// Programs that took less are shown as one line.
+/// Programs with a shorter duration are summed in one line.
 const SHOWN_SECONDS_MIN: f64 = 1.0;
 
-/// Keeps the report; returns the file.
+/// Writes the report and returns its path.
 pub(crate) fn keep(report: &str) -> PathBuf {
     let path = folder().join("report.txt");
     if let Err(error) = fs::write(&path, report) {
@@ -171,10 +171,10 @@ pub(crate) fn keep(report: &str) -> PathBuf {
     path
 }
 
-/// Which test program runs, and since when, by what cargo prints before each: `Running tests/x.rs (target/…/x-0123)`.
+/// Durations of test programs, from the line that cargo prints before each: `Running tests/x.rs (target/…/x-0123)`.
 #[derive(Debug)]
 pub(crate) struct Clock {
-    /// A line that has no end yet.
+    /// Incomplete last line.
     line: Vec<u8>,
     running: Option<(String, Instant)>,
     /// The programs that ended, with their seconds.
@@ -182,12 +182,12 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// One that counts what happens before the first program as `first`.
+    /// Creates a clock that records the time before the first program as `first`.
     pub(crate) fn new(first: &str, now: Instant) -> Self {
         Self { line: Vec::new(), running: Some((first.to_owned(), now)), programs: Vec::new() }
     }
 
-    /// Takes what was printed until now.
+    /// Processes output that was printed until `now`.
     pub(crate) fn take(&mut self, bytes: &[u8], now: Instant) {
         for &byte in bytes {
             if byte != b'\n' {
@@ -202,7 +202,7 @@ impl Clock {
         }
     }
 
-    /// The program that runs has ended.
+    /// Ends the current program.
     pub(crate) fn end(&mut self, now: Instant) {
         if let Some((name, since)) = self.running.take() {
             self.programs.push((name, (now - since).as_secs_f64()));
@@ -210,7 +210,7 @@ impl Clock {
     }
 }
 
-/// The program that cargo begins to run when it prints this line.
+/// The program that cargo starts after it prints this line.
 fn begins(line: &str) -> Option<String> {
     if let Some(package) = line.strip_prefix("   Doc-tests ") {
         return Some(format!("{package} (documentation)"));

@@ -1,13 +1,13 @@
-//! Running other programs from the workspace's root.
+//! Runs other programs from the workspace's root.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The outcome of a step: nothing, or what to tell the person who ran it.
+/// The outcome of a step; the error is the text for the user.
 pub(crate) type Outcome = Result<(), String>;
 
-/// All that went wrong in several steps, of which each was done.
+/// Runs all steps and joins their errors.
 pub(crate) fn all(steps: impl IntoIterator<Item = Outcome>) -> Outcome {
     let wrong: Vec<String> = steps.into_iter().filter_map(Result::err).collect();
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
@@ -24,7 +24,7 @@ pub(crate) fn shown(command: &Command) -> String {
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
-/// Runs to the end, output passed through; an error if it cannot be started or fails.
+/// Runs a command to its end with its output passed through. Fails if it cannot be started or its status is not 0.
 pub(crate) fn run(command: &mut Command) -> Outcome {
     let shown = shown(command);
     println!("$ {shown}");
@@ -35,8 +35,8 @@ pub(crate) fn run(command: &mut Command) -> Outcome {
     }
 }
 
-/// `cargo` with these words, and without what cargo tells this program of itself: build scripts that ask for it (that of the
-/// crate `ring`) would run again, and all that depends on them would be compiled again, after each cargo of a shell.
+/// `cargo` with these arguments, without the variables that cargo sets for this program. Otherwise build scripts that read
+/// them (that of the crate `ring`) would run again after each cargo command of a shell, and their dependents be rebuilt.
 pub(crate) fn cargo<'a>(words: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let of_this_program = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
@@ -48,7 +48,7 @@ pub(crate) fn cargo<'a>(words: impl IntoIterator<Item = &'a str>) -> Command {
     command
 }
 
-/// Runs quietly and returns standard output.
+/// Runs a command without printing it and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let shown = shown(command);
     let output =
@@ -60,7 +60,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     }
 }
 
-/// The workspace's own packages, as `cargo metadata` tells them.
+/// The workspace's packages, from `cargo metadata`.
 pub(crate) fn metadata() -> Result<Vec<Value>, String> {
     let text = output(&mut cargo(["metadata", "--no-deps", "--format-version", "1"]))?;
     let mut metadata: Value = serde_json::from_str(&text).map_err(|error| format!("cargo metadata: {error}"))?;

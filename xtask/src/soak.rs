@@ -1,11 +1,11 @@
-//! `cargo xtask soak`: messages while each party in turn is killed.
+//! `cargo xtask soak`: sends messages while the test kills one party after another.
 
 use crate::run::{Outcome, cargo, run};
 
-/// Seconds, unless told otherwise.
+/// Default duration in seconds.
 const LONG: &str = "600";
 
-/// Runs the test `soak` for long; links between hosts take part.
+/// Runs the test `soak` for the given duration, including links between hosts.
 pub(crate) fn main(args: &[String]) -> Outcome {
     let seconds = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => LONG,

@@ -1,4 +1,4 @@
-//! Test programs that cargo builds and runs. A test that fails fails its stage, but for those of [`crate::again`].
+//! Builds and runs test programs with cargo. A failed test fails its stage, except the tests listed in [`crate::again`].
 
 use crate::again;
 use crate::hang;
@@ -12,29 +12,29 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// Whether what is printed comes as it is said, or in one piece at the end: beside others.
+/// When the output is printed: at once, or in one piece at the end (for stages that run in parallel).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Show {
     Live,
     AtEnd,
 }
 
-/// Features that say which tests there are, and let some of them break things: what users get has none of them.
+/// Features that compile tests, some of which change the machine. Release builds enable none of them.
 const FOR_TESTS: [&str; 3] = ["root-tests", "guest-tests", "peer-tests"];
 
-/// Test programs of the workspace, by their names.
+/// A selection of the workspace's test programs, by name.
 ///
-/// Of the whole workspace and with all of [`FOR_TESTS`] each time, whichever stage runs them: another set of packages or
-/// features would have cargo build all that depends on it again.
+/// Every stage builds the whole workspace with all of [`FOR_TESTS`]. With another set of packages or features, cargo
+/// would rebuild everything that depends on it.
 #[derive(Default)]
 pub(crate) struct Suite {
-    /// Features besides (`package/feature`).
+    /// Additional features (`package/feature`).
     pub(crate) features: Vec<String>,
-    /// Cargo's words for kinds of programs: `--lib`.
+    /// Cargo's options for kinds of programs, for example `--lib`.
     pub(crate) kinds: &'static [&'static str],
     /// Integration tests.
     pub(crate) programs: Vec<String>,
-    /// What the programs themselves are told.
+    /// Arguments for the test programs.
     pub(crate) words: Vec<&'static str>,
     pub(crate) environment: Vec<(&'static str, OsString)>,
 }
@@ -54,14 +54,14 @@ impl Suite {
         Ok(command)
     }
 
-    /// Builds the programs and runs none.
+    /// Builds the programs without running them.
     pub(crate) fn build(&self) -> Outcome {
         let mut command = self.command()?;
         command.args(["--quiet", "--no-run"]);
         record::timed(BUILDING, || crate::run::run(&mut command))
     }
 
-    /// Builds and runs all tests, and a second time those that failed if all of them have a second chance.
+    /// Builds and runs all tests. If every failed test has a second chance, runs the failed tests again.
     pub(crate) fn run(&self, show: Show) -> Outcome {
         let mut command = self.command()?;
         command.args(["--", "--quiet"]).args(&self.words);
@@ -87,10 +87,10 @@ impl Suite {
     }
 }
 
-/// The step of a stage that compiles, in its record.
+/// Name of the build step in the stage's record.
 pub(crate) const BUILDING: &str = "(building)";
 
-/// `cargo test` or `cargo build` of the workspace as all suites have it.
+/// `cargo test` or `cargo build` of the workspace with the features that all suites use.
 pub(crate) fn for_tests(verb: &str) -> Result<Command, String> {
     let mut command = cargo([verb, "--workspace"]);
     for package in metadata()? {
@@ -103,7 +103,7 @@ pub(crate) fn for_tests(verb: &str) -> Result<Command, String> {
     Ok(command)
 }
 
-/// Cargo's words for one package with these features.
+/// The cargo command for one package with the test features that the package has.
 pub(crate) fn of_package(verb: &str, name: &str) -> Result<Command, String> {
     let mut command = cargo([verb, "--package", name]);
     let package = metadata()?.into_iter().find(|package| package["name"] == name);
@@ -127,19 +127,19 @@ pub(crate) fn plain() -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// So long may a command say nothing: more than a build takes, or any test. What it waits for is printed then, and its
-/// children are ended, so that the other programs still run.
+/// Maximum time that a command may print nothing. It is longer than any build or test. After it, the runner prints what
+/// the command's children wait for and kills them, so that the remaining programs still run.
 const SILENCE: Duration = Duration::from_secs(20 * 60);
 
-/// So often is looked for what a command says.
+/// Interval at which the output of a command is read.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What a command has done.
+/// Result of a command.
 struct Said {
     status: ExitStatus,
-    /// All that it and its children printed until it ended.
+    /// Output of the command and its children until the command ended.
     text: String,
-    /// The test programs that it ran, with their seconds.
+    /// The test programs that it ran, with their durations in seconds.
     programs: Vec<(String, f64)>,
 }
 
@@ -150,7 +150,7 @@ fn watched(command: &mut Command, show: Show, silence: Duration) -> Result<Said,
     let mut said = Vec::new();
     let mut say = |bytes: &[u8]| {
         if show == Show::Live {
-            // Whoever reads it may have gone: the outcome counts.
+            // The reader may have closed the pipe. Only the outcome of the tests counts.
             let _ = std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush());
         }
         said.extend_from_slice(bytes);
@@ -160,11 +160,12 @@ fn watched(command: &mut Command, show: Show, silence: Duration) -> Result<Said,
     let mut ours = without_waiting(ours).map_err(wrong)?;
     command.current_dir(root()).stdout(theirs.try_clone().map_err(wrong)?).stderr(theirs);
     let mut child = command.spawn().map_err(wrong)?;
-    // The command keeps its ends of the pipe.
+    // The command holds the write ends of the pipe until it is dropped.
     *command = Command::new(command.get_program());
     let (mut last, mut bytes, mut clock) = (Instant::now(), [0; 4096], Clock::new(BUILDING, Instant::now()));
     let status = loop {
-        // Looked for first: what it has said lies in the pipe then, which whoever a test has left behind may hold for longer.
+        // Check for the end before reading: the output is in the pipe by then. A process that a test left behind may hold the
+        // pipe open for longer.
         let ended = child.try_wait().map_err(wrong)?;
         while let Some(length) = read(&mut ours, &mut bytes).map_err(wrong)? {
             say(&bytes[..length]);
@@ -192,15 +193,14 @@ fn watched(command: &mut Command, show: Show, silence: Duration) -> Result<Said,
     Ok(Said { status, text, programs: clock.programs })
 }
 
-/// A pipe that is read as far as it holds something. The standard library says this of sockets alone; the kernel takes it
-/// for a pipe, too.
+/// Makes a pipe non-blocking. The standard library offers this for sockets only; the kernel accepts it for a pipe, too.
 fn without_waiting(pipe: PipeReader) -> std::io::Result<File> {
     let said = UnixStream::from(OwnedFd::from(pipe));
     said.set_nonblocking(true)?;
     Ok(OwnedFd::from(said).into())
 }
 
-/// What lies in the pipe, if anything.
+/// Reads the bytes that are in the pipe, if any.
 fn read(pipe: &mut File, bytes: &mut [u8]) -> std::io::Result<Option<usize>> {
     match pipe.read(bytes) {
         Ok(length) => Ok(Some(length).filter(|length| *length > 0)),
@@ -209,7 +209,7 @@ fn read(pipe: &mut File, bytes: &mut [u8]) -> std::io::Result<Option<usize>> {
     }
 }
 
-/// The names of the failed tests in what cargo and the programs said; nothing if some program failed otherwise.
+/// Names of the failed tests in the output of cargo and the programs; `None` if a program failed otherwise.
 fn failed(text: &str) -> Option<Vec<String>> {
     let (mut all, mut list, mut programs) = (Vec::new(), Vec::new(), 0);
     for line in text.lines() {
@@ -229,7 +229,7 @@ fn failed(text: &str) -> Option<Vec<String>> {
     (told.count() == programs).then_some(all)
 }
 
-/// How many tests passed.
+/// Number of tests that passed.
 fn passed(text: &str) -> usize {
     text.lines().filter_map(|line| count(line.strip_prefix("test result: ok.")?, " passed")).sum()
 }

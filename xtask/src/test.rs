@@ -1,4 +1,4 @@
-//! The stages that CI runs, each a row of one table: what it shows, which programs it may start, how it runs.
+//! The stages that CI runs. Each is a row of one table: its purpose, the programs that it may start, and its function.
 
 use crate::appliance;
 use crate::bindings;
@@ -15,35 +15,35 @@ use std::process::Command;
 /// One stage of the test command.
 pub(crate) struct Stage {
     pub(crate) name: &'static str,
-    /// What it shows.
+    /// What the stage tests, for the report.
     pub(crate) what: &'static str,
-    /// The Debian packages that it needs beside those of every stage. It sees no other programs than theirs.
+    /// The Debian packages that it needs, in addition to those of every stage. Other programs are not in its `PATH`.
     pub(crate) needs: &'static [Package],
-    /// Whether it changes the machine (and restores it), for which it must be root.
+    /// The stage changes the machine and restores it, so it must run as root.
     pub(crate) needs_root: bool,
-    /// Whether it runs beside the stages that stand behind it: it builds in a folder of its own, and does not care how
-    /// long things take. Most of such a stage is compiling, which gives way; most of the others is waiting.
+    /// The stage runs in parallel with the stages after it. It builds in a separate folder, and its tests do not depend on
+    /// timing. It mostly compiles, at low priority; the other stages mostly wait.
     pub(crate) beside: bool,
     pub(crate) run: fn() -> Outcome,
 }
 
-/// What most stages are.
+/// Default values of a stage.
 const STAGE: Stage = Stage { name: "", what: "", needs: &[], needs_root: false, beside: false, run: || Ok(()) };
 
-/// Signals and lists of processes.
+/// Programs to send signals and to list processes.
 const PROCPS: Package = package("procps", &["kill", "ps"]);
 const PYTHON: Package = package("python3", &["python3"]);
-/// Python's environments.
+/// Module for Python's virtual environments.
 const VENV: Package = package("python3-venv", &[]);
-/// Network namespaces.
+/// Programs for network namespaces.
 const IPROUTE: Package = package("iproute2", &["ip", "tc"]);
 const MOUNT: Package = package("mount", &["mount", "umount"]);
 const JAVA: Package = package("default-jdk-headless", &["java", "javac"]);
 const MAVEN: Package = package("maven", &["mvn"]);
-/// What some programs want, and no newer one.
+/// Some programs need this version and fail with newer ones.
 const JAVA_17: Package = package("openjdk-17-jre-headless", &[]);
 const NODE: Package = package("nodejs", &["node"]);
-/// Where Node came from elsewhere it has brought npm, and Debian's package of it cannot be installed beside.
+/// If Node is not from Debian, it comes with npm, and Debian's npm package conflicts with it.
 const NPM: Package = package("npm", &["npm"]);
 const CHROMIUM: Package = package("chromium-headless-shell", &[]);
 const OPENSSL: Package = package("openssl", &["openssl"]);
@@ -86,7 +86,7 @@ pub(crate) const STAGES: &[Stage] = &[
             BUSYBOX,
             package("kmod", &["depmod", "modprobe"]),
             package("xz-utils", &["xz"]),
-            // What guests start of the host's files, by their own PATH.
+            // Programs of the host that guests start, found by the guest's own PATH.
             IPROUTE,
             MOUNT,
             package("systemd", &["systemctl", "systemd-run"]),
@@ -206,12 +206,12 @@ pub(crate) const STAGES: &[Stage] = &[
     Stage { name: "doc", what: "documentation builds without warnings", run: doc, ..STAGE },
 ];
 
-/// Formatting, also of what stands in tables: files that a macro declares, which `cargo fmt` does not see.
+/// Formatting, including files that a macro declares, which `cargo fmt` does not find.
 fn formatting() -> Outcome {
     run(&mut cargo(["fmt", "--all", "--check"]))?;
     let crates = tidy::files()?.into_iter().filter(|file| file.starts_with(root().join("crates")));
     let rust = crates.filter(|file| file.extension().is_some_and(|e| e == "rs"));
-    // Without the command line: it names hundreds of files.
+    // Do not print the command line: it has hundreds of file names.
     let status = Command::new("rustfmt").args(["--check", "--edition", "2024"]).args(rust).status();
     match status {
         Ok(status) if status.success() => Ok(()),
@@ -220,11 +220,11 @@ fn formatting() -> Outcome {
     }
 }
 
-/// With all features, as every stage but this builds; and what users get, without any.
+/// Checks with all features, as every other stage builds, and the released packages without features.
 fn clippy() -> Outcome {
     run(&mut cargo(["clippy", "--workspace", "--all-targets", "--all-features", "--quiet", "--", "-D", "warnings"]))?;
     run(&mut cargo(["clippy", "--package", "cli", "--package", "capi", "--quiet", "--", "-D", "warnings"]))?;
-    // What the build script of `heap` compiles is no target of cargo's.
+    // The build script of `heap` compiles this file, so it is not a target of cargo.
     let out = root().join("target/lint");
     let mut driver = Command::new("clippy-driver");
     driver.args(["--edition", "2024", "--crate-type", "lib", "--crate-name", "tahti_heap", "--emit=metadata"]);
@@ -234,9 +234,9 @@ fn clippy() -> Outcome {
     run(&mut driver)
 }
 
-/// Programs first; documentation's examples are a run of their own for cargo.
+/// Test programs first. Cargo runs the examples in documentation separately.
 fn unit() -> Outcome {
-    // Tests start some of the examples, as programs.
+    // Some tests start examples as programs.
     run(for_tests("build")?.args(["--examples", "--quiet"]))?;
     let kinds = &["--lib", "--bins", "--examples"];
     let programs = Suite { kinds, programs: plain()?, ..Suite::default() }.run(Show::Live);
@@ -244,7 +244,7 @@ fn unit() -> Outcome {
     all([programs, examples])
 }
 
-/// In a target folder of its own: the flag would rebuild everything else each time.
+/// Uses a separate target folder, because the flag would rebuild everything else each time.
 fn loom() -> Outcome {
     let words = [
         "test",
@@ -262,7 +262,7 @@ fn loom() -> Outcome {
     run(cargo(words).env("RUSTFLAGS", "--cfg loom"))
 }
 
-/// Runs where rustup has a nightly toolchain, to which miri is added; elsewhere says so.
+/// Adds miri to the nightly toolchain and runs it. Without a nightly toolchain, prints that it did not run.
 fn miri() -> Outcome {
     let miri = ["component", "add", "--toolchain", "nightly", "miri", "rust-src"];
     if !peers::nightly() || run(Command::new("rustup").args(miri)).is_err() {
@@ -271,7 +271,7 @@ fn miri() -> Outcome {
         );
         return Ok(());
     }
-    // Whole pages take minutes here, and are made of the same blocks.
+    // Tests of whole pages take minutes under miri, and pages consist of the same blocks.
     let ring = ["--skip", "page::", "--skip", "behaves_like_a_bounded_list", "--skip", "no_content_of_the_memory"];
     for (package, words) in [("ring", &ring[..]), ("sys", &["turn::"])] {
         let mut command = Command::new("cargo");
@@ -287,14 +287,14 @@ fn miri() -> Outcome {
             "target/miri",
             "--",
         ]);
-        // A case takes a second here: what other orders of bytes do, the unit tests and the fuzzer see.
+        // A case takes a second under miri. The unit tests and the fuzzer cover other orders of bytes.
         command.args(words).env("MIRIFLAGS", "-Zmiri-disable-isolation").env("PROPTEST_CASES", "16");
         run(command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO"))?;
     }
     Ok(())
 }
 
-/// Runs where rustup has the target, which needs no C library of that kind; elsewhere says so.
+/// Adds the target, which needs no C library for that processor. Without rustup's target, prints that it did not run.
 fn neon() -> Outcome {
     const TARGET: &str = "aarch64-unknown-linux-musl";
     if run(Command::new("rustup").args(["target", "add", TARGET])).is_err() {
@@ -318,7 +318,7 @@ fn root_tests() -> Outcome {
         .run(Show::Live)
 }
 
-/// Whether this process may change the machine.
+/// Whether this process runs as root.
 fn is_root() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| {
         status.lines().any(|line| line.starts_with("Uid:") && line.split_whitespace().nth(2) == Some("0"))
@@ -334,7 +334,7 @@ fn guests() -> Outcome {
         .run(Show::Live)
 }
 
-/// Features that few need, in one build of the program.
+/// Rarely needed features, in one build of the program.
 fn beyond() -> Outcome {
     let features = vec!["cli/fabric".into(), "cli/cassandra".into(), "cli/tls".into()];
     let programs = vec!["fabric".into(), "soak".into(), "cassandra".into(), "dashboard_tls".into()];
@@ -347,8 +347,8 @@ pub(crate) fn cassandra_jars() -> Result<PathBuf, String> {
     peers::java_program("org.apache.cassandra", "cassandra-all", "5.0.6")
 }
 
-/// Real nodes, on loopback addresses, one test at a time: each takes half a gibibyte. In a target folder of its own, as
-/// what speaks with them brings features of common crates that nothing else has.
+/// Starts real nodes on loopback addresses, one test at a time, as each node takes 0.5 GiB. Uses a separate target folder,
+/// because the driver enables features of common crates that no other package enables.
 fn cassandra() -> Outcome {
     let words =
         ["test", "--package", "cassandra", "--features", "driver", "--quiet", "--target-dir", "target/cassandra"];
@@ -357,7 +357,7 @@ fn cassandra() -> Outcome {
     run(command.env("TAHTI_CASSANDRA", cassandra_jars()?).env("TAHTI_JAVA", peers::java_17()?))
 }
 
-/// In a target folder of its own: built alone, the common crates have fewer features.
+/// Uses a separate target folder, because the common crates have fewer features when the package is built alone.
 fn tls() -> Outcome {
     run(&mut cargo(["test", "--package", "web", "--features", "tls", "--quiet", "--target-dir", "target/tls"]))
 }
@@ -367,7 +367,7 @@ fn doc() -> Outcome {
     run(cargo(words).env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"))
 }
 
-/// Installs what a stage needs, for a command that does its work by itself.
+/// Installs the packages of a stage, for a command that does not run as a stage.
 pub(crate) fn install(stage: &str) -> Outcome {
     STAGES.iter().filter(|row| row.name == stage).try_for_each(|row| programs::install(stage, row.needs))
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: the house rules of ARCHITECTURE.md, checked.
+//! `cargo xtask tidy`: checks the rules of ARCHITECTURE.md.
 
 use crate::run::{Outcome, metadata, output, root};
 use crate::wording::Wording;
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use syn::visit::{self, Visit};
 
-/// Who may depend on whom (besides `base`, on which everybody may). A crate that is not here does not exist.
+/// Allowed dependencies of each crate, in addition to `base`, which all crates may use. A crate that is missing here is an error.
 const ARROWS: &[(&str, &[&str])] = &[
     ("adaptive", &["kernels", "optics", "ring", "rt", "sys"]),
     ("appliance", &["segment"]),
@@ -150,12 +150,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("settings", &["ca", "canet", "db", "sys"]),
     ("store", &["segment", "sys"]),
     ("trace", &[]),
-    // Nothing with armed threads may get here: `rt`, `iocd`, `em`, `broker`, `capi` have no arrow to it.
+    // No crate with armed threads may depend on `web`: `rt`, `iocd`, `em`, `broker`, `capi` have no arrow to it.
     ("web", &["sys"]),
     ("xtask", &[]),
 ];
 
-/// Crates that decide: no file, socket, clock, thread or process in them.
+/// Crates that contain only decisions: they use no file, socket, clock, thread or process.
 const PURE: &[&str] = &[
     "appliance",
     "alarm",
@@ -178,17 +178,17 @@ const PURE: &[&str] = &[
     "trace",
 ];
 
-/// What pure crates must not name.
+/// Paths that pure crates must not use.
 const IMPURE: &[&str] =
     &["std::fs", "std::net", "std::thread", "std::process", "std::env", "Instant::now", "SystemTime", "std::os"];
 
-/// Who may lift the workspace's ban on `unsafe`: who talks to the kernel, the border to C, vector instructions, and a card's programs.
+/// Crates that may lift the workspace's ban on `unsafe`: system calls, the C interface, vector instructions, and GPU programs.
 const UNSAFE: &[&str] = &["sys", "capi", "kernels", "gpu"];
 
-/// A folder or file at the top of a crate, and those that it may name.
+/// A folder or file at the top of a crate, and the others that it may use.
 type Room = (&'static str, &'static [&'static str]);
 
-/// Which folders (or files) at the top of a crate may name which others of it. What is not listed is not looked at.
+/// Allowed uses between the folders (or files) at the top of a crate. Crates that are not listed are not checked.
 const ROOMS: &[(&str, &[Room])] = &[(
     "db",
     &[
@@ -196,7 +196,7 @@ const ROOMS: &[(&str, &[Room])] = &[(
         ("calc", &["text"]),
         ("security", &["calc", "text"]),
         ("model", &["calc", "text"]),
-        // The one circle: a record's processing follows its links, and a link processes the record that it leads to.
+        // The only cycle: processing a record follows its links, and a link processes its target record.
         ("rec", &["calc", "model", "run", "text"]),
         ("run", &["model", "rec", "text"]),
         ("load", &["calc", "model", "rec", "run", "text"]),
@@ -231,7 +231,7 @@ pub(crate) fn main() -> Outcome {
     Err(format!("{} findings\n{}", findings.len(), findings.join("\n")))
 }
 
-/// Arrows between our crates, and a reason for each foreign one.
+/// Checks the dependencies between our crates, and that each foreign one has a reason in `docs/dependencies.md`.
 fn dependencies(packages: &[Value], findings: &mut Vec<String>) {
     let reasons = fs::read_to_string(root().join("docs/dependencies.md")).unwrap_or_default();
     let ours: Vec<&str> = packages.iter().filter_map(|package| package["name"].as_str()).collect();
@@ -260,7 +260,7 @@ fn folder(package: &Value) -> Option<(PathBuf, String)> {
     Some((manifest.parent()?.to_owned(), package["name"].as_str()?.to_owned()))
 }
 
-/// Rules on one source file, but for what is there for tests only.
+/// Checks one source file, except code that is compiled for tests only.
 fn source(packages: &[(PathBuf, String)], file: &Path, text: &str, messages: &mut Wording, findings: &mut Vec<String>) {
     let relative = file.strip_prefix(root()).unwrap_or(file);
     let Some((folder, name)) = packages.iter().find(|(folder, _)| file.starts_with(folder)) else { return };
@@ -302,7 +302,7 @@ fn source(packages: &[(PathBuf, String)], file: &Path, text: &str, messages: &mu
     }
 }
 
-/// Why a file of `module` must not name `path`, if it must not.
+/// Why a file of `module` must not use `path`; `None` if it may.
 fn arrow(name: &str, module: &[String], path: &str) -> Option<String> {
     let (_, rooms) = ROOMS.iter().find(|(of, _)| *of == name)?;
     let from = module.first()?;
@@ -324,14 +324,14 @@ fn arrow(name: &str, module: &[String], path: &str) -> Option<String> {
         .then(|| format!("{from} -> {to}: an arrow between the rooms of {name} that is not in the drawing"))
 }
 
-/// The module that a file below `src` is.
+/// The module path of a file below `src`.
 fn module(file: &Path) -> Vec<String> {
     let words = file.with_extension("");
     let words = words.iter().map(|word| word.to_string_lossy().into_owned());
     words.filter(|word| !matches!(word.as_str(), "mod" | "lib" | "main")).collect()
 }
 
-/// Every path that a file names outside what is there for tests only, with its line.
+/// All paths that a file uses outside code for tests, with their lines.
 #[derive(Default)]
 struct Names {
     paths: Vec<(usize, String)>,
@@ -342,7 +342,7 @@ struct Names {
 }
 
 impl Names {
-    /// The names of a `use`, each whole.
+    /// Adds the full paths of a `use`.
     fn used(&mut self, before: &str, tree: &syn::UseTree) {
         let whole = |name: &syn::Ident| if before.is_empty() { name.to_string() } else { format!("{before}::{name}") };
         match tree {
@@ -354,7 +354,7 @@ impl Names {
         }
     }
 
-    /// Notes a public function whose error is a `String`.
+    /// Adds a public function whose error is a `String`.
     fn signature(&mut self, visibility: &syn::Visibility, signature: &syn::Signature) {
         if let (syn::Visibility::Public(_), syn::ReturnType::Type(_, output)) = (visibility, &signature.output)
             && let syn::Type::Path(output) = &**output
@@ -367,7 +367,7 @@ impl Names {
         }
     }
 
-    /// What looks like a path in tokens that have no syntax yet: the arguments of macros and attributes.
+    /// Adds token sequences that look like paths, from the arguments of macros and attributes.
     fn tokens(&mut self, tokens: TokenStream) {
         let (mut path, mut line) = (String::new(), 0);
         for token in tokens {
@@ -442,14 +442,14 @@ impl<'ast> Visit<'ast> for Names {
     }
 
     fn visit_attribute(&mut self, attribute: &'ast syn::Attribute) {
-        // What forbids names what it forbids.
+        // `forbid` and `deny` list lints, not uses.
         let forbids = ["forbid", "deny"].iter().any(|word| attribute.path().is_ident(word));
         if let syn::Meta::List(list) = &attribute.meta
             && !forbids
         {
             let texts = self.texts.len();
             self.tokens(list.tokens.clone());
-            // The reason of an exception is for developers.
+            // Only developers read the reason of an exception.
             if ["allow", "expect"].iter().any(|word| attribute.path().is_ident(word)) {
                 self.texts.truncate(texts);
             }
@@ -457,7 +457,7 @@ impl<'ast> Visit<'ast> for Names {
     }
 }
 
-/// Whether something is compiled for tests only.
+/// Whether an item is compiled for tests only.
 fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let syn::Meta::List(list) = &attribute.meta else { return attribute.path().is_ident("test") };
@@ -467,7 +467,7 @@ fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// The attributes of an item that may be there for tests only.
+/// The attributes of an item that may be compiled for tests only.
 fn attributes(item: &syn::Item) -> &[syn::Attribute] {
     match item {
         syn::Item::Mod(item) => &item.attrs,
@@ -481,7 +481,7 @@ fn attributes(item: &syn::Item) -> &[syn::Attribute] {
     }
 }
 
-/// All Rust files of the workspace.
+/// All Rust and Markdown files of the workspace.
 pub(crate) fn files() -> Result<Vec<PathBuf>, String> {
     let words = ["ls-files", "--cached", "--others", "--exclude-standard", "*.rs", "*.md"];
     let listed = output(std::process::Command::new("git").args(words))?;

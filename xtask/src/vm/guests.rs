@@ -1,38 +1,38 @@
-//! The guests of the test tier, each a row: what machine it is, and which tests run in it.
+//! The guests of the VM tests. Each is a row: the machine and the tests that run in it.
 
 use super::kernel::Kernel;
 
-/// A machine that is booted, and the tests that run in it.
+/// A virtual machine, and the tests that run in it.
 pub(crate) struct Guest {
-    /// The word for `--only`, and what the guest's tests see in its kernel's command line.
+    /// Name for `--only`. The guest's tests also find it in the kernel's command line.
     pub(crate) name: &'static str,
-    /// What is special about it.
+    /// Description, for the list of guests.
     pub(crate) what: &'static str,
     pub(crate) kernel: Kernel,
-    /// Boot parameters that the tests are about.
+    /// Boot parameters under test.
     pub(crate) boot: &'static str,
     /// QEMU's `-smp`.
     pub(crate) cpus: &'static str,
-    /// QEMU's `-numa` nodes, as lists of CPUs; none is one node.
+    /// QEMU's `-numa` nodes, as lists of CPUs. Empty means one node.
     pub(crate) nodes: &'static [&'static str],
-    /// How the emulator runs the guest's CPUs.
+    /// How QEMU runs the guest's CPUs.
     pub(crate) thread: Thread,
     pub(crate) init: Init,
     pub(crate) hardware: Hardware,
     pub(crate) tests: &'static [Tests],
 }
 
-/// How the emulator runs a guest's CPUs.
+/// How QEMU runs a guest's CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Thread {
-    /// In turn on one thread: needed wherever the kernel patches its own code (tracing, CPU hotplug).
+    /// Alternating on one thread. Needed if the kernel patches its own code (tracing, CPU hotplug).
     Single,
-    /// Each on its own thread: needed where CPUs spin at the same time. The emulator loses the kernel's race for
-    /// its own code now and then (`Oops: int3`); such a boot is tried once more.
+    /// Each on a separate thread. Needed if CPUs spin at the same time. QEMU sometimes loses the race with the kernel's
+    /// patching of its own code (`Oops: int3`); such a boot is retried once.
     Multi,
 }
 
-/// What the guest's first process does.
+/// The guest's first process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Init {
     /// A shell script mounts cgroup v2 and runs the tests.
@@ -43,21 +43,22 @@ pub(crate) enum Init {
     Systemd,
 }
 
-/// What the machine is made of.
+/// The guest's devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hardware {
     /// Disk, network card, watchdog.
     Plain,
-    /// These, a parallel port, QEMU's teaching device `edu`, and a doorbell to another machine (`ivshmem`), behind an IOMMU.
+    /// As `Plain`, and a parallel port, QEMU's teaching device `edu`, and a doorbell to another machine (`ivshmem`). They are
+    /// behind an IOMMU.
     Devices,
-    /// Disk, network card, watchdog, and a second card on a wire to another guest, whose clock is PTP's master there.
+    /// As `Plain`, and a second network card that is wired to another guest, which is the PTP master.
     Wire,
-    /// Disk, network card, watchdog, under Xen: the kernel is that of dom0, with two of the CPUs and half of the memory.
+    /// As `Plain`, under Xen. The kernel is that of dom0, with two of the CPUs and half of the memory.
     Xen,
 }
 
 impl Init {
-    /// What `init.sh` reads in the kernel's command line.
+    /// The words for `init.sh` in the kernel's command line.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::CgroupV2 => "tahti.cgroup=v2 tahti.init=plain",
@@ -73,7 +74,7 @@ pub(crate) struct Tests {
     pub(crate) package: &'static str,
     /// The integration test, or `lib` for the crate's unit tests.
     pub(crate) target: &'static str,
-    /// Only tests whose path begins so; empty is all.
+    /// Only tests whose path begins with this prefix. Empty selects all tests.
     pub(crate) prefix: &'static str,
 }
 
@@ -81,7 +82,7 @@ const fn tests(package: &'static str, target: &'static str, prefix: &'static str
     Tests { package, target, prefix }
 }
 
-/// What most guests have in common.
+/// Default values of a guest.
 const USUAL: Guest = Guest {
     name: "",
     what: "",
@@ -95,7 +96,7 @@ const USUAL: Guest = Guest {
     tests: &[],
 };
 
-/// Every guest, the most telling first.
+/// All guests, the most informative first.
 pub(crate) const GUESTS: &[Guest] = &[
     Guest {
         name: "rt",
@@ -118,7 +119,7 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("cli", "guest_host", ""),
             tests("cli", "guest_within", ""),
             tests("testkit", "guest_model", ""),
-            // Has the machine reset: the last.
+            // It resets the machine, so it must be the last.
             tests("cli", "guest_reset", ""),
         ],
         ..USUAL
@@ -154,9 +155,9 @@ pub(crate) const GUESTS: &[Guest] = &[
         ..USUAL
     },
     Guest {
-        // 6.12 forgets for good what the boot isolated once a remote partition is dissolved: the model is held
-        // against a kernel that has not lived through the shield's tests. A tick stops only while the kernel trusts its
-        // clock, which on a busy host it would cease to do after minutes.
+        // Linux 6.12 loses the list of boot-isolated CPUs once a remote partition is dissolved. The model is therefore compared
+        // with a freshly booted kernel that has not run the shield's tests. The tick stops only while the kernel trusts its
+        // clock. On a busy host it would stop trusting it after minutes.
         name: "isolcpus-model",
         what: "as isolcpus, freshly booted: quiet sections, and beside the model of the kernel",
         boot: "isolcpus=managed_irq,domain,2-3 nohz_full=2-3 rcu_nocbs=2-3 irqaffinity=0-1 tsc=reliable",
@@ -207,7 +208,7 @@ pub(crate) const GUESTS: &[Guest] = &[
     Guest {
         name: "devices",
         what: "6.12 PREEMPT_RT, devices for user space behind an IOMMU",
-        // The kernel tries its timer through the IOMMU before anything else, and gives up on a busy host.
+        // The kernel first tests its timer through the IOMMU, and that test fails on a busy host.
         boot: "intel_iommu=on iommu=pt no_timer_check",
         cpus: "4",
         hardware: Hardware::Devices,
@@ -226,7 +227,7 @@ pub(crate) const GUESTS: &[Guest] = &[
     Guest {
         name: "ptp",
         what: "6.12 PREEMPT_RT beside another guest, whose clock it follows by PTP",
-        // As for `devices`: two that boot at a time make the host busy.
+        // As for `devices`: two guests that boot at the same time load the host.
         boot: "no_timer_check",
         cpus: "2",
         hardware: Hardware::Wire,

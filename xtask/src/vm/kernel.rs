@@ -1,4 +1,4 @@
-//! The guests' kernels: Debian's own packages, fetched once, and an initial RAM disk made of them.
+//! The guests' kernels, from Debian's packages, and the initial RAM disks made from them.
 
 use crate::peers;
 use crate::run::{output, root, run};
@@ -6,14 +6,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A kernel of the distribution, by the package that depends on its newest version.
+/// A kernel of the distribution, named by the package that depends on its newest version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {
-    /// 6.12 with PREEMPT_RT: remote partitions, `cpuset.cpus.exclusive`, the fair server.
+    /// 6.12 with PREEMPT_RT. Has remote partitions, `cpuset.cpus.exclusive` and the fair server.
     Rt6_12,
-    /// 6.1 with PREEMPT_RT: the first isolated partitions, and cgroup v1's cpuset.
+    /// 6.1 with PREEMPT_RT. Has the first version of isolated partitions, and cgroup v1's cpuset.
     Rt6_1,
-    /// 6.1 as most machines have it, with dom0's side of Xen.
+    /// Debian's default kernel 6.1, with dom0 support for Xen.
     Generic6_1,
 }
 
@@ -46,8 +46,8 @@ pub(crate) struct Bootable {
     pub(crate) disk: PathBuf,
 }
 
-/// What a guest loads before its root exists, or that its devices need. A name that this kernel has built in, or
-/// that it lacks, is left out: the guest's own tests notice what is missing.
+/// Modules that a guest loads before it mounts its root, or that its devices need. A module that is built into the kernel
+/// or missing is skipped. If a missing one matters, the guest's tests fail.
 const MODULES: &[&str] = &[
     "virtio_pci",
     "9pnet_virtio",
@@ -81,7 +81,7 @@ const MODULES: &[&str] = &[
 
 const INIT: &str = include_str!("init.sh");
 
-/// Fetches and unpacks the kernel unless that was done before, and makes its initial RAM disk.
+/// Fetches and unpacks the kernel if it is not in the cache, and makes its initial RAM disk.
 ///
 /// # Errors
 /// Names the command that failed.
@@ -100,7 +100,7 @@ pub(crate) fn ready(kernel: Kernel) -> Result<Bootable, String> {
     Ok(Bootable { image: unpacked.join(format!("boot/vmlinuz-{release}")), disk })
 }
 
-/// Debian's packages of Xen and its tools, unpacked: nothing of them starts by itself.
+/// Debian's packages of Xen and its tools. They are only unpacked, so that no service starts.
 const XEN: [&str; 15] = [
     "xen-hypervisor-4.17-amd64",
     "xen-utils-4.17",
@@ -119,7 +119,7 @@ const XEN: [&str; 15] = [
     "libyajl2",
 ];
 
-/// Xen, and the folders of its tools, of each package one.
+/// The Xen image, and one folder for each package of its tools.
 ///
 /// # Errors
 /// Names the command that failed.
@@ -134,14 +134,14 @@ pub(crate) fn xen() -> Result<(PathBuf, Vec<PathBuf>), String> {
     Ok((image, folders))
 }
 
-/// The kernel release that is unpacked there, complete with its modules' dependencies.
+/// The kernel release in `unpacked` whose `modules.dep` exists.
 fn release(unpacked: &Path) -> Option<String> {
     let entries = fs::read_dir(unpacked.join("lib/modules")).ok()?;
     let mut names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     names.find(|name| unpacked.join("lib/modules").join(name).join("modules.dep").exists())
 }
 
-/// Downloads the newest package, unpacks it, and lets `depmod` write the modules' dependencies last.
+/// Downloads and unpacks the newest package. `depmod` writes the modules' dependencies last.
 fn fetch(kernel: Kernel, cache: &Path) -> Result<(), String> {
     let show = || output(Command::new("apt-cache").args(["depends", "--important", kernel.package()]));
     let newest = |text: &str| text.lines().find_map(|line| line.trim().strip_prefix("Depends: ")).map(str::to_owned);
@@ -200,7 +200,7 @@ fn initial_disk(unpacked: &Path, release: &str) -> Result<Vec<u8>, String> {
     Ok(archive.finish())
 }
 
-/// The files of the modules and of all that they depend on, dependencies first.
+/// The files of the modules and of all their dependencies, dependencies first.
 fn load_order(unpacked: &Path, release: &str) -> Result<Vec<PathBuf>, String> {
     let mut files = Vec::new();
     for module in MODULES {
@@ -220,7 +220,7 @@ fn load_order(unpacked: &Path, release: &str) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// Where a program lies; not every user has the system's directories in `PATH`.
+/// Path of a program. Some users do not have the system's directories in `PATH`.
 fn program(name: &str) -> Result<PathBuf, String> {
     let places = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(|place| Path::new(place).join(name));
     places.into_iter().find(|file| file.is_file()).ok_or_else(|| format!("{name} is not in /usr/sbin or /usr/bin"))
@@ -230,7 +230,7 @@ fn read(file: &Path) -> Result<Vec<u8>, String> {
     fs::read(file).map_err(|error| format!("{}: {error}", file.display()))
 }
 
-/// A cpio archive in the "newc" format, which is what kernels unpack.
+/// A cpio archive in the "newc" format, which kernels unpack.
 #[derive(Default)]
 struct Archive {
     bytes: Vec<u8>,

@@ -1,7 +1,7 @@
-//! `cargo xtask test-vm`: ordinary test binaries on other kernels, in QEMU guests.
+//! `cargo xtask test-vm`: runs ordinary test binaries on other kernels, in QEMU guests.
 //!
-//! The host's files are the guest's root, read-only below an overlay; what a guest writes is gone with it. Nothing of
-//! the host is changed. It needs no root, but files that only root can read are missing in the guest for others.
+//! The guest's root is the host's file system, read-only below an overlay. The guest's writes are lost when it ends, and
+//! the host does not change. The command needs no root, but in the guest it cannot read files that only root can read.
 
 mod guests;
 mod kernel;
@@ -25,10 +25,10 @@ use std::time::Instant;
 
 const OPTIONS: &str = "--list, --only GUEST[,GUEST], --test PART or --run COMMAND";
 
-/// Test binaries whose every test must run in some guest begin so.
+/// Prefix of test binaries whose every test must run in some guest.
 const GUEST_ONLY: &str = "guest_";
 
-/// Runs the named guests, or all of them; goes on after a failure and reports all at the end.
+/// Runs the named guests, or all of them. Continues after a failure and reports all outcomes at the end.
 pub(crate) fn main(args: Vec<String>) -> Outcome {
     let mut only: Vec<String> = Vec::new();
     let mut list = false;
@@ -62,7 +62,7 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
     run_all(&wanted, test.as_deref().unwrap_or_default())
 }
 
-/// Runs a shell command in a guest and prints what it said: to look at a kernel before a test is written.
+/// Runs a shell command in a guest and prints its output, to inspect a kernel before writing a test.
 fn run_command(guest: &Guest, command: &str) -> Outcome {
     let kernel = kernel::ready(guest.kernel)?;
     let place = root().join("target/vm/out").join(guest.name);
@@ -76,18 +76,18 @@ fn run_command(guest: &Guest, command: &str) -> Outcome {
     outcome
 }
 
-/// What runs beneath the guest's kernel, and the folders of its tools; nothing for most.
+/// The Xen image and the folders of its tools; `None` for a guest without Xen.
 fn xen_of(guest: &Guest) -> Result<Option<(PathBuf, Vec<PathBuf>)>, String> {
     (guest.hardware == Hardware::Xen).then(kernel::xen).transpose()
 }
 
-/// The folder of linuxptp's programs, for a guest beside another one; nothing for most.
+/// The folder of linuxptp's programs; `None` for a guest without a wire.
 fn linuxptp_of(guest: &Guest) -> Result<Option<PathBuf>, String> {
     let folder = (guest.hardware == Hardware::Wire).then(|| peers::unpacked("linuxptp")).transpose()?;
     Ok(folder.map(|folder| folder.join("usr/sbin")))
 }
 
-/// What the guest at the other end of a wire does: PTP's master by software time stamps, which the emulator takes its time for.
+/// The script of the guest at the other end of a wire: a PTP master with software time stamps, which are slow in QEMU.
 fn ptp_master(linuxptp: &Path) -> String {
     format!("ip link set eth1 up\n{}/ptp4l -2 -S -i eth1 -m --tx_timestamp_timeout=1000\n", linuxptp.display())
 }
@@ -126,7 +126,7 @@ fn run_all(wanted: &[&Guest], part: &str) -> Outcome {
         return Err(format!("no test of these guests has {part:?} in its name"));
     }
     let start = Instant::now();
-    // A guest that the emulator runs on one thread keeps one CPU busy; one that it runs on several has them to itself.
+    // A guest on one emulator thread uses one CPU. A guest on several threads runs alone, with all CPUs.
     let (single, multi): (Vec<_>, Vec<_>) = rounds.iter().partition(|round| round.guest.thread == Thread::Single);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut reports = side_by_side(&single, cpus);
@@ -138,7 +138,7 @@ fn run_all(wanted: &[&Guest], part: &str) -> Outcome {
     all(failures.into_iter().map(Err))
 }
 
-/// Runs rounds, at most so many at a time.
+/// Runs rounds, at most `at_once` at a time.
 fn side_by_side<'a>(rounds: &[&'a Round<'a>], at_once: usize) -> Vec<Report<'a>> {
     let (next, reports) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
@@ -160,7 +160,7 @@ struct Round<'a> {
     guest: &'a Guest,
     kernel: Bootable,
     xen: Option<PathBuf>,
-    /// What another guest does at the other end of a wire.
+    /// Script of the guest at the other end of the wire.
     other: Option<String>,
     tests: Vec<Test>,
     environment: Vec<(&'static str, String)>,
@@ -170,13 +170,13 @@ struct Round<'a> {
 struct Report<'a> {
     round: &'a Round<'a>,
     passed: usize,
-    /// The tests that failed or did not come to an end.
+    /// The tests that failed or did not end.
     open: Vec<Test>,
     failures: Vec<String>,
 }
 
 impl Report<'_> {
-    /// What failed, in a separate boot, if all of it has a second chance: see [`crate::again`].
+    /// Repeats the failed tests in a separate boot, if all of them have a second chance: see [`crate::again`].
     fn once_more(mut self) -> Self {
         if self.open.is_empty() || !self.open.iter().all(|test| again::is_listed(&test.name)) {
             return self;
@@ -244,7 +244,7 @@ impl Round<'_> {
 /// The built test binaries by crate and target, and the program itself as `("tahti", "bin")`.
 type Binaries = BTreeMap<(String, String), PathBuf>;
 
-/// Builds the test binaries of every crate that the table names, with their guest tests, and the program.
+/// Builds the program and the test binaries of every crate in the table, with their guest tests.
 fn build() -> Result<Binaries, String> {
     let rows = GUESTS.iter().flat_map(|guest| guest.tests);
     let mut targets: Vec<&str> = rows.map(|tests| tests.target).filter(|target| *target != "lib").collect();
@@ -260,10 +260,10 @@ fn build() -> Result<Binaries, String> {
     Ok(binaries)
 }
 
-/// The same of these guests' packages only, for somebody who waits for a few tests.
+/// As [`build`], but only the packages of these guests, to run a few tests quickly.
 fn build_some(wanted: &[&Guest], part: &str) -> Result<Binaries, String> {
     let rows = || wanted.iter().flat_map(|guest| guest.tests);
-    // The part of a name may be of a package and its program, or of a test, which only the program knows.
+    // `part` may be part of a package and its program, or of a test. Only the program has the names of its tests.
     let named = |row: &&Tests| {
         let program = format!("{} {} ", row.package, row.target);
         program.contains(part) || part.contains(&program)
@@ -297,7 +297,7 @@ fn build_some(wanted: &[&Guest], part: &str) -> Result<Binaries, String> {
     Ok(binaries)
 }
 
-/// Takes the executables out of cargo's messages.
+/// Adds the executables that cargo's messages list.
 fn collect(messages: &str, binaries: &mut Binaries) {
     for message in messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         let Some(executable) = message["executable"].as_str() else { continue };
@@ -319,7 +319,7 @@ fn collect(messages: &str, binaries: &mut Binaries) {
     }
 }
 
-/// What tests may want to know: where the program and its peers lie.
+/// Environment variables for the tests: paths of the program and its peers.
 fn environment(binaries: &Binaries, irqbalance: &Path) -> Vec<(&'static str, String)> {
     let program = binaries.get(&("cli".to_owned(), "bin".to_owned()));
     let places = program.map(|path| ("TAHTI", path.as_path())).into_iter().chain([("IRQBALANCE", irqbalance)]);
@@ -349,7 +349,7 @@ fn select(guest: &Guest, binaries: &Binaries, part: &str) -> Result<Vec<Test>, S
     Ok(found)
 }
 
-/// The names of a row's tests, asked from the test binary itself.
+/// The names of a row's tests, listed by the test binary.
 fn names(tests: &Tests, binaries: &Binaries) -> Result<Vec<String>, String> {
     let key = (tests.package.to_owned(), tests.target.to_owned());
     let binary = binaries.get(&key).ok_or_else(|| format!("crate {} has no test {}", tests.package, tests.target))?;
@@ -358,7 +358,7 @@ fn names(tests: &Tests, binaries: &Binaries) -> Result<Vec<String>, String> {
     Ok(all.filter(|name| name.starts_with(tests.prefix)).map(str::to_owned).collect())
 }
 
-/// A test that only guests can run and that none of them runs would never fail: that is an error.
+/// Reports tests that run only in guests but are in no guest's row: they would never fail.
 fn complete(binaries: &Binaries) -> Outcome {
     let mut orphans = Vec::new();
     for (package, target) in binaries.keys().filter(|(_, target)| target.starts_with(GUEST_ONLY)) {

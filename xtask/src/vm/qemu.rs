@@ -1,4 +1,4 @@
-//! One boot of one guest in QEMU's emulation, from the list of tests to their results.
+//! Boots a guest in QEMU, runs a list of tests and reads their results.
 
 use super::guests::{Guest, Hardware, Thread};
 use super::kernel::Bootable;
@@ -13,20 +13,20 @@ use std::time::{Duration, Instant};
 /// One test in a guest.
 #[derive(Clone)]
 pub(crate) struct Test {
-    /// Crate, test binary and test, as shown.
+    /// Crate, test binary and test, for messages.
     pub(crate) shown: String,
     /// The binary, at the same path in the guest.
     pub(crate) binary: PathBuf,
-    /// The test's path in it.
+    /// The test's path in the binary.
     pub(crate) name: String,
 }
 
 /// How a test ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Verdict {
-    /// The test process's exit status; `None` when the guest ended before it did.
+    /// The test process's exit status; `None` if the guest ended before it did.
     pub(crate) status: Option<i32>,
-    /// How long it ran in the guest's time.
+    /// Duration in seconds of the guest's clock.
     pub(crate) seconds: f64,
 }
 
@@ -36,32 +36,32 @@ impl Verdict {
     }
 }
 
-/// The longest a single test may run, in the guest's time.
+/// Maximum duration of a test in seconds of the guest's clock.
 const TEST_SECONDS_MAX: u32 = 300;
 
-/// The longest a guest may live.
+/// Maximum duration of a guest in seconds.
 const GUEST_SECONDS_MAX: u32 = 900;
 
-/// What QEMU exits with when the guest says that it worked through its list.
+/// QEMU's exit status if the guest reached the end of its script.
 const DONE: i32 = 33;
 
-/// What a guest is to do, and where its logs go.
+/// A script for a guest, and the folder for its logs.
 pub(crate) struct Job<'a> {
     pub(crate) guest: &'a Guest,
     pub(crate) kernel: &'a Bootable,
-    /// What runs beneath the kernel, if something does.
+    /// The Xen image, if the guest runs under Xen.
     pub(crate) xen: Option<&'a Path>,
-    /// The shell script that it runs.
+    /// The shell script that the guest runs.
     pub(crate) script: String,
-    /// How many results the script gives.
+    /// Number of results that the script reports.
     pub(crate) results: usize,
-    /// The folder that the guest sees as `/out`; emptied first.
+    /// The folder that the guest sees as `/out`. It is emptied first.
     pub(crate) place: &'a Path,
-    /// What another guest does at the other end of a wire, for as long as this one lives.
+    /// Script of the guest at the other end of a wire. That guest lives as long as this one.
     pub(crate) other: Option<&'a str>,
 }
 
-/// Boots the guest, lets it do its job, and tells each verdict as it comes.
+/// Boots the guest, runs its script, and passes each verdict to `told` as it arrives.
 ///
 /// # Errors
 /// The guest did not boot or did not reach the end of its script; the end of its console is quoted.
@@ -87,7 +87,7 @@ fn boot_once(job: &Job<'_>, told: &mut impl FnMut(usize, &Verdict)) -> Outcome {
     let mut seen = 0;
     let mut tell = |seen: &mut usize| {
         let text = fs::read_to_string(&results).unwrap_or_default();
-        // A line without its end is still being written.
+        // A line without a newline is incomplete.
         for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')).skip(*seen) {
             *seen += 1;
             if let Some((index, verdict)) = result(line.trim()) {
@@ -137,7 +137,7 @@ fn boot_once(job: &Job<'_>, told: &mut impl FnMut(usize, &Verdict)) -> Outcome {
     Err(explain(status, start.elapsed(), place))
 }
 
-/// Whether the machine was reset as its last test had said, and how many seconds after: not by its kernel, which would have told.
+/// Seconds since the last test announced the reset. `None` if the kernel caused the reset, which its console shows.
 fn was_reset(place: &Path) -> Option<f64> {
     let said = fs::metadata(place.join("ends")).ok()?.modified().ok()?;
     let console = fs::read(place.join("console")).unwrap_or_default();
@@ -146,13 +146,13 @@ fn was_reset(place: &Path) -> Option<f64> {
     (!by_kernel).then(|| said.elapsed().unwrap_or_default().as_secs_f64())
 }
 
-/// Stops the whole guest for as long as it asks for in `/out/stop` (a number of milliseconds), as a busy host would. `/out/stopped` then
-/// says between how many microseconds that took. `timeout` and QEMU are a process group of their own.
+/// Stops the whole guest for the number of milliseconds in `/out/stop`, as a busy host would. `/out/stopped` then holds the
+/// minimum and maximum duration of the stop in microseconds. `timeout` and QEMU are a separate process group.
 fn stop_if_asked(place: &Path, group: u32) {
     let asked = place.join("stop");
     let Some(ms) = fs::read_to_string(&asked).ok().and_then(|text| text.trim().parse::<u64>().ok()) else { return };
     let signal = |name: &str| {
-        // Whether it came shows in the guest.
+        // The guest's test checks the effect.
         let _ = Command::new("kill").args([name, "--", &format!("-{group}")]).status();
     };
     let before = Instant::now();
@@ -167,12 +167,12 @@ fn stop_if_asked(place: &Path, group: u32) {
     let _ = fs::write(&new, text).and_then(|()| fs::rename(&new, told));
 }
 
-/// A QEMU that ends when nobody waits for it any more.
+/// A QEMU process that is killed on drop.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only if it has ended, which is what is wanted.
+        // Both calls fail only if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -212,16 +212,16 @@ impl Doorbell {
 
 impl Drop for Doorbell {
     fn drop(&mut self) {
-        // Only a file without meaning would stay.
+        // A failure leaves only an unused file.
         let _ = fs::remove_file(&self.socket);
     }
 }
 
-/// A wire between two guests: a socket for each end.
+/// A wire between two guests, with a socket for each end.
 struct Wire([PathBuf; 2]);
 
 impl Wire {
-    /// The card at one of its ends: the second of its guest.
+    /// Options of the network card at one end: the guest's second card.
     fn words(&self, end: usize) -> [String; 4] {
         let [own, far] = [&self.0[end], &self.0[1 - end]].map(|path| path.display());
         let wire = format!("dgram,id=wire,local.type=unix,local.path={own},remote.type=unix,remote.path={far}");
@@ -232,12 +232,12 @@ impl Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        // Only files without meaning would stay.
+        // A failure leaves only unused files.
         self.0.iter().for_each(|path| drop(fs::remove_file(path)));
     }
 }
 
-/// The guest at the other end of a wire, which lives as long as the one that is tested.
+/// The guest at the other end of a wire. It lives as long as the guest under test.
 struct Other {
     machine: Child,
     wire: Wire,
@@ -251,7 +251,7 @@ impl Other {
         fs::write(place.join("run.sh"), job.other.unwrap_or_default()).map_err(failed)?;
         let end = |end: u8| std::env::temp_dir().join(format!("tahti-wire-{}-{end}", std::process::id()));
         let wire = Wire([end(1), end(2)]);
-        // Those of a run that was killed.
+        // Remove the sockets of a run that was killed.
         wire.0.iter().for_each(|path| drop(fs::remove_file(path)));
         let complaints = fs::File::create(place.join("qemu")).map_err(failed)?;
         let mut command = command(job, &place);
@@ -262,13 +262,13 @@ impl Other {
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // `timeout` passes it on to QEMU. Both fail only if it has ended, which is what is wanted.
+        // `timeout` passes the signal on to QEMU. Both calls fail only if the process has already ended.
         let _ = Command::new("kill").arg(self.machine.id().to_string()).status();
         let _ = self.machine.wait();
     }
 }
 
-/// Why a guest gave no full result, with the end of what it said.
+/// Why a guest gave no full result, with the end of its console.
 fn explain(status: ExitStatus, lived: Duration, place: &Path) -> String {
     let tail = |name: &str| {
         let bytes = fs::read(place.join(name)).unwrap_or_default();
@@ -290,7 +290,7 @@ fn explain(status: ExitStatus, lived: Duration, place: &Path) -> String {
     )
 }
 
-/// The script that runs tests: each in a process of its own, so that one that hangs or dies takes no other with it.
+/// The script that runs tests, each in a separate process, so that a test that hangs or dies does not affect the others.
 pub(crate) fn run_script(tests: &[Test], environment: &[(&str, String)]) -> String {
     let mut script = String::from("cd /\nexport RUST_BACKTRACE=0\n");
     for (name, value) in environment {
@@ -308,7 +308,7 @@ pub(crate) fn run_script(tests: &[Test], environment: &[(&str, String)]) -> Stri
     script
 }
 
-/// Reads a line that `run_script`'s `t` wrote: index, status, from, to.
+/// Parses a line that `run_script`'s `t` wrote: index, status, start, end.
 fn result(line: &str) -> Option<(usize, Verdict)> {
     let mut words = line.split(' ');
     let index = words.next()?.parse().ok()?;
@@ -332,13 +332,13 @@ fn command(job: &Job<'_>, place: &Path) -> Command {
         Hardware::Devices => "q35,kernel-irqchip=split",
     };
     let (processor, megabytes) = match guest.hardware {
-        // With more of what the emulator offers, dom0 or domains without a machine of their own do not begin.
+        // With more CPU features of the emulator, dom0 and PV domains do not start.
         Hardware::Xen => ("max,-pku,-smap,-smep,-la57,-rdtscp", "3072"),
         Hardware::Plain | Hardware::Devices | Hardware::Wire => ("max", "2048"),
     };
     command.args(["-M", machine, "-accel", thread, "-cpu", processor, "-m", megabytes, "-smp", guest.cpus]);
     if guest.hardware == Hardware::Devices {
-        // Before the devices that it stands in front of.
+        // The IOMMU must come before the devices behind it.
         command.args(["-device", "intel-iommu,intremap=on"]);
     }
     for (index, cpus) in guest.nodes.iter().enumerate() {
@@ -376,7 +376,7 @@ fn command(job: &Job<'_>, place: &Path) -> Command {
                 .args(["-append", &boot("ttyS0")]);
         }
         Some(xen) => {
-            // Xen takes the kernel and its disk as modules: files with their words, a comma between them.
+            // Xen takes the kernel and its disk as modules: files with arguments, separated by commas.
             let module = |words: String| words.replace(',', ",,");
             let image = module(format!("{} {}", kernel.image.display(), boot("hvc0")));
             let modules = format!("{image},{}", module(kernel.disk.display().to_string()));
