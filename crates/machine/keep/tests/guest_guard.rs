@@ -1,4 +1,4 @@
-//! The guard with cgroup v2, whose groups freeze and kill.
+//! The guard with cgroup v2, whose groups can be frozen and killed.
 
 mod freezer;
 

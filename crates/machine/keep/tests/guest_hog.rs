@@ -1,6 +1,6 @@
-//! Real-time loops on every CPU, with every safety net of the kernel cut: the machine is usable again because of tahti.
+//! Real-time loops on every CPU without any of the kernel's safety nets: tahti must make the machine usable again.
 //!
-//! Only in a guest of `cargo xtask test-vm`, whose machine may hang for a while.
+//! Runs only in a guest of `cargo xtask test-vm`, as the machine may hang for a while.
 
 use base::DurNs;
 use host::guard::{Budget, LADDER};
@@ -12,13 +12,13 @@ use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 use testkit::guest;
 
-/// The loops begin together so long after they are asked for: an interpreter may take seconds to come up in an emulated machine.
+/// Delay from the request to the common start of the loops. An interpreter may take seconds to start in an emulated machine.
 const START_SECONDS: u64 = 8;
 
-/// How long the loops spin, if nobody stops them.
+/// How long the loops spin if they are not stopped.
 const SPIN_SECONDS: u64 = 20;
 
-/// A time-sharing thread that wakes twenty times a second and keeps the longest silence.
+/// A time-sharing thread that wakes 20 times a second and records the longest gap.
 struct Probe {
     stop: Arc<AtomicBool>,
     longest_ms: Arc<AtomicU64>,
@@ -54,7 +54,7 @@ fn uptime() -> f64 {
     first.expect("uptime begins with seconds")
 }
 
-/// A FIFO loop on each CPU; all of them begin and end at the same moment. Comes back well after they have begun.
+/// Starts a FIFO loop on each CPU. All begin and end at the same time. Returns well after they have begun.
 fn hogs(mut started: impl FnMut(&Started)) -> Vec<Started> {
     let begin = uptime() + START_SECONDS as f64;
     let end = begin + SPIN_SECONDS as f64;
@@ -78,7 +78,7 @@ fn hogs(mut started: impl FnMut(&Started)) -> Vec<Started> {
     hogs
 }
 
-/// Waits for their end, whoever brings it.
+/// Waits until the loops have ended, by themselves or killed.
 fn reap(hogs: &[Started]) {
     for hog in hogs {
         let _ = hog.process.signal(9);
@@ -88,7 +88,7 @@ fn reap(hogs: &[Started]) {
     }
 }
 
-/// The loops with nothing against them, then the same under the guard.
+/// Runs the loops without a guard, then with it.
 #[test]
 fn a_machine_full_of_real_time_loops_comes_back() {
     guest::required();

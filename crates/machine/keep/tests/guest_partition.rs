@@ -1,4 +1,4 @@
-//! Partitions on control groups of version 2: raised, killed at every write, taken back.
+//! Partitions on cgroup v2: raised, killed at every write, lowered.
 
 mod partition;
 
@@ -76,7 +76,7 @@ fn who_reads_and_writes_the_disk_gets_no_more_of_it_than_the_bound() {
     let wanted = vec![Partition { name: "disk".into(), io_max: vec![bound], required: true, ..Partition::default() }];
     let raised = raise(&mut machine(), &dir, &wanted, ground(&wanted), false).unwrap();
     let [group] = &raised.partitions.dirs("disk")[..] else { panic!("version 2 has one directory") };
-    // 3 MiB at 1 MiB/s, 6 MiB at 2 MiB/s, the first of each at once; a host that is slow makes it longer.
+    // 3 MiB at 1 MiB/s, 6 MiB at 2 MiB/s, the first of each at once. A slow host makes it longer.
     let least = Duration::from_millis(1500);
     let took = run_inside(group, &format!("exec dd if={device} of=/dev/null bs=64k count=48 iflag=direct"));
     assert!(took > least, "read in {took:?}");
@@ -110,7 +110,7 @@ fn killed_at_every_write_of_raising_and_taking_back_the_next_one_leaves_nothing(
                 Err(why) => assert!(why.is::<Killed>(), "a test within has failed"),
             }
             if raising && writes % 2 == 0 {
-                // Who comes next may also go on.
+                // The next run may also raise the partition again.
                 raise(&mut machine(), &dir, &wanted, ground(&wanted), false).unwrap();
             }
             assert_eq!(lower(&mut machine(), &dir).unwrap().left, [] as [String; 0]);

@@ -1,6 +1,6 @@
 //! The shield on kernels with more CPUs, cgroup v2 and systemd, in the guests of `cargo xtask test-vm`.
 //!
-//! Each guest runs the modules that its row in the table names. CPUs 2-3 are shielded, 0-1 keep house.
+//! Each guest runs the modules that its row in the table names. CPUs 2-3 are shielded, CPUs 0-1 are for housekeeping.
 
 use base::CpuSet;
 use host::plan::{PlanError, Want};
@@ -14,10 +14,10 @@ use std::process::{Child, Command, Stdio};
 use sys::root::RootDir;
 use testkit::guest;
 
-/// Where cgroup v2 lies in guests.
+/// Mount point of cgroup v2 in guests.
 const TOP: &str = "/sys/fs/cgroup";
 
-/// Processes that end with the test.
+/// Processes that are killed on drop.
 struct Crowd(Vec<Child>);
 
 impl Crowd {
@@ -40,7 +40,7 @@ impl Drop for Crowd {
     }
 }
 
-/// A cgroup beside the shield's that goes with the test.
+/// A second cgroup next to the shield's, removed on drop.
 struct Neighbour;
 
 impl Neighbour {
@@ -66,7 +66,7 @@ impl Neighbour {
 impl Drop for Neighbour {
     fn drop(&mut self) {
         let _ = fs::write(format!("{}/cpuset.cpus.partition", Self::DIR), "member");
-        // A task that has just ended leaves its cgroup a moment later.
+        // The cgroup of an ended task becomes empty a moment later.
         for _ in 0..100 {
             if fs::remove_dir(Self::DIR).is_ok() {
                 break;
@@ -84,7 +84,7 @@ fn want(list: &str) -> Want {
     Want { cpus: cpus(list), ..Want::default() }
 }
 
-/// Only in a guest; a shield that a failed test left is given up first.
+/// Requires a guest, and releases a shield that a failed test left.
 fn begin() {
     guest::required();
     if let Err(error) = shield::release(&root(), &dir(), true) {
@@ -125,12 +125,12 @@ fn pin(tid: i32, list: &str) {
     sys::sched::set_affinity(tid, &cpus(list)).expect("the task may be bound");
 }
 
-/// A process whose name is `name` (of the kernel: only its first 15 letters count).
+/// Thread id of a task called `name`. The kernel keeps only the first 15 letters of a name.
 fn named(name: &str) -> Option<i32> {
     snapshot().tasks.iter().find(|(_, task)| task.comm == name).map(|(key, _)| key.tid)
 }
 
-/// Old values, put back at the end.
+/// Previous values, written back on drop.
 struct Undo(Vec<(String, String)>);
 
 impl Drop for Undo {
@@ -141,7 +141,7 @@ impl Drop for Undo {
     }
 }
 
-/// Values that no machine starts with, so that a release to defaults would show.
+/// Writes values that differ from the kernel's defaults. A release that writes defaults would then fail the test.
 fn make_unusual() -> Undo {
     let unusual = [
         ("/proc/sys/vm/stat_interval", "7"),
@@ -156,11 +156,11 @@ fn make_unusual() -> Undo {
     undo
 }
 
-/// What must be the same before and after: files, cgroups, masks and interrupts of all that lives in both.
+/// Compares the state before and after: files, cgroups, and the masks and interrupts of everything that exists in both.
 #[track_caller]
 fn assert_same(before: &Snapshot, after: &Snapshot) {
     let files = |snapshot: &Snapshot| -> BTreeMap<String, Value> {
-        // With boot-isolated CPUs the kernel itself loses its list when a remote partition is dissolved.
+        // If the boot line isolates CPUs, the kernel itself loses that list when a remote partition is dissolved.
         let keep = |path: &&String| !path.ends_with("/cpuset.cpus.isolated");
         snapshot
             .files
@@ -179,7 +179,7 @@ fn assert_same(before: &Snapshot, after: &Snapshot) {
     assert_eq!(before.dirs, after.dirs);
     for (key, task) in &before.tasks {
         if let Some(now) = after.tasks.get(key) {
-            // Bound threads are the kernel's own affair, and handlers of interrupts follow these.
+            // The kernel controls bound threads, and handler threads follow their interrupts.
             if !task.bound && task.handles_irq().is_none() {
                 assert_eq!((&now.cpuset, now.cpus), (&task.cpuset, task.cpus), "{} ({})", key.tid, task.comm);
             }
@@ -191,13 +191,13 @@ fn assert_same(before: &Snapshot, after: &Snapshot) {
     assert_eq!(requested(before), requested(after));
 }
 
-/// Everything that the kernel lets be moved is off the shield.
+/// Checks that everything that can be moved is off the shield.
 #[track_caller]
 fn assert_empty(shield: &CpuSet, place: Option<&str>) {
     let snapshot = snapshot();
     for (key, task) in &snapshot.tasks {
         let own = place.is_some() && task.cpuset.as_deref() == place;
-        // Under version 1 kthreadd stays, for the sake of the threads that it starts. A handler goes with its interrupt.
+        // Under version 1 kthreadd stays, because its child threads inherit its mask. A handler thread follows its interrupt.
         let stays = task.bound
             || task.handles_irq().is_some()
             || (key.tid == 2 && matches!(snapshot.cgroup, Cgroup::V1 { .. }));
@@ -211,7 +211,7 @@ mod everywhere {
     #[test]
     fn a_shield_comes_and_leaves_nothing_behind() {
         begin();
-        // Also run by the test below, which kills it: then the machine is unusual already.
+        // The test below runs this test as a child and kills it. The values are unusual already then.
         let alone = std::env::var_os("TAHTI_TEST_RUN").is_none();
         let undo = if alone { make_unusual() } else { Undo(Vec::new()) };
         let crowd = alone.then(|| Crowd::start(3, "exec sleep 1000"));
@@ -246,7 +246,7 @@ mod everywhere {
         assert_eq!(mask(crowd.id(0)), cpus("3"));
         assert_eq!(mask(crowd.id(1)), cpus("0-1"));
         release();
-        // It had no mask before; the one that was set inside stays its own, or goes with the shield.
+        // The process had no mask before. A mask that it got inside stays, or is released with the shield.
         let cgroup = guest::read(&format!("/proc/{}/cgroup", crowd.id(0)));
         assert!(!cgroup.contains("tahti.shield"), "{cgroup}");
         drop(crowd);
@@ -291,7 +291,7 @@ mod whole {
 mod killed {
     use super::*;
 
-    /// Every write is killed on the model of the kernel; here every thirteenth, from another one on in each guest.
+    /// The tests on the model kill at every write. Here it is every thirteenth write, with a different start in each guest.
     #[test]
     fn killed_in_the_middle_the_next_release_restores() {
         begin();
@@ -336,12 +336,12 @@ mod irqbalance {
         seen.irqbalance.map(|irqbalance| irqbalance.banned)
     }
 
-    /// Debian's own, scanning every second.
+    /// Debian's irqbalance, which scans every second.
     #[test]
     fn a_real_irqbalance_is_told_obeys_and_is_told_back() {
         begin();
         let program = std::env::var("IRQBALANCE").expect("the list of tests says where irqbalance lies");
-        // Where its package puts its socket; else it takes an abstract name.
+        // Debian's package creates this folder for the socket. Without it irqbalance uses an abstract name.
         fs::create_dir_all("/run/irqbalance").expect("/run");
         let daemon = Command::new(program).args(["--foreground", "--interval=1"]).stdout(Stdio::null()).spawn();
         let _daemon = Crowd(vec![daemon.expect("irqbalance runs")]);
@@ -355,13 +355,13 @@ mod irqbalance {
         let applied = apply("2-3");
         assert_eq!(applied.drift, []);
         assert_eq!(banned(), Some(cpus("2-3")));
-        // Several of its scans later nothing has come back.
+        // After several of its scans no interrupt is back on the shielded CPUs.
         std::thread::sleep(Duration::from_secs(5));
         for (key, irq) in snapshot().irqs {
             let refused = applied.refused.iter().any(|refused| refused.label.contains(&key.0));
             assert!(refused || !irq.requested.intersects(&cpus("2-3")), "{key:?} goes to {}", irq.requested);
         }
-        // What it spread over the other CPUs meanwhile is its own affair; everything else goes back.
+        // irqbalance may have spread interrupts over the other CPUs meanwhile. Everything else is restored.
         let released = shield::release(&root(), &dir(), false).expect("the shield can be released");
         assert_eq!(released.refused, []);
         assert_eq!(released.kept, [], "what irqbalance does with interrupts is nobody's mistake");
@@ -440,7 +440,7 @@ mod v2 {
         assert_eq!(applied.backend, "plain affinity");
         assert_eq!(mask(crowd.id(0)), cpus("2"));
         assert_eq!(mask(crowd.id(1)), cpus("0-1"));
-        // The host's files interrupt: the kernel leads the handler's thread to one CPU, and the release is whole all the same.
+        // Reading the host's files causes interrupts: the kernel moves the handler's thread to one CPU. The release is still whole.
         for _ in 0..20 {
             assert!(!guest::read("/out/run.sh").is_empty());
         }
@@ -479,7 +479,7 @@ mod local {
         let before = snapshot();
         apply("2-3");
         assert_eq!(group.read("cpuset.cpus"), "1");
-        // It reaches in again: the partition breaks, which is seen and repaired.
+        // The neighbour takes a shielded CPU again: the partition becomes invalid. tahti detects and repairs this.
         group.write("cpuset.cpus", "1-2");
         let state = || guest::read(&format!("{TOP}/tahti.shield/cpuset.cpus.partition"));
         assert!(state().starts_with("isolated invalid"), "{}", state());
@@ -554,7 +554,7 @@ mod hotplug {
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
         assert_eq!(effective(), "2-3");
-        // Hotplug brings some kernel threads back onto the CPUs; applied again, they go.
+        // Hotplug moves some kernel threads back onto the CPUs. A second apply moves them away.
         apply("2-3");
         assert_empty(&cpus("2-3"), None);
         let released = shield::release(&root(), &crate::dir(), true).expect("the shield can be released");
@@ -573,7 +573,7 @@ mod systemd {
         assert!(status.expect("systemctl can be run").success(), "systemctl {words:?}");
     }
 
-    /// A unit's property, as `systemctl show` says it.
+    /// A unit's property, from `systemctl show`.
     fn property(unit: &str, name: &str) -> String {
         let output = Command::new("systemctl").args(["show", unit, "--value", "--property", name]).output();
         String::from_utf8(output.expect("systemctl can be run").stdout).expect("it speaks UTF-8").trim().to_owned()
@@ -591,12 +591,12 @@ mod systemd {
         stands("apply");
         systemctl(&["daemon-reload"]);
         stands("daemon-reload");
-        // It answers again as soon as the new systemd reads its state: the tree is then as that one wants it.
+        // systemd answers again as soon as it has read its state. The cgroup tree is then as the new instance sets it up.
         systemctl(&["daemon-reexec"]);
         stands("daemon-reexec");
         systemctl(&["set-property", "--runtime", "system.slice", "AllowedCPUs=0-3"]);
         stands("AllowedCPUs=");
-        // Without the rest of booting, which would go through all of the host's files first.
+        // Without the default dependencies, which would start the rest of booting. That reads all of the host's files first.
         let unit = ["--unit=visitor", "--property=DefaultDependencies=no", "--quiet", "sleep", "1000"];
         assert!(Command::new("systemd-run").args(unit).status().expect("systemd-run can be run").success());
         let visitor = guest::read("/sys/fs/cgroup/system.slice/visitor.service/cgroup.procs");
@@ -608,13 +608,13 @@ mod systemd {
         assert_eq!(guest::read(&format!("{TOP}/cpuset.cpus.effective")), "0-3");
     }
 
-    /// The unit of `contrib`, with the program's place here and a plant of one process on the shield.
+    /// Runs the unit of `contrib` with this test's program and a plant of one process on the shield.
     #[test]
     fn a_plant_is_a_unit_that_is_ready_restarted_and_stopped_in_order() {
         begin();
         let program = std::env::var("TAHTI").expect("the list of tests says where the program lies");
         let unit = include_str!("../../../../contrib/tahti@.service");
-        // Here booting goes on beside the tests, and takes its time.
+        // In the guest, booting continues in parallel with the tests and takes long.
         let unit = unit.replace("/usr/bin/tahti", &program).replace("After=network.target", "DefaultDependencies=no");
         fs::write("/run/systemd/system/tahti@.service", unit).expect("/run");
         fs::create_dir_all("/etc/tahti").expect("the overlay takes everything");
@@ -642,7 +642,7 @@ mod systemd {
         let environment = String::from_utf8_lossy(&environment).into_owned();
         assert!(!environment.contains("NOTIFY_SOCKET") && !environment.contains("WATCHDOG_"), "{environment}");
 
-        // Killed: the process goes on, and the supervisor that systemd starts next continues it.
+        // After a kill of the supervisor, the process continues. systemd starts a new supervisor, which takes it over.
         let first = property("tahti@boot", "MainPID");
         systemctl(&["kill", "--kill-who=main", "--signal=KILL", "tahti@boot"]);
         let again = || property("tahti@boot", "ActiveState") == "active" && property("tahti@boot", "MainPID") != first;
@@ -652,7 +652,7 @@ mod systemd {
 
         systemctl(&["stop", "tahti@boot"]);
         assert_eq!(named("sleep"), None);
-        // Without a supervisor for more than two intervals, as in a slow emulation, the plant was not observed: it fails.
+        // In a slow emulation the plant may be without a supervisor for more than two intervals. It then fails as not observed.
         let (result, status) = (property("tahti@boot", "Result"), property("tahti@boot", "ExecMainStatus"));
         assert!(result == "success" || (result == "exit-code" && status == "3"), "{result}, {status}");
         assert_eq!(guest::read(&format!("{TOP}/cpuset.cpus.effective")), "0-3");

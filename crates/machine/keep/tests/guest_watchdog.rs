@@ -1,5 +1,5 @@
-//! A real watchdog device, which every test guest has (i6300esb). Opening it starts its clock: never on a
-//! machine that others use.
+//! A real watchdog device, which every test guest has (i6300esb). Opening it starts its timer, so this test never runs on
+//! a shared machine.
 
 use base::DurNs;
 use keep::watchdog::Watchdog;
@@ -13,6 +13,6 @@ fn a_real_watchdog_takes_its_timeout_is_petted_and_halted() {
     assert_eq!((shortfall, dog.timeout()), (None, DurNs::from_secs(20)));
     dog.pet().unwrap();
     dog.disarm().unwrap();
-    // Halted: it can be opened again, and the machine still runs.
+    // The watchdog is stopped: it can be opened again, and the machine still runs.
     Watchdog::open(device, DurNs::from_secs(20)).unwrap().0.disarm().unwrap();
 }

@@ -1,4 +1,4 @@
-//! The shield planned on captured, invented and hostile machines, from their files on: what holds for every plan.
+//! Plans the shield on captured, invented and hostile machines, from their files, and checks the properties of every plan.
 
 mod invented;
 
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-/// Every machine by its name.
+/// All machines by name.
 static MACHINES: LazyLock<BTreeMap<String, Files>> = LazyLock::new(|| {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../machine/host/tests/fixtures");
     let mut machines = BTreeMap::new();
@@ -28,12 +28,12 @@ static MACHINES: LazyLock<BTreeMap<String, Files>> = LazyLock::new(|| {
     machines
 });
 
-/// The machines with everything that a shield reads; the rest hold what checks of the doctor are about.
+/// The machines with all files that a shield reads. The others hold only the files of single checks of the doctor.
 fn whole_machines() -> impl Iterator<Item = (&'static String, &'static Files)> {
     MACHINES.iter().filter(|(name, _)| name.starts_with("captured-") || name.starts_with("invented-"))
 }
 
-/// Any of these.
+/// Any of the whole machines.
 fn any_machine() -> impl Strategy<Value = Files> {
     let machines: Vec<&Files> = whole_machines().map(|(_, files)| files).collect();
     any::<prop::sample::Index>().prop_map(move |nth| (*nth.get(&machines)).clone())
@@ -43,7 +43,7 @@ fn snapshot(files: &Files, cpus: &CpuSet) -> sys::Result<Snapshot> {
     keep::machine::snapshot(&Captured(files.clone()), cpus)
 }
 
-/// The CPUs that a step takes something from or gives something to.
+/// The CPUs that a step adds or removes.
 fn touched(first: &Value, last: &Step) -> CpuSet {
     let cpus = |value: &Value| match value {
         Value::Cpus(cpus) => *cpus,
@@ -61,13 +61,13 @@ fn touched(first: &Value, last: &Step) -> CpuSet {
     cpus(first).minus(&cpus(&last.to))
 }
 
-/// The machine after every step was taken back, in as many rounds as the executor may need: a partition that is
-/// dissolved may take masks along, which go back when that is seen.
+/// The machine after all steps were taken back, in up to three rounds, as the executor may need them. Dissolving a partition
+/// may change masks, which a later round restores.
 fn given_back(after: Snapshot, plan: &Plan) -> Snapshot {
     (0..3).fold(after, |now, _| plan::model(&now, &plan::release(&now, &plan.steps, false).plan))
 }
 
-/// What holds for every plan on a machine.
+/// Properties of every plan on a machine.
 fn holds(snapshot: &Snapshot, want: &Want, plan: &Plan) -> Result<(), TestCaseError> {
     let after = plan::model(snapshot, plan);
     prop_assert!(!plan::housekeeping(&after, &want.cpus).is_empty());
@@ -77,7 +77,7 @@ fn holds(snapshot: &Snapshot, want: &Want, plan: &Plan) -> Result<(), TestCaseEr
     for step in &plan.steps {
         net.entry(&step.target).or_insert((&step.from, step)).1 = step;
     }
-    // CPUs that the boot isolated are nobody's housekeeping: who is sent away does not go there either.
+    // Boot-isolated CPUs are not housekeeping CPUs: tasks that are moved away do not go there either.
     let ours = want.cpus.or(&snapshot.cpus.isolated);
     for (first, last) in net.values() {
         prop_assert!(touched(first, last).is_subset(&ours), "{:?}", last);
@@ -91,13 +91,13 @@ fn holds(snapshot: &Snapshot, want: &Want, plan: &Plan) -> Result<(), TestCaseEr
     Ok(())
 }
 
-/// Where two machines differ first, in words short enough to read.
+/// The first difference between two machines, in a short form.
 fn difference(a: &Snapshot, b: &Snapshot) -> Option<(String, String)> {
     let (a, b) = (format!("{a:#?}"), format!("{b:#?}"));
     a.lines().zip(b.lines()).find(|(a, b)| a != b).map(|(a, b)| (a.to_owned(), b.to_owned()))
 }
 
-/// CPUs of a machine, chosen by bits.
+/// CPUs of a machine, selected by bits.
 fn chosen(files: &Files, bits: u64) -> CpuSet {
     let online: CpuSet = files.cpus("/sys/devices/system/cpu/online").unwrap_or_default();
     online.iter().filter(|cpu| bits.rotate_left(u32::from(*cpu)) & 1 == 1).collect()
@@ -145,7 +145,7 @@ fn a_socket_of_the_server_is_divided_and_the_other_left_alone() {
     assert_eq!(to("/sys/class/net/ens1f0/queues/tx-14/xps_cpus"), None);
 }
 
-/// Texts that no kernel writes, or that contradict the rest.
+/// Texts that no kernel writes, or that contradict the rest of the machine.
 fn hostile() -> impl Strategy<Value = String> {
     prop_oneof![
         Just(String::new()),
@@ -202,7 +202,7 @@ proptest! {
             && let Ok(plan) = plan::plan(&snapshot, &want)
         {
             prop_assert!(!plan::housekeeping(&snapshot, &want.cpus).is_empty());
-            // What a kernel works out by itself (who may run where) need not agree with what such a machine claimed.
+            // The masks that a kernel computes itself need not match what such a machine claims.
             let back = given_back(plan::model(&snapshot, &plan), &plan);
             prop_assert_eq!(&plan::release(&back, &plan.steps, false).plan.steps, &vec![]);
             for step in plan.steps.iter().filter(|step| !matches!(step.target, Target::Task { .. })) {

@@ -1,5 +1,5 @@
-//! Parts of tahti that change the machine, begun and ended in every order on the model of the kernel: each of them ends released,
-//! and in the end the machine is as it was.
+//! Begins and ends the parts of tahti that change the machine in every order, on the model of the kernel. Each part must end
+//! released, and the final state of the machine must equal its initial state.
 
 mod model;
 
@@ -26,13 +26,13 @@ enum Part {
     Run,
     /// A process of a plant with frames, in the shield if there is one, and the supervisor's guard.
     Plant,
-    /// A look after the shield, and at the end the release of what is left, by force.
+    /// A check of the shield, and at its end the forced release of anything that is still applied.
     Restore,
 }
 
 const PARTS: [Part; 5] = [Part::Shield, Part::Partition, Part::Run, Part::Plant, Part::Restore];
 
-/// A part begins, or ends.
+/// A part begins (`true`) or ends (`false`).
 type Event = (Part, bool);
 
 const RESERVED: Policy =
@@ -50,7 +50,7 @@ impl World {
         Self { machine: boot(version, rest), shield: Dir::new(), plant: Dir::new(), place: None }
     }
 
-    /// A process of one thread, a child of init.
+    /// Starts a process with one thread, a child of init.
     fn start(&self, tid: u32, comm: &str, policy: Policy) {
         let mut kernel = self.machine.0.borrow_mut();
         let parent = kernel.task(1).unwrap().clone();
@@ -59,7 +59,7 @@ impl World {
         kernel.start(tid, task);
     }
 
-    /// Changes the shield while guards have given their reservations up, as tahti does.
+    /// Changes the shield while the guards have dropped their reservations, as tahti does.
     fn aside<T>(&self, act: impl FnOnce(&mut RealMachine<&Machine>) -> T) -> T {
         let guards: Vec<u32> = {
             let kernel = self.machine.0.borrow();
@@ -72,7 +72,7 @@ impl World {
         let set = |tid: u32, policy: Policy| self.machine.0.borrow_mut().set_policy(tid, policy);
         guards.iter().for_each(|tid| set(*tid, Policy::Fifo(Priority(99))).unwrap());
         let done = act(&mut RealMachine::new(&self.machine));
-        // One that is not admitted stays in the fixed class.
+        // A guard that is not admitted again stays in the fixed-priority class.
         for tid in guards {
             let _ = set(tid, RESERVED);
         }
@@ -132,7 +132,7 @@ impl World {
     }
 }
 
-/// Every order in which these parts begin and end, each after its own beginning.
+/// Every order in which these parts begin and end; each part ends after it began.
 fn orders(parts: &[Part]) -> Vec<Vec<Event>> {
     fn go(waiting: &[Part], running: &[Part], so_far: &mut Vec<Event>, all: &mut Vec<Vec<Event>>) {
         if waiting.is_empty() && running.is_empty() {
@@ -155,7 +155,7 @@ fn orders(parts: &[Part]) -> Vec<Vec<Event>> {
     all
 }
 
-/// Every set of so many parts.
+/// All sets with `count` parts.
 fn sets(count: u32) -> Vec<Vec<Part>> {
     let chosen = |bits: u32| (0..).zip(PARTS).filter(|(nth, _)| bits >> nth & 1 == 1).map(|(_, part)| part).collect();
     (0..1u32 << PARTS.len()).filter(|bits| bits.count_ones() == count).map(chosen).collect()

@@ -1,4 +1,4 @@
-//! Partitions on a model of resctrl: raised, killed at every write, taken back. No machine that this was written on has it.
+//! Raises partitions on a model of resctrl, kills tahti at every write, and lowers them. The tests need no real resctrl.
 
 mod model;
 
@@ -97,7 +97,7 @@ fn a_group_of_somebody_else_stays_and_what_the_machine_lacks_is_told() {
         "{refused}"
     );
     assert_eq!(machine.0.borrow().state(), theirs);
-    // The last of the processor's groups is taken: the kernel says so, and nothing is left.
+    // The processor has no free group left: the kernel reports it, and the partition leaves nothing behind.
     let (machine, dir) = (Machine::boot(&MACHINE.replace("closids: 3", "closids: 1")), Dir::new());
     let before = machine.0.borrow().state();
     let refused = raise(&mut RealMachine::new(&machine), &dir.0, &hmi(), ground(&machine), false).unwrap_err();
@@ -118,7 +118,7 @@ fn a_group_of_somebody_else_stays_and_what_the_machine_lacks_is_told() {
 
 const TOP: &str = "/sys/fs/resctrl/schemata";
 const FULL: &str = "MB:0=100;1=100\n    L3:0=fffff;1=fffff";
-/// What is left to others where CPU 2 is shielded, which shares cache 0.
+/// The schemata for all other tasks if CPU 2 is shielded, which shares cache 0.
 const LEFT: &str = "MB:0=100;1=100\n    L3:0=fffe0;1=fffff";
 
 fn shield(machine: &Machine, dir: &RunDir) -> Applied {
@@ -138,7 +138,7 @@ fn read(machine: &Machine, path: &str) -> String {
     machine.read(path).unwrap_or_default().trim().to_owned()
 }
 
-/// What the shield says of the cache's ways.
+/// The notes of the shield about the cache's ways.
 fn said(applied: &Applied) -> Vec<String> {
     let notes = applied.notes.iter().map(|note| format!("{}: {}", note.about, note.text));
     notes.filter(|note| note.contains("cache ways")).collect()
@@ -174,7 +174,7 @@ fn a_shield_and_a_partition_divide_the_cache_whichever_comes_and_goes_first() {
                 release(&machine, &dir.0);
                 stands(false, "the partition stands");
                 assert_eq!(partitions.drift(&mut RealMachine::new(&machine)).unwrap(), []);
-                // It is raised anew: nothing changes.
+                // Raising it again changes nothing.
                 assert_eq!(raised(&hmi()).writes, 0);
                 lower(&mut RealMachine::new(&machine), &dir.0).unwrap();
             } else {
@@ -197,11 +197,11 @@ fn a_partition_that_has_all_of_the_cache_gets_what_a_shield_leaves_and_keeps_a_l
     let group = format!("{}/schemata", raised().partitions.dirs("hmi")[0].display());
     assert!(read(&machine, &group).ends_with("L3:0=fffe0;1=fffff"));
     release(&machine, &dir.0);
-    // What it had is no part of the shield's: that is raised again beside it.
+    // The partition's ways are not the shield's: the partition can be raised again during the shield.
     assert_eq!(said(&shield(&machine, &dir.0)), [] as [&str; 0]);
     assert_eq!(read(&machine, TOP), LEFT);
     release(&machine, &dir.0);
-    // Raised anew without a shield, it has all.
+    // Raised again without a shield, the partition gets all ways.
     raised();
     assert!(read(&machine, &group).ends_with("L3:0=fffff;1=fffff"), "{}", read(&machine, &group));
     let told = said(&shield(&machine, &dir.0));

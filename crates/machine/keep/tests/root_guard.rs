@@ -1,6 +1,6 @@
-//! Real runaways on the real kernel: FIFO loops on one CPU, each far shorter than a second.
+//! Real runaways on the real kernel: FIFO loops on one CPU, each much shorter than a second.
 //!
-//! Real-time throttling stays as it is; everything started here is killed and reaped.
+//! Real-time throttling stays enabled. Everything that the tests start is killed and reaped.
 
 mod freezer;
 
@@ -19,7 +19,7 @@ use sys::sched::scheduling;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Reached only by a test that fails.
+/// Timeout. Only a failing test reaches it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Running(Started);
@@ -70,7 +70,7 @@ fn watch(child: ChildId, ladder: &[Rung]) -> WatchSpec {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Its whole session (it leads one); gone already is fine.
+        // Signals the whole session, which the process leads. It may have ended already.
         let _ = self.0.process.signal_group(9);
         while matches!(look(self.pid(), false), Ok(Waited::Nothing)) {
             std::thread::sleep(Duration::from_millis(1));
@@ -125,7 +125,7 @@ fn a_loop_that_burns_from_its_first_instruction_is_known_before_it_has_its_class
     let class = |pid| scheduling(pid).unwrap().policy;
     let program = |pid| std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
     assert_eq!((class(child.pid), program(child.pid)), (class(0), std::env::current_exe().unwrap()));
-    // It may not even be moved to the CPU that it will burn.
+    // The process must not even be moved to the CPU that it will burn.
     guard.watch(watch(child, &LADDER[..1])).unwrap();
     assert_eq!((class(child.pid), program(child.pid)), (class(0), std::env::current_exe().unwrap()));
     let running = Running(held.go().unwrap_or_else(|error| panic!("{error}")));
@@ -141,11 +141,11 @@ fn a_stubborn_one_is_frozen_aborted_and_gone() {
     let mut guard = guard();
     let running = Running::script("while :; do :; done", "rr:10");
     let wait = DurNs::from_ms(50);
-    // After the abort it must get a CPU to die on, which may take any time.
+    // After the abort, the process needs a CPU to die on, which may take any time.
     let patience = DurNs(PATIENCE.as_nanos() as i64);
     let rungs = [(RungAction::Demote, wait), (RungAction::Freeze, wait), (RungAction::Abort, patience)];
     guard.watch(running.watch(&rungs.map(|(action, wait)| Rung { action, wait }))).unwrap();
-    // A wait counts from when a step was decided; a step's own time is when it was done.
+    // A wait begins when the previous step was decided. A step's time stamp is when it was done.
     let decided = expect(&mut guard, "the runaway", |what| matches!(what, What::Runaway { .. })).at;
     expect(&mut guard, "demote", step(RungAction::Demote));
     let frozen = expect(&mut guard, "freeze", step(RungAction::Freeze)).at;
@@ -159,7 +159,7 @@ fn a_stubborn_one_is_frozen_aborted_and_gone() {
 #[test]
 fn a_runaway_is_frozen_through_its_group() {
     assert!(rustix::process::geteuid().is_root(), "this test must run as root (--unprivileged leaves it out)");
-    // Where v1's freezer is not mounted, v2 is.
+    // If v1's freezer is not mounted, v2 is.
     let v1 = "/sys/fs/cgroup/freezer";
     match std::path::Path::new(v1).exists() {
         true => freezer::freezes_and_kills(v1, "1", false),
@@ -181,7 +181,7 @@ fn a_descendant_is_watched_too() {
 #[test]
 fn one_that_sleeps_again_after_its_demotion_is_left_alone() {
     let mut guard = guard();
-    // Burns until it is demoted (its class is field 41 of stat), then sleeps in each turn.
+    // Burns the CPU until it is demoted (its class is field 41 of stat), then sleeps in each iteration.
     let script = "while read -r a < /proc/$$/stat; do set -- $a; [ ${41} = 0 ] && break; done; \
                   while :; do sleep 0.01; done";
     let running = Running::script(script, "fifo:10");
@@ -195,7 +195,7 @@ fn one_that_sleeps_again_after_its_demotion_is_left_alone() {
 fn a_well_behaved_loop_is_never_touched_and_the_guard_allocates_nothing() {
     let mut guard = guard();
     let running = Running::script("while :; do sleep 0.002; done", "fifo:10");
-    // The heartbeat is asked for on the guard's thread: it tells how often that thread has allocated.
+    // The heartbeat callback runs on the guard's thread and counts that thread's allocations.
     let (calls, looks) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (first, beats) = (Arc::new(AtomicU64::new(u64::MAX)), (calls.clone(), looks.clone()));
     let beat: keep::guard::Beats = {
@@ -219,7 +219,7 @@ fn a_well_behaved_loop_is_never_touched_and_the_guard_allocates_nothing() {
     };
     wait_for(50);
     assert_eq!(guard.next_event(), None);
-    // And now a runaway with the whole ladder, under the same count.
+    // Then a runaway that goes through all steps, with the same count.
     let other = Running::script("while :; do :; done", "fifo:10");
     let rungs = [RungAction::Demote, RungAction::Freeze, RungAction::Abort];
     let wait = DurNs::from_ms(20);
@@ -234,7 +234,7 @@ fn without_a_budget_silence_is_the_runaway() {
     let mut guard = guard();
     let running = Running::script("while :; do :; done", "fifo:10");
     let begun = sys::clock::mono_now();
-    // Beats for 150 ms, then never again; a poller may burn its CPU as long as it beats.
+    // Beats for 150 ms, then stops. A poller may use its whole CPU as long as it beats.
     let alive = MonoNs(begun.0 + 150_000_000);
     let mut spec = running.watch(&LADDER[..1]);
     spec.budget = Budget::None;
@@ -249,7 +249,7 @@ fn without_a_budget_silence_is_the_runaway() {
 #[test]
 fn a_thread_kept_from_its_cpu_is_reported_as_starved() {
     let mut guard = guard();
-    // The lower one burns, and is kept off the CPU by the higher one.
+    // The lower one spins, but the higher one keeps it off the CPU.
     let low = Running::script("while :; do :; done", "fifo:5");
     let mut spec = low.watch(&LADDER[..1]);
     (spec.budget, spec.starved_after) = (Budget::None, DurNs::from_ms(150));

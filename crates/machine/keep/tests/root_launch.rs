@@ -1,4 +1,4 @@
-//! Starting processes on the real kernel, as root: what was wanted is read back from the kernel.
+//! Starts processes on the real kernel, as root, and reads the requested settings back from the kernel.
 
 use base::Policy;
 use keep::launch::{Capability, LaunchSpec, Limit, Resource, Shortfall, Started, Terminal, start};
@@ -14,12 +14,12 @@ fn root() -> RootDir {
     RootDir::machine()
 }
 
-/// A process that is killed and reaped when the test is over, however it ends.
+/// A process that is killed and reaped on drop, so also if the test fails.
 struct Running(Started);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Gone already is fine.
+        // The process may have ended already.
         let _ = self.0.process.signal(9);
         while matches!(look(self.0.child.pid, false), Ok(Waited::Nothing)) {
             std::thread::yield_now();
@@ -86,7 +86,7 @@ fn memory_of_a_foreign_program_is_locked() {
     let running = run(&spec);
     let kib = |field| status(&running, field).split(' ').next().unwrap().parse::<u64>().unwrap();
     assert!(kib("VmLck:") > 0, "locked before the first instruction");
-    // The shared library is mapped long after exec: MCL_FUTURE holds.
+    // The shared library is mapped long after exec, so it is locked only if MCL_FUTURE holds.
     while !status(&running, "State:").starts_with('S') {
         std::thread::yield_now();
     }
@@ -132,7 +132,7 @@ fn a_user_gets_the_capabilities_declared_and_no_other() {
     assert_ne!(status(&running, "VmLck:"), "0 kB");
 }
 
-/// A control group that is removed at the test's end.
+/// A control group that is removed on drop.
 struct Group(PathBuf);
 
 impl Group {
@@ -145,7 +145,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The group is busy until the kernel has let go of its last task.
+        // The group is busy until the kernel has released its last task.
         for _ in 0..1000 {
             if std::fs::remove_dir(&self.0).is_ok() {
                 return;
@@ -168,7 +168,7 @@ fn a_cpu_group_without_real_time_runtime_is_named_with_its_remedy() {
     let error = start(&spec).unwrap_err();
     assert!(error.found.contains("cpu.rt_runtime_us = 0"), "{error}");
     assert!(error.remedy.contains(&format!("echo 950000 > {}/cpu.rt_runtime_us", group.0.display())), "{error}");
-    // Without `require_rt` it runs, and says what it could not have.
+    // Without `require_rt` the process runs, and the shortfall is reported.
     spec.require_rt = false;
     let running = run(&spec);
     assert_eq!(running.0.shortfalls.len(), 1);
@@ -206,7 +206,7 @@ fn a_reservation_on_some_of_the_cpus_is_refused_with_the_partition_as_remedy() {
     assert!(error.remedy.contains("partition"), "{error}");
 }
 
-/// What a shell script prints when it is started so.
+/// Runs a shell script with these settings and returns its output.
 fn says(spec: &mut LaunchSpec, script: &str) -> String {
     spec.argv = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
     let file = PathBuf::from(format!("/run/tahti-launch-says-{}-{}", spec.name, std::process::id()));

@@ -1,5 +1,5 @@
-//! The shield on a model of the kernel that refuses and normalises as the real one does: killed at every
-//! write, with newcomers, with somebody else's hand in it, without room for its journal.
+//! The shield on a model of the kernel that rejects and normalises values as the real one does: killed at every write,
+//! with new tasks, with changes by other programs, and without space for its journal.
 
 mod model;
 
@@ -16,7 +16,7 @@ fn want(cpus: &str) -> Want {
     Want { cpus: cpus.parse().unwrap(), ..Want::default() }
 }
 
-/// The other profile, which turns more knobs.
+/// The other profile, which changes more settings.
 fn polling(cpus: &str) -> Want {
     Want { profile: Profile::Polling, ..want(cpus) }
 }
@@ -29,7 +29,7 @@ fn release(machine: &Machine, dir: &RunDir, force: bool) -> Result<Released, Err
     shield::release_on(&mut RealMachine::new(machine), dir, force)
 }
 
-/// Runs `act` until the kernel has taken `calls` changes, then kills it; says whether it was killed.
+/// Runs `act`, which the kernel kills after `calls` changes. Returns whether it was killed.
 fn killed_after(machine: &Machine, calls: usize, act: impl FnOnce()) -> bool {
     machine.0.borrow_mut().kill_after(calls);
     let outcome = outlive(act);
@@ -98,7 +98,7 @@ fn a_shield_is_applied_verified_and_given_back() {
     }
 }
 
-/// How many writes lie between two kills: none on the usual kernel, with every back-end; the others differ in little.
+/// Step between kills: 1 on the usual kernel, with every back-end. The others differ little and use 3.
 fn stride(version: &str) -> usize {
     if version == "6.12.1" { 1 } else { 3 }
 }
@@ -111,7 +111,7 @@ fn a_kill_at_any_write_of_apply_loses_nothing() {
             let before = machine.0.borrow().state();
             let killed = killed_after(&machine, calls, || drop(apply(&machine, &polling("2"), &dir.0).unwrap()));
             if calls % 2 == 0 {
-                // The next apply clears away what it finds, and stands.
+                // The next apply releases the remains and applies the shield.
                 let applied = apply(&machine, &polling("2"), &dir.0).unwrap();
                 assert_eq!(applied.drift, []);
                 assert_eq!(applied.found.is_some(), killed, "{:?}", applied.found);
@@ -182,13 +182,13 @@ fn tasks_born_under_the_shield_get_what_their_parent_had() {
     assert_restored(&machine, V1, &before, "after the newcomers ended");
 }
 
-/// What the journal of a shield says, compared with the machine.
+/// The journal of a shield compared with the machine.
 fn compared(machine: &Machine, dir: &RunDir) -> Compared {
     let Found::Here(journal) = Journal::load(dir, "this-boot").unwrap() else { panic!("no journal") };
     shield::compare(&machine, &journal).unwrap()
 }
 
-/// Labels of what is not as it was written.
+/// Labels of values that differ from the written ones.
 fn drifted(machine: &Machine, dir: &RunDir) -> Vec<String> {
     compared(machine, dir).drift.into_iter().map(|drift| drift.label).collect()
 }
@@ -207,7 +207,7 @@ fn a_shield_that_nobody_touched_is_as_it_was_applied_on_every_machine() {
 
 #[test]
 fn an_interrupt_that_comes_to_a_shielded_cpu_is_named_and_one_that_was_refused_is_not() {
-    // 26 is on no shielded CPU before: no step moves it.
+    // Interrupt 26 is on no shielded CPU at first, so no step moves it.
     let row = "| 26:          1          0          0          0  PCI-MSI 3-edge      sda\n/proc/irq/24/";
     let more = "/proc/irq/26/smp_affinity_list: 0\n/proc/irq/25/smp_affinity_list";
     for &(version, rest) in MACHINES {
@@ -217,7 +217,7 @@ fn an_interrupt_that_comes_to_a_shielded_cpu_is_named_and_one_that_was_refused_i
         let applied = apply(&machine, &want("2"), &dir.0).unwrap();
         assert_eq!(applied.refused.len(), 1, "interrupt 25");
         assert_eq!(drifted(&machine, &dir.0), [] as [&str; 0], "{version}");
-        // Among the other CPUs an interrupt may go where it likes.
+        // Interrupts may move freely among the other CPUs.
         let set = |number: u32, cpus: &str| {
             machine.0.borrow_mut().write(&format!("/proc/irq/{number}/smp_affinity_list"), cpus).unwrap();
         };
@@ -259,7 +259,7 @@ fn newcomers_are_brought_out_by_applying_again() {
     let (machine, dir) = (boot("6.12.1", V1), Dir::new());
     let before = machine.0.borrow().state();
     apply(&machine, &want("2"), &dir.0).unwrap();
-    // Somebody starts a task at the top, past the shield.
+    // Another program starts a task in the top group, outside the shield.
     machine.0.borrow_mut().fork(1, 300, false);
     machine.0.borrow_mut().write("/cg/tasks", "300").unwrap();
     let applied = apply(&machine, &want("2"), &dir.0).unwrap();
@@ -282,7 +282,7 @@ fn somebody_elses_value_is_left_reported_and_forced_back_afterwards() {
     let kept = &released.kept[0];
     assert_eq!((kept.before.text(), kept.ours.text(), kept.found.text()), (Some("3"), Some("10"), Some("77")));
     assert_eq!(machine.0.borrow().read("/proc/sys/vm/stat_interval").unwrap().trim(), "77");
-    // Everything else went back, and what is left can still be forced.
+    // Everything else is restored, and the rest can still be forced.
     assert!(release(&machine, &dir.0, true).unwrap().is_whole());
     assert_restored(&machine, V1, &before, "after the forced release");
 }
@@ -294,7 +294,7 @@ fn what_somebody_else_changed_under_one_shield_is_where_the_next_begins_and_ends
     machine.0.borrow_mut().write("/proc/sys/vm/stat_interval", "77").unwrap();
     assert!(!release(&machine, &dir.0, false).unwrap().is_whole());
     let before = machine.0.borrow().state();
-    // Nothing stands, so the next shield is its maker's to give back, on whatever CPUs.
+    // No shield is applied, so the next one may use any CPUs and is released normally.
     let applied = apply(&machine, &want("3"), &dir.0).unwrap();
     assert!(!applied.stood);
     assert!(applied.found.unwrap().starts_with("1 value that another program changed"));
@@ -394,7 +394,7 @@ fn a_machine_has_one_shield_and_whoever_has_it_is_named() {
     let error = shield::apply_on(&mut locked(), &want("3"), &other.0).unwrap_err().to_string();
     assert!(error.contains("were not restored") && error.ends_with("release --force"), "{error}");
     shield::release_on(&mut locked(), &one.0, true).unwrap();
-    // A claim without a journal, as a kill between the two leaves it, is none.
+    // A claim without a journal does not count. A kill between the two leaves this state.
     std::fs::write(&lock, one.0.path().display().to_string()).unwrap();
     shield::apply_on(&mut locked(), &want("3"), &other.0).unwrap();
     assert!(shield::release_on(&mut locked(), &other.0, false).unwrap().is_whole());
@@ -470,7 +470,7 @@ fn without_room_for_the_journal_nothing_is_written() {
 fn a_journal_from_another_boot_is_removed_and_said() {
     let (machine, dir) = (boot("6.12.1", V1), Dir::new());
     apply(&machine, &want("2"), &dir.0).unwrap();
-    // A reboot: the machine is fresh, the journal is not (its directory was no tmpfs).
+    // A reboot: the machine is in its initial state, but the journal is not (its directory was no tmpfs).
     let machine = boot("6.12.1", V1);
     machine.0.borrow_mut().set_file("/proc/sys/kernel/random/boot_id", "next-boot\n");
     let before = machine.0.borrow().state();

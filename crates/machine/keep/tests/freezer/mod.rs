@@ -1,4 +1,4 @@
-//! A runaway in a control group of its own is frozen and killed through the group: v1's freezer or v2.
+//! Freezes and kills a runaway through its control group, with v1's freezer or v2.
 
 use base::DurNs;
 use host::guard::{Budget, Rung, RungAction};
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use sys::child::{Waited, look};
 
-/// Reached only by a test that fails.
+/// Timeout. Only a failing test reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A control group that goes with the test.
+/// A control group that is removed on drop.
 struct Group(PathBuf);
 
 impl Group {
@@ -36,7 +36,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Frozen processes die only once they are thawed.
+        // Frozen processes die only after they are thawed.
         let _ = std::fs::write(self.0.join("freezer.state"), "THAWED");
         let _ = std::fs::write(self.0.join("cgroup.freeze"), "0");
         for _ in 0..500 {
@@ -65,12 +65,12 @@ fn expect(guard: &mut Guard, action: RungAction) {
     until(action.word(), || guard.next_event().is_some_and(|event| wanted(&event)));
 }
 
-/// Freezes a FIFO loop and a daemon that escaped from it; `kills_all` where the group itself can kill.
+/// Freezes a FIFO loop and a daemon that escaped from it. `kills_all`: the group can kill all its processes.
 pub(crate) fn freezes_and_kills(top: &str, cpu: &str, kills_all: bool) {
     let group = Group::below(top);
     let (mut guard, shortfalls) = Guard::start(&cpu.parse().unwrap()).unwrap();
     assert!(guard.class().is_real_time(), "{shortfalls:?}");
-    // The daemon belongs to init: only the group still knows it.
+    // The daemon is a child of init: only the group still contains it.
     let script = "(setsid sleep 1000 &) ; while :; do :; done";
     let mut spec = LaunchSpec::new("frozen", ["/bin/sh", "-c", script]);
     (spec.terminal, spec.require_rt) = (Terminal::Null, true);
@@ -98,7 +98,7 @@ pub(crate) fn freezes_and_kills(top: &str, cpu: &str, kills_all: bool) {
     if kills_all {
         until("all gone", || group.processes().is_empty());
     } else {
-        // v1 has no such file: what escaped goes on, thawed.
+        // v1 has no such file: the escaped daemon is thawed and continues.
         assert!(group.processes().contains(&daemon) && !group.is_frozen());
     }
 }

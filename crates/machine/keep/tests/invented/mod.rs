@@ -1,4 +1,4 @@
-//! Machines that nobody here has, as the files that the kernel would show.
+//! Invented machines, for hardware that the developers do not have, as the files that the kernel would show.
 
 use base::{CpuId, CpuSet};
 use host::doctor::{Files, Read};
@@ -13,11 +13,11 @@ fn mask(cpus: &CpuSet) -> String {
     text
 }
 
-/// `PF_KTHREAD`, and with `PF_NO_SETAFFINITY`.
+/// `PF_KTHREAD`, alone and with `PF_NO_SETAFFINITY`.
 const KERNEL: u64 = 0x0020_0000;
 const BOUND: u64 = 0x0420_0000;
 
-/// A task's files.
+/// Adds the files of a task.
 fn task(files: &mut Files, tid: u32, comm: &str, flags: u64, cpus: &str, cgroup: &str) {
     let zeros = |count: usize| vec!["0"; count].join(" ");
     let parent = if flags == 0 { 1 } else { 2 };
@@ -29,7 +29,7 @@ fn task(files: &mut Files, tid: u32, comm: &str, flags: u64, cpus: &str, cgroup:
     file(files, format!("/proc/{tid}/cgroup"), format!("0::{cgroup}"));
 }
 
-/// What every machine with cgroup v2 and systemd has.
+/// Files of every machine with cgroup v2 and systemd.
 fn with_systemd(release: &str, count: usize, groups: &[&str]) -> Files {
     let mut files = Files::new(true);
     let all = CpuSet::first(count);
@@ -64,7 +64,7 @@ fn with_systemd(release: &str, count: usize, groups: &[&str]) -> Files {
     files
 }
 
-/// A card with a queue and an interrupt for each CPU.
+/// Adds a network card with a queue and an interrupt for each CPU.
 fn card(files: &mut Files, count: usize, device: &str) {
     let columns: Vec<String> = (0..count).map(|cpu| format!("CPU{cpu}")).collect();
     let mut table = format!("      {}\n", columns.join(" "));
@@ -82,7 +82,7 @@ fn card(files: &mut Files, count: usize, device: &str) {
     files.insert("/proc/interrupts", Read::Text(table));
 }
 
-/// Two sockets of eight cores with two threads each, a card with 32 queues, a cache that can be divided, 300 tasks.
+/// Two sockets of eight cores with two threads each, a card with 32 queues, a cache that can be partitioned, 300 tasks.
 pub(crate) fn server() -> Files {
     let groups = ["/init.scope", "/system.slice", "/system.slice/db.service", "/user.slice"];
     let mut files = with_systemd("6.12.7-rt5", 32, &groups);
@@ -123,7 +123,7 @@ pub(crate) fn server() -> Files {
     files
 }
 
-/// Four fast cores of two threads and eight small ones, frequencies that change, deep sleep.
+/// Four fast cores with two threads each and eight small ones, variable frequencies, deep idle states.
 pub(crate) fn laptop() -> Files {
     let mut files = with_systemd("7.0.3", 16, &["/init.scope", "/user.slice"]);
     for cpu in 0..16usize {

@@ -1,11 +1,11 @@
-//! Machines of four CPUs with every way of keeping tasks, for tests of shields.
+//! Machines with four CPUs and each cgroup version, for tests of shields.
 #![allow(dead_code, reason = "each test uses what it needs")]
 
 use super::Machine;
 use testkit::FakeKernel;
 use testkit::kernel::TaskKind;
 
-/// Four CPUs, values that are nobody's default, tasks of every kind, an interrupt that refuses.
+/// Four CPUs, values that differ from the defaults, tasks of every kind, and an interrupt that cannot be moved.
 pub(crate) const MACHINE: &str = "\
 /proc/sys/kernel/osrelease: RELEASE
 /proc/sys/kernel/random/boot_id: this-boot
@@ -83,15 +83,15 @@ pub(crate) const NO_CGROUP: &str = "/proc/self/mountinfo: 23 1 0:22 / / rw - ext
 pub(crate) fn boot(release: &str, rest: &str) -> Machine {
     let mut text = MACHINE.replace("RELEASE", release) + rest;
     if release.starts_with('5') || release.starts_with("6.1.") {
-        // Before 6.2 nothing remembers who set a mask.
+        // Kernels before 6.2 do not record that a mask was set by a user.
         text = text.replace(" set\n", "\n");
     }
     Machine::boot(&text)
 }
 
-/// What can be told of a machine: a mask that was given back by setting it is remembered by the kernel, which
-/// nobody can read or undo. That is so for kernel threads with CPUs of their own, and where there is no cpuset;
-/// a task that follows its cpuset is never given a mask where there is one.
+/// The expected state after a release, as far as it can be observed. The kernel records that a mask was set, which cannot be
+/// read or undone, so a released task keeps that mark. This concerns kernel threads with private CPUs, and all tasks if there is
+/// no cpuset controller. With cpusets, a task that follows its cpuset never gets a mask.
 pub(crate) fn as_can_be_told(machine: &Machine, rest: &str, before: &FakeKernel) -> FakeKernel {
     let mut expected = before.clone();
     for (tid, task) in machine.0.borrow().tasks() {

@@ -1,4 +1,4 @@
-//! The model of the kernel, as the executor sees it: what tests of shields and of partitions have in common.
+//! The model of the kernel as a machine of the executor, for tests of shields and partitions.
 #![allow(dead_code, reason = "each test uses what it needs")]
 
 pub(crate) mod four;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use sys::kernel::Kernel;
 use testkit::{FakeKernel, MachineText};
 
-/// A run directory that goes with its test.
+/// A run directory that is removed on drop.
 pub(crate) struct Dir(pub(crate) RunDir);
 
 impl Dir {
@@ -25,19 +25,19 @@ impl Dir {
 
 impl Drop for Dir {
     fn drop(&mut self) {
-        // A test may have written nothing.
+        // The test may not have created the directory.
         let _ = std::fs::remove_dir_all(self.0.path());
     }
 }
 
-/// What a killed tahti unwinds with; the machine and the journal stay as they are.
+/// The panic payload of a killed tahti. The machine and the journal stay as they are at that moment.
 pub(crate) struct Killed;
 
-/// The model, as the executor sees it.
+/// The model as a machine of the executor.
 pub(crate) struct Machine(pub(crate) RefCell<FakeKernel>);
 
 impl Machine {
-    /// The machine that a text describes.
+    /// Boots the machine that a text describes.
     pub(crate) fn boot(text: &str) -> Self {
         Self(RefCell::new(FakeKernel::boot(&MachineText::parse(text).unwrap())))
     }
@@ -101,7 +101,7 @@ impl Kernel for &Machine {
     }
 }
 
-/// Does something that the model may kill.
+/// Runs `act`, which the model may kill.
 pub(crate) fn outlive<T>(act: impl FnOnce() -> T) -> Result<T, Killed> {
     catch_unwind(AssertUnwindSafe(act)).map_err(|why| match why.downcast::<Killed>() {
         Ok(killed) => *killed,

@@ -1,4 +1,4 @@
-//! What the tests of partitions share on a guest's control groups of version 2: a machine whose user is killed at a write, and its state.
+//! Helpers for tests of partitions in a guest with cgroup v2: a machine that kills its user at a write, and the machine's state.
 
 mod traffic;
 
@@ -18,10 +18,10 @@ use testkit::guest;
 
 pub(crate) const TOP: &str = "/sys/fs/cgroup";
 
-/// What a killed tahti unwinds with.
+/// The panic payload of a killed tahti.
 pub(crate) struct Killed;
 
-/// The guest's machine, whose user is killed before the write after so many.
+/// The guest's machine. It kills its user before the write after the given number of writes.
 pub(crate) struct Dies {
     machine: RealMachine,
     writes: usize,
@@ -61,7 +61,7 @@ pub(crate) fn machine() -> Dies {
     dies(usize::MAX)
 }
 
-/// The whole disk of the guest, where it has one.
+/// The whole disk of the guest, if it has one.
 pub(crate) fn disk() -> Option<String> {
     let names = fs::read_dir("/sys/block").into_iter().flatten().flatten().map(|entry| entry.file_name());
     let mut names: Vec<String> = names.filter_map(|name| name.into_string().ok()).collect();
@@ -69,14 +69,14 @@ pub(crate) fn disk() -> Option<String> {
     names.into_iter().find(|name| name.starts_with('v')).map(|name| format!("/dev/{name}"))
 }
 
-/// One at a time: the machine is one.
+/// Lock for the machine: its tests run one at a time.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     guest::required();
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Everything about control groups that a partition may change, as it is now.
+/// The state of control groups that a partition may change.
 pub(crate) fn state() -> (String, Vec<String>) {
     let mut below: Vec<String> = fs::read_dir(TOP)
         .unwrap()
@@ -100,7 +100,7 @@ pub(crate) fn inside(dir: &Path) -> Child {
     child
 }
 
-/// Runs a script within a partition's group to its end; how long that took.
+/// Runs a script within a partition's group to its end; returns its duration.
 pub(crate) fn run_inside(dir: &Path, script: &str) -> Duration {
     let script = format!("echo $$ > {}/cgroup.procs; {script}", dir.display());
     let begin = Instant::now();

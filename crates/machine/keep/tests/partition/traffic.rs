@@ -1,5 +1,5 @@
-//! Classes of network devices on a real kernel whose disciplines are modules: HTB with each kind of queue, and beside disciplines that
-//! order by time (taprio, etf) and disturb (netem).
+//! Traffic classes of network devices on a real kernel whose queueing disciplines are modules: HTB with each kind of queue,
+//! also together with disciplines that order by time (taprio, etf) and that disturb (netem).
 
 use super::{dies, folder, machine, run_inside, state, turn};
 use host::partition::Lack;
@@ -15,7 +15,7 @@ fn sh(script: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A link to another network namespace, which goes with it: 10.9.0.1 here on `tahti0`, 10.9.0.2 there.
+/// A link to another network namespace, removed on drop: 10.9.0.1 here on `tahti0`, 10.9.0.2 there.
 struct Link;
 
 impl Link {
@@ -33,12 +33,12 @@ impl Link {
         sh("tc qdisc show dev tahti0")
     }
 
-    /// Bytes that have come at the other end.
+    /// Bytes received at the other end.
     fn arrived(&self) -> u64 {
         sh("ip netns exec tahti cat /sys/class/net/tahti1/statistics/rx_bytes").trim().parse().unwrap()
     }
 
-    /// A program in Python at the other end, which has said that it is ready.
+    /// Starts a Python program at the other end and waits until it reports that it is ready.
     fn there(&self, program: &str) -> Child {
         let mut child = Command::new("ip");
         child.args(["netns", "exec", "tahti", "python3", "-c", program]).stdout(Stdio::piped());
@@ -57,7 +57,7 @@ impl Drop for Link {
     }
 }
 
-/// A network namespace from which the way to [`Link`]'s other end leads through here, by a link that delays and loses packets.
+/// A network namespace that reaches [`Link`]'s other end through this host, over a link that delays and loses packets.
 struct Far;
 
 impl Far {
@@ -70,7 +70,7 @@ impl Far {
         Self
     }
 
-    /// A program in Python there, to its end.
+    /// Runs a Python program there to its end.
     fn run(&self, program: &str) {
         let status = Command::new("ip").args(["netns", "exec", "far", "python3", "-c", program]).status().unwrap();
         assert!(status.success());
@@ -103,7 +103,7 @@ fn partition(queue: Queue) -> Vec<Partition> {
     vec![Partition { name: "net".into(), network: Some(network), required: true, ..Partition::default() }]
 }
 
-/// Sends to nobody, as fast as it can, for some seconds.
+/// Sends to an address without a receiver, as fast as possible, for 4 s.
 const FLOOD: &str = "timeout 4 bash -c 'exec 3>/dev/udp/10.9.0.3/9; exec dd if=/dev/zero bs=1400 >&3' || true";
 
 #[test]
@@ -130,7 +130,7 @@ fn a_flood_of_datagrams_stays_within_its_class_and_the_device_is_as_it_was() {
         let [group] = &raised.partitions.dirs("net")[..] else { panic!("version 2 has one directory") };
         let (first, took) = (link.arrived(), run_inside(group, FLOOD));
         let sent = link.arrived() - first;
-        // The rate, what stands in the bucket at the begin (64 KiB), and what waits in the queue.
+        // The rate, the initial content of the bucket (64 KiB), and the content of the queue.
         let most = took.as_secs_f64() * 2e6 / 8.0 * 1.1 + 2e5;
         assert!(sent > 50_000 && (sent as f64) < most, "{queue:?}: {sent} bytes in {took:?}, at most {most}");
         assert_eq!(lower(&mut machine(), &dir).unwrap().left, [] as [String; 0]);
@@ -138,7 +138,7 @@ fn a_flood_of_datagrams_stays_within_its_class_and_the_device_is_as_it_was() {
     }
 }
 
-/// How long datagrams of a connection that says little were under way beside a flood from the same partition: the median.
+/// Median delay of a sparse connection's datagrams during a flood from the same partition.
 fn beside_a_flood(link: &Link, group: &Path) -> i64 {
     let there = link.there(
         "import socket,struct,time\n\
@@ -148,7 +148,7 @@ fn beside_a_flood(link: &Link, group: &Path) -> i64 {
           if sent==0: break\n \
           print(time.monotonic_ns()-sent)\n",
     );
-    // The flood fills its queue before the first is sent; the last is said often, since any may be lost.
+    // The flood fills its queue before the first datagram is sent. The last one is sent repeatedly, as any may be lost.
     let sparse = "import socket,struct,time\n\
          s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); to=('10.9.0.2',10); time.sleep(0.5)\n\
          for i in range(30):\n s.sendto(struct.pack('q',time.monotonic_ns()),to); time.sleep(0.05)\n\
@@ -174,7 +174,7 @@ fn a_flood_delays_what_else_the_partition_sends_by_the_bound_at_most_and_hardly_
     });
     println!("median delays beside a flood, in ns: fifo, fq_codel, cake: {delays:?}");
     let [fifo, others @ ..] = delays;
-    // Beside 200 ms of the flood; a host that is slow adds to each alike.
+    // The flood's queue is 200 ms long. A slow host adds the same to each delay.
     assert!(fifo > 100_000_000, "{delays:?}");
     assert!(others.iter().all(|delay| *delay < fifo / 2), "{delays:?}");
 }
@@ -183,7 +183,7 @@ fn a_flood_delays_what_else_the_partition_sends_by_the_bound_at_most_and_hardly_
 fn datagrams_from_a_bad_link_go_on_in_the_window_of_their_class_and_a_device_ordered_by_time_is_left_alone() {
     let (_turn, link, dir) = (turn(), Link::new(), folder("gates"));
     let far = Far::new();
-    // Of each 400 ms the first half is for interactive traffic, the other for the rest.
+    // Of each 400 ms, the first half is for interactive traffic, the second for the rest.
     sh(
         "tc qdisc replace dev tahti0 parent root handle 100 taprio num_tc 2 map 0 0 0 0 0 0 1 queues 1@0 1@1 base-time 0 \
           sched-entry S 02 200000000 sched-entry S 01 200000000 clockid CLOCK_REALTIME",
@@ -213,7 +213,7 @@ fn datagrams_from_a_bad_link_go_on_in_the_window_of_their_class_and_a_device_ord
     assert!(arrived.len() > 200, "{} of 300 came", arrived.len());
     let inside = arrived.iter().filter(|at| **at % 400_000_000 < 200_000_000).count();
     println!("{inside} of {} came in their window", arrived.len());
-    // Half of them came to the gate outside it. A host that stops the guest between the gate and the stamp moves some.
+    // Half of the packets reach the gate outside the window. A host that stops the guest between gate and time stamp moves some.
     assert!(inside * 100 >= arrived.len() * 95, "{inside} of {} in their window", arrived.len());
     let (before, wanted) = ((state(), link.disciplines()), partition(Queue::Fifo));
     let lacks = lacking(&ground(&wanted), &wanted[0], &[]);
@@ -239,16 +239,16 @@ fn datagrams_with_a_time_of_their_own_leave_in_its_order_and_not_before_it() {
            a,b=struct.unpack('qq',cmsg[0][2]); at=struct.unpack('q',data)[0]; print(a*1000000000+b+tai-at); print(at)\n\
          except TimeoutError: pass\n",
     );
-    // The last of them first.
+    // Send the last one first.
     sh("python3 -c \"import socket,struct,time\n\
         s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); s.setsockopt(socket.SOL_SOCKET,61,struct.pack('iI',11,0)); s.connect(('10.9.0.2',10))\n\
         begin=time.clock_gettime_ns(11)+1000000000\n\
         for i in reversed(range(50)):\n at=begin+i*10000000; s.sendmsg([struct.pack('q',at)],[(socket.SOL_SOCKET,61,struct.pack('Q',at))])\n\"");
     let seen = numbers(there);
     let pairs: Vec<(i64, i64)> = seen.chunks(2).map(|pair| (pair[0], pair[1])).collect();
-    // What the kernel comes to behind its time it throws away: a host that stops the guest has it do so.
+    // The kernel drops packets whose time has passed, which happens if the host stops the guest.
     assert!(pairs.len() > 25, "{} of 50 came", pairs.len());
     assert!(pairs.windows(2).all(|pair| pair[0].1 < pair[1].1), "they came in another order: {pairs:?}");
-    // Up to `delta` before, by which the kernel looks ahead; the stamp's and the program's clock were read one after the other.
+    // The kernel looks ahead by up to `delta`. The clocks of the stamp and of the program were read one after the other.
     assert!(pairs.iter().all(|(behind, _)| *behind > -51_000_000), "{pairs:?}");
 }
