@@ -1,6 +1,6 @@
-//! The doctor's findings on captured and invented machines, compared with what stands beside each.
+//! The doctor's findings on captured and invented machines, compared with the expected text next to each.
 //!
-//! `TAHTI_BLESS=1 cargo test -p host --test doctor` writes the expected texts anew: read the difference
+//! `TAHTI_BLESS=1 cargo test -p host --test doctor` writes the expected texts again. Read the difference
 //! before committing it.
 
 use base::DurNs;
@@ -55,13 +55,13 @@ fn refused() -> Probes {
     Probes { permissions: Ok(permissions), smi_count, ..granted() }
 }
 
-/// A server with a slow clock, whose firmware takes the CPUs away again and again.
+/// A server with a slow clock, whose firmware interrupts the CPUs often.
 fn slow() -> Probes {
     let clock = ClockCost { reads: 25_000, median_ns: 1_350, p99_ns: 2_100, resolution_ns: 1 };
     Probes { clock: Ok(clock), smi_count: Ok(5_000), ..granted() }
 }
 
-/// A machine whose clock nobody steers.
+/// A machine whose clock is not synchronised.
 fn unsteered() -> Probes {
     let timex = Timex { synchronised: false, tai_offset_s: 0, ..granted().timex.unwrap() };
     Probes { timex: Ok(timex), smi_count: Err(NotTried("no /dev/cpu/0/msr".into())), ..granted() }
@@ -80,7 +80,7 @@ fn examined(name: &str, probes: Probes) -> Report {
     examine(&Facts { files: files(name), probes }, &Use::ALL)
 }
 
-/// A report as the expected texts hold it.
+/// A report in the form of the expected texts.
 fn golden(report: &Report) -> String {
     let mut out = String::new();
     for judged in &report.uses {
@@ -194,7 +194,7 @@ fn without_probes_nothing_that_only_they_tell_is_called_fine() {
     assert!(report.uses.iter().all(|judged| judged.verdict == host::doctor::Verdict::WithReservations));
 }
 
-/// Lines of `/proc` and `/sys` as they may be, and as they must not be.
+/// Valid and invalid lines of `/proc` and `/sys`.
 fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![
         Just(String::new()),
@@ -235,7 +235,7 @@ proptest! {
 
 #[test]
 fn what_the_shield_is_said_to_do_it_has_a_knob_for() {
-    // By a partition, and through irqbalance's socket.
+    // Done by a partition, and through irqbalance's socket.
     const WITHOUT_FILE: [&str; 2] = ["isolation", "irqbalance"];
     let knobs: Vec<_> = knob::ALL.iter().flat_map(|knob| knob.files()).map(|path| path.replace("{cpu}", "#")).collect();
     let mut seen = 0;

@@ -1,11 +1,11 @@
-//! Tables in the documentation that are generated from the registries, compared with what these say now.
+//! Compares the tables in the documentation that are generated from the registries with their present content.
 //!
-//! `TAHTI_BLESS=1 cargo test -p host --test documents` writes them anew.
+//! `TAHTI_BLESS=1 cargo test -p host --test documents` writes the tables again.
 
 use std::fs;
 use std::path::PathBuf;
 
-/// The table between `<!-- NAME -->` and `<!-- end of NAME -->` in `docs/PAGE`.
+/// Compares the table between `<!-- NAME -->` and `<!-- end of NAME -->` in `docs/PAGE`.
 fn check(page: &str, name: &str, table: &str) {
     let (start, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../docs").join(page);

@@ -1,4 +1,4 @@
-//! A machine's files as one text, to send, to keep and to examine again.
+//! Capture files: a machine's files as one text, to send, keep and examine later.
 //!
 //! ```text
 //! # a comment
@@ -11,9 +11,9 @@
 //! /run/systemd/system/
 //! -/sys/kernel/realtime
 //! ```
-//! A value stands behind the colon, or on the lines that follow, indented by two blanks. `!` is what
-//! the kernel answered instead, `/` at the end a directory, `-` in front what was looked for and is not
-//! there. `{…}` in a path stands for each of its numbers.
+//! A value follows the colon on the same line, or on the next lines, indented by two blanks. `!` is followed by
+//! the error that the kernel returned, `/` at the end marks a directory, and `-` in front marks a file that does not
+//! exist. `{…}` in a path stands for each of its numbers.
 
 use super::facts::{Files, Read};
 use base::CpuSet;
@@ -92,7 +92,7 @@ impl Files {
     pub fn to_capture(&self) -> String {
         let mut out = String::new();
         for (path, read) in self.iter() {
-            // Such paths would not be read back; no file of the kernel is called so.
+            // The format cannot represent such paths. No kernel file has such a name.
             if path.contains(['\n', '{']) || path.contains(": ") || path.contains("! ") {
                 continue;
             }

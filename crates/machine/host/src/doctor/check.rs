@@ -1,4 +1,4 @@
-//! What a check is, and which files all of them together want read.
+//! The interface of a check, and the list of files that all checks read.
 
 use super::checks::CHECKS;
 use super::facts::{Facts, Files, Unknown};

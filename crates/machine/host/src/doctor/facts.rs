@@ -1,4 +1,4 @@
-//! What is known of a machine: texts of its files and the results of probes. A plain value.
+//! The facts of a machine, as a plain value: contents of its files and results of probes.
 
 use super::pattern::{matches_path, numbers};
 use super::probe::{NotTried, Probes};
@@ -204,7 +204,7 @@ impl Files {
     pub fn config_paths(&self) -> Vec<String> {
         let Some(Read::Text(release)) = self.read.get("/proc/sys/kernel/osrelease") else { return Vec::new() };
         let release = release.trim();
-        // A release names a folder here; anything that could lead elsewhere is none.
+        // A release names a folder here. Names that could lead elsewhere are rejected.
         if release.is_empty() || release.contains('/') || release.starts_with('.') {
             return Vec::new();
         }

@@ -1,4 +1,4 @@
-//! What a check found: evidence, its effect on each use, and the remedy.
+//! The result of a check: evidence, effect on each use, and remedy.
 
 use serde::Serialize;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! `/proc/config.gz`: a gzip member, unpacked within a bound.
+//! Unpacks `/proc/config.gz`, a gzip member, up to a size limit.
 
 /// The text within a gzip file, of at most `limit` bytes.
 ///

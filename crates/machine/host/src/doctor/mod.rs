@@ -1,8 +1,8 @@
-//! Is this machine fit for real time? Facts in, findings and a verdict per use out.
+//! Decides whether a machine is fit for real time, from facts. The result is a list of findings and a verdict per use.
 //!
 //! Each check is a unit struct in a file of [`checks`], named in the table [`CHECKS`] with its own
-//! documentation; adding one touches nothing else. What could not be read is *unknown*, never fine.
-//! Nothing here reads or changes the machine: `keep::machine` gathers, this decides.
+//! documentation. Adding a check changes nothing else. A fact that cannot be read is *unknown*, never fine.
+//! This module does not read or change the machine: `keep::machine` gathers the facts.
 
 mod capture;
 mod check;

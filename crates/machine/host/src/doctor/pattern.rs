@@ -1,4 +1,4 @@
-//! Path patterns: `#` stands for a decimal number, `*` for anything, within one component.
+//! Path patterns: `#` matches a decimal number, `*` any text, within one component.
 
 /// Whether `name` fits one component of a pattern.
 #[must_use]

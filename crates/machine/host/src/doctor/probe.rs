@@ -1,4 +1,4 @@
-//! Facts that no file tells: what was tried and measured.
+//! Facts that no file holds: results of trials and measurements.
 
 use proc::chrony::Tracking;
 use proc::ptp::CurrentDataSet;

@@ -1,4 +1,4 @@
-//! All findings and the verdict per use.
+//! The report: all findings, and the verdict for each use.
 
 use super::checks::CHECKS;
 use super::facts::Facts;
@@ -114,7 +114,7 @@ pub fn examine(facts: &Facts, wanted: &[Use]) -> Report {
             }
         })
         .collect();
-    // Stable: within a severity the order of the table stays.
+    // The sort is stable: within a severity the table's order stays.
     findings.sort_by_key(|entry| std::cmp::Reverse(entry.severity));
     let uses: Vec<UseReport> = wanted.iter().map(|&wanted| judge(wanted, &findings)).collect();
     Report {

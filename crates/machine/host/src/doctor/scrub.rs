@@ -1,4 +1,4 @@
-//! Takes out of captured files what nobody here reads: names of people\'s programs, of disks and networks.
+//! Removes content that no check reads from captured files: names of users' programs, of disks and of networks.
 
 use super::checks::discipline::STEERING;
 use super::facts::{Files, Read};

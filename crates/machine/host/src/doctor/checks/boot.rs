@@ -1,4 +1,4 @@
-//! The boot line: parameters that do nothing.
+//! Checks the boot line for parameters without effect.
 
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown};
 

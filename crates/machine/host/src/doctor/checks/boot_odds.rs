@@ -1,4 +1,4 @@
-//! The boot line: parameters that work against each other. Each rule is one function of [`RULES`].
+//! Checks the boot line for parameters that conflict. Each rule is one function of [`RULES`].
 
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
 use base::CpuSet;
@@ -127,7 +127,7 @@ const LISTS: &[&str] = &["nohz_full", "rcu_nocbs", "irqaffinity"];
 fn unreadable_list(seen: &Seen) -> Option<Odds> {
     let isolcpus = seen.isolcpus.as_ref().filter(|isolcpus| isolcpus.cpus.is_none()).map(|_| "isolcpus");
     let name = isolcpus.or_else(|| {
-        // nohz_full and rcu_nocbs may stand alone: then they only arm what can be changed later.
+        // nohz_full and rcu_nocbs may have no list. They then only prepare settings that can be changed later.
         let unreadable =
             |name: &&&str| seen.line.cpus(name, seen.last()) == Some(None) && seen.line.value(name) != Some("");
         LISTS.iter().find(unreadable).copied()
@@ -176,7 +176,7 @@ fn nohz_full_differs(seen: &Seen) -> Option<Odds> {
         return None;
     }
     let (nohz_full, isolated) = (seen.nohz_full, seen.isolated);
-    // Until 5.18 all kinds of isolation shared one mask, and a second list that differed was dropped.
+    // Until 5.18 all kinds of isolation shared one mask. The kernel dropped a second list if it differed.
     if seen.kernel < Version::new(5, 18) {
         return Odds::new(
             DISTURBED,

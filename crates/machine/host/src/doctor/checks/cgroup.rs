@@ -1,4 +1,4 @@
-//! What a shield can be built from: control groups and who owns them.
+//! Checks what a shield needs: control groups and their owner.
 
 use crate::doctor::{About, Check, Facts, Files, Finding, How, Unknown, Use};
 use proc::mountinfo::mounts;

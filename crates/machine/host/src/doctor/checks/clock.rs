@@ -1,4 +1,4 @@
-//! The clock that loops are timed by.
+//! Checks the clock that times loops.
 
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
 

@@ -1,4 +1,4 @@
-//! How many CPUs there are to share out.
+//! Checks the number of CPUs.
 
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
 

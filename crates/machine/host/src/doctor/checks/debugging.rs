@@ -1,4 +1,4 @@
-//! Kernels built to find errors rather than to be fast.
+//! Checks for kernels that are built for debugging, not for speed.
 
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
 

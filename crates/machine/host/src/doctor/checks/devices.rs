@@ -1,4 +1,4 @@
-//! Devices that disturb.
+//! Checks devices that disturb real-time threads.
 
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
 use base::DurNs;
@@ -31,7 +31,7 @@ impl Check for UsbPolling {
         let mut polled: BTreeMap<&str, (u64, String)> = BTreeMap::new();
         for endpoint in facts.files.some(KINDS)?.iter().filter(|endpoint| endpoint.text == "Interrupt") {
             let folder = endpoint.path.trim_end_matches("/type");
-            // ".../1-4:1.0/ep_81": the device is what stands before the colon.
+            // ".../1-4:1.0/ep_81": the part before the colon names the device.
             let interface = folder.rsplit('/').nth(1).unwrap_or_default();
             let device = interface.split(':').next().unwrap_or_default();
             if device.is_empty() || device.ends_with("-0") || device.starts_with("usb") {
@@ -88,7 +88,7 @@ impl Check for SerialConsole {
             text.split_whitespace().next().and_then(|word| word.parse::<i64>().ok()).ok_or("expected four numbers")
         })?;
         let evidence = format!("{name} prints kernel messages more urgent than level {level}");
-        // 4 and below: errors and worse, which a healthy machine does not write.
+        // Level 4 and below prints only errors and worse, which a healthy machine does not write.
         if level <= 4 {
             return Ok(Finding::fine(evidence));
         }

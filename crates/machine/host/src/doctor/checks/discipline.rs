@@ -1,4 +1,4 @@
-//! Who steers the clock of the day, and how well.
+//! Checks the synchronisation of the system clock: by which program, and how well.
 
 use crate::doctor::{About, Check, Facts, Finding, How, Timex, Unknown, Use};
 
@@ -30,7 +30,7 @@ impl Check for Synchronised {
         steering.dedup();
         let by = match &steering[..] {
             [] if facts.running(&["ptp4l"]).is_empty() => "no known program".into(),
-            // With time stamps of a network card it steers that card's clock alone.
+            // With time stamps of a network card, ptp4l steers only that card's clock.
             [] => "ptp4l, which steers this clock if it uses software timestamps".into(),
             some => some.join(", "),
         };

@@ -1,4 +1,4 @@
-//! Whether somebody below the kernel takes time away: a hypervisor, the firmware.
+//! Checks whether a hypervisor or the firmware takes CPU time from the kernel.
 
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
 use proc::stat::cpu_times;

@@ -1,4 +1,4 @@
-//! Interrupts: who moves them, and which cannot be moved.
+//! Checks interrupts: the program that moves them, and the interrupts that cannot be moved.
 
 use super::isolation::{isolated, last_cpu};
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
@@ -28,7 +28,7 @@ impl Check for Irqbalance {
     }
 
     fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
-        // Without any task's name a capture cannot tell.
+        // A capture without any task's name cannot answer this.
         facts.files.some("/proc/#/comm").and_then(|tasks| match tasks.is_empty() {
             true => Err(Unknown("no /proc/PID/comm can be read to find it".into())),
             false => Ok(()),
@@ -85,7 +85,7 @@ impl Check for Managed {
             };
             if is_managed {
                 let cpus = |path: &str| facts.files.cpus(&path.replace('#', &number.to_string())).unwrap_or_default();
-                // Of the CPUs that one may go to, it goes to one.
+                // The kernel delivers an interrupt to one of the CPUs that it may go to.
                 let effective = cpus(EFFECTIVE);
                 let cpus = if effective.is_empty() { cpus(AFFINITY) } else { effective };
                 managed.push((number, row.actions().next().unwrap_or("?"), cpus));

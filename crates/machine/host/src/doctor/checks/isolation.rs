@@ -1,4 +1,4 @@
-//! CPUs that are kept free: of tasks, of the tick, of RCU's callbacks.
+//! Checks CPUs that are isolated from tasks, from the tick and from RCU callbacks.
 
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
 use base::CpuSet;
@@ -74,7 +74,7 @@ impl Check for NohzFull {
             None => "no CPU is in nohz_full".to_owned(),
         };
         let finding = Finding::note(ticks).reserve(&[Use::Polling]);
-        // Only a kernel built with the option has the file.
+        // The file exists only if the kernel was built with the option.
         Ok(match facts.files.optional(NOHZ_FULL)? {
             Some(_) => finding.remedy(How::Boot, "add nohz_full=LIST to the boot line for the CPUs that poll"),
             None => finding
@@ -114,7 +114,7 @@ impl Check for RcuCallbacks {
         if is_set("RCU_NOCB_CPU_DEFAULT_ALL") {
             return Ok(Finding::fine("threads run them for all CPUs (CONFIG_RCU_NOCB_CPU_DEFAULT_ALL)"));
         }
-        // Without a configuration to read, the threads themselves betray it.
+        // Without a readable configuration, the threads' names show it.
         if facts.files.each("/proc/#/comm").any(|task| task.text.starts_with("rcuo")) {
             return Ok(Finding::fine("threads run them for some CPUs (rcuo...)"));
         }

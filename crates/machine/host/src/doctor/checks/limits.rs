@@ -1,4 +1,4 @@
-//! Limits of this login: locked memory and real-time priority.
+//! Checks the limits of this login: locked memory and real-time priority.
 
 use super::permissions::{CAP_IPC_LOCK, CAP_SYS_NICE, RAISE_RTPRIO, has_capability};
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};

@@ -1,4 +1,4 @@
-//! What the kernel does with memory behind a program's back.
+//! Checks kernel features that change a program's memory while it runs.
 
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
 

@@ -1,4 +1,4 @@
-//! The checks, one file each or a few that belong together, and the table of all of them.
+//! The checks, one or a few related ones in each file, and the table of all of them.
 //!
 //! The order here is the order of reports within one severity: permissions first, then kernel, CPUs,
 //! interrupts, clocks, power, memory, devices, the boot line.

@@ -1,4 +1,4 @@
-//! What this user may do, found by really trying; and for each refusal the remedy of its cause.
+//! Checks this user's permissions by trying each action, and finds the cause and remedy of each refusal.
 
 use crate::doctor::{About, Check, Errno, Facts, Finding, How, Remedy, Unknown, Use, named};
 use proc::limits::limit;
@@ -227,7 +227,7 @@ fn give_capability(facts: &Facts, name: &str) -> String {
 /// What kind of container this is, if one.
 fn container(facts: &Facts) -> Option<String> {
     let files = &facts.files;
-    // Who sees kernel threads is in the first process namespace, whatever its files look like.
+    // A process that sees kernel threads is in the first process namespace, whatever its files look like.
     if files.text("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Power management: idle states, frequency, heat.
+//! Checks power management: idle states, frequency, temperature.
 
 use super::isolation::in_question;
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};

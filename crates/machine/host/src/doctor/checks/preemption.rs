@@ -1,4 +1,4 @@
-//! How soon the kernel lets a real-time thread in.
+//! Checks how soon the kernel lets a real-time thread run.
 
 use super::isolation::isolated;
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
@@ -65,7 +65,7 @@ impl Check for Model {
             return Ok(Finding::fine(evidence));
         }
         let dynamic = facts.config().is_ok_and(|config| config.is_set("PREEMPT_DYNAMIC"));
-        // Where nobody else runs, nobody else's system calls are in the way.
+        // On isolated CPUs no other program's system calls delay a real-time thread.
         let finding = match isolated(facts).unwrap_or_default() {
             cpus if cpus.is_empty() => Finding::note(evidence)
                 .and("system calls of every program delay real-time tasks; on an isolated CPU only kernel threads do")

@@ -1,4 +1,4 @@
-//! The `RT_GROUP_SCHED` trap.
+//! Checks whether `RT_GROUP_SCHED` refuses real-time classes.
 
 use super::permissions::fifo_was_granted;
 use crate::doctor::{About, Check, Facts, Files, Finding, How, Unknown, Use};
@@ -60,7 +60,7 @@ impl Check for RtGroupSched {
             Some(runtime_us) => format!("enabled; {group} is {runtime_us}"),
             None => format!("enabled; this process is in {group}"),
         };
-        // A group that has a runtime is not what refuses; one of version 2 other than the root has none.
+        // A group that has a runtime does not refuse. With version 2, only the root group has one.
         let trapped = match runtime_us {
             Some(runtime_us) => runtime_us == 0,
             None => granted != Some(true),
@@ -93,6 +93,6 @@ fn own_runtime_path(files: &Files) -> Option<String> {
     let groups = files.text("/proc/self/cgroup").ok()?;
     let group = memberships(groups).find(|group| group.has("cpu"))?;
     let below = group.path.strip_prefix(mount.root.trim_end_matches('/')).unwrap_or(group.path).trim_end_matches('/');
-    // The names come from the kernel, but a group may be called anything: never leave the tree.
+    // The names come from the kernel, but a group may have any name. The path must not leave the tree.
     (!below.split('/').any(|part| part == "..")).then(|| format!("{}{below}/cpu.rt_runtime_us", mount.point))
 }

@@ -1,4 +1,4 @@
-//! What the kernel keeps back from real-time threads for everybody else.
+//! Checks real-time throttling: CPU time that the kernel reserves for other threads.
 
 use super::isolation::isolated;
 use super::{DEBUGFS, debugfs_is_missing};
@@ -41,7 +41,7 @@ impl Check for Throttling {
                 .remedy(How::Change, "sysctl kernel.sched_rt_runtime_us=950000"));
         }
         let kernel = facts.kernel()?;
-        // Where the configuration cannot be read, the worse is assumed, and said.
+        // If the configuration cannot be read, assume that the kernel throttles, and report the assumption.
         let config = facts.config();
         let throttles = kernel < FAIR_SERVER_SINCE || config.as_ref().map_or(true, |it| it.is_set("RT_GROUP_SCHED"));
         let value = match &config {

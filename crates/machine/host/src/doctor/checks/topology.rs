@@ -1,4 +1,4 @@
-//! What CPUs share: cores and memory.
+//! Checks resources that CPUs share: cores and memory.
 
 use super::isolation::isolated;
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};

@@ -1,4 +1,4 @@
-//! Watchdogs: the kernel's own, which cost time, and the hardware's, which save the day.
+//! Checks watchdogs: the kernel's own, which cost time, and hardware watchdogs, which reset a hung machine.
 
 use super::isolation::isolated;
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
