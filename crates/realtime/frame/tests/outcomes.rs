@@ -1,17 +1,17 @@
-//! Every discipline with every recovery, for each way of not doing what was expected: the tables of docs/frames.md.
+//! Every discipline with every recovery, for each kind of fault: the tables of docs/frames.md.
 
 use base::{DurNs, MonoNs};
 use frame::{Action, Activity, Discipline, Extension, Fault, Judgement, Machine, Plan, Recovery, Seen, Spec};
 
 const MINOR: DurNs = DurNs::from_us(100);
 
-/// What an activity does.
+/// Observed behaviour of an activity.
 const BEGINS_ONLY: Seen = Seen { present: true, ran: true, yielded: false };
 const DOES_NOT_BEGIN: Seen = Seen { present: true, ran: false, yielded: false };
 const IS_ABSENT: Seen = Seen { present: false, ran: false, yielded: false };
 const DOES_WELL: Seen = Seen { present: true, ran: true, yielded: true };
 
-/// A discipline, and what it is called if the activity begins only, does not begin, is absent.
+/// A discipline, and its fault if the activity only begins, does not begin, or is absent.
 const DISCIPLINES: [(&str, [Option<Fault>; 3]); 9] = {
     use Fault::{Absent, Overrun, Underrun};
     [
@@ -27,7 +27,7 @@ const DISCIPLINES: [(&str, [Option<Fault>; 3]); 9] = {
     ]
 };
 
-/// A recovery, and what is done at the first error and at the second in succession, and when the activity is absent.
+/// A recovery, and its action at the first fault, at the second in succession, and if the activity is absent.
 const RECOVERIES: [(&str, [Action; 3]); 8] = {
     use Action::{Counted, Demote, MoreTime, Restart, SafeValue, Skip};
     [
@@ -42,7 +42,7 @@ const RECOVERIES: [(&str, [Action; 3]); 8] = {
     ]
 };
 
-/// A frame of two minors: the activity in the first with its discipline, in the second too, where a block ends.
+/// A frame of two minors. The activity is in the first with its discipline, and in the second, where its block ends.
 fn plan(discipline: Discipline, recovery: Recovery) -> Result<Plan, Vec<frame::Refusal>> {
     let last = Discipline { continuable: false, ..discipline };
     let queue = vec![(0, discipline), (1, last)];
@@ -51,7 +51,7 @@ fn plan(discipline: Discipline, recovery: Recovery) -> Result<Plan, Vec<frame::R
     Plan::admit(&Spec::new("f", vec![MINOR; 2], vec![activity, other]))
 }
 
-/// A border of a running frame: its judgements, and what begins.
+/// Processes a border of a running frame; returns its judgements, and the minor that begins.
 fn border(machine: &mut Machine, end: &mut MonoNs, seen: Seen) -> (Vec<Judgement>, frame::Border) {
     let mut told = vec![];
     let others = |activity: u16| if activity == 0 { seen } else { DOES_WELL };
@@ -86,7 +86,7 @@ fn every_discipline_with_every_recovery_ends_as_the_tables_say() {
                 let action = actions[if fault == Fault::Absent { 2 } else { 0 }];
                 assert_eq!(told, [Judgement { activity: 0, minor: 0, fault, consecutive: 1, action }], "{what}");
                 follows(&mut machine, &mut end, seen, action, &next, &what);
-                // A second error in succession, where the frame still waits for one.
+                // A second fault in succession, if the frame still expects one.
                 let (again, _) = border(&mut machine, &mut end, seen);
                 let expected = actions[if fault == Fault::Absent { 2 } else { 1 }];
                 if action != Action::Skip && action != Action::Demote {
@@ -102,7 +102,7 @@ fn every_discipline_with_every_recovery_ends_as_the_tables_say() {
     assert_eq!(tried, 9 * 8 * 3);
 }
 
-/// What an action means for the minors that follow.
+/// Checks the effect of an action on the following minors.
 fn follows(machine: &mut Machine, end: &mut MonoNs, seen: Seen, action: Action, next: &frame::Border, what: &str) {
     let queued = |machine: &Machine| {
         machine.queue().map(|entry| (entry.activity, entry.discipline.background)).collect::<Vec<_>>()
@@ -122,7 +122,7 @@ fn follows(machine: &mut Machine, end: &mut MonoNs, seen: Seen, action: Action, 
         }
         Action::Skip => {
             assert_eq!(queued(machine), [(1, false)], "{what}: left out of its next minor");
-            // It is not judged there, and is back in the one after it.
+            // It is not judged in that minor, and is queued again in the next one.
             assert_eq!(border(machine, end, seen).0, [], "{what}");
             assert_eq!(queued(machine), [(0, false), (1, false)], "{what}");
         }

@@ -1,4 +1,4 @@
-//! REACT's published semantics as a table of cases, and the machine against a simple model, under virtual time.
+//! REACT's published semantics as a table of cases, and the frame machine compared with a simple model, in virtual time.
 
 use base::{DurNs, MonoNs};
 use frame::{Action, Activity, Discipline, Fault, Judgement, Machine, Plan, Recovery, Seen, Spec};
@@ -6,25 +6,25 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 
 const US: u64 = 1000;
-/// A minor of the tests.
+/// Length of a minor in the tests.
 const MINOR: i64 = 100;
 
 fn us(us: i64) -> DurNs {
     DurNs::from_us(us)
 }
 
-/// An activity as the virtual CPU sees it.
+/// State of an activity on the virtual CPU.
 #[derive(Clone, Debug, Default)]
 struct Thread {
-    /// How long each call takes, in order; the last one repeats.
+    /// Duration of each call, in order. The last one repeats.
     work: VecDeque<u64>,
-    /// What is left of the call that has begun.
+    /// Remaining time of the current call.
     left: Option<u64>,
     seen: Seen,
     calls: u64,
 }
 
-/// A frame on a virtual CPU that follows REACT: in order, a call goes on where its activity was preempted, nothing of
+/// A frame on a virtual CPU that follows REACT. Activities run in order, a preempted call continues later, and nothing of
 /// a minor runs after its end.
 struct World {
     machine: Machine,
@@ -33,7 +33,7 @@ struct World {
     now: u64,
     end: u64,
     log: Vec<String>,
-    /// Borders that needed no look at each activity.
+    /// Number of borders at which the machine did not have to check each activity.
     short: usize,
 }
 
@@ -97,11 +97,11 @@ impl World {
         }
     }
 
-    /// The border, `late` after its time.
+    /// Processes the border, `late` after its time.
     fn border(&mut self, late: u64) -> frame::Border {
         self.now = self.end + late;
         let seen: Vec<Seen> = self.threads.iter().map(|thread| thread.seen).collect();
-        // All have done what they must: the machine needs no look at each, and does the same without one.
+        // All activities are without a fault: the machine need not check each of them, and must decide the same.
         let mut front = self.machine.queue().filter(|entry| !entry.discipline.background);
         let all = seen.iter().all(|seen| seen.present) && front.all(|entry| seen[usize::from(entry.activity)].yielded);
         drop(front);
@@ -150,14 +150,14 @@ fn activity(name: &str, queue: &[(u16, &str)], recovery: Recovery, tolerate: Opt
     Activity { queue, recovery, tolerate, ..Activity::new(name, Some(us(1)), 0..0) }
 }
 
-/// Two minors, `a` in both and `b` behind it in the first.
+/// Two minors, `a` in both, and `b` after it in the first.
 fn pair(how_a: &str, recovery: Recovery, tolerate: Option<u32>) -> Spec {
     let a = activity("a", &[(0, how_a), (1, how_a)], recovery, tolerate);
     let b = activity("b", &[(0, "real-time")], Recovery::None, None);
     Spec::new("f", vec![us(MINOR); 2], vec![a, b])
 }
 
-/// Name, queue of `a`, its calls, those of `b` in front of it in all minors, faults of three minors.
+/// Name, queue of `a`, durations of its calls and of those of `b` (before it in all minors), faults of three minors.
 type Case<'a> = (&'a str, &'a [(u16, &'a str)], &'a [u64], &'a [u64], &'a [&'a str]);
 
 #[test]
@@ -212,7 +212,7 @@ fn a_block_whose_end_was_lost_begins_anew() {
     for base in [frame::TimeBase::Timer, frame::TimeBase::Software] {
         let a = activity("a", &[(0, ALL), (1, ALL), (2, "real-time")], Recovery::None, None);
         let spec = Spec { base, ..Spec::new("f", vec![us(MINOR); 3], vec![a]) };
-        // One minor is lost, a major frame, both.
+        // One minor is lost, then a major frame, then both.
         for (late, ticks, minor) in [(3, 2, 0), (5, 4, 2), (6, 5, 0)] {
             let mut machine = Machine::new(Plan::admit(&spec).unwrap(), 0, MonoNs(0));
             let yields = |_| Seen { present: true, ran: true, yielded: true };
@@ -260,7 +260,7 @@ fn inject_gives_the_minor_its_length_once_more_and_moves_what_follows() {
     world.run();
     let border = world.border(0);
     assert_eq!((border.extended, border.minor, border.pulse, border.end.0), (None, 1, 2, 300 * US));
-    // The one behind it had not begun either, so the minor was extended for both.
+    // The activity behind it had not begun either, so the minor was extended for both.
     assert_eq!(world.log, ["0: 0 Overrun 1 MoreTime", "0: 1 Underrun 1 Counted"]);
     assert_eq!(world.threads[1].calls, 1);
 }
@@ -320,7 +320,7 @@ fn other_recoveries_act_once_errors_are_no_longer_tolerated() {
 
 #[test]
 fn in_a_minor_that_goes_on_nobody_loses_its_turn() {
-    // The first gets more time; the second, which must wait for it, has another recovery, and no error of it is tolerated.
+    // The first gets more time. The second must wait for it. It has another recovery, and tolerates no fault.
     let begins = |recovery: &str, with: &str| {
         let a = activity("a", &[(0, "real-time")], recovery.parse().unwrap(), None);
         let b = activity("b", &[(0, "real-time"), (1, "real-time")], with.parse().unwrap(), Some(0));
@@ -332,7 +332,7 @@ fn in_a_minor_that_goes_on_nobody_loses_its_turn() {
         {
             let what = format!("{recovery} beside {with}");
             let counted = [String::from("0: 0 Overrun 1 MoreTime"), format!("0: 1 Underrun 1 {at_once}")];
-            // It yields in the time that was given for the other: forgiven, and in the next minor as always.
+            // It yields in the extra time of the other activity: the fault is forgiven, and its next minor is normal.
             let mut world = World::new(&begins(recovery, with), &[&[110, 10], &[10]]);
             assert_eq!(world.minors(1), counted, "{what}");
             assert!(!world.machine.is_demoted(1), "{what}");
@@ -340,7 +340,7 @@ fn in_a_minor_that_goes_on_nobody_loses_its_turn() {
             assert_eq!(world.minors(1), Vec::<String>::new(), "{what}");
             assert_eq!(world.machine.queue().map(|entry| entry.activity).collect::<Vec<_>>(), [1], "{what}");
             assert!(!world.machine.is_safe(1) && !world.machine.queue().any(|entry| entry.discipline.background));
-            // It does not: its recovery acts where the minor ends.
+            // It does not yield: its recovery acts at the end of the minor.
             let mut world = World::new(&begins(recovery, with), &[&[10_000], &[10]]);
             assert_eq!(world.minors(1), counted, "{what}");
             let action = with.parse::<Recovery>().unwrap();
@@ -378,7 +378,7 @@ fn who_is_left_out_of_the_end_of_its_block_begins_anew() {
     let a = activity("a", &queue, Recovery::Skip, None);
     let b = activity("b", &[(0, "real-time"), (2, "real-time")], Recovery::None, None);
     let mut world = World::new(&Spec::new("f", vec![us(MINOR); 3], vec![b, a]), &[&[10, 150, 10], &[350, 10]]);
-    // It began in minor 0, is left out of 1, and is too late in 2 by itself: what it did in the block before counts no more.
+    // It begins in minor 0, is skipped in 1, and is late in 2. Its activity in the previous block does not count in 2.
     let told = world.minors(3);
     assert_eq!(told[0], "0: 1 Overrun 1 Skip");
     assert_eq!(told[1..], ["2: 0 Overrun 1 Counted", "2: 1 Underrun 2 Skip"]);
@@ -409,7 +409,7 @@ fn minors_that_nobody_could_run_are_lost_and_the_phase_is_kept() {
     assert_eq!((border.lost, border.pulse, border.minor), (3, 4, 0));
     assert_eq!((border.due.0, border.end.0), (400 * US, 500 * US));
     world.run();
-    // A delay of a thousand major frames costs no more than one of three minors.
+    // A delay of a thousand major frames needs no more steps than one of three minors.
     let border = world.border(200_000 * US);
     assert_eq!((border.lost, border.pulse, border.minor, border.end.0), (2000, 2005, 1, 200_600 * US));
 }
@@ -447,7 +447,7 @@ fn a_thousand_activities_in_a_hundred_minors_are_planned() {
     assert_eq!((plan.minors(), plan.activities(), plan.queue_max()), (100, 1000, 1000));
 }
 
-/// The model: REACT's rules as its manual words them, one activity after the other, without the machine's tables.
+/// The model: the rules of REACT's manual, one activity after the other, without the machine's tables.
 #[derive(Default)]
 struct Model {
     run_flag: Vec<bool>,
@@ -480,7 +480,7 @@ impl Model {
                     skipped[a] = std::mem::take(&mut self.skip[a]);
                 }
             }
-            // Run: first those in front, then those behind.
+            // Run: the foreground activities first, then the background ones.
             let behind = |a: usize| self.demoted[a] || queued(a).is_some_and(|how| how.background);
             let order: Vec<usize> = (0..count)
                 .filter(|a| queued(*a).is_some() && !behind(*a) && !skipped[*a])
@@ -546,7 +546,7 @@ impl Model {
                 self.log.push(format!("{minor}: {a} {fault:?} {} {action:?}", self.errors[a]));
             }
             if let Some((by, steals)) = extra {
-                // An unused rest of the minor is over: the extra time begins at its end.
+                // The unused rest of the minor is dropped: the extra time begins at the minor's end.
                 (room, begin) = (by, false);
                 stolen += if steals { by } else { 0 };
                 if !steals {
@@ -554,10 +554,10 @@ impl Model {
                 }
                 continue;
             }
-            // Flags are cleared unless continuable.
+            // Clear the flags, unless the activity is continuable.
             for a in 0..count {
                 let Some(how) = queued(a) else { continue };
-                // Whoever is left out of the end of its block begins anew, too.
+                // An activity that is skipped at the end of its block also starts again.
                 if !how.continuable {
                     (self.run_flag[a], self.yield_flag[a]) = (false, false);
                 }
@@ -582,7 +582,7 @@ fn any_recovery() -> impl Strategy<Value = Recovery> {
         Just(Recovery::None),
         Just(Recovery::Inject),
         (1..100i64).prop_map(|by| Recovery::Stretch(us(by))),
-        // Small enough that even several thefts leave something of the next minor.
+        // Small enough that several thefts leave some of the next minor.
         (1..8i64).prop_map(|by| Recovery::Steal(us(by))),
         Just(Recovery::Skip),
         Just(Recovery::SafeValue),
@@ -648,7 +648,7 @@ proptest! {
         let spec = Spec::new("f", lengths.iter().copied().map(us).collect(), vec![Activity::new("a", Some(us(1)), 0..minors)]);
         let mut machine = Machine::new(Plan::admit(&spec).unwrap(), 0, MonoNs(0));
         let mut end = machine.first().end;
-        // The begin of pulse k, from the lengths alone.
+        // The begin of pulse k, computed from the lengths only.
         let major: i64 = lengths.iter().sum();
         let begin = |pulse: u64| {
             let whole = (pulse / u64::from(minors)) as i64 * major;
