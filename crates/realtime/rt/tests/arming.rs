@@ -1,4 +1,4 @@
-//! A loop on this machine, whatever privileges the test has.
+//! A loop on the test machine, with any privileges.
 
 use base::{DurNs, Lateness, ResultDeadline};
 use ring::{Counter, PageState, Wait};
@@ -9,7 +9,7 @@ use std::time::Duration;
 #[global_allocator]
 static ALLOCATOR: rt::Counting = rt::Counting;
 
-/// Runs a loop for `cycles` and gives its page.
+/// Runs a loop for `cycles` and returns its page.
 fn looped(spec: LoopSpec, cycles: u64, mut body: impl FnMut(u64) + Send + 'static) -> (SharedPage, Vec<u64>) {
     let page = SharedPage::own(&spec.name).unwrap();
     let numbers = std::sync::Arc::new(Mutex::new(Vec::with_capacity(cycles as usize)));
@@ -48,7 +48,7 @@ fn a_loop_neither_allocates_nor_faults_once_it_is_armed() {
         assert_eq!((read.counter(Counter::MinorFaults), read.counter(Counter::MajorFaults)), (0, 0));
         assert_eq!(read.wake().count(), 100 + read.counter(Counter::Overruns));
         assert!(read.wake().min().unwrap() >= DurNs::ZERO, "never early");
-        // Where the cycle before was held up for long, there is nothing left to sleep.
+        // If the previous cycle was delayed for long, no time is left to sleep.
         let prompt =
             read.wake().buckets().filter(|(_, to, _)| *to < DurNs::from_us(500)).map(|bucket| bucket.2).sum::<u64>();
         assert!(read.counter(Counter::VoluntarySwitches) * 10 >= prompt * 9, "it sleeps between its pulses");
@@ -105,7 +105,7 @@ fn a_loop_on_events_counts_from_when_each_was_there_and_numbers_that_were_left_o
         fn await_event(&mut self) -> Option<Event> {
             self.0 += 1;
             sys::clock::sleep_until(sys::clock::mono_now() + DurNs::from_us(100));
-            // Of ten nothing comes for one, and one is never made.
+            // Of ten events, one is not delivered and one is never made.
             let at = sys::clock::mono_now() + DurNs::from_us(-50);
             (self.0 % 10 > 1).then_some(Event { number: self.0, at })
         }

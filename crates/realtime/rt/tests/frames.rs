@@ -1,4 +1,4 @@
-//! Frames with real threads, without any privilege: the order within minors, who may join, and what ends.
+//! Frames with real threads, without privileges: order within minors, joining, and endings.
 
 mod served;
 
@@ -35,7 +35,7 @@ fn activities_run_in_order_and_know_their_pulse() {
     });
     let calls = calls.into_inner().unwrap();
     assert_eq!(calls.len(), 60);
-    // A machine that is busy with other things loses minors, but never the order within one.
+    // A busy machine loses minors, but never the order within one.
     for pair in calls.windows(2) {
         assert!(pair[0].0 < pair[1].0 || pair[0].0 == pair[1].0 && pair[0].1 < pair[1].1, "{pair:?} in {calls:?}");
     }
@@ -51,7 +51,7 @@ fn who_may_not_join_is_told_why() {
     let refusal = served.join("control").unwrap_err().to_string();
     assert!(refusal.contains("has joined as it already"), "{refusal}");
     drop(member);
-    // Leaving is noticed, and the place is free again.
+    // The frame detects that the member left, and its place is free again.
     served.until("its place is free", || served.join("control").is_ok());
     assert!(Watcher::open(&served.name).unwrap().page().counter(FrameCounter::Refused) >= 2);
     let nobody = Member::join("test/nobody", "a", None, DurNs(0)).unwrap_err();
@@ -94,11 +94,11 @@ fn who_reads_no_answers_is_hung_up_on_and_holds_nobody_up() {
     let mut served = Served::new("flood", TimeBase::Timer, 1, &["control"], PATIENCE);
     let mut member = served.join("control").unwrap();
     let watcher = Watcher::open(&served.name).unwrap();
-    // Each question is answered with the page: sooner or later no more answers fit.
+    // The server answers each request with the page. At some point the client's buffer has no space for another answer.
     let silent = sys::handover::connect(&rt::frames::address(&served.name)).unwrap();
     while sys::handover::send(silent.as_fd(), b"watch", &[]).unwrap() {}
     assert_eq!(watcher.page().counter(FrameCounter::HungUp), 1);
-    // Whoever comes next is heard, and the frame goes on.
+    // The next client is served, and the frame continues.
     assert!(Watcher::open(&served.name).is_ok() && served.join("control").is_err());
     (0..3).for_each(|_| assert!(member.next_turn().is_some()));
     drop(member);
@@ -117,7 +117,7 @@ fn a_software_trigger_makes_one_minor_each() {
             while pulses.len() < 6 {
                 pulses.push(member.next_turn().unwrap().pulse);
             }
-            // What is triggered while it works is lost, not run in a burst; then comes one more.
+            // Triggers during the work are lost, not run in a burst. Then one more follows.
             let watcher = Watcher::open(&served.name).unwrap();
             sys::futex::count_up(watcher.page().trigger_word(), 10);
             served.until("they are lost", || watcher.page().counter(FrameCounter::Lost) >= 9);
@@ -125,7 +125,7 @@ fn a_software_trigger_makes_one_minor_each() {
             pulses.push(member.next_turn().unwrap().pulse);
             pulses
         });
-        // The first trigger begins the first minor; then one for each call that has ended.
+        // The first trigger begins the first minor. One more follows for each call that has ended.
         for calls in 0..=5 {
             served.until("its call has ended", || {
                 let made = |watcher: Watcher| watcher.page().activity_counter(0, ActivityCounter::Calls);
@@ -151,7 +151,7 @@ fn who_hears_what_is_to_be_sampled_does_not_run_on_the_frames_cpu() {
     scope(|scope| {
         let frame = scope.spawn(|| serve(Runner::new(config).unwrap(), &stop, &tell, &Mutex::default()));
         ready.recv().unwrap();
-        // The frame binds the thread that joins to its CPU, where it may.
+        // The frame binds the joining thread to its CPU, if permitted.
         let joins = || Member::join(&name, "control", Some(&Exports::open(&name, 1).unwrap()), PATIENCE).map(drop);
         scope.spawn(joins).join().unwrap().unwrap();
         stop.store(true, Ordering::Release);
@@ -221,7 +221,7 @@ fn a_follower_runs_the_minors_of_the_frame_that_it_follows() {
 #[test]
 fn each_external_time_base_begins_one_minor_for_each_tick() {
     begins_a_minor_with_each_tick("counter", TimeBase::Counter(DurNs::from_us(100)), |served| {
-        // A counter is counted up without a wake-up.
+        // A counter is incremented without a wake-up.
         let watcher = Watcher::open(&served.name).unwrap();
         watcher.page().trigger_word().fetch_add(1, Ordering::AcqRel);
     });
@@ -241,7 +241,7 @@ fn each_external_time_base_begins_one_minor_for_each_tick() {
     let fifo = std::env::temp_dir().join(format!("tahti-fifo-{}", std::process::id()));
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     let mut writer = std::fs::File::options().read(true).write(true).open(&fifo).unwrap();
-    // Also as many bytes as a UIO device or an eventfd would say its count in.
+    // One line has as many bytes as the count of a UIO device or an eventfd.
     for line in [&b"!"[..], b"tick", b"one tick", b"a tick of the clock"] {
         begins_a_minor_with_each_tick("device", TimeBase::Device(fifo.display().to_string()), |_| {
             std::io::Write::write_all(&mut writer, line).unwrap();
@@ -279,7 +279,7 @@ fn events(served: &Served) -> Vec<&'static str> {
 
 #[test]
 fn a_trigger_that_stops_comes_too_fast_or_steps_is_named_and_the_frame_goes_on() {
-    // Minors of half a second: whatever comes at once is far too early, whatever the machine does.
+    // Minors of 0.5 s: an immediate trigger is much too early, however slow the machine.
     let half = DurNs::from_ms(500);
     let served = Served::of("faulty", TimeBase::Software, &[half], &["control"], PATIENCE, &[]);
     scope(|scope| {
@@ -294,11 +294,11 @@ fn a_trigger_that_stops_comes_too_fast_or_steps_is_named_and_the_frame_goes_on()
             served.until("it is counted", || page.counter(counter) >= least);
         };
         until(FrameCounter::TriggerEarly, 1);
-        // Many at once: one minor is run, the others are lost.
+        // Many triggers at once: one minor runs, the others are lost.
         let lost = page.counter(FrameCounter::Lost);
         sys::futex::count_up(page.trigger_word(), 1000);
         until(FrameCounter::Lost, lost + 999);
-        // Then nothing for three minors.
+        // Then no trigger for three minors.
         until(FrameCounter::TriggerStopped, 1);
         let calls = page.activity_counter(0, ActivityCounter::Calls);
         trigger(&served.name).unwrap();
@@ -325,7 +325,7 @@ fn who_had_too_little_time_is_not_blamed_but_who_took_it() {
     scope(|scope| {
         let mut greedy = served.join("greedy").unwrap();
         scope.spawn(move || {
-            // It yields in time, and leaves next to nothing of the minor.
+            // It yields in time, but leaves almost nothing of the minor.
             while let Some(turn) = greedy.next_turn() {
                 sys::clock::sleep_until(MonoNs(turn.end.0 - 20_000_000));
             }
@@ -335,11 +335,11 @@ fn who_had_too_little_time_is_not_blamed_but_who_took_it() {
         let mut cursor = watcher.page().events();
         let (event, turn) = loop {
             let turn = innocent.next_turn().unwrap();
-            // On the CPU all the time, until it has overrun.
+            // Uses the CPU until it has overrun.
             while watcher.page().border().pulse == turn.pulse {}
             let event = std::iter::from_fn(|| watcher.page().next_event(&mut cursor))
                 .find(|event| (event.activity, event.pulse, what_word(event.what)) == (1, turn.pulse, "overrun"));
-            // Where the machine kept it for long itself, that is to blame.
+            // If the machine delayed this activity itself for long, that is the cause. Try again.
             if let Some(event) = event.filter(|event| event.elapsed < DurNs::from_ms(100)) {
                 break (event, turn);
             }
@@ -350,7 +350,7 @@ fn who_had_too_little_time_is_not_blamed_but_who_took_it() {
     });
 }
 
-/// TAI at 0 of the monotonic clock, in ns.
+/// TAI in ns at time 0 of the monotonic clock.
 fn tai_at_0() -> i128 {
     let (now, tai) = sys::clock::mono_and_tai().unwrap();
     i128::from(tai) - i128::from(now.0)
@@ -360,7 +360,7 @@ fn tai_at_0() -> i128 {
 fn minors_have_the_lengths_of_the_plan_and_begin_with_tai() {
     let ms = DurNs::from_ms;
     let lengths = [ms(2), ms(5), ms(3)];
-    // Somebody may step the machine's clock meanwhile: frames keep their phase then.
+    // The machine's clock may be stepped during the test. Frames keep their phase then.
     let (turns, tai_at_0) = (0..5)
         .find_map(|time| {
             let name = format!("lengths{time}");
@@ -369,7 +369,7 @@ fn minors_have_the_lengths_of_the_plan_and_begin_with_tai() {
             let mut member = served.join("control").unwrap();
             let turns: Vec<_> = (0..12).map(|_| member.next_turn().unwrap()).collect();
             let after = tai_at_0();
-            // It is slewed by 500 ppm at most; a wrong phase is off by milliseconds.
+            // The clock is slewed by 500 ppm at most. A wrong phase is off by milliseconds.
             (before.abs_diff(after) < 200_000).then_some((turns, after))
         })
         .expect("the clock stood still for one of five frames");
@@ -379,7 +379,7 @@ fn minors_have_the_lengths_of_the_plan_and_begin_with_tai() {
         let into = [0, 2, 7][usize::from(turn.minor)] * 1_000_000;
         let off = (tai - into).rem_euclid(10_000_000);
         assert!(off.min(10_000_000 - off) < 500_000, "{off} ns off the grid: {turn:?}");
-        // Whole major frames since the start of TAI, times three, and the minor.
+        // Whole major frames since the start of TAI, times three, plus the minor.
         assert_eq!(
             i128::from(turn.pulse),
             (tai + 5_000_000 - into).div_euclid(10_000_000) * 3 + i128::from(turn.minor)
@@ -392,7 +392,7 @@ fn the_first_minor_lies_ahead_however_long_the_start_takes() {
     let name = format!("test{}/start", std::process::id());
     let minor = DurNs::from_ms(2);
     let spec = Spec::new(&name, vec![minor], vec![Activity::new("control", Some(DurNs::from_us(100)), 0..1)]);
-    // Not ordered: it says what it lacks while it starts, and here that takes as long as locking much memory does.
+    // No privileges: it prints at start what it lacks. Here the start takes as long as locking much memory.
     let config = Config { spec, cpu: None, priority: Priority(50), join_within: PATIENCE, followers: vec![] };
     let mut runner = Runner::new(config).unwrap();
     let stop = &AtomicBool::new(false);
@@ -471,7 +471,7 @@ fn the_dispatcher_takes_no_memory() {
     let served = Served::new("memory", TimeBase::Timer, 1, &["control"], PATIENCE);
     let mut member = served.join("control").unwrap();
     let watcher = Watcher::open(&served.name).unwrap();
-    // Longer than between two looks at its accounts; an overrun in between, with its cause.
+    // Longer than the interval at which its counters are read, with an overrun and its cause in between.
     let begun = sys::clock::mono_now();
     for call in 0..300 {
         member.next_turn().unwrap();
@@ -504,7 +504,7 @@ fn the_running_minor_is_never_seen_as_parts_of_two() {
             let mut last = 0;
             while last < LAST {
                 let found = seen.border();
-                // A writer that a busy machine keeps off its CPU in the middle of a write shows none.
+                // If a busy machine preempts the writer in the middle of a write, the page shows no border.
                 if found != FrameBorder::default() {
                     assert_eq!(found, border(found.pulse));
                     assert!(found.pulse >= last);

@@ -12,7 +12,7 @@ use sys::root::RootDir;
 
 const LIMIT: DurNs = DurNs::from_secs(30);
 
-/// The PCI device with these numbers, bound to a driver for user space until it is dropped.
+/// The PCI device with these ids, bound to a user-space driver until it is dropped.
 struct Bound {
     address: String,
     driver: &'static str,
@@ -45,7 +45,7 @@ impl Drop for Bound {
     }
 }
 
-/// How often the interrupt of `device` came on each CPU.
+/// Number of interrupts of `device` on each CPU.
 fn counts(device: &str) -> Vec<u64> {
     let text = fs::read_to_string("/proc/interrupts").unwrap();
     let table = proc::interrupts::Interrupts::parse(&text).unwrap();
@@ -53,7 +53,7 @@ fn counts(device: &str) -> Vec<u64> {
     row.counts.clone()
 }
 
-/// Shields `cpu` with the interrupt of `device` on it, as an operator does, and lets `ring` raise it some times.
+/// Shields `cpu` with the interrupt of `device` on it, as an operator does. `ring` raises the interrupt several times.
 fn placed_on_its_handlers_cpu(device: &str, cpu: u16, mut ring: impl FnMut()) {
     let (root, dir) = (RootDir::machine(), RunDir::from_env());
     let affinity = || keep::machine::snapshot(&root, &CpuSet::single(cpu)).unwrap();
@@ -66,7 +66,7 @@ fn placed_on_its_handlers_cpu(device: &str, cpu: u16, mut ring: impl FnMut()) {
     let want = Want { cpus: CpuSet::single(cpu), irqs, own: shield::own_processes(), ..Want::default() };
     let applied = shield::apply(&root, &want, &dir).unwrap();
     let placed = asked(&affinity());
-    // The chip may still send one where it went before.
+    // The chip may still deliver one interrupt to the previous CPU.
     ring();
     let counted = counts(device);
     (0..20).for_each(|_| ring());
@@ -155,7 +155,7 @@ mod edu {
         for time in 0..50 {
             raise.write(1);
             assert_eq!(await_interrupt(&pin, Wait::Sleep, LIMIT), Ok(Some(1)), "interrupt {time}");
-            // Still asserted, and masked.
+            // The interrupt is still asserted, and masked.
             assert_eq!(await_interrupt(&pin, Wait::Sleep, DurNs::from_ms(1)), Ok(None), "after interrupt {time}");
             acknowledge.write(1);
             device.unmask().unwrap();
@@ -170,9 +170,9 @@ mod edu {
         const COMMAND: usize = 0x98;
         const BUFFER: u64 = 0x4_0000;
         const PAGE: usize = 4096;
-        // The emulator ends where the device's buffer is filled to its last byte.
+        // QEMU aborts if the device's buffer is filled to its last byte.
         const COPIED: usize = PAGE / 2;
-        // Within the 28 bits that the device has.
+        // Within the device's 28 address bits.
         const OURS: u64 = 0x10_0000;
         let bound = Bound::to("vfio-pci", "1234", "11e8");
         let device = Vfio::open(&bound.address).unwrap();
@@ -200,7 +200,7 @@ mod edu {
             let refusal = device.memory(at, bytes).unwrap_err().to_string();
             assert!(refusal.contains(why), "{refusal}");
         }
-        // Where there is nothing of it, it reads and writes nothing; what it had before is no longer its own.
+        // Unmapped addresses: the device reads and writes nothing, and no longer reaches the released memory.
         drop(memory);
         let again = device.memory(OURS, PAGE).unwrap();
         copy(BUFFER, OURS + PAGE as u64, true);
@@ -241,7 +241,7 @@ mod frame_on_a_pin {
     use frame::TimeBase;
     use std::os::fd::AsFd as _;
 
-    /// The device's interrupt begins minors; here, as in an activity, it is quietened and switched on again after each.
+    /// The device's interrupt begins minors. As in an activity, it is acknowledged and enabled again after each.
     #[test]
     fn each_interrupt_of_a_pin_begins_one_minor() {
         let bound = Bound::to("uio_pci_generic", "1234", "11e8");
@@ -258,7 +258,7 @@ mod frame_on_a_pin {
         let mut handed = false;
         served::begins_a_minor_with_each_tick("handed", TimeBase::Eventfd, |served| {
             if !std::mem::replace(&mut handed, true) {
-                // What came for the frame before this one.
+                // Clear the interrupts of the previous frame.
                 let _ = device.look().unwrap();
                 rt::frames::hand_trigger(&served.name, device.as_fd()).unwrap();
             }
@@ -271,7 +271,7 @@ mod frame_on_a_pin {
 mod ivshmem {
     use super::*;
 
-    /// Registers of the device, and the peer that plays the other machine.
+    /// Registers of the device, and the peer that simulates the other machine.
     const POSITION: usize = 8;
     const DOORBELL: usize = 12;
     const PEER: u32 = 1;

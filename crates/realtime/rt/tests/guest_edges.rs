@@ -1,5 +1,5 @@
-//! Frames whose time base is an edge that the kernel stamps: a source of pulses at the emulator's parallel port, and
-//! a GPIO line of a chip that the test plays itself (the kernel's driver for the CP2112, over `uhid`).
+//! Frames whose time base is an edge that the kernel stamps: a pulse source at the emulator's parallel port, and
+//! a GPIO line of a chip that the test simulates (the kernel's driver for the CP2112, over `uhid`).
 
 mod served;
 
@@ -15,8 +15,8 @@ use std::thread::yield_now;
 #[test]
 fn each_pulse_of_a_source_of_time_begins_a_minor() {
     testkit::guest::required();
-    // The control register of the first parallel port; select, init, interrupts on, strobe released. The emulator interrupts
-    // when the printer would have acknowledged, which it says at each such write but the first.
+    // The control register of the first parallel port: select, init, interrupts on, strobe released. The emulator raises the
+    // interrupt of the printer's acknowledge at each such write except the first.
     const CONTROL: u64 = 0x37a;
     let port = File::options().write(true).open("/dev/port").unwrap();
     let write = || port.write_all_at(&[0x1c], CONTROL).unwrap();
@@ -33,7 +33,7 @@ fn each_edge_of_a_gpio_line_begins_a_minor() {
         chip.set(true);
         chip.set(false);
     });
-    // Nobody looks at the line now.
+    // No frame monitors the line now.
     chip.levels.store(true, Ordering::SeqCst);
     begins_a_minor_with_each_tick("falling", base(true), |_| {
         chip.set(false);
@@ -41,7 +41,7 @@ fn each_edge_of_a_gpio_line_begins_a_minor() {
     });
 }
 
-/// A CP2112 (a USB chip with eight GPIO lines, which its driver polls) whose far side is a thread of the test.
+/// A simulated CP2112, a USB chip with eight GPIO lines that its driver polls. A thread of the test answers for it.
 struct Chip {
     node: String,
     levels: Arc<AtomicBool>,
@@ -57,9 +57,9 @@ const CREATE: u32 = 11;
 const SET_REPORT: u32 = 13;
 const SET_REPORT_REPLY: u32 = 14;
 const EVENT: usize = 4380;
-/// The report that tells the lines' levels.
+/// The report with the levels of the lines.
 const GPIO_GET: u8 = 3;
-/// One report of 63 bytes that means nothing: what every HID device must have.
+/// One report of 63 bytes without a meaning, as every HID device must have a report.
 const DESCRIPTOR: [u8; 19] =
     [0x06, 0x00, 0xff, 0x09, 0x01, 0xa1, 0x01, 0x09, 0x01, 0x15, 0, 0x25, 0x7f, 0x75, 8, 0x95, 63, 0x81, 0x02];
 
@@ -93,7 +93,7 @@ impl Chip {
         Self { node, levels, polls, unplug }
     }
 
-    /// Sets all lines, and waits until the driver has looked at them twice.
+    /// Sets all lines, and waits until the driver has read them twice.
     fn set(&self, high: bool) {
         self.levels.store(high, Ordering::SeqCst);
         let seen = self.polls.load(Ordering::SeqCst);
@@ -116,7 +116,7 @@ fn nodes() -> Vec<String> {
     entries.filter(|path| path.starts_with("/dev/gpiochip")).collect()
 }
 
-/// What the chip answers to its driver, until it is unplugged.
+/// Answers the driver's requests until the chip is unplugged.
 fn answer(far: &mut File, levels: &AtomicBool, polls: &AtomicU64) {
     let mut event = vec![0; EVENT];
     while far.read(&mut event).is_ok() {
@@ -131,7 +131,7 @@ fn answer(far: &mut File, levels: &AtomicBool, polls: &AtomicU64) {
         reply[..4].copy_from_slice(&kind.to_ne_bytes());
         reply[4..8].copy_from_slice(&id);
         if kind == GET_REPORT_REPLY {
-            // As much as the driver may ask for; it takes what it wants.
+            // The maximum length that the driver may request. It uses what it needs.
             reply[10..12].copy_from_slice(&64u16.to_ne_bytes());
             reply[12] = report;
             if report == GPIO_GET {

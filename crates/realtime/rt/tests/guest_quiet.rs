@@ -1,4 +1,4 @@
-//! Quiet sections where the kernel was booted for them.
+//! Quiet sections on a kernel that was booted for them.
 
 use base::{CpuSet, DurNs, Policy, Priority};
 use rt::{Quiet, QuietReport};
@@ -41,7 +41,7 @@ fn the_tick_stops_where_it_was_booted_so_and_is_counted_elsewhere() {
         assert!(missing(&section).contains("CPU 1 is not in nohz_full="), "{}", missing(&section));
         measured(&section)
     });
-    // 250 a second where it goes on; the kernel may look in once in a while where it stopped.
+    // A running tick makes 250 interrupts a second. A stopped one may still come occasionally.
     assert!(ticks(&there) * 4 < ticks(&elsewhere), "{there:?}, and elsewhere {elsewhere:?}");
     assert_eq!((there.broken, elsewhere.broken), (vec![], vec![]), "nothing was claimed that did not hold");
 }
@@ -56,7 +56,7 @@ fn armed_timers_are_named_to_root() {
 fn a_tick_that_goes_on_in_spite_of_the_boot_is_reported() {
     use rustix::process::{Resource, Rlimit, setrlimit};
     testkit::guest::required();
-    // The kernel looks at limits of processor time by its tick.
+    // The kernel checks limits of CPU time in its tick.
     setrlimit(Resource::Cpu, Rlimit { current: Some(1000), maximum: None }).unwrap();
     let report = on(3, |section| {
         assert!(!missing(&section).contains("the tick stops"), "{}", missing(&section));

@@ -1,4 +1,4 @@
-//! Priority inheritance as the kernel does it, seen in /proc.
+//! Priority inheritance by the kernel, read from /proc.
 
 use base::{DurNs, Policy, Priority};
 use rt::{Condition, Lock};
@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use sys::sched::{Scheduling, set_scheduling};
 
-/// What the kernel schedules a thread of this process by now: minus one minus its real-time priority.
+/// The present priority of a thread of this process: minus one minus its real-time priority.
 fn effective(tid: i32) -> i64 {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap();
     stat.rsplit_once(") ").unwrap().1.split(' ').nth(15).unwrap().parse().unwrap()

@@ -1,4 +1,4 @@
-//! Names of variables, frames and shared memory that another user has opened first: nobody believes it.
+//! Names of variables, frames and shared memory that another user has opened first: no process trusts that user.
 
 use base::{DurNs, MonoNs};
 use rt::frames::{JoinError, Member, Watcher, hand_trigger};
@@ -14,13 +14,13 @@ use sys::handover::Counter;
 use sys::peer::PEERS;
 use sys::shm::SharedWords;
 
-/// Anybody but root.
+/// Any user but root.
 const STRANGER: u32 = 65534;
-/// The name under which the stranger offers everything; with it the test binary is the stranger, or one who believes it.
+/// The name under which the stranger offers everything. If set, the test binary is the stranger or a process that trusts it.
 const SQUAT: &str = "TAHTI_TEST_SQUAT";
 const BELIEVE: &str = "TAHTI_TEST_BELIEVE";
 
-/// The stranger: answers whoever comes as the true owner would, and says how many descriptors it was given.
+/// The stranger. It answers clients as the true owner would, and prints how many descriptors it received.
 #[test]
 fn be_the_stranger() {
     let Ok(name) = std::env::var(SQUAT) else { return };
@@ -64,17 +64,17 @@ fn be_the_stranger() {
     }
 }
 
-/// One of root's processes that the plant told to believe the stranger.
+/// A process of root whose plant configuration trusts the stranger.
 #[test]
 fn be_one_who_believes_the_stranger() {
     let Ok(name) = std::env::var(BELIEVE) else { return };
     let imports = Imports::open(&name).unwrap();
     println!("believes {:?}", imports.get("voltage").map(|read| read.value));
-    // A barrier may be shared with whom one believes.
+    // A barrier may be shared with a trusted user.
     rt::ask(&name).and_then(Barrier::attach).unwrap();
 }
 
-/// This test binary where everybody may execute it.
+/// A copy of this test binary that every user may execute.
 struct Own(PathBuf);
 
 impl Own {
@@ -106,7 +106,7 @@ struct Stranger {
 
 impl Stranger {
     fn start(own: &Own) -> Self {
-        // A name that this process has exported stays with it.
+        // An exported name stays exported by its process, so each needs a new name.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("squatted-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let mut command = own.run("be_the_stranger");
@@ -120,7 +120,7 @@ impl Stranger {
         Self { child, name, said }
     }
 
-    /// Ends it; what it has said since.
+    /// Kills it and returns its remaining output.
     fn end(&mut self) -> String {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -132,7 +132,7 @@ impl Stranger {
 
 impl Drop for Stranger {
     fn drop(&mut self) {
-        // It may have been ended already.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -160,7 +160,7 @@ fn nobody_believes_a_stranger_who_has_opened_a_name_first_or_gives_it_anything()
         hand_trigger(&frame, exports.fd()).unwrap_err(),
     ];
     refused.iter().for_each(|why| told(&why.to_string(), "frame"));
-    // The stranger keeps nobody of root's from having these names: they are in the run folder, where clients look first.
+    // The stranger cannot block these names for root: they are in the run folder, where clients search first.
     let own_exports = Exports::open(name, 1).unwrap();
     let spec = VariableSpec { name: "voltage", unit: "MV", first: Number::Float(1.5), safe: None };
     own_exports.add(&spec).unwrap();
@@ -185,7 +185,7 @@ fn whom_the_plant_names_is_believed_and_its_mutex_is_not_used_all_the_same() {
     let lock = Lock::create(0).unwrap();
     Lock::attach(lock.fd().try_clone_to_owned().unwrap()).unwrap();
     let strangers = rustix::process::Uid::from_raw(STRANGER);
-    // What root has made cannot be given away as it is.
+    // The file's flags forbid a change of its owner, so the test removes them first.
     rustix::fs::ioctl_setflags(lock.fd(), rustix::fs::IFlags::empty()).unwrap();
     rustix::fs::fchown(lock.fd(), Some(strangers), None).unwrap();
     let why = Lock::attach(lock.fd().try_clone_to_owned().unwrap()).unwrap_err();

@@ -1,4 +1,4 @@
-//! Variables of an activity whose values are not to be used: safe ones stand in their place until it behaves again.
+//! Variables of an activity that misbehaves: their safe values replace its own until it behaves again.
 
 mod served;
 
@@ -8,7 +8,7 @@ use rt::frames::{Member, Watcher, trigger};
 use rt::{Exports, Imports, Number, VariableSpec};
 use served::{PATIENCE, Served, Triggered};
 
-/// A frame with a software trigger whose only activity exports `drive`, which is to be 1 and safe at 0.
+/// A frame with a software trigger. Its only activity exports `drive`, with the normal value 1 and the safe value 0.
 struct Bench {
     served: Served,
     exports: Exports,
@@ -40,7 +40,7 @@ impl Bench {
         (value, read.safe)
     }
 
-    /// Takes turns until the activity's own values stand again.
+    /// Takes turns until the activity's own values are used again.
     fn behaves(&self, member: &mut Member) {
         while self.drive().1 {
             member.next_turn().unwrap();
@@ -57,10 +57,10 @@ fn safe_values_stand_for_the_variables_of_an_activity_that_fails() {
     trigger(&bench.served.name).unwrap();
     member.next_turn().unwrap();
     assert_eq!(bench.drive(), (1.0, false));
-    // The next minor comes while the call is still going on.
+    // The next minor begins during the call.
     trigger(&bench.served.name).unwrap();
     bench.served.until("safe values stand", || bench.drive() == (0.0, true));
-    // Two minors later it has behaved again.
+    // Two minors later the activity behaves again.
     let _triggered = Triggered::start(&bench.served.name);
     bench.behaves(&mut member);
 }

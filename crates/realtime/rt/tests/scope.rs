@@ -1,4 +1,4 @@
-//! The oscilloscope on the variables of a loop that runs.
+//! The oscilloscope on the variables of a running loop.
 
 use base::DurNs;
 use ring::Counter;
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 #[global_allocator]
 static ALLOCATOR: rt::Counting = rt::Counting;
 
-/// With it the test binary is a reader that looks until it is killed.
+/// If set, the test binary is a reader that runs until it is killed.
 const LOOK: &str = "TAHTI_TEST_SCOPE";
 
-/// A loop of 2 kHz that exports a saw tooth of 100 pulses and its pulse number, and misses its deadline when it is told to.
+/// A loop at 2 kHz. It exports a sawtooth of 100 pulses and its pulse number, and misses its deadline on request.
 struct Loop {
     name: String,
     page: SharedPage,
@@ -58,7 +58,7 @@ impl Loop {
         Oscilloscope::open(&self.name).unwrap()
     }
 
-    /// Ends the loop; it has neither allocated nor faulted.
+    /// Ends the loop, and checks that it has neither allocated nor faulted.
     fn end(mut self) {
         self.stop.store(true, Ordering::Relaxed);
         until(|| self.armed.is_over().then_some(()));
@@ -90,7 +90,7 @@ fn each(rows: &Rows) -> Vec<&[u64]> {
     rows.words.chunks(rows.row_words).collect()
 }
 
-/// Rows follow each other by pulse numbers; where some are missing the row says how many, and the variables are of its cycle.
+/// Checks that pulse numbers are contiguous, except for the missing ones that a row counts, and that values fit the pulse.
 fn is_contiguous(rows: &Rows) {
     for row in each(rows) {
         assert_eq!((row[3], f64::from_bits(row[4])), (row[0], (row[0] % 100) as f64));
@@ -122,12 +122,12 @@ fn a_missed_deadline_triggers_and_stands_at_the_trigger() {
     let running = Loop::start("miss");
     let scope = running.open();
     let mut wanted = request(Condition::Miss, None);
-    // A machine with other work may miss more.
+    // A busy machine may miss more deadlines.
     wanted.timing.captures = 0;
     let id = scope.set_up(&wanted).unwrap();
     let mut from = 0;
     let found = until(|| {
-        // One for each capture: the pulse of another one would be told meanwhile.
+        // One miss for each capture. Otherwise the status might show the pulse of another one.
         until(|| scope.status().filter(|status| status.id == id && status.phase == Phase::Armed));
         running.miss.store(true, Ordering::Relaxed);
         until(|| scope.status().filter(|status| status.captures > from));
@@ -215,7 +215,7 @@ fn variables_are_sampled_by_one_thread_and_what_nobody_samples_says_so() {
     assert!(exports.sampler().unwrap_err().to_string().contains("another thread already"));
     drop(sampler);
     assert!(exports.sampler().is_ok());
-    // Any account can open a socket whose name is no text.
+    // Any user can open a socket whose name is not valid text.
     let strange = [b"tahti-variables-\xff\x1b".as_slice(), name.as_bytes()].concat();
     let _strange = UnixListener::bind_addr(&SocketAddr::from_abstract_name(strange).unwrap()).unwrap();
     let found = rt::scope::exported().unwrap();

@@ -1,4 +1,4 @@
-//! A team of processes: what is left when one of them is killed in the middle.
+//! A team of processes: the state after one of them is killed during its work.
 
 use base::DurNs;
 use rt::{Barrier, Condition, Lock, Met};
@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 
 const NAME: &str = "TAHTI_TEST_TEAM";
 
-/// Another process of the team, killed when dropped.
+/// Another process of the team, killed on drop.
 struct Other(Child, BufReader<ChildStdout>);
 
 impl Other {
-    /// Starts the test `role` of this file as a process of its own, and waits until it says that it is there.
+    /// Starts the test `role` of this file as a separate process, and waits until it reports that it is ready.
     fn start(role: &str, name: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", role, "--ignored", "--nocapture"]).env(NAME, name).stdout(Stdio::piped());

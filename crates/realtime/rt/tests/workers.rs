@@ -1,4 +1,4 @@
-//! A fork-join team on this machine, whatever privileges the test has and however few CPUs.
+//! A fork-join team on the test machine, with any privileges and any number of CPUs.
 
 use base::{DurNs, Policy, Priority};
 use kernels::{Level, Panels};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Barrier};
 #[global_allocator]
 static ALLOCATOR: rt::Counting = rt::Counting;
 
-/// Workers wherever there is room: tests have few CPUs.
+/// Workers without fixed CPUs, as test machines have few.
 fn spec(workers: usize) -> TeamSpec {
     TeamSpec { limit: DurNs::from_ms(60_000), ..TeamSpec::new("test", vec![None; workers]) }
 }
@@ -23,7 +23,7 @@ fn a_matrix_times_a_vector_has_the_same_bits_for_any_number_of_workers_whether_t
     let whole = Panels::pack_with(rows, columns, element, |_| ());
     for (workers, spin) in [(0, 0), (1, 0), (1, 50), (2, 50), (4, 0), (7, 50)] {
         let spec = TeamSpec { spin: DurNs::from_us(spin), ..spec(workers) };
-        // Each worker packs the rows that it owns.
+        // Each worker packs its own rows.
         let make = move |me: Worker| {
             let rows = whole_rows(me, rows);
             let (begin, count) = (rows.start, rows.len());
@@ -72,7 +72,7 @@ fn each_part_is_made_and_worked_on_by_one_thread_and_neither_allocates_nor_fault
     let taken = sys::alloc::thread_counts().unwrap_or_default().taken;
     (0..1000).for_each(|_| _ = team.run().unwrap());
     assert_eq!(sys::alloc::thread_counts().unwrap_or_default().taken, taken);
-    // The leader's look at all parts allocates here, after the first look.
+    // Reading all parts allocates on the leader's thread, so its count is not compared.
     assert_eq!(seen(&mut team)[1..], before[1..]);
 }
 
@@ -89,7 +89,7 @@ fn a_worker_that_does_not_come_back_is_named_and_the_team_goes_on_once_it_has() 
     let spec = TeamSpec { limit: DurNs::from_ms(20), ..spec(3) };
     let mut team = Team::start(spec, 1, |_| (), job).unwrap();
     let late = |error: TeamError| matches!(error, TeamError::Late { worker: 2, .. });
-    // Others may be late, too, on a machine that is busy.
+    // On a busy machine other workers may be late, too.
     while !late(team.run().unwrap_err()) {}
     while done.load(Ordering::Acquire) % 4 != 3 {
         std::thread::yield_now();
@@ -138,7 +138,7 @@ fn cpus_that_two_would_share_that_are_not_there_or_too_few_are_refused() {
 
 #[test]
 fn workers_make_their_parts_at_the_same_time() {
-    // Each waits for the others to be there.
+    // Each worker waits until all have arrived.
     let all = Arc::new(Barrier::new(3));
     let team = Team::start(spec(2), (), move |_| _ = all.wait(), |(), (), _| ()).unwrap();
     assert_eq!(team.tids().count(), 2);

@@ -1,4 +1,4 @@
-//! Frames that a test serves itself.
+//! Frames that the test itself serves.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use base::{DurNs, Priority};
@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, scope};
 use sys::clock::mono_now;
 
-/// A watchdog: guests are slow, and machines busy.
+/// Timeout. It is long because guests are slow and machines may be busy.
 pub(crate) const PATIENCE: DurNs = DurNs::from_secs(20);
 
-/// So long may a frame live. With it end those who wait for what never comes, and so does the test.
+/// Maximum lifetime of a frame. Its end also ends all waits on it, and with them the test.
 const LIFE: DurNs = DurNs::from_secs(120);
 
 /// A frame of this process, served by a thread until it is dropped.
@@ -63,7 +63,7 @@ impl Served {
         Member::join(&self.name, activity, None, PATIENCE)
     }
 
-    /// Waits until it is so, for as long as the frame lives.
+    /// Waits for a condition, at most as long as the frame lives.
     pub(crate) fn until(&self, what: &str, mut is: impl FnMut() -> bool) {
         while !is() {
             let over = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
@@ -96,7 +96,7 @@ pub(crate) fn serve(mut runner: Runner, stop: &AtomicBool, ready: &Sender<()>, s
     }
 }
 
-/// Triggers a frame again and again until it is dropped.
+/// Triggers a frame repeatedly until it is dropped.
 pub(crate) struct Triggered {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -107,7 +107,7 @@ impl Triggered {
         let (name, over) = (name.to_owned(), Arc::new(AtomicBool::new(false)));
         let is_over = over.clone();
         let thread = std::thread::spawn(move || {
-            // Its frame may end before.
+            // The frame may end earlier.
             while !is_over.load(Ordering::Acquire) && trigger(&name).is_ok() {
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }
@@ -123,7 +123,7 @@ impl Drop for Triggered {
     }
 }
 
-/// Ticks a base until the frame has made `calls` calls of its first activity; one tick for each call that has ended.
+/// Ticks a base until the frame has made `calls` calls of its first activity: one tick for each ended call.
 pub(crate) fn drive(served: &Served, calls: u64, mut tick: impl FnMut()) {
     let watcher = Watcher::open(&served.name).unwrap();
     for made in watcher.page().activity_counter(0, ActivityCounter::Calls)..calls {
@@ -132,7 +132,7 @@ pub(crate) fn drive(served: &Served, calls: u64, mut tick: impl FnMut()) {
     }
 }
 
-/// A frame on a base with one activity, ticked for six calls, each of which begins a minor of its own.
+/// Runs a frame with one activity on a base, with ticks for six calls. Each tick must begin one minor.
 pub(crate) fn begins_a_minor_with_each_tick(what: &str, base: TimeBase, mut tick: impl FnMut(&Served)) {
     let served = Served::new(what, base, 3, &["control"], PATIENCE);
     scope(|scope| {
