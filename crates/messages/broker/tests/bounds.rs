@@ -1,4 +1,4 @@
-//! What one client, or all of one user, may have of what all share.
+//! Limits of one client, and of all clients of one user, on shared resources.
 
 mod server;
 
@@ -11,14 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 
-/// How often the server has refused somebody because of its share.
+/// Number of refusals because of a share.
 fn refusals(client: &mut Client) -> u64 {
     let counters = ask(client, "describe/server").1;
     let counter = counters.split_whitespace().find_map(|word| word.strip_prefix("over_share="));
     counter.unwrap().parse().unwrap()
 }
 
-/// Waits until so many are counted: each is a moment after it is answered.
+/// Waits for this number of refusals. Each is counted a moment after its answer.
 fn are_refused(count: u64, asking: &mut Client) {
     let end = sys::clock::mono_now() + LONG;
     while refusals(asking) < count {
@@ -35,7 +35,7 @@ fn one_user_has_half_of_the_places_and_who_is_refused_is_told_why() {
     let expected = "has 4 of 8 places for connections and 1 more are asked for, expected at most 4; close clients";
     assert!(matches!(&why, ClientError::Refused(why) if why.contains(expected)), "{why}");
     assert_eq!(refusals(&mut clients[0]), 1);
-    // Those who have a place keep it, and what one gives back another gets.
+    // Connected clients keep their places. A place that one releases goes to another.
     drop(clients.pop());
     server.until(|event| matches!(event, Event::Left(_)));
     clients.push(server.client("next"));
@@ -77,7 +77,7 @@ fn nobody_takes_locks_or_watches_without_a_bound() {
 fn one_user_with_many_clients_has_half_of_what_may_be_outstanding() {
     let limits = Limits { outstanding: 16, ..Limits::default() };
     let server = Server::start(Config { name: fresh(), limits, ..Config::default() });
-    // It takes nothing.
+    // This manager takes no request.
     let _lanes = come(|| Manager::connect(&server.name, "hung", &["sr"], &[Band::DEFAULT]));
     let mut clients: Vec<Client> = (0..5).map(|_| server.client("one-of-many")).collect();
     let sending = Sending { limit: LONG, ..Sending::default() };
@@ -129,7 +129,7 @@ fn one_user_with_many_clients_has_half_of_a_managers_queue() {
         "{said_no:?}"
     );
     assert_eq!(replies.iter().filter(|reply| reply.code == Code::Ok).count(), 8);
-    // What the manager has taken is room again.
+    // Requests that the manager has taken free their space.
     clients[0].send("put/sr/x", &sending).unwrap();
     clients[0].flush();
     lanes[0].serve(LONG, |asked, replies| assert!(replies.answer(asked.ticket, &Answer::ok("1")))).unwrap();
@@ -158,7 +158,7 @@ fn the_log_is_bounded_and_each_of_its_files_has_whole_lines() {
     assert_eq!(names, ["log", "log.1", "log.2"].map(|name| dir.join(name)));
     for name in &names {
         let text = std::fs::read_to_string(name).unwrap();
-        // What is written at once is at most what came between two looks.
+        // A single write holds at most the records between two checks.
         assert!(!text.is_empty() && text.lines().all(|line| line.contains(" put/nobody/1A -> NO_OBJECT/")), "{text}");
         assert!(text.ends_with('\n'));
     }
@@ -176,7 +176,7 @@ fn a_list_that_fits_into_no_reply_comes_in_parts() {
     let (lines, last) = client.list("*", &sending).unwrap();
     let served = lines.iter().flat_map(|line| line.split_whitespace()).map(|word| word.strip_suffix("=many").unwrap());
     assert!(served.eq(claims.iter().copied()), "{} {}", last.code, last.text);
-    // Whoever asks once is told how to go on.
+    // A single reply contains the position at which to continue.
     let (code, told) = ask(&mut client, "list/*");
     let next: usize = told.split(' ').next().unwrap().parse().unwrap();
     assert_eq!((code, told), (Code::Ok, format!("{next} of 3000: go on with the complement {next}")));
@@ -205,9 +205,9 @@ fn who_connects_and_says_nothing_keeps_nobody_from_coming() {
     let server = server();
     let mut client = server.client("counting");
     let mut silent = Vec::new();
-    // More than may be at introducing themselves, until one of them had to go for the next.
+    // More connections than may be in the handshake, until the server disconnects one in favour of the next.
     while refusals(&mut client) == 0 {
-        // One that waited for too long while the machine stopped is none.
+        // A connection that timed out while the machine stopped does not count.
         silent.extend((0..100).filter_map(|_| sys::handover::connect(&broker::socket_name(&server.name)).ok()));
     }
     assert_eq!(ask(&mut server.client("late"), "ping/server").0, Code::Ok);
@@ -232,7 +232,7 @@ fn one_user_has_half_of_the_memory_of_queues() {
 
 #[test]
 fn a_server_that_is_told_to_stop_while_many_go_stops_when_they_have_gone() {
-    // Each takes two changes of every lane when it goes: together more than a lane that has ended can be given.
+    // Each leaving client makes two changes in every lane: together more than an ended lane's queue holds.
     const MANY: usize = 40;
     let config = Config { name: fresh(), ..Config::default() };
     let (name, stop) = (config.name.clone(), Arc::new(AtomicBool::new(false)));
@@ -244,7 +244,7 @@ fn a_server_that_is_told_to_stop_while_many_go_stops_when_they_have_gone() {
             Event::Joined(_) => {
                 joined += 1;
                 if joined == MANY {
-                    // Its next round finds all of them gone, and is told in their midst.
+                    // The server's next round finds all of them gone. The stop request arrives during that round.
                     dropped.recv().unwrap();
                 }
             }
@@ -262,7 +262,7 @@ fn a_server_that_is_told_to_stop_while_many_go_stops_when_they_have_gone() {
     let managers: Vec<_> = (0..MANY).map(|at| come(|| manager(at))).collect();
     drop(managers);
     drop_all.send(()).unwrap();
-    // A lane that is not there is waited for by nobody.
+    // The server does not wait for an ended lane.
     assert_eq!(told.recv_timeout(std::time::Duration::from_secs(120)), Ok((true, MANY)));
     server.join().unwrap();
 }

@@ -1,4 +1,4 @@
-//! What passes through a message server between managers and clients.
+//! Messages through a message server, between managers and clients.
 
 mod server;
 
@@ -43,7 +43,7 @@ fn the_server_answers_for_a_manager_that_hangs_and_for_one_that_dies() {
     let server = server();
     let manager = manager(&server.name, "sr");
     let mut client = server.client("test");
-    // On a busy machine the time may be over before the server, or the manager, has it, or the server has said so.
+    // On a busy machine the limit may pass before the server or the manager has the request, or before the server's reply.
     let reply = (1..100)
         .map(|turn| Sending { limit: DurNs::from_ms(30 * turn), ..Sending::default() })
         .map(|short| client.ask("call/sr/hang", &short).unwrap())
@@ -71,7 +71,7 @@ fn a_client_that_goes_with_requests_outstanding_leaves_nothing_behind() {
     assert_eq!(ask(&mut gone, "get/sr/a").0, Code::Ok, "the manager has all of them");
     drop(gone);
     server.until(|event| *event == Event::Left("gone".into()));
-    // Whoever comes next has its place, and gets nothing that was meant for it.
+    // The next client gets the free slot, but no reply to its predecessor.
     let mut next = server.client("next");
     assert_eq!(ask(&mut next, "put/sr/1A"), (Code::Ok, "1A".into()));
     assert!(ask(&mut next, "describe/server").1.contains("orphaned=10 "));
@@ -212,7 +212,7 @@ fn a_client_outlives_its_server_and_repeats_only_what_may_be_repeated() {
     let hung = manager(&name, "sr");
     let mut client = first.client("test");
     let sending = Sending { limit: LONG, ..Sending::default() };
-    // A call that hangs keeps the manager's reply, not the manager.
+    // A hanging call delays only its own reply, not the manager's other replies.
     let write = client.send("call/sr/hang", &sending).unwrap();
     let body = client.send("get/sr/a", &sending).unwrap();
     assert_eq!(client.next(LONG).unwrap().unwrap().id, body);
@@ -231,7 +231,7 @@ fn what_finds_no_room_to_be_sent_again_is_answered_too() {
     let first = server();
     let name = first.name.clone();
     let (hung, mut client) = (manager(&name, "sr"), first.client("test"));
-    // More than a queue holds at once, and all of them may be sent again.
+    // More requests than a queue holds. All of them may be sent again.
     let sending = Sending { limit: LONG, flags: Flags::IDEMPOTENT, body: &[7; 16_000], ..Sending::default() };
     let mut sent = Vec::new();
     for _ in 0..60 {
@@ -260,7 +260,7 @@ fn whoever_asks_waits_for_the_reply_although_it_is_woken() {
     }
 }
 
-/// Sends `line` until nothing more is taken although the server has had turns enough, and counts the replies.
+/// Sends `line` until the server accepts no more, although it had time to work, and counts the replies.
 fn each_is_answered(server: &Server, line: &str, most: usize) {
     let (mut silent, mut other) = (server.client("silent"), server.client("other"));
     let sending = Sending { limit: LONG, ..Sending::default() };
@@ -288,7 +288,7 @@ fn each_is_answered(server: &Server, line: &str, most: usize) {
 #[test]
 fn requests_of_who_takes_no_replies_wait_and_each_is_answered_in_the_end() {
     let server = server();
-    // More than the queue back holds, and with it more than the one there.
+    // More than the reply queue holds, and together with it more than the request queue.
     each_is_answered(&server, "get/nobody/x", 10_000);
     let claims: Vec<String> = (0..200).map(|at| format!("{}_{at:03}", "x".repeat(100))).collect();
     let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
@@ -309,7 +309,7 @@ fn what_was_sent_again_and_refused_then_may_have_happened_the_first_time() {
     assert_eq!(ask(&mut client, "ping/server").0, Code::Ok);
     drop(first);
     hung.join().unwrap();
-    // Nobody serves there any more.
+    // The new server has no manager for these requests.
     let _second = Server::start(Config { name, ..Config::default() });
     for id in writes {
         let reply = client.next(LONG).unwrap().unwrap();
@@ -348,13 +348,13 @@ fn a_band_that_its_manager_does_not_serve_is_an_answer_that_names_those_that_it_
 
 #[test]
 fn a_flood_on_one_band_costs_records_of_that_band_only_and_the_log_says_how_many() {
-    // More than the queue of a band's log holds while nobody reads.
+    // More than the queue of a band's log holds without a reader.
     const FLOOD: usize = 30_000;
     let dir = std::env::temp_dir().join(fresh());
     std::fs::create_dir(&dir).unwrap();
     let pipe = dir.join("log");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
-    // Opened for both, it waits for nobody.
+    // Opening for both reading and writing does not wait for another process.
     let mut reader = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
     let config = Config { name: fresh(), log: Some(pipe.clone()), ..Config::default() };
     let name = config.name.clone();
@@ -383,7 +383,7 @@ fn a_flood_on_one_band_costs_records_of_that_band_only_and_the_log_says_how_many
         String::from_utf8(all).unwrap()
     });
     drop(server);
-    // The server has written all that it had.
+    // The server has written all its lines.
     std::io::Write::write_all(&mut std::fs::File::options().append(true).open(&pipe).unwrap(), b"the end\n").unwrap();
     let log = read.join().unwrap();
     std::fs::remove_dir_all(&dir).unwrap();
@@ -411,7 +411,7 @@ fn a_manager_with_so_much_time_leaves_the_rest_in_its_queue() {
     }
     client.flush();
     let mut taken = 0;
-    // Its time is over before it begins: one request in each turn, however many wait.
+    // The time limit has passed before the turn begins: the manager takes one request per turn, however many wait.
     for turn in 1..=5 {
         while taken < turn {
             let now = lane.serve_until(base::MonoNs(0), |asked, replies| {
@@ -422,7 +422,7 @@ fn a_manager_with_so_much_time_leaves_the_rest_in_its_queue() {
             taken += now;
         }
     }
-    // Those behind have come by now, as they came in one go.
+    // The remaining requests have arrived by now, as they were sent together.
     let far = base::MonoNs(u64::MAX);
     while taken < 10 {
         taken += lane
@@ -490,7 +490,7 @@ fn who_floods_the_servers_own_desk_keeps_nobody_from_it() {
     let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
     let _lanes = come(|| Manager::connect(&server.name, "many", &claims, &[Band::DEFAULT]));
     let floods = [0, 0, 0, 0].map(|band| flood(Band::new(band).unwrap()));
-    // Each of them would wait for ever.
+    // Without fair scheduling each of these would wait for ever.
     for _ in 0..20 {
         let mut other = come(|| Client::connect(&server.name, "other", Band::new(7).unwrap()));
         assert_eq!(ask(&mut other, "ping/server").0, Code::Ok);

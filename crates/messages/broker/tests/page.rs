@@ -1,9 +1,9 @@
-//! The pages on messages and on security: the tests that they name.
+//! The pages on messages and on security: the tests that they name exist.
 
 use std::fs;
 use std::path::Path;
 
-/// All of the sources below a folder, one behind the other.
+/// Concatenates all sources below a folder.
 fn sources(folder: &Path, all: &mut String) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -47,7 +47,7 @@ fn each_test_that_the_page_on_security_names_exists() {
     let page = fs::read_to_string(root.join("docs/security.md")).unwrap();
     let mut all = String::new();
     ["crates", "bindings"].iter().for_each(|folder| sources(&root.join(folder), &mut all));
-    // A test's name is a sentence: no other word of the page is as long.
+    // A test's name is a sentence: no other word of the page has as many parts.
     let is_test = |word: &&str| {
         word.matches('_').count() >= 4
             && word.bytes().all(|b| b == b'_' || b.is_ascii_lowercase() || b.is_ascii_digit())

@@ -1,4 +1,4 @@
-//! Bodies that go through pools, and memory that goes from client to client.
+//! Bodies in pools, and pool memory that passes from client to client.
 
 mod server;
 
@@ -19,7 +19,7 @@ fn a_large_body_goes_both_ways_through_its_clients_pool_and_a_manager_without_ro
     let mut late = come(|| Client::with_pool(&server.name, "late", Band::DEFAULT, 2 << 20));
     std::thread::spawn(move || {
         let mut image = vec![0; BYTES];
-        // Until the server is gone.
+        // Until the server has stopped.
         while lanes[0]
             .serve(LONG, |asked, replies| {
                 let Some(mut room) = replies.room() else {
@@ -69,7 +69,7 @@ fn a_large_body_needs_no_room_of_ones_own_and_is_answered_now_or_later() {
     let [mut lane] = <[_; 1]>::try_from(lanes).ok().unwrap();
     std::thread::spawn(move || {
         let mut later = None;
-        // Until the server is gone.
+        // Until the server has stopped.
         while lane
             .serve(LONG, |asked, replies| {
                 assert!(!asked.flags.has(Flags::POOLED));
@@ -93,12 +93,12 @@ fn a_large_body_needs_no_room_of_ones_own_and_is_answered_now_or_later() {
     let sending = Sending { limit: LONG, body: &body, ..Sending::default() };
     let first = client.send("call/camera/x", &sending).unwrap();
     let second = client.ask("put/camera/x", &sending).unwrap();
-    // Rooms are whole cache lines.
+    // The size of a room is a multiple of the cache line.
     assert_eq!((second.code, &*second.text), (Code::Ok, "100032"));
     assert!(second.room.is_none() && second.body.iter().eq(body.iter().rev()));
     let later = client.next(LONG).unwrap().unwrap();
     assert_eq!((later.id, later.code, &*later.text, &later.body), (first, Code::Range, "later", &body));
-    // What is small goes as before; what is too large for the manager or the pool says so.
+    // Small bodies are sent without the pool. Bodies too large for the manager or the pool are refused.
     let small = client.ask("put/camera/x", &Sending { limit: LONG, body: b"abc", ..Sending::default() }).unwrap();
     assert_eq!((&*small.text, &*small.body), ("16384", &b"cba"[..]));
     let large = [0; BYTES + 1];
@@ -106,11 +106,11 @@ fn a_large_body_needs_no_room_of_ones_own_and_is_answered_now_or_later() {
     assert_eq!((refused.code, &refused.text[..26]), (Code::Malformed, "the body is larger than th"));
     let huge = client.ask("put/camera/x", &Sending { answer: 1 << 20, ..sending }).unwrap_err();
     assert_eq!(huge, ClientError::NoRoom(1 << 20));
-    // Rooms that are lost to an answer that may still come are had back by a new connection.
+    // Rooms are lost if their answer may still arrive. A new connection makes them available again.
     let mut lost = 0;
     while lost < 4 {
         let hung = client.ask("call/camera/x", &Sending { limit: DurNs::from_ms(50), ..sending }).unwrap();
-        // On a busy machine the time may be over before the server has it.
+        // On a busy machine the limit may pass before the server has the request.
         assert!(matches!(hung.code, Code::Timeout | Code::Expired), "{}", hung.text);
         lost += usize::from(hung.code == Code::Timeout);
     }
@@ -130,7 +130,7 @@ fn clients_that_come_and_go_leave_their_memory_to_the_next_and_nothing_is_unmapp
     assert!(ask(&mut watching, "describe/server").1.contains(" unmapped=0"));
 }
 
-/// The memories of pools of so many bytes that this process has mapped.
+/// The mapped pools of this size in this process.
 fn mapped(bytes: u64) -> BTreeSet<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let is_pool = |line: &&str| {
@@ -143,12 +143,12 @@ fn mapped(bytes: u64) -> BTreeSet<String> {
 
 #[test]
 fn pools_go_from_client_to_client_so_that_managers_keep_them_mapped() {
-    // As large as no other test's of this process.
+    // A size that no other test of this process uses.
     const POOL: u64 = 5 << 20;
     let server = server();
     let lanes = come(|| Manager::with_bodies(&server.name, "camera", &["camera"], &[Band::DEFAULT], 1 << 20));
     let [mut lane] = <[_; 1]>::try_from(lanes).ok().unwrap();
-    // Until the server is gone. What is to hang does.
+    // Until the server has stopped. The request `hang` hangs.
     std::thread::spawn(move || {
         let echo = |asked: &msg::Asked<'_>, replies: &mut broker::Replies<'_>| {
             if asked.request.verb != Verb::Call {
@@ -173,12 +173,12 @@ fn pools_go_from_client_to_client_so_that_managers_keep_them_mapped() {
     let first = mapped(POOL);
     assert_eq!(first.len(), 1, "{first:?}");
 
-    // A room that somebody may still write into is nobody else's: that pool is not used again.
+    // If a manager may still write into a room, no other client gets it: the server does not reuse that pool.
     while come_and_go("call/camera/x", DurNs::from_ms(50)).code != Code::Timeout {}
     assert_eq!(come_and_go("put/camera/x", LONG).code, Code::Ok);
     assert!(!mapped(POOL).is_subset(&first));
 
-    // Nor is one in which its client still has a room.
+    // The server also does not reuse a pool whose client still holds a room.
     let mut client = come(|| Client::with_pool(&server.name, "fleeting", Band::DEFAULT, POOL));
     let mut room = client.room(100_000).unwrap();
     assert!(room.write(&body));
@@ -212,7 +212,7 @@ fn a_manager_that_got_no_large_body_for_long_knows_the_pool_of_who_comes_then() 
     let mut last = client(CLIENTS);
     let body = vec![7; 100_000];
     let begun = std::time::Instant::now();
-    // A manager that is starved for that long learns it a moment later.
+    // A manager that was starved for that long receives the pool a moment later.
     while last.ask("put/camera/x", &Sending { limit: LONG, body: &body, ..Sending::default() }).unwrap().code
         != Code::Ok
     {

@@ -1,4 +1,4 @@
-//! A client that takes pages out of its own queue, which the band's thread reads.
+//! A client that removes pages from its own queue, which the band's thread reads.
 
 mod server;
 
@@ -11,7 +11,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sys::handover::{connect, receive, send};
 
-/// A connection on the default band that is not made by the client library: its socket and the memory of its queues.
+/// A connection on the default band without the client library: its socket and the memory of its queues.
 fn stranger(name: &str) -> (OwnedFd, OwnedFd) {
     let connection = come(|| connect(&socket_name(name)).map_err(Into::into));
     let band = Band::DEFAULT.number();
@@ -23,13 +23,13 @@ fn stranger(name: &str) -> (OwnedFd, OwnedFd) {
     (connection, memory)
 }
 
-/// Page faults of the thread of the default band so far.
+/// Number of page faults of the default band's thread.
 fn faults() -> u64 {
     let name = format!("band-{}\n", Band::DEFAULT.number());
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let mut band = tasks.filter(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm == name));
     let stat = std::fs::read_to_string(band.next().expect("the band's thread").join("stat")).unwrap();
-    // Behind the name in brackets: state is the third field, minor faults the tenth, major ones the twelfth.
+    // After the name in parentheses: the state is field 3, minor faults are field 10, major faults field 12.
     let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
     fields[7].parse::<u64>().unwrap() + fields[9].parse::<u64>().unwrap()
 }
@@ -43,7 +43,7 @@ fn a_client_that_punches_holes_into_its_queue_gives_the_band_no_page_fault() {
     let length = rustix::fs::fstat(&memory).unwrap().st_size as u64;
     let punch = || rustix::fs::fallocate(&memory, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, length);
     let first = punch();
-    // What the band touches first it touches now.
+    // The band's first accesses fault here, before the count starts.
     (0..100).for_each(|_| assert_eq!(ask(&mut other, "ping/server").0, Code::Ok));
     let before = faults();
     std::thread::scope(|scope| {

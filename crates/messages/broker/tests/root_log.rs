@@ -1,4 +1,4 @@
-//! The message log on a disk that is full, and under a flood of another user.
+//! The message log on a full disk, and under a flood from another user.
 
 mod server;
 
@@ -10,7 +10,7 @@ use server::{LONG, Server, ask, fresh};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A small disk in memory, until it is dropped.
+/// A small tmpfs that is unmounted on drop.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -36,7 +36,7 @@ impl Drop for Disk {
     }
 }
 
-/// How many lines of the log were lost because it could not be written.
+/// Number of log lines that were lost because they could not be written.
 fn unwritten(client: &mut Client) -> usize {
     let counters = ask(client, "describe/server").1;
     let counter = counters.split_whitespace().find_map(|word| word.strip_prefix("unwritten="));
@@ -48,7 +48,7 @@ fn put(client: &mut Client, times: usize) -> usize {
     times
 }
 
-/// How many lines tell of a request, and how many are lost as others say.
+/// Number of lines about a request, and number of lost lines that other lines report.
 fn told(log: &Path) -> (usize, usize) {
     let text = std::fs::read_to_string(log).unwrap();
     assert!(text.ends_with('\n'), "{text}");
@@ -94,7 +94,7 @@ fn a_full_disk_costs_whole_lines_and_when_there_is_room_the_log_goes_on_and_says
     assert!(lost > 20, "what came meanwhile is lost");
 }
 
-/// Runs on a thread that is another user's, as the server is told by the kernel.
+/// Runs `work` on a thread of another user, which the server learns from the kernel.
 fn as_another_user(work: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -111,7 +111,7 @@ fn refused_requests_of_another_user_push_no_write_out_of_the_log_and_are_summed_
     let folder = std::env::temp_dir().join(fresh());
     std::fs::create_dir(&folder).unwrap();
     let log = folder.join("log");
-    // Each file has room for 500 lines.
+    // Each file has space for 500 lines.
     let config = Config {
         name: fresh(),
         log: Some(log.clone()),

@@ -1,4 +1,4 @@
-//! What ZeroMQ's end does to a client that does not keep to the rules. How it serves others is tried with pyzmq.
+//! The ZeroMQ interface and clients that break the rules. Normal clients are tested with pyzmq.
 
 mod server;
 
@@ -12,10 +12,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What a hung machine is given before a test says so.
+/// Timeout. Only a hung machine reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A DEALER that has introduced itself.
+/// A DEALER after its handshake.
 fn dealer(address: std::net::SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -33,7 +33,7 @@ fn request(line: &str) -> Vec<u8> {
     bytes
 }
 
-/// ZeroMQ's end of a message server, with what it reports.
+/// The ZeroMQ interface of a message server, with its reports.
 struct Serving {
     _server: server::Server,
     name: String,
@@ -56,7 +56,7 @@ impl Serving {
         Self { name: server.name.clone(), _server: server, address, events, stop, thread }
     }
 
-    /// Asks, and reads until the answer has come.
+    /// Sends a request and reads until the reply has arrived.
     fn is_answered(&self, client: &mut TcpStream) {
         client.write_all(&request("ping/server")).unwrap();
         let (mut all, mut some) = (Vec::new(), [0; 1024]);
@@ -82,7 +82,7 @@ fn connections_that_stay_silent_keep_no_client_out() {
     let connect = || TcpStream::connect(serving.address).unwrap();
     let silent: Vec<TcpStream> = (0..40).map(|_| connect()).collect();
     serving.is_answered(&mut dealer(serving.address));
-    // The oldest had to go for the newest; it learns that by the end of its connection.
+    // The oldest client was disconnected in favour of the newest. It sees the end of its connection.
     let mut oldest = &silent[0];
     oldest.set_read_timeout(Some(PATIENCE)).unwrap();
     oldest.read_to_end(&mut Vec::new()).unwrap();
@@ -101,7 +101,7 @@ fn who_reads_no_replies_is_cut_off_after_2s_and_nobody_else_notices() {
     let serving = Serving::start();
     let (address, events) = (serving.address, &serving.events);
     let (mut silent, mut other) = (dealer(address), dealer(address));
-    // Each is answered at length, until the replies fill all that the kernel holds of them.
+    // Each request gets a long reply, until the replies fill the kernel's buffers.
     let (nonsense, begun) = (request(&"x".repeat(1900)), Instant::now());
     while silent.write_all(&nonsense).is_ok() {
         assert!(begun.elapsed() < PATIENCE, "nobody cuts it off");

@@ -1,4 +1,4 @@
-//! A message server with managers and clients, all in one process, over its real sockets and shared memory.
+//! A message server with managers and clients in one process, over real sockets and shared memory.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use base::DurNs;
@@ -10,11 +10,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// Longer than machines stop for; nothing takes that long.
+/// Timeout, longer than any machine stops. No test takes that long.
 pub(crate) const LONG: DurNs = DurNs::from_secs(120);
 
-/// How it ends that somebody comes to a server: tried again where the machine stopped for so long that one side gave the other
-/// up, but not for ever.
+/// Connects to a server. If the machine stopped for so long that one side timed out, tries again, a limited number of
+/// times.
 fn outcome<T>(connect: impl Fn() -> Result<T, ClientError>) -> Result<T, ClientError> {
     let mut outcome = connect();
     for _ in 0..20 {
@@ -31,12 +31,12 @@ pub(crate) fn come<T>(connect: impl Fn() -> Result<T, ClientError>) -> T {
     outcome(connect).unwrap()
 }
 
-/// Why the server does not let a client or a manager in.
+/// Why the server refuses a client or a manager.
 pub(crate) fn refused<T>(connect: impl Fn() -> Result<T, ClientError>) -> ClientError {
     outcome(connect).err().unwrap()
 }
 
-/// A name that nobody else uses.
+/// A unique name.
 pub(crate) fn fresh() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
@@ -95,7 +95,7 @@ impl Drop for Server {
     }
 }
 
-/// A manager with one value; `hang` makes it never answer, `die` end with the request in its hands.
+/// A manager with one value. `hang` makes it never answer, `die` makes it end during a request.
 pub(crate) fn manager(server: &str, serves: &str) -> JoinHandle<()> {
     let mut lanes = come(|| Manager::connect(server, &format!("manager-of-{serves}"), &[serves], &[Band::DEFAULT]));
     std::thread::spawn(move || {
