@@ -1,4 +1,4 @@
-//! One band of a message server under a simulated network and virtual time.
+//! One band of a message server with a simulated network and virtual time.
 
 use base::{DurNs, MonoNs};
 use msg::{Band, Code, Conn, Done, Flags, Header, Kind, Lane, Limits, Reply, Route, Step, Subject, Tables, TextBuffer};
@@ -12,18 +12,18 @@ const OWNER: u32 = 1000;
 const MANAGERS: [Conn; 2] = [Conn { slot: 2, turn: 1 }, Conn { slot: 3, turn: 1 }];
 const OBJECTS: [&str; 3] = ["sr_mag_ps", "sr_rf", "nobody_here"];
 
-/// What happens next.
+/// The next step of a test.
 #[derive(Clone, Debug)]
 enum Step_ {
-    /// A client sends, with a deadline so many microseconds ahead (0: none, 1: already past).
+    /// A client sends a request. `ahead_us` is the time to its deadline in microseconds (0: none, 1: already past).
     Send { client: usize, object: usize, ahead_us: u64, full: bool },
-    /// A manager takes its oldest request and answers so many times.
+    /// A manager takes its oldest request and answers it `times` times.
     Answer { manager: usize, times: usize },
-    /// A manager answers an id that it never got.
+    /// A manager answers an id that it never received.
     Invent { manager: usize, id: u64 },
     /// Time passes.
     Wait { us: u64 },
-    /// A manager dies.
+    /// A manager ends.
     Die { manager: usize },
 }
 
@@ -40,7 +40,7 @@ fn steps() -> impl Strategy<Value = Vec<Step_>> {
 }
 
 fn tables(alive: [bool; 2]) -> Arc<Tables> {
-    // Without a rule strangers only read.
+    // Without a rule, other users may only read.
     let mut tables = Tables::default();
     tables.rules.push("allow".parse().unwrap());
     for (at, prefix) in ["sr_mag", "sr"].into_iter().enumerate().filter(|(at, _)| alive[*at]) {
@@ -50,15 +50,15 @@ fn tables(alive: [bool; 2]) -> Arc<Tables> {
     Arc::new(tables)
 }
 
-/// The world round a lane, and what it owes.
+/// A lane with its clients and managers, and the replies that it owes.
 struct World {
     lane: Lane,
     line: TextBuffer,
     now: MonoNs,
     alive: [bool; 2],
-    /// What each manager has got and not answered.
+    /// Requests that each manager has received and not answered.
     queues: [VecDeque<Header>; 2],
-    /// Requests without a reply: client and id, with the deadline that the server has to keep.
+    /// Requests without a reply: client and id, with the deadline that the server must keep.
     owed: BTreeMap<(u32, u64), MonoNs>,
     next_id: u64,
 }
@@ -67,7 +67,7 @@ impl World {
     fn new() -> Self {
         let limits = Limits { outstanding: 24, outstanding_each: 8, conns: 6, ..Limits::default() };
         let mut lane = Lane::new(limits, OWNER, tables([true; 2]));
-        // The first two are different strangers.
+        // The first two clients are different foreign users.
         CLIENTS.into_iter().zip([7, 8]).for_each(|(client, user)| lane.come(client, user));
         Self {
             lane,
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// A reply was given: it must be owed, and carry a code.
+    /// Records a reply: it must be owed, and carry a code.
     fn given(owed: &mut BTreeMap<(u32, u64), MonoNs>, done: &Done<'_>, text: &str) -> Code {
         assert_eq!(done.header.kind, Kind::Reply);
         assert!(owed.remove(&(done.to.slot, done.header.id)).is_some(), "a reply that nobody waits for: {done:?}");
@@ -92,7 +92,7 @@ impl World {
             let code = Self::given(&mut self.owed, &done, self.line.text());
             assert_eq!(code, Code::Timeout);
         }
-        // The deadline rule: at most a tick late.
+        // The deadline rule: at most one tick late.
         let tick = DurNs::from_ms(1);
         assert!(self.owed.values().all(|deadline| *deadline + tick > self.now), "a deadline was missed");
         assert_eq!(self.lane.outstanding(), self.owed.len());
@@ -178,7 +178,7 @@ proptest! {
         for at in 0..count {
             world.step(&Step_::Send { client: at % 2, object: 0, ahead_us: 0, full: false });
         }
-        // What was sent is told by the order of the original ids: replies in the managers' order give them back.
+        // The order of the original ids shows what was sent: replies in the managers' order return them.
         let mut last = 0;
         while let Some(header) = world.queues[0].pop_front() {
             let done = world.lane.reply(world.now, MANAGERS[0], &header.reply(), "OK/").unwrap();
@@ -228,7 +228,7 @@ fn one_user_with_many_clients_has_half_of_a_bands_places_and_is_told_so() {
         "ours find room, until all is taken"
     );
     assert_eq!(world.lane.counters().over_share, 4 + 2 + 8 + 2 + 1);
-    // What one has done another may.
+    // A slot that one client's reply frees is available to another client.
     assert!(world.lane.reply(world.now, MANAGERS[1], &third[0].reply(), "OK/").is_some());
     assert_eq!(send(&mut world, 3, 2).len(), 1);
 }
@@ -242,7 +242,7 @@ fn answers_are_weighed_by_when_they_come_and_none_is_waited_for_that_would_be_wo
         drop(world.lane.replace(Arc::new(tables)));
         world
     };
-    // Sends one, lets that much time pass, and answers; whether anybody still waited.
+    // Sends a request, lets `after` pass, and answers. Returns whether a client was still waiting.
     let answer = |world: &mut World, after: DurNs| {
         let before = world.queues[0].len();
         world.step(&Step_::Send { client: 0, object: 0, ahead_us: 0, full: false });
@@ -276,7 +276,7 @@ fn answers_are_weighed_by_when_they_come_and_none_is_waited_for_that_would_be_wo
 
 #[test]
 fn what_clocks_of_the_day_say_changes_nothing_and_a_deadline_beyond_all_time_is_held() {
-    // The clock of the day stepped: back to 1970, on beyond its range. Deadlines are of a clock that never steps.
+    // The system clock steps, back to 1970 or beyond its range. Deadlines use a clock that never steps.
     for origin_unix_ns in [0, 1, 1_800_000_000_000_000_000, u64::MAX] {
         let mut world = World::new();
         let now = world.now;

@@ -1,4 +1,4 @@
-//! The table of verbs: its page in the documentation, and the how-to that adds a row to it.
+//! The table of verbs: its page in the documentation, and the how-to that adds a row.
 
 use base::verb::{Row, ServedBy};
 use msg::Verb;
@@ -11,7 +11,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
 
-/// The rows as the documentation has them.
+/// The rows in the form of the documentation.
 fn table() -> String {
     let mut out = "| verb | meaning | answered by | changes equipment | may be repeated | in a batch |\n".to_owned();
     out.push_str("|---|---|---|---|---|---|\n");
@@ -65,7 +65,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// In a workspace of its own, of `base` and `msg` as they are here, but for the row.
+/// Builds a separate workspace from the present `base` and `msg` with the added row.
 #[test]
 fn who_follows_the_how_to_has_added_a_verb() {
     let (root, there) = (root(), Path::new(env!("CARGO_TARGET_TMPDIR")).join("add-a-verb"));
