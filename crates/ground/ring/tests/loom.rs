@@ -1,4 +1,4 @@
-//! Every order in which two threads may see each other's writes, tried by loom:
+//! Checks with loom every order in which two threads may see each other's writes:
 //! `RUSTFLAGS="--cfg loom" cargo test --package ring --test loom --release`.
 #![cfg(loom)]
 
@@ -106,7 +106,7 @@ fn a_stream_delivers_messages_whole_and_a_sleeper_is_never_forgotten() {
     });
 }
 
-/// What a futex does for one sleeper: whom it does not find asleep it does not wake.
+/// Model of a futex with one sleeper. A wake-up has no effect if the thread does not sleep.
 #[derive(Default)]
 struct Bed {
     asleep: loom::sync::Mutex<bool>,
@@ -152,7 +152,7 @@ fn who_naps_behind_a_doorstep_hears_each_visit_without_a_timeout() {
             }
         });
         let (step, mut naps, mut done) = (GateWords::attach(&words).unwrap(), 0, 0);
-        // A lost wake-up would leave it asleep for ever, which loom finds.
+        // After a lost wake-up it would sleep for ever, which loom reports.
         while done < 2 {
             step.nap(&mut naps, || words[WORK].load(Relaxed) > done, || bed.sleep());
             done = words[WORK].load(Relaxed);
@@ -166,7 +166,7 @@ fn a_barrier_lets_nobody_go_on_alone_and_wakes_everybody_who_sleeps() {
     loom::model(|| {
         let words = words(Barrier::WORDS + 2);
         Barrier::format(&words, 2).unwrap();
-        // Each writes its own word before it comes, and reads the other's afterwards.
+        // Each writes its own word before it arrives, and reads the other's afterwards.
         let member = |words: &[AtomicU64], me: usize| {
             let barrier = Barrier::attach(words).unwrap();
             let (mine, theirs) = (&words[Barrier::WORDS + me], &words[Barrier::WORDS + 1 - me]);
@@ -175,8 +175,8 @@ fn a_barrier_lets_nobody_go_on_alone_and_wakes_everybody_who_sleeps() {
                 Meeting::Broken => panic!("nobody breaks it"),
                 Meeting::Last { wake } => (false, wake),
                 Meeting::Early(seen) => {
-                    // It sleeps if nobody has come between its announcement and its last look. The announcement stays:
-                    // in earnest it is not taken back before the sleeper was woken.
+                    // It sleeps if no member has arrived between its announcement and its last check. The announcement stays: in real
+                    // use it is not removed before the sleeper is woken.
                     barrier.event().announce();
                     let sleeps = !barrier.event().moved(seen);
                     while !barrier.event().moved(seen) {
@@ -233,7 +233,7 @@ fn a_signal_is_seen_by_who_is_about_to_sleep_or_wakes_it() {
         });
         let event = Condition::attach(&words).unwrap().event();
         let seen = event.announce();
-        // The state is looked at after the announcement, as under the mutex.
+        // The state is read after the announcement, as under the mutex.
         let state = words[Condition::WORDS].load(Relaxed);
         let sleeps = state == 0 && !event.moved(seen);
         let woken = signaller.join().unwrap();
@@ -273,10 +273,10 @@ fn a_variable_appears_whole_and_is_read_as_it_was_written() {
 
 const FRAME: FrameShape = FrameShape { activities: 2, minors: 1, queue: 2, modes: 0 };
 
-/// Every order of a frame of two, of which the first has begun its call.
+/// Checks every order in a frame of two activities, of which the first has begun its call.
 fn each_order_of_a_frame(then: impl Fn(Arc<Vec<AtomicU64>>, ring::Turn) + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
-    // Making the page is hundreds of stores, each of which loom counts.
+    // Creating the page takes hundreds of stores, and loom counts each.
     model.max_branches = 1_000_000;
     model.preemption_bound = Some(3);
     model.check(move || {
@@ -316,12 +316,12 @@ fn who_yields_while_its_minor_ends_neither_loses_its_call_nor_moves_the_next_min
             page.finish(0, MonoNs(1))
         });
         let page = FramePage::attach(&words).unwrap();
-        // It may still be in its call.
+        // The activity may still be in its call.
         let _ = page.close(0, turn.sequence);
         let never = page.close(1, turn.sequence);
         let next = page.begin(&FrameBorder::default(), [1].into_iter());
         assert_eq!(page.release_first(next), Some(1), "the new minor's first is its dispatcher's to release");
-        // Who was released for the old minor may be woken; it begins once, for the new one.
+        // An activity that was released for the old minor may be woken late. It begins once, for the new minor.
         let woken = activity.join().unwrap();
         assert!(!never && (woken.is_none() || woken == Some(1)));
         assert_eq!(page.turn(), next, "the old minor's end moves nothing in the new one");
