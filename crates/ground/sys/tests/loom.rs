@@ -1,4 +1,4 @@
-//! Every order in which a team's threads may see each other's writes, tried by loom:
+//! Checks with loom every order in which a team's threads may see each other's writes:
 //! `RUSTFLAGS="--cfg loom" cargo test --package sys --test loom --release`.
 #![cfg(loom)]
 #![allow(unsafe_code, reason = "memory that loom watches is shared on purpose")]
@@ -7,7 +7,7 @@ use loom::cell::UnsafeCell;
 use loom::thread;
 use sys::turn::{Lead, Member, Place, team};
 
-/// Memory of which loom reports who reaches it while another writes.
+/// Memory for which loom reports an access during a concurrent write.
 #[derive(Debug)]
 struct Watched(UnsafeCell<u64>);
 
@@ -25,10 +25,10 @@ impl Watched {
     }
 }
 
-// SAFETY: that nobody reaches it together with somebody who writes is what loom looks at here.
+// SAFETY: loom checks in these tests that no thread accesses it while another one writes.
 unsafe impl Sync for Watched {}
 
-/// Works `turns` times, sleeping between.
+/// Works for `turns` turns, sleeping between them.
 fn work(mut member: Member<Watched, Watched>, turns: usize) {
     for _ in 0..turns {
         loop {
@@ -68,7 +68,7 @@ fn a_part_has_one_owner_at_a_time_and_nobody_sleeps_for_ever() {
         lead.shared_mut().unwrap().write();
         lead.pass(0);
         lead.shared().read();
-        // Closed while the member works, passes, or sleeps.
+        // The lead is dropped while the member works, passes, or sleeps.
         drop(lead);
         worker.join().unwrap();
     });

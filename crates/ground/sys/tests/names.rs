@@ -1,4 +1,4 @@
-//! Who is found under a name: processes with run folders of their own, and others that have taken the abstract name.
+//! Lookup of names: servers and clients with different run folders, and other processes that use the abstract name.
 
 use base::DurNs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -9,10 +9,10 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use sys::handover::{Counter, connect, receive, send};
 
-/// With it the test binary is a server, or a client, of this name.
+/// If set, the test binary is a server or a client with this name.
 const NAME: &str = "TAHTI_TEST_NAME";
 
-/// Serves under a name until its input ends: tells each client its run folder.
+/// Serves under a name until its input ends. Sends each client the path of its run folder.
 #[test]
 #[ignore = "is started by the others"]
 fn be_a_server() {
@@ -34,7 +34,7 @@ fn be_a_server() {
     }
 }
 
-/// Asks under a name.
+/// Connects to a name and prints the answer.
 #[test]
 #[ignore = "is started by the others"]
 fn be_a_client() {
@@ -66,7 +66,7 @@ impl Run {
         command
     }
 
-    /// What a client is answered.
+    /// The answer that a client gets.
     fn asks(&self, name: &str) -> String {
         let output = self.command("be_a_client", name).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
@@ -109,7 +109,7 @@ impl Server {
         Self { child, output, said }
     }
 
-    /// Has it end in order.
+    /// Ends the server in order.
     fn end(mut self) {
         drop(self.child.stdin.take());
         self.output.read_to_end(&mut Vec::new()).unwrap();
