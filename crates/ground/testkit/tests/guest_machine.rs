@@ -1,4 +1,4 @@
-//! The tier itself: each guest is the machine that its row in the table promises.
+//! Checks that each guest is the machine that its row in the table describes.
 
 use testkit::guest;
 

@@ -1,4 +1,4 @@
-//! The model of the kernel held against a real one: the same operations, answer by answer, file by file.
+//! Compares the model of the kernel with a real one: the same operations, then each answer and each file.
 
 use base::CpuSet;
 use std::collections::BTreeMap;
@@ -8,10 +8,10 @@ use testkit::{FakeKernel, MachineText, guest};
 
 const TOP: &str = "/sys/fs/cgroup";
 
-/// Both kernels, side by side.
+/// Both kernels.
 struct Both {
     model: FakeKernel,
-    /// Every group that was made.
+    /// All groups that the test has made.
     groups: Vec<String>,
     sleepers: Vec<Child>,
     done: Vec<String>,
@@ -34,7 +34,7 @@ impl Drop for Both {
 }
 
 impl Both {
-    /// The guest as it is, with `sleepers` idle processes in its root group.
+    /// Starts with the guest's present state and `sleepers` idle processes in its root group.
     fn start(sleepers: usize) -> Self {
         guest::required();
         let mut text = MachineText::default();
@@ -71,7 +71,7 @@ impl Both {
         self.sleepers[sleeper].id()
     }
 
-    /// Both kernels must answer alike.
+    /// Checks that both kernels return the same result.
     #[track_caller]
     fn alike(&mut self, what: String, real: std::io::Result<()>, model: Result<(), rustix::io::Errno>) {
         let real =
@@ -129,7 +129,7 @@ impl Both {
         let model = self.model.write(&path, on);
         self.done.push(format!("{path} <- {on}"));
         assert_eq!(model.is_ok(), real.is_ok());
-        // The cpusets follow from a worker.
+        // A kernel worker updates the cpusets a moment later.
         for _ in 0..100 {
             if self.differences().is_empty() {
                 break;
@@ -139,7 +139,7 @@ impl Both {
         self.compare();
     }
 
-    /// Everything that the model knows reads as the real kernel's.
+    /// Checks that each file of the model reads as on the real kernel.
     #[track_caller]
     fn compare(&self) {
         let differences = self.differences();
