@@ -392,7 +392,7 @@ fn the_first_minor_lies_ahead_however_long_the_start_takes() {
     let name = format!("test{}/start", std::process::id());
     let minor = DurNs::from_ms(2);
     let spec = Spec::new(&name, vec![minor], vec![Activity::new("control", Some(DurNs::from_us(100)), 0..1)]);
-    // No privileges: it prints at start what it lacks. Here the start takes as long as locking much memory.
+    // The frame reports at its start what it lacks. Handling that report takes 50 ms here, as long as locking much memory.
     let config = Config { spec, cpu: None, priority: Priority(50), join_within: PATIENCE, followers: vec![] };
     let mut runner = Runner::new(config).unwrap();
     let stop = &AtomicBool::new(false);
