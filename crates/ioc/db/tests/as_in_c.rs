@@ -1,4 +1,4 @@
-//! What C's IOC does and people rely on: order of monitors and links, SCAN at start, single records.
+//! Behaviour of C's IOC that users rely on: order of monitors and links, SCAN at start, single records.
 
 use base::{MonoNs, Stamp};
 use db::{Db, Macros, Now};

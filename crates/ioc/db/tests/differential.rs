@@ -1,8 +1,8 @@
-//! The same database and the same puts in C's softIoc and here: all fields must be equal.
+//! Runs the same database and the same puts in C's softIoc and in tahti: all fields must be equal.
 //!
 //! `TAHTI_EPICS` names the folder with `usr/bin/softIoc`, `usr/lib` and `dbd/softIoc.dbd`; `cargo xtask test epics`
-//! sets it up. Each case is a `.db` in `tests/cases` whose lines `#! put NAME VALUE`, `#! wait SECONDS` and `#! dump`
-//! are its steps; further cases are generated.
+//! installs it. Each case is a `.db` in `tests/cases`. Its lines `#! put NAME VALUE`, `#! wait SECONDS` and `#! dump`
+//! are its steps. Further cases are generated.
 
 use base::{Array, DurNs, EventMask, MonoNs, Scalar, Stamp, Value};
 use db::{Channel, Db, Macros, Now, QueueId, RemoteId, RemoteRequest, ScanGroup};
@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What a case does after the start.
+/// A step of a case after the start.
 #[derive(Clone, Debug)]
 enum Step {
     Put(String, String),
@@ -23,11 +23,11 @@ enum Step {
     Dump,
 }
 
-/// Fields whose values say nothing about the database (addresses, order of threads, what tahti leaves out).
+/// Fields whose values do not depend on the database (addresses, order of threads, fields that tahti does not support).
 const NOT_COMPARED: &[&str] = &["TIME", "UTAG", "LCNT", "BKPT", "RPVT", "SADR"];
 
-/// Records that end otherwise with several owners: a PP link that is written at run time does not process a source that
-/// another thread owns, and texts of numbers from there have six digits (docs/database.md).
+/// Records whose final state differs with several owners: a PP link that is written at run time does not process a source
+/// of another thread, and numbers as text from there have six digits (docs/database.md).
 const NOT_ACROSS: &[(&str, &str)] = &[("corners.db", "s4."), ("links.db", "simvalue.")];
 
 fn steps(text: &str) -> Vec<Step> {
@@ -56,7 +56,7 @@ fn epics() -> PathBuf {
     PathBuf::from(root)
 }
 
-/// All names of fields of all records of a case.
+/// The names of all fields of all records of a case.
 fn fields(db: &Db) -> Vec<String> {
     let mut names = Vec::new();
     for record in db.records() {
@@ -71,7 +71,7 @@ fn fields(db: &Db) -> Vec<String> {
     names
 }
 
-/// What a program says until it ends, and its errors; nothing where it hangs: then it is ended.
+/// A program's output and errors; `None` if it hangs and must be killed.
 fn said_by(mut child: Child) -> Option<(String, String)> {
     fn read(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
         std::thread::spawn(move || {
@@ -93,7 +93,7 @@ fn said_by(mut child: Child) -> Option<(String, String)> {
     Some((out.join().unwrap(), errors.join().unwrap()))
 }
 
-/// Runs a case in softIoc; what each dump said, by field.
+/// Runs a case in softIoc; returns the values of each dump by field.
 fn theirs(file: &Path, steps: &[Step], names: &[String]) -> Vec<HashMap<String, String>> {
     let root = epics();
     let tables: String =
@@ -117,7 +117,7 @@ fn theirs(file: &Path, steps: &[Step], names: &[String]) -> Vec<HashMap<String, 
     let folder = tempfolder();
     let script_file = folder.join(format!("{}.cmd", file.file_stem().unwrap().to_string_lossy()));
     std::fs::write(&script_file, script).unwrap();
-    // Several run at the same time, each with two ports of its own.
+    // Several run at the same time, each with its own two ports.
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let start = || {
         let port = 20_000 + (std::process::id() + 2 * RUNS.fetch_add(1, Relaxed)) % 20_000;
@@ -140,7 +140,7 @@ fn theirs(file: &Path, steps: &[Step], names: &[String]) -> Vec<HashMap<String, 
             .spawn()
             .expect("cannot start softIoc")
     };
-    // C's IOC now and then waits for itself for ever while it starts.
+    // C's IOC sometimes deadlocks while it starts.
     let (text, errors) = (0..3).find_map(|_| said_by(start())).expect("softIoc hung three times");
     let mut dumps: Vec<HashMap<String, String>> = Vec::new();
     let mut asked: Option<String> = None;
@@ -159,7 +159,7 @@ fn theirs(file: &Path, steps: &[Step], names: &[String]) -> Vec<HashMap<String, 
                 entry.push_str(&without_hex(value));
             }
         } else if let (Some(name), Some(dump)) = (&asked, dumps.last_mut()) {
-            // Arrays and long texts go on over several lines.
+            // Arrays and long texts take several lines.
             if let Some(entry) = dump.get_mut(name) {
                 let more = without_hex(line);
                 entry.push(' ');
@@ -171,7 +171,7 @@ fn theirs(file: &Path, steps: &[Step], names: &[String]) -> Vec<HashMap<String, 
     dumps
 }
 
-/// Numbers without their hexadecimal twins, blanks joined.
+/// Removes the hexadecimal forms of numbers, and joins blanks.
 fn without_hex(text: &str) -> String {
     let mut words = Vec::new();
     let mut skip = false;
@@ -191,14 +191,14 @@ fn tempfolder() -> PathBuf {
     folder
 }
 
-/// The database of a case: with one owner, or divided among several as an IOC with scan groups divides it.
+/// The database of a case, with one owner, or divided among several as an IOC with scan groups does.
 struct Fleet {
-    /// The housekeeping shard, which is the directory, then the others.
+    /// The housekeeping shard, which is the directory, then the other shards.
     shards: Vec<Db>,
     queues: Vec<QueueId>,
-    /// Links between shards: holder, number there, source and its field.
+    /// Links between shards: holder, number in the holder, source and its field.
     links: Vec<(usize, RemoteId, usize, Channel)>,
-    /// Links that ask for no values, by holder and number.
+    /// Links that only write, by holder and number.
     writes: HashMap<(usize, RemoteId), (usize, Channel)>,
 }
 
@@ -226,7 +226,7 @@ impl Fleet {
         }
     }
 
-    /// Everything that is due, and what it leads to in other shards.
+    /// Processes everything that is due, and its effects in other shards.
     fn pass(&mut self, now: Now) {
         for _ in 0..20 {
             for at in 0..self.shards.len() {
@@ -236,7 +236,7 @@ impl Fleet {
         }
     }
 
-    /// What a shard has for the others, as the IOC's network thread carries it.
+    /// Passes the signals of a shard on to the others, as the IOC's network thread does.
     fn relay(&mut self, from: usize, now: Now) {
         while let Some(signal) = self.shards[from].next_signal() {
             (0..self.shards.len()).filter(|at| *at != from).for_each(|at| self.shards[at].take_signal(&signal));
@@ -280,7 +280,7 @@ impl Fleet {
     }
 }
 
-/// Runs a case here; what each dump says, by field.
+/// Runs a case in tahti; returns the values of each dump by field.
 fn ours(db: Db, owners: usize, steps: &[Step], names: &[String]) -> Vec<HashMap<String, String>> {
     let mut now = Now { wall: Stamp { secs: 1_000_000_000, nanos: 0 }, mono: MonoNs(1_000_000_000) };
     let mut fleet = Fleet::start(db, owners, now);
@@ -298,7 +298,7 @@ fn ours(db: Db, owners: usize, steps: &[Step], names: &[String]) -> Vec<HashMap<
             Step::Put(name, value) => {
                 let now = pass(&mut fleet, 0.001);
                 if let Some((shard, channel)) = fleet.find(name) {
-                    // Refused puts are part of the comparison: the field must stay as it was.
+                    // A refused put is part of the comparison: the field must keep its value.
                     let _ = fleet.shards[shard].put_text(&channel, value, now);
                 }
                 pass(&mut fleet, 0.0);
@@ -321,7 +321,7 @@ fn ours(db: Db, owners: usize, steps: &[Step], names: &[String]) -> Vec<HashMap<
     dumps
 }
 
-/// A field as dbgf prints it, blanks joined.
+/// A field in the format of dbgf, with joined blanks.
 fn shown(db: &mut Db, channel: &Channel) -> String {
     let text = |bytes: &[u8]| {
         format!(
@@ -392,10 +392,10 @@ fn general(value: f64, precision: usize) -> String {
     trim(&format!("{value:.*}", (precision as i32 - 1 - exponent).max(0) as usize))
 }
 
-/// How a run with one owner is called.
+/// Name of a run with one owner.
 const ONE: &str = "tahti";
 
-/// Runs a case on both sides, with one owner, with `divided` also with three that share the lock sets; the differences.
+/// Runs a case in softIoc and tahti with one owner; if `divided`, also with three owners. Returns the differences.
 fn differences(file: &Path, divided: bool) -> Vec<String> {
     let text = std::fs::read_to_string(file).unwrap();
     let steps = steps(&text);
@@ -434,13 +434,13 @@ fn compare(
             if who != ONE && NOT_ACROSS.iter().any(|(case, record)| file_name == *case && name.starts_with(record)) {
                 continue;
             }
-            // C's HASH of texts covers what longer texts have left behind their ends (docs/database.md).
+            // C's HASH of a text includes remains of longer texts behind its end (docs/database.md).
             let record = name.split('.').next().unwrap_or_default();
             if name.ends_with(".HASH") && theirs.get(&format!("{record}.FTVL")).is_some_and(|ftvl| ftvl == "\"STRING\"")
             {
                 continue;
             }
-            // Fields that this version of C EPICS lacks are not there.
+            // This version of C EPICS lacks some fields.
             let Some(wanted) = theirs.get(name).filter(|wanted| *wanted != "failed.") else { continue };
             let empty = wanted == "(empty)" && ours[name] == "\"\"";
             if nan(wanted) != nan(&ours[name]) && !empty {
@@ -463,13 +463,13 @@ fn hand_made_databases_end_equal_in_all_fields() {
 
 mod generate;
 
-/// Generated cases, `cases` of them; which and how many else `TAHTI_FIRST` and `TAHTI_CASES` say.
+/// Runs generated cases, `cases` of them from the first. `TAHTI_FIRST` and `TAHTI_CASES` override both numbers.
 fn generated(name: &str, database: fn(u64) -> String, cases: u64, divided: bool) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (first, count) = (number("TAHTI_FIRST").unwrap_or(1), number("TAHTI_CASES").unwrap_or(cases));
     let next = AtomicU64::new(first);
     let found = Mutex::new(Vec::new());
-    // softIoc mostly waits.
+    // softIoc mostly waits, so eight threads run cases.
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
@@ -492,7 +492,7 @@ fn generated_databases_end_equal_in_all_fields() {
     generated("generated", generate::database, 30, true);
 }
 
-/// Links that are written at run time are asynchronous between owners, and with them what follows: one owner alone.
+/// Links that are written at run time are asynchronous between owners, and so are their effects. Therefore one owner only.
 #[test]
 fn generated_databases_of_all_types_end_equal_in_all_fields() {
     generated("wide", generate::wide::database, 60, false);

@@ -1,4 +1,4 @@
-//! What clients and the shell see of the engine: subscriptions, completion, scans, records that come and go.
+//! The engine's interface to clients and the shell: subscriptions, completion, scans, adding and removing records.
 
 use base::{Alarm, Array, DurNs, EventMask, MonoNs, Severity, Stamp, Status, Value};
 use db::{Channel, Db, Function, Macros, NotifyState, Now, PutError, RemoteRequest, Token};
@@ -40,7 +40,7 @@ fn updates_come_beyond_the_deadband_and_with_alarm_changes() {
     }
     let mut seen = Vec::new();
     db.drain(queue, 100, |_, event| seen.push((event.value, event.alarm.severity)));
-    // The first processing ends the UDF alarm that the record started with.
+    // The first processing clears the record's initial UDF alarm.
     assert_eq!(seen.first().map(|(value, _)| value.clone()), Some(Value::from(1.0)));
     assert_eq!(seen.last(), Some(&(Value::from(11.0), Severity::Minor)));
     assert!(!seen.contains(&(Value::from(4.0), Severity::None)));
@@ -286,7 +286,7 @@ fn an_asynchronous_output_waits_for_the_end_of_its_write_elsewhere() {
         assert_eq!(*sent, value);
         db.advance(now(3), 10);
         assert_eq!((db.next_completed(), get(&mut db, &format!("{name}.PACT"))), (None, Value::from(1u8)));
-        // A connection that is lost ends it too.
+        // A lost connection also ends it.
         if ok {
             db.remote_written(*id, true)
         } else {
@@ -344,7 +344,7 @@ fn a_function_may_end_later_and_puts_with_completion_wait_for_it() {
     let take = || tokens.lock().unwrap().pop().unwrap();
     let first = take();
     assert_eq!(Token::from_words(first.to_words()), first);
-    // Inputs that change meanwhile are not read again.
+    // Inputs that change in the meantime are not read again.
     put(&mut db, "source", 9.0);
     assert!(db.finish_function(first) && !db.finish_function(first), "a token counts once");
     db.advance(now(3), 10);
@@ -379,7 +379,7 @@ fn sub_and_asub_records_call_registered_functions() {
         Function::ASub(Arc::new(|call| {
             let Array::F64(values) = &call.inputs[0] else { return -1 };
             call.outputs[0] = Array::F64(values.iter().rev().copied().collect());
-            // Of another type than FTVB: it is converted.
+            // The type differs from FTVB, so it is converted.
             call.outputs[1] = Array::I32(vec![values.len() as i32; 9]);
             0
         })),
@@ -410,7 +410,7 @@ fn sub_and_asub_records_call_registered_functions() {
     assert_eq!(db.alarm(wrong.record), Alarm { status: Status::BadSub, severity: Severity::Invalid });
 }
 
-/// What a subscription with filters is sent while `a` (an ao) takes these values.
+/// The values that a subscription with filters receives while `a` (an ao) takes these values.
 fn filtered(db: &mut Db, name: &str, values: &[f64]) -> Vec<f64> {
     let queue = db.open_queue(100);
     let watched = channel(db, name);
@@ -435,12 +435,12 @@ fn filters_decide_about_events_of_their_own_subscription() {
     put(&mut db, "a", 0.0);
     assert_eq!(filtered(&mut db, "a.VAL{dbnd:{abs:3}}", &values), [0.0, 10.0, 100.0]);
     put(&mut db, "a", 0.0);
-    // The value at the start counts as the first.
+    // The initial value counts as the first.
     assert_eq!(filtered(&mut db, "a.VAL{dec:{n:3}}", &values), [0.0, 3.0, 100.0]);
     put(&mut db, "a", 100.0);
     assert_eq!(filtered(&mut db, "a.VAL{dbnd:{rel:10}}", &[105.0, 112.0, 120.0, 130.0]), [100.0, 112.0, 130.0]);
     put(&mut db, "a", 0.0);
-    // One after the other: every second of those that move by three.
+    // The filters apply in order: every second value of those that moved by 3.
     assert_eq!(filtered(&mut db, "a.VAL{dbnd:{abs:3},dec:{n:2}}", &values), [0.0, 100.0]);
     let error = db.find("a.VAL{dec:{n:2}}{dec:{n:2}}").unwrap_err().to_string();
     assert!(error.contains("expected nothing more"), "{error}");

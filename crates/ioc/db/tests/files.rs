@@ -1,9 +1,9 @@
-//! Files from outside: no text panics a reader, and errors name a place inside of the text.
+//! Files from outside: no text makes a reader panic, and the positions of errors are inside the text.
 
 use db::{Db, Macros, Schema};
 use proptest::prelude::*;
 
-/// Pieces that `.db` and `.dbd` files are made of, in any order.
+/// Parts of `.db` and `.dbd` files, in any order.
 fn text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("record(ai, \"a\") {".to_owned()),
@@ -43,13 +43,13 @@ proptest! {
     }
 }
 
-/// What a file is told that is refused whole.
+/// The errors of a file that is rejected as a whole.
 fn refused(db: &mut Db, text: &str, macros: &str) -> Vec<String> {
     db.set_strict(true);
     told(db, text, macros)
 }
 
-/// What a file with errors is told.
+/// The errors of a file.
 fn told(db: &mut Db, text: &str, macros: &str) -> Vec<String> {
     let errors = db.load_records(text, "t.db", &Macros::parse(macros), &mut |_| None).unwrap_err();
     errors.0.iter().map(ToString::to_string).collect()
@@ -79,7 +79,7 @@ fn a_macro_without_a_value_is_told_with_its_place_its_name_and_what_to_do() {
     assert!(db.take_notices().is_empty(), "what is told as an error is not told again");
     db.load_records(text, "t.db", &Macros::parse("A=mm,TYPO=now,X=b,N=n"), &mut |_| None).unwrap();
     assert_eq!(db.records().count(), 3);
-    // Elsewhere than in a field it is told and stays, as in C.
+    // Outside fields, an undefined macro is reported and stays in the text, as in C.
     db.load_records("record(ai, \"d\") { info(x, \"$(Y)\") }", "u.db", &Macros::default(), &mut |_| None).unwrap();
     assert_eq!(db.take_notices().len(), 1);
 }
@@ -112,7 +112,7 @@ record(bo, \"old\") {}";
         assert_eq!(shown(&mut db, name), value, "{name}");
     }
     assert!(db.find("more").is_err() && db.find("c").is_err());
-    // Names that it wanted are free.
+    // The rejected file's names are free.
     db.load_records("record(ao, \"c\") { alias(\"more\") }", "t.db", &Macros::default(), &mut |_| None).unwrap();
 }
 
@@ -152,7 +152,7 @@ record(calc, \"c\") { field(CALC, \"A+\") alias(\"a\") field(DESC, \"last\") }";
     let values =
         [("a.EGU", "mm"), ("a.PREC", "0"), ("a.HIHI", "5"), ("a.DESC", ""), ("c.CALC", "A+"), ("c.DESC", "last")];
     values.iter().for_each(|(name, value)| assert_eq!(shown(&mut db, name), *value, "{name}"));
-    // Where it cannot be read on, what stood before is there.
+    // After a syntax error the rest is skipped. The part before it is loaded.
     let mut db = Db::new();
     assert_eq!(
         told(&mut db, "record(ai, \"a\") { field(PREC, \"2\") field(EGU \"x\") }\nrecord(ai, \"b\") {}", "").len(),

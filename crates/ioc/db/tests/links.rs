@@ -1,4 +1,4 @@
-//! What links read and write, and which alarm they raise where they fail.
+//! Values that links read and write, and the alarms of failed links.
 
 use base::{MonoNs, Stamp, Value};
 use db::{Db, Macros, NotifyState, Now};
@@ -72,12 +72,12 @@ fn a_long_text_is_written_whole_and_read_as_39_bytes() {
     assert_eq!(db.get_long_text(&cut), &long.as_bytes()[..39]);
 }
 
-/// A moment after [`NOW`].
+/// `ms` milliseconds after [`NOW`].
 fn after(ms: u64) -> Now {
     Now { wall: NOW.wall, mono: MonoNs(NOW.mono.0 + ms * 1_000_000) }
 }
 
-/// Does what is due until nothing is, for three seconds in steps.
+/// Processes everything that is due for three seconds, in steps.
 fn three_seconds(db: &mut Db) {
     for step in 0..=300 {
         db.advance(after(step * 10), 1_000);
@@ -136,7 +136,7 @@ fn a_put_with_completion_does_not_wait_for_what_a_ca_link_starts() {
     }
     db.advance(after(10), 100);
     assert_eq!([text(&mut db, "slow.PACT"), text(&mut db, "waits.PACT")], ["1", "1"]);
-    // The first is still under way: the second put has its turn after it.
+    // The first put is not complete. The second one follows it.
     db.advance(after(2_100), 100);
     db.advance(after(4_200), 100);
     assert_eq!(db.take_completed().iter().map(|done| done.token).collect::<Vec<_>>(), [7]);

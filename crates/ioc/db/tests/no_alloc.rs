@@ -1,4 +1,4 @@
-//! Processing and telling ask for no memory once a database is started: scalars, texts and arrays, links of all kinds,
+//! Once a database is started, processing and monitors allocate no memory: scalars, texts and arrays, links of all kinds,
 //! alarms, deadbands, events, interrupts, monitors.
 
 use base::{EventMask, MonoNs, Stamp, Value};
@@ -74,11 +74,11 @@ fn processing_and_posting_allocate_and_free_nothing() {
         for field in ["VAL", "SEVR", "STAT"] {
             let Ok(channel) = db.find(&format!("{name}.{field}")) else { continue };
             db.subscribe(queue, &channel, EventMask(0xF), channels.len() as u64);
-            // Memory for arrays is the subscriber's.
+            // The subscriber provides the memory for arrays.
             let mut room = db.get(&channel, usize::MAX);
             let info = db.info(&channel);
             let most = info.elements_max as usize;
-            // A long text that was never written is no element at first, and a text later.
+            // A long text that was never written has no element at first, and is a text later.
             if let (true, Value::Array(array)) = (info.array, &room) {
                 room = Value::Array(base::Array::zeros(array.kind(), most));
             }

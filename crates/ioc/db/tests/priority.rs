@@ -1,4 +1,4 @@
-//! What is processed first: PRIO, phases, events, interrupts of device supports.
+//! Order of processing: PRIO, phases, events, interrupts of device supports.
 
 use base::{Alarm, MonoNs, Stamp, Value};
 use db::{Db, DeviceSample, Macros, Now};
@@ -7,9 +7,9 @@ fn now(ms: u64) -> Now {
     Now { wall: Stamp { secs: 1_000_000_000, nanos: 0 }.plus_nanos(ms * 1_000_000), mono: MonoNs(ms * 1_000_000) }
 }
 
-/// Records that write their number to the end of `log` when they are processed; each has the given fields.
+/// Records that append their number to `log` when they are processed, with the given fields.
 fn database(records: &[&str]) -> Db {
-    // Digits behind each other, one more than the number of the record.
+    // A digit for each processing: the number of the record plus one.
     let mut text = String::from("record(calc, \"log\") { field(CALC, \"VAL*10+A+1\") field(VAL, \"0\") }\n");
     for (number, fields) in records.iter().enumerate() {
         text +=
@@ -71,7 +71,7 @@ fn an_interrupt_processes_the_records_that_listen_and_no_other() {
     db.interrupt(source);
     db.advance(now(2), 100);
     assert_eq!(log(&mut db), [1, 0]);
-    // Who does not listen any more is not processed.
+    // A record that no longer listens to a source is not processed.
     let record = db.find("r1").unwrap().record;
     db.listen(record, Some(other));
     db.interrupt(source);

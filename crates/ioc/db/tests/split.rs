@@ -1,4 +1,4 @@
-//! One database into several: whole lock sets, each to the group that scans it.
+//! Splits a database into several: each whole lock set goes to the group that scans it.
 
 use base::{Stamp, Value};
 use db::{Db, Macros, Now, RecId, RecordLocation, RemoteRequest, ScanGroup};
@@ -17,7 +17,7 @@ fn now() -> Now {
     Now { wall: Stamp { secs: 1_000_000_000, nanos: 0 }, ..Now::default() }
 }
 
-/// Splits and starts everything.
+/// Splits the database and starts all shards.
 fn split(db: &mut Db, groups: &[ScanGroup]) -> Vec<Db> {
     let mut shards = db.split(groups).unwrap();
     for (number, shard) in shards.iter_mut().enumerate() {
@@ -79,7 +79,7 @@ fn links_between_owners_are_asked_of_the_shell() {
     let asked: Vec<RemoteRequest> = std::iter::from_fn(|| db.next_remote()).collect();
     assert!(matches!(&asked[..], [RemoteRequest::Connect { name, monitor: true, .. }] if name == "fast"), "{asked:?}");
     assert!(shards[0].next_remote().is_none());
-    // A link that is changed at run time does not join the sets either.
+    // A link that is changed at run time does not join the sets.
     let link = db.find("plain.FLNK").unwrap();
     db.put(&link, &Value::from("fast.PROC CA"), now()).unwrap();
     assert_eq!(std::iter::from_fn(|| db.next_remote()).count(), 1);
@@ -161,14 +161,14 @@ fn what_is_loaded_later_goes_to_the_owners_of_its_scans_and_links() {
     }
     db.init(now());
     let owner_of = |name: &str| shard_of(&db, name).map(|shard| shard % 3);
-    // The set without older records goes to the emptier owner; the others to the one of the records that they link to,
-    // where a group of higher priority wins.
+    // A set without links to older records goes to the owner with fewer records. The others go to the owner of the records
+    // that they link to; a group of higher priority wins.
     assert_eq!(["first", "second"].map(owner_of), [Some(1 - fast); 2]);
     assert_eq!(["beside", "both"].map(owner_of), [Some(fast); 2]);
     assert_eq!(["apart", "home"].map(owner_of), [Some(2), None]);
     let notices: Vec<String> = db.take_notices().into_iter().map(|notice| notice.0).collect();
     assert!(notices.iter().any(|text| text.contains("scanned by 2 scan groups")), "{notices:?}");
-    // Without room they stay, and that is said.
+    // Without space the records stay, and a notice reports it.
     db.load_records("record(ai, \"late\") { field(SCAN, \".1 second\") }", "l.db", &Macros::default(), &mut |_| None)
         .unwrap();
     assert!(db.split_new(|_| None).is_empty());
@@ -197,7 +197,7 @@ fn links_to_a_removed_record_become_links_elsewhere() {
         .collect();
     assert_eq!(names.len(), 3, "{names:?}");
     assert!(names.contains(&"b".to_owned()) && names.contains(&"b.DESC$".to_owned()));
-    // A file with an error leaves no record where that is wanted.
+    // In strict mode, a file with an error adds no record.
     db.set_strict(true);
     let bad = "record(ai, \"b\") {} record(ai, \"c\") { field(NO, 1) }";
     assert!(db.load_records(bad, "bad.db", &Macros::default(), &mut |_| None).is_err());

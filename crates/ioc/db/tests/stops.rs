@@ -1,4 +1,4 @@
-//! Breakpoints: what waits, what goes on meanwhile, and when a put that waits has ended.
+//! Breakpoints: which records stop, which continue, and when a waiting put completes.
 
 use base::{MonoNs, Stamp};
 use db::{Db, Hook, Macros, NotifyState, Now, RecId, Stop};
@@ -29,7 +29,7 @@ fn value(db: &mut Db, name: &str) -> f64 {
     db.get(&channel, 1).get(0).unwrap().to_f64().unwrap()
 }
 
-/// A hook that goes on at once, after `meanwhile` has had the database; and where it was called.
+/// A hook that calls `meanwhile` with the database and then continues at once; and the stops at which it was called.
 fn hook(mut meanwhile: impl FnMut(&mut Db) + Send + 'static) -> (Hook, Receiver<Stop>) {
     let (sender, stops) = channel();
     let hook = Box::new(move |db: &mut Db, stop| {
@@ -52,7 +52,7 @@ fn a_put_with_completion_waits_with_the_record_that_a_breakpoint_holds() {
     assert_eq!(db.put_notify(&channel, &5.0.into(), 7, NOW), Ok(NotifyState::Pending));
     assert_eq!((value(&mut db, "second"), db.stop_due()), (0.0, Some(1)));
     let (hook, stops) = hook(|db| {
-        // Deep in the processing: other lock sets go on, the one that stands takes no second round.
+        // During the processing: other lock sets continue, the stopped one starts no second round.
         db.process(record(db, "apart"), NOW);
         db.process(record(db, "first"), NOW);
         assert_eq!((value(db, "apart"), value(db, "second")), (1.0, 0.0));
@@ -65,7 +65,7 @@ fn a_put_with_completion_waits_with_the_record_that_a_breakpoint_holds() {
     assert_eq!((value(&mut db, "second"), value(&mut db, "third")), (1.0, 1.0));
     assert_eq!(db.take_completed().into_iter().map(|done| done.token).collect::<Vec<_>>(), [7]);
     assert!(!ended && db.stop_due().is_none());
-    // The last breakpoint goes: the lock set is run once more, and is as others then.
+    // Removing the last breakpoint: the lock set runs once more, and is then like others.
     assert!(db.clear_break(second) && !db.clear_break(second));
     assert_eq!(db.stop_due(), Some(1));
     assert!(db.run_stops(1, NOW, hook.unwrap()).1);

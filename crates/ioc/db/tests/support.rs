@@ -1,4 +1,4 @@
-//! Device supports from outside: what records ask, and what becomes of the answers.
+//! External device supports: requests of records, and the effect of the answers.
 
 use base::{Alarm, Array, MonoNs, Scalar, Severity, Stamp, Status, Value};
 use db::{Answers, AttachError, Attached, Attaching, Db, DeviceSample, Direct, Macros, Now, Output, RecId, Support};
@@ -27,7 +27,7 @@ const TYPES: &[&str] = &[
     "calcout",
 ];
 
-/// Answers later; an address of `bad` is refused.
+/// A support that answers later. It refuses an address of `bad`.
 struct Later;
 
 impl Support for Later {
@@ -47,7 +47,7 @@ impl Support for Later {
     }
 }
 
-/// Answers at once with what was written last.
+/// A support that answers at once with the last written value.
 struct Now1(Arc<Mutex<f64>>);
 
 struct Cell(Arc<Mutex<f64>>);
@@ -100,7 +100,7 @@ fn record(db: &Db, name: &str) -> RecId {
     db.find(name).unwrap().record
 }
 
-/// Processes a record, answers its request, and says what it asked for.
+/// Processes a record and answers its request; returns the request.
 fn exchange(db: &mut Db, name: &str, fed: DeviceSample) -> Option<Output> {
     let rec = record(db, name);
     db.process(rec, now());

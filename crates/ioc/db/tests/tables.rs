@@ -1,11 +1,11 @@
-//! Our field tables beside the `.dbd` files of C EPICS: every field of every record type.
+//! Compares our field tables with the `.dbd` files of C EPICS: every field of every record type.
 //!
-//! `TAHTI_EPICS_DBD` names the folder with `base.dbd`; `cargo xtask test epics` sets it up.
+//! `TAHTI_EPICS_DBD` names the folder with `base.dbd`; `cargo xtask test epics` installs it.
 
 use db::{Db, Schema};
 use std::path::PathBuf;
 
-/// What a field is, without the number of its menu, which depends on the order of files.
+/// Properties of a field, without the number of its menu, which depends on the order of files.
 fn facts(field: &db::FieldDef) -> String {
     let db::FieldDef {
         name,
@@ -45,7 +45,7 @@ fn record_types_menus_and_tables_are_those_of_c_epics() {
             continue;
         };
         let mine = &ours.types[index];
-        // Private fields of C code carry nothing that a user sees; the others must stand in the same order.
+        // Private fields of C code hold nothing that users see. The others must be in the same order.
         let names = |fields: &[db::FieldDef]| fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
         if names(&kind.fields) != names(&mine.fields) {
             found.push(format!("{}: fields {:?}, ours {:?}", kind.name, names(&kind.fields), names(&mine.fields)));

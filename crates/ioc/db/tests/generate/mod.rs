@@ -1,4 +1,4 @@
-//! Random databases and puts, always the same for the same seed.
+//! Random databases and puts. The same seed gives the same ones.
 
 pub(crate) mod wide;
 
@@ -41,7 +41,7 @@ const CALCS: &[&str] = &[
     "ISNAN(A)",
 ];
 
-/// Types with fields and the words that they may hold.
+/// Fields of a type, with the words that they may hold.
 fn fields(kind: &str) -> Vec<(&'static str, &'static [&'static str])> {
     let limits: &[(&str, &[&str])] = &[
         ("HIHI", &["10", "5", "100"]),
@@ -180,7 +180,7 @@ const fn ivoa_without_omsl() -> [(&'static str, &'static [&'static str]); 2] {
     [("IVOA", &["Continue normally", "Don't drive outputs", "Set output to IVOV"]), ("IVOV", &["1", "2"])]
 }
 
-/// Link fields by type: inputs, outputs, forward links.
+/// Link fields of a type: inputs, outputs, forward links.
 fn links(kind: &str) -> (&'static [&'static str], &'static [&'static str], &'static [&'static str]) {
     match kind {
         "ai" | "longin" | "int64in" | "bi" | "mbbi" | "mbbiDirect" | "stringin" => (&["INP"], &[], &[]),
@@ -270,7 +270,7 @@ pub(crate) fn database(seed: u64) -> String {
                 writeln!(text, "  field({forward}, \"r{}\")", dice.roll(count)).unwrap();
             }
         }
-        // C's seq runs in another thread: beside it, what PINI finds depends on which is faster.
+        // C's seq runs in another thread. With it, the effect of PINI depends on timing.
         if dice.roll(8) == 0 && !kinds.contains(&"seq") {
             text.push_str("  field(PINI, \"YES\")\n");
         }

@@ -1,4 +1,4 @@
-//! Random databases of all record types: simulation, links to and from any field, links that are written while it runs.
+//! Random databases of all record types: simulation, links to and from any field, links that are written at run time.
 
 use super::{Dice, NUMBERS, SEVERITIES, fields, links};
 use std::fmt::Write;
@@ -35,13 +35,13 @@ const KINDS: &[&str] = &[
     "permissive",
     "state",
 ];
-/// Fields that links lead to.
+/// Source fields of links.
 const READ: &[&str] =
     &["", "", "", "", ".VAL", ".SEVR", ".STAT", ".UDF", ".NAME", ".DESC", ".SCAN", ".DISV", ".PHAS", ".AMSG", ".TPRO"];
 const WRITTEN: &[&str] = &["", "", "", "", ".VAL", ".DESC", ".PROC", ".DISA", ".PHAS", ".UDFS", ".TPRO", ".PRIO"];
 const TEXTS: &[&str] = &["", "on", "two", "7", "-3.5", "0x1f", "a text", " 12 ", "off", "MAJOR"];
 
-/// What a type has besides what narrow cases give it.
+/// Additional fields of a type, which narrow cases do not use.
 fn more(kind: &str) -> &'static [(&'static str, &'static [&'static str])] {
     const TYPES: &[&str] = &["DOUBLE", "LONG", "SHORT", "STRING", "UCHAR", "CHAR", "FLOAT", "INT64"];
     match kind {
@@ -63,7 +63,7 @@ fn more(kind: &str) -> &'static [(&'static str, &'static [&'static str])] {
     }
 }
 
-/// Input and output fields of the types that narrow cases leave out.
+/// Input and output fields of the types that narrow cases do not use.
 fn ends(kind: &str) -> (&'static [&'static str], &'static [&'static str]) {
     match kind {
         "waveform" | "aai" | "subArray" | "compress" | "lsi" | "event" => (&["INP"], &[]),
@@ -165,17 +165,17 @@ impl Case {
                     }
                 }
             }
-            // C takes a link of calcout that is written for a constant, in INAV and its kin.
+            // C treats a link of calcout that is written at run time as a constant, in INAV and similar fields.
             3 | 4 if kind == "calcout" => ("PROC", "1".to_owned()),
             3 if !inputs.is_empty() => (inputs[self.dice.roll(inputs.len())], self.input()),
             4 if !outputs.is_empty() => (outputs[self.dice.roll(outputs.len())], self.output()),
             5 if has_simulation(kind) => ("SIMM", self.dice.pick(&["NO", "YES", "RAW"]).to_owned()),
-            // C's dbpf takes a text for an array only as JSON.
+            // C's dbpf accepts a text for an array only as JSON.
             6 if !more(kind).iter().any(|(field, _)| *field == "FTVL") => ("VAL", self.dice.pick(TEXTS).to_owned()),
             7 => (self.dice.pick(&["DISA", "DISP", "UDF", "DISV", "PHAS"]), self.dice.pick(&["0", "1"]).to_owned()),
             _ => ("VAL", self.dice.pick(NUMBERS).to_owned()),
         };
-        // Where a ring does not begin at its start, C's puts of doubles copy from behind what was given (docs/database.md).
+        // If a ring does not begin at its start, C's puts of doubles read beyond the given array (docs/database.md).
         let field = if kind == "compress" && field == "VAL" { "PROC" } else { field };
         format!("#! put r{number}.{field} {value}\n")
     }
