@@ -8,7 +8,7 @@ use std::process::Command;
 
 const FORKS: usize = 200;
 
-/// A folder of the test's own.
+/// A separate folder for each test.
 struct Folder(PathBuf);
 
 impl Folder {
