@@ -1,10 +1,10 @@
-//! Rings as the kernel writes them, made by hand: what is sampled, mapped, forked and executed when.
+//! Hand-made ring buffers in the kernel's format: samples, and mappings, forks and execs in between.
 
 use profile::{Cut, Files, Found, Profile, Source};
 use std::fs::File;
 use trace::Symbols;
 
-/// Names and files of this test's own program stand for those of all.
+/// Uses names and files of the test program for all processes.
 struct Own;
 
 impl Files for Own {
@@ -38,7 +38,7 @@ fn ids(ids: &[i32]) -> Vec<u8> {
     ids.iter().flat_map(|id| id.to_ne_bytes()).collect()
 }
 
-/// Another record than a sample; text is filled up to whole words, thread and time follow.
+/// A record that is not a sample. The text is padded to whole words; thread and time follow.
 fn other(kind: u32, misc: u16, front: Vec<u8>, text: &str, at: u64) -> Vec<u8> {
     let mut body = front;
     if !text.is_empty() {
@@ -51,7 +51,7 @@ fn other(kind: u32, misc: u16, front: Vec<u8>, text: &str, at: u64) -> Vec<u8> {
 
 fn map(pid: i32, start: u64, bytes: u64, path: &str, at: u64) -> Vec<u8> {
     let front = [ids(&[pid, pid]), words(&[start, bytes, 0, 0, 0, 0, 0])].concat();
-    // Device (two halves), number, generation, protection: what follows the offset is four words.
+    // Device (two halves), number, generation, protection: four words follow the offset.
     other(10, 0, front[..front.len() - 8].to_vec(), path, at)
 }
 
@@ -75,7 +75,7 @@ fn a_chain_of_kernel_and_user_addresses_is_a_stack_from_the_outermost_inwards() 
     let chain = [KERNEL, 0xffff_ffff_8100_0110, 0xffff_ffff_8100_0100, USER, 0x5010, 0x5081];
     let ring =
         [map(7, 0x5000, 0x1000, "//anon", 1), other(3, 0, ids(&[7, 8]), "worker", 2), sample(7, 8, 3, &chain)].concat();
-    // A return address right behind a function is the function's: the call was its last instruction.
+    // A return address right after a function belongs to it: the call was its last instruction.
     assert_eq!(found(&[ring]).folded(), "worker;[unknown];compiled one;entry_[k];work_[k] 1\n");
 }
 
@@ -97,7 +97,7 @@ fn names_of_threads_have_no_control_characters() {
 fn rings_of_several_cpus_are_one_story_in_the_order_of_time() {
     let one = [sample(7, 7, 5, &[USER, 0x5010]), sample(7, 7, 25, &[USER, 0x5010])].concat();
     let two = [map(7, 0x5000, 0x1000, "//anon", 4), other(3, 1 << 13, ids(&[7, 7]), "next", 20)].concat();
-    // Before its exec the process has no name here and its code is known; behind it is neither.
+    // Before its exec the process has no name here and its code is known. After it, the name is known and the code is not.
     assert_eq!(found(&[one, two]).folded(), "next;[unknown] 1\nthread 7;compiled one 1\n");
 }
 
@@ -140,7 +140,7 @@ fn functions_of_a_program_have_names_and_the_rest_is_not_seen() {
 fn a_stack_without_tables_is_cut_and_said_to_be() {
     let mut profile = Profile::new(Symbols::default(), true);
     let mut body = [words(&[0]), ids(&[1, 1]), words(&[5, 1, 0])].concat();
-    // Registers of a 64-bit program, then 64 bytes of stack that lead nowhere.
+    // Registers of a 64-bit program, then 64 bytes of stack without valid addresses.
     body.extend(words(&[2]));
     body.extend(words(&[0x7000; profile::REGISTERS]));
     body.extend(words(&[64]));
@@ -192,7 +192,7 @@ fn broken_rings_never_panic_and_count_no_more_than_there_is() {
     }
 }
 
-/// Objects that are bytes.
+/// Objects as bytes.
 struct Bytes(Vec<u8>);
 
 impl Files for Bytes {
@@ -209,7 +209,7 @@ impl Files for Bytes {
 
 #[test]
 fn broken_objects_never_panic() {
-    // The kernel's own library is an object with code, symbols and unwind tables in a few pages.
+    // The vDSO is an object with code, symbols and unwind tables in a few pages.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let range = maps.lines().find(|line| line.ends_with("[vdso]")).unwrap().split(' ').next().unwrap().to_owned();
     let (start, end) = range.split_once('-').unwrap();
@@ -226,7 +226,7 @@ fn broken_objects_never_panic() {
     for round in 0..1500 {
         let mut bytes = whole.clone();
         for _ in 0..round.min(6) {
-            // Headers and tables more often than code.
+            // Change headers and tables more often than code.
             let at = if next(2) == 0 { next(2048) } else { next(bytes.len()) };
             bytes[at] = [0, 1, 0x7f, 0x80, 0xff][next(5)];
         }
