@@ -1,4 +1,4 @@
-//! Traces made up with known culprits: each is named, and gets what it took.
+//! Synthetic traces with known culprits: each culprit is named, with the time that it took.
 
 use base::{CpuId, CpuSet, DurNs, MonoNs};
 use proptest::prelude::*;
@@ -28,7 +28,7 @@ const fn task(tid: i32, prio: i32, text: &[u8]) -> Task {
     Task { tid, prio, name: Name(name) }
 }
 
-/// Who makes the wake-up late.
+/// Cause of a late wake-up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cause {
     IdleHost,
@@ -43,7 +43,7 @@ enum Cause {
     Throttled,
     Ipi,
     Callback,
-    /// The host stops the CPU in the timer's own interrupt.
+    /// The host stops the CPU during the timer's interrupt.
     StoppedInHandler,
     Own,
     Stopped,
@@ -68,7 +68,7 @@ const CAUSES: [Cause; 15] = [
 ];
 
 impl Cause {
-    /// Who is to be named for `ns` of it. A handler that is longer than such ones are may have been stopped by the host.
+    /// The expected culprit for `ns` of this cause. If a handler takes longer than usual ones, the host may have stopped it.
     fn culprit(self, ns: u64) -> Culprit {
         let culprit = self.short();
         let longest = match self {
@@ -103,7 +103,7 @@ impl Cause {
     }
 }
 
-/// Writes a trace as the kernel would.
+/// Writes a trace in the kernel's form.
 struct Script {
     at: u64,
     now: Task,
@@ -132,7 +132,7 @@ impl Script {
         self.now = to;
     }
 
-    /// The loop asks to sleep until its next due time.
+    /// The loop sets its timer to the next due time.
     fn arms(&mut self) {
         self.due += PERIOD;
         let (timer, due) = (0xabc, self.due as i64);
@@ -140,7 +140,7 @@ impl Script {
         self.says(500, What::TimerStart { timer, function: WAKEUP, expires: due, soft: due });
     }
 
-    /// The loop sleeps until its next due time; `next` has the CPU.
+    /// The loop sleeps until its next due time; `next` runs on the CPU.
     fn sleeps(&mut self, next: Task) {
         self.arms();
         self.switch(1_000, 1, next);
@@ -149,7 +149,7 @@ impl Script {
         }
     }
 
-    /// The timer's interrupt comes at `at` and wakes the loop; `before` runs in it first.
+    /// The timer's interrupt comes at `at` and wakes the loop. A callback of `callback` ns runs in it first, if not 0.
     fn fires(&mut self, at: u64, callback: u64, stack: &[u64]) {
         self.at = self.at.max(at);
         if self.now == IDLE {
@@ -169,7 +169,7 @@ impl Script {
         self.says(500, What::VectorExit(Vector::LocalTimer));
     }
 
-    /// One cycle whose wake-up is `ns` late by `cause`.
+    /// One cycle whose wake-up is `ns` late because of `cause`.
     fn cycle(&mut self, cause: Cause, ns: u64) {
         let entry = [0x1000, 0x7000];
         match cause {
@@ -225,7 +225,7 @@ impl Script {
         self.at += 20_000;
     }
 
-    /// What keeps the CPU once the loop has been woken.
+    /// Events that delay the loop after its wake-up.
     fn after_waking(&mut self, cause: Cause, ns: u64) {
         match cause {
             Cause::Kernel => self.at += ns,
@@ -248,7 +248,7 @@ impl Script {
             }
             Cause::Ipi => {
                 let queued = What::CallQueued { cpu: CPU, function: FLUSH };
-                // What the interrupt itself names is the kernel's dispatcher.
+                // The interrupt's own event names only the kernel's dispatcher.
                 let sent = What::IpiSent { cpus: CpuSet::single(CPU), callback: WORK };
                 let hogs = What::Switch { from: IDLE, state: 0, to: HOG };
                 for what in [hogs, queued, sent] {
@@ -262,7 +262,7 @@ impl Script {
         }
     }
 
-    /// Stopped in its sleep, past its due time.
+    /// The host stops the CPU while the loop sleeps, beyond its due time.
     fn stopped(&mut self, ns: u64) {
         self.sleeps(OTHER);
         let due = self.due as i64;
@@ -292,7 +292,7 @@ fn a_sender_of_interrupts_that_never_gives_its_cpu_up_is_named_after_the_first_r
         script.cycle(Cause::Ipi, 200_000);
         script.due += (script.at + 100_000).saturating_sub(script.due) / PERIOD * PERIOD;
         for item in script.items.drain(..) {
-            // No switch on the sender's CPU.
+            // The sender's CPU records no switch.
             if item.1 == CPU || !matches!(item.2.as_ref().map(|event| &event.what), Some(What::Switch { .. })) {
                 explainer.take(&item, |late| senders.push((round, late.worst().unwrap().to_string())));
             }
@@ -303,7 +303,7 @@ fn a_sender_of_interrupts_that_never_gives_its_cpu_up_is_named_after_the_first_r
     assert!(from(0, &format!("thread {}", HOG.tid)) && from(1, "from maker on CPU 0"), "{senders:?}");
 }
 
-/// What is told of a trace in which these cycles come one after the other.
+/// The late wake-ups of a trace with these cycles.
 fn told(cycles: &[(Cause, u64)]) -> Vec<Late> {
     let clocks = Clocks::default();
     let symbols = Symbols::parse(SYMBOLS);
@@ -314,7 +314,7 @@ fn told(cycles: &[(Cause, u64)]) -> Vec<Late> {
     script.switch(0, 0, LOOP);
     for &(cause, ns) in cycles {
         script.cycle(cause, ns);
-        // The next one is due in the future again, and not at once.
+        // The next cycle must be due in the future, but not at once.
         script.due += (script.at + 100_000).saturating_sub(script.due) / PERIOD * PERIOD;
     }
     let mut all = Vec::new();
@@ -366,7 +366,7 @@ fn an_interrupt_that_finds_a_woken_thread_at_work_does_not_make_its_waking_longe
     script.switch(0, 0, LOOP);
     script.sleeps(IDLE);
     script.fires(script.due, 0, &[]);
-    // No switch is recorded out of idleness; it computes, a tick finds it there, and it sleeps 4 ms later.
+    // No switch from idle is recorded. The loop computes, a tick interrupts it, and it sleeps 4 ms later.
     script.now = LOOP;
     script.says(20_000, What::VectorEntry(Vector::LocalTimer));
     script.says(2_000, What::VectorExit(Vector::LocalTimer));
@@ -386,7 +386,7 @@ fn what_falls_among_lost_events_is_not_made_up() {
     script.switch(0, 0, LOOP);
     script.sleeps(OTHER);
     script.fires(script.due, 0, &[]);
-    // Half a second is lost between the waking and a switch that belongs to another waking.
+    // 0.5 s of events are lost between the wake-up and a switch of another wake-up.
     script.at += 500_000_000;
     script.items.push((MonoNs(script.at), CPU, None));
     script.switch(1_000, 0, LOOP);
@@ -407,7 +407,7 @@ fn who_asks_for_a_moment_long_past_before_it_has_any_schedule_is_not_late_by_it(
     let sleep = What::TimerStart { timer: 0xabc, function: WAKEUP, expires: 0, soft: 0 };
     script.says(1_000, sleep);
     script.fires(0, 0, &[]);
-    // From then on what is past is late.
+    // From here on, a due time in the past counts as late.
     script.cycle(Cause::Own, 300_000);
     let mut all = Vec::new();
     script.items.iter().for_each(|item| explainer.take(item, |late| all.push(late.clone())));
@@ -424,7 +424,7 @@ fn a_thread_that_was_woken_out_of_idleness_and_does_nothing_else_is_known_to_run
     script.switch(0, 0, LOOP);
     script.sleeps(IDLE);
     script.fires(script.due, 0, &[]);
-    // No switch is recorded; an interrupt finds it at work.
+    // No switch is recorded. An interrupt comes while it runs.
     script.now = LOOP;
     let begun = script.at + 100_000;
     script.says(100_000, What::VectorEntry(Vector::LocalTimer));
@@ -445,7 +445,7 @@ fn who_takes_a_cpu_that_was_leaving_its_idle_state_already_has_it_from_then_on()
         script.switch(0, 0, LOOP);
         script.sleeps(IDLE);
         script.says(0, What::Waking { task: HOG, cpu: CPU });
-        // The timer's interrupt comes when nothing is to say of idleness any more; the kernel records no switch out of it.
+        // The timer's interrupt comes while the CPU leaves its idle state. The kernel records no switch from idle.
         script.fires(script.due, 0, &[]);
         script.now = first;
         script
@@ -457,7 +457,7 @@ fn who_takes_a_cpu_that_was_leaving_its_idle_state_already_has_it_from_then_on()
         script.items.iter().for_each(|item| explainer.take(item, |late| all.push(late.clone())));
         all
     };
-    // One that computes without a sign of life is not late at all.
+    // A loop that computes without any event is not late.
     assert_eq!(explained(LOOP), []);
     let [late] = &explained(HOG)[..] else { panic!("one is late") };
     assert!(matches!(late.worst(), Some(Culprit::Preempted { task, .. }) if task == "hog"), "{late:?}");
@@ -473,7 +473,7 @@ fn a_cycle_that_takes_too_long_is_explained_by_what_came_between() {
     script.sleeps(OTHER);
     script.fires(script.due, 0, &[]);
     script.switch(1_000, 0, LOOP);
-    // It waits for a lock of the builder's, and faults two pages in.
+    // It waits for a lock of the builder, and has two page faults.
     script.switch(50_000, 1, OTHER);
     script.says(400_000, What::Waking { task: LOOP, cpu: CPU });
     script.switch(1_000, 0, LOOP);

@@ -1,4 +1,4 @@
-//! A real trace: 37 ms of one CPU of a two-CPU guest, Linux 6.18, beside a build; `cyclictest` at 1 kHz on it.
+//! A real trace: 37 ms of one CPU of a two-CPU guest, Linux 6.18, during a build; `cyclictest` ran on it at 1 kHz.
 
 use base::{DurNs, MonoNs};
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ fn every_record_is_understood_in_order() {
             "irq_vectors/thermal_apic_exit",
             "irq_vectors/error_apic_entry",
             "irq_vectors/error_apic_exit",
-            // Of this recording only, not of its kernel.
+            // Only this recording has this event. It is not part of the kernel.
             "csd/csd_queue_cpu"
         ]
     );
@@ -60,7 +60,7 @@ fn every_record_is_understood_in_order() {
             *kinds.entry(kind).or_insert(0) += 1;
         });
     }
-    // As `per_cpu/cpu1/stats` said.
+    // As reported by `per_cpu/cpu1/stats`.
     assert_eq!((count, decoder.lost()), (508, trace::Lost::default()));
     assert_eq!(kinds["VectorEntry"], kinds["VectorExit"], "{kinds:?}");
     assert_eq!(kinds["TimerFire"], kinds["TimerFired"], "{kinds:?}");
@@ -78,7 +78,7 @@ fn each_wake_up_of_the_thread_is_explained_to_the_nanosecond() {
         assert!(late.parts.iter().any(|part| part.culprit == Culprit::Timer), "{late:?}");
         assert!(late.stack.iter().any(|function| function == "asm_sysvec_apic_timer_interrupt"), "{late:?}");
     }
-    // Due every millisecond, whatever became of the wake-ups before.
+    // Due every millisecond, independent of previous wake-ups.
     let dues: Vec<u64> = all.windows(2).map(|pair| pair[1].due.0 - pair[0].due.0).collect();
     assert!(dues.iter().all(|step| step % 1_000_000 == 0), "{dues:?}");
     assert!(explainer.real_time().share(|culprit| *culprit == Culprit::Unexplained) < 1.0);
@@ -94,7 +94,7 @@ fn no_damage_to_a_page_panics_or_breaks_the_sum() {
             let mut page = page.to_vec();
             page.iter_mut().skip(16 + index).step_by(step).for_each(|byte| *byte = byte.wrapping_mul(31) ^ 0x5a);
             decoder.page(1, &page, |at, event| merge.push(0, (at, 1, event)));
-            // A time that is no time.
+            // An invalid time.
             page[..8].fill(0xff - step as u8);
             decoder.page(1, &page, |at, event| merge.push(2, (at, 1, event)));
             decoder.page(1, &page[..page.len() / step], |at, event| merge.push(1, (at, 1, event)));

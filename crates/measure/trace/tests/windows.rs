@@ -1,4 +1,4 @@
-//! Windows of a recording as files, and in the forms of others: the real trace of `stored.rs`, written and read again.
+//! Windows of a recording as files, and in other formats: the real trace of `stored.rs`, written and read again.
 
 use base::{CpuSet, DurNs, MonoNs};
 use proptest::prelude::*;
@@ -35,7 +35,7 @@ fn head() -> Head {
     }
 }
 
-/// A window as a file, with the names of the functions in it.
+/// A window as a file, with the names of its functions.
 fn file() -> Vec<u8> {
     let pages = || PAGES.chunks(4096).map(|bytes| Page { lane: 3, cpu: 1, bytes });
     let bytes = write(&head(), pages());
@@ -52,13 +52,13 @@ fn a_window_explains_itself_as_the_recording_did() {
     let stored = Stored::read(&bytes).unwrap();
     let events = stored.events().unwrap();
     let (explainer, lates) = stored.explain(&events, 100);
-    // 36 ms at 1 kHz, each later than a microsecond.
+    // 36 ms at 1 kHz, each later than 1 µs.
     assert!((34..=37).contains(&lates.len()), "{}", lates.len());
     assert_eq!(explainer.real_time().delays.count(), lates.len() as u64);
     for late in &lates {
         assert_eq!(late.parts.iter().map(|part| part.ns).sum::<u64>(), late.delay_ns());
     }
-    // Names of functions came along.
+    // The file contains the names of functions.
     let names: Vec<String> = lates.iter().flat_map(|late| &late.stack).cloned().collect();
     assert!(names.iter().any(|name| name == "asm_sysvec_apic_timer_interrupt"), "{names:?}");
     let missing: Vec<&str> = stored.missing().map(|row| row.path).collect();
@@ -93,7 +93,7 @@ proptest! {
     }
 }
 
-/// A field of a message in protocol buffers, read by rules of its own.
+/// A field of a protocol-buffer message, parsed independently of the writer.
 #[derive(Clone, Debug, PartialEq)]
 enum Wire {
     Number(u64),
@@ -181,7 +181,7 @@ fn perfettos_form_holds_every_switch_and_every_delay_with_its_culprit() {
         })
         .collect();
     assert_eq!(found, expected);
-    // Slices begin and end in pairs, each within the one that was begun before.
+    // Slices begin and end in pairs, each within the previously begun one.
     let (mut open, mut told) = (BTreeMap::<u64, Vec<u64>>::new(), Vec::new());
     for packet in packets.iter().filter(|packet| packet.contains_key(&11)) {
         let (at, event) = (number(packet, 8), &messages(packet, 11)[0]);
@@ -222,7 +222,7 @@ fn chromes_form_is_json_whose_delays_are_those_that_were_found() {
     let longest = lates.iter().map(|late| late.delay_ns()).max().unwrap() as f64 / 1e3;
     assert!(late.iter().any(|slice| slice["dur"].as_f64() == Some(longest)));
     assert!(slices.iter().any(|slice| slice["name"] == "softirq TIMER"));
-    // Perfetto keeps 32 bits of a thread's number, and would draw several rows as one.
+    // Perfetto keeps 32 bits of a thread's number, and would otherwise draw several rows as one.
     let numbers: BTreeSet<u64> = late.iter().map(|slice| slice["tid"].as_u64().unwrap()).collect();
     assert!(numbers.iter().all(|number| *number < 1 << 31), "{numbers:?}");
     let rows: BTreeSet<u64> = whole["traceEvents"]
