@@ -1,4 +1,4 @@
-//! An archive in memory, as plain as can be.
+//! A simple archive in memory.
 
 use appliance::{Answer, Call, Method, Request, Samples, Source, SourceError};
 use segment::rows::{About, Gap, Signal};
@@ -16,7 +16,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// One signal.
+    /// An archive with one signal.
     pub(crate) fn of(name: &str, samples: Vec<Sample>) -> Self {
         let mut model = Self::default();
         model.add(name, About::default(), samples);
@@ -29,7 +29,7 @@ impl Model {
         self.signals.insert(name.into(), (vec![row], samples));
     }
 
-    /// So many numbers, one a second from noon on: 0, 1, 2, …
+    /// An archive with `count` samples, one per second from noon: 0, 1, 2, …
     pub(crate) fn counting(name: &str, count: i64) -> Self {
         Self::of(name, (0..count).map(|k| Sample::new(NOON + k * SECOND, k as f64)).collect())
     }
@@ -38,7 +38,7 @@ impl Model {
         self.request(&Request { method: Method::Get, path, query, body: b"" })
     }
 
-    /// An hour after noon.
+    /// Answers a request. The clock is at one hour after noon.
     pub(crate) fn request(&self, request: &Request<'_>) -> Answer {
         Call::read(request, NOON + 3_600 * SECOND).map_or_else(Answer::from, |call| call.answer(self))
     }
@@ -49,7 +49,7 @@ impl Model {
         out
     }
 
-    /// The body of an answer that is good.
+    /// The body of a successful answer.
     pub(crate) fn bytes(&self, path: &str, query: &str) -> Vec<u8> {
         let answer = self.ask(path, query);
         let bytes = self.body(&answer);
@@ -62,7 +62,7 @@ impl Model {
         serde_json::from_slice(&bytes).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&bytes)))
     }
 
-    /// Seconds since noon and values of an answer in JSON.
+    /// The samples of an answer in JSON: seconds since noon, and values.
     pub(crate) fn points(&self, pv: &str, from: i64, to: i64) -> Vec<(f64, serde_json::Value)> {
         let query = format!("pv={pv}&from={}&to={}", clock(from), clock(to));
         let json = self.json("/retrieval/data/getData.json", &query);
@@ -72,13 +72,13 @@ impl Model {
         json[0]["data"].as_array().unwrap().iter().map(|row| (since(row), row["val"].clone())).collect()
     }
 
-    /// The same, all of them numbers.
+    /// As [`Self::points`], if all values are numbers.
     pub(crate) fn numbers(&self, pv: &str, from: i64, to: i64) -> Vec<(f64, f64)> {
         self.points(pv, from, to).into_iter().map(|(at, value)| (at, value.as_f64().unwrap_or(f64::NAN))).collect()
     }
 }
 
-/// A second after noon, as requests have it.
+/// A second after noon, in the format of requests.
 pub(crate) fn clock(second: i64) -> String {
     let second = second + 12 * 3_600;
     let (day, second) = (23 + second.div_euclid(86_400), second.rem_euclid(86_400));

@@ -1,4 +1,4 @@
-//! The PB format, written and read.
+//! Writing and reading the PB format.
 
 use crate::model::{Model, NOON, SECOND};
 use appliance::pb::{Bad, Chunks, Info, Payload, Row, about, gaps, headers, year_begins, year_of};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use segment::rows::{About, Cause};
 use segment::{Datum, Kind, Sample};
 
-/// All samples of an answer, with the chunks' heads.
+/// All samples of an answer, with the headers of their chunks.
 fn read(bytes: &[u8]) -> Vec<(Info, Row)> {
     let mut chunks = Chunks::default();
     let mut rows = Vec::new();
@@ -22,7 +22,7 @@ fn a_sample_has_the_bytes_that_the_format_has() {
     let info = Info { payload: Payload::ScalarDouble, name: "A".into(), year: 2026, elements: 1, headers: vec![] };
     let mut out = Vec::new();
     info.write(&mut out);
-    // Type 6, name A, year 2026, one element; the line's end, which is escaped elsewhere.
+    // Type 6, name A, year 2026, one element; then the line's end, which is escaped within a line.
     assert_eq!(out, [&[8u8, 6, 18, 1, b'A', 24, 0xea, 15, 32, 1][..], b"\n"].concat());
     let sample = Sample { severity: 2, ..Sample::new((year_begins(2026) + 10) * SECOND + 13, 0.0) };
     out.clear();
@@ -91,7 +91,7 @@ fn lines_that_are_none_are_told_and_the_next_is_read() {
     assert_eq!(Info::read(b"\x08\x06\x12\x01A\x18\xff\xff\x03"), Err(Bad::Year(65_535)));
 }
 
-/// Values of the types that the format has itself.
+/// Values of the format's own types.
 fn values() -> impl Strategy<Value = Datum> {
     let scalar = prop_oneof![
         any::<f64>().prop_filter("no NaN, which is not equal to itself", |v| !v.is_nan()).prop_map(Scalar::F64),

@@ -1,4 +1,4 @@
-//! Post-processors, beside what they mean.
+//! Post-processors, compared with their definitions.
 
 use crate::model::{Model, NOON, SECOND, clock};
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ fn bins_begin_at_multiples_of_their_length_and_the_sample_before_has_its_own() {
     // Noon is a multiple of 5 s, and of 900 s.
     let mean = model.numbers("mean_5(A)", 7, 17);
     assert_eq!(mean, [(7.5, 8.0), (12.5, 12.0), (17.5, 16.0)]);
-    // From half a second later on, the newest before is in the bin before.
+    // With a start 0.5 s later, the newest sample before it is in the previous bin.
     let query = format!("pv=mean_5(A)&from={}&to={}", clock(7).replace("07.000", "07.500"), clock(17));
     let json = model.json("/retrieval/data/getData.json", &query);
     assert_eq!((&json[0]["data"][0]["val"], &json[0]["data"][1]["val"]), (&7.0.into(), &8.5.into()), "{json:#}");
@@ -28,7 +28,7 @@ fn bins_without_samples_repeat_the_last_value_or_are_left_out_and_the_future_is_
     assert_eq!(values("count_5(A)"), [5.0, 0.0, 0.0, 1.0, 0.0]);
     assert_eq!(values("firstFill_5(A)"), [0.0, 0.0, 0.0, 100.0, 100.0]);
     assert_eq!(values("lastSample_5(A)"), [4.0, 100.0]);
-    // The model's clock shows an hour after noon.
+    // The model's clock is at one hour after noon.
     let last = model.numbers("mean_600(A)", 0, 7_200).pop().unwrap();
     assert_eq!(last, (3_900.0, 22.0 - 22.0 + (0.0 + 1.0 + 2.0 + 3.0 + 4.0 + 100.0) / 6.0));
 }
@@ -46,7 +46,7 @@ fn statistics_are_those_of_the_books() {
     near("std_10(A)", (32.0f64 / 7.0).sqrt());
     near("jitter_10(A)", (32.0f64 / 7.0).sqrt() / 5.0);
     near("median_10(A)", 4.5);
-    // As scipy.stats has them with bias=False.
+    // As in scipy.stats with bias=False.
     near("skewness_10(A)", 0.818_487_553_4);
     near("kurtosis_10(A)", 0.940_625);
     near("linear_10(A)", 5.0);
@@ -121,7 +121,7 @@ fn what_was_no_number_for_a_while_is_left_out_of_figures_and_shown_as_it_was_oth
 }
 
 proptest! {
-    /// By summaries or sample by sample, the same comes out: whatever borders there are.
+    /// Summaries and single samples give the same result, for any bin borders.
     #[test]
     fn statistics_of_bins_are_those_of_their_samples(
         steps in prop::collection::vec(1i64..4_000, 1..200),

@@ -1,4 +1,4 @@
-//! Requests as clients make them, and what they are answered.
+//! Requests as clients send them, and their answers.
 
 use crate::model::{Model, NOON, SECOND, clock};
 use appliance::{Method, Request};
@@ -151,7 +151,7 @@ fn names_are_found_by_patterns_and_by_expressions_of_the_whole_name() {
     assert_eq!(model.body(&model.request(&request)), b"[\"RF:A\"]\n");
 }
 
-/// The reason for which a request is refused.
+/// The reason of a refused request.
 fn refusal(model: &Model, path: &str, query: &str) -> String {
     let answer = model.ask(path, query);
     let text = String::from_utf8(model.body(&answer)).unwrap();
@@ -175,7 +175,7 @@ fn an_expression_that_a_backtracking_engine_takes_seconds_for_is_searched_or_ref
     assert!(why.contains("more than 262144 bytes; expected fewer or smaller repetitions"), "{why}");
     let why = refusal(&model, path, &format!("regex={}{}", "(".repeat(300), ")".repeat(300)));
     assert!(why.contains("is no regular expression"), "{why}");
-    // Each step of these is taken once for each letter, so they end.
+    // The matcher takes each step of these once per letter, so they end.
     for expression in ["RF:(a*)*z", "RF:(((.*)*)*)*!", "RF:(a|aa)*!"] {
         assert_eq!(model.bytes(path, &format!("regex={expression}")), b"[]\n", "{expression}");
     }
@@ -190,7 +190,7 @@ fn a_request_has_a_limited_number_of_patterns_for_all_names() {
         let why = refusal(&model, path, &patterns(101));
         assert!(why.contains("101 patterns with * or ?; expected at most 100"), "{why}");
     }
-    // Names are found without a search.
+    // Names are looked up directly, without a search.
     let names = format!("pv={}", vec!["RF:A"; 900].join(","));
     assert_eq!(model.ask("/mgmt/bpl/getPVStatus", &names).status, 200);
 }
