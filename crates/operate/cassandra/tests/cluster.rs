@@ -1,4 +1,4 @@
-//! The archive in real nodes of Cassandra: what a folder holds is found there, once, whatever happens to them meanwhile.
+//! The archive in real Cassandra nodes: they contain each sample of a folder exactly once, even if nodes or uploads fail.
 
 use base::{Array, Cluster, Scalar};
 use cassandra::{Archive, Status, Upload};
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use store::{Bins, Config, Folder, Logger, Reader, SignalId, Span};
 use testkit::cassandra::Node;
 
-/// So long a test waits for what must come.
+/// Timeout of a wait.
 const LONG: Duration = Duration::from_secs(240);
 
-/// When everything was.
+/// Time of the first sample.
 const T0: i64 = 1_795_000_000_000_000_000;
 
-/// A folder that is removed at the end.
+/// A folder that is removed on drop.
 struct Place(PathBuf);
 
 impl Place {
@@ -32,7 +32,7 @@ impl Drop for Place {
     }
 }
 
-/// The same numbers in each run.
+/// Pseudo-random numbers, the same in each run.
 struct Noise(u64);
 
 impl Noise {
@@ -46,7 +46,7 @@ fn folder(place: &Place, name: &str) -> Folder {
     Folder::make(place.0.join(name)).unwrap()
 }
 
-/// Waits for what must come.
+/// Waits for a condition.
 fn waits(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + LONG;
     while !is_so() {
@@ -59,7 +59,7 @@ fn all(reader: &dyn Reader, name: &str, span: Span) -> Vec<String> {
     reader.samples(name, span).unwrap().map(|sample| format!("{:?}", sample.unwrap())).collect()
 }
 
-/// What every archive must answer alike.
+/// Checks that two archives give the same answers.
 fn is_alike(one: &dyn Reader, other: &dyn Reader, spans: &[Span]) {
     let names = one.names().unwrap();
     assert_eq!(names, other.names().unwrap());
@@ -110,7 +110,7 @@ fn log_much(folder: &Folder) {
     let mut noise = Noise(1);
     let mut at = T0;
     for start in 0..3 {
-        // Of two changes at the same instant a cluster keeps the later one, a folder both.
+        // Of two changes at the same time, a cluster keeps the later one, and a folder keeps both.
         at += 1;
         let config = Config { segment_size: base::Size(20_000), ..Config::default() };
         let mut logger = Logger::open(folder.clone(), config, 0).unwrap();
@@ -155,7 +155,7 @@ fn log_much(folder: &Folder) {
     }
 }
 
-/// Sends all that is there.
+/// Uploads all samples of the folder.
 fn sent(folder: &Folder, cluster: &Cluster) -> Status {
     let limit = Logger::open(folder.clone(), Config::default(), 0).unwrap().safe_to();
     let upload = Upload::start(folder.clone(), cluster.clone()).unwrap();
@@ -181,7 +181,7 @@ fn a_cluster_answers_as_the_folder_does_and_what_is_sent_again_is_not_there_twic
     ];
     let (here, there) = (store::Archive::open(folder.clone()).unwrap(), Archive::open(cluster.clone()).unwrap());
     is_alike(&here, &there, &spans);
-    // As if it had been killed before it could note that a portion was there.
+    // As if the upload had been killed before it recorded that a portion was stored.
     let mark = store::Mark::read(&folder, "cassandra").unwrap().unwrap();
     let begin = store::Position::default();
     store::Mark { done: begin, planned: begin, ..mark }.write(&folder, "cassandra").unwrap();
@@ -189,10 +189,10 @@ fn a_cluster_answers_as_the_folder_does_and_what_is_sent_again_is_not_there_twic
     is_alike(&here, &Archive::open(cluster).unwrap(), &spans);
 }
 
-/// Logs numbers that count up, two signals in turn, until the upload has had enough of it; how many.
+/// Logs increasing numbers, alternating between two signals, until the upload has enough; returns their count.
 fn log_numbers(logger: &mut Logger<Folder>, ids: [SignalId; 2], upload: &Upload, from: u64, count: u64) -> u64 {
     for k in from..from + count {
-        // One slow, one fast.
+        // One slow signal, one fast.
         let (id, step) = if k % 50 == 0 { (ids[0], 1_000_000_000) } else { (ids[1], 1_000_000) };
         logger.push(id, &Sample::new(T0 + k as i64 * step, k as f64));
         if k % 500 == 0 {
@@ -236,7 +236,7 @@ fn a_node_that_is_killed_while_it_is_written_to_and_is_away_for_a_while_has_ever
             let status = upload.status();
             !status.is_connected && status.waiting > 0 && status.error.is_some()
         });
-        // As long as an outage lasts; nobody looks at how long.
+        // The outage may have any duration.
         let away = std::env::var("TAHTI_OUTAGE_SECONDS").ok().and_then(|secs| secs.parse().ok()).unwrap_or(3);
         std::thread::sleep(Duration::from_secs(away));
         node.again();
