@@ -1,4 +1,4 @@
-//! An archive's packs read by Apache's own Parquet reader: row by row what the archive has.
+//! Reads an archive's packs with Apache's Parquet reader, and compares each row with the archive.
 
 use base::{Array, Scalar, Str40};
 use columns::ParquetReader;
@@ -7,7 +7,7 @@ use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
 use store::{Archive, Config, Form, Logger, Memory, Span, pack};
 
-/// What a signal of some type is at a number.
+/// The value of a signal of type `kind` at the number `k`.
 fn datum(kind: usize, k: i64) -> Datum {
     let number = k as f64 / 8.0;
     match kind {
@@ -38,7 +38,7 @@ fn each_row_of_a_pack_is_what_the_archive_has_and_the_files_checksum_is_right() 
     for kind in 0..17 {
         let about = About { units: "°\"\n".into(), precision: Some(2), labels: vec!["off".into(), "on".into()] };
         let signal = logger.signal(&format!("S{kind:02}"), about, 5).unwrap();
-        // More than a chunk, and of some more than a group of rows.
+        // More than a chunk, and for some signals more than a row group.
         for k in 0..if kind < 2 { 30_000 } else { 1_500 } {
             let pulse = (kind % 2 == 0).then_some(k as u64);
             let (severity, status) = if k / 500 == 1 { ((k % 4) as u8, (k % 99) as u16) } else { (0, 0) };
@@ -75,7 +75,7 @@ fn each_row_of_a_pack_is_what_the_archive_has_and_the_files_checksum_is_right() 
     let found: Vec<String> = ParquetReader::new(bytes).unwrap().map(|row| format!("{:?}", row.unwrap())).collect();
     let (mut found, mut expected) = (found, expected);
     assert_eq!(found.len(), expected.len());
-    // What is said of signals comes first in a table.
+    // The rows about signals come first in a table.
     found.sort();
     expected.sort();
     for (found, expected) in found.iter().zip(&expected) {

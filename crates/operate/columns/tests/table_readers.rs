@@ -1,4 +1,4 @@
-//! Our Parquet files read by DuckDB, pandas and polars as they are, and pandas' read by us. `cargo xtask test appliance` installs them.
+//! DuckDB, pandas and polars read our Parquet files, and we read those of pandas. `cargo xtask test appliance` installs them.
 
 use base::{Array, Scalar, Str40};
 use columns::ParquetReader;
@@ -13,7 +13,7 @@ use std::process::Command;
 
 const BEGIN: i64 = 1_795_456_258_919_055_407;
 
-/// A name, and what it is at a number.
+/// A name, and its value at a number.
 type Made = (&'static str, fn(i64) -> Datum);
 
 const SIGNALS: [Made; 7] = [
@@ -67,7 +67,7 @@ fn duckdb_pandas_and_polars_read_an_archives_packs_as_they_lie_in_its_folder_whi
     let folder = Folder::new();
     let place = store::Folder::new(&folder.0);
     let mut logger = store::Logger::open(place.clone(), store::Config::default(), 0).unwrap();
-    // Packs of different signals, types and times are one table; the last segment is still written.
+    // Packs of different signals, types and times form one table. The last segment is still open.
     for part in 0..3 {
         for (name, value) in &SIGNALS[part..] {
             let about = About { labels: vec!["off".into(), "on".into()], ..About::default() };
