@@ -1,4 +1,4 @@
-//! Other people's clients of the EPICS Archiver Appliance at our archive. Everything stays on loopback, on a free port.
+//! Third-party clients of the EPICS Archiver Appliance with our archive. All traffic is on loopback, on a free port.
 
 #[path = "suite/clients.rs"]
 mod clients;
@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use web::{Limits, Server};
 
-/// A server on a thread, which ends with it.
+/// A server on a thread that ends on drop.
 struct Served {
     port: u16,
     stop: Option<UnixStream>,

@@ -1,4 +1,4 @@
-//! An archive over HTTP, byte by byte.
+//! An archive over HTTP, at the level of bytes.
 
 mod suite;
 
@@ -42,7 +42,7 @@ const SECOND: i64 = 1_000_000_000;
 /// 2026-12-31T23:50:00Z.
 const BEGIN: i64 = 1_798_761_000 * SECOND;
 
-/// An archive of three files, 100 samples of a second in each: a pack, a segment, a segment.
+/// An archive of three files with 100 samples each, at 1 Hz: a pack and two segments.
 fn three_files() -> Folder {
     let folder = Folder::new();
     let files = store::Folder::make(&folder.0).unwrap();
@@ -61,7 +61,7 @@ fn three_files() -> Folder {
     folder
 }
 
-/// The files of an archive with samples, oldest first.
+/// The archive's files with samples, oldest first.
 fn files(folder: &Folder) -> Vec<std::path::PathBuf> {
     let all = std::fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path());
     let has_samples = |path: &std::path::PathBuf| path.extension().is_some_and(|it| it == "segment" || it == "pack");
@@ -70,14 +70,14 @@ fn files(folder: &Folder) -> Vec<std::path::PathBuf> {
     all
 }
 
-/// What happens to a file, and how.
+/// The name and the function of a damage to a file.
 type Harm = (&'static str, fn(&std::path::Path));
 
 /// A flipped bit, or a missing file.
 const HARMS: [Harm; 2] = [
     ("a flipped bit", |path| {
         let mut bytes = std::fs::read(path).unwrap();
-        // Among the samples: the index of a pack is at its end, names are at the beginning of a segment.
+        // Among the samples: a pack has its index at the end, a segment its names at the beginning.
         let place = bytes.len() / if path.extension().unwrap() == "pack" { 4 } else { 2 };
         bytes[place] ^= 0x10;
         std::fs::write(path, bytes).unwrap();
@@ -102,7 +102,7 @@ fn damage_is_reported_at_its_place_in_every_format_and_in_the_head() {
             let body = String::from_utf8_lossy(&body).into_owned();
             assert!(head.starts_with("http/1.1 200") && head.contains("x-tahti-damaged: "), "{context}: {head}");
             assert!(body.contains("damaged"), "{context}, {format}: {body}");
-            // All other samples are there.
+            // All other samples are present.
             for k in (0..300).step_by(30).filter(|k| k / 100 != at as i64) {
                 let seconds = BEGIN / SECOND + k;
                 let shown = match format {
@@ -157,7 +157,7 @@ fn damage_is_reported_by_every_post_processor_and_at_an_instant() {
             let body = String::from_utf8_lossy(&body).into_owned();
             assert!(body.contains("damaged"), "{what}, file {at}, {processor}: {body:?}");
         }
-        // An instant among the damaged samples: an older sample is not the newest one.
+        // An instant among the damaged samples: an older sample must not be returned as the newest.
         let time = ["23:50:50", "23:52:30", "23:54:10"][at];
         let path = format!("pv=RF:TEMP&from=2026-12-31T{time}Z&to=2026-12-31T{time}Z");
         let (head, body) = ask(&address, &format!("GET /retrieval/data/getData.json?{path}"));

@@ -1,4 +1,4 @@
-//! Other people's clients of the EPICS Archiver Appliance, reading our archive: ESS's, pyarchappl, Diamond's aapy.
+//! Third-party clients of the EPICS Archiver Appliance read our archive: ESS's client, pyarchappl, Diamond's aapy.
 //!
 //! `cargo xtask test appliance` installs them.
 
@@ -15,12 +15,12 @@ const SECOND: i64 = 1_000_000_000;
 /// 2026-12-31T23:50:00Z: ten minutes before a new year.
 const BEGIN: i64 = 1_798_761_000 * SECOND;
 
-/// The stamps of the signals: 20 minutes, without 100 seconds of it.
+/// The time stamps of the signals: 20 minutes, except 100 seconds.
 fn stamps() -> impl Iterator<Item = i64> {
     (0..1_200).filter(|k| !(300..400).contains(k)).map(|k| BEGIN + k * SECOND + 5)
 }
 
-/// A name, and what it has been at a second.
+/// A name, and its value at a second.
 type Made = (&'static str, fn(i64) -> Datum);
 
 /// The signals.
@@ -34,7 +34,7 @@ const SIGNALS: [Made; 7] = [
     ("RF:WAVE", |k| Datum::Array(Array::F64(vec![k as f64, -1.0, 0.5]))),
 ];
 
-/// An archive with all of them.
+/// An archive with all signals.
 pub(crate) fn archive() -> Folder {
     let folder = Folder::new();
     let files = store::Folder::make(&folder.0).unwrap();
@@ -53,7 +53,7 @@ pub(crate) fn archive() -> Folder {
     folder
 }
 
-/// What a script in an environment says.
+/// The output of a script in a Python environment.
 fn script(port: u16, environment: &str, script: &str, words: &[&str]) -> Value {
     let python = std::env::var(environment);
     let python =
@@ -74,7 +74,7 @@ fn json(datum: &Datum) -> Value {
     }
 }
 
-/// Whether two values are the same, whole numbers or not.
+/// Whether two values are equal; an integer equals the same float.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Array(some), Value::Array(others)) => {
@@ -113,7 +113,7 @@ pub(crate) fn ess_reads_every_type_and_every_post_processor(port: u16) {
     assert_eq!((values("firstSample").len(), values("mean").len()), (19, 20));
 }
 
-/// FRIB's and Diamond's.
+/// The clients of FRIB and Diamond.
 pub(crate) fn pyarchappl_and_aapy_read_both_formats(port: u16) {
     let read = script(port, "TAHTI_ARCHIVE_OLD", "old.py", &[]);
     let expected: Vec<(f64, f64)> =

@@ -1,4 +1,4 @@
-//! What every place answers that serves an archive over HTTP: `tahti archive http`, the dashboard.
+//! Tests for each server of an archive over HTTP: `tahti archive http` and the dashboard.
 
 use harness::Folder;
 pub(crate) use harness::http::{ask, json};
@@ -12,7 +12,7 @@ const SECOND: i64 = 1_000_000_000;
 /// 2026-12-31T23:50:00Z.
 const BEGIN: i64 = 1_798_761_000 * SECOND;
 
-/// An archive that begins ten minutes before a new year: 1,200 samples of a second, a gap in the middle.
+/// An archive that begins ten minutes before a new year: 1,200 samples at 1 Hz with a gap in the middle.
 pub(crate) fn archive() -> Folder {
     let folder = Folder::new();
     let files = store::Folder::make(&folder.0).unwrap();
@@ -27,7 +27,7 @@ pub(crate) fn archive() -> Folder {
     folder
 }
 
-/// What clients of the appliance ask for.
+/// Sends the requests of appliance clients.
 pub(crate) fn is_served_as_clients_ask_for_it(address: &str) {
     let span = "from=2026-12-31T23:50:00.000Z&to=2027-01-01T00:10:00.000Z";
     let all = json(address, &format!("GET /retrieval/data/getData.json?pv=RF:TEMP&{span}"));
@@ -37,7 +37,7 @@ pub(crate) fn is_served_as_clients_ask_for_it(address: &str) {
     let (_, raw) = ask(address, &format!("GET /retrieval/data/getData.raw?pv=RF:TEMP&{span}"));
     assert_eq!(raw.windows(2).filter(|two| two == b"\n\n").count(), 1, "a chunk for each year");
     let mean = json(address, &format!("GET /retrieval/data/getData.json?pv=meanSample_60(RF:TEMP)&{span}"));
-    // Five minutes, the last twenty seconds of the seventh, and thirteen; the last instant has no sample.
+    // Five minutes, the last 20 seconds of the seventh, and thirteen minutes. The last instant has no sample.
     assert_eq!(mean[0]["data"].as_array().unwrap().len(), 5 + 1 + 13, "{mean:#}");
     assert_eq!(mean[0]["data"][0]["val"], 29.5 / 4.0);
     assert_eq!(json(address, "GET /retrieval/bpl/getMatchingPVs?pv=RF:*"), serde_json::json!(["RF:TEMP"]));
@@ -51,7 +51,7 @@ pub(crate) fn is_served_as_clients_ask_for_it(address: &str) {
     assert_eq!(at["RF:TEMP"]["val"], 2.5);
 }
 
-/// What nobody is given.
+/// Sends requests that must be refused.
 pub(crate) fn refuses_what_is_not_there_changes_and_other_names(address: &str) {
     let (head, body) = ask(address, "GET /retrieval/data/getData.json?pv=NONE");
     assert!(head.starts_with("http/1.1 404") && body.starts_with(b"\"NONE\" is not in the archive"), "{head}");
