@@ -1,5 +1,5 @@
-//! What crashes, power cuts and full disks leave: no sample that was told to be safe is missing, none is twice, and what the
-//! logger counts is what is there.
+//! Archives after crashes, power cuts and full disks: no sample that was reported as safe is missing, none occurs twice, and
+//! the logger's counts match the archive.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn a_segment_cut_at_any_byte_has_the_samples_of_the_blocks_before_and_no_other()
     }
     let name = "0000000001.segment";
     let bytes = whole.bytes(name).unwrap();
-    // How many samples are in the blocks that end at or before each byte.
+    // Number of samples in the blocks that end at or before each byte.
     let (mut ends, mut rest, mut samples) = (vec![(0, 0)], &bytes[..], 0);
     while let Ok((header, payload, after)) = block::read(rest) {
         rest = after;
@@ -74,7 +74,7 @@ fn killed_at_any_operation_all_that_was_safe_is_there_once() {
         let there = logged(&left);
         assert!(there.len() as u64 >= safe, "operation {at}: {safe} safe, {} there", there.len());
         assert_eq!(there[..safe as usize], (0..safe).collect::<Vec<_>>(), "operation {at}");
-        // And the next start goes on.
+        // The next start continues.
         let mut logger = Logger::open(left.clone(), small(), 0).unwrap();
         let signal = logger.signal("A", About::default(), 0).unwrap();
         logger.push(signal, &Sample::new(1_000_000_000, 1e3));
@@ -112,7 +112,7 @@ fn killed_at_any_operation_while_a_pack_gets_another_form_nothing_is_lost_or_twi
     killed_while_packing(Form::Compact, Some(Form::Parquet));
 }
 
-/// Packs what was logged, at first in another form where there is one.
+/// Packs the logged samples, which may have been packed in the form `before`.
 fn killed_while_packing(form: Form, before: Option<Form>) {
     let files = Memory::default();
     log(&files, SAMPLES);
@@ -131,7 +131,7 @@ fn killed_while_packing(form: Form, before: Option<Form>) {
         assert!(pack(&files, 1, 1_000, form).is_err(), "operation {at}");
         for left in [files.copy(), files.after_power_cut(0), files.after_power_cut(50)] {
             assert_eq!(logged(&left), expected, "{form:?}, operation {at}");
-            // The next start removes what is left over, and packing it again gives the same.
+            // The next start removes leftovers, and packing again gives the same.
             drop(Logger::open(left.clone(), small(), 0).unwrap());
             assert_eq!(logged(&left), expected, "{form:?}, operation {at}");
             pack(&left, 1, 1_000, form).unwrap();
@@ -176,7 +176,7 @@ fn in_a_pack_that_is_cut_or_has_a_byte_turned_nothing_is_wrong_and_it_is_told() 
             let other = files.copy();
             other.set_bytes(&packed.name, bytes);
             let archive = Archive::open(other.clone()).unwrap();
-            // What cannot be read is said, and left out.
+            // Unreadable samples are reported and skipped.
             let found = archive
                 .samples("A", Span::ALL)
                 .map(|found| found.flatten().filter_map(|one| one.datum.to_f64()).collect());
@@ -281,7 +281,7 @@ fn no_room_that_is_reported_by_a_sync_is_a_full_disk() {
         files.fail_sync_by(Some(std::io::ErrorKind::StorageFull));
         log(&mut logger, 60);
         files.fail_sync(false);
-        // Within the second in which a full disk is not tried again.
+        // Within one second after the failure, a full disk is not tried again.
         log(&mut logger, 61);
         log(&mut logger, 90);
         let account = logger.account();

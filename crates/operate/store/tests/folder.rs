@@ -7,7 +7,7 @@ use segment::rows::About;
 use std::sync::atomic::{AtomicBool, Ordering};
 use store::{Archive, Config, Folder, Form, Logger, Span, due, pack};
 
-/// A folder that is removed at the end.
+/// A folder that is removed on drop.
 struct Place(std::path::PathBuf);
 
 impl Place {
@@ -105,7 +105,7 @@ fn what_others_put_into_the_folder_is_neither_read_nor_touched_nor_in_the_way() 
     std::os::unix::fs::symlink(&first, at("0000000002.segment")).unwrap();
     std::fs::create_dir(at("0000000003.segment")).unwrap();
     assert_eq!(count(&folder), 10, "each once");
-    // The numbers that are taken by something else are passed over.
+    // Numbers that other files use are skipped.
     log(&folder, 10);
     log(&folder, 20);
     assert_eq!(count(&folder), 30);

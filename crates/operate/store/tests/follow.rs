@@ -1,4 +1,4 @@
-//! Following a log as it is written, and sending portions of it again.
+//! Following a log while it is written, and reading portions again.
 
 mod common;
 
@@ -8,7 +8,7 @@ use segment::{Datum, Sample};
 use std::collections::HashSet;
 use store::{Config, Files, Follow, Form, Logger, Mark, Memory, Position, Window, due, pack};
 
-/// Samples and gaps of windows: name, number, and the sample printed.
+/// Samples and gaps of windows: name, number, and the sample as text.
 fn taken(windows: &[Window]) -> Vec<(String, i64, String)> {
     let mut all = Vec::new();
     for window in windows {
@@ -27,7 +27,7 @@ fn windows<F: Files>(files: &F, from: Position, limit: Position, portion: u64) -
     std::iter::from_fn(|| follow.window(limit, Some(portion)).unwrap()).collect()
 }
 
-/// Logs `A` and `B` in turn into small segments; the logger, still open.
+/// Logs `A` and `B` alternating into small segments; returns the open logger.
 fn logged(files: &Memory, count: i64) -> Logger<Memory> {
     let mut logger = Logger::open(files.clone(), common::small(), 0).unwrap();
     let ids = ["A", "B"].map(|name| logger.signal(name, About::default(), 0).unwrap());
@@ -52,7 +52,7 @@ fn each_sample_is_taken_once_in_its_order_whatever_the_portions() {
         let mut follow = Follow::new(files.clone(), Position::default());
         let mut again = Vec::new();
         while let Some(window) = follow.window(logger.safe_to(), Some(portion)).unwrap() {
-            // Read once more from its beginning to its end, as after a crash.
+            // Read the window again from its beginning to its end, as after a crash.
             let twice = Follow::new(files.clone(), window.from).window(window.to, None).unwrap().unwrap();
             assert_eq!((twice.to, twice.number), (window.to, window.number));
             assert_eq!(taken(&[twice]), taken(std::slice::from_ref(&window)));
@@ -107,7 +107,7 @@ fn packs_are_followed(form: Form) {
     assert_eq!(due(&files, logger.open_from(), form, true).unwrap(), None);
     let all = taken(&windows(&files, Position::default(), logger.safe_to(), u64::MAX));
     assert_eq!(all.len(), 200);
-    // And from each place where somebody stopped, with the same numbers.
+    // Also from each position at which a reader may stop, with the same numbers.
     let portions = windows(&files, Position::default(), logger.safe_to(), 1);
     assert_eq!(taken(&portions), all);
     for (index, portion) in portions.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The archive beside a model: a list of everything that was pushed.
+//! The archive compared with a model: a list of all pushed samples.
 
 mod common;
 
@@ -37,7 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Mostly doubles, now and then something else.
+/// Mostly doubles, sometimes another type.
 fn datum(kind: u8, value: i16) -> Datum {
     match kind {
         0 => Datum::Bool(value > 0),
@@ -53,7 +53,7 @@ const NAMES: [&str; 3] = ["RF:A", "RF:B", "MAG:C"];
 struct Run {
     files: Memory,
     logger: Option<(Logger<Memory>, Vec<store::SignalId>)>,
-    /// Of each signal what was taken, in the order of time, of the same time in the order in which it came.
+    /// The accepted samples of each signal in the order of time; those with the same time in the order of arrival.
     model: BTreeMap<&'static str, Vec<Sample>>,
     now: i64,
     at: i64,
@@ -169,7 +169,7 @@ fn a_change_of_units_and_of_type_is_a_row_with_its_date_also_in_packs() {
         assert_eq!(rows(&files), ["10 f64 V", "20 f64 mV", "30 i64 mV"]);
         assert_eq!(common::all(&files, "A").len(), 3);
     }
-    // A restart with the same is no change.
+    // A restart with the same properties is no change.
     let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
     let signal = logger.signal("A", about("mV"), 40).unwrap();
     logger.push(signal, &Sample::new(40, 8i64));

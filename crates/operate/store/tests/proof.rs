@@ -1,4 +1,4 @@
-//! An archive proves itself: whatever happens to its files, `verify` finds it, and reading gives all samples or reports damage.
+//! Detection of damage: `verify` finds any damage of an archive's files, and reading returns all samples or reports it.
 
 mod common;
 
@@ -9,7 +9,7 @@ use store::{
     Archive, Files as _, Follow, Form, Logger, Memory, Position, Span, due, pack, unpacked, verify, verify_while,
 };
 
-/// Numbers that look like chance, the same in each run.
+/// Pseudo-random numbers, the same in each run.
 struct Chance(u64);
 
 impl Chance {
@@ -25,12 +25,12 @@ impl Chance {
     }
 }
 
-/// How many cases are tried: 300 by default; `TAHTI_PROOF_CASES=10000` for all.
+/// Number of cases: 300 by default, `TAHTI_PROOF_CASES=10000` for all.
 fn cases() -> usize {
     std::env::var("TAHTI_PROOF_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(300)
 }
 
-/// An archive with packs of both forms and segments, all closed; `first` is the first value, so that two differ.
+/// An archive with packs of both forms and segments, all closed. `first` is the first value, so that archives differ.
 fn whole(first: u64) -> Memory {
     let files = Memory::default();
     for life in 0..4u64 {
@@ -55,7 +55,7 @@ fn whole(first: u64) -> Memory {
     files
 }
 
-/// What reading gives, and whether it reports damage: by a message, and by a gap where samples are missing.
+/// The samples that are read, and whether damage is reported: by a message, or by a gap in place of missing samples.
 fn read(files: &Memory) -> Option<(Vec<String>, bool)> {
     let archive = Archive::open(files.clone()).ok()?;
     let (mut found, mut is_reported) = (Vec::new(), false);
@@ -71,7 +71,7 @@ fn read(files: &Memory) -> Option<(Vec<String>, bool)> {
     Some((found, is_reported))
 }
 
-/// What following the log gives, and whether it reports damage.
+/// The number of samples from following the log, and whether damage is reported.
 fn follow(files: &Memory) -> Option<(usize, bool)> {
     let mut follow = Follow::new(files.clone(), Position::default());
     let (mut count, mut is_reported) = (0, false);
@@ -82,7 +82,7 @@ fn follow(files: &Memory) -> Option<(usize, bool)> {
     Some((count, is_reported))
 }
 
-/// What went unnoticed.
+/// Undetected damage.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Unnoticed {
     by_verify: Vec<String>,
@@ -96,7 +96,7 @@ impl Unnoticed {
         if verify(files).is_ok_and(|all| all.iter().all(is_good)) {
             self.by_verify.push(what.to_owned());
         }
-        // What cannot be opened at all is no silence.
+        // An error on opening counts as detected.
         if read(files).is_some_and(|(found, is_reported)| found != expected && !is_reported) {
             self.by_reading.push(what.to_owned());
         }
@@ -106,7 +106,7 @@ impl Unnoticed {
     }
 }
 
-/// The files that make up an archive.
+/// The files of an archive.
 fn names(files: &Memory) -> Vec<String> {
     files.list().unwrap().into_iter().map(|(name, _)| name).filter(|name| name != "lock").collect()
 }
@@ -337,14 +337,14 @@ fn a_start_heals_what_a_crash_has_left_and_reports_what_is_missing_for_ever() {
     let files = Memory::default();
     common::log(&files, 100);
     let segments: Vec<String> = names(&files).into_iter().filter(|name| name.ends_with(".segment")).collect();
-    // The last one is still open: its end may be torn.
+    // The last segment is still open: its end may be torn.
     let last = segments.last().unwrap();
     let bytes = files.bytes(last).unwrap();
     files.set_bytes(last, bytes[..bytes.len() - 3].to_vec());
     assert!(verify(&files).unwrap().iter().all(|one| one.damage.is_empty()));
     drop(Logger::open(files.clone(), small(), 0).unwrap());
     assert!(verify(&files).unwrap().iter().all(|one| one.damage.is_empty()));
-    // From now on no byte of what was whole may be missing.
+    // From now on, none of the complete bytes may be missing.
     files.set_bytes(last, bytes[..40].to_vec());
     assert!(verify(&files).unwrap().iter().any(|one| !one.damage.is_empty()));
     files.set_bytes(last, bytes[..bytes.len() - 3].to_vec());

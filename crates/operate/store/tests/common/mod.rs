@@ -1,4 +1,4 @@
-//! What several tests of the archive need.
+//! Helpers for tests of the archive.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use segment::rows::About;
@@ -10,24 +10,24 @@ pub(crate) fn small() -> Config {
     Config { segment_size: base::Size(600), ..Config::default() }
 }
 
-/// Everything that an archive has of a signal, printed, so that NaN is equal to itself.
+/// All samples of a signal as text, so that NaN equals itself.
 pub(crate) fn all<F: Files>(files: &F, name: &str) -> Vec<String> {
     found(files, name, Span::ALL)
 }
 
-/// What an archive has of a signal in a span, printed.
+/// The samples of a signal in a span, as text.
 pub(crate) fn found<F: Files>(files: &F, name: &str, span: Span) -> Vec<String> {
     let archive = Archive::open(files.clone()).unwrap();
     archive.samples(name, span).unwrap().map(|sample| format!("{:?}", sample.unwrap())).collect()
 }
 
-/// The values of a signal that holds numbers.
+/// The values of a signal with numbers.
 pub(crate) fn numbers<F: Files>(files: &F, name: &str) -> Vec<f64> {
     let archive = Archive::open(files.clone()).unwrap();
     archive.samples(name, Span::ALL).unwrap().map(|sample| sample.unwrap().datum.to_f64().unwrap()).collect()
 }
 
-/// Logs `A` and `B` in turn and syncs after each five; after each sync how many samples were safe. `A` has even numbers, `B` odd ones.
+/// Logs `A` (even numbers) and `B` (odd numbers) alternating, and syncs after each 5. Returns the safe samples after each sync.
 pub(crate) fn log(files: &Memory, count: u64) -> Vec<u64> {
     let Ok(mut logger) = Logger::open(files.clone(), small(), 0) else { return vec![0] };
     let ids = ["A", "B"].map(|name| logger.signal(name, About::default(), 0));
@@ -37,7 +37,7 @@ pub(crate) fn log(files: &Memory, count: u64) -> Vec<u64> {
         let datum: Datum = (k as f64 / 8.0).into();
         logger.push(if k % 2 == 0 { a } else { b }, &Sample::new(k as i64 * 1_000_000, datum));
         if k % 5 == 4 {
-            // The clock goes on, so that what failed is tried again.
+            // The clock advances, so that a failed write is tried again.
             logger.sync(k as i64 * 1_000_000_000);
             safe.push(logger.account().safe);
         }
@@ -45,7 +45,7 @@ pub(crate) fn log(files: &Memory, count: u64) -> Vec<u64> {
     safe
 }
 
-/// The samples of `A` and `B` in the order in which [`log`] took them; panics where one is twice or not from there.
+/// The samples of `A` and `B` in the order of [`log`]. Panics if one occurs twice or is not from there.
 pub(crate) fn logged(files: &Memory) -> Vec<u64> {
     let mut taken: Vec<u64> = Vec::new();
     for (name, odd) in [("A", 0), ("B", 1)] {
