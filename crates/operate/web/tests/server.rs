@@ -1,4 +1,4 @@
-//! The server as clients meet it, kind ones and others.
+//! The server with well-behaved clients and with others.
 
 use base::DurNs;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -9,21 +9,21 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use web::{Answer, Limits, Message, Method, Next, Now, Request, Server, Site, Socket};
 
-/// Longer than anything here takes; a test that hangs fails.
+/// Longer than any test takes. A hanging test fails.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
-/// What the tests serve.
+/// The site that the tests serve.
 #[derive(Default)]
 struct Test {
-    /// Parts of a long body that were made.
+    /// Number of parts of a long body that were made.
     made: Arc<AtomicUsize>,
-    /// Sockets that have ended.
+    /// Number of sockets that have ended.
     ended: Arc<AtomicUsize>,
-    /// What is read of a disk that stands.
+    /// Reads of a disk that hangs.
     held: Arc<Held>,
 }
 
-/// Reads that are held back until they are released, and how many have begun.
+/// Reads that block until they are released, and the number of begun reads.
 #[derive(Default)]
 struct Held {
     released: Mutex<bool>,
@@ -93,7 +93,7 @@ impl Site for Test {
     }
 }
 
-/// Echoes; after `flood` as much as is taken.
+/// Echoes. After the message `flood`, sends as much as the client accepts.
 struct Echo {
     waits: Vec<String>,
     floods: bool,
@@ -153,14 +153,14 @@ impl Running {
         stream
     }
 
-    /// Everything that comes back, up to the end of the connection.
+    /// Sends `text` and returns everything up to the end of the connection.
     fn say(&self, text: &str) -> String {
         let mut stream = self.connect();
         stream.write_all(text.as_bytes()).unwrap();
         read(&mut stream)
     }
 
-    /// Somebody whose read has begun. Where its request came too slowly, on a busy machine, another takes its place.
+    /// A client whose read has begun. If its request is too slow on a busy machine, another one is sent.
     fn reader(&self, request: &str) -> TcpStream {
         let begun = || self.held.begun.load(Ordering::SeqCst);
         let before = begun();
@@ -208,7 +208,7 @@ fn read(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Waits until it is so.
+/// Waits for a condition.
 fn until(what: &str, mut is: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is() {
@@ -217,7 +217,7 @@ fn until(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// The next short frame from the server that is no ping.
+/// The next short frame from the server, except pings.
 fn heard(stream: &mut TcpStream) -> Vec<u8> {
     loop {
         let mut head = [0; 2];
@@ -300,13 +300,13 @@ fn what_is_too_long_or_no_http_is_refused_and_others_are_served_on() {
 #[test]
 fn headers_and_bodies_that_come_too_slowly_end_the_connection() {
     let server = Running::start(Limits { request_within: DurNs::from_ms(100), ..Limits::default() });
-    // It says something, but never all.
+    // The client sends a part of its request, but never all.
     let answer = server.say("GET / HTTP/1.1\r\nHost: loc");
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{answer}");
-    // On a busy machine its headers may have come too slowly already.
+    // On a busy machine even its headers may be too slow.
     let half = "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n123";
     until("its body is too slow", || server.say(half).starts_with("HTTP/1.1 408"));
-    // Nothing at all, and nothing more after a first request.
+    // A client that sends nothing, and one that sends nothing after its first request.
     assert_eq!(server.say(""), "");
     until("it is served", || server.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").contains("here"));
 }
@@ -321,14 +321,14 @@ fn a_client_beyond_the_limit_gets_short_answers_and_no_socket() {
     let (mut third, answer) = server.socket(ORIGIN);
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
     assert_eq!(read(&mut third), "all 2 connections are taken; close another one and try again\n");
-    // A page and a login are short: an operator must be able to get that far. The connection ends behind the answer.
+    // A page and a login are short, and an operator must reach them. The connection ends after the answer.
     let kept_open = server.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(kept_open.starts_with("HTTP/1.1 200") && kept_open.contains("connection: close"), "{kept_open}");
     let long = server.say("GET /held HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(long.starts_with("HTTP/1.1 503"), "{long}");
     drop(first);
     until("its socket has ended", || server.ended.load(Ordering::SeqCst) == 1);
-    // Its seat is given back a moment after its end.
+    // Its seat is released a moment after its end.
     until("it has left its seat", || server.socket(ORIGIN).1.starts_with("HTTP/1.1 101"));
 }
 
@@ -373,7 +373,7 @@ fn one_user_takes_half_of_the_seats_at_most() {
         "{refused}"
     );
     drop(first);
-    // Its seat is given back a moment after its end.
+    // Its seat is released a moment after its end.
     until("it has left its seat", || server.socket(ORIGIN).1.starts_with("HTTP/1.1 101"));
 }
 
@@ -382,7 +382,7 @@ fn a_long_body_is_made_only_as_fast_as_it_is_read() {
     let server = Running::start(Limits { stalled_max: DurNs::from_ms(300), ..Limits::default() });
     let mut stream = server.connect();
     stream.write_all(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    // Nobody reads: sockets fill up, then it is given up, long before all parts were made. The body counts with a share.
+    // The client does not read: sockets fill up, then the server aborts, long before all parts are made. The body holds an `Arc`.
     let made = || server.made.load(Ordering::SeqCst);
     until("it is given up", || made() > 0 && Arc::strong_count(&server.made) == 2);
     assert!(made() < 10_000, "{}", made());
@@ -394,7 +394,7 @@ fn a_long_body_is_made_only_as_fast_as_it_is_read() {
 fn a_body_that_fails_half_way_does_not_look_whole() {
     let server = Running::start(Limits::default());
     let answer = server.say("GET /broken HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    // What was not sent yet may be missing; the end of a whole body always is.
+    // Unsent data may be missing. The end marker of a whole body always is.
     assert!(!answer.ends_with("0\r\n\r\n"), "{answer}");
 }
 
@@ -417,7 +417,7 @@ fn a_websocket_that_always_has_more_to_send_still_listens() {
     let mut some = vec![0; 200_000];
     stream.read_exact(&mut some).unwrap();
     stream.write_all(&frame(1, b"end")).unwrap();
-    // It ends because it was told to, not because nothing came.
+    // It ends because of the message, not because of a timeout.
     let mut all = Vec::new();
     while stream.read(&mut some).is_ok_and(|read| {
         all.extend_from_slice(&some[..read]);
@@ -431,7 +431,7 @@ fn a_websocket_that_always_has_more_to_send_still_listens() {
 fn websockets_that_send_too_much_or_never_read_are_cut_off() {
     let server = Running::start(Limits { stalled_max: DurNs::from_ms(300), ..Limits::default() });
     let (mut long, _) = server.socket(ORIGIN);
-    // A header that promises 1 GiB is enough.
+    // A header that announces 1 GiB is enough.
     long.write_all(&[0x82, 0xff, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0]).unwrap();
     read(&mut long);
     let (mut unmasked, _) = server.socket(ORIGIN);
@@ -490,7 +490,7 @@ fn reads_that_are_held_back_hold_up_nobody_else() {
         let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         let mut readers: Vec<TcpStream> = (0..12).map(|_| server.connect()).collect();
         readers.iter_mut().for_each(|reader| reader.write_all(head.as_bytes()).unwrap());
-        // One user has two of the four turns.
+        // One user may have two of the four reads.
         until("two reads have begun", || server.held.begun.load(Ordering::SeqCst) == 2);
         assert!(server.say(HERE).contains("here"), "the page");
         let (_socket, answer) = server.socket(ORIGIN);
@@ -519,7 +519,7 @@ fn who_waits_too_long_for_a_read_of_others_is_told_so() {
     until("turns are given back", || server.say(head).contains("read"));
 }
 
-/// Numbers that are the same in each run.
+/// Pseudo-random numbers, the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -530,7 +530,7 @@ impl Numbers {
         (self.0 % end as u64) as usize
     }
 
-    /// Some bytes changed, left out, put in or doubled.
+    /// Changes, removes, inserts or doubles some bytes.
     fn damage(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         for _ in 0..=self.below(6) {
@@ -559,12 +559,12 @@ fn damaged_requests_and_frames_end_their_own_connection_and_nobody_else_s() {
     );
     let frames = [frame(1, b"hello"), frame(2, &[7; 300]), frame(9, b"ping"), frame(8, b"\x03\xe8end")].concat();
     for _ in 0..200 {
-        // It lives, however long this takes: it reads no pings meanwhile.
+        // The witness answers no pings meanwhile, so it sends a sign of life.
         witness.write_all(&frame(10, b"")).unwrap();
         let requests = [get.as_bytes(), post.as_bytes()].map(|request| numbers.damage(request));
         for bytes in requests {
             let mut stream = server.connect();
-            // Who is refused early need not be read whole.
+            // The server may refuse the request before it has read all of it.
             let _ = stream.write_all(&bytes);
             let _ = stream.shutdown(std::net::Shutdown::Write);
             read(&mut stream);
@@ -574,7 +574,7 @@ fn damaged_requests_and_frames_end_their_own_connection_and_nobody_else_s() {
         let _ = stream.shutdown(std::net::Shutdown::Write);
         read(&mut stream);
     }
-    // Who was there before is served on, and so is who comes now.
+    // The old connection is still served, and so is a new one.
     witness.write_all(&frame(1, b"still")).unwrap();
     assert_eq!(heard(&mut witness), b"\x81\x05still");
     let answer = server.say(HERE);

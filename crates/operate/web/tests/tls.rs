@@ -1,4 +1,4 @@
-//! HTTPS beside OpenSSL and curl, which make the certificates and connect.
+//! HTTPS with OpenSSL and curl, which make the certificates and connect.
 
 use std::fs::Permissions;
 use std::io::Write as _;
@@ -23,7 +23,7 @@ impl Site for Here {
     }
 }
 
-/// Ends at once.
+/// A handler that ends the connection at once.
 struct Closing;
 
 impl Socket for Closing {
@@ -34,7 +34,7 @@ impl Socket for Closing {
     }
 }
 
-/// A folder of this test's own with certificates in it.
+/// A separate folder with certificates for each test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -48,7 +48,7 @@ impl Folder {
         self.0.join(name).to_str().unwrap().to_owned()
     }
 
-    /// A certificate that is its own authority, and its key.
+    /// A self-signed certificate and its key.
     fn certificate(&self, name: &str) -> IdentityFiles {
         let (certificate, key) = (self.path(&format!("{name}.pem")), self.path(&format!("{name}.key")));
         let words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -addext subjectAltName=IP:127.0.0.1";
@@ -70,7 +70,7 @@ impl Drop for Folder {
     }
 }
 
-/// A server until it is dropped.
+/// A server that runs until it is dropped.
 struct Served {
     address: SocketAddr,
     stop: UnixStream,
@@ -99,7 +99,7 @@ impl Served {
             .unwrap()
     }
 
-    /// What `openssl s_client` is answered to a request.
+    /// The answer that `openssl s_client` receives to a request.
     fn openssl(&self, words: &[&str], request: &str) -> String {
         let mut client = Command::new("openssl")
             .args(["s_client", "-quiet", "-ign_eof", "-connect", &self.address.to_string()])
@@ -109,7 +109,7 @@ impl Served {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // One that was refused reads nothing.
+        // A refused client does not read its input.
         let _ = client.stdin.as_mut().unwrap().write_all(request.as_bytes());
         let output = client.wait_with_output().unwrap();
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
@@ -185,7 +185,7 @@ fn a_new_certificate_is_served_without_a_restart_and_a_bad_one_is_not() {
         let path = authority.certificate.to_str().unwrap().to_owned();
         served.curl(&["--cacert", &path], "https").status.success()
     };
-    // The files get what is in these; their authorities stay as they were.
+    // The served files get the content of these; their authorities stay the same.
     let old = IdentityFiles { certificate: folder.path("old.pem").into(), ..files.clone() };
     std::fs::copy(&files.certificate, &old.certificate).unwrap();
     assert!(trusts(&old) && !trusts(&newer));
