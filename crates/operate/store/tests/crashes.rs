@@ -112,7 +112,7 @@ fn killed_at_any_operation_while_a_pack_gets_another_form_nothing_is_lost_or_twi
     killed_while_packing(Form::Compact, Some(Form::Parquet));
 }
 
-/// Packs the logged samples, which may have been packed in the form `before`.
+/// Packs the logged samples with a kill at each operation. If `before` is given, they were packed in that form first.
 fn killed_while_packing(form: Form, before: Option<Form>) {
     let files = Memory::default();
     log(&files, SAMPLES);
