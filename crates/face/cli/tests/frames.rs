@@ -295,7 +295,7 @@ fn a_plant_that_goes_down_ends_its_frame_first_and_activities_end_with_it() {
         // SIGTERM may arrive while the activity ends. It ends because yield returned 0, not by the signal.
         let ended = ["ended: exit 0", "ended: stopped (exit 0)"].map(|how| format!("{activity}: {how}"));
         let end = ended.iter().find(|line| log.contains(*line)).unwrap_or_else(|| panic!("{activity}: {log}"));
-        assert!(place(&format!("{frame}: ended:")) < place(end), "{log}");
+        assert!(place(&format!("{frame}: SIGTERM sent")) < place(end), "{log}");
     }
     let said = bench.ok(&["logs", &frame, "--plant", "p", "-n", "100000"]);
     assert!(said.contains("absences 0,") && !said.contains(" died"), "their end is not held against them: {said}");
