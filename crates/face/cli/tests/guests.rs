@@ -361,7 +361,7 @@ fn linux_reaches_what_its_rules_name_and_nothing_else() {
 
 #[test]
 fn a_guest_that_is_told_to_stop_while_it_boots_shuts_down_once_it_listens() {
-    let bench = Bench::new("guest-early", &linux("", "stop_within = \"100s\""));
+    let bench = Bench::new("guest-booting", &linux("", "stop_within = \"100s\""));
     bench.ok(&["up", "plant.toml", "--detach"]);
     says(&bench, "hmi runs");
     // The guest misses this press of the power button, because its kernel has not started.
