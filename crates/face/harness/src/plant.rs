@@ -144,7 +144,10 @@ impl Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         // A failed test must not leave processes behind.
-        let _ = self.run(&["down", "p"]);
+        if let Ok(child) = self.tahti(&["down", "p"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
+            // A second panic while a test unwinds would end the whole test program.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| finish(child)));
+        }
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
