@@ -11,7 +11,6 @@ use crate::text::error::{FileError, FileErrors, Position};
 use crate::text::lex::{Lexer, Token, unescape};
 use crate::text::macros::{Macros, expand_lines};
 use base::nearest;
-use std::borrow::Cow;
 use std::sync::Arc;
 use undo::Undo;
 use values::no_macro_left;
@@ -165,15 +164,7 @@ impl Db {
     /// `(type, "name") { … }`
     fn load_record(&mut self, lexer: &mut Lexer<'_>, start: Position, undo: &mut Undo) -> Result<(), FileError> {
         lexer.punct(b'(', "after record")?;
-        let kind = lexer.word("a record type or \"*\"").or_else(|error| {
-            // `*` is not a word for the lexer, but is allowed unquoted as the type of an existing record.
-            if error.what.contains("'*'") {
-                lexer.skip_star();
-                Ok((Cow::Borrowed("*"), start))
-            } else {
-                Err(error)
-            }
-        })?;
+        let kind = lexer.record_type(start)?;
         lexer.punct(b',', "after the record type")?;
         let name = lexer.word("the name of the record")?;
         lexer.punct(b')', "after the name")?;

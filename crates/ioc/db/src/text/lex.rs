@@ -172,11 +172,18 @@ impl<'a> Lexer<'a> {
         Ok(&self.text[start..at])
     }
 
-    /// Skips a `*`, which is not a word.
-    pub(crate) fn skip_star(&mut self) {
-        if self.text.as_bytes().get(self.at) == Some(&b'*') {
-            self.at += 1;
-        }
+    /// Expects the type of a record. The type of a record that exists may be an unquoted `*`, which is not a word; its place is
+    /// `start`.
+    pub(crate) fn record_type(&mut self, start: Position) -> Result<(Cow<'a, str>, Position), FileError> {
+        self.word("a record type or \"*\"").or_else(|error| {
+            if !error.what.contains("'*'") {
+                return Err(error);
+            }
+            if self.text.as_bytes().get(self.at) == Some(&b'*') {
+                self.at += 1;
+            }
+            Ok((Cow::Borrowed("*"), start))
+        })
     }
 
     pub(crate) fn peek(&mut self) -> Result<&Token<'a>, FileError> {

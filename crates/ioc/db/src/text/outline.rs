@@ -1,6 +1,6 @@
 //! Outline of a database file: its records, found without a database.
 
-use crate::text::error::FileError;
+use crate::text::error::{FileError, Position};
 use crate::text::lex::Lexer;
 use crate::text::macros::{Macros, expand_lines};
 
@@ -54,7 +54,7 @@ fn item(lexer: &mut Lexer<'_>, found: &mut Vec<Outline>) -> Result<bool, FileErr
         _ => return Err(lexer.error(place, "expected record, grecord, alias, include, menu or breaktable")),
     };
     match &*word {
-        "record" | "grecord" => found.push(record(lexer)?),
+        "record" | "grecord" => found.push(record(lexer, place)?),
         "alias" => {
             pair(lexer)?;
         }
@@ -89,17 +89,9 @@ fn pair(lexer: &mut Lexer<'_>) -> Result<(String, String), FileError> {
 }
 
 /// `(type, "name") { … }`
-fn record(lexer: &mut Lexer<'_>) -> Result<Outline, FileError> {
+fn record(lexer: &mut Lexer<'_>, start: Position) -> Result<Outline, FileError> {
     lexer.punct(b'(', "after record")?;
-    let record_type = match lexer.word("a record type or \"*\"") {
-        Ok((word, _)) => word.into_owned(),
-        // The type `*` is allowed unquoted.
-        Err(error) if error.what.contains("'*'") => {
-            lexer.skip_star();
-            "*".to_owned()
-        }
-        Err(error) => return Err(error),
-    };
+    let record_type = lexer.record_type(start)?.0.into_owned();
     lexer.punct(b',', "after the record type")?;
     lexer.word("the name of the record")?;
     lexer.punct(b')', "after the name")?;
