@@ -114,8 +114,9 @@ fn a_guest_that_kvm_cannot_run_fails_with_what_that_means_and_what_helps() {
     assert!(log(&bench).contains("set accel = \"emulated\""), "{}", log(&bench));
     bench.until("it has failed", || bench.process("hmi")["pid"].is_null());
     assert!(!bench.dir.join("run/p/guest/hmi").exists(), "its sockets were left behind");
-    // If the plant does not require KVM, such a KVM is not used.
+    // If the plant does not require KVM, such a KVM is not used. The ordinary disk, as with the other one the guest ends at once.
     bench.run(&["down"]);
+    disk(&bench.dir.join("hmi.img"), false);
     bench.write(&guest.replace("accel = \"kvm\"\n", "").replace("processor = \"qemu64\"\n", ""));
     bench.ok(&["up", "plant.toml", "--detach"]);
     says(&bench, "hmi runs, EMULATED, many times slower than the processor: the processor has neither vmx nor svm");
