@@ -96,7 +96,8 @@ fn a_defined_guest_runs_under_xen_on_the_cpu_of_a_pool_of_its_own() {
         while console().matches("the guest is up").count() < times {
             let state = || format!("{}\n{}\n{}", xl(&["vcpu-list"]), xl(&["dmesg"]), console());
             assert!(begin.elapsed() < Duration::from_secs(240), "the {kind} domain has not booted:\n{}", state());
-            std::thread::sleep(Duration::from_millis(100));
+            assert!(xl(&["list"]).contains("hmi"), "the {kind} domain ended before it had booted:\n{}", state());
+            std::thread::sleep(Duration::from_secs(1));
         }
         let list = xl(&["vcpu-list", "hmi"]);
         let vcpu = list.lines().find(|line| line.starts_with("hmi")).unwrap_or_else(|| panic!("{list}"));
