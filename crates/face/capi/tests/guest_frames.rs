@@ -51,8 +51,9 @@ fn a_plant_runs_its_frame_under_a_shield_and_gives_the_machine_back() {
     );
     fs::write(folder.join("plant.toml"), plant).unwrap();
     let program = std::env::var("TAHTI").expect("TAHTI names the program; `cargo xtask test-vm` sets it");
+    let log = fs::File::create(folder.join("up.log")).unwrap();
     let mut up =
-        Command::new(&program).args(["up", "--no-dashboard"]).arg(&folder).stdout(Stdio::inherit()).spawn().unwrap();
+        Command::new(&program).args(["up", "--no-dashboard"]).arg(&folder).stdout(Stdio::from(log)).spawn().unwrap();
     let watcher = || Watcher::open("shielded/fast");
     until("the frame is there", || watcher().is_ok());
     let calls = |activity| {
@@ -69,10 +70,14 @@ fn a_plant_runs_its_frame_under_a_shield_and_gives_the_machine_back() {
     until("who blocks is killed and started again", || joins(1) >= 2);
     let before = calls(0);
     until("control goes on", || calls(0) > before + 20);
-    // 4: degraded, for a guest skips periods.
     let down = Command::new(&program).args(["down"]).arg(&folder).status().unwrap();
-    assert!(matches!(down.code(), Some(0 | 4)), "{down}");
-    assert!(matches!(up.wait().unwrap().code(), Some(0 | 4)));
+    let ended = up.wait().unwrap();
+    let said = guest::read(&folder.join("up.log").display().to_string());
+    println!("{said}");
+    // 4: degraded, as a guest skips periods. 3: failed, accepted only if the host stopped the whole guest for seconds.
+    let is_accepted =
+        |code| matches!(code, Some(0 | 4)) || code == Some(3) && said.contains("supervisor: no observation");
+    assert!(is_accepted(down.code()) && is_accepted(ended.code()), "{down}, {ended}");
     assert_eq!(guest::read("/sys/fs/cgroup/cpuset.cpus.isolated"), "", "the machine was given back");
     assert!(watcher().is_err(), "nothing is left of the frame");
     fs::remove_dir_all(folder).unwrap();
