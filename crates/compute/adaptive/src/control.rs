@@ -432,7 +432,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_panel_has_one_worker_and_the_leader_no_more_than_another() {
+    fn every_panel_has_one_worker_and_the_leader_has_no_larger_share() {
         for (across, of) in [(4, 1), (4, 9), (40, 1), (40, 2), (40, 7)] {
             let geometry = Geometry::new(across).unwrap();
             let all: Vec<Range<usize>> = (0..of).map(|index| panels_of(Worker { index, of }, &geometry)).collect();

@@ -8,7 +8,7 @@ use rt::Flow;
 use std::sync::atomic::Ordering;
 
 #[test]
-fn a_reconstructor_is_exchanged_between_two_frames_and_one_that_does_not_fit_is_refused() {
+fn a_reconstructor_is_exchanged_between_two_frames_and_one_of_another_size_is_refused() {
     running("exchange", 1, |running| {
         running.until("closed", || running.value("whole") > 50.0 && running.value("command") > 1.0);
         let before = running.wrong.unanswered.load(Ordering::Relaxed);
@@ -40,7 +40,7 @@ fn a_reconstructor_is_exchanged_between_two_frames_and_one_that_does_not_fit_is_
 }
 
 #[test]
-fn a_loop_is_calibrated_anew_and_its_hardware_measured_while_it_runs() {
+fn a_loop_is_recalibrated_and_its_hardware_latency_measured_while_it_runs() {
     running("calibrate", 0, |running| {
         let before = running.desk.known().clone();
         let said = running.desk.calibrate().unwrap();

@@ -33,7 +33,7 @@ fn a_camera_that_reads_another_region_is_counted_and_followed_again_when_it_read
 }
 
 #[test]
-fn a_frame_without_a_row_is_completed_and_one_without_two_is_given_up_and_counted() {
+fn a_frame_without_one_row_is_completed_and_one_without_two_rows_is_discarded_and_counted() {
     running("rows", 0, |running| {
         closed(running);
         assert_eq!(running.value("lost"), 0.0);
@@ -72,7 +72,7 @@ fn a_reconstructor_that_is_no_number_holds_the_command_and_is_a_fault_of_each_fr
 }
 
 #[test]
-fn a_command_that_is_worth_nothing_any_more_is_not_sent_and_counted() {
+fn a_command_after_its_deadline_is_not_sent_and_counted() {
     running("void", 0, |running| {
         closed(running);
         let unanswered = running.wrong.unanswered.load(Ordering::Relaxed);
@@ -89,7 +89,7 @@ fn a_command_that_is_worth_nothing_any_more_is_not_sent_and_counted() {
 }
 
 #[test]
-fn an_address_that_somebody_has_is_refused_with_how_to_find_out_who() {
+fn a_taken_address_is_refused_with_a_command_that_finds_its_owner() {
     let first = adaptive::receiver("127.0.0.1:0".parse().unwrap()).unwrap();
     let taken = first.local_addr().unwrap();
     let geometry = optics::Geometry::new(8).unwrap();
@@ -102,7 +102,7 @@ fn an_address_that_somebody_has_is_refused_with_how_to_find_out_who() {
 }
 
 #[test]
-fn a_camera_of_another_size_is_told_from_none() {
+fn a_camera_of_another_size_is_reported_as_such() {
     let (spec, local) = (bench::spec(), "127.0.0.1:0".parse().unwrap());
     let input = adaptive::Input::open(local, None, &spec.geometry, spec.period).unwrap();
     let mut pixels = adaptive::Pixels::new(input, &spec.geometry, 1, rt::Wait::Sleep);

@@ -12,7 +12,7 @@ const LINK: &str = "ip link set lo up && ip link add slow type veth peer name fa
     exec \"$0\" --ignored --exact --nocapture \"$1\"";
 
 #[test]
-fn a_command_for_which_the_kernel_has_no_room_is_counted_and_the_loop_goes_on() {
+fn a_command_that_finds_no_kernel_buffer_is_counted_and_the_loop_continues() {
     let program = std::env::current_exe().unwrap();
     let command = ["-n", "sh", "-c", LINK];
     let status = Command::new("unshare").args(command).arg(program).arg("behind_a_slow_queue").status();

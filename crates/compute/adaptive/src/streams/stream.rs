@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_another_program_cuts_takes_over_or_removes_is_made_anew_once_a_second() {
+    fn a_stream_that_another_program_damages_or_removes_is_restored_once_a_second() {
         let folder = Folder::make("cut");
         let mut stream = Stream::create(&folder.0, "x", Element::U16, (3, 2)).unwrap();
         let path = folder.0.join("x.im.shm");
