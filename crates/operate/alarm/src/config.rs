@@ -586,7 +586,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_says_which_alarms_there_are() {
+    fn a_file_defines_the_alarms() {
         let text = r#"
 [alarms]
 name = "ring"
@@ -621,7 +621,7 @@ latching = false
     }
 
     #[test]
-    fn a_plant_file_says_the_same_in_tables_of_its_own() {
+    fn a_plant_file_defines_alarms_in_its_tables() {
         let plant = "[plant]\nname = \"p\"\n[[process]]\nname = \"a\"\n[alarms]\nname = \"the-process\"\nnice = 5\ntree = \"ring\"\nfolder = \"j\"\n";
         let rows = "[[alarm]]\nchannels = [\"A\"]\n[[alarm.guidance]]\ntitle = \"Call\"\n";
         let (config, found) = read(&format!("{plant}{rows}"));
@@ -642,7 +642,7 @@ latching = false
     }
 
     #[test]
-    fn every_finding_is_told_at_once_with_its_line() {
+    fn every_finding_is_reported_at_once_with_its_line() {
         let text = "[alarms]\nname = \" a\"\n[[alarm]]\nchannels = [\"A\", \"A\", \" x\"]\ncount = 2\nfilter = \"1 +\"\ndeadband = -1\n[[alarm]]\nlatchin = true\n[other]\n";
         let (config, found) = read(text);
         assert!(config.is_none());

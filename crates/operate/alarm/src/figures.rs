@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_is_chattering_also_while_it_is_latched_and_what_helps_is_told() {
+    fn a_repeated_alarm_is_reported_as_chattering_with_a_suitable_off_delay() {
         let mut reckoner = Reckoner::default();
         for (secs, current) in [(0, Minor), (5, Well), (12, Minor), (15, Well), (24, Minor)] {
             reckoner.take(&entry(secs, "/a/x", Minor, current), false);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_long_what_is_aside_and_how_soon_is_acknowledged_are_told() {
+    fn stale_and_shelved_alarms_and_the_time_to_acknowledge_are_reported() {
         let mut reckoner = Reckoner::default();
         reckoner.take(&entry(0, "/a/old", Major, Major), true);
         reckoner.take(&entry(100, "/a/new", Major, Major), false);

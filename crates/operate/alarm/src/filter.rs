@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_formula_is_refused_with_the_place() {
+    fn a_malformed_formula_is_refused_with_the_place() {
         for (text, expected) in [
             ("", "character 1: found the end; expected a number"),
             ("'a' >", "character 6: found the end"),
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_formula_of_texts_or_arrays_is_told_from_one_with_a_mistake() {
+    fn an_unsupported_formula_is_distinguished_from_a_malformed_one() {
         let unsupported = |text: &str| match Filter::parse(text) {
             Err(FilterError::Unsupported { at, found }) => (at, found),
             other => panic!("{text}: {other:?}"),

@@ -49,7 +49,7 @@ fn play(rules: &Rules, maintenance: bool, steps: &[Do]) -> Vec<(Severity, bool)>
 }
 
 #[test]
-fn a_latched_alarm_goes_as_in_phoebus_own_tests() {
+fn latched_and_unlatched_alarms_behave_as_in_the_tests_of_phoebus() {
     let latching = Rules::default();
     let follows = Rules { latching: false, ..latching.clone() };
     for (rules, steps) in [
@@ -120,13 +120,13 @@ fn a_latched_alarm_goes_as_in_phoebus_own_tests() {
 }
 
 #[test]
-fn in_maintenance_what_is_invalid_is_acknowledged_by_itself_and_the_next_alarm_is_a_new_one() {
+fn in_maintenance_invalid_alarms_are_acknowledged_automatically() {
     let seen = play(&Rules::default(), true, &[Is(Invalid), Is(Undefined), Is(Major), Is(Invalid), Is(Minor)]);
     assert_eq!(seen, [(InvalidAck, false), (UndefinedAck, false), (Major, true), (InvalidAck, false), (Minor, true)]);
 }
 
 #[test]
-fn a_rise_waits_for_its_delay_keeps_the_worst_and_is_dropped_where_all_is_well_again() {
+fn a_rise_waits_for_its_delay_keeps_the_maximum_and_is_dropped_if_the_value_recovers() {
     let rules = Rules { delay: DurNs::from_secs(5), ..Rules::default() };
     let seen = play(&rules, false, &[Is(Minor), Wait(3), Is(Major), Is(Minor), Wait(1), Wait(1)]);
     assert_eq!(seen.last(), Some(&(Major, true)), "{seen:?}");
@@ -170,7 +170,7 @@ fn a_value_counts_as_better_only_beyond_the_deadband() {
 }
 
 #[test]
-fn what_stands_for_long_is_announced_again_and_an_old_acknowledgement_is_none() {
+fn a_long_lasting_alarm_is_announced_again_and_loses_its_acknowledgement() {
     let rules = Rules { realarm: DurNs::from_secs(5), ..Rules::default() };
     let seen = play(&rules, false, &[Is(Major), Wait(4), Ack, Wait(4), Wait(1), Wait(5), Is(Well), Wait(9)]);
     let expected = [
@@ -191,7 +191,7 @@ fn shelf(until: u64, once: bool) -> Shelf {
 }
 
 #[test]
-fn what_is_on_the_shelf_goes_on_but_is_not_announced_and_comes_back_by_itself() {
+fn a_shelved_alarm_is_evaluated_but_not_announced_until_it_is_unshelved_automatically() {
     let mut alarm = Alarm::new(Rules::default());
     assert!(alarm.shelve(shelf(10, false), at(0)).changed);
     let happened = alarm.update(update(Major, "HIHI", at(1)), false, at(1));
@@ -207,7 +207,7 @@ fn what_is_on_the_shelf_goes_on_but_is_not_announced_and_comes_back_by_itself() 
 }
 
 #[test]
-fn what_is_suppressed_or_out_of_service_is_evaluated_and_what_is_disabled_is_not() {
+fn suppressed_and_out_of_service_alarms_are_evaluated_and_disabled_ones_are_not() {
     let mut alarm = Alarm::new(Rules::default());
     alarm.suppress(true, at(0));
     assert_eq!(alarm.update(update(Minor, "HIGH", at(1)), false, at(1)), Happened { changed: true, announce: None });
@@ -226,7 +226,7 @@ fn what_is_suppressed_or_out_of_service_is_evaluated_and_what_is_disabled_is_not
 }
 
 #[test]
-fn an_alarm_goes_on_where_an_earlier_life_was() {
+fn an_alarm_continues_from_its_saved_state() {
     let mut alarm = Alarm::new(Rules::default());
     alarm.update(update(Major, "HIHI", at(1)), false, at(1));
     alarm.acknowledge(at(2));
@@ -272,7 +272,7 @@ fn rules() -> impl Strategy<Value = Rules> {
 
 proptest! {
     #[test]
-    fn without_delays_an_alarm_goes_by_the_table(latching: bool, steps in prop::collection::vec(anything(), 1..60)) {
+    fn without_delays_an_alarm_follows_the_table_of_states(latching: bool, steps in prop::collection::vec(anything(), 1..60)) {
         let seen = play(&Rules { latching, ..Rules::default() }, false, &steps);
         let (mut is, mut current) = (Well, Well);
         for (step, (severity, announced)) in steps.iter().zip(seen) {
@@ -297,7 +297,7 @@ proptest! {
     }
 
     #[test]
-    fn a_latched_alarm_is_never_lowered_but_by_people(mut rules in rules(), steps in prop::collection::vec(anything(), 1..60)) {
+    fn a_latched_alarm_is_lowered_by_users_only(mut rules in rules(), steps in prop::collection::vec(anything(), 1..60)) {
         rules.latching = true;
         rules.realarm = DurNs(0);
         let seen = play(&rules, false, &steps);
@@ -310,7 +310,7 @@ proptest! {
     }
 
     #[test]
-    fn an_alarm_that_stays_is_an_alarm_in_the_end_and_what_is_due_is_done(rules in rules(), steps in prop::collection::vec(anything(), 0..40)) {
+    fn a_lasting_alarm_is_raised_in_the_end_and_due_times_always_advance(rules in rules(), steps in prop::collection::vec(anything(), 0..40)) {
         let mut all = steps;
         all.extend([Is(Well), Wait(20), Is(Major), Wait(20)]);
         let seen = play(&rules, false, &all);
@@ -326,7 +326,7 @@ proptest! {
     }
 
     #[test]
-    fn a_panel_that_is_made_again_from_its_entries_is_the_same(steps in prop::collection::vec((0usize..3, anything()), 0..60)) {
+    fn a_panel_rebuilt_from_its_entries_is_the_same(steps in prop::collection::vec((0usize..3, anything()), 0..60)) {
         let text = "[alarms]\nfolder = \"x\"\n[[alarm]]\nchannels = [\"A\", \"B\"]\n[[alarm]]\nchannels = [\"C\"]\nlatching = false\nfilter = \"'A' > 0\"\n";
         let config = read(text).0.unwrap();
         let mut panel = Panel::new(&config, at(0));
@@ -375,7 +375,7 @@ fn alarms_without_a_name_are_found_under_that_of_their_plant() {
 }
 
 #[test]
-fn names_mean_channels_paths_and_areas_and_what_is_none_is_told() {
+fn names_match_channels_paths_and_areas_and_unknown_ones_are_refused() {
     let text = "[alarms]\nfolder = \"x\"\n[[alarm]]\nchannels = [\"RF:A\", \"RF:B\"]\narea = \"RF/Cavity\"\n[[alarm]]\nchannels = [\"BPM:C\"]\n";
     let panel = Panel::new(&read(text).0.unwrap(), at(0));
     let meant = |name: &str| panel.check(&Act::Acknowledge { names: vec![name.to_owned()] });
@@ -391,7 +391,7 @@ fn names_mean_channels_paths_and_areas_and_what_is_none_is_told() {
 }
 
 #[test]
-fn a_channel_that_nobody_serves_is_an_alarm_after_a_time() {
+fn a_channel_without_a_server_is_an_alarm_after_a_time() {
     let text = "[alarms]\nfolder = \"x\"\nconnect_within = \"5s\"\n[[alarm]]\nchannels = [\"A\", \"B\"]\n";
     let mut panel = Panel::new(&read(text).0.unwrap(), at(0));
     let first = panel.channels().next().unwrap().0;

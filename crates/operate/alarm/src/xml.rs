@@ -735,7 +735,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_configuration_is_told_with_its_line() {
+    fn a_malformed_configuration_is_refused_with_its_line() {
         for (text, expected) in [
             ("", "<config> is missing"),
             ("<a/>", "line 1: found"),
@@ -778,7 +778,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_the_same(
+        fn a_configuration_survives_a_round_trip_as_toml_and_xml(
             alarms in prop::collection::btree_map("[A-Za-z:.&<\"é-]{1,12}", (prop::collection::vec("[a-c& ]{0,3}x", 0..3), "[ -~]{0,20}", any::<[bool; 3]>(), 0i64..100, 0u32..5, helps()), 0..8),
             area in helps(),
         ) {
