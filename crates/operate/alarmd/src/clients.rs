@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_connects_or_asks_without_end_is_served_by_turns() {
+    fn clients_that_connect_or_send_without_end_are_served_in_turns() {
         let name = format!("tahti-alarms-test-turns-{}", std::process::id());
         let mut clients = Clients::listen(&name, &[], &[]).unwrap();
         let mut streams: Vec<UnixStream> =

@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_sync_has_failed_nothing_is_safe_before_it_is_written_to_a_new_file() {
+    fn after_a_failed_sync_lines_are_safe_only_in_a_new_file() {
         let place = Place::new("sync");
         let mut journal = place.open().unwrap();
         journal.add(&entry("one"), true).unwrap();
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_the_disk_does_not_take_are_bounded_and_the_newest_are_kept() {
+    fn lines_that_cannot_be_written_are_bounded_and_the_newest_are_kept() {
         let place = Place::new("bound");
         let mut journal = place.open().unwrap();
         journal.sync = |_| Err(io::Error::from(Errno::IO));
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn files_whose_names_are_none_of_ours_are_neither_read_nor_counted_from() {
+    fn files_with_foreign_names_are_not_read_and_do_not_affect_the_numbering() {
         let place = Place::new("names");
         for name in ["18446744073709551615", "99999999999", "7", "+000000007", "x"] {
             std::fs::write(place.0.join(format!("{name}.journal")), "no line\n").unwrap();
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_has_one_writer_and_its_lock_is_no_way_to_another_file() {
+    fn a_journal_has_one_writer_and_its_lock_file_follows_no_link() {
         let place = Place::new("lock");
         let first = place.open().unwrap();
         assert!(matches!(place.open(), Err(JournalError::Taken(_))));
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_without_a_checksum_are_read_where_no_line_has_one() {
+    fn lines_without_a_checksum_are_read_if_no_line_has_one() {
         let place = Place::new("old");
         let path = place.0.join("x");
         let old = |secs| format!("{}\n", serde_json::json!(stopped(secs)));
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_files_go_when_there_are_too_many_bytes() {
+    fn the_oldest_files_are_deleted_when_there_are_too_many_bytes() {
         let place = Place::new("bytes");
         let mut journal = place.open().unwrap();
         let panel = panel();

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shield_and_a_partition_are_alarms_while_something_of_them_is_not_as_it_was_written() {
+    fn a_shield_and_a_partition_are_alarms_while_a_setting_differs() {
         let is = |part: Part, told: &Told| {
             let update = part.judge(told, &mut BTreeMap::new(), Wall(1))?;
             Some((update.moment.severity, update.moment.message, update.moment.value, update.number))
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_names_itself_is_not_added_and_all_else_of_the_plant_is() {
+    fn parts_of_the_plant_are_added_as_alarms_unless_the_file_has_them() {
         let paths = |told: &Told, known: &[Spec]| -> Vec<String> {
             missing(told, known).iter().map(|spec| format!("{}/{}", spec.area[0], spec.channel)).collect()
         };
