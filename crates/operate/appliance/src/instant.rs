@@ -94,7 +94,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_instant_is_the_same_in_every_zone_and_with_a_plus_sign_that_became_a_blank() {
+    fn an_instant_is_the_same_in_every_zone_and_with_a_plus_sign_decoded_as_a_blank() {
         let at = Some(1_795_444_205_500_000_000);
         for text in [
             "2026-11-23T14:30:05.5Z",
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_instant_is_none() {
+    fn malformed_instants_are_refused() {
         for text in [
             "",
             "now",

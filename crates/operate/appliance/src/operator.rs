@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_post_processor_is_told_and_not_guessed() {
+    fn an_unknown_post_processor_is_refused_with_the_expected_form() {
         for (word, said) in [
             ("meanie", "is no post-processor; expected one of mean, "),
             ("", "is no post-processor"),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_taken_out_of_its_post_processor() {
+    fn the_name_of_a_signal_is_extracted_from_its_post_processor() {
         assert_eq!(split("mean_60(A:b)"), Some(("mean_60".into(), "A:b")));
         assert_eq!(split("flyers(A:b, 600,2)"), Some(("flyers_600_2".into(), "A:b")));
         assert_eq!((split("A:b"), split("A)"), split("A(")), (None, None, None));

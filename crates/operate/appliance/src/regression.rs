@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_far_off_hardly_counts() {
+    fn an_outlier_hardly_changes_a_loess_value() {
         let mut samples: Vec<(f64, f64)> = (0..100).map(|k| (f64::from(k), (f64::from(k) / 20.0).sin())).collect();
         samples[50].1 = 1_000.0;
         assert!((loess(&samples, 50.0) - 2.5f64.sin()).abs() < 0.1, "{}", loess(&samples, 50.0));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_few_samples_or_beside_them_the_first_is_the_answer() {
+    fn with_too_few_samples_or_outside_of_them_the_first_value_is_returned() {
         assert!(linear(&[], 1.0).is_nan() && loess(&[], 1.0).is_nan());
         let samples = [(1.0, 5.0), (2.0, 6.0)];
         assert_eq!((linear(&samples, 0.5), linear(&samples, 2.5), linear(&samples, 1.5)), (5.0, 5.0, 5.5));

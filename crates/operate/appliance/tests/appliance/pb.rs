@@ -31,7 +31,7 @@ fn a_sample_has_the_bytes_that_the_format_has() {
 }
 
 #[test]
-fn no_line_of_a_sample_ends_with_a_blank_which_clients_take_off() {
+fn no_line_of_a_sample_ends_with_a_blank() {
     let info = Info { payload: Payload::ScalarShort, name: "A".into(), year: 2026, elements: 1, headers: vec![] };
     for value in [599i16, 5, 4, 6, 16, -16] {
         for status in [0, 9, 32] {
@@ -58,7 +58,7 @@ fn a_new_year_begins_a_new_chunk_and_no_stamp_is_a_year_off() {
 }
 
 #[test]
-fn without_samples_there_is_a_head_all_the_same() {
+fn without_samples_only_the_head_is_sent() {
     let mut model = Model::of("A", vec![]);
     let about = About { units: "mA".into(), precision: Some(2), labels: vec!["off".into()] };
     model.add("B", about, vec![Sample::new(NOON, 1.0)]);
@@ -73,7 +73,7 @@ fn without_samples_there_is_a_head_all_the_same() {
 }
 
 #[test]
-fn lines_that_are_none_are_told_and_the_next_is_read() {
+fn malformed_lines_are_reported_and_the_next_one_is_read() {
     let info = Info { payload: Payload::ScalarInt, name: "A".into(), year: 2026, elements: 1, headers: vec![] };
     let mut head = Vec::new();
     info.write(&mut head);
@@ -116,7 +116,7 @@ fn values() -> impl Strategy<Value = Datum> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_as_the_same(
+    fn rows_and_heads_survive_a_round_trip(
         datum in values(), at in -9_000_000_000 * SECOND..9_000_000_000 * SECOND, severity in 0u8..4, status in 0u16..22,
         fields in prop::collection::vec((".{0,9}", ".{0,9}"), 0..3),
     ) {
@@ -164,7 +164,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_known_of_a_signal_and_its_gaps_come_back() {
+fn metadata_and_gaps_of_a_signal_survive_a_round_trip() {
     let labels = vec!["off".into(), String::new(), "on".into()];
     let known = About { units: "°C".into(), precision: Some(3), labels };
     assert_eq!(about(&headers(&known)), known);

@@ -6,7 +6,7 @@ use segment::Sample;
 use segment::rows::Signal;
 
 #[test]
-fn bins_begin_at_multiples_of_their_length_and_the_sample_before_has_its_own() {
+fn bins_begin_at_multiples_of_their_length_and_the_sample_before_has_a_separate_bin() {
     let model = Model::counting("A", 20);
     // Noon is a multiple of 5 s, and of 900 s.
     let mean = model.numbers("mean_5(A)", 7, 17);
@@ -19,7 +19,7 @@ fn bins_begin_at_multiples_of_their_length_and_the_sample_before_has_its_own() {
 }
 
 #[test]
-fn bins_without_samples_repeat_the_last_value_or_are_left_out_and_the_future_is_not_filled() {
+fn bins_without_samples_repeat_the_last_value_or_are_omitted_and_none_is_in_the_future() {
     let mut model = Model::counting("A", 5);
     model.signals.get_mut("A").unwrap().1.push(Sample::new(NOON + 16 * SECOND, 100.0));
     let values = |pv: &str| model.numbers(pv, 0, 24).into_iter().map(|(_, value)| value).collect::<Vec<_>>();
@@ -34,7 +34,7 @@ fn bins_without_samples_repeat_the_last_value_or_are_left_out_and_the_future_is_
 }
 
 #[test]
-fn statistics_are_those_of_the_books() {
+fn statistics_have_their_textbook_values() {
     let values = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0];
     let model = Model::of("A", values.iter().zip(0..).map(|(v, k)| Sample::new(NOON + k * SECOND, *v)).collect());
     let one = |pv: &str| model.numbers(pv, 0, 9)[0].1;
@@ -60,7 +60,7 @@ fn statistics_are_those_of_the_books() {
 }
 
 #[test]
-fn few_samples_are_answered_as_they_are_and_many_as_statistics() {
+fn few_samples_are_returned_unchanged_and_many_as_statistics() {
     let model = Model::counting("A", 100);
     assert_eq!(model.points("optimized_100(A)", 0, 99).len(), 100);
     assert_eq!(model.points("optimized_100(A)", -1, 99).len(), 100);
@@ -93,7 +93,7 @@ fn samples_are_picked_thinned_and_counted() {
 }
 
 #[test]
-fn what_was_no_number_for_a_while_is_left_out_of_figures_and_shown_as_it_was_otherwise() {
+fn texts_in_a_signal_of_numbers_are_excluded_from_statistics_and_otherwise_shown() {
     let is_text = |k: i64| (10..20).contains(&k);
     let sample = |k: i64| {
         let datum = if is_text(k) { segment::Datum::from("off") } else { (k as f64).into() };
@@ -123,7 +123,7 @@ fn what_was_no_number_for_a_while_is_left_out_of_figures_and_shown_as_it_was_oth
 proptest! {
     /// Summaries and single samples give the same result, for any bin borders.
     #[test]
-    fn statistics_of_bins_are_those_of_their_samples(
+    fn the_mean_of_a_bin_is_the_mean_of_its_samples(
         steps in prop::collection::vec(1i64..4_000, 1..200),
         from in -100i64..200, len in 0i64..400, secs in 1i64..50,
     ) {

@@ -9,7 +9,7 @@ use segment::{Datum, Sample};
 const JSON: &str = "/retrieval/data/getData.json";
 
 #[test]
-fn the_newest_sample_before_the_beginning_comes_first_with_its_own_stamp() {
+fn the_newest_sample_before_the_start_comes_first_with_its_time_stamp() {
     let model = Model::counting("A", 10);
     assert_eq!(model.numbers("A", 3, 5), [(3.0, 3.0), (4.0, 4.0), (5.0, 5.0)]);
     let query = format!("pv=A&from={}&to={}", clock(3).replace("03.000", "03.500"), clock(5));
@@ -40,7 +40,7 @@ fn a_signal_is_found_under_the_names_that_clients_have_for_it() {
 }
 
 #[test]
-fn what_cannot_be_answered_is_refused_with_what_was_expected() {
+fn impossible_queries_are_refused_with_the_expected_form() {
     let mut model = Model::counting("A", 1);
     model.add("TEXT", About::default(), vec![Sample::new(NOON, "hello")]);
     for (path, query, status, said) in [
@@ -70,7 +70,7 @@ fn what_cannot_be_answered_is_refused_with_what_was_expected() {
 }
 
 #[test]
-fn json_has_what_is_known_of_the_signal_and_null_for_what_is_no_number() {
+fn json_has_the_metadata_of_the_signal_and_null_for_nan_and_infinity() {
     let mut model = Model::default();
     let about = About { units: "m\"m".into(), precision: Some(3), labels: vec![] };
     let sick = Sample { severity: 3, status: 17, ..Sample::new(NOON + 5, f64::NAN) };
@@ -109,7 +109,7 @@ fn arrays_texts_and_states_have_their_form_in_every_format() {
 }
 
 #[test]
-fn why_there_are_no_samples_is_told_with_the_next_one_and_at_the_end() {
+fn the_cause_of_a_gap_is_returned_with_the_next_sample_and_at_the_end() {
     let mut model = Model::counting("A", 10);
     let gap = |second: i64, cause: Cause, lost: u64| Gap { id: None, at: NOON + second * SECOND, cause, lost };
     model.gaps = vec![gap(2, Cause::Disconnected, 0), gap(3, Cause::Overflow, 7), gap(60, Cause::Stopped, 0)];
