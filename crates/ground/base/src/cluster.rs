@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_told_with_what_was_expected() {
+    fn a_malformed_cluster_address_is_refused_with_the_expected_form() {
         for (text, said) in [
             ("cassandra:/a/b", "expected cassandra://"),
             ("cassandra://a", "expected cassandra://"),

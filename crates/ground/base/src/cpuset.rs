@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_lists_say_what_is_wrong() {
+    fn malformed_lists_are_refused_with_the_reason() {
         for (given, expected) in [
             ("2-", ParseCpuSetError::Syntax { at: 2 }),
             ("a", ParseCpuSetError::Syntax { at: 0 }),

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_that_fell_into_the_overflow_is_not_given_as_known() {
+    fn a_percentile_in_the_overflow_is_returned_as_beyond_the_range() {
         let mut hist = Histogram::new();
         hist.record(DurNs(5));
         hist.record(DurNs::from_secs(100));

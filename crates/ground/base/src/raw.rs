@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_utf_8_is_read_as_latin_1() {
+    fn bytes_that_are_not_utf_8_are_read_as_latin_1() {
         assert_eq!((readable(b"m\xb2/s"), readable("m²/s".as_bytes())), ("m²/s".into(), "m²/s".into()));
     }
 }

@@ -105,12 +105,12 @@ mod tests {
     }
 
     #[test]
-    fn a_short_delay_begins_the_next_pulse_late_and_gives_up_none() {
+    fn a_short_delay_begins_the_next_pulse_late_and_skips_none() {
         assert_eq!(pulses(&[MS + MS / 2, 1_000, 1_000]), [(0, 0), (1, 0), (2, 0)]);
     }
 
     #[test]
-    fn a_long_delay_gives_up_the_pulses_that_it_covered_and_keeps_the_phase() {
+    fn a_long_delay_skips_the_pulses_that_it_covered_and_keeps_the_phase() {
         // Awake 25.3 periods late: 1 to 24 are over, 25 is running.
         assert_eq!(pulses(&[25 * MS + 300_000, 1_000, 1_000]), [(0, 24), (25, 0), (26, 0)]);
         let mut schedule = Schedule::new(7, MonoNs(10 * MS), DurNs(MS as i64));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stood_still_for_ever_does_not_overflow() {
+    fn the_pulse_number_saturates_after_an_endless_delay() {
         let mut schedule = Schedule::new(u64::MAX - 1, MonoNs(0), DurNs(1));
         schedule.advance(MonoNs(u64::MAX));
         assert_eq!(schedule.pulse(), u64::MAX);
@@ -128,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_aligned_schedule_lies_on_whole_periods_of_its_scale(scale in 0u64..u64::MAX / 4, now in 0u64..1 << 50, period in 1i64..10_000_000_000, lead in 0i64..1_000_000_000) {
+        fn an_aligned_schedule_is_due_at_whole_periods_of_its_scale(scale in 0u64..u64::MAX / 4, now in 0u64..1 << 50, period in 1i64..10_000_000_000, lead in 0i64..1_000_000_000) {
             let schedule = Schedule::aligned(MonoNs(now), scale, DurNs(period), DurNs(lead));
             let at_due = scale + (schedule.due().0 - now);
             prop_assert_eq!(at_due % period as u64, 0);
@@ -137,7 +137,7 @@ mod tests {
         }
 
         #[test]
-        fn pulses_stay_in_phase_whatever_happens(delays in proptest::collection::vec(0u64..1 << 40, 1..50), period in 1i64..1 << 32) {
+        fn pulses_stay_in_phase_after_any_delays(delays in proptest::collection::vec(0u64..1 << 40, 1..50), period in 1i64..1 << 32) {
             let mut schedule = Schedule::new(3, MonoNs(1_000), DurNs(period));
             let mut now = MonoNs(1_000);
             for delay in delays {

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_draws_passes() {
+    fn sequences_that_only_draw_pass() {
         for drawing in [
             "plain µs é \u{a0}\r\n\t\x07\x08".as_bytes(),
             b"\x1b[H\x1b[2J\x1b[1;31mred\x1b[0m\x1b[38;2;1;2;3m",
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_a_terminal_answer_or_do_more_than_draw_is_left_out() {
+    fn sequences_that_do_more_than_draw_are_removed() {
         for mean in [
             &b"\x1b[6n"[..],
             b"\x1b[c\x1b[>c\x1b[0x\x1bZ\x05",

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_knows_its_period() {
+    fn a_rate_is_converted_to_its_period() {
         assert_eq!("1kHz".parse::<Hz>().unwrap().period(), DurNs::from_ms(1));
         assert_eq!("4001 Hz".parse::<Hz>().unwrap().period(), DurNs(249_938));
         assert_eq!("0.5Hz".parse::<Hz>().unwrap().period(), DurNs::from_secs(2));

@@ -194,12 +194,12 @@ mod tests {
     }
 
     #[test]
-    fn what_writes_is_never_idempotent_by_itself() {
+    fn no_verb_that_writes_is_idempotent() {
         assert!(Verb::ALL.iter().all(|verb| !(verb.writes() && verb.row().idempotent)));
     }
 
     #[test]
-    fn what_the_server_answers_is_no_line_of_a_batch_which_goes_to_one_manager() {
+    fn verbs_that_the_server_answers_are_not_allowed_in_a_batch() {
         assert!(Verb::ALL.iter().all(|verb| !(verb.is_servers() && verb.row().batchable)));
     }
 }

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_steer_a_terminal_is_shown() {
+    fn terminal_control_sequences_are_shown_escaped() {
         assert_eq!(shown("a\x1b]0;title\x07b"), "a\\x1b]0;title\\x07b");
         assert_eq!(shown("\x1b[2J\x1b[6n\x1b[8mhidden"), "\\x1b[2J\\x1b[6n\\x1b[8mhidden");
         assert_eq!(shown("\u{9b}2J\u{7f}\u{202e}txt"), "\\u009b2J\\u007f\\u202etxt");
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_pass_where_they_are_wanted_and_are_left_out_elsewhere() {
+    fn colours_pass_if_enabled_and_are_removed_otherwise() {
         let text = "\x1b[1;31mred\x1b[0m µs \x1b[mplain";
         assert_eq!(shown(text), text);
         assert_eq!(Visible { text, colours: false }.to_string(), "red µs plain");
@@ -112,7 +112,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_steers_is_left_of_any_text(text in any::<String>(), colours: bool) {
+        fn no_text_keeps_terminal_control_sequences(text in any::<String>(), colours: bool) {
             let shown = Visible { text: &text, colours }.to_string();
             let mut rest = shown.as_str();
             while let Some(at) = rest.find(steers) {

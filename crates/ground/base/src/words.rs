@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mistyped_words_find_what_was_meant() {
+    fn mistyped_words_find_the_nearest_known_word() {
         let known = ["command", "class", "cpus", "heartbeat"];
         for (word, meant) in [
             ("comand", Some("command")),

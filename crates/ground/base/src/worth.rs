@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_in_time_is_worth_all_and_a_late_one_what_its_kind_says() {
+    fn a_result_in_time_has_the_full_value_and_a_late_one_the_value_of_its_kind() {
         let (linear, half) = (Fall::Linear(DurNs::from_ms(10)), Fall::Half(DurNs::from_ms(2)));
         for late in [Lateness::Hard, Lateness::Firm, Lateness::Soft(linear), Lateness::Soft(half)] {
             assert_eq!((worth(late, 0), worth(late, 5_000)), (1_000_000, 1_000_000), "{late:?}");
@@ -282,7 +282,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_later_result_is_never_worth_more(deadline in any_deadline(), took in 0i64..=i64::MAX, more in 0i64..=1 << 52) {
+        fn the_value_of_a_result_never_grows_with_its_lateness(deadline in any_deadline(), took in 0i64..=i64::MAX, more in 0i64..=1 << 52) {
             let (sooner, later) = (deadline.worth(DurNs(took)), deadline.worth(DurNs(took.saturating_add(more))));
             prop_assert!(later <= sooner && sooner <= Worth::WHOLE);
             prop_assert!(took <= deadline.void_after().0 || sooner == Worth::NONE);
