@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_greeting_of_another_version_is_told_so_whatever_else_it_says() {
+    fn a_greeting_of_another_version_is_refused_with_both_versions() {
         let old = br#"{"version":1,"name":"a","bands":[3],"serves":[],"host":0}"#;
         let why = Hello::read(old).unwrap_err().to_string();
         assert_eq!(why, format!("greeting of version 1, expected {VERSION}; use the same tahti on both ends"));

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_goes_to_others_of_the_same_user_and_none_of_a_cheat() {
+    fn memory_is_reused_for_its_user_only_and_never_after_a_violation() {
         let mut spares = Spares::default();
         let [first, second] = [spares.take(1000).unwrap(), spares.take(1000).unwrap()];
         let at = |memory: &Arc<SharedWords>| memory.words().as_ptr();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_in_memory_is_nothing_to_who_gets_it_next() {
+    fn reused_memory_is_empty_for_its_next_owner() {
         let memory = create().unwrap();
         let [up, _] = format(&memory).unwrap();
         assert!(up.writer().push_or_refuse(&[&[1, 2, 3]]));

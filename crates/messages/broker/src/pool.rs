@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn rooms_come_and_go_and_never_overlap() {
+    fn allocated_rooms_never_overlap() {
         let pool = pool(1024);
         let rooms: Vec<Room> = [1, 64, 65, 512].map(|bytes| pool.room(bytes).unwrap()).into();
         let places: Vec<_> = rooms.iter().map(|room| (room.at.offset, room.at.room)).collect();

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_in_vain_gives_it_up_and_tries_again_now_and_then() {
+    fn spinning_stops_after_failures_and_is_retried_occasionally() {
         for between in [Between::Pauses, Between::Yields] {
             let mut spin = Spin { between: Some(between), in_vain: 0 };
             assert!((0..VAIN).all(|_| looks(&mut spin, None) > 1), "{between:?}");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn where_looking_pays_it_goes_on() {
+    fn spinning_continues_while_it_succeeds() {
         let mut spin = Spin { between: Some(Between::Pauses), in_vain: VAIN - 1 };
         assert_eq!(looks(&mut spin, Some(1)), 2);
         assert_eq!(spin.in_vain, 0);

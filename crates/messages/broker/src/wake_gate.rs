@@ -107,7 +107,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
-    fn who_wakes_a_server_that_was_stopped_while_falling_asleep_gives_up() {
+    fn a_client_that_wakes_a_server_stopped_before_its_sleep_does_not_hang() {
         let gate = WakeGate::new().unwrap();
         let waker = LaneWaker::new(gate.fd().try_clone_to_owned().unwrap()).unwrap();
         gate_words(gate.0.words()).nap(&mut 0, || false, || waker.wake());

@@ -27,7 +27,7 @@ fn are_refused(count: u64, asking: &mut Client) {
 }
 
 #[test]
-fn one_user_has_half_of_the_places_and_who_is_refused_is_told_why() {
+fn one_user_has_half_of_the_places_and_a_refusal_has_its_reason() {
     let limits = Limits { conns: 8, ..Limits::default() };
     let server = Server::start(Config { name: fresh(), limits, ..Config::default() });
     let mut clients: Vec<Client> = (0..4).map(|_| server.client("one")).collect();
@@ -55,7 +55,7 @@ fn one_user_has_half_of_the_bytes_of_pools() {
 }
 
 #[test]
-fn nobody_takes_locks_or_watches_without_a_bound() {
+fn locks_and_watches_of_a_client_are_bounded() {
     let server = server();
     let mut holders: Vec<Client> = (0..3).map(|_| server.client("holder")).collect();
     for (at, holder) in holders.iter_mut().enumerate() {
@@ -74,7 +74,7 @@ fn nobody_takes_locks_or_watches_without_a_bound() {
 }
 
 #[test]
-fn one_user_with_many_clients_has_half_of_what_may_be_outstanding() {
+fn one_user_with_many_clients_has_half_of_the_outstanding_requests() {
     let limits = Limits { outstanding: 16, ..Limits::default() };
     let server = Server::start(Config { name: fresh(), limits, ..Config::default() });
     // This manager takes no request.
@@ -166,7 +166,7 @@ fn the_log_is_bounded_and_each_of_its_files_has_whole_lines() {
 }
 
 #[test]
-fn a_list_that_fits_into_no_reply_comes_in_parts() {
+fn a_list_that_is_too_long_for_a_reply_is_sent_in_parts() {
     let server = server();
     let claims: Vec<String> = (0..3000).map(|at| format!("storage_ring_magnet_power_supply_{at:04}")).collect();
     let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
@@ -186,7 +186,7 @@ fn a_list_that_fits_into_no_reply_comes_in_parts() {
 }
 
 #[test]
-fn a_manager_that_claims_too_much_is_told_what_to_do() {
+fn a_manager_with_too_many_claims_is_refused_with_a_remedy() {
     let server = server();
     let why_not = |claims: &[String]| {
         let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
@@ -201,7 +201,7 @@ fn a_manager_that_claims_too_much_is_told_what_to_do() {
 }
 
 #[test]
-fn who_connects_and_says_nothing_keeps_nobody_from_coming() {
+fn silent_connections_do_not_keep_other_clients_out() {
     let server = server();
     let mut client = server.client("counting");
     let mut silent = Vec::new();
@@ -231,7 +231,7 @@ fn one_user_has_half_of_the_memory_of_queues() {
 }
 
 #[test]
-fn a_server_that_is_told_to_stop_while_many_go_stops_when_they_have_gone() {
+fn a_server_that_is_stopped_while_many_clients_leave_ends_after_they_have_left() {
     // Each leaving client makes two changes in every lane: together more than an ended lane's queue holds.
     const MANY: usize = 40;
     let config = Config { name: fresh(), ..Config::default() };

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
-fn a_request_reaches_the_manager_with_the_longest_claim_and_its_reply_comes_back() {
+fn a_request_is_answered_by_the_manager_with_the_longest_claim() {
     let server = server();
     let _managers = [manager(&server.name, "sr"), manager(&server.name, "sr_mag")];
     let mut client = server.client("test");
@@ -31,7 +31,7 @@ fn am_root() -> bool {
 }
 
 #[test]
-fn the_subject_is_what_the_kernel_says() {
+fn the_subject_of_a_request_is_taken_from_the_kernel() {
     let server = server();
     let _manager = manager(&server.name, "sr");
     let (_, who) = ask(&mut server.client("root-pretender"), "get/sr/who");
@@ -39,7 +39,7 @@ fn the_subject_is_what_the_kernel_says() {
 }
 
 #[test]
-fn the_server_answers_for_a_manager_that_hangs_and_for_one_that_dies() {
+fn the_server_replies_for_a_manager_that_hangs_or_dies() {
     let server = server();
     let manager = manager(&server.name, "sr");
     let mut client = server.client("test");
@@ -60,7 +60,7 @@ fn the_server_answers_for_a_manager_that_hangs_and_for_one_that_dies() {
 }
 
 #[test]
-fn a_client_that_goes_with_requests_outstanding_leaves_nothing_behind() {
+fn replies_to_a_client_that_left_do_not_reach_its_successor() {
     let server = server();
     let _manager = manager(&server.name, "sr");
     let sending = Sending { limit: LONG, ..Sending::default() };
@@ -79,7 +79,7 @@ fn a_client_that_goes_with_requests_outstanding_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_where_it_is_sent_and_an_answer_that_is_too_large_says_so() {
+fn an_oversized_request_is_refused_by_the_sender_and_an_oversized_answer_is_reported() {
     let server = server();
     let mut lanes = come(|| Manager::connect(&server.name, "large", &["sr"], &[Band::DEFAULT]));
     let answering = std::thread::spawn(move || {
@@ -102,7 +102,7 @@ fn what_is_too_large_is_refused_where_it_is_sent_and_an_answer_that_is_too_large
 }
 
 #[test]
-fn a_second_answer_is_counted_and_goes_nowhere() {
+fn a_second_answer_is_counted_and_discarded() {
     let server = server();
     let _manager = manager(&server.name, "sr");
     let mut client = server.client("test");
@@ -135,7 +135,7 @@ fn bodies_travel_and_a_batch_has_a_result_for_each_line() {
 }
 
 #[test]
-fn locks_keep_others_out_until_their_holder_goes() {
+fn locks_exclude_other_clients_until_their_holder_leaves() {
     let server = server();
     let _manager = manager(&server.name, "sr");
     let (mut holder, mut other) = (server.client("holder"), server.client("other"));
@@ -187,7 +187,7 @@ fn rules_are_obeyed_and_writes_and_errors_are_logged() {
 }
 
 #[test]
-fn who_watches_sees_what_passes() {
+fn a_watcher_sees_the_requests_that_match_its_pattern() {
     let server = server();
     let _manager = manager(&server.name, "sr");
     let (mut watcher, mut client) = (server.client("watcher"), server.client("test"));
@@ -206,7 +206,7 @@ fn who_watches_sees_what_passes() {
 }
 
 #[test]
-fn a_client_outlives_its_server_and_repeats_only_what_may_be_repeated() {
+fn a_client_outlives_its_server_and_repeats_only_idempotent_requests() {
     let first = server();
     let name = first.name.clone();
     let hung = manager(&name, "sr");
@@ -227,7 +227,7 @@ fn a_client_outlives_its_server_and_repeats_only_what_may_be_repeated() {
 }
 
 #[test]
-fn what_finds_no_room_to_be_sent_again_is_answered_too() {
+fn requests_that_find_no_room_to_be_repeated_are_answered() {
     let first = server();
     let name = first.name.clone();
     let (hung, mut client) = (manager(&name, "sr"), first.client("test"));
@@ -250,7 +250,7 @@ fn what_finds_no_room_to_be_sent_again_is_answered_too() {
 }
 
 #[test]
-fn whoever_asks_waits_for_the_reply_although_it_is_woken() {
+fn a_request_waits_for_its_reply_despite_a_wake_up() {
     let server = server();
     let _manager = manager(&server.name, "sr");
     let mut client = server.client("test");
@@ -286,7 +286,7 @@ fn each_is_answered(server: &Server, line: &str, most: usize) {
 }
 
 #[test]
-fn requests_of_who_takes_no_replies_wait_and_each_is_answered_in_the_end() {
+fn requests_of_a_client_that_reads_no_replies_wait_and_are_all_answered() {
     let server = server();
     // More than the reply queue holds, and together with it more than the request queue.
     each_is_answered(&server, "get/nobody/x", 10_000);
@@ -299,7 +299,7 @@ fn requests_of_who_takes_no_replies_wait_and_each_is_answered_in_the_end() {
 }
 
 #[test]
-fn what_was_sent_again_and_refused_then_may_have_happened_the_first_time() {
+fn a_repeated_request_that_is_refused_is_reported_as_possibly_executed() {
     let first = server();
     let name = first.name.clone();
     let hung = manager(&name, "sr");
@@ -333,7 +333,7 @@ fn claims_are_exclusive_and_greetings_are_checked() {
 }
 
 #[test]
-fn a_band_that_its_manager_does_not_serve_is_an_answer_that_names_those_that_it_serves() {
+fn a_request_on_an_unserved_band_is_answered_with_the_served_bands() {
     let server = server();
     let bands = [2, 5].map(|band| Band::new(band).unwrap());
     let _lanes = come(|| Manager::connect(&server.name, "magnets", &["sr"], &bands));
@@ -347,7 +347,7 @@ fn a_band_that_its_manager_does_not_serve_is_an_answer_that_names_those_that_it_
 }
 
 #[test]
-fn a_flood_on_one_band_costs_records_of_that_band_only_and_the_log_says_how_many() {
+fn a_flood_on_one_band_loses_log_records_of_that_band_only_and_they_are_counted() {
     // More than the queue of a band's log holds without a reader.
     const FLOOD: usize = 30_000;
     let dir = std::env::temp_dir().join(fresh());
@@ -400,7 +400,7 @@ fn a_flood_on_one_band_costs_records_of_that_band_only_and_the_log_says_how_many
 }
 
 #[test]
-fn a_manager_with_so_much_time_leaves_the_rest_in_its_queue() {
+fn a_manager_with_limited_time_leaves_the_rest_in_its_queue() {
     let server = server();
     let [mut lane] =
         <[_; 1]>::try_from(come(|| Manager::connect(&server.name, "framed", &["sr"], &[Band::DEFAULT]))).ok().unwrap();
@@ -437,7 +437,7 @@ fn a_manager_with_so_much_time_leaves_the_rest_in_its_queue() {
 }
 
 #[test]
-fn a_batch_of_which_one_line_may_not_be_executes_nothing_and_a_lock_holds_on_every_band() {
+fn a_batch_with_a_forbidden_line_executes_nothing_and_a_lock_holds_on_every_band() {
     let rules = vec!["deny verbs=call objects=sr_*".parse().unwrap()];
     let server = Server::start(Config { name: fresh(), rules, ..Config::default() });
     let _managers = ["sr", "li"].map(|serves| manager(&server.name, serves));
@@ -459,7 +459,7 @@ fn a_batch_of_which_one_line_may_not_be_executes_nothing_and_a_lock_holds_on_eve
 }
 
 #[test]
-fn a_list_tells_all_that_is_served_also_where_that_is_more_than_a_body_has_lines() {
+fn a_list_contains_all_served_objects_also_beyond_the_lines_of_a_body() {
     let server = server();
     let claims: Vec<String> = (0..600).map(|at| format!("o{at:03}")).collect();
     let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
@@ -473,7 +473,7 @@ fn a_list_tells_all_that_is_served_also_where_that_is_more_than_a_body_has_lines
 }
 
 #[test]
-fn who_floods_the_servers_own_desk_keeps_nobody_from_it() {
+fn clients_that_flood_the_server_with_lists_do_not_keep_others_from_it() {
     let server = server();
     let over = Arc::new(AtomicBool::new(false));
     let flood = |band| {

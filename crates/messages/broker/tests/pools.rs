@@ -10,7 +10,7 @@ use server::{LONG, ask, come, manager, server};
 use std::collections::BTreeSet;
 
 #[test]
-fn a_large_body_goes_both_ways_through_its_clients_pool_and_a_manager_without_rooms_refuses_it() {
+fn a_large_body_passes_both_ways_through_the_clients_pool_if_the_manager_has_rooms() {
     const BYTES: usize = 1 << 20;
     let server = server();
     let mut early = come(|| Client::with_pool(&server.name, "early", Band::DEFAULT, 4 << 20));
@@ -62,7 +62,7 @@ fn a_large_body_goes_both_ways_through_its_clients_pool_and_a_manager_without_ro
 }
 
 #[test]
-fn a_large_body_needs_no_room_of_ones_own_and_is_answered_now_or_later() {
+fn a_manager_of_large_bodies_answers_them_at_once_or_later() {
     const BYTES: usize = 100_000;
     let server = server();
     let lanes = come(|| Manager::with_bodies(&server.name, "camera", &["camera"], &[Band::DEFAULT], BYTES as u64));
@@ -195,7 +195,7 @@ fn pools_go_from_client_to_client_so_that_managers_keep_them_mapped() {
 }
 
 #[test]
-fn a_manager_that_got_no_large_body_for_long_knows_the_pool_of_who_comes_then() {
+fn a_manager_without_large_bodies_for_long_maps_the_pool_of_a_new_client() {
     // More than a socket holds unread.
     const CLIENTS: u64 = 400;
     let server = server();

@@ -72,7 +72,7 @@ fn told(log: &Path) -> (usize, usize) {
 }
 
 #[test]
-fn a_full_disk_costs_whole_lines_and_when_there_is_room_the_log_goes_on_and_says_how_many() {
+fn a_full_disk_costs_whole_log_lines_which_are_counted_when_there_is_room_again() {
     let disk = Disk::new();
     let (log, ballast) = (disk.file("log"), disk.file("ballast"));
     let server = Server::start(Config { name: fresh(), log: Some(log.clone()), ..Config::default() });

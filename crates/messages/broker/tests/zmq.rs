@@ -97,7 +97,7 @@ fn connections_that_stay_silent_keep_no_client_out() {
 }
 
 #[test]
-fn who_reads_no_replies_is_cut_off_after_2s_and_nobody_else_notices() {
+fn a_client_that_reads_no_replies_is_disconnected_after_2s_and_others_are_served() {
     let serving = Serving::start();
     let (address, events) = (serving.address, &serving.events);
     let (mut silent, mut other) = (dealer(address), dealer(address));

@@ -37,7 +37,7 @@ fn a_wake_up_before_a_wait_ends_it() {
 }
 
 #[test]
-fn who_dies_between_greeting_and_welcome_leaves_its_place_to_others() {
+fn a_client_that_dies_during_its_greeting_frees_its_place() {
     let name = format!("fleeting-{}", std::process::id());
     let stop = Arc::new(AtomicBool::new(false));
     let (tell, events) = channel();
@@ -64,7 +64,7 @@ fn who_dies_between_greeting_and_welcome_leaves_its_place_to_others() {
 }
 
 #[test]
-fn who_scribbles_over_its_queues_is_cut_off_and_nobody_else_notices() {
+fn a_client_that_damages_its_queues_is_disconnected_and_others_are_served() {
     let name = format!("hostile-{}", std::process::id());
     let stop = Arc::new(AtomicBool::new(false));
     let (tell, events) = channel();
@@ -116,7 +116,7 @@ fn who_scribbles_over_its_queues_is_cut_off_and_nobody_else_notices() {
 }
 
 #[test]
-fn thousands_of_round_trips_need_no_time_out_to_wake_anybody() {
+fn no_wake_up_is_lost_in_thousands_of_round_trips() {
     const ROUNDS: u64 = 3_000;
     let (done, watchdog) = channel();
     std::thread::spawn(move || {
@@ -163,7 +163,7 @@ fn thousands_of_round_trips_need_no_time_out_to_wake_anybody() {
 }
 
 #[test]
-fn who_names_a_place_outside_its_pool_is_cut_off() {
+fn a_client_that_names_a_place_outside_its_pool_is_disconnected() {
     let name = format!("outside-{}", std::process::id());
     let stop = Arc::new(AtomicBool::new(false));
     let (tell, events) = channel();
@@ -205,7 +205,7 @@ fn who_names_a_place_outside_its_pool_is_cut_off() {
 }
 
 #[test]
-fn a_client_believes_no_place_in_a_reply_and_no_length_beyond_its_room() {
+fn a_client_rejects_a_place_in_a_reply_and_a_length_beyond_its_room() {
     let name = format!("places-{}", std::process::id());
     let stop = Arc::new(AtomicBool::new(false));
     let (tell, events) = channel();
@@ -265,7 +265,7 @@ fn a_client_believes_no_place_in_a_reply_and_no_length_beyond_its_room() {
 }
 
 #[test]
-fn no_client_writes_lines_of_its_own_into_the_log() {
+fn no_client_forges_lines_of_the_log() {
     let name = format!("forger-{}", std::process::id());
     let stop = Arc::new(AtomicBool::new(false));
     let log = std::env::temp_dir().join(&name);

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_burns_all_it_can_gets_three_quarters_and_who_burns_less_is_left_alone() {
+    fn a_busy_lane_gets_three_quarters_of_its_cpu_and_a_lane_below_that_is_not_limited() {
         let second = DurNs::from_secs(1);
         assert_eq!(share(70, second), (70, 0));
         let (burnt, _) = share(100, second);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn who_burns_too_much_first_gives_up_looking_for_work() {
+    fn a_lane_above_its_allowance_stops_spinning_before_it_must_nap() {
         let mut allowance = Allowance::new(MonoNs(0), DurNs::ZERO);
         let ms = |ms: i64| MonoNs(ms as u64 * 1_000_000);
         assert_eq!(allowance.look(ms(3), || unreachable!("it is not time")), Due::Nothing);

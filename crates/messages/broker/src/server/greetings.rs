@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_most_silent_ones_loses_its_oldest_and_nobody_who_has_spoken() {
+    fn the_user_with_the_most_silent_connections_loses_its_oldest_one() {
         let (mut greetings, now) = (Greetings::default(), MonoNs(1));
         let own = sys::handover::own_user();
         let order = [STRANGER, own, STRANGER + 1, STRANGER, own, STRANGER + 1, STRANGER];
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn who_speaks_is_heard_and_who_takes_too_long_is_not() {
+    fn a_caller_that_sends_is_accepted_and_one_that_exceeds_its_time_is_dropped() {
         let mut greetings = Greetings::default();
         let [late, then] = [MonoNs(0), MonoNs(1) + PATIENCE];
         let _far = [come(&mut greetings, 1, late), come(&mut greetings, 2, late), come(&mut greetings, 3, then)];

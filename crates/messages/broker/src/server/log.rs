@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_as_everywhere_and_what_is_no_text_is_escaped() {
+    fn numbers_are_padded_as_by_format_and_control_characters_are_escaped() {
         let mut text = String::new();
         for (value, digits) in [(0, 1), (7, 1), (1_794_000_000, 1), (42, 6), (0, 6), (u64::MAX, 1)] {
             text.clear();

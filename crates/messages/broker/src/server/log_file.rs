@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_another_program_moved_is_made_again_with_the_next_line_or_when_asked() {
+    fn a_log_file_that_was_moved_is_created_with_the_next_line_or_on_reopen() {
         let folder = Folder::new("log-elsewhere");
         let (path, aside) = (folder.0.join("log"), folder.0.join("aside"));
         let mut log = LogFile::open(path.clone(), LogLimit::default()).unwrap();
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_file_is_moved_aside_and_the_oldest_forgotten() {
+    fn a_full_log_file_is_rotated_and_the_oldest_one_deleted() {
         let folder = Folder::new("full");
         let path = folder.0.join("log");
         let limit = LogLimit { bytes: 8, keep: 2 };
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_where_nothing_shall_be() {
+    fn no_rotated_file_is_kept_if_none_is_configured() {
         let folder = Folder::new("none");
         let mut log = LogFile::open(folder.0.join("log"), LogLimit { bytes: 8, keep: 0 }).unwrap();
         ["one\n", "two\n", "three\n"].iter().for_each(|line| write(&mut log, line));
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_moved_aside_is_told_once_and_nothing_is_lost() {
+    fn a_failed_rotation_is_reported_once_and_no_line_is_lost() {
         let folder = Folder::new("stuck");
         let mut log = LogFile::open(folder.0.join("log"), LogLimit { bytes: 4, keep: 1 }).unwrap();
         // A non-empty folder blocks the rename.
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_is_tried_again_and_the_log_says_what_was_lost() {
+    fn a_failed_log_write_is_retried_and_the_log_counts_the_lost_lines() {
         let folder = Folder::new("outage");
         let (path, spare) = (folder.0.join("log"), folder.0.join("spare"));
         std::os::unix::fs::symlink("/dev/full", &path).unwrap();

@@ -178,7 +178,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn a_pool_goes_to_the_next_of_its_user_and_none_that_somebody_may_still_write() {
+    fn a_pool_is_reused_for_its_user_only_when_no_process_may_still_write_it() {
         let (mut pools, bands) = (Pools::default(), [Band::DEFAULT]);
         let take = |pools: &mut Pools, user, bytes| pools.take(user, &bands, bytes).unwrap();
         let (first, is_new) = take(&mut pools, 1000, MIB);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded_and_is_in_nobodys_way() {
+    fn kept_pools_are_bounded_and_give_way_to_new_ones() {
         let (mut pools, bands) = (Pools::default(), [Band::DEFAULT]);
         let mut take = |user, count| {
             let mut each = || pools.take(user, &bands, 64 * MIB).unwrap().0.number;

@@ -81,7 +81,7 @@ mod tests {
     use ring::Stream;
 
     #[test]
-    fn one_user_fills_half_of_a_queue_and_what_was_taken_is_room_again() {
+    fn one_user_fills_half_of_a_queue_and_read_messages_free_their_room() {
         let words = crate::memory::inside(CONTROL_WORDS);
         let mut to = Stream::format(words.clone()).unwrap().writer();
         let mut from = Stream::attach(words).unwrap().reader();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_messages_as_fit_are_known_without_more_memory() {
+    fn all_messages_of_a_full_queue_are_tracked_without_allocation() {
         let words = crate::memory::inside(ROOM_WORDS);
         let mut to = Stream::format(words).unwrap().writer();
         let mut queued = Queued::of_manager();

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_or_may_have_been_is_always_logged() {
+    fn writes_that_happened_or_may_have_happened_are_always_logged() {
         let mut refusals = Refusals::new(0);
         (0..100).for_each(|_| _ = refusals.is_logged(user(7), "put/a/1", DENIED, NOW));
         let mut is_logged = |asked: &str, reply: &str| refusals.is_logged(user(7), asked, reply, NOW);

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_with_most_silent_connections_loses_its_oldest_and_no_introduced_client_its_place() {
+    fn the_host_with_the_most_silent_connections_loses_its_oldest_one() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let places = Arc::<Places>::default();
         let host = |number: u8| SocketAddr::from(([192, 0, 2, number], 1));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_clients_as_there_are_places_introduce_themselves_and_a_place_that_is_left_is_free() {
+    fn clients_introduce_themselves_up_to_the_number_of_places_and_a_freed_place_is_reused() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let places = Arc::<Places>::default();
         let enter = || {
