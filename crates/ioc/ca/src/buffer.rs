@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_of_a_long_stream_is_let_go_without_moving_much() {
+    fn sent_bytes_of_a_long_stream_are_freed_and_the_buffer_stays_bounded() {
         let (mut out, mut spare) = (Out::default(), Vec::new());
         for _ in 0..1000 {
             out.vec().extend(std::iter::repeat_n(0, 32 << 10));

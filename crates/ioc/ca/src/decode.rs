@@ -161,7 +161,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_encoded_decodes_to_the_same((basic, value) in values(), class in 0u16..5, secs: u32, nanos in 0u32..1_000_000_000, limit in -100.0f64..100.0) {
+        fn values_survive_encoding_and_decoding((basic, value) in values(), class in 0u16..5, secs: u32, nanos in 0u32..1_000_000_000, limit in -100.0f64..100.0) {
             let dbr = Dbr::from_wire(class * 7 + basic as u16).unwrap();
             let mut given = Reading { value, alarm: Alarm { status: Status::Link, severity: Severity::Invalid }, ..Reading::default() };
             given.stamp = Stamp { secs, nanos };

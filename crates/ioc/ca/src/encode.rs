@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgement_and_record_type_are_read_anew_even_for_texts() {
+    fn acknowledgement_and_record_type_need_the_whole_record_even_as_strings() {
         assert_eq!([Dbr::STSACK_STRING, Dbr::CLASS_NAME].map(|dbr| needs(dbr, Basic::String)), [Needs::All; 2]);
         assert_eq!(needs(Dbr::new(Class::Time, Basic::Double), Basic::Double), Needs::Value);
         assert_eq!(needs(Dbr::plain(Basic::String), Basic::Double), Needs::Text);
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn alarm_stamp_and_limits_stand_where_c_puts_them() {
+    fn alarm_stamp_and_limits_have_the_offsets_of_c() {
         let mut out = Vec::new();
         encode(Dbr::new(Class::Time, Basic::Double), 0, &reading(), &mut out).unwrap();
         assert_eq!(&out[..16], &[0, 3, 0, 2, 0, 0, 0, 7, 0, 0, 0, 9, 0, 0, 0, 0]);

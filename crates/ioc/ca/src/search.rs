@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn known_names_are_answered_with_port_and_sequence() {
+    fn a_search_is_answered_with_port_and_sequence_for_known_names_only() {
         let sent = answers(&ask(&["X:a", "nobody", "X:b"]));
         let found: Vec<_> = wire::messages(&sent[0])
             .map(|(header, payload)| (header.command, header.kind, header.p1, header.p2, payload.to_vec()))

@@ -95,7 +95,7 @@ fn a_large_request_is_sent_in_pieces_without_moving_the_rest_each_time() {
 }
 
 #[test]
-fn a_value_larger_than_what_was_asked_for_ends_its_request_and_is_not_kept() {
+fn a_value_larger_than_requested_ends_its_request_and_is_not_kept() {
     let mut bench = Bench::new(1 << 20);
     let (large, small) = (bench.read(10), bench.read(10));
     for piece in answer(command::READ_NOTIFY, large, 1 << 20, 2.5).chunks(1 << 14) {
@@ -160,7 +160,7 @@ fn dribble(bytes: usize) -> Option<i64> {
 }
 
 #[test]
-fn a_server_whose_message_hardly_progresses_is_given_up() {
+fn a_server_whose_message_hardly_progresses_is_disconnected() {
     assert_eq!(dribble(100), Some(35));
     assert_eq!(dribble(4096), None, "a slow one is waited for");
 }

@@ -214,7 +214,7 @@ fn every_channel_is_found_through_loss_and_reordering() {
 }
 
 #[test]
-fn what_is_written_is_read_back_in_order() {
+fn writes_and_reads_of_a_channel_complete_in_order() {
     let mut pair = Pair::new(1, 5, 0);
     let id = pair.client.channel(pair.now, "pv0", 0);
     pair.run_until(1000, |pair| pair.client.info(id).is_some());
@@ -250,7 +250,7 @@ fn subscriptions_come_back_after_the_server_was_away() {
 }
 
 #[test]
-fn what_a_channel_asked_for_ends_with_it_and_nothing_of_its_neighbours() {
+fn requests_of_a_channel_end_with_it_and_those_of_other_channels_complete() {
     let mut pair = Pair::new(2, 3, 0);
     let [gone, stays] = ["pv0", "pv1"].map(|name| pair.client.channel(pair.now, name, 0));
     pair.run_until(1000, |pair| pair.connected() == 2);
@@ -294,7 +294,7 @@ fn what_a_channel_asked_for_ends_with_it_and_nothing_of_its_neighbours() {
 }
 
 #[test]
-fn a_silent_server_is_given_up_after_an_unanswered_echo() {
+fn a_silent_server_is_disconnected_after_an_unanswered_echo() {
     let mut pair = Pair::new(1, 3, 0);
     let id = pair.client.channel(pair.now, "pv0", 0);
     pair.run_until(1000, |pair| pair.client.info(id).is_some());
@@ -309,7 +309,7 @@ fn a_silent_server_is_given_up_after_an_unanswered_echo() {
 }
 
 #[test]
-fn names_that_nobody_has_are_searched_ever_more_rarely() {
+fn names_without_a_server_are_searched_at_growing_intervals() {
     let mut client = Client::new(ClientConfig::default());
     client.channel(MonoNs(0), "nobody", 0);
     let mut times = Vec::new();

@@ -224,7 +224,7 @@ fn bad_ids_commands_and_alignment_end_the_circuit_with_an_error() {
 }
 
 #[test]
-fn what_is_not_allowed_is_refused_in_the_way_of_each_request() {
+fn a_forbidden_request_is_refused_in_the_form_of_its_command() {
     let mut bench = Bench::new();
     bench.values.access = Some(Access { read: false, write: false });
     let sid = bench.create("x", 1);
@@ -391,7 +391,7 @@ fn long_arrays_of_a_client_that_does_not_read_are_not_kept_but_sent_when_it_does
 }
 
 #[test]
-fn long_arrays_are_read_again_when_updates_are_wanted_again() {
+fn long_arrays_are_read_when_events_are_switched_on_again() {
     let mut bench = Bench::with_long_array();
     bench.send(Header::bare(command::EVENTS_OFF, 0, 0, 0, 0), &[]);
     bench.post_long(1.0);
@@ -473,7 +473,7 @@ fn apart() -> (Bench, u32, u32) {
 }
 
 #[test]
-fn a_read_behind_a_write_to_a_channel_apart_sees_what_was_written() {
+fn a_read_after_a_write_to_a_remote_channel_returns_the_written_value() {
     let (mut bench, x, _) = apart();
     bench.send(Header::bare(command::WRITE, 6, 1, x, 1), &2.5f64.to_be_bytes());
     bench.send(Header::bare(command::READ_NOTIFY, 6, 1, x, 2), &[]);
@@ -486,7 +486,7 @@ fn a_read_behind_a_write_to_a_channel_apart_sees_what_was_written() {
 }
 
 #[test]
-fn requests_to_others_wait_until_a_channel_apart_has_answered() {
+fn requests_to_other_channels_wait_until_a_remote_channel_has_answered() {
     let (mut bench, x, text) = apart();
     bench.send(Header::bare(command::READ_NOTIFY, 6, 1, x, 1), &[]);
     bench.send(Header::bare(command::READ_NOTIFY, 0, 1, text, 2), &[]);
@@ -515,7 +515,7 @@ fn answers_owed_to_a_circuit_are_bounded() {
 }
 
 #[test]
-fn a_subscription_to_a_channel_apart_begins_with_the_answer_and_a_failed_put_is_told() {
+fn a_subscription_to_a_remote_channel_begins_with_its_answer_and_a_failed_put_is_reported() {
     let (mut bench, x, _) = apart();
     bench.subscribe(x, 6, 42);
     bench.answer();
