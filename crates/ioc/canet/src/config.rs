@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn multicast_groups_are_told_from_addresses() {
+    fn multicast_groups_are_distinguished_from_addresses() {
         let group = Ipv4Addr::new(239, 1, 2, 3);
         let (config, _) = read(&[("EPICS_CAS_INTF_ADDR_LIST", "10.0.0.1 239.1.2.3"), ("EPICS_CA_MCAST_TTL", "7")]);
         assert_eq!((config.interfaces, config.groups), (vec![Ipv4Addr::new(10, 0, 0, 1)], vec![group]));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_named() {
+    fn unusable_variables_are_reported_by_name() {
         let (config, complaints) =
             read(&[("EPICS_CA_SERVER_PORT", "80"), ("EPICS_CAS_BEACON_PERIOD", "soon"), ("EPICS_CA_MCAST_TTL", "256")]);
         assert_eq!((config.port, config.multicast_ttl, complaints.len()), (5064, 1, 3));

@@ -125,7 +125,7 @@ mod tests {
     use ca::wire::{Header, command};
 
     #[test]
-    fn beacons_reach_each_client_and_those_that_went_are_forgotten() {
+    fn beacons_reach_each_client_and_closed_clients_are_removed() {
         let client = || {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
