@@ -502,7 +502,7 @@ mod tests {
     use rt::scope::{Condition, Mode, Oscilloscope, Request, Timing, marks};
 
     #[test]
-    fn a_program_with_a_loop_of_its_own_ends_its_cycles_for_the_oscilloscope() {
+    fn a_program_with_its_own_loop_ends_its_cycles_for_the_oscilloscope() {
         let name = CString::new(format!("capi-scope-{}", std::process::id())).unwrap();
         // SAFETY: NUL-terminated texts, and a handle that only this thread uses.
         let exports = unsafe { tahti_export_open(name.as_ptr(), 1) };

@@ -12,7 +12,7 @@ use testkit::guest;
 static ALLOCATOR: rt::Counting = rt::Counting;
 
 #[test]
-fn who_misbehaves_on_its_own_cpu_costs_the_others_nothing() {
+fn an_activity_that_misbehaves_on_its_cpu_does_not_disturb_the_others() {
     guest::required();
     separate::overruns_for_ever(1);
     separate::blocks(2);

@@ -21,47 +21,47 @@ fn on_the_last_cpu(test: impl FnOnce(CpuId)) {
 }
 
 #[test]
-fn who_overruns_for_ever_is_parked_and_the_others_keep_their_frames() {
+fn an_activity_that_overruns_for_ever_is_parked_and_the_others_keep_their_frames() {
     on_the_last_cpu(separate::overruns_for_ever);
 }
 
 #[test]
-fn who_blocks_is_passed_over_in_the_same_minor() {
+fn a_blocked_activity_is_passed_over_in_the_same_minor() {
     on_the_last_cpu(separate::blocks);
 }
 
 #[test]
-fn who_dies_inside_its_call_costs_the_others_nothing() {
+fn an_activity_that_dies_in_its_call_does_not_disturb_the_others() {
     on_the_last_cpu(separate::dies_inside);
 }
 
 #[test]
-fn who_dies_with_a_mutex_leaves_it_to_the_next_one_who_is_told() {
+fn the_mutex_of_a_process_that_died_goes_to_the_next_owner_with_a_notice() {
     on_the_last_cpu(separate::dies_with_a_mutex);
 }
 
 #[test]
-fn who_is_held_by_a_debugger_costs_the_others_nothing() {
+fn an_activity_held_by_a_debugger_does_not_disturb_the_others() {
     on_the_last_cpu(separate::is_debugged);
 }
 
 #[test]
-fn who_is_stopped_comes_back_when_it_is_let_go() {
+fn a_stopped_activity_returns_when_it_is_continued() {
     on_the_last_cpu(separate::is_stopped);
 }
 
 #[test]
-fn who_is_demoted_stays_in_the_background_also_where_it_is_alone() {
+fn a_demoted_activity_stays_in_the_background_also_if_it_is_alone() {
     on_the_last_cpu(separate::is_demoted_alone);
 }
 
 #[test]
-fn who_was_demoted_stays_below_the_others_after_a_minor_in_which_it_had_no_turn() {
+fn a_demoted_activity_stays_below_the_others_after_a_minor_without_its_turn() {
     on_the_last_cpu(separate::stays_demoted);
 }
 
 #[test]
-fn who_asks_for_a_mode_gets_it_where_a_major_frame_begins() {
+fn a_requested_mode_begins_with_the_next_major_frame() {
     on_the_last_cpu(separate::asks_for_a_mode);
 }
 

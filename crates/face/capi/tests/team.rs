@@ -8,14 +8,14 @@ use std::process::Command;
 static ALLOCATOR: rt::Counting = rt::Counting;
 
 #[test]
-fn a_team_in_c_shares_jobs_names_who_is_late_and_says_what_is_wrong() {
+fn a_team_in_c_shares_jobs_names_a_late_worker_and_reports_errors() {
     let program = separate::compiled("team");
     let ended = Command::new(&*program).output().unwrap();
     assert!(ended.status.success(), "{}: {}", ended.status, String::from_utf8_lossy(&ended.stderr));
 }
 
 #[test]
-fn a_thread_that_ends_can_call_the_library_from_destructors_of_its_own_data() {
+fn destructors_of_thread_data_may_call_the_library() {
     let program = separate::compiled("ending");
     let ended = Command::new(&*program).output().unwrap();
     assert!(ended.status.success(), "{}: {}", ended.status, String::from_utf8_lossy(&ended.stderr));

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_codes_are_those_of_messages() {
+    fn the_codes_of_the_c_interface_are_those_of_messages() {
         assert_eq!(CODES.map(|word| word.to_str().unwrap()), Code::ALL.map(Code::word));
         for (at, code) in Code::ALL.iter().enumerate() {
             assert_eq!(*code as usize, at);
