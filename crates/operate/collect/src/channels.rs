@@ -247,7 +247,7 @@ mod tests {
     use base::{Scalar, Value};
 
     #[test]
-    fn a_precision_of_0_is_a_precision_and_whole_numbers_have_none() {
+    fn a_precision_of_0_is_kept_and_integers_have_no_precision() {
         let of = |scalar: Scalar, digits: i16| {
             let mut reading = Reading { value: Value::Scalar(scalar), ..Reading::default() };
             reading.meta.precision = digits;

@@ -80,7 +80,7 @@ fn write((exports, index): &(Exports, usize), pulses: impl Iterator<Item = u64>)
 }
 
 #[test]
-fn a_clock_that_is_set_back_and_forward_under_a_logger_loses_and_doubles_nothing_and_is_noted() {
+fn clock_steps_during_logging_lose_and_duplicate_nothing_and_are_noted() {
     let mut site = Site::new("clock");
     let (exports, mut life) = (site.exports(), site.life(ALL));
     write(&exports, 1..=10);
@@ -104,7 +104,7 @@ fn a_clock_that_is_set_back_and_forward_under_a_logger_loses_and_doubles_nothing
 }
 
 #[test]
-fn a_clock_that_was_set_while_no_logger_ran_neither_hides_nor_doubles_what_has_a_pulse() {
+fn a_clock_step_without_a_logger_neither_hides_nor_duplicates_samples_with_a_pulse() {
     for clock in [-HOUR, HOUR] {
         let mut site = Site::new("between");
         let (exports, mut life) = (site.exports(), site.life(ALL));
@@ -148,7 +148,7 @@ fn values_without_a_pulse_are_kept_after_a_clock_was_set_back_while_no_logger_ra
 }
 
 #[test]
-fn what_was_overwritten_while_no_logger_ran_is_counted_where_each_pulse_has_a_sample() {
+fn samples_overwritten_without_a_logger_are_counted_if_each_pulse_has_a_sample() {
     let mut site = Site::new("away");
     let (exports, mut life) = (site.exports(), site.life(ALL));
     write(&exports, (2..=100).step_by(2));
@@ -192,7 +192,7 @@ fn connect(site: &Site, life: &mut Life, segment: &Variables<'_>) {
 }
 
 #[test]
-fn a_process_that_was_started_anew_while_no_logger_ran_has_lost_no_more_than_it_wrote() {
+fn a_process_restarted_without_a_logger_has_lost_no_more_samples_than_it_wrote() {
     let site = Site::new("anew");
     let write = |segment: &Variables<'_>, pulses: std::ops::RangeInclusive<u64>| {
         pulses.for_each(|pulse| assert!(segment.set(0, Number::Int(pulse as i64), pulse, MonoNs(pulse * 1_000_000))));
@@ -209,7 +209,7 @@ fn a_process_that_was_started_anew_while_no_logger_ran_has_lost_no_more_than_it_
 }
 
 #[test]
-fn a_variable_whose_type_changes_keeps_what_it_was() {
+fn a_variable_whose_type_changes_keeps_its_earlier_samples_and_metadata() {
     let site = Site::new("type");
     let mut life = site.life(ALL);
     process(Number::Int(0), "V", |segment| {
@@ -233,7 +233,7 @@ fn a_variable_whose_type_changes_keeps_what_it_was() {
 }
 
 #[test]
-fn a_name_that_no_signal_can_have_is_told_and_the_others_are_kept() {
+fn an_invalid_signal_name_is_reported_and_the_other_variables_are_archived() {
     let mut site = Site::new("names");
     let exports = Exports::open(&site.name, 2).unwrap();
     let add = |name| exports.add(&VariableSpec { name, unit: "", first: Number::Int(0), safe: None }).unwrap();
@@ -248,7 +248,7 @@ fn a_name_that_no_signal_can_have_is_told_and_the_others_are_kept() {
 }
 
 #[test]
-fn on_a_fault_the_time_before_it_is_kept_at_full_rate_and_nothing_before_that() {
+fn on_a_fault_the_samples_before_it_are_kept_at_full_rate_for_the_configured_time() {
     let site = Site::new("fault");
     let mut life = site.life(Policy::OnFault { before: base::DurNs::from_ms(20) });
     let words: Vec<AtomicU64> = (0..Variables::words_keeping(1, 256)).map(|_| AtomicU64::new(0)).collect();

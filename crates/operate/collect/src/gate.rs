@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_fault_has_a_bound_in_bytes() {
+    fn samples_kept_for_a_fault_are_bounded_in_bytes() {
         let mut gate = Gate::new(Policy::OnFault { before: DurNs::from_secs(60) }, 0);
         let image = |at| Sample::new(at, Datum::Blob(vec![0; 16 << 20]));
         (0..20).for_each(|at| assert!(gate.update(image(at)).is_none()));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn every_so_many_pulses_one_is_kept_the_same_one_of_each_signal() {
+    fn every_nth_pulse_is_kept_and_it_is_the_same_pulse_for_each_signal() {
         let mut kept = Vec::new();
         // Signals that start at different pulses and skip some.
         for pulses in [vec![7, 8, 9, 10, 11, 19, 20, 21, 30], vec![10, 12, 15, 20, 30, 31], vec![9, 11, 12, 20, 30]] {

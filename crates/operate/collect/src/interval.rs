@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_has_what_came_since_the_last_look_and_a_histogram_that_began_anew_is_known() {
+    fn an_interval_has_the_counts_since_the_last_poll_and_detects_a_restarted_histogram() {
         let mut interval = Interval::default();
         assert!(interval.look([(0, 9, 5)].into_iter()).is_none(), "since when is not known");
         let figures = interval.look([(0, 9, 6), (10, 19, 98), (90, 99, 1)].into_iter()).unwrap();

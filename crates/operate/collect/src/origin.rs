@@ -255,7 +255,7 @@ mod tests {
     use base::DurNs;
 
     #[test]
-    fn a_source_that_only_tells_of_trouble_is_not_there() {
+    fn a_source_that_reports_only_faults_is_not_connected() {
         let folder = harness::Folder::new();
         let mut logger = Logger::open(Folder::new(&folder.0), store::Config::default(), 0).unwrap();
         let (say, said) = sync_channel(8);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_says_whether_anything_came_and_when_a_scan_is_due() {
+    fn a_poll_returns_whether_data_arrived_and_when_a_scan_is_due() {
         let folder = harness::Folder::new();
         let mut logger = Logger::open(Folder::new(&folder.0), store::Config::default(), 0).unwrap();
         let (say, said) = sync_channel(4);

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_when_they_begin_each_minute_and_when_they_are_over() {
+    fn failures_are_reported_when_they_begin_each_minute_and_when_they_end() {
         let mut troubles = Troubles::default();
         let mut account = Account::default();
         let second = 1_000_000_000;

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_of_a_second_are_weighed_by_what_was_due_in_it() {
+    fn the_value_of_a_second_is_relative_to_the_results_due_in_it() {
         let tally = |due, late, worth| Tally { due, late, worth };
         let before = tally(1_000, 3, 998_500_000);
         assert_eq!(since(before, tally(1_100, 7, 1_096_500_000)), Some((98.0, 4)));

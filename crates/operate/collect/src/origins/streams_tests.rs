@@ -131,7 +131,7 @@ fn an_image_is_an_array_of_its_numbers_type_with_the_frames_number() {
 }
 
 #[test]
-fn an_image_that_is_being_written_is_taken_once_it_is_whole_and_what_was_missed_is_counted() {
+fn an_image_is_archived_once_it_is_complete_and_missed_ones_are_counted() {
     let mut site = Site::new(ALL);
     let mut writer = site.writer("a");
     writer.write(10, &[1; 4]);
@@ -159,7 +159,7 @@ fn an_image_that_is_being_written_is_taken_once_it_is_whole_and_what_was_missed_
 }
 
 #[test]
-fn of_a_stream_without_frames_the_images_are_counted() {
+fn images_of_a_stream_without_frame_numbers_are_counted() {
     let mut site = Site::new(ALL);
     let (mut plain, mut events) = (site.writer("a"), site.writer("ae"));
     let mut found = Vec::new();
@@ -177,7 +177,7 @@ fn of_a_stream_without_frames_the_images_are_counted() {
 }
 
 #[test]
-fn of_every_so_many_frames_the_first_is_kept_and_those_that_are_missing_are_counted() {
+fn the_first_of_every_n_frames_is_kept_and_missing_ones_are_counted() {
     let mut site = Site::new(Policy::Every { pulses: 10 });
     let (mut slopes, mut dm) = (site.writer("a"), site.writer("ad"));
     let mut kept = Vec::new();
@@ -200,7 +200,7 @@ fn of_every_so_many_frames_the_first_is_kept_and_those_that_are_missing_are_coun
 }
 
 #[test]
-fn a_stream_that_goes_comes_back_or_is_made_anew_is_followed_and_noted() {
+fn a_stream_that_disappears_returns_or_is_replaced_is_followed_and_noted() {
     let mut site = Site::new(ALL);
     assert_eq!(site.later(), ["away: FOLDER has no stream of these names"]);
     let mut writer = site.writer("a");
@@ -236,7 +236,7 @@ fn a_stream_that_goes_comes_back_or_is_made_anew_is_followed_and_noted() {
 }
 
 #[test]
-fn a_file_that_lies_or_is_cut_shorter_is_told_and_neither_kills_nor_takes_memory() {
+fn a_damaged_or_truncated_stream_file_is_reported_and_allocates_nothing() {
     let mut site = Site::new(ALL);
     let mut writer = site.writer("a");
     writer.write(1, &[1; 4]);
@@ -274,7 +274,7 @@ fn a_file_that_lies_or_is_cut_shorter_is_told_and_neither_kills_nor_takes_memory
 }
 
 #[test]
-fn what_is_no_file_is_neither_followed_nor_waited_for() {
+fn links_pipes_and_folders_are_not_followed_and_do_not_block() {
     let mut site = Site::new(ALL);
     let mut good = site.writer("ab");
     good.write(1, &[1; 4]);
@@ -291,7 +291,7 @@ fn what_is_no_file_is_neither_followed_nor_waited_for() {
 }
 
 #[test]
-fn an_image_has_the_time_when_it_was_acquired_else_written_else_seen() {
+fn the_time_of_an_image_is_when_it_was_acquired_else_written_else_polled() {
     let site = Site::new(ALL);
     let mut writer = site.writer("a");
     writer.write(1, &[1; 4]);
@@ -321,7 +321,7 @@ fn an_image_has_the_time_when_it_was_acquired_else_written_else_seen() {
 }
 
 #[test]
-fn a_stream_is_looked_at_as_often_as_its_images_come() {
+fn a_stream_is_polled_at_the_rate_of_its_images() {
     let mut site = Site::new(ALL);
     let mut writer = site.writer("a");
     let next = |site: &Site| site.streams.known["a"].due - site.now;
@@ -357,7 +357,7 @@ fn a_stream_is_looked_at_as_often_as_its_images_come() {
 }
 
 #[test]
-fn beside_a_writer_that_never_rests_each_image_is_whole_and_seen_or_counted() {
+fn with_a_continuous_writer_each_image_is_complete_and_archived_or_counted() {
     const IMAGES: u64 = 20_000;
     let site = Site::new(ALL);
     let mut writer = Writer::new(&site.path("a"), Element::U16, &[64, 64]);
@@ -397,7 +397,7 @@ fn beside_a_writer_that_never_rests_each_image_is_whole_and_seen_or_counted() {
 }
 
 #[test]
-fn whatever_bytes_a_file_has_nothing_panics_and_memory_stays_small() {
+fn no_bytes_of_a_stream_file_panic_and_memory_stays_small() {
     let mut site = Site::new(Policy::Every { pulses: 3 });
     let mut writer = site.writer("a");
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
