@@ -121,7 +121,7 @@ fn whole() -> Vec<Row> {
 
 proptest! {
     #[test]
-    fn what_was_written_is_read_back(rows in prop::collection::vec(rows(), 0..12)) {
+    fn rows_survive_a_round_trip(rows in prop::collection::vec(rows(), 0..12)) {
         prop_assert_eq!(read(&written(&rows)).map(sorted), Ok(sorted(rows)));
     }
 
@@ -133,7 +133,7 @@ proptest! {
 }
 
 #[test]
-fn a_table_of_every_kind_comes_back_over_many_groups_of_rows() {
+fn a_table_of_every_kind_survives_a_round_trip_over_many_row_groups() {
     let rows = whole();
     assert_eq!(read(&written(&rows)).map(sorted), Ok(sorted(rows)));
     let long: Vec<Row> = (0..300_000).map(|k| sample("A", Sample::new(k, k as f64))).collect();
@@ -141,7 +141,7 @@ fn a_table_of_every_kind_comes_back_over_many_groups_of_rows() {
 }
 
 #[test]
-fn no_number_and_minus_zero_come_back() {
+fn nan_and_minus_zero_survive_a_round_trip() {
     let rows = [f64::NAN, -0.0, f64::INFINITY].map(|value| sample("A", Sample::new(1, value)));
     for more in [None, Some(sample("A", Sample::new(2, true)))] {
         let rows: Vec<Row> = rows.iter().cloned().chain(more).collect();
@@ -150,7 +150,7 @@ fn no_number_and_minus_zero_come_back() {
 }
 
 #[test]
-fn a_file_that_is_cut_anywhere_is_told_and_panics_nobody() {
+fn a_file_truncated_anywhere_is_reported_without_a_panic() {
     let bytes = written(&whole());
     for len in (0..bytes.len()).step_by(97).chain(bytes.len().saturating_sub(40)..bytes.len()) {
         let said = read(&bytes[..len]).unwrap_err();
@@ -159,7 +159,7 @@ fn a_file_that_is_cut_anywhere_is_told_and_panics_nobody() {
 }
 
 #[test]
-fn a_file_with_any_byte_changed_is_told() {
+fn a_file_with_any_byte_changed_is_refused() {
     let bytes = written(&whole());
     let told = |at: usize, change: u8| {
         let mut bytes = bytes.clone();
@@ -171,7 +171,7 @@ fn a_file_with_any_byte_changed_is_told() {
 }
 
 #[test]
-fn a_foreign_table_is_read_where_it_has_names_times_and_values() {
+fn a_foreign_table_is_read_if_it_has_names_times_and_values() {
     let schema = "message schema {
         required binary signal (STRING); required double value; optional int64 time (TIMESTAMP(MICROS,false)); optional int64 more;
     }";
@@ -200,7 +200,7 @@ fn a_foreign_table_is_read_where_it_has_names_times_and_values() {
 }
 
 #[test]
-fn a_table_of_something_else_is_told_with_the_column() {
+fn a_table_of_other_data_is_refused_with_the_missing_column() {
     let said = |fields: &str| {
         let schema = parse_message_type(&format!("message schema {{ {fields} }}")).unwrap();
         let mut out = Vec::new();

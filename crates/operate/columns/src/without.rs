@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_no_parquet_is_told_the_feature() {
+    fn a_build_without_parquet_names_the_required_feature() {
         let any = File::open("/proc/self/exe").unwrap();
         let said = ParquetReader::new(any).err().map(|error| error.to_string()).unwrap();
         assert!(said.ends_with("build it with --features parquet"), "{said}");

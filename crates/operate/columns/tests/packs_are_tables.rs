@@ -32,7 +32,7 @@ fn datum(kind: usize, k: i64) -> Datum {
 }
 
 #[test]
-fn each_row_of_a_pack_is_what_the_archive_has_and_the_files_checksum_is_right() {
+fn each_row_of_a_pack_equals_that_of_the_archive_and_the_file_checksum_is_right() {
     let files = Memory::default();
     let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
     for kind in 0..17 {

@@ -63,7 +63,7 @@ fn said(command: &mut Command) -> Value {
 }
 
 #[test]
-fn duckdb_pandas_and_polars_read_an_archives_packs_as_they_lie_in_its_folder_while_it_is_written() {
+fn duckdb_pandas_and_polars_read_the_packs_of_an_archive_while_it_is_written() {
     let folder = Folder::new();
     let place = store::Folder::new(&folder.0);
     let mut logger = store::Logger::open(place.clone(), store::Config::default(), 0).unwrap();
@@ -102,7 +102,7 @@ fn duckdb_pandas_and_polars_read_an_archives_packs_as_they_lie_in_its_folder_whi
 }
 
 #[test]
-fn duckdb_pandas_and_polars_read_every_type_and_what_pandas_writes_is_read() {
+fn duckdb_pandas_and_polars_read_every_type_and_files_of_pandas_are_read() {
     let folder = Folder::new();
     let (many, one) = (folder.0.join("many.parquet"), folder.0.join("one.parquet"));
     write(&many, &rows(&SIGNALS));

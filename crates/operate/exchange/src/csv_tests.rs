@@ -60,7 +60,7 @@ fn rows() -> impl Strategy<Value = Row> {
 
 proptest! {
     #[test]
-    fn what_was_written_is_read_back(rows in prop::collection::vec(rows(), 0..12)) {
+    fn rows_survive_a_round_trip(rows in prop::collection::vec(rows(), 0..12)) {
         let text = written(&rows);
         prop_assert_eq!(read(&text), Ok(rows), "{}", text);
     }
