@@ -260,8 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dashboard_that_is_started_again_lets_in_whom_it_let_in_before_and_no_operators_where_there_are_none_any_more()
-    {
+    fn a_restarted_dashboard_accepts_earlier_sessions_and_no_operators_if_disabled() {
         let place = Place::new("again");
         let first = place.open(true);
         let ids = Role::ALL.map(|role| first.begin(party(role, 1000), NOW).unwrap());
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_gives_its_role_and_without_operators_there_is_no_such_token() {
+    fn a_token_gives_its_role_and_without_operators_no_operator_token_exists() {
         let place = Place::new("token");
         let access = place.open(true);
         for role in Role::ALL {
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn who_guesses_is_not_told_of_for_a_while_and_keeps_nobody_out() {
+    fn failed_logins_are_rate_limited_and_valid_tokens_are_still_accepted() {
         let place = Place::new("guesses");
         let access = place.open(false);
         let good = access.token(Role::Viewer).unwrap();
@@ -309,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_good_only_for_the_user_who_got_it_or_for_other_machines() {
+    fn a_cookie_is_valid_only_for_its_user_or_the_network_of_its_machine() {
         let place = Place::new("cookie");
         let access = place.open(true);
         let id = access.begin(party(Role::Operator, 1000), NOW).unwrap();
@@ -322,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_end_when_they_are_not_used() {
+    fn unused_sessions_expire() {
         let place = Place::new("sessions");
         let access = place.open(true);
         let id = access.begin(party(Role::Operator, 1000), NOW).unwrap();

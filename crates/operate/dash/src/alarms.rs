@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_of_the_alarms_is_the_one_that_the_plant_names() {
+    fn the_alarm_file_or_the_alarm_tables_of_the_plant_are_used() {
         let plant = |more: &str| {
             let text = format!("[plant]\nname = \"p\"\n[[process]]\nname = \"a\"\ncommand = [\"/bin/true\"]\n{more}");
             let around = keep::supervisor::Machine { folder: std::env::temp_dir() };

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_takes_the_place_of_the_old_and_is_stale_after_two_looks() {
+    fn new_data_replace_old_data_and_are_stale_after_two_poll_periods() {
         let (hub, then) = (Hub::default(), MonoNs(5_000_000_000));
         assert!(hub.newer(Topic::Plant, 0).is_none());
         hub.publish(Topic::Plant, "old".into(), then);
@@ -123,7 +123,7 @@ mod tests {
         assert!(hub.is_stale(Topic::Plant, then + DurNs::from_secs(2) + DurNs(1)));
     }
     #[test]
-    fn what_never_comes_is_stale_as_soon_as_somebody_has_waited_for_two_looks() {
+    fn missing_data_are_stale_once_a_subscriber_has_waited_two_poll_periods() {
         let (hub, came, look) = (Hub::default(), MonoNs(900_000_000_000), DurNs::from_secs(2));
         hub.watch(Topic::Alarms, true, came);
         hub.watch(Topic::Alarms, true, came + look);

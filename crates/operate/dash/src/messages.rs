@@ -258,7 +258,7 @@ mod tests {
     use crate::shares::tests::party;
 
     #[test]
-    fn what_only_reads_is_told_by_the_table_of_verbs_and_what_watches_has_a_way_of_its_own() {
+    fn verbs_are_classified_as_reads_or_writes_and_watch_is_refused() {
         for (line, is_write) in
             [("get/x/y", false), ("list/*", false), ("put/x/1A", true), ("lock/x", true), ("batch/x", true)]
         {
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_came_too_late_is_told_as_such_and_whether_it_may_have_happened() {
+    fn a_late_reply_is_marked_and_whether_its_request_may_have_been_executed() {
         let reply = |code, body: &[u8]| Received {
             id: 1,
             event: false,
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_lines_win_and_what_they_pushed_out_is_counted() {
+    fn the_newest_lines_are_kept_and_dropped_ones_are_counted() {
         let watching = Watching { shared: Arc::default() };
         assert_eq!(watching.news(), None);
         for number in 0..LINES_MAX + 3 {
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn viewers_that_watch_leave_watches_to_operators() {
+    fn watches_of_viewers_leave_room_for_those_of_operators() {
         let (watches, viewer) = (watches(), party(Role::Viewer, 1000));
         let _taken: Vec<_> = std::iter::from_fn(|| watches.take(viewer).ok()).take(WATCHING_MAX).collect();
         assert!(watches.take(viewer).unwrap_err().contains("watches of messages"));

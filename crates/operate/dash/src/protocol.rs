@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_page_says_is_understood_and_nothing_else() {
+    fn requests_of_the_page_are_parsed_and_others_refused() {
         let said = |text: &str| serde_json::from_str::<Asked>(text);
         let asked = said(r#"{"id":7,"do":"process","what":"stop","name":"loop"}"#).unwrap();
         assert_eq!((asked.id, asked.ask), (Some(7), Ask::Process { what: Act::Stop, name: "loop".into() }));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_page_says_with_any_byte_changed_is_understood_or_refused() {
+    fn a_request_with_any_byte_changed_is_parsed_or_refused() {
         let asks = [
             r#"{"id":7,"do":"process","what":"stop","name":"loop"}"#,
             r#"{"do":"subscribe","stream":7,"name":"RF:TEMP"}"#,
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_a_tick_stand_where_typed_arrays_look() {
+    fn columns_of_a_tick_have_the_offsets_of_typed_arrays() {
         let row = |stream, at_ns| Tick { stream, at_ns, least: 1.0, most: 3.0, last: 2.0, severity: 1 };
         let bytes = tick(&[row(5, 2_000_000_000), row(6, 2_000_123_000)], 9);
         assert_eq!(bytes.len(), 24 + 2 * 31);

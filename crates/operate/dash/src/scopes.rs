@@ -348,7 +348,7 @@ mod tests {
     use crate::shares::tests::party;
 
     #[test]
-    fn viewers_leave_desks_to_operators() {
+    fn viewers_leave_oscilloscopes_to_operators() {
         let mut desks = Desks::default();
         let clients: Vec<Shared> = (0..DESKS_MAX).map(|_| Arc::default()).collect();
         let refused = (0..)

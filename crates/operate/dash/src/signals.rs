@@ -486,7 +486,7 @@ mod tests {
     use crate::shares::tests::party;
 
     #[test]
-    fn a_client_that_is_slow_misses_the_oldest_samples_and_knows_how_many() {
+    fn a_slow_client_misses_the_oldest_samples_and_gets_their_number() {
         let series = Series::default();
         let sample = |value: f64| Sample { at_ns: 0, value, severity: 0 };
         let (mut next, mut seen) = (0, Vec::new());
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_of_viewers_leave_room_for_those_of_operators() {
+    fn requests_of_viewers_leave_room_for_those_of_operators() {
         let (signals, [receives, first]) = signals();
         let ask = |party| signals.describe(party, "NO:SUCH", Box::new(drop));
         for user in 0..8 {
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_that_viewers_watch_leave_room_for_those_of_operators() {
+    fn signals_of_viewers_leave_room_for_those_of_operators() {
         let (signals, _ends) = signals();
         for user in 0..3 {
             for at in 0..SIGNALS_MAX {
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_and_arrays_are_shown_and_cut() {
+    fn texts_and_arrays_are_shown_truncated() {
         let array = |array| text(&Value::Array(array));
         assert_eq!(array(Array::F64(vec![1.5, 2.0])), "[1.5, 2]");
         assert_eq!(array(Array::U8(b"beam\0on".to_vec())), "beam");

@@ -394,7 +394,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn captures_have_labels_of_their_own_over_setups_and_files_of_the_same_name() {
+    fn captures_have_unique_labels_over_setups_and_files_of_the_same_name() {
         let mut desk = Desk::new(Weak::new());
         let capture = || Capture { pulses: vec![1], ..Capture::default() };
         desk.captured("llrf", capture());
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_goes_in_parts_of_which_the_last_says_so() {
+    fn a_file_is_sent_in_parts_and_the_last_one_is_marked() {
         let file: Vec<u8> = (0..PART_BYTES * 2 + 5).map(|at| at as u8).collect();
         let parts = parts(7, &file);
         let heads: Vec<&[u8]> = parts.iter().map(|part| &part[..8]).collect();

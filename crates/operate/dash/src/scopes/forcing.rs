@@ -185,7 +185,7 @@ mod tests {
     use alarm::{Severity, State};
 
     #[test]
-    fn an_alarm_counts_where_it_comes_or_becomes_worse_not_where_it_stays_or_is_acknowledged() {
+    fn an_alarm_triggers_when_it_begins_or_becomes_more_severe_only() {
         let row = |path: &str, current_severity| Row {
             path: path.to_owned(),
             channel: "X".to_owned(),

@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_alarm_comes_first_and_what_is_put_aside_last() {
+    fn the_most_severe_alarm_comes_first_and_shelved_ones_last() {
         let shelf = json!({ "shelved": { "until": { "seconds": 9, "nano": 0 }, "by": "alice", "why": "cable" } });
         let rows = vec![
             row_of("/a/shelved", "MAJOR", shelf),
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_flood_the_worst_are_shown_and_the_rest_is_counted() {
+    fn in_a_flood_the_most_severe_alarms_are_shown_and_the_rest_is_counted() {
         let mut rows: Vec<_> = (0..SHOWN_MAX + 3).map(|at| row_of(&format!("/a/{at}"), "MINOR", json!({}))).collect();
         rows.push(row_of("/a/worst", "MAJOR", json!({})));
         let data = shown(List { rows, ..List::default() }, 0);

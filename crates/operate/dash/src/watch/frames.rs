@@ -151,7 +151,7 @@ mod tests {
     use frame::{Discipline, Mode};
 
     #[test]
-    fn a_minor_queues_what_its_mode_runs_with_the_background_behind_all_others() {
+    fn a_minor_queues_the_activities_of_its_mode_with_the_background_last() {
         let ms = DurNs::from_ms;
         let mut log = Activity::new("log", None, 0..2);
         log.queue.iter_mut().for_each(|(_, discipline)| *discipline = Discipline::BACKGROUND);
