@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_and_stores_are_known() {
+    fn a_program_lists_its_inputs_and_stores() {
         let program = compile(b"C:=A;C+D").unwrap();
         assert_eq!((program.inputs, program.stores), (0b1001, 0b100));
     }

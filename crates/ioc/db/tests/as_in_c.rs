@@ -41,7 +41,7 @@ fn records_with_cp_links_to_one_field_are_processed_in_the_order_of_their_links(
 }
 
 #[test]
-fn monitors_of_one_record_hear_in_the_order_in_which_they_were_made_also_after_some_ended() {
+fn monitors_of_a_record_are_updated_in_the_order_of_their_creation_also_after_some_ended() {
     let mut db = database("record(ao, \"a\") {}");
     let queue = db.open_queue(16);
     let channel = db.find("a").unwrap();
@@ -97,7 +97,7 @@ fn arrays_of_different_lengths_are_averaged_by_element_and_the_last_one_s_length
 }
 
 #[test]
-fn the_last_told_output_of_calcout_stays_zero_when_minus_zero_comes() {
+fn the_previous_value_of_calcout_stays_zero_when_the_result_is_minus_zero() {
     let mut db = database("record(calcout, \"c\") { field(CALC, \"A\") }");
     put(&mut db, "c.A", "-0.0");
     put(&mut db, "c.PROC", "1");
@@ -114,7 +114,7 @@ fn soft_timestamp_without_a_format_keeps_its_text() {
 }
 
 #[test]
-fn bytes_that_are_no_utf_8_stand_in_fields_as_they_stand_in_the_file() {
+fn bytes_that_are_not_utf_8_are_kept_in_fields_as_in_the_file() {
     let file = base::raw::decode(
         b"record(ai, \"t\") { field(EGU, \"m\xb2/s\") field(DESC, \"01234567890123456789012345678901234567\xb0\xb0\") info(note, \"\xb5\") }
           record(stringin, \"s\") { field(INP, {const: \"\xb0C\"}) }
@@ -141,7 +141,7 @@ fn bytes_that_are_no_utf_8_stand_in_fields_as_they_stand_in_the_file() {
 }
 
 #[test]
-fn a_record_is_defined_once_only_where_that_is_asked_for() {
+fn a_second_definition_of_a_record_is_refused_only_with_db_records_once_only() {
     let mut db = database("record(ao, \"a\") { field(PREC, 1) }");
     let load = |db: &mut Db, text: &str| db.load_records(text, "more.db", &Macros::default(), &mut |_| None);
     load(&mut db, "record(ao, \"a\") { field(PREC, 2) }").unwrap();

@@ -99,7 +99,7 @@ fn a_put_with_completion_ends_when_the_whole_chain_has_ended() {
 }
 
 #[test]
-fn a_refused_put_says_why_and_changes_nothing() {
+fn a_refused_put_returns_the_reason_and_changes_nothing() {
     let mut db = database("record(bo, \"b\") { field(ZNAM, \"off\") field(ONAM, \"on\") }");
     let b = channel(&db, "b");
     assert_eq!(db.put(&b, &Value::from("maybe"), now(1)), Err(PutError::BadChoice { given: "maybe".into() }));
@@ -137,7 +137,7 @@ fn a_cp_link_processes_its_holder_on_each_change() {
 }
 
 #[test]
-fn a_cp_link_brings_its_first_value_once_whatever_processes_its_source_at_the_start() {
+fn a_cp_link_delivers_its_first_value_once_although_its_source_is_processed_at_the_start() {
     let records = |name: &str| {
         format!(
             "record(ao, \"{name}k\") {{ field(VAL, \"3\") field(PINI, \"YES\") }}
@@ -247,7 +247,7 @@ fn values_of_remote_links_come_from_the_shell() {
 }
 
 #[test]
-fn nothing_is_inherited_of_what_cannot_be_read() {
+fn a_link_whose_value_cannot_be_read_passes_on_no_alarm_of_its_source() {
     let mut db = database(
         "record(calc, \"number\") { field(INPA, \"elsewhere MSS\") }
          record(lso, \"words\") { }
@@ -428,7 +428,7 @@ fn filtered(db: &mut Db, name: &str, values: &[f64]) -> Vec<f64> {
 }
 
 #[test]
-fn filters_decide_about_events_of_their_own_subscription() {
+fn filters_apply_to_the_events_of_their_subscription_only() {
     let mut db = database("record(ao, \"a\") {}");
     db.set_state("on", false);
     let values = [1.0, 2.0, 3.0, 10.0, 11.0, 100.0];
@@ -472,7 +472,7 @@ fn a_state_lets_events_through_before_at_and_after_its_changes() {
 }
 
 #[test]
-fn filters_change_what_is_read_and_say_so_in_the_type() {
+fn filters_change_the_value_that_is_read_and_its_reported_type() {
     let mut db =
         database("record(waveform, \"w\") { field(FTVL, \"DOUBLE\") field(NELM, 8) field(INP, [1,2,3,4,5,6]) }");
     put(&mut db, "w.PROC", 1i16);

@@ -26,7 +26,7 @@ fn text() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn no_text_panics_a_reader_and_errors_lie_in_the_text(text in text()) {
+    fn no_text_makes_a_reader_panic_and_errors_have_lines_within_the_text(text in text()) {
         let lines = text.lines().count().max(1) as u32 + 1;
         let mut db = Db::new();
         let _ = db.load_records(&text, "t.db", &Macros::default(), &mut |_| Some("record(ai, \"i\") {}".into()));
@@ -62,7 +62,7 @@ fn shown(db: &mut Db, name: &str) -> String {
 }
 
 #[test]
-fn a_macro_without_a_value_is_told_with_its_place_its_name_and_what_to_do() {
+fn a_macro_without_a_value_is_reported_with_its_place_name_and_remedy() {
     let mut db = Db::new();
     let text = "record(ai, \"a\") { field(DESC, \"$(TYPO)\") field(EGU, \"$(A)\") }\nrecord(ai, \"b\") { field(INP, \"${X}s PP\") }\nrecord(ai, \"$(N)c\") {}";
     let expected = [("1:31: a.DESC cannot be", "TYPO", "$(TYPO)", ""), ("2:30: b.INP cannot be", "X", "${X}", "s PP")];
@@ -85,7 +85,7 @@ fn a_macro_without_a_value_is_told_with_its_place_its_name_and_what_to_do() {
 }
 
 #[test]
-fn a_file_is_told_all_its_wrong_fields_at_once_and_leaves_nothing_where_the_database_is_strict() {
+fn a_strict_database_reports_all_wrong_fields_of_a_file_and_loads_nothing_of_it() {
     let mut db = Db::new();
     let before = "record(ai, \"old\") { field(DESC, \"as it was\") field(PREC, 2) field(INP, \"1\") info(tag, \"kept\") alias(\"other\") }";
     db.load_records(before, "old.db", &Macros::default(), &mut |_| None).unwrap();
@@ -117,7 +117,7 @@ record(bo, \"old\") {}";
 }
 
 #[test]
-fn what_is_wrong_in_a_file_is_told_and_left_out_and_the_rest_is_loaded() {
+fn wrong_parts_of_a_file_are_reported_and_skipped_and_the_rest_is_loaded() {
     let mut db = Db::new();
     let text = "record(ai, \"a\") { field(EGU, \"mm\") field(NOPE, \"1\") field(PREC, \"x\") field(DESC, \"$(M)\") field(HIHI, \"5\") }
 record(nonsuch, \"n\") { field(VAL, \"1\") info(a, \"b\") alias(\"nn\") }
@@ -163,7 +163,7 @@ record(calc, \"c\") { field(CALC, \"A+\") alias(\"a\") field(DESC, \"last\") }";
 }
 
 #[test]
-fn of_very_many_errors_the_first_hundred_are_told_and_the_others_counted() {
+fn the_first_hundred_errors_are_reported_and_the_others_counted() {
     let mut db = Db::new();
     let text = "record(ai, \"a\") { field(PREC, \"x\") }\n".repeat(150) + "record(ai, \"b\") {}";
     let lines = told(&mut db, &text, "");
@@ -199,7 +199,7 @@ record(waveform, \"w\") {{ field(FTVL, \"\") field(NELM, \"\") alias(\"{alias}\"
 }
 
 #[test]
-fn a_link_that_does_not_fit_dtyp_is_told_and_left_empty() {
+fn a_link_that_does_not_fit_dtyp_is_reported_and_left_empty() {
     let mut db = Db::new();
     let text = "record(ai, \"t\") { field(DTYP, \"Soft Timestamp\") field(PINI, \"YES\") }
 record(ai, \"n\") { field(DTYP, \"Soft Timestamp\") field(INP, \"5\") field(PINI, \"YES\") }
@@ -218,7 +218,7 @@ record(ai, \"s\") { field(INP, \"@here\") field(PINI, \"YES\") field(TSE, \"1\")
 }
 
 #[test]
-fn menus_and_breakpoint_tables_may_stand_among_records() {
+fn menus_and_breakpoint_tables_may_be_between_records() {
     let mut db = Db::new();
     let text = "breaktable(mine) { 0 0, 10 100 } menu(menuConvert) { choice(menuConvertNO, \"NO\") choice(mineMine, \"mine\") }
         record(ai, \"a\") { field(LINR, \"mine\") }";
@@ -229,7 +229,7 @@ fn menus_and_breakpoint_tables_may_stand_among_records() {
 }
 
 #[test]
-fn arrays_that_cannot_be_are_refused_and_memory_of_the_others_is_not_touched() {
+fn impossible_arrays_are_refused_and_memory_of_the_others_is_not_touched() {
     for (kind, field, count) in [
         ("waveform", "NELM", "4000000000"),
         ("waveform", "NELM", "-1"),

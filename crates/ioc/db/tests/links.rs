@@ -85,7 +85,7 @@ fn three_seconds(db: &mut Db) {
 }
 
 #[test]
-fn chains_that_lead_back_to_themselves_by_ca_go_round() {
+fn circular_chains_of_ca_links_keep_processing() {
     let mut db = database(
         "record(calcout, \"co\") { field(CALC, \"A+1\") field(INPA, \"co NPP\") field(ODLY, 0.2) field(OUT, \"co.PROC CA\") }
          record(calc, \"looped\") { field(CALC, \"VAL+1\") field(FLNK, \"loop.PROC CA\") }
@@ -102,7 +102,7 @@ fn chains_that_lead_back_to_themselves_by_ca_go_round() {
 }
 
 #[test]
-fn a_record_that_processes_itself_by_ca_holds_nothing_else_up() {
+fn a_record_that_processes_itself_by_ca_delays_no_other_record() {
     let mut db = database(
         "record(calc, \"self\") { field(CALC, \"VAL+1\") field(FLNK, \"self.PROC CA\") }
          record(calc, \"own\") { field(CALC, \"VAL+1\") field(INPA, \"own CP\") }
@@ -124,7 +124,7 @@ fn a_record_that_processes_itself_by_ca_holds_nothing_else_up() {
 }
 
 #[test]
-fn a_put_with_completion_does_not_wait_for_what_a_ca_link_starts() {
+fn a_put_with_completion_does_not_wait_for_processing_that_a_ca_link_starts() {
     let mut db = database(
         "record(calcout, \"slow\") { field(CALC, \"A+1\") field(INPA, \"slow\") field(ODLY, 2) }
          record(bo, \"bo\") { field(FLNK, \"slow.PROC CA\") }
@@ -144,7 +144,7 @@ fn a_put_with_completion_does_not_wait_for_what_a_ca_link_starts() {
 }
 
 #[test]
-fn a_link_over_a_channel_has_what_the_monitor_showed_last_from_the_start_on() {
+fn a_link_over_a_channel_holds_the_last_monitored_value_from_the_start() {
     let mut db = database(
         "record(ao, \"src\") { field(VAL, 5) field(PINI, YES) field(PREC, 2) field(EGU, mm) field(MDEL, 10)
              field(HIGH, 4) field(HSV, MAJOR) }
@@ -176,7 +176,7 @@ fn a_link_over_a_channel_has_what_the_monitor_showed_last_from_the_start_on() {
 }
 
 #[test]
-fn a_write_over_a_channel_is_a_clients() {
+fn a_write_over_a_channel_is_treated_as_a_clients_write() {
     let mut db = database(
         "record(ao, \"refuses\") { field(DISP, 1) }
          record(ao, \"from\") { field(OUT, \"refuses CA\") }
@@ -204,7 +204,7 @@ fn a_write_over_a_channel_is_a_clients() {
 }
 
 #[test]
-fn a_link_over_a_channel_follows_its_record_as_it_goes() {
+fn a_link_over_a_channel_becomes_remote_when_its_record_is_removed() {
     let mut db = database(
         "record(ao, \"src\") { field(VAL, 5) }
          record(waveform, \"wave\") { field(FTVL, SHORT) field(NELM, 3) }

@@ -113,7 +113,7 @@ fn processing_and_posting_allocate_and_free_nothing() {
 }
 
 #[test]
-fn a_search_for_a_name_that_is_not_there_asks_for_no_memory() {
+fn a_search_for_an_unknown_name_allocates_nothing() {
     let mut db = Db::new();
     db.load_records("record(ai, \"a\") {}", "test.db", &Macros::default(), &mut |_| None).unwrap();
     db.init(now(0));

@@ -95,7 +95,7 @@ fn a_source_keeps_its_newest_value_and_hands_back_the_one_before() {
 }
 
 #[test]
-fn without_a_source_interrupts_are_refused_and_said() {
+fn io_intr_scanning_without_a_source_is_refused_and_reported() {
     let mut db = database(&["field(SCAN, \"I/O Intr\")"]);
     let scan = db.find("r0.SCAN").unwrap();
     assert_eq!(db.get(&scan, 1), Value::Scalar(base::Scalar::Enum(0)));

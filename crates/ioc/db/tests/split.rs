@@ -61,7 +61,7 @@ fn whole_lock_sets_go_to_the_group_that_scans_them() {
 }
 
 #[test]
-fn the_directory_knows_what_clients_are_told_before_they_read() {
+fn the_directory_has_the_type_and_size_of_channels_in_other_shards() {
     let mut db = loaded(TEXT);
     let shards = split(&mut db, &[group(&[".1 second"], 1)]);
     for name in ["fast", "after", "after.NORD", "fast.CALC"] {
@@ -73,7 +73,7 @@ fn the_directory_knows_what_clients_are_told_before_they_read() {
 }
 
 #[test]
-fn links_between_owners_are_asked_of_the_shell() {
+fn links_between_owners_are_requested_from_the_shell() {
     let mut db = loaded(TEXT);
     let mut shards = split(&mut db, &[group(&[".1 second"], 1)]);
     let asked: Vec<RemoteRequest> = std::iter::from_fn(|| db.next_remote()).collect();
@@ -86,7 +86,7 @@ fn links_between_owners_are_asked_of_the_shell() {
 }
 
 #[test]
-fn a_set_that_two_groups_reach_goes_to_the_first_and_that_is_said() {
+fn a_lock_set_reached_by_two_groups_goes_to_the_first_and_is_reported() {
     let text = "record(ai, \"a\") { field(SCAN, \"1 second\") field(INP, \"b\") }\nrecord(ai, \"b\") { field(SCAN, \"2 second\") }";
     let mut db = loaded(text);
     let shards = split(&mut db, &[group(&["2 second"], 1), group(&["1 second"], 1)]);
@@ -114,7 +114,7 @@ fn several_owners_share_a_groups_lock_sets_evenly() {
 }
 
 #[test]
-fn a_scan_that_is_not_there_or_claimed_twice_is_refused() {
+fn a_scan_that_does_not_exist_or_is_claimed_twice_is_refused() {
     let error = loaded(TEXT).split(&[group(&["3 parsec"], 1)]).err().unwrap();
     assert!(error.to_string().contains("\"3 parsec\"") && error.to_string().contains("\".1 second\""), "{error}");
     let error = loaded(TEXT).split(&[group(&["1 second"], 1), group(&["1 Hz"], 1)]).err().unwrap();
@@ -134,7 +134,7 @@ fn a_record_of_another_owner_cannot_be_loaded_over_and_is_forgotten_when_it_is_r
 }
 
 #[test]
-fn what_is_loaded_later_goes_to_the_owners_of_its_scans_and_links() {
+fn records_loaded_later_go_to_the_owners_of_their_scans_and_links() {
     let mut db = loaded(TEXT);
     let shards = split(&mut db, &[group(&[".1 second"], 2), group(&["1 second"], 1)]);
     assert_eq!(shards.len(), 3);

@@ -118,7 +118,7 @@ fn good(value: impl Into<Value>) -> DeviceSample {
 }
 
 #[test]
-fn every_input_takes_what_its_device_says_raw_or_not() {
+fn every_input_record_accepts_raw_and_converted_values_of_its_device() {
     let mut db = database(
         r#"record(ai, "ai") { field(DTYP, "test later") field(INP, "@x") field(ASLO, "0.1") field(AOFF, "5") field(PREC, "3") }
            record(bi, "bi") { field(DTYP, "test later") field(INP, "@x") field(ONAM, "open") field(ZNAM, "shut") }
@@ -191,7 +191,7 @@ fn every_output_hands_its_device_value_and_raw_value() {
 }
 
 #[test]
-fn what_a_device_answers_to_an_output_becomes_its_value() {
+fn the_answer_of_a_device_to_an_output_becomes_the_value_of_the_record() {
     let mut db = database(
         r#"record(ao, "ao") { field(DTYP, "test later") field(OUT, "@x") field(ASLO, "0.5") field(VAL, "3") }
            record(bo, "bo") { field(DTYP, "test later") field(OUT, "@x") field(VAL, "1") }
@@ -221,7 +221,7 @@ fn what_a_device_answers_to_an_output_becomes_its_value() {
 }
 
 #[test]
-fn a_failed_device_raises_its_alarm_and_the_next_good_value_takes_it_back() {
+fn a_failed_device_raises_its_alarm_and_the_next_good_value_clears_it() {
     let mut db = database(
         r#"record(ai, "in") { field(DTYP, "test later") field(INP, "@x") }
            record(ao, "out") { field(DTYP, "test later") field(OUT, "@x") field(VAL, "1") }"#,
@@ -239,7 +239,7 @@ fn a_failed_device_raises_its_alarm_and_the_next_good_value_takes_it_back() {
 }
 
 #[test]
-fn an_interrupt_brings_its_value_and_tse_minus_2_its_time() {
+fn an_interrupt_delivers_its_value_and_with_tse_minus_2_its_time() {
     let mut db = database(
         r#"record(ai, "a") { field(DTYP, "test later") field(INP, "@line") field(SCAN, "I/O Intr") field(TSE, "-2") }"#,
     );
@@ -264,7 +264,7 @@ fn a_direct_device_answers_at_once() {
 }
 
 #[test]
-fn a_bad_address_is_said_with_its_record_and_a_good_one_may_follow() {
+fn a_bad_address_is_reported_with_its_record_and_can_be_corrected() {
     let mut db = database(r#"record(ai, "a") { field(DTYP, "test later") field(INP, "@bad") }"#);
     let notices = db.take_notices();
     assert_eq!(notices[0].0, "a: DTYP \"test later\": found \"bad\"; expected \"good\"");

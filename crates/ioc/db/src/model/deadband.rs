@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn deadbands_know_nan_and_infinity() {
+    fn deadbands_compare_nan_and_infinity_as_epics_does() {
         let moved = |last: f64, value: f64, band: f64| {
             let mut last = last;
             !check(&mut last, value, band, EventMask::VALUE).is_empty()

@@ -37,7 +37,7 @@ mod tests {
     use base::Value;
 
     #[test]
-    fn a_put_that_sets_it_to_busy_completes_when_somebody_sets_it_to_done() {
+    fn a_put_that_sets_the_record_busy_completes_when_the_record_is_set_to_done() {
         let mut db = Db::new();
         let text = "record(busy, \"b\") { field(FLNK, \"n\") field(OUT, \"o PP\") } record(calc, \"n\") { field(CALC, \"VAL+1\") } record(longout, \"o\") {}";
         db.load_records(text, "test.db", &Macros::default(), &mut |_| None).unwrap();

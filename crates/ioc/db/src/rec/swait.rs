@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn its_forward_link_waits_for_the_end_of_what_its_output_starts() {
+    fn the_forward_link_waits_for_the_processing_that_the_output_starts() {
         let mut db = started(
             "record(swait, \"s\") { field(CALC, \"A*2\") field(OUTN, \"slow.A\") field(FLNK, \"n\") field(OEVT, \"7\") }
              record(calcout, \"slow\") { field(CALC, \"A\") field(ODLY, \"1\") }
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn with_io_intr_an_input_processes_it_where_it_is_to() {
+    fn with_io_intr_a_change_of_a_selected_input_processes_the_record() {
         let mut db = started(
             "record(swait, \"s\") { field(SCAN, \"I/O Intr\") field(CALC, \"A+B\")
                  field(INAN, \"a\") field(INAP, \"Yes\") field(INBN, \"b\") }
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_expression_is_told_and_raises_calc() {
+    fn a_malformed_expression_is_refused_and_raises_a_calc_alarm() {
         let mut db = started("record(swait, \"s\") { field(OEVT, \"1\") }");
         let channel = db.find("s.CALC").unwrap();
         assert!(db.put(&channel, &Value::from("A+"), Now::default()).is_err());

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_channel_access_cannot_meet_never_hold_and_are_told() {
+    fn rules_that_channel_access_cannot_satisfy_never_apply_and_are_reported() {
         let mut rules = rules(FILE);
         let notices = rules.take_notices();
         assert!(notices.iter().any(|text| text.starts_with("t.acf:7:59: METHOD")), "{notices:?}");
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_default_group_nobody_has_rights() {
+    fn without_a_default_group_no_client_has_rights() {
         let rules = rules("ASG(a) { RULE(1, WRITE) }");
         assert_eq!(rules.rights(rules.group_of(""), 0, "anna", "x").grant, Grant::None);
     }

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn out_of_range_numbers_become_what_x86_makes_of_them() {
+    fn out_of_range_numbers_are_converted_as_on_x86() {
         assert_eq!((to_i32(1e10), to_i32(f64::NAN), to_i32(-2_147_483_648.5)), (i32::MIN, i32::MIN, i32::MIN));
         assert_eq!((to_u32(-1.0), to_u32(4_294_967_296.0)), (u32::MAX, 0));
         assert_eq!(<u16 as Number>::from_f64(65_537.0), 1);

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_macro_that_names_itself_ends() {
+    fn the_expansion_of_a_recursive_macro_ends() {
         let mut macros = Macros::default();
         macros.set("A", "$(A)");
         let _ = macros.expand("$(A)");

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_before_a_malformed_place_is_listed() {
+    fn records_before_a_syntax_error_are_listed() {
         let (found, error) = outline("record(ai, a) {}\nrecord(ai b)", "x.db", &Macros::default());
         assert_eq!((found.len(), error.map(|error| error.place.line)), (1, Some(2)));
     }

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn values_too_many_for_a_pattern_are_left_out_and_told() {
+    fn surplus_values_of_a_pattern_are_ignored_and_reported() {
         let all = parse_substitutions("file a.db { pattern {A} {1, 2} {3} }", "t.sub").unwrap();
         assert_eq!(all[0].macros, "A=1,");
         assert_eq!(all[0].surplus.as_deref(), Some("t.sub:1:29: value 2 of a pattern of 1 macros is left out"));
