@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_that_is_too_long_is_cut_and_says_so() {
+    fn a_long_text_is_truncated_with_an_ellipsis() {
         let mut text = Text::new();
         write!(text, "{}ä and more", "a".repeat(511)).unwrap();
         assert_eq!(text.as_str(), format!("{}…", "a".repeat(511)));

@@ -407,7 +407,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manager_of_many_objects_claims_what_they_begin_with() {
+    fn a_manager_of_many_objects_claims_their_common_prefix() {
         let devices: String =
             (0..400).map(|n| format!("[[device]]\nname = \"ps_{n}\"\ndriver = \"memory\"\n")).collect();
         let text = format!(

@@ -45,7 +45,7 @@ impl Drop for Ended {
 }
 
 #[test]
-fn a_driver_that_a_program_brings_along_is_served_and_its_refusal_told() {
+fn a_driver_of_another_program_is_served_and_its_refusals_are_returned() {
     let name = format!("dice-{}", std::process::id());
     let stop = Arc::new(AtomicBool::new(false));
     let (tell, events) = channel();

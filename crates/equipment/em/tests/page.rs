@@ -1,7 +1,7 @@
 //! The page on tables, and what a check sees of this machine.
 
 #[test]
-fn the_pages_of_the_documentation_are_those_of_the_tables() {
+fn the_page_on_equipment_tables_is_up_to_date() {
     let page = include_str!("../../../../docs/equipment-tables.md");
     assert!(page == equipment::document(em::DRIVERS), "run `tahti em check --document > docs/equipment-tables.md`");
 }
@@ -16,7 +16,7 @@ fn the_example_has_no_error() {
 }
 
 #[test]
-fn what_a_device_could_not_be_made_of_is_found_by_the_check_with_all_else() {
+fn unusable_device_settings_are_found_by_the_check_with_all_other_errors() {
     let folder = std::env::temp_dir().join(format!("tahti-em-check-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let text = r#"[manager]
