@@ -228,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_converted_converts_back((step, range) in steps(), share in 0f64..=1.0) {
+        fn conversions_are_reversible((step, range) in steps(), share in 0f64..=1.0) {
             let raw = (range.start() + share * (range.end() - range.start())).clamp(*range.start(), *range.end());
             let value = step.forward(Datum::Number(raw)).unwrap();
             let scale = raw.abs().max(1.0) + match &step { Convert::Scale { factor, offset } => (offset / factor).abs(), _ => 0.0 };
@@ -247,7 +247,7 @@ mod tests {
         }
 
         #[test]
-        fn a_number_in_a_text_comes_back(value: i32, before in "[A-Z]{0,4} ", after in "( mm)?") {
+        fn a_number_in_a_text_survives_a_round_trip(value: i32, before in "[A-Z]{0,4} ", after in "( mm)?") {
             let step = Convert::Text { before, after };
             let raw = step.backward(Datum::Number(value.into()), None).unwrap();
             prop_assert_eq!(step.forward(raw), Ok(Datum::Number(value.into())));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_stand_for_numbers_both_ways_and_others_are_refused() {
+    fn labels_are_converted_to_numbers_and_back_and_unknown_ones_are_refused() {
         let step = Convert::Labels(vec![("off".into(), 0.0), ("on".into(), 1.0)]);
         assert_eq!(step.forward(Datum::Number(1.0)), Ok(Datum::Text("on".into())));
         assert_eq!(step.backward(Datum::Text("off".into()), None), Ok(Datum::Number(0.0)));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_a_table_nothing_is_guessed() {
+    fn values_beyond_a_table_are_refused() {
         let step = Convert::Curve(vec![(0.0, 0.0), (1.0, 10.0)]);
         assert!(matches!(step.forward(Datum::Number(1.1)), Err(Fault::Range { high: 1.0, .. })));
         assert!(matches!(step.backward(Datum::Number(-0.1), None), Err(Fault::Range { low: 0.0, high: 10.0, .. })));

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_too_many_and_a_quote_without_end_are_found_at_their_place() {
+    fn a_surplus_cell_and_an_open_quote_are_reported_with_their_place() {
         let text = "a,b\n1,2,3\n\"x,4\n\"y\" z,5\n";
         let mut found = Diagnostics::new(text);
         let _ = Sheet::read(text, &mut found);

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn captures_are_what_stands_in_the_holes() {
+    fn captures_are_the_texts_in_the_holes() {
         for (pattern, text, expected) in [
             ("sr_mag_ps_{name}", "sr_mag_ps_b", Some("name=b")),
             ("sr_mag_ps_{name}", "sr_mag_ps_", None),
@@ -140,14 +140,14 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_apart_is_refused() {
+    fn ambiguous_and_malformed_patterns_are_refused() {
         for text in ["{a}{b}", "{", "}", "{}", "{a b}", "x{a", "a}b"] {
             assert!(Pattern::parse(text).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn holes_are_filled_with_what_was_captured() {
+    fn holes_are_filled_with_the_captures() {
         let bound = Pattern::parse("ps_{name}").unwrap().matches("ps_b").unwrap();
         assert_eq!(Pattern::parse("sr_mag_ps_{name}").unwrap().fill(&bound), Ok("sr_mag_ps_b".to_owned()));
         assert_eq!(Pattern::parse("{other}").unwrap().fill(&bound), Err("other"));

@@ -114,7 +114,7 @@ impl Machine for TwoCpus {
 }
 
 #[test]
-fn what_contradicts_itself_or_the_machine_is_found_together_with_all_else() {
+fn contradictions_are_found_together_with_all_other_errors() {
     let text = r#"[manager]
 name = "bad"
 cpu = 77
@@ -215,7 +215,7 @@ objects = ["sr_long/*"]
 }
 
 #[test]
-fn rows_in_csv_files_are_rows_with_their_own_places() {
+fn rows_of_csv_files_are_read_and_their_errors_name_file_and_line() {
     let main = "[manager]\nname = \"m\"\ndevices = [\"d.csv\"]\nmap = [\"m.csv\"]\n";
     let devices = "name,driver,ramp,lag\nps_1,power-supply,50,20ms\nps_2,power-supply,,\n";
     let map = "verb,object,complement,device,point,unit,convert\n\
@@ -287,7 +287,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_within_the_limits_is_what_the_device_gets(value in -1000f64..1000.0) {
+    fn only_values_within_the_limits_reach_the_device(value in -1000f64..1000.0) {
         let tables = read(GOOD).tables.unwrap();
         let shown = dry_run(&tables, &format!("put/sr_mag_ps_b/{value}A"), None);
         prop_assert_eq!(shown.is_ok(), (0.0..=600.0).contains(&value));

@@ -172,7 +172,7 @@ fn requests_are_interpreted_executed_and_converted() {
 }
 
 #[test]
-fn a_set_is_answered_when_its_value_is_reached_or_will_not_be() {
+fn a_set_is_answered_when_its_value_is_reached_or_cannot_be_reached() {
     let (mut lane, mut seen) = (lane(FILE), Seen::default());
     request(&mut lane, 1, "put/sr_mag_ps_b/on", None, at(0), &mut seen);
     request(&mut lane, 2, "set/sr_mag_ps_b/100A", None, at(0), &mut seen);
@@ -194,7 +194,7 @@ fn a_set_is_answered_when_its_value_is_reached_or_will_not_be() {
 }
 
 #[test]
-fn what_is_past_its_deadline_is_not_executed() {
+fn a_request_past_its_deadline_is_not_executed() {
     let (mut lane, mut seen) = (lane(FILE), Seen::default());
     request(&mut lane, 1, "put/sr_bpm_1/kick=3", Some(at(0)), at(0), &mut seen);
     assert_eq!(seen.answers, [(1, "expired".to_owned())]);
@@ -217,7 +217,7 @@ fn an_agent_is_started_by_a_message_and_brings_the_beam_to_its_set_point() {
 }
 
 #[test]
-fn points_of_an_agent_are_what_the_table_calls_them_in_whatever_order_it_does() {
+fn points_of_an_agent_are_found_by_name_in_any_order() {
     let points = ["faults", "ki", "skipped", "setpoint", "cycles", "kp"];
     let rows: String = points
         .iter()
@@ -284,7 +284,7 @@ fn polls_of_all_hosts_have_the_same_number_at_the_same_time_and_the_first_one_wa
 }
 
 #[test]
-fn tables_that_changed_take_over_what_stayed_and_what_waits() {
+fn changed_tables_take_over_unchanged_devices_and_waiting_requests() {
     let (mut old, mut seen) = (lane(FILE), Seen::default());
     request(&mut old, 1, "put/sr_mag_ps_b/on", None, at(0), &mut seen);
     request(&mut old, 2, "set/sr_mag_ps_b/100A", None, at(0), &mut seen);

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kick_moves_the_beam_and_noise_has_the_width_that_was_asked_for() {
+    fn a_kick_moves_the_beam_and_noise_has_the_configured_width() {
         let spec = BpmSpec { x: 0.2, response: 0.1, noise: 0.01, ..BpmSpec::default() };
         let mut bpm = Bpm::new(spec);
         bpm.write(2, &Datum::Number(-2.0), MonoNs(0)).unwrap();

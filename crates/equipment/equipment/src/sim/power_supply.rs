@@ -142,7 +142,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_behaves_the_same_however_often_it_is_asked(target in -500f64..500.0, asked in proptest::collection::vec(1u64..400, 1..20)) {
+        fn the_current_does_not_depend_on_how_often_it_is_read(target in -500f64..500.0, asked in proptest::collection::vec(1u64..400, 1..20)) {
             let (mut often, mut once) = (switched_on(PowerSupplySpec::default()), switched_on(PowerSupplySpec::default()));
             often.write(0, &Datum::Number(target), at(0)).unwrap();
             once.write(0, &Datum::Number(target), at(0)).unwrap();
