@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_type_is_read_by_the_word_that_shows_it() {
+    fn each_type_is_parsed_from_its_displayed_name() {
         for code in 0..=u8::MAX {
             if let Ok(known) = Kind::from_code(code) {
                 assert_eq!(kind(&known.to_string()), Some(known));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_hard_to_write_come_back() {
+    fn values_with_special_characters_survive_a_round_trip() {
         let number = |value: f64| Datum::Number(Scalar::F64(value));
         let values = [
             number(-0.0),

@@ -72,13 +72,13 @@ proptest! {
 }
 
 #[test]
-fn columns_stand_in_any_order_and_some_may_be_missing() {
+fn columns_may_be_in_any_order_and_some_may_be_missing() {
     let rows = read("\u{feff}type,value,signal,time_ns\r\nf64,1.5,\"A,B\",7\r\n\r\n").unwrap();
     assert_eq!(rows, [Row::Sample { name: "A,B".into(), sample: Sample::new(7, 1.5) }]);
 }
 
 #[test]
-fn what_cannot_be_read_is_told_with_its_line_and_what_was_expected() {
+fn unreadable_rows_are_reported_with_their_line_and_the_expected_form() {
     let said = |rows: &str| read(&format!("{HEADER}\n{rows}")).unwrap_err();
     assert!(read("time,value\n1,2\n").unwrap_err().starts_with("line 1: the header is \"time,value\"; expected"));
     assert_eq!(said("A,1,f64,1.5,0,0,\nA,1,f64\n"), "line 3: 3 fields; expected 7");

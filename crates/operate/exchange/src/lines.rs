@@ -73,7 +73,7 @@ mod tests {
     use segment::Sample;
 
     #[test]
-    fn each_line_is_json_whatever_the_value() {
+    fn each_line_is_json_for_any_value() {
         let values = [
             Datum::Number(Scalar::F64(f64::NAN)),
             Datum::Number(Scalar::F64(1.5)),

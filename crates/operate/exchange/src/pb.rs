@@ -167,7 +167,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn samples_and_what_they_mean_come_back_over_new_years(
+        fn samples_and_their_metadata_survive_a_round_trip_over_new_years(
             stamps in prop::collection::vec(1_700_000_000_000_000_000i64..1_900_000_000_000_000_000, 1..20),
         ) {
             let mut rows = Vec::new();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_none_is_told_with_its_number_once() {
+    fn a_malformed_line_is_reported_once_with_its_number() {
         let mut reader = PbReader::new(&b"\x08\x06\x12\x01A\x18\xea\x0f\n\xff\n\xff\n"[..]);
         let error = reader.next().unwrap().unwrap_err().to_string();
         assert!(error.starts_with("line 2: the line is no protobuf message; expected"), "{error}");
