@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_bound_is_counted_and_comes_in_when_something_goes() {
+    fn claims_beyond_the_bound_are_counted_and_accepted_when_room_is_free() {
         let (mut claims, a, b) = full();
         assert_eq!(claims.left_out(), None);
         assert!(!claims.add(&b, "x1") && !claims.add(&b, "x2") && !claims.add(&a, "y") && !claims.add(&a, "y"));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_claimed_takes_no_more_memory_than_the_bounds() {
+    fn claims_take_no_more_memory_than_the_bounds() {
         let (mut claims, _, b) = full();
         for number in 0..WAITING_MAX + 5 {
             assert!(!claims.add(&b, &format!("x{number:05}")));

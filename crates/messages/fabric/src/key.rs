@@ -77,14 +77,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_into_keys_is_read_back() {
+    fn claims_and_requests_survive_a_round_trip_as_keys() {
         let host: HostName = "sr-01.ring".parse().unwrap();
         assert_eq!(parse_claim(&claim(&host, "sr_mag")), Some((host.clone(), "sr_mag")));
         assert_eq!(asker(&requests(&host, Band::DEFAULT, Some(&host))), Some(host));
     }
 
     #[test]
-    fn keys_of_strangers_are_no_claims() {
+    fn foreign_keys_are_not_claims() {
         for key in
             ["tahti/a/serves/", "tahti/a b/serves/x", "other/a/serves/x", "tahti/a/serves/x/y", "tahti/*/serves/x"]
         {
