@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn minors_that_are_over_committed_in_the_same_way_are_told_together() {
+    fn minors_that_are_over_committed_in_the_same_way_are_reported_together() {
         let activities = vec![Activity::new("a", Some(us(1100)), 0..5), Activity::new("b", Some(us(1)), 2..3)];
         let why = refusals(&Spec::new("fast", vec![us(1000); 5], activities));
         assert_eq!(why.len(), 3, "{why:?}");
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn who_must_yield_where_its_block_begins_needs_its_budget_there() {
+    fn an_activity_that_must_yield_at_the_begin_of_its_block_needs_its_budget_there() {
         let once = Discipline { continuable: true, ..Discipline::REAL_TIME };
         let block = Activity {
             queue: vec![(0, once), (1, once), (2, Discipline::REAL_TIME)],
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_all_at_once() {
+    fn all_contradictions_of_a_frame_are_reported_at_once() {
         let mut odd = Activity::new("odd", None, 0..2);
         odd.queue[1].1 = Discipline::BACKGROUND;
         odd.recovery = Recovery::Steal(us(100));

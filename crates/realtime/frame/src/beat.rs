@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doubled_rate_a_halved_one_and_a_step_are_told_apart() {
+    fn a_doubled_rate_a_halved_rate_and_a_step_are_distinguished() {
         use Beat::{Early, Late, Steady};
         assert_eq!(beats(&[1000, 2000, 2900, 4100]), [Steady; 4]);
         assert_eq!(beats(&[1000, 2000, 2500, 3000, 3500]), [Steady, Steady, Early, Early, Early]);

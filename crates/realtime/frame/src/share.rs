@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn minors_that_do_not_begin_together_are_looked_at_until_they_repeat() {
+    fn minors_with_different_starts_are_checked_until_their_pattern_repeats() {
         let (one, mut two) = (frame("f1", 80, us(300), us(100)), frame("f2", 80, us(200), us(0)));
         two.spec.activities = vec![Activity::new("a", Some(us(150)), 1..2)];
         // f2 works from 200 to 400, from 600 to 800, …; f1 begins at 300, 600, …, and has done its part of the first by 200.

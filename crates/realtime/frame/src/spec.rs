@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_word_is_refused_with_what_was_expected() {
+    fn malformed_disciplines_recoveries_and_time_bases_are_refused() {
         assert!("background+overrunnable".parse::<Discipline>().unwrap_err().contains("alone"));
         assert!("continuable+real-time".parse::<Discipline>().unwrap_err().contains("alone"));
         assert!("underrunnable+underrunnable".parse::<Discipline>().unwrap_err().contains("once"));

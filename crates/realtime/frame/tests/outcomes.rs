@@ -61,7 +61,7 @@ fn border(machine: &mut Machine, end: &mut MonoNs, seen: Seen) -> (Vec<Judgement
 }
 
 #[test]
-fn every_discipline_with_every_recovery_ends_as_the_tables_say() {
+fn every_discipline_with_every_recovery_ends_as_in_the_tables() {
     let mut tried = 0;
     for (discipline, faults) in DISCIPLINES {
         let how: Discipline = discipline.parse().unwrap();
@@ -145,7 +145,7 @@ fn follows(machine: &mut Machine, end: &mut MonoNs, seen: Seen, action: Action, 
 }
 
 #[test]
-fn who_does_well_again_is_forgiven() {
+fn faults_of_an_activity_that_recovers_are_forgiven() {
     for (recovery, _) in RECOVERIES {
         let mut machine = Machine::new(plan(Discipline::REAL_TIME, recovery.parse().unwrap()).unwrap(), 0, MonoNs(0));
         let mut end = machine.first().end;

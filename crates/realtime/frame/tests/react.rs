@@ -187,7 +187,7 @@ fn each_discipline_means_what_react_published() {
 }
 
 #[test]
-fn a_border_at_which_nobody_did_wrong_before_needs_no_look_at_each() {
+fn a_border_without_earlier_faults_needs_no_check_of_each_activity() {
     // `border` of this file compares both ways at each such border, in all tests.
     let mut world = World::new(&pair("real-time", Recovery::Skip, None), &[&[50, 50, 150, 10], &[10]]);
     world.minors(2);
@@ -207,7 +207,7 @@ fn a_block_runs_its_activity_once() {
 }
 
 #[test]
-fn a_block_whose_end_was_lost_begins_anew() {
+fn a_block_whose_end_was_lost_restarts() {
     const ALL: &str = "underrunnable+overrunnable+continuable";
     for base in [frame::TimeBase::Timer, frame::TimeBase::Software] {
         let a = activity("a", &[(0, ALL), (1, ALL), (2, "real-time")], Recovery::None, None);
@@ -227,7 +227,7 @@ fn a_block_whose_end_was_lost_begins_anew() {
 }
 
 #[test]
-fn who_comes_back_with_a_mode_begins_its_block_anew() {
+fn an_activity_that_returns_with_a_mode_restarts_its_block() {
     let a = activity("a", &[(0, "real-time"), (1, "continuable")], Recovery::None, None);
     let b = activity("b", &[(0, "real-time")], Recovery::None, None);
     let mode = |name: &str, names: &[&str]| frame::Mode {
@@ -251,7 +251,7 @@ fn who_comes_back_with_a_mode_begins_its_block_anew() {
 }
 
 #[test]
-fn inject_gives_the_minor_its_length_once_more_and_moves_what_follows() {
+fn inject_extends_a_minor_by_its_length_and_moves_the_following_minors() {
     let mut world = World::new(&pair("real-time", Recovery::Inject, None), &[&[150, 10], &[10]]);
     world.run();
     let border = world.border(0);
@@ -319,7 +319,7 @@ fn other_recoveries_act_once_errors_are_no_longer_tolerated() {
 }
 
 #[test]
-fn in_a_minor_that_goes_on_nobody_loses_its_turn() {
+fn in_an_extended_minor_no_activity_loses_its_turn() {
     // The first gets more time. The second must wait for it. It has another recovery, and tolerates no fault.
     let begins = |recovery: &str, with: &str| {
         let a = activity("a", &[(0, "real-time")], recovery.parse().unwrap(), None);
@@ -357,7 +357,7 @@ fn in_a_minor_that_goes_on_nobody_loses_its_turn() {
 }
 
 #[test]
-fn what_is_done_in_time_given_for_another_counts_for_a_block() {
+fn a_call_that_ends_in_time_given_for_another_activity_counts_for_its_block() {
     const ALL: &str = "underrunnable+overrunnable+continuable";
     for recovery in ["inject", "stretch:60us", "steal:60us"] {
         for (first, left) in [(110, vec![]), (10_000, vec![1])] {
@@ -373,7 +373,7 @@ fn what_is_done_in_time_given_for_another_counts_for_a_block() {
 }
 
 #[test]
-fn who_is_left_out_of_the_end_of_its_block_begins_anew() {
+fn an_activity_that_is_skipped_at_the_end_of_its_block_restarts_in_the_next() {
     let queue = [(0, "continuable"), (1, "real-time"), (2, "real-time")];
     let a = activity("a", &queue, Recovery::Skip, None);
     let b = activity("b", &[(0, "real-time"), (2, "real-time")], Recovery::None, None);
@@ -385,14 +385,14 @@ fn who_is_left_out_of_the_end_of_its_block_begins_anew() {
 }
 
 #[test]
-fn safe_values_stand_until_the_activity_behaves() {
+fn safe_values_apply_until_the_activity_is_in_time_again() {
     let mut world = World::new(&pair("real-time", Recovery::SafeValue, None), &[&[150, 10], &[1]]);
     let stands: Vec<bool> = (0..3).map(|_| (world.minors(1), world.machine.is_safe(0)).1).collect();
     assert_eq!(stands, [true, false, false]);
 }
 
 #[test]
-fn who_is_absent_gets_no_time_and_costs_the_others_nothing() {
+fn an_absent_activity_gets_no_time_and_is_counted() {
     let mut world = World::new(&pair("real-time", Recovery::Inject, Some(9)), &[&[10], &[10]]);
     world.threads[0].seen.present = false;
     assert_eq!(world.minors(2), ["0: 0 Absent 1 Counted", "1: 0 Absent 2 Counted"]);
@@ -402,7 +402,7 @@ fn who_is_absent_gets_no_time_and_costs_the_others_nothing() {
 }
 
 #[test]
-fn minors_that_nobody_could_run_are_lost_and_the_phase_is_kept() {
+fn minors_that_passed_during_a_delay_are_lost_and_the_phase_is_kept() {
     let mut world = World::new(&pair("real-time", Recovery::None, None), &[&[10], &[10]]);
     world.run();
     let border = world.border(330 * US);
@@ -415,7 +415,7 @@ fn minors_that_nobody_could_run_are_lost_and_the_phase_is_kept() {
 }
 
 #[test]
-fn an_external_base_loses_what_it_ticked_while_nobody_looked() {
+fn ticks_of_an_external_base_during_a_delay_are_counted_as_lost() {
     let mut spec = pair("real-time", Recovery::None, None);
     spec.base = frame::TimeBase::Software;
     let mut machine = Machine::new(Plan::admit(&spec).unwrap(), 10, MonoNs(0));
@@ -633,7 +633,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_machine_does_what_the_model_does((spec, work) in any_world()) {
+    fn the_machine_behaves_as_the_model((spec, work) in any_world()) {
         const BORDERS: usize = 40;
         let mut world = World::new(&spec, &vec![&[1][..]; work.len()]);
         for (thread, times) in world.threads.iter_mut().zip(&work) {
@@ -643,7 +643,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_the_delays_pulses_and_phase_fit_the_clock(lengths in prop::collection::vec(50..200i64, 1..6), delays in prop::collection::vec(0..2_000u64, 1..50)) {
+    fn pulses_and_phase_match_the_clock_after_any_delays(lengths in prop::collection::vec(50..200i64, 1..6), delays in prop::collection::vec(0..2_000u64, 1..50)) {
         let minors = lengths.len() as u16;
         let spec = Spec::new("f", lengths.iter().copied().map(us).collect(), vec![Activity::new("a", Some(us(1)), 0..minors)]);
         let mut machine = Machine::new(Plan::admit(&spec).unwrap(), 0, MonoNs(0));
