@@ -4,7 +4,7 @@ use gpu::{Gpu, GpuError, Sensor};
 use kernels::{Centroids, Level, Light};
 
 #[test]
-fn a_card_computes_what_the_cpu_does_and_without_one_it_says_why() {
+fn a_graphics_card_computes_the_results_of_the_cpu_and_a_missing_one_is_reported() {
     let gpu = match Gpu::open() {
         Ok(gpu) => gpu,
         Err(error) => {
