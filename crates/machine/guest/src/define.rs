@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn libvirts_domain_says_what_the_plant_does_and_notes_what_it_cannot() {
+    fn the_libvirt_domain_has_the_settings_of_the_plant_and_notes_unsupported_ones() {
         let (guest, cpus) = (whole(), "0".parse().unwrap());
         let more = Definition { cpus: Some(&cpus), memory_max: Some(Size(300 << 20)), ..definition(&guest) };
         let Defined { text, notes } = more.libvirt().unwrap();

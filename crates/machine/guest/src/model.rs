@@ -325,7 +325,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_guest_has_no_network_and_nothing_that_was_not_asked_for() {
+    fn a_guest_has_no_network_and_no_device_that_is_not_configured() {
         let line = line(&guest(), false);
         for part in ["-nic none", "-nodefaults", "-no-user-config", "-accel tcg", "-smp 2", "-m 256M", " -S"] {
             assert!(line.contains(part), "{part} in {line}");
@@ -351,7 +351,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn windows_has_devices_that_it_knows_and_the_clock_that_it_expects() {
+    fn a_windows_guest_has_devices_and_a_clock_that_windows_supports() {
         let guest = Guest {
             profile: Profile::Windows,
             disks: vec!["c.qcow2".into()],

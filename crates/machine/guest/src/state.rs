@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guest_that_qemu_works_on_does_not_stand_still_and_one_that_cannot_go_on_is_over() {
+    fn a_guest_is_stopped_in_pausing_states_and_over_in_final_states() {
         for state in ["running", "save-vm", "restore-vm", "prelaunch"] {
             assert_eq!(still(state), None, "{state}");
         }

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guest_is_asked_before_qemu_is_and_killed_last() {
+    fn a_guest_gets_powerdown_first_then_quit_and_kill_last() {
         let at = |s: i64| MonoNs(0) + DurNs::from_secs(s);
         let mut stop = Stop::begin(at(0), DurNs::from_secs(30));
         assert_eq!(stop.due(at(0)), Some(Step::Powerdown));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_a_hurry_skips_the_wait_and_no_step() {
+    fn a_hurried_stop_skips_the_waits_and_no_step() {
         let mut stop = Stop::begin(MonoNs(0), DurNs::from_secs(30));
         let mut steps = Vec::new();
         for now in 0..9 {

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ran_is_a_part_of_the_time_and_one_that_has_gone_ran_no_more() {
+    fn the_share_of_a_thread_is_its_run_time_and_zero_after_its_end() {
         let found = shares(&[0, 1_000, 5_000_000], &[5_000_000, 10_001_000, 0], DurNs::from_ms(10));
         assert_eq!(found, [5_000, 10_000, 0]);
         assert_eq!(line(&found), "50.00 100.00 0.00\n");

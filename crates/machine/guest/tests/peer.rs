@@ -80,7 +80,7 @@ impl Drop for Peer {
 }
 
 #[test]
-fn an_answer_comes_with_the_events_and_the_late_answers_before_it() {
+fn an_answer_is_found_after_events_and_late_answers() {
     let lines = &["{\"event\":\"STOP\"}\n{\"return\":1,\"id\":1}\n{\"return\":{\"status\":\"running\"},\"id\":ID}\n"];
     let peer = Peer::answers("good", lines);
     let mut client = peer.connect(LONG).unwrap();
@@ -115,13 +115,13 @@ fn a_refusal_has_its_reason() {
 }
 
 #[test]
-fn a_peer_that_says_nothing_is_given_up() {
+fn a_silent_peer_is_reported_after_its_time_limit() {
     let peer = Peer::new("silent", |stream| BufReader::new(stream).lines().for_each(drop));
     assert!(matches!(peer.connect(SHORT), Err(QmpError::Silent { .. })));
 }
 
 #[test]
-fn qemu_that_stops_answering_is_given_up_and_named() {
+fn a_command_that_qemu_does_not_answer_times_out_with_its_name() {
     let peer = Peer::answers("stops", &[""]);
     let mut client = peer.greets(SHORT);
     let error = client.call("query-status").unwrap_err();
@@ -129,7 +129,7 @@ fn qemu_that_stops_answering_is_given_up_and_named() {
 }
 
 #[test]
-fn a_peer_that_talks_without_end_is_given_up() {
+fn a_peer_that_sends_without_end_is_disconnected() {
     let flood = Peer::new("flood", |mut stream| while stream.write_all(b"{\"event\":\"X\"}\n").is_ok() {});
     let error = flood.connect(SHORT).unwrap_err();
     assert!(matches!(error, QmpError::Silent { .. }), "{error}");
@@ -139,7 +139,7 @@ fn a_peer_that_talks_without_end_is_given_up() {
 }
 
 #[test]
-fn what_is_no_qemu_is_recognised() {
+fn a_peer_that_is_not_qemu_is_recognised() {
     let peer = Peer::new("web", |mut stream| stream.write_all(b"HTTP/1.1 400 Bad Request\r\n").unwrap());
     assert!(matches!(peer.connect(LONG), Err(QmpError::Malformed(_))));
     let peer = Peer::new("gone", drop);
@@ -148,7 +148,7 @@ fn what_is_no_qemu_is_recognised() {
 }
 
 #[test]
-fn a_virtual_cpu_whose_thread_is_not_there_yet_or_is_somebody_else_s_is_refused_with_its_number() {
+fn a_virtual_cpu_without_a_thread_or_with_a_foreign_one_is_refused_with_its_number() {
     let own = std::process::id() as i32;
     // None yet, one that can be none, and one of another process.
     for (name, answer) in [

@@ -205,7 +205,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn in_a_second_as_much_passes_as_the_rate_says_however_often_it_is_asked() {
+    fn as_many_bytes_pass_in_a_second_as_the_rate_allows_at_any_polling_interval() {
         let mut now = MonoNs(0);
         let mut bucket = Bucket::new(Some(Size(1 << 20)), now);
         let mut passed = 0;
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_larger_than_what_is_left_makes_the_next_one_wait() {
+    fn a_frame_larger_than_the_remaining_allowance_delays_the_next_one() {
         let mut bucket = Bucket::new(Some(Size(10_000)), MonoNs(0));
         bucket.take(2514);
         assert!(!bucket.is_open());

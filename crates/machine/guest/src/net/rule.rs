@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_is_read_as_it_is_shown_and_its_port_may_be_another() {
+    fn a_rule_survives_a_round_trip_and_its_guest_port_may_differ() {
         for (text, shown) in [
             ("127.0.0.1:8765", "8765=127.0.0.1:8765"),
             ("80=127.0.0.1:8765", "80=127.0.0.1:8765"),

@@ -103,7 +103,7 @@ fn a_connection_that_is_allowed_carries_all_bytes_both_ways_and_ends_on_both_sid
 }
 
 #[test]
-fn what_no_rule_names_is_refused_and_told_once() {
+fn a_connection_without_a_rule_is_refused_and_reported_once() {
     let (address, _server) = echo();
     let mut guest = Guest::new(&[tcp_rule(7, address)], None);
     for (to, port) in [(GATEWAY, address.port()), (GATEWAY, 22), (GATEWAY, 22)] {
@@ -122,7 +122,7 @@ fn what_no_rule_names_is_refused_and_told_once() {
 }
 
 #[test]
-fn a_connection_to_nobody_is_refused() {
+fn a_connection_without_a_listener_is_refused() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut guest = Guest::new(&[tcp_rule(7, nobody)], None);
     let handle = guest.connect(GATEWAY, 7);
@@ -172,7 +172,7 @@ fn datagrams_find_their_way_and_their_answers_back() {
 }
 
 #[test]
-fn the_network_ends_when_nobody_needs_it() {
+fn the_network_ends_with_its_guest() {
     let guest = Guest::new(&[], None);
     let used = Arc::downgrade(&guest.network._used);
     drop(guest);

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused_and_shown_cut() {
+    fn a_line_that_is_not_a_qmp_message_is_refused_and_shown_truncated() {
         for line in ["HTTP/1.1 400\n", "[]\n", "{}\n", "3\n", "{\"return\"\n", "\u{0}\n"] {
             assert!(matches!(all(&[line.as_bytes()])[..], [Err(Malformed::Line(_))]), "{line:?}");
         }

@@ -32,7 +32,7 @@ impl Drop for Place {
 }
 
 #[test]
-fn what_is_missing_is_named_with_a_remedy_and_nothing_is_left() {
+fn a_missing_program_or_disk_is_reported_with_a_remedy_and_nothing_is_left() {
     let place = Place::new("missing");
     // A program that exists on every machine; QEMU may be missing here.
     let guest = Guest { accel: Accel::Emulated, program: "/bin/false".into(), ..guest() };
@@ -61,7 +61,7 @@ fn a_path_that_no_socket_can_have_is_refused() {
 }
 
 #[test]
-fn the_end_of_qemu_means_what_was_asked_of_it() {
+fn the_end_of_qemu_is_judged_by_the_requested_stop() {
     let (good, bad) = (ExitStatus::from_raw(0), ExitStatus::from_raw(9));
     let within = DurNs::from_secs(1);
     let mut stop = Stop::begin(MonoNs(0), within);
@@ -168,7 +168,7 @@ fn play(turn: &Turn, room: &Path, folder: &Path, is_over: &AtomicBool) {
 }
 
 #[test]
-fn a_guest_that_kvm_stops_with_an_internal_error_begins_anew_emulated_where_it_may() {
+fn a_guest_that_kvm_stops_with_an_internal_error_restarts_emulated_if_allowed() {
     let turns = &[Turn::Runs(&[INTERNAL_ERROR]), Turn::Runs(&[])];
     let (ended, told) = served("falls-back", Accel::Auto, turns);
     assert_eq!(ended.unwrap(), Ended::ByItself, "{told}");
@@ -203,7 +203,7 @@ fn a_kvm_that_qemu_cannot_begin_with_is_left_for_the_emulator() {
 }
 
 #[test]
-fn a_guest_that_stands_still_for_a_while_is_told_noted_and_goes_on() {
+fn a_temporary_stop_of_a_guest_is_reported_and_noted_until_it_continues() {
     let (ended, told) = served("still", Accel::Auto, &[Turn::Runs(&["io-error", "running", "paused", "running"])]);
     assert_eq!(ended.unwrap(), Ended::ByItself, "{told}");
     for line in
@@ -221,7 +221,7 @@ fn a_guest_that_stands_still_for_a_while_is_told_noted_and_goes_on() {
 }
 
 #[test]
-fn a_kvm_without_the_processor_s_help_is_known_by_its_flags() {
+fn virtualization_support_is_detected_by_the_flags_of_the_processor() {
     assert!(virtualizes("processor\t: 0\nflags\t\t: fpu vmx\n") && virtualizes("flags\t\t: fpu svm\n"));
     assert!(!virtualizes("flags\t\t: fpu hypervisor\nvmx flags\t: ept\n"));
     assert!(virtualizes("Features\t: fp asimd\n"), "other processors do not say so there");
