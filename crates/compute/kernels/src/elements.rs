@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn pixels_are_calibrated_at_every_level_and_what_does_not_fit_is_refused() {
+    fn pixels_are_calibrated_at_every_level_and_other_lengths_are_refused() {
         for length in [0, 1, 16, 33] {
             let pixels: Vec<u16> = (0..length).map(|place| (place * 7919 % 65536) as u16).collect();
             let dark: Vec<f32> = (0..length).map(|place| place as f32 * 0.7).collect();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn one_element_that_is_not_finite_is_found_wherever_it_is() {
+    fn an_element_that_is_not_finite_is_found_at_every_position() {
         for level in Level::all() {
             for length in [1, 16, 17, 100] {
                 let mut x = vec![f32::MAX; length];

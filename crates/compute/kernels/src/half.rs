@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_half_precision_number_comes_back_from_single_precision() {
+    fn every_half_precision_number_survives_conversion_to_single_precision() {
         for bits in 0..=u16::MAX {
             let (number, back) = (F16(bits).to_f32(), F16::from_f32(F16(bits).to_f32()));
             assert!(back.0 == bits || number.is_nan() && back.to_f32().is_nan(), "{bits:#x}: {number} {back:?}");

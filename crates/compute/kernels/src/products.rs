@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_level_rounds_each_product_once_and_refuses_what_does_not_fit() {
+    fn every_level_rounds_each_product_once_and_refuses_vectors_of_other_lengths() {
         for length in [0, 1, 3, 16, 17, 100] {
             let a: Vec<f32> = (0..length).map(|place| place as f32 * 0.37 - 5.0).collect();
             let b: Vec<f32> = (0..length).map(|place| 1e20 / (place as f32 - 7.5)).collect();

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vector_becomes_whole_numbers_to_the_nearest_and_tells_what_is_no_number() {
+    fn a_vector_is_rounded_to_integers_and_its_scale_is_nan_if_an_element_is_not_finite() {
         let mut to = [9; BLOCK_MAX];
         assert_eq!(whole(&[2.0, -2.0, 1.0, 0.0], &mut to), 2.0 / 32767.0);
         assert_eq!(to[..5], [32767, -32767, 16384, 0, 9]);

@@ -103,7 +103,7 @@ proptest! {
 }
 
 #[test]
-fn a_spot_is_found_where_it_is_and_the_zero_is_taken_off() {
+fn the_centre_of_a_spot_is_measured_and_its_zero_subtracted() {
     let mut image = vec![100u16; 64];
     image[2 * 8 + 5] = 1100;
     let light = Light { threshold: 0.0, flux_min: 10.0 };
@@ -117,7 +117,7 @@ fn a_spot_is_found_where_it_is_and_the_zero_is_taken_off() {
 }
 
 #[test]
-fn sub_apertures_without_light_or_with_too_much_stay_as_they_were_and_are_counted() {
+fn sub_apertures_without_light_or_with_too_much_keep_their_values_and_are_counted() {
     let corners: Vec<(usize, usize)> = (0..9).map(|aperture| (8 * aperture, 0)).collect();
     let (mut dark, mut gain) = (vec![10.0; 72 * 8], vec![1.0; 72 * 8]);
     // The second has a gain that makes its flux infinite, the third dead pixels alone, the fourth is darker than its calibration.
@@ -140,7 +140,7 @@ fn sub_apertures_without_light_or_with_too_much_stay_as_they_were_and_are_counte
 }
 
 #[test]
-fn sub_apertures_and_calibrations_that_cannot_be_are_refused() {
+fn impossible_sub_apertures_and_calibrations_are_refused() {
     let (dark, mut gain) = ([0.0; 100], [1.0; 100]);
     let light = Light { threshold: 0.0, flux_min: 0.0 };
     let refused = |side, corner, dark: &[f32], gain: &[f32]| {

@@ -133,7 +133,7 @@ fn filters_in_double_precision_give_the_same_bits_at_every_level() {
 }
 
 #[test]
-fn an_impulse_comes_out_as_the_section_has_it_and_dies_away_to_nothing() {
+fn the_impulse_response_of_a_section_is_exact_and_decays_to_zero() {
     for level in Level::all() {
         // y = x + 0.5·y: halves, until it is below what may be kept.
         let mut filters = Biquads::new(17, &[Section { b: [1.0f32, 0.0, 0.0], a: [-0.5, 0.0] }]).unwrap();
@@ -149,7 +149,7 @@ fn an_impulse_comes_out_as_the_section_has_it_and_dies_away_to_nothing() {
 }
 
 #[test]
-fn what_is_not_finite_is_counted_counts_as_nothing_and_stays_in_its_channel() {
+fn a_non_finite_input_is_counted_treated_as_zero_and_stays_in_its_channel() {
     for level in Level::all() {
         let section = Section { b: [1.0f32, 0.5, 0.25], a: [-0.5, 0.25] };
         let mut filters = Biquads::new(20, &[section, section]).unwrap();
@@ -177,7 +177,7 @@ fn what_is_not_finite_is_counted_counts_as_nothing_and_stays_in_its_channel() {
 }
 
 #[test]
-fn one_that_runs_away_is_counted_and_begins_anew() {
+fn a_filter_that_diverges_is_counted_and_reset() {
     for level in Level::all() {
         let mut filters = Biquads::new(3, &[Section { b: [1.0f32, 0.0, 0.0], a: [-4.0, 0.0] }]).unwrap();
         let mut y = [0.0; 3];
@@ -188,7 +188,7 @@ fn one_that_runs_away_is_counted_and_begins_anew() {
 }
 
 #[test]
-fn a_step_can_be_taken_back_once_and_done_again() {
+fn a_step_can_be_undone_once_and_repeated() {
     let level = Level::best();
     let section = Section { b: [0.5f32, 0.25, 0.125], a: [-0.9, 0.2] };
     let (mut filters, mut fir) = (Biquads::new(5, &[section]).unwrap(), Fir::new(5, &[0.5f32, 0.25, 0.125]).unwrap());
@@ -220,7 +220,7 @@ fn a_step_can_be_taken_back_once_and_done_again() {
 }
 
 #[test]
-fn filters_that_cannot_be_are_refused_with_what_is_wrong_and_change_nothing() {
+fn impossible_filters_are_refused_with_the_reason_and_change_nothing() {
     let section = Section { b: [1.0f32, 0.0, 0.0], a: [0.0, 0.0] };
     assert_eq!(Biquads::new(0, &[section]).unwrap_err(), BadFilter::Empty("channels"));
     assert_eq!(Biquads::<f32>::new(1, &[]).unwrap_err().to_string(), "a filter without sections: expected 1 or more");

@@ -129,7 +129,7 @@ fn a_matrix_without_columns_gives_zeros() {
 }
 
 #[test]
-fn what_is_not_finite_stays_in_its_row_and_in_the_products_of_its_column() {
+fn a_non_finite_element_affects_only_its_row_or_the_products_of_its_column() {
     let (rows, columns) = (19, 7);
     for level in Level::all() {
         let mut matrix = vec![1.0f32; rows * columns];
@@ -151,7 +151,7 @@ fn what_is_not_finite_stays_in_its_row_and_in_the_products_of_its_column() {
 }
 
 #[test]
-fn every_half_precision_number_is_multiplied_as_it_is() {
+fn every_half_precision_number_is_multiplied_exactly() {
     let all: Vec<F16> = (0..=u16::MAX).map(F16).collect();
     let panels = Panels::pack(all.len(), 1, &all).unwrap();
     for level in Level::all() {
@@ -165,7 +165,7 @@ fn every_half_precision_number_is_multiplied_as_it_is() {
 }
 
 #[test]
-fn memory_is_shown_before_its_first_touch_and_aligned_for_the_cache_or_for_huge_pages() {
+fn memory_is_passed_to_the_caller_before_its_first_touch_and_is_aligned() {
     let place = |rows, columns| {
         let mut at = (0, 0);
         let panels =
@@ -179,7 +179,7 @@ fn memory_is_shown_before_its_first_touch_and_aligned_for_the_cache_or_for_huge_
 }
 
 #[test]
-fn sizes_that_do_not_fit_are_refused_with_what_was_expected_and_nothing_is_written() {
+fn wrong_sizes_are_refused_with_the_expected_size_and_nothing_is_written() {
     let refused = Panels::pack(3, 4, &[0.0f32; 11]).unwrap_err().to_string();
     assert_eq!(refused, "elements of the matrix: found 11, expected 12");
     let panels = Panels::pack(20, 2, &[1.0f32; 40]).unwrap();
@@ -209,7 +209,7 @@ fn resident() -> i64 {
 
 #[test]
 #[cfg(all(target_os = "linux", not(miri)))]
-fn memory_of_every_kind_of_number_is_shown_before_any_of_it_was_touched() {
+fn memory_of_every_number_type_is_passed_to_the_caller_before_its_first_touch() {
     fn touched<S: Stored>() -> i64 {
         let (before, mut then) = (resident(), 0);
         Panels::<S>::pack_with(4096, 4096, |_, _| S::default(), |_| then = resident());
@@ -246,7 +246,7 @@ where
 }
 
 #[test]
-fn vectors_may_begin_anywhere_in_memory_and_nothing_beside_the_result_is_written() {
+fn vectors_may_begin_anywhere_and_no_memory_outside_the_result_is_written() {
     begins_anywhere::<f32>();
     begins_anywhere::<f64>();
     begins_anywhere::<F16>();

@@ -76,7 +76,7 @@ fn the_largest_sum_fits() {
 }
 
 #[test]
-fn what_is_not_finite_stays_in_its_row_and_one_in_the_vector_reaches_all() {
+fn a_non_finite_matrix_element_affects_its_row_and_one_in_the_vector_all_rows() {
     let mut all = vec![1.0; 11 * 3];
     all[4 * 3 + 1] = f32::INFINITY;
     let matrix = packed(11, &[3], &all);
@@ -93,7 +93,7 @@ fn what_is_not_finite_stays_in_its_row_and_one_in_the_vector_reaches_all() {
 }
 
 #[test]
-fn sizes_that_do_not_fit_are_refused_with_what_was_expected_and_nothing_is_written() {
+fn wrong_sizes_are_refused_with_the_expected_size_and_nothing_is_written() {
     let refused = Scaled::pack_with(3, &[4, BLOCK_MAX + 1], |_, _| 0.0, |_| ()).unwrap_err().to_string();
     assert_eq!(refused, "columns of a block: found 513, expected 512");
     let (matrix, mut y) = (packed(3, &[2, 1], &[1.0; 9]), [5.0; 3]);

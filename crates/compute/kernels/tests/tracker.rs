@@ -83,7 +83,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_alike_everywhere_has_no_place_and_pixels_that_are_no_numbers_take_only_their_places_out() {
+fn a_flat_image_has_no_position_and_non_finite_pixels_exclude_only_their_positions() {
     let mut tracker = Tracker::new(4, 2, &[1.0; 16]).unwrap();
     for level in Level::all() {
         assert_eq!(tracker.measure(level, &[5.0; 64], 8, (2, 2)), Ok(Tracked::Flat), "{level}");
@@ -102,7 +102,7 @@ fn what_is_alike_everywhere_has_no_place_and_pixels_that_are_no_numbers_take_onl
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_the_reference_stays() {
+fn images_of_the_wrong_size_are_refused_and_the_reference_stays() {
     assert_eq!(Tracker::new(0, 1, &[]).unwrap_err(), BadTracker::Side(0));
     assert_eq!(Tracker::new(1, 0, &[1.0]).unwrap_err(), BadTracker::Reach(0));
     let refused = Tracker::new(2, 1, &[1.0; 3]).unwrap_err().to_string();

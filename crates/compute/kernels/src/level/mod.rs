@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_level_of_this_cpu_is_found_by_its_name_and_another_is_refused_with_what_there_is() {
+    fn levels_of_this_cpu_are_found_by_name_and_others_refused_with_the_available_ones() {
         for level in Level::all() {
             assert_eq!(Level::named(level.name()), Ok(level));
         }
