@@ -74,7 +74,7 @@ mod tests {
     use alloc::string::ToString as _;
 
     #[test]
-    fn deadlines_are_read_with_what_they_are_about() {
+    fn deadline_rules_are_read_with_their_objects_verbs_and_bands() {
         let rule: DeadlineRule = "5ms soft half 2ms objects=sr_rf_* verbs=put,call bands=6,7".parse().unwrap();
         assert_eq!(rule.result.to_string(), "5ms soft half 2ms");
         let band = |number| Band::new(number).unwrap();

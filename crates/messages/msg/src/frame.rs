@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_refused_before_anything_is_reserved() {
+    fn an_oversized_frame_is_refused_before_memory_is_reserved() {
         let header = Header { body_bytes: u32::MAX, ..Header::request(Band::DEFAULT, 1) };
         assert!(matches!(Frame::after(header, &[]), Err(FrameError::Large { .. })));
         let text: String = "x".repeat(TEXT_BYTES_MAX + 1);

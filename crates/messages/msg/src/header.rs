@@ -377,7 +377,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn each_field_stands_at_its_byte() {
+    fn each_field_of_a_header_is_at_its_byte() {
         let header = Header {
             kind: Kind::Reply,
             band: Band::new(6).unwrap(),

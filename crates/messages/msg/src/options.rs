@@ -127,7 +127,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn options_are_read_and_what_cannot_be_is_said() {
+    fn options_are_read_and_malformed_ones_are_refused() {
         let bytes =
             b"\x85\xa4band\x07\xa5pulse\xcd\x01\x00\xa9within_ns\xce\x3b\x9a\xca\x00\xa7dry_run\xc3\xaaidempotent\xc2";
         let found = read(bytes).unwrap();

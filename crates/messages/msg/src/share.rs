@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_is_told_what_it_has_and_what_to_do() {
+    fn a_refusal_names_the_share_its_limit_and_the_remedy() {
         let share = Share { what: "places", all: 16, remedy: "close some" };
         let told = |taken: &[(u32, u64)], user| {
             share.admit(taken.iter().copied(), user, 1, |user| user == 0).unwrap_err().to_string()

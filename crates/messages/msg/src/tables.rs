@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_claim_serves_and_ends_at_a_word() {
+    fn the_longest_claim_is_the_route_and_it_ends_at_a_word() {
         let mut tables = Tables::default();
         tables.add_route(route("sr", A)).unwrap();
         tables.add_route(route("sr_mag", B)).unwrap();
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_may_be_about_some_bands() {
+    fn a_rule_may_be_limited_to_bands() {
         let tables = Tables { rules: [("deny bands=6,7 users=1001").parse().unwrap()].into(), ..Tables::default() };
         let rule =
             |band, uid| tables.rule(Subject { uid, ..Subject::default() }, Band::new(band).unwrap(), Verb::Get, "a");
@@ -420,14 +420,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_cannot_be_says_which_word() {
+    fn a_malformed_rule_is_refused_with_the_wrong_word() {
         for (text, found) in [("forbid x", "forbid"), ("deny verbs=open", "open"), ("allow hosts=b,c/d", "c/d")] {
             assert_eq!(text.parse::<Rule>().unwrap_err().found, found);
         }
     }
 
     #[test]
-    fn a_lock_holds_the_object_and_all_below_it_until_its_holder_goes() {
+    fn a_lock_covers_the_object_and_all_below_it_until_its_holder_leaves() {
         let mut tables = Tables::default();
         let who = Subject::default();
         let object = Object::new("sr_mag").unwrap();

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_cannot_be_understood_says_what_to_write() {
+    fn a_malformed_line_is_refused_with_the_correct_form() {
         for (line, says) in [
             ("gte/sr_a/b", "\"gte\" is no verb; did you mean \"get\"?"),
             ("hello", "\"hello\" is no request, expected verb/object or verb/object/complement"),

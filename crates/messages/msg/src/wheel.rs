@@ -128,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_due_is_found_once_and_within_a_tick(
+        fn due_timers_are_found_once_and_within_a_tick(
             steps in proptest::collection::vec((0u32..16, 0u64..3_000_000_000, 0u64..40_000_000), 1..200)
         ) {
             let mut wheel = Wheel::new(16);

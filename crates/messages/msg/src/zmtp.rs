@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_told_apart_by_their_first_bytes() {
+    fn peers_of_other_protocols_are_recognised_by_their_first_bytes() {
         let socket = |name: &[u8]| {
             let mut bytes = GREETING.to_vec();
             let mut body = b"\x05READY\x0bSocket-Type\0\0\0".to_vec();
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_thrown_away_and_said() {
+    fn an_oversized_frame_is_discarded_and_reported() {
         let mut bytes = hello();
         let long = Vec::from([1; BODY_BYTES_MAX + 1]);
         bytes.extend(message([&b"id"[..], b"", b"put/a/1", b"", &long]));

@@ -201,7 +201,7 @@ fn one_client_cannot_take_all_places_of_a_band() {
 }
 
 #[test]
-fn one_user_with_many_clients_has_half_of_a_bands_places_and_is_told_so() {
+fn one_user_with_many_clients_has_half_of_a_bands_places_and_the_refusal_has_its_reason() {
     let mut world = World::new();
     let clients: [Conn; 6] = std::array::from_fn(|slot| Conn { slot: slot as u32, turn: 2 });
     for (client, user) in clients.into_iter().zip([7, 7, 8, 9, OWNER, 0]) {
@@ -234,7 +234,7 @@ fn one_user_with_many_clients_has_half_of_a_bands_places_and_is_told_so() {
 }
 
 #[test]
-fn answers_are_weighed_by_when_they_come_and_none_is_waited_for_that_would_be_worth_nothing() {
+fn answers_are_valued_by_their_lateness_and_a_request_ends_when_its_answer_has_no_value() {
     let world = |rule: &str| {
         let mut world = World::new();
         let mut tables = (*tables([true; 2])).clone();
@@ -275,7 +275,7 @@ fn answers_are_weighed_by_when_they_come_and_none_is_waited_for_that_would_be_wo
 }
 
 #[test]
-fn what_clocks_of_the_day_say_changes_nothing_and_a_deadline_beyond_all_time_is_held() {
+fn steps_of_the_system_clock_do_not_change_deadlines() {
     // The system clock steps, back to 1970 or beyond its range. Deadlines use a clock that never steps.
     for origin_unix_ns in [0, 1, 1_800_000_000_000_000_000, u64::MAX] {
         let mut world = World::new();
@@ -301,7 +301,7 @@ fn what_clocks_of_the_day_say_changes_nothing_and_a_deadline_beyond_all_time_is_
 }
 
 #[test]
-fn a_room_is_lost_where_its_request_ended_otherwise_than_by_its_managers_reply() {
+fn a_room_is_lost_if_its_request_ended_without_the_reply_of_its_manager() {
     let mut world = World::new();
     let (client, mut id, later) = (CLIENTS[0], 0, world.now + DurNs::from_secs(3600));
     let mut send = |world: &mut World, flags| {

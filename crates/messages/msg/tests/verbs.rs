@@ -32,7 +32,7 @@ fn table() -> String {
 }
 
 #[test]
-fn the_page_on_messages_lists_every_verb_as_it_is() {
+fn the_page_on_messages_lists_every_verb() {
     let page = root().join("docs/messages.md");
     let text = fs::read_to_string(&page).unwrap();
     let (before, rest) = text.split_once("<!-- verbs -->\n").unwrap();
@@ -67,7 +67,7 @@ fn copy(from: &Path, to: &Path) {
 
 /// Builds a separate workspace from the present `base` and `msg` with the added row.
 #[test]
-fn who_follows_the_how_to_has_added_a_verb() {
+fn the_how_to_for_adding_a_verb_works() {
     let (root, there) = (root(), Path::new(env!("CARGO_TARGET_TMPDIR")).join("add-a-verb"));
     let text = fs::read_to_string(root.join("docs/how-to/add-a-verb.md")).unwrap();
     let mut rest = text.as_str();
