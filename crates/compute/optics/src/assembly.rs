@@ -162,7 +162,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn rows_in_any_order_make_a_frame_and_a_later_frame_ends_one_that_lacks_some() {
+    fn rows_in_any_order_make_a_frame_and_a_later_frame_ends_an_incomplete_one() {
         let mut frames = Assembly::new(3, 1);
         let more = Taken::Row { last: false };
         assert_eq!([frames.take(7, 2), frames.take(7, 0), frames.take(7, 0)], [more, more, Taken::Dropped]);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_camera_that_begins_anew_is_followed() {
+    fn a_camera_that_restarts_its_frame_numbers_is_followed() {
         let mut frames = Assembly::new(1, 0);
         assert_eq!(frames.take(1_000_000, 0), Taken::Row { last: true });
         frames.end();

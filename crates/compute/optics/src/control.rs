@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_changes_nothing_and_an_open_loop_is_flat() {
+    fn non_finite_errors_change_no_command_and_an_open_loop_is_flat() {
         let mut mirror = Integrator::new(2, 10.0);
         mirror.step(&[-4.0, 2.0], SETTINGS);
         for error in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gains_make_pixels_equal_and_dead_ones_count_for_nothing() {
+    fn gains_equalize_pixels_and_dead_pixels_have_gain_zero() {
         let mut detector = Detector::new(4);
         detector.add_dark(&[10, 20, 10, 10]);
         detector.add_dark(&[12, 20, 10, 10]);

@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_is_its_content_without_what_ethernet_adds() {
+    fn the_content_of_a_datagram_is_returned_without_ethernet_padding() {
         let mut whole = packet(b"abc");
         whole.resize(60, 0);
         assert_eq!(datagram(&whole, 51511), Some(&b"abc"[..]));
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_datagram_to_the_port_is_none() {
+    fn a_packet_that_is_not_a_whole_datagram_to_the_port_is_ignored() {
         let whole = packet(b"abc");
         assert_eq!(datagram(&whole, 51512), None);
         for length in 0..whole.len() {

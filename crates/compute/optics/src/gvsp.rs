@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_packet_of_such_an_image_is_refused_with_what_was_expected() {
+    fn a_packet_that_is_not_part_of_a_mono16_image_is_refused_with_the_reason() {
         let mut bytes = [0; 64];
         Packet { block: 1, content: Content::Leader { at_ns: 0, width: 1, height: 1 } }.write(&mut bytes).unwrap();
         let told = |at: usize, value: u8| {

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_with_what_was_found() {
+    fn a_malformed_matrix_file_is_refused_with_the_found_content() {
         let say = |bytes: &[u8]| read(bytes, 2, 2).unwrap_err().to_string();
         assert!(say(b"P5 3 2").contains("neither NPY nor FITS"));
         let mut file = npy(2, 2, &[1.0, 2.0, f32::NAN, 4.0]);

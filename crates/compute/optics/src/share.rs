@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_give_what_the_whole_reconstructor_gives_row_by_row_in_any_order() {
+    fn shares_of_a_reconstructor_give_its_result_with_rows_in_any_order() {
         let geometry = Geometry::new(6).unwrap();
         let (actuators, slopes) = (geometry.actuators().len(), 2 * geometry.apertures().len());
         let inverse: Vec<f32> = (0..actuators * slopes).map(|place| (place % 7) as f32 - 3.0).collect();
