@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tcp_port_is_given_up_after_20s_without_an_answer_unless_an_option_says_otherwise() {
+    fn a_tcp_port_is_closed_after_20s_without_an_answer_unless_an_option_changes_that() {
         let dead_after = |value: &str| -> Result<Option<i64>, BadOption> {
             let mut address: Address = "plc1:502".parse().unwrap();
             address.set("keepalive", value)?;

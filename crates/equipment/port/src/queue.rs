@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_that_hears_without_end_pauses_three_times_as_long_as_it_listened() {
+    fn a_port_with_endless_input_pauses_three_times_as_long_as_it_read() {
         let ms = |ms: u64| MonoNs(ms * 1_000_000);
         let mut pause = Pause::default();
         assert_eq!(pause.left(ms(0)), None);

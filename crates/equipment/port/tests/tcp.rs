@@ -70,7 +70,7 @@ const LONG: DurNs = DurNs::from_secs(60);
 const SHORT: DurNs = DurNs::from_ms(30);
 
 #[test]
-fn a_device_that_answers_hangs_lies_and_hangs_up_is_asked_again_and_answers() {
+fn a_port_recovers_from_late_malformed_and_interrupted_answers() {
     let (address, device) = serve(|listener| {
         let (mut stream, _) = listener.accept().unwrap();
         let number = request(&mut stream);
@@ -108,7 +108,7 @@ fn a_device_that_answers_hangs_lies_and_hangs_up_is_asked_again_and_answers() {
 }
 
 #[test]
-fn an_absent_device_is_said_to_be_absent_and_used_once_it_is_there() {
+fn an_absent_device_is_reported_and_used_once_it_is_present() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = listener.local_addr().unwrap();
     drop(listener);
@@ -160,7 +160,7 @@ fn a_full_queue_refuses_and_a_job_that_waited_too_long_is_missed() {
 }
 
 #[test]
-fn what_nobody_asked_for_goes_to_the_listener() {
+fn unsolicited_bytes_go_to_the_listener() {
     struct Hear(Sender<Vec<u8>>);
     impl Listener for Hear {
         fn handle_bytes(&mut self, _: MonoNs, bytes: &[u8]) {
@@ -192,7 +192,7 @@ fn what_nobody_asked_for_goes_to_the_listener() {
 }
 
 #[test]
-fn an_exchange_that_wants_no_answer_ends_when_it_is_sent() {
+fn an_exchange_without_an_answer_ends_when_it_is_sent() {
     struct Say(bool, Sender<()>);
     impl Exchange for Say {
         fn poll_transmit(&mut self, _: MonoNs, out: &mut Vec<u8>) {
