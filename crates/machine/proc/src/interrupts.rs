@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_told_from_administration() {
+    fn interrupts_of_queues_are_distinguished_from_administrative_ones() {
         for (action, expected) in [
             ("nvme0q1", true),
             ("nvme0q0", false),

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_option_is_told_from_one_whose_name_it_begins() {
+    fn an_option_is_distinguished_from_one_whose_name_begins_with_it() {
         let config = Kconfig::new("CONFIG_PREEMPT_DYNAMIC=y\n# CONFIG_PREEMPT is not set\nCONFIG_HZ=250\nCONFIG_X=m\n");
         assert!(config.is_set("PREEMPT_DYNAMIC"));
         assert!(!config.is_set("PREEMPT"));

@@ -65,7 +65,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn cgroup_mounts_are_told_by_type_and_controllers() {
+    fn cgroup_mounts_are_distinguished_by_type_and_controllers() {
         let text = "13:34 ignored\n\
             13 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime shared:9 - cgroup cgroup rw,cpuset\n\
             20 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n\
