@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_the_library_is_refused() {
+    fn a_file_that_is_not_from_the_heap_library_is_refused() {
         let mut reader = HeapReader::default();
         assert_eq!(reader.read(&[], &mut Nothing), Err(HeapError::Short));
         assert_eq!(reader.read(&[0; 64], &mut Nothing), Err(HeapError::Foreign));

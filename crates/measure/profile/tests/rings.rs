@@ -80,7 +80,7 @@ fn a_chain_of_kernel_and_user_addresses_is_a_stack_from_the_outermost_inwards() 
 }
 
 #[test]
-fn code_in_memory_that_processes_share_without_a_file_is_known_by_what_its_maker_says() {
+fn code_in_shared_anonymous_memory_has_the_names_of_its_symbol_map() {
     for path in ["/dev/zero (deleted)", "/memfd:jit (deleted)", "/SYSV00000000 (deleted)"] {
         let ring = [map(7, 0x5000, 0x1000, path, 1), sample(7, 7, 2, &[USER, 0x5010])].concat();
         assert_eq!(found(&[ring]).folded(), "thread 7;compiled one 1\n", "{path}");
@@ -111,7 +111,7 @@ fn a_forked_process_has_its_parents_memory_and_lost_records_are_counted() {
 }
 
 #[test]
-fn what_is_not_older_than_asked_waits_for_the_other_rings() {
+fn records_that_are_too_new_wait_for_the_other_rings() {
     let mut profile = Profile::new(Symbols::default(), false);
     profile.take(&sample(1, 1, 10, &[USER, 1]));
     profile.take(&sample(1, 1, 30, &[USER, 1]));
@@ -122,9 +122,9 @@ fn what_is_not_older_than_asked_waits_for_the_other_rings() {
 }
 
 #[test]
-fn functions_of_a_program_have_names_and_the_rest_is_not_seen() {
+fn functions_of_a_program_have_names_and_unsampled_ones_are_listed() {
     let mut profile = Profile::new(Symbols::default(), false);
-    let at = functions_of_a_program_have_names_and_the_rest_is_not_seen as *const () as u64;
+    let at = functions_of_a_program_have_names_and_unsampled_ones_are_listed as *const () as u64;
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let own = std::env::current_exe().unwrap();
     profile.maps(1, &maps.replace(own.to_str().unwrap(), "/own"), &mut Own);
@@ -137,7 +137,7 @@ fn functions_of_a_program_have_names_and_the_rest_is_not_seen() {
 }
 
 #[test]
-fn a_stack_without_tables_is_cut_and_said_to_be() {
+fn a_stack_without_unwind_tables_is_reported_as_cut() {
     let mut profile = Profile::new(Symbols::default(), true);
     let mut body = [words(&[0]), ids(&[1, 1]), words(&[5, 1, 0])].concat();
     // Registers of a 64-bit program, then 64 bytes of stack without valid addresses.
@@ -153,7 +153,7 @@ fn a_stack_without_tables_is_cut_and_said_to_be() {
 }
 
 #[test]
-fn broken_rings_never_panic_and_count_no_more_than_there_is() {
+fn damaged_rings_never_panic_and_give_no_extra_samples() {
     let whole = [
         map(7, 0x5000, 0x1000, "/own", 1),
         other(3, 1 << 13, ids(&[7, 7]), "name", 2),
