@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_that_changed_meanwhile_is_told() {
+    fn a_change_of_the_clock_source_or_online_cpus_is_reported() {
         let kept = |clock: &str, cpus: &str| Conditions { clock_source: clock.into(), online: cpus.into() };
         assert_eq!(kept("tsc", "0-3").changed(&kept("tsc", "0-3")), Vec::<String>::new());
         let said = kept("tsc", "0-3").changed(&kept("hpet", "0-2"));

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_read_as_they_were_written_and_others_passed_over() {
+    fn requests_survive_a_round_trip_and_others_are_skipped() {
         let freeze = Request::Freeze { label: "fault 1".into(), reason: "loop: hang of it".into() };
         assert_eq!(freeze.text(), "freeze fault_1 loop: hang of it");
         let read = Request::Freeze { label: "fault_1".into(), reason: "loop: hang of it".into() };
