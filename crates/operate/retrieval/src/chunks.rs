@@ -87,7 +87,7 @@ mod tests {
     use std::sync::{Arc, Barrier};
 
     #[test]
-    fn what_is_written_comes_in_its_order_and_ends() {
+    fn written_parts_arrive_in_order_and_end() {
         let parts = chunks(|out| (0..100u8).try_for_each(|byte| out.write_all(&[byte]))).unwrap();
         let all: io::Result<Vec<Vec<u8>>> = parts.collect();
         assert_eq!(all.unwrap().concat(), (0..100).collect::<Vec<u8>>());
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_at_once_is_reported_before_anything_is_answered_and_later_instead_of_an_end() {
+    fn a_failure_at_the_start_is_an_error_and_a_later_one_replaces_the_end() {
         let error = chunks(|_| Err::<(), _>("the disk failed")).err().unwrap();
         assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::Other, "the disk failed".into()));
         let half = |out: &mut dyn Write| {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_panics_is_no_end() {
+    fn a_thread_that_panics_ends_the_parts_with_an_error() {
         let mut parts = chunks(|out| {
             let _ = out.write_all(b"half");
             assert!(out.write_all(b"").is_err(), "on purpose");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_ends_when_nobody_asks_any_more() {
+    fn the_thread_ends_when_its_reader_is_dropped() {
         let (ended, both) = (Arc::new(AtomicBool::new(false)), Arc::new(Barrier::new(2)));
         let (mark, wait) = (ended.clone(), both.clone());
         let parts = chunks(move |out| {

@@ -23,14 +23,14 @@ fn serve(folder: &Folder, is_for_all_pages: bool) -> (UnixStream, String) {
 }
 
 #[test]
-fn an_archive_is_served_as_clients_of_the_appliance_ask_for_it() {
+fn an_archive_is_served_with_the_requests_of_appliance_clients() {
     let folder = archive();
     let (_stop, address) = serve(&folder, false);
     suite::is_served_as_clients_ask_for_it(&address);
 }
 
 #[test]
-fn what_is_refused_is_told_and_other_sites_are_kept_out_unless_they_are_let_in() {
+fn refusals_have_a_reason_and_other_sites_are_excluded_unless_allowed() {
     let folder = archive();
     let (_stop, address) = serve(&folder, false);
     suite::refuses_what_is_not_there_changes_and_other_names(&address);
