@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_and_setups_are_told_apart_by_their_count() {
+    fn commands_and_setups_are_distinguished_by_their_count() {
         let words = words(Captures::words_for(1, 2, 1));
         let captures = Captures::format(&words[..]).unwrap();
         assert_eq!((captures.setup(), captures.status(), captures.setup_version()), (None, None, 0));

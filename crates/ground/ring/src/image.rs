@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_says_what_its_image_is_and_which() {
+    fn a_head_describes_its_image_and_identifies_it() {
         let read = Head::read(&head()).unwrap();
         assert_eq!(
             (read.element, read.count, read.bytes(), read.images, read.frame),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_stream_is_refused_with_what_was_found() {
+    fn a_head_that_is_not_an_image_stream_is_refused_with_the_value_found() {
         let says = |at, bytes: &[u8]| with(at, bytes).unwrap_err().to_string();
         assert!(says(0, b"1.00").contains("its version is \"1.00\"; expected ImageStreamIO's \"2.00\""));
         assert!(says(0, b"\x1b[2Jevil").contains("\\x1b[2Jevil"), "no letter of it reaches a terminal");
@@ -294,7 +294,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_of_whatever_origin_are_a_head_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..400), is_near in any::<bool>()) {
+        fn any_bytes_are_read_as_a_head_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..400), is_near in any::<bool>()) {
             let mut bytes = bytes;
             if is_near {
                 // The beginning is valid, so that the head passes the first checks.

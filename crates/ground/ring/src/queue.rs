@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_queue_is_refused() {
+    fn memory_that_is_not_a_queue_of_this_shape_is_refused() {
         let words = words(Queue::<2>::words_for(4));
         assert!(matches!(Queue::<2>::attach(&words), Err(LayoutError::Magic { found: 0 })));
         Queue::<2>::format(&words).unwrap();

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_producer_writes_is_found_before_it_is_believed() {
+    fn damage_to_a_stream_is_detected_before_its_content_is_used() {
         let words = words(Stream::words_for(16));
         let stream = Stream::format(&words[..]).unwrap();
         assert!(stream.writer().push_or_refuse(&[&[1, 2, 3]]));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn room_can_be_kept_for_what_must_always_fit() {
+    fn room_can_be_reserved_for_messages_that_must_fit() {
         let words = words(Stream::words_for(8));
         let mut writer = Stream::format(&words[..]).unwrap().writer();
         assert!(writer.push_leaving_or_refuse(&[&[1, 2]], 3));

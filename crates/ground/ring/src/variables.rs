@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_safe_value_stands_until_it_is_taken_back_and_only_where_there_is_one() {
+    fn a_safe_value_applies_until_it_is_withdrawn_and_only_if_one_is_set() {
         let words = words(Variables::words_for(2));
         let segment = Variables::format(&words).unwrap();
         let (with, without) =
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn variables_that_do_not_fit_the_segment_are_refused() {
         let words = words(Variables::words_for(2));
         assert!(matches!(Variables::format(&words[..HEADER + 3]), Err(LayoutError::Short { .. })));
         let segment = Variables::format(&words).unwrap();

@@ -130,7 +130,7 @@ impl Bed {
 }
 
 #[test]
-fn who_naps_behind_a_doorstep_hears_each_visit_without_a_timeout() {
+fn a_reader_that_sleeps_at_a_gate_is_woken_by_each_item_without_a_timeout() {
     const WORK: usize = GateWords::WORDS;
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
@@ -162,7 +162,7 @@ fn who_naps_behind_a_doorstep_hears_each_visit_without_a_timeout() {
 }
 
 #[test]
-fn a_barrier_lets_nobody_go_on_alone_and_wakes_everybody_who_sleeps() {
+fn a_barrier_releases_no_member_early_and_wakes_every_sleeper() {
     loom::model(|| {
         let words = words(Barrier::WORDS + 2);
         Barrier::format(&words, 2).unwrap();
@@ -222,7 +222,7 @@ fn a_barrier_is_met_and_stays_usable_or_is_broken_for_both_when_one_stops_waitin
 }
 
 #[test]
-fn a_signal_is_seen_by_who_is_about_to_sleep_or_wakes_it() {
+fn a_signal_is_seen_by_a_thread_that_is_about_to_sleep_or_wakes_it() {
     loom::model(|| {
         let words = words(Condition::WORDS + 1);
         Condition::format(&words).unwrap();
@@ -308,7 +308,7 @@ fn a_turn_is_handed_on_once_whether_its_owner_yields_or_is_passed_over() {
 }
 
 #[test]
-fn who_yields_while_its_minor_ends_neither_loses_its_call_nor_moves_the_next_minor() {
+fn an_activity_that_yields_while_its_minor_ends_keeps_its_call_and_the_next_minor_unchanged() {
     each_order_of_a_frame(|words, turn| {
         let theirs = words.clone();
         let activity = thread::spawn(move || {
@@ -332,7 +332,7 @@ fn who_yields_while_its_minor_ends_neither_loses_its_call_nor_moves_the_next_min
 }
 
 #[test]
-fn a_row_of_a_capture_is_copied_whole_or_not_at_all_also_while_its_segment_is_begun_anew() {
+fn a_row_of_a_capture_is_copied_whole_or_not_at_all_while_its_segment_is_restarted() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
     model.check(|| {

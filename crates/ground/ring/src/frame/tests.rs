@@ -36,7 +36,7 @@ fn each_activity_releases_the_next_in_the_queue() {
 }
 
 #[test]
-fn who_did_not_begin_in_its_minor_does_not_begin_after_it() {
+fn an_activity_that_did_not_begin_in_its_minor_does_not_begin_after_it() {
     let words = words();
     let page = FramePage::format(&words, "fast", SHAPE).unwrap();
     let first = begin(&page, &[0, 1]);
@@ -88,7 +88,7 @@ fn a_blocked_activity_is_passed_over_once_and_may_still_finish() {
 }
 
 #[test]
-fn who_was_let_in_is_there_once_it_waits_for_its_turn() {
+fn an_admitted_activity_is_joined_once_it_waits_for_its_turn() {
     let words = words();
     let page = FramePage::format(&words, "fast", SHAPE).unwrap();
     page.set_who(1, Presence::Joining, 7, 8);
@@ -101,7 +101,7 @@ fn who_was_let_in_is_there_once_it_waits_for_its_turn() {
 }
 
 #[test]
-fn accounts_leave_out_what_the_frame_knows() {
+fn accounts_exclude_the_costs_of_the_frame() {
     let words = words();
     let page = FramePage::format(&words, "fast", SHAPE).unwrap();
     let cost = |cpu, faults, voluntary, involuntary| Baseline { cpu: DurNs(cpu), faults, voluntary, involuntary };

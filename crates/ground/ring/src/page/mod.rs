@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_tells_who_its_loop_is_and_what_it_did() {
+    fn a_page_shows_the_identity_of_its_loop_and_its_cycles() {
         let words = words(LOOP_PAGE_WORDS);
         assert_eq!(LoopPage::attach(&words).err(), Some(LayoutError::Magic { found: 0 }));
         let page = LoopPage::format(&words).unwrap();
