@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_goes_on_before_all_have_come_whether_they_spin_or_sleep() {
+    fn no_member_passes_a_barrier_before_all_have_arrived_whether_they_spin_or_sleep() {
         for spin in [DurNs::ZERO, DurNs::from_us(50)] {
             let barrier = Barrier::new(3).unwrap();
             let (rounds, come) = (200, AtomicU64::new(0));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_too_long_breaks_the_barrier_for_all() {
+    fn a_member_whose_wait_times_out_breaks_the_barrier_for_all() {
         let barrier = Barrier::new(3).unwrap();
         std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| again(&barrier).wait(DurNs::ZERO, None));

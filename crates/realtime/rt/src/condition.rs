@@ -150,7 +150,7 @@ mod tests {
     use crate::Mutex;
 
     #[test]
-    fn who_waits_goes_on_when_the_state_it_waits_for_is_there() {
+    fn a_waiting_thread_continues_when_its_state_is_reached() {
         let (turn, changed) = (Mutex::new(0u32).unwrap(), Condition::new().unwrap());
         // Three threads increment alternately; each change is signalled.
         std::thread::scope(|scope| {

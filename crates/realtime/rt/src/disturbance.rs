@@ -120,13 +120,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_scheduler_says_whether_it_trusts_its_clock() {
+    fn the_stability_of_the_scheduler_clock_is_parsed() {
         let says = |value: &str| clock_trusted(&format!("ktime  : 12.5\nsched_clock_stable()   : {value}\n\nsysctl\n"));
         assert_eq!((says("1"), says("0"), says("x"), clock_trusted("")), (Some(true), Some(false), None, None));
     }
 
     #[test]
-    fn what_came_between_two_looks_is_named_with_its_count() {
+    fn interrupts_between_two_counts_are_named_with_their_number() {
         let root = |table: &str| {
             let folder = std::env::temp_dir().join(format!("tahti-disturbance-{}-{}", std::process::id(), table.len()));
             std::fs::create_dir_all(folder.join("proc")).unwrap();

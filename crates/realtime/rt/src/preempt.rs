@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_switch_is_read_whatever_the_tasks_are_called() {
+    fn a_switch_is_parsed_with_any_names_of_tasks() {
         let line = "            llrf-71      [001] d..2.    64.100: sched_switch: prev_comm=llrf prev_pid=71 prev_prio=19 \
                     prev_state=R+ ==> next_comm=a next_pid=1 b next_pid=21 next_prio=120";
         let switch = parse_switch(line).unwrap();

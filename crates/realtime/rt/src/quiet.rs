@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_remains_on_a_cpu_is_said_and_not_claimed() {
+    fn disturbances_that_remain_on_a_cpu_are_reported() {
         let bare = Remains { throttled_after_us: Some(950_000), ..Remains::default() };
         let missing = |remains: &Remains, cpu| -> Vec<String> {
             judge(remains, cpu).iter().filter(|item| item.missing.is_some()).map(ToString::to_string).collect()
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_that_went_on_is_told_from_one_that_looked_in() {
+    fn a_continuing_tick_is_distinguished_from_single_ticks() {
         let ticks = |count| [("Local timer interrupts".to_owned(), count), ("Rescheduling interrupts".to_owned(), 900)];
         let said = |clock| went_on(&ticks(80), DurNs::from_ms(800), clock).unwrap().to_string();
         assert!(said(None).contains("(80 local timer interrupts in 800ms)"), "{}", said(None));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_tells_what_its_own_work_cost() {
+    fn a_section_reports_the_cost_of_its_work() {
         std::thread::spawn(|| {
             let cpu = sys::sched::affinity(0).unwrap().lowest().unwrap();
             sys::sched::set_affinity(0, &CpuSet::single(cpu)).unwrap();

@@ -130,7 +130,7 @@ mod tests {
     use crate::{Exports, Number, VariableSpec};
 
     #[test]
-    fn readers_see_a_process_come_and_go_only_when_somebody_looks_after_it() {
+    fn readers_see_a_process_appear_only_after_its_source_was_polled() {
         let name = format!("source-{}", std::process::id());
         let source = Source::new(&name);
         let mut view = SourceView::new(&source, "voltage");

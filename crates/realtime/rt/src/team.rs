@@ -463,7 +463,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_follow_each_other_and_differ_by_one_at_most() {
+    fn shares_are_contiguous_and_differ_by_one_item_at_most() {
         for (items, of) in [(0, 1), (1, 3), (7, 3), (9, 3), (100, 7)] {
             let shares: Vec<_> = (0..of).map(|index| Worker { index, of }.share(items)).collect();
             assert_eq!((shares[0].start, shares[of - 1].end), (0, items));

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_fall_half_way_between_pulses() {
+    fn checks_are_made_half_way_between_pulses() {
         let page = SharedPage::own("phase").unwrap();
         assert_eq!(between_pulses(MonoNs(7), page.read().identity()), MonoNs(7), "no loop yet");
         let identity = |period: DurNs| Identity {

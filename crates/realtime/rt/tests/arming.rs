@@ -60,7 +60,7 @@ fn a_loop_neither_allocates_nor_faults_once_it_is_armed() {
 }
 
 #[test]
-fn a_result_behind_its_hard_deadline_lets_the_safe_values_stand_until_one_is_in_time() {
+fn safe_values_apply_from_a_result_after_its_hard_deadline_until_one_is_in_time() {
     let name = format!("hard-{}", std::process::id());
     let exports = Exports::open(&name, 1).unwrap();
     let (first, safe) = (Number::Float(1.0), Some(Number::Float(-1.0)));
@@ -99,7 +99,7 @@ fn a_result_behind_its_hard_deadline_lets_the_safe_values_stand_until_one_is_in_
 }
 
 #[test]
-fn a_loop_on_events_counts_from_when_each_was_there_and_numbers_that_were_left_out() {
+fn an_event_loop_measures_from_the_time_of_each_event_and_counts_missing_numbers() {
     struct Numbers(u64);
     impl EventLoop for Numbers {
         fn await_event(&mut self) -> Option<Event> {
@@ -184,7 +184,7 @@ fn a_cycle_that_outlasts_its_period_is_counted_and_the_phase_is_kept() {
 }
 
 #[test]
-fn what_is_not_obtained_is_said_and_never_claimed() {
+fn a_cpu_that_is_not_obtained_is_reported_and_not_shown_as_obtained() {
     let mut rt = Rt::new();
     let spec = LoopSpec { cpu: Some(1023), ..LoopSpec::new("nowhere", DurNs::from_ms(1)) };
     let page = SharedPage::own("nowhere").unwrap();

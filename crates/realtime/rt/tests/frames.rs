@@ -18,7 +18,7 @@ use std::thread::scope;
 static ALLOCATOR: rt::Counting = rt::Counting;
 
 #[test]
-fn activities_run_in_order_and_know_their_pulse() {
+fn activities_run_in_order_with_the_number_of_their_pulse() {
     let served = Served::new("order", TimeBase::Timer, 2, &["first", "second", "third"], PATIENCE);
     let calls = Mutex::new(Vec::new());
     scope(|scope| {
@@ -43,7 +43,7 @@ fn activities_run_in_order_and_know_their_pulse() {
 }
 
 #[test]
-fn who_may_not_join_is_told_why() {
+fn a_refused_join_returns_the_reason() {
     let served = Served::new("doors", TimeBase::Software, 1, &["control"], PATIENCE);
     let refusal = served.join("controll").unwrap_err().to_string();
     assert!(refusal.contains("no such activity; expected one of control"), "{refusal}");
@@ -62,7 +62,7 @@ fn who_may_not_join_is_told_why() {
 }
 
 #[test]
-fn whose_thread_ends_without_leaving_is_gone_although_its_process_lives() {
+fn an_activity_whose_thread_ends_without_leaving_has_died_although_its_process_lives() {
     let mut served = Served::new("thread", TimeBase::Timer, 1, &["control", "other"], PATIENCE);
     scope(|scope| {
         let other = scope.spawn(|| {
@@ -90,7 +90,7 @@ fn whose_thread_ends_without_leaving_is_gone_although_its_process_lives() {
 }
 
 #[test]
-fn who_reads_no_answers_is_hung_up_on_and_holds_nobody_up() {
+fn a_client_that_reads_no_answers_is_disconnected_and_delays_no_other() {
     let mut served = Served::new("flood", TimeBase::Timer, 1, &["control"], PATIENCE);
     let mut member = served.join("control").unwrap();
     let watcher = Watcher::open(&served.name).unwrap();
@@ -140,7 +140,7 @@ fn a_software_trigger_makes_one_minor_each() {
 }
 
 #[test]
-fn who_hears_what_is_to_be_sampled_does_not_run_on_the_frames_cpu() {
+fn the_thread_for_oscilloscope_requests_does_not_run_on_the_cpu_of_the_frame() {
     let cpus = sys::sched::affinity(0).unwrap();
     let name = format!("test{}/placed", std::process::id());
     let activity = Activity::new("control", Some(DurNs::from_us(100)), 0..1);
@@ -184,7 +184,7 @@ fn members_learn_that_their_frame_has_ended() {
 }
 
 #[test]
-fn a_frame_begins_without_those_who_do_not_come_and_takes_them_in_later() {
+fn a_frame_begins_without_missing_activities_and_admits_them_later() {
     let served = Served::new("late", TimeBase::Timer, 1, &["there", "missing"], DurNs::from_ms(50));
     let mut there = served.join("there").unwrap();
     let watcher = Watcher::open(&served.name).unwrap();
@@ -278,7 +278,7 @@ fn events(served: &Served) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_trigger_that_stops_comes_too_fast_or_steps_is_named_and_the_frame_goes_on() {
+fn a_trigger_that_stops_is_early_or_late_is_counted_and_the_frame_continues() {
     // Minors of 0.5 s: an immediate trigger is much too early, however slow the machine.
     let half = DurNs::from_ms(500);
     let served = Served::of("faulty", TimeBase::Software, &[half], &["control"], PATIENCE, &[]);
@@ -315,7 +315,7 @@ fn a_trigger_that_stops_comes_too_fast_or_steps_is_named_and_the_frame_goes_on()
 }
 
 #[test]
-fn who_had_too_little_time_is_not_blamed_but_who_took_it() {
+fn the_activity_that_took_too_much_time_is_blamed_and_not_the_one_behind_it() {
     let half = DurNs::from_ms(500);
     let name = format!("test{}/blame", std::process::id());
     let activity = |name: &str, budget| Activity::new(name, Some(budget), 0..1);
@@ -388,7 +388,7 @@ fn minors_have_the_lengths_of_the_plan_and_begin_with_tai() {
 }
 
 #[test]
-fn the_first_minor_lies_ahead_however_long_the_start_takes() {
+fn no_minor_is_lost_by_a_slow_start() {
     let name = format!("test{}/start", std::process::id());
     let minor = DurNs::from_ms(2);
     let spec = Spec::new(&name, vec![minor], vec![Activity::new("control", Some(DurNs::from_us(100)), 0..1)]);

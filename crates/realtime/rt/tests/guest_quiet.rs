@@ -32,7 +32,7 @@ fn ticks(report: &QuietReport) -> u64 {
 }
 
 #[test]
-fn the_tick_stops_where_it_was_booted_so_and_is_counted_elsewhere() {
+fn the_tick_stops_on_cpus_booted_with_nohz_full_and_is_counted_on_others() {
     let there = on(3, |section| {
         assert!(!missing(&section).contains("the tick stops"), "{}", missing(&section));
         measured(&section)
@@ -53,7 +53,7 @@ fn armed_timers_are_named_to_root() {
 }
 
 #[test]
-fn a_tick_that_goes_on_in_spite_of_the_boot_is_reported() {
+fn a_tick_that_continues_on_a_nohz_full_cpu_is_reported() {
     use rustix::process::{Resource, Rlimit, setrlimit};
     testkit::guest::required();
     // The kernel checks limits of CPU time in its tick.

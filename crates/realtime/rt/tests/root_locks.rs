@@ -26,7 +26,7 @@ fn fifo(priority: u8) {
 }
 
 #[test]
-fn who_holds_a_lock_runs_with_the_priority_of_the_most_urgent_that_waits() {
+fn the_owner_of_a_lock_runs_with_the_priority_of_its_most_urgent_waiter() {
     let lock = Lock::create(0).unwrap();
     let (tell, told) = channel();
     let (go, may_go) = channel::<()>();

@@ -66,7 +66,7 @@ fn be_the_stranger() {
 
 /// A process of root whose plant configuration trusts the stranger.
 #[test]
-fn be_one_who_believes_the_stranger() {
+fn be_a_process_that_trusts_the_stranger() {
     let Ok(name) = std::env::var(BELIEVE) else { return };
     let imports = Imports::open(&name).unwrap();
     println!("believes {:?}", imports.get("voltage").map(|read| read.value));
@@ -139,7 +139,7 @@ impl Drop for Stranger {
 }
 
 #[test]
-fn nobody_believes_a_stranger_who_has_opened_a_name_first_or_gives_it_anything() {
+fn a_name_that_another_user_opened_first_is_refused_and_gets_nothing() {
     let own = Own::new();
     let mut stranger = Stranger::start(&own);
     let name = stranger.name.as_str();
@@ -174,10 +174,10 @@ fn nobody_believes_a_stranger_who_has_opened_a_name_first_or_gives_it_anything()
 }
 
 #[test]
-fn whom_the_plant_names_is_believed_and_its_mutex_is_not_used_all_the_same() {
+fn a_listed_user_is_trusted_but_its_mutex_is_refused() {
     let own = Own::new();
     let mut stranger = Stranger::start(&own);
-    let mut believer = own.run("be_one_who_believes_the_stranger");
+    let mut believer = own.run("be_a_process_that_trusts_the_stranger");
     let said = believer.env(BELIEVE, &stranger.name).env(PEERS, format!("7,{STRANGER}")).output().unwrap();
     let said = String::from_utf8(said.stdout).unwrap();
     assert!(said.contains("believes Some(Float(99.0))"), "{said}");

@@ -49,7 +49,7 @@ impl Bench {
 }
 
 #[test]
-fn safe_values_stand_for_the_variables_of_an_activity_that_fails() {
+fn safe_values_replace_the_variables_of_an_activity_that_fails() {
     let bench = Bench::new("safe2", DurNs::from_ms(2), None);
     let mut member = bench.join();
     let period = bench.imports.segment().unwrap().period();
@@ -66,7 +66,7 @@ fn safe_values_stand_for_the_variables_of_an_activity_that_fails() {
 }
 
 #[test]
-fn results_of_an_activity_are_weighed_and_safe_values_stand_from_a_late_one_to_the_next_in_time() {
+fn safe_values_apply_from_a_late_result_of_an_activity_to_the_next_one_in_time() {
     let deadline = ResultDeadline { at: DurNs::from_ms(300), late: Lateness::Hard };
     let bench = Bench::new("hard", DurNs::from_secs(1), Some(deadline));
     let mut member = bench.join();

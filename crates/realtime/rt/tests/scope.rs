@@ -101,7 +101,7 @@ fn is_contiguous(rows: &Rows) {
 }
 
 #[test]
-fn an_edge_is_captured_with_what_was_before_and_after_it() {
+fn an_edge_is_captured_with_the_rows_before_and_after_it() {
     let running = Loop::start("edge");
     let scope = running.open();
     assert_eq!(scope.status(), None);
@@ -118,7 +118,7 @@ fn an_edge_is_captured_with_what_was_before_and_after_it() {
 }
 
 #[test]
-fn a_missed_deadline_triggers_and_stands_at_the_trigger() {
+fn a_missed_deadline_triggers_a_capture_and_is_the_row_at_the_trigger() {
     let running = Loop::start("miss");
     let scope = running.open();
     let mut wanted = request(Condition::Miss, None);
@@ -206,7 +206,7 @@ fn a_reader_that_is_killed_leaves_nothing_behind_but_a_detached_trigger() {
 }
 
 #[test]
-fn variables_are_sampled_by_one_thread_and_what_nobody_samples_says_so() {
+fn variables_are_sampled_by_one_thread_and_unsampled_ones_have_no_oscilloscope() {
     let name = format!("test-nobody-{}", std::process::id());
     let exports = Exports::open(&name, 1).unwrap();
     let why = Oscilloscope::open(&name).unwrap_err().to_string();

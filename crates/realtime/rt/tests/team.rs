@@ -68,7 +68,7 @@ fn waits_for_the_condition() {
 }
 
 #[test]
-fn a_lock_whose_owner_was_killed_goes_to_the_next_who_is_told() {
+fn a_lock_whose_owner_was_killed_goes_to_the_next_thread_with_a_notice() {
     for waits_already in [false, true] {
         let name = name(if waits_already { "waits" } else { "comes-later" });
         let lock = Lock::create(1).unwrap();
@@ -97,7 +97,7 @@ fn a_lock_whose_owner_was_killed_goes_to_the_next_who_is_told() {
 }
 
 #[test]
-fn who_is_killed_while_it_waits_for_a_condition_takes_nothing_with_it() {
+fn a_waiter_that_is_killed_consumes_no_signal_of_a_condition() {
     let name = name("condition");
     let condition = Condition::new().unwrap();
     rt::offer(&name, condition.fd()).unwrap();
@@ -121,7 +121,7 @@ fn comes_to_the_barrier_twice() {
 }
 
 #[test]
-fn a_team_notices_that_one_of_it_was_killed() {
+fn a_team_detects_that_a_member_was_killed() {
     let name = name("barrier");
     let barrier = Barrier::new(2).unwrap();
     rt::offer(&name, barrier.fd()).unwrap();

@@ -77,7 +77,7 @@ fn each_part_is_made_and_worked_on_by_one_thread_and_neither_allocates_nor_fault
 }
 
 #[test]
-fn a_worker_that_does_not_come_back_is_named_and_the_team_goes_on_once_it_has() {
+fn a_late_worker_is_named_and_the_team_continues_once_it_returns() {
     let (held, done) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
     let (holds, counts) = (held.clone(), done.clone());
     let job = move |_: &u32, _: &mut (), me: Worker| {
@@ -118,7 +118,7 @@ fn a_worker_that_panics_is_named_for_good_and_the_others_end() {
 }
 
 #[test]
-fn cpus_that_two_would_share_that_are_not_there_or_too_few_are_refused() {
+fn shared_missing_or_too_few_cpus_are_refused() {
     let start = |spec: TeamSpec| Team::start(spec, (), |_| (), |(), (), _| ()).err().map(|error| error.to_string());
     let cpus = sys::sched::affinity(0).unwrap();
     let here = cpus.lowest().unwrap();

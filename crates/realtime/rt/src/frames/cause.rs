@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_threads_files_are_read_whatever_it_is_called() {
+    fn the_files_of_a_thread_are_parsed_with_any_thread_name() {
         let stat = b"71 (a) R 1 (b) S 1 71 71 0 -1 4194304 500 0 7 0 0 0 0 0 20 0 1 0 5";
         assert_eq!(parse_stat(stat), Some((b'S', 507)));
         let status = b"Name:\tx\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t3\n";
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_works_is_told_from_one_that_sleeps_and_one_that_is_gone() {
+    fn a_sleeping_thread_is_distinguished_from_one_that_has_ended() {
         let (tell, told) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_running_call_lacks_is_laid_to_who_took_it() {
+    fn the_time_that_a_running_call_lacks_is_attributed_to_its_cause() {
         let words = page_words();
         let page = FramePage::format(&words, "causes", SHAPE).unwrap();
         let files = ThreadFiles::open(std::process::id(), sys::thread::id() as u32).unwrap();

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn safe_values_are_not_taken_to_stand_where_they_could_not_be_told_to() {
+    fn safe_values_do_not_count_as_applied_while_the_slot_is_locked() {
         let slot = Slot::default();
         let held = slot.guest.lock().unwrap();
         assert!(!slot.stand_safe(true), "somebody is just joining");

@@ -164,7 +164,7 @@ mod tests {
     const SHAPE: FrameShape = FrameShape { activities: 4, minors: 1, queue: 4, modes: 0 };
 
     #[test]
-    fn what_a_minor_lost_before_a_turn_is_told_from_when_the_others_began() {
+    fn the_time_lost_before_a_turn_is_derived_from_the_starts_of_the_other_activities() {
         let words: Vec<AtomicU64> = (0..SHAPE.words()).map(|_| AtomicU64::new(0)).collect();
         let page = FramePage::format(&words, "judged", SHAPE).unwrap();
         (0..4).for_each(|activity| page.set_activity_counter(activity, ActivityCounter::Budget, 100));

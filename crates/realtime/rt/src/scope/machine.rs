@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_windows_and_changes_hold_where_they_say() {
+    fn levels_windows_and_changes_trigger_at_their_limits() {
         assert_eq!(fired(Condition::Above { level: 1.0 }, &[0.0, 2.0, 1.0, 3.0]), [1, 3]);
         assert_eq!(fired(Condition::Below { level: 1.0 }, &[0.0, 2.0, f64::NAN]), [0]);
         let path = [0.0, 1.0, 1.5, 3.0, f64::NAN, 2.0];
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn auto_triggers_itself_and_force_waits_for_nothing() {
+    fn auto_mode_triggers_without_a_condition_and_a_forced_trigger_acts_at_once() {
         let (captures, _) = captured(Timing { mode: Mode::Auto, patience: 5, ..NORMAL }, EDGE, &[0.0; 20]);
         assert_eq!(captures[0], (vec![5, 6, 7, 8], 2));
         let mut machine = Machine::new(NORMAL, Condition::Never);
@@ -495,7 +495,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn captures_are_as_long_as_asked_for_and_share_no_row(
+        fn captures_have_the_requested_length_and_share_no_row(
             (pre, post, every, holdoff) in (0u64..6, 1u64..6, 1u64..4, 0u64..20),
             values in proptest::collection::vec(0u8..3, 0..300),
         ) {

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_the_same_after_its_way_as_text_and_as_words() {
+    fn a_request_survives_a_round_trip_as_text_and_as_words() {
         let request = request();
         assert_eq!(request.to_string().parse(), Ok(request.clone()));
         let setup = settled(&request).unwrap();
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_met_is_told_with_what_can() {
+    fn an_impossible_request_is_refused_with_the_allowed_values() {
         let refused = |change: fn(&mut Request)| {
             let mut request = request();
             change(&mut request);
@@ -456,7 +456,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_and_any_words_are_taken_or_refused(
+        fn any_text_and_any_words_are_accepted_or_refused_without_a_panic(
             text in "(mode|pre|trigger|keep|on|x)? ?[a-z0-9 .\n-]{0,40}",
             words in proptest::array::uniform32(any::<u64>()),
         ) {
