@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zoom_goes_from_the_whole_down_to_single_rows() {
+    fn an_envelope_covers_a_whole_capture_or_single_rows() {
         let spans = envelope(&ramp(100), 0, 0, 100, 4);
         assert_eq!((spans[1].first, spans[1].min, spans[3].max), (25, Some(25.0), Some(99.0)));
         let spans = envelope(&ramp(100), 0, 10, 13, 4);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_that_lie_on_each_other_are_counted_twice() {
+    fn overlapping_traces_are_counted_in_each_cell() {
         let mut picture = Persistence::new(2, 2, (0.0, 4.0));
         picture.add(&ramp(4), 0);
         picture.add(&ramp(4), 0);

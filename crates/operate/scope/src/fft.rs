@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tone_stands_where_it_is_with_its_amplitude_in_each_window() {
+    fn a_tone_has_its_frequency_and_amplitude_in_each_window() {
         for (window, hz, tolerance) in [
             (Window::Rectangle, 125.0, 1e-9),
             (Window::Hann, 125.0, 1e-9),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn it_agrees_with_the_sum_that_defines_it() {
+    fn the_transform_agrees_with_its_definition() {
         let values: Vec<f64> = (0..16).map(|k| f64::from(k * k % 7)).collect();
         let mut points: Vec<(f64, f64)> = values.iter().map(|value| (*value, 0.0)).collect();
         fft(&mut points);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn averages_are_of_power_and_what_has_no_spectrum_has_none() {
+    fn spectra_are_averaged_by_power_and_a_short_capture_has_no_spectrum() {
         let spectra: Vec<Spectrum> =
             [3.0, 4.0].iter().filter_map(|a| spectrum(&tone(125.0, *a), 0, Window::Hann)).collect();
         let (_, amplitude) = average(&spectra).unwrap().highest().unwrap();

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_comes_back_as_none() {
+    fn nan_survives_each_kind_of_file() {
         let mut capture = capture();
         capture.channels[1].values[0] = f64::NAN;
         for back in [
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_none_are_refused_with_the_place() {
+    fn malformed_files_are_refused_with_the_place() {
         let said = |text: &str| Capture::from_csv(text).unwrap_err().to_string();
         assert!(said("a,b\n").starts_with("line 1: a,b; expected pulse"));
         assert!(said("pulse,time_ns,marks,v\n1,2,0,x\n").starts_with("line 2: x; expected a number"));

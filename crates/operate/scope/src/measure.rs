@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sine_measures_as_the_book_says() {
+    fn a_sine_has_its_theoretical_measurements() {
         let sine = (0..1000).map(|k| 1.0 + 2.0 * (f64::from(k) * 1e-3 * std::f64::consts::TAU * 50.0).sin());
         let capture = Capture::of_values("v", "V", 1e-3, sine);
         let found = measure(&capture, 0).unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_is_not() {
+    fn nan_is_excluded_from_measurements_and_an_empty_capture_has_none() {
         let capture = Capture::of_values("v", "", 1e-3, [f64::NAN, 1.0, 1.0].into_iter());
         let found = measure(&capture, 0).unwrap();
         assert_eq!((found.count, found.min, found.frequency), (2, 1.0, None));

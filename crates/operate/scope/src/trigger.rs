@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn triggers_are_understood_as_the_table_says() {
+    fn triggers_are_parsed_as_in_the_table() {
         let of = |text: &str| {
             text.parse::<Trigger>().map(|trigger| match trigger {
                 Trigger::Loop { on, condition } => (on, condition),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trigger_is_refused_with_what_would_be_one() {
+    fn a_malformed_trigger_is_refused_with_the_expected_form() {
         for wrong in [
             "",
             "v",

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_trigger_a_capture_begins_at_once_and_with_one_it_is_waited_for() {
+    fn without_a_trigger_a_capture_begins_at_once_and_with_one_it_waits() {
         let wanted = Wanted { length: 100, every: 2, pre: 0.3, keep: 4, ..Wanted::default() };
         let request = wanted.request("llrf").unwrap();
         let Timing { mode, pre, patience, captures, .. } = request.timing;
