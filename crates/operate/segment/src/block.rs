@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_comes_back_and_no_part_of_it_does() {
+    fn a_whole_block_is_read_back_and_no_part_of_one() {
         let mut bytes = Vec::new();
         write(&mut bytes, BlockKind::Samples, 7, 3, -5, b"payload");
         let (header, payload, rest) = read(&bytes).unwrap();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn each_bit_that_turns_is_noticed() {
+    fn each_flipped_bit_is_detected() {
         let mut bytes = Vec::new();
         write(&mut bytes, BlockKind::Samples, 7, 3, -5, b"payload");
         for bit in 0..bytes.len() * 8 {

@@ -74,14 +74,14 @@ proptest! {
 }
 
 #[test]
-fn each_type_has_a_number_of_its_own() {
+fn each_type_has_a_unique_number() {
     let known: Vec<Kind> = (0..=255).filter_map(|code| Kind::from_code(code).ok()).collect();
     assert_eq!(known.len(), 11 + 3 + 12, "{known:?}");
     known.iter().for_each(|kind| assert_eq!(Kind::from_code(kind.code()), Ok(*kind), "{kind}"));
 }
 
 #[test]
-fn a_chunk_says_why_it_does_not_take_a_sample() {
+fn a_chunk_returns_the_reason_for_refusing_a_sample() {
     let mut chunk = chunk_of(&[Sample::new(5, 1.0)]);
     assert_eq!(chunk.push(&Sample::new(4, 1.0)), Err(Full::Backwards));
     assert_eq!(chunk.push(&Sample::new(6, true)), Err(Full::Kind));

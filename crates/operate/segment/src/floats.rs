@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn each_series_takes_the_way_that_suits_it() {
+    fn each_series_is_stored_in_its_smallest_encoding() {
         let of = |value: fn(u64) -> f64| -> Vec<u64> { (0..1000).map(|k| value(k).to_bits()).collect() };
         let temperature = of(|k| (2_000 + (k * 7 % 11)) as f64 / 100.0);
         assert_eq!(there_and_back(Width::Eight, &temperature), (Way::Packed, 593));

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_even_costs_next_to_nothing_and_a_late_one_a_few_bytes() {
+    fn even_steps_take_almost_no_bytes_and_a_late_one_a_few() {
         let cost = |late: i64| {
             let mut out = Vec::new();
             put_steps(&mut out, (0..1000).map(|k| 5 + k * 1_000_000 + if k == 500 { late } else { 0 }));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_longer_than_what_it_is_part_of_is_refused() {
+    fn a_run_longer_than_its_sequence_is_refused() {
         assert_eq!(each(&mut Input(&[0, 200, 1]), 100, |_| ()), Err(Bad::Number));
         assert_eq!(each(&mut Input(&[0, 0]), 100, |_| ()), Err(Bad::Number));
     }

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_number_is_counted_apart() {
+    fn nan_is_counted_separately() {
         let mut summary = of(&[(1, f64::NAN), (2, 5.0)]);
         summary.add(3, f64::NAN, 3);
         assert_eq!((summary.count, summary.nans, summary.severity, summary.min, summary.last.at), (1, 2, 3, 5.0, 2));

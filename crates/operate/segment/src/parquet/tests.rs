@@ -98,7 +98,7 @@ fn values_of_each_type_come_back() {
 }
 
 #[test]
-fn a_byte_that_turns_is_found_out() {
+fn a_flipped_byte_is_detected() {
     let (file, entries) = table(&all_types()[..3]);
     for entry in &entries {
         let places = entry.pages.iter().chain(entry.dictionary.as_ref().map(|(page, _)| page));
