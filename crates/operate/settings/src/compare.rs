@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn each_channel_is_told_by_what_is_known_of_it() {
+    fn each_channel_is_classified_as_equal_different_unavailable_or_not_saved() {
         let saved = |name: &str, value| Saved { name: name.to_owned(), value, states: States::Number(None) };
         let array =
             |elements: &[&str]| SavedValue::Array(elements.iter().map(|element| element.as_bytes().to_vec()).collect());
@@ -185,7 +185,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_saved_is_equal_to_itself(elements in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..8), 0..5)) {
+        fn a_saved_value_is_equal_to_itself(elements in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..8), 0..5)) {
             let value = SavedValue::Array(elements);
             prop_assert!(are_equal(&saved_as(value.clone()), &found(value), Tolerance::default()));
         }

@@ -171,7 +171,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_file_reads_back_as_what_was_written(set in "[a-z]{1,8}", by in ".{0,20}", note in ".{0,40}", secs in 700_000_000u64..4_000_000_000, value in prop::collection::vec(any::<u8>(), 0..20)) {
+        fn a_settings_file_survives_a_round_trip(set in "[a-z]{1,8}", by in ".{0,20}", note in ".{0,40}", secs in 700_000_000u64..4_000_000_000, value in prop::collection::vec(any::<u8>(), 0..20)) {
             let head = Head::new(&set, Stamp::from_unix(secs, 250_000_000), &by, &note);
             let values = vec![
                 saved("A:B", Some(SavedValue::Text(value.clone())), None),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_stands_as_its_number_for_autosave_with_its_name_in_a_comment() {
+    fn a_state_is_saved_as_its_number_for_autosave_with_its_name_in_a_comment() {
         let head = Some(Head::new("rf", Stamp::from_unix(1_800_000_000, 0), "me", ""));
         let values = vec![saved("X:MODE", Some(SavedValue::Text(b"1".to_vec())), Some("Beam on"))];
         let text = Settings { head, values }.text();

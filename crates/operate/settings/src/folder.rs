@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_saved_is_listed_by_time_and_the_newest_is_found() {
+    fn saved_files_are_listed_by_time_and_the_newest_is_found() {
         let scratch = Scratch::new("list");
         let folder = Folder::new(&scratch.0);
         fs::write(scratch.0.join("rf.req"), "# amplitudes\nX:SET\nfile more.req\nX:SET\n").unwrap();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_elsewhere_and_sets_that_are_not_there_are_refused() {
+    fn names_with_paths_and_missing_sets_are_refused() {
         let scratch = Scratch::new("names");
         let folder = Folder::new(&scratch.0);
         for name in ["", "..", ".hidden", "a/b", "/etc/passwd", "a\nb", &"x".repeat(101)] {

@@ -207,7 +207,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_value_or_none(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn no_bytes_of_a_saved_value_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             for native in [Basic::String, Basic::Short, Basic::Float, Basic::Enum, Basic::Char, Basic::Long, Basic::Double] {
                 for states in [States::Name, States::Number(None), States::Number(Some("On".into()))] {
                     let _ = of_saved((&SavedValue::Text(bytes.clone()), &states), native, &labels(), false);
