@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_has_put_into_the_place_of_a_file_is_neither_followed_nor_waited_for() {
+    fn a_link_or_pipe_in_the_place_of_a_file_is_refused_and_does_not_block() {
         let scratch = Scratch::new("links");
         let at = |name: &str| scratch.0.join(name);
         fs::create_dir(at("archive")).unwrap();
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_where_every_user_may_write() {
+    fn a_folder_that_every_user_can_write_is_refused() {
         let scratch = Scratch::new("all");
         let set = |mode| fs::set_permissions(&scratch.0, fs::Permissions::from_mode(mode)).unwrap();
         let lock = || Folder::new(&scratch.0).lock("lock");

@@ -46,7 +46,7 @@ fn a_segment_cut_at_any_byte_has_the_samples_of_the_blocks_before_and_no_other()
 }
 
 #[test]
-fn a_byte_that_turns_costs_its_block_and_is_told() {
+fn a_flipped_byte_costs_its_block_and_is_reported() {
     let files = Memory::default();
     log(&files, 5);
     let name = "0000000001.segment";
@@ -63,7 +63,7 @@ fn a_byte_that_turns_costs_its_block_and_is_told() {
 }
 
 #[test]
-fn killed_at_any_operation_all_that_was_safe_is_there_once() {
+fn a_kill_at_any_operation_keeps_all_safe_samples_once() {
     let whole = Memory::default();
     log(&whole, SAMPLES);
     for at in 1..=whole.operations() {
@@ -86,7 +86,7 @@ fn killed_at_any_operation_all_that_was_safe_is_there_once() {
 }
 
 #[test]
-fn after_a_power_cut_at_any_operation_all_that_was_safe_is_there_once() {
+fn a_power_cut_at_any_operation_keeps_all_safe_samples_once() {
     let whole = Memory::default();
     log(&whole, SAMPLES);
     for at in 1..=whole.operations() {
@@ -102,12 +102,12 @@ fn after_a_power_cut_at_any_operation_all_that_was_safe_is_there_once() {
 }
 
 #[test]
-fn killed_at_any_operation_while_packing_nothing_is_lost_or_twice() {
+fn a_kill_at_any_operation_of_packing_loses_and_duplicates_nothing() {
     Form::ALL.into_iter().for_each(|form| killed_while_packing(form, None));
 }
 
 #[test]
-fn killed_at_any_operation_while_a_pack_gets_another_form_nothing_is_lost_or_twice() {
+fn a_kill_at_any_operation_of_repacking_loses_and_duplicates_nothing() {
     killed_while_packing(Form::Parquet, Some(Form::Compact));
     killed_while_packing(Form::Compact, Some(Form::Parquet));
 }
@@ -160,7 +160,7 @@ fn a_disk_that_is_full_while_packing_leaves_all_as_it_was() {
 }
 
 #[test]
-fn in_a_pack_that_is_cut_or_has_a_byte_turned_nothing_is_wrong_and_it_is_told() {
+fn a_truncated_or_altered_pack_gives_no_wrong_sample_and_is_reported() {
     for form in Form::ALL {
         let files = Memory::default();
         let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
@@ -196,7 +196,7 @@ fn in_a_pack_that_is_cut_or_has_a_byte_turned_nothing_is_wrong_and_it_is_told() 
 }
 
 #[test]
-fn what_could_not_be_made_safe_is_told_as_unsure_and_a_new_segment_begun() {
+fn samples_of_a_failed_sync_are_counted_as_unsure_and_a_new_segment_begins() {
     let files = Memory::default();
     let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
     let signal = logger.signal("A", About::default(), 0).unwrap();
@@ -253,7 +253,7 @@ fn a_sync_that_fails_does_not_erase_the_gap_of_samples_that_were_lost_before() {
 }
 
 #[test]
-fn what_the_disk_did_not_confirm_is_noted_although_no_sample_follows() {
+fn unconfirmed_samples_are_noted_as_a_gap_although_no_sample_follows() {
     let files = Memory::default();
     let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
     let signal = logger.signal("A", About::default(), 0).unwrap();
@@ -267,7 +267,7 @@ fn what_the_disk_did_not_confirm_is_noted_although_no_sample_follows() {
 }
 
 #[test]
-fn no_room_that_is_reported_by_a_sync_is_a_full_disk() {
+fn a_sync_that_finds_no_space_is_treated_as_a_full_disk() {
     for when_full in [WhenFull::Stop, WhenFull::RemoveOldest] {
         let files = Memory::default();
         let mut logger = Logger::open(files.clone(), Config { when_full, ..small() }, 0).unwrap();
@@ -295,7 +295,7 @@ fn no_room_that_is_reported_by_a_sync_is_a_full_disk() {
 }
 
 #[test]
-fn on_a_full_disk_each_sample_is_safe_or_counted_and_a_gap_tells_how_many_are_missing() {
+fn on_a_full_disk_each_sample_is_safe_or_counted_in_a_gap() {
     for room in 0..3_000 {
         let files = Memory::default();
         let config = Config { when_full: WhenFull::Stop, ..small() };
@@ -321,7 +321,7 @@ fn on_a_full_disk_each_sample_is_safe_or_counted_and_a_gap_tells_how_many_are_mi
 }
 
 #[test]
-fn on_a_full_disk_the_oldest_make_room_where_that_is_the_rule() {
+fn on_a_full_disk_the_oldest_files_are_deleted_if_configured() {
     let files = Memory::default();
     let mut logger = Logger::open(files.clone(), small(), 0).unwrap();
     let signal = logger.signal("A", About::default(), 0).unwrap();
@@ -356,7 +356,7 @@ fn the_bound_of_all_files_is_kept() {
 }
 
 #[test]
-fn a_second_logger_is_refused_until_the_first_is_gone() {
+fn a_second_logger_is_refused_until_the_first_ends() {
     let files = Memory::default();
     let first = Logger::open(files.clone(), small(), 0).unwrap();
     assert!(matches!(Logger::open(files.clone(), small(), 0), Err(store::StoreError::Taken)));
@@ -365,7 +365,7 @@ fn a_second_logger_is_refused_until_the_first_is_gone() {
 }
 
 #[test]
-fn a_sample_that_comes_again_after_a_restart_is_not_kept_twice() {
+fn a_sample_repeated_after_a_restart_is_not_stored_twice() {
     let files = Memory::default();
     for start in 0..3 {
         let mut logger = Logger::open(files.clone(), small(), 0).unwrap();

@@ -25,7 +25,7 @@ impl Drop for Place {
 }
 
 #[test]
-fn who_reads_while_it_is_written_and_packed_sees_a_beginning_of_it_that_only_grows() {
+fn a_reader_during_writes_and_packing_sees_a_growing_prefix() {
     Form::ALL.into_iter().for_each(read_while_written);
 }
 
@@ -90,7 +90,7 @@ fn log(folder: &Folder, from: i64) {
 }
 
 #[test]
-fn what_others_put_into_the_folder_is_neither_read_nor_touched_nor_in_the_way() {
+fn foreign_files_in_the_folder_are_ignored_and_kept() {
     let place = Place::new("others");
     let folder = Folder::make(&place.0).unwrap();
     log(&folder, 0);
@@ -118,7 +118,7 @@ fn what_others_put_into_the_folder_is_neither_read_nor_touched_nor_in_the_way() 
 }
 
 #[test]
-fn a_folder_of_another_version_is_told_and_not_taken_for_an_empty_one() {
+fn a_folder_of_another_version_is_refused_and_not_changed() {
     let place = Place::new("version");
     let folder = Folder::make(&place.0).unwrap();
     log(&folder, 0);

@@ -41,7 +41,7 @@ fn logged(files: &Memory, count: i64) -> Logger<Memory> {
 }
 
 #[test]
-fn each_sample_is_taken_once_in_its_order_whatever_the_portions() {
+fn each_sample_is_read_once_in_order_for_any_portion_size() {
     let files = Memory::default();
     let logger = logged(&files, 200);
     let whole = taken(&windows(&files, Position::default(), logger.safe_to(), u64::MAX));
@@ -63,7 +63,7 @@ fn each_sample_is_taken_once_in_its_order_whatever_the_portions() {
 }
 
 #[test]
-fn what_is_not_safe_yet_is_not_taken() {
+fn samples_that_are_not_yet_safe_are_not_followed() {
     let files = Memory::default();
     let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
     let id = logger.signal("A", About::default(), 0).unwrap();
@@ -137,7 +137,7 @@ fn segments_that_were_removed_before_they_were_taken_are_counted() {
 
 proptest! {
     #[test]
-    fn a_reader_of_any_kind_sees_what_the_archive_has(values in prop::collection::vec(any::<i16>(), 1..200)) {
+    fn a_reader_returns_the_samples_of_the_archive(values in prop::collection::vec(any::<i16>(), 1..200)) {
         let files = Memory::default();
         let mut logger = Logger::open(files.clone(), common::small(), 0).unwrap();
         let id = logger.signal("A", About::default(), 0).unwrap();

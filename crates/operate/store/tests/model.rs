@@ -107,7 +107,7 @@ impl Run {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
     #[test]
-    fn what_is_found_is_what_was_taken(steps in prop::collection::vec(step(), 0..150), from in 0i64..8_000, len in 0i64..8_000) {
+    fn the_archive_returns_the_samples_that_were_stored(steps in prop::collection::vec(step(), 0..150), from in 0i64..8_000, len in 0i64..8_000) {
         let mut run = Run { files: Memory::default(), logger: None, model: BTreeMap::new(), now: 0, at: 0 };
         run.open();
         steps.iter().for_each(|step| run.step(step));

@@ -112,7 +112,7 @@ fn names(files: &Memory) -> Vec<String> {
 }
 
 #[test]
-fn verifying_reports_the_share_that_is_done_and_can_be_stopped_at_any_place() {
+fn verification_reports_its_progress_and_can_be_stopped_at_any_place() {
     let files = whole(0);
     let mut shares = Vec::new();
     let (all, is_whole) = verify_while(&files, |share| {
@@ -136,7 +136,7 @@ fn verifying_reports_the_share_that_is_done_and_can_be_stopped_at_any_place() {
 }
 
 #[test]
-fn bytes_that_are_not_packed_are_those_of_segments_and_of_packs_in_another_form() {
+fn unpacked_bytes_are_those_of_segments_and_of_packs_in_another_form() {
     let files = whole(0);
     let len = |is_due: &dyn Fn(&str) -> bool| -> u64 {
         files.list().unwrap().iter().filter(|(name, _)| is_due(name)).map(|(_, len)| len).sum()
@@ -150,7 +150,7 @@ fn bytes_that_are_not_packed_are_those_of_segments_and_of_packs_in_another_form(
 }
 
 #[test]
-fn an_archive_that_nobody_touched_is_good() {
+fn an_intact_archive_has_no_damage() {
     let files = whole(0);
     let checked = verify(&files).unwrap();
     assert!(checked.iter().all(|one| one.damage.is_empty() && one.tail == 0), "{checked:?}");
@@ -164,7 +164,7 @@ fn an_archive_that_nobody_touched_is_good() {
 }
 
 #[test]
-fn each_bit_that_flips_is_found_by_verify_and_never_changes_silently_what_is_read() {
+fn each_flipped_bit_is_found_by_verify_and_never_changes_results_silently() {
     let files = whole(0);
     let expected = read(&files).unwrap().0;
     let names = names(&files);
@@ -252,7 +252,7 @@ fn a_cut_at_each_block_of_the_manifest_is_found() {
 }
 
 #[test]
-fn damage_is_a_gap_at_its_place_in_time_with_the_samples_that_are_missing() {
+fn damage_is_a_gap_at_its_time_with_the_number_of_missing_samples() {
     let files = whole(0);
     let removed = names(&files).into_iter().filter(|name| name.ends_with(".segment")).nth(1).unwrap();
     let before: Vec<i64> = {
@@ -308,7 +308,7 @@ fn neighbours_of_a_damaged_segment_are_packed_without_it() {
 }
 
 #[test]
-fn another_user_who_fills_the_disk_does_not_cost_the_archive_a_file() {
+fn no_archive_file_is_deleted_when_another_user_fills_the_disk() {
     let files = Memory::default();
     files.set_room(Some(200_000));
     let mut logger = Logger::open(files.clone(), small(), 0).unwrap();
@@ -333,7 +333,7 @@ fn another_user_who_fills_the_disk_does_not_cost_the_archive_a_file() {
 }
 
 #[test]
-fn a_start_heals_what_a_crash_has_left_and_reports_what_is_missing_for_ever() {
+fn a_start_repairs_a_torn_end_and_missing_files_stay_reported() {
     let files = Memory::default();
     common::log(&files, 100);
     let segments: Vec<String> = names(&files).into_iter().filter(|name| name.ends_with(".segment")).collect();
@@ -357,7 +357,7 @@ fn a_start_heals_what_a_crash_has_left_and_reports_what_is_missing_for_ever() {
 }
 
 #[test]
-fn a_manifest_that_is_missing_is_written_anew_by_the_next_start_and_says_so() {
+fn a_missing_manifest_is_rebuilt_and_reported_by_the_next_start() {
     let files = whole(0);
     let expected = read(&files).unwrap().0;
     files.remove("manifest").unwrap();
