@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_has_used_at_least_what_its_thread_has() {
+    fn a_process_has_used_at_least_the_cpu_time_of_its_thread() {
         let thread = thread_cpu();
         assert!(process_cpu(std::process::id() as i32).is_ok_and(|process| process >= thread));
         assert!(process_cpu(1 << 28).is_err());

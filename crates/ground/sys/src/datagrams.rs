@@ -138,7 +138,7 @@ mod tests {
     use std::net::UdpSocket;
 
     #[test]
-    fn what_has_come_is_taken_with_one_call_in_its_order_and_with_its_times() {
+    fn datagrams_are_received_with_one_call_in_order_and_with_their_arrival_times() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         stamp(&socket).unwrap();
         let mut taken = Datagrams::new(8);

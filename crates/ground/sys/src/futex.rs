@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_for_a_word_is_woken_by_its_change() {
+    fn a_thread_that_waits_for_a_word_is_woken_by_its_change() {
         let word = AtomicU64::new(7 << 32);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeper_is_woken_beside_another_and_only_if_it_sleeps() {
+    fn two_sleepers_are_woken_together_and_a_thread_that_does_not_sleep_is_not_woken() {
         let words = [AtomicU64::new(0), AtomicU64::new(0)];
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_somebody_that_is_stopped_is_told_so_instead_of_hanging() {
+    fn a_request_to_a_stopped_server_times_out() {
         let name = format!("tahti-stopped-{}", std::process::id());
         let _counter = Counter::open(&name).unwrap();
         // No process accepts: first no answer arrives; when the backlog is full, connecting fails as well.
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_memory_goes_from_hand_to_hand_and_its_owners_end_is_noticed() {
+    fn shared_memory_is_handed_over_and_the_end_of_its_owner_is_detected() {
         let name = format!("tahti-test-{}", std::process::id());
         assert_eq!(ask(&name).unwrap_err().errno, Errno::CONNREFUSED);
         let counter = Counter::open(&name).unwrap();

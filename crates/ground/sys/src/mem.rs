@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_lies_on_huge_pages_where_whole_ones_fit_touched_before_or_after_with_what_stands_in_it() {
+    fn memory_is_moved_to_huge_pages_where_whole_ones_fit_and_keeps_its_content() {
         on_huge_pages(&mut vec![0u8; HUGE - 1]);
         if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
             return;

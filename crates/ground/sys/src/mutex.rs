@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gets_a_lock_after_its_owner_ended_is_told_once() {
+    fn the_death_of_the_owner_of_a_lock_is_reported_once_to_the_next_owner() {
         let lock = Lock::create(1).unwrap();
         let theirs = Lock::attach(lock.fd().try_clone_to_owned().unwrap()).unwrap();
         std::thread::scope(|scope| {
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_somebody_holds_is_busy_and_free_while_its_guard_lets_go() {
+    fn a_held_lock_is_busy_and_is_free_while_its_guard_releases_it() {
         let lock = Lock::create(0).unwrap();
         let busy = || std::thread::scope(|scope| scope.spawn(|| lock.try_lock().map(drop)).join().unwrap());
         let held = lock.lock().unwrap();

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_working_loop_reports_once_a_second_and_a_new_trouble_at_once() {
+    fn a_working_loop_reports_once_a_second_and_a_new_fault_at_once() {
         let name = format!("tahti-sys-notify-{}", std::process::id());
         let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
         socket.set_nonblocking(true).unwrap();

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_at_the_path_now_is_read_and_written() {
+    fn the_file_that_is_at_the_path_now_is_read_and_written() {
         let folder = std::env::temp_dir().join(format!("tahti-keeping-{}", std::process::id()));
         let group = folder.join("group");
         std::fs::create_dir_all(&group).unwrap();

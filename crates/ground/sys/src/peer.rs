@@ -163,7 +163,7 @@ mod tests {
     use std::os::fd::AsFd as _;
 
     #[test]
-    fn the_kernel_says_who_is_at_the_other_end_and_others_are_believed_only_by_name() {
+    fn a_peer_is_identified_by_the_kernel_and_other_users_are_trusted_only_if_listed() {
         let (here, _there) = std::os::unix::net::UnixStream::pair().unwrap();
         let peer = Peer::of(here.as_fd()).unwrap();
         assert_eq!((peer.uid, peer.pid), (own_user(), std::process::id() as i32));

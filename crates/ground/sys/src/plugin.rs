@@ -419,7 +419,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_plug_in_is_refused_with_what_to_do() {
+    fn a_file_that_is_not_a_plug_in_is_refused_with_the_remedy() {
         let missing = load(Path::new("/no/such/plugin.so"), |_| true).err().unwrap().to_string();
         assert!(missing.starts_with("/no/such/plugin.so: cannot be loaded: "), "{missing}");
         // A library that is already loaded in every process.

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_at_the_other_end_of_a_socket_is_opened_while_it_is_there() {
+    fn the_process_at_the_other_end_of_a_socket_is_opened() {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         let own = std::process::id() as i32;
         assert_eq!(Process::of_peer(ours.as_fd(), own).unwrap().pid(), own);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_has_its_number_while_it_is_there() {
+    fn a_thread_has_its_number_until_it_ends() {
         let mut child = sleeper();
         let pid = child.id() as i32;
         let thread = ThreadId::of(pid).unwrap();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_folder_of_proc_stands_for_its_process() {
+    fn an_open_folder_of_proc_identifies_its_process() {
         let mut child = sleeper();
         let folder = std::fs::File::open(format!("/proc/{}", child.id())).unwrap();
         try_signal(folder.as_fd(), libc::SIGKILL).unwrap();

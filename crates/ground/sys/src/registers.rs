@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn registers_lie_where_they_should_and_nowhere_else() {
+    fn registers_are_at_their_offsets_and_none_is_outside_the_region() {
         let memory = crate::shm::SharedWords::create("registers", 512).unwrap();
         let region = Region::map(memory.fd(), 0, 4096).unwrap();
         region.register::<u32>(8).unwrap().write(0x1122_3344);

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_set_on_a_thread_reads_back() {
+    fn scheduling_and_affinity_of_a_thread_read_back_as_set() {
         std::thread::spawn(|| {
             let set = Scheduling { policy: Policy::Batch { nice: 7 }, reset_on_fork: true };
             set_scheduling(0, set).unwrap();

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_that_is_not_there_is_told_so() {
+    fn the_priority_of_a_missing_group_is_an_error() {
         assert_eq!(priority("/sys/fs/cgroup/no-such-group").unwrap_err().errno, Errno::NOENT);
     }
 }

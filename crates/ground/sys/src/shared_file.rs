@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_file_is_there_whole_or_not_at_all_and_goes_with_its_maker() {
+    fn a_shared_file_appears_complete_and_is_removed_by_its_creator_only() {
         let folder = Folder::make("whole");
         let path = folder.0.join("x.im.shm");
         let first = SharedFile::create(&path, 20, |bytes, _| bytes[0] = 7).unwrap();

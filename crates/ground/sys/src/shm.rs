@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_for_readers_is_written_by_nobody_but_its_maker() {
+    fn memory_for_readers_is_writable_by_its_creator_only() {
         let mine = SharedWords::create_for_readers("tahti-shown", 8).unwrap();
         let again = || mine.fd().try_clone_to_owned().unwrap();
         assert!(SharedWords::attach(again()).unwrap_err().errno == Errno::PERM, "nobody maps it for writing");
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_punches_holes_into_memory_that_keeps_its_pages() {
+    fn no_process_punches_holes_into_memory_that_keeps_its_pages() {
         use rustix::fs::FallocateFlags;
         let memories = [SharedWords::create("tahti-whole", 1024), SharedWords::create_for_readers("tahti-shown", 1024)];
         for mine in memories.map(Result::unwrap) {

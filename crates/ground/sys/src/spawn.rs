@@ -752,7 +752,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_runs_with_what_was_set() {
+    fn a_program_runs_with_the_settings_of_its_steps() {
         let script = "test \"$A\" = b && test \"$(pwd)\" = / && test \"$(ulimit -n)\" = 77 && exit 5";
         let steps = vec![
             (Step::ResetSignals, true),
@@ -809,7 +809,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_told_and_reaped() {
+    fn a_missing_program_is_reported_and_its_child_reaped() {
         let spawned = start("/no/such/program", &["x"], vec![]);
         assert!(spawned.child.is_none());
         assert_eq!(spawned.refused, [Refusal { step: None, errno: rustix::io::Errno::NOENT }]);
@@ -833,7 +833,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_child_runs_nothing_until_it_is_let_go() {
+    fn a_held_child_runs_nothing_until_it_is_released() {
         let file = std::env::temp_dir().join(format!("tahti-held-{}", std::process::id()));
         let script = format!("echo ran > {}", file.display());
         let held = prepared("/bin/sh", &["sh", "-c", &script], vec![Step::NewSession, Step::Hold]).hold().unwrap();
@@ -890,7 +890,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_arrive_under_the_wanted_number() {
+    fn descriptors_are_passed_under_the_requested_number() {
         let file = std::fs::File::open("/proc/self/stat").unwrap();
         let high = above(file.as_raw_fd()).unwrap();
         assert!(high.as_raw_fd() >= 100);

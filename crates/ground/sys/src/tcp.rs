@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_of_a_silent_connection_end_within_the_time_that_was_asked_for() {
+    fn probes_of_a_silent_connection_end_within_the_requested_time() {
         use rustix::net::sockopt;
         for (asked, seconds) in [(0, 2), (2, 2), (3, 3), (20, 20), (60, 60), (100_000, 3_600)] {
             let stream = stream();

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_whole_machine_is_kept_awake_only_for_cpus_that_nobody_has_limited() {
+    fn the_latency_limit_of_cpus_is_read_and_a_missing_one_means_no_limit() {
         let folder = std::env::temp_dir().join(format!("tahti-awake-{}", std::process::id()));
         let root = RootDir::at(&folder);
         for (cpu, limit) in [(0, "0\n"), (1, "10\n"), (2, "n/a\n")] {

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_comes_back_and_a_failure_is_told() {
+    fn the_output_of_a_tool_is_returned_and_its_failure_is_an_error() {
         let limit = DurNs::from_secs(30);
         assert_eq!(ask("echo", &["a", "b"], limit).unwrap(), "a b\n");
         let missing = ask("no-such-program", &[], limit).unwrap_err();

@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_calls_what_it_was_told_before_its_first_instruction() {
+    fn an_injected_call_takes_effect_before_the_first_instruction_of_a_program() {
         let (process, mut traced) = shell("test $(umask) = 0027");
         assert_eq!(call(&mut traced), Some(i64::from(process.pid())));
         traced.inject(libc::SYS_umask, [0o027, 0, 0]).unwrap();
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_signal_at_the_stop_stops_the_child_once_it_is_let_go() {
+    fn a_stop_signal_at_the_stop_stops_the_child_once_it_is_released() {
         let (process, mut traced) = shell("exit 7");
         process.signal(libc::SIGSTOP).unwrap();
         assert_eq!(call(&mut traced), Some(i64::from(process.pid())));
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_signal_before_exec_stops_the_child_once_it_is_let_go() {
+    fn a_stop_signal_before_exec_stops_the_child_once_it_is_released() {
         let held = held("exit 7");
         held.process().unwrap().signal(libc::SIGSTOP).unwrap();
         let Spawned { child, traced, .. } = held.go().unwrap();

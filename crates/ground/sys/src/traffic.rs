@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_found_and_broken_ones_are_none() {
+    fn attributes_are_found_and_malformed_ones_are_not() {
         let mut message = Message::default();
         message.attribute(1, b"htb\0");
         message.attribute(2, &[7; 5]);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_device_has_a_discipline_and_nobody_s_has_none() {
+    fn disciplines_of_the_loopback_device_are_read_and_a_missing_device_is_an_error() {
         let lo = Traffic::of("lo").unwrap();
         assert!(lo.disciplines().unwrap().iter().all(|one| !one.kind.is_empty()));
         assert!(lo.classes().is_ok());

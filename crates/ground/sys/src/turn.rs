@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_its_members_in_its_turn_and_the_leads_else() {
+    fn a_part_belongs_to_its_member_during_its_turn_and_otherwise_to_the_lead() {
         let (mut lead, mut members) = team(5, vec![0, 0]);
         assert_eq!(lead.part(0), None, "they begin with the turn");
         assert_eq!(*lead.shared(), 5);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_leaves_its_part_and_who_waits_for_the_lead_is_told_of_its_end() {
+    fn a_member_that_ended_leaves_its_part_and_a_waiting_member_sees_the_end_of_the_lead() {
         let (mut lead, mut members) = team((), vec![1, 2]);
         members.remove(0);
         assert_eq!(lead.place(0), Place::Gone);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_goes_to_and_fro_between_threads_that_sleep() {
+    fn a_turn_alternates_between_sleeping_threads() {
         let (mut lead, members) = team((), vec![0u64]);
         std::thread::scope(|scope| {
             for mut member in members {

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_has_a_name_and_a_number_that_nobody_has_has_none() {
+    fn root_has_a_name_and_an_unused_user_number_has_none() {
         assert_eq!(name_of(0).as_deref(), Some("root"));
         assert_eq!(name_of(u32::MAX - 7), None);
     }

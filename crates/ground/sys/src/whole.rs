@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_with_the_mode_that_was_asked_for() {
+    fn a_file_is_replaced_with_the_requested_mode() {
         let (folder, file) = folder("mode");
         for survives in [Survives::Kill, Survives::PowerLoss] {
             replace(&file, b"new", 0o600, survives).unwrap();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_full_disk_the_old_content_stays_and_nothing_is_left_beside_it() {
+    fn on_a_full_disk_the_old_content_stays_and_no_temporary_file_remains() {
         let (folder, file) = folder("full");
         for fails in STEPS {
             fs::write(&file, "old").unwrap();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_before_any_step_leaves_the_old_content_or_the_new_and_the_next_life_goes_on() {
+    fn a_kill_before_any_step_leaves_the_old_or_the_new_content_and_the_next_replace_succeeds() {
         let (folder, file) = folder("kill");
         for killed in STEPS {
             fs::write(&file, "old").unwrap();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_not_followed_neither_in_the_files_place_nor_beside_it() {
+    fn no_link_is_followed_at_the_path_of_the_file_or_of_its_temporary_file() {
         let (folder, file) = folder("link");
         let victim = folder.join("victim");
         fs::write(&victim, "precious").unwrap();

@@ -56,7 +56,7 @@ fn await_back(lead: &Lead<Watched, Watched>, member: usize) -> Place {
 }
 
 #[test]
-fn a_part_has_one_owner_at_a_time_and_nobody_sleeps_for_ever() {
+fn a_part_has_one_owner_at_a_time_and_no_thread_sleeps_for_ever() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
     model.check(|| {
@@ -75,7 +75,7 @@ fn a_part_has_one_owner_at_a_time_and_nobody_sleeps_for_ever() {
 }
 
 #[test]
-fn what_is_shared_is_changed_only_while_nobody_has_a_turn() {
+fn shared_data_is_changed_only_while_no_member_has_a_turn() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(1);
     model.check(|| {

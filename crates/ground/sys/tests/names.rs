@@ -131,7 +131,7 @@ fn fresh() -> String {
 }
 
 #[test]
-fn servers_of_one_name_in_two_run_folders_are_each_found_by_their_own_clients() {
+fn servers_of_one_name_in_two_run_folders_are_found_by_the_clients_of_their_folder() {
     let (name, runs) = (fresh(), ["one", "two", "three"].map(Run::new));
     let first = Server::start(&runs[0], &name);
     let second = Server::start(&runs[1], &name);
@@ -190,7 +190,7 @@ fn several_servers_that_start_at_once_behind_a_killed_one_are_one() {
 }
 
 #[test]
-fn whoever_has_the_abstract_name_keeps_no_server_from_its_run_folder_however_long_its_path_is() {
+fn a_taken_abstract_name_prevents_no_server_in_a_run_folder_of_any_path_length() {
     let (name, run) = (fresh(), Run::new(&"long".repeat(40)));
     assert!(run.0.as_os_str().len() > 108);
     let _squatter = Server::start(&Run::new("squatter"), &name);
