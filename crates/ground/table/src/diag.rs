@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_caret_stands_below_the_place_even_after_wide_text() {
+    fn the_caret_is_below_the_place_even_after_wide_text() {
         let text = "name = \"ä\"\nx = \"ö\" oops";
         let at = text.find("oops").unwrap();
         let mut found = Diagnostics::new(text);
