@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_is_read_back() {
+    fn a_printed_machine_is_read_back_equal() {
         let text = "# a remark\n/a: one\n\n/b:\n|two\n|  lines\n/empty:\n/newline:\n|\n";
         let machine = MachineText::parse(text).unwrap();
         assert_eq!(machine.get("/a"), Some("one"));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_none_is_named() {
+    fn a_malformed_line_is_reported_with_its_number() {
         assert!(MachineText::parse("/a: 1\nnonsense\n").unwrap_err().to_string().starts_with("line 2: expected"));
         assert!(MachineText::parse("|orphan\n").unwrap_err().to_string().starts_with("line 1:"));
         assert!(MachineText::parse("/path-without-colon\n").is_err());

@@ -43,7 +43,7 @@ mod v1 {
     use super::*;
 
     #[test]
-    fn cpuset_is_a_hierarchy_of_its_own() {
+    fn cpuset_is_a_separate_hierarchy() {
         guest::required();
         assert_eq!(guest::read("/sys/fs/cgroup/cpuset/cpuset.cpus"), "0-3");
         assert_eq!(guest::read("/sys/devices/system/cpu/isolated"), "3");
@@ -54,7 +54,7 @@ mod systemd {
     use super::*;
 
     #[test]
-    fn it_is_the_first_process_and_owns_the_cgroups() {
+    fn systemd_is_the_first_process_and_owns_the_cgroups() {
         guest::required();
         assert_eq!(guest::read("/proc/1/comm"), "systemd");
         assert_eq!(guest::read("/proc/1/cgroup"), "0::/init.scope");

@@ -195,7 +195,7 @@ fn has_exclusive(both: &Both) -> bool {
 }
 
 #[test]
-fn a_local_partition_comes_and_goes() {
+fn a_local_partition_is_created_and_removed() {
     let mut both = Both::start(3);
     both.pin(1, "1-3");
     both.pin(2, "2");

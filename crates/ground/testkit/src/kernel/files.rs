@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_file_reads_back_in_its_own_form() {
+    fn each_kind_of_file_reads_back_in_the_form_of_the_kernel() {
         check("/sys/devices/virtual/workqueue/cpumask", "f\n", "0003", Ok("3\n"));
         check("/sys/devices/virtual/workqueue/cpumask", "f\n", "0", Err(Errno::INVAL));
         check("/proc/irq/default_smp_affinity", "f\n", "f0", Err(Errno::INVAL));
