@@ -114,7 +114,7 @@ mod tests {
         \tfield:__data_loc char[] name;\toffset:32;\tsize:4;\tsigned:0;\n\nprint fmt: \"x\"\n";
 
     #[test]
-    fn fields_are_found_by_name_whatever_their_type_looks_like() {
+    fn fields_are_found_by_name_for_any_type() {
         let format = Format::parse(SWITCH).unwrap();
         assert_eq!(format.id, 372);
         let plain = |offset, size| Field { offset, size, ..Field::default() };
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_format_says_why() {
+    fn a_malformed_format_is_refused_with_the_reason() {
         assert_eq!(Format::parse(""), Err(FormatError::Id));
         assert_eq!(Format::parse("ID: 70000"), Err(FormatError::Id));
         assert_eq!(Format::parse("ID: 7\n"), Err(FormatError::Common));

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_in_the_order_of_time_and_none_before_its_turn() {
+    fn events_of_several_lanes_are_merged_in_order_of_time() {
         let mut merge = Merge::default();
         for (lane, at) in [(0, 1), (0, 5), (0, 9), (1, 2), (1, 6)] {
             merge.push(lane, (MonoNs(at), lane as CpuId, None));

@@ -238,7 +238,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn lost_events_are_told_with_their_number_where_it_is_known() {
+    fn lost_events_are_returned_with_their_number_if_it_is_recorded() {
         let layout = Layout::parse(HEADER).unwrap();
         let lost = |flags, behind: &[u8]| layout.page(&page(1, flags, b"", behind)).unwrap().lost();
         assert_eq!(lost(LOST | LOST_COUNTED, &77u64.to_ne_bytes()), Some(77));

@@ -326,7 +326,7 @@ fn told(cycles: &[(Cause, u64)]) -> Vec<Late> {
 }
 
 #[test]
-fn every_culprit_is_named_first_and_gets_what_it_took() {
+fn every_culprit_is_named_first_with_the_time_it_took() {
     for cause in CAUSES {
         let all = told(&[(cause, 300_000)]);
         assert_eq!(all.len(), 1, "{cause:?}: {all:?}");
@@ -339,7 +339,7 @@ fn every_culprit_is_named_first_and_gets_what_it_took() {
 }
 
 #[test]
-fn where_no_host_is_a_long_handler_is_the_handlers_own() {
+fn without_a_hypervisor_a_long_handler_is_blamed_itself() {
     for (hypervisor, ns, expected) in [
         (true, 3_800_000, Culprit::HostOrHandler { handler: "timer interrupt".into() }),
         (false, 3_800_000, Culprit::Timer),
@@ -379,7 +379,7 @@ fn an_interrupt_that_finds_a_woken_thread_at_work_does_not_make_its_waking_longe
 }
 
 #[test]
-fn what_falls_among_lost_events_is_not_made_up() {
+fn delays_among_lost_events_are_not_reported() {
     let mut explainer = Explainer::new(Facts::default(), DurNs::from_us(70), None, 10);
     explainer.watch(LOOP.tid, "loop");
     let mut script = Script { at: 1_000_000, now: OTHER, due: 2_000_000, items: Vec::new() };
@@ -399,7 +399,7 @@ fn what_falls_among_lost_events_is_not_made_up() {
 }
 
 #[test]
-fn who_asks_for_a_moment_long_past_before_it_has_any_schedule_is_not_late_by_it() {
+fn a_first_timer_in_the_distant_past_does_not_make_a_thread_late() {
     let mut explainer = Explainer::new(Facts::default(), DurNs::from_us(70), None, 10);
     explainer.watch(LOOP.tid, "loop");
     let mut script = Script { at: 33_000_000_000_000, now: OTHER, due: 33_000_010_000_000, items: Vec::new() };
@@ -417,7 +417,7 @@ fn who_asks_for_a_moment_long_past_before_it_has_any_schedule_is_not_late_by_it(
 }
 
 #[test]
-fn a_thread_that_was_woken_out_of_idleness_and_does_nothing_else_is_known_to_run() {
+fn a_thread_woken_on_an_idle_cpu_is_known_to_run_without_a_switch_event() {
     let mut explainer = Explainer::new(Facts::default(), DurNs::from_us(70), None, 10);
     explainer.watch(LOOP.tid, "loop");
     let mut script = Script { at: 1_000_000, now: OTHER, due: 2_000_000, items: Vec::new() };
@@ -437,7 +437,7 @@ fn a_thread_that_was_woken_out_of_idleness_and_does_nothing_else_is_known_to_run
 }
 
 #[test]
-fn who_takes_a_cpu_that_was_leaving_its_idle_state_already_has_it_from_then_on() {
+fn a_task_woken_on_a_cpu_that_leaves_its_idle_state_is_known_to_run() {
     let explained = |first: Task| {
         let mut explainer = Explainer::new(Facts::default(), DurNs::from_us(70), None, 10);
         explainer.watch(LOOP.tid, "loop");
@@ -465,7 +465,7 @@ fn who_takes_a_cpu_that_was_leaving_its_idle_state_already_has_it_from_then_on()
 }
 
 #[test]
-fn a_cycle_that_takes_too_long_is_explained_by_what_came_between() {
+fn a_long_cycle_is_explained_by_the_events_within_it() {
     let mut explainer = Explainer::new(Facts::default(), DurNs::from_us(70), Some(DurNs::from_us(200)), 10);
     explainer.watch(LOOP.tid, "loop");
     let mut script = Script { at: 1_000_000, now: OTHER, due: 2_000_000, items: Vec::new() };

@@ -105,7 +105,7 @@ fn no_damage_to_a_page_panics_or_breaks_the_sum() {
 }
 
 #[test]
-fn what_a_kernel_lacks_is_said() {
+fn events_missing_in_the_kernel_are_reported() {
     let decoder = Decoder::new(HEADER, |_| None).unwrap();
     assert_eq!(decoder.missing().len(), trace::EVENTS.len());
     let wrong = Decoder::new(HEADER, |_| Some("ID: x".into())).unwrap_err();

@@ -47,7 +47,7 @@ fn file() -> Vec<u8> {
 }
 
 #[test]
-fn a_window_explains_itself_as_the_recording_did() {
+fn a_stored_window_is_explained_without_the_recorder() {
     let bytes = file();
     let stored = Stored::read(&bytes).unwrap();
     let events = stored.events().unwrap();
@@ -66,7 +66,7 @@ fn a_window_explains_itself_as_the_recording_did() {
 }
 
 #[test]
-fn what_is_no_window_or_none_of_this_machine_says_so() {
+fn a_malformed_or_foreign_window_is_refused_with_the_reason() {
     let bytes = file();
     assert_eq!(Stored::read(b"").unwrap_err(), StoredError::Form);
     assert_eq!(Stored::read(b"tahti trace 2\n{}\n").unwrap_err(), StoredError::Form);
@@ -156,7 +156,7 @@ fn text(of: &BTreeMap<u64, Vec<Wire>>, field: u64) -> String {
 }
 
 #[test]
-fn perfettos_form_holds_every_switch_and_every_delay_with_its_culprit() {
+fn the_perfetto_export_has_every_switch_and_every_delay_with_its_culprit() {
     let bytes = file();
     let stored = Stored::read(&bytes).unwrap();
     let events = stored.events().unwrap();
@@ -210,7 +210,7 @@ fn perfettos_form_holds_every_switch_and_every_delay_with_its_culprit() {
 }
 
 #[test]
-fn chromes_form_is_json_whose_delays_are_those_that_were_found() {
+fn the_chrome_export_is_json_with_the_delays_that_were_found() {
     let bytes = file();
     let stored = Stored::read(&bytes).unwrap();
     let (_, lates) = stored.explain(&stored.events().unwrap(), 0);

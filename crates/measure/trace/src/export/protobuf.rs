@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_those_of_the_encoding_guide() {
+    fn messages_have_the_bytes_of_the_encoding_guide() {
         // The examples of protobuf.dev/programming-guides/encoding.
         assert_eq!(Message::default().number(1, 150).into_bytes(), [0x08, 0x96, 0x01]);
         assert_eq!(Message::default().text(2, "testing").into_bytes(), b"\x12\x07testing");
