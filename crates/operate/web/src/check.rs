@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_something_and_a_websocket_are_for_pages_from_here() {
+    fn writes_and_websockets_are_refused_from_pages_of_other_origins() {
         let asked = |method, headers: &[(&'static str, &str)], is_upgrade| {
             let host = ("host", "localhost:8765");
             said(method, "/ws", &[&[host], headers].concat(), LOCAL, is_upgrade)

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_owner_takes_no_seat_of_others_and_gives_its_own_back() {
+    fn one_owner_takes_no_more_than_its_share_of_seats_and_returns_them() {
         let (seats, one, other) = (Seats::new(3, 5), Owner::User(1000), Owner::User(1001));
         let mut taken: Vec<Seat> = (0..3).map(|_| seats.take(one).unwrap()).collect();
         assert_eq!(seats.take(one).unwrap_err(), Full::Owner);

@@ -96,7 +96,7 @@ mod tests {
     use futures_util::FutureExt as _;
 
     #[test]
-    fn one_owner_waits_for_its_own_turns_and_leaves_the_others_to_others() {
+    fn one_owner_takes_no_more_than_its_share_of_slow_threads() {
         let (slow, one, other) = (Slow::default(), Owner::User(1000), Owner::User(1001));
         let now = |owner| slow.turn(owner).now_or_never();
         let mut own: Vec<Turn> = (0..SLOW_THREADS_OF_ONE).map(|_| now(one).unwrap()).collect();

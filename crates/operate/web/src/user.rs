@@ -38,7 +38,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn the_user_at_the_other_end_of_a_loopback_connection_is_known() {
+    fn the_user_at_the_other_end_of_a_loopback_connection_is_found() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             // A machine may have no IPv6.
             let Ok(listener) = TcpListener::bind(address) else { continue };
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_none_name_nobody() {
+    fn malformed_lines_of_the_connection_table_name_no_user() {
         let (peer, local) = ("127.0.0.1:5000".parse().unwrap(), "127.0.0.1:8765".parse().unwrap());
         let line = "   0: 0100007F:1388 0100007F:223D 01 00000000:00000000 00:00000000 00000000  1000        0 1 1";
         let head = "sl local rem\n";

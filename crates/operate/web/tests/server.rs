@@ -281,7 +281,7 @@ fn a_rebound_name_and_another_site_are_refused_before_the_site_sees_them() {
 }
 
 #[test]
-fn what_is_too_long_or_no_http_is_refused_and_others_are_served_on() {
+fn oversized_and_malformed_requests_are_refused_and_others_are_served() {
     let limits = Limits { body_bytes_max: 100, ..Limits::default() };
     let server = Running::start(limits);
     let long =
@@ -298,7 +298,7 @@ fn what_is_too_long_or_no_http_is_refused_and_others_are_served_on() {
 }
 
 #[test]
-fn headers_and_bodies_that_come_too_slowly_end_the_connection() {
+fn headers_and_bodies_that_arrive_too_slowly_end_the_connection() {
     let server = Running::start(Limits { request_within: DurNs::from_ms(100), ..Limits::default() });
     // The client sends a part of its request, but never all.
     let answer = server.say("GET / HTTP/1.1\r\nHost: loc");
@@ -349,7 +349,7 @@ fn an_operator_gets_a_socket_when_others_have_taken_all_seats() {
 }
 
 #[test]
-fn connections_beyond_the_limit_are_bounded_themselves() {
+fn connections_beyond_the_limit_are_bounded() {
     let server = Running::start(Limits { clients_max: 1, ..Limits::default() });
     let (_first, answer) = server.socket(ORIGIN);
     assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
@@ -359,7 +359,7 @@ fn connections_beyond_the_limit_are_bounded_themselves() {
 }
 
 #[test]
-fn one_user_takes_half_of_the_seats_at_most() {
+fn one_user_gets_at_most_half_of_the_seats() {
     let server = Running::start(Limits { clients_max: 4, clients_of_one_max: 2, ..Limits::default() });
     let (first, answer) = server.socket(ORIGIN);
     assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
@@ -378,7 +378,7 @@ fn one_user_takes_half_of_the_seats_at_most() {
 }
 
 #[test]
-fn a_long_body_is_made_only_as_fast_as_it_is_read() {
+fn a_long_body_is_produced_only_as_fast_as_it_is_read() {
     let server = Running::start(Limits { stalled_max: DurNs::from_ms(300), ..Limits::default() });
     let mut stream = server.connect();
     stream.write_all(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
@@ -391,7 +391,7 @@ fn a_long_body_is_made_only_as_fast_as_it_is_read() {
 }
 
 #[test]
-fn a_body_that_fails_half_way_does_not_look_whole() {
+fn a_body_that_fails_half_way_has_no_end_marker() {
     let server = Running::start(Limits::default());
     let answer = server.say("GET /broken HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     // Unsent data may be missing. The end marker of a whole body always is.
@@ -399,7 +399,7 @@ fn a_body_that_fails_half_way_does_not_look_whole() {
 }
 
 #[test]
-fn a_websocket_talks_both_ways_and_ends_with_a_reason() {
+fn a_websocket_transfers_both_ways_and_ends_with_a_reason() {
     let server = Running::start(Limits::default());
     let (mut stream, _) = server.socket(ORIGIN);
     stream.write_all(&frame(1, b"hello")).unwrap();
@@ -410,7 +410,7 @@ fn a_websocket_talks_both_ways_and_ends_with_a_reason() {
 }
 
 #[test]
-fn a_websocket_that_always_has_more_to_send_still_listens() {
+fn a_websocket_with_endless_output_still_reads() {
     let server = Running::start(Limits::default());
     let (mut stream, _) = server.socket(ORIGIN);
     stream.write_all(&frame(1, b"flood")).unwrap();
@@ -428,7 +428,7 @@ fn a_websocket_that_always_has_more_to_send_still_listens() {
 }
 
 #[test]
-fn websockets_that_send_too_much_or_never_read_are_cut_off() {
+fn websockets_that_send_too_much_or_never_read_are_disconnected() {
     let server = Running::start(Limits { stalled_max: DurNs::from_ms(300), ..Limits::default() });
     let (mut long, _) = server.socket(ORIGIN);
     // A header that announces 1 GiB is enough.
@@ -469,7 +469,7 @@ fn a_malformed_request_for_a_websocket_is_answered() {
 }
 
 #[test]
-fn a_frame_that_is_none_is_answered_with_the_reason() {
+fn a_malformed_frame_is_answered_with_the_reason() {
     let server = Running::start(Limits::default());
     let long = [0x82, 0xff, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0];
     for (bytes, code) in
@@ -484,7 +484,7 @@ fn a_frame_that_is_none_is_answered_with_the_reason() {
 }
 
 #[test]
-fn reads_that_are_held_back_hold_up_nobody_else() {
+fn blocked_reads_do_not_delay_other_requests() {
     for path in ["/held", "/held-parts"] {
         let server = Running::start(Limits::default());
         let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -505,7 +505,7 @@ fn reads_that_are_held_back_hold_up_nobody_else() {
 }
 
 #[test]
-fn who_waits_too_long_for_a_read_of_others_is_told_so() {
+fn a_read_that_waits_too_long_for_its_turn_is_answered_with_503() {
     let server = Running::start(Limits { request_within: DurNs::from_ms(200), ..Limits::default() });
     let head = "GET /held HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     let mut readers: Vec<TcpStream> = (0..2).map(|_| server.reader(head)).collect();
@@ -548,7 +548,7 @@ impl Numbers {
 }
 
 #[test]
-fn damaged_requests_and_frames_end_their_own_connection_and_nobody_else_s() {
+fn damaged_requests_and_frames_end_only_their_connection() {
     let limits = Limits { body_bytes_max: 1_000, ..Limits::default() };
     let server = Running::start(limits);
     let mut numbers = Numbers(0x7461_6874_6921);

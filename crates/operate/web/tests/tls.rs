@@ -141,7 +141,7 @@ fn curl_gets_a_page_from_a_certificate_that_it_trusts_and_no_other() {
 }
 
 #[test]
-fn who_asks_without_tls_is_given_the_right_address() {
+fn a_request_without_tls_is_answered_with_the_expected_scheme() {
     let folder = Folder::new("plain");
     let served = Served::new(folder.certificate("a"));
     let answer = text(&served.curl(&[], "http"));
@@ -149,7 +149,7 @@ fn who_asks_without_tls_is_given_the_right_address() {
 }
 
 #[test]
-fn versions_before_tls_1_2_are_refused_and_both_later_ones_served() {
+fn tls_1_2_and_1_3_are_served_and_earlier_versions_refused() {
     let folder = Folder::new("versions");
     let served = Served::new(folder.certificate("a"));
     let request = format!("GET / HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", served.address);
@@ -198,7 +198,7 @@ fn a_new_certificate_is_served_without_a_restart_and_a_bad_one_is_not() {
 }
 
 #[test]
-fn a_client_that_never_begins_its_handshake_keeps_nobody_out() {
+fn clients_that_never_begin_their_handshake_do_not_block_others() {
     let folder = Folder::new("silent");
     let files = folder.certificate("a");
     let served = Served::new(files.clone());
@@ -209,7 +209,7 @@ fn a_client_that_never_begins_its_handshake_keeps_nobody_out() {
 }
 
 #[test]
-fn a_key_that_others_read_one_of_another_certificate_and_files_without_either_are_named() {
+fn a_key_that_others_can_read_does_not_match_or_is_missing_is_reported() {
     let folder = Folder::new("bad");
     let (a, b) = (folder.certificate("a"), folder.certificate("b"));
     let open = |files: IdentityFiles| {
