@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_call_comes_with_the_first_sentence_of_its_comment_and_one_without_is_found() {
+    fn each_call_is_listed_with_the_first_sentence_of_its_comment() {
         let header = "/* The version. */\nuint32_t tahti_version(void);\n\n/* ---- frames (since 2), see there */\n\n\
                       /* Joins (e.g. a frame). NULL\n * on failure. */\ntahti_frame *tahti_join(const char *name,\n    int x);\n\
                       void tahti_leave(tahti_frame *frame);\n\ntypedef struct a {\n    int (*tahti_no)(void);\n} a;\n\
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_title_is_only_the_first_words_of_its_line_and_a_part_without_calls_has_no_heading() {
+    fn a_title_is_the_first_words_of_its_line_and_a_part_without_calls_has_no_heading() {
         let header = "/* ---- functions of records: a plug-in of the IOC\n *\n * A plug-in is a library, which is loaded. */\n\n\
                       /* A call. */\nvoid tahti_call(void);\n\n/* ---- devices\n * of all kinds */\n\n#define TAHTI_PIN 0\n";
         let table = table(header, &mut Vec::new());

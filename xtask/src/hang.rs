@@ -61,7 +61,7 @@ mod tests {
     use std::process::Stdio;
 
     #[test]
-    fn the_children_of_a_command_are_found_told_and_ended() {
+    fn the_children_of_a_command_are_found_shown_and_ended() {
         let script = "sleep 1000 & echo; wait";
         let mut shell = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
         shell.stdout.take().unwrap().read_exact(&mut [0]).unwrap();

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_that_names_what_is_not_there_or_shows_a_file_otherwise_is_found() {
+    fn a_page_with_a_missing_path_or_an_outdated_file_is_a_finding() {
         let mut findings = Vec::new();
         paths("a.md", "`crates/nobody/src/x.rs`, `crates/X/src`, `xtask`", &mut findings);
         assert_eq!(findings, ["a.md: names crates/nobody/src/x.rs, which is not there"]);
@@ -111,7 +111,7 @@ mod tests {
         }
     }
     #[test]
-    fn a_line_that_no_table_has_and_a_word_that_others_name_too_are_found() {
+    fn a_line_that_is_in_no_table_and_a_word_that_is_not_unique_are_findings() {
         let page = |line: &str| format!("Its line in `xtask/src/main.rs`, sorted:\n\n```rust\n{line}\n```\n");
         for (line, wrong) in [("mod pages;", 0), ("mod nobody;", 1), ("mod pages;\nmod run;", 1)] {
             let mut findings = Vec::new();

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stage_sees_the_essential_programs_and_those_that_it_declares_and_no_others() {
+    fn a_stage_sees_only_essential_and_declared_programs() {
         let needs = [package("perl", &["perl"]), package("nobody", &["no-such-program"])];
         let folder = path("of-a-test", &needs).unwrap();
         let runs = |script: &str| {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_no_package_brings_is_named_with_its_stage() {
+    fn a_program_without_a_package_is_named_with_its_stage() {
         let needs = [package("coreutils", &["no-such-program"])];
         let found = install("of-a-test", &needs).unwrap_err();
         let expected = "stage of-a-test needs the program no-such-program: not in PATH, and Debian's package coreutils did \

@@ -269,7 +269,7 @@ error: 1 target failed:
 ";
 
     #[test]
-    fn every_suite_has_the_features_of_all_tests_and_runs_those_that_need_none_without_root() {
+    fn every_suite_enables_all_test_features_and_plain_tests_run_without_root() {
         let words: Vec<_> =
             for_tests("test").unwrap().get_args().map(|word| word.to_string_lossy().into_owned()).collect();
         for feature in ["cli/root-tests", "cli/peer-tests", "keep/guest-tests", "db/peer-tests"] {
@@ -282,20 +282,20 @@ error: 1 target failed:
     }
 
     #[test]
-    fn the_failed_tests_are_taken_from_what_the_programs_said() {
+    fn failed_and_passed_tests_are_parsed_from_the_output() {
         assert_eq!(failed(SAID), Some(vec!["a::goes_wrong".to_owned()]));
         assert_eq!(passed(SAID), 1);
     }
 
     #[test]
-    fn a_program_that_ended_without_saying_what_failed_is_no_accident() {
+    fn a_program_that_ended_without_naming_a_failed_test_is_not_repeated() {
         let killed = "\nrunning 2 tests\nerror: test failed, to rerun pass `-p rt --test frames`\n\nCaused by:\n  process didn't exit successfully\n";
         assert_eq!(failed(&format!("{SAID}{killed}")), None);
         assert_eq!(failed("error[E0308]: mismatched types\nerror: could not compile `sys`\n"), Some(vec![]));
     }
 
     #[test]
-    fn what_a_command_said_on_both_ways_comes_in_order_though_a_child_of_it_lives_on() {
+    fn output_and_errors_of_a_command_are_in_order_although_a_child_lives_on() {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 5 & echo one; echo two >&2; echo three; exit 3"]);
         let Said { status, text, .. } = watched(&mut command, Show::AtEnd, SILENCE).unwrap();
@@ -303,7 +303,7 @@ error: 1 target failed:
     }
 
     #[test]
-    fn a_command_that_hangs_is_ended_and_what_it_waited_for_is_told() {
+    fn a_child_that_hangs_is_ended_and_its_state_is_reported() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo begins; sleep 1000; echo goes on"]);
         let Said { status, text, .. } = watched(&mut command, Show::AtEnd, Duration::from_secs(1)).unwrap();

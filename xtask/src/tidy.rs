@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_behind_tests_is_checked_and_what_is_there_for_tests_is_not() {
+    fn code_after_test_modules_is_checked_and_test_code_is_not() {
         let text = "#[cfg(test)]\nmod tests { use std::fs; }\nuse std::{env, fmt, fs::File};\n// std::net\nfn f() { let _ = \"std::net\"; println!(\"{}\", std::process::id()); }\n";
         let found = findings("ring", "src/a.rs", text);
         let lines: Vec<&str> = found.iter().map(|line| line.split(';').next().unwrap()).collect();
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn public_functions_say_by_types_why_they_failed() {
+    fn public_functions_that_return_text_errors_are_findings() {
         let text = "pub fn a() -> Result<(), String> {}\npub(crate) fn b() -> Result<(), String> {}\npub fn c() -> Result<String, E> {}\n\
                     impl X { pub fn d() -> std::result::Result<u8, String> {} }\n#[cfg(test)]\npub fn e() -> Result<(), String> {}\n";
         let found = findings("rt", "src/a.rs", text);

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_word_as_a_subject_is_counted_and_a_question_is_not() {
+    fn question_words_as_subjects_are_counted_and_questions_are_not() {
         let mut messages = Wording::of_messages();
         messages.message("failed: what was read");
         messages.message("What is the time?");

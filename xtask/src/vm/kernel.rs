@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_archive_is_what_cpio_reads() {
+    fn the_archive_has_the_format_of_cpio() {
         let mut archive = Archive::default();
         archive.entry("d", 0o040_755, &[]);
         archive.entry("d/file", 0o100_644, b"hello");

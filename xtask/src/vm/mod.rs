@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn guests_have_names_of_their_own() {
+    fn guests_have_unique_names() {
         let mut names: Vec<_> = GUESTS.iter().map(|guest| guest.name).collect();
         names.sort_unstable();
         names.dedup();

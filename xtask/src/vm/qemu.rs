@@ -394,7 +394,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn result_lines_are_read_and_others_left() {
+    fn result_lines_are_parsed_and_others_skipped() {
         let verdict = Verdict { status: Some(101), seconds: 0.5 };
         assert_eq!(result("3 101 2.25 2.75"), Some((3, verdict)));
         for broken in ["", "3", "x 0 1 2", "3 0 1"] {
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_counts_only_when_it_was_announced_and_the_kernel_did_not_do_it() {
+    fn a_reset_counts_only_if_it_was_announced_and_not_done_by_the_kernel() {
         let place = std::env::temp_dir().join(format!("tahti-xtask-reset-{}", std::process::id()));
         fs::create_dir_all(&place).unwrap();
         fs::write(place.join("console"), "Linux\n").unwrap();
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn each_test_is_a_process_of_its_own() {
+    fn each_test_is_a_separate_process() {
         let test = Test { shown: String::new(), binary: "/b".into(), name: "m::n".into() };
         let script = run_script(&[test], &[("A", "b".to_owned())]);
         assert!(script.contains("export A='b'\n"), "{script}");
