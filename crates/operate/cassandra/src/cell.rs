@@ -67,7 +67,7 @@ mod tests {
     use base::Array;
 
     #[test]
-    fn every_type_comes_back_from_its_columns() {
+    fn every_type_survives_a_round_trip_through_its_columns() {
         let numbers = [
             Scalar::I8(-1),
             Scalar::U8(255),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_do_not_fit_together_are_refused() {
+    fn inconsistent_columns_are_refused() {
         let cell = |kind: i8| Cell { kind, value: None, whole: None, words: None, bytes: Some(vec![1, 2, 3]) };
         for kind in [0, 5, 9, 10, 0x40 | 10, 99, -1] {
             assert!(cell(kind).datum().is_err(), "{kind}");

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_after_which_samples_go_decides_how_they_are_compacted() {
+    fn the_time_to_live_of_samples_sets_the_compaction_window() {
         let mut cluster = Cluster::new(["a"], "plant").unwrap();
         let table = |cluster: &Cluster| tables(cluster)[1].clone();
         assert!(table(&cluster).ends_with("'compaction_window_size': '30'} AND default_time_to_live = 0"));

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_new_is_told_once_and_that_samples_wait_each_minute() {
+    fn changes_of_the_status_are_reported_once_and_waiting_samples_each_minute() {
         let at = |secs: i64| MonoNs(0) + DurNs::from_secs(secs);
         let mut news = News::default();
         let mut status = Status::default();

@@ -167,7 +167,7 @@ fn the_mark_waits_for_a_cluster_that_acknowledges_late() {
 }
 
 #[test]
-fn what_is_refused_or_ends_without_a_word_goes_again_before_the_mark_moves() {
+fn refused_and_lost_portions_are_sent_again_before_the_mark_moves() {
     use Fate::{Acknowledged, Panics, Refused};
     let orders: [&[Fate]; 4] = [
         &[Refused, Refused, Acknowledged],
@@ -185,7 +185,7 @@ fn what_is_refused_or_ends_without_a_word_goes_again_before_the_mark_moves() {
 }
 
 #[test]
-fn what_is_never_acknowledged_is_sent_by_the_next_start() {
+fn unacknowledged_samples_are_sent_by_the_next_start() {
     let (files, limit) = log();
     for acknowledged in 0..6 {
         let mut fates = vec![Fate::Acknowledged; acknowledged];
@@ -284,7 +284,7 @@ fn readable(files: &Memory) -> usize {
 }
 
 #[test]
-fn damage_is_counted_and_printed_and_all_that_can_be_read_is_sent() {
+fn damage_is_counted_and_printed_and_readable_samples_are_sent() {
     let harms: [(&str, Harm); 7] = [
         ("a flipped bit of a pack", |files, names| flip(files, &names[0])),
         ("a flipped bit of a segment", |files, names| flip(files, &names[2])),

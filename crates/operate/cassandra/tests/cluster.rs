@@ -166,7 +166,7 @@ fn sent(folder: &Folder, cluster: &Cluster) -> Status {
 }
 
 #[test]
-fn a_cluster_answers_as_the_folder_does_and_what_is_sent_again_is_not_there_twice() {
+fn a_cluster_returns_the_samples_of_the_folder_and_repeated_uploads_duplicate_nothing() {
     let place = Place::new("alike");
     let node = Node::start(&place.0, 1, 1);
     let cluster = Cluster::new([node.address().as_str()], "alike").unwrap();
@@ -217,7 +217,7 @@ fn numbers(reader: &dyn Reader) -> Vec<u64> {
 }
 
 #[test]
-fn a_node_that_is_killed_while_it_is_written_to_and_is_away_for_a_while_has_every_sample_once_in_the_end() {
+fn a_node_that_is_killed_during_uploads_has_every_sample_once_in_the_end() {
     let place = Place::new("killed");
     let mut node = Node::start(&place.0, 1, 1);
     let cluster = Cluster::new([node.address().as_str()], "killed").unwrap();
@@ -252,7 +252,7 @@ fn a_node_that_is_killed_while_it_is_written_to_and_is_away_for_a_while_has_ever
 }
 
 #[test]
-fn three_nodes_take_samples_and_give_them_back_while_one_of_them_is_dead() {
+fn three_nodes_store_and_return_samples_while_one_of_them_is_dead() {
     let place = Place::new("three");
     let mut nodes: Vec<Node> = (1..=3).map(|number| Node::start(&place.0, number, 1)).collect();
     let addresses: Vec<String> = nodes.iter().map(Node::address).collect();
@@ -272,7 +272,7 @@ fn three_nodes_take_samples_and_give_them_back_while_one_of_them_is_dead() {
 }
 
 #[test]
-fn a_log_is_sent_by_one_upload_at_a_time_and_held_for_it_from_its_start_on() {
+fn a_log_is_sent_by_one_upload_at_a_time_which_locks_it_from_its_start() {
     let place = Place::new("one");
     let folder = folder(&place, "log");
     let cluster = Cluster::new(["127.0.0.1:1"], "one").unwrap();
@@ -285,7 +285,7 @@ fn a_log_is_sent_by_one_upload_at_a_time_and_held_for_it_from_its_start_on() {
 }
 
 #[test]
-fn a_cluster_that_is_not_there_costs_the_log_nothing_and_is_told() {
+fn an_absent_cluster_is_reported_and_the_log_loses_nothing() {
     let place = Place::new("away");
     let folder = folder(&place, "archive");
     let cluster = Cluster::new(["127.0.0.9:9"], "away").unwrap();
