@@ -17,7 +17,7 @@ pub(crate) const SECOND_CHANCES: &[SecondChance] = &[
         why: "C's softIoc scans records while it still starts; how often depends on the machine's load, and the case shows it",
     },
     SecondChance {
-        test: "a_defined_guest_runs_under_xen_on_the_cpu_of_a_pool_of_its_own",
+        test: "a_defined_guest_runs_under_xen_on_the_cpu_of_a_separate_pool",
         why: "Xen's virtualisation (SVM) runs in QEMU's emulation, where a guest's kernel sometimes dies of a page fault on its \
               entry stack; the console in the message shows it",
     },

@@ -337,14 +337,14 @@ mod tests {
     }
 
     #[test]
-    fn templates_are_told_by_their_ending() {
+    fn templates_are_recognised_by_their_file_name_extension() {
         let plan = plan("--plugin f.so -m P=A: -d a.substitutions").unwrap();
         let templates = Load::Templates { file: "a.substitutions".into(), macros: "P=A:".into() };
         assert_eq!(plan.load, [Load::Plugin("f.so".into()), templates]);
     }
 
     #[test]
-    fn what_is_not_supported_is_refused_by_name() {
+    fn unsupported_options_are_refused_by_name() {
         assert!(plan("-q").unwrap_err().to_string().contains("-q"));
         assert!(plan("-d").unwrap_err().to_string().contains("needs a value"));
         assert!(plan("-Sq").unwrap_err().to_string().contains("-q (in -Sq)"));
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn options_may_stand_together_as_getopt_has_it() {
+    fn options_may_be_clustered_as_with_getopt() {
         let plan = plan("-vSdx.db -xIOC1").unwrap();
         assert!(plan.verbose && !plan.interactive);
         assert_eq!(

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_what_works_and_lists_first_what_does_not() {
+    fn the_table_counts_working_parts_and_lists_failing_ones_first() {
         let text = as_text(&found());
         for line in [
             "databases, templates            2        1",

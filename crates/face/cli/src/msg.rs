@@ -452,7 +452,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plants_message_server_is_started_with_words_that_it_knows() {
+    fn a_plants_message_server_is_started_with_arguments_that_it_parses() {
         use clap::Parser;
         #[derive(Parser)]
         struct Line {

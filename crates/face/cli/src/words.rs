@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound_and_every_command_has_a_page_of_its_own() {
+    fn the_command_line_is_consistent_and_every_command_has_a_manual_page() {
         crate::Cli::command().debug_assert();
         let mut tahti = crate::Cli::command();
         tahti.build();

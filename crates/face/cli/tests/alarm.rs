@@ -75,7 +75,7 @@ impl Site {
 }
 
 #[test]
-fn an_alarm_is_latched_acknowledged_and_over_and_the_journal_tells_who_did_it() {
+fn an_alarm_is_latched_and_acknowledged_and_the_journal_names_the_user() {
     let site = Site::new();
     let serves = site.serve();
     site.put("X:TEMP", "25");
@@ -109,7 +109,7 @@ fn user() -> String {
 }
 
 #[test]
-fn what_was_acknowledged_and_shelved_is_so_after_a_kill() {
+fn acknowledged_and_shelved_alarms_stay_so_after_a_kill() {
     let site = Site::new();
     let mut serves = site.serve();
     site.put("X:TEMP", "25");
@@ -144,7 +144,7 @@ fn what_was_acknowledged_and_shelved_is_so_after_a_kill() {
 }
 
 #[test]
-fn a_filter_suppresses_by_design_and_what_somebody_does_is_refused_with_the_reason() {
+fn a_filter_suppresses_by_design_and_impossible_actions_are_refused_with_the_reason() {
     let site = Site::new();
     let _serves = site.serve();
     site.put("X:DOOR", "1");
@@ -168,7 +168,7 @@ fn a_filter_suppresses_by_design_and_what_somebody_does_is_refused_with_the_reas
 }
 
 #[test]
-fn who_watches_hears_what_changes_and_bytes_that_are_no_request_are_refused() {
+fn a_watcher_receives_changes_and_malformed_requests_are_refused() {
     use std::io::{BufRead as _, Write as _};
     use std::os::linux::net::SocketAddrExt as _;
     let site = Site::new();
@@ -203,7 +203,7 @@ fn the_page_on_alarms_has_the_tables_of_its_file() {
 }
 
 #[test]
-fn the_archive_keeps_what_an_alarm_was_with_its_acknowledgement() {
+fn the_archive_stores_the_states_of_an_alarm_with_its_acknowledgement() {
     let site = Site::new();
     let _serves = site.serve();
     let folder = site.folder.0.join("kept");

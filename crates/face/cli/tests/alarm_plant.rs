@@ -47,7 +47,7 @@ fn alarms_in_the_plant_file_are_served_with_the_processes_and_a_reload_takes_cha
 }
 
 #[test]
-fn what_is_wrong_with_them_is_told_at_its_place_before_anything_starts() {
+fn mistakes_in_alarms_are_reported_with_their_place_before_anything_starts() {
     let bench = Bench::new("alarm-wrong", &tables("ring", "[[alarm]]\nchannels = [\"X\"]\ncount = 2\n"));
     for words in [&["check", "."][..], &["up", "."], &["up", ".", "--detach"]] {
         let output = bench.run(words);
@@ -64,7 +64,7 @@ fn what_is_wrong_with_them_is_told_at_its_place_before_anything_starts() {
 }
 
 #[test]
-fn alarms_of_a_plant_are_a_configuration_of_phoebus_and_come_back_from_it() {
+fn alarms_of_a_plant_survive_a_round_trip_through_a_configuration_of_phoebus() {
     let bench = Bench::new(
         "alarm-phoebus",
         &tables(

@@ -137,7 +137,7 @@ fn example() -> (Bench, String, [String; 2]) {
 }
 
 #[test]
-fn a_loop_closes_by_a_message_counts_what_its_network_loses_and_comes_back_after_a_kill() {
+fn a_loop_closes_by_a_message_counts_lost_packets_and_returns_after_a_kill() {
     let (bench, server, ports) = example();
     let port = free_port();
     let tahti = |words: &[&str]| {
@@ -253,7 +253,7 @@ fn a_loop_closes_by_a_message_counts_what_its_network_loses_and_comes_back_after
 }
 
 #[test]
-fn a_loop_that_shows_its_streams_allocates_nothing_and_faults_no_page_once_it_is_armed() {
+fn an_armed_loop_with_streams_allocates_nothing_and_has_no_page_faults() {
     let (pixels, commands) = (format!("127.0.0.1:{}", free_port()), format!("127.0.0.1:{}", free_port()));
     let [sky, own] = ["sky", "ao"].map(harness::fresh);
     let demo = |words: &[&str]| {
@@ -283,7 +283,7 @@ fn a_loop_that_shows_its_streams_allocates_nothing_and_faults_no_page_once_it_is
 }
 
 #[test]
-fn options_that_no_loop_and_no_camera_can_have_are_refused_before_anything_is_waited_for() {
+fn impossible_options_of_loops_and_cameras_are_refused_before_any_wait() {
     for (words, expected) in [
         ("ao --workers 5000", "--workers 5000: the process has"),
         ("ao --gain 2.5", "--gain 2.5: expected 0 to 2"),

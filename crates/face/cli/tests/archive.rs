@@ -21,7 +21,7 @@ fn serve(site: &Archived) -> Running {
 }
 
 #[test]
-fn what_was_archived_is_there_after_a_kill_once_and_the_next_start_goes_on() {
+fn archived_samples_survive_a_kill_once_and_the_next_start_continues() {
     let site = site();
     let mut logs = serve(&site);
     eventually("some samples are there", || site.counts().len() > 10);
@@ -51,7 +51,7 @@ fn what_was_archived_is_there_after_a_kill_once_and_the_next_start_goes_on() {
 }
 
 #[test]
-fn signals_are_listed_with_what_they_are_and_shown_in_spans_of_time() {
+fn signals_are_listed_with_their_metadata_and_shown_in_spans_of_time() {
     let site = site();
     let logs = serve(&site);
     eventually("some samples are there", || site.counts().len() > 10);
@@ -85,7 +85,7 @@ fn signals_are_listed_with_what_they_are_and_shown_in_spans_of_time() {
 }
 
 #[test]
-fn a_logger_tells_its_state_to_who_asks_for_its_folder_and_a_folder_without_one_is_told() {
+fn the_status_of_a_logger_is_returned_for_its_folder_and_a_folder_without_one_is_reported() {
     let site = site();
     let logs = serve(&site);
     let status = || -> serde_json::Value { serde_json::from_str(&site.good("status", &["--json"])).unwrap() };
@@ -110,7 +110,7 @@ fn a_logger_tells_its_state_to_who_asks_for_its_folder_and_a_folder_without_one_
 
 #[cfg(not(feature = "cassandra"))]
 #[test]
-fn a_cluster_is_refused_where_what_speaks_with_it_was_not_built_in() {
+fn a_cluster_is_refused_by_a_build_without_its_feature() {
     let folder = Folder::new();
     let text = format!(
         "[archive]\nfolder = \"{}\"\nengine = \"cassandra://127.0.0.1/plant\"\n[[signal]]\nnames = [\"A\"]\n",
@@ -123,7 +123,7 @@ fn a_cluster_is_refused_where_what_speaks_with_it_was_not_built_in() {
 }
 
 #[test]
-fn what_cannot_be_had_is_told_with_what_was_expected() {
+fn impossible_requests_are_refused_with_the_expected_form() {
     let folder = Folder::new();
     let said = |words: &[&str]| {
         let output = tahti().arg("archive").args(words).output().unwrap();
@@ -147,7 +147,7 @@ fn what_cannot_be_had_is_told_with_what_was_expected() {
 }
 
 #[test]
-fn a_file_that_is_missing_is_reported_by_all_that_read_and_ends_with_status_1() {
+fn a_missing_file_is_reported_by_every_reading_command_with_status_1() {
     let folder = Folder::new();
     let (path, out) = (folder.0.join("kept"), folder.0.join("out.parquet"));
     let config = store::Config { segment_size: base::Size(400), ..store::Config::default() };
@@ -217,7 +217,7 @@ fn the_page_on_the_archive_has_the_tables_of_its_file() {
 }
 
 #[test]
-fn the_logger_of_a_plant_is_started_again_after_a_kill_and_nothing_that_was_safe_is_lost_or_twice() {
+fn a_killed_logger_of_a_plant_is_restarted_and_no_safe_sample_is_lost_or_duplicated() {
     let ioc = Ioc::start(&[("a.db", DATABASE)], &["-d", "a.db"]);
     let (port, repeater) = (ioc.port, ioc.port + 1);
     let bench = harness::plant::Bench::new(
@@ -261,7 +261,7 @@ fn the_logger_of_a_plant_is_started_again_after_a_kill_and_nothing_that_was_safe
 }
 
 #[test]
-fn every_sample_of_an_exported_variable_is_kept_once_over_a_kill_of_the_logger_or_counted_as_lost() {
+fn samples_of_an_exported_variable_are_stored_once_or_counted_as_lost_when_the_logger_dies() {
     let page = format!("archive-{}", std::process::id());
     let exports = rt::Exports::open(&page, 3).unwrap();
     let add = |name, first| exports.add(&rt::VariableSpec { name, unit: "V", first, safe: None }).unwrap();
@@ -310,7 +310,7 @@ fn every_sample_of_an_exported_variable_is_kept_once_over_a_kill_of_the_logger_o
 }
 
 #[test]
-fn what_was_exported_is_imported_elsewhere_exactly_and_once() {
+fn exported_samples_are_imported_exactly_and_once() {
     let site = site();
     let logs = serve(&site);
     eventually("some samples are there", || site.counts().len() > 10);
@@ -396,7 +396,7 @@ fn a_record_that_was_renamed_has_its_history_under_the_new_name_once() {
 }
 
 #[test]
-fn figures_of_loops_and_frames_are_kept_each_second_and_a_gap_tells_when_a_loop_was_restarted() {
+fn figures_of_loops_and_frames_are_stored_each_second_and_a_restart_is_a_gap() {
     let frame = harness::fresh("archive-fast");
     let bench = harness::plant::Bench::new(
         "archive-figures",
@@ -430,7 +430,7 @@ fn figures_of_loops_and_frames_are_kept_each_second_and_a_gap_tells_when_a_loop_
 }
 
 #[test]
-fn messages_are_kept_as_their_log_has_them_and_a_server_that_is_gone_is_a_gap() {
+fn messages_are_stored_as_logged_and_the_loss_of_their_server_is_a_gap() {
     let server = harness::fresh("archive-messages");
     let bench = harness::plant::Bench::new(
         "archive-messages",

@@ -44,7 +44,7 @@ fn has(site: &Archived, count: usize) {
 }
 
 #[test]
-fn a_record_that_becomes_another_keeps_its_history_as_it_was_everywhere() {
+fn a_record_that_changes_its_type_keeps_its_history_everywhere() {
     let mut site = site("record(ao, \"X:A\") { field(EGU, \"V\") field(PREC, \"2\") }");
     let logs = serve(&site);
     has(&site, 1);
@@ -116,7 +116,7 @@ fn answers(folder: &std::path::Path, archive: &str) -> [Vec<Value>; 3] {
 }
 
 #[test]
-fn a_server_that_goes_away_is_a_disconnect_and_not_also_a_refusal() {
+fn the_loss_of_a_server_is_a_disconnect_and_not_also_a_refusal() {
     let mut site = site("record(ao, \"X:A\") { field(VAL, \"1\") }");
     let mut command = program(true, "archive", site.ioc.port);
     let command = command.current_dir(&site.folder.0).arg("serve").arg(&site.file);
@@ -149,7 +149,7 @@ fn a_server_that_goes_away_is_a_disconnect_and_not_also_a_refusal() {
 }
 
 #[test]
-fn a_second_logger_on_the_same_folder_is_refused_and_the_first_goes_on() {
+fn a_second_logger_on_the_same_folder_is_refused_and_the_first_continues() {
     let site = site("record(calc, \"X:A\") { field(SCAN, \".1 second\") field(INPA, \"X:A\") field(CALC, \"A+1\") }");
     let logs = serve(&site);
     let mut command = program(true, "archive", site.ioc.port);
@@ -169,7 +169,7 @@ fn a_second_logger_on_the_same_folder_is_refused_and_the_first_goes_on() {
 }
 
 #[test]
-fn a_signal_that_two_patterns_give_is_one_and_has_the_policy_of_the_first() {
+fn a_signal_that_matches_two_patterns_is_stored_once_with_the_policy_of_the_first() {
     let page = harness::fresh("archive-twice");
     let exports = rt::Exports::open(&page, 1).unwrap();
     let spec = rt::VariableSpec { name: "beam", unit: "", first: rt::Number::Int(0), safe: None };

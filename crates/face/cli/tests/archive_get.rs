@@ -34,7 +34,7 @@ fn good(folder: &Folder, words: &[&str]) -> String {
 }
 
 #[test]
-fn from_and_to_have_a_time_zone_or_are_utc_whatever_the_zone_of_the_machine() {
+fn from_and_to_are_utc_unless_they_have_a_time_zone() {
     let folder = archive();
     for (from, to) in [
         ("2026-11-26T10:00+01:00", "2026-11-26T10:02:30+01:00"),
@@ -55,7 +55,7 @@ fn from_and_to_have_a_time_zone_or_are_utc_whatever_the_zone_of_the_machine() {
 }
 
 #[test]
-fn a_name_that_does_not_exist_fails_beside_one_that_does() {
+fn an_unknown_name_fails_the_request_also_together_with_a_known_one() {
     let folder = archive();
     for verb in ["get", "export"] {
         let refused = run(&folder, &[verb, "archive", "A", "NONE", "X:*"]);

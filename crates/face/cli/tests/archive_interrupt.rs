@@ -50,7 +50,7 @@ fn good(folder: &Folder, words: &[&str]) -> String {
 }
 
 #[test]
-fn an_interrupted_import_keeps_what_was_read_and_the_next_one_continues() {
+fn an_interrupted_import_keeps_the_rows_read_and_the_next_one_continues() {
     let folder = Folder::new();
     let fifo = folder.0.join("a.csv");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());

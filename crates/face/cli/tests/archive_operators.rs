@@ -164,7 +164,7 @@ fn is_near((at, one): &(String, String), (other_at, other): &(String, String)) -
 }
 
 #[test]
-fn what_is_no_post_processor_and_what_does_not_suit_is_told() {
+fn unknown_post_processors_and_contradictory_options_are_refused() {
     let folder = archive();
     let output = said(&folder, &["get", "archive", "NUMBER", "--operator", "meanest_60"]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -228,7 +228,7 @@ fn a_file_of_the_archiver_appliance_is_imported_once_with_its_values_stamps_and_
 }
 
 #[test]
-fn spans_of_arrays_and_texts_have_a_first_and_a_last_and_their_mean_is_refused_with_what_can_be_asked() {
+fn spans_of_arrays_and_texts_have_a_first_and_last_value_and_their_mean_is_refused() {
     let folder = Folder::new();
     let files = store::Folder::make(folder.0.join("archive")).unwrap();
     let mut logger = Logger::open(files, Config::default(), 0).unwrap();

@@ -171,7 +171,7 @@ fn reach(host: &Host, net: u8, port: u16, run: impl FnOnce() + Send) -> u8 {
 }
 
 #[test]
-fn datagrams_to_groups_go_as_far_as_they_are_told() {
+fn datagrams_to_groups_have_the_configured_time_to_live() {
     for ours in [false, true] {
         let [here, left, _right] = network();
         let list = GROUP.to_string();
@@ -188,7 +188,7 @@ fn datagrams_to_groups_go_as_far_as_they_are_told() {
 }
 
 #[test]
-fn repeaters_hear_beacons_to_a_group() {
+fn repeaters_receive_beacons_to_a_group() {
     for_each_pair(|ours_repeats, ours_serves| {
         let [here, left, _right] = network();
         let list = GROUP.to_string();

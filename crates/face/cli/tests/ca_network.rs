@@ -56,7 +56,7 @@ fn wait_for(lines: &Receiver<String>, wanted: impl Fn(&str) -> bool) -> String {
 }
 
 #[test]
-fn name_servers_are_asked_over_a_circuit() {
+fn name_servers_are_queried_over_a_circuit() {
     let said = for_each_pair(|client, server| {
         let ioc = Ioc::serving(server, DATABASE);
         let (list, nowhere) = (format!("127.0.0.1:{}", ioc.port), format!("127.0.0.1:{}", free_port()));
@@ -120,7 +120,7 @@ fn a_monitor_that_did_not_read_for_a_while_shows_rising_values_up_to_the_newest(
 }
 
 #[test]
-fn a_name_server_that_was_away_is_asked_again() {
+fn a_name_server_that_returns_is_queried_again() {
     let said = for_each_pair(|client, server| {
         let mut ioc = Ioc::serving(server, DATABASE);
         let mut likeness = program(client, "camonitor", ioc.port);
@@ -234,7 +234,7 @@ fn beacons(server: bool, wanted: usize) -> Vec<(Instant, u16, u32)> {
 }
 
 #[test]
-fn beacons_go_where_they_are_told_and_slow_down_to_their_period() {
+fn beacons_are_numbered_and_slow_down_to_their_period() {
     for server in [false, true] {
         let seen = beacons(server, 9);
         let counts: Vec<u32> = seen.iter().map(|(_, _, count)| *count).collect();
@@ -251,7 +251,7 @@ fn beacons_go_where_they_are_told_and_slow_down_to_their_period() {
 }
 
 #[test]
-fn casw_hears_of_new_servers_through_either_repeater() {
+fn casw_receives_beacons_of_new_servers_through_either_repeater() {
     for_each_pair(|ours_repeats, ours_serves| {
         // Everything that `program` starts uses the port above the server's for the repeater.
         let port = free_port();
@@ -271,7 +271,7 @@ fn casw_hears_of_new_servers_through_either_repeater() {
 }
 
 #[test]
-fn a_monitor_goes_on_after_its_server_was_away_and_after_it_was_silent() {
+fn a_monitor_continues_after_its_server_was_absent_or_silent() {
     let said = for_each_pair(|client, server| {
         let mut ioc = Ioc::serving(server, DATABASE);
         let _repeater = repeater(client, ioc.port);
@@ -296,7 +296,7 @@ fn a_monitor_goes_on_after_its_server_was_away_and_after_it_was_silent() {
 }
 
 #[test]
-fn a_client_is_the_user_it_runs_as_whatever_its_environment_says() {
+fn the_user_of_a_client_is_its_process_user_and_not_that_of_its_environment() {
     let mut ioc = Ioc::serving(false, DATABASE);
     let users = [false, true].map(|ours| {
         let mut command = program(ours, "camonitor", ioc.port);

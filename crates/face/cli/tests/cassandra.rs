@@ -65,7 +65,7 @@ impl Site {
 }
 
 #[test]
-fn what_was_logged_is_in_the_cluster_once_though_logger_and_node_are_killed() {
+fn logged_samples_are_in_the_cluster_once_although_logger_and_node_are_killed() {
     let mut site = Site::new();
     let mut logs = Running::until(&mut site.command(&["serve", &site.file]), "then sent to cassandra://");
     logs.hears("the cluster takes what is logged");

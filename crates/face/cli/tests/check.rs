@@ -41,7 +41,7 @@ file = \"magnets.toml\"
 const SCRIPT: &str = "# loads\ndbLoadRecords(\"c.db\")\nsystem \"touch started\"\niocInit\ndbpf A:volts 1\n";
 
 #[test]
-fn a_plant_whose_files_are_well_is_well_and_nothing_is_started() {
+fn a_correct_plant_passes_the_check_and_nothing_is_started() {
     let folder = folder("check-well");
     write(
         &folder,
@@ -102,7 +102,7 @@ fn a_plant_file_in_another_encoding_is_refused_with_the_place_and_the_remedy() {
 }
 
 #[test]
-fn what_is_wrong_in_all_files_is_said_with_its_place() {
+fn mistakes_in_all_files_are_reported_with_their_place() {
     let folder = folder("check-wrong");
     write(
         &folder,
@@ -143,7 +143,7 @@ fn what_is_wrong_in_all_files_is_said_with_its_place() {
 }
 
 #[test]
-fn scan_groups_and_autosave_files_are_looked_at_too() {
+fn scan_groups_and_autosave_files_are_checked_too() {
     let folder = folder("check-saves");
     let plant =
         "[plant]\nname = \"mine\"\n[[ioc]]\nname = \"psu\"\nload = [{ file = \"a.db\" }]\nscript = \"st.cmd\"\n";

@@ -109,7 +109,7 @@ fn links_to_hardware_are_reported_as_c_does_it() {
 }
 
 #[test]
-fn a_template_loads_what_c_loads_of_a_file_with_bad_instances() {
+fn a_template_with_bad_instances_loads_the_same_records_as_c() {
     let template = "record(ao, \"X:$(N)\") { field(VAL, \"$(V)\") }";
     let rows = "file one.db { pattern { N, V } { a, 1 } { b, 2, 3 } { c, three } { d, 4 } }";
     let script = "on error continue\ndbLoadTemplate t.substitutions\ndbLoadRecords test.db\niocInit\n";
@@ -263,7 +263,7 @@ record(ai, "X:other2") { field(INP, "X:other") }
 "#;
 
 #[test]
-fn processing_stops_at_breakpoints_and_goes_on_as_c_has_it() {
+fn processing_stops_at_breakpoints_and_continues_as_in_c() {
     let mut iocs = both(&[("test.db", STOPPING)], &["-d", "test.db"]);
     // Ignores lock set numbers, thread addresses, and the seconds since an entry point was called.
     let plain = |text: String| {

@@ -80,7 +80,7 @@ impl Room {
 }
 
 #[test]
-fn llrf_shows_its_loop_live_and_keeps_each_reading_over_kills_of_the_logger() {
+fn llrf_shows_its_loop_live_and_archives_each_reading_over_kills_of_the_logger() {
     let channel = harness::fresh("room-llrf");
     // Without shield, priorities and the noise process, the example needs no privilege.
     let own = |text: &str| {
@@ -119,7 +119,7 @@ fn llrf_shows_its_loop_live_and_keeps_each_reading_over_kills_of_the_logger() {
 }
 
 #[test]
-fn madoca_shows_its_records_live_and_keeps_what_is_polled_over_kills_of_the_logger() {
+fn madoca_shows_its_records_live_and_archives_polled_values_over_kills_of_the_logger() {
     let (server, port) = (harness::fresh("room-madoca"), free_port());
     let own = |text: &str| {
         let text = text.replace("madoca-kicks", &format!("{server}-kicks"));

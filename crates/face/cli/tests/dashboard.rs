@@ -93,7 +93,7 @@ fn with_messages(name: &str, port: u16) -> Bench {
 }
 
 #[test]
-fn viewers_read_and_watch_messages_and_only_operators_send_what_writes() {
+fn viewers_read_and_watch_messages_and_only_operators_send_writes() {
     let port = free_port();
     let bench = with_messages("dash-console", port);
     let mut viewer = Socket::open(port, &token(&bench.ok(&["dash", "url"])));
@@ -183,7 +183,7 @@ fn operators_acknowledge_an_alarm_and_journal_and_log_name_them() {
 }
 
 #[test]
-fn what_is_no_question_is_answered_and_the_connection_goes_on() {
+fn malformed_requests_are_answered_with_errors_and_the_connection_stays_open() {
     let port = free_port();
     let bench = plant("dash-hostile", port, "");
     bench.ok(&["up", ".", "--detach"]);
@@ -207,7 +207,7 @@ fn what_is_no_question_is_answered_and_the_connection_goes_on() {
 }
 
 #[test]
-fn a_plant_whose_page_has_its_port_taken_is_up_without_it_and_fails() {
+fn a_plant_with_a_taken_dashboard_port_is_up_without_the_dashboard_and_fails() {
     let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = holder.local_addr().unwrap().port();
     let bench = plant("dash-taken", port, "");
@@ -236,7 +236,7 @@ fn port_in(said: &str) -> u16 {
 }
 
 #[test]
-fn plants_that_say_nothing_of_a_dashboard_have_one_each_at_ports_of_their_own() {
+fn plants_without_a_dashboard_table_get_a_dashboard_each_on_different_ports() {
     let plants = ["dash-first", "dash-second"].map(|name| Bench::new(name, &sh("steady", "exec sleep 1000", "")));
     let said = plants.each_ref().map(|plant| up_as_users_do(plant, &[]));
     let ports = said.each_ref().map(|said| port_in(said));
@@ -269,7 +269,7 @@ fn a_plant_can_be_brought_up_without_a_dashboard_and_stays_so() {
 }
 
 #[test]
-fn a_detached_setup_that_has_stopped_is_kept_until_an_operator_takes_the_loop_or_it_is_released() {
+fn a_stopped_detached_setup_is_kept_until_an_operator_takes_the_loop_or_releases_it() {
     let (port, segment) = (free_port(), harness::fresh("dash-scope"));
     let looped = format!(
         "[[process]]\nname = \"loop\"\ncommand = [\"tahti\", \"demo\", \"llrf\", \"--channel\", \"{segment}\"]\n\

@@ -56,7 +56,7 @@ impl Dashboard {
 }
 
 #[test]
-fn an_archive_that_is_for_everybody_is_served_as_clients_of_the_appliance_ask_for_it() {
+fn a_public_archive_is_served_with_the_requests_of_appliance_clients() {
     let folder = suite::archive();
     let dashboard = Dashboard::start(&["--archive", folder.0.to_str().unwrap(), "--retrieval"]);
     suite::is_served_as_clients_ask_for_it(&dashboard.address);
@@ -65,7 +65,7 @@ fn an_archive_that_is_for_everybody_is_served_as_clients_of_the_appliance_ask_fo
 }
 
 #[test]
-fn without_a_word_on_it_the_archive_is_for_those_with_a_token() {
+fn by_default_the_archive_is_served_only_with_a_token() {
     const NAMES: &str = "/retrieval/bpl/getMatchingPVs?pv=*";
     let folder = suite::archive();
     let dashboard = Dashboard::start(&["--archive", folder.0.to_str().unwrap()]);
@@ -79,7 +79,7 @@ fn without_a_word_on_it_the_archive_is_for_those_with_a_token() {
 }
 
 #[test]
-fn a_plant_without_an_archive_says_so() {
+fn a_plant_without_an_archive_answers_with_an_error() {
     let dashboard = Dashboard::start(&[]);
     let answer = dashboard.asked("/retrieval/bpl/getVersion", None);
     assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("[archive]"), "{answer}");

@@ -43,7 +43,7 @@ fn processes(port: u16, segment: &str, server: &str, [sensor, filter]: [&str; 2]
 }
 
 #[test]
-fn every_panel_shows_what_is_there_and_is_usable_by_keyboard_and_screen_reader() {
+fn every_panel_shows_its_data_and_is_usable_by_keyboard_and_screen_reader() {
     let (port, segment) = (free_port(), harness::fresh("page-llrf"));
     let ioc = Ioc::start(&[("a.db", DATABASE)], &["-d", "a.db"]);
     // Activities export variables under their own names, which must be unique on this machine.

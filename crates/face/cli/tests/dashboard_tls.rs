@@ -64,7 +64,7 @@ fn a_dashboard_with_a_certificate_is_reached_by_tls_alone() {
 }
 
 #[test]
-fn a_key_that_others_may_read_is_refused_with_what_to_do() {
+fn a_key_that_others_may_read_is_refused_with_a_remedy() {
     let bench = plant("dash-tls-open", free_port(), 0o644);
     bench.run(&["up", ".", "--detach"]);
     let log = bench.ok(&["logs", "dashboard"]);

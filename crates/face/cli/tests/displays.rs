@@ -74,7 +74,7 @@ fn seen(ours: bool) -> String {
 }
 
 #[test]
-fn a_display_with_caj_sees_of_our_ioc_what_it_sees_of_cs() {
+fn a_display_with_caj_shows_the_same_of_our_ioc_and_of_cs() {
     let (theirs, ours) = std::thread::scope(|scope| {
         let theirs = scope.spawn(|| seen(false));
         let ours = seen(true);

@@ -15,7 +15,7 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn the_exit_status_is_the_worst_verdict_of_the_uses_asked_for() {
+fn the_exit_status_is_the_worst_verdict_of_the_requested_uses() {
     let box_ = fixture("rt-box");
     assert_eq!(tahti(&["doctor", "--root", &box_]).status.code(), Some(1), "permissions are not known of a capture");
     let guest = fixture("guest-v1");
@@ -52,7 +52,7 @@ fn json_holds_every_check_and_names_the_uses() {
 }
 
 #[test]
-fn every_check_explains_itself() {
+fn every_check_has_an_explanation() {
     for check in host::doctor::CHECKS {
         let output = tahti(&["doctor", "--explain", check.about().id]);
         assert_eq!(output.status.code(), Some(0));

@@ -134,7 +134,7 @@ fn epics_clients_write_the_same_to_both_servers() {
 }
 
 #[test]
-fn our_tools_print_what_epics_tools_print() {
+fn our_tools_print_the_same_as_the_tools_of_epics() {
     let ioc = Ioc::serving(false, DATABASE);
     let types: Vec<String> = (0..=34).chain([37, 38]).map(|number| format!("-d{number}")).collect();
     let formats = [
@@ -357,7 +357,7 @@ const MONITORED: &[(&[&str], &str)] = &[
 ];
 
 #[test]
-fn our_monitor_prints_with_each_option_what_epics_prints() {
+fn our_monitor_prints_the_same_as_that_of_epics_with_each_option() {
     let ioc = Ioc::serving(false, WATCHED);
     let put =
         |args: &[&str]| ioc.run(false, "caput", &["-c"].into_iter().chain(args.iter().copied()).collect::<Vec<_>>());

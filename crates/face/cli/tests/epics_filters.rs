@@ -117,7 +117,7 @@ fn watched(ours: bool) -> BTreeMap<String, Vec<String>> {
 }
 
 #[test]
-fn filtered_monitors_show_what_they_show_with_c() {
+fn filtered_monitors_show_the_same_as_with_c() {
     let (theirs, ours) = (watched(false), watched(true));
     let mut different = String::new();
     for channel in theirs.keys().chain(ours.keys().filter(|channel| !theirs.contains_key(*channel))) {

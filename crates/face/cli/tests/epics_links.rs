@@ -124,7 +124,7 @@ fn story(ours: [bool; 2]) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn links_to_other_iocs_behave_as_those_of_c_between_any_two() {
+fn links_between_any_two_iocs_behave_as_in_c() {
     let pairs = [[false, false], [false, true], [true, false], [true, true]];
     // In parallel: most of the time is waiting for clients to search again.
     let stories = std::thread::scope(|scope| {
@@ -139,7 +139,7 @@ fn links_to_other_iocs_behave_as_those_of_c_between_any_two() {
 }
 
 #[test]
-fn dbcar_counts_links_and_names_those_that_are_not_connected() {
+fn dbcar_counts_links_and_names_disconnected_ones() {
     let source = Ioc::serving(true, SOURCE);
     let list = format!("127.0.0.1:{}", source.port);
     let mut holder = Ioc::serving_with(true, HOLDER, &[("EPICS_CA_ADDR_LIST", &list)]);
@@ -213,7 +213,7 @@ fn own(ours: bool) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn links_over_channels_into_the_own_ioc_behave_as_those_of_c() {
+fn links_over_channels_into_the_same_ioc_behave_as_in_c() {
     let (c, tahti) = std::thread::scope(|scope| {
         let c = scope.spawn(|| own(false));
         (c.join().unwrap(), own(true))

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 #[test]
-fn a_device_that_hangs_holds_up_nobody_and_what_it_missed_is_not_executed() {
+fn a_hung_device_delays_no_other_and_its_expired_requests_are_not_executed() {
     let site = Site::new();
     let folder = site.folder.0.display().to_string();
     let script = site.folder.write(
@@ -74,7 +74,7 @@ fn plc() -> u16 {
 }
 
 #[test]
-fn a_modbus_device_is_read_written_and_its_refusal_told() {
+fn a_modbus_device_is_read_and_written_and_its_refusal_is_reported() {
     let site = Site::new();
     let file = site.folder.write(
         "plc.toml",
@@ -129,7 +129,7 @@ fn a_program_that_takes_too_long_is_ended_with_all_that_it_started() {
 }
 
 #[test]
-fn a_program_runs_as_the_user_and_group_that_it_was_given_and_gains_no_privileges_unless_allowed() {
+fn a_program_runs_as_its_configured_user_and_group_and_gains_no_privileges_unless_allowed() {
     let site = Site::new();
     let who =
         "#!/bin/sh\nset -- $(grep -E '^(Uid|Gid|Groups|NoNewPrivs):' /proc/self/status | tr '\\t' ' ')\necho $*\n";
@@ -227,7 +227,7 @@ fn a_device_with_a_line_protocol_is_read_and_written_by_its_protocol_file() {
 }
 
 #[test]
-fn process_variables_of_an_ioc_are_read_and_written_and_their_loss_is_told() {
+fn process_variables_of_an_ioc_are_read_and_written_and_their_loss_is_reported() {
     let database = r#"
 record(ao, "SET") { field(VAL, "1.5") field(DRVH, "10") field(PREC, "2") }
 record(mbbo, "MODE") { field(ZRST, "standby") field(ONST, "run") }
@@ -268,7 +268,7 @@ record(stringin, "NAME") { field(VAL, "supply b") }
 }
 
 #[test]
-fn variables_that_one_manager_exports_are_read_by_another_and_their_loss_and_return_is_seen() {
+fn variables_exported_by_a_manager_are_read_by_another_and_their_loss_and_return_is_detected() {
     let site = Site::new();
     let shared = fresh("shared");
     let table = |name: &str, device: &str, verb: &str, complement: &str| {

@@ -151,7 +151,7 @@ fn manage(server: &str, object: &str, stop: &AtomicBool) {
 }
 
 #[test]
-fn hosts_ask_each_other_and_a_cut_link_is_a_reply_that_names_the_host() {
+fn hosts_send_requests_to_each_other_and_a_cut_link_is_a_reply_that_names_the_host() {
     let hub = Namespace::new("hub");
     ip(&format!("-n {} link add bridge type bridge", hub.0));
     ip(&format!("-n {} link set bridge up", hub.0));

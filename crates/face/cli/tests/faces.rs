@@ -24,7 +24,7 @@ const MEAN: &str =
     "printf \"\\033]0;owned\\007\\033[6n\\033[8mhidden \\033[31mred\\033[0m \\302\\23331m\\n\"; sleep 1000";
 
 #[test]
-fn what_a_process_writes_never_steers_the_terminal_of_who_reads_its_log() {
+fn output_of_a_process_never_controls_the_terminal_of_a_log_reader() {
     let bench = Bench::new("mean", &sh("mean", MEAN, ""));
     bench.ok(&["up", ".", "--detach"]);
     bench.until("written", || text(&bench.run(&["logs", "mean"])).contains("hidden"));
@@ -42,7 +42,7 @@ fn what_a_process_writes_never_steers_the_terminal_of_who_reads_its_log() {
 }
 
 #[test]
-fn names_of_threads_and_words_of_programs_never_steer_a_terminal() {
+fn names_of_threads_and_arguments_of_programs_never_control_a_terminal() {
     let name = "import ctypes, time; ctypes.CDLL(None).prctl(15, b'\\\\x1b]0;a\\\\x07', 0, 0, 0); import threading; \
                 threading.Thread(target=lambda: time.sleep(1000), daemon=True).start(); time.sleep(1000)";
     let process = format!("[[process]]\nname = \"named\"\ncommand = [\"python3\", \"-c\", \"{name}\"]\n");
@@ -55,7 +55,7 @@ fn names_of_threads_and_words_of_programs_never_steer_a_terminal() {
 }
 
 #[test]
-fn words_that_cannot_be_printed_are_no_success() {
+fn a_failed_write_to_standard_output_is_not_a_success() {
     let bench = Bench::new("full", &sh("a", "sleep 1000", ""));
     let said = |words: &[&str], device: &str| {
         let device = std::fs::OpenOptions::new().write(true).open(device).unwrap();
@@ -157,7 +157,7 @@ fn a_process_that_has_just_died_is_started_and_not_called_running() {
 }
 
 #[test]
-fn ctrl_c_again_says_who_is_waited_for_and_a_third_time_kills_them() {
+fn a_second_ctrl_c_names_the_remaining_processes_and_a_third_one_kills_them() {
     let bench = Bench::new(
         "impatient",
         &sh("deaf", "trap '' TERM; echo on; while :; do sleep 0.1; done", "stop = [\"TERM 1000s\"]"),
@@ -176,7 +176,7 @@ fn ctrl_c_again_says_who_is_waited_for_and_a_third_time_kills_them() {
 }
 
 #[test]
-fn shells_complete_the_words_and_man_knows_every_command() {
+fn shells_complete_commands_and_every_command_has_a_manual_page() {
     let bench = Bench::new("words", "");
     for (shell, word) in [("bash", "complete -F"), ("zsh", "#compdef tahti"), ("fish", "complete -c tahti")] {
         let text = long(&bench, &["completion", shell]);
@@ -200,7 +200,7 @@ fn shells_complete_the_words_and_man_knows_every_command() {
 }
 
 #[test]
-fn colours_are_shown_on_a_terminal_unless_they_are_not_wanted() {
+fn colours_are_shown_on_a_terminal_unless_disabled() {
     let bench = Bench::new("colours", &sh("a", "sleep 1000", ""));
     bench.ok(&["up", ".", "--detach"]);
     let shown = |environment: &[(&str, &str)]| text(&on_terminal(&bench, "tahti ps", environment));

@@ -100,7 +100,7 @@ fn goes_on(frame: &str, name: &str) {
 }
 
 #[test]
-fn an_activity_that_is_killed_costs_the_others_nothing_and_may_come_again() {
+fn a_killed_activity_does_not_disturb_the_others_and_may_join_again() {
     let plant = format!("kill{}", std::process::id());
     let fast = format!("{plant}/fast");
     let mut frame = Running::start(&["frames", "run"], &plant, Some(&frame_json("fast", "none")));
@@ -160,7 +160,7 @@ fn restart_kills_an_activity_that_does_not_behave() {
 }
 
 #[test]
-fn a_frame_that_can_let_nobody_in_says_so_once_and_goes_on_when_it_can() {
+fn a_frame_without_free_descriptors_reports_it_once_and_continues_when_it_has_some() {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
     let plant = format!("full{}", std::process::id());
     let fast = format!("{plant}/fast");
@@ -266,7 +266,7 @@ fn frames_go_on_without_their_supervisor_and_under_the_next_one() {
 }
 
 #[test]
-fn whoever_is_killed_in_a_plant_with_a_frame_comes_back_and_the_frame_runs_with_all() {
+fn killed_processes_and_keepers_of_a_plant_with_a_frame_are_restarted() {
     let (bench, frame) = plant("each");
     both_go_on(&frame);
     for process in [frame.as_str(), "troubled"] {
@@ -284,7 +284,7 @@ fn whoever_is_killed_in_a_plant_with_a_frame_comes_back_and_the_frame_runs_with_
 }
 
 #[test]
-fn a_plant_that_goes_down_ends_its_frame_first_and_activities_end_with_it() {
+fn a_plant_that_goes_down_ends_its_frame_first_and_then_its_activities() {
     let (bench, frame) = plant("ends");
     both_go_on(&frame);
     bench.ok(&["down"]);
@@ -302,7 +302,7 @@ fn a_plant_that_goes_down_ends_its_frame_first_and_activities_end_with_it() {
 }
 
 #[test]
-fn a_frame_alone_in_its_plant_runs_with_activities_that_are_started_elsewhere() {
+fn a_frame_alone_in_its_plant_runs_with_activities_started_elsewhere() {
     let frame = format!("alone{}", std::process::id());
     let activity = "[[frame.activity]]\nname = \"steady\"\nbudget = \"100us\"\n";
     let text =

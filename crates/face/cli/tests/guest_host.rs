@@ -114,7 +114,7 @@ fn part_of_host(late: &Value) -> u64 {
 }
 
 #[test]
-fn what_the_host_takes_is_put_to_the_host_by_the_guest_alone() {
+fn time_taken_by_the_host_is_attributed_to_the_host_within_the_guest() {
     testkit::guest::required();
     let _turn = turn();
     let (over, tid) = (AtomicBool::new(false), AtomicI32::new(0));
@@ -156,7 +156,7 @@ fn what_the_host_takes_is_put_to_the_host_by_the_guest_alone() {
 }
 
 #[test]
-fn a_cpu_and_a_clock_source_that_go_while_they_are_recorded_are_told_and_the_rest_is_explained() {
+fn the_loss_of_a_cpu_or_clock_source_is_reported_and_the_rest_is_explained() {
     const ONLINE: &str = "/sys/devices/system/cpu/cpu3/online";
     const SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     testkit::guest::required();

@@ -33,7 +33,7 @@ fn doctor() -> String {
 }
 
 #[test]
-fn the_clock_of_a_guest_follows_that_of_another_by_ptp_and_doctor_tells_how_far_it_is_from_it() {
+fn a_guest_follows_the_clock_of_another_by_ptp_and_doctor_reports_the_offset() {
     testkit::guest::required();
     let ptp = PathBuf::from(std::env::var("TAHTI_PTP").expect("the guest's script says where linuxptp is"));
     succeeds(Command::new("ip").args(["link", "set", "eth1", "up"]));

@@ -6,7 +6,7 @@ use harness::plant::Bench;
 use harness::process::text;
 
 #[test]
-fn a_plant_within_a_guest_has_a_guest_of_its_own() {
+fn a_plant_within_a_guest_runs_a_nested_guest() {
     testkit::guest::required();
     let keys =
         "accel = \"emulated\"\nmemory = \"32MiB\"\ndisks = [\"hmi.img\"]\nvcpu_cpus = \"1\"\nvcpu_class = \"other:7\"";
@@ -23,7 +23,7 @@ fn a_plant_within_a_guest_has_a_guest_of_its_own() {
 }
 
 #[test]
-fn without_kvm_a_guest_is_emulated_and_says_so_and_one_that_insists_is_refused_with_what_helps() {
+fn without_kvm_a_guest_is_emulated_with_a_note_and_one_that_requires_kvm_is_refused() {
     testkit::guest::required();
     assert!(!std::fs::exists("/dev/kvm").unwrap(), "this machine has KVM");
     let guest = |keys| format!("[[guest]]\nname = \"hmi\"\nmemory = \"32MiB\"\ndisks = [\"hmi.img\"]\n{keys}\n");

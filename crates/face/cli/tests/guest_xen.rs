@@ -56,7 +56,7 @@ fn console() -> String {
 }
 
 #[test]
-fn a_defined_guest_runs_under_xen_on_the_cpu_of_a_pool_of_its_own() {
+fn a_defined_guest_runs_under_xen_on_the_cpu_of_a_separate_pool() {
     testkit::guest::required();
     let folder = std::env::var("TAHTI_GUEST").expect("the guest's script says where the small Linux is");
     let bench = Bench::new(

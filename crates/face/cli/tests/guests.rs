@@ -136,7 +136,7 @@ fn nothing_is_left(bench: &Bench, qemu: i32) {
 }
 
 #[test]
-fn a_guest_boots_says_so_in_its_log_and_shuts_down_in_order() {
+fn a_guest_boots_logs_its_start_and_shuts_down_in_order() {
     let bench = up("guest-order", false, "vcpus = 2\nvcpu_class = \"other:7\"\nnetwork = \"user\"");
     let (qemu, status) = process(&bench);
     assert!(status.starts_with("hmi: running, emulated\n"), "{status}");
@@ -154,7 +154,7 @@ fn a_guest_boots_says_so_in_its_log_and_shuts_down_in_order() {
 }
 
 #[test]
-fn a_guest_that_hangs_at_shutdown_is_ended_and_told() {
+fn a_guest_that_hangs_at_shutdown_is_ended_and_reported() {
     let bench = up("guest-hangs", true, "stop_within = \"200ms\"");
     let (qemu, _) = process(&bench);
     bench.ok(&["stop", "hmi"]);
@@ -164,7 +164,7 @@ fn a_guest_that_hangs_at_shutdown_is_ended_and_told() {
 }
 
 #[test]
-fn a_qemu_that_stops_answering_is_killed_in_the_end() {
+fn a_qemu_that_stops_answering_is_killed() {
     let bench = up("guest-silent", false, "stop_within = \"100ms\"");
     let (qemu, _) = process(&bench);
     kill(qemu, "STOP");
@@ -176,7 +176,7 @@ fn a_qemu_that_stops_answering_is_killed_in_the_end() {
 }
 
 #[test]
-fn a_guest_that_somebody_else_stops_is_told_and_shown_and_goes_on_when_it_is_told_to() {
+fn a_guest_stopped_through_its_monitor_is_reported_and_continues_on_resume() {
     let bench = up("guest-still", false, "");
     // QEMU's second socket is for observers, and also executes commands.
     let mut qmp = UnixStream::connect(bench.dir.join("run/p/guest/hmi/status")).unwrap();
@@ -196,7 +196,7 @@ fn a_guest_that_somebody_else_stops_is_told_and_shown_and_goes_on_when_it_is_tol
 }
 
 #[test]
-fn nothing_of_a_guest_outlives_the_process_that_serves_it() {
+fn qemu_ends_with_the_process_that_serves_its_guest() {
     let bench = up("guest-killed", false, "restart = { policy = \"never\" }");
     let (qemu, _) = process(&bench);
     kill(bench.pid("hmi"), "KILL");
@@ -234,7 +234,7 @@ fn a_server_that_is_killed_before_its_qemu_answers_leaves_no_qemu_and_the_next_o
 }
 
 #[test]
-fn linux_shows_its_first_line_is_typed_to_and_answers_its_power_button() {
+fn linux_shows_its_first_line_accepts_input_and_reacts_to_its_power_button() {
     let bench = linux_up("guest-linux", "", "vcpu_cpus = \"0\"");
     let (qemu, _) = process(&bench);
     types(&bench, "echo $((6*7))-$(uname -s)", "42-Linux");
@@ -245,7 +245,7 @@ fn linux_shows_its_first_line_is_typed_to_and_answers_its_power_button() {
 }
 
 #[test]
-fn linux_that_ignores_its_power_button_is_ended_and_told() {
+fn linux_that_ignores_its_power_button_is_ended_and_reported() {
     let bench = linux_up("guest-deaf", "deaf", "stop_within = \"300ms\"");
     let (qemu, _) = process(&bench);
     bench.ok(&["stop", "hmi"]);
@@ -255,7 +255,7 @@ fn linux_that_ignores_its_power_button_is_ended_and_told() {
 }
 
 #[test]
-fn linux_that_shuts_down_by_itself_has_ended_well() {
+fn linux_that_shuts_down_itself_ends_without_a_fault() {
     let bench = linux_up("guest-itself", "", "");
     let (qemu, _) = process(&bench);
     types(&bench, "poweroff -f", "it shut down by itself");
@@ -263,7 +263,7 @@ fn linux_that_shuts_down_by_itself_has_ended_well() {
 }
 
 #[test]
-fn a_check_of_the_plant_finds_files_that_are_not_there() {
+fn a_check_of_the_plant_finds_missing_files() {
     let bench = Bench::new("guest-check", &linux("", "disks = [\"hmi.qcow2\"]"));
     let found = text(&bench.run(&["check", "plant.toml"]));
     assert!(found.contains("hmi: ") && found.contains("the disk image hmi.qcow2: No such file"), "{found}");
@@ -341,7 +341,7 @@ fn web(words: &'static str) -> u16 {
 }
 
 #[test]
-fn linux_reaches_what_its_rules_name_and_nothing_else() {
+fn linux_reaches_only_the_addresses_of_its_rules() {
     let (allowed, denied) = (web("it is allowed"), web("it is not"));
     let keys = format!("allow = [\"80=127.0.0.1:{allowed}\"]\nnetwork_rate = \"1MiB\"");
     let bench = linux_up("guest-network", "", &keys);
@@ -360,7 +360,7 @@ fn linux_reaches_what_its_rules_name_and_nothing_else() {
 }
 
 #[test]
-fn a_guest_that_is_told_to_stop_while_it_boots_shuts_down_once_it_listens() {
+fn a_guest_that_is_stopped_while_it_boots_shuts_down_once_it_reacts() {
     let bench = Bench::new("guest-booting", &linux("", "stop_within = \"100s\""));
     bench.ok(&["up", "plant.toml", "--detach"]);
     says(&bench, "hmi runs");
@@ -443,7 +443,7 @@ fn stands(bench: &Bench) -> (DurNs, DurNs, u64) {
 }
 
 #[test]
-fn a_hostile_guest_keeps_to_its_bounds_beside_a_loop_of_a_kilohertz_and_takes_more_without() {
+fn a_hostile_guest_stays_within_its_bounds_and_a_loop_of_a_kilohertz_continues() {
     // Without bounds the guest uses more CPU than the bound will allow, so the bound has an effect.
     let (free, _) = hostile("guest-free", "", "");
     let share = |bench: &Bench, span: Duration| {
@@ -485,7 +485,7 @@ fn a_hostile_guest_keeps_to_its_bounds_beside_a_loop_of_a_kilohertz_and_takes_mo
 }
 
 #[test]
-fn the_devices_of_a_windows_guest_are_those_that_a_system_finds() {
+fn a_windows_guest_boots_from_its_devices_and_has_a_screen() {
     let qemu = qemu();
     let guest = format!(
         "[[guest]]\nname = \"hmi\"\nprogram = \"{qemu}\"\naccel = \"emulated\"\nmemory = \"64MiB\"\nprofile = \"windows\"\n\
@@ -505,7 +505,7 @@ fn the_devices_of_a_windows_guest_are_those_that_a_system_finds() {
 }
 
 #[test]
-fn the_packaging_line_sorts_and_its_panel_shows_what_it_has_done() {
+fn the_packaging_line_sorts_and_its_panel_shows_the_counts() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/packaging/plant.toml");
     let text = fs::read_to_string(example).unwrap();
     // The packaged example, except for two things that parallel tests cannot share: the shield and fixed ports.
@@ -540,7 +540,7 @@ fn the_packaging_line_sorts_and_its_panel_shows_what_it_has_done() {
 }
 
 #[test]
-fn a_snapshot_is_gone_back_to_and_needs_a_disk_that_can_keep_it() {
+fn a_snapshot_is_restored_and_needs_a_disk_that_can_store_it() {
     let bench = Bench::new("guest-snapshot", &linux("", "disks = [\"hmi.qcow2\"]"));
     let mut make = Command::new("qemu-img");
     make.args(["create", "-q", "-f", "qcow2", "hmi.qcow2", "1G"]).current_dir(&bench.dir);
@@ -569,7 +569,7 @@ fn a_snapshot_is_gone_back_to_and_needs_a_disk_that_can_keep_it() {
 }
 
 #[test]
-fn what_is_defined_for_others_is_taken_by_libvirts_schema_and_by_xls_own_parser() {
+fn definitions_of_guests_are_accepted_by_libvirts_schema_and_the_parser_of_xl() {
     let schemas = std::env::var("TAHTI_LIBVIRT_SCHEMAS").expect("`cargo xtask test guests` sets TAHTI_LIBVIRT_SCHEMAS");
     let guests = "[[guest]]\nname = \"hmi\"\nvcpus = 2\nmemory = \"256MiB\"\nmemory_max = \"400MiB\"\nmlock = true\nkernel = \"vmlinuz\"\n\
          append = \"console=ttyS0 say='<a> & \\\"b\\\"'\"\ndisks = [\"a,b.qcow2\", \"c d.img\"]\ndisk_rate = \"1MiB\"\ndisk_operations = 100\n\

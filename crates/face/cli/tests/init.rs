@@ -173,7 +173,7 @@ fn the_full_template_has_all_of_them_and_is_the_default() {
 }
 
 #[test]
-fn a_new_plant_runs_for_a_time_and_existing_files_are_never_overwritten() {
+fn a_new_plant_runs_and_existing_files_are_never_overwritten() {
     let user = User::new();
     // Plant names are machine-wide: this folder has a name that no other test uses.
     let folder = format!("My plant {}", std::process::id());
@@ -250,7 +250,7 @@ fn shape(line: &str) -> String {
 }
 
 #[test]
-fn the_first_tutorial_runs_as_it_is_written() {
+fn the_first_tutorial_prints_the_output_on_its_page() {
     let page = include_str!("../../../../docs/tutorials/first-plant.md");
     // Plant names are machine-wide: this test replaces `demo` by a unique name.
     let (user, name) = (User::new(), fresh("demo").replace('-', "x"));

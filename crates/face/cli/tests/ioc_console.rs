@@ -53,7 +53,7 @@ variable(otherVariable, double)
 "#;
 
 #[test]
-fn c_code_that_a_dbd_declares_is_told_and_leaves_its_records_active() {
+fn c_code_declared_in_a_dbd_is_reported_and_leaves_its_records_active() {
     let database = "record(ai, \"X:other\") { field(DTYP, \"other\") field(INP, \"@x\") }";
     let script = "dbLoadDatabase other.dbd\ndbLoadRecords other.db\ndbLoadRecords x.db\niocInit\n";
     let files = [("other.dbd", DEFINITIONS), ("other.db", database), ("x.db", DATABASE), ("st.cmd", script)];
@@ -83,7 +83,7 @@ fn c_code_that_a_dbd_declares_is_told_and_leaves_its_records_active() {
 }
 
 #[test]
-fn help_stands_in_columns() {
+fn help_is_printed_in_columns() {
     let mut ioc = start(&[], &["-d", "x.db"]);
     let said = ioc.say("help");
     assert!(said.lines().any(|line| line.contains("asphag          aspmem          ")), "{said}");
@@ -100,7 +100,7 @@ fn a_put_without_a_value_writes_nothing() {
 }
 
 #[test]
-fn a_record_is_removed_by_its_own_name_alone() {
+fn a_record_is_removed_by_its_name_only() {
     let mut ioc = start(&[], &["-d", "x.db"]);
     for field in ["X:ai.DESC", "X:ai.VAL"] {
         assert!(ioc.say(&format!("dbDeleteRecord {field}")).contains("names a field"));
@@ -154,7 +154,7 @@ fn a_single_h_shows_all_options() {
 }
 
 #[test]
-fn a_set_tells_what_it_does_not_find_before_it_is_saved() {
+fn an_autosave_set_counts_missing_channels_before_it_is_saved() {
     let request = ("hand.req", "X:ai.VAL\nX:none\n");
     let script = ("st.cmd", "dbLoadRecords x.db\ncreate_manual_set hand.req\niocInit\n");
     let mut ioc = start(&[request, script], &["st.cmd"]);

@@ -279,7 +279,7 @@ fn settings(stream: TcpStream, known: &[(&str, &str)], written: &Mutex<Vec<Strin
 }
 
 #[test]
-fn outputs_start_with_what_the_device_says_and_write_nothing_for_it() {
+fn outputs_start_with_the_values_of_the_device_and_write_nothing() {
     let known = [("VOLTS", "12.5"), ("RAW", "123"), ("POWER", "ON"), ("MODE", "7"), ("BITS", "5"), ("NAME", "ACME")];
     let written = Arc::new(Mutex::new(Vec::new()));
     let theirs = written.clone();

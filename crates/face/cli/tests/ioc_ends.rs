@@ -53,7 +53,7 @@ fn the_exit_record_saves_the_last_values_and_the_put_log() {
 }
 
 #[test]
-fn commands_of_scripts_before_ioc_init_and_of_modules_are_told_what_to_do_instead() {
+fn unsupported_commands_of_scripts_and_modules_name_the_replacement() {
     let mut ioc = Ioc::start(&[("x.db", RECORDS)], &[]);
     assert_eq!(["casr", "casr 2", "iocLogPrefix fac=X"].map(|line| ioc.say(line)), ["", "", ""]);
     for (line, words) in [

@@ -78,7 +78,7 @@ fn links_between_owners_work_as_over_channel_access() {
 }
 
 #[test]
-fn commands_find_records_wherever_they_are() {
+fn commands_find_records_of_all_owners() {
     let mut ioc = start();
     let names = ioc.say("dbl");
     assert_eq!(names.lines().count(), 12, "{names}");
@@ -107,7 +107,7 @@ fn an_asynchronous_output_waits_for_another_owners_record() {
 }
 
 #[test]
-fn rules_and_the_put_log_know_the_records_of_other_owners() {
+fn rules_and_the_put_log_apply_to_records_of_other_owners() {
     let rules = "ASG(DEFAULT) { INPA(\"limit\") RULE(1,READ) RULE(1,WRITE,TRAPWRITE) { CALC(\"A<5\") } }
         ASG(open) { RULE(1,WRITE,TRAPWRITE) }";
     let records = "record(ao, \"limit\") { field(SCAN, \".1 second\") }
@@ -133,7 +133,7 @@ fn rules_and_the_put_log_know_the_records_of_other_owners() {
 }
 
 #[test]
-fn what_was_measured_of_a_scan_is_in_records_and_can_be_reset() {
+fn statistics_of_a_scan_are_in_records_and_can_be_reset() {
     let mut ioc = start();
     assert!(ioc.say("dbLoadBuiltin scanStats.db \"IOC=S,NAME=fast,SCAN=.1 second\"").is_empty());
     let number = |said: &str| said.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(-1.0);
@@ -153,7 +153,7 @@ fn what_was_measured_of_a_scan_is_in_records_and_can_be_reset() {
 }
 
 #[test]
-fn scans_of_all_owners_hold_and_go_on() {
+fn scans_of_all_owners_are_paused_and_continued() {
     let mut ioc = start();
     // The interpreter may print messages in between.
     let value = |ioc: &mut Ioc, name: &str| -> String {
@@ -190,7 +190,7 @@ fn arrays_and_properties_come_from_their_owner() {
 }
 
 #[test]
-fn what_a_link_leads_to_has_its_properties_also_with_another_owner() {
+fn a_link_field_has_the_properties_of_its_source_also_with_another_owner() {
     let mut ioc = start();
     let mut circuit = Circuit::connect(ioc.port);
     // Inputs of a calc have the properties of their sources: here of "fast", and of a link that is written later.
@@ -210,7 +210,7 @@ fn what_a_link_leads_to_has_its_properties_also_with_another_owner() {
 }
 
 #[test]
-fn clients_beyond_the_descriptors_are_turned_away_and_the_others_are_served() {
+fn clients_beyond_the_descriptors_are_refused_and_the_others_are_served() {
     let mut ioc = start();
     let mut early = Circuit::connect(ioc.port);
     let set = early.create("set");
@@ -226,7 +226,7 @@ fn clients_beyond_the_descriptors_are_turned_away_and_the_others_are_served() {
 }
 
 #[test]
-fn a_scan_that_is_not_there_ends_the_start_and_is_named() {
+fn a_missing_scan_fails_the_start_and_is_named() {
     let output = harness::tahti()
         .args(["ioc", "--scan", "3 parsec=other", "-x", "X:"])
         .stdin(std::process::Stdio::null())
@@ -237,7 +237,7 @@ fn a_scan_that_is_not_there_ends_the_start_and_is_named() {
 }
 
 #[test]
-fn what_is_required_and_not_obtained_ends_the_ioc_whoever_starts_it() {
+fn an_unavailable_but_required_cpu_ends_the_ioc_with_any_start_script() {
     let folder = std::env::temp_dir().join(format!("tahti-ioc-required-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("t.db"), DATABASE).unwrap();

@@ -149,7 +149,7 @@ fn requests_without_reading_the_answers_cost_bounded_memory() {
 }
 
 #[test]
-fn half_open_and_slow_circuits_cost_little_and_keep_nobody_out() {
+fn half_open_and_slow_circuits_cost_little_memory_and_exclude_no_client() {
     let mut ioc = start();
     let before = memory_peak(&ioc);
     let silent: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(("127.0.0.1", ioc.port)).unwrap()).collect();

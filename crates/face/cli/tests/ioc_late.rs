@@ -107,7 +107,7 @@ fn links_of_older_records_find_records_that_come_later_go_and_come_again() {
 }
 
 #[test]
-fn a_record_that_is_replaced_is_found_by_the_forward_link_of_its_own_thread() {
+fn a_replaced_record_is_found_by_forward_links_of_its_thread() {
     let again = "record(calc, \"after\") { field(CALC, \"A+100\") field(INPA, \"after\") field(SCAN, \"Passive\") }";
     let mut ioc = start(again);
     ioc.until("dbgf after", |said| said.contains("DBF_DOUBLE:") && !said.contains(" 0 "));

@@ -80,7 +80,7 @@ fn calls_that_end_later_end_on_every_owners_thread() {
 }
 
 #[test]
-fn a_plug_in_of_another_version_or_that_is_none_is_refused_with_what_to_do() {
+fn a_plug_in_of_another_version_or_a_plain_library_is_refused_with_the_reason() {
     let old = source(
         "old",
         "#include \"tahti.h\"\nextern int x;\nint x;\n__attribute__((visibility(\"default\"))) uint32_t tahti_plugin_version(void);\nuint32_t tahti_plugin_version(void) { return 99; }\n",

@@ -17,7 +17,7 @@ fn lines(log: &str) -> Vec<&str> {
 }
 
 #[test]
-fn writes_under_trapwrite_are_logged_with_who_where_and_what_bursts_in_one_line() {
+fn writes_under_trapwrite_are_logged_with_user_host_and_value_and_bursts_in_one_line() {
     let mut ioc = start();
     assert_eq!(ioc.say("caPutLogInit ./put.log"), "");
     let mut circuit = Circuit::connect(ioc.port);
@@ -37,7 +37,7 @@ fn writes_under_trapwrite_are_logged_with_who_where_and_what_bursts_in_one_line(
 }
 
 #[test]
-fn a_target_that_cannot_be_is_refused_with_what_is_expected() {
+fn an_impossible_put_log_target_is_refused_with_the_expected_form() {
     let mut ioc = start();
     let said = ioc.say("caPutLogInit nowhere.invalid");
     assert!(said.contains("expected host[:port], or a file with a slash in its name: ./nowhere.invalid"), "{said}");

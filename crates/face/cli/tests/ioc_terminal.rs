@@ -108,7 +108,7 @@ fn commands_and_records_are_completed_and_lines_come_back() {
 }
 
 #[test]
-fn what_records_hold_does_not_steer_the_terminal() {
+fn texts_of_records_do_not_control_the_terminal() {
     let mut typed = Typed::start("steer");
     for command in ["dbpr X:single,1\r", "echo \"\\x1b]0;mine\\a\"\r"] {
         typed.press(command);

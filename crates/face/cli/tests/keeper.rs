@@ -113,7 +113,7 @@ fn a_child_runs_is_logged_and_its_end_is_recorded() {
 }
 
 #[test]
-fn a_program_that_cannot_start_is_told_with_the_remedy() {
+fn a_program_that_cannot_start_is_reported_with_the_remedy() {
     let place = KeeperFolder::new("missing");
     let mut spec = place.spec("");
     spec.launch.argv = vec!["no-such-program-of-tahti".into()];
@@ -124,7 +124,7 @@ fn a_program_that_cannot_start_is_told_with_the_remedy() {
 }
 
 #[test]
-fn a_child_that_is_to_be_watched_waits_for_its_supervisor_also_for_the_next_one() {
+fn a_watched_child_waits_for_its_supervisor_also_for_the_next_one() {
     let place = KeeperFolder::new("held");
     let mut spec = place.spec("echo ran; read line");
     spec.held = true;
@@ -219,7 +219,7 @@ fn the_ready_text_is_found_in_lines_of_any_length_and_behind_a_carriage_return()
 }
 
 #[test]
-fn a_child_with_a_heartbeat_is_asked_for_it_as_systemd_asks() {
+fn a_child_with_a_heartbeat_gets_the_watchdog_variables_of_systemd() {
     let place = KeeperFolder::new("asked");
     let mut spec = place.spec("echo $WATCHDOG_USEC, $((WATCHDOG_PID - $$)).");
     spec.launch.watchdog = Some(base::DurNs::from_ms(250));
@@ -230,7 +230,7 @@ fn a_child_with_a_heartbeat_is_asked_for_it_as_systemd_asks() {
 }
 
 #[test]
-fn a_daemon_that_forks_and_names_its_main_process_goes_on_until_that_ends() {
+fn a_daemon_that_names_its_main_process_runs_until_that_process_ends() {
     let place = KeeperFolder::new("main");
     let mut spec =
         place.spec("setsid sleep 1000 & echo $! > part; mv part main; while [ ! -e go ]; do sleep 0.02; done");
@@ -287,7 +287,7 @@ fn a_main_process_that_another_process_reaps_ends_with_an_unknown_status() {
 }
 
 #[test]
-fn a_log_that_was_moved_aside_is_made_again_at_sighup_or_with_the_next_line() {
+fn a_moved_log_is_recreated_at_sighup_or_with_the_next_line() {
     let place = KeeperFolder::new("moved");
     let mut spec = place
         .spec("until [ -e one ]; do sleep 0.02; done; echo first; until [ -e two ]; do sleep 0.02; done; echo second");
@@ -313,7 +313,7 @@ fn a_log_that_was_moved_aside_is_made_again_at_sighup_or_with_the_next_line() {
 }
 
 #[test]
-fn what_a_stopped_child_leaves_behind_ends_in_its_own_time_before_the_end_is_told() {
+fn processes_left_by_a_stopped_child_end_in_order_before_its_end_is_reported() {
     let place = KeeperFolder::new("left");
     // The wrapper ends at once. The wrapped process, in a separate session, needs 0.2 s for an orderly end.
     let wrapped = "trap 'sleep 0.2; echo orderly > orderly; exit' TERM; echo up; while :; do sleep 0.02; done";
@@ -334,7 +334,7 @@ fn what_a_stopped_child_leaves_behind_ends_in_its_own_time_before_the_end_is_tol
 }
 
 #[test]
-fn a_keeper_that_is_stopped_keeps_nobody_waiting() {
+fn requests_to_a_stopped_keeper_do_not_block() {
     let place = KeeperFolder::new("stopped");
     let mut keeper = start(&place.spec("sleep 1000"));
     expect(&mut keeper, "its start", |event| matches!(event, Event::Started(_)).then_some(()));
@@ -475,7 +475,7 @@ fn a_log_is_rotated_while_the_child_runs() {
 }
 
 #[test]
-fn a_keeper_told_to_end_takes_its_child_along() {
+fn a_keeper_that_is_terminated_ends_its_child() {
     let place = KeeperFolder::new("end");
     let mut keeper = start(&place.spec("sleep 60"));
     let status = keeper.status().unwrap();

@@ -42,7 +42,7 @@ fn two_processes_come_up_in_order_and_go_down_in_reverse_and_nothing_stays() {
 }
 
 #[test]
-fn a_plant_started_twice_is_refused_with_the_name_of_who_runs_it() {
+fn a_second_start_of_a_plant_is_refused_with_the_pid_of_its_supervisor() {
     let bench = Bench::new("twice", &sh("a", "sleep 1000", ""));
     bench.ok(&["up", ".", "--detach"]);
     let supervisor = bench.supervisor();
@@ -163,7 +163,7 @@ fn a_process_that_ignores_sigterm_is_killed_with_everything_that_it_started() {
 }
 
 #[test]
-fn what_a_killed_keeper_leaves_does_not_run_beside_the_next_copy_nor_after_the_plant() {
+fn descendants_of_a_killed_keeper_end_before_the_next_copy_starts_and_with_the_plant() {
     // A daemon that left its session and parent, and ignores all signals that can be ignored.
     let script = "setsid sh -c 'trap \"\" HUP TERM INT; echo $$ >> daemons; while :; do sleep 1; done' & \
                   while :; do sleep 1; done";
@@ -198,7 +198,7 @@ fn what_a_killed_keeper_leaves_does_not_run_beside_the_next_copy_nor_after_the_p
 }
 
 #[test]
-fn a_keeper_that_is_stopped_holds_up_nobody_and_is_killed_with_its_process_at_the_end() {
+fn a_stopped_keeper_delays_no_other_process_and_is_killed_at_the_end() {
     let quick = "restart = { backoff = \"0s\" }";
     let bench = Bench::new("deaf", &(sh("a", "sleep 1000", "stop = [\"TERM 100ms\"]") + &sh("b", "sleep 1000", quick)));
     bench.ok(&["up", ".", "--detach"]);
@@ -219,7 +219,7 @@ fn a_keeper_that_is_stopped_holds_up_nobody_and_is_killed_with_its_process_at_th
 }
 
 #[test]
-fn a_keeper_that_takes_long_to_start_holds_up_nobody() {
+fn a_slow_start_of_a_keeper_delays_no_other_process() {
     let quick = "restart = { backoff = \"0s\" }";
     let bench = Bench::new("slow", &(sh("slow", "sleep 1000", quick) + &sh("b", "sleep 1000", quick)));
     // Opening a pipe for writing blocks until it has a reader.
@@ -242,7 +242,7 @@ fn a_keeper_that_takes_long_to_start_holds_up_nobody() {
 }
 
 #[test]
-fn a_reload_changes_only_what_differs_and_prints_it() {
+fn a_reload_changes_only_processes_that_differ_and_prints_them() {
     let keep = sh("keep", "sleep 1000", "");
     let bench = Bench::new("reload", &(keep.clone() + &sh("old", "sleep 1000", "") + &sh("edit", "sleep 1000", "")));
     bench.ok(&["up", ".", "--detach"]);
@@ -303,7 +303,7 @@ fn a_program_that_forks_is_shown_with_the_processor_time_of_all_that_it_starts()
 }
 
 #[test]
-fn variables_of_the_plant_and_those_that_find_its_parts_reach_a_process_and_are_shown() {
+fn variables_of_the_plant_and_automatic_ones_reach_a_process_and_are_shown() {
     let env = "env = { PLANT_WIDE = \"yes\", EPICS_CA_CONN_TMO = \"7\" }\n";
     let a = sh(
         "a",
@@ -327,7 +327,7 @@ fn variables_of_the_plant_and_those_that_find_its_parts_reach_a_process_and_are_
 }
 
 #[test]
-fn top_of_a_plant_that_goes_down_says_so_and_ends() {
+fn top_reports_that_its_plant_went_down_and_ends() {
     let bench = Bench::new("topdown", &sh("a", "sleep 1000", ""));
     bench.ok(&["up", ".", "--detach"]);
     let top = Running::follow(&mut bench.tahti(&["top", "p", "--every", "100ms"]));
@@ -337,7 +337,7 @@ fn top_of_a_plant_that_goes_down_says_so_and_ends() {
 }
 
 #[test]
-fn top_draws_over_itself_on_a_terminal_and_lists_on_a_pipe() {
+fn top_redraws_the_screen_on_a_terminal_and_prints_a_list_on_a_pipe() {
     let bench = Bench::new("top", &sh("a", "sleep 1000", ""));
     bench.ok(&["up", ".", "--detach"]);
     let piped = bench.ok(&["top", "p", "-n", "1"]);
@@ -355,7 +355,7 @@ fn top_draws_over_itself_on_a_terminal_and_lists_on_a_pipe() {
 }
 
 #[test]
-fn a_process_without_a_sign_of_life_hangs_and_is_told_from_one_that_crashed() {
+fn a_process_without_a_heartbeat_is_a_hang_and_distinguished_from_a_crash() {
     let keys = "heartbeat = { within = \"200ms\" }\nrestart = { policy = \"never\" }";
     let bench = Bench::new("hang", &(sh("a", "sleep 1000", keys) + &sh("b", "sleep 1000", "")));
     bench.ok(&["up", ".", "--detach"]);
@@ -394,7 +394,7 @@ fn a_watchdog_is_petted_only_while_its_critical_process_lives_and_disarmed_in_or
 }
 
 #[test]
-fn a_reload_gives_the_watchdog_that_runs_its_new_timeout_and_halts_one_that_is_no_longer_wanted() {
+fn a_reload_changes_the_timeout_of_a_watchdog_and_disarms_a_removed_one() {
     let table = |device: &Path, timeout: &str| format!("[watchdog]\ndevice = {device:?}\ntimeout = \"{timeout}\"\n");
     let process = sh("a", "sleep 1000", "heartbeat = { within = \"600s\", critical = true }");
     let bench = Bench::new("redog", &process);
@@ -422,7 +422,7 @@ fn a_reload_gives_the_watchdog_that_runs_its_new_timeout_and_halts_one_that_is_n
 }
 
 #[test]
-fn a_hang_is_dealt_with_before_evidence_of_it_is_gathered_and_looked_at_before_its_core_file() {
+fn evidence_of_a_hang_is_gathered_after_the_safe_output_and_before_the_core_file() {
     let keys = "heartbeat = { within = \"200ms\" }\nrestart = { policy = \"never\" }\non_fault = \"touch safe\"";
     let bench = Bench::new("look", &sh("a", "exec sleep 1000", keys));
     bench.ok(&["up", ".", "--detach"]);
@@ -440,7 +440,7 @@ fn a_hang_is_dealt_with_before_evidence_of_it_is_gathered_and_looked_at_before_i
 }
 
 #[test]
-fn a_process_that_is_stopped_runs_its_handler_when_the_plant_goes_down() {
+fn the_handler_of_a_stopped_process_runs_when_the_plant_goes_down() {
     let script = "trap 'echo safe > safe; exit 0' TERM; while :; do sleep 0.02; done";
     let bench = Bench::new("stopped-handler", &sh("a", script, "stop = [\"TERM 60s\"]"));
     bench.ok(&["up", ".", "--detach"]);
@@ -482,7 +482,7 @@ fn interrupting_the_foreground_takes_the_plant_down_and_the_time_limit_does_too(
 }
 
 #[test]
-fn a_plant_whose_time_is_over_before_all_of_it_was_up_does_not_end_well() {
+fn a_plant_whose_time_ends_before_it_is_up_fails() {
     let never = sh("never", "sleep 1000", "ready = { line = \"never\", within = \"600s\" }");
     let bench = Bench::new("halfway", &(never + &sh("after", "sleep 1000", "after = [\"never\"]")));
     let output = bench.run(&["up", ".", "--for", "1s"]);
@@ -562,7 +562,7 @@ fn every_mistake_in_a_plant_file_is_shown_with_its_place_and_remedy_and_nothing_
 }
 
 #[test]
-fn what_another_boot_left_behind_is_not_continued() {
+fn the_state_of_another_boot_is_not_continued() {
     let bench = Bench::new("boot", &sh("a", "sleep 1000", ""));
     bench.ok(&["up", ".", "--detach"]);
     let supervisor = bench.supervisor();
@@ -583,7 +583,7 @@ fn what_another_boot_left_behind_is_not_continued() {
 }
 
 #[test]
-fn a_state_that_cannot_be_read_orphans_nobody_and_starts_nobody_twice() {
+fn an_unreadable_state_orphans_no_process_and_starts_none_twice() {
     let ready = "ready = { line = \"on\", within = \"600s\" }";
     let (steady, other) = (sh("steady", "echo on; sleep 1000", ready), sh("other", "sleep 1000", ""));
     let bench = Bench::new("unread", &(steady.clone() + &other));
@@ -662,7 +662,7 @@ fn logs_and_evidence_are_kept_in_the_folder_for_records_over_the_end_of_the_run_
 }
 
 #[test]
-fn without_privileges_the_plant_runs_and_says_once_what_it_lacks_or_does_not_start() {
+fn without_privileges_a_plant_runs_with_reported_shortfalls_or_does_not_start() {
     let plant = "[shield]\ncpus = \"1\"\n[[process]]\nname = \"a\"\ncommand = \"sleep 1000\"\nclass = \"fifo:5\"\n";
     let bench = Bench::new("nobody", plant);
     let as_nobody = |words: &[&str]| {
@@ -730,7 +730,7 @@ fn late_once(what: &str, keys: &str) -> (Option<i32>, String, Bench) {
 }
 
 #[test]
-fn late_results_are_worth_nothing_behind_a_firm_deadline_and_less_behind_a_soft_one() {
+fn late_results_have_no_value_after_a_firm_deadline_and_less_after_a_soft_one() {
     // 200 pulses that could not be run have no value in either case.
     let (code, said, _bench) = late_once("firm", "deadline = { at = \"1s\", kind = \"firm\", least = \"1%\" }");
     let last = said.lines().last().unwrap();
@@ -746,7 +746,7 @@ fn late_results_are_worth_nothing_behind_a_firm_deadline_and_less_behind_a_soft_
 }
 
 #[test]
-fn a_result_behind_its_hard_deadline_runs_the_safe_output_command_while_it_is_still_overdue() {
+fn a_result_after_its_hard_deadline_runs_the_safe_output_command() {
     let keys = "deadline = { at = \"300ms\", kind = \"hard\" }\non_fault = [\"touch\", \"safe\"]";
     let (code, said, bench) = late_once("hard", keys);
     assert!(bench.dir.join("safe").exists());
@@ -758,7 +758,7 @@ fn a_result_behind_its_hard_deadline_runs_the_safe_output_command_while_it_is_st
 }
 
 #[test]
-fn answers_of_the_message_server_are_weighed_and_stand_in_the_verdict() {
+fn the_value_of_replies_of_the_message_server_is_in_the_verdict() {
     let server = format!("value{}", std::process::id());
     let deadlines = "deadlines = [{ verbs = [\"list\"], at = \"1us\", kind = \"soft\", value = \"linear 10s\" }]";
     let bench = Bench::new("answers", &format!("[messages]\nname = \"{server}\"\n{deadlines}\n"));
@@ -782,7 +782,7 @@ fn answers_of_the_message_server_are_weighed_and_stand_in_the_verdict() {
 }
 
 #[test]
-fn periods_that_a_loop_skipped_are_named_in_the_outcome_and_judged_by_their_limit() {
+fn skipped_periods_of_a_loop_are_in_the_outcome_and_judged_by_their_limit() {
     let run = |limit: &str| {
         let command = "command = \"tahti demo llrf --period 10ms --runaway-after 100ms --channel CHANNEL\"";
         let command = command.replace("CHANNEL", &format!("verdict{}", std::process::id()));

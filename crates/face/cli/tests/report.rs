@@ -49,7 +49,7 @@ impl Drop for Folder {
 }
 
 #[test]
-fn the_gate_fails_where_something_got_worse_and_names_it() {
+fn the_gate_fails_if_a_figure_got_worse_and_names_it() {
     let folder = Folder::new("gate");
     let (now, slow) = (folder.path("now.json"), folder.slower());
     let same = tahti(&["bench", "compare", &now, &now]);
@@ -76,7 +76,7 @@ fn two_runs_make_one_page_or_one_text() {
 }
 
 #[test]
-fn what_is_no_report_is_refused_with_the_reason() {
+fn a_malformed_report_is_refused_with_the_reason() {
     let folder = Folder::new("foreign");
     let whole = fs::read(folder.path("now.json")).unwrap();
     for (name, bytes, why) in [

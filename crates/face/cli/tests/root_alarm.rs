@@ -75,7 +75,7 @@ fn fails_because(bench: &Bench, why: &str) {
 }
 
 #[test]
-fn on_a_full_disk_alarms_go_on_nobody_acknowledges_unseen_and_what_was_acknowledged_stays_so() {
+fn on_a_full_disk_alarms_continue_and_acknowledgements_are_refused_if_not_stored() {
     let mut disk = None;
     let site = Site::new(|folder| {
         let mounted = Disk::mount(folder.0.join("disk"), "64k");
@@ -136,7 +136,7 @@ fn on_a_full_disk_alarms_go_on_nobody_acknowledges_unseen_and_what_was_acknowled
 }
 
 #[test]
-fn users_of_other_numbers_look_or_act_where_they_are_named_and_the_journal_knows_them() {
+fn listed_users_may_read_or_act_and_the_journal_names_them() {
     let site = Site::new(|folder| folder.0.join("journal"));
     let _serves = site.serve();
     site.put("X:A", "25");
@@ -179,7 +179,7 @@ fn users_of_other_numbers_look_or_act_where_they_are_named_and_the_journal_knows
 }
 
 #[test]
-fn a_shield_that_somebody_else_has_changed_is_an_alarm_until_it_is_as_it_was_written() {
+fn a_changed_setting_of_the_shield_is_an_alarm_until_it_is_restored() {
     const KNOB: &str = "/proc/irq/default_smp_affinity";
     let process = sh("steady", "echo up; exec sleep 1000", "");
     let keys = "[shield]\ncpus = \"1\"\nrequired = true\n[alarms]\nname = \"alarms\"\nfolder = \"journal\"\n";
@@ -199,7 +199,7 @@ fn a_shield_that_somebody_else_has_changed_is_an_alarm_until_it_is_as_it_was_wri
 }
 
 #[test]
-fn a_partition_whose_bound_somebody_else_has_written_over_is_an_alarm_until_it_is_as_it_was_written() {
+fn an_overwritten_bound_of_a_partition_is_an_alarm_until_it_is_restored() {
     let process = sh("steady", "echo up; exec sleep 1000", "partition = \"hmi\"");
     let keys = "[[partition]]\nname = \"hmi\"\ntasks_max = 20\n[alarms]\nname = \"alarms\"\nfolder = \"journal\"\n";
     let tree = fresh("partition");

@@ -47,7 +47,7 @@ fn serve(archived: &Archived) -> Running {
 }
 
 #[test]
-fn a_disk_that_was_full_for_a_while_leaves_one_gap_that_counts_and_nothing_damaged_or_twice() {
+fn a_full_disk_leaves_one_counted_gap_and_nothing_damaged_or_duplicated() {
     let site = Site::new("512k");
     let logs = serve(&site.archived);
     let said = logs.hears("No space left on device");
@@ -78,7 +78,7 @@ fn a_disk_that_was_full_for_a_while_leaves_one_gap_that_counts_and_nothing_damag
 }
 
 #[test]
-fn a_plant_whose_archive_loses_samples_is_in_alarm_until_they_are_safe_again() {
+fn an_archive_that_loses_samples_is_an_alarm_until_samples_are_safe_again() {
     let (database, names) = records();
     let ioc = Ioc::start(&[("a.db", &database)], &["-d", "a.db"]);
     let folder = Folder::new();
@@ -178,7 +178,7 @@ fn another_user_cannot_stop_read_or_mislead_a_logger() {
 }
 
 #[test]
-fn a_folder_that_somebody_removes_is_told_and_nothing_more_is_called_safe() {
+fn a_removed_folder_is_reported_and_no_further_sample_counts_as_safe() {
     let site = Site::new("64m");
     let logs = serve(&site.archived);
     eventually("some samples are there", || site.archived.counts().len() > 5);
@@ -192,7 +192,7 @@ fn a_folder_that_somebody_removes_is_told_and_nothing_more_is_called_safe() {
 }
 
 #[test]
-fn a_disk_that_becomes_read_only_costs_what_came_until_it_is_repaired_and_nothing_that_was_safe() {
+fn a_read_only_disk_costs_samples_until_its_repair_and_no_safe_one() {
     let archived = Archived::new(COUNTER, "disk/archive", "sync = \"50ms\"\n[[signal]]\nnames = [\"X:COUNT\"]\n");
     let disk = Failing::mount(archived.folder.0.join("disk"), 32 << 20);
     let logs = serve(&archived);
@@ -244,7 +244,7 @@ fn stream(value: u8) -> Vec<u8> {
 }
 
 #[test]
-fn a_stream_of_another_user_is_left_alone_unless_they_are_believed() {
+fn a_stream_of_another_user_is_not_archived_unless_that_user_is_trusted() {
     let folder = Folder::new();
     let memory = folder.0.join("memory");
     std::fs::create_dir(&memory).unwrap();

@@ -13,7 +13,7 @@ fn dirs(bench: &Bench, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn memory_and_tasks_are_bounded_shown_beside_their_use_and_nothing_is_left() {
+fn memory_and_tasks_are_bounded_and_shown_with_their_usage_and_nothing_is_left() {
     last_cpu();
     // The third fork of each inner shell is refused. There is always room for one inner shell.
     let script = "while :; do /bin/sh -c 'sleep 1000 & sleep 1000 & sleep 1000'; sleep 0.05; done";
@@ -37,7 +37,7 @@ fn memory_and_tasks_are_bounded_shown_beside_their_use_and_nothing_is_left() {
 }
 
 #[test]
-fn who_uses_more_memory_than_its_bound_is_ended_and_the_bound_is_named_as_the_cause() {
+fn a_process_beyond_its_memory_bound_is_killed_and_the_bound_is_named_as_the_cause() {
     last_cpu();
     // If the bound is not effective, the limit on the address space is.
     let keys = "memory_max = \"32MiB\"\nlimits = { memory = \"1GiB\" }\nrestart = { policy = \"never\" }";
@@ -57,7 +57,7 @@ fn who_uses_more_memory_than_its_bound_is_ended_and_the_bound_is_named_as_the_ca
 }
 
 #[test]
-fn the_groups_of_a_killed_keeper_go_with_what_it_left_and_the_next_life_is_bounded_again() {
+fn groups_of_a_killed_keeper_are_removed_and_the_restarted_process_is_bounded_again() {
     last_cpu();
     let keys = "memory_max = \"64MiB\"\ntasks_max = 8\nrestart = { policy = \"always\", backoff = \"10ms\" }";
     let bench = Bench::new("root-regroup", &sh("a", "sleep 1000", keys));

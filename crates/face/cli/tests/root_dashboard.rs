@@ -43,7 +43,7 @@ fn pictures_before_an_answer(page: &mut Socket, id: u64, beats: &mut Vec<serde_j
 }
 
 #[test]
-fn over_a_line_of_one_megabit_the_newest_comes_and_what_was_left_out_is_counted() {
+fn over_a_line_of_one_megabit_the_newest_update_arrives_and_dropped_ones_are_counted() {
     let (line, run, segment) = (Namespace::new("slow"), Folder::new(), fresh("slow"));
     line.slow_loopback("1mbit");
     let mut demo = tahti();

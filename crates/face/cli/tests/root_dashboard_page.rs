@@ -24,7 +24,7 @@ fn processes(port: u16, cpu: &str) -> String {
 }
 
 #[test]
-fn the_page_shows_the_shield_what_of_it_has_changed_and_who_makes_its_loop_late() {
+fn the_page_shows_the_shield_its_changes_and_the_culprits_of_late_wake_ups() {
     let cpu = last_cpu();
     let bench = Bench::new("root-page", &processes(free_port(), &cpu));
     bench.ok(&["up", ".", "--detach"]);

@@ -46,7 +46,7 @@ fn incident(process: &serde_json::Value) -> Incident {
 }
 
 #[test]
-fn exit_signal_hang_runaway_starvation_and_lack_of_memory_are_told_apart_with_evidence() {
+fn exit_signal_hang_runaway_starvation_and_out_of_memory_are_distinguished_with_evidence() {
     let cpu = harness::machine::last_cpu();
     let never = "restart = { policy = \"never\" }\n";
     let real_time = |class: &str, keys: &str| format!("{never}class = \"{class}\"\ncpus = \"{cpu}\"\n{keys}");

@@ -57,7 +57,7 @@ point = "{what}"
 "#;
 
 #[test]
-fn a_feedback_runs_in_a_frame_of_its_plant_and_comes_back_when_the_frame_was_lost() {
+fn a_feedback_runs_in_a_frame_of_its_plant_and_returns_after_the_loss_of_the_frame() {
     let name = format!("fb{}", std::process::id());
     let plant = format!(
         "[messages]\nname = \"{name}\"\n\

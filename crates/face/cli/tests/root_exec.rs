@@ -123,7 +123,7 @@ fn restarting(program: &str, keys: &str, backoff: &str) -> String {
 }
 
 #[test]
-fn a_process_that_is_out_of_memory_while_it_is_locked_has_ended_is_restarted_and_stops_nothing() {
+fn a_process_killed_while_its_memory_is_locked_is_restarted_and_blocks_nothing() {
     harness::machine::last_cpu();
     let bench = Bench::new("root-exec-oom", "");
     let huge = compile(&bench, "huge", HUGE);
@@ -147,7 +147,7 @@ fn a_process_that_is_out_of_memory_while_it_is_locked_has_ended_is_restarted_and
 }
 
 #[test]
-fn the_number_of_a_process_that_has_ended_is_another_ones_and_gets_no_signal() {
+fn a_reused_pid_gets_no_signal_meant_for_an_ended_process() {
     harness::machine::last_cpu();
     let bench = Bench::new("root-exec-reuse", "");
     let (huge, take) = (compile(&bench, "huge", HUGE), compile(&bench, "take", TAKE));
@@ -161,7 +161,7 @@ fn the_number_of_a_process_that_has_ended_is_another_ones_and_gets_no_signal() {
 }
 
 #[test]
-fn a_program_that_is_cut_off_ends_by_its_signal_and_the_supervisor_ends_when_it_is_asked_to() {
+fn a_truncated_program_ends_by_its_signal_and_the_supervisor_still_ends_on_request() {
     harness::machine::last_cpu();
     let bench = Bench::new("root-exec-cut", "");
     let program = bench.dir.join("cut");

@@ -130,7 +130,7 @@ fn a_more_urgent_hog_is_named_with_its_priority() {
 }
 
 #[test]
-fn a_thread_that_overruns_itself_is_told_so() {
+fn an_overrun_of_a_thread_itself_is_attributed_to_its_code() {
     let (_turn, stop) = (turn(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let _stop = Stop(&stop);
@@ -204,7 +204,7 @@ fn nineteen_of_twenty_injected_delays_name_their_culprit_first() {
 }
 
 #[test]
-fn a_thread_that_faults_pages_in_is_told_so() {
+fn a_delay_by_page_faults_is_attributed_to_own_code_with_its_faults() {
     let (_turn, stop) = (turn(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let _stop = Stop(&stop);
@@ -225,7 +225,7 @@ fn a_thread_that_faults_pages_in_is_told_so() {
 }
 
 #[test]
-fn interrupts_between_cpus_come_with_their_sender() {
+fn interrupts_between_cpus_are_named_with_their_sender() {
     let (_turn, stop) = (turn(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let _stop = Stop(&stop);
@@ -282,7 +282,7 @@ fn senders_beside(work: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_memory_barrier_over_all_cpus_is_named_with_who_asked_for_it() {
+fn a_memory_barrier_over_all_cpus_is_named_with_its_sender() {
     // Registers for the expedited private barrier, then issues it.
     let senders = senders_beside("libc.syscall(324, 16, 0, 0)\nwhile True: libc.syscall(324, 8, 0, 0)");
     let expected = "function call interrupt from maker on CPU 0 for ipi_mb";
@@ -290,7 +290,7 @@ fn a_memory_barrier_over_all_cpus_is_named_with_who_asked_for_it() {
 }
 
 #[test]
-fn a_change_of_protection_in_a_shared_address_space_is_named_with_who_made_it() {
+fn a_change_of_protection_in_a_shared_address_space_is_named_with_its_sender() {
     let work = "room = mmap.mmap(-1, 1 << 20)\nat = ctypes.addressof(ctypes.c_char.from_buffer(room))\n\
                 while True:\n    ctypes.memset(at, 1, 1 << 20)\n    libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(1 << 20), 1)\n    \
                 libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(1 << 20), 3)";
@@ -300,7 +300,7 @@ fn a_change_of_protection_in_a_shared_address_space_is_named_with_who_made_it() 
 }
 
 #[test]
-fn who_holds_a_plain_mutex_that_lends_no_priority_is_named() {
+fn the_owner_of_a_mutex_without_priority_inheritance_is_named() {
     let (_turn, stop, lock) = (turn(), AtomicBool::new(false), Mutex::new(()));
     std::thread::scope(|scope| {
         let _stop = Stop(&stop);
@@ -335,7 +335,7 @@ fn soft_interrupts_of_the_network_are_named() {
 }
 
 #[test]
-fn a_stopped_program_is_told_apart_from_a_late_one() {
+fn a_stopped_program_is_distinguished_from_a_late_one() {
     let _turn = turn();
     // In a real-time class, so that other load does not affect it.
     let script = "import os, time\nos.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))\n\
@@ -366,7 +366,7 @@ fn a_stopped_program_is_told_apart_from_a_late_one() {
 }
 
 #[test]
-fn nothing_is_left_behind_whatever_becomes_of_it() {
+fn explain_leaves_no_tracing_instance_behind_also_after_a_kill() {
     let _turn = turn();
     let tracing = sys::tracing::Tracing::mount().unwrap();
     let ours = || {
@@ -397,7 +397,7 @@ fn nothing_is_left_behind_whatever_becomes_of_it() {
 }
 
 #[test]
-fn who_cannot_be_watched_is_said() {
+fn threads_that_cannot_be_watched_are_reported() {
     let said = |words: &[&str]| {
         let output = tahti(words);
         assert_eq!(output.status.code(), Some(1));

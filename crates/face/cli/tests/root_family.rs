@@ -41,7 +41,7 @@ fn alive(pid: i32) -> bool {
 }
 
 #[test]
-fn a_keeper_in_the_place_of_a_killed_one_first_ends_what_that_left_in_the_freezer() {
+fn a_keeper_that_replaces_a_killed_one_first_ends_the_processes_in_its_freezer() {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let v2 = mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4));
     let v2 = v2.expect("this test needs cgroup v2 and v1's freezer, both mounted");

@@ -31,7 +31,7 @@ fn start() -> Ioc {
 }
 
 #[test]
-fn a_scan_goes_into_the_shield_its_ioc_stays_outside_and_serves_without_interrupting_it() {
+fn a_scan_runs_in_the_shield_and_its_ioc_serves_outside_without_interrupting_it() {
     let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let shield = Shield::apply();
     if shield.state.contains("cgroup v2") {

@@ -161,7 +161,7 @@ fn clients_that_come_and_go_do_not_interrupt_the_cpu_of_a_band() {
 }
 
 #[test]
-fn who_is_of_another_user_may_read_and_neither_change_nor_serve() {
+fn another_user_may_read_but_neither_write_nor_serve() {
     const NOBODY: u32 = 65534;
     let (server, name) = serve(&[]);
     // A copy of the program in a folder where every user may run it.
@@ -269,7 +269,7 @@ fn a_stranger_writes_nothing_that_a_band_relies_on_and_leaves_a_quarter_of_its_c
 }
 
 #[test]
-fn a_band_goes_into_the_shield_and_the_rest_of_its_server_stays_outside() {
+fn a_band_runs_in_the_shield_and_the_rest_of_its_server_outside() {
     let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let shield = Shield::apply();
     if shield.state.contains("cgroup v2") {

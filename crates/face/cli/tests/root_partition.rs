@@ -59,7 +59,7 @@ fn left_dirs() -> Vec<PathBuf> {
 const PARTITION: &str = "[[partition]]\nname = \"hmi\"\n";
 
 #[test]
-fn a_fork_bomb_a_memory_hog_and_a_cpu_hog_stay_within_their_partition_and_one_outside_goes_on() {
+fn a_fork_bomb_and_memory_and_cpu_hogs_stay_within_their_partition() {
     let _turn = turn();
     let bounds =
         format!("{PARTITION}cpu_max = \"20%/50ms\"\ncpu_weight = 10\nmemory_max = \"48MiB\"\ntasks_max = 24\n");
@@ -235,10 +235,8 @@ fn a_network_flood_stays_within_its_class_and_the_device_is_as_it_was_afterwards
 }
 
 #[test]
-fn a_supervisor_killed_at_each_write_to_the_network_leaves_nothing_and_somebody_else_s_discipline_is_refused() {
-    if !within_own_network(
-        "a_supervisor_killed_at_each_write_to_the_network_leaves_nothing_and_somebody_else_s_discipline_is_refused",
-    ) {
+fn a_kill_at_any_network_write_leaves_nothing_and_a_foreign_discipline_is_refused() {
+    if !within_own_network("a_kill_at_any_network_write_leaves_nothing_and_a_foreign_discipline_is_refused") {
         return;
     }
     let before = traffic();
@@ -283,7 +281,7 @@ fn a_supervisor_killed_at_each_write_to_the_network_leaves_nothing_and_somebody_
 }
 
 #[test]
-fn bounds_change_in_place_by_reload_and_partitions_come_and_go_when_nobody_is_in_them() {
+fn bounds_change_in_place_by_reload_and_empty_partitions_are_added_and_removed() {
     let _turn = turn();
     let plant =
         |first: &str, more: &str| format!("{PARTITION}{first}\n{more}") + &sh("a", "sleep 1000", "partition = \"hmi\"");
@@ -336,7 +334,7 @@ fn bounds_change_in_place_by_reload_and_partitions_come_and_go_when_nobody_is_in
 }
 
 #[test]
-fn a_supervisor_killed_at_each_write_leaves_nothing_once_the_plant_was_up_and_down_again() {
+fn a_kill_at_any_write_leaves_nothing_after_the_next_run_of_the_plant() {
     let _turn = turn();
     let bounds = format!("{PARTITION}cpu_max = \"50%\"\nmemory_max = \"64MiB\"\ntasks_max = 20\n");
     let plant = bounds + &sh("a", "sleep 1000", "partition = \"hmi\"\nmemory_max = \"32MiB\"");
@@ -353,7 +351,7 @@ fn a_supervisor_killed_at_each_write_leaves_nothing_once_the_plant_was_up_and_do
 }
 
 #[test]
-fn whoever_writes_a_bound_over_is_seen_and_a_directory_of_somebody_else_is_refused() {
+fn an_overwritten_bound_is_reported_and_a_foreign_directory_is_refused() {
     let _turn = turn();
     let bounds = format!("{PARTITION}tasks_max = 20\n");
     let plant = bounds + &sh("a", "sleep 1000", "partition = \"hmi\"");
@@ -384,7 +382,7 @@ fn whoever_writes_a_bound_over_is_seen_and_a_directory_of_somebody_else_is_refus
 }
 
 #[test]
-fn control_groups_that_a_container_runtime_mounts_read_only_are_told_with_what_helps_before_anything_is_done() {
+fn read_only_control_groups_of_a_container_are_reported_with_a_remedy_before_any_write() {
     let _turn = turn();
     let plant = format!("{PARTITION}tasks_max = 20\n") + &sh("a", "touch started", "partition = \"hmi\"");
     let bench = Bench::new("root-partition-container", &plant);
@@ -407,7 +405,7 @@ fn control_groups_that_a_container_runtime_mounts_read_only_are_told_with_what_h
 }
 
 #[test]
-fn a_supervisor_killed_at_each_write_of_a_reload_is_followed_by_one_that_goes_on_and_leaves_nothing() {
+fn a_kill_at_any_write_of_a_reload_is_continued_by_the_next_supervisor() {
     let _turn = turn();
     let plant = |bounds: &str, more: &str| {
         format!("{PARTITION}{bounds}\n{more}") + &sh("a", "sleep 1000", "partition = \"hmi\"")

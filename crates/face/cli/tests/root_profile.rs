@@ -136,7 +136,7 @@ fn functions_of_a_rust_program_have_the_names_of_its_source() {
 }
 
 #[test]
-fn threads_are_told_apart_and_an_exec_begins_anew() {
+fn threads_are_distinguished_and_an_exec_restarts_the_symbols() {
     let folder = Folder::new("threads");
     let program = folder.c();
     let (text, stacks) = profile(&folder, &["--", &program, "300", "t"]);
@@ -250,7 +250,7 @@ int main(void) {
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn code_that_a_program_makes_has_the_name_that_it_tells() {
+fn generated_code_has_the_names_of_its_symbol_map() {
     let folder = Folder::new("made");
     let program = folder.build("cc", &["-O1"], "made.c", MADE);
     let (text, stacks) = profile(&folder, &["--by-thread", "--", &program]);
@@ -259,7 +259,7 @@ fn code_that_a_program_makes_has_the_name_that_it_tells() {
 }
 
 #[test]
-fn stacks_deeper_than_their_copy_are_said_to_be_cut() {
+fn stacks_deeper_than_their_copy_are_reported_as_cut() {
     let folder = Folder::new("cut");
     let (text, stacks) = profile(&folder, &["--stack", "1KiB", "--", &folder.c(), "300"]);
     assert!(text.contains("[cut: the stack is deeper than its copy] in "), "{text}");
@@ -273,7 +273,7 @@ fn stacks_deeper_than_their_copy_are_said_to_be_cut() {
 }
 
 #[test]
-fn coverage_lists_what_was_seen_and_what_was_not() {
+fn coverage_lists_sampled_and_unsampled_functions() {
     let folder = Folder::new("coverage");
     let (text, _) = profile(&folder, &["--coverage", "--", &folder.c(), "300"]);
     let own = text.split(&format!(") {}\n", folder.path("spinner"))).nth(1).unwrap();
@@ -284,7 +284,7 @@ fn coverage_lists_what_was_seen_and_what_was_not() {
 }
 
 #[test]
-fn drawings_need_nothing_else() {
+fn drawings_are_self_contained() {
     let folder = Folder::new("drawings");
     for (name, begins) in [("out.svg", "<svg "), ("out.html", "<!doctype html>")] {
         let file = folder.path(name);
@@ -299,7 +299,7 @@ fn drawings_need_nothing_else() {
 }
 
 #[test]
-fn who_may_not_is_told_what_is_needed() {
+fn a_refused_profile_names_the_required_privileges() {
     let words = [env!("CARGO_BIN_EXE_tahti"), "profile", "--pid", "1", "--for", "1s"];
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
@@ -368,7 +368,7 @@ fn memory(words: &[&str]) -> String {
 }
 
 #[test]
-fn what_is_not_given_back_is_named_with_its_place_however_the_program_ends() {
+fn unfreed_memory_is_named_with_its_call_site_for_any_end_of_the_program() {
     let folder = Folder::new("leaks");
     let program = folder.build("cc", &["-O1", "-pthread"], "leaks.c", LEAKS);
     for words in [&["--", &program][..], &["--", &program, "killed"]] {
@@ -388,7 +388,7 @@ fn what_is_not_given_back_is_named_with_its_place_however_the_program_ends() {
 }
 
 #[test]
-fn a_rust_programs_allocations_are_its_own_functions() {
+fn allocations_of_a_rust_program_have_the_names_of_its_functions() {
     let folder = Folder::new("rust-heap");
     let source = "#[inline(never)] fn grows(all: &mut Vec<Box<[u8]>>) { all.push(vec![1u8; 4000].into_boxed_slice()); }\n\
                   fn main() { let mut all = Vec::new(); for _ in 0..100 { grows(&mut all); } std::mem::forget(all); }";
@@ -410,7 +410,7 @@ fn programs_into_which_nothing_can_be_loaded_are_refused() {
 }
 
 #[test]
-fn growth_is_told_while_the_program_runs() {
+fn growth_is_reported_while_the_program_runs() {
     let folder = Folder::new("growth");
     let source = "#include <stdlib.h>\n#include <unistd.h>\nvoid *volatile kept;\n__attribute__((noinline)) void grow(void) { kept = malloc(1000); }\n\
                   int main(void) { for (;;) { grow(); usleep(1000); } }";

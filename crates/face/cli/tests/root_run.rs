@@ -12,7 +12,7 @@ fn run(words: &[&str]) -> Output {
 }
 
 #[test]
-fn a_class_cpus_and_a_memory_lock_are_had() {
+fn a_program_gets_its_class_cpus_and_memory_lock() {
     let script = "cut -d' ' -f40,41 /proc/self/stat; grep Cpus_allowed_list /proc/self/status; ulimit -n";
     let output = run(&["--policy", "rr:7", "--cpus", "1", "--require-rt", "--", "sh", "-c", script]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -32,7 +32,7 @@ fn a_reservation_is_not_inherited_so_that_its_process_may_fork() {
 }
 
 #[test]
-fn a_runaway_is_taken_down_and_evidence_is_kept() {
+fn a_runaway_is_ended_and_evidence_is_kept() {
     let folder = std::env::temp_dir().join(format!("tahti-root-run-{}", std::process::id()));
     let shown = folder.to_str().unwrap();
     let words = ["--policy", "fifo:50", "--cpus", "1", "--rt-budget", "50%/100ms", "--evidence", shown, "--"];
@@ -92,7 +92,7 @@ t = threading.Thread(target=work); t.start(); t.join()
 }
 
 #[test]
-fn one_that_may_poll_is_caught_when_it_falls_silent() {
+fn a_polling_program_is_caught_when_its_heartbeats_stop() {
     let script = "
 import os, socket, time
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -114,7 +114,7 @@ while True: pass
 }
 
 #[test]
-fn signs_of_life_of_somebody_else_do_not_keep_a_silent_program_alive() {
+fn heartbeats_of_another_process_do_not_keep_a_silent_program_alive() {
     // The socket is connected as root and then used as nobody, as if its file mode had admitted an unrelated user.
     let stranger = "
 import os, socket, sys, time

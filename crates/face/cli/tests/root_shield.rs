@@ -245,7 +245,7 @@ fn assert_same(before: &BTreeMap<String, String>, after: &BTreeMap<String, Strin
 }
 
 #[test]
-fn a_shield_stands_is_verified_and_goes_without_a_trace() {
+fn a_shield_is_applied_verified_and_released_without_a_trace() {
     let bench = Bench::unusual("whole");
     let (plain, pinned) = (Sleeper::new(None), Sleeper::new(Some(&bench.cpu)));
     let before = state(&[&plain, &pinned]);
@@ -354,7 +354,7 @@ fn a_kill_at_any_write_loses_nothing() {
 }
 
 #[test]
-fn what_somebody_else_changed_is_left_and_said_by_the_exit_code() {
+fn a_value_changed_by_another_program_is_kept_and_sets_the_exit_code() {
     let bench = Bench::new("foreign");
     let before = state(&[]);
     bench.done(&["apply", "--cpus", &bench.cpu]);
@@ -397,7 +397,7 @@ fn another_run_directory_s_shield_is_refused_by_name_and_stays() {
 }
 
 #[test]
-fn tasks_born_under_the_shield_get_what_their_parent_had_and_newcomers_are_repaired() {
+fn tasks_created_under_the_shield_are_restored_like_their_parent_and_new_ones_are_repaired() {
     let bench = Bench::new("born");
     let parent = Sleeper::new(None);
     let all = parent.cpus();
@@ -417,7 +417,7 @@ fn tasks_born_under_the_shield_get_what_their_parent_had_and_newcomers_are_repai
 }
 
 #[test]
-fn what_a_process_starts_that_is_spared_alone_is_moved_and_with_its_descendants_it_is_not() {
+fn children_of_a_spared_process_are_moved_unless_its_descendants_are_spared() {
     let bench = Bench::new("spare");
     let script = "sleep 600 & echo $!; wait";
     let mut shell = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
@@ -440,7 +440,7 @@ fn what_a_process_starts_that_is_spared_alone_is_moved_and_with_its_descendants_
 }
 
 #[test]
-fn an_unconfirmed_shield_goes_by_itself_and_a_confirmed_one_stays() {
+fn an_unconfirmed_shield_is_released_automatically_and_a_confirmed_one_stays() {
     let bench = Bench::new("confirm");
     let before = state(&[]);
     bench.done(&["apply", "--cpus", &bench.cpu, "--confirm-within", "300ms"]);
@@ -472,7 +472,7 @@ while True:
 "#;
 
 #[test]
-fn nobody_but_root_s_irqbalance_is_believed_or_waited_for() {
+fn only_the_irqbalance_of_root_is_trusted_and_waited_for() {
     use std::io::{BufRead, BufReader};
     let bench = Bench::new("impostor");
     let before = state(&[]);

@@ -114,7 +114,7 @@ fn instances() -> Vec<String> {
 }
 
 #[test]
-fn what_is_late_is_named_and_its_window_kept_while_the_recording_goes_on() {
+fn late_wake_ups_are_named_and_their_windows_kept_while_the_recording_continues() {
     let (_turn, place, load) = (turn(), Recorders::new(), Load::start());
     let before = instances();
     place.records(&load, &["--above", "1ms", "--after", "50ms", "--every", "1s"]);
@@ -145,7 +145,7 @@ fn what_is_late_is_named_and_its_window_kept_while_the_recording_goes_on() {
 }
 
 #[test]
-fn the_oldest_window_goes_for_the_next() {
+fn the_oldest_window_is_deleted_for_the_next() {
     let (_turn, place, load) = (turn(), Recorders::new(), Load::start());
     place.records(&load, &["--above", "1s", "--after", "1ms", "--keep", "2"]);
     let files: Vec<String> = (0..4).map(|_| place.says(&["trace", "dump"]).trim().to_owned()).collect();
@@ -156,7 +156,7 @@ fn the_oldest_window_goes_for_the_next() {
 }
 
 #[test]
-fn a_killed_recorder_leaves_nothing_that_the_next_does_not_remove() {
+fn everything_left_by_a_killed_recorder_is_removed_by_the_next() {
     let (_turn, place, load) = (turn(), Recorders::new(), Load::start());
     let before = instances();
     place.records(&load, &[]);
@@ -172,7 +172,7 @@ fn a_killed_recorder_leaves_nothing_that_the_next_does_not_remove() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_with_the_way_out() {
+fn impossible_requests_to_the_recorder_are_refused_with_a_remedy() {
     let (_turn, place) = (turn(), Recorders::new());
     assert!(place.fails(&["trace", "status"]).contains("no recorder runs; start one with `tahti trace start`"));
     assert!(place.fails(&["trace", "start"]).contains("nothing to watch: select threads"));
@@ -194,7 +194,7 @@ impl Drop for Up<'_> {
 }
 
 #[test]
-fn a_plants_recorder_names_who_made_its_threads_late_and_keeps_the_window_of_trouble_with_the_evidence() {
+fn a_plants_recorder_names_culprits_and_keeps_the_window_of_a_fault_with_the_evidence() {
     let (_turn, place, _load) = (turn(), Recorders::new(), Load::start());
     let before = instances();
     // The load's CPU hog has a higher priority than the loop.
@@ -250,7 +250,7 @@ fn a_plants_recorder_names_who_made_its_threads_late_and_keeps_the_window_of_tro
 }
 
 #[test]
-fn an_overrun_of_a_frame_has_its_window_kept_and_its_log_says_where() {
+fn the_window_of_an_overrun_is_kept_and_the_log_of_the_frame_names_it() {
     let (_turn, place) = (turn(), Recorders::new());
     // On CPU 0: the load of the other tests uses CPU 1.
     let plant = "[plant]\nname = \"rf\"\n[recorder]\nname = \"recorder\"\nabove = \"1s\"\nwindow_after = \"10ms\"\nrecord = \"0\"\n\

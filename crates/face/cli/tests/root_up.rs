@@ -154,7 +154,7 @@ fn a_process_of_another_user_runs_clean_and_so_does_its_safe_output_command() {
 }
 
 #[test]
-fn operators_look_and_type_where_they_may_and_nobody_else_does() {
+fn operators_may_read_and_type_if_allowed_and_other_users_may_not() {
     use std::os::unix::process::CommandExt;
     harness::machine::last_cpu();
     const GROUP: u32 = 61234;
@@ -202,7 +202,7 @@ fn operators_look_and_type_where_they_may_and_nobody_else_does() {
 }
 
 #[test]
-fn a_shield_that_stood_before_the_plant_stays_when_the_plant_goes() {
+fn a_shield_applied_before_the_plant_stays_when_the_plant_goes_down() {
     let bench = Shielded::new("borrowed", LOOP);
     let plant = fs::read_to_string(bench.dir.join("plant.toml")).unwrap();
     let cpus = plant.lines().find_map(|line| line.strip_prefix("cpus = ")).unwrap().trim_matches('"').to_owned();
@@ -216,7 +216,7 @@ fn a_shield_that_stood_before_the_plant_stays_when_the_plant_goes() {
 }
 
 #[test]
-fn after_a_plant_whose_shield_did_not_go_back_whole_the_next_plant_s_shield_is_its_own() {
+fn after_an_incomplete_release_the_next_plant_applies_and_releases_a_new_shield() {
     let bench = Shielded::new("left", LOOP);
     let path = "/proc/sys/vm/stat_interval";
     let old = fs::read_to_string(path).unwrap();
@@ -251,7 +251,7 @@ fn a_second_shield_on_other_cpus_is_refused_and_the_first_one_stays() {
 }
 
 #[test]
-fn a_reservation_without_a_partition_of_its_own_is_refused_with_the_remedy() {
+fn a_reservation_without_a_separate_partition_is_refused_with_the_remedy() {
     let process = |cpus: &str| {
         harness::plant::sh(
             "a",
@@ -377,7 +377,7 @@ impl Irqbalance {
 }
 
 #[test]
-fn watchdogs_are_petted_and_processes_looked_after_while_a_reload_waits_for_irqbalance() {
+fn watchdogs_are_petted_and_processes_supervised_while_a_reload_waits_for_irqbalance() {
     let irqbalance = Irqbalance::start();
     let bench = Shielded::new("balance", "");
     let device = bench.dir.join("dog");
@@ -437,7 +437,7 @@ fn a_runaway_is_demoted_recorded_and_counts_in_the_verdict() {
 }
 
 #[test]
-fn a_process_of_another_user_says_that_it_is_ready_and_lives_and_nobody_else_says_it_for_it() {
+fn only_a_process_itself_reports_its_readiness_and_heartbeats() {
     // Every user may run perl.
     let say = "socket(S, PF_UNIX, SOCK_DGRAM, 0); sub say_it { send(S, $_[1], 0, sockaddr_un($_[0])) or die $! }";
     let script = format!(
@@ -470,7 +470,7 @@ fn a_process_of_another_user_says_that_it_is_ready_and_lives_and_nobody_else_say
 }
 
 #[test]
-fn a_disk_that_is_full_costs_log_lines_and_neither_processes_nor_what_is_known_of_them() {
+fn a_full_disk_costs_log_lines_but_neither_processes_nor_their_state() {
     let processes = harness::plant::sh("a", "touch ready; sleep 1000", "ready = { file = \"ready\", within = \"5s\" }")
         + &harness::plant::sh("b", "sleep 1000", "restart = { backoff = \"0s\" }");
     let bench = Bench::new("root-full", &processes);
@@ -532,7 +532,7 @@ fn no_room_in_the_run_folder_is_an_error_before_anything_starts() {
 }
 
 #[test]
-fn processes_are_told_of_the_users_of_their_plant_whom_they_may_believe() {
+fn processes_receive_the_list_of_users_of_their_plant_to_trust() {
     let processes = harness::plant::sh("theirs", "sleep 60", "user = \"nobody\"")
         + &harness::plant::sh("ours", "echo peers=$TAHTI_PEERS; exec sleep 60", "");
     let bench = Bench::new("root-peers", &processes);

@@ -72,7 +72,7 @@ fn all_threads_of_a_loop_on_the_shield_are_compared() {
 }
 
 #[test]
-fn a_shield_whose_journal_was_removed_is_given_back_whole_and_the_plant_fails() {
+fn a_shield_whose_journal_was_removed_is_released_completely_and_the_plant_fails() {
     let last = harness::machine::last_cpu();
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let machine = || ["/proc/sys/vm/stat_interval", "/sys/devices/virtual/workqueue/cpumask"].map(read);

@@ -66,7 +66,7 @@ impl Hosts {
 const PIXELS: [&str; 4] = ["--pixels", "10.94.3.1:51511", "--xdp", "wire"];
 
 #[test]
-fn a_loop_closes_on_a_cards_queue_and_leaves_nothing_there() {
+fn a_loop_closes_on_a_cards_queue_and_leaves_no_program_behind() {
     // Rows of 1,556 bytes fit one buffer; rows of 5,140 bytes need two.
     for (mtu, across) in [(1600, "12"), (9000, "40")] {
         let hosts = Hosts::new(mtu);
@@ -115,7 +115,7 @@ fn a_loop_that_is_killed_leaves_no_program_on_the_interface() {
 }
 
 #[test]
-fn an_interface_that_goes_away_ends_the_loop_with_a_word() {
+fn the_loss_of_an_interface_ends_the_loop_with_an_error() {
     let hosts = Hosts::new(1600);
     let _camera = hosts.camera("12");
     let mut running = Running::until(&mut hosts.control("12", &PIXELS), "armed");
@@ -129,7 +129,7 @@ fn an_interface_that_goes_away_ends_the_loop_with_a_word() {
 }
 
 #[test]
-fn what_cannot_be_had_is_said_with_what_to_do() {
+fn unavailable_interfaces_and_queues_are_refused_with_a_remedy() {
     let hosts = Hosts::new(1500);
     let with = |card: &str| hosts.refused(&["--pixels", "10.94.3.1:51511", "--xdp", card]);
     let said = with("none");
@@ -166,7 +166,7 @@ fn what_cannot_be_had_is_said_with_what_to_do() {
 }
 
 #[test]
-fn pixels_that_come_past_the_queue_are_told_from_none() {
+fn pixels_that_bypass_the_queue_are_reported_as_such() {
     let hosts = Hosts::new(1600);
     let control = hosts.control("12", &PIXELS).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Fragmented datagrams: longer than the wire's MTU.
@@ -188,7 +188,7 @@ fn pixels_that_come_past_the_queue_are_told_from_none() {
 }
 
 #[test]
-fn a_measurement_compares_both_ways_and_gives_back_what_it_was_lent() {
+fn a_measurement_compares_both_inputs_and_restores_the_interfaces() {
     let host = Namespace::new("lent");
     ip(&format!("-n {} link add one mtu 1400 type veth peer name other mtu 1450", host.0));
     let measure = |words: &[&str]| {

@@ -18,7 +18,7 @@ fn said(output: &Output) -> String {
 }
 
 #[test]
-fn the_exit_code_is_the_programs_own() {
+fn the_exit_code_is_that_of_the_program() {
     for (script, expected) in [("exit 0", 0), ("exit 42", 42), ("kill -SEGV $$", 139), ("kill -KILL $$", 137)] {
         let output = run(&["run", "--", "sh", "-c", script]);
         assert_eq!(output.status.code(), Some(expected), "{script}: {}", said(&output));
@@ -26,7 +26,7 @@ fn the_exit_code_is_the_programs_own() {
 }
 
 #[test]
-fn the_callers_environment_is_the_programs_but_for_what_systemd_says_to_the_caller() {
+fn the_environment_of_the_caller_is_passed_on_without_variables_of_systemd() {
     let mut command = tahti(&["run", "--", "env"]);
     command.env("EPICS_CA_ADDR_LIST", "10.0.0.255").env("NOTIFY_SOCKET", "/nowhere").env("WATCHDOG_USEC", "1000000");
     let said = String::from_utf8(command.output().unwrap().stdout).unwrap();
@@ -91,7 +91,7 @@ fn signals_are_passed_on() {
 }
 
 #[test]
-fn a_program_with_a_heartbeat_is_asked_for_it_as_systemd_asks() {
+fn a_program_with_a_heartbeat_gets_the_watchdog_variables_of_systemd() {
     let output = run(&["run", "--heartbeat", "5s", "--", "sh", "-c", "echo $WATCHDOG_USEC $((WATCHDOG_PID - $$))"]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "5000000 0\n", "{}", said(&output));
 }

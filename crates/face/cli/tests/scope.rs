@@ -142,7 +142,7 @@ fn captured_beside(running: &Loop, trigger: &str, about: &[(&str, &str)], happen
 }
 
 #[test]
-fn an_alarm_that_comes_begins_a_capture() {
+fn a_new_alarm_begins_a_capture() {
     use harness::epics::program;
     let running = Loop::start("by-alarm");
     let database = "record(ao, \"X:TEMP\") { field(HIHI, \"20\") field(HHSV, \"MAJOR\") field(VAL, \"1\") field(PINI, \"YES\") }\n\
@@ -174,7 +174,7 @@ fn an_alarm_that_comes_begins_a_capture() {
 }
 
 #[test]
-fn a_message_that_passes_begins_a_capture_and_a_server_that_is_not_there_is_told() {
+fn a_matching_message_begins_a_capture_and_an_absent_server_is_reported() {
     let running = Loop::start("by-message");
     let server = harness::fresh("by-message");
     let amplitude = running.whole("amplitude");
@@ -195,7 +195,7 @@ fn a_message_that_passes_begins_a_capture_and_a_server_that_is_not_there_is_told
 }
 
 #[test]
-fn what_cannot_be_looked_at_is_told_with_what_can() {
+fn impossible_captures_are_refused_with_the_allowed_values() {
     let running = Loop::start("refused");
     let amplitude = running.whole("amplitude");
     assert!(running.refuses(&["nobody-exports-this"]).contains("expected a process that does to run"));

@@ -96,7 +96,7 @@ fn follow(mut command: Command, mut until: impl FnMut(&[String]) -> bool) -> Vec
 }
 
 #[test]
-fn clients_are_told_when_their_rights_change() {
+fn clients_are_notified_of_changes_of_their_rights() {
     let files = [("rules.acf", RULES), ("test.db", GUARDED)];
     for ours in [false, true] {
         let mut ioc = Ioc::session(ours, &files, &["-m", "WHO=ops", "-a", "rules.acf", "-d", "test.db"]);
@@ -146,7 +146,7 @@ file one.db { { N=d, V='4' } global { T="it, too" } { N=e } old { N=f, T="$(Q)" 
 "#;
 
 #[test]
-fn substitutions_load_what_c_loads() {
+fn substitutions_load_the_same_records_as_c() {
     let substitutions = SUBSTITUTIONS.replace("2\\\"0", "20");
     let files = [("one.db", TEMPLATE), ("all.substitutions", &substitutions)];
     let script = "dbLoadTemplate all.substitutions \"Q=fox\"\niocInit\n";
@@ -255,7 +255,7 @@ fn values_survive_a_restart_by_autosave() {
 }
 
 #[test]
-fn the_copy_of_what_was_restored_follows_no_link() {
+fn the_copy_of_a_restored_file_follows_no_link() {
     let script = "save_restoreSet_DatedBackupFiles 0\nset_pass1_restoreFile s.sav\ndbLoadRecords test.db\niocInit\n";
     let saved = "# by hand\nX:ao.VAL 2.5\n<END>\n";
     let files = [("test.db", "record(ao, \"X:ao\") {}"), ("st.cmd", script), ("s.sav", saved)];
@@ -274,7 +274,7 @@ fn the_copy_of_what_was_restored_follows_no_link() {
 }
 
 #[test]
-fn fields_are_tried_out_as_c_does_it() {
+fn field_tests_print_the_same_as_c() {
     let mut iocs = both(&[("test.db", TRIED)], &["-d", "test.db"]);
     for command in [
         "dbtpf X:ao 5",
@@ -296,7 +296,7 @@ fn fields_are_tried_out_as_c_does_it() {
 }
 
 #[test]
-fn the_ioc_is_looked_into_as_c_does_it() {
+fn commands_that_inspect_the_ioc_print_the_same_as_c() {
     let mut iocs = both(&[("test.db", LOOKED)], &["-d", "test.db"]);
     for command in
         ["iocPause", "iocPause", "iocRun", "iocRun", "dbstat", "dbhcr", "dbior", "dbpf X:chars hello", "dbgf X:chars"]
@@ -442,7 +442,7 @@ record(waveform, "X:words") { field(FTVL, "STRING") field(NELM, "3") }
 "#;
 
 #[test]
-fn the_ioc_tells_its_health_under_the_names_of_iocstats() {
+fn the_ioc_reports_its_health_under_the_names_of_iocstats() {
     let ioc = Ioc::session(true, &[("st.cmd", "dbLoadBuiltin iocAdminSoft.db IOC=H\niocInit\n")], &["st.cmd"]);
     let number = |name: &str| ioc.tool("caget", &["-t", name]).trim().parse::<f64>().unwrap_or(0.0);
     eventually("the heart beats", || number("H:HEARTBEAT") >= 1.0);

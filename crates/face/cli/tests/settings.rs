@@ -57,7 +57,7 @@ impl Site {
 }
 
 #[test]
-fn fields_of_all_types_are_saved_compared_and_come_back_as_they_were() {
+fn fields_of_all_types_are_saved_compared_and_restored() {
     let site = Site::new();
     let long = "a text that is longer than the forty bytes of a string, with = and \u{e9}";
     site.put(&["-S", "S:TEXT.VAL$", long]);
@@ -95,7 +95,7 @@ fn fields_of_all_types_are_saved_compared_and_come_back_as_they_were() {
 }
 
 #[test]
-fn a_file_of_autosave_restores_states_by_their_numbers_and_ours_is_one_that_autosave_reads() {
+fn a_file_of_autosave_restores_states_by_number_and_ours_has_its_format() {
     let site = Site::new();
     let label = |index: &str, name: &str| site.put(&[&format!("S:MODE.{index}"), name]);
     label("ZRST", "0");
@@ -128,7 +128,7 @@ fn a_file_of_autosave_restores_states_by_their_numbers_and_ours_is_one_that_auto
 }
 
 #[test]
-fn nothing_is_written_where_one_channel_cannot_be_unless_that_is_asked_for() {
+fn nothing_is_written_if_one_channel_is_not_writable_unless_partial_is_set() {
     let site = Site::new();
     assert_eq!(site.settings("save", &["fixed"]).0, 0);
     site.put(&["S:AMP", "7"]);
@@ -150,7 +150,7 @@ fn nothing_is_written_where_one_channel_cannot_be_unless_that_is_asked_for() {
 }
 
 #[test]
-fn what_could_not_be_read_is_said_and_stays_known_as_such() {
+fn unreadable_channels_are_reported_and_marked_in_the_saved_file() {
     let site = Site::new();
     let folder = site.folder.0.to_str().unwrap();
     let save = |set: &str| site.tool(&["settings", "save", folder, set, "--within", "1s"]);

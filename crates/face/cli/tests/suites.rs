@@ -194,7 +194,7 @@ fn compare(suite: &Suite, start: impl Fn(&Side) -> Vec<Running> + Sync) {
 }
 
 #[test]
-fn aioca_finds_in_our_ioc_what_it_finds_in_cs() {
+fn aioca_has_the_same_results_with_our_ioc_as_with_cs() {
     let suite = Suite {
         name: "aioca",
         folder: source("aioca"),
@@ -207,7 +207,7 @@ fn aioca_finds_in_our_ioc_what_it_finds_in_cs() {
 }
 
 #[test]
-fn ophyd_async_finds_in_our_ioc_what_it_finds_in_cs() {
+fn ophyd_async_has_the_same_results_with_our_ioc_as_with_cs() {
     // Its other tests need PVAccess; its configuration of the system tests needs another control system.
     let folder = source("ophyd-async").join("tests");
     let suite = Suite {
@@ -243,7 +243,7 @@ fn pyepics(name: &'static str, files: &'static [&'static str], at_least: usize) 
 }
 
 #[test]
-fn pyepics_finds_in_our_ioc_what_it_finds_in_cs() {
+fn pyepics_has_the_same_results_with_our_ioc_as_with_cs() {
     let files = &[
         "test_aodevice.py",
         "test_ca_subscribe.py",
@@ -269,7 +269,7 @@ fn pyepics_keeps_and_loses_its_channels_to_our_ioc_as_to_cs() {
 }
 
 #[test]
-fn caproto_finds_in_our_ioc_what_it_finds_in_cs() {
+fn caproto_has_the_same_results_with_our_ioc_as_with_cs() {
     let suite = Suite {
         name: "caproto",
         folder: source("caproto"),

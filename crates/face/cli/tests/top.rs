@@ -123,7 +123,7 @@ fn plant(name: &str) -> Bench {
 }
 
 #[test]
-fn keys_and_the_window_change_the_screen_and_q_gives_the_terminal_back() {
+fn keys_and_the_window_size_change_the_screen_and_q_restores_the_terminal() {
     let bench = plant("keys");
     let mut top = Top::start(&bench, &[]);
     let before = top.modes();
@@ -145,7 +145,7 @@ fn keys_and_the_window_change_the_screen_and_q_gives_the_terminal_back() {
 }
 
 #[test]
-fn who_stops_it_has_the_terminal_until_it_goes_on() {
+fn a_stopped_top_restores_the_terminal_until_it_continues() {
     let bench = plant("stops");
     let mut top = Top::start(&bench, &[]);
     let before = top.modes();
@@ -168,7 +168,7 @@ fn who_stops_it_has_the_terminal_until_it_goes_on() {
 }
 
 #[test]
-fn it_ends_when_its_terminal_hangs_up_in_a_session_of_its_own_and_in_anothers() {
+fn top_ends_when_its_terminal_hangs_up_in_its_session_or_in_another() {
     let bench = plant("lost");
     let own = Top::start(&bench, &[]);
     own.shows(&bench, "sleeper");
@@ -181,7 +181,7 @@ fn it_ends_when_its_terminal_hangs_up_in_a_session_of_its_own_and_in_anothers() 
 }
 
 #[test]
-fn colours_are_drawn_unless_they_are_not_wanted() {
+fn colours_are_drawn_unless_disabled() {
     let bench = plant("shades");
     let green = ";32m";
     for (no_color, is_green) in [("", true), ("1", false)] {

@@ -55,7 +55,7 @@ fn a_process_that_is_restarted_within_its_policy_degrades_the_plant() {
 }
 
 #[test]
-fn a_process_whose_helper_ends_late_is_no_promise_broken() {
+fn a_helper_that_ends_late_breaks_no_promise_of_its_process() {
     // The helper ignores SIGTERM and SIGHUP, so the keeper waits for it before it reports the end.
     let bench = Bench::new(
         "verdict-helper",
@@ -109,7 +109,7 @@ fn a_stopped_supervisor_is_named_by_ps_and_its_silence_fails_the_plant() {
 }
 
 #[test]
-fn a_supervisor_that_was_stopped_for_a_while_says_that_nothing_was_observed() {
+fn a_supervisor_that_was_stopped_reports_the_gap_in_its_observations() {
     let bench = Bench::new("verdict-gap", &sh("a", "sleep 1000", ""));
     bench.ok(&["up", ".", "--detach"]);
     bench.until_row("a", "runs", "kept");
@@ -123,7 +123,7 @@ fn a_supervisor_that_was_stopped_for_a_while_says_that_nothing_was_observed() {
 }
 
 #[test]
-fn a_run_folder_that_is_removed_fails_the_plant_and_no_second_supervisor_starts_beside_it() {
+fn a_removed_run_folder_fails_the_plant_and_no_second_supervisor_starts() {
     let bench = Bench::new("verdict-folder", &sh("a", "sleep 1000", ""));
     let up = bench.tahti(&["up", "."]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     bench.until("up", || bench.run(&["ps", "p"]).status.success() && bench.process("a")["pid"].is_i64());
@@ -145,7 +145,7 @@ fn a_run_folder_that_is_removed_fails_the_plant_and_no_second_supervisor_starts_
 }
 
 #[test]
-fn a_supervisor_that_was_killed_is_continued_with_what_it_had_observed() {
+fn the_observations_of_a_killed_supervisor_are_kept_by_the_next() {
     let bench = Bench::new("verdict-continue", &sh("a", "sleep 1000", ""));
     bench.ok(&["up", ".", "--detach"]);
     bench.until_row("a", "runs", "kept");

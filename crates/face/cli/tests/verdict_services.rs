@@ -127,7 +127,7 @@ fn segments_removed_under_the_archive_fail_the_plant() {
 }
 
 #[test]
-fn a_command_that_asks_a_stopped_service_names_its_process_and_the_remedy() {
+fn a_request_to_a_stopped_service_fails_with_its_process_and_the_remedy() {
     let (messages, tree) = (fresh("msg"), fresh("tree"));
     let tables = format!(
         "[messages]\nname = \"{messages}\"\n[archive]\nname = \"archive\"\nfolder = \"data\"\n[[signal]]\nnames = [\"V:NONE\"]\n\

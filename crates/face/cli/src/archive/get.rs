@@ -345,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_json_as_they_are_whether_arrays_whole_numbers_or_none() {
+    fn values_of_every_type_are_valid_json_without_loss() {
         use base::{Array, Scalar};
         let values = [
             Datum::Array(Array::F32(vec![0.1, f32::NAN, -2.0])),

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instants_are_read_as_they_are_shown() {
+    fn instants_are_parsed_in_their_displayed_form() {
         for at in
             [631_152_000_000_000_000, 951_782_400_123_456_789, 1_795_240_867_000_000_001, 4_102_444_799_999_999_999]
         {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_instant_is_refused() {
+    fn malformed_instants_are_refused_with_the_expected_form() {
         for text in [
             "",
             "yesterday",

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_number_rounds_to_what_c_shows() {
+    fn numbers_outside_of_32_bits_are_rounded_as_in_c() {
         let rounded = |value: f64| {
             let words = ["-lx".to_owned(), "a".into()];
             let tool = Tool { name: "caget", letters: "l:", anywhere: true, usage: "" };

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cavity_on_resonance_fills_with_its_own_time_constant() {
+    fn a_cavity_on_resonance_fills_with_its_time_constant() {
         let mut cavity = Cavity::new();
         let pole = cavity.half_bandwidth;
         let filled = (0..8).map(|_| cavity.step(Complex::polar(1.0, 0.0), STEP)).last().unwrap();

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exceeds_its_budget_ends_in_an_arrow_and_what_has_none_has_no_bar() {
+    fn a_time_beyond_its_budget_ends_in_an_arrow_and_without_a_budget_there_is_no_bar() {
         let over = Times::taken(&hist(&[(95, 990), (2000, 10)]));
         assert_eq!(bar(&over.line("control", Some(DurNs::from_us(400)))), "##########----------------------------->");
         assert_eq!(bar(&over.line("log", None)).trim(), "");

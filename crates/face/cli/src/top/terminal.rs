@@ -177,13 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_gives_the_terminal_back_before_it_is_told() {
+    fn a_panic_restores_the_terminal_before_its_message() {
         if std::env::var_os(ON_TERMINAL).is_some() {
             let _screen = Screen::enter().unwrap();
             panic!("on the other screen");
         }
         let own = std::env::current_exe().unwrap();
-        let name = "top::terminal::tests::a_panic_gives_the_terminal_back_before_it_is_told";
+        let name = "top::terminal::tests::a_panic_restores_the_terminal_before_its_message";
         let line = format!("stty -g; {} --exact {name} --nocapture; stty -g", own.display());
         let mut command = Command::new("script");
         command.args(["-qec", &line, "/dev/null"]).env(ON_TERMINAL, "1").stdin(Stdio::null());

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_key_sends_is_passed_over() {
+    fn unknown_key_sequences_are_ignored() {
         assert_eq!(keys(b"\x1b[1;5Cx\x1b[<0;1;1M\xff\xfe\x1b["), [Key::Char('x')]);
         assert_eq!(keys(b"\x1b"), [Key::Escape]);
     }

@@ -29,7 +29,7 @@ fn memory_that_is_to_be_locked_is_locked_before_the_first_instruction() {
 }
 
 #[test]
-fn a_real_time_virtual_cpu_has_a_shielded_cpu_and_the_rest_of_qemu_stays_outside() {
+fn a_real_time_virtual_cpu_runs_on_a_shielded_cpu_and_the_rest_of_qemu_outside() {
     if !is_root() {
         println!("NOT TRIED: a shield needs root");
         return;
@@ -68,7 +68,7 @@ fn text_of(bench: &Bench, words: &[&str]) -> String {
 }
 
 #[test]
-fn the_processor_runs_a_guest_where_kvm_is_and_where_it_is_not_that_is_an_error_with_a_remedy() {
+fn a_guest_runs_by_kvm_if_available_and_is_otherwise_refused_with_a_remedy() {
     let qemu = super::qemu();
     let keys = "memory = \"32MiB\"\ndisks = [\"hmi.img\"]\nprocessor = \"qemu64\"\nrestart = { policy = \"never\" }";
     let guest = |accel| format!("[[guest]]\nname = \"hmi\"\nprogram = \"{qemu}\"\naccel = \"{accel}\"\n{keys}\n");
@@ -93,7 +93,7 @@ fn the_processor_runs_a_guest_where_kvm_is_and_where_it_is_not_that_is_an_error_
 }
 
 #[test]
-fn a_guest_that_kvm_cannot_run_fails_with_what_that_means_and_what_helps() {
+fn a_guest_that_kvm_cannot_run_fails_with_the_reason_and_a_remedy() {
     let keys = "memory = \"32MiB\"\ndisks = [\"hmi.img\"]\nprocessor = \"qemu64\"\nrestart = { policy = \"never\" }";
     let guest = format!("[[guest]]\nname = \"hmi\"\nprogram = \"{}\"\naccel = \"kvm\"\n{keys}\n", super::qemu());
     let flags = fs::read_to_string("/proc/cpuinfo").unwrap();
@@ -152,8 +152,7 @@ fn with_tahti(folder: &Path) {
 }
 
 #[test]
-fn linux_reads_records_sends_messages_and_looks_at_the_dashboard_by_rule_only_from_a_partition_that_it_shares_with_an_ioc()
- {
+fn linux_reaches_records_messages_and_the_dashboard_only_by_its_rules() {
     let server = format!("guest{}", std::process::id());
     let plant = |allow: &str| {
         let text = linux("", &format!("memory = \"512MiB\"\npartition = \"hmi\"\n{allow}"));
@@ -209,7 +208,7 @@ fn linux_reads_records_sends_messages_and_looks_at_the_dashboard_by_rule_only_fr
 }
 
 #[test]
-fn a_guest_that_is_larger_than_its_bound_is_killed_for_it_and_told_what_helps() {
+fn a_guest_larger_than_its_memory_bound_is_killed_and_a_remedy_is_logged() {
     let keys = "mlock = true\nmemory_max = \"40MiB\"\nrestart = { policy = \"never\" }";
     let bench = Bench::new("guest-large", &linux("", keys));
     let up = bench.run(&["up", "plant.toml", "--detach"]);

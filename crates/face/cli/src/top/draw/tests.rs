@@ -111,7 +111,7 @@ fn names_of_programs_never_steer_the_terminal() {
 }
 
 #[test]
-fn the_order_and_the_filter_are_those_of_the_keys() {
+fn keys_select_the_order_and_the_filter() {
     let order = |pressed: &[u8]| {
         let mut model = model();
         model.press(pressed);
@@ -133,7 +133,7 @@ fn the_order_and_the_filter_are_those_of_the_keys() {
 }
 
 #[test]
-fn what_is_old_is_shown_as_stale_and_what_pauses_as_paused() {
+fn old_data_are_displayed_as_stale_and_paused_data_as_paused() {
     let mut model = model();
     assert!(!screen(&model, (80, 24), 3 * SECOND).join("").contains("STALE"));
     assert!(screen(&model, (80, 24), 4 * SECOND)[1].starts_with("STALE: this is 4.0 s old"));
@@ -169,7 +169,7 @@ fn a_program_that_forks_is_shown_with_all_that_it_has_started() {
 }
 
 #[test]
-fn frames_show_what_is_used_of_their_minors_and_help_shows_the_keys() {
+fn frames_show_the_used_share_of_their_minors_and_help_shows_the_keys() {
     let mut model = model();
     model.press(b"3");
     let all = screen(&model, (80, 24), 0).join("\n");
@@ -181,7 +181,7 @@ fn frames_show_what_is_used_of_their_minors_and_help_shows_the_keys() {
 }
 
 #[test]
-fn the_last_late_wake_ups_are_shown_with_who_made_them_late_or_that_nobody_records_them() {
+fn late_wake_ups_are_shown_with_their_culprits_or_that_no_recorder_runs() {
     let mut model = model();
     model.press(b"2");
     let all = screen(&model, (120, 24), 0).join("\n");
