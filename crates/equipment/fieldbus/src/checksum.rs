@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checks_have_the_values_of_the_catalogues() {
+    fn checksums_have_the_values_of_the_catalogues() {
         let digits = b"123456789";
         let crcs = [
             (Crc::MODBUS, 0x4b37),

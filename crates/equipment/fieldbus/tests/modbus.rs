@@ -64,7 +64,7 @@ fn an_answer_may_come_in_pieces_and_after_a_late_one() {
 }
 
 #[test]
-fn a_refusal_is_told_in_the_specifications_words() {
+fn a_refusal_is_reported_with_the_name_of_the_specification() {
     let (mut transaction, _) = sent(Framing::Tcp, read(Table::Holding, 0, 1));
     transaction.handle_bytes(MonoNs(1), &[1, 2, 0, 0, 0, 3, 0x11, 0x83, 2]);
     let failure = transaction.result().unwrap().unwrap_err();
@@ -86,7 +86,7 @@ fn silence_ends_a_transaction_in_its_time_and_not_before() {
 }
 
 #[test]
-fn garbage_spoils_the_line() {
+fn garbage_makes_the_connection_unusable() {
     let (mut transaction, _) = sent(Framing::Tcp, read(Table::Holding, 0, 1));
     transaction.handle_bytes(MonoNs(1), b"HTTP/1.1 400 Bad Request");
     assert_eq!(transaction.result(), Some(Err(Failure::Frame(FrameError::Protocol(0x5450)))));
@@ -123,7 +123,7 @@ fn a_request_beyond_the_limits_is_not_sent() {
 }
 
 #[test]
-fn numbers_lie_in_registers_as_their_types_say() {
+fn numbers_are_encoded_in_registers_by_their_types() {
     let pi: f32 = 3.5;
     let cases: [(&str, Number, &[u16]); 9] = [
         ("UINT16", Number::Int(40_000), &[40_000]),
@@ -167,7 +167,7 @@ fn any_request() -> impl Strategy<Value = Request> {
 
 proptest! {
     #[test]
-    fn a_device_reads_what_was_asked_and_its_answer_is_read(request in any_request(), number: u16, seed: u16) {
+    fn requests_and_answers_survive_a_round_trip(request in any_request(), number: u16, seed: u16) {
         let framing = Framing::Tcp;
         let mut transaction = Transaction::new(framing, number, 1, request.clone(), LIMIT).unwrap();
         let mut out = Vec::new();

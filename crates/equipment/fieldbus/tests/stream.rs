@@ -66,7 +66,7 @@ const SUPPLY: &str = r#"
 "#;
 
 #[test]
-fn a_value_is_asked_for_and_comes_in_pieces() {
+fn a_value_is_requested_and_read_from_pieces() {
     let (sent, values) = run(protocol(SUPPLY, "get", &["2"]), Given::default(), &[b"CURR2 ", b"1.5 A\r", b"\n"]);
     assert_eq!((sent, values), (b"CURR2?\r\n".to_vec(), Ok(vec![Value::Float(1.5)])));
 }
@@ -78,14 +78,14 @@ fn a_value_is_written_and_confirmed() {
 }
 
 #[test]
-fn a_handler_answers_what_does_not_fit_and_the_run_has_failed_all_the_same() {
+fn a_mismatch_handler_runs_and_the_run_still_fails() {
     let (sent, result) = run(protocol(SUPPLY, "set", &["1"]), number(1.0), &[b"ERR 17\r\n"]);
     assert_eq!(sent, b"CURR1 1.000\r\nCLEAR\r\n");
     assert_eq!(result.unwrap_err().to_string(), "the reply \"ERR 17\" does not fit the protocol");
 }
 
 #[test]
-fn a_handler_that_is_overridden_wants_no_arguments() {
+fn an_overridden_handler_needs_no_arguments() {
     let text = "Terminator = LF; @mismatch { out \"BAD\\$1\"; }
         @readtimeout { out \"LATE\\$2\"; }
         quiet { out \"?\"; in \"%d\"; @mismatch {} @readtimeout { out \"\\$3\"; } @readtimeout {} }
@@ -98,7 +98,7 @@ fn a_handler_that_is_overridden_wants_no_arguments() {
 }
 
 #[test]
-fn silence_and_half_a_line_are_told_apart() {
+fn silence_and_half_a_line_are_distinguished() {
     let asked = |answers: &[&[u8]]| run(protocol(SUPPLY, "slow", &["1"]), Given::default(), answers).1;
     assert_eq!(asked(&[]), Err(Trouble::NoReply(DurNs::from_secs(2))));
     assert_eq!(asked(&[b"CURR1 1."]), Err(Trouble::Unfinished(b"CURR1 1.".to_vec())));
@@ -111,13 +111,13 @@ fn silence_and_half_a_line_are_told_apart() {
 }
 
 #[test]
-fn lines_that_come_while_it_waits_are_kept() {
+fn lines_that_arrive_during_a_wait_are_kept() {
     let (_, values) = run(protocol(SUPPLY, "ask", &[]), Given::default(), &[b"42\r\nready\r\n"]);
     assert_eq!(values, Ok(vec![Value::Int(42), Value::Text(b"ready".to_vec())]));
 }
 
 #[test]
-fn numbers_are_read_as_their_conversions_say() {
+fn numbers_are_read_by_their_conversions() {
     let int = |value| Some(vec![Value::Int(value)]);
     assert_eq!(read("\"%d\"", b" -17"), int(-17));
     assert_eq!(read("\"%x\"", b"0xFF"), int(255));
@@ -161,7 +161,7 @@ fn texts_may_be_shorter_than_their_width_and_empty() {
 }
 
 #[test]
-fn the_elements_of_an_array_need_no_separator_and_a_single_value_takes_none() {
+fn elements_of_an_array_need_no_separator_and_a_single_value_uses_none() {
     let array = Given { takes: Takes::Many(3), ..Given::default() };
     let taken = |given: &Given, text: &str, line: &[u8]| {
         protocol(text, "p", &[]).unasked(line, given).map(|taken| taken.values)
@@ -178,7 +178,7 @@ fn the_elements_of_an_array_need_no_separator_and_a_single_value_takes_none() {
 }
 
 #[test]
-fn raw_floats_packed_digits_and_bits_of_any_letters_go_and_come() {
+fn raw_floats_packed_digits_and_bits_are_read_and_written() {
     assert_eq!(
         read("\"%R%#R\"", &[0x3f, 0xc0, 0, 0, 0, 0, 0x20, 0xc0]),
         Some(vec![Value::Float(1.5), Value::Float(-2.5)])
@@ -198,7 +198,7 @@ fn raw_floats_packed_digits_and_bits_of_any_letters_go_and_come() {
 }
 
 #[test]
-fn names_know_no_capitals_and_the_last_semicolon_may_be_left_out() {
+fn names_ignore_case_and_the_last_semicolon_is_optional() {
     let text =
         "TERMINATOR = lf; Unit = 'mA'; Get { Out \"I\" $UNIT \"?\"; IN \"%f\" $unit; @MisMatch { OUT 'reset' } }";
     assert_eq!(run(protocol(text, "get", &[]), Given::default(), &[b"1.5mA\n"]).0, b"ImA?\n");
@@ -206,7 +206,7 @@ fn names_know_no_capitals_and_the_last_semicolon_may_be_left_out() {
 }
 
 #[test]
-fn what_stands_outside_of_protocols_holds_for_those_behind_it() {
+fn settings_outside_of_protocols_apply_to_the_following_protocols() {
     let text = "Terminator = LF; a { out 'a'; } Terminator = CR; @mismatch { out 'm'; } b { a; in 'x'; }
         c { Terminator = ';'; @mismatch { } out 'c'; } d { c; in 'x'; }";
     let sent = |name: &str, answer: &[u8]| run(protocol(text, name, &[]), Given::default(), &[answer]).0;
@@ -217,7 +217,7 @@ fn what_stands_outside_of_protocols_holds_for_those_behind_it() {
 }
 
 #[test]
-fn an_echo_is_compared_with_what_was_written() {
+fn an_echo_is_compared_with_the_written_value() {
     let text = "Terminator = LF; p { out \"SET %.2f\"; in \"SET %=.2f\"; }";
     let run = |answer: &[u8]| run(protocol(text, "p", &[]), number(1.5), &[answer]).1;
     assert_eq!(run(b"SET 1.50\n"), Ok(vec![]));
@@ -225,7 +225,7 @@ fn an_echo_is_compared_with_what_was_written() {
 }
 
 #[test]
-fn states_go_by_their_number_and_their_name() {
+fn states_are_converted_by_number_and_by_name() {
     let state = |name: Option<&str>| Given {
         value: Some(base::Value::Scalar(base::Scalar::U16(1))),
         raw: Some(8),
@@ -238,7 +238,7 @@ fn states_go_by_their_number_and_their_name() {
 }
 
 #[test]
-fn values_go_from_and_to_the_fields_that_a_protocol_names() {
+fn values_are_read_from_and_written_to_the_fields_named_in_a_protocol() {
     let text = "Terminator = LF; Separator = \",\";
         p { out \"%(\\$1:LIMIT)d %(EGU)s %f\"; in \"%f;%(\\$1:B.VAL)f;%(\\$1:W)d\"; @mismatch { in \"ERR %(MSG)s\"; } }";
     let asked = protocol(text, "p", &["X"]);
@@ -296,7 +296,7 @@ fn checksums_are_written_and_checked() {
 }
 
 #[test]
-fn what_is_wrong_in_a_file_is_said_with_its_line() {
+fn mistakes_in_a_protocol_file_are_reported_with_their_line() {
     let error = |text: &str| match File::parse(text.as_bytes(), "x.proto") {
         Err(error) => error.to_string(),
         Ok(file) => file.protocol("p", &[]).unwrap_err().to_string(),
@@ -340,7 +340,7 @@ fn arguments_outside_of_quotes_are_bytes_or_their_names() {
 }
 
 #[test]
-fn variables_hold_for_a_whole_protocol_and_keep_their_quotes_within_quotes() {
+fn variables_apply_to_a_whole_protocol_and_keep_their_quotes_within_quotes() {
     assert_eq!(sent("p { x = 'A'; out $x; x = 'B'; out $x; }", &[]), b"BB");
     assert_eq!(sent("x = \"A\" cr; p { out $x \"\\$x\"; }", &[]), b"A\r\"A\" cr");
     assert_eq!(sent("a = 'x'; b = $a '1'; a = 'y'; p { out $b $a; }", &[]), b"x1y");
@@ -349,7 +349,7 @@ fn variables_hold_for_a_whole_protocol_and_keep_their_quotes_within_quotes() {
 }
 
 #[test]
-fn escapes_hold_within_conversions() {
+fn escapes_work_within_conversions() {
     let text = |text: &str| Some(vec![Value::Text(text.into())]);
     assert_eq!(read("\"%[^\\r\\n]\"", b"abrn"), text("abrn"));
     assert_eq!(read("\"%[a-c\\x41\\]]\"", b"abA]"), text("abA]"));
@@ -362,7 +362,7 @@ fn escapes_hold_within_conversions() {
 }
 
 #[test]
-fn bytes_that_are_no_utf_8_are_read_as_they_are() {
+fn bytes_that_are_not_utf_8_are_kept() {
     let file = File::parse(b"# 20 \xb0C\np { out '\xb5A' ; }", "x").unwrap();
     let protocol = file.protocol("p", &[]).unwrap();
     assert_eq!(run(protocol, number(1.0), &[]).0, b"\xb5A");
@@ -496,7 +496,7 @@ proptest! {
     }
 
     #[test]
-    fn a_number_that_was_written_is_read_again(value in -1e9f64..1e9) {
+    fn numbers_survive_a_round_trip(value in -1e9f64..1e9) {
         let text = String::from_utf8(write("\"%.9g\"", value)).unwrap();
         let Some(read) = read("\"%f\"", text.as_bytes()) else { panic!("{text}") };
         let [Value::Float(read)] = read[..] else { panic!("{read:?}") };
@@ -549,7 +549,7 @@ fn a_time_that_cannot_be_written_fails_the_run() {
 }
 
 #[test]
-fn what_there_is_not_is_refused_with_the_reason() {
+fn unsupported_commands_and_formats_are_refused_with_the_reason() {
     for (body, says) in [
         ("event(1) 100;", "TCP and serial lines have no events"),
         ("exec \"system reboot\";", "would run as a command of the IOC's user"),
