@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reached_a_shielded_cpu_has_a_name_and_a_count() {
+    fn interrupts_and_tasks_that_reached_a_shielded_cpu_are_named_and_counted() {
         let mut snapshot = Snapshot::default();
         snapshot.cpus.online = CpuSet::first(2);
         let task = Task {

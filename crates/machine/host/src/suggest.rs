@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_cpus_the_first_is_taken_if_the_other_has_the_disk() {
+    fn of_two_cpus_the_first_is_suggested_if_the_other_has_the_disk() {
         let mut snapshot = machine("0-1");
         assert_eq!(suggested(&snapshot, 1), "1");
         stuck(&mut snapshot, 36, 1, 55_563);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_cores_of_one_node_are_taken_and_those_isolated_at_boot_first() {
+    fn whole_cores_of_one_node_are_suggested_and_those_isolated_at_boot_first() {
         let mut snapshot = machine("0-7");
         snapshot.cpus.siblings = ["0,4", "1,5", "2,6", "3,7"].map(|list| list.parse().unwrap()).into();
         snapshot.cpus.nodes = [(0, "0-1,4-5".parse().unwrap()), (1, "2-3,6-7".parse().unwrap())].into();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cpu_stays_for_everybody_else() {
+    fn one_cpu_stays_for_all_other_tasks() {
         for count in [0, 4, 5] {
             let error = suggest(&machine("0-3"), count).unwrap_err();
             assert!(error.to_string().contains("expected 1 to 3"), "{error}");

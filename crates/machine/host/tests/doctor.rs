@@ -111,7 +111,7 @@ fn check(name: &str, probes: Probes) {
 }
 
 #[test]
-fn a_laptop_as_it_comes() {
+fn a_laptop_with_default_settings() {
     check("laptop", refused());
 }
 
@@ -131,7 +131,7 @@ fn a_guest_with_a_real_time_kernel_whose_configuration_is_not_readable() {
 }
 
 #[test]
-fn a_container_that_nobody_gave_real_time() {
+fn a_container_without_real_time_permission() {
     check("pod", refused());
 }
 
@@ -141,7 +141,7 @@ fn a_desktop_with_everything_switched_on() {
 }
 
 #[test]
-fn this_project_s_own_machine_and_the_guests_of_its_tests() {
+fn the_machine_of_this_project_and_the_guests_of_its_tests() {
     check("captured-two-cpus", unsteered());
     for guest in ["queues", "old", "isolcpus", "numa", "v1", "systemd"] {
         check(&format!("captured-{guest}"), unsteered());
@@ -184,7 +184,7 @@ fn ptp4l_alone_may_steer_the_clock_and_phc2sys_does_where_it_runs() {
 }
 
 #[test]
-fn without_probes_nothing_that_only_they_tell_is_called_fine() {
+fn without_probes_their_checks_are_unknown_and_no_use_is_fit_without_reservations() {
     let report = examined("rt-box", Probes::none("not tried"));
     for entry in &report.findings {
         if entry.id.starts_with("permission-") || entry.id.starts_with("clock-cost") {
@@ -234,7 +234,7 @@ proptest! {
 }
 
 #[test]
-fn what_the_shield_is_said_to_do_it_has_a_knob_for() {
+fn every_remedy_of_the_shield_has_a_knob() {
     // Done by a partition, and through irqbalance's socket.
     const WITHOUT_FILE: [&str; 2] = ["isolation", "irqbalance"];
     let knobs: Vec<_> = knob::ALL.iter().flat_map(|knob| knob.files()).map(|path| path.replace("{cpu}", "#")).collect();

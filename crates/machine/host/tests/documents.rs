@@ -21,11 +21,11 @@ fn check(page: &str, name: &str, table: &str) {
 }
 
 #[test]
-fn the_documentation_lists_every_check_as_it_is() {
+fn the_documentation_lists_every_check() {
     check("doctor.md", "checks", &host::doctor::table());
 }
 
 #[test]
-fn the_documentation_lists_every_knob_as_it_is() {
+fn the_documentation_lists_every_knob() {
     check("knobs.md", "knobs", &host::knob::table());
 }

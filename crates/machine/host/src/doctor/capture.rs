@@ -152,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read_back(texts in proptest::collection::vec("[a-z:!#{} \n]{0,12}", 0..6)) {
+        fn a_capture_survives_a_round_trip(texts in proptest::collection::vec("[a-z:!#{} \n]{0,12}", 0..6)) {
             let mut files = Files::new(true);
             for (index, text) in texts.iter().enumerate() {
                 files.insert(format!("/p{index}"), Read::Text(text.clone()));

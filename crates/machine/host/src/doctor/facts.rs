@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_capture_lacks_is_absent_only_beside_what_it_has() {
+    fn a_file_missing_in_a_capture_is_absent_only_if_its_folder_was_captured() {
         let files = files(true);
         assert_eq!(files.optional("/sys/devices/system/cpu/isolated"), Ok(None));
         assert_eq!(files.optional("/sys/devices/system/cpu/smt/active"), Ok(None));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn on_the_machine_itself_a_path_that_nobody_asked_for_is_never_absent() {
+    fn on_the_machine_itself_a_path_that_was_not_read_is_never_absent() {
         assert!(files(false).optional("/sys/devices/system/cpu/isolated").is_err());
     }
 
@@ -336,14 +336,14 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_text_is_unknown_with_what_was_found() {
+    fn a_malformed_number_is_an_error_with_the_text_found() {
         let mut files = Files::new(false);
         files.insert("/n", Read::Text("many\n".into()));
         assert_eq!(files.number("/n").unwrap_err().0, "/n: expected a number, found \"many\"");
     }
 
     #[test]
-    fn a_release_that_is_no_plain_name_leads_nowhere() {
+    fn a_release_that_is_not_a_plain_name_is_not_used_in_a_path() {
         let mut files = Files::new(true);
         files.insert("/proc/sys/kernel/osrelease", Read::Text("../../etc".into()));
         assert!(files.config_paths().is_empty());

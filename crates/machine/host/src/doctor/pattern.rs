@@ -65,7 +65,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_number_and_anything_are_told_apart() {
+    fn a_number_and_any_name_are_distinguished() {
         for (pattern, path, expected) in [
             ("/cpu/cpu#/online", "/cpu/cpu12/online", true),
             ("/cpu/cpu#/online", "/cpu/cpuidle/online", false),

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_of_a_task_survives_and_its_name_does_not() {
+    fn scrubbing_keeps_the_scheduling_fields_of_a_task_and_hides_its_name() {
         let text = "1390 (secret) S 1362 1362 7213 0 -1 4194304 98 0 0 0 0 0 0 0 -51 -5 1 0 258348 3133440 359 \
             18446744073709551615 1 2 3 0 0 0 0 0 0 0 0 0 17 1 50 1 0 0 0 6 7 8 9 10 11 12 0";
         let (before, after) = (Stat::parse(text).unwrap(), Stat::parse(&line(&Stat::parse(text).unwrap())).unwrap());
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_boot_line_loses_what_is_private() {
+    fn scrubbing_removes_private_words_of_the_boot_line_and_task_names() {
         let mut files = Files::new(true);
         files.insert("/proc/cmdline", Read::Text("root=UUID=1 quiet isolcpus=2 ip=10.0.0.1 kthread_cpus=0\n".into()));
         files.insert("/proc/7/comm", Read::Text("chronyd\n".into()));

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_gives_in_after_its_demotion_goes_on() {
+    fn a_process_that_behaves_after_its_demotion_is_left_running() {
         let mut ladder = Ladder::new(&LADDER);
         assert_eq!(ladder.begin(at(0)), Deed::Do(RungAction::Demote));
         assert_eq!(ladder.begin(at(1)), Deed::Wait);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frozen_process_is_not_taken_for_tame() {
+    fn a_frozen_process_is_not_treated_as_tamed() {
         let mut ladder = Ladder::new(&LADDER[1..]);
         assert_eq!(ladder.begin(at(0)), Deed::Do(RungAction::Freeze));
         assert_eq!(ladder.advance(at(200), Seen::Tame), Deed::Do(RungAction::Abort));

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_never_gives_its_cpu_up_is_caught_when_its_budget_is_burnt() {
+    fn a_loop_that_never_yields_its_cpu_is_caught_when_its_budget_is_used() {
         let mut meter = meter();
         let mut at = 0;
         let verdict = loop {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rest_before_the_burst_is_no_excuse() {
+    fn a_rest_before_a_burst_does_not_extend_its_budget() {
         // Rests for any time, then burns; looked at every 5 ms.
         for rest in (0..400).step_by(5) {
             let mut meter = meter();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_work_that_is_preempted_is_no_runaway() {
+    fn slow_work_that_is_preempted_is_not_a_runaway() {
         let mut meter = meter();
         for at in 0..2000 {
             assert_eq!(meter.observe(sample(at * 10, at as i64 * 7, 0)), Verdict::Within, "{at}");

@@ -151,7 +151,7 @@ fn history_is_bounded_and_counted() {
 }
 
 #[test]
-fn what_went_wrong_with_a_row_outlives_its_removal_and_a_row_that_stays_keeps_its_state() {
+fn a_broken_promise_outlives_its_removal_and_a_kept_row_keeps_its_state() {
     let mut table = table(false, false);
     table.observe(second(1), "loop", Claim::Class, seen("broken"));
     table.promise(second(2), vec![Promise { words: "class fifo:70".to_owned(), ..promise(false, false) }]);

@@ -228,7 +228,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn each_knob_is_there_once_and_documented() {
+    fn each_knob_exists_once_and_is_documented() {
         let names: BTreeSet<&str> = ALL.iter().map(|knob| knob.name()).collect();
         assert_eq!(names.len(), ALL.len());
         for knob in ALL {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_part_of_one_name() {
+    fn a_star_matches_within_one_name() {
         for (pattern, path, expected) in [
             ("/a/*/c", "/a/b/c", true),
             ("/a/*/c", "/a/b/d/c", false),
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn per_cpu_files_are_those_of_the_shield_alone() {
+    fn per_cpu_files_are_those_of_shielded_cpus_only() {
         let patterns = patterns(&"1,3".parse().unwrap());
         let of_cpus: Vec<&str> =
             patterns.iter().map(|it| it.path.as_str()).filter(|it| it.contains("/power/")).collect();

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn each_partition_has_a_class_and_a_queue_within_the_link_and_everybody_else_the_rest() {
+    fn each_partition_has_a_class_and_a_queue_within_the_link_and_others_have_the_rest() {
         let all = [partition("a", "eth0", "20Mbit"), Partition::default(), partition("b", "eth0", "30Mbit")];
         let wanted = wanted("/group", &all[2], &all);
         let told: Vec<String> = wanted.iter().map(|one| format!("{}: {}", one.target, one.value)).collect();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn written_values_are_read_back_equal() {
         for text in [
             "htb default 7a68:2",
             "bfifo for 7a68:10 limit 6056",
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_discipline_of_somebody_else_a_missing_device_and_a_host_without_version_2_are_told() {
+    fn a_foreign_discipline_a_missing_device_and_a_host_without_version_2_are_reported() {
         let network = partition("a", "eth0", "20Mbit").network.unwrap();
         let with = |link: Option<Link>| Ground {
             links: [("eth0".to_owned(), link)].into(),

@@ -99,7 +99,7 @@ fn text(target: &str, all: &[Wanted]) -> String {
 }
 
 #[test]
-fn version_2_gets_one_directory_where_all_is_passed_down_and_its_files() {
+fn version_2_gets_one_directory_where_all_controllers_are_enabled() {
     let all = [Controller::Cpu, Controller::Memory, Controller::Pids, Controller::Io];
     let ground = ground(&[], &all);
     let (homes, lacks) = homes(&ground, "tahti-p.hmi", &partition());
@@ -119,7 +119,7 @@ fn version_2_gets_one_directory_where_all_is_passed_down_and_its_files() {
 }
 
 #[test]
-fn groups_that_are_mounted_read_only_are_lacking_once_for_each_and_others_are_not_looked_at() {
+fn read_only_groups_are_reported_once_each_and_others_are_not_checked() {
     let with = |read_only: &[&str]| Ground {
         read_only: read_only.iter().copied().map(str::to_owned).collect(),
         ..ground(&[Controller::Cpu, Controller::Pids], &Controller::ALL)
@@ -131,7 +131,7 @@ fn groups_that_are_mounted_read_only_are_lacking_once_for_each_and_others_are_no
 }
 
 #[test]
-fn where_nobody_passes_the_controllers_down_the_top_is_made_to_and_stops_after() {
+fn if_no_group_enables_the_controllers_the_top_group_does() {
     let ground = ground(&[], &[Controller::Pids]);
     let (homes, _) = homes(&ground, "x", &partition());
     assert_eq!(homes[0].dir, "/cg2/x");
@@ -141,7 +141,7 @@ fn where_nobody_passes_the_controllers_down_the_top_is_made_to_and_stops_after()
 }
 
 #[test]
-fn version_1_gets_a_directory_for_each_controller_below_the_own_group() {
+fn version_1_gets_a_directory_for_each_controller_below_the_group_of_the_supervisor() {
     let ground = ground(&Controller::ALL, &[]);
     let (homes, lacks) = homes(&ground, "x", &partition());
     assert_eq!((homes.len(), lacks), (5, Vec::new()));
@@ -160,7 +160,7 @@ fn version_1_gets_a_directory_for_each_controller_below_the_own_group() {
 }
 
 #[test]
-fn what_a_machine_lacks_is_named_controllers_devices_and_files() {
+fn missing_controllers_devices_and_files_are_named() {
     let mut bare = ground(&[], &[]);
     bare.v2.as_mut().unwrap().controllers = vec![Controller::Cpu, Controller::Pids];
     bare.devices = BTreeMap::from([("/dev/sda".into(), Device::Part)]);
@@ -180,7 +180,7 @@ fn what_a_machine_lacks_is_named_controllers_devices_and_files() {
 }
 
 #[test]
-fn lines_of_a_device_are_told_from_those_of_others() {
+fn lines_of_a_device_are_distinguished_from_those_of_others() {
     let form = Form::Device { major: 8, minor: 0 };
     let value = form.read("8:16 rbps=1\n8:0 rbps=2 wbps=max\n");
     assert_eq!(value, Value::Text("rbps=2 wbps=max".into()));
@@ -227,7 +227,7 @@ fn any_partition() -> impl Strategy<Value = Partition> {
 
 proptest! {
     #[test]
-    fn a_plan_stands_after_two_rounds_and_going_back_from_anywhere_leaves_nothing(
+    fn a_plan_is_complete_after_two_rounds_and_its_reversal_from_any_step_leaves_nothing(
         partition in any_partition(),
         v1 in proptest::sample::subsequence(Controller::ALL.to_vec(), 0..=5),
         passed in proptest::sample::subsequence(Controller::ALL.to_vec(), 0..=5),
@@ -259,7 +259,7 @@ proptest! {
     }
 
     #[test]
-    fn a_change_of_bounds_stands_and_what_is_not_wanted_any_more_is_as_it_was(
+    fn a_change_of_bounds_is_applied_and_removed_bounds_are_restored(
         first in any_partition(),
         second in any_partition(),
         v1 in proptest::sample::subsequence(Controller::ALL.to_vec(), 0..=5),

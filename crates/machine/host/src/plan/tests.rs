@@ -273,7 +273,7 @@ proptest! {
     }
 
     #[test]
-    fn each_step_finds_the_value_that_the_plan_says((snapshot, want) in machine_and_want()) {
+    fn each_step_finds_the_value_that_the_plan_expects((snapshot, want) in machine_and_want()) {
         if let Ok(plan) = plan(&snapshot, &want) {
             let mut now = snapshot;
             for step in &plan.steps {
@@ -298,7 +298,7 @@ proptest! {
     }
 
     #[test]
-    fn everybody_keeps_a_cpu_and_nobody_else_has_the_shield((snapshot, want) in machine_and_want()) {
+    fn every_task_keeps_a_cpu_and_no_other_task_uses_the_shield((snapshot, want) in machine_and_want()) {
         if let Ok(plan) = plan(&snapshot, &want) {
             let after = model(&snapshot, &plan);
             prop_assert!(!housekeeping(&after, &want.cpus).is_empty());
@@ -327,7 +327,7 @@ proptest! {
     }
 
     #[test]
-    fn who_was_born_under_the_shield_goes_where_its_parent_went((snapshot, want) in machine_and_want(), nth in 0usize..24) {
+    fn a_task_created_under_the_shield_is_restored_like_its_parent((snapshot, want) in machine_and_want(), nth in 0usize..24) {
         if let (Ok(plan), Cgroup::V1 { .. }) = (plan(&snapshot, &want), &snapshot.cgroup) {
             let mut after = model(&snapshot, &plan);
             let Some(key) = snapshot.tasks.keys().nth(nth).copied() else { return Ok(()) };
@@ -347,7 +347,7 @@ proptest! {
 }
 
 #[test]
-fn what_cannot_be_is_said_before_anything_is_written() {
+fn an_impossible_shield_is_refused_with_the_reason_before_any_write() {
     let mut snapshot = machine(4, v1());
     cpuset(&mut snapshot, &format!("{MOUNT}/docker"), set("3"));
     start(&mut snapshot, 10, 1, "/docker", None);
@@ -367,7 +367,7 @@ fn what_cannot_be_is_said_before_anything_is_written() {
 }
 
 #[test]
-fn a_deadline_reservation_in_the_way_is_named() {
+fn a_conflicting_deadline_reservation_is_reported_with_a_remedy() {
     for cgroup in [v1(), Cgroup::None] {
         let mut snapshot = machine(4, cgroup);
         let key = start(&mut snapshot, 10, 1, "/", None);
@@ -389,7 +389,7 @@ fn a_deadline_reservation_in_the_way_is_named() {
 }
 
 #[test]
-fn the_nearest_named_ancestor_decides_who_is_spared() {
+fn the_nearest_listed_ancestor_decides_which_tasks_are_spared() {
     let mut snapshot = machine(4, v1());
     // 1 ── 20 (spared) ── 21 ── 22 (own) ── 23
     for (tid, ppid) in [(1, 0), (20, 1), (21, 20), (22, 21), (23, 22), (30, 1)] {
@@ -456,7 +456,7 @@ fn a_task_that_followed_its_cpuset_follows_it_again() {
 }
 
 #[test]
-fn a_handler_s_thread_that_followed_its_interrupt_is_given_back_as_a_whole() {
+fn a_handlers_thread_that_followed_its_interrupt_is_restored_completely() {
     let mut snapshot = machine(4, Cgroup::None);
     let key = start(&mut snapshot, 10, 2, "/", None);
     let thread = snapshot.tasks.get_mut(&key).unwrap();
@@ -476,7 +476,7 @@ fn a_handler_s_thread_that_followed_its_interrupt_is_given_back_as_a_whole() {
 }
 
 #[test]
-fn what_somebody_else_wrote_is_left_unless_forced() {
+fn a_value_changed_by_another_program_is_kept_unless_forced() {
     let snapshot = machine(4, v1());
     let plan = plan(&snapshot, &want(set("1"))).unwrap();
     let mut after = model(&snapshot, &plan);
@@ -492,7 +492,7 @@ fn what_somebody_else_wrote_is_left_unless_forced() {
 }
 
 #[test]
-fn a_task_that_somebody_moved_meanwhile_stays_where_it_is() {
+fn a_task_that_another_program_moved_stays_in_its_cpuset() {
     let mut snapshot = machine(4, v1());
     cpuset(&mut snapshot, &format!("{MOUNT}/other"), set("0"));
     let key = start(&mut snapshot, 10, 1, "/", None);
@@ -514,7 +514,7 @@ fn hardware_threads_of_a_shielded_core_are_named() {
 }
 
 #[test]
-fn boot_parameters_that_are_there_are_not_asked_for() {
+fn boot_parameters_that_are_set_are_not_suggested() {
     let mut snapshot = machine(4, v1());
     snapshot.boot_line = "isolcpus=managed_irq,1 rcu_nocbs=1 skew_tick=1".into();
     assert_eq!(plan(&snapshot, &want(set("1"))).unwrap().boot, []);
@@ -525,7 +525,7 @@ fn boot_parameters_that_are_there_are_not_asked_for() {
 }
 
 #[test]
-fn what_a_running_irqbalance_spreads_is_neither_drift_nor_anybody_s_mistake() {
+fn interrupts_that_a_running_irqbalance_moves_are_neither_drift_nor_kept_values() {
     let before = machine(4, v1());
     let plan = plan(&before, &want("2-3".parse().unwrap())).unwrap();
     let mut now = model(&before, &plan);
@@ -542,7 +542,7 @@ fn what_a_running_irqbalance_spreads_is_neither_drift_nor_anybody_s_mistake() {
 }
 
 #[test]
-fn parts_of_a_shield_are_made_apart_and_together_they_are_the_whole() {
+fn parts_of_a_shield_are_applied_separately_and_add_up_to_the_whole() {
     let mut snapshot = machine(4, v1());
     start(&mut snapshot, 10, 1, "/", None);
     let steps = |parts: &str| {
@@ -565,7 +565,7 @@ fn parts_of_a_shield_are_made_apart_and_together_they_are_the_whole() {
 }
 
 #[test]
-fn a_better_choice_of_cpus_is_said_with_the_plan() {
+fn a_better_choice_of_cpus_is_noted_in_the_plan() {
     let mut snapshot = machine(4, v1());
     let key = snapshot.irqs.keys().next().unwrap().clone();
     snapshot.irqs.get_mut(&key).unwrap().stuck = [(2, 5000)].into();
@@ -579,7 +579,7 @@ fn a_better_choice_of_cpus_is_said_with_the_plan() {
 }
 
 #[test]
-fn a_guest_s_cpu_whose_idling_goes_to_the_hypervisor_polls() {
+fn a_cpu_of_a_guest_that_idles_through_the_hypervisor_polls() {
     let mut snapshot = machine(4, v1());
     let limit = "/sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us";
     let wanted = |snapshot: &Snapshot| {

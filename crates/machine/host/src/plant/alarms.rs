@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_alarms_in_a_plant_reach_who_serves_them_whatever_their_form() {
+    fn rows_of_alarms_in_a_plant_are_passed_to_the_alarm_server_in_any_form() {
         let tables = "[alarms]\nname = \"alarms\"\nfolder = \"kept\"\ntree = \"ring\"\nnice = 5\n[[area]]\npath = \"RF\"\n\
                       [[alarm]]\nchannels = [\"A\",\n  \"B\"]\n[[alarm.guidance]]\ntitle = 'call \"us\"'\ndetails = \"a\\nb\"\n";
         let expected = [
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn alarms_stand_in_one_place_and_have_a_journal() {
+    fn alarms_are_defined_in_one_place_and_have_a_journal() {
         let alarms = "[alarms]\nname = \"alarms\"\n";
         let row = "[[alarm]]\nchannels = [\"A\"]";
         assert!(said(&format!("{alarms}file = \"a.toml\"")).unwrap().contains(&"a.toml".to_owned()));

@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_says_what_is_archived() {
+    fn a_file_defines_the_archived_signals() {
         let text = "[archive]\nfolder = \"/a\"\nsync = \"1s\"\nwhen_full = \"stop\"\npack = \"parquet\"\n[[signal]]\nnames = [\"A\", \"B\"]\ndeadband = 0.5\n[[signal]]\nnames = [\"C\"]\nscan = \"10s\"\n";
         let (archive, found) = read(text);
         assert!(found.is_empty(), "{found:?}");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn every_finding_is_told_at_once_with_its_line() {
+    fn every_finding_is_reported_at_once_with_its_line() {
         let text = "[archive]\nsync = \"2h\"\ntotal_max = \"1KiB\"\nwhen_full = \"burn\"\n[[signal]]\nnames = [\"A\", \"A\", \"\"]\ndeadband = -1\n[[signal]]\nnames = [\"B\"]\nscan = \"1s\"\ndeadband = 1\n[other]\n";
         let (archive, found) = read(text);
         assert!(archive.is_none());
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_is_named_as_engine_and_what_is_said_of_none_is_refused() {
+    fn a_cluster_is_configured_as_engine_and_its_keys_are_refused_without_one() {
         let text = "[archive]\nfolder = \"/a\"\nengine = \"cassandra://db1/plant\"\nreplication = 3\nttl = \"8760h\"\n[[signal]]\nnames = [\"A\"]\n";
         let (archive, found) = read(text);
         let cluster = archive.unwrap_or_else(|| panic!("{found:?}")).cluster.unwrap();
@@ -294,7 +294,7 @@ mod tests {
     const PLANT: &str = "[plant]\nname = \"p\"\n[archive]\nname = \"archive\"\nfolder = '''a \"b\"'''\nsync = \"1s\" # often\nrestart = { limit = 3 }\n[[signal]]\nnames = [\n  \"A\", # first\n  \"B\",\n]\n[[signal]]\nnames = [\"C\"]\nscan = \"10s\"\n";
 
     #[test]
-    fn the_archive_of_a_plant_is_a_process_that_is_told_its_tables_as_they_stand_in_the_file() {
+    fn the_archive_of_a_plant_is_a_process_that_receives_its_tables() {
         let checked = super::super::check(PLANT, &super::super::Anywhere);
         assert!(checked.found.is_empty(), "{:?}", checked.found);
         let plant = checked.plant.unwrap();

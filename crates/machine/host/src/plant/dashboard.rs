@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plant_that_says_nothing_has_a_dashboard_where_it_is_asked_for_and_is_up_without_it() {
+    fn a_plant_without_a_dashboard_table_gets_an_optional_dashboard_on_request() {
         assert_eq!(plant("").processes.len(), 1);
         assert_eq!(with_dashboard(""), ["loop", "dashboard: --plant rf"]);
         let all = plant("").with_dashboard();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn it_finds_archive_and_messages_of_its_plant_by_itself() {
+    fn a_dashboard_finds_the_archive_and_messages_of_its_plant_automatically() {
         let tables = "[messages]\nname = \"bus\"\n[archive]\nname = \"log\"\nfolder = \"kept\"\ndir = \"/data\"\n\
                       [[signal]]\nnames = [\"A\"]";
         let found = "dashboard: --plant rf --archive=/data/kept --messages=bus";
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plant_can_do_without_and_what_its_table_says_must_be_right_all_the_same() {
+    fn a_disabled_dashboard_is_not_started_but_its_table_is_checked() {
         assert_eq!(with_dashboard("[dashboard]\nenabled = false"), ["loop"]);
         assert_eq!(with_dashboard("[dashboard]\nenabled = true").len(), 2);
         let text = "[plant]\nname = \"rf\"\n[[process]]\nname = \"loop\"\ncommand = \"x\"\n[dashboard]\nenabled = false\nlisten = 1\n";
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_is_open_to_everybody_only_where_that_is_said_and_beyond_loopback_it_is_warned_of() {
+    fn an_archive_is_served_without_a_password_only_if_enabled_and_warned_beyond_loopback() {
         let said = |keys: &str| {
             let text =
                 format!("[plant]\nname = \"rf\"\n[[process]]\nname = \"loop\"\ncommand = \"x\"\n[dashboard]\n{keys}\n");

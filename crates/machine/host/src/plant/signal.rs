@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn every_source_has_its_form_and_whom_to_ask_is_no_pattern() {
+    fn every_source_has_its_form_and_its_plant_or_server_is_not_a_pattern() {
         let text = "[archive]\nfolder = \"/a\"\n[[signal]]\nloops = [\"p/*\", \"p\"]\nframes = [\"*/a\"]\nmessages = [\"main/put\"]\nalarms = [\"p/\"]\n";
         let (_, found) = read(text);
         assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), [4, 5, 6, 7], "{found:?}");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_files_of_one_folder_of_which_it_is_said_how_many_images_are_kept() {
+    fn streams_are_files_of_one_folder_and_need_the_number_of_images_to_store() {
         let lines = |text: &str| read(text).1.iter().map(|finding| finding.line).collect::<Vec<_>>();
         let text = "[archive]\nfolder = \"/a\"\n[[signal]]\nstreams = [\"/dev/shm/ao_*.im.shm\", \"./x.im.shm\"]\nevery = 100\n[[signal]]\nvariables = [\"ao/*\"]\nevery = 10\n";
         assert_eq!(lines(text), [4], "two folders");

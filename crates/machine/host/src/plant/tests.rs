@@ -224,7 +224,7 @@ fn deadlines_of_results_are_read_and_mistakes_have_their_places() {
 }
 
 #[test]
-fn partitions_are_read_with_who_is_in_them_and_mistakes_have_their_places() {
+fn partitions_are_read_with_their_processes_and_mistakes_have_their_places() {
     let plant = |inside: &str, lines: &str| with(&format!("{inside}\n[[partition]]\nname = \"hmi\"\n{lines}"));
     let keys = "cpu_max = \"50%\"\nmemory_max = \"64MiB\"\nio_max = [{ device = \"/dev/sda\", read = \"1MiB\" }]";
     let plant_of = |text: &str| check(text, &Bench).plant.unwrap();
@@ -251,7 +251,7 @@ fn partitions_are_read_with_who_is_in_them_and_mistakes_have_their_places() {
 }
 
 #[test]
-fn a_partition_that_the_machine_cannot_bound_is_refused_unless_it_need_not_be() {
+fn a_partition_that_the_machine_cannot_bound_is_refused_unless_it_is_optional() {
     let text = |more: &str| with(&format!("partition = \"x\"\n[[partition]]\nname = \"x\"\ntasks_max = 3\n{more}"));
     let refused = check(&text(""), &Bare { online: None, lacks_memory: true });
     assert!(refused.plant.is_none() && refused.found[0].message.contains("the memory controller"), "{refused:?}");
@@ -295,7 +295,7 @@ fn rules_across_keys_hold() {
 }
 
 #[test]
-fn a_mistyped_key_is_shown_with_its_line_a_caret_and_what_was_meant() {
+fn a_mistyped_key_is_shown_with_its_line_a_caret_and_the_nearest_key() {
     let text = with("hartbeat = 1");
     let shown = render_all(&check(&text, &Bench).found, "plant.toml", &text);
     assert!(shown.contains("8 | hartbeat = 1\n  | ^^^^^^^^\n"), "{shown}");
@@ -304,7 +304,7 @@ fn a_mistyped_key_is_shown_with_its_line_a_caret_and_what_was_meant() {
 }
 
 #[test]
-fn the_name_of_a_plant_has_no_dot_as_files_beside_its_folder_have() {
+fn the_name_of_a_plant_has_no_dot() {
     let text = "[plant]\nname = \"shield.json\"\n[[process]]\nname = \"a.b\"\ncommand = \"/bin/good\"\n";
     assert_eq!(errors(text), ["2:8 `name` of [plant] cannot be \"shield.json\""]);
 }
@@ -319,7 +319,7 @@ fn processes_that_wait_for_each_other_are_named_in_a_circle() {
 }
 
 #[test]
-fn one_cpu_cannot_be_isolated_and_the_remedy_says_so() {
+fn a_single_cpu_cannot_be_isolated_and_the_remedy_is_to_remove_the_shield() {
     let found = check(
         &with("").replace("cpus = 3", "cpus = 0"),
         &Bare { online: Some(CpuSet::single(0)), lacks_memory: false },
@@ -329,7 +329,7 @@ fn one_cpu_cannot_be_isolated_and_the_remedy_says_so() {
 }
 
 #[test]
-fn an_empty_file_and_a_file_of_noise_say_what_is_missing() {
+fn an_empty_file_is_refused_with_the_missing_parts_and_noise_does_not_panic() {
     assert_eq!(errors(""), ["1:1 the [plant] table is missing", "1:1 the plant has no process"]);
     assert!(!errors("= = =\n[").is_empty());
     assert!(!errors(&"[a.".repeat(10_000)).is_empty());
@@ -338,7 +338,7 @@ fn an_empty_file_and_a_file_of_noise_say_what_is_missing() {
 }
 
 #[test]
-fn a_shield_takes_as_many_of_the_best_cpus_as_it_wants_and_keeps_away_what_it_says() {
+fn a_shield_takes_the_configured_number_of_best_cpus_and_parts() {
     let shield = |lines: &str| check(&with("").replace("cpus = 3", lines), &Anywhere);
     let plant = shield("cpus = \"auto:2\"\nparts = \"tasks, timers\"").plant.unwrap();
     let shield_of = plant.shield.unwrap();
@@ -605,7 +605,7 @@ fn a_dashboard_shows_the_archive_of_its_plant_unless_it_names_another() {
 }
 
 #[test]
-fn a_dashboard_is_a_process_that_is_there_also_when_its_port_is_taken() {
+fn a_dashboard_is_a_process_also_if_its_port_is_taken() {
     let text = "[plant]\nname = \"rf\"\n[[process]]\nname = \"loop\"\ncommand = \"/bin/good\"\n\
                 [dashboard]\nname = \"page\"\nlisten = \"[::1]:80\"\nnames = [\"rf.example\"]\nwrite = true\narchive = \"a\"\n";
     let checked = check(text, &Bench);
@@ -623,7 +623,7 @@ fn a_dashboard_is_a_process_that_is_there_also_when_its_port_is_taken() {
 }
 
 #[test]
-fn a_recorder_is_a_process_that_looks_after_the_shields_cpus() {
+fn a_recorder_is_a_process_that_records_the_shields_cpus() {
     let text = "[plant]\nname = \"rf\"\n[shield]\ncpus = \"2-3\"\n[[process]]\nname = \"loop\"\ncommand = \"/bin/good\"\n\
                 class = \"fifo:80\"\n[recorder]\nname = \"recorder\"\nabove = \"100us\"\nwindow_size = \"1MiB\"\nkeep = 5\n";
     let checked = check(text, &Bench);
@@ -639,7 +639,7 @@ fn a_recorder_is_a_process_that_looks_after_the_shields_cpus() {
 }
 
 #[test]
-fn a_guest_is_a_process_that_is_stopped_after_its_own_time() {
+fn a_guest_is_a_process_with_a_stop_time_longer_than_that_of_the_guest() {
     let text = "[plant]\nname = \"rf\"\n[[guest]]\nname = \"hmi\"\nvcpus = 2\nmemory = \"256MiB\"\nkernel = \"vmlinuz\"\n\
                 append = \"quiet\"\ndisks = [\"-a.qcow2\"]\nnetwork = \"user\"\nvcpu_cpus = \"1\"\nvcpu_class = \"fifo:5\"\nmlock = true\n\
                 budget = \"95%/30s\"\nstop_within = \"40s\"\n";
@@ -659,7 +659,7 @@ fn a_guest_is_a_process_that_is_stopped_after_its_own_time() {
 }
 
 #[test]
-fn alarms_are_a_process_that_knows_its_plant() {
+fn alarms_are_a_process_that_receives_the_name_of_its_plant() {
     let text = "[plant]\nname = \"rf\"\n[[process]]\nname = \"loop\"\ncommand = \"/bin/good\"\n[alarms]\nname = \"alarms\"\nfile = \"a.toml\"\n";
     let checked = check(text, &Bench);
     assert_eq!(checked.found, [], "{}", render_all(&checked.found, "plant.toml", text));
@@ -671,7 +671,7 @@ fn alarms_are_a_process_that_knows_its_plant() {
 }
 
 #[test]
-fn the_guard_watches_who_gives_its_own_threads_a_priority_and_nobody_else() {
+fn the_guard_watches_only_processes_that_set_priorities_of_their_threads() {
     let watched = |part: &str| {
         let checked = check(&format!("[plant]\nname = \"p\"\n{part}"), &Anywhere);
         checked.plant.expect(part).processes.iter().any(|process| process.has_own_priorities)
@@ -687,7 +687,7 @@ fn the_guard_watches_who_gives_its_own_threads_a_priority_and_nobody_else() {
 }
 
 #[test]
-fn everything_that_is_wrong_with_an_ioc_is_said_at_once() {
+fn all_mistakes_of_an_ioc_are_reported_at_once() {
     let bad = "[plant]\nname = \"x\"\n[[ioc]]\nname = \"a\"\ncommand = \"tahti\"\nload = [{ file = \"a.txt\" }, { macros = \"P=1\" }]\n\
                scan = [{ rates = [\"1 second\"], class = \"fifo:200\" }, { rates = [\"1 second\"], class = \"fifo:1\", cpu = \"1\" }, {}]\n\
                port = [{ name = \"a b\", address = \"10.0.0.7\" }, { name = \"p\", address = \"h:1\", baud = 9600 }, { parity = \"mark\" }]\n\
@@ -740,7 +740,7 @@ activities = ["control", "filter", "log"]
 "#;
 
 #[test]
-fn a_frame_is_read_and_gets_a_process_of_its_own() {
+fn a_frame_is_read_and_gets_a_separate_process() {
     let plant = check(FRAME, &Anywhere).plant.expect("no error");
     let [config] = plant.frames.as_slice() else { panic!("one frame") };
     assert_eq!(config.spec.activities[1].queue.len(), 5);
@@ -753,7 +753,7 @@ fn a_frame_is_read_and_gets_a_process_of_its_own() {
 }
 
 #[test]
-fn an_activity_with_a_hard_deadline_has_its_safe_values_stand_behind_it() {
+fn an_activity_with_a_hard_deadline_gets_the_recovery_safe_value() {
     let text =
         FRAME.replace("budget = \"300us\"", "budget = \"300us\"\ndeadline = { at = \"700us\", kind = \"hard\" }");
     let activity = check(&text, &Anywhere).plant.unwrap().frames.remove(0).spec.activities.remove(0);
@@ -832,7 +832,7 @@ fn frames_that_share_a_cpu_must_fit_into_it_and_a_follower_needs_another_one() {
 }
 
 #[test]
-fn all_that_is_wrong_with_the_activities_of_a_frame_is_told_at_once_each_in_its_place() {
+fn all_mistakes_in_activities_of_a_frame_are_reported_at_once_with_their_places() {
     let text = with("")
         + r#"
 [[frame]]
@@ -878,7 +878,7 @@ discipline = "underrunnable+underrunnable"
 }
 
 #[test]
-fn what_a_process_inherits_and_may_do_is_read_and_every_mistake_in_it_has_its_place() {
+fn inherited_settings_and_sandboxes_are_read_and_mistakes_have_their_places() {
     let plant =
         |keys: &str| format!("[plant]\nname = \"p\"\n[[process]]\nname = \"a\"\ncommand = \"/bin/good\"\n{keys}");
     let keys = "umask = \"0027\"\nnice = -5\nclass = \"fifo:5\"\noom_score_adjust = -500\nno_new_privileges = false\npass_environment = [\"EPICS_*\"]\n\
@@ -923,7 +923,7 @@ fn guest_with(keys: &str, tables: &str) -> Result<String, String> {
 }
 
 #[test]
-fn what_a_guest_may_reach_is_resolved_by_what_the_plant_says() {
+fn rules_of_a_guests_network_are_resolved_from_the_plant() {
     let found = guest_with(
         "allow = [\"dashboard\", \"ca\", \"80=127.0.0.1:8900\"]",
         "[dashboard]\nname = \"d\"\nlisten = \"127.0.0.1:9000\"",
@@ -944,7 +944,7 @@ fn what_a_guest_may_reach_is_resolved_by_what_the_plant_says() {
 }
 
 #[test]
-fn housekeeping_leaves_out_what_is_shielded_isolated_at_boot_or_outside_the_supervisors_mask() {
+fn housekeeping_excludes_cpus_shielded_isolated_at_boot_or_outside_the_supervisors_mask() {
     let set = |text: &str| text.parse::<CpuSet>().unwrap();
     let machine = |own: &str, boot: &str| UsableCpus { online: set("0-7"), own: set(own), boot_isolated: set(boot) };
     for (own, boot, shielded, expected) in [
@@ -1033,7 +1033,7 @@ fn plant_of(tables: &str) -> Plant {
 }
 
 #[test]
-fn variables_of_the_plant_go_to_every_process_and_a_process_of_its_own_wins() {
+fn variables_of_the_plant_reach_every_process_and_those_of_a_process_win() {
     let plant = plant_of(
         "env = { A = \"1\", B = \"2\" }\n[[process]]\nname = \"a\"\ncommand = \"x\"\nenv = { B = \"own\" }\n\
          [[ioc]]\nname = \"i\"\nload = [{ file = \"a.db\" }]\n[messages]\nname = \"main\"\n",
@@ -1047,7 +1047,7 @@ fn variables_of_the_plant_go_to_every_process_and_a_process_of_its_own_wins() {
 }
 
 #[test]
-fn parts_of_a_plant_find_its_iocs_its_message_server_and_its_alarms_without_variables_of_their_own() {
+fn processes_of_a_plant_find_its_iocs_message_server_and_alarms_automatically() {
     let ioc = |name: &str, env: &str| {
         format!("[[ioc]]\nname = \"{name}\"\nload = [{{ file = \"a.db\" }}]\nenv = {{ {env} }}\n")
     };
@@ -1076,7 +1076,7 @@ fn parts_of_a_plant_find_its_iocs_its_message_server_and_its_alarms_without_vari
 }
 
 #[test]
-fn of_a_plant_with_errors_the_processes_are_kept_so_that_their_files_are_checked() {
+fn processes_of_a_plant_with_errors_are_kept_so_that_their_files_are_checked() {
     let rest = "[[ioc]]\nname = \"i\"\nload = [{ file = \"a.db\" }]\n";
     for wrong in [
         "[plant]\nname = \"rf\"\n[dashboard]\nlisten = \"nowhere\"\n",

@@ -73,7 +73,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_line_is_found_and_leading_zeros_mean_nothing() {
+    fn the_line_is_found_and_leading_zeros_are_ignored() {
         let text = "    MB:0=100;1= 70\n    L3:0=00fff;1=fffff\n";
         assert_eq!(Cache::parse(text).unwrap().to_string(), "L3:0=fff;1=fffff");
         assert_eq!(Share::parse(text).unwrap().to_string(), "MB:0=100;1=70");
@@ -87,7 +87,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics_and_what_is_read_is_written_alike(text in "(L3|MB):[0-9a-f=; ]{0,40}") {
+        fn no_text_panics_and_parsed_values_survive_a_round_trip(text in "(L3|MB):[0-9a-f=; ]{0,40}") {
             if let Some(cache) = Cache::parse(&text) {
                 prop_assert_eq!(Cache::parse(&cache.to_string()), Some(cache));
             }

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn written_values_are_read_back_equal() {
         for (form, text) in
             [(Form::List, "0-1,4"), (Form::Mask, "3"), (Form::Choice, "never"), (Form::Text, "n/a"), (Form::List, "")]
         {

@@ -45,7 +45,7 @@ impl Bench {
 const FAILED: End = End::Exit(1);
 
 #[test]
-fn processes_start_in_order_when_those_before_them_are_ready_and_stop_in_reverse() {
+fn processes_start_in_order_when_their_predecessors_are_ready_and_stop_in_reverse() {
     let mut bench = Bench::new(&[("b", "after = [\"a\"]"), ("a", "ready = { line = \"up\" }"), ("c", "")]);
     assert_eq!(bench.on(Event::Up), [Action::Start(1), Action::Start(2)]);
     assert_eq!(bench.on(Event::Started(1)), []);
@@ -65,7 +65,7 @@ fn processes_start_in_order_when_those_before_them_are_ready_and_stop_in_reverse
 }
 
 #[test]
-fn a_plant_is_up_without_what_is_optional_and_its_failure_takes_nothing_down() {
+fn a_plant_is_up_without_its_optional_processes_and_their_failure_stops_nothing() {
     let mut plant =
         plant(&[("a", ""), ("page", "ready = { line = \"up\", within = \"3s\" }\nrestart = { limit = 0 }")]);
     plant.processes[1].optional = true;
@@ -109,7 +109,7 @@ fn frames_end_before_the_processes_that_go_down_with_them() {
 }
 
 #[test]
-fn readiness_is_told_since_the_start_was_asked_for() {
+fn the_time_to_become_ready_counts_from_the_request_to_start() {
     let mut bench = Bench::new(&[("a", "ready = { line = \"up\" }")]);
     bench.on(Event::Up);
     bench.now = bench.now + DurNs::from_ms(30);
@@ -172,7 +172,7 @@ fn the_policy_decides_which_ends_are_followed_by_a_start() {
 }
 
 #[test]
-fn a_process_that_ends_before_it_was_started_is_restarted_and_what_comes_after_it_waits() {
+fn a_process_that_ends_before_it_was_started_is_restarted_and_its_successor_waits() {
     let restart = "restart = { policy = \"always\", backoff = \"1s\" }";
     let mut bench = Bench::new(&[("a", restart), ("b", "after = [\"a\"]")]);
     assert_eq!(bench.on(Event::Up), [Action::Start(0)]);
@@ -184,7 +184,7 @@ fn a_process_that_ends_before_it_was_started_is_restarted_and_what_comes_after_i
 }
 
 #[test]
-fn a_process_that_asks_for_more_time_gets_it_to_get_ready_and_to_end_but_not_against_sigkill() {
+fn a_process_may_extend_its_time_to_become_ready_and_to_end_but_not_after_sigkill() {
     let keys = "ready = { line = \"up\", within = \"1s\" }\nstop = [\"TERM 1s\"]";
     let mut bench = Bench::new(&[("a", keys)]);
     bench.on(Event::Up);
@@ -202,7 +202,7 @@ fn a_process_that_asks_for_more_time_gets_it_to_get_ready_and_to_end_but_not_aga
 }
 
 #[test]
-fn a_stop_sequence_goes_step_by_step_and_ends_with_sigkill() {
+fn a_stop_sequence_sends_each_signal_in_order_and_ends_with_sigkill() {
     let mut bench = Bench::new(&[("a", "stop = [\"INT 2s\", \"TERM 3s\"]")]);
     bench.on(Event::Up);
     bench.on(Event::Started(0));
@@ -248,7 +248,7 @@ fn a_hang_is_aborted_for_its_core_file_then_killed_and_its_safe_output_runs_once
 }
 
 #[test]
-fn a_runaway_is_told_from_a_crash_and_left_to_the_guard() {
+fn a_runaway_is_distinguished_from_a_crash_and_left_to_the_guard() {
     let mut bench = Bench::new(&[("a", "on_fault = \"safe\"")]);
     bench.on(Event::Up);
     bench.on(Event::Started(0));
@@ -261,7 +261,7 @@ fn a_runaway_is_told_from_a_crash_and_left_to_the_guard() {
 }
 
 #[test]
-fn a_missed_hard_deadline_makes_the_output_safe_and_the_process_goes_on() {
+fn a_missed_hard_deadline_runs_the_safe_output_command_and_the_process_continues() {
     let mut bench = Bench::new(&[("a", "on_fault = \"safe\""), ("b", "")]);
     bench.on(Event::Up);
     bench.on(Event::Started(0));
@@ -274,7 +274,7 @@ fn a_missed_hard_deadline_makes_the_output_safe_and_the_process_goes_on() {
 }
 
 #[test]
-fn a_restart_by_an_operator_is_no_failure() {
+fn a_restart_by_an_operator_does_not_count_as_a_failure() {
     let mut bench = Bench::new(&[("a", "restart = { policy = \"never\" }\non_fault = \"safe\"")]);
     bench.on(Event::Up);
     bench.on(Event::Started(0));
@@ -285,7 +285,7 @@ fn a_restart_by_an_operator_is_no_failure() {
 }
 
 #[test]
-fn a_restart_asked_for_while_it_starts_is_done_once_it_exists() {
+fn a_restart_requested_during_a_start_is_done_once_the_process_exists() {
     let mut bench = Bench::new(&[("a", "")]);
     bench.on(Event::Up);
     assert_eq!(bench.on(Event::Restart(0)), []);
@@ -296,7 +296,7 @@ fn a_restart_asked_for_while_it_starts_is_done_once_it_exists() {
 }
 
 #[test]
-fn what_goes_down_while_it_starts_is_stopped_as_soon_as_it_exists() {
+fn a_process_that_is_still_starting_at_down_is_stopped_as_soon_as_it_exists() {
     let mut bench = Bench::new(&[("a", "")]);
     bench.on(Event::Up);
     assert_eq!(bench.on(Event::Down), []);
@@ -306,7 +306,7 @@ fn what_goes_down_while_it_starts_is_stopped_as_soon_as_it_exists() {
 }
 
 #[test]
-fn a_supervisor_continues_from_what_another_one_wrote() {
+fn the_state_of_the_supervision_survives_a_round_trip() {
     let mut bench = Bench::new(&[("a", ""), ("b", "after = [\"a\"]")]);
     bench.on(Event::Up);
     bench.on(Event::Started(0));
@@ -317,7 +317,7 @@ fn a_supervisor_continues_from_what_another_one_wrote() {
 }
 
 #[test]
-fn what_lives_is_taken_up_though_the_state_is_lost_older_or_tells_of_a_deadline_long_over() {
+fn running_processes_are_adopted_although_the_state_is_lost_or_outdated() {
     let keys = "ready = { line = \"up\", within = \"10s\" }";
     let plant = plant(&[("a", keys), ("b", "")]);
     // State lost: `a` is found, `b` is not and starts.
@@ -354,7 +354,7 @@ fn what_lives_is_taken_up_though_the_state_is_lost_older_or_tells_of_a_deadline_
 }
 
 #[test]
-fn a_reload_touches_only_what_differs() {
+fn a_reload_changes_only_processes_that_differ() {
     let old = plant(&[("a", ""), ("b", ""), ("c", "after = [\"a\"]"), ("d", "")]);
     let new = plant(&[("a", "stop = [\"INT 1s\"]"), ("b", "mlock = true"), ("c", "after = [\"a\"]"), ("e", "")]);
     let shown: Vec<_> = diff(&old, &new).iter().map(ToString::to_string).collect();
@@ -416,7 +416,7 @@ enum Real {
 
 proptest! {
     #[test]
-    fn never_two_copies_and_never_against_the_order(blows in blows()) {
+    fn no_process_runs_twice_or_out_of_order(blows in blows()) {
         let ready = "ready = { notify = true, within = \"3s\" }";
         let keys = [
             format!("{ready}\nrestart = {{ policy = \"always\", limit = 3 }}"),
@@ -504,7 +504,7 @@ proptest! {
 }
 
 #[test]
-fn what_an_operator_stops_stays_down_until_it_is_started_also_for_the_next_supervisor() {
+fn a_process_stopped_by_an_operator_stays_down_until_it_is_started() {
     let mut bench = Bench::new(&[("a", ""), ("b", "after = [\"a\"]"), ("c", "")]);
     bench.on(Event::Up);
     bench.on(Event::Started(0));
@@ -553,7 +553,7 @@ fn a_process_that_is_stopped_in_the_middle_of_anything_ends_down_and_one_with_a_
 }
 
 #[test]
-fn a_plant_that_is_forced_down_kills_in_the_declared_order_and_tells_when_it_would_have() {
+fn a_plant_that_is_forced_down_kills_in_the_declared_order() {
     let patient = "stop = [\"TERM 5s\", \"INT 3s\"]";
     let mut bench = Bench::new(&[("a", patient), ("b", &format!("{patient}\nafter = [\"a\"]"))]);
     bench.on(Event::Up);
