@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn values_reach_the_records_and_their_memory_comes_back() {
+    fn values_reach_the_records_and_their_memory_is_returned() {
         let (mut db, source) = database();
         let (mut feeder, mut feed) = ring(8, Box::new(|| {}));
         assert!(feeder.feed_or_refuse(source, fed(1.0)) && feeder.feed_or_refuse(source, fed(2.0)));

@@ -160,7 +160,7 @@ mod tests {
     use base::Priority;
 
     #[test]
-    fn a_group_is_said_in_a_word() {
+    fn a_scan_group_is_parsed_from_one_word() {
         let group: GroupSpec = ".1 second, 1 second=fifo:80@1-2".parse().unwrap();
         assert_eq!(group.scans, [".1 second", "1 second"]);
         assert_eq!((group.policy, group.owners()), (Policy::Fifo(Priority(80)), 2));

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_say_who_where_and_how() {
+    fn health_variables_report_the_engineer_the_location_and_the_start_script() {
         let env = |name: &str| match name {
             "STARTUP" => Some("/a/folder/with/a/name/of/more/than/40/letters".to_owned()),
             "ST_CMD" => Some("st.cmd".into()),
@@ -204,13 +204,13 @@ mod tests {
     }
 
     #[test]
-    fn uptime_reads_as_iocstats_has_it() {
+    fn uptime_has_the_format_of_iocstats() {
         assert_eq!(uptime(3_661), "01:01:01");
         assert_eq!(uptime(86_400 * 2 + 5), "2 days, 00:00:05");
     }
 
     #[test]
-    fn proc_tells_memory_files_and_cpu_time() {
+    fn memory_files_and_cpu_time_are_read_from_proc() {
         let names: Vec<&str> = memory().into_iter().chain(files()).map(|(name, _)| name).collect();
         assert_eq!(names, ["MEM_USED", "MEM_FREE", "MEM_MAX", "FD_CNT", "FD_MAX", "FD_FREE"]);
         assert!(spent().all > 0.0);

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_that_takes_too_long_leaves_out_those_it_ran_over_and_counts_them() {
+    fn a_long_scan_pass_skips_the_passes_that_it_delays_and_counts_them() {
         let mut db = Db::new();
         let text = "record(ai, \"a\") { field(SCAN, \".1 second\") }\nrecord(ai, \"b\") { field(SCAN, \"5 second\") }";
         db.load_records(text, "test.db", &Macros::default(), &mut |_| None).unwrap();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_without_records_wake_nobody_and_those_that_get_some_begin_at_their_next_border() {
+    fn rates_without_records_cause_no_wake_up_and_begin_at_their_next_border_with_records() {
         let mut scans = Scans::default();
         let start = Now { wall: Stamp { secs: 100, nanos: 0 }, mono: MonoNs(0) };
         scans.plan(&Db::new(), start);

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_a_number() {
+    fn unknown_figures_are_shown_as_nan() {
         let texts = shown(&[]);
         let of = |word: &str| texts.iter().find(|(known, _)| *known == word).map(|(_, text)| text.as_str());
         assert_eq!((of("LATE_P99"), of("PASSES")), (Some("nan"), Some("0")));

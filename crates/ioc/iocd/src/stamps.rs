@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_that_was_interrupted_and_a_counter_that_went_back_are_not_carried_on() {
+    fn an_interrupted_reading_and_a_decreasing_counter_are_not_extrapolated() {
         let (mut world, mut clock) = world();
         world.ns += CARRY_MAX;
         let late = Reading { counts: [world.ns * 3, world.ns * 3 + 1_000_000], wall_ns: WALL + 1, mono_ns: world.ns };

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_whole_file_is_read_and_the_others_are_complained_of() {
+    fn the_newest_complete_file_is_read_and_the_others_are_reported() {
         let folder = folder("whole");
         let path = folder.join("a.sav");
         assert_eq!(load(&path), Ok(None));

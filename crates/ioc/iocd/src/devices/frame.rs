@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_named_as_the_documentation_says() {
+    fn figures_have_the_documented_names() {
         assert_eq!(What::parse("late.p99"), Ok(What::Late(Stat::P99)));
         assert_eq!(What::parse("slack.2.mean"), Ok(What::Slack(2, Stat::Mean)));
         assert_eq!(What::parse("control.exec.max"), Ok(What::Exec("control".into(), Stat::Max)));

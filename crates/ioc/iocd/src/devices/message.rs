@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_record_holds_becomes_a_request() {
+    fn values_of_records_become_requests() {
         let said = |address: &str, kind: &str, value: Value| {
             let object = object(address, kind, FieldType::F64).unwrap();
             object.word(&value).map(|word| object.line(&word))
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_address_is_refused_with_what_was_expected() {
+    fn a_malformed_address_is_refused_with_the_expected_form() {
         let refused = |address: &str, kind: &str| object(address, kind, FieldType::F64).unwrap_err().to_string();
         assert!(refused("", "ai").contains("expected OBJECT/COMPLEMENT"));
         assert!(refused("SR/x", "ai").contains("SR"), "{}", refused("SR/x", "ai"));

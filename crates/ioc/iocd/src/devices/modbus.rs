@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_has_the_type_of_the_address() {
+    fn written_values_have_the_type_of_the_address() {
         let write = |address: &str, kind: &str, value: Value, raw| {
             cells(address, kind, 8).unwrap().writing(&Output { value, raw, name: None, converted: false })
         };
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_address_is_refused_with_what_was_expected() {
+    fn a_malformed_address_is_refused_with_the_expected_form() {
         let refused = |address: &str, kind: &str, count| cells(address, kind, count).err().unwrap().to_string();
         assert!(refused("", "ai", 1).contains("expected a port"));
         assert!(refused("plx holding 1", "ai", 1).contains("no port \"plx\"; there are plc"));

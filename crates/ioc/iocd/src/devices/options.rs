@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_asks_for_is_an_error() {
+    fn surplus_options_are_an_error() {
         let mut options = Options::parse("plc holding 7 poll=50ms uni=3");
         assert_eq!((options.word(), options.needed("a table")), (Some("plc"), Ok("holding")));
         assert_eq!((options.value("unit", 1u8), options.time("poll", DurNs::ZERO)), (Ok(1), Ok(DurNs::from_ms(50))));

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lag_follows_what_an_output_wrote() {
+    fn a_lag_follows_the_value_written_by_an_output() {
         let mut set = attach("cell test-lag", "ao").unwrap();
         let mut lag = attach("lag test-lag tau=1s", "ai").unwrap();
         assert_eq!(read(&mut lag, 0), 0.0);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_address_is_refused_with_what_was_expected() {
+    fn a_malformed_address_is_refused_with_the_expected_form() {
         let refused = |address: &str, kind: &str| attach(address, kind).err().unwrap().to_string();
         assert!(refused("", "ai").contains("expected sine"));
         assert!(refused("sinus", "ai").contains("\"sinus\"; expected sine"));

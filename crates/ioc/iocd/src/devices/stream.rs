@@ -402,7 +402,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_become_what_a_record_can_hold() {
+    fn values_are_converted_to_the_type_of_the_record() {
         let fed = |record_type: &str, elements, values: &[Value]| {
             let shape = Shape { record_type: record_type.to_owned(), elements, count: 3, output: false };
             shape.fed(values, Stamp::EPOCH).value

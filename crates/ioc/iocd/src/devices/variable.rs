@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_is_read_with_its_pulse_and_its_time_and_its_loss_is_seen() {
+    fn a_variable_is_read_with_its_pulse_and_time_and_its_loss_is_detected() {
         let name = format!("devices-{}", std::process::id());
         let served = attach(&format!("{name}/voltage every=20ms"), false).unwrap();
         let (mut direct, mut poll) = (served.direct.unwrap(), served.device.unwrap());
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_nobody_renews_has_a_timeout_alarm() {
+    fn a_value_that_is_not_renewed_has_a_timeout_alarm() {
         let name = format!("stale-{}", std::process::id());
         let exports = Exports::open(&name, 1).unwrap();
         let spec = |name, first| VariableSpec { name, unit: "", first, safe: None };
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_address_is_refused_with_what_was_expected() {
+    fn a_malformed_address_is_refused_with_the_expected_form() {
         let refused = |address: &str| attach(address, false).err().unwrap().to_string();
         assert!(refused("voltage").contains("expected PAGE/NAME"));
         assert!(refused("llrf/v evry=1s").contains("expected every="));

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn another_field_another_person_and_a_pause_end_a_burst() {
+    fn another_field_another_user_and_a_pause_end_a_burst() {
         let mut bursts = Bursts::default();
         let (first, mut second) = (entry("X:a", 0.0, 1.0), entry("X:a", 1.0, 2.0));
         bursts.take(first.clone(), MonoNs(0), QUIET);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_have_no_range_and_what_is_to_stand_alone_does() {
+    fn texts_have_no_range_and_separate_entries_are_not_merged() {
         let mut bursts = Bursts::default();
         let text = |text: &str| Entry { new: Some(Logged::new(&text.into(), &Form::Plain)), ..entry("X:a", 0.0, 0.0) };
         bursts.take(text("one"), MonoNs(0), QUIET);

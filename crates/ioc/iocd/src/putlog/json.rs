@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_texts_and_special_numbers_stand_as_caputlog_writes_them() {
+    fn arrays_texts_and_special_numbers_are_written_as_by_caputlog() {
         let reals = |values: &[f64]| Value::Array(Array::F64(values.to_vec()));
         let long = line(reals(&[]), reals(&[1.0; 70]));
         let expected = format!("\"new\":[{}],\"new-size\":70,\"old\":[],\"old-size\":0}}", ["1.0"; 50].join(","));

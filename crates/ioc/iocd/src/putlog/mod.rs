@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_burst_holds_is_written_when_the_log_ends() {
+    fn a_pending_burst_is_written_when_the_log_ends() {
         let path = std::env::temp_dir().join(format!("tahti-putlog-{}", std::process::id()));
         let target = Target::File(path.to_str().unwrap().into());
         let log = PutLog::open(vec![target], Which::All, Form::Plain, QUIET).unwrap();

@@ -107,7 +107,7 @@ mod tests {
     use std::net::{Shutdown, TcpListener};
 
     #[test]
-    fn a_server_that_has_hung_up_is_called_again() {
+    fn a_server_that_has_disconnected_is_reconnected() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let SocketAddr::V4(address) = listener.local_addr().unwrap() else { panic!("an IPv4 address") };
         let mut sink = Sink::new(Target::Server(address)).unwrap();

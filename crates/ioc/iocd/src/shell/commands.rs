@@ -334,7 +334,7 @@ fn with_macros(shell: &mut Shell, macros: &str, run: impl FnOnce(&mut Shell) -> 
 mod tests {
 
     #[test]
-    fn each_command_stands_once() {
+    fn each_command_is_listed_once() {
         let names: Vec<String> = super::all().map(|command| command.name.to_lowercase()).collect();
         let mut sorted = names.clone();
         sorted.sort();

@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_whole_number_is_read_as_far_as_it_goes() {
+    fn leading_digits_are_read_as_an_integer() {
         for (text, expected) in [("5.25", Some(5)), (" -7x", Some(-7)), ("x", None), ("", None), ("+", None)] {
             assert_eq!(leading_int(text), expected, "{text}");
         }

@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn each_record_and_command_of_a_site_is_counted_by_how_it_fares() {
+    fn each_record_and_command_of_a_site_is_counted_by_its_result() {
         let folder = Folder::new(
             "counts",
             &[

@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_stand_at_tab_stops() {
+    fn entries_are_aligned_to_tab_stops() {
         let mut tabs = Tabs::new(10);
         tabs.put("DBF_DOUBLE: ");
         tabs.put("1.5");

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_styles_of_calling_are_taken_apart() {
+    fn both_styles_of_calls_are_parsed() {
         for (text, words) in [
             ("dbLoadRecords(\"a b.db\", \"P=X:,Q=1\")", vec!["dbLoadRecords", "a b.db", "P=X:,Q=1"]),
             ("dbpf X:ai 5", vec!["dbpf", "X:ai", "5"]),

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_before_the_first_answer() {
+    fn a_mirror_is_empty_before_the_first_complete_answer() {
         let mut mirror = Mirror::default();
         assert!(mirror.newest().is_none());
         assert_eq!(mirror.watched(), Fetch { needs: Needs::All, mask: EventMask::NONE });
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_value_is_handed_on_and_remembered_whatever_is_waited_for() {
+    fn a_single_value_is_passed_on_and_stored_while_a_fetch_is_pending() {
         let mut mirror = Mirror::default();
         mirror.fetched(Needs::All, reading(0.0, "ai"));
         for _ in 0..2 {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_asked_for_once_more_however_often_they_were_posted_meanwhile() {
+    fn elements_posted_during_a_fetch_are_fetched_once_more() {
         let mut mirror = Mirror::default();
         assert_eq!(posted(&mut mirror, EventMask::VALUE, None), Next::Fetch(ELEMENTS));
         assert_eq!(posted(&mut mirror, EventMask::VALUE, None), Next::Wait);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_properties_are_asked_for_even_of_a_single_value() {
+    fn changed_properties_are_fetched_even_for_a_single_value() {
         let mut mirror = Mirror::default();
         let all = Fetch { needs: Needs::All, mask: EventMask::PROPERTY };
         assert_eq!(posted(&mut mirror, EventMask::PROPERTY, Some(1.0)), Next::Fetch(all));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_properties_leaves_those_that_are_known() {
+    fn an_answer_without_properties_keeps_the_stored_ones() {
         let mut mirror = Mirror::default();
         mirror.fetched(Needs::All, Reading { acks: base::Severity::Major, ..reading(1.0, "waveform") });
         mirror.fetched(Needs::Value, reading(2.0, ""));

@@ -139,7 +139,7 @@ impl Ioc {
 }
 
 #[test]
-fn a_field_is_read_written_and_watched_in_one_way_wherever_its_owner_is() {
+fn a_field_is_read_written_and_watched_in_the_same_way_for_any_owner() {
     for name in ["here.ADEL", "there.ADEL"] {
         let mut ioc = Ioc::new();
         let handle = ioc.open(name);
@@ -164,7 +164,7 @@ fn a_field_is_read_written_and_watched_in_one_way_wherever_its_owner_is() {
 }
 
 #[test]
-fn elements_that_are_posted_faster_than_they_are_fetched_are_fetched_once_more() {
+fn elements_posted_faster_than_they_are_fetched_are_fetched_once_more() {
     let mut ioc = Ioc::new();
     let handle = ioc.open("there:w");
     ioc.store.watch(handle);
@@ -184,7 +184,7 @@ fn elements_that_are_posted_faster_than_they_are_fetched_are_fetched_once_more()
 }
 
 #[test]
-fn what_comes_for_a_field_that_was_closed_reaches_no_other() {
+fn answers_for_a_closed_field_reach_no_other_field() {
     let mut ioc = Ioc::new();
     let old = ioc.open("there.ADEL");
     ioc.store.watch(old);
@@ -198,7 +198,7 @@ fn what_comes_for_a_field_that_was_closed_reaches_no_other() {
 }
 
 #[test]
-fn a_field_whose_owner_has_never_answered_is_not_answered_for() {
+fn a_read_fails_while_the_owner_of_its_field_has_not_answered() {
     let mut ioc = Ioc::new();
     let (here, there) = (ioc.open("here"), ioc.open("there"));
     let mut reading = Reading::default();
