@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_moved_and_a_folder_that_was_removed_are_made_again_with_their_modes() {
+    fn a_moved_file_and_a_removed_folder_are_recreated_with_their_modes() {
         let dir = folder("moved");
         let (logs, path) = (dir.join("logs"), dir.join("logs/a.log"));
         std::fs::set_permissions(&logs, Permissions::from_mode(0o710)).unwrap();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_an_earlier_life_has_begun_is_ended_first() {
+    fn an_unfinished_line_of_an_earlier_process_is_ended_first() {
         let dir = folder("begun");
         let path = dir.join("logs/a.log");
         std::fs::write(&path, "half a li").unwrap();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_written_is_said_with_its_reason() {
+    fn a_failed_append_returns_the_reason() {
         let (written, result) = Appended::open("/dev/full".into()).append(b"x\n");
         assert_eq!((written, result.unwrap_err().kind()), (0, io::ErrorKind::StorageFull));
         let (written, result) = Appended::open("/proc/no/log".into()).append(b"x\n");

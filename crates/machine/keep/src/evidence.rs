@@ -418,7 +418,7 @@ mod tests {
     use sys::process::start_ticks;
 
     #[test]
-    fn ends_are_told_apart() {
+    fn kinds_of_ends_are_distinguished() {
         let signal = |signal| End::Signal { signal, core: false };
         for (end, after, by_log, expected) in [
             (End::Exit(0), 0, None, None),
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn an_incident_is_kept_with_what_could_be_read() {
+    fn an_incident_is_stored_with_its_threads_and_the_oldest_ones_are_deleted() {
         let base = std::env::temp_dir().join(format!("tahti-evidence-{}", std::process::id()));
         let pid = std::process::id() as i32;
         let child = ChildId { pid, start_ticks: start_ticks(pid).unwrap() };
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn the_recorder_is_asked_for_the_window_where_there_is_one() {
+    fn a_running_recorder_is_asked_for_its_window() {
         let folder = std::env::temp_dir().join(format!("tahti-evidence-recorder-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let pid = std::process::id() as i32;

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_family_has_every_generation_once_and_nobody_else() {
+    fn a_family_has_every_descendant_once_and_no_other_process() {
         let parents = Parents(vec![(1, 0), (7, 1), (9, 7), (8, 7), (12, 9), (5, 1), (13, 12)]);
         assert_eq!(parents.family(vec![7]), [7, 9, 8, 12, 13]);
         assert_eq!(parents.family(vec![7, 9]), [7, 9, 8, 12, 13]);

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn journald_and_syslog_get_lines_in_their_form_and_what_they_do_not_take_is_counted() {
+    fn journald_and_syslog_get_lines_in_their_format_and_rejected_ones_are_counted() {
         let path = std::env::temp_dir().join(format!("tahti-forward-{}", std::process::id()));
         let journal = UnixDatagram::bind(&path).unwrap();
         let heard = || {

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_made_below_the_own_one_in_version_2_first_and_then_in_the_freezer() {
+    fn groups_are_created_below_the_present_one_in_version_2_first_and_then_in_the_freezer() {
         let both = "37 31 0:34 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n\
                     41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
         let (root, dir) = machine("both", both, "6:freezer:/a\n0::/system.slice/x.service\n");
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn who_carries_the_mark_of_a_keeper_that_is_gone_is_ended() {
+    fn processes_with_the_mark_of_an_ended_keeper_are_killed() {
         let folder = std::env::temp_dir().join(format!("tahti-group-mark-{}", std::process::id()));
         let other = folder.join("other");
         let start = |mark: &Path| std::process::Command::new("sleep").arg("1000").env(MARK, mark).spawn().unwrap();

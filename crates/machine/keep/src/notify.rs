@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_user_is_heard_and_a_flood_is_taken_in_parts() {
+    fn messages_of_the_same_user_are_received_and_a_flood_in_parts() {
         let (mut notify, sender) = socket("flood");
         assert_eq!(notify.hear(), []);
         let mut sent = 0;
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sign_of_life_behind_a_long_status_is_heard_and_what_is_cut_is_reported_once() {
+    fn a_heartbeat_after_a_long_status_is_received_and_truncation_is_reported_once() {
         let (mut notify, sender) = socket("long");
         let message = |length: usize| format!("STATUS={}\nWATCHDOG=1", "x".repeat(length));
         for length in [1100, BYTES_MAX - 18] {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_may_write_to_the_socket() {
+    fn only_the_owner_may_write_to_the_socket() {
         use std::os::unix::fs::PermissionsExt;
         let (notify, _) = socket("mode");
         assert_eq!(notify.path().metadata().unwrap().permissions().mode() & 0o777, 0o600);

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_others_may_write_to_or_that_is_a_link_is_not_ours() {
+    fn a_folder_that_is_a_link_or_writable_by_others_is_refused() {
         let dir = std::env::temp_dir().join(format!("tahti-own-{}", std::process::id()));
         let link = dir.with_extension("link");
         fs::DirBuilder::new().mode(0o700).create(&dir).unwrap();

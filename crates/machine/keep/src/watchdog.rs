@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_halted_only_on_purpose() {
+    fn a_watchdog_is_disarmed_only_on_request() {
         let path = std::env::temp_dir().join(format!("tahti-watchdog-{}", std::process::id()));
         let written = || std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, "").unwrap();

@@ -5,7 +5,7 @@ mod freezer;
 use testkit::guest;
 
 #[test]
-fn a_runaway_is_frozen_and_killed_through_its_group_with_whatever_escaped_from_it() {
+fn a_runaway_is_frozen_and_killed_through_its_group_with_its_descendants() {
     guest::required();
     freezer::freezes_and_kills("/sys/fs/cgroup", "3", true);
 }

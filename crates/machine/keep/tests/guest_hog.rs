@@ -90,7 +90,7 @@ fn reap(hogs: &[Started]) {
 
 /// Runs the loops without a guard, then with it.
 #[test]
-fn a_machine_full_of_real_time_loops_comes_back() {
+fn a_machine_full_of_real_time_loops_recovers() {
     guest::required();
     guest::write("/proc/sys/kernel/sched_rt_runtime_us", "-1");
     for cpu in 0..4 {

@@ -36,7 +36,7 @@ fn partitions() -> Vec<Partition> {
 }
 
 #[test]
-fn bounds_stand_are_seen_when_written_over_and_wait_for_the_last_member_to_go() {
+fn bounds_are_applied_changes_are_reported_and_a_group_waits_for_its_last_member() {
     let _turn = turn();
     let (before, dir, wanted) = (state(), folder("stand"), partitions());
     let raised = raise(&mut machine(), &dir, &wanted, ground(&wanted), false).unwrap();
@@ -68,7 +68,7 @@ fn bounds_stand_are_seen_when_written_over_and_wait_for_the_last_member_to_go() 
 }
 
 #[test]
-fn who_reads_and_writes_the_disk_gets_no_more_of_it_than_the_bound() {
+fn disk_reads_and_writes_stay_within_the_bound() {
     let _turn = turn();
     let (before, dir, device) = (state(), folder("disk"), disk().expect("guests have a disk"));
     let bound =
@@ -89,7 +89,7 @@ fn who_reads_and_writes_the_disk_gets_no_more_of_it_than_the_bound() {
 }
 
 #[test]
-fn killed_at_every_write_of_raising_and_taking_back_the_next_one_leaves_nothing() {
+fn a_kill_at_any_write_of_raising_or_lowering_is_cleaned_up_by_the_next_start() {
     let _turn = turn();
     let (before, dir, wanted) = (state(), folder("kill"), partitions());
     for raising in [true, false] {
@@ -124,7 +124,7 @@ fn killed_at_every_write_of_raising_and_taking_back_the_next_one_leaves_nothing(
 }
 
 #[test]
-fn a_directory_of_somebody_else_and_what_the_machine_lacks_are_refused_and_nothing_is_left() {
+fn a_foreign_directory_and_missing_features_are_refused_and_nothing_is_left() {
     let _turn = turn();
     let (before, dir, mut wanted) = (state(), folder("foreign"), partitions());
     let raised = raise(&mut machine(), &dir, &wanted, ground(&wanted), false).unwrap();

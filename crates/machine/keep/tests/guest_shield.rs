@@ -209,7 +209,7 @@ mod everywhere {
     use super::*;
 
     #[test]
-    fn a_shield_comes_and_leaves_nothing_behind() {
+    fn a_released_shield_leaves_nothing_behind() {
         begin();
         // The test below runs this test as a child and kills it. The values are unusual already then.
         let alone = std::env::var_os("TAHTI_TEST_RUN").is_none();
@@ -293,7 +293,7 @@ mod killed {
 
     /// The tests on the model kill at every write. Here it is every thirteenth write, with a different start in each guest.
     #[test]
-    fn killed_in_the_middle_the_next_release_restores() {
+    fn the_next_release_restores_a_machine_after_a_kill() {
         begin();
         let undo = make_unusual();
         let crowd = Crowd::start(2, "exec sleep 1000");
@@ -305,7 +305,7 @@ mod killed {
         let mut kills = 0;
         for write in (first..).step_by(13) {
             let status = Command::new(&itself)
-                .args(["--exact", "everywhere::a_shield_comes_and_leaves_nothing_behind"])
+                .args(["--exact", "everywhere::a_released_shield_leaves_nothing_behind"])
                 .env("TAHTI_TEST_RUN", "")
                 .env("TAHTI_DIE_AT_WRITE", write.to_string())
                 .stdout(Stdio::null())
@@ -338,7 +338,7 @@ mod irqbalance {
 
     /// Debian's irqbalance, which scans every second.
     #[test]
-    fn a_real_irqbalance_is_told_obeys_and_is_told_back() {
+    fn a_real_irqbalance_obeys_the_shield_and_is_restored() {
         begin();
         let program = std::env::var("IRQBALANCE").expect("the list of tests says where irqbalance lies");
         // Debian's package creates this folder for the socket. Without it irqbalance uses an abstract name.
@@ -473,7 +473,7 @@ mod local {
     use super::*;
 
     #[test]
-    fn a_neighbour_s_list_shrinks_and_comes_back() {
+    fn the_cpus_of_a_neighbour_group_shrink_and_are_restored() {
         begin();
         let group = Neighbour::with_cpus("1-3");
         let before = snapshot();
@@ -491,7 +491,7 @@ mod local {
     }
 
     #[test]
-    fn a_task_that_comes_to_the_top_is_brought_out_again() {
+    fn a_task_that_moves_to_the_top_group_is_moved_out_again() {
         begin();
         let crowd = Crowd::start(1, "exec sleep 1000");
         let applied = apply("2-3");
@@ -508,7 +508,7 @@ mod isolcpus {
     use super::*;
 
     #[test]
-    fn the_boot_line_s_masks_come_back() {
+    fn masks_of_the_boot_line_are_restored() {
         begin();
         let before = snapshot();
         let kthreadd = mask(2);
@@ -524,7 +524,7 @@ mod numa {
     use super::*;
 
     #[test]
-    fn kernel_threads_get_their_node_back() {
+    fn the_numa_masks_of_kernel_threads_are_restored() {
         begin();
         let thread = named("kswapd1").expect("each node has its own");
         assert_eq!(mask(thread), cpus("2-3"));
@@ -580,7 +580,7 @@ mod systemd {
     }
 
     #[test]
-    fn the_shield_outlives_what_systemd_does_to_its_tree() {
+    fn the_shield_outlives_changes_of_systemd_to_its_tree() {
         begin();
         let applied = apply("2-3");
         let shield::ShieldGroup::CgroupV2 { dir } = &applied.place else { panic!("{:?}", applied.place) };

@@ -128,7 +128,7 @@ fn each_machine_is_read_and_can_be_shielded() {
 }
 
 #[test]
-fn a_socket_of_the_server_is_divided_and_the_other_left_alone() {
+fn one_socket_of_a_server_is_shielded_and_the_other_unchanged() {
     let want = Want { cpus: "15,31".parse().unwrap(), ..Want::default() };
     let plan = plan::plan(&snapshot(&MACHINES["invented-server"], &want.cpus).unwrap(), &want).unwrap();
     let to = |path: &str| {
@@ -186,7 +186,7 @@ proptest! {
     }
 
     #[test]
-    fn a_hostile_machine_panics_nobody_and_gets_its_values_back(
+    fn a_hostile_machine_causes_no_panic_and_its_values_are_restored(
         files in any_machine(),
         bits in any::<u64>(),
         lies in proptest::collection::vec((any::<prop::sample::Index>(), hostile()), 1..8),
@@ -213,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn a_capture_that_was_cut_short_panics_nobody(files in any_machine(), part in 0usize..1000) {
+    fn a_truncated_capture_causes_no_panic(files in any_machine(), part in 0usize..1000) {
         let text = files.to_capture();
         let mut end = text.len() * part / 1000;
         while !text.is_char_boundary(end) {

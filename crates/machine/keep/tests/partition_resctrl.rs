@@ -48,7 +48,7 @@ fn hmi() -> Vec<Partition> {
 }
 
 #[test]
-fn a_partition_gets_ways_and_bandwidth_is_seen_when_written_over_and_leaves_nothing() {
+fn a_partition_gets_ways_and_bandwidth_reports_changes_and_leaves_nothing() {
     let (machine, dir) = (Machine::boot(MACHINE), Dir::new());
     let before = machine.0.borrow().state();
     let raised = raise(&mut RealMachine::new(&machine), &dir.0, &hmi(), ground(&machine), false).unwrap();
@@ -65,7 +65,7 @@ fn a_partition_gets_ways_and_bandwidth_is_seen_when_written_over_and_leaves_noth
 }
 
 #[test]
-fn killed_at_every_write_the_next_one_leaves_nothing() {
+fn a_kill_at_any_write_is_cleaned_up_by_the_next_supervisor() {
     let dir = Dir::new();
     for writes in 0.. {
         let machine = Machine::boot(MACHINE);
@@ -84,7 +84,7 @@ fn killed_at_every_write_the_next_one_leaves_nothing() {
 }
 
 #[test]
-fn a_group_of_somebody_else_stays_and_what_the_machine_lacks_is_told() {
+fn a_foreign_group_stays_and_missing_features_of_the_machine_are_reported() {
     let (machine, dir) = (Machine::boot(MACHINE), Dir::new());
     let raised = raise(&mut RealMachine::new(&machine), &dir.0, &hmi(), ground(&machine), false).unwrap();
     let group = raised.partitions.dirs("hmi")[0].display().to_string();
@@ -145,7 +145,7 @@ fn said(applied: &Applied) -> Vec<String> {
 }
 
 #[test]
-fn a_shield_and_a_partition_divide_the_cache_whichever_comes_and_goes_first() {
+fn a_shield_and_a_partition_divide_the_cache_in_any_order_of_start_and_end() {
     for shield_first in [true, false] {
         for shield_leaves_first in [true, false] {
             let (machine, dir) = (Machine::boot(MACHINE), Dir::new());
@@ -188,7 +188,7 @@ fn a_shield_and_a_partition_divide_the_cache_whichever_comes_and_goes_first() {
 }
 
 #[test]
-fn a_partition_that_has_all_of_the_cache_gets_what_a_shield_leaves_and_keeps_a_later_one_from_dividing() {
+fn a_partition_of_all_the_cache_gets_the_part_left_by_a_shield_and_blocks_a_later_one() {
     let all = vec![Partition { cache: Some(100), memory_bandwidth: None, ..hmi().remove(0) }];
     let (machine, dir) = (Machine::boot(MACHINE), Dir::new());
     let before = machine.0.borrow().state();
@@ -216,7 +216,7 @@ fn a_partition_that_has_all_of_the_cache_gets_what_a_shield_leaves_and_keeps_a_l
 }
 
 #[test]
-fn a_group_of_somebody_else_keeps_the_shield_from_dividing_and_a_partition_stands_beside_it() {
+fn a_foreign_cache_group_prevents_the_division_by_a_shield_but_not_a_partition() {
     let (machine, dir) = (Machine::boot(MACHINE), Dir::new());
     (&machine).make_dir("/sys/fs/resctrl/theirs").unwrap();
     (&machine).write("/sys/fs/resctrl/theirs/schemata", "L3:0=c0000").unwrap();

@@ -118,7 +118,7 @@ fn a_fifo_loop_that_burns_its_budget_is_demoted_from_outside() {
 }
 
 #[test]
-fn a_loop_that_burns_from_its_first_instruction_is_known_before_it_has_its_class() {
+fn a_loop_that_burns_from_its_first_instruction_is_watched_before_it_has_its_class() {
     let mut guard = guard();
     let held = hold(&Running::spec("while :; do :; done", "fifo:10")).unwrap_or_else(|error| panic!("{error}"));
     let child = held.child();
@@ -137,7 +137,7 @@ fn a_loop_that_burns_from_its_first_instruction_is_known_before_it_has_its_class
 }
 
 #[test]
-fn a_stubborn_one_is_frozen_aborted_and_gone() {
+fn a_stubborn_runaway_is_demoted_frozen_and_aborted() {
     let mut guard = guard();
     let running = Running::script("while :; do :; done", "rr:10");
     let wait = DurNs::from_ms(50);
@@ -179,7 +179,7 @@ fn a_descendant_is_watched_too() {
 }
 
 #[test]
-fn one_that_sleeps_again_after_its_demotion_is_left_alone() {
+fn a_process_that_sleeps_again_after_its_demotion_is_left_running() {
     let mut guard = guard();
     // Burns the CPU until it is demoted (its class is field 41 of stat), then sleeps in each iteration.
     let script = "while read -r a < /proc/$$/stat; do set -- $a; [ ${41} = 0 ] && break; done; \
@@ -261,7 +261,7 @@ fn a_thread_kept_from_its_cpu_is_reported_as_starved() {
 }
 
 #[test]
-fn processes_beyond_those_that_the_guard_holds_are_reported() {
+fn processes_beyond_the_limit_of_the_guard_are_reported() {
     let mut guard = guard();
     let running = Running::script("i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i+1)); done; wait", "fifo:3");
     guard.watch(running.watch(&LADDER[..1])).unwrap();

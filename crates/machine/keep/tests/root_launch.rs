@@ -43,7 +43,7 @@ fn status(running: &Running, field: &str) -> String {
 }
 
 #[test]
-fn every_class_is_what_the_kernel_reads_back() {
+fn every_class_is_set_in_the_kernel() {
     root();
     for text in ["fifo:7", "rr:3", "batch:5", "idle", "other:-4", "deadline:1ms/50ms/100ms"] {
         let policy: Policy = text.parse().unwrap();
@@ -221,7 +221,7 @@ fn says(spec: &mut LaunchSpec, script: &str) -> String {
 }
 
 #[test]
-fn another_user_gets_an_environment_of_his_own_and_nothing_of_the_starters() {
+fn a_process_of_another_user_gets_its_environment_and_not_that_of_the_starter() {
     root();
     let mut spec = LaunchSpec::new("env", ["env"]);
     spec.user = Some("nobody".into());
@@ -238,7 +238,7 @@ fn another_user_gets_an_environment_of_his_own_and_nothing_of_the_starters() {
 }
 
 #[test]
-fn mask_score_time_limit_and_the_end_of_new_privileges_are_what_the_kernel_reads_back() {
+fn umask_time_limit_and_no_new_privileges_are_set_in_the_kernel() {
     root();
     let mut spec = LaunchSpec::new("mask", ["sh"]);
     (spec.umask, spec.no_new_privileges) = (Some(0o027), true);
@@ -251,7 +251,7 @@ fn mask_score_time_limit_and_the_end_of_new_privileges_are_what_the_kernel_reads
 }
 
 #[test]
-fn a_sandbox_hides_and_protects_what_it_says_and_the_machine_sees_nothing_of_it() {
+fn a_sandbox_hides_and_protects_its_paths_and_the_machine_is_unchanged() {
     root();
     let folder = PathBuf::from(format!("/var/lib/tahti-sandbox-{}", std::process::id()));
     std::fs::create_dir_all(folder.join("secret")).unwrap();

@@ -164,7 +164,7 @@ fn two_kills_in_a_row_lose_nothing() {
 }
 
 #[test]
-fn tasks_born_under_the_shield_get_what_their_parent_had() {
+fn tasks_created_under_the_shield_are_restored_like_their_parent() {
     let (machine, dir) = (boot("6.12.1", V1), Dir::new());
     let before = machine.0.borrow().state();
     apply(&machine, &want("2"), &dir.0).unwrap();
@@ -194,7 +194,7 @@ fn drifted(machine: &Machine, dir: &RunDir) -> Vec<String> {
 }
 
 #[test]
-fn a_shield_that_nobody_touched_is_as_it_was_applied_on_every_machine() {
+fn an_untouched_shield_has_no_drift_on_any_machine() {
     for (&(version, rest), want) in MACHINES.iter().flat_map(|machine| [(machine, want("2")), (machine, polling("2"))])
     {
         let (machine, dir) = (boot(version, rest), Dir::new());
@@ -206,7 +206,7 @@ fn a_shield_that_nobody_touched_is_as_it_was_applied_on_every_machine() {
 }
 
 #[test]
-fn an_interrupt_that_comes_to_a_shielded_cpu_is_named_and_one_that_was_refused_is_not() {
+fn an_interrupt_that_moves_to_a_shielded_cpu_is_drift_and_a_refused_one_is_not() {
     // Interrupt 26 is on no shielded CPU at first, so no step moves it.
     let row = "| 26:          1          0          0          0  PCI-MSI 3-edge      sda\n/proc/irq/24/";
     let more = "/proc/irq/26/smp_affinity_list: 0\n/proc/irq/25/smp_affinity_list";
@@ -235,7 +235,7 @@ fn an_interrupt_that_comes_to_a_shielded_cpu_is_named_and_one_that_was_refused_i
 }
 
 #[test]
-fn a_task_that_comes_back_to_a_shielded_cpu_is_named_and_one_that_was_brought_into_the_shield_is_not() {
+fn a_task_that_returns_to_a_shielded_cpu_is_drift_and_one_moved_into_the_shield_is_not() {
     for (version, rest, entry) in
         [("6.12.1", V1, Some("/cg/tasks")), ("5.10.0", V1, Some("/cg/tasks")), ("6.12.1", NO_CGROUP, None)]
     {
@@ -255,7 +255,7 @@ fn a_task_that_comes_back_to_a_shielded_cpu_is_named_and_one_that_was_brought_in
 }
 
 #[test]
-fn newcomers_are_brought_out_by_applying_again() {
+fn new_tasks_are_moved_out_by_applying_again() {
     let (machine, dir) = (boot("6.12.1", V1), Dir::new());
     let before = machine.0.borrow().state();
     apply(&machine, &want("2"), &dir.0).unwrap();
@@ -271,7 +271,7 @@ fn newcomers_are_brought_out_by_applying_again() {
 }
 
 #[test]
-fn somebody_elses_value_is_left_reported_and_forced_back_afterwards() {
+fn a_value_of_another_program_is_kept_reported_and_restored_only_by_force() {
     let (machine, dir) = (boot("6.12.1", V1), Dir::new());
     let before = machine.0.borrow().state();
     apply(&machine, &want("2"), &dir.0).unwrap();
@@ -288,7 +288,7 @@ fn somebody_elses_value_is_left_reported_and_forced_back_afterwards() {
 }
 
 #[test]
-fn what_somebody_else_changed_under_one_shield_is_where_the_next_begins_and_ends() {
+fn a_value_changed_under_one_shield_is_the_original_value_of_the_next() {
     let (machine, dir) = (boot("6.12.1", V1), Dir::new());
     apply(&machine, &want("2"), &dir.0).unwrap();
     machine.0.borrow_mut().write("/proc/sys/vm/stat_interval", "77").unwrap();
@@ -305,7 +305,7 @@ fn what_somebody_else_changed_under_one_shield_is_where_the_next_begins_and_ends
 }
 
 #[test]
-fn only_a_whole_shield_stands_and_an_interrupted_one_is_finished_first() {
+fn an_interrupted_shield_is_not_repaired_and_is_cleaned_up_by_the_next_apply() {
     for (during_release, calls) in [(false, 5), (true, 5)] {
         let (machine, dir) = (boot("6.12.1", V1), Dir::new());
         let before = machine.0.borrow().state();
@@ -326,7 +326,7 @@ fn only_a_whole_shield_stands_and_an_interrupted_one_is_finished_first() {
 }
 
 #[test]
-fn a_repair_of_what_was_released_meanwhile_makes_no_shield() {
+fn a_repair_after_the_release_creates_no_shield() {
     let (machine, dir) = (boot("6.12.1", V1), Dir::new());
     apply(&machine, &want("2"), &dir.0).unwrap();
     machine.0.borrow_mut().write("/proc/sys/vm/stat_interval", "2").unwrap();
@@ -339,7 +339,7 @@ fn a_repair_of_what_was_released_meanwhile_makes_no_shield() {
 }
 
 #[test]
-fn a_repair_that_was_killed_leaves_the_shield_standing() {
+fn a_repair_that_is_killed_leaves_the_shield_active() {
     let (machine, dir) = (boot("6.12.1", V1), Dir::new());
     let before = machine.0.borrow().state();
     apply(&machine, &want("2"), &dir.0).unwrap();
@@ -354,7 +354,7 @@ fn a_repair_that_was_killed_leaves_the_shield_standing() {
 }
 
 #[test]
-fn a_part_of_a_shield_grows_into_the_whole_and_all_of_it_goes_back() {
+fn a_partial_shield_is_extended_to_the_whole_and_released_completely() {
     for (version, rest) in [("6.12.1", V1), ("6.12.1", V2)] {
         let (machine, dir) = (boot(version, rest), Dir::new());
         let before = machine.0.borrow().state();
@@ -373,7 +373,7 @@ fn a_part_of_a_shield_grows_into_the_whole_and_all_of_it_goes_back() {
 }
 
 #[test]
-fn a_machine_has_one_shield_and_whoever_has_it_is_named() {
+fn a_machine_has_one_shield_and_a_refusal_names_its_run_folder() {
     let (machine, one, other) = (boot("6.12.1", NO_CGROUP), Dir::new(), Dir::new());
     one.0.make().unwrap();
     let lock = one.0.path().join("machine.lock");
@@ -402,7 +402,7 @@ fn a_machine_has_one_shield_and_whoever_has_it_is_named() {
 }
 
 #[test]
-fn a_shield_that_stands_is_not_made_over() {
+fn an_active_shield_is_not_replaced() {
     let (machine, dir) = (boot("6.12.1", V1), Dir::new());
     apply(&machine, &want("2"), &dir.0).unwrap();
     let calls = machine.0.borrow().calls();
@@ -425,7 +425,7 @@ fn a_shield_of_another_run_directory_is_left_alone() {
 }
 
 #[test]
-fn empty_groups_of_a_shield_that_nobody_has_a_journal_of_are_in_nobodys_way_and_do_not_stay() {
+fn empty_groups_of_a_shield_without_a_journal_are_reused_and_removed() {
     for (version, kernel, dirs) in [
         (V1, "6.12.1", &["tahti.housekeeping"][..]),
         (V1, "6.12.1", &["tahti.shield"]),
@@ -447,7 +447,7 @@ fn empty_groups_of_a_shield_that_nobody_has_a_journal_of_are_in_nobodys_way_and_
 }
 
 #[test]
-fn a_partition_that_nobody_here_has_a_journal_of_is_somebodys() {
+fn an_isolated_partition_without_a_journal_is_treated_as_foreign() {
     let (machine, dir, other) = (boot("6.12.1", V2), Dir::new(), Dir::new());
     apply(&machine, &want("2"), &dir.0).unwrap();
     let error = apply(&machine, &want("2"), &other.0).unwrap_err();
@@ -467,7 +467,7 @@ fn without_room_for_the_journal_nothing_is_written() {
 }
 
 #[test]
-fn a_journal_from_another_boot_is_removed_and_said() {
+fn a_journal_from_another_boot_is_removed_and_reported() {
     let (machine, dir) = (boot("6.12.1", V1), Dir::new());
     apply(&machine, &want("2"), &dir.0).unwrap();
     // A reboot: the machine is in its initial state, but the journal is not (its directory was no tmpfs).

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_stand_in_the_files_of_either_version_and_are_read_with_what_is_used() {
+    fn bounds_are_written_to_the_files_of_either_version_and_read_with_the_usage() {
         let v2 = [("memory.max", "max\n"), ("memory.current", "4096\n"), ("memory.events", "oom 2\noom_kill 1\n")];
         let v1 = [("pids.max", "max\n"), ("pids.current", "2\n"), ("pids.events", "max 7\n")];
         let dirs = vec![dir("v2", &v2), dir("v1", &v1)];
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_that_cannot_be_had_is_told_with_the_reason_and_the_remedy() {
+    fn an_unavailable_bound_is_reported_with_the_reason_and_the_remedy() {
         let none = Group { dirs: Vec::new() };
         let bound = &wanted(Bounds { memory_max: Some(Size(1 << 20)), tasks_max: None })[0];
         let why = |name: &str, mounts: &str, groups: &str, v2_is_taken: bool| {

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn every_child_is_found_however_many_there_are() {
+    fn every_one_of_many_children_is_found() {
         // More PIDs than fit into one read.
         let mut children: Vec<Child> = (0..300).map(|_| sleeper()).collect();
         let own = Member::open(std::process::id() as i32).unwrap();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_gone_gets_nothing_and_a_number_of_another_parent_is_no_child() {
+    fn an_ended_process_gets_no_signal_and_a_pid_of_another_parent_is_not_a_child() {
         let own = std::process::id() as i32;
         let mut child = sleeper();
         let pid = child.id() as i32;

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_without_surprise() {
+    fn leading_numbers_are_parsed_and_overflow_is_refused() {
         for (text, expected) in [
             ("123 4 5\n", Some(123)),
             ("\t7\n", Some(7)),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn own_files_are_found_and_read() {
+    fn files_of_this_process_are_found_and_read() {
         let pid = std::process::id() as i32;
         let open = |name: &[u8]| ProcPath::new().id(pid).name(b"task").id(pid).name(name).open().unwrap();
         assert!(processor_time(open(b"schedstat")).is_some());

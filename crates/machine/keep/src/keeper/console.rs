@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_console_typed_before_it_left_is_read_though_nothing_can_be_sent_to_it_any_more() {
+    fn input_of_a_console_that_has_left_is_still_read() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut client = Client::new(ours, false, false).unwrap();
         client.kind = Kind::Console { read_only: false };

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_file_is_rotated_and_the_oldest_forgotten() {
+    fn a_full_file_is_rotated_and_the_oldest_deleted() {
         let dir = folder("rotate");
         let path = dir.join("log");
         let mut log = Log::open(Some(LogSpec { path: path.clone(), size: Size(50), keep: 2, also: None }), "a");
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_never_ends_is_cut_where_the_file_is_full() {
+    fn a_line_that_never_ends_is_split_when_the_file_is_full() {
         let dir = folder("endless");
         let path = dir.join("log");
         let mut log = Log::open(Some(LogSpec { path: path.clone(), size: Size(1000), keep: 1, also: None }), "a");
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_counted() {
+    fn bytes_that_cannot_be_written_are_counted() {
         let mut log =
             Log::open(Some(LogSpec { path: "/proc/no/log".into(), size: Size(30), keep: 2, also: None }), "a");
         log.append(Stream::Output, b"lost\n", 0);

@@ -394,7 +394,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_read_back_and_look_as_documented() {
+    fn messages_survive_a_round_trip_in_the_documented_format() {
         let request = Request::Signal { signal: 15, to: Target::All };
         let text = line(&request);
         assert_eq!(text, b"{\"do\":\"signal\",\"signal\":15,\"to\":\"all\"}\n");

@@ -119,7 +119,7 @@ mod tests {
     use host::doctor::{Severity, Use, examine};
 
     #[test]
-    fn no_check_looks_at_a_file_that_it_did_not_ask_for() {
+    fn no_check_reads_a_file_that_it_did_not_declare() {
         let report = examine(&gather(&RootDir::machine()), &Use::ALL);
         for entry in report.findings.iter().filter(|entry| entry.severity == Severity::Unknown) {
             assert!(!entry.evidence[0].contains("a fault of this check"), "{}: {:?}", entry.id, entry.evidence);

@@ -134,7 +134,7 @@ mod tests {
     use sys::sched::scheduling;
 
     #[test]
-    fn trying_leaves_the_calling_thread_as_it_was() {
+    fn probing_leaves_the_calling_thread_unchanged() {
         let before = (scheduling(0), affinity(0));
         permissions().unwrap();
         assert_eq!((scheduling(0), affinity(0)), before);

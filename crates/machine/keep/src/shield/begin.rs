@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn each_state_of_a_journal_has_one_beginning() {
+    fn each_state_of_a_journal_has_one_first_action() {
         let bare = machine(&["/cg"]);
         let first = |found| first(&bare, &want("2"), found);
         let stands = |found| matches!(first(found), Ok(First::GoOn { stood: true, found: None, .. }));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_was_left_only_the_shields_own_values_are_taken_over() {
+    fn of_a_left_journal_only_values_set_by_the_shield_are_adopted() {
         let Found::Here(mut left) = journal(State::Left, "2") else { unreachable!() };
         let file = |name: &str| Target::File { path: name.to_owned(), form: host::snapshot::Form::Text };
         let text = |text: &str| Value::Text(text.to_owned());
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpuset_without_journal_is_given_back_first_where_it_is_empty_and_else_named_with_its_user() {
+    fn a_cpuset_without_journal_is_removed_if_empty_and_otherwise_named_with_its_user() {
         let orphan = machine(&["/cg", "/cg/tahti.housekeeping"]);
         let Ok(First::GiveBack(journal, _)) = first(&orphan, &want("2"), Found::None) else { panic!() };
         assert_eq!(journal.steps().len(), 1);

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_confirms_at_the_moment_of_expiry_is_told_that_it_stays_or_it_is_released_never_both() {
+    fn a_shield_confirmed_at_the_moment_of_expiry_stays_or_is_released_never_both() {
         let dir = RunDir::at(std::env::temp_dir().join(format!("tahti-confirm-{}", std::process::id())));
         for round in 0..200 {
             let token = format!("{round}");

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_moved_by_itself_is_left_to_the_next_look_and_a_file_stops_the_plan() {
+    fn a_task_that_moved_itself_is_left_to_the_next_round_and_a_changed_file_stops_the_plan() {
         let place = |cpus: &str| Value::Place(Placement { cpuset: None, cpus: cpus.parse().unwrap(), own: true });
         let task = Target::Task { key: TaskKey { tid: 7, start: 1 } };
         let outcome = execute(&mut Stone(place("1")), &[step(task, place("0-3"), place("0"))]);

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_asked_told_and_told_back() {
+    fn irqbalance_is_queried_and_its_banned_cpus_are_set_and_restored() {
         let (address, peer) = peer("tahti-irqbalance", 7, 1);
         assert!(setup(&address, this(), soon()).unwrap().banned.is_empty());
         ban_at(&address, this(), &"2-3,6".parse().unwrap()).unwrap();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_none_is_an_error() {
+    fn a_malformed_answer_of_irqbalance_is_an_error() {
         let (address, listener) = listen("tahti-no-irqbalance");
         let thread = std::thread::spawn(move || listener.accept().unwrap().0.write_all(b"SLEEP BANNED").unwrap());
         assert!(setup(&address, this(), soon()).is_err());
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_of_another_user_is_told_nothing_and_not_waited_for() {
+    fn a_peer_of_another_user_gets_nothing_and_causes_no_wait() {
         let (address, listener) = listen("tahti-foreign-irqbalance");
         let other = Peer { uid: this().uid + 1 };
         assert_eq!(send(&address, other, "settings cpus 1", soon()), Err(Errno::PERM));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn one_deadline_holds_for_a_peer_that_is_silent_that_dribbles_or_whose_door_is_full() {
+    fn one_deadline_holds_for_a_peer_that_is_silent_slow_or_does_not_accept() {
         let (address, listener) = listen("tahti-silent-irqbalance");
         let until = || Instant::now() + Duration::from_millis(50);
         assert_eq!(send(&address, this(), "setup", until()), Err(Errno::TIMEDOUT));
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_process_of_that_name_and_a_socket_where_only_root_makes_one_are_asked() {
+    fn only_a_process_named_irqbalance_with_a_socket_of_root_is_queried() {
         let dir = std::env::temp_dir().join(format!("tahti-irqbalance-{}", std::process::id()));
         let root = RootDir::at(&dir);
         for folder in ["proc/net", "proc/77", "proc/78"] {

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_holds_both_sides_their_ratio_and_what_was_excluded() {
+    fn the_table_has_both_settings_their_ratio_and_the_excluded_share() {
         let mut compare = Compare::new(1);
         compare.segments = [1, 1];
         for _ in 0..100 {

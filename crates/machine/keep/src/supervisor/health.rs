@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_whose_working_loop_is_silent_for_longer_than_its_longest_step_is_broken_until_it_goes_round_again() {
+    fn a_service_is_broken_while_its_loop_is_silent_for_longer_than_its_longest_step() {
         let mut memory = Memory::default();
         let step = DurNs::from_secs(5);
         let kept = |seen| assert_eq!(seen, Observation::Kept);

@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_counts_as_ready_only_while_somebody_listens() {
+    fn a_port_counts_as_ready_only_while_a_process_listens() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         assert_eq!(listeners(port).len(), 1);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_uses_memory_and_a_thread_and_nobody_else_nothing() {
+    fn usage_of_this_process_and_its_child_is_read_and_that_of_an_invalid_pid_is_zero() {
         let usage = usage(std::process::id() as i32);
         assert!(usage.memory.0 > 100_000 && usage.threads >= 1);
         assert_eq!(super::usage(-1).threads, 0);

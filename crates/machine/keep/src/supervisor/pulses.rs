@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_process_reports_is_read_whole_or_not_at_all() {
+    fn reports_of_a_process_are_parsed_completely_or_not_at_all() {
         assert_eq!(trouble_told("STATUS=x\nX_TAHTI_TROUBLE=disk\x1bfull \n"), Some(Some("disk full".into())));
         assert_eq!([trouble_told("X_TAHTI_TROUBLE="), trouble_told("STATUS=x")], [Some(None), None]);
         let pulses = Pulses { ran: 9995, given_up: 5, overran: 20 };

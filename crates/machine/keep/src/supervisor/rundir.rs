@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn other_accounts_pass_through_the_folder_to_its_sockets_and_read_nothing_in_it() {
+    fn other_users_reach_the_sockets_of_the_folder_but_read_nothing_in_it() {
         let place = Place::new("modes");
         place.0.create(None).unwrap();
         let _lock = place.0.lock().unwrap();

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn systemd_hears_each_change_once_and_signs_of_life_in_time() {
+    fn systemd_receives_each_change_once_and_heartbeats_in_time() {
         let name = format!("tahti-service-{}", std::process::id());
         let here = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
         here.set_nonblocking(true).unwrap();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn without_systemd_there_is_no_line_and_a_bad_one_is_named() {
+    fn without_systemd_no_status_is_sent_and_a_malformed_interval_is_reported() {
         assert!(Service::new(|_| None).unwrap().is_none());
         let bad = |asked: &str| match asked {
             "NOTIFY_SOCKET" => Some("@x".to_owned()),

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_that_is_stopped_holds_up_nobody_and_what_does_not_fit_in_is_counted() {
+    fn a_stopped_terminal_does_not_block_the_supervisor_and_lost_pieces_are_counted() {
         let (go, waits) = channel();
         let written = Arc::new(Mutex::new(Vec::new()));
         let sink = Sink::new("test", Stopped(waits, written.clone()));

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_brief_has_at_most_so_many_letters_and_ends_with_a_word() {
+    fn a_brief_text_is_cut_at_a_word_within_its_length() {
         assert_eq!(brief("as it is", 8), "as it is");
         assert_eq!(brief("as it is, and more", 12), "as it is…");
         assert_eq!(brief("µµµµµµµµµµ", 4), "µµµ…");

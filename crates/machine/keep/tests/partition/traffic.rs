@@ -162,7 +162,7 @@ fn beside_a_flood(link: &Link, group: &Path) -> i64 {
 }
 
 #[test]
-fn a_flood_delays_what_else_the_partition_sends_by_the_bound_at_most_and_hardly_where_connections_have_turns() {
+fn a_flood_delays_other_packets_of_its_partition_less_with_a_fair_queue() {
     let (_turn, link, dir) = (turn(), Link::new(), folder("turns"));
     let delays = Queue::ALL.map(|queue| {
         let wanted = partition(queue);
@@ -180,7 +180,7 @@ fn a_flood_delays_what_else_the_partition_sends_by_the_bound_at_most_and_hardly_
 }
 
 #[test]
-fn datagrams_from_a_bad_link_go_on_in_the_window_of_their_class_and_a_device_ordered_by_time_is_left_alone() {
+fn datagrams_from_a_bad_link_continue_in_their_class_and_a_time_ordered_device_is_unchanged() {
     let (_turn, link, dir) = (turn(), Link::new(), folder("gates"));
     let far = Far::new();
     // Of each 400 ms, the first half is for interactive traffic, the second for the rest.
@@ -224,7 +224,7 @@ fn datagrams_from_a_bad_link_go_on_in_the_window_of_their_class_and_a_device_ord
 }
 
 #[test]
-fn datagrams_with_a_time_of_their_own_leave_in_its_order_and_not_before_it() {
+fn datagrams_with_a_transmit_time_leave_in_its_order_and_not_earlier() {
     let (_turn, link) = (turn(), Link::new());
     sh("tc qdisc replace dev tahti0 root etf clockid CLOCK_TAI delta 50000000");
     let there = link.there(

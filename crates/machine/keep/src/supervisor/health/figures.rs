@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_result_is_never_good_and_less_value_than_asked_for_is_broken() {
+    fn a_late_result_is_never_good_and_less_than_the_minimum_value_is_broken() {
         let late = Tally { due: 1000, late: 27, worth: 973_456_000 };
         let judge = |lateness: Lateness, least: Option<u32>, tally: Tally, hard| {
             let result = ResultDeadline { at: DurNs::from_ms(5), late: lateness };

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_class_is_kept_by_itself_and_by_a_more_urgent_one() {
+    fn the_promise_of_a_class_is_kept_by_that_class_or_a_more_urgent_one() {
         let class = |text: &str| text.parse::<Policy>().unwrap();
         let kept = |found: &str, wanted: &str| is_at_least(class(found), class(wanted), false);
         for (found, wanted) in
