@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_with_too_few_samples_is_none() {
+    fn a_percentile_of_too_few_samples_is_not_given() {
         let mut hist = Histogram::new();
         (0..50).for_each(|us| hist.record(DurNs::from_us(us)));
         assert_eq!(Latency::from(&hist).p99(), None);

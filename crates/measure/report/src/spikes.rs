@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn each_spike_opens_its_own_parts() {
+    fn each_spike_links_to_its_parts() {
         let spikes = [spike(0, 90_000), spike(2_000_000_000, 1_500_000)];
         let drawn = timeline(&[(0, "open".into(), &spikes[..]), (1, "shielded".into(), &spikes[..1])], 7);
         for key in ["spike-7-0-0", "spike-7-0-1", "spike-7-1-0"] {
