@@ -13,7 +13,7 @@ fn closed(running: &Running<'_>) {
 }
 
 #[test]
-fn a_camera_that_reads_another_region_is_counted_and_followed_again_when_it_reads_the_whole() {
+fn frames_of_another_region_are_counted_and_the_loop_recovers_with_the_whole_image() {
     running("region", 0, |running| {
         closed(running);
         running.wrong.half.store(true, Ordering::Relaxed);
@@ -51,7 +51,7 @@ fn a_frame_without_one_row_is_completed_and_one_without_two_rows_is_discarded_an
 }
 
 #[test]
-fn a_reconstructor_that_is_no_number_holds_the_command_and_is_a_fault_of_each_frame() {
+fn a_non_finite_reconstructor_holds_the_command_and_is_a_fault_of_each_frame() {
     running("nan", 1, |running| {
         closed(running);
         let known = running.desk.known().clone();

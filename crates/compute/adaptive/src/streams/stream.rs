@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_another_program_puts_under_the_name_stays() {
+    fn a_file_of_another_program_with_the_same_name_is_kept() {
         let folder = Folder::make("replaced");
         let mut first = Stream::create(&folder.0, "x", Element::U16, (3, 2)).unwrap();
         let mut second = Stream::create(&folder.0, "x", Element::U16, (3, 2)).unwrap();
