@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_of_the_time_in_which_a_server_evaluated_alarms() {
+    fn rates_are_relative_to_the_time_in_which_a_server_evaluated_alarms() {
         let of = |entries: &[Entry], is_running| {
             let mut reckoner = Reckoner::default();
             entries.iter().for_each(|entry| reckoner.take(entry, false));

@@ -136,7 +136,7 @@ fn a_rise_waits_for_its_delay_keeps_the_maximum_and_is_dropped_if_the_value_reco
 }
 
 #[test]
-fn as_many_rises_within_the_delay_as_are_counted_rise_at_once() {
+fn the_configured_count_of_rises_within_the_delay_raises_the_alarm_at_once() {
     let rules = Rules { delay: DurNs::from_secs(10), count: 3, ..Rules::default() };
     let often = [Is(Minor), Wait(1), Is(Well), Is(Minor), Wait(1), Is(Well), Is(Minor)];
     assert_eq!(play(&rules, false, &often).last(), Some(&(Minor, true)));
@@ -364,7 +364,7 @@ proptest! {
 }
 
 #[test]
-fn alarms_without_a_name_are_found_under_that_of_their_plant() {
+fn alarms_without_a_name_are_served_under_the_name_of_their_plant() {
     let named = |name: &str| {
         let text = format!("[alarms]\nfolder = \"x\"\n{name}\n[[alarm]]\nchannels = [\"A\"]\n");
         read(&text).0.unwrap()
