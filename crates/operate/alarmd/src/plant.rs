@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_an_alarm_while_something_becomes_worse() {
+    fn a_process_is_an_alarm_while_its_state_becomes_worse() {
         let (mut before, mut process) = (BTreeMap::new(), process());
         let mut is = |process: &ProcessStatus| judge_process(process, None, &mut before);
         process.restarts = 3;
