@@ -231,7 +231,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn post_processors_are_read_whole() {
+    fn post_processors_are_parsed_with_their_arguments() {
         let stat = |stat, secs, fill| Operator::Stat { stat, secs, fill };
         for (word, expected) in [
             ("mean", stat(Stat::Mean, 900, true)),

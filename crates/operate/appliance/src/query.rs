@@ -82,7 +82,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn parameters_are_read_as_addresses_have_them() {
+    fn parameters_of_addresses_are_decoded() {
         let query = Query::read("pv=A%3Ab&pv=c+d&x&fetchLatestMetadata=True").unwrap();
         assert_eq!(query.all("pv").collect::<Vec<_>>(), ["A:b", "c d"]);
         assert_eq!((query.get("x"), query.get("y")), (Some(""), None));

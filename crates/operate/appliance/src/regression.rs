@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_straight_line_stays_one() {
+    fn a_straight_line_is_reproduced_by_loess_and_linear_regression() {
         let samples: Vec<(f64, f64)> = (0..100).map(|k| (f64::from(k) * 0.7, 3.0 - f64::from(k) * 0.35)).collect();
         for x in [0.1, 20.0, 33.3] {
             let expected = 3.0 - x / 2.0;

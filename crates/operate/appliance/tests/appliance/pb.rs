@@ -18,7 +18,7 @@ fn read(bytes: &[u8]) -> Vec<(Info, Row)> {
 }
 
 #[test]
-fn a_sample_has_the_bytes_that_the_format_has() {
+fn a_sample_has_the_bytes_of_the_format() {
     let info = Info { payload: Payload::ScalarDouble, name: "A".into(), year: 2026, elements: 1, headers: vec![] };
     let mut out = Vec::new();
     info.write(&mut out);

@@ -23,7 +23,7 @@ fn the_newest_sample_before_the_start_comes_first_with_its_time_stamp() {
 }
 
 #[test]
-fn a_signal_is_found_under_the_names_that_clients_have_for_it() {
+fn a_signal_is_found_under_the_names_used_by_clients() {
     let mut model = Model::counting("X:BUILD.VALA", 1);
     model.add("A", About::default(), vec![Sample::new(NOON, 1.0)]);
     model.add("B.VAL", About::default(), vec![Sample::new(NOON, 2.0)]);
@@ -160,7 +160,7 @@ fn refusal(model: &Model, path: &str, query: &str) -> String {
 }
 
 #[test]
-fn an_expression_that_a_backtracking_engine_takes_seconds_for_is_searched_or_refused_at_once() {
+fn an_exponential_regular_expression_is_evaluated_or_refused_at_once() {
     let model = Model::counting(&format!("RF:{}", "a".repeat(200)), 1);
     let path = "/retrieval/bpl/getMatchingPVs";
     for (expression, expected) in [
@@ -196,7 +196,7 @@ fn a_request_has_a_limited_number_of_patterns_for_all_names() {
 }
 
 #[test]
-fn values_at_a_time_are_those_of_the_newest_sample_that_is_not_too_old() {
+fn the_value_at_a_time_is_that_of_the_newest_sample_within_the_search_period() {
     let mut model = Model::counting("A", 10);
     model.add("OLD", About::default(), vec![Sample::new(NOON - 40 * 3_600 * SECOND, 1.0)]);
     let ask = |query: &str| {
