@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_of_the_menus() {
+    fn status_and_severity_have_the_numbers_of_the_menus() {
         assert_eq!(Status::from_index(17), Some(Status::Udf));
         assert_eq!(Status::from_index(22), None);
         for (index, status) in Status::ALL.iter().enumerate() {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_meet_where_they_share_an_event() {
+    fn event_masks_intersect_if_they_share_an_event() {
         let wanted = EventMask::VALUE | EventMask::ALARM;
         assert!(wanted.meets(EventMask::ALARM) && !wanted.meets(EventMask::LOG | EventMask::PROPERTY));
     }

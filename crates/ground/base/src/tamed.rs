@@ -169,7 +169,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_pass_as_the_whole_does(bytes in proptest::collection::vec(prop_oneof![any::<u8>(), Just(0x1b), Just(b'['), Just(b'm')], 0..200), at in 0usize..200) {
+        fn a_stream_in_pieces_is_filtered_as_a_whole(bytes in proptest::collection::vec(prop_oneof![any::<u8>(), Just(0x1b), Just(b'['), Just(b'm')], 0..200), at in 0usize..200) {
             let at = at.min(bytes.len());
             let mut pieces = Tamed::default();
             let mut both = pieces.pass(&bytes[..at]);

@@ -449,7 +449,7 @@ mod tests {
     use core::fmt::Write;
 
     #[test]
-    fn text_is_cut_at_39_bytes_and_at_nul() {
+    fn text_is_truncated_at_39_bytes_and_at_nul() {
         assert_eq!(Str40::new(&[b'x'; 60]).bytes().len(), 39);
         assert_eq!(Str40::new(b"ab\0cd").bytes(), b"ab");
         let mut writer = Str40Writer::new();
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scalar_is_no_array_of_one() {
+    fn a_scalar_is_not_an_array_of_one_element() {
         let one = Value::from(5i32);
         let many = Value::from(std::vec![5i32]);
         assert_ne!(one, many);

@@ -184,7 +184,7 @@ mod tests {
     use std::string::ToString;
 
     #[test]
-    fn each_verb_reads_back_and_a_mistyped_one_is_guessed() {
+    fn each_verb_survives_a_round_trip_and_a_mistyped_one_names_the_nearest() {
         for verb in Verb::ALL {
             assert_eq!(verb.word().parse(), Ok(verb));
         }

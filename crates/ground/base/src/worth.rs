@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn falls_are_read_as_they_are_written_and_nothing_else_is() {
+    fn falls_survive_a_round_trip_and_others_are_refused() {
         for text in ["linear 10ms", "half 250us"] {
             assert_eq!(text.parse::<Fall>().unwrap().to_string(), text);
         }
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_all_is_never_shown_as_all() {
+    fn less_than_the_full_value_is_never_displayed_as_100_percent() {
         let mut tally = Tally::default();
         assert_eq!(tally.share(), None);
         (0..999_999).for_each(|_| tally.add(Worth::WHOLE, false));
@@ -297,7 +297,7 @@ mod tests {
         }
 
         #[test]
-        fn a_deadline_survives_its_words(deadline in any_deadline()) {
+        fn a_deadline_survives_a_round_trip(deadline in any_deadline()) {
             prop_assert_eq!(ResultDeadline::of_words(deadline.to_words()), Some(deadline));
         }
 
