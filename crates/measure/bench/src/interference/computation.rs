@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pi_is_pi() {
+    fn the_computed_digits_of_pi_are_correct() {
         assert!((pi(mono_now() + DurNs::from_ms(20)) - std::f64::consts::PI).abs() < 0.01);
     }
 }
