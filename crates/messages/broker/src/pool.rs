@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_of_any_length_is_read_as_it_was_written() {
+    fn a_body_of_any_length_survives_a_round_trip() {
         let pool = pool(4096);
         for length in [0, 1, 7, 8, 9, 1000, 2048] {
             let body: Vec<u8> = (0..length).map(|at| at as u8).collect();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_outside_its_pool_is_no_room() {
+    fn a_place_outside_its_pool_is_refused() {
         let pool = pool(1024);
         let good = Pooled { offset: 64, room: 960, bytes: 960, pool: 1 };
         assert!(Room::lent(&pool.memory, good).is_some());

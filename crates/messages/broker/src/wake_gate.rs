@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_was_missed_is_not_missed_for_long_again() {
+    fn a_lane_polls_after_a_missed_wake_up() {
         let (gate, mut sleeper) = (WakeGate::new().unwrap(), Sleeper::default());
         let looks = Cell::new(0);
         // Work arrives during the sleep, without a wake-up.

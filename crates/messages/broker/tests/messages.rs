@@ -116,7 +116,7 @@ fn a_second_answer_is_counted_and_discarded() {
 }
 
 #[test]
-fn bodies_travel_and_a_batch_has_a_result_for_each_line() {
+fn bodies_are_delivered_and_a_batch_has_a_result_for_each_line() {
     let server = server();
     let _manager = manager(&server.name, "sr");
     let mut client = server.client("test");

@@ -118,7 +118,7 @@ fn a_manager_of_large_bodies_answers_them_at_once_or_later() {
 }
 
 #[test]
-fn clients_that_come_and_go_leave_their_memory_to_the_next_and_nothing_is_unmapped() {
+fn memory_of_clients_that_left_is_reused_and_never_unmapped() {
     let server = server();
     let mut watching = server.client("watching");
     for _ in 0..300 {
@@ -142,7 +142,7 @@ fn mapped(bytes: u64) -> BTreeSet<String> {
 }
 
 #[test]
-fn pools_go_from_client_to_client_so_that_managers_keep_them_mapped() {
+fn pools_are_reused_for_new_clients_and_stay_mapped_in_managers() {
     // A size that no other test of this process uses.
     const POOL: u64 = 5 << 20;
     let server = server();

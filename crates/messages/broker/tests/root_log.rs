@@ -106,7 +106,7 @@ fn as_another_user(work: impl FnOnce() + Send) {
 }
 
 #[test]
-fn refused_requests_of_another_user_push_no_write_out_of_the_log_and_are_summed_up() {
+fn refused_requests_of_another_user_displace_no_write_in_the_log_and_are_summarised() {
     const FLOOD: usize = 20_000;
     let folder = std::env::temp_dir().join(fresh());
     std::fs::create_dir(&folder).unwrap();

@@ -77,7 +77,7 @@ impl Drop for Serving {
 }
 
 #[test]
-fn connections_that_stay_silent_keep_no_client_out() {
+fn silent_zmq_connections_do_not_keep_clients_out() {
     let serving = Serving::start();
     let connect = || TcpStream::connect(serving.address).unwrap();
     let silent: Vec<TcpStream> = (0..40).map(|_| connect()).collect();

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_of_several_bands_is_kept_when_all_have_given_it_back() {
+    fn a_pool_of_several_bands_is_kept_when_all_bands_have_returned_it() {
         let mut pools = Pools::default();
         let bands = [2, 3].map(|band| Band::new(band).unwrap());
         let (pool, _) = pools.take(1, &bands, MIB).unwrap();

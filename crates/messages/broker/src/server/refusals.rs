@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_has_some_records_of_refused_requests_at_once_and_one_more_each_second() {
+    fn records_of_refused_requests_are_limited_to_a_burst_and_one_per_second_per_user() {
         let mut refusals = Refusals::new(1000);
         let mut logged = |uid, count, at| {
             (0..count).filter(|_| refusals.is_logged(user(uid), "put/a/1", DENIED, NOW + DurNs::from_ms(at))).count()
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn withheld_records_are_summed_up_every_ten_seconds_and_at_the_end() {
+    fn withheld_records_are_summarised_every_ten_seconds_and_at_the_end() {
         let mut refusals = Refusals::new(0);
         (0..120).for_each(|_| _ = refusals.is_logged(user(7), "put/a/1", DENIED, NOW));
         assert_eq!(refusals.due(NOW + DurNs::from_ms(9_999), false), None);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn users_without_end_need_no_memory_and_share_one_place() {
+    fn many_users_share_one_entry_and_allocate_nothing() {
         let mut refusals = Refusals::new(0);
         let capacity = refusals.users.capacity();
         for uid in 1..1000 {
