@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_for_bursts_stays_while_they_come_and_is_bounded() {
+    fn memory_for_bursts_is_kept_while_they_continue_and_is_bounded() {
         let (mut out, mut spare) = (Out::default(), Vec::new());
         let mut burst = |len: usize| {
             out.vec().extend(std::iter::repeat_n(0, len));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_message_uses_the_server_s_spare_memory_and_gives_it_back() {
+    fn a_large_message_uses_the_spare_memory_of_the_server_and_returns_it() {
         let (mut out, mut spare) = (Out::default(), Vec::with_capacity(1 << 20));
         let memory = spare.as_ptr();
         out.make_room(1000, &mut spare);

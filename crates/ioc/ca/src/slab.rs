@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_outlives_its_value_does_not_find_the_next_one_in_its_slot() {
+    fn a_stale_handle_does_not_find_the_next_value_in_its_slot() {
         let mut slab = Slab::default();
         let first = slab.insert("first");
         assert_eq!(slab.remove(first), Some("first"));

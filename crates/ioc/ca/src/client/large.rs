@@ -63,7 +63,7 @@ impl Bench {
 }
 
 #[test]
-fn a_message_that_comes_in_pieces_is_not_copied_again_with_each_of_them() {
+fn a_message_in_pieces_is_not_copied_again_with_each_piece() {
     let count = 1 << 20;
     let mut bench = Bench::new(count);
     let io = bench.read(0);
@@ -107,7 +107,7 @@ fn a_value_larger_than_requested_ends_its_request_and_is_not_kept() {
 }
 
 #[test]
-fn a_value_larger_than_the_client_s_bound_is_refused_and_the_circuit_goes_on() {
+fn a_value_larger_than_the_bound_of_the_client_is_refused_and_the_circuit_stays_open() {
     let mut bench = Bench::new(1 << 20);
     bench.client.bound_messages(1 << 20);
     let sub = bench.client.subscribe(bench.channel, DOUBLE, 0, EventMask::VALUE);
@@ -118,7 +118,7 @@ fn a_value_larger_than_the_client_s_bound_is_refused_and_the_circuit_goes_on() {
 }
 
 #[test]
-fn the_rest_of_an_update_whose_subscription_ends_meanwhile_is_thrown_away() {
+fn the_rest_of_an_update_is_discarded_if_its_subscription_ends() {
     let mut bench = Bench::new(1 << 20);
     let sub = bench.client.subscribe(bench.channel, DOUBLE, 0, EventMask::VALUE);
     let message = answer(command::EVENT_ADD, sub, 1 << 20, 1.0);
@@ -131,7 +131,7 @@ fn the_rest_of_an_update_whose_subscription_ends_meanwhile_is_thrown_away() {
 }
 
 #[test]
-fn a_large_message_that_no_request_explains_ends_the_circuit() {
+fn a_large_message_without_a_request_ends_the_circuit() {
     let mut bench = Bench::new(10);
     let mut head = Vec::new();
     Header { command: command::ERROR, size: 256 << 20, kind: 0, count: 0, p1: 0, p2: 0 }.write(&mut head);

@@ -461,7 +461,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
     #[test]
-    fn in_the_end_every_channel_is_connected_once_and_nothing_is_answered_or_written_twice(
+    fn every_channel_connects_once_and_no_request_is_answered_or_executed_twice(
         seed: u64, loss in 0u64..70, name_servers in prop::bool::weighted(0.3), steps in steps()
     ) {
         let mut world = World::new(seed, loss, name_servers);

@@ -230,7 +230,7 @@ fn writes_and_reads_of_a_channel_complete_in_order() {
 }
 
 #[test]
-fn subscriptions_come_back_after_the_server_was_away() {
+fn subscriptions_are_restored_after_the_server_returns() {
     let mut pair = Pair::new(1, 3, 20);
     let id = pair.client.channel(pair.now, "pv0", 5);
     pair.client.subscribe(id, DOUBLE, 0, EventMask::VALUE);

@@ -178,7 +178,7 @@ fn doubles(messages: &[(Header, Vec<u8>)]) -> Vec<f64> {
 }
 
 #[test]
-fn a_channel_is_made_read_written_and_cleared() {
+fn a_channel_is_created_read_written_and_cleared() {
     let mut bench = Bench::new();
     bench.send(Header::bare(command::CREATE_CHAN, 0, 0, 7, 13), b"x\0");
     let made = bench.receive();
@@ -196,7 +196,7 @@ fn a_channel_is_made_read_written_and_cleared() {
 }
 
 #[test]
-fn an_unknown_name_fails_and_the_circuit_lives_on() {
+fn an_unknown_name_fails_and_the_circuit_stays_open() {
     let mut bench = Bench::new();
     bench.send(Header::bare(command::CREATE_CHAN, 0, 0, 7, 13), b"nobody\0");
     assert_eq!(bench.receive()[0].0, Header::bare(command::CREATE_CH_FAIL, 0, 0, 7, 0));
@@ -279,7 +279,7 @@ fn a_subscription_sends_the_value_at_once_then_each_post_until_cancelled() {
 }
 
 #[test]
-fn short_of_room_the_newest_replaces_the_last_queued_and_is_counted() {
+fn in_a_full_queue_the_newest_update_replaces_the_last_one_and_is_counted() {
     let mut bench = Bench::new();
     let sid = bench.create("x", 1);
     bench.subscribe(sid, 6, 42);
@@ -308,7 +308,7 @@ fn each_subscription_may_have_four_updates_queued_as_in_epics() {
 }
 
 #[test]
-fn subscriptions_end_in_any_order_and_the_others_go_on() {
+fn subscriptions_end_in_any_order_and_the_others_continue() {
     let mut bench = Bench::new();
     let (sid, other) = (bench.create("x", 1), bench.create("x", 2));
     for id in 0..1000 {
@@ -376,7 +376,7 @@ impl Bench {
 }
 
 #[test]
-fn long_arrays_of_a_client_that_does_not_read_are_not_kept_but_sent_when_it_does() {
+fn long_arrays_for_a_client_that_does_not_read_are_not_stored_but_read_when_it_does() {
     let mut bench = Bench::with_long_array();
     for number in 1..=10 {
         bench.post_long(f64::from(number));
@@ -403,7 +403,7 @@ fn long_arrays_are_read_when_events_are_switched_on_again() {
 }
 
 #[test]
-fn a_message_larger_than_any_value_of_its_channel_is_refused_before_it_has_come() {
+fn a_message_larger_than_any_value_of_its_channel_is_refused_before_it_is_complete() {
     let mut bench = Bench::new();
     let sid = bench.create("x", 1);
     for (kind, p1) in [(command::WRITE, sid), (command::WRITE_NOTIFY, 77), (command::ECHO, 0)] {
@@ -446,7 +446,7 @@ fn closing_a_circuit_leaves_nothing_behind() {
 
 proptest! {
     #[test]
-    fn no_bytes_panic_and_the_books_balance(
+    fn no_bytes_panic_and_all_resources_are_released(
         messages in proptest::collection::vec((0u16..30, 0u16..40, 0u32..6, 0u32..4, 0u32..4, proptest::collection::vec(any::<u8>(), 0..40)), 0..60),
         noise in proptest::collection::vec(any::<u8>(), 0..60),
     ) {
@@ -500,7 +500,7 @@ fn requests_to_other_channels_wait_until_a_remote_channel_has_answered() {
 }
 
 #[test]
-fn answers_owed_to_a_circuit_are_bounded() {
+fn pending_answers_of_a_circuit_are_bounded() {
     let (mut bench, x, _) = apart();
     for number in 0..1000 {
         bench.send(Header::bare(command::READ_NOTIFY, 6, 1, x, number), &[]);

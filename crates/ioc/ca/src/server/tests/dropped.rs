@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn an_update_owed_to_a_dropped_channel_does_not_go_to_the_subscription_that_has_its_place() {
+fn a_pending_update_of_a_dropped_channel_does_not_reach_the_next_subscription_in_its_slot() {
     let mut bench = Bench::new();
     bench.values.lane = Some((&["x", "wave"], 3));
     let (x, wave) = (bench.create("x", 1), bench.create("wave", 2));
@@ -20,7 +20,7 @@ fn an_update_owed_to_a_dropped_channel_does_not_go_to_the_subscription_that_has_
 }
 
 #[test]
-fn a_request_to_a_dropped_channel_does_not_reach_the_channel_that_has_its_place() {
+fn a_request_to_a_dropped_channel_does_not_reach_the_next_channel_in_its_slot() {
     let mut bench = Bench::new();
     let wave = bench.create("wave", 1);
     bench.server.drop_channels(|handle| handle == 2, &mut bench.values);
@@ -32,7 +32,7 @@ fn a_request_to_a_dropped_channel_does_not_reach_the_channel_that_has_its_place(
 }
 
 #[test]
-fn a_put_that_waits_for_one_on_a_dropped_channel_goes_on_at_once() {
+fn a_put_that_waits_for_one_on_a_dropped_channel_continues_at_once() {
     let mut bench = Bench::new();
     let x = bench.create("x", 1);
     bench.values.later = true;
@@ -50,7 +50,7 @@ fn a_put_that_waits_for_one_on_a_dropped_channel_goes_on_at_once() {
 }
 
 #[test]
-fn an_answer_that_a_dropped_channel_was_owed_lets_the_requests_behind_it_go_on() {
+fn requests_after_one_of_a_dropped_channel_continue() {
     let (mut bench, x, text) = apart();
     bench.send(Header::bare(command::WRITE_NOTIFY, 6, 1, x, 1), &7.5f64.to_be_bytes());
     bench.send(Header::bare(command::READ_NOTIFY, 0, 1, text, 2), &[]);
