@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_servers_variables_win_over_the_general_ones() {
+    fn variables_of_the_server_override_the_general_ones() {
         let (config, _) = read(&[
             ("EPICS_CA_SERVER_PORT", "6000"),
             ("EPICS_CAS_SERVER_PORT", "7000"),
