@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_follow_each_other_up_to_the_last_item() {
+    fn shares_are_contiguous_and_end_with_the_last_item() {
         let begins: Vec<u64> = (0..=3).map(|index| tahti_share(10, index, 3)).collect();
         assert_eq!(begins, [0, 4, 7, 10]);
         assert_eq!((tahti_share(10, 0, 0), tahti_share(u64::MAX, 1, 1)), (10, u64::MAX));

@@ -23,13 +23,13 @@ fn an_activity_that_misbehaves_on_its_cpu_does_not_disturb_the_others() {
 }
 
 #[test]
-fn a_group_on_four_cpus_keeps_step() {
+fn a_group_on_four_cpus_stays_synchronous() {
     guest::required();
     separate::group(&[0, 1, 2, 3]);
 }
 
 #[test]
-fn a_plant_runs_its_frame_under_a_shield_and_gives_the_machine_back() {
+fn a_plant_runs_its_frame_under_a_shield_and_restores_the_machine() {
     guest::required();
     let folder = std::env::temp_dir().join(format!("shielded-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();

@@ -71,6 +71,6 @@ fn a_team_does_its_job_in_each_call_of_an_activity() {
 }
 
 #[test]
-fn a_group_on_all_cpus_keeps_step() {
+fn a_group_on_all_cpus_stays_synchronous() {
     alone(separate::group);
 }

@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn the_body_of_an_answer_is_made_in_place_where_its_client_keeps_room_for_it() {
+    fn the_body_of_an_answer_is_written_in_place_if_its_client_has_a_pool() {
         let (name, stop) = (format!("capi-{}", std::process::id()), Arc::new(AtomicBool::new(false)));
         let (ready, is_ready) = channel();
         let (config, stopped) = (Config { name: name.clone(), ..Config::default() }, stop.clone());
