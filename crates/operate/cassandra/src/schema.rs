@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instants_are_in_the_bucket_that_they_begin_in_also_before_1970() {
+    fn instants_are_assigned_to_their_bucket_also_before_1970() {
         let day_ms = 86_400_000;
         for (at, rows, chunks) in [
             (0, 0, 0),

@@ -213,7 +213,7 @@ fn a_portion_grows_with_the_number_of_signals_up_to_a_bound() {
 /// A portion needs one statement for a batch and one for a bucket per signal. With 20,000 signals at 1 Hz a portion of 1 MiB has two or three
 /// samples of each.
 #[test]
-fn many_slow_signals_cost_fewer_statements_than_one_for_two_samples() {
+fn many_slow_signals_need_fewer_than_one_statement_for_two_samples() {
     const SIGNALS: u32 = 20_000;
     const SECONDS: i64 = 12;
     let files = Memory::default();
