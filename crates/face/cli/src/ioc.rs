@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn macros_hold_for_the_databases_behind_them() {
+    fn macros_apply_to_the_databases_after_them() {
         let plan = plan("-D x.dbd -m P=A: -d a.db -m P=B: -d b.db -S st.cmd").unwrap();
         assert_eq!(
             plan.load,

@@ -16,7 +16,7 @@ fn tables(tree: &str, more: &str) -> String {
 }
 
 #[test]
-fn alarms_in_the_plant_file_are_served_with_the_processes_and_a_reload_takes_changes_over() {
+fn alarms_in_the_plant_file_are_served_and_a_reload_applies_changes() {
     let tree = fresh("inline");
     let bench = Bench::new("alarm-inline", &tables(&tree, ""));
     bench.ok(&["check", "."]);

@@ -112,7 +112,7 @@ fn numbers(text: &str) -> Vec<f64> {
 }
 
 #[test]
-fn every_post_processor_gives_the_same_from_segments_and_packs_on_the_command_line_and_over_http() {
+fn every_post_processor_gives_the_same_from_segments_and_packs_and_over_http() {
     let folder = archive();
     let mut serve = tahti();
     serve.current_dir(&folder.0).args(["archive", "http", "archive", "--listen", "127.0.0.1:0"]);

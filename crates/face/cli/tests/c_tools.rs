@@ -87,7 +87,7 @@ fn acctst_passes_with_our_ioc_as_with_cs() {
 }
 
 #[test]
-fn catime_gets_through_all_its_tests() {
+fn catime_completes_all_its_tests() {
     let [theirs, ours] = both(|ours| lines(&said(ours, "catime", &["X:ct", "3", "1"], "\0", |_, _| {}), 100));
     assert_eq!(theirs, ours, "C left, tahti right");
     assert_eq!(ours.iter().filter(|line| line.starts_with("### async put test")).count(), 4, "{ours:?}");
@@ -105,7 +105,7 @@ fn ca_event_rate_sees_events() {
 }
 
 #[test]
-fn ca_conn_test_connects_again_and_again() {
+fn ca_conn_test_connects_repeatedly() {
     let [theirs, ours] =
         both(|ours| said(ours, "caConnTest", &["X:ai", "100", "10"], "all channels are disconnected\n", |_, _| {}));
     assert_eq!(lines(&theirs, 7), lines(&ours, 7), "C left, tahti right");

@@ -106,7 +106,7 @@ fn for_each_pair<T: Send + PartialEq + std::fmt::Debug>(story: impl Fn(bool, boo
 const EVERYWHERE: (&str, &str) = ("EPICS_CAS_INTF_ADDR_LIST", "0.0.0.0");
 
 #[test]
-fn servers_behind_every_interface_are_found_by_broadcast() {
+fn servers_on_every_interface_are_found_by_broadcast() {
     let said = for_each_pair(|client, server| {
         let [here, left, right] = network();
         // One server serves all addresses of its host, the other only one.

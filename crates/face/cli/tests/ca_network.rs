@@ -148,7 +148,7 @@ fn a_name_server_that_returns_is_queried_again() {
 }
 
 #[test]
-fn variables_that_a_script_sets_are_obeyed() {
+fn variables_set_in_a_script_take_effect() {
     for ours in [false, true] {
         let port = free_port();
         let script = std::env::temp_dir().join(format!("tahti-script-{}-{port}.cmd", std::process::id()));
@@ -166,7 +166,7 @@ fn variables_that_a_script_sets_are_obeyed() {
 }
 
 #[test]
-fn a_server_obeys_its_variables() {
+fn variables_of_a_server_take_effect() {
     type Case = (&'static str, &'static [(&'static str, &'static str)], &'static [&'static str]);
     let cases: [Case; 4] = [
         ("clients that are to be ignored", &[("EPICS_CAS_IGNORE_ADDR_LIST", "127.0.0.1")], &["-w", "1", "X:ao"]),

@@ -60,7 +60,7 @@ fn a_correct_plant_passes_the_check_and_nothing_is_started() {
 }
 
 #[test]
-fn an_error_in_the_plant_file_hides_none_in_the_files_that_it_names() {
+fn an_error_in_the_plant_file_does_not_hide_errors_in_other_files() {
     let folder = folder("check-all");
     let database = "record(nosuchtype, \"a\") {}\n";
     let ioc = "[[ioc]]\nname = \"psu\"\nload = [{ file = \"a.db\" }, { file = \"missing.db\" }]\n";

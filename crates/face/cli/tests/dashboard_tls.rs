@@ -31,7 +31,7 @@ fn curl(bench: &Bench, words: &[&str]) -> Command {
 }
 
 #[test]
-fn a_dashboard_with_a_certificate_is_reached_by_tls_alone() {
+fn a_dashboard_with_a_certificate_is_reachable_by_tls_only() {
     let port = free_port();
     let bench = plant("dash-tls", port, 0o600);
     let said = bench.ok(&["up", ".", "--detach"]);

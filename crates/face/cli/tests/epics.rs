@@ -54,7 +54,7 @@ fn epics_clients_read_the_same_from_both_servers() {
 }
 
 #[test]
-fn the_archive_keeps_the_records_of_both_servers_alike() {
+fn the_archive_stores_the_same_samples_of_both_servers() {
     let says = format!("sync = \"50ms\"\n[[signal]]\nnames = [\"X:COUNT\", \"{}\"]\n", NAMES.join("\", \""));
     let kept = [false, true].map(|ours| {
         let site = Archived::of(Ioc::serving(ours, &format!("{DATABASE}{COUNTER}")), "kept", &says);

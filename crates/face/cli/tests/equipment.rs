@@ -194,7 +194,7 @@ fn objects_are_listed_and_batches_have_a_result_for_each_line_also_where_a_manag
 }
 
 #[test]
-fn loops_run_as_an_activity_of_a_frame_where_one_is_named_and_end_with_it() {
+fn loops_with_a_configured_frame_run_as_its_activity_and_end_with_it() {
     let mut site = Site::new();
     let plant = fresh("emframe");
     let queue = r#"[[0, {"underrunnable":false,"overrunnable":false,"continuable":false,"background":false}]]"#;
@@ -256,7 +256,7 @@ fn loops_run_as_an_activity_of_a_frame_where_one_is_named_and_end_with_it() {
 }
 
 #[test]
-fn locks_and_rules_hold_for_objects_of_managers_and_a_second_manager_of_the_same_is_refused() {
+fn locks_and_rules_apply_to_objects_of_managers_and_a_second_manager_is_refused() {
     let mut site = Site::new();
     let file = site.folder.write("magnets.toml", MAGNETS);
     let manager = site.manager(&file);

@@ -101,7 +101,7 @@ fn a_modbus_device_is_read_and_written_and_its_refusal_is_reported() {
 }
 
 #[test]
-fn a_program_that_takes_too_long_is_ended_with_all_that_it_started() {
+fn a_program_beyond_its_time_limit_is_killed_with_its_descendants() {
     let site = Site::new();
     // The child keeps the output open after the program has ended. Waiting for the end of the output would take a
     // quarter of an hour.

@@ -83,7 +83,7 @@ fn a_failed_write_to_standard_output_is_not_a_success() {
 }
 
 #[test]
-fn variables_in_any_encoding_pass_to_programs() {
+fn variables_in_any_encoding_are_passed_to_programs() {
     let latin = OsStr::from_bytes(b"caf\xe9");
     let output = tahti().args(["run", "--", "sh", "-c", "printf %s \"$LATIN\""]).env("LATIN", latin).output().unwrap();
     assert_eq!(output.stdout, latin.as_bytes(), "{output:?}");
@@ -92,7 +92,7 @@ fn variables_in_any_encoding_pass_to_programs() {
 }
 
 #[test]
-fn a_console_draws_and_cannot_make_the_terminal_answer() {
+fn a_console_draws_but_sends_no_requests_to_the_terminal() {
     let script = "while read -r line; do printf \"\\033[6n\\033]52;c;eA==\\007\\033[1;32mgot $line\\033[0m\\n\"; done";
     let bench = Bench::new("console", &sh("echo", script, ""));
     bench.ok(&["up", ".", "--detach"]);
@@ -135,7 +135,7 @@ fn a_process_is_stopped_stays_down_and_is_started_again_by_its_name() {
 }
 
 #[test]
-fn a_process_that_has_just_died_is_started_and_not_called_running() {
+fn a_process_that_has_just_died_is_started_and_not_reported_as_running() {
     let bench = Bench::new("died", &sh("a", "sleep 1000", "restart = { policy = \"never\" }"));
     bench.ok(&["up", ".", "--detach"]);
     let killed = bench.pid("a");

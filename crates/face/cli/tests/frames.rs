@@ -184,7 +184,7 @@ fn a_frame_without_free_descriptors_reports_it_once_and_continues_when_it_has_so
 }
 
 #[test]
-fn activities_end_when_their_frame_is_killed_and_nothing_is_left_of_it() {
+fn activities_end_when_their_frame_is_killed_and_nothing_of_it_remains() {
     let plant = format!("dead{}", std::process::id());
     let fast = format!("{plant}/fast");
     let mut frame = Running::start(&["frames", "run"], &plant, Some(&frame_json("fast", "none")));
@@ -250,7 +250,7 @@ fn both_go_on(frame: &str) {
 }
 
 #[test]
-fn frames_go_on_without_their_supervisor_and_under_the_next_one() {
+fn frames_continue_without_their_supervisor_and_under_the_next_one() {
     let (bench, frame) = plant("nosup");
     both_go_on(&frame);
     let before = bench.process(&frame)["pid"].clone();

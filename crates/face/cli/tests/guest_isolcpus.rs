@@ -9,7 +9,7 @@ fn allowed(pid: i32) -> String {
 }
 
 #[test]
-fn housekeeping_processes_stay_off_the_cpus_that_were_isolated_at_boot() {
+fn housekeeping_processes_avoid_cpus_isolated_at_boot() {
     testkit::guest::required();
     let keys = "cpus = \"housekeeping\"";
     let bench = Bench::new("isolcpus", &(sh("a", "sleep 1000", keys) + &sh("b", "sleep 1000", "cpus = \"2\"")));
@@ -19,7 +19,7 @@ fn housekeeping_processes_stay_off_the_cpus_that_were_isolated_at_boot() {
 }
 
 #[test]
-fn a_measurement_on_a_cpu_that_was_isolated_at_boot_is_made() {
+fn a_cpu_isolated_at_boot_can_be_measured() {
     testkit::guest::required();
     let bench = Bench::new("isolcpus-bench", "");
     let done = bench.run(&["bench", "wakeup", "--cpus", "3", "--for", "1s", "--no-cyclictest"]);

@@ -209,7 +209,7 @@ fn qemu_ends_with_the_process_that_serves_its_guest() {
 }
 
 #[test]
-fn a_server_that_is_killed_before_its_qemu_answers_leaves_no_qemu_and_the_next_one_no_folder() {
+fn a_server_killed_before_its_qemu_answers_leaves_no_qemu_and_the_next_one_no_folder() {
     let keys =
         "accel = \"emulated\"\ndisks = [\"hmi.img\"]\nrestart = { policy = \"never\" }\nready = { line = \"begun\" }";
     let bench =
@@ -275,7 +275,7 @@ fn a_check_of_the_plant_finds_missing_files() {
 }
 
 #[test]
-fn a_guest_that_is_to_stop_before_it_runs_never_runs() {
+fn a_guest_that_is_stopped_before_it_runs_never_runs() {
     // A QEMU that does not answer.
     let bench = Bench::new("guest-early", "");
     let mut serve =
@@ -292,7 +292,7 @@ fn a_guest_that_is_to_stop_before_it_runs_never_runs() {
 }
 
 #[test]
-fn the_next_of_its_name_ends_a_qemu_whose_process_was_killed_outside_a_plant() {
+fn the_next_server_of_a_guest_ends_the_qemu_of_a_killed_one_outside_a_plant() {
     let bench = Bench::new("guest-alone", "");
     disk(&bench.dir.join("hmi.img"), false);
     let qemu = qemu();
@@ -371,7 +371,7 @@ fn a_guest_that_is_stopped_while_it_boots_shuts_down_once_it_reacts() {
 }
 
 #[test]
-fn bounds_on_a_disk_hold() {
+fn bounds_on_a_disk_are_enforced() {
     let bench = Bench::new("guest-disk", &linux("", "disks = [\"data.img\"]\ndisk_rate = \"1MiB\""));
     fs::write(bench.dir.join("data.img"), vec![0; 8 << 20]).unwrap();
     bench.ok(&["up", "plant.toml", "--detach"]);

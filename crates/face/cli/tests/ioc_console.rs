@@ -131,7 +131,7 @@ fn a_script_is_printed_with_its_macros_replaced() {
 }
 
 #[test]
-fn on_error_break_ends_a_script_where_c_ends_it() {
+fn on_error_break_ends_a_script_at_the_same_line_as_c() {
     let goes_on = "on error break\ndbpf X:nope 1\ndbgf X:nope\nepicsEnvSet\nasSetFilename nosuch.acf\niocLogInit\n";
     let (out, err, well) = run("goes-on", &format!("{goes_on}echo the end\n"));
     assert!(out.ends_with("\nthe end\n") && well, "{out}{err}");

@@ -209,7 +209,7 @@ fn a_flood_of_searches_for_unknown_names_costs_no_memory_and_is_counted() {
 }
 
 #[test]
-fn no_message_of_any_kind_brings_the_server_down() {
+fn no_message_stops_the_server() {
     let mut ioc = start();
     let before = memory_peak(&ioc);
     let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
@@ -253,7 +253,7 @@ fn no_message_of_any_kind_brings_the_server_down() {
 }
 
 #[test]
-fn an_oversized_message_is_refused_and_the_circuit_lives_on() {
+fn an_oversized_message_is_refused_and_the_circuit_stays_open() {
     let ioc = start();
     let mut circuit = Circuit::connect(ioc.port);
     let sid = circuit.create("X:small");

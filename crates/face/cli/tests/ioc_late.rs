@@ -85,7 +85,7 @@ fn records_loaded_later_are_scanned_on_the_threads_of_their_rate() {
 }
 
 #[test]
-fn links_of_older_records_find_records_that_come_later_go_and_come_again() {
+fn links_of_earlier_records_follow_records_that_are_loaded_removed_and_loaded_again() {
     let mut ioc = start(LATE);
     assert_eq!(number(&mut ioc, "waits"), 0.0);
     for _ in 0..2 {
@@ -125,7 +125,7 @@ fn a_replaced_record_is_found_by_forward_links_of_its_thread() {
 }
 
 #[test]
-fn a_late_load_with_an_error_loads_the_rest_as_at_the_start_and_a_template_is_one_load() {
+fn a_late_load_with_an_error_loads_the_rest_and_a_template_counts_as_one_load() {
     let mut ioc =
         start("record(calc, \"$(N)\") { field(SCAN, \".1 second\") field(CALC, \"A+1\") field(INPA, \"$(N)\") }");
     ioc.until("dbLoadRecords bad.db", |said| said.contains("no field \"NO\""));

@@ -12,7 +12,7 @@ const REQUESTS: usize = 700;
 const LOW: usize = 20;
 
 #[test]
-fn urgent_circuits_are_served_first_and_the_others_in_between() {
+fn urgent_circuits_are_served_first_and_the_others_between_them() {
     let ioc = Ioc::start(&[("count.db", DATABASE)], &["-d", "count.db"]);
     let open = |priority: u16| {
         let mut circuit = Circuit::connect_as(ioc.port, priority);

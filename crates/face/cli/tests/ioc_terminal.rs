@@ -83,7 +83,7 @@ impl Drop for Typed {
 }
 
 #[test]
-fn commands_and_records_are_completed_and_lines_come_back() {
+fn commands_and_records_are_completed_and_the_history_is_recalled() {
     let mut typed = Typed::start("keys");
     // Input before the first prompt is handled by the terminal, not by the line editor.
     let mut line = |keys: &str, output: &str| {

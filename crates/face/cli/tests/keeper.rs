@@ -199,7 +199,7 @@ s.sendto(b'STATUS=tuning', os.environ['NOTIFY_SOCKET'])
 }
 
 #[test]
-fn the_ready_text_is_found_in_lines_of_any_length_and_behind_a_carriage_return() {
+fn the_ready_text_is_found_in_lines_of_any_length_and_after_a_carriage_return() {
     let long = "x".repeat(600);
     for (name, script, text) in [
         ("long", format!("printf '%s' {long}"), long.clone()),

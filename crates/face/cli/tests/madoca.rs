@@ -79,7 +79,7 @@ impl Sector {
 }
 
 #[test]
-fn a_sector_is_run_by_messages_and_by_process_variables_and_survives_its_managers() {
+fn a_sector_is_controlled_by_messages_and_process_variables_and_survives_its_managers() {
     let sector = Sector::up();
 
     // Messages change process variables; the second one through the poller's table.

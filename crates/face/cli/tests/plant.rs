@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 #[test]
-fn two_processes_come_up_in_order_and_go_down_in_reverse_and_nothing_stays() {
+fn two_processes_start_in_order_and_stop_in_reverse_and_nothing_remains() {
     let late = sh(
         "late",
         "trap 'echo late >> order; exit 0' TERM; echo up; while :; do sleep 0.05; done",
@@ -149,7 +149,7 @@ fn a_process_that_keeps_failing_takes_the_plant_down_at_start_and_is_latched_lat
 }
 
 #[test]
-fn a_process_that_ignores_sigterm_is_killed_with_everything_that_it_started() {
+fn a_process_that_ignores_sigterm_is_killed_with_its_descendants() {
     let script =
         "trap '' TERM INT; (trap '' TERM INT; echo $$ > group; sleep 1000) & sleep 1000 & echo $! > child; wait; wait";
     let bench = Bench::new("stubborn", &sh("a", script, "stop = [\"TERM 100ms\", \"INT 100ms\"]"));
@@ -288,7 +288,7 @@ fn a_process_that_fails_is_shown_with_the_last_line_that_it_wrote() {
 }
 
 #[test]
-fn a_program_that_forks_is_shown_with_the_processor_time_of_all_that_it_starts() {
+fn a_program_that_forks_is_shown_with_the_processor_time_of_its_descendants() {
     let script = "while :; do /bin/sh -c 'i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done'; done";
     let bench = Bench::new("forks", &sh("forks", script, ""));
     bench.ok(&["up", ".", "--detach"]);
@@ -452,7 +452,7 @@ fn the_handler_of_a_stopped_process_runs_when_the_plant_goes_down() {
 }
 
 #[test]
-fn housekeeping_processes_stay_on_the_cpus_that_the_supervisor_was_given() {
+fn housekeeping_processes_stay_on_the_cpus_of_the_supervisor() {
     let allowed = |pid: i32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim().to_owned()
@@ -492,7 +492,7 @@ fn a_plant_whose_time_ends_before_it_is_up_fails() {
 }
 
 #[test]
-fn readiness_by_file_port_and_notification_is_awaited_and_seen() {
+fn readiness_by_file_port_and_notification_is_detected() {
     // A free port, on which the process listens only later.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -622,7 +622,7 @@ fn an_unreadable_state_orphans_no_process_and_starts_none_twice() {
 }
 
 #[test]
-fn logs_and_evidence_are_kept_in_the_folder_for_records_over_the_end_of_the_run_folder() {
+fn logs_and_evidence_in_the_folder_for_records_survive_the_loss_of_the_run_folder() {
     let process = sh("a", "echo begun $$; sleep 1000", "restart = { backoff = \"0s\" }");
     let records = |folder: &str| format!("[records]\nfolder = \"{folder}\"\n{process}");
     let bench = Bench::new("records", &records("kept"));

@@ -33,7 +33,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn lines_that_a_full_disk_loses_are_counted_in_the_log_and_the_next_line_is_whole() {
+fn lines_lost_on_a_full_disk_are_counted_in_the_log_and_the_next_line_is_complete() {
     let disk = SmallDisk::new();
     let at = |name: &str| disk.0.join("disk").join(name);
     std::fs::write(at("filler"), vec![0; 40_000]).unwrap();

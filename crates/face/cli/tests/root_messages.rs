@@ -31,7 +31,7 @@ fn run_as(policy: Policy) {
 }
 
 #[test]
-fn bands_have_the_class_and_the_cpu_that_the_plant_gives_them_and_allocate_nothing_while_they_serve() {
+fn bands_have_their_class_and_cpu_and_allocate_nothing_while_they_serve() {
     let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let (cpu, name) = (last_cpu(), format!("rt{}", std::process::id()));
     let plant = format!(
@@ -147,7 +147,7 @@ fn come_and_go(name: &str) {
 }
 
 #[test]
-fn clients_that_come_and_go_do_not_interrupt_the_cpu_of_a_band() {
+fn connecting_and_leaving_clients_do_not_interrupt_the_cpu_of_a_band() {
     let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     // An idle CPU is woken by row CAL on some machines, and the lane's CPU whenever it has slept.
     let _busy = Spinner::start();
@@ -230,7 +230,7 @@ fn be_the_stranger() {
 }
 
 #[test]
-fn a_stranger_writes_nothing_that_a_band_relies_on_and_leaves_a_quarter_of_its_cpu_to_others() {
+fn another_user_cannot_damage_a_band_and_leaves_a_quarter_of_its_cpu_to_others() {
     let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let (server, name) = serve(&[]);
     let folder = Folder::new();

@@ -178,8 +178,8 @@ const NETWORK: &str =
     "network = { device = \"tahti0\", link = \"200Mbit\", rate = \"4Mbit\", max = \"8Mbit\", delay = \"20ms\" }\n";
 
 #[test]
-fn a_network_flood_stays_within_its_class_and_the_device_is_as_it_was_afterwards() {
-    if !within_own_network("a_network_flood_stays_within_its_class_and_the_device_is_as_it_was_afterwards") {
+fn a_network_flood_stays_within_its_class_and_the_device_is_restored() {
+    if !within_own_network("a_network_flood_stays_within_its_class_and_the_device_is_restored") {
         return;
     }
     let before = traffic();

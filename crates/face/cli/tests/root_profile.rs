@@ -150,7 +150,7 @@ fn threads_are_distinguished_and_an_exec_restarts_the_symbols() {
 }
 
 #[test]
-fn a_process_that_runs_already_is_sampled_until_it_ends() {
+fn a_running_process_is_sampled_until_it_ends() {
     let folder = Folder::new("running");
     let mut child = Command::new(folder.c()).args(["1", "run"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut word = [0; 6];
@@ -195,7 +195,7 @@ fn a_process_of_a_plant_is_sampled_by_its_name() {
 }
 
 #[test]
-fn samples_that_found_no_room_are_counted() {
+fn samples_lost_for_lack_of_space_are_counted() {
     let folder = Folder::new("lost");
     let mut child = Command::new(folder.c()).args(["1", "run"]).stdout(Stdio::null()).spawn().unwrap();
     let (pid, file) = (child.id().to_string(), folder.path("lost.folded"));
@@ -398,7 +398,7 @@ fn allocations_of_a_rust_program_have_the_names_of_its_functions() {
 }
 
 #[test]
-fn programs_into_which_nothing_can_be_loaded_are_refused() {
+fn programs_that_cannot_load_the_heap_library_are_refused() {
     let folder = Folder::new("static");
     let program = folder.build("cc", &["-static"], "still.c", "int main(void) { return 0; }");
     let said = |words: &[&str]| String::from_utf8_lossy(&tahti(words).stderr).into_owned();

@@ -380,7 +380,7 @@ fn a_value_changed_by_another_program_is_kept_and_sets_the_exit_code() {
 }
 
 #[test]
-fn another_run_directory_s_shield_is_refused_by_name_and_stays() {
+fn a_shield_of_another_run_folder_is_reported_with_its_folder_and_stays() {
     let bench = Bench::new("one");
     let before = state(&[]);
     bench.done(&["apply", "--cpus", &bench.cpu]);

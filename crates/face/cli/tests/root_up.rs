@@ -66,7 +66,7 @@ fn machine() -> BTreeMap<String, String> {
 const LOOP: &str = "[[process]]\nname = \"loop\"\ncommand = \"sleep 1000\"\nclass = \"fifo:10\"\n";
 
 #[test]
-fn a_process_on_the_shield_has_its_class_cpu_and_memory_lock_and_the_machine_is_given_back() {
+fn a_process_on_the_shield_has_its_class_cpu_and_memory_lock_and_the_machine_is_restored() {
     let bench = Shielded::new("class", &format!("{LOOP}[[process]]\nname = \"other\"\ncommand = \"sleep 1000\"\n"));
     bench.ok(&["up", ".", "--detach"]);
     let status = bench.status();
@@ -85,7 +85,7 @@ fn a_process_on_the_shield_has_its_class_cpu_and_memory_lock_and_the_machine_is_
 }
 
 #[test]
-fn a_supervisor_killed_with_sigkill_leaves_the_shield_and_the_next_one_gives_it_back() {
+fn a_supervisor_killed_with_sigkill_leaves_the_shield_and_the_next_one_releases_it() {
     let bench = Shielded::new("kill", LOOP);
     bench.ok(&["up", ".", "--detach"]);
     let before = bench.status();
@@ -103,7 +103,7 @@ fn a_supervisor_killed_with_sigkill_leaves_the_shield_and_the_next_one_gives_it_
 }
 
 #[test]
-fn a_daemon_without_session_parent_or_environment_ends_with_its_killed_keeper_through_their_group() {
+fn a_detached_daemon_without_environment_ends_with_its_killed_keeper_by_their_group() {
     harness::machine::last_cpu();
     let script = "env -i setsid sh -c 'trap \"\" HUP TERM; echo $$ > daemon; while :; do /bin/sleep 1; done' & wait";
     let bench = Bench::new("root-group", &harness::plant::sh("a", script, "restart = { policy = \"never\" }"));
@@ -119,7 +119,7 @@ fn a_daemon_without_session_parent_or_environment_ends_with_its_killed_keeper_th
 }
 
 #[test]
-fn a_process_of_another_user_runs_clean_and_so_does_its_safe_output_command() {
+fn a_process_of_another_user_and_its_safe_output_command_have_clean_environments() {
     harness::machine::last_cpu();
     let bench = Bench::new("root-user", "");
     // The folder belongs to the operator, who may put anything there.
@@ -305,7 +305,7 @@ fn a_plant_that_was_adopted_is_compared_with_and_without_its_shield() {
 }
 
 #[test]
-fn a_reload_changes_the_shield_under_its_processes_and_the_machine_is_given_back_as_it_was() {
+fn a_reload_changes_the_shield_of_running_processes_and_the_machine_is_restored() {
     let bench = Shielded::new("reshield", LOOP);
     bench.ok(&["up", ".", "--detach"]);
     let (pid, cpus) = (bench.pid("loop"), bench.process("loop")["cpus"].clone());
@@ -513,7 +513,7 @@ raise SystemExit(not (b["pid"] and b["starts"] == 3 and b["state"] == "running")
 }
 
 #[test]
-fn no_room_in_the_run_folder_is_an_error_before_anything_starts() {
+fn a_full_run_folder_is_an_error_before_anything_starts() {
     let bench =
         Shielded::new("room", "[[process]]\nname = \"a\"\ncommand = [\"/bin/sh\", \"-c\", \"touch started\"]\n");
     let run = bench.dir.join("small");

@@ -35,7 +35,7 @@ fn the_environment_of_the_caller_is_passed_on_without_variables_of_systemd() {
 }
 
 #[test]
-fn streams_pass_through_untouched() {
+fn standard_streams_pass_through_unchanged() {
     let output = run(&["run", "sh", "-c", "echo out; echo err >&2"]);
     assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
 }
@@ -110,7 +110,7 @@ fn descendants_end_with_the_program() {
 }
 
 #[test]
-fn mistakes_are_explained() {
+fn wrong_arguments_are_refused_with_an_explanation() {
     for (words, expected) in [
         (&["run", "--", "no-such-program-of-tahti"][..], "in no folder of PATH"),
         (&["run", "--", "/etc/passwd"], "no executable file"),

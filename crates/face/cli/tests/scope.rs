@@ -61,7 +61,7 @@ fn is_file(path: &Path) -> bool {
 }
 
 #[test]
-fn a_capture_is_drawn_measured_written_and_shown_again_from_each_kind_of_file() {
+fn a_capture_is_drawn_measured_exported_and_read_back_from_each_kind_of_file() {
     let running = Loop::start("scope");
     let folder = std::env::temp_dir().join(&running.name);
     std::fs::create_dir_all(&folder).unwrap();
@@ -102,7 +102,7 @@ fn a_capture_is_drawn_measured_written_and_shown_again_from_each_kind_of_file() 
 }
 
 #[test]
-fn a_trigger_that_is_left_alone_captures_and_is_fetched_later() {
+fn a_detached_trigger_captures_and_is_fetched_later() {
     let running = Loop::start("detached");
     let name = running.name.as_str();
     assert!(

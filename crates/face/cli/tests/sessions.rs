@@ -118,7 +118,7 @@ fn clients_are_notified_of_changes_of_their_rights() {
 }
 
 #[test]
-fn a_malformed_security_file_keeps_the_ioc_from_starting() {
+fn a_malformed_security_file_prevents_the_start_of_the_ioc() {
     let folder = std::env::temp_dir().join(format!("tahti-acf-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("bad.acf"), "ASG(DEFAULT) {\n  RULE(1, WRIET)\n}\n").unwrap();

@@ -105,7 +105,7 @@ fn a_dashboard_of_the_plant_file_whose_port_is_taken_fails_the_plant() {
 }
 
 #[test]
-fn segments_removed_under_the_archive_fail_the_plant() {
+fn segments_removed_by_another_program_fail_the_plant() {
     let bench = Bench::new(
         "services-segments",
         "[archive]\nname = \"archive\"\nfolder = \"data\"\nsync = \"50ms\"\n[[signal]]\nnames = [\"V:NONE\"]\n",

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_aborted_is_an_error_behind_the_rows_that_it_has_read() {
+    fn an_aborted_reader_ends_with_an_error_after_the_rows_it_has_read() {
         let table = "printf 'signal,time_ns,type,value\\nA,1,f64,2\\n'";
         assert!(matches!(rows(table)[..], [Ok(_)]));
         for script in [format!("{table}; kill -ABRT $$"), format!("{table}; printf 'A,2'; kill -ABRT $$")] {

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn pulses_are_joined_across_a_clock_that_was_set_forward_or_back() {
+    fn pulses_are_joined_across_steps_of_the_clock() {
         let a: Vec<_> = (1..=20).map(|pulse| (pulse as i64 * S, pulse)).collect();
         for step in [3_600 * S, -5 * S] {
             let b = (1..=20).map(|pulse| (pulse as i64 * S + if pulse > 10 { step } else { 0 }, pulse)).collect();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_a_restarted_writer_used_before_is_joined_within_the_span_only() {
+    fn pulse_numbers_reused_by_a_restarted_writer_are_joined_within_the_span_only() {
         let run = |begin: i64, pulses: &[u64]| -> Vec<_> {
             pulses.iter().map(|pulse| (begin + *pulse as i64 * S, *pulse)).collect()
         };

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_damaged_archive_fails_the_upload_and_samples_that_wait_fail_only_with_once() {
+    fn a_damaged_archive_fails_the_upload_and_waiting_samples_fail_only_with_once() {
         let sent = Status { is_connected: true, ..Status::default() };
         let (waits, damaged) = (Status { waiting: 1, ..sent.clone() }, Status { damaged: 1, ..sent.clone() });
         let away = Status { is_connected: false, ..sent.clone() };

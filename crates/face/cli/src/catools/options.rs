@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn options_may_cluster_and_touch_their_values() {
+    fn options_may_be_clustered_and_joined_with_their_values() {
         let options = read("-cnw2.5 -f8 -#3 a b");
         assert!(options.callback && options.enums_as_numbers);
         assert_eq!((options.timeout_secs, options.count, options.reals), (2.5, 3, Reals::Fixed(8)));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn options_may_follow_names_but_where_a_value_may_be_negative() {
+    fn options_may_follow_names_except_in_caput_where_values_may_be_negative() {
         let options = read("a -d DBR_CTRL_DOUBLE b -n -- -c");
         assert_eq!((options.output, options.enums_as_numbers), (Output::Type(Dbr::from_wire(34).unwrap()), true));
         assert_eq!((options.words, options.callback), (vec!["a".to_owned(), "b".into(), "-c".into()], false));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn of_options_that_exclude_each_other_caput_takes_the_last() {
+    fn caput_uses_the_last_of_contradictory_options() {
         let options = read_of(&CAPUT, "-s -n -l -t x 1");
         assert_eq!((options.enums_as_text, options.enums_as_numbers, options.output), (false, true, Output::Terse));
         let options = read_of(&CAPUT, "-n -s -t -l x 1");

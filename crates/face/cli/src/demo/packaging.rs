@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_image_is_decided_with_its_last_part_and_rightly() {
+    fn each_image_is_judged_correctly_with_its_last_part() {
         let (mut belt, mut datagram) = (Belt::default(), [0; HEAD + PART]);
         for image in 0..2 * EVERY {
             let mut decided = None;
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_with_a_part_missing_is_counted_and_the_next_is_decided() {
+    fn an_image_with_a_missing_part_is_counted_and_the_next_one_is_judged() {
         let (mut belt, mut datagram) = (Belt::default(), [0; HEAD + PART]);
         fill(&mut datagram, 5, 0, MonoNs(0));
         belt.take(&datagram, MonoNs(0));

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minor_is_used_as_far_as_its_slack_does_not_reach() {
+    fn the_used_share_of_a_minor_excludes_its_slack() {
         let used = Times::used(DurNs::from_us(1000), &hist(&[(100, 5), (750, 995)]));
         let bar = bar(&used.line("minor 0", Some(DurNs::from_us(1000)))).to_owned();
         assert!(bar.starts_with("##########") && bar.ends_with("-....") && !bar.contains('='), "{bar}");

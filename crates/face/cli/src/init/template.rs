@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_behind_a_hash_are_valid_too() {
+    fn commented_lines_of_templates_are_valid_when_enabled() {
         for template in Template::value_variants() {
             let uncommented: String = plant(*template, "p")
                 .lines()

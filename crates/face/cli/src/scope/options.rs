@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_and_spans_are_read_as_people_write_them() {
+    fn shares_and_spans_are_parsed_in_their_common_forms() {
         assert_eq!((percent("30%"), percent("0%")), (Ok(0.3), Ok(0.0)));
         assert!(percent("30").is_err() && percent("-1%").is_err() && percent("101%").is_err());
         assert_eq!(read_span("-10ms..5ms"), Ok((-0.01, 0.005)));

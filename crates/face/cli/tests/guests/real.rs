@@ -19,7 +19,7 @@ fn is_root() -> bool {
 }
 
 #[test]
-fn memory_that_is_to_be_locked_is_locked_before_the_first_instruction() {
+fn memory_is_locked_before_the_first_instruction() {
     let bench = up("guest-locked", false, "mlock = true");
     let (qemu, _) = process(&bench);
     assert!(kib(qemu, "VmLck") >= 32 << 10, "{} KiB are locked", kib(qemu, "VmLck"));

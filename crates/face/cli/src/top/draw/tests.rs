@@ -104,7 +104,7 @@ fn a_usual_terminal_shows_processes_alarms_and_the_latency_of_the_chosen_one() {
 }
 
 #[test]
-fn names_of_programs_never_steer_the_terminal() {
+fn names_of_programs_never_control_the_terminal() {
     let all = screen(&model(), (80, 24), 0).join("\n");
     // The row is as wide as the others.
     assert!(all.contains("  \\x1b]0;ape           13 running") && !all.contains('\x1b'), "{all}");
@@ -157,7 +157,7 @@ fn a_plant_that_went_down_is_reported_and_its_processes_are_not_shown_as_running
 }
 
 #[test]
-fn a_program_that_forks_is_shown_with_all_that_it_has_started() {
+fn a_program_that_forks_is_shown_with_its_descendants() {
     let mut model = model();
     let zebra = &mut model.seen.as_mut().unwrap().plant.processes[0];
     let (memory, cpu) = (Size(90 << 20), DurNs::from_ms(70));
