@@ -122,7 +122,7 @@ fn a_clock_step_without_a_logger_neither_hides_nor_duplicates_samples_with_a_pul
 }
 
 #[test]
-fn values_without_a_pulse_are_kept_after_a_clock_was_set_back_while_no_logger_ran() {
+fn values_without_a_pulse_are_stored_after_a_clock_step_back_without_a_logger() {
     let mut site = Site::new("no-pulse");
     let ((exports, index), mut life) = (site.exports(), site.life(ALL));
     let write = |values: std::ops::RangeInclusive<i64>| {

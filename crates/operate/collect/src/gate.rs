@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadband_counts_from_the_last_value_that_was_kept() {
+    fn a_deadband_is_relative_to_the_last_stored_value() {
         let mut gate = Gate::new(Policy::Monitor { deadband: 1.0 }, 0);
         assert_eq!(kept(&mut gate, &[0.0, 0.6, 1.0, 1.2, 0.5, 2.3]), [0.0, 1.2, 2.3]);
         assert_eq!(gate.left_out, 3);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_fault_the_time_before_is_kept_once() {
+    fn on_a_fault_the_samples_before_it_are_stored_once() {
         let mut gate = Gate::new(Policy::OnFault { before: DurNs(3) }, 0);
         assert_eq!(kept(&mut gate, &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]), [0.0; 0]);
         assert!(!gate.alarms(1) && gate.alarms(2) && !gate.alarms(3) && !gate.alarms(0) && gate.alarms(3));

@@ -107,7 +107,7 @@ fn shown(found: &Found) -> String {
 }
 
 #[test]
-fn an_image_is_an_array_of_its_numbers_type_with_the_frames_number() {
+fn an_image_is_stored_as_an_array_of_its_type_with_its_frame_number() {
     let numbers: [(Element, Vec<u8>, &str); 10] = [
         (Element::U8, vec![1, 255], "[1, 255]"),
         (Element::I8, vec![1, 255], "[1, -1]"),
