@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn logins_of_viewers_end_no_session_of_an_operator_nor_of_another_viewer_below_its_share() {
+    fn logins_of_a_viewer_end_only_its_oldest_sessions() {
         let place = Place::new("logins");
         let access = place.open(true);
         let begin = |role, user, at| access.begin(party(role, user), NOW + DurNs(at)).unwrap();

@@ -186,7 +186,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_job_of_an_operator_comes_before_those_of_viewers_and_finds_room() {
+    fn a_job_of_an_operator_precedes_those_of_viewers_and_finds_room() {
         let (queue, jobs) = queue(8);
         for job in 0..4 {
             queue.push(party(Role::Viewer, 1), job).unwrap();

@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_archive_that_does_not_answer_is_not_the_same_as_no_archive() {
+    fn a_silent_archive_is_distinguished_from_a_missing_one() {
         assert_eq!(status(None), json!({ "is_configured": false }));
         let silent = status(Some(Path::new("/nonexistent/archive")));
         assert_eq!(silent["is_configured"], true);
