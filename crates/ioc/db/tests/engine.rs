@@ -47,7 +47,7 @@ fn updates_come_beyond_the_deadband_and_with_alarm_changes() {
 }
 
 #[test]
-fn short_of_room_the_newest_update_replaces_the_last_and_is_counted() {
+fn in_a_full_event_queue_the_newest_update_replaces_the_last_one_and_is_counted() {
     let mut db = database("record(longout, \"a\") {}\nrecord(longout, \"b\") {}");
     let queue = db.open_queue(4);
     for (token, name) in ["a", "b"].into_iter().enumerate() {
@@ -179,7 +179,7 @@ fn records_can_be_added_and_removed_while_running() {
 }
 
 #[test]
-fn links_that_nest_without_end_are_stopped_and_counted() {
+fn endlessly_nested_links_are_stopped_and_counted() {
     let mut text = String::new();
     for n in 0..400 {
         text.push_str(&format!("record(ai, \"n{n}\") {{ field(INP, \"n{} PP MS\") }}\n", n + 1));
@@ -230,7 +230,7 @@ fn malformed_files_name_the_place_and_what_was_expected() {
 }
 
 #[test]
-fn values_of_remote_links_come_from_the_shell() {
+fn values_of_remote_links_are_delivered_by_the_shell() {
     let mut db = database("record(ai, \"a\") { field(INP, \"elsewhere CP MS\") }");
     let requests: Vec<RemoteRequest> = std::iter::from_fn(|| db.next_remote()).collect();
     let [RemoteRequest::Connect { id, name, monitor: true }] = &requests[..] else { panic!("{requests:?}") };
@@ -265,7 +265,7 @@ fn a_link_whose_value_cannot_be_read_passes_on_no_alarm_of_its_source() {
 }
 
 #[test]
-fn an_asynchronous_output_waits_for_the_end_of_its_write_elsewhere() {
+fn an_asynchronous_output_waits_for_the_end_of_its_remote_write() {
     let mut db = database(
         "record(ao, \"a\") { field(DTYP, \"Async Soft Channel\") field(OUT, \"elsewhere\") field(FLNK, \"after\") }
          record(calc, \"after\") { field(CALC, \"A\") field(INPA, \"a\") }
@@ -447,7 +447,7 @@ fn filters_apply_to_the_events_of_their_subscription_only() {
 }
 
 #[test]
-fn a_state_lets_events_through_before_at_and_after_its_changes() {
+fn a_state_filter_passes_events_before_at_and_after_its_changes() {
     for (mode, expected) in [
         ("before", vec![2.0]),
         ("first", vec![3.0]),

@@ -23,7 +23,7 @@ fn text(db: &mut Db, name: &str) -> String {
 }
 
 #[test]
-fn a_failed_read_is_a_link_alarm_and_passes_no_severity_on() {
+fn a_failed_read_is_a_link_alarm_that_names_the_field() {
     let mut db = database(
         "record(stringout, \"s\") { field(VAL, \"no number\") }
          record(waveform, \"w\") { field(FTVL, DOUBLE) field(NELM, 2) field(INP, \"s MSS\") }",
@@ -33,7 +33,7 @@ fn a_failed_read_is_a_link_alarm_and_passes_no_severity_on() {
 }
 
 #[test]
-fn a_link_alarm_names_the_link_that_failed_where_another_has_the_same_text() {
+fn a_link_alarm_names_the_failed_link_although_another_has_the_same_text() {
     let mut db = database(
         "record(longout, \"n\") {}
          record(stringout, \"s\") { field(DOL, \"n\") field(OUT, \"n\") field(FLNK, \"n\") }",
@@ -58,7 +58,7 @@ fn an_undefined_sub_array_shows_no_elements() {
 }
 
 #[test]
-fn a_long_text_is_written_whole_and_read_as_39_bytes() {
+fn a_long_text_is_written_completely_and_read_as_39_bytes() {
     let mut db = database(
         "record(lso, \"from\") { field(SIZV, 60) field(OUT, \"whole\") }
          record(lsi, \"whole\") { field(SIZV, 60) }

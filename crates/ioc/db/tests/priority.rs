@@ -59,7 +59,7 @@ fn scan_once_goes_between_high_and_medium_callbacks() {
 }
 
 #[test]
-fn an_interrupt_processes_the_records_that_listen_and_no_other() {
+fn an_interrupt_processes_only_the_records_that_listen() {
     let mut db = database(&["field(PRIO, LOW)", "field(PRIO, HIGH)", ""]);
     let (source, other) = (db.source("card 0"), db.source("card 1"));
     assert_eq!(db.source("card 0"), source);
@@ -82,7 +82,7 @@ fn an_interrupt_processes_the_records_that_listen_and_no_other() {
 }
 
 #[test]
-fn a_source_keeps_its_newest_value_and_hands_back_the_one_before() {
+fn a_source_keeps_its_newest_value_and_returns_the_previous_one() {
     let mut db = database(&[""]);
     let source = db.source("card 0");
     let record = db.find("r0").unwrap().record;
@@ -103,7 +103,7 @@ fn io_intr_scanning_without_a_source_is_refused_and_reported() {
 }
 
 #[test]
-fn a_record_that_leaves_its_list_while_the_list_is_walked_is_not_processed() {
+fn a_record_removed_from_its_scan_list_during_the_scan_is_not_processed() {
     let fields = [
         "field(SCAN, Event) field(EVNT, go) field(OUT, \"r1.EVNT\") field(VAL, 7)",
         "field(SCAN, Event) field(EVNT, go) field(PHAS, 1)",

@@ -122,7 +122,7 @@ fn a_scan_that_does_not_exist_or_is_claimed_twice_is_refused() {
 }
 
 #[test]
-fn a_record_of_another_owner_cannot_be_loaded_over_and_is_forgotten_when_it_is_removed() {
+fn a_record_of_another_owner_cannot_be_redefined_and_is_removed_from_the_directory() {
     let mut db = loaded(TEXT);
     split(&mut db, &[group(&[".1 second"], 1)]);
     let again = db.load_records("record(calc, \"fast\") {}", "more.db", &Macros::default(), &mut |_| None);
@@ -180,7 +180,7 @@ fn records_loaded_later_go_to_the_owners_of_their_scans_and_links() {
 }
 
 #[test]
-fn links_to_a_removed_record_become_links_elsewhere() {
+fn links_to_a_removed_record_become_remote_links() {
     let mut db = loaded(
         "record(calc, \"a\") { field(INPA, \"b\") field(INPB, \"b.DESC$ CP\") field(FLNK, \"b\") } record(ai, \"b\") {}",
     );

@@ -75,7 +75,7 @@ fn a_put_with_completion_waits_with_the_record_that_a_breakpoint_holds() {
 }
 
 #[test]
-fn stepping_stops_at_each_record_and_ends_with_the_entry_point() {
+fn stepping_stops_at_each_record_and_ends_at_the_entry_point() {
     let mut db = database();
     let names = ["first", "second", "third"].map(|name| record(&db, name));
     let [first, second, third] = names;

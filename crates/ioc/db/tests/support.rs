@@ -156,7 +156,7 @@ fn every_input_record_accepts_raw_and_converted_values_of_its_device() {
 }
 
 #[test]
-fn every_output_hands_its_device_value_and_raw_value() {
+fn every_output_passes_value_and_raw_value_to_its_device() {
     let mut db = database(
         r#"record(ao, "ao") { field(DTYP, "test later") field(OUT, "@x") field(ASLO, "0.5") field(VAL, "3") }
            record(bo, "bo") { field(DTYP, "test later") field(OUT, "@x") field(VAL, "1") field(ONAM, "on") }
@@ -275,7 +275,7 @@ fn a_bad_address_is_reported_with_its_record_and_can_be_corrected() {
 }
 
 #[test]
-fn simulation_mode_leaves_the_device_alone() {
+fn in_simulation_mode_the_device_is_not_used() {
     let mut db = database(
         r#"record(ai, "a") { field(DTYP, "test later") field(INP, "@x") field(SIMM, "YES") field(SIOL, "12") field(SVAL, "12") }"#,
     );

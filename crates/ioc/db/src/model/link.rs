@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn link_texts_are_taken_apart() {
+    fn link_texts_are_parsed() {
         let show = |link: Result<LinkText<'_>, String>| format!("{link:?}");
         let check = |text, expected| assert_eq!(show(parse(text, LinkField::In)), show(Ok(expected)), "{text}");
         check("", LinkText::Constant(""));
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_keep_their_text_whether_they_fit_in_the_link_or_not() {
+    fn constants_of_any_length_keep_their_text() {
         for text in ["1", "0.30000000000", "-12.3456789012", "[1, 2, 3, 4, 5]", "{const:\"µµµµµµµ\"}"] {
             let link = Link::of_constant(text);
             assert_eq!((link.constant(), link.brief().kind), (Some(text), LinkKind::Constant));

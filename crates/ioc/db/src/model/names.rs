@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_is_found_again_and_no_other() {
+    fn only_stored_names_are_found() {
         let mut names = Names::default();
         assert_eq!(names.find(b"x"), None);
         let numbers: Vec<u32> = (0..5_000)

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn it_writes_after_its_own_delay() {
+    fn the_record_writes_its_output_after_its_delay() {
         let mut db = started(
             "record(swait, \"s\") { field(CALC, \"A\") field(OUTN, \"o\") field(ODLY, \"0.5\") } record(ao, \"o\") {}",
         );
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn names_can_be_given_while_it_runs_and_constants_are_taken_at_once() {
+    fn names_can_be_changed_at_run_time_and_constants_take_effect_at_once() {
         let mut db = started(
             "record(swait, \"s\") { field(CALC, \"A\") field(INAN, \"5\") field(DOPT, \"Use DOL\") field(OUTN, \"o\") }
              record(ao, \"a\") { field(VAL, \"8\") } record(ao, \"o\") {} record(ao, \"p\") {}",
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_to_nothing_are_flagged() {
+    fn names_without_a_record_are_flagged() {
         let mut db = started(
             "record(swait, \"s\") { field(INAN, \"a\") field(INBN, \"2.5\") field(INCN, \"nobody\") field(OUTN, \"a\") field(DOLN, \"nobody\") }
              record(ao, \"a\") {}",

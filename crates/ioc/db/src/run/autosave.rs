@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn all_kinds_of_values_come_back_in_either_pass() {
+    fn all_kinds_of_values_are_restored_in_either_pass() {
         let mut db = database();
         db.init(crate::Now::default());
         for (name, text) in [

@@ -383,7 +383,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_in_json_are_quoted_where_they_have_to_be() {
+    fn words_in_json_are_quoted_if_necessary() {
         for (given, kept) in [
             ("{ state : s }", "{state:\"s\"}"),
             (
@@ -422,13 +422,13 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_does_not_end_names_its_start() {
+    fn an_unterminated_text_is_reported_at_its_start() {
         let error = Lexer::new("\n \"abc\n", "t.db").next().unwrap_err();
         assert_eq!(error.to_string(), "t.db:2:2: this quoted text does not end on its line, expected a closing \"");
     }
 
     #[test]
-    fn escapes_are_those_of_c() {
+    fn escapes_are_decoded_as_in_c() {
         assert_eq!(&*unescape(r#"a\n\"\x41\101\q"#), b"a\n\"AAq");
     }
 }

@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_default_that_is_not_used_is_missing() {
+    fn macros_in_an_unused_default_are_not_reported_as_missing() {
         assert_eq!(Macros::parse("A=1").expand("$(A=$(B))$(C=$(D=$(E)))").1, ["E"]);
     }
 

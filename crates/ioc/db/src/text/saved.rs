@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_or_an_undefined_macro_costs_its_line_and_not_the_set() {
+    fn a_missing_file_or_undefined_macro_skips_its_line_and_not_the_set() {
         let text = "X:a\nfile none.req P=X:\n$(Q)b\n!c\nX:d\nfile sub.req R=1";
         let include = &mut |name: &str| (name == "sub.req").then(|| "$(P)e\nX:f$(R)".to_owned());
         let RequestFile { channels, complaints } = parse_request(text, "auto.req", &Macros::default(), include);
