@@ -237,7 +237,7 @@ mod tests {
         }
 
         #[test]
-        fn writing_bits_leaves_the_others_alone(word in 0u64..1 << 32, low in 0u32..24, count in 1u32..8, field: u64) {
+        fn writing_bits_keeps_the_others(word in 0u64..1 << 32, low in 0u32..24, count in 1u32..8, field: u64) {
             let step = Convert::Bits { low, count };
             let field = (field & mask(count)) as f64;
             let written = step.backward(Datum::Number(field), Some(word as f64)).unwrap();

@@ -38,7 +38,7 @@ unit = "A"
 "#;
 
 #[test]
-fn all_errors_are_found_at_once_each_with_its_place() {
+fn all_errors_of_equipment_tables_are_reported_at_once_with_their_places() {
     let text = r#"[manager]
 nam = "magnets"
 
@@ -251,7 +251,7 @@ fn a_dry_run_shows_each_step_with_its_values() {
 }
 
 #[test]
-fn an_object_describes_itself() {
+fn the_description_of_an_object_lists_its_verbs_and_types() {
     let tables = read(GOOD).tables.unwrap();
     let expected = "put {value}: number A 0..600 write; get current_adc: number A read";
     assert_eq!(tables.describe("sr_mag_ps_b"), Some(expected));

@@ -202,7 +202,7 @@ fn a_request_past_its_deadline_is_not_executed() {
 }
 
 #[test]
-fn an_agent_is_started_by_a_message_and_brings_the_beam_to_its_set_point() {
+fn an_agent_is_started_by_a_message_and_moves_the_beam_to_its_set_point() {
     let (mut lane, mut seen) = (lane(FILE), Seen::default());
     go_on(&mut lane, at(1000), &mut seen);
     assert_eq!(ask(&mut lane, "get/sr_bpm_1/x", at(1000)), "0.5", "not started");
@@ -263,7 +263,7 @@ fn polls_run_at_their_cycle() {
 }
 
 #[test]
-fn polls_of_all_hosts_have_the_same_number_at_the_same_time_and_the_first_one_waits_for_nothing() {
+fn polls_of_all_hosts_have_the_same_number_at_the_same_time_and_the_first_is_immediate() {
     // Two hosts: their monotonic clocks have different origins, and the manager of the second host starts 130 ms later.
     let tai = 1_700_000_000_030 * 1_000_000;
     let begun = |mono: u64, after: u64| {

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_current_is_ramped_lags_and_arrives() {
+    fn the_current_ramps_with_a_lag_to_its_set_point() {
         let mut supply = switched_on(PowerSupplySpec::default());
         supply.write(0, &Datum::Number(100.0), at(0)).unwrap();
         let halfway = supply.current(at(500));
