@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_was_lost_is_a_gap() {
+    fn a_lost_connection_is_a_gap() {
         let info =
             pb::Info { payload: pb::Payload::ScalarInt, name: "A".into(), year: 2026, elements: 1, headers: vec![] };
         let mut bytes = Vec::new();
