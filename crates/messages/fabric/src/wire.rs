@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_reads_back_with_less_time_and_its_asker() {
+    fn a_request_survives_a_round_trip_with_its_subject_and_a_shorter_limit() {
         let now = MonoNs(1_000_000_000);
         let asked = asked(Request::parse("put/sr_mag_ps_b/a%2Fb").unwrap(), b"body", now + DurNs::from_ms(160));
         let limit = limit(asked.deadline - now);
