@@ -49,7 +49,7 @@ fn requests_have_the_bytes_of_the_specification() {
 }
 
 #[test]
-fn an_answer_may_come_in_pieces_and_after_a_late_one() {
+fn an_answer_may_arrive_in_pieces_and_after_a_late_one() {
     let (mut transaction, out) = sent(Framing::Tcp, read(Table::Discrete, 0xc4, 22));
     assert_eq!(out, [1, 2, 0, 0, 0, 6, 0x11, 2, 0, 0xc4, 0, 22]);
     let late = [9, 9, 0, 0, 0, 3, 0x11, 0x83, 2];
@@ -74,7 +74,7 @@ fn a_refusal_is_reported_with_the_name_of_the_specification() {
 }
 
 #[test]
-fn silence_ends_a_transaction_in_its_time_and_not_before() {
+fn silence_ends_a_transaction_at_its_time_limit_and_not_before() {
     let (mut transaction, _) = sent(Framing::Tcp, read(Table::Holding, 0, 1));
     let until = transaction.poll_timeout().unwrap();
     assert_eq!(until, MonoNs(500_000_000));
