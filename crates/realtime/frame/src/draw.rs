@@ -90,7 +90,7 @@ mod tests {
     use alloc::vec;
 
     #[test]
-    fn a_time_line_shows_budgets_to_scale_and_equal_minors_once() {
+    fn a_timeline_shows_budgets_to_scale_and_equal_minors_once() {
         let us = DurNs::from_us;
         let mut log = Activity::new("log", None, 0..3);
         log.queue.iter_mut().for_each(|(_, discipline)| *discipline = Discipline::BACKGROUND);

@@ -161,7 +161,7 @@ fn pair(how_a: &str, recovery: Recovery, tolerate: Option<u32>) -> Spec {
 type Case<'a> = (&'a str, &'a [(u16, &'a str)], &'a [u64], &'a [u64], &'a [&'a str]);
 
 #[test]
-fn each_discipline_means_what_react_published() {
+fn each_discipline_behaves_as_published_for_react() {
     const ALL: &str = "underrunnable+overrunnable+continuable";
     let block = [(0, ALL), (1, ALL), (2, "real-time")];
     #[rustfmt::skip]
@@ -266,7 +266,7 @@ fn inject_extends_a_minor_by_its_length_and_moves_the_following_minors() {
 }
 
 #[test]
-fn stretch_moves_the_phase_and_steal_gives_it_back() {
+fn stretch_moves_the_phase_and_steal_restores_it() {
     for (recovery, next_end) in [(Recovery::Stretch(us(60)), 260), (Recovery::Steal(us(60)), 200)] {
         let mut world = World::new(&pair("real-time", recovery, None), &[&[150, 10], &[5]]);
         world.run();
@@ -303,7 +303,7 @@ fn time_is_given_for_tolerated_errors_only() {
 }
 
 #[test]
-fn other_recoveries_act_once_errors_are_no_longer_tolerated() {
+fn other_recoveries_act_after_the_tolerated_number_of_errors() {
     let faults =
         |recovery, tolerate| World::new(&pair("real-time", recovery, Some(tolerate)), &[&[350, 10], &[1]]).minors(4);
     assert_eq!(
@@ -425,7 +425,7 @@ fn ticks_of_an_external_base_during_a_delay_are_counted_as_lost() {
 }
 
 #[test]
-fn a_mode_changes_where_a_major_frame_begins() {
+fn a_mode_changes_at_the_begin_of_a_major_frame() {
     let mut spec = pair("real-time", Recovery::None, None);
     let mode = |name: &str, names: &[&str]| frame::Mode {
         name: name.into(),
