@@ -421,7 +421,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_of_files_end_no_text_and_no_comment(name in "[ -~]{1,20}") {
+        fn names_of_files_are_escaped_in_definitions(name in "[ -~]{1,20}") {
             let guest = Guest { kernel: Some(name.clone().into()), append: Some(name.clone()), disks: vec![name.into()], ..guest() };
             let Defined { text, .. } = definition(&guest).libvirt().unwrap();
             let mut reader = quick_xml::Reader::from_str(&text);

@@ -334,14 +334,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_network_leads_to_the_process_that_serves_the_guest() {
+    fn a_network_is_connected_to_the_process_that_serves_the_guest() {
         let line = line(&Guest { network: Network::User, ..guest() }, true);
         assert!(line.contains("-netdev socket,id=net,fd=7 -device virtio-net-pci") && !line.contains("-nic"), "{line}");
         assert!(line.contains("-accel kvm -cpu host"), "{line}");
     }
 
     #[test]
-    fn bounds_on_disks_hold_for_all_of_them_together() {
+    fn bounds_on_disks_apply_to_all_of_them_together() {
         let disks: Vec<PathBuf> = vec!["a.img".into(), "b.img".into()];
         let line = line(&Guest { disks, disk_rate: Some(Size(1 << 20)), disk_operations: Some(100), ..guest() }, false);
         let object = r#"{"id":"bounds","limits":{"bps-total":1048576,"iops-total":100},"qom-type":"throttle-group"}"#;

@@ -79,7 +79,7 @@ fn tcp_rule(port: u16, to: SocketAddr) -> Rule {
 }
 
 #[test]
-fn a_connection_that_is_allowed_carries_all_bytes_both_ways_and_ends_on_both_sides() {
+fn an_allowed_connection_carries_all_bytes_both_ways_and_ends_on_both_sides() {
     const BYTES: usize = 300_000;
     let (address, server) = echo();
     let mut guest = Guest::new(&[tcp_rule(7, address)], None);
@@ -131,7 +131,7 @@ fn a_connection_without_a_listener_is_refused() {
 }
 
 #[test]
-fn more_connections_than_there_is_room_for_are_refused_and_the_others_go_on() {
+fn surplus_connections_are_refused_and_the_others_continue() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut guest = Guest::new(&[tcp_rule(7, listener.local_addr().unwrap())], None);
     let mut far = Vec::new();
@@ -151,7 +151,7 @@ fn more_connections_than_there_is_room_for_are_refused_and_the_others_go_on() {
 }
 
 #[test]
-fn datagrams_find_their_way_and_their_answers_back() {
+fn datagrams_reach_their_service_and_answers_return() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     let mut guest = Guest::new(&[Rule { udp: true, port: 5064, to: server.local_addr().unwrap() }], None);
     let handle = guest.sockets.add(datagrams(1234));

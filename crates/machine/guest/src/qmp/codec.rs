@@ -168,7 +168,7 @@ mod tests {
         }
 
         #[test]
-        fn where_bytes_are_cut_makes_no_difference(at in 0..SAID.len(), next in 0..SAID.len()) {
+        fn messages_do_not_depend_on_the_sizes_of_pieces(at in 0..SAID.len(), next in 0..SAID.len()) {
             let (first, second) = (at.min(next), at.max(next));
             let bytes = SAID.as_bytes();
             prop_assert_eq!(all(&[&bytes[..first], &bytes[first..second], &bytes[second..]]), all(&[bytes]));

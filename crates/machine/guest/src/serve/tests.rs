@@ -184,7 +184,7 @@ fn a_guest_that_kvm_stops_with_an_internal_error_restarts_emulated_if_allowed() 
 }
 
 #[test]
-fn a_guest_that_kvm_alone_may_run_fails_with_its_internal_error() {
+fn a_guest_that_requires_kvm_fails_with_its_internal_error() {
     let (ended, told) = served("only-kvm", Accel::Kvm, &[Turn::Runs(&[INTERNAL_ERROR])]);
     let error = ended.unwrap_err().to_string();
     assert!(
@@ -195,7 +195,7 @@ fn a_guest_that_kvm_alone_may_run_fails_with_its_internal_error() {
 }
 
 #[test]
-fn a_kvm_that_qemu_cannot_begin_with_is_left_for_the_emulator() {
+fn a_guest_is_emulated_if_qemu_cannot_start_with_kvm() {
     let (ended, told) = served("no-begin", Accel::Auto, &[Turn::Aborts, Turn::Runs(&[])]);
     assert_eq!(ended.unwrap(), Ended::ByItself, "{told}");
     assert!(told.contains("under KVM: QEMU ended with signal: 6 (SIGABRT)"), "{told}");
