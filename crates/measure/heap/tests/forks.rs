@@ -33,7 +33,7 @@ fn words(path: &Path) -> Vec<u64> {
 }
 
 #[test]
-fn a_child_that_forks_while_a_thread_holds_the_linkers_lock_allocates_and_is_counted() {
+fn allocations_after_a_fork_with_the_linkers_lock_held_are_counted() {
     let folder = Folder::make();
     let (library, program) = (folder.0.join("libtahti_heap.so"), folder.0.join("forks"));
     std::fs::write(&library, heap::LIBRARY).unwrap();
