@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_with_a_busy_interrupt_that_stays_is_the_last_choice() {
+    fn a_cpu_with_a_busy_immovable_interrupt_is_suggested_last() {
         let mut snapshot = machine("0-3");
         assert_eq!((suggested(&snapshot, 1), suggested(&snapshot, 3)), ("1".into(), "1-3".into()));
         stuck(&mut snapshot, 36, 1, 55_563);

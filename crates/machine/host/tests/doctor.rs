@@ -167,7 +167,7 @@ fn a_controller_set_up_well_is_fit_for_everything() {
 }
 
 #[test]
-fn ptp4l_alone_may_steer_the_clock_and_phc2sys_does_where_it_runs() {
+fn the_clock_is_steered_by_ptp4l_alone_or_by_phc2sys_if_it_runs() {
     let text = fs::read_to_string(fixture("hog.txt")).unwrap();
     let said = |programs: &[&str]| {
         let running: String =

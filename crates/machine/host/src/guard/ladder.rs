@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stubborn_runaway_is_taken_down_every_step_in_its_time() {
+    fn each_step_against_a_stubborn_runaway_follows_after_its_time() {
         let mut ladder = Ladder::new(&LADDER);
         let mut deeds = vec![(0, ladder.begin(at(0)))];
         for ms in (0..5000).step_by(10) {

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_sleeps_in_each_cycle_is_left_alone() {
+    fn a_thread_that_sleeps_in_each_cycle_is_not_a_runaway() {
         let mut meter = meter();
         for at in 0..2000 {
             assert_eq!(meter.observe(sample(at * 5, at as i64 * 3, at)), Verdict::Within, "{at}");
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn naps_do_not_hide_a_thread_that_is_over_its_budget_for_good() {
+    fn naps_do_not_hide_a_thread_that_is_permanently_over_its_budget() {
         let mut meter = meter();
         let verdicts: Vec<Verdict> = (0..=200).map(|at| meter.observe(sample(at * 10, at as i64 * 9, at))).collect();
         let first = verdicts.iter().position(|verdict| *verdict != Verdict::Within).unwrap();

@@ -85,7 +85,7 @@ fn one_broken_promise_fails_the_plant_for_the_rest_of_its_life() {
 }
 
 #[test]
-fn a_subject_without_which_the_plant_is_up_degrades_it_and_a_required_one_fails_it() {
+fn an_optional_subject_degrades_the_plant_and_a_required_one_fails_it() {
     assert_eq!(outcome(false, false, &["absent"]), "degraded");
     assert_eq!(outcome(false, true, &["absent"]), "failed");
     for word in ["broken", "within"] {
@@ -185,7 +185,7 @@ fn each_part_of_a_plant_has_its_promises_with_their_lines() {
 
 /// Every way in which one row of a plant can go wrong, with the outcome that must follow within two intervals.
 #[test]
-fn each_row_that_is_broken_in_any_way_leads_to_its_outcome_within_two_intervals() {
+fn each_broken_row_leads_to_its_outcome_within_two_intervals() {
     let all = promises(&plant(), false);
     let (mut tried, mut wrong) = (0, Vec::new());
     for victim in &all {

@@ -416,7 +416,7 @@ fn the_nearest_listed_ancestor_decides_which_tasks_are_spared() {
 }
 
 #[test]
-fn spared_tasks_in_a_thousand_containers_are_all_found_and_each_container_is_shrunk_or_left() {
+fn spared_tasks_in_a_thousand_containers_are_found_and_containers_shrunk_or_kept() {
     let mut snapshot = machine(4, v1());
     let mut spare = Vec::new();
     for group in 0..1000 {
@@ -596,7 +596,7 @@ fn a_cpu_of_a_guest_that_idles_through_the_hypervisor_polls() {
 }
 
 #[test]
-fn an_interrupt_is_placed_on_its_handler_s_cpu_and_put_back() {
+fn an_interrupt_is_moved_to_the_cpu_of_its_handler_and_restored() {
     let before = machine(4, v1());
     let placed = |text: &str| Want { irqs: vec![text.parse().unwrap()], ..want(set("2-3")) };
     let plan_of = |want: &Want| plan(&before, want).unwrap();

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plant_is_refused_whose_archive_could_not_be_served() {
+    fn a_plant_whose_archive_cannot_be_served_is_refused() {
         let lines = |text: &str| -> Vec<usize> {
             super::super::check(text, &super::super::Anywhere).found.iter().map(|finding| finding.line).collect()
         };

@@ -101,7 +101,7 @@ fn a_good_plant_is_read_with_every_default_filled_in() {
 }
 
 #[test]
-fn every_error_is_found_at_once_each_at_its_place() {
+fn all_errors_are_reported_at_once_with_their_places() {
     let text = "\
 [plant]
 name = \"a b\"
@@ -155,7 +155,7 @@ command = []
 }
 
 #[test]
-fn budgets_are_read_as_people_write_them_within_one_set_of_limits() {
+fn budgets_are_parsed_in_their_common_forms_within_limits() {
     let share = |percent, ms| Ok(Budget::Share { percent, period: DurNs::from_ms(ms) });
     assert_eq!("80%/100ms".parse(), share(80, 100));
     assert_eq!("5 % / 1s".parse(), share(5, 1000));
@@ -170,7 +170,7 @@ fn budgets_are_read_as_people_write_them_within_one_set_of_limits() {
 }
 
 #[test]
-fn bounds_and_the_share_of_pulses_that_may_be_missed_are_read_and_mistakes_have_their_places() {
+fn bounds_and_allowed_shares_of_missed_pulses_are_read_and_mistakes_have_their_places() {
     let keys = "class = \"fifo:1\"\nmemory_max = \"64MiB\"\ntasks_max = 12\nmiss_ratio_max = \"0.1%\"";
     let process = check(&with(keys), &Bench).plant.unwrap().processes.remove(0);
     assert_eq!(process.bounds, Bounds { memory_max: Some(base::Size(64 << 20)), tasks_max: Some(12) });
@@ -265,7 +265,7 @@ fn with(lines: &str) -> String {
 }
 
 #[test]
-fn rules_across_keys_hold() {
+fn rules_across_keys_are_checked() {
     for (lines, expected) in [
         ("budget = \"none\"\nclass = \"fifo:1\"", "without a heartbeat"),
         ("class = \"deadline:1ms/2ms/2ms\"\ncpus = 2", "needs a partition for DEADLINE"),
@@ -310,7 +310,7 @@ fn the_name_of_a_plant_has_no_dot() {
 }
 
 #[test]
-fn processes_that_wait_for_each_other_are_named_in_a_circle() {
+fn a_cycle_of_dependent_processes_is_reported_with_its_members() {
     let mut text = "[plant]\nname = \"p\"\n".to_owned();
     for (name, after) in [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")] {
         text += &format!("[[process]]\nname = \"{name}\"\ncommand = \"/bin/good\"\nafter = [\"{after}\"]\n");
@@ -354,7 +354,7 @@ fn a_shield_takes_the_configured_number_of_best_cpus_and_parts() {
 }
 
 #[test]
-fn the_page_on_the_plant_file_is_in_step_with_the_table_of_keys() {
+fn the_page_on_the_plant_file_matches_the_table_of_keys() {
     let page = include_str!("../../../../../docs/plant.md");
     assert!(page == document(), "run `tahti check --document > docs/plant.md`");
 }
@@ -574,7 +574,7 @@ after = ["magnets"]
 "#;
 
 #[test]
-fn an_ioc_is_a_process_whose_command_line_is_made() {
+fn an_ioc_is_a_process_with_a_generated_command_line() {
     let checked = check(IOC, &Bench);
     assert_eq!(checked.found, [], "{}", render_all(&checked.found, "plant.toml", IOC));
     let plant = checked.plant.unwrap();
@@ -991,7 +991,7 @@ impl Surroundings for Folders {
 }
 
 #[test]
-fn a_folder_that_cannot_be_used_and_a_reservation_that_the_kernel_refuses_are_found_before_the_start() {
+fn unusable_folders_and_refused_reservations_are_found_before_the_start() {
     let found = |text: &str| -> Vec<String> {
         let checked = check(&format!("[plant]\nname = \"p\"\n{text}"), &Folders);
         checked.found.iter().map(|one| format!("{}: {}", one.line, one.message)).collect()

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_that_mean_the_same_are_equal() {
+    fn texts_with_the_same_meaning_are_equal() {
         for (form, a, b) in [
             (Form::List, "0-3\n", "0,1,2,3"),
             (Form::Mask, "00000000,0000000f\n", "f"),

@@ -153,7 +153,7 @@ fn restarts_longer_ago_than_the_window_do_not_count() {
 }
 
 #[test]
-fn the_policy_decides_which_ends_are_followed_by_a_start() {
+fn the_restart_policy_decides_which_ends_cause_a_restart() {
     for (policy, end, expected) in [
         ("always", End::Exit(0), "back-off"),
         ("always", FAILED, "back-off"),
@@ -529,7 +529,7 @@ fn a_process_stopped_by_an_operator_stays_down_until_it_is_started() {
 }
 
 #[test]
-fn a_process_that_is_stopped_in_the_middle_of_anything_ends_down_and_one_with_a_fault_can_be_started() {
+fn a_process_can_be_stopped_in_any_state_and_started_after_a_fault() {
     let mut bench = Bench::new(&[("a", "restart = { backoff = \"1s\", limit = 1 }")]);
     assert_eq!(bench.on(Event::Up), [Action::Start(0)]);
     assert_eq!(bench.on(Event::Stop(0)), []);
