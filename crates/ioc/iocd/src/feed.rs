@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_refuses_and_counts_and_every_delivery_wakes() {
+    fn a_full_ring_refuses_and_counts_and_every_delivery_wakes_the_reader() {
         let (_, source) = database();
         let woken = Arc::new(AtomicU32::new(0));
         let count = woken.clone();

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_the_clock_shows_within_the_carry_in_both_directions() {
+    fn a_step_of_the_clock_is_visible_within_the_carry_in_both_directions() {
         for step in [-3_000_000_000i64, -50_000, 7_000_000_000] {
             let (mut world, mut clock) = world();
             world.stamp(&mut clock);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_the_rate_never_lets_a_stamp_step_back() {
+    fn an_error_of_the_rate_never_makes_time_stamps_decrease() {
         let (mut world, mut clock) = world();
         let mut last = 0;
         for _ in 0..10_000 {

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_carry_the_date() {
+    fn names_of_copies_contain_the_date() {
         assert_eq!(compact_date(Stamp::from_unix(1_800_000_000, 0)), "270115-080000");
     }
 }

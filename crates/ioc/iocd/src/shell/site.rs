@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_whose_macros_decide_is_not_refused() {
+    fn a_line_that_depends_on_unknown_macros_is_not_refused() {
         let folder = Folder::new(
             "macros",
             &[("a.db", "record(ai, \"$(P)\") {\n  field(SCAN, \"$(SCAN)\")\n  field(SCAN, \"5 hour\")\n}\n")],
