@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bounded_process_gets_its_group_where_version_2_passes_the_controllers_down() {
+    fn a_bounded_process_gets_its_group_where_version_2_enables_the_controllers() {
         let (root, dir) = machine("bounds", "41 31 0:38 / /cg rw - cgroup2 cgroup2 rw\n", "0::/a/b/c\n");
         for (group, passed) in [("", "memory pids"), ("/a", "cpu memory pids"), ("/a/b", "pids"), ("/a/b/c", "")] {
             fs::create_dir_all(dir.join(format!("cg{group}"))).unwrap();

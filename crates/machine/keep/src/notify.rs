@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn main_process_and_extension_are_read_and_nonsense_is_neither() {
+    fn main_process_and_extension_are_parsed_and_invalid_values_ignored() {
         let text = "READY=1\nMAINPID=77\nEXTEND_TIMEOUT_USEC=5000000";
         assert_eq!((main_process(text), extension(text)), (Some(77), Some(DurNs::from_secs(5))));
         for bad in

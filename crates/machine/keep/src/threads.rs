@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_gets_its_rule_when_it_takes_its_name() {
+    fn a_thread_gets_its_scheduling_rule_when_it_sets_its_name() {
         let (go, wait) = std::sync::mpsc::channel::<()>();
         let (told, tells) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name("poller-7".into()).spawn(move || {

@@ -236,7 +236,7 @@ mod everywhere {
     }
 
     #[test]
-    fn a_task_in_the_shield_runs_there_and_is_brought_back() {
+    fn a_task_in_the_shield_runs_there_and_is_moved_back_by_the_release() {
         begin();
         let before = snapshot();
         let crowd = Crowd::start(2, "exec sleep 1000");
@@ -453,7 +453,7 @@ mod remote {
     use super::*;
 
     #[test]
-    fn a_neighbour_that_reaches_in_breaks_nothing() {
+    fn a_neighbour_that_takes_shielded_cpus_breaks_nothing() {
         begin();
         let group = Neighbour::with_cpus("1-3");
         let before = snapshot();
@@ -539,7 +539,7 @@ mod hotplug {
     use super::*;
 
     #[test]
-    fn cpus_go_and_come_under_a_shield() {
+    fn cpus_are_unplugged_and_replugged_under_a_shield() {
         begin();
         let before = snapshot();
         let applied = apply("2-3");

@@ -6,7 +6,7 @@ use keep::watchdog::Watchdog;
 use std::path::Path;
 
 #[test]
-fn a_real_watchdog_takes_its_timeout_is_petted_and_halted() {
+fn a_real_watchdog_accepts_its_timeout_is_petted_and_disarmed() {
     testkit::guest::required();
     let device = Path::new("/dev/watchdog0");
     let (dog, shortfall) = Watchdog::open(device, DurNs::from_secs(20)).unwrap();

@@ -168,7 +168,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_shield_on_every_machine_can_be_taken_back(
+    fn every_shield_on_every_machine_can_be_released(
         files in any_machine(),
         bits in any::<u64>(),
         polling in any::<bool>(),

@@ -175,7 +175,7 @@ fn run(machine: (&str, &str), order: &[Event]) {
 }
 
 #[test]
-fn every_pair_of_parts_in_every_order_leaves_the_machine_as_it_was() {
+fn every_pair_of_parts_in_every_order_restores_the_machine() {
     let mut count = 0;
     for machine in MACHINES {
         for order in sets(2).iter().flat_map(|parts| orders(parts)) {
@@ -190,7 +190,7 @@ fn every_pair_of_parts_in_every_order_leaves_the_machine_as_it_was() {
 
 /// One order in five of three parts, alternating between the machines: all 900 take a minute.
 #[test]
-fn three_parts_in_a_fifth_of_all_orders_leave_the_machine_as_it_was() {
+fn three_parts_in_a_fifth_of_all_orders_restore_the_machine() {
     let mut count = 0;
     for (nth, order) in sets(3).iter().flat_map(|parts| orders(parts)).step_by(5).enumerate() {
         run(MACHINES[nth % MACHINES.len()], &order);
@@ -201,7 +201,7 @@ fn three_parts_in_a_fifth_of_all_orders_leave_the_machine_as_it_was() {
 }
 
 #[test]
-fn a_foreign_reservation_keeps_a_shield_from_being_applied_and_is_named_with_a_remedy() {
+fn a_foreign_reservation_prevents_a_shield_and_is_reported_with_a_remedy() {
     for machine in MACHINES {
         let world = World::new(machine);
         world.start(600, "llrf", RESERVED);

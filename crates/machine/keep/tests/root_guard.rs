@@ -192,7 +192,7 @@ fn a_process_that_sleeps_again_after_its_demotion_is_left_running() {
 }
 
 #[test]
-fn a_well_behaved_loop_is_never_touched_and_the_guard_allocates_nothing() {
+fn a_well_behaved_loop_is_never_demoted_and_the_guard_allocates_nothing() {
     let mut guard = guard();
     let running = Running::script("while :; do sleep 0.002; done", "fifo:10");
     // The heartbeat callback runs on the guard's thread and counts that thread's allocations.

@@ -113,7 +113,7 @@ fn memory_of_a_setuid_program_cannot_be_locked_from_outside() {
 }
 
 #[test]
-fn a_user_gets_the_capabilities_declared_and_no_other() {
+fn a_process_of_a_user_gets_only_the_declared_capabilities() {
     root();
     let mut spec = sleeper();
     spec.user = Some("nobody".into());

@@ -56,7 +56,7 @@ const MACHINES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn a_shield_is_applied_verified_and_given_back() {
+fn a_shield_is_applied_verified_and_released() {
     for (&(version, rest), want) in MACHINES.iter().flat_map(|machine| [(machine, want("2")), (machine, polling("2"))])
     {
         let (machine, dir) = (boot(version, rest), Dir::new());
@@ -414,7 +414,7 @@ fn an_active_shield_is_not_replaced() {
 }
 
 #[test]
-fn a_shield_of_another_run_directory_is_left_alone() {
+fn a_shield_of_another_run_folder_is_not_changed() {
     let (machine, dir, other) = (boot("6.12.1", V1), Dir::new(), Dir::new());
     apply(&machine, &want("2"), &dir.0).unwrap();
     let calls = machine.0.borrow().calls();
@@ -455,7 +455,7 @@ fn an_isolated_partition_without_a_journal_is_treated_as_foreign() {
 }
 
 #[test]
-fn without_room_for_the_journal_nothing_is_written() {
+fn without_space_for_the_journal_nothing_is_written() {
     let machine = boot("6.12.1", V1);
     let file = std::env::temp_dir().join(format!("tahti-no-dir-{}", std::process::id()));
     std::fs::write(&file, "").unwrap();

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_bounded_and_never_steers_a_terminal() {
+    fn a_line_is_bounded_and_never_controls_a_terminal() {
         assert_eq!(last(&[b"\x1b[31merror\x1b[0m:\tno\x07 \x1b]0;title\n"]).unwrap(), "error: no\\x07 \\x1b]0;title");
         let long = last(&[&b"word ".repeat(1000), b"\n"]).unwrap();
         assert!(long.chars().count() <= LETTERS_MAX && long.ends_with('…'), "{long}");

@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spec_survives_a_trip_through_json() {
+    fn a_spec_survives_a_round_trip_through_json() {
         let mut spec = LaunchSpec::new("llrf", ["/bin/true", "--flag"]);
         spec.policy = Some("fifo:80".parse().unwrap());
         spec.cpus = Some("2-3".parse().unwrap());
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_are_read_as_people_write_them() {
+    fn capabilities_are_parsed_in_their_common_forms() {
         for text in ["CAP_SYS_NICE", "sys_nice", "cap_sys_nice"] {
             assert_eq!(text.parse(), Ok(Capability::SYS_NICE), "{text}");
         }

@@ -98,7 +98,7 @@ mod tests {
     const GROUP: &str = "root:x:0:\nllrf:x:1002:\ndialout:x:20:llrf,other\naudio:x:29:other\n";
 
     #[test]
-    fn users_bring_their_groups() {
+    fn a_user_is_resolved_with_its_groups_and_variables() {
         let found = resolve(Some("llrf"), None, PASSWD, GROUP).unwrap();
         assert_eq!((found.uid, found.gid, &found.groups), (Some(1001), Some(1002), &Some(vec![1002, 20])));
         let variables = [("HOME", "/home/llrf"), ("SHELL", "/bin/sh"), ("USER", "llrf"), ("LOGNAME", "llrf")];

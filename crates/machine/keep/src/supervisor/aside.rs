@@ -104,7 +104,7 @@ mod tests {
     use base::DurNs;
 
     #[test]
-    fn an_outcome_wakes_the_loop_and_so_does_work_that_ends_without_one() {
+    fn the_loop_is_woken_by_a_result_and_by_work_that_ends_without_one() {
         let (go, waits) = sync_channel::<()>(1);
         let aside = Aside::begin("test", move || waits.recv().map(|()| 7)).unwrap();
         assert!(aside.take().is_none() && !sys::poll::is_readable(aside.as_fd(), DurNs::ZERO));

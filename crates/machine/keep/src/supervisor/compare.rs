@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(Compare::new(1).table("loop", 0), None);
     }
     #[test]
-    fn segments_alternate_and_nothing_counts_while_the_shield_changes() {
+    fn segments_alternate_and_samples_during_changes_of_the_shield_do_not_count() {
         let (mut compare, at) = (Compare::new(1), |ms: i64| MonoNs(1) + DurNs::from_ms(ms));
         let turn = |compare: &mut Compare, ms| compare.turn(at(ms), BTreeMap::new, std::iter::empty());
         assert_eq!(compare.due(), None);

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn lives_add_up() {
+    fn pulses_of_several_runs_are_added() {
         let all = |ran, given_up| Pulses { ran, given_up, overran: 0 };
         assert_eq!(all(1, 2).plus(all(3, u64::MAX)), all(4, u64::MAX));
     }

@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dashboards_tokens_are_removed_and_a_plant_without_any_is_no_error() {
+    fn tokens_of_the_dashboard_are_removed_and_missing_ones_are_not_an_error() {
         let place = Place::new("tokens");
         place.0.create(None).unwrap();
         fs::create_dir(place.0.dashboard()).unwrap();

@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_is_a_file_and_neither_a_link_nor_a_pipe_in_its_place() {
+    fn a_note_is_read_from_a_file_and_not_from_a_link_or_pipe() {
         let folder = std::env::temp_dir().join(format!("tahti-note-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let place = folder.join("note");

@@ -107,7 +107,7 @@ fn partition(queue: Queue) -> Vec<Partition> {
 const FLOOD: &str = "timeout 4 bash -c 'exec 3>/dev/udp/10.9.0.3/9; exec dd if=/dev/zero bs=1400 >&3' || true";
 
 #[test]
-fn a_flood_of_datagrams_stays_within_its_class_and_the_device_is_as_it_was() {
+fn a_flood_of_datagrams_stays_within_its_class_and_the_device_is_restored() {
     let (_turn, link) = (turn(), Link::new());
     let (before, dir) = ((state(), link.disciplines()), folder("network"));
     for queue in Queue::ALL {
