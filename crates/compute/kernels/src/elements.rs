@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_level_does_the_same_to_each_element_of_memory_that_begins_anywhere() {
+    fn every_level_gives_the_same_elements_for_any_alignment() {
         for (length, begin) in [(0, 0), (1, 0), (15, 1), (16, 3), (17, 2), (100, 1), (257, 5)] {
             let x: Vec<f32> = (0..length + begin).map(|place| place as f32 * 0.37 - 5.0).collect();
             let a: Vec<f32> = (0..length + begin).map(|place| 3.0 / (place as f32 - 7.5)).collect();

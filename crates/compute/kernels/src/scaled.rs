@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn panels_are_grouped_once_each_in_their_order() {
+    fn panels_are_each_grouped_once_in_order() {
         for panels in 0..40 {
             let mut next = 0;
             for (first, many) in groups(panels) {
