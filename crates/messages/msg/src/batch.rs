@@ -93,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_read_back(lines in proptest::collection::vec(".{0,40}", 0..20)) {
+        fn lines_of_a_batch_survive_a_round_trip(lines in proptest::collection::vec(".{0,40}", 0..20)) {
             let mut body = Vec::new();
             write_lines(lines.iter().map(String::as_str), &mut body);
             let read: Result<Vec<&str>, _> = Lines::read(&body).unwrap().collect();

@@ -194,7 +194,7 @@ mod tests {
     use std::string::ToString;
 
     #[test]
-    fn each_code_reads_back_and_a_strange_one_is_refused() {
+    fn each_code_survives_a_round_trip_and_an_unknown_one_is_refused() {
         for code in Code::ALL {
             assert_eq!(code.word().parse(), Ok(code));
         }
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_in_anothers_stead_names_the_hop_and_the_time() {
+    fn a_reply_on_behalf_of_another_hop_names_that_hop_and_the_time() {
         let silent = Failure::NoAnswer { hop: Hop::Manager("magnets"), after: DurNs::from_ms(250) };
         assert_eq!(
             (silent.code(), silent.to_string().as_str()),

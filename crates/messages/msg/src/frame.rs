@@ -158,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_message_reads_back_and_a_flipped_bit_is_noticed(
+        fn a_message_survives_a_round_trip_and_a_flipped_bit_is_detected(
             text in ".{0,60}", body in proptest::collection::vec(any::<u8>(), 0..90), flip in any::<prop::sample::Index>(), bit in 0..8u8
         ) {
             let frame = Frame::new(Header::request(Band::DEFAULT, 77), &text, &body).unwrap();

@@ -405,7 +405,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_are_a_header_or_an_error_and_a_header_reads_back(mut bytes in any::<[u8; 64]>(), near in any::<bool>()) {
+        fn no_bytes_panic_and_headers_survive_a_round_trip(mut bytes in any::<[u8; 64]>(), near in any::<bool>()) {
             if near {
                 bytes[..5].copy_from_slice(b"TMSG\x01");
                 bytes[5] = bytes[5] % 4 + 1;

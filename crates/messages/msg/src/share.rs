@@ -94,7 +94,7 @@ mod tests {
     use std::string::ToString;
 
     #[test]
-    fn one_user_has_half_all_strangers_three_quarters_and_ours_find_room() {
+    fn one_user_gets_half_and_all_foreign_users_three_quarters_of_a_share() {
         let share = Share { what: "places", all: 16, remedy: "close some" };
         let admit =
             |taken: &[(u32, u64)], user, more| share.admit(taken.iter().copied(), user, more, |user| user == 0).is_ok();

@@ -68,7 +68,7 @@ mod tests {
     use std::string::String;
 
     #[test]
-    fn a_reply_that_is_too_long_is_cut_where_it_still_reads() {
+    fn a_long_reply_is_truncated_at_a_valid_place() {
         for filling in ["/", "ä", "a/", "aa/", "aaa/", "%\n"] {
             let mut line = TextBuffer::new();
             let text: String = filling.repeat(TEXT_BYTES_MAX);

@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_read_however_its_bytes_come() {
+    fn a_request_is_parsed_from_pieces_of_any_size() {
         let mut bytes = hello();
         bytes.extend(message([&b""[..], b"get/sr_mag/current"]));
         let body = Vec::from([7; 300]);
