@@ -121,7 +121,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_command_is_read_as_it_was_written_and_one_of_another_mirror_is_refused() {
+    fn a_command_survives_a_round_trip_and_one_of_another_mirror_is_refused() {
         let mut bytes = [0; 64];
         let length = Command::write(9, Source::Lamp, &[1.0, -2.5, 3e3], &mut bytes).unwrap();
         let command = Command::read(&bytes[..length], 3).unwrap();
@@ -143,7 +143,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn any_bytes_have_an_answer(bytes in prop::collection::vec(any::<u8>(), 0..64), begun in any::<bool>()) {
+        fn no_bytes_cause_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..64), begun in any::<bool>()) {
             let mut bytes = bytes;
             if begun && bytes.len() > 8 {
                 bytes[..4].copy_from_slice(&MAGIC);

@@ -92,7 +92,7 @@ mod tests {
     const SETTINGS: Settings = Settings { closed: true, gain: 0.5, leak: 1.0 };
 
     #[test]
-    fn an_actuator_at_its_bound_is_counted_and_leaves_it_as_soon_as_the_error_turns() {
+    fn a_saturated_actuator_is_counted_and_recovers_as_soon_as_the_error_changes_sign() {
         let mut mirror = Integrator::new(2, 10.0);
         assert_eq!((0..100).map(|_| mirror.step(&[-4.0, 0.0], SETTINGS).saturated).sum::<usize>(), 96);
         assert_eq!(mirror.commands(), [10.0, 0.0]);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leak_forgets_down_to_nothing_and_settings_are_bounded() {
+    fn a_leak_reduces_the_command_to_zero_and_settings_are_bounded() {
         let mut mirror = Integrator::new(1, 10.0);
         mirror.step(&[-4.0], SETTINGS);
         (0..200).for_each(|_| _ = mirror.step(&[0.0], Settings { leak: 0.5, ..SETTINGS }));

@@ -64,7 +64,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn any_bytes_have_an_answer(
+        fn no_bytes_cause_a_panic(
             content in prop::collection::vec(any::<u8>(), 0..80),
             changes in prop::collection::vec((0..HEADERS + 80, any::<u8>()), 0..4),
             length in 0..HEADERS + 80,

@@ -172,7 +172,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn packets_are_read_as_they_were_written() {
+    fn packets_survive_a_round_trip() {
         let contents = [
             Content::Leader { at_ns: 77, width: 320, height: 321 },
             Content::Payload { index: 39, pixels: &[1, 2, 3, 4] },
@@ -210,7 +210,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn any_bytes_have_an_answer(mut bytes in prop::collection::vec(any::<u8>(), 0..80), extended in any::<bool>()) {
+        fn no_bytes_cause_a_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..80), extended in any::<bool>()) {
             if extended && bytes.len() > 5 {
                 bytes[..2].fill(0);
                 bytes[4] = 0x80 | (bytes[4] % 5);

@@ -122,7 +122,7 @@ impl Bench {
 }
 
 #[test]
-fn the_residual_falls_where_the_loop_closes_and_not_where_the_sign_is_wrong() {
+fn the_residual_falls_with_a_closed_loop_and_rises_with_the_wrong_sign() {
     let sky = Sky { frames: 300, ..Sky::default() };
     let mut bench = Bench::new(16, sky);
     let (ratio, open) = bench.ratio(0.5, 1.0, |_, _| false);
@@ -135,7 +135,7 @@ fn the_residual_falls_where_the_loop_closes_and_not_where_the_sign_is_wrong() {
 }
 
 #[test]
-fn a_reconstructor_of_8_or_16_bits_leaves_as_much_as_one_of_32() {
+fn a_reconstructor_of_8_or_16_bits_leaves_the_same_residual_as_one_of_32() {
     let ratio =
         |stored| Bench::new(16, Sky { frames: 300, ..Sky::default() }).ratio_of(stored, 0.5, 1.0, |_, _| false).0;
     let single = ratio(Stored::Single);
