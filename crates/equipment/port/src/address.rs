@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_as_users_write_them() {
+    fn addresses_are_parsed_in_their_common_forms() {
         let tcp = |host: &str, port| Ok(Address::Tcp(Tcp::new(host, port)));
         assert_eq!("10.0.0.7:502".parse::<Address>(), tcp("10.0.0.7", 502));
         assert_eq!("plc1:502 TCP".parse::<Address>(), tcp("plc1", 502));

@@ -18,7 +18,7 @@ fn apart(test: &str) {
 }
 
 #[test]
-fn a_device_that_died_is_noticed_on_a_connection_that_only_listens() {
+fn a_dead_device_is_detected_on_a_connection_that_only_listens() {
     apart("on_a_network_that_is_cut");
 }
 
