@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn isolcpus_is_taken_apart() {
+    fn isolcpus_is_parsed() {
         let check = |text: &str, domain, managed_irq, cpus: Option<&str>| {
             let found = BootLine::parse(text).isolcpus(7).unwrap();
             assert_eq!((found.domain, found.managed_irq), (domain, managed_irq), "{text}");

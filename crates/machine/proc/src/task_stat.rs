@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_thread_that_is_just_being_made_is_as_bound_as_it_will_be() {
+    fn a_kernel_thread_under_construction_counts_as_bound() {
         let bound =
             |comm: &str, ppid, flags| Stat { comm: comm.into(), ppid, flags, ..Stat::parse(LINE).unwrap() }.is_bound();
         assert!(bound("ksoftirqd/1", 2, KTHREAD | NO_SETAFFINITY) && !bound("kswapd0", 2, KTHREAD));
