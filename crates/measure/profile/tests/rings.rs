@@ -94,7 +94,7 @@ fn names_of_threads_have_no_control_characters() {
 }
 
 #[test]
-fn rings_of_several_cpus_are_one_story_in_the_order_of_time() {
+fn rings_of_several_cpus_are_merged_in_order_of_time() {
     let one = [sample(7, 7, 5, &[USER, 0x5010]), sample(7, 7, 25, &[USER, 0x5010])].concat();
     let two = [map(7, 0x5000, 0x1000, "//anon", 4), other(3, 1 << 13, ids(&[7, 7]), "next", 20)].concat();
     // Before its exec the process has no name here and its code is known. After it, the name is known and the code is not.
