@@ -356,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_never_leads_out_of_the_folder() {
+    fn a_label_never_escapes_from_the_folder() {
         assert_eq!(file_name("../../etc/passwd"), "_.._etc_passwd");
         assert_eq!(file_name("late-17"), "late-17");
         assert_eq!(file_name(""), "window");
