@@ -97,7 +97,7 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn a_member_that_stops_waiting_after_all_have_met_does_not_break_the_barrier() {
+    fn a_member_that_times_out_after_all_have_arrived_does_not_break_the_barrier() {
         let words: Vec<AtomicU64> = (0..Barrier::WORDS).map(|_| AtomicU64::new(0)).collect();
         let barrier = Barrier::format(&words, 2).unwrap();
         let Meeting::Early(seen) = barrier.arrive() else { panic!("the other member is missing") };

@@ -310,7 +310,7 @@ mod tests {
         }
 
         #[test]
-        fn a_byte_of_a_head_may_be_any(at in 0..HEAD_BYTES, byte in any::<u8>()) {
+        fn no_changed_byte_of_a_head_causes_a_panic(at in 0..HEAD_BYTES, byte in any::<u8>()) {
             let _ = with(at, &[byte]).map(|head| head.bytes());
         }
     }

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impossible_position_is_noticed_and_left_behind() {
+    fn an_impossible_position_is_detected_and_skipped() {
         let words = words(Queue::<1>::words_for(4));
         let mut consumer = Queue::<1>::format(&words).unwrap().consumer();
         words[HEAD].store(u64::MAX / 2, Ordering::Relaxed);

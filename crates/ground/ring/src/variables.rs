@@ -394,7 +394,7 @@ mod tests {
         VariableSpec { name: "cavity:voltage", unit: "MV", first: Number::Float(0.0), safe: Some(Number::Float(-1.0)) };
 
     #[test]
-    fn a_variable_is_read_as_it_was_written_with_its_pulse() {
+    fn a_variable_is_read_with_its_value_and_pulse() {
         let words = words(Variables::words_for(2));
         let mine = Variables::format(&words).unwrap();
         let index = mine.add(&VOLTAGE).unwrap();
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sample_is_read_once_until_the_writer_has_come_round() {
+    fn every_sample_is_read_once_until_the_writer_overwrites_it() {
         let words = words(Variables::words_keeping(2, 4));
         let mine = Variables::format_keeping(&words, 4).unwrap();
         let (one, other) = (mine.add(&VOLTAGE).unwrap(), mine.add(&VariableSpec { name: "n", ..VOLTAGE }).unwrap());

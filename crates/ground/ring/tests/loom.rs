@@ -86,7 +86,7 @@ fn a_trail_shows_whole_items_and_counts_what_it_lost() {
 }
 
 #[test]
-fn a_stream_delivers_messages_whole_and_a_sleeper_is_never_forgotten() {
+fn a_stream_delivers_messages_whole_and_loses_no_wake_up() {
     loom::model(|| {
         let words = words(Stream::words_for(8));
         Stream::format(&words[..]).unwrap();
@@ -196,7 +196,7 @@ fn a_barrier_releases_no_member_early_and_wakes_every_sleeper() {
 }
 
 #[test]
-fn a_barrier_is_met_and_stays_usable_or_is_broken_for_both_when_one_stops_waiting_as_the_last_arrives() {
+fn a_time_out_during_the_last_arrival_breaks_a_barrier_for_both_members_or_for_none() {
     loom::model(|| {
         let words = words(Barrier::WORDS);
         Barrier::format(&words, 2).unwrap();
@@ -242,7 +242,7 @@ fn a_signal_is_seen_by_a_thread_that_is_about_to_sleep_or_wakes_it() {
 }
 
 #[test]
-fn a_variable_appears_whole_and_is_read_as_it_was_written() {
+fn a_variable_appears_complete_and_its_value_is_never_torn() {
     loom::model(|| {
         let words = words(Variables::words_for(1));
         Variables::format(&words).unwrap();
@@ -290,7 +290,7 @@ fn each_order_of_a_frame(then: impl Fn(Arc<Vec<AtomicU64>>, ring::Turn) + Send +
 }
 
 #[test]
-fn a_turn_is_handed_on_once_whether_its_owner_yields_or_is_passed_over() {
+fn a_turn_is_passed_on_once_whether_its_owner_yields_or_is_skipped() {
     each_order_of_a_frame(|words, turn| {
         let theirs = words.clone();
         let caretaker = thread::spawn(move || {

@@ -54,7 +54,7 @@ fn an_activity_that_did_not_begin_in_its_minor_does_not_begin_after_it() {
 }
 
 #[test]
-fn a_call_that_goes_on_is_finished_in_the_turn_that_reaches_it() {
+fn a_continued_call_is_finished_in_the_turn_that_reaches_it() {
     let words = words();
     let page = FramePage::format(&words, "fast", SHAPE).unwrap();
     let first = begin(&page, &[0]);
@@ -122,7 +122,7 @@ fn accounts_exclude_the_costs_of_the_frame() {
 }
 
 #[test]
-fn events_and_wishes_are_read_as_they_were_written() {
+fn events_and_requests_survive_a_round_trip() {
     let words = words();
     let page = FramePage::format(&words, "fast", SHAPE).unwrap();
     let event = FrameEvent {

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_weighed_by_the_deadline_that_the_maker_of_the_page_has_set() {
+    fn results_are_valued_by_the_deadline_of_the_page() {
         let words = words(LOOP_PAGE_WORDS);
         let page = LoopPage::format(&words).unwrap();
         assert_eq!(page.tally(), None);
