@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_between_ticket_and_wait_is_not_missed_and_none_ends_with_the_limit() {
+    fn a_signal_between_ticket_and_wait_is_not_missed_and_a_wait_without_one_times_out() {
         let condition = Condition::new().unwrap();
         let ticket = condition.ticket();
         condition.signal();

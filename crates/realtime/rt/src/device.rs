@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_is_found_by_spinning_and_by_sleeping_and_none_ends_with_the_limit() {
+    fn an_interrupt_is_awaited_by_spinning_and_sleeping_and_the_wait_times_out_without_one() {
         let (device, here) = UnixDatagram::pair().unwrap();
         here.set_nonblocking(true).unwrap();
         let source = Datagrams(here);

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn other_lines_are_no_switches() {
+    fn other_trace_lines_are_not_switches() {
         for line in ["", "CPU:1 [LOST 12 EVENTS]", "x: sched_switch: prev_comm=a", "x: sched_waking: comm=a pid=1"] {
             assert_eq!(parse_switch(line), None, "{line}");
         }

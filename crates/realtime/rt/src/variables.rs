@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_variable_is_read_by_name_from_elsewhere() {
+    fn an_exported_variable_is_read_by_name() {
         let name = format!("test-{}", std::process::id());
         let exports = Exports::open(&name, 4).unwrap();
         assert!(Exports::open(&name, 4).unwrap_err().to_string().contains("Address already in use"));

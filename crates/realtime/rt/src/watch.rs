@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_steal_counter_is_the_eighth_number_of_the_cpus_own_line() {
+    fn the_steal_counter_is_the_eighth_number_of_the_line_of_the_cpu() {
         let text = "cpu  1 2 3 4 5 6 7 8 9 10\ncpu1 10 20 30 40 50 60 70 80 90 100\ncpu10 0 0 0 0 0 0 0 5 0 0\n";
         for (cpu, expected) in [(1, Some(80)), (10, Some(5)), (2, None)] {
             assert_eq!(parse_steal(text, cpu), expected, "cpu{cpu}");
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn cycles_near_a_theft_are_set_apart_and_all_others_are_calm() {
+    fn cycles_near_stolen_time_are_excluded_and_all_others_count_as_calm() {
         let page = SharedPage::own("sorter").unwrap();
         let read = page.read();
         let watcher = read.watcher();

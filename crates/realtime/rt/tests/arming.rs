@@ -150,7 +150,7 @@ fn locks_conditions_and_barriers_neither_allocate_nor_fault_in_a_loop() {
 }
 
 #[test]
-fn a_loop_that_allocates_is_found_out() {
+fn allocations_of_a_loop_are_counted() {
     let (page, _) = looped(LoopSpec::new("leaky", DurNs::from_ms(1)), 20, |_| {
         std::hint::black_box(vec![1u8; 100]);
     });
@@ -202,7 +202,7 @@ fn a_cpu_that_is_not_obtained_is_reported_and_not_shown_as_obtained() {
 }
 
 #[test]
-fn signals_are_kept_from_a_loops_thread() {
+fn signals_are_blocked_in_the_thread_of_a_loop() {
     let (tell, told) = std::sync::mpsc::channel();
     let (page, _) = looped(LoopSpec::new("deaf", DurNs::from_ms(1)), 1, move |_| {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();

@@ -108,7 +108,7 @@ fn a_client_that_reads_no_answers_is_disconnected_and_delays_no_other() {
 }
 
 #[test]
-fn a_software_trigger_makes_one_minor_each() {
+fn each_software_trigger_begins_one_minor() {
     let served = Served::new("software", TimeBase::Software, 1, &["control"], PATIENCE);
     let pulses = scope(|scope| {
         let member = scope.spawn(|| {
@@ -167,7 +167,7 @@ fn the_thread_for_oscilloscope_requests_does_not_run_on_the_cpu_of_the_frame() {
 }
 
 #[test]
-fn members_learn_that_their_frame_has_ended() {
+fn members_are_notified_of_the_end_of_their_frame() {
     let mut served = Served::new("end", TimeBase::Timer, 1, &["control"], PATIENCE);
     let (tell, told) = channel();
     let name = served.name.clone();
@@ -357,7 +357,7 @@ fn tai_at_0() -> i128 {
 }
 
 #[test]
-fn minors_have_the_lengths_of_the_plan_and_begin_with_tai() {
+fn minors_have_the_lengths_of_the_plan_and_are_aligned_to_tai() {
     let ms = DurNs::from_ms;
     let lengths = [ms(2), ms(5), ms(3)];
     // The machine's clock may be stepped during the test. Frames keep their phase then.
@@ -422,7 +422,7 @@ fn no_minor_is_lost_by_a_slow_start() {
 }
 
 #[test]
-fn a_group_keeps_step_and_starts_only_as_a_whole() {
+fn a_group_starts_only_when_complete_and_stays_synchronous() {
     let lengths = vec![DurNs::from_ms(4); 3];
     let leader = Served::of("group", TimeBase::Timer, &lengths, &["a"], PATIENCE, &["one", "two"]);
     let base = TimeBase::Frame(leader.name.clone());
@@ -467,7 +467,7 @@ fn a_group_that_stays_incomplete_ends() {
 }
 
 #[test]
-fn the_dispatcher_takes_no_memory() {
+fn the_dispatcher_allocates_nothing() {
     let served = Served::new("memory", TimeBase::Timer, 1, &["control"], PATIENCE);
     let mut member = served.join("control").unwrap();
     let watcher = Watcher::open(&served.name).unwrap();
@@ -484,7 +484,7 @@ fn the_dispatcher_takes_no_memory() {
 }
 
 #[test]
-fn the_running_minor_is_never_seen_as_parts_of_two() {
+fn the_border_of_a_minor_is_never_read_torn() {
     let shape = FrameShape { activities: 1, minors: 1, queue: 1, modes: 1 };
     let words: Vec<AtomicU64> = (0..shape.words()).map(|_| AtomicU64::new(0)).collect();
     let page = FramePage::format(&words, "fast", shape).unwrap();

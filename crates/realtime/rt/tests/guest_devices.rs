@@ -86,7 +86,7 @@ mod edu {
     const ACKNOWLEDGE: usize = 0x64;
 
     #[test]
-    fn its_registers_answer_and_its_pin_interrupts_through_uio() {
+    fn a_device_has_registers_and_pin_interrupts_through_uio() {
         let bound = Bound::to("uio_pci_generic", "1234", "11e8");
         let device = Uio::open(&Uio::node_of(&bound.address).unwrap()).unwrap();
         assert_eq!(device.driver(), "uio_pci_generic");
@@ -116,7 +116,7 @@ mod edu {
     }
 
     #[test]
-    fn its_message_interrupts_through_vfio_behind_the_iommu() {
+    fn a_device_has_message_interrupts_through_vfio_with_an_iommu() {
         let bound = Bound::to("vfio-pci", "1234", "11e8");
         let device = Vfio::open(&bound.address).unwrap();
         assert!(device.bar(5).is_err(), "it has one region");
@@ -143,7 +143,7 @@ mod edu {
     }
 
     #[test]
-    fn its_pin_interrupts_through_vfio_once_until_it_is_unmasked() {
+    fn a_pin_interrupt_through_vfio_occurs_once_until_it_is_unmasked() {
         let bound = Bound::to("vfio-pci", "1234", "11e8");
         let device = Vfio::open(&bound.address).unwrap();
         assert!(device.unmask().is_err(), "it is not switched on");
@@ -163,7 +163,7 @@ mod edu {
     }
 
     #[test]
-    fn it_copies_memory_that_it_was_given_and_reaches_no_other() {
+    fn a_device_copies_mapped_memory_and_reaches_no_other() {
         const FROM: usize = 0x80;
         const TO: usize = 0x88;
         const COUNT: usize = 0x90;

@@ -175,7 +175,7 @@ fn a_setup_is_changed_while_the_loop_runs_and_captures_are_forced() {
 }
 
 #[test]
-fn a_reader_that_is_killed_leaves_nothing_behind_but_a_detached_trigger() {
+fn a_killed_reader_leaves_nothing_but_a_detached_trigger() {
     if let Ok(name) = std::env::var(LOOK) {
         let scope = Oscilloscope::open(&name).unwrap();
         let timing = Timing { captures: 0, mode: Mode::Auto, ..request(Condition::Never, None).timing };
@@ -188,7 +188,7 @@ fn a_reader_that_is_killed_leaves_nothing_behind_but_a_detached_trigger() {
     let scope = running.open();
     let here = std::env::current_exe().unwrap();
     let mut reader = Command::new(here);
-    reader.args(["--exact", "a_reader_that_is_killed_leaves_nothing_behind_but_a_detached_trigger"]);
+    reader.args(["--exact", "a_killed_reader_leaves_nothing_but_a_detached_trigger"]);
     let mut reader = reader.env(LOOK, &running.name).spawn().unwrap();
     until(|| scope.status().filter(|status| status.captures > 2));
     reader.kill().unwrap();

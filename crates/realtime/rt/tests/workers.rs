@@ -15,7 +15,7 @@ fn spec(workers: usize) -> TeamSpec {
 }
 
 #[test]
-fn a_matrix_times_a_vector_has_the_same_bits_for_any_number_of_workers_whether_they_spin_or_sleep() {
+fn a_matrix_product_has_the_same_bits_for_any_number_of_spinning_or_sleeping_workers() {
     let (rows, columns, level) = (203, 97, Level::best());
     let element = |row: usize, column: usize| ((row * 31 + column * 17) % 101) as f32 / 7.0 - 6.0;
     let vector =
@@ -55,7 +55,7 @@ fn whole_rows(me: Worker, rows: usize) -> std::ops::Range<usize> {
 }
 
 #[test]
-fn each_part_is_made_and_worked_on_by_one_thread_and_neither_allocates_nor_faults_in_jobs() {
+fn each_part_is_created_and_used_by_one_thread_which_neither_allocates_nor_faults_in_jobs() {
     let me = |_: Worker| (sys::thread::id(), [0; 2]);
     let job = |_: &(), (tid, seen): &mut (i32, [u64; 2]), worker: Worker| {
         assert!(worker.index == 0 || *tid == sys::thread::id());
@@ -106,7 +106,7 @@ fn a_late_worker_is_named_and_the_team_continues_once_it_returns() {
 }
 
 #[test]
-fn a_worker_that_panics_is_named_for_good_and_the_others_end() {
+fn a_worker_that_panics_is_named_permanently_and_the_others_end() {
     let job = |_: &(), _: &mut (), me: Worker| assert!(me.index != 1, "a fault of the job, on purpose");
     let mut team = Team::start(spec(2), (), |_| (), job).unwrap();
     for _ in 0..2 {
@@ -137,7 +137,7 @@ fn shared_missing_or_too_few_cpus_are_refused() {
 }
 
 #[test]
-fn workers_make_their_parts_at_the_same_time() {
+fn workers_create_their_parts_in_parallel() {
     // Each worker waits until all have arrived.
     let all = Arc::new(Barrier::new(3));
     let team = Team::start(spec(2), (), move |_| _ = all.wait(), |(), (), _| ()).unwrap();

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_is_seen_once_where_the_level_is_reached_and_hysteresis_keeps_noise_away() {
+    fn an_edge_triggers_once_at_the_level_and_hysteresis_suppresses_noise() {
         let noisy = [0.0, 0.9, 1.0, 0.95, 1.1, 0.2, 1.5];
         assert_eq!(fired(Condition::Rising { level: 1.0, hysteresis: 0.0 }, &noisy), [2, 4, 6]);
         assert_eq!(fired(Condition::Rising { level: 1.0, hysteresis: 0.5 }, &noisy), [2, 6]);
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn pulses_that_were_jumped_over_still_trigger() {
+    fn skipped_pulses_still_trigger() {
         let pulses = |condition, pulses: &[u64]| {
             let mut watch = Watch::new(condition);
             let seen = |pulse: u64| Seen { pulse, ..Seen::default() };
