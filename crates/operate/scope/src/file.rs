@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_is_the_same_after_each_kind_of_file() {
+    fn a_capture_survives_a_round_trip_through_each_kind_of_file() {
         let capture = capture();
         assert!(capture.to_csv().starts_with("pulse,time_ns,marks,\"a, \"\"b\"\" [MV]\",n\n5,1000,1,0.1,1\n"));
         for kind in [Kind::Csv, Kind::Npy, Kind::Json] {
