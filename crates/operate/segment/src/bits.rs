@@ -102,7 +102,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn wide_numbers_come_back(width in 1..65u32, values in prop::collection::vec(any::<u64>(), 1..50)) {
+        fn wide_numbers_survive_a_round_trip(width in 1..65u32, values in prop::collection::vec(any::<u64>(), 1..50)) {
             let mask = u64::MAX >> (64 - width);
             let mut out = vec![0; (values.len() * width as usize).div_ceil(8)];
             pack(&mut out, width, values.iter().map(|value| value & mask));
@@ -112,7 +112,7 @@ mod tests {
         }
 
         #[test]
-        fn numbers_come_back(values in prop::collection::vec(prop_oneof![Just(7i64), -3i64..300, any::<i64>()], 0..200)) {
+        fn numbers_survive_a_round_trip(values in prop::collection::vec(prop_oneof![Just(7i64), -3i64..300, any::<i64>()], 0..200)) {
             let (mut out, mut back) = (Vec::new(), Vec::new());
             put(&mut out, &values);
             prop_assert_eq!(out.len(), len(&values));

@@ -172,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_come_back(value: u64, signed: i64, shift in 0..64u32) {
+        fn numbers_survive_a_round_trip(value: u64, signed: i64, shift in 0..64u32) {
             let mut out = Vec::new();
             put_varint(&mut out, value >> shift);
             put_zigzag(&mut out, signed);

@@ -47,7 +47,7 @@ fn shown(samples: &[Sample]) -> Vec<String> {
 
 proptest! {
     #[test]
-    fn samples_come_back(samples in samples(), base in -1_000i64..1_000) {
+    fn samples_survive_a_round_trip(samples in samples(), base in -1_000i64..1_000) {
         let chunk = chunk_of(&samples);
         prop_assert_eq!(shown(&chunk.iter().collect::<Vec<_>>()), shown(&samples));
         let mut bytes = Vec::new();
@@ -96,7 +96,7 @@ fn a_chunk_returns_the_reason_for_refusing_a_sample() {
 }
 
 #[test]
-fn the_largest_value_comes_back_after_others() {
+fn the_largest_value_survives_a_round_trip_after_others() {
     let mut chunk = Chunk::new(Kind::Blob);
     chunk.push(&Sample::new(0, Datum::Blob(vec![1; BYTES_ENOUGH - 1]))).unwrap();
     chunk.push(&Sample::new(1, Datum::Blob(vec![2; VALUE_MAX]))).unwrap();
@@ -106,7 +106,7 @@ fn the_largest_value_comes_back_after_others() {
 }
 
 #[test]
-fn a_loop_costs_its_values_and_only_late_samples_their_stamps() {
+fn regular_samples_take_space_for_their_values_and_late_ones_also_for_their_stamps() {
     let sample = |k: u64, late: i64| Sample {
         pulse: Some(1_000_000 + k),
         ..Sample::new(1_795_000_000_000_000_000 + k as i64 * 1_000_000 + late, (k % 50) as f64)
@@ -123,7 +123,7 @@ fn a_loop_costs_its_values_and_only_late_samples_their_stamps() {
 }
 
 #[test]
-fn stamps_far_apart_come_back() {
+fn distant_time_stamps_survive_a_round_trip() {
     let chunk = chunk_of(&[Sample::new(i64::MIN, 1.0), Sample::new(0, 1.0), Sample::new(i64::MAX, 2.0)]);
     let mut bytes = Vec::new();
     chunk.encode(i64::MAX, &mut bytes);

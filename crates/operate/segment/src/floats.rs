@@ -279,12 +279,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn doubles_come_back(bits in prop::collection::vec(prop_oneof![any::<u64>(), any::<i16>().prop_map(|v| (f64::from(v) / 1000.0).to_bits())], 0..100)) {
+        fn doubles_survive_a_round_trip(bits in prop::collection::vec(prop_oneof![any::<u64>(), any::<i16>().prop_map(|v| (f64::from(v) / 1000.0).to_bits())], 0..100)) {
             there_and_back(Width::Eight, &bits);
         }
 
         #[test]
-        fn singles_come_back(bits in prop::collection::vec(prop_oneof![any::<u32>(), any::<i16>().prop_map(|v| (f32::from(v) / 100.0).to_bits())], 0..100)) {
+        fn singles_survive_a_round_trip(bits in prop::collection::vec(prop_oneof![any::<u32>(), any::<i16>().prop_map(|v| (f32::from(v) / 100.0).to_bits())], 0..100)) {
             let bits: Vec<u64> = bits.into_iter().map(u64::from).collect();
             there_and_back(Width::Four, &bits);
         }

@@ -137,7 +137,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn values_come_back(values in prop::collection::vec(prop_oneof![Just(0i64), -3i64..3, any::<i64>()], 0..200)) {
+        fn values_survive_a_round_trip(values in prop::collection::vec(prop_oneof![Just(0i64), -3i64..3, any::<i64>()], 0..200)) {
             let mut out = Vec::new();
             put_deltas(&mut out, values.iter().copied());
             put_steps(&mut out, values.iter().copied());

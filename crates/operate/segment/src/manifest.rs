@@ -198,7 +198,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn entries_of_a_manifest_come_back() {
+    fn entries_of_a_manifest_survive_a_round_trip() {
         let closing = Closing { archive: 5, digest: u128::MAX - 3, samples: 7, span: (-1, i64::MAX) };
         let records = [
             Record::Begins { archive: u64::MAX, is_rebuilt: true },
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_does_not_depend_on_how_the_bytes_come() {
+    fn a_digest_does_not_depend_on_the_sizes_of_pieces() {
         let bytes: Vec<u8> = (0..5_000u32).map(|k| (k * 7) as u8).collect();
         let mut whole = Digest::default();
         whole.add(&bytes);

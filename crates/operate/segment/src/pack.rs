@@ -155,7 +155,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn entries_come_back() {
+    fn entries_survive_a_round_trip() {
         let entry = DirectoryEntry { id: 3, blocks: 1, index: 4_711, first: -5, last: i64::MAX, count: 12 };
         let mut out = Vec::new();
         (0..2).for_each(|_| entry.write(&mut out));

@@ -287,7 +287,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn rows_come_back() {
+    fn metadata_rows_survive_a_round_trip() {
         let about = About { units: "°C".into(), precision: Some(2), labels: vec!["off".into(), "on".into()] };
         let kind = Kind::Array(FieldType::String);
         let one = Signal { id: 0, since: -7, kind, name: "RF:TEMP".into(), about };

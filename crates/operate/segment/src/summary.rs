@@ -184,7 +184,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_joined_are_the_whole(values in prop::collection::vec(-1e6f64..1e6, 1..100), cut: prop::sample::Index) {
+        fn joined_summaries_equal_that_of_the_whole(values in prop::collection::vec(-1e6f64..1e6, 1..100), cut: prop::sample::Index) {
             let values: Vec<(i64, f64)> = (0..).zip(values).collect();
             let (early, late) = values.split_at(cut.index(values.len()));
             let whole = of(&values);
@@ -200,7 +200,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_at_once_is_the_same_as_one_by_one(values in prop::collection::vec(prop_oneof![4 => -1e3f64..1e3, 1 => Just(f64::NAN)], 0..50)) {
+        fn a_slice_gives_the_same_summary_as_single_samples(values in prop::collection::vec(prop_oneof![4 => -1e3f64..1e3, 1 => Just(f64::NAN)], 0..50)) {
             let stamps: Vec<i64> = (0..values.len() as i64).collect();
             let all = Summary::of(&stamps, || values.iter().copied(), 2);
             let one = of(&stamps.iter().copied().zip(values.iter().copied()).collect::<Vec<_>>());

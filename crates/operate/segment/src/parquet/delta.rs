@@ -75,7 +75,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_come_back(values in prop::collection::vec(prop_oneof![Just(0i64), -3i64..300, any::<i64>()], 0..400)) {
+        fn numbers_survive_a_round_trip(values in prop::collection::vec(prop_oneof![Just(0i64), -3i64..300, any::<i64>()], 0..400)) {
             let mut out = Vec::new();
             put(&mut out, values.iter().copied());
             let mut input = Input(&out);

@@ -62,7 +62,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_come_back(width in 1..17u32, values in prop::collection::vec(any::<u16>(), 1..200)) {
+        fn numbers_survive_a_round_trip(width in 1..17u32, values in prop::collection::vec(any::<u16>(), 1..200)) {
             let values: Vec<u32> = values.into_iter().map(|value| u32::from(value) & ((1 << width) - 1)).collect();
             let mut out = Vec::new();
             put(&mut out, width, values.iter().map(|value| (*value, 1)));

@@ -84,7 +84,7 @@ fn all_types() -> Vec<Chunk> {
 }
 
 #[test]
-fn values_of_each_type_come_back() {
+fn values_of_each_type_survive_a_round_trip() {
     let chunks = all_types();
     let (file, entries) = table(&chunks);
     assert_eq!(entries.len(), chunks.len());
@@ -114,7 +114,7 @@ fn a_flipped_byte_is_detected() {
 
 proptest! {
     #[test]
-    fn doubles_come_back(bits in prop::collection::vec(prop_oneof![any::<u64>(), (0..50u64).prop_map(|v| (v as f64 / 10.0).to_bits())], 1..300)) {
+    fn doubles_survive_a_round_trip(bits in prop::collection::vec(prop_oneof![any::<u64>(), (0..50u64).prop_map(|v| (v as f64 / 10.0).to_bits())], 1..300)) {
         let values: Vec<Datum> = bits.into_iter().map(|bits| Datum::from(f64::from_bits(bits))).collect();
         let made = chunk(&values, false, false);
         let (file, entries) = table(&[made.clone(), made.clone()]);
