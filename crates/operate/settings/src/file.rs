@@ -184,7 +184,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_a_file_or_an_error(text in ".{0,200}") {
+        fn no_text_of_a_settings_file_panics(text in ".{0,200}") {
             let _ = Settings::parse(&text, "f");
             let _ = Settings::parse(&format!("# {SIGN}\t{text}\n<END>"), "f");
         }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn two_files_are_compared_by_the_names_of_states_where_they_have_them() {
+    fn two_files_are_compared_by_the_names_of_states_if_present() {
         let file = |value: &str, states: States| Settings {
             head: None,
             values: vec![Saved { name: "X".into(), value: Some(SavedValue::Text(value.into())), states }],

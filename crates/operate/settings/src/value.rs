@@ -197,7 +197,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_number_reads_back_as_the_same_one(value in any::<f64>(), small in any::<f32>(), long in any::<i32>()) {
+        fn a_saved_number_survives_a_round_trip(value in any::<f64>(), small in any::<f32>(), long in any::<i32>()) {
             for (value, native) in [(Scalar::F64(value), Basic::Double), (Scalar::F32(small), Basic::Float), (Scalar::I32(long), Basic::Long)] {
                 let saved = to_saved(&Value::Scalar(value), false);
                 let back = of_saved((&saved, &States::Name), native, &[], false).unwrap();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_saved_state_is_found_by_number_and_name_and_never_guessed() {
+    fn a_saved_state_is_restored_only_if_number_and_name_identify_it() {
         let number = || States::Number(None);
         let with = |name: &str| States::Number(Some(name.into()));
         for (labels, saved, states, index) in [
