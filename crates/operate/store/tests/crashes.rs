@@ -141,7 +141,7 @@ fn killed_while_packing(form: Form, before: Option<Form>) {
 }
 
 #[test]
-fn a_disk_that_is_full_while_packing_leaves_all_as_it_was() {
+fn a_full_disk_during_packing_changes_nothing() {
     let files = Memory::default();
     log(&files, SAMPLES);
     let (before, expected) = (files.list().unwrap(), logged(&files));
@@ -213,7 +213,7 @@ fn samples_of_a_failed_sync_are_counted_as_unsure_and_a_new_segment_begins() {
 }
 
 #[test]
-fn a_sync_that_fails_does_not_erase_the_gap_of_samples_that_were_lost_before() {
+fn a_failed_sync_keeps_the_gap_of_samples_lost_before() {
     let files = Memory::default();
     let config = Config { when_full: WhenFull::Stop, ..Config::default() };
     let mut logger = Logger::open(files.clone(), config, 0).unwrap();
@@ -341,7 +341,7 @@ fn on_a_full_disk_the_oldest_files_are_deleted_if_configured() {
 }
 
 #[test]
-fn the_bound_of_all_files_is_kept() {
+fn the_total_size_of_all_files_is_bounded() {
     let files = Memory::default();
     let config = Config { total_max: Some(base::Size(5_000)), ..small() };
     let mut logger = Logger::open(files.clone(), config, 0).unwrap();

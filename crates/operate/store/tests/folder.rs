@@ -138,7 +138,7 @@ fn a_folder_of_another_version_is_refused_and_not_changed() {
 }
 
 #[test]
-fn files_that_another_program_removed_are_named_while_the_logger_runs() {
+fn files_removed_by_another_program_are_reported_while_the_logger_runs() {
     let place = Place::new("removed");
     let folder = Folder::make(&place.0).unwrap();
     let config = Config { segment_size: base::Size(1), ..Config::default() };

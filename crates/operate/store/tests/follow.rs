@@ -87,7 +87,7 @@ fn samples_that_are_not_yet_safe_are_not_followed() {
 }
 
 #[test]
-fn segments_behind_a_mark_are_not_packed_and_packs_are_followed_too() {
+fn segments_after_a_mark_are_not_packed_and_packs_are_followed_too() {
     Form::ALL.into_iter().for_each(packs_are_followed);
 }
 
@@ -122,7 +122,7 @@ fn packs_are_followed(form: Form) {
 }
 
 #[test]
-fn segments_that_were_removed_before_they_were_taken_are_counted() {
+fn segments_removed_before_they_were_read_are_counted() {
     let files = Memory::default();
     let logger = logged(&files, 200);
     let first = windows(&files, Position::default(), logger.safe_to(), u64::MAX).remove(0);

@@ -178,7 +178,7 @@ fn a_change_of_units_and_of_type_is_a_row_with_its_date_also_in_packs() {
 }
 
 #[test]
-fn a_change_of_units_is_there_although_no_sample_follows() {
+fn a_change_of_units_is_stored_although_no_sample_follows() {
     let files = Memory::default();
     let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
     let about = |units: &str| About { units: units.into(), ..About::default() };

@@ -182,7 +182,7 @@ fn each_flipped_bit_is_found_by_verify_and_never_changes_results_silently() {
 }
 
 #[test]
-fn cuts_swaps_removals_copies_and_foreign_files_are_found_by_verify_and_reported_by_reading() {
+fn cuts_swaps_removals_copies_and_foreign_files_are_found_by_verify_and_by_reading() {
     let (files, foreign) = (whole(0), whole(7));
     let expected = read(&files).unwrap().0;
     let names = names(&files);
