@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_is_reaped_with_its_account() {
+    fn a_child_is_reaped_with_its_resource_usage() {
         let words = |words: &[&str]| words.iter().map(|word| std::ffi::CString::new(*word).unwrap()).collect();
         let argv = words(&["sh", "-c", "kill -9 $$"]);
         let prepared = crate::spawn::Prepared::new(c"/bin/sh".to_owned(), argv, vec![], vec![]);

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn local_time_is_written_where_it_fits() {
+    fn local_time_is_written_if_it_fits() {
         let mut out = [0; 39];
         let offset = local_offset_secs(1_700_000_000);
         let length = local_text(1_700_000_000, "%s %% %z", &mut out).unwrap();

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_chip_is_refused_by_its_name() {
+    fn a_file_that_is_not_a_gpio_chip_is_refused_by_its_name() {
         let refused = Line::open("/dev/null", 3, false).unwrap_err();
         assert_eq!((refused.doing.as_str(), refused.errno), ("wait for edges of line 3 of /dev/null", Errno::NOTTY));
     }

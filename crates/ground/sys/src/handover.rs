@@ -415,7 +415,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listener_that_takes_no_calls_is_not_waited_for_without_end() {
+    fn a_connection_to_a_full_listener_times_out() {
         let name = format!("tahti-stream-{}", std::process::id());
         let refused = connect_stream(&name).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);

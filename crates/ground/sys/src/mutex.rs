@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_no_mutex_is_refused() {
+    fn memory_that_is_not_a_mutex_is_refused() {
         for words in [1, 64] {
             let other = SharedWords::create("no-mutex", words).unwrap();
             let error = Lock::attach(other.fd().try_clone_to_owned().unwrap()).unwrap_err();

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_without_a_supervisor_has_nothing_due() {
+    fn a_process_without_a_supervisor_has_no_report_due() {
         let mut supervisor = Supervisor::at(None);
         supervisor.works(MonoNs(1), Some("x"));
         assert_eq!(supervisor.due(), None);

@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_computes_is_sampled_and_the_rest_is_whole_records() {
+    fn a_computing_thread_is_sampled_and_the_ring_has_only_complete_records() {
         let cpu = crate::sched::affinity(0).unwrap().iter().next().unwrap();
         let before = crate::sched::affinity(0).unwrap();
         crate::sched::set_affinity(0, &base::CpuSet::single(cpu)).unwrap();

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_no_source_of_pulses_is_refused_by_its_name() {
+    fn a_file_that_is_not_a_pps_source_is_refused_by_its_name() {
         let refused = Pps::open("/dev/null").unwrap_err();
         assert_eq!((refused.doing.as_str(), refused.errno), ("read pulses from /dev/null", Errno::NOTTY));
         assert!(Pps::open("/dev/no-such-pps").unwrap_err().doing.contains("/dev/no-such-pps"));

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_searched_and_a_path_is_not() {
+    fn a_name_is_searched_in_path_and_a_path_is_not() {
         let here = Path::new("/");
         assert_eq!(find("sh", here, Some("/nowhere:/bin")), Ok("/bin/sh".into()));
         assert_eq!(find("sh", here, Some("bin")), Ok("/bin/sh".into()));

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_another_program_truncates_is_an_error_and_no_signal() {
+    fn a_file_truncated_by_another_program_is_an_error_and_not_a_signal() {
         let folder = Folder::make("cut");
         let path = folder.0.join("x.im.shm");
         let file = SharedFile::create(&path, 1 << 20, |_, _| ()).unwrap();

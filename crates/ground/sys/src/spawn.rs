@@ -767,7 +767,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_has_the_programs_own_number_also_behind_a_second_fork() {
+    fn a_pid_variable_has_the_pid_of_the_program_also_after_a_second_fork() {
         for steps in [vec![], vec![Step::Detach]] {
             let file = std::env::temp_dir().join(format!("tahti-number-{}-{}", std::process::id(), steps.len()));
             let script = format!("echo $OWN = $$ > {0}.part; mv {0}.part {0}", file.display());
@@ -816,7 +816,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_step_ends_the_start_only_where_it_is_required() {
+    fn a_refused_step_ends_the_start_only_if_it_is_required() {
         let impossible = || Step::Directory(c"/no/such/dir".to_owned());
         let refusal = Refusal { step: Some(1), errno: rustix::io::Errno::NOENT };
         let spawned = start("/bin/true", &["true"], vec![(Step::ResetSignals, true), (impossible(), true)]);
@@ -849,7 +849,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_child_ends_with_its_starters_interest() {
+    fn a_held_child_ends_when_its_handle_is_dropped() {
         let held = prepared("/bin/true", &["true"], vec![Step::Hold]).hold().unwrap();
         let pid = held.process().unwrap().pid();
         drop(held);
@@ -864,7 +864,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_refused_before_the_wait_ends_the_start_there() {
+    fn a_step_refused_before_the_hold_ends_the_start() {
         let steps = vec![Step::Directory(c"/no/such/dir".to_owned()), Step::Hold];
         let held = prepared("/bin/true", &["true"], steps).hold().unwrap();
         assert!(held.process().is_none());

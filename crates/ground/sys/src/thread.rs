@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_has_a_name_and_an_account() {
+    fn a_thread_has_a_name_and_a_resource_usage() {
         std::thread::spawn(|| {
             set_name("a-name-that-is-too-long").unwrap();
             no_timer_slack().unwrap();

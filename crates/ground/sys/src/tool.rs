@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_does_not_stop_talking_is_ended() {
+    fn a_program_with_endless_output_is_ended() {
         assert!(ask("yes", &[], DurNs::from_secs(30)).is_err());
     }
 }

@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_at_the_stop_is_ignored_handled_or_ends_the_child_as_its_default_is() {
+    fn a_signal_at_the_stop_is_ignored_handled_or_ends_the_child_as_without_tracing() {
         for (signal, ends) in [(libc::SIGWINCH, false), (libc::SIGCHLD, false), (libc::SIGTERM, true)] {
             let (process, mut traced) = shell("exit 7");
             process.signal(signal).unwrap();
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_cut_off_ends_by_the_signal_that_its_exec_gave_it() {
+    fn a_truncated_program_ends_by_the_signal_of_its_exec() {
         let file = std::env::temp_dir().join(format!("tahti-cut-off-{}", std::process::id()));
         let whole = std::fs::read("/bin/sleep").unwrap();
         std::fs::write(&file, &whole[..whole.len().min(32768)]).unwrap();
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_refused_though_it_would_have_been_traced() {
+    fn a_missing_program_is_refused_also_with_tracing() {
         let spawned = prepared("/no/such/program", &["x"], vec![Step::TraceMe]).spawn().unwrap();
         assert!(spawned.child.is_none() && spawned.traced.is_none() && !spawned.ended);
         assert_eq!(spawned.refused.len(), 1);

@@ -152,7 +152,7 @@ fn servers_of_one_name_in_two_run_folders_are_found_by_the_clients_of_their_fold
 }
 
 #[test]
-fn a_second_server_in_one_run_folder_is_refused_and_one_behind_a_killed_one_is_not() {
+fn a_second_server_in_one_run_folder_is_refused_unless_the_first_was_killed() {
     let (name, run) = (fresh(), Run::new("same"));
     let mut first = Server::start(&run, &name);
     let second = Server::start(&run, &name);
@@ -174,7 +174,7 @@ fn a_second_server_in_one_run_folder_is_refused_and_one_behind_a_killed_one_is_n
 }
 
 #[test]
-fn several_servers_that_start_at_once_behind_a_killed_one_are_one() {
+fn only_one_of_several_servers_that_replace_a_killed_one_opens_its_name() {
     let (name, run) = (fresh(), Run::new("race"));
     for _ in 0..5 {
         let mut killed = Server::start(&run, &name);
@@ -201,7 +201,7 @@ fn a_taken_abstract_name_prevents_no_server_in_a_run_folder_of_any_path_length()
 }
 
 #[test]
-fn a_folder_of_sockets_that_others_can_write_is_used_neither_by_servers_nor_by_clients() {
+fn a_socket_folder_writable_by_others_is_used_neither_by_servers_nor_clients() {
     use std::os::unix::fs::PermissionsExt as _;
     let (name, run) = (fresh(), Run::new("open"));
     let folder = run.0.join("_sockets");
