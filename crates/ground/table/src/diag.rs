@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_table_with_a_syntax_error_the_cause_is_reported_and_no_consequence() {
+    fn a_syntax_error_in_a_table_is_reported_without_consequential_errors() {
         let one = |text: &str| {
             let said = said(text);
             assert_eq!(said.len(), 2, "{text}: {said:?}");
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_beyond_the_end_is_the_end() {
+    fn a_place_beyond_the_end_is_reported_at_the_end() {
         let mut found = Diagnostics::new("ab");
         found.error(7..9, "missing", "", "");
         assert_eq!(found.finish()[0].column, 3);
