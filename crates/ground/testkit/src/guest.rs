@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_the_command_line_are_found_whole() {
+    fn words_of_the_command_line_are_found_by_their_whole_name() {
         let line = "quiet tahti.guest=rt tahti.guests=no\n";
         assert_eq!(boot_word(line, "tahti.guest"), Some("rt"));
         assert_eq!(boot_word(line, "quiet"), None);

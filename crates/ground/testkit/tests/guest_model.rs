@@ -210,7 +210,7 @@ fn a_local_partition_is_created_and_removed() {
 }
 
 #[test]
-fn impossible_partitions_are_taken_and_read_invalid() {
+fn impossible_partitions_are_accepted_and_read_as_invalid() {
     let mut both = Both::start(0);
     both.mkdir("s");
     both.write("s/cpuset.cpus.partition", "nonsense");
@@ -226,7 +226,7 @@ fn impossible_partitions_are_taken_and_read_invalid() {
 }
 
 #[test]
-fn a_neighbour_that_reaches_in_breaks_a_partition() {
+fn a_neighbour_that_takes_its_cpus_invalidates_a_partition() {
     let mut both = Both::start(0);
     both.mkdir("s");
     both.mkdir("o");

@@ -184,7 +184,7 @@ mod tests {
 ";
 
     #[test]
-    fn masks_have_no_holes_and_groups_are_few() {
+    fn cache_masks_must_be_contiguous_and_the_number_of_groups_is_limited() {
         let mut kernel = FakeKernel::boot(&MachineText::parse(MACHINE).unwrap());
         let top = "/sys/fs/resctrl/schemata";
         for refused in ["L3:0=0", "L3:0=5", "L3:0=1", "L3:0=1000", "L3:1=ff", "L3:0=x", "0=ff", ""] {
