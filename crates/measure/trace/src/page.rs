@@ -246,7 +246,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_page_that_is_cut_off_is_an_error_and_no_panic() {
+    fn a_truncated_page_is_an_error_and_causes_no_panic() {
         let layout = Layout::parse(HEADER).unwrap();
         assert_eq!(layout.page(b"short").unwrap_err(), PageError::Short);
         assert_eq!(layout.page(&page(1, 8, b"", b"")).unwrap_err(), PageError::Short);

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_lane_keeps_its_last_pages_and_a_busy_one_takes_nothing_from_a_calm_one() {
+    fn each_lane_keeps_its_last_pages_and_a_busy_lane_does_not_displace_others() {
         let mut window = Window::new(10);
         window.push(1, 7, MonoNs(5), b"calm");
         for begin in 0..100u64 {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_larger_than_the_room_is_kept_alone() {
+    fn a_page_larger_than_the_window_is_kept_alone() {
         let mut window = Window::new(3);
         window.push(0, 0, MonoNs(1), b"one");
         window.push(0, 0, MonoNs(2), b"larger");

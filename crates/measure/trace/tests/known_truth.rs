@@ -280,7 +280,7 @@ impl Script {
 }
 
 #[test]
-fn a_sender_of_interrupts_that_never_gives_its_cpu_up_is_named_after_the_first_round() {
+fn a_sender_of_interrupts_without_a_switch_is_named_from_the_second_round_on() {
     let facts =
         Facts { hypervisor: true, idle_exit_ns: vec![2_000], symbols: Symbols::parse(SYMBOLS), ..Facts::default() };
     let mut explainer = Explainer::new(facts, DurNs::from_us(70), None, 10);
@@ -359,7 +359,7 @@ fn without_a_hypervisor_a_long_handler_is_blamed_itself() {
 }
 
 #[test]
-fn an_interrupt_that_finds_a_woken_thread_at_work_does_not_make_its_waking_longer() {
+fn an_interrupt_during_a_running_thread_does_not_extend_its_wake_up() {
     let mut explainer = Explainer::new(Facts::default(), DurNs::from_us(70), None, 10);
     explainer.watch(LOOP.tid, "loop");
     let mut script = Script { at: 1_000_000, now: OTHER, due: 2_000_000, items: Vec::new() };

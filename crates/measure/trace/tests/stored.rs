@@ -114,7 +114,7 @@ fn events_missing_in_the_kernel_are_reported() {
 }
 
 #[test]
-fn a_waking_from_the_timer_names_its_cpu() {
+fn a_wake_up_by_the_timer_has_its_cpu() {
     let mut decoder = decoder();
     let mut wakings = 0;
     for page in PAGES.chunks(4096) {
