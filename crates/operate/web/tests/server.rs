@@ -249,7 +249,7 @@ const HERE: &str = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r
 const ORIGIN: &str = "Origin: http://localhost\r\n";
 
 #[test]
-fn every_answer_forbids_other_pages_to_use_it() {
+fn every_answer_has_headers_that_forbid_other_origins_to_use_it() {
     let server = Running::start(Limits::default());
     let answer = server.say(HERE).to_ascii_lowercase();
     assert!(answer.starts_with("http/1.1 200") && answer.ends_with("here\n"), "{answer}");
@@ -312,7 +312,7 @@ fn headers_and_bodies_that_arrive_too_slowly_end_the_connection() {
 }
 
 #[test]
-fn a_client_beyond_the_limit_gets_short_answers_and_no_socket() {
+fn a_client_beyond_the_limit_gets_short_answers_but_no_websocket() {
     let server = Running::start(Limits { clients_max: 2, ..Limits::default() });
     let (first, answer) = server.socket(ORIGIN);
     assert!(answer.starts_with("HTTP/1.1 101") && answer.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{answer}");
@@ -333,7 +333,7 @@ fn a_client_beyond_the_limit_gets_short_answers_and_no_socket() {
 }
 
 #[test]
-fn an_operator_gets_a_socket_when_others_have_taken_all_seats() {
+fn an_operator_gets_a_websocket_although_viewers_have_taken_all_seats() {
     for limits in
         [Limits { clients_max: 2, ..Limits::default() }, Limits { clients_of_one_max: 2, ..Limits::default() }]
     {
