@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wall_clock_is_read_in_one_way() {
+    fn the_wall_clock_is_read_by_one_function_only() {
         let text = "use std::time::SystemTime;\nfn f() { SystemTime::now(); std::time::SystemTime::now(); }\n";
         assert_eq!(findings("rt", "src/lib.rs", text).len(), 2);
         assert!(findings("sys", "src/clock.rs", text).is_empty());
