@@ -42,7 +42,7 @@ fn a_frame_without_one_row_is_completed_and_one_without_two_rows_is_discarded_an
         assert_eq!(running.value("given-up"), 0.0);
         running.wrong.missing.store(0b101, Ordering::Relaxed);
         let before = running.wrong.unanswered.load(Ordering::Relaxed);
-        running.until("given up", || running.wrong.unanswered.load(Ordering::Relaxed) > before + 3);
+        running.until("discarded", || running.wrong.unanswered.load(Ordering::Relaxed) > before + 3);
         running.wrong.missing.store(0, Ordering::Relaxed);
         closed(running);
         assert!(running.value("given-up") >= 3.0 && running.value("lost") >= 3.0 + 2.0 * 3.0);

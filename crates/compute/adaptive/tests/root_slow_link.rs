@@ -29,6 +29,6 @@ fn behind_a_slow_queue() {
     running_with("slow", 0, Some(commands), |running| {
         running.until("commands are not sent", || running.value("unsent") > 3.0);
         let whole = running.value("whole");
-        running.until("the loop goes on", || running.value("whole") > whole + 3.0);
+        running.until("the loop continues", || running.value("whole") > whole + 3.0);
     });
 }

@@ -18,8 +18,8 @@ fn a_program_that_truncates_and_removes_the_streams_of_a_loop_does_not_stop_it()
                     _ => drop(OpenOptions::new().write(true).truncate(true).open(path).unwrap()),
                 }
             }
-            running.until("the streams are made anew", || running.value("restored") >= restored + 4.0);
-            running.until("the loop goes on", || running.value("whole") > whole + 20.0);
+            running.until("the streams are restored", || running.value("restored") >= restored + 4.0);
+            running.until("the loop continues", || running.value("whole") > whole + 20.0);
             for path in &paths {
                 running.until("the stream shows images", || {
                     let bytes = std::fs::read(path).unwrap();

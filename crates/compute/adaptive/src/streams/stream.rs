@@ -248,7 +248,7 @@ mod tests {
             let images = stream.images;
             let shown = show(&mut stream, now, 7);
             assert_eq!(shown, Shown { written: true, restored: true }, "damage {nth}");
-            assert_eq!(newest(&path), (images + 1, vec![7; 6]), "its count goes on");
+            assert_eq!(newest(&path), (images + 1, vec![7; 6]), "its count continues");
             // Damaged again at once: the restore waits for its interval, and the image is not written into the other program's file.
             cut();
             assert_eq!(show(&mut stream, now + DurNs(1), 8), Shown::default());
