@@ -240,7 +240,7 @@ where
             panels.multiply(level, &moved[begin..], &mut y[begin..begin + rows]).unwrap();
             assert_eq!(y[begin..begin + rows], known, "{level}, from number {begin} on");
             let around = y[..begin].iter().chain(&y[begin + rows..]);
-            assert!(around.into_iter().all(|value| *value == S::sum(7.0)), "{level}: written beside the result");
+            assert!(around.into_iter().all(|value| *value == S::sum(7.0)), "{level}: written outside the result");
         }
     }
 }
