@@ -233,7 +233,7 @@ mod tests {
             let value = step.forward(Datum::Number(raw)).unwrap();
             let scale = raw.abs().max(1.0) + match &step { Convert::Scale { factor, offset } => (offset / factor).abs(), _ => 0.0 };
             let back = step.backward(value, None).unwrap().number().unwrap();
-            prop_assert!((back - raw).abs() <= 1e-9 * scale, "{step}: {raw} came back as {back}");
+            prop_assert!((back - raw).abs() <= 1e-9 * scale, "{step}: {raw} is converted to {back}");
         }
 
         #[test]

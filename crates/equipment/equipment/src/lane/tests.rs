@@ -144,7 +144,7 @@ fn go_on(lane: &mut Lane<u32>, until: MonoNs, seen: &mut Seen) {
             None => return,
         }
     }
-    panic!("never comes to rest");
+    panic!("the lane does not settle");
 }
 
 #[test]
