@@ -306,6 +306,6 @@ mod tests {
         pause.after_pass(ms(20), ms(120), true);
         assert_eq!(pause.left(ms(120)), Some(PAUSE_MAX));
         pause.after_pass(ms(200), ms(201), false);
-        assert_eq!(pause.left(ms(201)), None, "nothing more has come");
+        assert_eq!(pause.left(ms(201)), None, "no further bytes");
     }
 }

@@ -113,7 +113,7 @@ fn an_absent_device_is_reported_and_used_once_it_is_present() {
     let place = listener.local_addr().unwrap();
     drop(listener);
     let port = Port::open("plc", place.to_string().parse().unwrap(), 4).unwrap();
-    let Err(Failure::Closed(why)) = ask(&port, 1, LONG) else { panic!("nobody is there") };
+    let Err(Failure::Closed(why)) = ask(&port, 1, LONG) else { panic!("no device listens") };
     assert!(why.contains(&place.to_string()) && why.contains("refused"), "{why}");
     let listener = TcpListener::bind(place).unwrap();
     let device = std::thread::spawn(move || {
