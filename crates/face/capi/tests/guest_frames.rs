@@ -55,7 +55,7 @@ fn a_plant_runs_its_frame_under_a_shield_and_restores_the_machine() {
     let mut up =
         Command::new(&program).args(["up", "--no-dashboard"]).arg(&folder).stdout(Stdio::from(log)).spawn().unwrap();
     let watcher = || Watcher::open("shielded/fast");
-    until("the frame is there", || watcher().is_ok());
+    until("the frame exists", || watcher().is_ok());
     let calls = |activity| {
         watcher().map_or(0, |watcher| watcher.page().activity_counter(activity, ring::ActivityCounter::Calls))
     };
@@ -63,13 +63,13 @@ fn a_plant_runs_its_frame_under_a_shield_and_restores_the_machine() {
         watcher().map_or(0, |watcher| watcher.page().activity_counter(activity, ring::ActivityCounter::Joins))
     };
     until("control runs", || calls(0) > 20);
-    assert_eq!(guest::read("/sys/fs/cgroup/cpuset.cpus.isolated"), "3", "the shield stands");
+    assert_eq!(guest::read("/sys/fs/cgroup/cpuset.cpus.isolated"), "3", "the shield is active");
     let (_, pid, tid) = watcher().unwrap().page().who(0);
     let status = guest::read(&format!("/proc/{pid}/task/{tid}/status"));
     assert!(status.contains("Cpus_allowed_list:\t3\n"), "the activity runs on the shield's CPU: {status}");
-    until("who blocks is killed and started again", || joins(1) >= 2);
+    until("the blocked activity is killed and restarted", || joins(1) >= 2);
     let before = calls(0);
-    until("control goes on", || calls(0) > before + 20);
+    until("control continues", || calls(0) > before + 20);
     let down = Command::new(&program).args(["down"]).arg(&folder).status().unwrap();
     let ended = up.wait().unwrap();
     let said = guest::read(&folder.join("up.log").display().to_string());
@@ -79,6 +79,6 @@ fn a_plant_runs_its_frame_under_a_shield_and_restores_the_machine() {
         |code| matches!(code, Some(0 | 4)) || code == Some(3) && said.contains("supervisor: no observation");
     assert!(is_accepted(down.code()) && is_accepted(ended.code()), "{down}, {ended}");
     assert_eq!(guest::read("/sys/fs/cgroup/cpuset.cpus.isolated"), "", "the machine was given back");
-    assert!(watcher().is_err(), "nothing is left of the frame");
+    assert!(watcher().is_err(), "nothing of the frame remains");
     fs::remove_dir_all(folder).unwrap();
 }

@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(
             (large.code, &*large.text, failed),
             (Code::Ok, "made", -1),
-            "more than there is room for is refused"
+            "more than the available room is refused"
         );
         assert!(large.body.len() == BYTES && large.body.iter().enumerate().all(|(at, byte)| *byte == at as u8));
         assert_eq!((small.code, &*small.text), (Code::Ok, "no room"));

@@ -30,7 +30,7 @@ const PRIORITY: Priority = Priority(40);
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "it never came that {what}");
+        assert!(begun.elapsed() < PATIENCE, "{what} did not happen");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -272,7 +272,7 @@ pub(crate) fn dies_with_a_mutex(cpu: CpuId) {
         Number::Int(times) => times,
         other => panic!("{other:?}"),
     };
-    assert_eq!(told("first") + told("last"), 1, "the next one is told, and nobody else");
+    assert_eq!(told("first") + told("last"), 1, "only the next owner is notified");
     frame.end();
 }
 
@@ -332,7 +332,7 @@ pub(crate) fn is_demoted_alone(cpu: CpuId) {
     sys::process::Process::open(pid as i32).unwrap().signal(9).unwrap();
     until("its end is noticed", || frame.look(|page| page.who(0).0 == Presence::Died));
     frame.join(&program, "troubled", 0, "spin");
-    until("it has its place again", || {
+    until("its place and priority are restored", || {
         frame.calls(0) > 0 && demoted(&frame) == 0 && priority(&frame) == Policy::Fifo(Priority(PRIORITY.0 - 1))
     });
     frame.end();
@@ -349,7 +349,7 @@ pub(crate) fn stays_demoted(cpu: CpuId) {
     until("it is demoted", || counter(1, ActivityCounter::Demoted) == 1);
     let (overruns, calls) = (counter(0, ActivityCounter::Overruns), frame.calls(1));
     // Its call ends, and the other one overruns: in those minors nobody reaches it.
-    until("it goes on behind the other", || frame.calls(1) > calls + 1);
+    until("it continues behind the other activity", || frame.calls(1) > calls + 1);
     until("the other overruns", || counter(0, ActivityCounter::Overruns) > overruns + 4);
     frame.go_on(&[0, 1]);
     let thread = frame.look(|page| page.who(1).2);
