@@ -354,9 +354,9 @@ mod tests {
         let mut out = [0; 15];
         assert_eq!(theirs.rows(&division, 1, &seen, 4, &mut out), Some(3));
         assert_eq!(out, [5, 50, 0, 500, 1000, 6, 60, 0, 600, 1200, 7, 70, 0, 700, 1400]);
-        assert_eq!(theirs.rows(&division, 1, &seen, 3, &mut out), None, "where the next one will be written");
+        assert_eq!(theirs.rows(&division, 1, &seen, 3, &mut out), None, "the place of the next capture");
         captures.begin_overwrite(division, 1, 8);
-        assert_eq!(theirs.rows(&division, 1, &seen, 4, &mut out), None, "begun anew");
+        assert_eq!(theirs.rows(&division, 1, &seen, 4, &mut out), None, "restarted");
         assert_eq!(theirs.segment(&division, 0).unwrap().written, 0);
     }
 

@@ -283,7 +283,7 @@ mod tests {
         }
         words[TAIL].store(77, Ordering::Relaxed);
         assert_eq!(stream.writer().free(16), Err(Damaged));
-        assert!(!stream.writer().push_or_refuse(&[&[1]]), "a consumer ahead of its producer gets nothing");
+        assert!(!stream.writer().push_or_refuse(&[&[1]]), "a consumer ahead of its producer receives no data");
     }
 
     #[test]
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(writer.free(8), Ok(2));
         let mut reader = Stream::attach(&words[..]).unwrap().reader();
         reader.pop(&mut [0; 8]).unwrap();
-        assert_eq!((writer.free(2), writer.free(3)), (Ok(2), Ok(5)), "what is enough is not looked up again");
+        assert_eq!((writer.free(2), writer.free(3)), (Ok(2), Ok(5)), "known space is not read again");
     }
 
     proptest! {

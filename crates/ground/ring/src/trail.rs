@@ -182,7 +182,7 @@ mod tests {
         assert_eq!((seen, cursor.lost()), (std::vec![6, 7, 8, 9], 6));
         let trail = Trail::<1>::format(&words).unwrap();
         trail.push_overwrite([42]);
-        assert_eq!(trail.next(&mut cursor), Some([42]), "a trail that was made anew is read from its start");
+        assert_eq!(trail.next(&mut cursor), Some([42]), "a recreated trail is read from its start");
     }
 
     #[test]

@@ -425,7 +425,7 @@ mod tests {
         let words = words(Variables::words_keeping(2, 4));
         let mine = Variables::format_keeping(&words, 4).unwrap();
         let (one, other) = (mine.add(&VOLTAGE).unwrap(), mine.add(&VariableSpec { name: "n", ..VOLTAGE }).unwrap());
-        assert!(mine.add(&VariableSpec { name: "m", ..VOLTAGE }).is_none(), "as many as there is room for");
+        assert!(mine.add(&VariableSpec { name: "m", ..VOLTAGE }).is_none(), "as many as fit");
         let theirs = Variables::attach(&words).unwrap();
         assert_eq!((theirs.kept(), theirs.oldest(2)), (4, None));
         let mut cursor = theirs.oldest(one).unwrap();
@@ -452,7 +452,7 @@ mod tests {
         let words = words(Variables::words_for(2));
         assert!(matches!(Variables::format(&words[..HEADER + 3]), Err(LayoutError::Short { .. })));
         let segment = Variables::format(&words).unwrap();
-        assert!(segment.add(&VOLTAGE).is_some() && segment.add(&VOLTAGE).is_none(), "a name twice");
+        assert!(segment.add(&VOLTAGE).is_some() && segment.add(&VOLTAGE).is_none(), "a duplicate name");
         assert!(segment.add(&VariableSpec { name: &"x".repeat(65), ..VOLTAGE }).is_none(), "a long name");
         assert!(segment.add(&VariableSpec { name: "b", ..VOLTAGE }).is_some());
         assert!(segment.add(&VariableSpec { name: "c", ..VOLTAGE }).is_none(), "no room");

@@ -100,7 +100,7 @@ fn a_stream_delivers_messages_whole_and_loses_no_wake_up() {
         reader.fall_asleep();
         let sleeps = reader.is_empty();
         let told = writer.join().unwrap();
-        assert!(told || !sleeps, "it sleeps and nobody will ring");
+        assert!(told || !sleeps, "it sleeps, and the writer does not ring");
         let mut out = [0; 2];
         assert_eq!((reader.pop(&mut out), out), (Ok(Some(2)), [1, 10]));
     });
@@ -172,7 +172,7 @@ fn a_barrier_releases_no_member_early_and_wakes_every_sleeper() {
             let (mine, theirs) = (&words[Barrier::WORDS + me], &words[Barrier::WORDS + 1 - me]);
             mine.store(1, Relaxed);
             let (sleeps, wakes) = match barrier.arrive() {
-                Meeting::Broken => panic!("nobody breaks it"),
+                Meeting::Broken => panic!("no member breaks it"),
                 Meeting::Last { wake } => (false, wake),
                 Meeting::Early(seen) => {
                     // It sleeps if no member has arrived between its announcement and its last check. The announcement stays: in real
@@ -185,13 +185,13 @@ fn a_barrier_releases_no_member_early_and_wakes_every_sleeper() {
                     (sleeps, false)
                 }
             };
-            assert_eq!(theirs.load(Relaxed), 1, "what was written before is seen after");
+            assert_eq!(theirs.load(Relaxed), 1, "earlier writes are visible after it");
             (sleeps, wakes)
         };
         let theirs = words.clone();
         let other = thread::spawn(move || member(&theirs, 1));
         let (mine, other) = (member(&words, 0), other.join().unwrap());
-        assert!(!(mine.0 || other.0) || mine.1 || other.1, "who sleeps is woken");
+        assert!(!(mine.0 || other.0) || mine.1 || other.1, "a sleeper is woken");
     });
 }
 
@@ -300,7 +300,7 @@ fn a_turn_is_passed_on_once_whether_its_owner_yields_or_is_skipped() {
         let page = FramePage::attach(&words).unwrap();
         let woken = page.finish(0, MonoNs(1));
         let (moved, over) = caretaker.join().unwrap();
-        assert_eq!(u8::from(woken == Some(1)) + u8::from(over == Some(1)), 1, "released by one of them");
+        assert_eq!(u8::from(woken == Some(1)) + u8::from(over == Some(1)), 1, "released by one member");
         assert_eq!((page.turn().index, page.in_order()), (1, !moved));
         assert_eq!(page.progress(0, turn.sequence), (true, true, false));
         assert!(page.start(1) && !page.start(1));
@@ -324,7 +324,7 @@ fn an_activity_that_yields_while_its_minor_ends_keeps_its_call_and_the_next_mino
         // An activity that was released for the old minor may be woken late. It begins once, for the new minor.
         let woken = activity.join().unwrap();
         assert!(!never && (woken.is_none() || woken == Some(1)));
-        assert_eq!(page.turn(), next, "the old minor's end moves nothing in the new one");
+        assert_eq!(page.turn(), next, "the old minor's end has no effect in the new minor");
         assert!(page.start(1) && !page.start(1));
         assert!(!page.progress(0, turn.sequence).2);
         assert_eq!(page.activity_counter(0, ring::ActivityCounter::Calls), 1);

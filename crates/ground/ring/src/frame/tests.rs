@@ -78,7 +78,7 @@ fn a_blocked_activity_is_passed_over_once_and_may_still_finish() {
     assert!(page.release_first(turn) == Some(0) && page.start(0));
     assert!(page.in_order());
     assert_eq!((page.pass_over(turn), page.pass_over(turn)), ((true, Some(1)), (false, None)));
-    assert!(!page.in_order(), "who stands before the turn is to be looked at");
+    assert!(!page.in_order(), "the activity before the turn needs a check");
     assert_eq!(page.finish(0, MonoNs(1)), None, "its successor was released already");
     assert!(page.start(1));
     assert_eq!(page.finish(1, MonoNs(1)), Some(2));
@@ -97,7 +97,7 @@ fn an_admitted_activity_is_joined_once_it_waits_for_its_turn() {
     assert_eq!((page.who(1), page.changes()), ((Presence::Joined, 7, 8), before + 1));
     page.set_who(1, Presence::Died, 0, 0);
     page.come(1);
-    assert_eq!(page.who(1).0, Presence::Died, "who is gone cannot come");
+    assert_eq!(page.who(1).0, Presence::Died, "an ended member cannot arrive");
 }
 
 #[test]

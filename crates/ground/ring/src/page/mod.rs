@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(reader.state(), PageState::Ended);
         let generation = reader.generation();
         reader.take(&IDENTITY).unwrap();
-        assert_eq!((reader.counter(Counter::Cycles), reader.heartbeat()), (0, None), "a new loop starts from nothing");
+        assert_eq!((reader.counter(Counter::Cycles), reader.heartbeat()), (0, None), "a new loop starts from zero");
         assert_eq!(reader.generation(), generation + 1);
     }
 
@@ -292,7 +292,7 @@ mod tests {
         writer.skip(MonoNs(8_000_000), MonoNs(9_000_000));
         assert_eq!(page.tally(), Some(Tally { due: 5, late: 2, worth: 2_500_000 }));
         page.take(&IDENTITY).unwrap();
-        assert_eq!(page.tally(), Some(Tally::default()), "the deadline stays, the count begins anew");
+        assert_eq!(page.tally(), Some(Tally::default()), "the deadline is kept, the count restarts");
     }
 
     #[test]
