@@ -60,7 +60,7 @@ mod tests {
         bell.wait(None);
         let until = crate::clock::mono_now() + DurNs::from_ms(2);
         bell.wait(Some(until));
-        assert!(crate::clock::mono_now() >= until, "one wait took both rings");
+        assert!(crate::clock::mono_now() >= until, "one wait consumed both rings");
     }
 
     #[test]

@@ -451,7 +451,7 @@ mod tests {
         let said = format!("open @{name}, which user {}, process {} (", own_user(), std::process::id());
         assert!(taken.errno == Errno::ADDRINUSE && taken.doing.starts_with(&said), "{taken}");
         let memory = crate::shm::SharedWords::create("handover", 8).unwrap();
-        assert!(counter.serve(memory.fd()).unwrap().is_none(), "nobody asks");
+        assert!(counter.serve(memory.fd()).unwrap().is_none(), "no request");
         let asked = std::thread::spawn({
             let name = name.clone();
             move || ask(&name).unwrap()

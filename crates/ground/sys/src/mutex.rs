@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(held.lock().data()[0].load(Ordering::Relaxed), 1, "half done");
         assert_eq!(lock.lock().unwrap_err(), Errno::DEADLK);
         drop(held);
-        assert!(!lock.lock().unwrap().owner_died(), "told once");
+        assert!(!lock.lock().unwrap().owner_died(), "reported once");
         assert_eq!(lock.release(), Err(Errno::PERM));
     }
 

@@ -297,6 +297,6 @@ mod tests {
         assert!(lost.unwrap_or(0) == 0);
         bytes.clear();
         ring.drain(&mut bytes);
-        assert!(bytes.is_empty(), "nothing is read twice");
+        assert!(bytes.is_empty(), "no record is read twice");
     }
 }

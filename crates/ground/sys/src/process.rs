@@ -286,7 +286,11 @@ mod tests {
         let pid = child.id() as i32;
         let thread = ThreadId::of(pid).unwrap();
         assert_eq!(thread.tid(), Some(pid));
-        assert_eq!(ThreadId { start_ticks: thread.start_ticks + 1, ..thread }.tid(), None, "a later one of its number");
+        assert_eq!(
+            ThreadId { start_ticks: thread.start_ticks + 1, ..thread }.tid(),
+            None,
+            "a later thread with the same number"
+        );
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!((thread.tid(), ThreadId::of(-1)), (None, None));

@@ -193,6 +193,6 @@ mod tests {
         assert!(file.read(far, &mut now).is_err());
         file.write(far, &[1; 8]).unwrap();
         std::fs::remove_file(&path).unwrap();
-        assert!(!file.is_whole(), "it has no name any more");
+        assert!(!file.is_whole(), "it has no name");
     }
 }

@@ -208,7 +208,7 @@ mod tests {
     fn memory_for_readers_is_writable_by_its_creator_only() {
         let mine = SharedWords::create_for_readers("tahti-shown", 8).unwrap();
         let again = || mine.fd().try_clone_to_owned().unwrap();
-        assert!(SharedWords::attach(again()).unwrap_err().errno == Errno::PERM, "nobody maps it for writing");
+        assert!(SharedWords::attach(again()).unwrap_err().errno == Errno::PERM, "it is not mapped for writing");
         let path = format!("/proc/self/fd/{}", mine.fd().as_raw_fd());
         let opened = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
         assert!(std::os::unix::fs::FileExt::write_at(&opened, &[1; 8], 0).is_err());

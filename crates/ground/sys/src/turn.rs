@@ -338,7 +338,7 @@ mod tests {
             member.pass();
             member.pass();
             member.note([9, 9]);
-            assert_eq!(lead.note(index), Some([1, index as u64]), "without its turn it notes nothing");
+            assert_eq!(lead.note(index), Some([1, index as u64]), "without its turn it writes no note");
             assert_eq!(member.turn(), None);
         }
         assert_eq!([0, 1].map(|member| lead.part(member).copied()), [Some(10), Some(11)]);

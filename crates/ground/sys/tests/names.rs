@@ -144,7 +144,7 @@ fn servers_of_one_name_in_two_run_folders_are_found_by_the_clients_of_their_fold
     );
     assert_eq!(runs[0].asks(&name), runs[0].answer());
     assert_eq!(runs[1].asks(&name), runs[1].answer());
-    assert_eq!(runs[2].asks(&name), runs[0].answer(), "who has no server of its own finds the abstract name");
+    assert_eq!(runs[2].asks(&name), runs[0].answer(), "a run without its own server finds the abstract name");
     first.end();
     assert!(runs[0].sockets().is_empty(), "{:?}", runs[0].sockets());
     assert!(runs[0].asks(&name).starts_with(&format!("refused: failed to ask at @{name}: Connection refused")));
@@ -216,6 +216,6 @@ fn a_socket_folder_writable_by_others_is_used_neither_by_servers_nor_clients() {
     );
     assert_eq!(run.asks(&name), run.answer());
     server.end();
-    assert_eq!(run.sockets().len(), 1, "what is there stays");
+    assert_eq!(run.sockets().len(), 1, "the other user's socket is kept");
     assert!(Path::new(&folder).exists());
 }
