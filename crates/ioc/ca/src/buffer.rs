@@ -108,7 +108,7 @@ mod tests {
         let (mut out, mut spare) = (Out::default(), Vec::with_capacity(1 << 20));
         let memory = spare.as_ptr();
         out.make_room(1000, &mut spare);
-        assert_eq!(out.vec().capacity(), 0, "small ones do without");
+        assert_eq!(out.vec().capacity(), 0, "short messages need no block");
         for _ in 0..2 {
             out.make_room(1 << 20, &mut spare);
             out.vec().extend(std::iter::repeat_n(7, 1 << 20));
@@ -119,7 +119,7 @@ mod tests {
         }
         out.vec().push(1);
         out.make_room(1 << 20, &mut spare);
-        assert_eq!(out.unsent(), [1], "what waits stays");
+        assert_eq!(out.unsent(), [1], "waiting bytes are kept");
     }
 
     #[test]

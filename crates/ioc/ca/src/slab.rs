@@ -138,7 +138,7 @@ mod tests {
         let first = slab.insert("first");
         assert_eq!(slab.remove(first), Some("first"));
         let second = slab.insert("second");
-        assert_eq!(slab.slots.len(), 1, "the slot is used again");
+        assert_eq!(slab.slots.len(), 1, "the slot is reused");
         assert!(slab.get(first).is_none() && slab.get_mut(first).is_none() && slab.remove(first).is_none());
         assert_eq!((slab.get(second), slab.len(), slab.keys()), (Some(&"second"), 1, vec![second]));
     }

@@ -301,7 +301,7 @@ fn a_silent_server_is_disconnected_after_an_unanswered_echo() {
     let (here, _) = pair.links[0];
     pair.now = pair.now + DurNs::from_secs(31);
     pair.client.handle_timeout(pair.now);
-    assert_eq!(pair.client.output(here).len(), 16, "an echo is asked for");
+    assert_eq!(pair.client.output(here).len(), 16, "an echo is requested");
     assert!(!pair.client.is_closing(here));
     pair.now = pair.now + DurNs::from_secs(6);
     pair.client.handle_timeout(pair.now);

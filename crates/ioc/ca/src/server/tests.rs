@@ -477,7 +477,7 @@ fn a_read_after_a_write_to_a_remote_channel_returns_the_written_value() {
     let (mut bench, x, _) = apart();
     bench.send(Header::bare(command::WRITE, 6, 1, x, 1), &2.5f64.to_be_bytes());
     bench.send(Header::bare(command::READ_NOTIFY, 6, 1, x, 2), &[]);
-    assert_eq!((bench.receive().len(), bench.values.asked.len()), (0, 2), "both are on their way at once");
+    assert_eq!((bench.receive().len(), bench.values.asked.len()), (0, 2), "both requests are open at once");
     bench.answer();
     assert!(bench.receive().is_empty(), "a write is only answered when it failed");
     bench.answer();

@@ -45,7 +45,7 @@ fn a_put_that_waits_for_one_on_a_dropped_channel_continues_at_once() {
     let now = MonoNs(1);
     assert!(bench.server.poll_timeout().is_some_and(|until| until <= now));
     bench.server.handle_timeout(now, &mut bench.values);
-    assert_eq!(bench.receive()[0].0.command, command::ERROR, "there is no such channel any more");
+    assert_eq!(bench.receive()[0].0.command, command::ERROR, "the channel no longer exists");
     assert_eq!((bench.values.pending.len(), bench.server.poll_timeout()), (0, None));
 }
 
