@@ -146,7 +146,7 @@ mod tests {
         Header::bare(command::RSRV_IS_UP, 13, 5064, 0, 0).write(&mut beacon);
         serve(&mut repeater, &server, &beacon, "127.0.0.1:9".parse().unwrap());
         let mut buffer = [0; 64];
-        assert_eq!(here.recv(&mut buffer).unwrap(), 16, "the confirmation comes first");
+        assert_eq!(here.recv(&mut buffer).unwrap(), 16, "the confirmation is first");
         assert_eq!(buffer[1], command::REPEATER_CONFIRM as u8);
         assert_eq!(here.recv(&mut buffer).unwrap(), 16);
         assert_eq!((buffer[1], &buffer[12..16]), (command::RSRV_IS_UP as u8, &[127, 0, 0, 1][..]));

@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(spin.until(at(400)), Some(at(460)));
         spin.ended(at(400), at(410), true);
         spin.read(16_000);
-        assert_eq!(spin.until(at(500)), None, "much at once");
+        assert_eq!(spin.until(at(500)), None, "many bytes at once");
         let mut spin = Spin { allowed: Some(false), worth: true };
         assert_eq!(spin.until(at(0)), None);
         spin.ended(at(0), at(1), true);
