@@ -70,7 +70,7 @@ fn io_intr_without_interrupt_support_is_passive_before_records_are_processed_at_
     );
     assert_eq!(["ii.SCAN", "ii", "ii.STAT"].map(|name| text(&mut db, name)), ["Passive", "7", "NO_ALARM"]);
     let told = db.take_notices().into_iter().filter(|notice| notice.0.contains("I/O Intr")).count();
-    assert_eq!(told, 1, "said once");
+    assert_eq!(told, 1, "reported once");
 }
 
 #[test]

@@ -294,7 +294,7 @@ fn an_asynchronous_output_waits_for_the_end_of_its_remote_write() {
         }
         db.advance(now(4), 10);
         assert_eq!(db.next_completed().map(|done| done.token), Some(7), "{name}");
-        assert!(asked(&mut db).is_empty(), "nothing is written twice");
+        assert!(asked(&mut db).is_empty(), "no request is repeated");
         let expected = if ok { Severity::None } else { Severity::Invalid };
         assert_eq!(db.alarm(channel.record).severity, expected);
     }

@@ -76,7 +76,7 @@ fn a_macro_without_a_value_is_reported_with_its_place_name_and_remedy() {
     expected.push("t.db:3:12: record name \"$(N)c\": macro N has no value; give it one (N=… after the file's name in dbLoadRecords, or with -m), or a default: $(N=…)".to_owned());
     assert_eq!(refused(&mut db, text, "A=mm"), expected);
     assert_eq!(db.records().count(), 0);
-    assert!(db.take_notices().is_empty(), "what is told as an error is not told again");
+    assert!(db.take_notices().is_empty(), "a reported error is not repeated as a notice");
     db.load_records(text, "t.db", &Macros::parse("A=mm,TYPO=now,X=b,N=n"), &mut |_| None).unwrap();
     assert_eq!(db.records().count(), 3);
     // Outside fields, an undefined macro is reported and stays in the text, as in C.
@@ -257,5 +257,5 @@ fn impossible_arrays_are_refused_and_memory_of_the_others_is_not_touched() {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     let kib: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
-    assert!(kib < 4_000_000, "8 arrays of 4 GB are there, and {kib} KiB of memory");
+    assert!(kib < 4_000_000, "8 arrays of 4 GB exist, with {kib} KiB of memory");
 }

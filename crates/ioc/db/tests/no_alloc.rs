@@ -105,7 +105,7 @@ fn processing_and_posting_allocate_and_free_nothing() {
     assert!(after.1 - before.1 > 100 * (names.len() as u64 - 4), "{} records processed", after.1 - before.1);
     assert!(seen > 1_000, "{seen} posts");
     let asked = (after.0.taken - before.0.taken, after.0.given - before.0.given);
-    assert_eq!(asked, (0, 0), "blocks taken and given in 100 passes");
+    assert_eq!(asked, (0, 0), "blocks allocated and freed in 100 passes");
     assert_eq!(db.counters().too_deep, 0);
     let counted = db.find("b4").unwrap();
     let Value::Array(base::Array::U32(bins)) = db.get(&counted, usize::MAX) else { panic!("counts") };

@@ -77,7 +77,7 @@ fn an_interrupt_processes_only_the_records_that_listen() {
     db.interrupt(source);
     db.interrupt(other);
     db.advance(now(3), 100);
-    assert_eq!(log(&mut db)[2..], [1, 0, 2], "the other source's high priority goes first");
+    assert_eq!(log(&mut db)[2..], [1, 0, 2], "high priority of the other source is first");
     assert_eq!(db.source_lists().map(|(_, records)| records.len()).sum::<usize>(), 3);
 }
 

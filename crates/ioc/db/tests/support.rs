@@ -104,7 +104,7 @@ fn record(db: &Db, name: &str) -> RecId {
 fn exchange(db: &mut Db, name: &str, fed: DeviceSample) -> Option<Output> {
     let rec = record(db, name);
     db.process(rec, now());
-    let request = db.next_request().expect("asks its device");
+    let request = db.next_request().expect("a request to its device");
     assert_eq!(request.record, rec);
     assert_eq!(get(db, &format!("{name}.PACT")), "1");
     db.complete(rec, fed);
@@ -248,7 +248,7 @@ fn an_interrupt_delivers_its_value_and_with_tse_minus_2_its_time() {
     db.advance(now(), 100);
     assert_eq!((get(&mut db, "a"), get(&mut db, "a.UTAG")), ("2.500".into(), "77".into()));
     assert_eq!(db.stamp(a), (Stamp::from_unix(1_700_000_000, 5), 77));
-    assert_eq!(db.next_request(), None, "nothing is asked for a value that is there");
+    assert_eq!(db.next_request(), None, "an existing value needs no request");
 }
 
 #[test]

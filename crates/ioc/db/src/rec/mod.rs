@@ -506,7 +506,7 @@ mod tests {
     fn an_ai_record_is_small() {
         // Including its name (about 30 bytes plus a table entry) and short texts, a record stays below 500 bytes.
         let bytes = size_of::<Common>() + Bodies::size(Kind::Ai);
-        assert!(bytes <= 500, "{bytes} bytes: {} common, {} of its own", size_of::<Common>(), Bodies::size(Kind::Ai));
+        assert!(bytes <= 500, "{bytes} bytes: {} common, {} of the type", size_of::<Common>(), Bodies::size(Kind::Ai));
     }
 
     #[test]

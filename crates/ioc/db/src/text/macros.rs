@@ -364,7 +364,7 @@ mod tests {
         let (mut use_of, mut out) = (Use::of(&macros), String::new());
         use_of.copy(&line, &[], false, &mut out);
         assert_eq!(use_of.work, 0);
-        assert!(out.ends_with("$(LONG)"), "what is behind the limit stays as it is");
+        assert!(out.ends_with("$(LONG)"), "text after the limit is unchanged");
     }
 
     #[test]
