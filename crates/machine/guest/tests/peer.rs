@@ -65,7 +65,7 @@ fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = found() {
             return found;
         }
-        assert!(mono_now() < end, "still not: {what}");
+        assert!(mono_now() < end, "{what} did not happen");
         std::thread::yield_now();
     }
 }

@@ -103,7 +103,7 @@ fn served(name: &str, accel: Accel, turns: &'static [Turn]) -> (Result<Ended, Se
         told += &format!("{line} [{}]\n", fs::read_to_string(&note).unwrap_or_default());
     });
     over.store(true, Ordering::Relaxed);
-    assert!(qemus.join().is_ok(), "not every turn came: {ended:?}, {told}");
+    assert!(qemus.join().is_ok(), "not every turn arrived: {ended:?}, {told}");
     assert!(!place.0.exists(), "{} was left behind", place.0.display());
     (ended, told)
 }
@@ -213,10 +213,10 @@ fn a_temporary_stop_of_a_guest_is_reported_and_noted_until_it_continues() {
     }
     assert_eq!(told.matches("the guest goes on").count(), 2, "{told}");
     // The note is updated after the message.
-    assert!(told.contains("the guest goes on [the guest STANDS STILL (io-error)"), "noted: {told}");
+    assert!(told.contains("the guest goes on [the guest STANDS STILL (io-error)"), "reported: {told}");
     assert!(
         told.contains("it was paused through QEMU's monitor; continue it with `tahti guest resume` []\n"),
-        "not any more: {told}"
+        "no longer: {told}"
     );
 }
 
@@ -224,5 +224,5 @@ fn a_temporary_stop_of_a_guest_is_reported_and_noted_until_it_continues() {
 fn virtualization_support_is_detected_by_the_flags_of_the_processor() {
     assert!(virtualizes("processor\t: 0\nflags\t\t: fpu vmx\n") && virtualizes("flags\t\t: fpu svm\n"));
     assert!(!virtualizes("flags\t\t: fpu hypervisor\nvmx flags\t: ept\n"));
-    assert!(virtualizes("Features\t: fp asimd\n"), "other processors do not say so there");
+    assert!(virtualizes("Features\t: fp asimd\n"), "other processors do not show it there");
 }
