@@ -107,7 +107,7 @@ mod tests {
         assert!(bound("kworker/u9:1", 2, KTHREAD) && bound("kthreadd", 2, KTHREAD));
         assert!(
             !bound("kthreadd", 0, KTHREAD) && !bound("kworker/u9:1", 1, 0),
-            "kthreadd itself, and who only bears the name"
+            "kthreadd itself, and processes with only its name"
         );
     }
 
