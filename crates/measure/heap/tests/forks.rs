@@ -59,6 +59,6 @@ fn allocations_after_a_fork_with_the_linkers_lock_held_are_counted() {
             words[head::MODULES] > 2 && words[MODULES_AT + 1] != 0,
             "the program, the library and the C library are found"
         );
-        assert!(words[head::ALLOCATIONS] >= 3, "what a child allocates is counted");
+        assert!(words[head::ALLOCATIONS] >= 3, "allocations of a child are counted");
     }
 }
