@@ -326,9 +326,9 @@ mod tests {
         let mut rooms = rooms.into_iter();
         let (first, second) = (rooms.next(), rooms.next());
         drop(second);
-        assert_eq!(pool.room(64).unwrap().at.offset, 64, "what was given back is used again");
+        assert_eq!(pool.room(64).unwrap().at.offset, 64, "a returned room is reused");
         first.unwrap().lose();
-        assert_eq!(pool.room(1).unwrap().at.offset, 64, "what is lost is not");
+        assert_eq!(pool.room(1).unwrap().at.offset, 64, "a lost room is not");
     }
 
     #[test]

@@ -116,8 +116,8 @@ mod tests {
             let tries = Between::now() != Between::Sleeps;
             assert_eq!(looks(&mut spin, None) > 1, tries);
             assert!((1..PROBE).all(|_| looks(&mut spin, None) == 1));
-            assert_eq!(looks(&mut spin, Some(0)), 1, "what is there at once is found by the first look");
-            assert_eq!(spin.in_vain, 2 * PROBE, "and says nothing about the next ones");
+            assert_eq!(looks(&mut spin, Some(0)), 1, "a bit that is set at once is found by the first look");
+            assert_eq!(spin.in_vain, 2 * PROBE, "and does not count for the next looks");
         }
     }
 

@@ -125,7 +125,7 @@ mod tests {
         looks.set(0);
         let again = sys::clock::mono_now();
         gate.sleep(&mut sleeper, again, DurNs::from_secs(20), || false);
-        assert!(sys::clock::mono_now() - again < DurNs::from_secs(20), "it looks by itself");
+        assert!(sys::clock::mono_now() - again < DurNs::from_secs(20), "it wakes at its own limit");
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
                 while sent.load(Ordering::Acquire) < round {
                     let began = sys::clock::mono_now();
                     gate.sleep(&mut sleeper, began, DurNs::from_secs(20), || sent.load(Ordering::Acquire) >= round);
-                    assert!(sys::clock::mono_now() - began < DurNs::from_secs(20), "nobody woke it");
+                    assert!(sys::clock::mono_now() - began < DurNs::from_secs(20), "no call woke it");
                 }
                 heard.store(round, Ordering::Release);
             }

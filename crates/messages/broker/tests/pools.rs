@@ -216,6 +216,6 @@ fn a_manager_without_large_bodies_for_long_maps_the_pool_of_a_new_client() {
     while last.ask("put/camera/x", &Sending { limit: LONG, body: &body, ..Sending::default() }).unwrap().code
         != Code::Ok
     {
-        assert!(begun.elapsed() < std::time::Duration::from_secs(120), "it is never told");
+        assert!(begun.elapsed() < std::time::Duration::from_secs(120), "no report arrives");
     }
 }

@@ -91,7 +91,7 @@ fn a_full_disk_costs_whole_log_lines_which_are_counted_when_there_is_room_again(
     let lost = unwritten(&mut client);
     drop((client, server));
     assert_eq!(told(&log), (sent - lost, lost), "{said:?}");
-    assert!(lost > 20, "what came meanwhile is lost");
+    assert!(lost > 20, "lines of that time are lost");
 }
 
 /// Runs `work` on a thread of another user, which the server learns from the kernel.
@@ -138,7 +138,7 @@ fn refused_requests_of_another_user_displace_no_write_in_the_log_and_are_summari
     drop(server);
     let text = std::fs::read_to_string(&log).unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
-    assert!(text.lines().next().unwrap().contains(" owner uid="), "the owner's line is still there: {text}");
+    assert!(text.lines().next().unwrap().contains(" owner uid="), "the owner's line is kept: {text}");
     let listed = text.lines().filter(|line| line.contains(" -> DENIED/")).count();
     let summed = |line: &str| line.split_once(" uid=65534 refused=")?.1.split(':').next()?.parse::<usize>().ok();
     let withheld: usize = text.lines().filter_map(summed).sum();

@@ -20,7 +20,7 @@ fn a_wake_up_before_a_wait_ends_it() {
     let (tell, events) = channel();
     let (config, stopped) = (Config { name: name.clone(), ..Config::default() }, stop.clone());
     let server = std::thread::spawn(move || serve(config, &stopped, &mut |event| drop(tell.send(event))));
-    events.recv_timeout(std::time::Duration::from_secs(20)).expect("the server says that it is ready");
+    events.recv_timeout(std::time::Duration::from_secs(20)).expect("the server reports that it is ready");
     let (woken, ended) = channel();
     std::thread::spawn(move || {
         let mut client = Client::connect(&name, "sleeper", Band::DEFAULT).unwrap();
@@ -43,7 +43,7 @@ fn a_client_that_dies_during_its_greeting_frees_its_place() {
     let (tell, events) = channel();
     let (config, stopped) = (Config { name: name.clone(), ..Config::default() }, stop.clone());
     let server = std::thread::spawn(move || serve(config, &stopped, &mut |event| drop(tell.send(event))));
-    events.recv_timeout(std::time::Duration::from_secs(20)).expect("the server says that it is ready");
+    events.recv_timeout(std::time::Duration::from_secs(20)).expect("the server reports that it is ready");
     let hello = Hello {
         version: VERSION,
         name: "fleeting".into(),
@@ -70,7 +70,7 @@ fn a_client_that_damages_its_queues_is_disconnected_and_others_are_served() {
     let (tell, events) = channel();
     let (config, stopped) = (Config { name: name.clone(), ..Config::default() }, stop.clone());
     let server = std::thread::spawn(move || serve(config, &stopped, &mut |event| drop(tell.send(event))));
-    let wait = || events.recv_timeout(std::time::Duration::from_secs(20)).expect("the server says something");
+    let wait = || events.recv_timeout(std::time::Duration::from_secs(20)).expect("the server reports an event");
     assert!(matches!(wait(), Event::Ready(_)));
     let mut honest = Client::connect(&name, "honest", Band::DEFAULT).unwrap();
     let mut seed = 0x9e37_79b9_7f4a_7c15;
@@ -192,7 +192,7 @@ fn a_client_that_names_a_place_outside_its_pool_is_disconnected() {
         put(&mut end.up, &mut Packing::new(), header, "put/sr/x", &place.to_bytes()).unwrap();
         end.wake();
         let why = loop {
-            match events.recv_timeout(std::time::Duration::from_secs(20)).expect("the server says something") {
+            match events.recv_timeout(std::time::Duration::from_secs(20)).expect("the server reports an event") {
                 Event::CutOff(why) => break why,
                 Event::Joined(_) | Event::Left(_) | Event::Round => {}
                 other => panic!("{other:?}"),
@@ -256,7 +256,7 @@ fn a_client_rejects_a_place_in_a_reply_and_a_length_beyond_its_room() {
     assert!(replies.iter().map(|reply| reply.id).eq(ids));
     let mut body = [0; 4096];
     assert_eq!((replies[0].code, replies[0].room.as_ref().unwrap().copy_to(&mut body)), (Code::Ok, 100));
-    assert_eq!(body[..100], [1; 100], "its own room, wherever the reply says that the body lies");
+    assert_eq!(body[..100], [1; 100], "its own room, not the place in the reply");
     for reply in &replies[1..] {
         assert_eq!(reply.code, Code::Internal, "{}", reply.text);
     }

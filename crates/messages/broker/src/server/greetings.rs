@@ -81,7 +81,10 @@ mod tests {
         assert!(greetings.hang_up_on_one());
         assert_eq!(users(&greetings), [STRANGER, own, own, STRANGER + 1, STRANGER], "of those with as many a stranger");
         (0..4).for_each(|_| assert!(greetings.hang_up_on_one()));
-        assert!(!greetings.hang_up_on_one() && users(&greetings) == [STRANGER], "only who has spoken is left");
+        assert!(
+            !greetings.hang_up_on_one() && users(&greetings) == [STRANGER],
+            "only the client with a greeting remains"
+        );
     }
 
     #[test]

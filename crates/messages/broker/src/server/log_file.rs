@@ -288,7 +288,7 @@ mod tests {
     const UNIX: u64 = 1_795_328_352_000_000_000;
 
     fn write(log: &mut LogFile, line: &str) {
-        log.write(NOW, UNIX, line, &mut |_| panic!("nothing is wrong with it"));
+        log.write(NOW, UNIX, line, &mut |_| panic!("it has no fault"));
     }
 
     #[test]
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!([folder.read("log"), folder.read("log.2")], ["far too long\n", "three\n"]);
         assert_eq!(log.moved(), 1);
         let mode = std::fs::metadata(folder.0.join("log")).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o640, "it holds what others have sent");
+        assert_eq!(mode & 0o777, 0o640, "it contains messages of others");
     }
 
     #[test]
@@ -347,7 +347,7 @@ mod tests {
         let mut told = vec![];
         let mut tell = |what| match what {
             LogNotice::Trouble(why) => told.push(why),
-            LogNotice::Mended(_) => panic!("nothing is"),
+            LogNotice::Mended(_) => panic!("it has no fault"),
         };
         ["one\n", "two\n", "three\n"].iter().for_each(|line| log.write(NOW, UNIX, line, &mut tell));
         assert_eq!(folder.read("log"), "one\ntwo\nthree\n");
@@ -371,7 +371,7 @@ mod tests {
             log.write(NOW + DurNs::from_ms(ms), UNIX, lines, &mut tell);
             (log.unwritten(), log.outage.is_some(), std::mem::take(&mut told))
         };
-        assert_eq!(at(0, ""), (0, false, vec![]), "nothing is written where there is nothing to say");
+        assert_eq!(at(0, ""), (0, false, vec![]), "no line for an empty text");
         let (lost, fails, told) = at(10, "one\ntwo\n");
         assert!(lost == 2 && fails && told.len() == 1, "{told:?}");
         assert!(

@@ -185,7 +185,7 @@ mod tests {
         assert!(is_new);
         pools.give_back(first.number, false);
         assert_eq!(take(&mut pools, 1000, MIB), (first, false));
-        assert!(take(&mut pools, 1000, MIB).1, "somebody has it");
+        assert!(take(&mut pools, 1000, MIB).1, "it is in use");
         pools.give_back(first.number, false);
         assert!(take(&mut pools, 1001, MIB).1, "another user");
         assert!(take(&mut pools, 1000, 2 * MIB).1, "another size");
@@ -194,7 +194,7 @@ mod tests {
         pools.give_back(first.number, true);
         pools.give_back(first.number, false);
         let (second, is_new) = take(&mut pools, 1000, MIB);
-        assert!(is_new && second.number == first.number + 1, "its place is used again, under another number");
+        assert!(is_new && second.number == first.number + 1, "its place is reused, with another number");
     }
 
     #[test]
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(pools.take(1, &bands, MIB).unwrap(), (pool, false));
         pools.give_back(pool.number, true);
         pools.give_back(pool.number, false);
-        assert!(pools.take(1, &bands, MIB).unwrap().1, "one band is enough to lose it");
+        assert!(pools.take(1, &bands, MIB).unwrap().1, "it is lost with one band");
     }
 
     #[test]
@@ -230,7 +230,7 @@ mod tests {
         for user in [0, 2, 3, 4] {
             pools.take(user, &bands, 256 * MIB).unwrap();
         }
-        assert_eq!(pools.of(bands[0]).count(), 4, "others come first");
+        assert_eq!(pools.of(bands[0]).count(), 4, "other users are first");
         assert!(pools.take(1, &bands, 257 * MIB).is_err() && pools.take(1, &bands, u64::MAX).is_err());
     }
 }

@@ -98,7 +98,7 @@ mod tests {
         (0..16).for_each(|_| push(8, &mut queued).unwrap());
         assert!(push(9, &mut queued).unwrap_err().is_some(), "three quarters are for strangers");
         (0..16).for_each(|_| push(0, &mut queued).unwrap());
-        assert_eq!(push(0, &mut queued).unwrap_err().map(|_| ()), Some(()), "all of it is taken");
+        assert_eq!(push(0, &mut queued).unwrap_err().map(|_| ()), Some(()), "all slots are used");
         // The reader takes the first user's messages first.
         let mut room = [0; 1023];
         from.pop(&mut room).unwrap();

@@ -142,7 +142,7 @@ mod tests {
             (0..count).filter(|_| refusals.is_logged(user(uid), "put/a/1", DENIED, NOW + DurNs::from_ms(at))).count()
         };
         assert_eq!(logged(7, 5000, 0), 20);
-        assert_eq!(logged(8, 1, 0), 1, "another user has its own");
+        assert_eq!(logged(8, 1, 0), 1, "another user has another limit");
         assert_eq!(logged(7, 5000, 2_500), 2);
         assert_eq!(logged(7, 5000, 3_000), 1);
         assert_eq!((logged(0, 1000, 3_000), logged(1000, 1000, 3_000)), (1000, 1000), "root and the server's own user");
@@ -158,7 +158,7 @@ mod tests {
         assert!(is_logged("put/a/1", "OK/1"));
         for code in Code::ALL.into_iter().filter(|code| code.may_have_happened()) {
             assert!(is_logged("put/a/1", &format!("{code}/why")), "{code}");
-            assert!(!is_logged("get/a", &format!("{code}/why")), "a read changes nothing: {code}");
+            assert!(!is_logged("get/a", &format!("{code}/why")), "a read changes no state: {code}");
         }
         assert!(!is_logged("get/nobody", "NO_OBJECT/why") && !is_logged("nonsense", "MALFORMED/why"));
     }
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(refusals.due(NOW + DurNs::from_ms(9_999), false), None);
         let withheld = Withheld { user: Some((7, 0)), records: 100, within: SUMMARY_EVERY };
         assert_eq!(refusals.due(NOW + SUMMARY_EVERY, false), Some(withheld));
-        assert_eq!(refusals.due(NOW + SUMMARY_EVERY, true), None, "once");
+        assert_eq!(refusals.due(NOW + SUMMARY_EVERY, true), None, "one summary");
         let later = NOW + SUMMARY_EVERY;
         (0..13).for_each(|_| _ = refusals.is_logged(user(7), "put/a/1", DENIED, later));
         assert_eq!(refusals.due(later, true), Some(Withheld { records: 3, within: DurNs::ZERO, ..withheld }));

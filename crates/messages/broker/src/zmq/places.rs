@@ -118,7 +118,7 @@ mod tests {
         assert!(others.iter().all(|(place, ..)| !place.is_displaced()));
         let newest = enter(3);
         let displaced: Vec<usize> = (0..others.len()).filter(|at| others[*at].0.is_displaced()).collect();
-        assert_eq!(displaced, [2], "the oldest silent one of host 1");
+        assert_eq!(displaced, [2], "the oldest silent client of host 1");
         assert_eq!((&others[2].2).read(&mut [0]).unwrap(), 0, "its connection has ended");
         assert!(!first.0.is_displaced() && !newest.0.is_displaced() && !others[2].0.introduce());
     }
@@ -132,7 +132,7 @@ mod tests {
             places.enter(&near, near.peer_addr().unwrap()).unwrap()
         };
         let mut all: Vec<Place> = (0..PEERS_MAX).map(|_| enter()).collect();
-        assert!(all.iter().all(Place::introduce) && all[0].introduce(), "asked again it is the same");
+        assert!(all.iter().all(Place::introduce) && all[0].introduce(), "a second call has the same result");
         let more = enter();
         assert!(!more.introduce());
         all.pop();

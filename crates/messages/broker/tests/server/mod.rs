@@ -69,7 +69,7 @@ impl Server {
             .lock()
             .unwrap()
             .recv_timeout(std::time::Duration::from_secs(120))
-            .expect("the server says something")
+            .expect("the server reports an event")
     }
 
     pub(crate) fn until(&self, wanted: impl Fn(&Event) -> bool) -> Event {
