@@ -146,7 +146,7 @@ mod tests {
         let mut bytes = request(&asked, DurNs::from_ms(100)).unwrap();
         let read = parse_request(&bytes).unwrap();
         assert_eq!((read.line, read.body, read.answer), ("put/camera/image", &body[..], 1 << 20));
-        assert_eq!(read.header.flags, Flags::IDEMPOTENT, "how it came is not its own property");
+        assert_eq!(read.header.flags, Flags::IDEMPOTENT, "the transport is not its own property");
         let answer = reply(&read.header, Code::Ok, "", &body).unwrap();
         assert_eq!(parse_reply(&answer), Ok((Code::Ok, String::new(), body.clone())));
         let small = Asked { body: b"which", ..asked };
