@@ -99,10 +99,13 @@ mod tests {
         let admit =
             |taken: &[(u32, u64)], user, more| share.admit(taken.iter().copied(), user, more, |user| user == 0).is_ok();
         assert!(admit(&[(7, 7)], 7, 1) && !admit(&[(7, 8)], 7, 1) && admit(&[(7, 8)], 8, 1));
-        assert!(admit(&[(7, 8), (8, 3)], 8, 1) && !admit(&[(7, 8), (8, 4)], 9, 1), "three quarters are theirs");
+        assert!(
+            admit(&[(7, 8), (8, 3)], 8, 1) && !admit(&[(7, 8), (8, 4)], 9, 1),
+            "foreign users have three quarters together"
+        );
         assert!(admit(&[(7, 8), (8, 4)], 0, 4), "the rest is for the server's own user");
-        assert!(!admit(&[(0, 8)], 0, 1), "which has half at most, too");
-        assert!(!admit(&[(0, 8), (7, 8)], 8, 1) && !admit(&[(7, 1)], 7, u64::MAX), "nothing overflows");
+        assert!(!admit(&[(0, 8)], 0, 1), "its own user has half at most too");
+        assert!(!admit(&[(0, 8), (7, 8)], 8, 1) && !admit(&[(7, 1)], 7, u64::MAX), "no overflow");
         assert!(share.is_plenty(7, 1) && !share.is_plenty(8, 1) && !share.is_plenty(u64::MAX, 1));
     }
 

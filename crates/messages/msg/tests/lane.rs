@@ -83,7 +83,7 @@ impl World {
     /// Records a reply: it must be owed, and carry a code.
     fn given(owed: &mut BTreeMap<(u32, u64), MonoNs>, done: &Done<'_>, text: &str) -> Code {
         assert_eq!(done.header.kind, Kind::Reply);
-        assert!(owed.remove(&(done.to.slot, done.header.id)).is_some(), "a reply that nobody waits for: {done:?}");
+        assert!(owed.remove(&(done.to.slot, done.header.id)).is_some(), "a reply without a waiting request: {done:?}");
         Reply::parse(text).unwrap().code
     }
 
@@ -225,7 +225,7 @@ fn one_user_with_many_clients_has_half_of_a_bands_places_and_the_refusal_has_its
     assert_eq!(
         (send(&mut world, 4, 8).len(), send(&mut world, 5, 1).len()),
         (6, 0),
-        "ours find room, until all is taken"
+        "requests of the server's own user find room until the last slot"
     );
     assert_eq!(world.lane.counters().over_share, 4 + 2 + 8 + 2 + 1);
     // A slot that one client's reply frees is available to another client.
@@ -259,12 +259,12 @@ fn answers_are_valued_by_their_lateness_and_a_request_ends_when_its_answer_has_n
     assert!(answer(&mut soft, ms(5)) && answer(&mut soft, ms(30)), "in time, and late");
     let value = soft.lane.counters().value;
     assert_eq!((value.due, value.late, value.worth), (2, 1, 1_750_000));
-    assert!(!answer(&mut soft, ms(300)), "it was answered when it would have been worth nothing");
+    assert!(!answer(&mut soft, ms(300)), "it was answered without value");
     let value = soft.lane.counters().value;
     assert_eq!((value.due, value.late, value.worth, soft.lane.counters().hard_missed), (3, 2, 1_750_000, 0));
     for (kind, hard) in [("firm", 0), ("hard", 1)] {
         let mut world = world(&format!("5ms {kind} objects=sr_mag_*"));
-        assert!(answer(&mut world, ms(1)) && !answer(&mut world, ms(200)), "{kind}: nobody waits for a late one");
+        assert!(answer(&mut world, ms(1)) && !answer(&mut world, ms(200)), "{kind}: a late reply is not awaited");
         let counters = world.lane.counters();
         assert_eq!((counters.value.due, counters.value.late, counters.value.worth), (2, 1, 1_000_000), "{kind}");
         assert_eq!(counters.hard_missed, hard, "{kind}");
@@ -296,7 +296,7 @@ fn steps_of_the_system_clock_do_not_change_deadlines() {
         let later = now + DurNs::from_secs(3600);
         let due = world.lane.due(later, &mut world.line).map(|done| done.header.id);
         assert_eq!(due, Some(1));
-        assert!(world.lane.due(later, &mut world.line).is_none(), "the other one has time left");
+        assert!(world.lane.due(later, &mut world.line).is_none(), "the other request has time left");
     }
 }
 
@@ -317,11 +317,11 @@ fn a_room_is_lost_if_its_request_ended_without_the_reply_of_its_manager() {
         assert!(world.lane.reply(world.now, MANAGERS[1], &header.reply(), "OK/1").is_some());
         let header = send(&mut world, flags);
         assert!(world.lane.refused(header.id, None, &mut world.line).is_some());
-        assert!(!world.lane.has_lost_rooms(client), "nobody has them");
+        assert!(!world.lane.has_lost_rooms(client), "no client has them");
         let lost = flags == Flags::POOLED;
         send(&mut world, flags);
         assert!(world.lane.due(later, &mut world.line).is_some());
-        assert_eq!([(); 2].map(|()| world.lane.has_lost_rooms(client)), [lost, false], "told once");
+        assert_eq!([(); 2].map(|()| world.lane.has_lost_rooms(client)), [lost, false], "reported once");
         send(&mut world, flags);
         assert!(world.lane.gone(world.now, MANAGERS[1], "it", &mut world.line).is_some());
         assert!(world.lane.gone(world.now, MANAGERS[1], "it", &mut world.line).is_none());
