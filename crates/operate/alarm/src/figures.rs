@@ -334,7 +334,7 @@ mod tests {
             (figures.evaluated_secs as i64, (figures.per_hour * 10.0).round() / 10.0)
         };
         let rise = entry(1000, "/a/x", Major, Major);
-        assert_eq!(of(std::slice::from_ref(&rise), true), (86_400, 0.0), "one that ran all the time");
+        assert_eq!(of(std::slice::from_ref(&rise), true), (86_400, 0.0), "an alarm of the whole span");
         assert_eq!(of(&[rise.clone(), server(3600, false)], false), (3600, 1.0), "it ended");
         assert_eq!(of(&[server(400, true), rise.clone(), server(2200, false)], false), (1800, 2.0));
         // A killed server ended with its last entry; the next one is still running.

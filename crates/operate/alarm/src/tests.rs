@@ -132,7 +132,7 @@ fn a_rise_waits_for_its_delay_keeps_the_maximum_and_is_dropped_if_the_value_reco
     assert_eq!(seen.last(), Some(&(Major, true)), "{seen:?}");
     assert!(seen[..5].iter().all(|(severity, announced)| *severity == Well && !announced), "{seen:?}");
     let seen = play(&rules, false, &[Is(Major), Wait(4), Is(Well), Is(Minor), Wait(4), Wait(1)]);
-    assert_eq!(seen[3..], [(Well, false), (Well, false), (Minor, true)], "the delay begins anew");
+    assert_eq!(seen[3..], [(Well, false), (Well, false), (Minor, true)], "the delay restarts");
 }
 
 #[test]
@@ -198,12 +198,16 @@ fn a_shelved_alarm_is_evaluated_but_not_announced_until_it_is_unshelved_automati
     assert_eq!((happened.announce, alarm.state().hidden()), (None, Some("shelved")));
     assert_eq!(alarm.due(), Some(at(10).mono));
     let happened = alarm.tick(false, at(10));
-    assert_eq!((happened.announce, alarm.state().hidden()), (Some(Major), None), "it is announced when it comes back");
+    assert_eq!(
+        (happened.announce, alarm.state().hidden()),
+        (Some(Major), None),
+        "it is announced when it is shown again"
+    );
 
     alarm.acknowledge(at(11));
     alarm.shelve(shelf(100, true), at(11));
     assert_eq!(alarm.update(update(Well, "OK", at(12)), false, at(12)).announce, None);
-    assert_eq!(alarm.state().hidden(), None, "one shot: back as soon as all is well");
+    assert_eq!(alarm.state().hidden(), None, "one shot: shown as soon as it is OK");
 }
 
 #[test]
@@ -222,7 +226,7 @@ fn suppressed_and_out_of_service_alarms_are_evaluated_and_disabled_ones_are_not(
     assert_eq!(alarm.state().alarm.message, "Disabled");
     assert!(!alarm.update(update(Invalid, "LINK", at(4)), false, at(4)).changed);
     assert!(!alarm.acknowledge(at(5)).changed);
-    assert_eq!(alarm.tick(false, at(9)).announce, Some(Invalid), "what came meanwhile is looked at");
+    assert_eq!(alarm.tick(false, at(9)).announce, Some(Invalid), "updates of that time are evaluated");
 }
 
 #[test]
@@ -237,7 +241,7 @@ fn an_alarm_continues_from_its_saved_state() {
     next.restore(serde_json::from_str(&text).unwrap(), at(4));
     assert_eq!(next.state(), alarm.state());
     assert_eq!(next.due(), Some(at(50).mono));
-    assert!(!next.update(update(Major, "HIHI", at(5)), false, at(5)).changed, "the same alarm is no new one");
+    assert!(!next.update(update(Major, "HIHI", at(5)), false, at(5)).changed, "the same alarm is no new event");
 }
 
 /// Reference model: next severity of an alarm without delays, from its severity and the update.
@@ -319,7 +323,7 @@ proptest! {
         alarm.update(update(Major, "HIHI", now), false, now);
         for _ in 0..20 {
             let Some(due) = alarm.due() else { break };
-            prop_assert!(due > now.mono, "it would be looked at for ever");
+            prop_assert!(due > now.mono, "an endless number of ticks");
             now.mono = due;
             alarm.tick(false, now);
         }
