@@ -258,6 +258,6 @@ mod tests {
         assert!(sent > (each + beyond) * request.len(), "{sent} bytes are no more than one turn");
         let first = clients.serve();
         assert!((each..each + beyond).contains(&first.len()) && first.iter().all(|asked| asked.request.is_ok()));
-        assert!(!clients.serve().is_empty(), "the rest is there at the next turn");
+        assert!(!clients.serve().is_empty(), "the rest is served in the next turn");
     }
 }

@@ -289,7 +289,7 @@ mod tests {
         let (mut before, mut process) = (BTreeMap::new(), process());
         let mut is = |process: &ProcessStatus| judge_process(process, None, &mut before);
         process.restarts = 3;
-        assert_eq!(is(&process).0, Severity::Ok, "what was before we looked is no news");
+        assert_eq!(is(&process).0, Severity::Ok, "restarts before the first look are no event");
         process.restarts = 4;
         process.ended = Some((MonoNs(5), Cause::Runaway));
         assert_eq!(is(&process), (Severity::Major, Cause::Runaway.to_string()));
