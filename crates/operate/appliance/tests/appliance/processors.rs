@@ -64,7 +64,11 @@ fn few_samples_are_returned_unchanged_and_many_as_statistics() {
     let model = Model::counting("A", 100);
     assert_eq!(model.points("optimized_100(A)", 0, 99).len(), 100);
     assert_eq!(model.points("optimized_100(A)", -1, 99).len(), 100);
-    assert_eq!(model.points("optimized_99(A)", -1, 99)[0].1.as_array().map(Vec::len), Some(5), "there is none before");
+    assert_eq!(
+        model.points("optimized_99(A)", -1, 99)[0].1.as_array().map(Vec::len),
+        Some(5),
+        "no value before the first bin"
+    );
     let few = model.points("optimized_10(A)", 0, 99);
     assert_eq!((few.len(), &few[0].1[4]), (12, &9.0.into()), "{few:?}");
     let last = &model.points("optimLastSample_10(A)", 0, 200)[5].1;
