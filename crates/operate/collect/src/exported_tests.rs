@@ -135,7 +135,7 @@ fn values_without_a_pulse_are_stored_after_a_clock_step_back_without_a_logger() 
     let mut life = site.life(ALL);
     site.look(&mut life);
     let count = |site: &Site| site.kept().0.len();
-    assert_eq!(count(&site), 20, "each once where the clock was left alone");
+    assert_eq!(count(&site), 20, "each sample is stored once if the clock is not set");
     drop(life);
     site.set(-HOUR);
     let mut life = site.life(ALL);
@@ -160,7 +160,7 @@ fn samples_overwritten_without_a_logger_are_counted_if_each_pulse_has_a_sample()
     let (values, gaps) = site.kept();
     assert_eq!(values, (2..=100).step_by(2).chain((1_490..=2_000).step_by(2)).collect::<Vec<_>>());
     assert_eq!(gaps, [("logger away".to_owned(), 694)]);
-    assert_eq!(values.len() + 694, 1_000, "all are there or counted");
+    assert_eq!(values.len() + 694, 1_000, "all samples are stored or counted");
     assert_eq!(life.logger.account().overflowed, 694);
     // A loop that skips pulses: the loss is known, its size is not.
     drop(life);

@@ -198,9 +198,9 @@ mod tests {
         let mut gate = Gate::new(Policy::Monitor { deadband: 1.0 }, 0);
         assert_eq!(kept(&mut gate, &[0.0, 0.6, 1.0, 1.2, 0.5, 2.3]), [0.0, 1.2, 2.3]);
         assert_eq!(gate.left_out, 3);
-        assert_eq!(kept(&mut gate, &[f64::NAN, f64::NAN, 2.0]).len(), 2, "no number, and a number again");
+        assert_eq!(kept(&mut gate, &[f64::NAN, f64::NAN, 2.0]).len(), 2, "not a number, then a number");
         gate.disconnected();
-        assert_eq!(kept(&mut gate, &[2.0]), [2.0], "the first one after a gap");
+        assert_eq!(kept(&mut gate, &[2.0]), [2.0], "the first sample after a gap");
     }
 
     #[test]
@@ -227,7 +227,7 @@ mod tests {
         (0..20).for_each(|at| assert!(gate.update(image(at)).is_none()));
         assert_eq!((gate.left_out, gate.fault().count()), (4, 16), "256 MiB");
         (0..3).for_each(|at| assert!(gate.update(image(at)).is_none()));
-        assert_eq!(gate.fault().count(), 3, "counted anew");
+        assert_eq!(gate.fault().count(), 3, "counted from the last fault");
     }
 
     #[test]

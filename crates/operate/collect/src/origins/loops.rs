@@ -124,7 +124,7 @@ mod tests {
         let tally = |due, late, worth| Tally { due, late, worth };
         let before = tally(1_000, 3, 998_500_000);
         assert_eq!(since(before, tally(1_100, 7, 1_096_500_000)), Some((98.0, 4)));
-        assert_eq!(since(before, before), None, "nothing was due");
-        assert_eq!(since(before, tally(10, 0, 10_000_000)), None, "another supervisor counts from nothing");
+        assert_eq!(since(before, before), None, "no cycle was due");
+        assert_eq!(since(before, tally(10, 0, 10_000_000)), None, "another supervisor counts from zero");
     }
 }

@@ -123,10 +123,10 @@ fn an_image_is_stored_as_an_array_of_its_type_with_its_frame_number() {
     for (element, bytes, text) in numbers {
         let mut site = Site::new(ALL);
         let mut writer = Writer::new(&site.path("a"), element, &[1, 2, 1]);
-        assert_eq!(site.after(0), [""; 0], "before the first image there is none");
+        assert_eq!(site.after(0), [""; 0], "no output before the first image");
         writer.write(77, &bytes);
         assert_eq!(site.later(), [format!("a 77 = {text}")]);
-        assert_eq!(site.later(), [""; 0], "each once");
+        assert_eq!(site.later(), [""; 0], "no repetition");
     }
 }
 
@@ -150,7 +150,7 @@ fn an_image_is_archived_once_it_is_complete_and_missed_ones_are_counted() {
     let told =
         ["a: not archived: an image was begun and is not finished: its writer may have ended", "a: disconnected 0"];
     assert_eq!(site.later(), told);
-    assert_eq!(site.later(), [""; 0], "told once");
+    assert_eq!(site.later(), [""; 0], "reported once");
     writer.images = 99;
     writer.write(20, &[4; 4]);
     let found = site.later();
@@ -206,7 +206,7 @@ fn a_stream_that_disappears_returns_or_is_replaced_is_followed_and_noted() {
     let mut writer = site.writer("a");
     writer.write(1, &[1; 4]);
     writer.write(2, &[2; 4]);
-    assert_eq!(site.later(), ["a 2 = [2, 2, 2, 2]", "a: missed 1"], "it began while it was looked for");
+    assert_eq!(site.later(), ["a 2 = [2, 2, 2, 2]", "a: missed 1"], "it began during the search");
     let other = site.writer("ab");
     site.later();
     // The file was replaced: the writer was restarted.
@@ -311,9 +311,9 @@ fn the_time_of_an_image_is_when_it_was_acquired_else_written_else_polled() {
     drop(stream);
     assert_eq!(stamp(wall - 3 * MS, wall - MS, 0, [1, 1]), -3);
     assert_eq!(stamp(0, wall - MS, 0, [1, 1]), -1, "no time of acquisition");
-    assert_eq!(stamp(wall - 60 * second, wall - MS, 0, [1, 1]), -1, "when the stream was made, say");
-    assert_eq!(stamp(wall, wall - MS, 0, [1, 1]), -1, "nothing is written before it is acquired");
-    assert_eq!(stamp(wall - 3 * MS, wall - MS, 0, [wall - MS, 1]), -3, "the time of writing stands still");
+    assert_eq!(stamp(wall - 60 * second, wall - MS, 0, [1, 1]), -1, "the time of the stream's creation, for example");
+    assert_eq!(stamp(wall, wall - MS, 0, [1, 1]), -1, "acquisition precedes the write");
+    assert_eq!(stamp(wall - 3 * MS, wall - MS, 0, [wall - MS, 1]), -3, "the time of writing does not change");
     assert_eq!(stamp(wall - 3 * MS, wall - MS, 0, [1, wall - 3 * MS]), -1, "that of acquisition does");
     assert_eq!(stamp(5, 5, 0, [5, 5]), 0, "both do");
     assert_eq!(stamp(wall - 3 * MS + 37 * second, wall - MS + 37 * second, 37, [1, 1]), -3, "TAI");
@@ -352,7 +352,7 @@ fn a_stream_is_polled_at_the_rate_of_its_images() {
     assert_eq!(
         site.after(200 * MS),
         ["a 49 = [1, 1, 1, 1]", "ab 49 = [1, 1, 1, 1]"],
-        "what a scan leaves out is no loss"
+        "values skipped by a scan are no loss"
     );
 }
 
