@@ -341,7 +341,7 @@ mod tests {
         let now = NOW + DurNs::from_secs(1);
         assert_eq!(access.session(&operator, ONE, now), Some(Role::Operator));
         assert_eq!(access.session(&other, OTHER, now), Some(Role::Viewer));
-        assert_eq!(access.session(&first, ONE, now), None, "its own oldest has ended");
+        assert_eq!(access.session(&first, ONE, now), None, "its own oldest session has ended");
         // Independent of the number of viewers.
         for user in 2000..2260 {
             (0..2).for_each(|at| drop(begin(Role::Viewer, user, at)));

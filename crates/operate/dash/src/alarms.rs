@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(plant(table), Some(Said::File("/plants/b.toml".into())));
         assert_eq!(plant(&format!("{table}dir = \"/tmp\"\n")), Some(Said::File("/tmp/b.toml".into())));
         let rows = "[alarms]\nname = \"alarms\"\nfolder = \"j\"\ntree = \"ring\"\n[[alarm]]\nchannels = [\"A\"]\n";
-        let Some(Said::Told(tables)) = plant(rows) else { panic!("it is told") };
+        let Some(Said::Told(tables)) = plant(rows) else { panic!("the plant is read") };
         assert_eq!(alarm::read_told(&tables).0.map(|config| config.name).as_deref(), Some("ring"));
     }
 }

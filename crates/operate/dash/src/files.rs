@@ -72,7 +72,7 @@ mod tests {
             let is_packed = answer.headers.contains(&("content-encoding", "deflate".to_owned()));
             match answer.body {
                 Body::Whole(bytes) => (is_packed, bytes.into_owned()),
-                Body::Parts(_) => panic!("{path} comes in parts"),
+                Body::Parts(_) => panic!("{path} is sent in parts"),
             }
         };
         let mut sum = 0;

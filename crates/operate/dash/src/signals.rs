@@ -516,7 +516,7 @@ mod tests {
         assert!(why.contains("all viewers together have 192 of 256 questions that wait for servers"), "{why}");
         let done = Box::new(drop);
         signals.put(party(Role::Operator, 1), "A", "1", done).unwrap();
-        assert!(first.try_recv().is_ok(), "it goes before what viewers have asked");
+        assert!(first.try_recv().is_ok(), "it precedes the requests of viewers");
         // One is answered; the other is dropped without an answer.
         let Ok(Command::Once(_, _, done)) = receives.recv() else { panic!("a question") };
         done(Ok(json!({})));
@@ -545,7 +545,10 @@ mod tests {
             }
         }
         assert_eq!(signals.watched().len(), SIGNALS_MAX / 4 * 3);
-        assert!(signals.watch(party(Role::Viewer, 1), "A:1:0").is_ok(), "one that is watched already costs nothing");
+        assert!(
+            signals.watch(party(Role::Viewer, 1), "A:1:0").is_ok(),
+            "a signal that is already watched needs no capacity"
+        );
         assert!(signals.watch(party(Role::Operator, 1), "B").is_ok());
     }
 
