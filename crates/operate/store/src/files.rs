@@ -327,7 +327,7 @@ mod tests {
         assert!(!at("made").exists() && fs::read(at("victim")).unwrap() == b"theirs");
         fs::remove_file(at("archive/lock")).unwrap();
         let lock = folder.lock("lock").unwrap();
-        assert_eq!(lock.file().metadata().unwrap().permissions().mode() & 0o077, 0, "nobody else can lock it");
+        assert_eq!(lock.file().metadata().unwrap().permissions().mode() & 0o077, 0, "other users cannot lock it");
     }
 
     #[test]

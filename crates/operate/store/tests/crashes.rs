@@ -41,7 +41,7 @@ fn a_segment_cut_at_any_byte_has_the_samples_of_the_blocks_before_and_no_other()
         let expected = ends.iter().rev().find(|(end, _)| *end <= len).unwrap().1;
         let there: Vec<f64> = (0..expected).map(|k| k as f64 / 8.0).collect();
         assert_eq!(numbers(&cut, "A"), there, "cut at byte {len}");
-        assert_eq!(damage(&cut), 0, "cut at byte {len}: what a crash leaves is no damage");
+        assert_eq!(damage(&cut), 0, "cut at byte {len}: the rest of a crash is no damage");
     }
 }
 
@@ -72,7 +72,7 @@ fn a_kill_at_any_operation_keeps_all_safe_samples_once() {
         let safe = log(&files, SAMPLES).last().copied().unwrap_or(0);
         let left = files.copy();
         let there = logged(&left);
-        assert!(there.len() as u64 >= safe, "operation {at}: {safe} safe, {} there", there.len());
+        assert!(there.len() as u64 >= safe, "operation {at}: {safe} safe, {} stored", there.len());
         assert_eq!(there[..safe as usize], (0..safe).collect::<Vec<_>>(), "operation {at}");
         // The next start continues.
         let mut logger = Logger::open(left.clone(), small(), 0).unwrap();
@@ -95,7 +95,7 @@ fn a_power_cut_at_any_operation_keeps_all_safe_samples_once() {
         let safe = log(&files, SAMPLES).last().copied().unwrap_or(0);
         for percent in [0, 37, 100] {
             let there = logged(&files.after_power_cut(percent));
-            assert!(there.len() as u64 >= safe, "operation {at}, {percent} %: {safe} safe, {} there", there.len());
+            assert!(there.len() as u64 >= safe, "operation {at}, {percent} %: {safe} safe, {} stored", there.len());
             assert_eq!(there[..safe as usize], (0..safe).collect::<Vec<_>>(), "operation {at}, {percent} %");
         }
     }

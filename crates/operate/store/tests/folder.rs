@@ -104,7 +104,7 @@ fn foreign_files_in_the_folder_are_ignored_and_kept() {
     std::fs::write(at("notes.unfinished"), "mine").unwrap();
     std::os::unix::fs::symlink(&first, at("0000000002.segment")).unwrap();
     std::fs::create_dir(at("0000000003.segment")).unwrap();
-    assert_eq!(count(&folder), 10, "each once");
+    assert_eq!(count(&folder), 10, "no sample is duplicated");
     // Numbers that other files use are skipped.
     log(&folder, 10);
     log(&folder, 20);

@@ -47,7 +47,7 @@ fn each_sample_is_read_once_in_order_for_any_portion_size() {
     let whole = taken(&windows(&files, Position::default(), logger.safe_to(), u64::MAX));
     assert_eq!(whole.len(), 200);
     let numbers: HashSet<i64> = whole.iter().map(|(_, number, _)| *number).collect();
-    assert_eq!(numbers.len(), 200, "no number is given twice");
+    assert_eq!(numbers.len(), 200, "no number is used twice");
     for portion in [1, 100, 1_000] {
         let mut follow = Follow::new(files.clone(), Position::default());
         let mut again = Vec::new();
@@ -74,7 +74,12 @@ fn samples_that_are_not_yet_safe_are_not_followed() {
     logger.sync(1);
     files.fail_sync(false);
     let first = windows(&files, Position::default(), logger.safe_to(), u64::MAX);
-    assert_eq!(taken(&first).len(), 1, "what is unsure is taken once its segment was left: {:?}", logger.account());
+    assert_eq!(
+        taken(&first).len(),
+        1,
+        "unsure samples are read after the end of their segment: {:?}",
+        logger.account()
+    );
     logger.push(id, &Sample::new(2, 2.0));
     logger.gap(Some(id), 3, Cause::Disconnected, 0);
     logger.sync(2_000_000_000);
@@ -118,7 +123,7 @@ fn packs_are_followed(form: Form) {
     files.set_bytes("elsewhere.mark", b"log 7 done".to_vec());
     let error = Mark::read(&files, "elsewhere").unwrap_err().to_string();
     assert!(error.contains("elsewhere.mark") && error.contains("expected `log NUMBER"), "{error}");
-    assert!(due(&files, logger.open_from(), form, true).is_err(), "nothing is packed while nobody knows");
+    assert!(due(&files, logger.open_from(), form, true).is_err(), "no file is packed without a known position");
 }
 
 #[test]

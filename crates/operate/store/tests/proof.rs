@@ -269,7 +269,7 @@ fn damage_is_a_gap_at_its_time_with_the_number_of_missing_samples() {
     assert!((damaged[0].at - first_missing).abs() <= 1_000_000, "{damaged:?}, {first_missing}");
     assert!(damaged[0].lost >= (before.len() - after.len()) as u64, "{damaged:?}");
     let elsewhere = Span { from: 0, to: 1_000_000 };
-    assert_eq!(archive.problems(elsewhere), [], "a time at which nothing is missing");
+    assert_eq!(archive.problems(elsewhere), [], "a span in which no sample is missing");
     let problem = archive.problems(Span::ALL).remove(0);
     assert_eq!(problem.name, removed);
     assert!(problem.to_string().contains("the file is missing"), "{problem}");
@@ -300,7 +300,7 @@ fn neighbours_of_a_damaged_segment_are_packed_without_it() {
                 }
                 Err(error) => panic!("{error}"),
             }
-            assert!(refused < 2, "it is not tried again");
+            assert!(refused < 2, "there is no second attempt");
         }
         assert_eq!(segments(), std::slice::from_ref(damaged), "{form:?}");
         assert_eq!(read(&files).unwrap(), (expected, true), "{form:?}");
