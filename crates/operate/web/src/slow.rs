@@ -100,9 +100,9 @@ mod tests {
         let (slow, one, other) = (Slow::default(), Owner::User(1000), Owner::User(1001));
         let now = |owner| slow.turn(owner).now_or_never();
         let mut own: Vec<Turn> = (0..SLOW_THREADS_OF_ONE).map(|_| now(one).unwrap()).collect();
-        assert!(now(one).is_none(), "it has as many as one may");
+        assert!(now(one).is_none(), "it has the maximum of one owner");
         let others: Vec<Turn> = (0..SLOW_THREADS - SLOW_THREADS_OF_ONE).map(|_| now(other).unwrap()).collect();
-        assert!(now(Owner::User(1002)).is_none(), "all are taken");
+        assert!(now(Owner::User(1002)).is_none(), "all are in use");
         own.pop();
         own.push(now(one).unwrap());
         drop((own, others));

@@ -212,7 +212,7 @@ fn read(stream: &mut TcpStream) -> String {
 fn until(what: &str, mut is: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is() {
-        assert!(begun.elapsed() < WATCHDOG, "still not: {what}");
+        assert!(begun.elapsed() < WATCHDOG, "{what} did not happen");
         std::thread::yield_now();
     }
 }
@@ -384,7 +384,7 @@ fn a_long_body_is_produced_only_as_fast_as_it_is_read() {
     stream.write_all(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     // The client does not read: sockets fill up, then the server aborts, long before all parts are made. The body holds an `Arc`.
     let made = || server.made.load(Ordering::SeqCst);
-    until("it is given up", || made() > 0 && Arc::strong_count(&server.made) == 2);
+    until("it is aborted", || made() > 0 && Arc::strong_count(&server.made) == 2);
     assert!(made() < 10_000, "{}", made());
     let text = read(&mut stream);
     assert!(text.len() < 100_000_000 && !text.ends_with("0\r\n\r\n"), "{}", text.len());
@@ -510,7 +510,7 @@ fn a_read_that_waits_too_long_for_its_turn_is_answered_with_503() {
     let head = "GET /held HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     let mut readers: Vec<TcpStream> = (0..2).map(|_| server.reader(head)).collect();
     let told = ["http/1.1 503", "retry-after: 10", "try again later"];
-    until("it is told so", || {
+    until("it receives the refusal", || {
         let answer = server.say(head).to_ascii_lowercase();
         told.iter().all(|part| answer.contains(part))
     });

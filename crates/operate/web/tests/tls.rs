@@ -194,7 +194,7 @@ fn a_new_certificate_is_served_without_a_restart_and_a_bad_one_is_not() {
     std::fs::copy(&newer.key, &files.key).unwrap();
     assert!(trusts(&newer) && !trusts(&old));
     std::fs::remove_file(&files.key).unwrap();
-    assert!(trusts(&newer), "without its files the last one is good");
+    assert!(trusts(&newer), "without its files the last certificate is valid");
 }
 
 #[test]
