@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(refusals(&[&one, &two]), [(1, what.to_owned())]);
         assert_eq!(refusals(&[&one]), []);
         assert_eq!(refusals(&[&one, &Config { cpu: Some(1), ..two.clone() }]), [], "on another CPU");
-        assert_eq!(refusals(&[&one, &Config { cpu: None, ..two }]), [], "on no CPU of its own");
+        assert_eq!(refusals(&[&one, &Config { cpu: None, ..two }]), [], "without a CPU");
         let small = frame("f2", 80, us(2000), us(200));
         assert_eq!(refusals(&[&one, &small]), []);
         let mut reserved = small.clone();

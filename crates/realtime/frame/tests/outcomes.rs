@@ -80,7 +80,7 @@ fn every_discipline_with_every_recovery_ends_as_in_the_tables() {
                 tried += 1;
                 let Some(fault) = fault else {
                     assert_eq!(told, [], "{what}");
-                    assert_eq!((next.extended, next.minor), (None, 1), "{what}: the frame goes on");
+                    assert_eq!((next.extended, next.minor), (None, 1), "{what}: the frame continues");
                     continue;
                 };
                 let action = actions[if fault == Fault::Absent { 2 } else { 0 }];
@@ -117,11 +117,11 @@ fn follows(machine: &mut Machine, end: &mut MonoNs, seen: Seen, action: Action, 
                 None => ("", 0),
             };
             assert!(what.contains(how) && by > 0, "{what}: {next:?}");
-            assert_eq!((next.minor, next.end), (0, of(by)), "{what}: the minor goes on");
-            assert_eq!(next.pulse, u64::from(how == "inject"), "{what}: a repeated minor has a pulse of its own");
+            assert_eq!((next.minor, next.end), (0, of(by)), "{what}: the minor continues");
+            assert_eq!(next.pulse, u64::from(how == "inject"), "{what}: a repeated minor has another pulse");
         }
         Action::Skip => {
-            assert_eq!(queued(machine), [(1, false)], "{what}: left out of its next minor");
+            assert_eq!(queued(machine), [(1, false)], "{what}: skipped in its next minor");
             // It is not judged in that minor, and is queued again in the next one.
             assert_eq!(border(machine, end, seen).0, [], "{what}");
             assert_eq!(queued(machine), [(0, false), (1, false)], "{what}");
@@ -129,9 +129,9 @@ fn follows(machine: &mut Machine, end: &mut MonoNs, seen: Seen, action: Action, 
         Action::Demote => {
             assert!(machine.is_demoted(0), "{what}");
             assert_eq!(queued(machine), [(1, false), (0, true)], "{what}: behind all others");
-            assert_eq!(border(machine, end, seen).0, [], "{what}: it owes nothing any more");
+            assert_eq!(border(machine, end, seen).0, [], "{what}: it owes no call");
             machine.joined(0);
-            assert!(!machine.is_demoted(0), "{what}: until it joins anew");
+            assert!(!machine.is_demoted(0), "{what}: until it joins again");
         }
         Action::SafeValue => {
             assert!(machine.is_safe(0), "{what}");

@@ -62,7 +62,7 @@ impl World {
     fn fill(&mut self) {
         self.queue = self.machine.queue().map(|entry| usize::from(entry.activity)).collect();
         if let Some(all) = self.machine.queue_of_all() {
-            assert!(all.iter().copied().eq(self.machine.queue()), "the plan's own queue is the same");
+            assert!(all.iter().copied().eq(self.machine.queue()), "the plan's own queue is equal");
         }
     }
 
@@ -120,7 +120,7 @@ impl World {
         if let Some(short) = short {
             self.short += 1;
             assert_eq!((short, format!("{other:?}")), (border, format!("{:?}", self.machine)));
-            assert_eq!(self.log.len(), said, "nobody did wrong");
+            assert_eq!(self.log.len(), said, "no activity has a fault");
         }
         self.end = border.end.0;
         if border.extended.is_none() {
@@ -195,7 +195,7 @@ fn a_border_without_earlier_faults_needs_no_check_of_each_activity() {
     world.minors(2);
     let before = world.short;
     world.minors(8);
-    assert!((4..8).contains(&(world.short - before)), "one border after the fault has to look: {}", world.short);
+    assert!((4..8).contains(&(world.short - before)), "one border after the fault needs a check: {}", world.short);
 }
 
 #[test]
@@ -336,7 +336,7 @@ fn in_an_extended_minor_no_activity_loses_its_turn() {
             let mut world = World::new(&begins(recovery, with), &[&[110, 10], &[10]]);
             assert_eq!(world.minors(1), counted, "{what}");
             assert!(!world.machine.is_demoted(1), "{what}");
-            assert_eq!(world.machine.is_safe(1), with == "safe-value", "{what}: what it sets must not wait");
+            assert_eq!(world.machine.is_safe(1), with == "safe-value", "{what}: its values must be set at once");
             assert_eq!(world.minors(1), Vec::<String>::new(), "{what}");
             assert_eq!(world.machine.queue().map(|entry| entry.activity).collect::<Vec<_>>(), [1], "{what}");
             assert!(!world.machine.is_safe(1) && !world.machine.queue().any(|entry| entry.discipline.background));
@@ -662,7 +662,7 @@ proptest! {
             pulse = border.pulse;
             prop_assert_eq!(u64::from(border.minor), pulse % u64::from(minors));
             prop_assert_eq!((border.due.0, border.end.0), (begin(pulse), begin(pulse + 1)));
-            prop_assert!(border.due <= now && now < border.end, "the minor that runs is the one whose time it is");
+            prop_assert!(border.due <= now && now < border.end, "the running minor is the minor of the time");
             end = border.end;
         }
     }
