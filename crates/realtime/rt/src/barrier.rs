@@ -158,7 +158,7 @@ mod tests {
                 });
                 team.collect::<Vec<_>>().into_iter().map(|member| member.join().unwrap()).sum::<u64>()
             });
-            assert_eq!(lasts, rounds, "one comes last each time");
+            assert_eq!(lasts, rounds, "one member is last in each round");
         }
     }
 
@@ -168,9 +168,9 @@ mod tests {
         std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| again(&barrier).wait(DurNs::ZERO, None));
             assert_eq!(barrier.wait(DurNs::ZERO, Some(DurNs::from_ms(20))), Met::Broken);
-            assert_eq!(sleeper.join().unwrap(), Met::Broken, "who sleeps without a limit is told too");
+            assert_eq!(sleeper.join().unwrap(), Met::Broken, "a sleeper without a limit is woken too");
         });
-        assert_eq!(again(&barrier).wait(DurNs::ZERO, None), Met::Broken, "who comes later too");
+        assert_eq!(again(&barrier).wait(DurNs::ZERO, None), Met::Broken, "later members too");
     }
 
     #[test]

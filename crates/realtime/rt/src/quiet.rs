@@ -318,7 +318,7 @@ mod tests {
         assert!(said(None).contains("(80 local timer interrupts in 800ms)"), "{}", said(None));
         assert!(said(Some("hpet")).contains("in 800ms; the kernel does not trust its clock, now hpet)"));
         assert_eq!(went_on(&ticks(3), DurNs::from_ms(800), None), None);
-        assert_eq!(went_on(&ticks(1), DurNs::from_ms(5), None), None, "one says nothing of a rate");
+        assert_eq!(went_on(&ticks(1), DurNs::from_ms(5), None), None, "one tick has no rate");
         assert_eq!(went_on(&[], DurNs::from_secs(9), None), None);
     }
 

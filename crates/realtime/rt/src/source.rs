@@ -142,7 +142,7 @@ mod tests {
         let index = exports.add(&VariableSpec { name: "voltage", unit: "MV", first, safe: None }).unwrap();
         exports.set(index, Number::Float(2.5), 9, MonoNs(1));
         source.look_after(now);
-        assert!(view.read().is_none(), "it is not asked more often than every half a second");
+        assert!(view.read().is_none(), "it is searched at most every half a second");
         now = now + LOOK_AFTER;
         source.look_after(now);
         assert!(source.is_alive());

@@ -89,13 +89,13 @@ fn safe_values_apply_from_a_result_after_its_hard_deadline_until_one_is_in_time(
     armed.start(DurNs::from_ms(5));
     let watchdog = std::time::Instant::now();
     while !armed.is_over() {
-        assert!(watchdog.elapsed() < Duration::from_secs(60), "safe values stood, and stand no longer");
+        assert!(watchdog.elapsed() < Duration::from_secs(60), "safe values were active, and no longer are");
         std::thread::sleep(Duration::from_millis(5));
     }
     armed.stop();
     let tally = page.read().tally().unwrap();
     assert!(tally.late >= 1 && tally.due > tally.late, "{tally:?}");
-    assert_eq!(tally.worth % 1_000_000, 0, "a hard result has its whole value or none");
+    assert_eq!(tally.worth % 1_000_000, 0, "a hard result has its whole value or zero");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn an_event_loop_measures_from_the_time_of_each_event_and_counts_missing_numbers
     let read = page.read();
     assert_eq!((read.counter(Counter::Cycles), read.counter(Counter::Overruns)), (80, 18));
     assert_eq!((read.counter(Counter::Allocations), read.counter(Counter::MinorFaults)), (0, 0));
-    assert!(read.wake().min().unwrap() >= DurNs::from_us(50), "from when the event was there");
+    assert!(read.wake().min().unwrap() >= DurNs::from_us(50), "from the time of the event");
     assert_eq!(read.heartbeat().unwrap().cycle.pulse, 99);
 }
 
@@ -198,7 +198,11 @@ fn a_cpu_that_is_not_obtained_is_reported_and_not_shown_as_obtained() {
     }
     armed.stop();
     let online = std::thread::available_parallelism().unwrap().get();
-    assert_eq!(page.read().identity().unwrap().cpu.is_none(), online > 1, "the page says what is, not what was asked");
+    assert_eq!(
+        page.read().identity().unwrap().cpu.is_none(),
+        online > 1,
+        "the page has the actual state, not the request"
+    );
 }
 
 #[test]
@@ -216,6 +220,6 @@ fn signals_are_blocked_in_the_thread_of_a_loop() {
         assert!(blocked & 1 << (signal - 1) != 0, "signal {signal}: {blocked:x}");
     }
     for own in [4, 5, 6, 7, 8, 11, 31] {
-        assert!(blocked & 1 << (own - 1) == 0, "signal {own} is the thread's own: {blocked:x}");
+        assert!(blocked & 1 << (own - 1) == 0, "signal {own} is unblocked: {blocked:x}");
     }
 }

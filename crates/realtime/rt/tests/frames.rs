@@ -82,7 +82,7 @@ fn an_activity_whose_thread_ends_without_leaving_has_died_although_its_process_l
             std::mem::forget(control);
         });
         ended.join().unwrap();
-        assert!(other.join().unwrap(), "it is told as dead");
+        assert!(other.join().unwrap(), "it is reported as dead");
         served.join("control").unwrap();
     });
     let reports = served.end();
@@ -372,7 +372,7 @@ fn minors_have_the_lengths_of_the_plan_and_are_aligned_to_tai() {
             // The clock is slewed by 500 ppm at most. A wrong phase is off by milliseconds.
             (before.abs_diff(after) < 200_000).then_some((turns, after))
         })
-        .expect("the clock stood still for one of five frames");
+        .expect("the clock stopped for one of five frames");
     for turn in &turns {
         assert_eq!(turn.end - turn.due, lengths[usize::from(turn.minor)], "{turn:?}");
         let tai = tai_at_0 + i128::from(turn.due.0);
@@ -460,7 +460,7 @@ fn a_group_that_stays_incomplete_ends() {
     let lengths = [DurNs::from_ms(4)];
     let mut leader = Served::of("alone", TimeBase::Timer, &lengths, &["a"], DurNs::from_ms(60), &["nobody"]);
     let mut member = leader.join("a").unwrap();
-    assert!(member.next_turn().is_none(), "it never had a turn");
+    assert!(member.next_turn().is_none(), "it never has a turn");
     let reports = leader.end();
     let why = "not all of its followers are ready (nobody): all start or none";
     assert!(reports.contains(&Report::Over(why.to_owned())), "{reports:?}");
@@ -488,7 +488,7 @@ fn the_border_of_a_minor_is_never_read_torn() {
     let shape = FrameShape { activities: 1, minors: 1, queue: 1, modes: 1 };
     let words: Vec<AtomicU64> = (0..shape.words()).map(|_| AtomicU64::new(0)).collect();
     let page = FramePage::format(&words, "fast", shape).unwrap();
-    assert_eq!(page.border(), FrameBorder::default(), "none has begun");
+    assert_eq!(page.border(), FrameBorder::default(), "no minor has begun");
     const LAST: u64 = 20_000;
     let border = |at: u64| FrameBorder {
         pulse: at,

@@ -49,7 +49,11 @@ impl Drop for Bound {
 fn counts(device: &str) -> Vec<u64> {
     let text = fs::read_to_string("/proc/interrupts").unwrap();
     let table = proc::interrupts::Interrupts::parse(&text).unwrap();
-    let row = table.rows.iter().find(|row| row.actions().any(|action| action.contains(device))).expect("it is there");
+    let row = table
+        .rows
+        .iter()
+        .find(|row| row.actions().any(|action| action.contains(device)))
+        .expect("the device has a row");
     row.counts.clone()
 }
 
@@ -106,7 +110,7 @@ mod edu {
             }
         }
         device.enable().unwrap();
-        assert_eq!(await_interrupt(&device, Wait::Sleep, DurNs::from_ms(20)), Ok(None), "none was raised");
+        assert_eq!(await_interrupt(&device, Wait::Sleep, DurNs::from_ms(20)), Ok(None), "no interrupt");
         placed_on_its_handlers_cpu("uio_pci_generic", 2, || {
             device.enable().unwrap();
             raise.write(1);
@@ -134,7 +138,7 @@ mod edu {
                 acknowledge.write(1);
             }
         }
-        assert_eq!(await_interrupt(&message, Wait::Sleep, DurNs::from_ms(20)), Ok(None), "none was raised");
+        assert_eq!(await_interrupt(&message, Wait::Sleep, DurNs::from_ms(20)), Ok(None), "no interrupt");
         placed_on_its_handlers_cpu(&format!("({})", bound.address), 3, || {
             raise.write(1);
             assert_eq!(await_interrupt(&message, Wait::Sleep, LIMIT), Ok(Some(1)));

@@ -42,7 +42,7 @@ fn the_owner_of_a_lock_runs_with_the_priority_of_its_most_urgent_waiter() {
             may_go.recv().unwrap();
         });
         let owner = told.recv().unwrap();
-        assert_eq!(effective(owner), -11, "nobody waits yet");
+        assert_eq!(effective(owner), -11, "no thread waits yet");
         for priority in [20, 40] {
             scope.spawn(move || {
                 fifo(priority);
@@ -52,7 +52,7 @@ fn the_owner_of_a_lock_runs_with_the_priority_of_its_most_urgent_waiter() {
         }
         go.send(()).unwrap();
         told.recv().unwrap();
-        until("the owner with its own priority", || effective(owner) == -11);
+        until("the owner has its own priority", || effective(owner) == -11);
         go.send(()).unwrap();
     });
 }

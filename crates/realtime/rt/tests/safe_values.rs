@@ -53,13 +53,13 @@ fn safe_values_replace_the_variables_of_an_activity_that_fails() {
     let bench = Bench::new("safe2", DurNs::from_ms(2), None);
     let mut member = bench.join();
     let period = bench.imports.segment().unwrap().period();
-    assert_eq!(period, Some(DurNs::from_ms(2)), "the frame says how often it writes");
+    assert_eq!(period, Some(DurNs::from_ms(2)), "the frame exports its period");
     trigger(&bench.served.name).unwrap();
     member.next_turn().unwrap();
     assert_eq!(bench.drive(), (1.0, false));
     // The next minor begins during the call.
     trigger(&bench.served.name).unwrap();
-    bench.served.until("safe values stand", || bench.drive() == (0.0, true));
+    bench.served.until("safe values are active", || bench.drive() == (0.0, true));
     // Two minors later the activity behaves again.
     let _triggered = Triggered::start(&bench.served.name);
     bench.behaves(&mut member);
@@ -73,7 +73,7 @@ fn safe_values_apply_from_a_late_result_of_an_activity_to_the_next_one_in_time()
     trigger(&bench.served.name).unwrap();
     let turn = member.next_turn().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(310));
-    assert!(turn.is_void(sys::clock::mono_now()) && !bench.drive().1, "its call goes on");
+    assert!(turn.is_void(sys::clock::mono_now()) && !bench.drive().1, "its call continues");
     let _triggered = Triggered::start(&bench.served.name);
     member.next_turn().unwrap();
     assert!(bench.drive().1, "the call has ended, late");
@@ -81,5 +81,5 @@ fn safe_values_apply_from_a_late_result_of_an_activity_to_the_next_one_in_time()
     let watcher = Watcher::open(&bench.served.name).unwrap();
     let (tally, missed) = (watcher.page().tally(0).unwrap(), watcher.page().hard_misses(0));
     assert!(tally.late >= 1 && tally.due > tally.late && missed >= tally.late, "{tally:?} {missed}");
-    assert_eq!(tally.worth % 1_000_000, 0, "a hard result has its whole value or none");
+    assert_eq!(tally.worth % 1_000_000, 0, "a hard result has its whole value or zero");
 }

@@ -201,7 +201,7 @@ fn a_killed_reader_leaves_nothing_but_a_detached_trigger() {
     let id = first.set_up(&detached).unwrap();
     drop(first);
     until(|| scope.status().filter(|status| status.id == id && status.captures == 1));
-    assert_eq!(each(&scope.captured(0).pop().unwrap().1).len(), 200, "it was captured with nobody there");
+    assert_eq!(each(&scope.captured(0).pop().unwrap().1).len(), 200, "it was captured without a client");
     running.end();
 }
 

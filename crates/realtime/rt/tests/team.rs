@@ -92,7 +92,7 @@ fn a_lock_whose_owner_was_killed_goes_to_the_next_thread_with_a_notice() {
             owner.kill();
             assert_eq!(next.join().unwrap(), (true, 1));
         });
-        assert!(!lock.lock().unwrap().owner_died(), "whoever comes then finds it in order");
+        assert!(!lock.lock().unwrap().owner_died(), "the next member finds it consistent");
     }
 }
 

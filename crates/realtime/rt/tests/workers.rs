@@ -94,8 +94,8 @@ fn a_late_worker_is_named_and_the_team_continues_once_it_returns() {
     while done.load(Ordering::Acquire) % 4 != 3 {
         std::thread::yield_now();
     }
-    assert!(late(team.run().unwrap_err()), "again, at once");
-    assert!(late(team.shared_mut().unwrap_err()), "it may be looked at");
+    assert!(late(team.run().unwrap_err()), "again, immediately");
+    assert!(late(team.shared_mut().unwrap_err()), "it is accessible");
     assert_eq!(*team.shared(), 1);
     assert!(team.run().unwrap_err().to_string().starts_with("worker 2 is still in its job"));
     held.store(false, Ordering::Release);
@@ -112,7 +112,7 @@ fn a_worker_that_panics_is_named_permanently_and_the_others_end() {
     for _ in 0..2 {
         assert!(matches!(team.run().unwrap_err(), TeamError::Gone { worker: 1 }));
     }
-    let make = |me: Worker| assert!(me.index != 2, "a fault of what makes a part, on purpose");
+    let make = |me: Worker| assert!(me.index != 2, "a deliberate fault of the constructor");
     let refused = Team::start(spec(2), (), make, |(), (), _| ());
     assert!(matches!(refused.err(), Some(TeamError::Gone { worker: 2 })));
 }

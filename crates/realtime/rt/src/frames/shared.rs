@@ -131,7 +131,7 @@ mod tests {
     fn safe_values_do_not_count_as_applied_while_the_slot_is_locked() {
         let slot = Slot::default();
         let held = slot.guest.lock().unwrap();
-        assert!(!slot.stand_safe(true), "somebody is just joining");
+        assert!(!slot.stand_safe(true), "a member is joining");
         drop(held);
         assert!(slot.stand_safe(true));
     }

@@ -189,6 +189,6 @@ mod tests {
         // A call that continues from an earlier minor got its turn when the last activity yielded.
         page.set_begun(3, MonoNs(500));
         let before = ended.before(&page, 3, border.due, ended.last_yield);
-        assert_eq!(before.front, Some((0, DurNs(-60))), "nobody in front took too long");
+        assert_eq!(before.front, Some((0, DurNs(-60))), "no activity in front was too long");
     }
 }

@@ -473,13 +473,13 @@ mod tests {
         let pulse = |at: &[usize]| (0..20).map(|k| f64::from(u8::from(at.contains(&k)))).collect::<Vec<_>>();
         let (captures, machine) = captured(NORMAL, EDGE, &pulse(&[1, 5, 7, 12]));
         assert_eq!(captures, [(vec![3, 4, 5, 6], 2), (vec![10, 11, 12, 13], 2)]);
-        assert_eq!((machine.captures(), machine.ignored()), (2, 2), "1 and 7 came before two rows were there");
+        assert_eq!((machine.captures(), machine.ignored()), (2, 2), "triggers 1 and 7 precede the second row");
         let (captures, machine) = captured(Timing { captures: 1, ..NORMAL }, EDGE, &pulse(&[5, 12]));
         assert_eq!((captures.len(), machine.phase()), (1, Phase::Stopped));
         let (captures, _) = captured(Timing { holdoff: 8, ..NORMAL }, EDGE, &pulse(&[5, 12, 16]));
         assert_eq!(captures.iter().map(|(rows, _)| rows[2]).collect::<Vec<_>>(), [5, 16], "12 is within the holdoff");
         let (captures, _) = captured(Timing { every: 3, ..NORMAL }, EDGE, &pulse(&[10]));
-        assert_eq!(captures, [(vec![6, 9, 12, 15], 2)], "a row each three cycles, the trigger at the next one");
+        assert_eq!(captures, [(vec![6, 9, 12, 15], 2)], "a row each three cycles, the trigger at the next row");
     }
 
     #[test]

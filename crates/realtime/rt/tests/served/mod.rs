@@ -67,7 +67,7 @@ impl Served {
     pub(crate) fn until(&self, what: &str, mut is: impl FnMut() -> bool) {
         while !is() {
             let over = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
-            assert!(!over, "the frame has ended before {what}: {:?}", self.said.lock().unwrap());
+            assert!(!over, "the frame ended before {what}: {:?}", self.said.lock().unwrap());
             std::thread::yield_now();
         }
     }
