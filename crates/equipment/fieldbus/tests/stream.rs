@@ -18,7 +18,7 @@ fn number(value: f64) -> Given {
 /// Runs a protocol against a device whose answers come in pieces: what was sent, and the values or what went wrong.
 fn run(protocol: Protocol, given: Given, answers: &[&[u8]]) -> (Vec<u8>, Result<Vec<Value>, Trouble>) {
     let (sent, session) = run_session(protocol, given, answers);
-    let result = session.result().expect("it comes to an end");
+    let result = session.result().expect("the session ends");
     (sent, result.map(|taken| taken.values.clone()).map_err(Clone::clone))
 }
 
@@ -168,7 +168,7 @@ fn elements_of_an_array_need_no_separator_and_a_single_value_uses_none() {
     };
     let ints = |values: &[i64]| Some(values.iter().copied().map(Value::Int).collect::<Vec<_>>());
     assert_eq!(taken(&array, "p { in \"%2x\"; }", b"0aff10"), ints(&[10, 255, 16]));
-    assert_eq!(taken(&array, "p { in \"%d\"; }", b"1 2 3 4"), None, "there is no room for the fourth");
+    assert_eq!(taken(&array, "p { in \"%d\"; }", b"1 2 3 4"), None, "no space for the fourth value");
     assert_eq!(taken(&array, "Separator = \" \"; p { in \"%d\"; }", b"1\t 2"), ints(&[1, 2]));
     let single = "Separator = \",\"; p { in \"%d,%*d\"; }";
     assert_eq!(taken(&Given::default(), single, b"1,2"), ints(&[1]));
@@ -193,7 +193,7 @@ fn raw_floats_packed_digits_and_bits_are_read_and_written() {
     assert_eq!(write("\"%.4D\"", 1234.0), [0x12, 0x34]);
     assert_eq!(write("\"%+#.3D\"", -234.0), [0x34, 0xf2]);
     assert_eq!(write("\"%.4B.!|%06b|%#.3b\"", 5.0), b".!.!|000101|101");
-    assert_eq!(write("\"%04X\"", 74565.0), b"2345", "as many digits as there is room for");
+    assert_eq!(write("\"%04X\"", 74565.0), b"2345", "as many digits as fit");
     assert_eq!(write("\"%#{idle=-1|fast=10|else=?}\"", 7.0), b"else");
 }
 
@@ -344,7 +344,7 @@ fn variables_apply_to_a_whole_protocol_and_keep_their_quotes_within_quotes() {
     assert_eq!(sent("p { x = 'A'; out $x; x = 'B'; out $x; }", &[]), b"BB");
     assert_eq!(sent("x = \"A\" cr; p { out $x \"\\$x\"; }", &[]), b"A\r\"A\" cr");
     assert_eq!(sent("a = 'x'; b = $a '1'; a = 'y'; p { out $b $a; }", &[]), b"x1y");
-    assert_eq!(sent("q { out $x; x = '1'; }; p { x = '2'; q; };", &[]), b"2", "of what is referred to, commands count");
+    assert_eq!(sent("q { out $x; x = '1'; }; p { x = '2'; q; };", &[]), b"2", "commands in referenced protocols count");
     assert_eq!(sent("on = true; p { out '%{off|\\${on}}'; }", &[]), b"true");
 }
 
@@ -467,7 +467,7 @@ fn expressions_find_and_replace() {
     assert_eq!(read("\"%#/(a)(b)/\\2\\1/%s\"", b"abab"), text("baba"));
     assert_eq!(read("\"%#/.../\\u0/%s\"", b"abcdef"), text("AbcDef"));
     assert_eq!(read("\"%#/b/XX/%s;%0<sum>\"; ExtraInput = Ignore", b"ab;FE"), None);
-    assert_eq!(read("\"%#/b/XX/%[a-zX];%0<sum>\"", b"ab;FE"), text("aXX"), "a checksum is of what came");
+    assert_eq!(read("\"%#/b/XX/%[a-zX];%0<sum>\"", b"ab;FE"), text("aXX"), "a checksum covers the received bytes");
     let said = |format: &str, value: &str| {
         let given = Given { value: Some(value.into()), ..Given::default() };
         run(protocol(&format!("p {{ out \"{format}\"; }}"), "p", &[]), given, &[]).0
