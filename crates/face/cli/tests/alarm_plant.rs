@@ -37,13 +37,13 @@ fn alarms_in_the_plant_file_are_served_and_a_reload_applies_changes() {
 
     bench.write(&tables(&tree, "[[alarm]]\nchannels = [\"X:NEW\"]\n"));
     assert!(bench.ok(&["reload", "--no-wait"]).contains("watch"));
-    bench.until("the new one is there", || row("X:NEW").is_some());
+    bench.until("the new alarm exists", || row("X:NEW").is_some());
     assert_eq!(row("process flaky").unwrap()["severity"], "MAJOR_ACK");
 
     bench.write(&tables(&tree, "[[alarm]]\nchannels = [\"X:NEW\", \"X:NEW\"]\n"));
     let refused = bench.run(&["reload"]);
     assert!(!refused.status.success() && text(&refused).contains("`X:NEW` is named twice"), "{}", text(&refused));
-    assert!(row("X:NEW").is_some(), "what runs goes on");
+    assert!(row("X:NEW").is_some(), "running processes continue");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn mistakes_in_alarms_are_reported_with_their_place_before_anything_starts() {
             "{words:?}: {said}"
         );
     }
-    assert!(!bench.dir.join("run/p/control").exists(), "nothing was started");
+    assert!(!bench.dir.join("run/p/control").exists(), "no process was started");
 }
 
 #[test]
@@ -114,8 +114,8 @@ fn a_device_that_does_not_answer_is_an_alarm_until_it_does() {
     bench.until("it is an alarm", || is("MAJOR"));
     assert_eq!(row().unwrap()["message"], "1 of 1 polled values are stale: sr_ps/current");
     write("current", "4.5\n");
-    bench.until("it is well again", || is("OK"));
-    assert_eq!(row().unwrap()["severity"], "MAJOR", "nobody has acknowledged it");
+    bench.until("it is OK again", || is("OK"));
+    assert_eq!(row().unwrap()["severity"], "MAJOR", "it is not acknowledged");
     let said = text(&bench.run(&["down"]));
     assert!(said.contains(": failed: supplies: 1 of 1 polled values are stale: sr_ps/current"), "{said}");
 }

@@ -77,7 +77,7 @@ fn are_archived(bench: &Bench, seen: &BTreeMap<u64, [Vec<f32>; 2]>, figure: &str
         let [commands, slopes] = ["streams/ao_dm", "streams/ao_slopes"].map(|name| floats(&row[name]));
         let square: f64 = slopes.iter().map(|slope| f64::from(*slope).powi(2)).sum();
         let (mean, figure) = ((square / slopes.len() as f64).sqrt(), row[figure].as_f64().unwrap());
-        assert!((mean - figure).abs() <= 1e-4 * figure, "slopes of {mean}, the loop said {figure}: {row}");
+        assert!((mean - figure).abs() <= 1e-4 * figure, "slopes of {mean}, the loop printed {figure}: {row}");
         let frame = row["pulse"].as_u64().unwrap();
         if let Some(seen) = seen.get(&frame) {
             assert_eq!(*seen, [slopes, commands], "frame {frame}");
@@ -230,11 +230,11 @@ fn a_loop_closes_by_a_message_counts_lost_packets_and_returns_after_a_kill() {
     // loop.
     let killed = bench.pid("loop");
     assert!(Command::new("kill").args(["-KILL", &killed.to_string()]).status().unwrap().success());
-    bench.until("started again", || bench.process("loop")["pid"].as_i64().is_some_and(|pid| pid != i64::from(killed)));
+    bench.until("restarted", || bench.process("loop")["pid"].as_i64().is_some_and(|pid| pid != i64::from(killed)));
     bench.until("counts from its start", || {
         value("exchanged") == Some(0.0) && value("whole").is_some_and(|frames| frames > 0.0)
     });
-    bench.until("closed by the second one", || {
+    bench.until("closed by the second loop", || {
         send("put/ao_loop/closed");
         nm("residual") < 0.4 * nm("air")
     });

@@ -24,22 +24,22 @@ fn serve(site: &Archived) -> Running {
 fn archived_samples_survive_a_kill_once_and_the_next_start_continues() {
     let site = site();
     let mut logs = serve(&site);
-    eventually("some samples are there", || site.counts().len() > 10);
+    eventually("some samples are stored", || site.counts().len() > 10);
     let before = site.counts();
     logs.child.kill().unwrap();
     logs.child.wait().unwrap();
     let verified = site.good("verify", &[]);
     assert!(verified.contains("good: 1 files"), "{verified}");
     let after = site.counts();
-    assert_eq!(after[..before.len()], before, "what was there is there");
-    assert!(after.windows(2).all(|two| two[0] + 1 == two[1]), "none is missing or twice: {after:?}");
+    assert_eq!(after[..before.len()], before, "earlier samples are kept");
+    assert!(after.windows(2).all(|two| two[0] + 1 == two[1]), "no sample is missing or duplicated: {after:?}");
 
     let logs = serve(&site);
-    eventually("more samples are there", || site.counts().len() > after.len() + 5);
+    eventually("more samples are stored", || site.counts().len() > after.len() + 5);
     logs.signal("-TERM");
     logs.hears("samples safe, 0 lost");
     let all = site.counts();
-    assert!(all.is_sorted_by(|one, next| one < next), "none is twice: {all:?}");
+    assert!(all.is_sorted_by(|one, next| one < next), "no sample is duplicated: {all:?}");
     let text = site.good("get", &["X:COUNT"]);
     assert_eq!(text.matches("-- logger started").count(), 2, "{text}");
     assert!(text.trim_end().ends_with("-- logger stopped"), "{text}");
@@ -54,9 +54,9 @@ fn archived_samples_survive_a_kill_once_and_the_next_start_continues() {
 fn signals_are_listed_with_their_metadata_and_shown_in_spans_of_time() {
     let site = site();
     let logs = serve(&site);
-    eventually("some samples are there", || site.counts().len() > 10);
+    eventually("some samples are stored", || site.counts().len() > 10);
     // The first scan happens within the scan period of one second.
-    eventually("one that is scanned is there", || site.ask("get", &["X:SLOW"]).status.success());
+    eventually("a sample of the scanned signal is stored", || site.ask("get", &["X:SLOW"]).status.success());
     logs.signal("-TERM");
     logs.hears("samples safe, 0 lost");
     let list: serde_json::Value = serde_json::from_str(&site.good("list", &["--json"])).unwrap();
@@ -103,7 +103,7 @@ fn the_status_of_a_logger_is_returned_for_its_folder_and_a_folder_without_one_is
     assert!(text.contains("3 known, 3 of 3 channels connected") && text.contains("1 segments, 0 packs"), "{text}");
     logs.signal("-TERM");
     logs.hears("samples safe, 0 lost");
-    eventually("nobody answers", || !site.ask("status", &[]).status.success());
+    eventually("no process answers", || !site.ask("status", &[]).status.success());
     let said = String::from_utf8(site.ask("status", &[]).stderr).unwrap();
     assert!(said.contains("no process logs to") && said.contains("expected a running tahti archive serve"), "{said}");
 }
@@ -190,7 +190,7 @@ fn a_missing_file_is_reported_by_every_reading_command_with_status_1() {
             "{words:?}: {told}"
         );
     }
-    assert!(std::fs::metadata(out).is_ok(), "what can be read is exported");
+    assert!(std::fs::metadata(out).is_ok(), "readable samples are exported");
     let text = String::from_utf8(ask(&get).stdout).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     let at = lines.iter().position(|line| line.contains("-- damaged"));
@@ -201,7 +201,7 @@ fn a_missing_file_is_reported_by_every_reading_command_with_status_1() {
     assert!(lost > 0 && printed + lost == 100, "every sample is printed or counted: {text}");
     assert!(at > 5, "the gap is where samples are missing: {text}");
     let early = ask(&["get", path, "A", "--from", "1970-01-01T00:00:00Z", "--to", "1970-01-01T00:00:02Z"]);
-    assert!(early.status.success(), "nothing is missing then: {early:?}");
+    assert!(early.status.success(), "no sample is missing then: {early:?}");
     let verified = ask(&["verify", path]);
     let text = String::from_utf8(verified.stdout).unwrap();
     assert!(!verified.status.success() && text.contains(&missing) && text.contains("is missing"), "{text}");
@@ -241,20 +241,20 @@ fn a_killed_logger_of_a_plant_is_restarted_and_no_safe_sample_is_lost_or_duplica
         let wanted = known.len() + 5;
         bench.until("more samples", || counts().len() > wanted);
         let safe = counts();
-        assert_eq!(safe[..known.len()], known, "what was there is there");
+        assert_eq!(safe[..known.len()], known, "earlier samples are kept");
         let pid = bench.pid("archive");
         harness::process::kill(pid, "KILL");
-        bench.until("started again", || {
+        bench.until("restarted", || {
             let process = bench.process("archive");
             process["pid"].as_i64().is_some_and(|new| new != i64::from(pid)) && process["state"] == "running"
         });
         known = counts();
-        assert_eq!(known[..safe.len()], safe, "what was safe is there after the kill");
+        assert_eq!(known[..safe.len()], safe, "safe samples survive the kill");
     }
     bench.ok(&["down"]);
     let all = counts();
     assert_eq!(all[..known.len()], known);
-    assert!(all.is_sorted_by(|one, next| one < next), "none is twice: {all:?}");
+    assert!(all.is_sorted_by(|one, next| one < next), "no sample is duplicated: {all:?}");
     let text = bench.ok(&["archive", "get", "kept", "X:COUNT"]);
     assert_eq!(text.matches("-- logger started").count(), 4, "{text}");
     assert!(bench.ok(&["archive", "verify", "kept"]).contains("good: 4 files"));
@@ -290,18 +290,18 @@ fn samples_of_an_exported_variable_are_stored_once_or_counted_as_lost_when_the_l
     };
     write(1..=100);
     bench.ok(&["up", ".", "--detach"]);
-    bench.until("what was there before", || pulses().len() >= 100);
+    bench.until("pulses before the kill", || pulses().len() >= 100);
     harness::process::kill(bench.pid("archive"), "KILL");
     write(101..=200);
-    bench.until("what came after the kill", || pulses().len() >= 200);
+    bench.until("pulses after the kill", || pulses().len() >= 200);
     assert_eq!(pulses(), (1..=200).collect::<Vec<u64>>(), "each once");
     write(201..=1_000);
-    bench.until("the last one", || pulses().last() == Some(&1_000));
+    bench.until("the last pulses", || pulses().last() == Some(&1_000));
     bench.ok(&["down"]);
     let text = bench.ok(&["archive", "get", "kept", &signal]);
     let lost = |line: &str| line.split("-- overflow, ").nth(1)?.split(' ').next()?.parse::<usize>().ok();
     let lost: usize = text.lines().filter_map(lost).sum();
-    assert_eq!(pulses().len() + lost, 1_000, "what is not there is counted: {text}");
+    assert_eq!(pulses().len() + lost, 1_000, "missing pulses are counted: {text}");
     let list = bench.ok(&["archive", "list", "kept"]);
     assert!(list.contains(" V ") && !list.contains("other"), "{list}");
     let joined = bench.ok(&["archive", "get", "kept", &format!("{page}/*"), "--join", "pulse", "--format", "csv"]);
@@ -313,7 +313,7 @@ fn samples_of_an_exported_variable_are_stored_once_or_counted_as_lost_when_the_l
 fn exported_samples_are_imported_exactly_and_once() {
     let site = site();
     let logs = serve(&site);
-    eventually("some samples are there", || site.counts().len() > 10);
+    eventually("some samples are stored", || site.counts().len() > 10);
     logs.signal("-TERM");
     logs.hears("samples safe, 0 lost");
     let (one, two) = (site.folder.0.join("one.csv"), site.folder.0.join("two.csv"));
@@ -330,7 +330,7 @@ fn exported_samples_are_imported_exactly_and_once() {
     assert_eq!(read(&two), read(&one));
     let again = run(&["import", "elsewhere", "one.csv"]);
     assert!(again.starts_with("0 samples imported, "), "{again}");
-    assert!(run(&["list", "elsewhere"]).contains("turns"), "units came with it");
+    assert!(run(&["list", "elsewhere"]).contains("turns"), "units were imported");
     for line in run(&["export", "archive", "X:STATE", "--format", "jsonl"]).lines() {
         let row: serde_json::Value = serde_json::from_str(line).unwrap();
         assert_eq!(row["signal"].as_str().unwrap_or("X:STATE"), "X:STATE", "{line}");
@@ -387,7 +387,7 @@ fn a_record_that_was_renamed_has_its_history_under_the_new_name_once() {
     assert_eq!(
         run(&["get", "archive", "OLD", "--from", "1970-01-01T00:00:00Z"]).1.lines().count(),
         2,
-        "what was is left as it was"
+        "existing samples are unchanged"
     );
     let (good, said) = run(&["import", "archive", "history.csv", "--rename", "GONE=NEW"]);
     assert!(!good && said.contains("no signal GONE"), "{said}");
@@ -419,7 +419,7 @@ fn figures_of_loops_and_frames_are_stored_each_second_and_a_restart_is_a_gap() {
     shows(&bench, &format!("frames/p/{frame}/minors"), &["/minors  "]);
     shows(&bench, &format!("frames/p/{frame}/steady/*"), &["/calls  ", "/work-p99  "]);
     harness::process::kill(bench.pid("loop"), "KILL");
-    bench.until("a gap tells of it, by what the supervisor said in that second", || {
+    bench.until("a gap shows the restart and the supervisor's message of that second", || {
         let output = bench.run(&["archive", "get", "kept", "loops/p/loop/count"]);
         let text = String::from_utf8_lossy(&output.stdout);
         text.contains("-- source restarted") || text.contains("-- disconnected")
@@ -454,7 +454,7 @@ fn messages_are_stored_as_logged_and_the_loss_of_their_server_is_a_gap() {
     serves.child.wait().unwrap();
     shows(&bench, &signal, &["-- disconnected"]);
     let _again = serve();
-    bench.until("it watches again", || {
+    bench.until("it is connected again", || {
         send("put/nobody/off");
         String::from_utf8_lossy(&bench.run(&["archive", "get", "kept", &signal]).stdout).contains("put/nobody/off")
     });

@@ -190,7 +190,7 @@ fn a_signal_that_matches_two_patterns_is_stored_once_with_the_policy_of_the_firs
         String::from_utf8(tahti().current_dir(&folder.0).args(["archive", "list", "archive"]).output().unwrap().stdout)
             .unwrap()
     };
-    eventually("all are there", || list().contains(" 20 "));
+    eventually("all samples are stored", || list().contains(" 20 "));
     logs.signal("-TERM");
     logs.hears("20 samples safe, 0 lost");
     assert_eq!(list().matches("/beam").count(), 1, "{}", list());

@@ -44,7 +44,7 @@ fn said(ours: bool, name: &str, args: &[&str], enough: &str, mut seen: impl FnMu
             break;
         }
     }
-    assert!(Instant::now() < patience, "{name} hangs; it said {text}");
+    assert!(Instant::now() < patience, "{name} hangs; it printed {text}");
     text
 }
 

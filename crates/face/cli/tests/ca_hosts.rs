@@ -161,7 +161,7 @@ fn reach(host: &Host, net: u8, port: u16, run: impl FnOnce() + Send) -> u8 {
         run();
         loop {
             let mut packet = [0; 2048];
-            let len = raw.recv(&mut packet).expect("a datagram to the group comes");
+            let len = raw.recv(&mut packet).expect("a datagram to the group arrives");
             let head = usize::from(packet[0] & 15) * 4;
             if packet[16..20] == GROUP.octets() && packet[head + 2..head + 4] == port.to_be_bytes() && len > head {
                 return packet[8];
@@ -196,10 +196,10 @@ fn repeaters_receive_beacons_to_a_group() {
         let repeater = if ours_repeats { "carepeater" } else { "caRepeater" };
         let _repeater = Running::start(here.program(ours_repeats, repeater, &to).stdout(Stdio::null()));
         let taken = || here.within(|| UdpSocket::bind(("0.0.0.0", PORT + 1)).is_err());
-        eventually("the repeater takes its port", taken);
+        eventually("the repeater binds its port", taken);
         let casw = Running::follow(&mut by_lines(&here.program(false, "casw", &[])));
         let lines = &casw.lines;
-        eventually("casw tells of a server", || {
+        eventually("casw reports a server", || {
             let _ioc = left.serve(ours_serves, "left", &[to[0], EVERYWHERE]);
             let next = || lines.recv_timeout(Duration::from_secs(5)).ok();
             std::iter::from_fn(next).any(|line| line.contains("10.93.1.2"))

@@ -50,7 +50,7 @@ fn wait_for(lines: &Receiver<String>, wanted: impl Fn(&str) -> bool) -> String {
         match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(line) if wanted(&line) => return line,
             Ok(_) => {}
-            Err(error) => panic!("the line that was waited for has not come: {error}"),
+            Err(error) => panic!("the expected line did not arrive: {error}"),
         }
     }
 }
@@ -111,7 +111,7 @@ fn a_monitor_that_did_not_read_for_a_while_shows_rising_values_up_to_the_newest(
         let lines = harness::process::lines_of(&mut monitor.child);
         let mut shown = Vec::new();
         while shown.last() != Some(&f64::from(LAST)) {
-            let line = lines.recv_timeout(PATIENCE).expect("the newest value comes");
+            let line = lines.recv_timeout(PATIENCE).expect("the newest value arrives");
             shown.extend(line.split(',').skip(1).find_map(|word| word.trim().parse::<f64>().ok()));
         }
         // The first value is that of the database.
@@ -157,7 +157,7 @@ fn variables_set_in_a_script_take_effect() {
         let mut ioc = program(ours, "softIoc", port);
         ioc.arg("-D").arg(harness::epics::epics().join("dbd/softIoc.dbd")).arg("-S").arg(&script);
         let _ioc = Running::start(ioc.stdout(Stdio::null()).stderr(Stdio::null()));
-        eventually("the server takes circuits on the script's port", || {
+        eventually("the server accepts circuits on the script's port", || {
             TcpStream::connect(("127.0.0.1", port + 2)).is_ok()
         });
         assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "ours: {ours}");
@@ -219,7 +219,7 @@ fn beacons(server: bool, wanted: usize) -> Vec<(Instant, u16, u32)> {
         let mut seen = Vec::new();
         while seen.len() < wanted {
             let mut buffer = [0; 64];
-            let len = heard.recv(&mut buffer).expect("beacons come");
+            let len = heard.recv(&mut buffer).expect("beacons arrive");
             assert_eq!(len, 16);
             let word = |at: usize| u16::from_be_bytes([buffer[at], buffer[at + 1]]);
             assert_eq!((word(0), word(2), word(4)), (13, 0, 13), "a beacon of 4.13 without payload");
@@ -246,7 +246,7 @@ fn beacons_are_numbered_and_slow_down_to_their_period() {
         // The first gaps are short, the last are as long as the period. A single beacon may be late, but not all of
         // them.
         let longest = seen[4..].windows(2).map(|two| two[1].0 - two[0].0).max().unwrap();
-        assert!(longest > Duration::from_millis(250), "server ours: {server}, at most {longest:?} between two");
+        assert!(longest > Duration::from_millis(250), "server ours: {server}, at most {longest:?} between two beacons");
     }
 }
 
@@ -260,7 +260,7 @@ fn casw_receives_beacons_of_new_servers_through_either_repeater() {
         let lines = &casw.lines;
         // casw reports servers whose beacons begin while it listens, and does not print when it starts to listen.
         // Servers are started until it reports one.
-        eventually("casw tells of a server", || {
+        eventually("casw reports a server", || {
             let ioc = Ioc::serving_with(ours_serves, DATABASE, &[("EPICS_CA_REPEATER_PORT", &*(port + 1).to_string())]);
             let name = format!(":{}", ioc.port);
             let until = Instant::now() + Duration::from_secs(5);

@@ -85,7 +85,7 @@ fn logged_samples_are_in_the_cluster_once_although_logger_and_node_are_killed() 
     assert!(text.contains("cluster      unavailable, 0 samples sent"), "{text}");
 
     site.node.again();
-    eventually("what has waited is sent", || {
+    eventually("waiting samples are sent", || {
         let cluster = &site.status()["cluster"];
         cluster["connected"] == true && cluster["sent"].as_u64().is_some_and(|sent| sent > 20)
     });
@@ -93,8 +93,8 @@ fn logged_samples_are_in_the_cluster_once_although_logger_and_node_are_killed() 
     logs.hears("samples safe, 0 lost");
     logs.hears("samples sent; the cluster takes what is logged, 0B wait");
     let (here, there) = (site.counts(&site.log()), site.counts(&site.cluster()));
-    assert!(here.is_sorted_by(|one, next| one < next), "none is twice: {here:?}");
-    assert_eq!(there, here, "the cluster has what the folder has");
+    assert!(here.is_sorted_by(|one, next| one < next), "no sample is duplicated: {here:?}");
+    assert_eq!(there, here, "the cluster has the samples of the folder");
 
     // Also over HTTP in the Archiver Appliance's format: both give the same.
     let by_http = |archive: &str| {

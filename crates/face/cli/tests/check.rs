@@ -135,7 +135,7 @@ fn mistakes_in_all_files_are_reported_with_their_place() {
     for wanted in wanted {
         assert!(said.contains(wanted), "{wanted} in\n{said}");
     }
-    assert!(!said.contains("st.cmd line 7"), "all is registered, whatever the application is called: {said}");
+    assert!(!said.contains("st.cmd line 7"), "all is registered, with any name of the application: {said}");
     let (_, json) = check(&folder, &["--json"]);
     assert!(json.contains("\"process\":\"magnets\"") && json.contains("a.proto:3:3"), "{json}");
     let (well, said) = check(&folder.join("st.cmd"), &[]);

@@ -56,15 +56,15 @@ impl Room {
         for _ in 0..KILLS {
             self.bench.until("more rows", || self.rows(signal).len() > known.len() + 5);
             let safe = self.rows(signal);
-            assert_eq!(safe[..known.len()], known, "what was there is there");
+            assert_eq!(safe[..known.len()], known, "earlier samples are kept");
             let pid = self.bench.pid("archive");
             kill(pid, "KILL");
-            self.bench.until("started again", || {
+            self.bench.until("restarted", || {
                 let process = self.bench.process("archive");
                 process["pid"].as_i64().is_some_and(|new| new != i64::from(pid)) && process["state"] == "running"
             });
             known = self.rows(signal);
-            assert_eq!(known[..safe.len()], safe, "what was safe is there after the kill");
+            assert_eq!(known[..safe.len()], safe, "safe samples survive the kill");
         }
         self.bench.until("rows of after the last kill", || self.rows(signal).len() > known.len());
         let names = self.archive("bpl/getMatchingPVs?pv=*");
@@ -72,7 +72,7 @@ impl Room {
         self.bench.ok(&["down"]);
         let all = self.rows(signal);
         assert_eq!(all[..known.len()], known);
-        assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len(), "none is twice");
+        assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len(), "no pulse is duplicated");
         let verified = self.bench.ok(&["archive", "verify", "archive"]);
         assert!(verified.contains("good: "), "{verified}");
         all
@@ -115,7 +115,7 @@ fn llrf_shows_its_loop_live_and_archives_each_reading_over_kills_of_the_logger()
     let rows = room.logger_is_killed(&format!("{channel}/amplitude"));
     let pulses: Vec<u64> = rows.iter().filter_map(|row| row.split(',').nth(5)?.parse().ok()).collect();
     assert_eq!(pulses.len(), rows.len(), "each with the number of its pulse");
-    assert!(pulses.is_sorted_by(|one, next| one < next), "in their order, each once");
+    assert!(pulses.is_sorted_by(|one, next| one < next), "pulses are in order");
 }
 
 #[test]

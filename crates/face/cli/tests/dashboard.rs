@@ -139,7 +139,7 @@ fn viewers_read_and_watch_messages_and_only_operators_send_writes() {
     assert!(written.len() == 1 && written[0].contains("operator 127.0.0.1:") && written[0].contains("user "), "{log}");
     assert!(log.contains("set/sr_rf_acc/9MV: failed: RANGE") && log.contains("audit: viewer"), "{log}");
     let others = bench.run(&["msg", "list", "sr_rf_*"]);
-    assert!(!others.status.success(), "the plant's message server has a name of its own");
+    assert!(!others.status.success(), "the plant's message server has another name");
 }
 
 #[test]
@@ -295,8 +295,8 @@ fn a_stopped_detached_setup_is_kept_until_an_operator_takes_the_loop_or_releases
     detach();
     let refused = arm(&mut viewer, 1);
     assert!(refused["error"].as_str().unwrap().contains("another client has set up"), "{refused}");
-    assert!(bench.ok(&["scope", &segment, "--fetch", "--no-plot"]).contains("30 rows"), "its capture is there");
-    assert!(arm(&mut operator, 2)["ok"].is_object(), "an operator takes it over");
+    assert!(bench.ok(&["scope", &segment, "--fetch", "--no-plot"]).contains("30 rows"), "its capture exists");
+    assert!(arm(&mut operator, 2)["ok"].is_object(), "an operator replaces the setup of another client");
     operator.say(r#"{"id":3,"do":"scope","act":{"do":"stop"}}"#);
     operator.answer(3);
 

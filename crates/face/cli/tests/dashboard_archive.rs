@@ -61,7 +61,7 @@ fn a_public_archive_is_served_with_the_requests_of_appliance_clients() {
     let dashboard = Dashboard::start(&["--archive", folder.0.to_str().unwrap(), "--retrieval"]);
     suite::is_served_as_clients_ask_for_it(&dashboard.address);
     suite::refuses_what_is_not_there_changes_and_other_names(&dashboard.address);
-    assert!(dashboard.asked("/who", None).starts_with("HTTP/1.1 401"), "the archive alone is for everybody");
+    assert!(dashboard.asked("/who", None).starts_with("HTTP/1.1 401"), "only the archive is public");
 }
 
 #[test]

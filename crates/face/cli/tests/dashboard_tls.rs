@@ -44,7 +44,7 @@ fn a_dashboard_with_a_certificate_is_reachable_by_tls_only() {
     let login = get(&[&format!("{origin}/login"), "--data", &token(&address)]).to_ascii_lowercase();
     assert!(login.starts_with("http/1.1 200") && login.contains("; secure"), "{login}");
     let open = get(&[&format!("http://127.0.0.1:{port}/")]);
-    assert!(!open.contains("<title>"), "in the open nothing is served: {open}");
+    assert!(!open.contains("<title>"), "no page is served without TLS: {open}");
 
     let bearer = format!("Authorization: Bearer {}", token(&address));
     let mut socket = curl(&bench, &[&format!("{origin}/ws"), "-H", &bearer, "-H", &format!("Origin: {origin}")]);

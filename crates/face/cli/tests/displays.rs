@@ -56,7 +56,7 @@ fn seen(ours: bool) -> String {
     let mut said = String::new();
     loop {
         // A display that fails prints the reason before it ends.
-        let line = lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("the display says no more:\n{said}"));
+        let line = lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no further output of the display:\n{said}"));
         said += &format!("{line}\n");
         match &*line {
             "-- the IOC goes" => {

@@ -59,11 +59,11 @@ fn the_archive_stores_the_same_samples_of_both_servers() {
     let kept = [false, true].map(|ours| {
         let site = Archived::of(Ioc::serving(ours, &format!("{DATABASE}{COUNTER}")), "kept", &says);
         let logger = site.serve("all 10 variables are connected");
-        eventually("ten of the counter are there", || site.counts().len() >= 10);
+        eventually("ten samples of the counter exist", || site.counts().len() >= 10);
         logger.signal("-TERM");
         logger.hears("samples safe, 0 lost");
         let counts = site.counts();
-        assert!(counts.windows(2).all(|two| two[1] == two[0] + 1), "each one, once: {counts:?}");
+        assert!(counts.windows(2).all(|two| two[1] == two[0] + 1), "no value is missing or duplicated: {counts:?}");
         let list: serde_json::Value = serde_json::from_str(&site.good("list", &["--json"])).unwrap();
         let about = list.as_array().unwrap().iter().map(|signal| {
             let row = &signal["rows"][0];

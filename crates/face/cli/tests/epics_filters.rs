@@ -127,5 +127,5 @@ fn filtered_monitors_show_the_same_as_with_c() {
         }
     }
     assert!(different.is_empty(), "{different}");
-    assert!(theirs["X:end"].len() == 2 && theirs["X:ao"].len() > 10, "too little was seen to compare: {theirs:?}");
+    assert!(theirs["X:end"].len() == 2 && theirs["X:ao"].len() > 10, "too few values to compare: {theirs:?}");
 }

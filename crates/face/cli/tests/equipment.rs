@@ -117,7 +117,7 @@ fn a_manager_serves_its_tables_keeps_its_state_and_takes_new_tables() {
     manager.signal("-HUP");
     manager.hears("tables reloaded");
     site.until("put/sr_mag_ps_b/60A", |answer| answer.contains("expected 0A to 50A"));
-    assert_eq!(site.ask("get/sr_mag_ps_b/current_adc"), "100.0A", "devices go on");
+    assert_eq!(site.ask("get/sr_mag_ps_b/current_adc"), "100.0A", "devices continue");
     site.folder.write("magnets.toml", &text.replace("point = \"kick\"", "point = \"kik\""));
     manager.signal("-HUP");
     assert!(manager.hears("the old ones stay").contains("not reloaded"));

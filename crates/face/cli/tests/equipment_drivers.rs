@@ -40,7 +40,7 @@ fn a_hung_device_delays_no_other_and_its_expired_requests_are_not_executed() {
         .collect();
     assert_eq!(site.ask("get/sr_memory/a"), "0", "while the valve moves");
     let ended: Vec<bool> = slow.into_iter().map(|mut child| child.wait().unwrap().success()).collect();
-    assert_eq!(ended, [true, false, true], "the second had waited longer than it was worth");
+    assert_eq!(ended, [true, false, true], "the second request waited longer than its deadline");
     let state = std::fs::read_to_string(site.folder.0.join("state")).unwrap();
     assert_eq!(state, "1\n3\n");
 }

@@ -222,7 +222,7 @@ fn hosts_send_requests_to_each_other_and_a_cut_link_is_a_reply_that_names_the_ho
     let lines: Vec<String> = (0..100).map(|at| format!("get/sr_mag_{at}/value")).collect();
     let mut words = vec!["--async", "--timeout", "500ms"];
     words.extend(lines.iter().map(String::as_str));
-    eventually("each tells the lost host", || {
+    eventually("each peer reports the lost host", || {
         let cut = a.ask(&words);
         assert_eq!(cut.lines().count(), 100, "{cut}");
         cut.lines().filter(|line| line.contains("TIMEOUT: host b: no answer within")).count() == 100
@@ -233,8 +233,8 @@ fn hosts_send_requests_to_each_other_and_a_cut_link_is_a_reply_that_names_the_ho
 
     // When a link process dies, its objects disappear. They return with it.
     b.link.as_mut().unwrap().child.kill().unwrap();
-    eventually("a learns that b has gone", || a.ask(&["get/sr_mag_x/value"]).starts_with("tahti: NO_OBJECT"));
+    eventually("a detects the loss of b", || a.ask(&["get/sr_mag_x/value"]).starts_with("tahti: NO_OBJECT"));
     b.link(&["--listen", "tcp/10.77.0.2:7447", "--connect", "tcp/10.77.0.1:7447"]);
     eventually("b is back", || a.ask(&["get/sr_mag_x/value"]).contains("of host"));
-    eventually("c knows too", || c.ask(&["get/sr_mag_x/value"]).contains("of host"));
+    eventually("c detects it too", || c.ask(&["get/sr_mag_x/value"]).contains("of host"));
 }

@@ -150,7 +150,7 @@ fn a_process_that_has_just_died_is_started_and_not_reported_as_running() {
     std::thread::sleep(Duration::from_millis(300));
     let is_patient = !start.has_ended();
     harness::process::kill(keeper, "CONT");
-    assert!(is_patient, "a: it says that it runs");
+    assert!(is_patient, "a: it reports that it runs");
     start.hears("a: running");
     assert_ne!(bench.pid("a"), killed);
     assert!(bench.ok(&["down", "p"]).contains("up for "));

@@ -41,7 +41,7 @@ impl Running {
                     }
                 }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    panic!("{text:?} was not said; but:\n{}", self.seen.join("\n"))
+                    panic!("{text:?} was not printed; but:\n{}", self.seen.join("\n"))
                 }
             }
         }
@@ -95,7 +95,7 @@ fn calls(frame: &str, name: &str) -> u64 {
 fn goes_on(frame: &str, name: &str) {
     let (before, until) = (calls(frame, name), Instant::now() + PATIENCE);
     while calls(frame, name) < before + 3 {
-        assert!(Instant::now() < until, "{name} makes no calls any more");
+        assert!(Instant::now() < until, "{name} makes no further calls");
     }
 }
 
@@ -194,10 +194,10 @@ fn activities_end_when_their_frame_is_killed_and_nothing_of_it_remains() {
     goes_on(&fast, "troubled");
     frame.signal(9);
     for activity in [&mut steady, &mut troubled] {
-        assert!(!activity.child.wait().unwrap().success(), "it fails, so that a plant starts it anew with its frame");
+        assert!(!activity.child.wait().unwrap().success(), "it fails, so that a plant restarts it with its frame");
     }
     frame.child.wait().unwrap();
-    assert!(!sockets().contains(&format!("tahti-frame-{plant}-fast")), "its socket is still there");
+    assert!(!sockets().contains(&format!("tahti-frame-{plant}-fast")), "its socket still exists");
     // The name can be used again.
     let mut frame = Running::start(&["frames", "run"], &plant, Some(&frame_json("fast", "none")));
     frame.says("waits for its activities");
@@ -259,10 +259,10 @@ fn frames_continue_without_their_supervisor_and_under_the_next_one() {
     bench.until("killed", || !alive(supervisor));
     both_go_on(&frame);
     bench.ok(&["up", ".", "--detach"]);
-    assert_eq!(bench.process(&frame)["pid"], before, "the frame was adopted, not started anew");
+    assert_eq!(bench.process(&frame)["pid"], before, "the frame was adopted, not restarted");
     both_go_on(&frame);
     bench.ok(&["down"]);
-    assert!(!sockets().contains(&frame), "its socket is still there");
+    assert!(!sockets().contains(&frame), "its socket still exists");
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn killed_processes_and_keepers_of_a_plant_with_a_frame_are_restarted() {
         }
     }
     bench.ok(&["down"]);
-    assert!(!sockets().contains(&frame), "its socket is still there");
+    assert!(!sockets().contains(&frame), "its socket still exists");
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn a_plant_that_goes_down_ends_its_frame_first_and_then_its_activities() {
         assert!(place(&format!("{frame}: SIGTERM sent")) < place(end), "{log}");
     }
     let said = bench.ok(&["logs", &frame, "--plant", "p", "-n", "100000"]);
-    assert!(said.contains("absences 0,") && !said.contains(" died"), "their end is not held against them: {said}");
+    assert!(said.contains("absences 0,") && !said.contains(" died"), "their end is not counted as a fault: {said}");
 }
 
 #[test]

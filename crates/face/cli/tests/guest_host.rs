@@ -29,7 +29,7 @@ fn turn() -> MutexGuard<'static, ()> {
 
 /// The program under test.
 fn tahti() -> Command {
-    let mut tahti = Command::new(std::env::var("TAHTI").expect("the guest's script says where tahti is"));
+    let mut tahti = Command::new(std::env::var("TAHTI").expect("the guest's script sets TAHTI"));
     tahti.stdin(Stdio::null()).stdout(Stdio::piped());
     tahti
 }
@@ -50,7 +50,7 @@ fn listens() {
         if instances.into_iter().any(|instance| is_on(&instance.path())) {
             break;
         }
-        assert!(sys::clock::mono_now() - begin < DurNs::from_secs(120), "nobody has begun to record");
+        assert!(sys::clock::mono_now() - begin < DurNs::from_secs(120), "no recorder has started");
         pause(DurNs::from_ms(20));
     }
     // Time until the last of its events is enabled.

@@ -25,7 +25,7 @@ fn offset(line: &str) -> Option<i64> {
 
 /// Output of doctor, as JSON.
 fn doctor() -> String {
-    let mut doctor = Command::new(std::env::var("TAHTI").expect("the guest's script says where tahti is"));
+    let mut doctor = Command::new(std::env::var("TAHTI").expect("the guest's script sets TAHTI"));
     let said = doctor.args(["doctor", "--all", "--json"]).stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8(said.stdout).unwrap();
     assert!(said.contains("synchronised by ptp4l, "), "{said}");
@@ -35,7 +35,7 @@ fn doctor() -> String {
 #[test]
 fn a_guest_follows_the_clock_of_another_by_ptp_and_doctor_reports_the_offset() {
     testkit::guest::required();
-    let ptp = PathBuf::from(std::env::var("TAHTI_PTP").expect("the guest's script says where linuxptp is"));
+    let ptp = PathBuf::from(std::env::var("TAHTI_PTP").expect("the guest's script sets TAHTI_PTP"));
     succeeds(Command::new("ip").args(["link", "set", "eth1", "up"]));
     let wrong = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + WRONG;
     succeeds(Command::new("date").arg("-s").arg(format!("@{}.{:09}", wrong.as_secs(), wrong.subsec_nanos())));

@@ -15,7 +15,7 @@ struct Dom0 {
 
 impl Dom0 {
     fn begin(bench: &Bench) -> Self {
-        let folders = std::env::var("TAHTI_XEN").expect("the guest's script says where Xen's tools are");
+        let folders = std::env::var("TAHTI_XEN").expect("the guest's script sets TAHTI_XEN");
         for folder in folders.split(':').filter(|folder| !folder.is_empty()) {
             let copy = "tar -C \"$0\" -cf - . | tar -C / --keep-directory-symlink -xf -";
             succeeds(Command::new("sh").args(["-c", copy, folder]));
@@ -58,7 +58,7 @@ fn console() -> String {
 #[test]
 fn a_defined_guest_runs_under_xen_on_the_cpu_of_a_separate_pool() {
     testkit::guest::required();
-    let folder = std::env::var("TAHTI_GUEST").expect("the guest's script says where the small Linux is");
+    let folder = std::env::var("TAHTI_GUEST").expect("the guest's script sets TAHTI_GUEST");
     let bench = Bench::new(
         "xen",
         &format!(

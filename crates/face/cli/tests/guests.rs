@@ -82,7 +82,7 @@ fn linux_up(name: &str, boot: &str, keys: &str) -> Bench {
 fn listens(bench: &Bench) {
     let begin = Instant::now();
     while !log(bench).contains("listens-2") {
-        assert!(begin.elapsed() < harness::PATIENCE, "nobody listens on the console: {}", log(bench));
+        assert!(begin.elapsed() < harness::PATIENCE, "no process listens on the console: {}", log(bench));
         typed(bench, "echo listens-$((1+1))");
         let asked = Instant::now();
         while !log(bench).contains("listens-2") && asked.elapsed() < Duration::from_secs(10) {
@@ -143,7 +143,7 @@ fn a_guest_boots_logs_its_start_and_shuts_down_in_order() {
     assert_eq!(status.matches("CPUs 0, other:7, has run ").count(), 2, "{status}");
     let said = log(&bench);
     assert!(said.contains("EMULATED, many times slower than the processor: accel = \"emulated\""), "{said}");
-    assert!(!said.contains("\u{1b}[2J"), "a guest steers nobody's terminal: {said:?}");
+    assert!(!said.contains("\u{1b}[2J"), "a guest cannot steer the reader's terminal: {said:?}");
     let taken = bench.run(&["guest", "serve", "hmi", "--plant", "p", "--disk", "hmi.img", "--accel", "emulated"]);
     assert!(String::from_utf8_lossy(&taken.stderr).contains("a guest \"hmi\" is served already"));
     bench.ok(&["guest", "stop", "hmi", "--plant", "p"]);
@@ -190,7 +190,7 @@ fn a_guest_stopped_through_its_monitor_is_reported_and_continues_on_resume() {
     assert!(status.starts_with(&format!("hmi: paused, emulated\n{still}\n")), "{status}");
     bench.ok(&["guest", "resume", "hmi", "--plant", "p"]);
     says(&bench, "the guest goes on");
-    bench.until("ps shows it no more", || !bench.ok(&["ps", "p"]).contains(still));
+    bench.until("ps no longer shows it", || !bench.ok(&["ps", "p"]).contains(still));
     bench.ok(&["guest", "stop", "hmi", "--plant", "p"]);
     says(&bench, "it shut down on request");
 }
@@ -225,7 +225,7 @@ fn a_server_killed_before_its_qemu_answers_leaves_no_qemu_and_the_next_one_no_fo
     let first = begun()[0];
     assert!(alive(first));
     kill(bench.pid("hmi"), "KILL");
-    bench.until("what it began has ended", || !alive(first));
+    bench.until("its child processes have ended", || !alive(first));
     bench.ok(&["start", "hmi"]);
     bench.until("another has begun", || begun().len() == 2);
     bench.ok(&["stop", "hmi"]);
@@ -320,7 +320,7 @@ fn the_next_server_of_a_guest_ends_the_qemu_of_a_killed_one_outside_a_plant() {
     assert!(found.contains("no guest \"alone\" runs"), "{found}");
     let second = Running::follow(&mut bench.tahti(&words));
     second.hears("the guest is");
-    bench.until("the one that was left has ended", || !alive(left));
+    bench.until("the remaining process has ended", || !alive(left));
     bench.ok(&["guest", "stop", "alone"]);
     assert!(!bench.dir.join("run/_guest/alone").exists());
 }
@@ -450,7 +450,7 @@ fn a_hostile_guest_stays_within_its_bounds_and_a_loop_of_a_kilohertz_continues()
         let (used, began, cycles) = stands(bench);
         std::thread::sleep(span);
         let (more, now, later) = stands(bench);
-        assert!(later > cycles, "the loop beside it goes on");
+        assert!(later > cycles, "the loop continues");
         (more.0 - used.0) as f64 / (now.0 - began.0) as f64
     };
     free.until("it takes more than a quarter of a CPU", || share(&free, Duration::from_secs(2)) > 0.25);
@@ -530,7 +530,7 @@ fn the_packaging_line_sorts_and_its_panel_shows_the_counts() {
             line.split(", ").map(|part| part.rsplit(' ').find_map(|word| word.parse::<u64>().ok()).unwrap_or(0));
         Some(numbers.collect::<Vec<u64>>())
     };
-    bench.until("the panel shows what was sorted", || {
+    bench.until("the panel shows the sorted numbers", || {
         shown().is_some_and(|shown| shown.len() == 6 && shown[0] >= 50 && shown[1] >= 5)
     });
     let shown = shown().unwrap();

@@ -87,7 +87,7 @@ fn is_worth_seeing(template: &str, channel: &str, archived: &[&str], more: impl 
         let output = user.run(&format!("tahti caget -t -w 5 {name}:{channel}"));
         output.status.success() && text(&output).trim().parse::<f64>().is_ok()
     });
-    eventually("the channel is an alarm, and nothing is wrong with it", || severity(&user, &name, channel) == "OK");
+    eventually("the channel has an alarm, and it is OK", || severity(&user, &name, channel) == "OK");
     let archive = || text(&user.run("tahti archive list plant/archive"));
     let is_archived = |signal: &&str| archive().contains(&signal.replace("NAME", &name));
     eventually("every signal is archived", || archived.iter().all(is_archived));

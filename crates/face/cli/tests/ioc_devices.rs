@@ -137,7 +137,7 @@ fn modbus_records_read_write_poll_and_raise_the_alarms_that_users_expect() {
     let count = ioc.say("dbgf count");
     plc.0.lock().unwrap()[20] = 7;
     ioc.until("dbgf changed", |said| said.contains(" 7 "));
-    assert_ne!(ioc.say("dbgf count"), count, "a change processes the record, and what follows it");
+    assert_ne!(ioc.say("dbgf count"), count, "a change processes the record and its linked records");
     ioc.say("dbpf coil on");
     ioc.until("dbgf coil:rbk", |said| said.contains("\"on\""));
     for (record, status) in

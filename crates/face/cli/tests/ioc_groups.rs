@@ -42,7 +42,7 @@ fn reads_writes_and_monitors_reach_every_owner_and_keep_their_order() {
         for (id, expected) in [(number, Some(f64::from(number))), (10_000 + number, Some(0.0)), (20_000 + number, None)]
         {
             let (header, payload) = circuit.receive(command::READ_NOTIFY);
-            assert_eq!((header.p1, header.p2), (1, id), "answers come in the order of the requests");
+            assert_eq!((header.p1, header.p2), (1, id), "answers are in the order of the requests");
             assert!(expected.is_none_or(|value| double(&payload) == value), "{id}: {}", double(&payload));
         }
     }
@@ -100,10 +100,10 @@ fn commands_find_records_of_all_owners() {
 fn an_asynchronous_output_waits_for_another_owners_record() {
     let mut ioc = start();
     ioc.say("dbpf async 3");
-    assert!(ioc.say("dbgf async.PACT").contains(" 1 "), "the other side takes half a second");
+    assert!(ioc.say("dbgf async.PACT").contains(" 1 "), "the other owner's record needs half a second");
     ioc.until("dbgf async.PACT", |said| said.contains(" 0 "));
     assert!(ioc.say("dbgf slowed").contains(" 3 "));
-    assert!(ioc.say("dbcar").contains("Total 4 CA links; 4 connected"), "links between owners stand in its list");
+    assert!(ioc.say("dbcar").contains("Total 4 CA links; 4 connected"), "links between owners are in its list");
 }
 
 #[test]

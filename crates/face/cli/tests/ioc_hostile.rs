@@ -91,7 +91,7 @@ fn a_client_that_stops_reading_large_arrays_costs_bounded_memory() {
     }
     assert!(counted(&mut ioc, " replaced") >= 60);
     let grown = memory_peak(&ioc) - before;
-    assert!(grown < 40 * MIB, "{} MiB for updates that nobody reads", grown / MIB);
+    assert!(grown < 40 * MIB, "{} MiB for updates that no client reads", grown / MIB);
     serves(&ioc, 1.5);
     // When it reads again it gets the newest update of each subscription.
     let mut seen = [false; 60];
@@ -121,7 +121,7 @@ fn a_client_that_stops_updates_of_large_arrays_costs_bounded_memory() {
     other.ask(big, 1);
     other.receive(command::READ_NOTIFY);
     let grown = memory_peak(&ioc) - before;
-    assert!(grown < 40 * MIB, "{} MiB for updates that nobody wants", grown / MIB);
+    assert!(grown < 40 * MIB, "{} MiB for updates that no client requests", grown / MIB);
     off.send(Header::bare(command::EVENTS_ON, 0, 0, 0, 0), &[]);
     for id in 0..60 {
         let (header, payload) = off.receive(command::EVENT_ADD);
@@ -145,7 +145,7 @@ fn requests_without_reading_the_answers_cost_bounded_memory() {
     }
     serves(&ioc, 2.5);
     let grown = memory_peak(&ioc) - before;
-    assert!(grown < 40 * MIB, "{} MiB for answers that nobody reads", grown / MIB);
+    assert!(grown < 40 * MIB, "{} MiB for answers that no client reads", grown / MIB);
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn half_open_and_slow_circuits_cost_little_memory_and_exclude_no_client() {
     }
     serves(&ioc, 3.5);
     ioc.until("casr", |said| said.contains("241 clients") || said.contains("242 clients"));
-    assert!(counted(&mut ioc, " errors") >= 40, "each was told that its message is too large");
+    assert!(counted(&mut ioc, " errors") >= 40, "each client received the error for a too large message");
     let grown = memory_peak(&ioc) - before;
     assert!(grown < 40 * MIB, "{} MiB for 241 circuits without a request", grown / MIB);
     drop((silent, slow, loris));
@@ -205,7 +205,7 @@ fn a_flood_of_searches_for_unknown_names_costs_no_memory_and_is_counted() {
     }
     assert_eq!(counted(&mut ioc, " found"), 0);
     let grown = memory_peak(&ioc) - before;
-    assert!(grown < 8 * MIB, "{} MiB for names that nobody has", grown / MIB);
+    assert!(grown < 8 * MIB, "{} MiB for names that do not exist", grown / MIB);
 }
 
 #[test]

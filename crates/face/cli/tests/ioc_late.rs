@@ -101,7 +101,7 @@ fn links_of_earlier_records_follow_records_that_are_loaded_removed_and_loaded_ag
         assert!(ioc.say("dbgf late").contains("not found"));
         let held = number(&mut ioc, "waits");
         ioc.say("epicsThreadSleep 0.3");
-        assert_eq!(number(&mut ioc, "waits"), held, "nothing is left of it");
+        assert_eq!(number(&mut ioc, "waits"), held, "nothing of it remains");
         assert!(!ioc.say("scanppl").contains("    late"));
     }
 }

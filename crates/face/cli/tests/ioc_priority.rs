@@ -41,20 +41,20 @@ fn urgent_circuits_are_served_first_and_the_others_between_them() {
     };
     let (high, middle) = (places(&mut high), places(&mut middle));
     let low: Vec<Vec<f64>> = low.iter_mut().map(places).collect();
-    assert_eq!(high[0], 1.0, "the most urgent is served first");
+    assert_eq!(high[0], 1.0, "the most urgent client is served first");
     // A burst may end between a write and its read.
     let burst = high.iter().take_while(|place| **place < middle[0]).count() as f64;
     assert!((burst + 1.0..=burst + 2.0).contains(&middle[0]), "the next urgent next: {burst}, {}", middle[0]);
     let (first, last) = (|of: &Vec<f64>| of[0], |of: &Vec<f64>| *of.last().unwrap());
     assert!(
         low.iter().all(|low| first(low) > middle[0]),
-        "none of the others before both: {:?}",
+        "no low client is served before both: {:?}",
         low.iter().map(first).collect::<Vec<_>>()
     );
     // Bursts are bounded: a less urgent client does not wait until the urgent ones have no more requests.
     assert!(low.iter().all(|low| first(low) < last(&high)), "{high:?}");
     assert!(
         last(&high) < low.iter().map(last).fold(0.0, f64::max),
-        "and the most urgent is done before the last of them"
+        "and the most urgent is finished before the last low client"
     );
 }

@@ -84,7 +84,7 @@ fn expect<T>(keeper: &mut Keeper, what: &str, pick: impl Fn(Event) -> Option<T>)
                     return found;
                 }
             }
-            None => panic!("{what} never came"),
+            None => panic!("{what} did not happen"),
         }
     }
 }

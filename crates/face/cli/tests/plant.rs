@@ -37,7 +37,7 @@ fn two_processes_start_in_order_and_stop_in_reverse_and_nothing_remains() {
     let verdict = bench.ok(&["down"]);
     assert!(verdict.contains("good"), "{verdict}");
     assert_eq!(fs::read_to_string(bench.dir.join("order")).unwrap(), "late\nearly\n");
-    bench.until("everybody is gone", || pids.iter().chain(&keepers).all(|pid| !alive(*pid)));
+    bench.until("all ended", || pids.iter().chain(&keepers).all(|pid| !alive(*pid)));
     assert_eq!(bench.ok(&["ps"]), "no plant is up\n");
 }
 
@@ -159,7 +159,7 @@ fn a_process_that_ignores_sigterm_is_killed_with_its_descendants() {
     let child: i32 = fs::read_to_string(bench.dir.join("child")).unwrap().trim().parse().unwrap();
     let verdict = bench.ok(&["down"]);
     assert!(verdict.contains("SIGKILL"), "{verdict}");
-    bench.until("gone", || !alive(pid) && !alive(child));
+    bench.until("ended", || !alive(pid) && !alive(child));
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn descendants_of_a_killed_keeper_end_before_the_next_copy_starts_and_with_the_p
     assert!(bench.ok(&["ps"]).contains("processes together; "), "{}", bench.ok(&["ps"]));
     kill(bench.process("a")["keeper"].as_i64().unwrap() as i32, "KILL");
     bench.until("another copy", || daemons().len() == 2);
-    assert!(!alive(daemons()[0]), "the first copy's daemon lives beside the second copy\n{}", bench.log());
+    assert!(!alive(daemons()[0]), "the first copy's daemon still runs with the second copy\n{}", bench.log());
     // The same without a supervisor at that time.
     let keeper = bench.process("a")["keeper"].as_i64().unwrap() as i32;
     kill(bench.supervisor(), "KILL");
@@ -190,7 +190,7 @@ fn descendants_of_a_killed_keeper_end_before_the_next_copy_starts_and_with_the_p
     bench.until("killed", || !alive(keeper));
     bench.ok(&["up", ".", "--detach"]);
     bench.until("a third copy", || daemons().len() == 3);
-    assert!(!alive(daemons()[1]), "the second copy's daemon lives beside the third\n{}", bench.log());
+    assert!(!alive(daemons()[1]), "the second copy's daemon still runs with the third\n{}", bench.log());
     kill(bench.process("a")["keeper"].as_i64().unwrap() as i32, "KILL");
     bench.run(&["down"]);
     let left: Vec<i32> = daemons().into_iter().filter(|pid| alive(*pid)).collect();
@@ -207,15 +207,15 @@ fn a_stopped_keeper_delays_no_other_process_and_is_killed_at_the_end() {
     kill(keeper, "STOP");
     // An operator's signal waits for the keeper. Meanwhile the other process is still supervised.
     let asking = bench.tahti(&["signal", "USR1", "a"]).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    bench.until("told", || bench.run(&["ps"]).status.success());
+    bench.until("reported", || bench.run(&["ps"]).status.success());
     kill(b, "SEGV");
     bench.until("restarted", || bench.process("b")["pid"].as_i64().is_some_and(|pid| pid as i32 != b));
-    assert!(!bench.log().contains("does not answer"), "the restart came first\n{}", bench.log());
+    assert!(!bench.log().contains("does not answer"), "the restart was first\n{}", bench.log());
     let refused = finish(asking);
     assert!(!refused.status.success() && text(&refused).contains("does not answer"), "{}", text(&refused));
     bench.run(&["down"]);
     assert!(bench.log().contains("killed with everything below it"), "{}", bench.log());
-    bench.until("gone", || !alive(a) && !alive(keeper));
+    bench.until("ended", || !alive(a) && !alive(keeper));
 }
 
 #[test]
@@ -384,11 +384,11 @@ fn a_watchdog_is_petted_only_while_its_critical_process_lives_and_disarmed_in_or
     bench.ok(&["up", ".", "--detach"]);
     bench.until("petted", || !fs::read(&device).unwrap().is_empty());
     bench.until("latched", || bench.process("a")["state"] == "FAULT");
-    bench.until("told", || bench.log().contains("NOT PETTED: no heartbeat from a; the machine resets within 1s"));
+    bench.until("reported", || bench.log().contains("NOT PETTED: no heartbeat from a; the machine resets within 1s"));
     // Four times the period in which a healthy plant pets it.
     let pets = fs::read(&device).unwrap();
     std::thread::sleep(Duration::from_secs(1));
-    assert_eq!(fs::read(&device).unwrap(), pets, "not petted any more");
+    assert_eq!(fs::read(&device).unwrap(), pets, "no longer petted");
     bench.run(&["down"]);
     assert_eq!(fs::read(&device).unwrap().last(), Some(&b'V'));
 }
@@ -413,7 +413,7 @@ fn a_reload_changes_the_timeout_of_a_watchdog_and_disarms_a_removed_one() {
     assert!(bench.log().contains("one goes on, timeout 2s") && !halted(&one), "{}", bench.log());
     bench.write(&(process.clone() + &table(&two, "2s")));
     bench.ok(&["reload"]);
-    bench.until("the other one armed", || !fs::read(&two).unwrap().is_empty());
+    bench.until("the other device is armed", || !fs::read(&two).unwrap().is_empty());
     assert!(halted(&one));
     bench.write(&process);
     bench.ok(&["reload"]);
@@ -789,7 +789,7 @@ fn skipped_periods_of_a_loop_are_in_the_outcome_and_judged_by_their_limit() {
         let keys = "heartbeat = { within = \"30s\" }\nready = { line = \"armed\" }";
         let bench = Bench::new("verdict", &format!("[[process]]\nname = \"loop\"\n{command}\n{keys}\n{limit}\n"));
         bench.ok(&["up", ".", "--detach"]);
-        bench.until("given up", || bench.process("loop")["loop"]["misses"].as_u64().unwrap_or(0) > 100);
+        bench.until("periods are skipped", || bench.process("loop")["loop"]["misses"].as_u64().unwrap_or(0) > 100);
         let output = bench.run(&["down"]);
         (output.status.code(), text(&output))
     };

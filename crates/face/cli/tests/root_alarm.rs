@@ -100,7 +100,7 @@ fn on_a_full_disk_alarms_continue_and_acknowledgements_are_refused_if_not_stored
             );
             break;
         }
-        assert!(site.ask(&["ack", "X:A"]).0 || turn > 0, "an act that is refused is told");
+        assert!(site.ask(&["ack", "X:A"]).0 || turn > 0, "the first acknowledgement is stored");
         assert!(turn < 199, "the disk is full at last");
     }
     let known = |channel: &str| site.ask(&["list", "--all", "--json", channel]).1.contains("MAJOR_ACK");
@@ -193,8 +193,8 @@ fn a_changed_setting_of_the_shield_is_an_alarm_until_it_is_restored() {
     std::fs::write(KNOB, "3").unwrap();
     bench.until("it is an alarm", || line().starts_with("MAJOR") && line().contains("found"));
     std::fs::write(KNOB, written.trim()).unwrap();
-    bench.until("it is well again", || line().split_whitespace().nth(1) == Some("OK"));
-    assert!(line().starts_with("MAJOR"), "nobody has acknowledged it: {}", listed());
+    bench.until("it is OK again", || line().split_whitespace().nth(1) == Some("OK"));
+    assert!(line().starts_with("MAJOR"), "it is not acknowledged: {}", listed());
     fails_because(&bench, "failed: shield: ");
 }
 
@@ -214,7 +214,7 @@ fn an_overwritten_bound_of_a_partition_is_an_alarm_until_it_is_restored() {
     std::fs::write(&bound, "30").unwrap();
     bench.until("it is an alarm", || line().starts_with("MAJOR") && line().contains("pids.max reads 30, expected 20"));
     std::fs::write(&bound, "20").unwrap();
-    bench.until("it is well again", || line().split_whitespace().nth(1) == Some("OK"));
-    assert!(line().starts_with("MAJOR"), "nobody has acknowledged it: {}", listed());
+    bench.until("it is OK again", || line().split_whitespace().nth(1) == Some("OK"));
+    assert!(line().starts_with("MAJOR"), "it is not acknowledged: {}", listed());
     fails_because(&bench, "failed: partition hmi: ");
 }

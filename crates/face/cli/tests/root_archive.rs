@@ -56,7 +56,7 @@ fn a_full_disk_leaves_one_counted_gap_and_nothing_damaged_or_duplicated() {
     assert!(!before.is_empty());
     site.disk.resize("64m");
     let over = logs.hears("samples are safe again");
-    eventually("samples come again", || site.archived.counts().len() > before.len() + 3);
+    eventually("samples arrive again", || site.archived.counts().len() > before.len() + 3);
     logs.signal("-TERM");
     let last = logs.hears("samples safe");
     let lost = |line: &str| {
@@ -68,7 +68,7 @@ fn a_full_disk_leaves_one_counted_gap_and_nothing_damaged_or_duplicated() {
 
     let all = site.archived.counts();
     assert_eq!(all[..before.len()], before);
-    assert!(all.is_sorted_by(|one, next| one < next), "none is twice: {all:?}");
+    assert!(all.is_sorted_by(|one, next| one < next), "no sample is duplicated: {all:?}");
     let jumps = all.windows(2).filter(|two| two[0] + 1 != two[1]).count();
     assert_eq!(jumps, 1, "{all:?}");
     let text = site.archived.good("get", &["X:COUNT", "--from", "-1h"]);
@@ -106,8 +106,8 @@ fn an_archive_that_loses_samples_is_an_alarm_until_samples_are_safe_again() {
     bench.until("it is an alarm", || line().starts_with("MAJOR") && line().contains("No space left on device"));
     assert!(bench.ok(&["ps"]).contains("No space left on device"));
     disk.resize("64m");
-    bench.until("it is well again", || line().split_whitespace().nth(1) == Some("OK"));
-    assert!(line().starts_with("MAJOR"), "nobody has acknowledged it: {}", line());
+    bench.until("it is OK again", || line().split_whitespace().nth(1) == Some("OK"));
+    assert!(line().starts_with("MAJOR"), "it is not acknowledged: {}", line());
     let output = bench.run(&["down"]);
     let said = harness::process::text(&output);
     let is_named = said.contains(": failed: archive: failed to append: No space left on device");
@@ -181,14 +181,14 @@ fn another_user_cannot_stop_read_or_mislead_a_logger() {
 fn a_removed_folder_is_reported_and_no_further_sample_counts_as_safe() {
     let site = Site::new("64m");
     let logs = serve(&site.archived);
-    eventually("some samples are there", || site.archived.counts().len() > 5);
+    eventually("some samples are stored", || site.archived.counts().len() > 5);
     std::fs::remove_dir_all(site.disk.0.join("archive")).unwrap();
     let said = logs.hears("samples lost");
     assert!(said.contains("another program has removed the file") || said.contains("No such file"), "{said}");
     logs.signal("-TERM");
     let last = logs.hears("samples safe");
     assert!(!last.contains(" 0 lost"), "{last}");
-    assert!(!site.disk.0.join("archive").exists(), "what somebody removed is not made again");
+    assert!(!site.disk.0.join("archive").exists(), "a removed folder is not recreated");
 }
 
 #[test]
@@ -213,18 +213,18 @@ fn a_read_only_disk_costs_samples_until_its_repair_and_no_safe_one() {
         before.len() >= safe && before.windows(2).filter(|two| two[0] + 1 != two[1]).count() <= 1,
         "{safe} {before:?}"
     );
-    eventually("samples come again", || counts().len() > before.len() + 5);
+    eventually("samples arrive again", || counts().len() > before.len() + 5);
     let told = samples();
     logs.signal("-TERM");
     let last = logs.hears("samples safe");
 
     let all = counts();
     assert_eq!(all[..before.len()], before);
-    assert!(all.is_sorted_by(|one, next| one < next), "none is twice: {all:?}");
+    assert!(all.is_sorted_by(|one, next| one < next), "no sample is duplicated: {all:?}");
     assert_eq!(all.windows(2).filter(|two| two[0] + 1 != two[1]).count(), 1, "{all:?}");
     let safe: usize = last.split_whitespace().find_map(|word| word.parse().ok()).unwrap();
     let unsure = told["unsure"].as_u64().unwrap() as usize;
-    assert!((safe..=safe + unsure).contains(&all.len()), "{last}; {unsure} unsure; {} there", all.len());
+    assert!((safe..=safe + unsure).contains(&all.len()), "{last}; {unsure} unsure; {} stored", all.len());
     let text = archived.good("get", &["X:COUNT", "--from", "-1h"]);
     assert_eq!(text.matches("-- disk failed, ").count(), 1, "{text}");
     let verified = archived.good("verify", &[]);
@@ -267,12 +267,12 @@ fn a_stream_of_another_user_is_not_archived_unless_that_user_is_trusted() {
             let output = tahti().args(["archive", "list"]).arg(folder.0.join(archive)).output().unwrap();
             String::from_utf8(output.stdout).unwrap()
         };
-        eventually("our own is archived", || kept().contains("streams/own"));
+        eventually("the signal of this host is archived", || kept().contains("streams/own"));
         let with_theirs = || kept().contains("streams/theirs");
         if peers.is_empty() {
             assert!(!with_theirs());
         } else {
-            eventually("theirs is, too", with_theirs);
+            eventually("the peer's signal is archived", with_theirs);
         }
         logs.signal("-TERM");
         logs.hears("samples safe, 0 lost");

@@ -26,7 +26,7 @@ fn memory_and_tasks_are_bounded_and_shown_with_their_usage_and_nothing_is_left()
     assert_eq!((&family["memory_bound"]["max"], &family["tasks_bound"]["max"]), (&(64 << 20).into(), &4.into()));
     let used = family["memory_bound"]["used"].as_u64().unwrap();
     assert!((1..64 << 20).contains(&used) && family["tasks_bound"]["used"].as_u64().unwrap() <= 4, "{family}");
-    assert!(bench.process("free")["family"]["memory_bound"].is_null(), "nobody asked for it");
+    assert!(bench.process("free")["family"]["memory_bound"].is_null(), "no bound is configured");
     let shown = bench.ok(&["ps"]);
     assert!(shown.contains(" M of 64.0 M, tasks ") && shown.contains(" of 4 ("), "{shown}");
     assert_eq!(bench.process("a")["shortfalls"], serde_json::json!([]));

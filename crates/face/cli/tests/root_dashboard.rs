@@ -74,12 +74,12 @@ fn over_a_line_of_one_megabit_the_newest_update_arrives_and_dropped_ones_are_cou
     while left_out(&beats) < 100 {
         pictures_before_an_answer(&mut page, id, &mut beats);
         id += 1;
-        assert!(begun.elapsed() < harness::PATIENCE, "{} left out", left_out(&beats));
+        assert!(begun.elapsed() < harness::PATIENCE, "{} missing", left_out(&beats));
     }
     // After the picture in transit at most one finished picture follows; no older picture is queued anywhere.
     for id in id..id + 5 {
         let before = pictures_before_an_answer(&mut page, id, &mut beats);
-        assert!(before <= 2, "{before} pictures come before an answer");
+        assert!(before <= 2, "{before} pictures precede an answer");
     }
     assert!(beats.iter().all(|beat| beat["stale"] == serde_json::json!([])), "{beats:?}");
 }

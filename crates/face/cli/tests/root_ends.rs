@@ -100,7 +100,7 @@ fn exit_signal_hang_runaway_starvation_and_out_of_memory_are_distinguished_with_
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}{}", harness::process::text(&output), bench.log());
     fs::write(bench.dir.join("go"), "").unwrap();
-    bench.until("memory gone", || bench.process("memory")["ended"].is_array());
+    bench.until("memory exhausted", || bench.process("memory")["ended"].is_array());
     fs::write(bench.dir.join("memory-gone"), "").unwrap();
     bench.until("starved", || bench.process("starved")["evidence"].is_string());
     for name in ["good", "exit", "signal", "hang", "runaway", "memory", "killed"] {
@@ -122,7 +122,7 @@ fn exit_signal_hang_runaway_starvation_and_out_of_memory_are_distinguished_with_
         assert_eq!(incident.kind, kind, "{name}: {incident:?}");
         assert!(incident.machine.contains_key("MemAvailable"), "{incident:?}");
     }
-    assert!(incident(&bench.process("memory")).summary.contains("Killed process"), "the kernel's own word");
+    assert!(incident(&bench.process("memory")).summary.contains("Killed process"), "the kernel's own message");
     assert!(!incident(&bench.process("hang")).threads.is_empty(), "where it hung");
     let told = |what: &str| incident(&bench.process("runaway")).ladder.iter().any(|entry| entry.what.starts_with(what));
     for what in ["runaway: used", "demoted to time sharing", "sent SIGKILL", "gone"] {
@@ -130,8 +130,8 @@ fn exit_signal_hang_runaway_starvation_and_out_of_memory_are_distinguished_with_
     }
     let starved = incident(&bench.process("starved"));
     assert_eq!((starved.kind, starved.exit), (Kind::Starved, None));
-    assert_eq!(bench.process("starved")["state"], "running", "starvation ends nobody");
-    assert!(bench.process("good")["evidence"].is_null(), "a good end leaves nothing");
+    assert_eq!(bench.process("starved")["state"], "running", "starvation ends no process");
+    assert!(bench.process("good")["evidence"].is_null(), "a good end leaves no evidence");
     let down = bench.run(&["down"]);
     assert_eq!(down.status.code(), Some(3), "{}", harness::process::text(&down));
 }

@@ -133,7 +133,7 @@ fn a_process_killed_while_its_memory_is_locked_is_restarted_and_blocks_nothing()
     let ends = exits(&bench, "x");
     assert!(ends.iter().all(|end| end["end"]["signal"]["signal"] == 9), "{ends:?}");
     bench.until("its cause", || bench.log().contains("out of memory"));
-    assert!(!bench.dir.join("started").exists(), "what starts after it does not start");
+    assert!(!bench.dir.join("started").exists(), "its dependents do not start");
     let log = bench.log();
     assert!(!log.lines().any(|line| line.contains(" x ") && line.contains("started")), "{log}");
     // The plant goes down on request.

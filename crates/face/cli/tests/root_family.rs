@@ -31,7 +31,7 @@ impl Drop for TestGroup {
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "never {what}");
+        assert!(begin.elapsed() < Duration::from_secs(60), "{what} did not happen");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -78,9 +78,9 @@ fn a_keeper_that_replaces_a_killed_one_first_ends_the_processes_in_its_freezer()
     assert!(noted.contains("/freezer/"), "{noted}");
     sys::process::Process::open(keeper.pid).unwrap().signal(9).unwrap();
     until("killed", || !alive(keeper.pid));
-    assert!(alive(daemons()[0]), "nobody has looked yet");
+    assert!(alive(daemons()[0]), "no check has run yet");
     let mut next = start();
-    assert!(!alive(daemons()[0]), "it lives beside the next copy");
+    assert!(!alive(daemons()[0]), "it still runs with the next copy");
     until("the next daemon", || daemons().len() == 2);
     next.signal(9, keep::keeper::protocol::Target::All).unwrap();
     until("its end", || !alive(daemons()[1]) && next.status().is_ok_and(|status| status.child.is_none()));

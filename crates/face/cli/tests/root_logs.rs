@@ -57,7 +57,7 @@ fn lines_lost_on_a_full_disk_are_counted_in_the_log_and_the_next_line_is_complet
         Keeper::start(&spec, Path::new(env!("CARGO_BIN_EXE_tahti"))).unwrap_or_else(|error| panic!("{error}"));
     let begin = Instant::now();
     while !disk.0.join("full").exists() || keeper.status().unwrap().log_bytes_lost == 0 {
-        assert!(begin.elapsed() < Duration::from_secs(60), "nothing was lost");
+        assert!(begin.elapsed() < Duration::from_secs(60), "no byte was lost");
     }
     std::fs::remove_file(at("filler")).unwrap();
     std::fs::write(disk.0.join("go"), "").unwrap();

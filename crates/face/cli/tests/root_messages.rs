@@ -78,7 +78,7 @@ fn bands_have_their_class_and_cpu_and_allocate_nothing_while_they_serve() {
     assert!((0..6).all(|band| class(band) == ("0", "0") && bands[band].3 != cpu), "{bands:?}");
 
     let guarded = |pid: u32| threads(pid).iter().any(|(name, _)| name == "tahti-guard");
-    assert!(guarded(bench.supervisor() as u32), "the server's own class is time sharing, its bands' are not");
+    assert!(guarded(bench.supervisor() as u32), "the supervisor guards the real-time bands of a time-sharing server");
     assert!(!guarded(bench.pid(&name) as u32), "one guard is enough");
 
     // Requests, replies, refusals, batches, a lock, connecting and disconnecting clients: all on lanes whose
@@ -258,7 +258,7 @@ fn another_user_cannot_damage_a_band_and_leaves_a_quarter_of_its_cpu_to_others()
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };
-    assert_eq!(ask("ping/server").trim_end(), name, "others are heard meanwhile");
+    assert_eq!(ask("ping/server").trim_end(), name, "others are served in the meantime");
     let tid = band.file_name().unwrap().to_str().unwrap().parse().unwrap();
     let policy = sys::sched::scheduling(tid).unwrap().policy;
     assert_eq!(policy, Policy::Fifo(Priority(40)), "no guard had to demote it");

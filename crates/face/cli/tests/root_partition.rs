@@ -28,13 +28,13 @@ fn killed_at_each_write(mut run: impl FnMut(&str) -> Output, mut after: impl FnM
         }
         after(write);
     }
-    unreachable!("it comes to its end before numbers do")
+    unreachable!("it ends within the range of the numbers")
 }
 
 /// Leftovers of partitions, except the journal.
 fn left(bench: &Bench) -> Vec<PathBuf> {
     let text = fs::read_to_string(bench.dir.join("run/p/partitions.json")).unwrap_or_default();
-    assert_eq!(text, "", "the journal is gone with the last directory");
+    assert_eq!(text, "", "the journal is removed with the last directory");
     left_dirs()
 }
 
@@ -96,7 +96,7 @@ fn a_fork_bomb_and_memory_and_cpu_hogs_stay_within_their_partition() {
     assert_eq!(free["state"], "running", "{free}");
     let said = || fs::read_to_string(bench.dir.join("run/p/log/free.log")).unwrap().lines().count();
     let before = said();
-    bench.until("the one outside goes on", || said() > before + 3);
+    bench.until("the outside process continues", || said() > before + 3);
     let shown = bench.ok(&["ps"]);
     assert!(shown.contains("partition hmi (bomb, memory, cpu)") && shown.contains("10ms of each 50ms"), "{shown}");
     bench.run(&["down"]);
@@ -219,7 +219,7 @@ fn a_network_flood_stays_within_its_class_and_the_device_is_restored() {
         "9mbit",
     ];
     assert!(Command::new("tc").args(change).status().unwrap().success());
-    bench.until("told", || {
+    bench.until("reported", || {
         bench.log().contains("another program has written a bound: traffic of tahti0, class 7a68:10 reads")
     });
     bench.run(&["down"]);
@@ -294,13 +294,13 @@ fn bounds_change_in_place_by_reload_and_empty_partitions_are_added_and_removed()
     bench.write(&plant("cpu_max = \"30%/50ms\"\ntasks_max = 40", ""));
     let dry = bench.ok(&["reload", "--dry-run"]);
     assert!(dry.contains("~ partition hmi: bounds change in place (cpu_max, tasks_max)"), "{dry}");
-    assert_eq!(hmi(0)["tasks"]["max"], 20, "nothing yet");
+    assert_eq!(hmi(0)["tasks"]["max"], 20, "no change yet");
     bench.ok(&["reload"]);
     assert_eq!((hmi(0)["tasks"]["max"].clone(), hmi(0)["cpu"]["max"].clone()), (40.into(), serde_json::json!("15ms")));
     bench.write(&plant("tasks_max = 10", ""));
     bench.ok(&["reload"]);
     assert_eq!((hmi(0)["tasks"]["max"].clone(), hmi(0)["drift"].clone()), (10.into(), serde_json::json!([])));
-    assert_eq!(bench.pid("a"), pid, "it goes on");
+    assert_eq!(bench.pid("a"), pid, "it continues");
     // Changes by another program are reverted.
     let journal = || fs::read_to_string(bench.dir.join("run/p/partitions.json")).unwrap();
     let dirs: Vec<PathBuf> = left_dirs();
@@ -363,7 +363,7 @@ fn an_overwritten_bound_is_reported_and_a_foreign_directory_is_refused() {
     let members = fs::read_to_string(format!("{dir}/cgroup.procs")).unwrap();
     assert!(members.lines().any(|pid| pid == bench.pid("a").to_string()), "{dir}: {members}");
     fs::write(format!("{dir}/pids.max"), "30").unwrap();
-    bench.until("told", || bench.log().contains("another program has written a bound"));
+    bench.until("reported", || bench.log().contains("another program has written a bound"));
     assert!(bench.ok(&["ps"]).contains("pids.max reads 30, expected 20"));
     // After its supervisor is killed and continued, the process is in the same group.
     let pid = bench.pid("a");
@@ -428,7 +428,7 @@ fn a_kill_at_any_write_of_a_reload_is_continued_by_the_next_supervisor() {
             in_reload += 1;
             bench.until("the supervisor has ended", || !harness::process::alive(supervisor));
             bench.ok(&["up", ".", "--detach"]);
-            assert_eq!(bench.pid("a"), pid, "the process goes on, killed at write {write}");
+            assert_eq!(bench.pid("a"), pid, "the process continues, killed at write {write}");
             let partitions = bench.status()["partitions"].clone();
             let bound = |at: usize| partitions[at]["tasks"]["max"].as_u64();
             assert_eq!((bound(0), bound(1)), (Some(10), Some(5)), "killed at write {write}: {partitions}");

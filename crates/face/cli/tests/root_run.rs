@@ -165,6 +165,6 @@ while True: pass
     let evidence = std::fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.path());
     let evidence = evidence.filter(|path| path.join("incident.json").exists()).collect::<Vec<_>>();
     assert!(evidence.len() == 1 && own_only(&evidence[0]), "{evidence:?}");
-    assert!(!std::path::Path::new(&socket).exists(), "the socket goes with the runner");
+    assert!(!std::path::Path::new(&socket).exists(), "the socket is removed with the runner");
     std::fs::remove_dir_all(folder).unwrap();
 }

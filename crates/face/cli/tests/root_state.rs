@@ -126,5 +126,5 @@ fn the_example_leaves_no_difference_behind() {
     assert!(left.is_empty(), "{} of {} values differ:\n{}", left.len(), before.len(), left.join("\n"));
     // Proves that a shield was applied: the supervisor wrote to the machine.
     assert!(said.contains("writes, everything is as it was"), "{said}");
-    assert!(!bench.dir.join("run/shield.json").exists(), "the journal is gone");
+    assert!(!bench.dir.join("run/shield.json").exists(), "the journal is removed");
 }

@@ -141,7 +141,7 @@ fn late_wake_ups_are_named_and_their_windows_kept_while_the_recording_continues(
     place.says(&["trace", "stop"]);
     assert_eq!(instances(), before);
     assert!(Path::new(file).exists());
-    assert!(place.says(&["trace", "status"]).contains("has ended"), "what it found stays to be read");
+    assert!(place.says(&["trace", "status"]).contains("has ended"), "its results remain readable");
 }
 
 #[test]
@@ -164,9 +164,9 @@ fn everything_left_by_a_killed_recorder_is_removed_by_the_next() {
     let own: Vec<String> = instances().into_iter().filter(|name| !before.contains(name)).collect();
     assert!(!own.is_empty() && own.iter().all(|name| name.starts_with(&format!("tahti-recorder-{pid}-"))), "{own:?}");
     sys::process::Process::open(pid).unwrap().signal(9).unwrap();
-    wait("it is gone", || place.fails(&["trace", "stop"]).contains("no recorder runs").then_some(()));
+    wait("it has ended", || place.fails(&["trace", "stop"]).contains("no recorder runs").then_some(()));
     place.records(&load, &[]);
-    assert!(own.iter().all(|name| !instances().contains(name)), "the next one removes them");
+    assert!(own.iter().all(|name| !instances().contains(name)), "the next recorder removes them");
     place.says(&["trace", "stop"]);
     assert_eq!(instances(), before);
 }
@@ -240,7 +240,7 @@ fn a_plants_recorder_names_culprits_and_keeps_the_window_of_a_fault_with_the_evi
         let folder = std::fs::read_dir(place.0.0.join("rf/evidence")).ok()?.flatten().next()?.path();
         serde_json::from_str(&std::fs::read_to_string(folder.join("incident.json")).ok()?).ok()
     });
-    let window = incident["recorder"]["window"].as_str().expect("the recorder was asked").to_owned();
+    let window = incident["recorder"]["window"].as_str().expect("the recorder received the request").to_owned();
     assert!(incident["recorder"]["last_late"].as_array().is_some_and(|last| !last.is_empty()), "{incident:#}");
     wait("its window is kept", || Path::new(&window).exists().then_some(()));
     let explained = place.says(&["explain", "--file", &window, "--above", "1ms"]);
@@ -260,7 +260,7 @@ fn the_window_of_an_overrun_is_kept_and_the_log_of_the_frame_names_it() {
          command = [\"tahti\", \"demo\", \"activity\", \"fast\", \"late\", \"--work\", \"50us\", \"--bad\", \"30ms\", \"--every\", \"100\"]\n";
     let _up = place.up(plant);
     let said = "what used the time: tahti explain --file ";
-    let window = wait("the frame says where the window is", || {
+    let window = wait("the frame prints the path of the window", || {
         let log = std::fs::read_to_string(place.0.0.join("rf/log/fast.log")).ok()?;
         Some(log.split_once(said)?.1.lines().next()?.trim().to_owned())
     });

@@ -150,7 +150,7 @@ fn a_process_of_another_user_and_its_safe_output_command_have_clean_environments
     fs::write(own.join("go"), "").unwrap();
     bench.until("its safe-output command", || read("off-was").ends_with('\n'));
     assert_eq!(read("off-was"), "65534\n", "not root");
-    bench.until("told", || bench.log().contains("safe-output command done"));
+    bench.until("reported", || bench.log().contains("safe-output command done"));
 }
 
 #[test]
@@ -189,13 +189,13 @@ fn operators_may_read_and_type_if_allowed_and_other_users_may_not() {
         let (good, said) = as_member(GROUP, &["attach", "a"], "beam\n");
         assert_eq!(good, may_type, "{said}");
         if may_type {
-            bench.until("heard", || bench.ok(&["logs", "a"]).contains("heard beam"));
+            bench.until("received", || bench.ok(&["logs", "a"]).contains("heard beam"));
         } else {
             assert!(said.contains("--read-only"), "{said}");
         }
         for words in [&["ps", "p"][..], &["logs", "a", "-P", "p"], &["attach", "a", "-P", "p", "--read-only"]] {
             let (good, said) = as_member(65534, words, "");
-            assert!(!good, "{words:?} of somebody else: {said}");
+            assert!(!good, "{words:?} of another user: {said}");
         }
         bench.ok(&["down"]);
     }
@@ -316,7 +316,7 @@ fn a_reload_changes_the_shield_of_running_processes_and_the_machine_is_restored(
     let shield: serde_json::Value =
         serde_json::from_str(&bench.ok(&["shield", "status", "--window", "1ms", "--json"])).unwrap();
     assert_eq!(shield["want"]["profile"], "polling");
-    assert_eq!((bench.pid("loop"), &bench.process("loop")["cpus"]), (pid, &cpus), "it goes on where it was");
+    assert_eq!((bench.pid("loop"), &bench.process("loop")["cpus"]), (pid, &cpus), "it continues in the same state");
     let group = fs::read_to_string(format!("/proc/{pid}/cpuset")).unwrap_or_default();
     assert!(group.contains("tahti.shield"), "{group}");
 
@@ -537,6 +537,6 @@ fn processes_receive_the_list_of_users_of_their_plant_to_trust() {
         + &harness::plant::sh("ours", "echo peers=$TAHTI_PEERS; exec sleep 60", "");
     let bench = Bench::new("root-peers", &processes);
     bench.ok(&["up", ".", "--detach"]);
-    bench.until("told", || bench.ok(&["logs", "ours"]).contains("peers=65534"));
+    bench.until("reported", || bench.ok(&["logs", "ours"]).contains("peers=65534"));
     bench.ok(&["down"]);
 }

@@ -83,7 +83,7 @@ fn a_loop_closes_on_a_cards_queue_and_leaves_no_program_behind() {
             let whole: u64 = frames.split(' ').nth(1).unwrap().parse().unwrap();
             assert!(whole > 10 && frames.contains("datagrams of others 0,"), "{said}");
             assert!(said.contains("after arming: allocations 0,"), "{said}");
-            assert!(!hosts.has_program(), "nothing is left");
+            assert!(!hosts.has_program(), "nothing remains");
         }
     }
 }
@@ -109,7 +109,7 @@ fn a_loop_that_is_killed_leaves_no_program_on_the_interface() {
         "{said}"
     );
     running.signal("-KILL");
-    eventually("it is gone", || running.has_ended());
+    eventually("it has ended", || running.has_ended());
     eventually("the interface has no program", || !hosts.has_program());
     let _again = Running::until(&mut hosts.control("12", &PIXELS), "armed");
 }

@@ -19,7 +19,7 @@ impl Loop {
         let running = Self { child, name };
         let watchdog = Instant::now();
         while !running.scope(&[&running.whole("amplitude"), "--no-plot", "--length", "2"]).status.success() {
-            assert!(watchdog.elapsed() < Duration::from_secs(30), "the loop does not come");
+            assert!(watchdog.elapsed() < Duration::from_secs(30), "the loop does not appear");
             std::thread::sleep(Duration::from_millis(20));
         }
         running

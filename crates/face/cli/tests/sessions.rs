@@ -222,7 +222,7 @@ fn values_survive_a_restart_by_autosave() {
     );
     assert_eq!(file("info_settings.savB"), settings);
     eventually("the monitored set is saved", || file("info_positions.sav").contains("X:ao.DESC with words\n<END>"));
-    assert!(file("by_trigger.sav").is_empty(), "nobody has triggered it");
+    assert!(file("by_trigger.sav").is_empty(), "no trigger yet");
     first.tool("caput", &["-c", "X:trigger", "1"]);
     eventually("the triggered set is saved", || file("by_trigger.sav").contains("X:ao 2.125\n#X:nobody \n<END>"));
     eventually("the state is shown", || {

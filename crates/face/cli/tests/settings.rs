@@ -84,7 +84,7 @@ fn fields_of_all_types_are_saved_compared_and_restored() {
 
     let (status, said) = site.settings("restore", &["rf", "--only", "S:C*"]);
     assert!(status == 0 && said.contains("2 written, 0 equal before, 0 not restored"), "{said}");
-    assert_eq!(site.get(&["S:MODE"]), "2", "what was not asked for is left alone");
+    assert_eq!(site.get(&["S:MODE"]), "2", "unselected settings are unchanged");
     let (status, said) = site.settings("restore", &["rf"]);
     assert!(status == 0 && said.contains("4 written, 2 equal before"), "{said}");
     assert_eq!((site.get(&["S:MODE"]), site.get(&["S:COUNT"])), ("Beam on".to_owned(), "-7".to_owned()));

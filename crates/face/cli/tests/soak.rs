@@ -100,7 +100,7 @@ fn ask(server: &str, name: &str, objects: &str, file: &Path) {
         }
         match client.next(DurNs::from_ms(100)) {
             Ok(Some(received)) => {
-                let id = ids.get(&received.id).expect("a reply for what was asked");
+                let id = ids.get(&received.id).expect("a reply to a request");
                 let fits = received.code != Code::Ok || received.text == *id;
                 say(&mut log, &format!("reply {id} {}{}", received.code, if fits { "" } else { " of another" }));
             }
@@ -141,7 +141,7 @@ impl Party {
     fn kill(&mut self) {
         self.child.kill().unwrap();
         let status = self.child.wait().unwrap();
-        assert_eq!(status.signal(), Some(9), "{} had ended before: {status}", self.name);
+        assert_eq!(status.signal(), Some(9), "{} ended early: {status}", self.name);
         self.killed += 1;
     }
 }
@@ -215,10 +215,10 @@ fn soak() {
     for object in &objects {
         eventually(&format!("{object} is served"), || answers(&server, object));
     }
-    eventually("the probe has gone", || memories(&parties[0].child) > 0);
+    eventually("the probe has disconnected", || memories(&parties[0].child) > 0);
     let quiet = {
         let mut before = usize::MAX;
-        eventually("the probes have gone", || {
+        eventually("the probes have disconnected", || {
             let now = memories(&parties[0].child);
             std::mem::replace(&mut before, now) == now
         });
@@ -264,7 +264,7 @@ fn soak() {
     // The server keeps memory for later clients: at most as much as was in use at once. A killed client and its
     // successor can overlap.
     let kept = 2 * (quiet + 2 * CLIENTS);
-    eventually("the server keeps memory of clients that have gone for others", || memories(&parties[0].child) <= kept);
+    eventually("the server reuses the memory of disconnected clients", || memories(&parties[0].child) <= kept);
     let killed: Vec<String> = parties.iter().map(|party| format!("{} {}", party.name, party.killed)).collect();
     assert!(victim < parties.len() || parties.iter().all(|party| party.killed > 0));
     drop(parties);

@@ -178,7 +178,7 @@ fn compare(suite: &Suite, start: impl Fn(&Side) -> Vec<Running> + Sync) {
             c_said = again;
         }
     }
-    assert!(theirs.len() >= suite.at_least, "{}: only {} tests pass beside C:\n{c_said}", suite.name, theirs.len());
+    assert!(theirs.len() >= suite.at_least, "{}: only {} tests pass with C:\n{c_said}", suite.name, theirs.len());
     for _ in 1..TRIES {
         let missing: Vec<String> = theirs.difference(&ours).cloned().collect();
         if missing.is_empty() {
@@ -190,7 +190,7 @@ fn compare(suite: &Suite, start: impl Fn(&Side) -> Vec<Running> + Sync) {
         said = again;
     }
     let missing: Vec<&String> = theirs.difference(&ours).collect();
-    assert!(missing.is_empty(), "{}: pass beside C, not beside {}: {missing:#?}\n{said}", suite.name, sides[1].name());
+    assert!(missing.is_empty(), "{}: pass with C, not with {}: {missing:#?}\n{said}", suite.name, sides[1].name());
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn pyepics(name: &'static str, files: &'static [&'static str], at_least: usize) 
         let mut simulator = side.program("python", &setup);
         let simulator = Running::follow(simulator.arg("-u").arg("simulator.py"));
         let lines = &simulator.lines;
-        assert!(lines.iter().any(|line| line == "running"), "the simulator beside {} runs", side.name());
+        assert!(lines.iter().any(|line| line == "running"), "the simulator runs with {}", side.name());
         vec![ioc, simulator]
     });
 }

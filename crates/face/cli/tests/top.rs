@@ -160,7 +160,7 @@ fn a_stopped_top_restores_the_terminal_until_it_continues() {
     top.press("\x1a");
     bench.until("stopped by its key", || top.is_stopped());
     kill(top.pid(), "CONT");
-    bench.until("goes on", || top.is_raw());
+    bench.until("continued", || top.is_raw());
     kill(top.pid(), "TERM");
     assert!(top.ends(&bench).success());
     assert_eq!(top.modes(), before);

@@ -66,7 +66,7 @@ fn a_helper_that_ends_late_breaks_no_promise_of_its_process() {
         ),
     );
     bench.ok(&["up", ".", "--detach"]);
-    bench.until("the helper is there", || bench.ok(&["logs", "a"]).contains("helped"));
+    bench.until("the helper runs", || bench.ok(&["logs", "a"]).contains("helped"));
     bench.until_row("a", "runs", "kept");
     bench.ok(&["signal", "TERM", "a"]);
     bench.until("restarted", || bench.process("a")["restarts"] == 1);

@@ -116,7 +116,7 @@ fn segments_removed_by_another_program_fail_the_plant() {
         files.filter(|file| file.extension().is_some_and(|ending| ending == "segment")).collect::<Vec<_>>()
     };
     // The first segment has the record of the start.
-    bench.until("a segment is there", || segments().iter().any(|file| file.metadata().unwrap().len() > 0));
+    bench.until("a segment exists", || segments().iter().any(|file| file.metadata().unwrap().len() > 0));
     is_kept(&bench, "archive");
     segments().iter().for_each(|file| fs::remove_file(file).unwrap());
     let found = bench.until_row("archive", "serves", "broken");

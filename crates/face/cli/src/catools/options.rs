@@ -336,7 +336,7 @@ mod tests {
     fn numbers_are_read_as_scanf_reads_them() {
         let options = read("-# 3x -p -1 -e 2nd -f -1 -g ten -w -1 a");
         assert_eq!((options.count, options.priority, options.reals), (3, 99, Reals::Exponent(2)));
-        assert!(options.until() <= Session::now(), "less than nothing is no wait");
+        assert!(options.until() <= Session::now(), "a negative time is no wait");
         assert_eq!(read("-w 0 a").until(), FOREVER);
         assert_eq!((read("-#-1 a").count, read("-#x a").count), (u32::MAX, 0));
     }

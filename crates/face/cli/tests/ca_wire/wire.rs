@@ -107,7 +107,7 @@ impl Wire {
 
     /// Waits for one message.
     pub(crate) fn message(&mut self) -> (Header, Vec<u8>) {
-        self.received().unwrap_or_else(|| panic!("the server says no more: {:?}", self.seen.last()))
+        self.received().unwrap_or_else(|| panic!("the server sends no further message: {:?}", self.seen.last()))
     }
 
     fn received(&mut self) -> Option<(Header, Vec<u8>)> {
@@ -225,7 +225,7 @@ pub(crate) fn compare(cases: &[Case], open: fn(u16) -> Wire) {
             case(&mut wire);
             wire.seen
         });
-        assert!(!theirs.is_empty(), "{name}: nothing was said");
+        assert!(!theirs.is_empty(), "{name}: no answer");
         if theirs != ours {
             writeln!(different, "{name}:").unwrap();
             for place in 0..theirs.len().max(ours.len()) {
