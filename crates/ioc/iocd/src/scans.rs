@@ -269,7 +269,7 @@ mod tests {
         time.set(first + DurNs::from_ms(200));
         assert!(scans.run(0, clock, |scan, now| scan_one(&mut db, scan, now)));
         let stats = &scans.clocks()[0].stats;
-        assert_eq!((stats.passes(), stats.lateness().max()), (1, Some(DurNs::from_ms(0))), "measured anew");
+        assert_eq!((stats.passes(), stats.lateness().max()), (1, Some(DurNs::from_ms(0))), "measured from the reset");
     }
 
     #[test]

@@ -163,7 +163,7 @@ mod tests {
             world.stamp(&mut clock);
             world.ns += 1_000_000;
         }
-        assert_eq!(world.readings, 20, "until the rate is known, and then once in 100 us");
+        assert_eq!(world.readings, 20, "until the rate is known, then one in 100 us");
         (world, clock)
     }
 

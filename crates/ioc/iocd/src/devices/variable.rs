@@ -186,7 +186,7 @@ mod tests {
         let name = format!("devices-{}", std::process::id());
         let served = attach(&format!("{name}/voltage every=20ms"), false).unwrap();
         let (mut direct, mut poll) = (served.direct.unwrap(), served.device.unwrap());
-        assert_eq!(direct.read(now()).alarm.status, Status::Comm, "nobody exports yet");
+        assert_eq!(direct.read(now()).alarm.status, Status::Comm, "no exporter yet");
         let exports = Exports::open(&name, 2).unwrap();
         let spec = |name| VariableSpec { name, unit: "MV", first: Number::Float(0.0), safe: None };
         let index = exports.add(&spec("voltage")).unwrap();

@@ -299,7 +299,7 @@ mod tests {
         let peer = Peer { user: "u", host: "h", address: "a" };
         let (one, two) = (Value::from(1.0), Value::from(2.0));
         log.log(Stamp::default(), peer, "X".into(), Some(&one), Some(&one));
-        assert!(entries.try_recv().is_err(), "it changed nothing");
+        assert!(entries.try_recv().is_err(), "no change");
         log.log(Stamp::default(), peer, "X".into(), Some(&one), Some(&two));
         log.log(Stamp::default(), peer, "X".into(), Some(&two), Some(&one));
         let counts = (log.counts.logged.load(Ordering::Relaxed), log.counts.dropped.load(Ordering::Relaxed));

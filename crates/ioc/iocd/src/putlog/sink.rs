@@ -121,6 +121,6 @@ mod tests {
             assert_eq!(heard.next().unwrap().unwrap() + "\n", line);
         }
         drop(listener);
-        assert!(!sink.write(b"three\n"), "nobody listens");
+        assert!(!sink.write(b"three\n"), "no listener");
     }
 }

@@ -159,7 +159,7 @@ fn a_field_is_read_written_and_watched_in_the_same_way_for_any_owner() {
         ioc.store.unwatch(handle);
         ioc.write(handle, Value::from(5.5));
         ioc.settle();
-        assert_eq!(ioc.posts.len(), 2, "{name}: nobody watches any more");
+        assert_eq!(ioc.posts.len(), 2, "{name}: no watcher remains");
     }
 }
 
@@ -191,10 +191,10 @@ fn answers_for_a_closed_field_reach_no_other_field() {
     ioc.store.unwatch(old);
     ioc.store.close(old);
     let new = ioc.open("there.MDEL");
-    assert_eq!(new, old, "the handle is used again");
+    assert_eq!(new, old, "the handle is reused");
     ioc.settle();
     let mut reading = Reading::default();
-    assert_eq!(ioc.store.read(new, Needs::Value, &mut reading, None), Err(Eca::GETFAIL), "nothing is known of it");
+    assert_eq!(ioc.store.read(new, Needs::Value, &mut reading, None), Err(Eca::GETFAIL), "no value is known");
 }
 
 #[test]
