@@ -180,7 +180,7 @@ fn each_part_of_a_plant_has_its_promises_with_their_lines() {
     let count = names.len();
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), count, "no promise is there twice");
+    assert_eq!(names.len(), count, "each promise has another name");
 }
 
 /// Every way in which one row of a plant can go wrong, with the outcome that must follow within two intervals.

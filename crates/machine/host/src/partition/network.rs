@@ -278,8 +278,8 @@ mod tests {
             ..Ground::default()
         };
         let first = |handle| Some(Link { first: Some(("htb".to_owned(), handle)) });
-        assert_eq!(lacks(&with(Some(Link::default())), &network), [], "the kernel's own gives way");
-        assert_eq!(lacks(&with(first(BUCKET)), &network), [], "a journal says whose it is");
+        assert_eq!(lacks(&with(Some(Link::default())), &network), [], "the kernel's own queue is replaced");
+        assert_eq!(lacks(&with(first(BUCKET)), &network), [], "the journal names the owner");
         let told = lacks(&with(first(0x10000)), &network);
         assert_eq!(told, [Lack::Traffic { device: "eth0".into(), kind: "htb".into(), number: 1 }]);
         assert_eq!(lacks(&with(None), &network), [Lack::NoLink("eth0".into())]);

@@ -286,7 +286,7 @@ proptest! {
         let kept = if occupied { had.clone() } else { BTreeSet::new() };
         let back = dropped(&noted, &new, &kept, &seen);
         take(&mut seen, &all, &back);
-        prop_assert!(dropped(&noted, &new, &kept, &seen).steps.is_empty(), "once is enough");
+        prop_assert!(dropped(&noted, &new, &kept, &seen).steps.is_empty(), "a second pass changes nothing");
         for one in old.iter().filter(|one| !new.iter().any(|other| other.target == one.target)) {
             let stays = matches!(&one.target, Target::Dir { path } if kept.contains(path));
             let expected = match &one.target {

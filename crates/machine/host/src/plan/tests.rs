@@ -605,7 +605,7 @@ fn an_interrupt_is_moved_to_the_cpu_of_its_handler_and_restored() {
     for (key, irq) in &after.irqs {
         assert_eq!(irq.requested, if key.0.ends_with("eth0-1") { set("3") } else { set("0-1") }, "{key}");
     }
-    assert!(plan(&after, &placed("eth0-1=3")).unwrap().steps.is_empty(), "and stays there");
+    assert!(plan(&after, &placed("eth0-1=3")).unwrap().steps.is_empty(), "and it remains there");
     assert_eq!(model(&after, &revert(&steps)), before);
     let absent = plan_of(&placed("0000:00:09.0=3"));
     assert!(absent.notes.iter().any(|note| note.text.contains("apply again")), "{:?}", absent.notes);

@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(with_dashboard(""), ["loop", "dashboard: --plant rf"]);
         let all = plant("").with_dashboard();
         assert!(all.process("dashboard").is_some_and(|process| process.optional));
-        assert_eq!(all.clone().with_dashboard(), all, "once is enough");
+        assert_eq!(all.clone().with_dashboard(), all, "a second pass changes nothing");
         let another = "[[process]]\nname = \"dashboard\"\ncommand = \"x\"";
         assert_eq!(with_dashboard(another), ["loop", "dashboard", "dashboard-2: --plant rf"]);
     }

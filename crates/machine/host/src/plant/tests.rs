@@ -205,7 +205,7 @@ fn deadlines_of_results_are_read_and_mistakes_have_their_places() {
     assert!(read.allows(&tally(9_500_000)) && !read.allows(&tally(9_499_990)) && read.allows(&base::Tally::default()));
     let hard = rule("at = \"5ms\", kind = \"hard\"");
     assert!(hard.allows(&tally(10_000_000)) && !hard.allows(&tally(9_000_000)));
-    assert!(rule("at = \"1us\", kind = \"firm\"").allows(&tally(0)), "it asks for no share");
+    assert!(rule("at = \"1us\", kind = \"firm\"").allows(&tally(0)), "it needs no share");
     for (keys, expected) in [
         ("kind = \"firm\"", "`at`"),
         ("at = \"5ms\"", "`kind`"),
@@ -367,7 +367,7 @@ fn frame_with(lines: &[(&str, &str, &str)]) -> String {
         ("mode", vec![]),
     ];
     for (table, key, line) in lines {
-        let (_, keys) = tables.iter_mut().find(|(name, _)| name == table).expect("one of the three");
+        let (_, keys) = tables.iter_mut().find(|(name, _)| name == table).expect("one of the three tables");
         let instead = if *key == "lengths" { &["minors", "period"][..] } else { &[*key][..] };
         keys.retain(|(name, _)| !instead.contains(name));
         keys.push((key, line));
@@ -749,7 +749,7 @@ fn a_frame_is_read_and_gets_a_separate_process() {
     let process = plant.process("fast").expect("a process");
     assert_eq!(process.command, ["tahti", "frames", "run"]);
     let told: frame::Config = serde_json::from_str(&process.env[super::FRAME]).unwrap();
-    assert_eq!(&told, config, "its process is told the same");
+    assert_eq!(&told, config, "its process receives the same");
 }
 
 #[test]
@@ -1069,7 +1069,7 @@ fn processes_of_a_plant_find_its_iocs_message_server_and_alarms_automatically() 
     }
     assert_eq!(set("one")[0], "EPICS_CA_ADDR_LIST=10.0.0.7:5075");
     assert_eq!(set("two")[0], "EPICS_CA_ADDR_LIST=127.0.0.1:5074");
-    assert_eq!(set("elsewhere"), ["TAHTI_ALARMS=rf"], "what a process sets itself is left");
+    assert_eq!(set("elsewhere"), ["TAHTI_ALARMS=rf"], "variables set by a process are kept");
     // A port of the whole plant is found by each client already.
     let plain = plant_of(&("env = { EPICS_CA_SERVER_PORT = \"5080\" }\n".to_owned() + &ioc("one", "")));
     assert!(plain.processes.iter().all(|process| process.automatic.is_empty()), "{plain:?}");

@@ -81,7 +81,7 @@ fn a_plant_is_up_without_its_optional_processes_and_their_failure_stops_nothing(
     assert_eq!((failing.all.phase(), failing.all.failed()), (Phase::Up, None));
 
     bench.on(Event::Started(0));
-    assert_eq!(bench.all.phase(), Phase::Up, "nobody waits until it is ready");
+    assert_eq!(bench.all.phase(), Phase::Up, "no process waits for it");
     bench.on(Event::Ready(1));
     assert_eq!(bench.on(Event::Down), [Action::Signal(0, Signal::TERM), Action::Signal(1, Signal::TERM)]);
 }
@@ -270,7 +270,7 @@ fn a_missed_hard_deadline_runs_the_safe_output_command_and_the_process_continues
     assert_eq!(bench.on(Event::DeadlineMissed(1)), [], "it has no safe-output command");
     assert_eq!((bench.state(0), bench.all.units()[0].history.troubles.deadlines), (State::Running, 1));
     bench.on(Event::Exited(0, End::Exit(0)));
-    assert_eq!(bench.on(Event::DeadlineMissed(0)), [], "news of a process that is gone");
+    assert_eq!(bench.on(Event::DeadlineMissed(0)), [], "an event of an ended process");
 }
 
 #[test]
@@ -461,7 +461,7 @@ proptest! {
                             prop_assert!(matches!(state, State::Running | State::Finished), "{} before {}", id, dep);
                         }
                     }
-                    Action::Signal(id, _) => prop_assert_eq!(real[id], Real::Lives, "a signal to nobody"),
+                    Action::Signal(id, _) => prop_assert_eq!(real[id], Real::Lives, "a signal to an ended process"),
                     Action::RunFaultCommand(id) => prop_assert!(bench.all.units()[id].spec.has_fault_command),
                     Action::Note(..) => {}
                 }
@@ -492,7 +492,7 @@ proptest! {
             let Some(wake) = bench.all.next_wake() else { break };
             bench.now = wake;
             for action in bench.on(Event::Tick) {
-                prop_assert!(!matches!(action, Action::Start(_)), "started on the way down");
+                prop_assert!(!matches!(action, Action::Start(_)), "started during the stop");
                 if let Action::Signal(id, Signal::KILL) = action {
                     real[id] = Real::Gone;
                     bench.on(Event::Exited(id, End::Signal(Signal::KILL)));
@@ -518,13 +518,13 @@ fn a_process_stopped_by_an_operator_stays_down_until_it_is_started() {
     assert_eq!(bench.on(Event::Exited(0, End::Signal(Signal::TERM))), []);
     assert_eq!([0, 1, 2].map(|id| bench.all.units()[id].word()), ["stopped", "stopped", "running"]);
     assert_eq!(bench.all.phase(), Phase::Up);
-    assert_eq!(bench.on(Event::Up), [], "whoever continues the plant leaves them down");
+    assert_eq!(bench.on(Event::Up), [], "a supervisor that continues the plant keeps them down");
     assert_eq!(bench.all.phase(), Phase::Up);
     assert_eq!((bench.all.missing(&[1]), bench.all.missing(&[0, 1])), (vec![0], vec![]));
     assert_eq!(bench.on(Event::Start(1)), []);
     assert_eq!(bench.on(Event::Start(0)), [Action::Start(0)]);
     assert_eq!(bench.on(Event::Started(0)), [Action::Start(1)]);
-    assert_eq!(bench.on(Event::Start(0)), [], "what runs goes on");
+    assert_eq!(bench.on(Event::Start(0)), [], "running processes continue");
     assert_eq!(bench.state(0), State::Running);
 }
 
@@ -559,7 +559,7 @@ fn a_plant_that_is_forced_down_kills_in_the_declared_order() {
     bench.on(Event::Up);
     bench.on(Event::Started(0));
     bench.on(Event::Started(1));
-    assert_eq!(bench.on(Event::Force), [], "nothing is forced on a plant that is up");
+    assert_eq!(bench.on(Event::Force), [], "force has no effect on a plant that is up");
     assert_eq!(bench.on(Event::Down), [Action::Signal(1, Signal::TERM)]);
     let in_8s = bench.now + DurNs::from_secs(8);
     assert_eq!((bench.all.killed_at(1), bench.all.killed_at(0)), (Some(in_8s), None));
