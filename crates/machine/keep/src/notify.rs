@@ -243,7 +243,10 @@ mod tests {
         let (notify, _) = socket("belongs");
         let own = std::process::id() as i32;
         assert!(notify.belongs(own, rustix::process::geteuid().as_raw()));
-        assert!(!notify.belongs(1, 65534) && !notify.belongs(own, 65534), "nor one that lies about its number");
+        assert!(
+            !notify.belongs(1, 65534) && !notify.belongs(own, 65534),
+            "nor a foreign user with a forged process number"
+        );
     }
 
     #[test]

@@ -107,7 +107,7 @@ mod tests {
         dog.pet().unwrap();
         dog.pet().unwrap();
         drop(dog);
-        assert_eq!(written(), "pp", "no magic close without being asked");
+        assert_eq!(written(), "pp", "no magic close without a request");
         Watchdog::open(&path, DurNs::from_secs(10)).unwrap().0.disarm().unwrap();
         assert_eq!(written(), "Vp");
         std::fs::remove_file(path).unwrap();

@@ -115,7 +115,7 @@ fn a_machine_full_of_real_time_loops_recovers() {
             freezer: None,
             starved_after: DurNs::from_secs(30),
         };
-        guard.watch(watch).expect("the guard takes it");
+        guard.watch(watch).expect("the guard accepts it");
     });
     let guarded = probe.longest_silence();
     reap(&running);

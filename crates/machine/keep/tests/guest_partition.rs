@@ -57,7 +57,7 @@ fn bounds_are_applied_changes_are_reported_and_a_group_waits_for_its_last_member
     assert_eq!((drift.len(), drift[0].0.as_str(), drift[0].1.found.to_string()), (1, "one", "max".to_owned()));
     let mut member = inside(one);
     let stands = raised.partitions.stand();
-    assert_eq!((stands[0].tasks, stands[1].tasks.map(|tasks| tasks.max)), (None, Some(3)), "nothing bounds them now");
+    assert_eq!((stands[0].tasks, stands[1].tasks.map(|tasks| tasks.max)), (None, Some(3)), "no bound remains");
     assert!(stands[0].cpu.is_some_and(|cpu| cpu.used.is_some() && cpu.weight == Some(50)), "{stands:?}");
     let lowered = lower(&mut machine(), &dir).unwrap();
     assert!(lowered.left.iter().any(|left| left.contains("tahti-")), "{lowered:?}");

@@ -241,7 +241,7 @@ mod everywhere {
         let before = snapshot();
         let crowd = Crowd::start(2, "exec sleep 1000");
         let applied = apply("2-3");
-        applied.place.enter(&root(), crowd.id(0)).expect("the shield takes its own tasks");
+        applied.place.enter(&root(), crowd.id(0)).expect("the shield accepts its own tasks");
         pin(crowd.id(0), "3");
         assert_eq!(mask(crowd.id(0)), cpus("3"));
         assert_eq!(mask(crowd.id(1)), cpus("0-1"));
@@ -300,7 +300,7 @@ mod killed {
         pin(crowd.id(0), "1-2");
         let before = snapshot();
         let run = dir();
-        let itself = std::env::current_exe().expect("a program knows its file");
+        let itself = std::env::current_exe().expect("the path of the test program");
         let first = guest::name().bytes().map(usize::from).sum::<usize>() % 13 + 1;
         let mut kills = 0;
         for write in (first..).step_by(13) {
@@ -340,7 +340,7 @@ mod irqbalance {
     #[test]
     fn a_real_irqbalance_obeys_the_shield_and_is_restored() {
         begin();
-        let program = std::env::var("IRQBALANCE").expect("the list of tests says where irqbalance lies");
+        let program = std::env::var("IRQBALANCE").expect("the list of tests sets IRQBALANCE");
         // Debian's package creates this folder for the socket. Without it irqbalance uses an abstract name.
         fs::create_dir_all("/run/irqbalance").expect("/run");
         let daemon = Command::new(program).args(["--foreground", "--interval=1"]).stdout(Stdio::null()).spawn();
@@ -364,7 +364,7 @@ mod irqbalance {
         // irqbalance may have spread interrupts over the other CPUs meanwhile. Everything else is restored.
         let released = shield::release(&root(), &dir(), false).expect("the shield can be released");
         assert_eq!(released.refused, []);
-        assert_eq!(released.kept, [], "what irqbalance does with interrupts is nobody's mistake");
+        assert_eq!(released.kept, [], "changes of irqbalance are no faults");
         assert_eq!(banned(), Some(CpuSet::EMPTY));
     }
 }
@@ -495,7 +495,7 @@ mod local {
         begin();
         let crowd = Crowd::start(1, "exec sleep 1000");
         let applied = apply("2-3");
-        applied.place.enter(&root(), crowd.id(0)).expect("the shield takes its own tasks");
+        applied.place.enter(&root(), crowd.id(0)).expect("the shield accepts its own tasks");
         guest::write(&format!("{TOP}/cgroup.procs"), &crowd.id(0).to_string());
         assert_eq!(mask(crowd.id(0)), cpus("0-3"), "the kernel's own trap before 6.7");
         apply("2-3");
@@ -612,15 +612,15 @@ mod systemd {
     #[test]
     fn a_plant_is_a_unit_that_is_ready_restarted_and_stopped_in_order() {
         begin();
-        let program = std::env::var("TAHTI").expect("the list of tests says where the program lies");
+        let program = std::env::var("TAHTI").expect("the list of tests sets TAHTI");
         let unit = include_str!("../../../../contrib/tahti@.service");
         // In the guest, booting continues in parallel with the tests and takes long.
         let unit = unit.replace("/usr/bin/tahti", &program).replace("After=network.target", "DefaultDependencies=no");
         fs::write("/run/systemd/system/tahti@.service", unit).expect("/run");
-        fs::create_dir_all("/etc/tahti").expect("the overlay takes everything");
+        fs::create_dir_all("/etc/tahti").expect("the overlay is writable");
         let plant = "[plant]\nname = \"boot\"\n[dashboard]\nenabled = false\n[shield]\ncpus = \"2-3\"\n[[process]]\nname = \"loop\"\n\
                      command = [\"/bin/sleep\", \"1000\"]\ncpus = \"3\"\nready = { file = \"/run/ready\", within = \"60s\" }\n";
-        fs::write("/etc/tahti/boot.toml", plant).expect("the overlay takes everything");
+        fs::write("/etc/tahti/boot.toml", plant).expect("the overlay is writable");
         systemctl(&["daemon-reload"]);
         systemctl(&["start", "--no-block", "tahti@boot"]);
         let until = |what: &str, done: &dyn Fn() -> bool| {
@@ -630,7 +630,7 @@ mod systemd {
                 std::thread::sleep(Duration::from_millis(50));
             }
         };
-        until("says that it starts", &|| property("tahti@boot", "StatusText") == "starting: 0 of 1 processes run");
+        until("it reports its start", &|| property("tahti@boot", "StatusText") == "starting: 0 of 1 processes run");
         assert_eq!(property("tahti@boot", "ActiveState"), "activating", "its process is not ready yet");
         fs::write("/run/ready", "").expect("/run");
         until("ready", &|| property("tahti@boot", "ActiveState") == "active");
@@ -647,7 +647,7 @@ mod systemd {
         systemctl(&["kill", "--kill-who=main", "--signal=KILL", "tahti@boot"]);
         let again = || property("tahti@boot", "ActiveState") == "active" && property("tahti@boot", "MainPID") != first;
         until("restarted", &again);
-        assert_eq!(named("sleep"), Some(sleeper), "the process goes on");
+        assert_eq!(named("sleep"), Some(sleeper), "the process continues");
         assert_eq!(mask(sleeper), cpus("3"));
 
         systemctl(&["stop", "tahti@boot"]);
@@ -656,7 +656,7 @@ mod systemd {
         let (result, status) = (property("tahti@boot", "Result"), property("tahti@boot", "ExecMainStatus"));
         assert!(result == "success" || (result == "exit-code" && status == "3"), "{result}, {status}");
         assert_eq!(guest::read(&format!("{TOP}/cpuset.cpus.effective")), "0-3");
-        fs::remove_file("/run/systemd/system/tahti@.service").expect("it is there");
+        fs::remove_file("/run/systemd/system/tahti@.service").expect("it exists");
         systemctl(&["daemon-reload"]);
     }
 }

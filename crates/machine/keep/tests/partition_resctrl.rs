@@ -168,7 +168,7 @@ fn a_shield_and_a_partition_divide_the_cache_in_any_order_of_start_and_end() {
                 assert!(found.ends_with(own) && found.is_empty() != shield, "{when}: {found}");
             };
             stands(true, "both stand");
-            assert_eq!(shield(&machine, &dir.0).writes, 0, "nothing is left to do");
+            assert_eq!(shield(&machine, &dir.0).writes, 0, "no step remains");
             assert_eq!(read(&machine, &group), "MB:0= 30;1= 30\n    L3:0=f0000;1=f0000");
             if shield_leaves_first {
                 release(&machine, &dir.0);

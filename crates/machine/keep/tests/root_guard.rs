@@ -91,7 +91,7 @@ fn expect(guard: &mut Guard, what: &str, wanted: impl Fn(&What) -> bool) -> Guar
             Some(event) if wanted(&event.what) => return event,
             Some(_) => {}
             None => {
-                assert!(Instant::now() < until, "{what} never came");
+                assert!(Instant::now() < until, "{what} did not happen");
                 std::thread::sleep(Duration::from_millis(1));
             }
         }

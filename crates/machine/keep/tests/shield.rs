@@ -317,7 +317,7 @@ fn an_interrupted_shield_is_not_repaired_and_is_cleaned_up_by_the_next_apply() {
             assert!(killed_after(&machine, calls, || drop(apply(&machine, &want("2"), &dir.0).unwrap())));
         }
         let repaired = shield::repair_on(&mut RealMachine::new(&machine), &dir.0).unwrap();
-        assert!(repaired.is_none(), "there is nothing to repair");
+        assert!(repaired.is_none(), "no repair is needed");
         let applied = apply(&machine, &want("3"), &dir.0).unwrap();
         assert!(!applied.stood && applied.found.unwrap().contains("interrupted"));
         assert!(release(&machine, &dir.0, false).unwrap().is_whole());
@@ -389,7 +389,7 @@ fn a_machine_has_one_shield_and_a_refusal_names_its_run_folder() {
         assert!(error.contains(&format!("TAHTI_RUN={} tahti shield release", one.0.path().display())), "{error}");
     }
     machine.0.borrow_mut().write("/proc/sys/vm/stat_interval", "77").unwrap();
-    assert_eq!(machine.0.borrow().calls(), calls + 1, "nothing was written");
+    assert_eq!(machine.0.borrow().calls(), calls + 1, "no write");
     shield::release_on(&mut locked(), &one.0, false).unwrap();
     let error = shield::apply_on(&mut locked(), &want("3"), &other.0).unwrap_err().to_string();
     assert!(error.contains("were not restored") && error.ends_with("release --force"), "{error}");

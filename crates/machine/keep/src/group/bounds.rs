@@ -172,7 +172,7 @@ mod tests {
         let v1 = [("pids.max", "max\n"), ("pids.current", "2\n"), ("pids.events", "max 7\n")];
         let dirs = vec![dir("v2", &v2), dir("v1", &v1)];
         let group = Group { dirs: dirs.clone() };
-        assert_eq!((group.standing(&MEMORY), group.standing(&TASKS)), (None, None), "nothing is bounded");
+        assert_eq!((group.standing(&MEMORY), group.standing(&TASKS)), (None, None), "no bound is set");
         let places = OwnGroups { root: RootDir::at(&dirs[0]), ..OwnGroups::machine() };
         let bounds = Bounds { memory_max: Some(Size(1 << 20)), tasks_max: Some(3) };
         wanted(bounds).iter().for_each(|bound| group.set(bound, &places).unwrap());

@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(turn(&mut compare, 0), None);
         assert_eq!((turn(&mut compare, 5299), compare.due()), (None, Some(at(5319))));
         assert_eq!((turn(&mut compare, 5300), compare.segments), (Some(false), [1, 0]));
-        assert_eq!(turn(&mut compare, 60_000), None, "until the other side stands");
+        assert_eq!(turn(&mut compare, 60_000), None, "not before the shield is changed for the next segment");
         compare.begin(at(60_000), false);
         assert_eq!((turn(&mut compare, 65_299), turn(&mut compare, 65_300)), (None, Some(true)));
         assert_eq!(compare.segments, [1, 1]);

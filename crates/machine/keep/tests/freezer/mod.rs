@@ -54,7 +54,7 @@ impl Drop for Group {
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < PATIENCE, "never {what}");
+        assert!(begin.elapsed() < PATIENCE, "{what} did not happen");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -96,7 +96,7 @@ pub(crate) fn freezes_and_kills(top: &str, cpu: &str, kills_all: bool) {
     expect(&mut guard, RungAction::Kill);
     until("ended", || matches!(look(child.pid, false), Ok(Waited::Ended(ended)) if ended.status & 0x7f == 9));
     if kills_all {
-        until("all gone", || group.processes().is_empty());
+        until("all ended", || group.processes().is_empty());
     } else {
         // v1 has no such file: the escaped daemon is thawed and continues.
         assert!(group.processes().contains(&daemon) && !group.is_frozen());

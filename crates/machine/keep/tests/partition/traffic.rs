@@ -157,7 +157,7 @@ fn beside_a_flood(link: &Link, group: &Path) -> i64 {
     run_inside(group, &format!("({FLOOD}) & python3 -c \"{sparse}\"; wait"));
     let mut delays = numbers(there);
     delays.sort_unstable();
-    assert!(!delays.is_empty(), "none has come");
+    assert!(!delays.is_empty(), "no datagram arrived");
     delays[delays.len() / 2]
 }
 
@@ -210,7 +210,7 @@ fn datagrams_from_a_bad_link_continue_in_their_class_and_a_time_ordered_device_i
     flood.kill().unwrap();
     flood.wait().unwrap();
     let arrived = numbers(there);
-    assert!(arrived.len() > 200, "{} of 300 came", arrived.len());
+    assert!(arrived.len() > 200, "{} of 300 arrived", arrived.len());
     let inside = arrived.iter().filter(|at| **at % 400_000_000 < 200_000_000).count();
     println!("{inside} of {} came in their window", arrived.len());
     // Half of the packets reach the gate outside the window. A host that stops the guest between gate and time stamp moves some.
@@ -247,8 +247,8 @@ fn datagrams_with_a_transmit_time_leave_in_its_order_and_not_earlier() {
     let seen = numbers(there);
     let pairs: Vec<(i64, i64)> = seen.chunks(2).map(|pair| (pair[0], pair[1])).collect();
     // The kernel drops packets whose time has passed, which happens if the host stops the guest.
-    assert!(pairs.len() > 25, "{} of 50 came", pairs.len());
-    assert!(pairs.windows(2).all(|pair| pair[0].1 < pair[1].1), "they came in another order: {pairs:?}");
+    assert!(pairs.len() > 25, "{} of 50 arrived", pairs.len());
+    assert!(pairs.windows(2).all(|pair| pair[0].1 < pair[1].1), "their order changed: {pairs:?}");
     // The kernel looks ahead by up to `delta`. The clocks of the stamp and of the program were read one after the other.
     assert!(pairs.iter().all(|(behind, _)| *behind > -51_000_000), "{pairs:?}");
 }
