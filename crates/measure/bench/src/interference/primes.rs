@@ -206,11 +206,11 @@ mod tests {
             part(20_000, 50, Culprit::Own { faulting: false }),
         ];
         let us = |gap: [u64; 2]| hosts(&parts, &[gap.map(|us| us * 1000)]) / 1000;
-        assert_eq!(us([7000, 8000]), 1000, "nothing ran");
+        assert_eq!(us([7000, 8000]), 1000, "no part ran");
         assert_eq!(us([500, 2000]), 1500, "half of it by evidence");
-        assert_eq!(us([8990, 13_000]), 0, "the kernel's own, with entry and exit");
+        assert_eq!(us([8990, 13_000]), 0, "the kernel's own time, with entry and exit");
         assert_eq!(us([9000, 14_000]), 1000, "the host kept the CPU before the interrupt was over");
-        assert_eq!(us([19_000, 21_000]), 2000, "its own code is none");
+        assert_eq!(us([19_000, 21_000]), 2000, "its own code is no interference");
         assert_eq!(hosts(&[], &[[0, 5_000_000]]), 0, "unrecorded time is not the host's");
     }
 
