@@ -85,7 +85,7 @@ mod tests {
         let at = |secs: i64| MonoNs(0) + DurNs::from_secs(secs);
         let mut news = News::default();
         let mut status = Status::default();
-        assert!(!news.is_due(&status, at(1)), "nothing is known yet");
+        assert!(!news.is_due(&status, at(1)), "no state is known yet");
         status.error = Some("refused".into());
         assert_eq!([1, 2, 60, 61, 62].map(|secs| news.is_due(&status, at(secs))), [true, false, false, true, false]);
         status.is_connected = true;

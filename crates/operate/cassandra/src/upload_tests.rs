@@ -62,7 +62,7 @@ impl Fake {
             }
             Fate::Never => std::future::pending().await,
             Fate::Refused => return Err("overloaded".into()),
-            Fate::Panics => panic!("a request that ends without a word"),
+            Fate::Panics => panic!("a request that ends without an answer"),
         }
         locked(&self.marks).push(done(&self.files));
         Ok(())
@@ -160,7 +160,7 @@ fn the_mark_waits_for_a_cluster_that_acknowledges_late() {
     let (_, thread) = send(&files, limit, &fake);
     until("a request", || *locked(&fake.asked) > 0);
     assert_eq!(done(&files), Position::default());
-    assert!(store::due(&files, u64::MAX, store::Form::Compact, true).unwrap().is_none(), "nothing may be packed yet");
+    assert!(store::due(&files, u64::MAX, store::Form::Compact, true).unwrap().is_none(), "no file can be packed yet");
     fake.released.notify_one();
     thread.join().unwrap();
     all_was_acknowledged(&files, limit, &fake);

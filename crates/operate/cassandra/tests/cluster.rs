@@ -50,7 +50,7 @@ fn folder(place: &Place, name: &str) -> Folder {
 fn waits(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + LONG;
     while !is_so() {
-        assert!(Instant::now() < until, "{what} never came");
+        assert!(Instant::now() < until, "{what} did not happen");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -229,7 +229,7 @@ fn a_node_that_is_killed_during_uploads_has_every_sample_once_in_the_end() {
     let mut logged = 0;
     for round in 1..=2u64 {
         logged = log_numbers(&mut logger, ids, &upload, logged, 200_000);
-        waits("some of it there", || upload.status().samples > (round - 1) * 200_000);
+        waits("some samples are in the cluster", || upload.status().samples > (round - 1) * 200_000);
         node.kill();
         logged = log_numbers(&mut logger, ids, &upload, logged, 50_000);
         waits("how much waits, and why", || {
@@ -263,7 +263,7 @@ fn three_nodes_store_and_return_samples_while_one_of_them_is_dead() {
     let ids = ["SLOW", "FAST"].map(|name| logger.signal(name, About::default(), T0).unwrap());
     let upload = Upload::start(folder, cluster.clone()).unwrap();
     let logged = log_numbers(&mut logger, ids, &upload, 0, 100_000);
-    waits("some of it there", || upload.status().samples > 0);
+    waits("some samples are in the cluster", || upload.status().samples > 0);
     nodes[2].kill();
     let logged = log_numbers(&mut logger, ids, &upload, logged, 100_000);
     let status = upload.end(LONG);
@@ -277,7 +277,7 @@ fn a_log_is_sent_by_one_upload_at_a_time_which_locks_it_from_its_start() {
     let folder = folder(&place, "log");
     let cluster = Cluster::new(["127.0.0.1:1"], "one").unwrap();
     let upload = Upload::start(folder.clone(), cluster.clone()).unwrap();
-    assert!(place.0.join("log/cassandra.mark").exists(), "what is packed later knows of it");
+    assert!(place.0.join("log/cassandra.mark").exists(), "later packs use the mark");
     let refused = Upload::start(folder.clone(), cluster.clone()).err().unwrap().to_string();
     assert!(refused.contains("another process sends this log") && refused.contains("stop the other"), "{refused}");
     drop(upload);
