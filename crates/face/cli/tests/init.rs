@@ -1,5 +1,5 @@
-//! New plants: the files that `tahti init` writes, each template from its creation to its verdict, and the first
-//! tutorial as printed.
+//! New plants: the files that `tahti init` writes, each template from its creation to its verdict, and the tutorials as
+//! printed.
 
 use harness::port::free_port;
 use harness::process::{finish, text};
@@ -45,7 +45,8 @@ impl User {
         let repeater = (self.port + 1).to_string();
         command.args(["-c", line]).current_dir(&self.folder.0).stdin(Stdio::null());
         command.env("PATH", path).env("HOME", &self.folder.0).env("TAHTI_RUN", self.folder.0.join("run"));
-        command.env("TAHTI_SPARE", "1+").env_remove("TAHTI_NO_DASHBOARD");
+        command.env("TAHTI_SPARE", "1+").env_remove("TAHTI_NO_DASHBOARD").env_remove("TAHTI_MESSAGES");
+        command.env("PKG_CONFIG_PATH", &self.folder.0);
         command.env("EPICS_CA_SERVER_PORT", self.port.to_string()).env("EPICS_CA_REPEATER_PORT", repeater);
         for list in ["EPICS_CA_ADDR_LIST", "EPICS_CAS_BEACON_ADDR_LIST"] {
             command.env(list, "127.0.0.1");
@@ -213,20 +214,34 @@ fn on_a_full_disk_init_leaves_no_file() {
     assert_eq!(std::fs::read_dir(user.folder.0.join("small")).unwrap().count(), 0);
 }
 
-/// A command of a page and the output printed below it.
-struct Shown {
-    command: String,
-    output: Vec<String>,
+/// A step of a page.
+enum Step {
+    /// A command and the output printed below it.
+    Run { command: String, output: Vec<String> },
+    /// A file that the reader writes or extends.
+    Write { file: String, appends: bool, text: String },
 }
 
-/// The commands in the blocks of a page that begin with `$`.
-fn commands(page: &str) -> Vec<Shown> {
-    let mut all: Vec<Shown> = Vec::new();
-    for block in page.split("```console\n").skip(1) {
-        for line in block.split("\n```").next().unwrap_or_default().lines() {
-            match line.strip_prefix("$ ") {
-                Some(command) => all.push(Shown { command: command.to_owned(), output: Vec::new() }),
-                None => all.last_mut().expect("a block begins with a command").output.push(line.to_owned()),
+/// The steps of a page: blocks after "Write `FILE`:" or "Append to `FILE`:", and the commands that begin with `$` in
+/// console blocks.
+fn steps(page: &str) -> Vec<Step> {
+    let mut all = Vec::new();
+    // Text and blocks alternate.
+    for pair in page.split("\n```").collect::<Vec<_>>().chunks(2) {
+        let [before, block] = pair else { continue };
+        let (language, text) = block.split_once('\n').unwrap_or((*block, ""));
+        if let Some((head, file)) = before.trim_end().strip_suffix("`:").and_then(|head| head.rsplit_once('`')) {
+            let appends = head.ends_with("Append to ");
+            if appends || head.ends_with("Write ") {
+                all.push(Step::Write { file: file.to_owned(), appends, text: format!("{text}\n") });
+                continue;
+            }
+        }
+        for line in text.lines().filter(|_| language == "console") {
+            match (line.strip_prefix("$ "), all.last_mut()) {
+                (Some(command), _) => all.push(Step::Run { command: command.to_owned(), output: Vec::new() }),
+                (None, Some(Step::Run { output, .. })) => output.push(line.to_owned()),
+                (None, _) => panic!("a block begins with a command, not with {line:?}"),
             }
         }
     }
@@ -249,42 +264,106 @@ fn shape(line: &str) -> String {
     line.split_whitespace().map(word).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-#[test]
-fn the_first_tutorial_prints_the_output_on_its_page() {
-    let page = include_str!("../../../../docs/tutorials/first-plant.md");
-    // Plant names are machine-wide: this test replaces `demo` by a unique name.
-    let (user, name) = (User::new(), fresh("demo").replace('-', "x"));
-    let page = page.replace("demo", &name);
-    let all = commands(&page);
-    assert!(all.len() > 10, "{} commands", all.len());
-    for Shown { command, output } in all {
-        let reads_only = ["tahti ps", "tahti caget", "tahti alarm list", "tahti archive", "tahti frames", "cat"];
-        let repeats = reads_only.iter().any(|begin| command.starts_with(begin));
-        let missing = |said: &str| -> Vec<String> {
-            let shapes: Vec<String> = said.lines().map(shape).collect();
-            let expected = output.iter().filter(|line| !line.trim_start().starts_with("...")).map(|line| shape(line));
-            expected.filter(|line| !shapes.contains(line)).collect()
-        };
-        if repeats {
-            // The output on the page needs some time to appear, so the command is repeated.
-            let mut last = String::new();
-            let begin = std::time::Instant::now();
-            while begin.elapsed() < harness::PATIENCE {
-                last = text(&user.run(&command));
-                if missing(&last).is_empty() {
-                    break;
-                }
-                std::thread::sleep(std::time::Duration::from_millis(200));
+/// Follows a tutorial. `name` is its plant: plant names are machine-wide, so it is replaced by a unique one.
+fn prints_the_output_on_its_page(user: &User, page: &str, name: &str) {
+    let page = page.replace(name, &fresh(name).replace('-', "x"));
+    let all = steps(&page);
+    assert!(all.len() > 4, "{} steps", all.len());
+    for step in all {
+        match step {
+            Step::Run { command, output } => runs(user, &command, &output),
+            Step::Write { file, appends, text } => {
+                let redirect = if appends { ">>" } else { ">" };
+                user.ok(&format!("mkdir -p $(dirname {file}) && cat {redirect} {file} <<'END'\n{text}END\n"));
             }
-            assert!(missing(&last).is_empty(), "{command}: not printed: {:#?}\nprinted: {last}", missing(&last));
-        } else {
-            let output = user.run(&command);
-            let said = text(&output);
-            match command.as_str() {
-                "tahti down" => ends_well(&output),
-                _ => assert!(output.status.success(), "{command}: {said}"),
-            }
-            assert!(missing(&said).is_empty(), "{command}: not printed: {:#?}\nprinted: {said}", missing(&said));
         }
     }
+}
+
+/// Runs a command of a page. It must succeed and print the lines of the page.
+fn runs(user: &User, command: &str, output: &[String]) {
+    let reads_only = [
+        "tahti ps",
+        "tahti caget",
+        "tahti alarm list",
+        "tahti archive",
+        "tahti frames",
+        "tahti em values",
+        "tahti msg list",
+        "tahti msg send describe",
+        "tahti scope",
+        "cat",
+    ];
+    let missing = |said: &str| -> Vec<String> {
+        let shapes: Vec<String> = said.lines().map(shape).collect();
+        let expected = output.iter().filter(|line| !line.trim_start().starts_with("...")).map(|line| shape(line));
+        expected.filter(|line| !shapes.contains(line)).collect()
+    };
+    if reads_only.iter().any(|begin| command.starts_with(begin)) {
+        // The output on the page needs some time to appear, so the command is repeated.
+        let mut last = String::new();
+        let begin = std::time::Instant::now();
+        while begin.elapsed() < harness::PATIENCE {
+            last = text(&user.run(command));
+            if missing(&last).is_empty() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        }
+        assert!(missing(&last).is_empty(), "{command}: not printed: {:#?}\nprinted: {last}", missing(&last));
+    } else {
+        let output = user.run(command);
+        let said = text(&output);
+        if command.starts_with("tahti down") || (command.starts_with("tahti up") && command.contains(" --for ")) {
+            ends_well(&output);
+        } else {
+            assert!(output.status.success(), "{command}: {said}");
+        }
+        assert!(missing(&said).is_empty(), "{command}: not printed: {:#?}\nprinted: {said}", missing(&said));
+    }
+}
+
+#[test]
+fn the_first_tutorial_prints_the_output_on_its_page() {
+    prints_the_output_on_its_page(&User::new(), include_str!("../../../../docs/tutorials/first-plant.md"), "demo");
+}
+
+#[test]
+fn the_tutorial_of_a_real_time_loop_prints_the_output_on_its_page() {
+    prints_the_output_on_its_page(&User::new(), include_str!("../../../../docs/tutorials/real-time-loop.md"), "cavity");
+}
+
+#[test]
+fn the_tutorial_of_an_ioc_prints_the_output_on_its_page() {
+    prints_the_output_on_its_page(&User::new(), include_str!("../../../../docs/tutorials/epics-ioc.md"), "furnace");
+}
+
+#[test]
+fn the_tutorial_of_equipment_prints_the_output_on_its_page() {
+    prints_the_output_on_its_page(
+        &User::new(),
+        include_str!("../../../../docs/tutorials/equipment-and-messages.md"),
+        "magnets",
+    );
+}
+
+#[test]
+fn the_tutorial_of_a_plant_in_production_prints_the_output_on_its_page() {
+    prints_the_output_on_its_page(&User::new(), include_str!("../../../../docs/tutorials/production.md"), "beamline");
+}
+
+#[test]
+fn the_tutorial_of_a_frame_in_c_prints_the_output_on_its_page() {
+    let user = User::new();
+    // Cargo builds no shared library for a test.
+    let built = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", "capi"]).status().unwrap();
+    assert!(built.success(), "libtahti does not build");
+    let library = Path::new(env!("CARGO_BIN_EXE_tahti")).parent().unwrap().display();
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi/include");
+    let package = format!(
+        "Name: tahti\nDescription: libtahti\nVersion: 0\nCflags: -I{}\nLibs: -L{library} -Wl,-rpath,{library} -ltahti\n",
+        include.display()
+    );
+    std::fs::write(user.folder.0.join("tahti.pc"), package).unwrap();
+    prints_the_output_on_its_page(&user, include_str!("../../../../docs/tutorials/frame-in-c.md"), "motion");
 }
