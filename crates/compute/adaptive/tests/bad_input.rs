@@ -1,4 +1,4 @@
-//! What a camera, a calibration and a clock may do to a loop.
+//! A loop with faulty images, calibrations and deadlines.
 
 mod bench;
 
@@ -19,7 +19,7 @@ fn frames_of_another_region_are_counted_and_the_loop_recovers_with_the_whole_ima
         running.wrong.half.store(true, Ordering::Relaxed);
         let begun = running.wrong.unanswered.load(Ordering::Relaxed);
         running.until("unanswered", || running.wrong.unanswered.load(Ordering::Relaxed) > begun + 1);
-        // Nothing is computed from such pixels; figures are of the newest frame that was.
+        // The loop computes no command from such pixels. Figures are those of the last usable frame.
         let cycles = || running.cycles.lock().unwrap().len();
         let (before, unanswered) = (cycles(), running.wrong.unanswered.load(Ordering::Relaxed));
         running.until("more of them", || running.wrong.unanswered.load(Ordering::Relaxed) > unanswered + 3);
@@ -64,7 +64,7 @@ fn a_non_finite_reconstructor_holds_the_command_and_is_a_fault_of_each_frame() {
         running.desk.exchange(known.clone()).unwrap();
         closed(running);
         assert_eq!(running.cycles.lock().unwrap().last().map(|(_, flow)| *flow), Some(Flow::Continue));
-        // A dark value that is none is refused before it reaches the loop.
+        // A dark value that is not finite is refused before it reaches the loop.
         let dark = adaptive::Calibrated { dark: vec![f32::INFINITY; known.dark.len()], ..known };
         let refused = running.desk.exchange(dark).unwrap_err().to_string();
         assert!(refused.contains("expected finite numbers"), "{refused}");
@@ -76,7 +76,7 @@ fn a_command_after_its_deadline_is_not_sent_and_counted() {
     running("void", 0, |running| {
         closed(running);
         let unanswered = running.wrong.unanswered.load(Ordering::Relaxed);
-        // A nanosecond after the last pixel.
+        // One nanosecond after the last pixel.
         running.deadline.store(1, Ordering::Relaxed);
         running.until("void", || running.value("void") > 3.0);
         running.until("missed", || running.wrong.unanswered.load(Ordering::Relaxed) > unanswered + 2);
@@ -115,7 +115,7 @@ fn a_camera_of_another_size_is_reported_as_such() {
             for block in (1..).take_while(|_| !stop.load(Ordering::Relaxed)) {
                 let length =
                     Packet { block, content: Content::Leader { at_ns: 0, width: 320, height: 320 } }.write(&mut packet);
-                // More than a loop has room for.
+                // A larger image than the loop accepts.
                 let _ = camera.send(&packet[..length.unwrap()]);
             }
         });

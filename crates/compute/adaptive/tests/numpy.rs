@@ -1,11 +1,11 @@
-//! The loop's streams as a program of others reads them: NumPy, by the published layout.
+//! NumPy reads the loop's streams by their published layout, as another program would.
 
 mod bench;
 
 use bench::running;
 use std::process::Command;
 
-/// Frame, kind, lines, columns and sum of a stream, as the example reads it.
+/// Frame, kind, lines, columns and sum of a stream, as the example prints them.
 fn read(running: &bench::Running<'_>, name: &str) -> (u64, String, [usize; 2], f64) {
     let python = std::env::var("TAHTI_PYTHON").expect("TAHTI_PYTHON: expected a Python that has numpy");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/ao/read_stream.py");
@@ -35,7 +35,7 @@ fn numpy_reads_each_stage_of_a_running_loop_by_the_published_layout() {
             let (frame, found, shape, sum) = read(running, name);
             assert_eq!((found.as_str(), shape), (kind, size), "{name}");
             assert!(frame > 0 && sum.is_finite() && sum != 0.0, "{name}: frame {frame}, sum {sum}");
-            // The loop goes on: later there is a later frame.
+            // The loop runs, so a later read finds a later frame.
             running.until("later frame", || read(running, name).0 > frame);
         }
     });

@@ -1,4 +1,4 @@
-//! A loop whose commands go over a link that takes next to nothing.
+//! A loop whose commands are sent over a very slow link.
 
 mod bench;
 
@@ -6,7 +6,7 @@ use bench::running_with;
 use std::net::UdpSocket;
 use std::process::Command;
 
-/// A link of 1 kbit/s, on which a queue holds all that is sent.
+/// A link of 1 kbit/s. Its queue holds all packets that are sent.
 const LINK: &str = "ip link set lo up && ip link add slow type veth peer name far && ip link set far up && ip addr add 10.9.9.1/24 dev slow && ip link set slow up && \
     ip neigh add 10.9.9.2 lladdr 02:00:00:00:00:02 dev slow && tc qdisc add dev slow root tbf rate 1kbit burst 2000 limit 1000000 && \
     exec \"$0\" --ignored --exact --nocapture \"$1\"";

@@ -1,4 +1,4 @@
-//! What other programs may do to the streams of a loop that runs.
+//! Other programs truncate or remove the streams of a running loop.
 
 mod bench;
 
@@ -12,7 +12,8 @@ fn a_program_that_truncates_and_removes_the_streams_of_a_loop_does_not_stop_it()
         for round in 1..=3u32 {
             let (restored, whole) = (running.value("restored"), running.value("whole"));
             for path in &paths {
-                // As ImageStreamIO makes its streams; the last round removes them.
+                // The first rounds truncate the streams, as ImageStreamIO does when it creates them. The last round
+                // removes them.
                 match round {
                     3 => std::fs::remove_file(path).unwrap(),
                     _ => drop(OpenOptions::new().write(true).truncate(true).open(path).unwrap()),

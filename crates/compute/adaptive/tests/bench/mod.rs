@@ -14,18 +14,18 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What is wrong with a camera, to be changed while it runs.
+/// Faults of the simulated camera. A test changes them while the loop runs.
 #[derive(Default)]
 pub(crate) struct Wrong {
-    /// This row does not come.
+    /// Rows whose datagrams are not sent, one bit per row.
     pub(crate) missing: AtomicU64,
-    /// It announces and sends an image of half the lines' length.
+    /// The camera announces and sends images whose lines have half the length.
     pub(crate) half: AtomicBool,
-    /// Frames for which no command came in time.
+    /// Frames whose command did not arrive in time.
     pub(crate) unanswered: AtomicU64,
 }
 
-/// Sends a frame, and takes the command that was made from it.
+/// Sends frames, and receives the command of each.
 fn camera(geometry: Geometry, to: SocketAddr, mirror: &UdpSocket, (wrong, stop): (&Wrong, &AtomicBool)) {
     let pixels = sender(to).unwrap();
     let mut telescope = Telescope::new(geometry.clone(), Sky { frames: 50, ..Sky::default() });
@@ -44,7 +44,7 @@ fn camera(geometry: Geometry, to: SocketAddr, mirror: &UdpSocket, (wrong, stop):
             let length = if half { row.len() / 2 } else { row.len() };
             let content = Content::Payload { index: index as u32, pixels: &row[..length] };
             let length = Packet { block, content }.write(&mut packet).unwrap();
-            // Nobody may listen yet.
+            // The loop may not have bound its socket yet.
             let _ = pixels.send(&packet[..length]);
         }
         match mirror.recv(&mut command) {
@@ -63,15 +63,15 @@ pub(crate) struct Running<'a> {
     pub(crate) folder: PathBuf,
     pub(crate) stop: &'a AtomicBool,
     pub(crate) wrong: &'a Wrong,
-    /// Numbers of the frames that began a cycle, and what it answered.
+    /// Frame number and result of each cycle.
     pub(crate) cycles: &'a Mutex<Vec<(u64, Flow)>>,
-    /// From the frame on a command is worth something for so many nanoseconds; for ever if 0.
+    /// Deadline of a command in nanoseconds after the event of its frame. 0 means none.
     pub(crate) deadline: &'a AtomicI64,
 }
 
 impl Running<'_> {
     pub(crate) fn value(&self, name: &str) -> f64 {
-        // There is none while its writer, who is another thread, has been interrupted in the middle of a write.
+        // The read fails while the writer, which is another thread, is preempted in the middle of a write.
         match self.awaited(name, || self.shown.get(name)).value {
             Number::Float(value) => value,
             other => panic!("{other:?}"),
@@ -94,7 +94,7 @@ impl Running<'_> {
     }
 }
 
-/// A small loop.
+/// The specification of a small loop.
 pub(crate) fn spec() -> Spec {
     Spec {
         geometry: Geometry::new(8).unwrap(),
@@ -108,12 +108,12 @@ pub(crate) fn spec() -> Spec {
     }
 }
 
-/// Runs a loop while `then` asks it.
+/// Runs a loop during `then`.
 pub(crate) fn running(name: &str, workers: usize, then: impl FnOnce(&mut Running<'_>)) {
     running_with(name, workers, None, then);
 }
 
-/// The same, whose commands go through this socket once it is calibrated.
+/// The same with a socket for the commands that follow calibration.
 pub(crate) fn running_with(
     name: &str,
     workers: usize,
@@ -137,7 +137,7 @@ pub(crate) fn running_with(
         let (geometry, mirror, stop, wrong) = (&geometry, &mirror, &stop, &wrong);
         let (cycles, deadline) = (&cycles, &deadline);
         scope.spawn(move || camera(geometry.clone(), to, mirror, (wrong, stop)));
-        // Whatever fails, the threads end.
+        // Ends the threads if a test fails as well.
         let _end = End(stop);
         let calibrated = calibrate(&spec, &mut Before { pixels: &mut pixels, commands: &commands }).unwrap();
         let commands = instead.unwrap_or(commands);
