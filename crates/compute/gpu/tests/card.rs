@@ -1,4 +1,4 @@
-//! A card against the CPU, where there is one; else that it says why not.
+//! Compares a graphics card with the CPU. Without a card, the error must give the reason.
 
 use gpu::{Gpu, GpuError, Sensor};
 use kernels::{Centroids, Level, Light};
