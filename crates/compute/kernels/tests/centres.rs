@@ -1,9 +1,9 @@
-//! Centres of gravity of sub-apertures, at every level that the CPU has.
+//! Centres of gravity of sub-apertures, at each level that the CPU supports.
 
 use kernels::{BadAperture, Centroids, Level, Light, SIDE_MAX, Without};
 use proptest::prelude::*;
 
-/// Numbers that look like chance, the same for the same seed.
+/// Pseudo-random numbers from a seed.
 struct Chance(u64);
 
 impl Chance {
@@ -24,7 +24,7 @@ struct Scene {
 
 fn scene(side: usize, apertures: usize, seed: u64) -> Scene {
     let mut chance = Chance(seed | 1);
-    // Sub-apertures with gaps of different widths, so that lines begin anywhere.
+    // Gaps of different widths between sub-apertures give lines any alignment.
     let (mut column, mut corners) = (0, Vec::new());
     for _ in 0..apertures {
         column += (chance.next() * 3.0) as usize;
@@ -45,7 +45,7 @@ impl Scene {
         Centroids::new(self.size, side, &self.corners, &self.dark, &self.gain, light).unwrap()
     }
 
-    /// Exactly, as far as f64 is exact: flux, the centre, and what the bound is made of.
+    /// Flux, centre, and the sum from which the error bound follows, in double precision.
     fn exact(&self, side: usize, aperture: usize, threshold: f32) -> (f64, [f64; 2], f64) {
         let (left, top) = self.corners[aperture];
         let (mut flux, mut x, mut y, mut all) = (0.0, 0.0, 0.0, 0.0);
@@ -120,7 +120,8 @@ fn the_centre_of_a_spot_is_measured_and_its_zero_subtracted() {
 fn sub_apertures_without_light_or_with_too_much_keep_their_values_and_are_counted() {
     let corners: Vec<(usize, usize)> = (0..9).map(|aperture| (8 * aperture, 0)).collect();
     let (mut dark, mut gain) = (vec![10.0; 72 * 8], vec![1.0; 72 * 8]);
-    // The second has a gain that makes its flux infinite, the third dead pixels alone, the fourth is darker than its calibration.
+    // The second sub-aperture has a gain that makes its flux infinite, the third has only dead pixels, and the fourth
+    // is darker than its calibration.
     let mut image = vec![50u16; 72 * 8];
     for line in 0..8 {
         gain[line * 72 + 8..][..8].fill(f32::MAX);

@@ -1,9 +1,9 @@
-//! Filters of many channels, at every level that the CPU has.
+//! Filters of many channels, at each level that the CPU supports.
 
 use kernels::{BadFilter, Biquads, Fir, Level, Real, Section};
 use proptest::prelude::*;
 
-/// Numbers that look like chance, the same for the same seed.
+/// Pseudo-random numbers from a seed.
 struct Chance(u64);
 
 impl Chance {
@@ -12,7 +12,7 @@ impl Chance {
         (self.0 >> 33) as f64 / f64::from(1u32 << 30) - 1.0
     }
 
-    /// One that is, now and then, so small, or nothing.
+    /// An input of the filter. Some inputs are zero or very small.
     fn input(&mut self) -> f64 {
         match (self.next() * 8.0) as i32 {
             -7 => 0.0,
@@ -21,7 +21,7 @@ impl Chance {
         }
     }
 
-    /// A section that is stable: a pair of poles within the circle.
+    /// A stable section: its poles are inside the unit circle.
     fn section(&mut self) -> Section<f32> {
         let (radius, angle) = (self.next().abs() * 0.99, self.next() * 3.0);
         let b = [self.next(), self.next(), self.next()].map(|b| b as f32);
@@ -29,7 +29,7 @@ impl Chance {
     }
 }
 
-/// Whether a number may be kept: zero, or neither tiny nor unbounded.
+/// Whether a filter may keep this number as state: zero, or neither tiny nor unbounded.
 fn fine<T: Real>(number: T) -> bool {
     number == T::default() || number.magnitude() >= T::TINY && number.bounded()
 }
@@ -59,7 +59,7 @@ proptest! {
             for channel in 0..channels {
                 let Section { b, a } = own[channel];
                 let x = f64::from(x[channel]);
-                // Input below the least counts as nothing.
+                // Inputs below the minimum count as zero.
                 let x = if x.abs() < tiny { 0.0 } else { x };
                 let ([b0, b1, b2], [a1, a2]) = (b.map(f64::from), a.map(f64::from));
                 let ([s1, s2], got) = (before[channel].map(f64::from), f64::from(y[channel]));
@@ -135,7 +135,7 @@ fn filters_in_double_precision_give_the_same_bits_at_every_level() {
 #[test]
 fn the_impulse_response_of_a_section_is_exact_and_decays_to_zero() {
     for level in Level::all() {
-        // y = x + 0.5·y: halves, until it is below what may be kept.
+        // y = x + 0.5·y halves the state until it is too small to be kept.
         let mut filters = Biquads::new(17, &[Section { b: [1.0f32, 0.0, 0.0], a: [-0.5, 0.0] }]).unwrap();
         let (mut x, mut y) = (vec![1.0; 17], vec![0.0; 17]);
         for step in 0..300 {

@@ -1,9 +1,9 @@
-//! Matrix times vector, at every level that the CPU has.
+//! Products of a matrix and a vector, at each level that the CPU supports.
 
 use kernels::{F16, Level, PANEL, Panels, Stored};
 use proptest::prelude::*;
 
-/// Numbers as a matrix has them, with what they are.
+/// Element types of a matrix, with their rounding errors.
 trait Number: Stored {
     const UNIT_ROUNDOFF: f64;
     const SMALLEST: f64;
@@ -33,7 +33,7 @@ number! {
     u16, f32, |value: f64| (value.abs() * 600.0) as u16, f64::from;
 }
 
-/// Numbers that look like chance, the same for the same seed: most around one, some very small or zero.
+/// Pseudo-random numbers from a seed: most near one, some very small or zero.
 fn numbers(seed: u64, count: usize) -> Vec<f64> {
     let mut state = seed.wrapping_mul(2).wrapping_add(1);
     let mut next = || {
@@ -53,7 +53,7 @@ fn numbers(seed: u64, count: usize) -> Vec<f64> {
         .collect()
 }
 
-/// What every level has to keep for a matrix of random numbers: the bound of the documentation, and the same bits where it fuses.
+/// Checks the documented error bound of each level for a random matrix, and equal bits of levels that fuse.
 fn check<S: Number>(rows: usize, columns: usize, seed: u64, cuts: &[usize])
 where
     S::Sum: Copy + Default + PartialEq + std::fmt::Debug,
@@ -66,7 +66,7 @@ where
     for level in Level::all() {
         let mut y = vec![S::sum(7.0); rows];
         panels.multiply(level, &x, &mut y).unwrap();
-        // The next goes through it from its end.
+        // The next product reads the matrix from its end.
         let mut again = vec![S::sum(7.0); rows];
         panels.multiply(level, &x, &mut again).unwrap();
         assert_eq!(again, y, "{level}: forwards and backwards");
@@ -74,7 +74,7 @@ where
         for (row, y) in y.iter().enumerate() {
             let products = || (0..columns).map(|column| matrix[row * columns + column].exact() * S::wide(x[column]));
             let (exact, size): (f64, f64) = (products().sum(), products().map(f64::abs).sum());
-            // The reference rounds, too, where it is as precise as what is looked at.
+            // The reference is rounded too, which matters if the result has the same precision.
             let reference = columns as f64 * (f64::EPSILON * size + f64::from_bits(1));
             let bound = k / (1.0 - k) * size + columns as f64 * S::SMALLEST + reference;
             let error = (S::wide(*y) - exact).abs();
@@ -199,7 +199,7 @@ fn wrong_sizes_are_refused_with_the_expected_size_and_nothing_is_written() {
     assert_eq!(y, [5.0; 20]);
 }
 
-/// Kibibytes of this process that are in memory.
+/// Resident memory of this process in KiB.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn resident() -> i64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -215,12 +215,12 @@ fn memory_of_every_number_type_is_passed_to_the_caller_before_its_first_touch() 
         Panels::<S>::pack_with(4096, 4096, |_, _| S::default(), |_| then = resident());
         then - before
     }
-    // Of 32 MiB at least; other tests of this program have some meanwhile.
+    // The matrix has at least 32 MiB. Other tests of this program allocate memory at the same time.
     let all = [touched::<f32>(), touched::<f64>(), touched::<F16>(), touched::<i16>(), touched::<u16>()];
     assert!(all.iter().all(|kib| *kib < 16 << 10), "{all:?}");
 }
 
-/// The same bits wherever in memory the vector and the result begin.
+/// Checks that the alignment of the vector and of the result does not change any bit.
 fn begins_anywhere<S: Number>()
 where
     S::Sum: Copy + Default + PartialEq + std::fmt::Debug,
@@ -232,7 +232,7 @@ where
     for level in Level::all() {
         let mut known = vec![S::Sum::default(); rows];
         panels.multiply(level, &x, &mut known).unwrap();
-        // Past each place that a line of the cache has.
+        // Covers each alignment within a cache line.
         for begin in 1..17 {
             let mut moved = vec![S::Sum::default(); begin];
             moved.extend_from_slice(&x);

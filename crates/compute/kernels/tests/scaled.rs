@@ -1,9 +1,9 @@
-//! A matrix of 8 bits an element, at every level that the CPU has.
+//! Products with a matrix of 8 bits per element, at each level that the CPU supports.
 
 use kernels::{BLOCK_MAX, Level, Scaled};
 use proptest::prelude::*;
 
-/// Numbers of many sizes that look like chance, the same for the same seed.
+/// Pseudo-random numbers of many magnitudes from a seed.
 fn numbers(seed: u64, count: usize) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2).wrapping_add(1);
     let mut next = || {
@@ -55,7 +55,7 @@ proptest! {
                 exact += a.iter().zip(x).map(|(a, x)| f64::from(*a) * f64::from(*x)).sum::<f64>();
                 let whole = *of as f64 * size(a) * size(x);
                 bound += whole * (1.0 / 254.0 + 1.0 / 65534.0) * (1.0 + 2f64.powi(-18));
-                // A row or a part of the vector that counts as zero, and products that are no normal numbers.
+                // Covers rows and parts of the vector that count as zero, and products that are subnormal.
                 bound += *of as f64 * (1e-30 * size(a).max(size(x)) + 1e-37);
                 sizes += whole;
                 first += of;

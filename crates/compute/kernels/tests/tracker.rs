@@ -1,16 +1,17 @@
-//! Correlation tracking, at every level that the CPU has.
+//! Correlation tracking, at each level that the CPU supports.
 
 use kernels::{BadTracker, Level, Tracked, Tracker};
 use proptest::prelude::*;
 
-/// A spot of Gaussian shape that is `sigma` pixels wide, with its middle at (x, y), in an image of lines of `width` pixels.
+/// A Gaussian spot with standard deviation `sigma` in pixels and centre (x, y), in an image with lines of `width`
+/// pixels.
 fn spot(width: usize, height: usize, (x, y): (f64, f64), sigma: f64) -> Vec<f32> {
     let at = |pixel: usize| ((pixel % width) as f64 - x, (pixel / width) as f64 - y);
     let light = |(x, y): (f64, f64)| 1000.0 * (-(x * x + y * y) / (2.0 * sigma * sigma)).exp();
     (0..width * height).map(|pixel| light(at(pixel)) as f32).collect()
 }
 
-/// Pixels that look like chance.
+/// Pseudo-random pixels.
 fn texture(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed | 1;
     let mut next = move || {
@@ -94,7 +95,8 @@ fn a_flat_image_has_no_position_and_non_finite_pixels_exclude_only_their_positio
         let clean = spots.measure(level, &image, 20, (4, 4)).unwrap();
         let near = |shift: f32| shift.abs() < 1e-6;
         assert!(matches!(clean, Tracked::At(shift) if near(shift.x) && near(shift.y)), "{level}: {clean:?}");
-        // The window of the place two to the left reaches this one, those of the best and its neighbours do not.
+        // The window two places to the left includes this pixel. The windows of the best place and its neighbours do
+        // not.
         image[5 * 20 + 2] = f32::INFINITY;
         assert_eq!(spots.measure(level, &image, 20, (4, 4)).unwrap(), clean, "{level}");
         assert_eq!(spots.difference(-2, 0), Some(f32::INFINITY));
