@@ -1,4 +1,4 @@
-//! The loop closed in one thread: telescope, datagrams, calibration by poking, control.
+//! The loop in one thread: telescope, datagrams, calibration by poking, control.
 
 use kernels::{Centroids, Level, Light};
 use optics::reconstruct::{Interaction, patterns};
@@ -6,7 +6,7 @@ use optics::{Command, Detector, Geometry, Integrator, SIDE, Settings, Share, Sky
 
 const LIGHT: Light = Light { threshold: 15.0, flux_min: 300.0 };
 
-/// A sensor, a mirror, and what is known of them.
+/// A sensor, a mirror and their calibration.
 struct Bench {
     geometry: Geometry,
     telescope: Telescope,
@@ -22,7 +22,7 @@ impl Bench {
         self.telescope.command(&Command::read(&bytes[..length], values.len()).unwrap());
     }
 
-    /// The next image; some rows stay as they were.
+    /// The next image. Rows in `lost` keep their previous pixels.
     fn expose(&mut self, lost: impl Fn(usize) -> bool) {
         self.telescope.expose();
         let mut bytes = vec![0; self.geometry.row_bytes()];
@@ -89,12 +89,12 @@ impl Bench {
         bench
     }
 
-    /// Mean square residual over that of the air alone, after the loop has settled.
+    /// Mean square residual divided by that of the atmosphere alone, after the loop has settled.
     fn ratio(&mut self, gain: f32, sign: f32, lost: impl Fn(usize, usize) -> bool) -> (f64, f64) {
         self.ratio_of(Stored::Single, gain, sign, lost)
     }
 
-    /// The same with a reconstructor that is kept in so many bits.
+    /// The same with a reconstructor stored in this format.
     fn ratio_of(&mut self, stored: Stored, gain: f32, sign: f32, lost: impl Fn(usize, usize) -> bool) -> (f64, f64) {
         let mut share = Share::new(&self.geometry, &self.inverse, stored, &(0..Share::panels(&self.geometry)), |_| ());
         let mut mirror = Integrator::new(self.geometry.actuators().len(), 5000.0);
