@@ -1,4 +1,4 @@
-//! A manager with a driver of its own: the example, as a process.
+//! The example of a manager with its own driver, run as a process.
 
 use broker::server::{Config, Event, serve};
 use broker::{Client, Sending};
@@ -34,7 +34,7 @@ device = "dice"
 point = "roll"
 "#;
 
-/// Ended with the test, also where it fails.
+/// A process that is killed when the test ends or fails.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -56,7 +56,7 @@ fn a_driver_of_another_program_is_served_and_its_refusals_are_returned() {
 
     let file = std::env::temp_dir().join(format!("{name}.toml"));
     std::fs::write(&file, TABLES).unwrap();
-    // Cargo builds examples with the tests, beside them.
+    // Cargo builds examples into the folder `examples` next to that of the tests.
     let tests: PathBuf = std::env::current_exe().unwrap().parent().unwrap().into();
     let dice = tests.parent().unwrap().join("examples/dice");
     let mut dice = Ended(Command::new(dice).arg(&file).arg(&name).stdout(Stdio::piped()).spawn().unwrap());

@@ -1,4 +1,4 @@
-//! The page on tables, and what a check sees of this machine.
+//! The page on equipment tables, and device settings that only the machine shows to be unusable.
 
 #[test]
 fn the_page_on_equipment_tables_is_up_to_date() {
