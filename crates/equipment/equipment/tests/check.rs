@@ -1,4 +1,4 @@
-//! What is wrong with table files is found all at once, with its place.
+//! Errors of table files are all found at once, with their places.
 
 use base::CpuSet;
 use equipment::{At, Checked, DRIVERS, DeviceSpec, Driver, Machine, Wrong, check, dry_run};
@@ -97,7 +97,7 @@ point = "state"
     }
 }
 
-/// A machine with two CPUs that knows a program of no device.
+/// A machine with two CPUs and without any program that a device needs.
 struct TwoCpus;
 
 impl Machine for TwoCpus {
@@ -208,7 +208,7 @@ objects = ["sr_long/*"]
         "cannot be polled\n   --> em.toml:74:12",
         "em.toml: 13 errors",
     ] {
-        // The margin is as wide as the largest line number of a finding.
+        // The width of the margin follows from the largest line number of a finding, so spaces are not compared.
         let one = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(one(&shown).contains(&one(expected)), "{expected}\nis not in\n{shown}");
     }
