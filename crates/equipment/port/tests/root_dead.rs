@@ -1,4 +1,4 @@
-//! A device that loses power: its host answers nothing more, and nobody closes the connection.
+//! A device that loses power: its host does not answer, and the connection is not closed.
 
 use base::DurNs;
 use port::Connection;
@@ -6,10 +6,10 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What a busy machine is given.
+/// Time limit of each wait, for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs a test of this file again, in a network of its own.
+/// Runs a test of this file again, in its own network namespace.
 fn apart(test: &str) {
     let program = std::env::current_exe().unwrap();
     let script = "ip link set lo up && exec \"$0\" --ignored --exact --nocapture \"$1\"";

@@ -1,4 +1,4 @@
-//! A port and a device that answers, is absent, hangs, talks nonsense, hangs up in the middle of a word, and comes back.
+//! A port and a device that answers, is absent, hangs, sends garbage, closes the connection within a word, and returns.
 
 use base::{DurNs, MonoNs};
 use fieldbus::Exchange;
@@ -52,7 +52,7 @@ fn serve(device: impl FnOnce(TcpListener) + Send + 'static) -> (Address, JoinHan
     (address, std::thread::spawn(move || device(listener)))
 }
 
-/// Takes one request; its transaction's number.
+/// Receives one request. Returns the number of its transaction.
 fn request(stream: &mut TcpStream) -> u16 {
     let mut bytes = [0; 12];
     stream.read_exact(&mut bytes).unwrap();
@@ -75,16 +75,16 @@ fn a_port_recovers_from_late_malformed_and_interrupted_answers() {
         let (mut stream, _) = listener.accept().unwrap();
         let number = request(&mut stream);
         stream.write_all(&answer(number, 111)).unwrap();
-        // It hangs; the answer comes with the next request's.
+        // The device hangs. The answer arrives together with that of the next request.
         let late = request(&mut stream);
         let next = request(&mut stream);
         stream.write_all(&[answer(late, 222), answer(next, 333)].concat()).unwrap();
-        // Nonsense: the connection is given up, and another one made.
+        // Garbage: the port closes the connection and opens another one.
         request(&mut stream);
         stream.write_all(b"nonsense, all of it").unwrap();
         assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0, "hung up on");
         let (mut stream, _) = listener.accept().unwrap();
-        // It hangs up in the middle of an answer.
+        // The device closes the connection within an answer.
         let number = request(&mut stream);
         stream.write_all(&answer(number, 444)[..9]).unwrap();
         drop(stream);
@@ -121,7 +121,7 @@ fn an_absent_device_is_reported_and_used_once_it_is_present() {
         let number = request(&mut stream);
         stream.write_all(&answer(number, 9)).unwrap();
     });
-    // It is tried again after a pause.
+    // The port connects again after a pause.
     let found = loop {
         match ask(&port, 2, LONG) {
             Err(Failure::Closed(_)) => {}
@@ -144,7 +144,7 @@ fn a_full_queue_refuses_and_a_job_that_waited_too_long_is_missed() {
     let port = Port::open("plc", address, 1).unwrap();
     let (first, answers) = job(1, LONG, None);
     assert!(port.submit_or_refuse(first).is_ok());
-    // Once the first one is running, there is room for one.
+    // As soon as the first job runs, the queue has a free place.
     let (mut late, missed) = job(2, LONG, Some(MonoNs(1)));
     while let Err(back) = port.submit_or_refuse(late) {
         late = back;
@@ -171,7 +171,7 @@ fn unsolicited_bytes_go_to_the_listener() {
         }
         fn handle_timeout(&mut self, _: MonoNs) {}
         fn handle_closed(&mut self, _: MonoNs, _: &str) {
-            // The test may be over.
+            // The test may have ended.
             let _ = self.0.send(b"closed".to_vec());
         }
     }
@@ -230,7 +230,7 @@ fn an_exchange_without_an_answer_ends_when_it_is_sent() {
         let mut said = [0; 6];
         stream.read_exact(&mut said).unwrap();
         assert_eq!(&said, b"on\non\n");
-        // It says nothing, and does not hang up.
+        // The device sends no answer and keeps the connection open.
         stay.recv().unwrap();
     });
     let port = Port::open("mute", address, 4).unwrap();
