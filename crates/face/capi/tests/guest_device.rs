@@ -1,4 +1,4 @@
-//! QEMU's teaching device, driven by a program in C.
+//! A program in C drives QEMU's educational device.
 
 mod separate;
 
@@ -8,7 +8,7 @@ use std::process::Command;
 #[global_allocator]
 static ALLOCATOR: rt::Counting = rt::Counting;
 
-/// The teaching device, bound to a driver for user space until it is dropped.
+/// The educational device, bound to a driver for user space until it is dropped.
 struct Bound {
     driver: String,
     address: String,

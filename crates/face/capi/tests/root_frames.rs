@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 #[global_allocator]
 static ALLOCATOR: rt::Counting = rt::Counting;
 
-/// Runs a test with the CPUs that there are, while no other one of this file runs: beside a frame of the same priorities
-/// on the same CPU nobody has the time that it was promised.
+/// Runs a test with the available CPUs. Tests of this file run one at a time: frames with the same priorities on the
+/// same CPU would miss their deadlines.
 fn alone(test: impl FnOnce(&[CpuId])) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -361,7 +361,7 @@ mod tests {
 
     const BYTES: usize = 1 << 20;
 
-    /// Answers with 1 MiB that is made in place, or says why not.
+    /// Answers with 1 MiB that is written in place, or with the reason why not.
     unsafe extern "C" fn image(failed: *mut c_void, asked: *const tahti_asked, replies: *mut tahti_replies) {
         let mut bytes = 0;
         // SAFETY: the arguments are those of the handler.

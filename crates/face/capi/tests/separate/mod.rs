@@ -1,4 +1,4 @@
-//! Frames with priorities on CPUs of their own, and activities in C, each a process of its own that joins by name.
+//! Frames with priorities on dedicated CPUs. Their activities are C programs; each process joins its frame by name.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use base::{CpuId, DurNs, Policy, Priority};
@@ -16,17 +16,17 @@ use std::sync::{Arc, LazyLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A watchdog: guests are slow, and machines busy.
+/// Time limit of each wait, for slow guests and busy machines.
 const PATIENCE: Duration = Duration::from_secs(100);
-/// A minor: long enough that what does nothing wrong is done in it, also in emulation.
+/// Length of a minor frame. All calls without a fault end within it, in emulation as well.
 const MINOR: DurNs = DurNs::from_ms(20);
-/// The dispatcher's.
+/// Priority of the dispatcher.
 const PRIORITY: Priority = Priority(40);
 
-/// Waits until this holds.
+/// Waits until `holds` returns true.
 ///
 /// # Panics
-/// If it never does, with what was expected.
+/// After `PATIENCE`, with `what` in the message.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
@@ -35,8 +35,8 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Where the library lies, built anew, once: cargo builds no shared library for a test. In a guest, which has no cargo to run,
-/// it was built with the guest's tests.
+/// Folder of the shared library, which is built once per test program: cargo builds no shared library for a test. A
+/// guest has no cargo; there the library was built with the guest's tests.
 fn library() -> &'static Path {
     static BUILT: LazyLock<PathBuf> = LazyLock::new(build);
     &BUILT
@@ -54,7 +54,7 @@ fn build() -> PathBuf {
     folder
 }
 
-/// A program that was compiled for one test; its file goes with it.
+/// A program that was compiled for one test. Its file is removed with it.
 pub(crate) struct Program(PathBuf);
 
 impl Deref for Program {
@@ -67,20 +67,20 @@ impl Deref for Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Nothing to do about a file that somebody has cleared away.
+        // The file may have been removed already.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// The activity in C, compiled.
+/// The compiled activity in C.
 pub(crate) fn activity() -> Program {
     compiled("activity")
 }
 
-/// A program of this folder, compiled.
+/// Compiles a program of this folder.
 pub(crate) fn compiled(what: &str) -> Program {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
-    // Tests run side by side: none writes or removes what another one starts.
+    // Tests run in parallel, so each program has its own file.
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let (here, library) = (PathBuf::from(env!("CARGO_MANIFEST_DIR")), library().display().to_string());
     let program = std::env::temp_dir().join(format!("tahti-{what}-{}-{count}", std::process::id()));
@@ -95,7 +95,7 @@ pub(crate) fn compiled(what: &str) -> Program {
     Program(program)
 }
 
-/// A frame served by a thread of the test, and its activities' processes.
+/// A frame served by a thread of the test, and the processes of its activities.
 pub(crate) struct Frame {
     pub(crate) name: String,
     stop: Arc<AtomicBool>,
@@ -109,7 +109,7 @@ impl Frame {
         Self::of(what, cpu, names, followers, |spec| spec.base = base)
     }
 
-    /// The same with more said of it.
+    /// The same with a specification that `say` may change.
     fn of(what: &str, cpu: CpuId, names: &[&str], followers: &[&str], say: impl FnOnce(&mut Spec)) -> Self {
         let name = format!("sep{}/{what}", std::process::id());
         let activities = names.iter().map(|name| Activity::new(name, Some(DurNs::from_us(500)), 0..4)).collect();
@@ -140,7 +140,7 @@ impl Frame {
         Self { name, stop, thread: Some(thread), processes: vec![] }
     }
 
-    /// Starts a process that joins.
+    /// Starts a process that joins the frame as `name`.
     pub(crate) fn join(&mut self, program: &Path, name: &str, every: u32, how: &str) -> u32 {
         self.join_with(program, name, every, how, &[])
     }
@@ -154,7 +154,8 @@ impl Frame {
         pid
     }
 
-    /// Reads the page. On a busy machine the frame's own thread, which is no real-time one, may answer later than callers wait.
+    /// Reads the frame's page. On a busy machine the frame's own thread, which is not real-time, may answer after the
+    /// time limit of a caller.
     pub(crate) fn look<T>(&self, read: impl FnOnce(&FramePage<'_>) -> T) -> T {
         let mut watcher = None;
         until("the frame lets itself be watched", || {
@@ -168,7 +169,7 @@ impl Frame {
         self.look(|page| page.activity_counter(activity, ActivityCounter::Calls))
     }
 
-    /// Waits until these have made twenty calls more.
+    /// Waits until each of these activities has made 20 further calls.
     pub(crate) fn go_on(&self, activities: &[usize]) {
         let before: Vec<u64> = activities.iter().map(|activity| self.calls(*activity)).collect();
         until(&format!("activities {activities:?} of {} go on", self.name), || {
@@ -176,7 +177,7 @@ impl Frame {
         });
     }
 
-    /// The causes of an activity's overruns and underruns so far.
+    /// Causes of an activity's overruns and underruns so far.
     fn causes(&self, activity: u16) -> Vec<Cause> {
         self.look(|page| {
             let (mut cursor, mut causes) = (page.events(), vec![]);
@@ -189,7 +190,7 @@ impl Frame {
         })
     }
 
-    /// Ends the frame; what it had to say.
+    /// Ends the frame and returns its reports.
     pub(crate) fn end(mut self) -> Vec<Report> {
         self.finish()
     }
@@ -198,7 +199,7 @@ impl Frame {
         self.stop.store(true, Ordering::Release);
         let reports = self.thread.take().map(|thread| thread.join().unwrap()).unwrap_or_default();
         for child in &mut self.processes {
-            // It may have ended with the frame already.
+            // The process may have ended with the frame.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -214,7 +215,7 @@ impl Drop for Frame {
     }
 }
 
-/// A frame of three on `cpu`, of which the middle one misbehaves once.
+/// A frame of three activities on `cpu`. The middle one misbehaves once.
 fn troubled(cpu: CpuId, how: &str) -> (Frame, u32) {
     let program = activity();
     let mut frame = Frame::new(how, cpu, TimeBase::Timer, &["first", "troubled", "last"], &[]);
@@ -226,7 +227,8 @@ fn troubled(cpu: CpuId, how: &str) -> (Frame, u32) {
     (frame, pid)
 }
 
-/// One that overruns for ever is parked; the others keep their frames, and the dispatcher its promises.
+/// An activity that overruns for ever is parked. The other activities keep their frames, without page faults and
+/// allocations.
 pub(crate) fn overruns_for_ever(cpu: CpuId) {
     let (frame, _) = troubled(cpu, "spin");
     until("its own code is named", || frame.causes(1).contains(&Cause::OwnCode));
@@ -238,7 +240,7 @@ pub(crate) fn overruns_for_ever(cpu: CpuId) {
     frame.end();
 }
 
-/// One that blocks in its call is passed over: who comes behind it has its turn in the same minor.
+/// An activity that blocks in its call is passed over: the next one has its turn in the same minor.
 pub(crate) fn blocks(cpu: CpuId) {
     let (frame, _) = troubled(cpu, "sleep");
     until("it is called blocked", || frame.causes(1).contains(&Cause::Blocked));
@@ -247,7 +249,7 @@ pub(crate) fn blocks(cpu: CpuId) {
     frame.end();
 }
 
-/// One that ends inside its call is gone; the others keep their frames.
+/// An activity that ends inside its call is reported. The others keep their frames.
 pub(crate) fn dies_inside(cpu: CpuId) {
     let (frame, _) = troubled(cpu, "exit");
     until("its end is noticed", || frame.look(|page| page.activity_counter(1, ActivityCounter::Absences)) > 3);
@@ -256,7 +258,8 @@ pub(crate) fn dies_inside(cpu: CpuId) {
     assert!(reports.contains(&Report::Gone("troubled".to_owned(), false)), "{reports:?}");
 }
 
-/// One that dies with a mutex that all of its frame take in each of their calls: the next one is told, once, and all go on.
+/// An activity dies with a mutex that all activities of its frame lock in each call. The next owner is notified, once,
+/// and all continue.
 pub(crate) fn dies_with_a_mutex(cpu: CpuId) {
     let program = activity();
     let name = format!("held-{}", std::process::id());
@@ -276,7 +279,8 @@ pub(crate) fn dies_with_a_mutex(cpu: CpuId) {
     frame.end();
 }
 
-/// One that a debugger attaches to stands still, and is named so; the others keep their frames. Detached, it comes back.
+/// An activity to which a debugger attaches is reported as stopped, and the others keep their frames. It continues when
+/// the debugger detaches.
 pub(crate) fn is_debugged(cpu: CpuId) {
     let (frame, pid) = troubled(cpu, "debugged");
     let program = compiled("debugger");
@@ -293,7 +297,8 @@ pub(crate) fn is_debugged(cpu: CpuId) {
     frame.end();
 }
 
-/// One that is stopped inside or outside its call is named so; let go, it comes back.
+/// The faults of an activity that is stopped by a signal are counted, and the others keep their frames. It continues
+/// after SIGCONT.
 pub(crate) fn is_stopped(cpu: CpuId) {
     let (frame, pid) = troubled(cpu, "stopped");
     sys::process::Process::open(pid as i32).unwrap().signal(19).unwrap();
@@ -309,8 +314,8 @@ pub(crate) fn is_stopped(cpu: CpuId) {
     frame.end();
 }
 
-/// One that is alone in its frame and overruns for ever is demoted: it stays in the background, minor by minor, and begins
-/// anew with its next thread.
+/// The only activity of a frame overruns for ever and is demoted: it stays in the background in each minor, and is
+/// restored with its next thread.
 pub(crate) fn is_demoted_alone(cpu: CpuId) {
     let program = activity();
     let demote = |spec: &mut Spec| spec.activities[0].recovery = Recovery::Demote;
@@ -322,7 +327,7 @@ pub(crate) fn is_demoted_alone(cpu: CpuId) {
         sys::sched::scheduling(thread as i32).unwrap().policy
     };
     until("it is demoted", || demoted(&frame) == 1);
-    // It is the first in the queue of each minor that follows, for there is nobody else: that does not raise it again.
+    // In each later minor it is first in the queue, because it is alone. This does not raise its priority.
     let minors = || frame.look(|page| page.counter(FrameCounter::Minors));
     for _ in 0..8 {
         let before = minors();
@@ -338,7 +343,7 @@ pub(crate) fn is_demoted_alone(cpu: CpuId) {
     frame.end();
 }
 
-/// One that was demoted stays below the others when it has ended its call, also after a minor in which it had no turn.
+/// A demoted activity stays below the others when its call ends, also after a minor in which it had no turn.
 pub(crate) fn stays_demoted(cpu: CpuId) {
     let program = activity();
     let demote = |spec: &mut Spec| spec.activities[1].recovery = Recovery::Demote;
@@ -348,7 +353,7 @@ pub(crate) fn stays_demoted(cpu: CpuId) {
     let counter = |of: usize, counter| frame.look(|page| page.activity_counter(of, counter));
     until("it is demoted", || counter(1, ActivityCounter::Demoted) == 1);
     let (overruns, calls) = (counter(0, ActivityCounter::Overruns), frame.calls(1));
-    // Its call ends, and the other one overruns: in those minors nobody reaches it.
+    // Its call ends, and the other activity overruns: in those minors the queue does not reach it.
     until("it continues behind the other activity", || frame.calls(1) > calls + 1);
     until("the other overruns", || counter(0, ActivityCounter::Overruns) > overruns + 4);
     frame.go_on(&[0, 1]);
@@ -358,7 +363,7 @@ pub(crate) fn stays_demoted(cpu: CpuId) {
     frame.end();
 }
 
-/// One that asks for a mode gets it where a major frame begins; a mode that the frame does not have is refused.
+/// A mode requested by an activity begins with a major frame. An unknown mode is refused.
 pub(crate) fn asks_for_a_mode(cpu: CpuId) {
     let program = activity();
     let modes = |spec: &mut Spec| {
@@ -388,7 +393,8 @@ pub(crate) fn asks_for_a_mode(cpu: CpuId) {
     frame.end();
 }
 
-/// One whose calls are shared by a team of threads, whose sums it looks at, goes on, call by call, and ends in order with its frame.
+/// An activity that shares its calls with a team of threads and checks their sums continues, and ends without an error
+/// with its frame.
 pub(crate) fn runs_a_team(cpu: CpuId) {
     let program = compiled("team");
     let mut frame = Frame::new("team", cpu, TimeBase::Timer, &["shared"], &[]);
@@ -400,7 +406,7 @@ pub(crate) fn runs_a_team(cpu: CpuId) {
     assert!(child.wait().unwrap().success(), "all sums were right");
 }
 
-/// A group of frames on several CPUs: none begins before all are ready, and all run the same minors.
+/// A group of frames on several CPUs: no frame begins before all are ready, and all run the same minors.
 pub(crate) fn group(cpus: &[CpuId]) {
     let program = activity();
     let names: Vec<String> = cpus[1..].iter().map(|cpu| format!("on{cpu}")).collect();
@@ -421,7 +427,7 @@ pub(crate) fn group(cpus: &[CpuId]) {
         let border = frame.look(|page| page.border());
         assert_eq!(border.pulse % 4, u64::from(border.minor), "{}", frame.name);
     }
-    // Who is followed ends: so do those that follow.
+    // When the leader ends, its followers end.
     leader.end();
     for frame in group {
         let reports = frame.end();
