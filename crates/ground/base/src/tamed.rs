@@ -175,7 +175,7 @@ mod tests {
             let mut both = pieces.pass(&bytes[..at]);
             both.extend(pieces.pass(&bytes[at..]));
             prop_assert_eq!(&both, &passed(&bytes));
-            // What has passed passes again.
+            // Text that has passed is not changed by a second pass.
             prop_assert_eq!(&passed(&both), &both);
             prop_assert!(pieces.sequence.len() <= SEQUENCE_BYTES_MAX);
         }
