@@ -235,7 +235,7 @@ mod tests {
         );
     }
 
-    /// What is said of a text with these syntax errors, and of all its parts besides.
+    /// The diagnostics of a text with these syntax errors.
     fn said(text: &str) -> Vec<String> {
         let mut found = Diagnostics::new(text);
         let sound = found.sound(text);
