@@ -1,4 +1,4 @@
-//! The client of QMP beside peers that misbehave, over real sockets.
+//! The client of QMP with faulty peers, over real sockets.
 
 use base::DurNs;
 use guest::place::{PlaceError, vcpus};
@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use sys::clock::mono_now;
 
 const GREETING: &str = "{\"QMP\":{\"version\":{},\"capabilities\":[]}}\r\n";
-/// Only what never answers waits for so long.
+/// Time limit for tests in which the peer never answers.
 const SHORT: DurNs = DurNs::from_ms(50);
 const LONG: DurNs = DurNs::from_secs(60);
 
@@ -21,7 +21,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// Somebody behind a socket, who serves one connection.
+    /// A peer that serves one connection of a socket.
     fn new(name: &str, serve: impl FnOnce(UnixStream) + Send + 'static) -> Self {
         let path = std::env::temp_dir().join(format!("tahti-qmp-{name}-{}", std::process::id()));
         let listener = UnixListener::bind(&path).unwrap();
@@ -29,7 +29,8 @@ impl Peer {
         Self { path, thread: Some(thread) }
     }
 
-    /// One that greets, and answers the first commands with these lines; `ID` in them is the command's number.
+    /// A peer that sends a greeting and answers the first commands with these lines. `ID` in a line is replaced by the
+    /// number of the command.
     fn answers(name: &str, lines: &'static [&'static str]) -> Self {
         Self::new(name, move |mut stream| {
             stream.write_all(GREETING.as_bytes()).unwrap();
@@ -38,7 +39,7 @@ impl Peer {
                 asked.next().unwrap().unwrap();
                 stream.write_all(line.replace("ID", &(id + 1).to_string()).as_bytes()).unwrap();
             }
-            // Until the client goes.
+            // Until the client disconnects.
             asked.for_each(drop);
         })
     }
@@ -47,7 +48,7 @@ impl Peer {
         Client::connect(&self.path, within)
     }
 
-    /// A client that may wait for an answer only so long, but for as long as it takes to be greeted.
+    /// A client that waits for each answer for at most `within`. Only the greeting may last longer.
     fn greets(&self, within: DurNs) -> Client {
         let mut client = Client::begin(&self.path, within).unwrap();
         until("it is greeted", || {
@@ -58,7 +59,7 @@ impl Peer {
     }
 }
 
-/// What is there sooner or later.
+/// Waits until `found` returns a value.
 fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let end = mono_now() + LONG;
     loop {
@@ -72,7 +73,7 @@ fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // A test that failed early may never have come.
+        // Ends the thread of a peer to which a failed test never connected.
         drop(UnixStream::connect(&self.path));
         let _ = std::fs::remove_file(&self.path);
         let _ = self.thread.take().map(JoinHandle::join);
@@ -150,7 +151,7 @@ fn a_peer_that_is_not_qemu_is_recognised() {
 #[test]
 fn a_virtual_cpu_without_a_thread_or_with_a_foreign_one_is_refused_with_its_number() {
     let own = std::process::id() as i32;
-    // None yet, one that can be none, and one of another process.
+    // No thread, an impossible one, and one of another process.
     for (name, answer) in [
         ("vcpu-none", "{\"return\":[{\"cpu-index\":3}],\"id\":ID}\n"),
         ("vcpu-zero", "{\"return\":[{\"cpu-index\":3,\"thread-id\":0}],\"id\":ID}\n"),
