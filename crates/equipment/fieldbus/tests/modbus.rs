@@ -1,4 +1,4 @@
-//! Modbus: what is written is read back, what a device does wrong is said, and nothing panics.
+//! Modbus: written values are read back, faults of a device are reported, and no bytes cause a panic.
 
 use base::{DurNs, MonoNs};
 use fieldbus::Exchange;

@@ -1,4 +1,4 @@
-//! Line protocols: what is written, what is understood, what goes wrong.
+//! Line protocols: output, input and errors.
 
 use base::{DurNs, MonoNs};
 use fieldbus::Exchange;
@@ -15,7 +15,8 @@ fn number(value: f64) -> Given {
     Given { value: Some(base::Value::from(value)), raw: Some(value as i64), ..Given::default() }
 }
 
-/// Runs a protocol against a device whose answers come in pieces: what was sent, and the values or what went wrong.
+/// Runs a protocol against a device whose answers arrive in pieces. Returns the sent bytes, and the values or the
+/// error.
 fn run(protocol: Protocol, given: Given, answers: &[&[u8]]) -> (Vec<u8>, Result<Vec<Value>, Trouble>) {
     let (sent, session) = run_session(protocol, given, answers);
     let result = session.result().expect("the session ends");
@@ -42,14 +43,14 @@ fn run_session(protocol: Protocol, given: Given, answers: &[&[u8]]) -> (Vec<u8>,
     (sent, session)
 }
 
-/// The values of one line.
+/// The values in one line, in this format.
 fn read(format: &str, line: &[u8]) -> Option<Vec<Value>> {
     let text = format!("Separator = \",\"; Terminator = LF; p {{ in {format}; }}");
     let array = Given { takes: Takes::Many(10), ..Given::default() };
     protocol(&text, "p", &[]).unasked(line, &array).map(|taken| taken.values)
 }
 
-/// The message that a number becomes.
+/// A number in this format.
 fn write(format: &str, value: f64) -> Vec<u8> {
     run(protocol(&format!("p {{ out {format}; }}"), "p", &[]), number(value), &[]).0
 }
@@ -102,7 +103,7 @@ fn silence_and_half_a_line_are_distinguished() {
     let asked = |answers: &[&[u8]]| run(protocol(SUPPLY, "slow", &["1"]), Given::default(), answers).1;
     assert_eq!(asked(&[]), Err(Trouble::NoReply(DurNs::from_secs(2))));
     assert_eq!(asked(&[b"CURR1 1."]), Err(Trouble::Unfinished(b"CURR1 1.".to_vec())));
-    // Without a terminator silence ends the line.
+    // Without a terminator, the line ends when no further byte arrives.
     let bare = "p { in \"%d\"; ReadTimeout = 20; }";
     assert_eq!(run(protocol(bare, "p", &[]), Given::default(), &[b"1", b"2"]).1, Ok(vec![Value::Int(12)]));
     let bounded = "p { in \"%d\"; MaxInput = 2; in \"%s\"; }";
@@ -317,7 +318,7 @@ fn mistakes_in_a_protocol_file_are_reported_with_their_line() {
     assert!(error("p { out \"%<sha>\"; }").contains("expected one of sum "));
 }
 
-/// What a protocol with these arguments sends for the number 1.
+/// The output of a protocol with these arguments for the number 1.
 fn sent(text: &str, arguments: &[&str]) -> Vec<u8> {
     run(protocol(text, "p", arguments), number(1.0), &[]).0
 }
@@ -368,7 +369,7 @@ fn bytes_that_are_not_utf_8_are_kept() {
     assert_eq!(run(protocol, number(1.0), &[]).0, b"\xb5A");
 }
 
-/// What was seen of StreamDevice for each of these, on its own test device.
+/// The expected values were measured with StreamDevice on its own test device.
 #[test]
 fn numbers_are_read_as_streamdevice_reads_them() {
     let cases: &[(&str, &[u8], Option<Value>)] = &[
@@ -506,7 +507,7 @@ proptest! {
 
 #[test]
 fn times_are_written_and_read_by_formats_of_strftime() {
-    // Seen with date(1): 2010-09-03 13:45:59 UTC.
+    // `date` prints 2010-09-03 13:45:59 UTC for it.
     let secs = 1_283_521_559.25;
     for (format, line) in [
         (r#""%T(%Y-%m-%d %H:%M:%.3S)""#, "2010-09-03 13:45:59.250"),
@@ -519,7 +520,7 @@ fn times_are_written_and_read_by_formats_of_strftime() {
         assert_eq!(String::from_utf8_lossy(&write(format, secs)), line, "{format}");
         assert_eq!(read(format, line.as_bytes()), Some(vec![Value::Float(secs)]), "{format}");
     }
-    // What only lines have, and what only messages have.
+    // Forms that are only accepted on input, and errors.
     for (line, expected) in [
         ("3 sep 2010 15:45:59.25 +02:00", Some(secs)),
         ("3 September 2010 13:45:59 Z", Some(secs.trunc())),
@@ -532,10 +533,10 @@ fn times_are_written_and_read_by_formats_of_strftime() {
         assert_eq!(read, expected.map(|secs| vec![Value::Float(secs)]), "{line}");
     }
     assert_eq!(write(r#""%T(%j)""#, secs), b"246");
-    // The last digit that is written is rounded, up to the next second.
+    // The last digit is rounded, which may carry into the seconds.
     assert_eq!(write(r#""%T(%S %.1S)""#, 59.96), b"00 00.0");
     assert_eq!(write(r#""%T(%S)""#, 59.96), b"59");
-    // Local time is what whoever runs the protocol says.
+    // The caller gives the offset of local time.
     let local = Given { zone: Zone(|_| -5400), ..number(7200.0) };
     assert_eq!(run(protocol(r#"p { out "%T(%H:%M %z)"; }"#, "p", &[]), local, &[]).0, b"00:30 -0130");
 }
