@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_rest_before_a_burst_does_not_extend_its_budget() {
-        // Rests for any time, then burns; looked at every 5 ms.
+        // The thread sleeps for any time, then spins. It is sampled every 5 ms.
         for rest in (0..400).step_by(5) {
             let mut meter = meter();
             let caught = (0..1000).step_by(5).find(|at| {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the looks' distance, a spinning thread is caught within budget and two looks.
+        /// A spinning thread is caught within its budget and two samples, for any distance of samples.
         #[test]
         fn spinning_is_always_caught(step in 1u64..20, percent in 1u8..=99, period in 20i64..500) {
             let mut meter = Meter::new(Budget::Share { percent, period: DurNs::from_ms(period) }).unwrap();

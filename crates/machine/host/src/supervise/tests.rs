@@ -344,7 +344,7 @@ fn running_processes_are_adopted_although_the_state_is_lost_or_outdated() {
     assert_eq!(bench.on(Event::Started(0)), []);
     assert_eq!(bench.on(Event::Ready(0)), []);
     assert_eq!(bench.state(0), State::Running);
-    // The state could not be written. It says that this process is being killed, but that was an earlier one.
+    // The state could not be stored. It shows that this process is being killed, which is true for an earlier one only.
     bench.on(Event::HeartbeatLost(0));
     bench.all.take_up(bench.now, 0, false);
     assert_eq!(bench.on(Event::Started(0)), []);
