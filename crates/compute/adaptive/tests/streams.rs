@@ -28,6 +28,6 @@ fn a_program_that_truncates_and_removes_the_streams_of_a_loop_does_not_stop_it()
                 });
             }
         }
-        assert!(running.value("unwritten") >= 1.0, "images that were not shown meanwhile are counted");
+        assert!(running.value("unwritten") >= 1.0, "images that could not be written are counted");
     });
 }

@@ -162,7 +162,7 @@ pub(crate) fn running_with(
         });
         then(&mut Running { desk, shown, folder: folder.clone(), stop, wrong, cycles, deadline });
     });
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "streams go with their loop");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "streams are removed with their loop");
     std::fs::remove_dir(folder).unwrap();
 }
 
