@@ -238,7 +238,7 @@ where
             moved.extend_from_slice(&x);
             let mut y = vec![S::sum(7.0); begin + rows + 1];
             panels.multiply(level, &moved[begin..], &mut y[begin..begin + rows]).unwrap();
-            assert_eq!(y[begin..begin + rows], known, "{level}, from number {begin} on");
+            assert_eq!(y[begin..begin + rows], known, "{level}, from number {begin}");
             let around = y[..begin].iter().chain(&y[begin + rows..]);
             assert!(around.into_iter().all(|value| *value == S::sum(7.0)), "{level}: written outside the result");
         }
