@@ -74,6 +74,6 @@ mod tests {
         let mean = (100.0 + 200.0 + 50.0 + 1.0) / 4.0;
         assert_eq!(gain, [mean / 100.0, mean / 200.0, mean / 50.0, 0.0]);
         let (_, none, dead) = Detector::new(2).calibration();
-        assert_eq!((none, dead), (vec![0.0; 2], 2), "without frames all are dead");
+        assert_eq!((none, dead), (vec![0.0; 2], 2), "without frames all pixels are dead");
     }
 }

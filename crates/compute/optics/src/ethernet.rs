@@ -49,7 +49,7 @@ mod tests {
         let whole = packet(b"abc");
         assert_eq!(datagram(&whole, 51512), None);
         for length in 0..whole.len() {
-            assert_eq!(datagram(&whole[..length], 51511), None, "cut off to {length}");
+            assert_eq!(datagram(&whole[..length], 51511), None, "truncated to {length}");
         }
         // IPv6, options, more fragments, a later fragment, TCP, a datagram longer than its packet, one shorter than its header.
         for (at, value) in [(12, 0x86), (14, 0x46), (20, 0x20), (21, 1), (23, 6), (39, 12), (39, 7), (17, 30), (17, 32)]
