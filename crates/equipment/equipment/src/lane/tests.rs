@@ -292,7 +292,7 @@ fn changed_tables_take_over_unchanged_devices_and_waiting_requests() {
     let tables = tables(&FILE.replace("limits = [0, 500]", "limits = [0, 50]"));
     let mut new = Lane::new(tables, 0, (at(500), 0), Some(old.tables()), &mut |_| Err("no other device")).unwrap();
     new.take_over(&mut old, at(500), &mut seen);
-    assert_eq!(ask(&mut new, "get/sr_mag_ps_b/current_adc", at(500)), "50.00A", "the supply ramps on");
+    assert_eq!(ask(&mut new, "get/sr_mag_ps_b/current_adc", at(500)), "50.00A", "the supply continues its ramp");
     assert!(ask(&mut new, "put/sr_mag_ps_b/60A", at(500)).contains("expected 0A to 50A"));
     go_on(&mut new, at(2000), &mut seen);
     assert_eq!(seen.answers.last(), Some(&(2, "OK".to_owned())));
