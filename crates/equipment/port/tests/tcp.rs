@@ -82,7 +82,7 @@ fn a_port_recovers_from_late_malformed_and_interrupted_answers() {
         // Garbage: the port closes the connection and opens another one.
         request(&mut stream);
         stream.write_all(b"nonsense, all of it").unwrap();
-        assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0, "hung up on");
+        assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0, "the connection is closed");
         let (mut stream, _) = listener.accept().unwrap();
         // The device closes the connection within an answer.
         let number = request(&mut stream);
