@@ -26,7 +26,7 @@ impl Bound {
             let folder = path.display().to_string();
             is(&folder, "vendor", "0x1234") && is(&folder, "device", "0x11e8")
         });
-        let address = found.expect("the guest has it").file_name().unwrap().display().to_string();
+        let address = found.expect("the guest has this device").file_name().unwrap().display().to_string();
         fs::write(format!("/sys/bus/pci/drivers/{driver}/new_id"), Self::ID).unwrap();
         Self { driver: driver.to_owned(), address }
     }

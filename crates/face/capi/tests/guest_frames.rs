@@ -78,7 +78,7 @@ fn a_plant_runs_its_frame_under_a_shield_and_restores_the_machine() {
     let is_accepted =
         |code| matches!(code, Some(0 | 4)) || code == Some(3) && said.contains("supervisor: no observation");
     assert!(is_accepted(down.code()) && is_accepted(ended.code()), "{down}, {ended}");
-    assert_eq!(guest::read("/sys/fs/cgroup/cpuset.cpus.isolated"), "", "the machine was given back");
+    assert_eq!(guest::read("/sys/fs/cgroup/cpuset.cpus.isolated"), "", "the machine is restored");
     assert!(watcher().is_err(), "nothing of the frame remains");
     fs::remove_dir_all(folder).unwrap();
 }

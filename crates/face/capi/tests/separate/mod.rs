@@ -158,7 +158,7 @@ impl Frame {
     /// time limit of a caller.
     pub(crate) fn look<T>(&self, read: impl FnOnce(&FramePage<'_>) -> T) -> T {
         let mut watcher = None;
-        until("the frame lets itself be watched", || {
+        until("the frame accepts a watcher", || {
             watcher = Watcher::open(&self.name).ok();
             watcher.is_some()
         });
@@ -231,7 +231,7 @@ fn troubled(cpu: CpuId, how: &str) -> (Frame, u32) {
 /// allocations.
 pub(crate) fn overruns_for_ever(cpu: CpuId) {
     let (frame, _) = troubled(cpu, "spin");
-    until("its own code is named", || frame.causes(1).contains(&Cause::OwnCode));
+    until("its own code is the cause", || frame.causes(1).contains(&Cause::OwnCode));
     frame.go_on(&[0, 2]);
     frame.look(|page| {
         assert!(page.counter(FrameCounter::Parked) > 0);
@@ -243,7 +243,7 @@ pub(crate) fn overruns_for_ever(cpu: CpuId) {
 /// An activity that blocks in its call is passed over: the next one has its turn in the same minor.
 pub(crate) fn blocks(cpu: CpuId) {
     let (frame, _) = troubled(cpu, "sleep");
-    until("it is called blocked", || frame.causes(1).contains(&Cause::Blocked));
+    until("it is reported as blocked", || frame.causes(1).contains(&Cause::Blocked));
     frame.go_on(&[0, 2]);
     assert!(frame.look(|page| page.counter(FrameCounter::Blocked)) > 0, "it was passed over");
     frame.end();
@@ -252,7 +252,7 @@ pub(crate) fn blocks(cpu: CpuId) {
 /// An activity that ends inside its call is reported. The others keep their frames.
 pub(crate) fn dies_inside(cpu: CpuId) {
     let (frame, _) = troubled(cpu, "exit");
-    until("its end is noticed", || frame.look(|page| page.activity_counter(1, ActivityCounter::Absences)) > 3);
+    until("its end is detected", || frame.look(|page| page.activity_counter(1, ActivityCounter::Absences)) > 3);
     frame.go_on(&[0, 2]);
     let reports = frame.end();
     assert!(reports.contains(&Report::Gone("troubled".to_owned(), false)), "{reports:?}");
@@ -269,7 +269,7 @@ pub(crate) fn dies_with_a_mutex(cpu: CpuId) {
     frame.join_with(&program, "first", 0, "spin", &[&name]);
     frame.join_with(&program, "troubled", 30, "exit", &[&name]);
     frame.join_with(&program, "last", 0, "spin", &[&name]);
-    until("its end is noticed", || frame.look(|page| page.activity_counter(1, ActivityCounter::Absences)) > 3);
+    until("its end is detected", || frame.look(|page| page.activity_counter(1, ActivityCounter::Absences)) > 3);
     frame.go_on(&[0, 2]);
     let told = |who: &str| match Imports::open(&format!("{name}-{who}")).unwrap().get("inherited").unwrap().value {
         Number::Int(times) => times,
@@ -289,7 +289,7 @@ pub(crate) fn is_debugged(cpu: CpuId) {
     let mut said = String::new();
     BufReader::new(debugger.stdout.take().unwrap()).read_line(&mut said).unwrap();
     assert_eq!(said, "attached\n");
-    until("it is called stopped", || frame.causes(1).contains(&Cause::Stopped));
+    until("it is reported as stopped", || frame.causes(1).contains(&Cause::Stopped));
     frame.go_on(&[0, 2]);
     drop(debugger.stdin.take());
     assert!(debugger.wait().unwrap().success());
@@ -335,7 +335,7 @@ pub(crate) fn is_demoted_alone(cpu: CpuId) {
         assert_eq!(priority(&frame), Policy::Fifo(Priority(PRIORITY.0 - 3)));
     }
     sys::process::Process::open(pid as i32).unwrap().signal(9).unwrap();
-    until("its end is noticed", || frame.look(|page| page.who(0).0 == Presence::Died));
+    until("its end is detected", || frame.look(|page| page.who(0).0 == Presence::Died));
     frame.join(&program, "troubled", 0, "spin");
     until("its place and priority are restored", || {
         frame.calls(0) > 0 && demoted(&frame) == 0 && priority(&frame) == Policy::Fifo(Priority(PRIORITY.0 - 1))
@@ -381,7 +381,7 @@ pub(crate) fn asks_for_a_mode(cpu: CpuId) {
     let last = frame.calls(2);
     assert!(last > 0, "it ran in the first mode");
     frame.go_on(&[0, 1]);
-    assert_eq!(frame.calls(2), last, "it does not in the other");
+    assert_eq!(frame.calls(2), last, "it does not run in the other mode");
     let minors: Vec<u16> = frame.look(|page| {
         let mut cursor = page.events();
         std::iter::from_fn(|| page.next_event(&mut cursor))
