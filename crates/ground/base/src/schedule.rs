@@ -116,7 +116,7 @@ mod tests {
         let mut schedule = Schedule::new(7, MonoNs(10 * MS), DurNs(MS as i64));
         let skipped = schedule.advance(MonoNs(13 * MS));
         assert_eq!(skipped, Skipped { count: 2, first_due: MonoNs(11 * MS) });
-        assert_eq!((schedule.pulse(), schedule.due()), (10, MonoNs(13 * MS)), "due just now is in time");
+        assert_eq!((schedule.pulse(), schedule.due()), (10, MonoNs(13 * MS)), "a pulse due now is in time");
     }
 
     #[test]
