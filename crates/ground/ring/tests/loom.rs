@@ -320,7 +320,11 @@ fn an_activity_that_yields_while_its_minor_ends_keeps_its_call_and_the_next_mino
         let _ = page.close(0, turn.sequence);
         let never = page.close(1, turn.sequence);
         let next = page.begin(&FrameBorder::default(), [1].into_iter());
-        assert_eq!(page.release_first(next), Some(1), "the new minor's first is its dispatcher's to release");
+        assert_eq!(
+            page.release_first(next),
+            Some(1),
+            "only the dispatcher releases the first activity of the new minor"
+        );
         // An activity that was released for the old minor may be woken late. It begins once, for the new minor.
         let woken = activity.join().unwrap();
         assert!(!never && (woken.is_none() || woken == Some(1)));

@@ -269,7 +269,7 @@ mod tests {
         let trail = reader.trail().unwrap();
         let mut cursor = trail.from_oldest();
         let first = Cycle::from(trail.next(&mut cursor).unwrap());
-        assert_eq!(first.pulse, 2_000 - TRAIL_CYCLES as u64, "the last cycles stay");
+        assert_eq!(first.pulse, 2_000 - TRAIL_CYCLES as u64, "the last cycles are kept");
         writer.finish();
         assert_eq!(reader.state(), PageState::Ended);
         let generation = reader.generation();
