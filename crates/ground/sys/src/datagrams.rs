@@ -158,7 +158,7 @@ mod tests {
             }
             let read = crate::clock::wall_ns();
             let all: Vec<&[u8]> = (0..4).map(|index| taken.get(index)).collect();
-            assert_eq!(all, [&b"a"[..], b"abc", b"abcdefgh", b""], "the longest is cut off");
+            assert_eq!(all, [&b"a"[..], b"abc", b"abcdefgh", b""], "the longest is truncated");
             let came: Vec<u64> = (0..3).map(|index| taken.came_ns(index).unwrap()).collect();
             assert!(came.is_sorted() && taken.came_ns(3).is_none());
             // If no other socket had timestamps enabled, the kernel starts them a moment later.

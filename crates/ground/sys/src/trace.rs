@@ -431,7 +431,7 @@ mod tests {
         for (signal, ends) in [(libc::SIGWINCH, false), (libc::SIGCHLD, false), (libc::SIGTERM, true)] {
             let (process, mut traced) = shell("exit 7");
             process.signal(signal).unwrap();
-            assert_eq!(call(&mut traced), Some(i64::from(process.pid())), "signal {signal} does not hurt the call");
+            assert_eq!(call(&mut traced), Some(i64::from(process.pid())), "signal {signal} does not affect the call");
             process.signal(signal).unwrap();
             assert_eq!(traced.release(), Ok(true));
             let status = reaped(&process, 0);
