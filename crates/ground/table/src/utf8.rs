@@ -73,6 +73,6 @@ mod tests {
             let why = utf8(utf16.to_vec()).unwrap_err().to_string();
             assert!(why.contains("UTF-16; expected UTF-8: `iconv -f utf-16 -t utf-8"), "{why}");
         }
-        assert!(utf8(b"a\xe9".to_vec()).unwrap_err().to_string().starts_with("line 1, column 2"), "a letter cut off");
+        assert!(utf8(b"a\xe9".to_vec()).unwrap_err().to_string().starts_with("line 1, column 2"), "a truncated letter");
     }
 }
