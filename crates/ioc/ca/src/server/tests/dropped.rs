@@ -12,7 +12,7 @@ fn a_pending_update_of_a_dropped_channel_does_not_reach_the_next_subscription_in
     bench.subscribe(wave, 6, 43);
     assert_eq!(bench.receive()[0].0.command, command::SERVER_DISCONN);
     bench.answer();
-    assert_eq!(bench.receive(), [], "the value of x is of no subscription");
+    assert_eq!(bench.receive(), [], "the value of x belongs to no subscription");
     bench.answer();
     let updates = bench.receive();
     assert_eq!((updates.len(), updates[0].0.p2, updates[0].0.count), (1, 43, 3));
