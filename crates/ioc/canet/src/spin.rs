@@ -54,7 +54,7 @@ mod tests {
         spin.ended(at(0), at(59), true);
         assert_eq!(spin.until(at(100)), Some(at(160)));
         spin.ended(at(100), at(161), true);
-        assert_eq!(spin.until(at(200)), None, "in vain");
+        assert_eq!(spin.until(at(200)), None, "without a result");
         spin.ended(at(200), at(210), false);
         assert_eq!(spin.until(at(300)), None, "a timer is no request");
         spin.ended(at(300), at(310), true);
