@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(stop.due(at(0)), Some(Step::Powerdown));
         assert_eq!(stop.due(at(1)), None);
         for second in 1..15 {
-            assert_eq!(stop.due(at(2 * second)), Some(Step::Powerdown), "it may have booted only now");
+            assert_eq!(stop.due(at(2 * second)), Some(Step::Powerdown), "it may have booted just now");
         }
         assert_eq!(stop.due(at(29)), None);
         assert_eq!(stop.due(at(30)), Some(Step::Quit));

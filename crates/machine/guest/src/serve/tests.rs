@@ -20,7 +20,7 @@ impl Place {
 
     fn fails(&self, guest: &Guest) -> String {
         let found = serve(guest, &self.0, &mut |_| ()).unwrap_err().to_string();
-        assert!(!self.0.exists(), "{} was left behind", self.0.display());
+        assert!(!self.0.exists(), "{} still exists", self.0.display());
         found
     }
 }
@@ -104,7 +104,7 @@ fn served(name: &str, accel: Accel, turns: &'static [Turn]) -> (Result<Ended, Se
     });
     over.store(true, Ordering::Relaxed);
     assert!(qemus.join().is_ok(), "not every turn arrived: {ended:?}, {told}");
-    assert!(!place.0.exists(), "{} was left behind", place.0.display());
+    assert!(!place.0.exists(), "{} still exists", place.0.display());
     (ended, told)
 }
 
