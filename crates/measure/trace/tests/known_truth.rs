@@ -459,7 +459,7 @@ fn a_task_woken_on_a_cpu_that_leaves_its_idle_state_is_known_to_run() {
     };
     // A loop that computes without any event is not late.
     assert_eq!(explained(LOOP), []);
-    let [late] = &explained(HOG)[..] else { panic!("one is late") };
+    let [late] = &explained(HOG)[..] else { panic!("one late wake-up") };
     assert!(matches!(late.worst(), Some(Culprit::Preempted { task, .. }) if task == "hog"), "{late:?}");
     assert!(late.by_culprit()[0].1 >= 2_500_000, "{late:?}");
 }
