@@ -120,7 +120,11 @@ mod tests {
         assert_ne!(at(&other), first_at);
         let again = spares.take(1000).unwrap();
         assert_eq!(at(&again), first_at);
-        assert_ne!(at(&spares.take(1000).unwrap()), at(&spares.kept[0].memory), "the cheat's is never used");
+        assert_ne!(
+            at(&spares.take(1000).unwrap()),
+            at(&spares.kept[0].memory),
+            "memory of the cheater is never reused"
+        );
         for _ in 0..KEPT_MAX {
             spares.keep(Some(1), again.clone());
         }

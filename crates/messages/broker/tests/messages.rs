@@ -222,7 +222,7 @@ fn a_client_outlives_its_server_and_repeats_only_idempotent_requests() {
     assert_eq!((reply.id, reply.code), (write, Code::Unknown));
     let second = Server::start(Config { name, ..Config::default() });
     let _manager = manager(&second.name, "sr");
-    assert!(!matches!(client.next(DurNs::from_ms(200)), Ok(Some(_))), "a reply more");
+    assert!(!matches!(client.next(DurNs::from_ms(200)), Ok(Some(_))), "an extra reply");
     assert_eq!(ask(&mut client, "get/sr/a"), (Code::Ok, "0A".into()));
 }
 
@@ -396,7 +396,7 @@ fn a_flood_on_one_band_loses_log_records_of_that_band_only_and_they_are_counted(
     };
     assert_eq!(count(" band=7 put/nobody/2A -> NO_OBJECT/"), FLOOD / 1_000);
     assert_eq!((lost("7"), count(" band=0 put/nobody/1A -> NO_OBJECT/") + lost("0")), (0, FLOOD));
-    assert!(lost("0") > 0, "the flood was to be larger than the queue");
+    assert!(lost("0") > 0, "the flood must exceed the queue");
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl Serving {
         let wanted = format!("OK/{}", self.name);
         while !all.windows(wanted.len()).any(|part| part == wanted.as_bytes()) {
             let length = client.read(&mut some).unwrap();
-            assert!(length > 0, "cut off: {}", String::from_utf8_lossy(&all));
+            assert!(length > 0, "disconnected: {}", String::from_utf8_lossy(&all));
             all.extend_from_slice(&some[..length]);
         }
     }

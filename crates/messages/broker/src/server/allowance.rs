@@ -197,7 +197,7 @@ mod tests {
     fn a_lane_above_its_allowance_stops_spinning_before_it_must_nap() {
         let mut allowance = Allowance::new(MonoNs(0), DurNs::ZERO);
         let ms = |ms: i64| MonoNs(ms as u64 * 1_000_000);
-        assert_eq!(allowance.look(ms(3), || unreachable!("it is not time")), Due::Nothing);
+        assert_eq!(allowance.look(ms(3), || unreachable!("too early")), Due::Nothing);
         assert_eq!(allowance.look(ms(4), || DurNs::from_ms(4)), Due::NoSpin);
         assert!(!allowance.spins());
         assert_eq!(allowance.look(ms(8), || DurNs::from_ms(6)), Due::Nothing, "then half of it is enough");

@@ -76,10 +76,14 @@ mod tests {
         assert_eq!(
             users(&greetings),
             [STRANGER, own, STRANGER + 1, own, STRANGER + 1, STRANGER],
-            "its first has spoken"
+            "its first client has sent a greeting"
         );
         assert!(greetings.hang_up_on_one());
-        assert_eq!(users(&greetings), [STRANGER, own, own, STRANGER + 1, STRANGER], "of those with as many a stranger");
+        assert_eq!(
+            users(&greetings),
+            [STRANGER, own, own, STRANGER + 1, STRANGER],
+            "among users with equally many, a foreign one"
+        );
         (0..4).for_each(|_| assert!(greetings.hang_up_on_one()));
         assert!(
             !greetings.hang_up_on_one() && users(&greetings) == [STRANGER],

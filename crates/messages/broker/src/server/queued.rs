@@ -96,7 +96,7 @@ mod tests {
             "user 7 has 262144 of 524288 bytes of its own queue and 8192 more are asked for, expected at most 262144";
         assert!(why.starts_with(said), "{why}");
         (0..16).for_each(|_| push(8, &mut queued).unwrap());
-        assert!(push(9, &mut queued).unwrap_err().is_some(), "three quarters are for strangers");
+        assert!(push(9, &mut queued).unwrap_err().is_some(), "three quarters are for foreign users");
         (0..16).for_each(|_| push(0, &mut queued).unwrap());
         assert_eq!(push(0, &mut queued).unwrap_err().map(|_| ()), Some(()), "all slots are used");
         // The reader takes the first user's messages first.
