@@ -404,7 +404,11 @@ mod tests {
         assert_eq!((a.host, b.host, tables.number("a"), tables.host(b)), (1, 2, Some(1), Some("b")));
         let found = [a, b, zmq, near].map(|who| access(&tables, who, Verb::Put, "sr_a"));
         assert_eq!(found, [Access::Deny, Access::Allow, Access::Allow, Access::Deny]);
-        assert_eq!(access(&tables, Subject { host: 9, ..near }, Verb::Put, "sr_a"), Access::Deny, "never known");
+        assert_eq!(
+            access(&tables, Subject { host: 9, ..near }, Verb::Put, "sr_a"),
+            Access::Deny,
+            "a host that was never known"
+        );
     }
 
     #[test]

@@ -221,7 +221,7 @@ fn one_user_with_many_clients_has_half_of_a_bands_places_and_the_refusal_has_its
                expected at most 12; take replies first";
     assert_eq!(world.line.text(), why);
     let third = send(&mut world, 2, 8);
-    assert_eq!((third.len(), send(&mut world, 3, 8).len()), (6, 0), "strangers together have three quarters");
+    assert_eq!((third.len(), send(&mut world, 3, 8).len()), (6, 0), "foreign users together have three quarters");
     assert_eq!(
         (send(&mut world, 4, 8).len(), send(&mut world, 5, 1).len()),
         (6, 0),
