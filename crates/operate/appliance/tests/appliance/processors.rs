@@ -121,7 +121,7 @@ fn texts_in_a_signal_of_numbers_are_excluded_from_statistics_and_otherwise_shown
         ["0.0", "5.0", "\"off\"", "\"off\"", "20.0", "25.0"]
     );
     assert_eq!(model.points("optimizedSample_3(A)", 0, 29).len(), 4, "bins of 9 s");
-    assert_eq!(model.points("optimized_3(A)", 12, 18).len(), 7, "texts alone are as they are");
+    assert_eq!(model.points("optimized_3(A)", 12, 18).len(), 7, "texts are returned unchanged");
 }
 
 proptest! {
