@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn an_interval_has_the_counts_since_the_last_poll_and_detects_a_restarted_histogram() {
         let mut interval = Interval::default();
-        assert!(interval.look([(0, 9, 5)].into_iter()).is_none(), "since when is not known");
+        assert!(interval.look([(0, 9, 5)].into_iter()).is_none(), "its start is unknown");
         let figures = interval.look([(0, 9, 6), (10, 19, 98), (90, 99, 1)].into_iter()).unwrap();
         assert_eq!((figures.count(), figures.is_new), (100, false));
         assert_eq!([1, 50, 99, 100].map(|percent| figures.quantile(percent, 100)), [9, 19, 19, 99].map(Some));

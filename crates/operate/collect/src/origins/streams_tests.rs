@@ -246,7 +246,7 @@ fn a_damaged_or_truncated_stream_file_is_reported_and_allocates_nothing() {
         File::open(site.path("a")).unwrap().read_exact_at(&mut before, at as u64).unwrap();
         writer.put(at, bytes);
         writer.write(writer.images + 1, &[2; 4]);
-        assert_eq!(site.later(), [""; 0], "it may be just being made");
+        assert_eq!(site.later(), [""; 0], "it may be incomplete");
         let told = site.later().remove(0);
         writer.put(at, &before);
         writer.write(writer.images + 1, &[3; 4]);
@@ -314,8 +314,8 @@ fn the_time_of_an_image_is_when_it_was_acquired_else_written_else_polled() {
     assert_eq!(stamp(wall - 60 * second, wall - MS, 0, [1, 1]), -1, "the time of the stream's creation, for example");
     assert_eq!(stamp(wall, wall - MS, 0, [1, 1]), -1, "acquisition precedes the write");
     assert_eq!(stamp(wall - 3 * MS, wall - MS, 0, [wall - MS, 1]), -3, "the time of writing does not change");
-    assert_eq!(stamp(wall - 3 * MS, wall - MS, 0, [1, wall - 3 * MS]), -1, "that of acquisition does");
-    assert_eq!(stamp(5, 5, 0, [5, 5]), 0, "both do");
+    assert_eq!(stamp(wall - 3 * MS, wall - MS, 0, [1, wall - 3 * MS]), -1, "the time of acquisition changes");
+    assert_eq!(stamp(5, 5, 0, [5, 5]), 0, "both change");
     assert_eq!(stamp(wall - 3 * MS + 37 * second, wall - MS + 37 * second, 37, [1, 1]), -3, "TAI");
     assert_eq!(stamp(wall - 3 * MS, wall - MS, 37, [1, 1]), -3, "UTC where TAI is known");
 }
