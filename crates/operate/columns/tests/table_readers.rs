@@ -93,7 +93,11 @@ fn duckdb_pandas_and_polars_read_the_packs_of_an_archive_while_it_is_written() {
         let found = &read[reader];
         assert_eq!((&found["rows"], &found["gaps"]), (&rows.into(), &json!(13)), "{reader}");
         assert_eq!(found["temp"], json!([BEGIN + 1_999, 1_999.0 / 8.0, 1_999, 1]), "{reader}");
-        assert_eq!(found["sum"], json!((0..4_000).sum::<i64>()), "{reader}: of RF:COUNT's distance to its first");
+        assert_eq!(
+            found["sum"],
+            json!((0..4_000).sum::<i64>()),
+            "{reader}: the differences of RF:COUNT to its first value"
+        );
         assert_eq!((&found["label"], &found["text"]), (&"on".into(), &"°3".into()), "{reader}");
         assert_eq!(found["waves"], json!([[], [1.0], [2.0, 2.0]]), "{reader}");
         assert_eq!((&found["word"], &found["beam"]), (&json!(["b"]), &json!(1.0)), "{reader}");
