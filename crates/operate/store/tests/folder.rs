@@ -134,7 +134,7 @@ fn a_folder_of_another_version_is_refused_and_not_changed() {
     };
     told(Archive::open(folder.clone()).err());
     told(Logger::open(folder.clone(), Config::default(), 0).err());
-    assert_eq!(std::fs::read(&path).unwrap(), bytes, "and left alone");
+    assert_eq!(std::fs::read(&path).unwrap(), bytes, "and it is not changed");
 }
 
 #[test]
