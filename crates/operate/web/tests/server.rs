@@ -329,7 +329,7 @@ fn a_client_beyond_the_limit_gets_short_answers_but_no_websocket() {
     drop(first);
     until("its socket has ended", || server.ended.load(Ordering::SeqCst) == 1);
     // Its seat is released a moment after its end.
-    until("it has left its seat", || server.socket(ORIGIN).1.starts_with("HTTP/1.1 101"));
+    until("its seat is free", || server.socket(ORIGIN).1.starts_with("HTTP/1.1 101"));
 }
 
 #[test]
@@ -374,7 +374,7 @@ fn one_user_gets_at_most_half_of_the_seats() {
     );
     drop(first);
     // Its seat is released a moment after its end.
-    until("it has left its seat", || server.socket(ORIGIN).1.starts_with("HTTP/1.1 101"));
+    until("its seat is free", || server.socket(ORIGIN).1.starts_with("HTTP/1.1 101"));
 }
 
 #[test]
@@ -439,7 +439,7 @@ fn websockets_that_send_too_much_or_never_read_are_disconnected() {
     read(&mut unmasked);
     let (mut deaf, _) = server.socket(ORIGIN);
     deaf.write_all(&frame(1, b"flood")).unwrap();
-    until("all three are cut off", || server.ended.load(Ordering::SeqCst) == 3);
+    until("all three are disconnected", || server.ended.load(Ordering::SeqCst) == 3);
     assert!(server.say(HERE).contains("here"));
 }
 
@@ -516,7 +516,7 @@ fn a_read_that_waits_too_long_for_its_turn_is_answered_with_503() {
     });
     server.held.release();
     assert!(readers.iter_mut().all(|reader| read(reader).contains("read")));
-    until("turns are given back", || server.say(head).contains("read"));
+    until("turns are returned", || server.say(head).contains("read"));
 }
 
 /// Pseudo-random numbers, the same in each run.
