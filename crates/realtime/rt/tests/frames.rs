@@ -448,7 +448,7 @@ fn a_group_starts_only_when_complete_and_stays_synchronous() {
         let two = follow("two");
         let mut c = two.join("a").unwrap();
         scope.spawn(move || while c.next_turn().is_some() {});
-        leader.until("ten turns of its follower's", || done.load(Ordering::Acquire));
+        leader.until("ten turns of its follower", || done.load(Ordering::Acquire));
         drop(leader);
         let turns = steps.join().unwrap();
         assert!(turns.iter().all(|(pulse, minor)| pulse % 3 == u64::from(*minor)), "the leader's numbers: {turns:?}");

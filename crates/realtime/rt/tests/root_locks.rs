@@ -15,7 +15,7 @@ fn effective(tid: i32) -> i64 {
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let watchdog = Instant::now();
     while !done() {
-        assert!(watchdog.elapsed() < Duration::from_secs(60), "never seen: {what}");
+        assert!(watchdog.elapsed() < Duration::from_secs(60), "{what} did not happen");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

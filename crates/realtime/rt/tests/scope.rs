@@ -113,7 +113,7 @@ fn an_edge_is_captured_with_the_rows_before_and_after_it() {
     assert!(f64::from_bits(trigger[4]) <= 50.0 && f64::from_bits(each(&rows)[49][4]) > 50.0);
     let status = scope.status().unwrap();
     assert_eq!((status.id, status.phase, status.captures), (id, Phase::Stopped, 1));
-    assert_eq!(scope.captured(0).pop().unwrap().1, rows, "it stays");
+    assert_eq!(scope.captured(0).pop().unwrap().1, rows, "the capture is kept");
     running.end();
 }
 

@@ -107,7 +107,7 @@ fn a_late_worker_is_named_and_the_team_continues_once_it_returns() {
 
 #[test]
 fn a_worker_that_panics_is_named_permanently_and_the_others_end() {
-    let job = |_: &(), _: &mut (), me: Worker| assert!(me.index != 1, "a fault of the job, on purpose");
+    let job = |_: &(), _: &mut (), me: Worker| assert!(me.index != 1, "a deliberate fault of the job");
     let mut team = Team::start(spec(2), (), |_| (), job).unwrap();
     for _ in 0..2 {
         assert!(matches!(team.run().unwrap_err(), TeamError::Gone { worker: 1 }));

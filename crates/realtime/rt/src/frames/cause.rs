@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(
             cause([false; 3], InProgress { before: late, ..call(long, false) }),
             Cause::Stolen,
-            "it lost more itself"
+            "the CPU was stolen for longer in it"
         );
         let in_front = Before { front: Some((3, DurNs(-5))), ..Before::default() };
         assert_eq!(cause([false; 3], InProgress { before: in_front, ..call(DurNs(9), true) }), Cause::Stolen);
