@@ -35,7 +35,7 @@ fn run_session(protocol: Protocol, given: Given, answers: &[&[u8]]) -> (Vec<u8>,
         match answers.next() {
             Some(bytes) => session.handle_bytes(now, bytes),
             None => {
-                now = session.poll_timeout().expect("it waits for something");
+                now = session.poll_timeout().expect("it waits until a time");
                 session.handle_timeout(now);
             }
         }
@@ -95,7 +95,7 @@ fn an_overridden_handler_needs_no_arguments() {
     assert_eq!((sent, result), (b"?\n".to_vec(), Err(Trouble::Mismatch(b"x".to_vec()))));
     assert_eq!(run(protocol(text, "loud", &["7"]), Given::default(), &[b"x\n"]).0, b"?\nBAD7\n");
     let missing = File::parse(text.as_bytes(), "test.proto").unwrap().protocol("loud", &[]);
-    assert!(missing.is_err(), "the handler of the file counts here");
+    assert!(missing.is_err(), "the file's handler applies here");
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn settings_outside_of_protocols_apply_to_the_following_protocols() {
         c { Terminator = ';'; @mismatch { } out 'c'; } d { c; in 'x'; }";
     let sent = |name: &str, answer: &[u8]| run(protocol(text, name, &[]), Given::default(), &[answer]).0;
     assert_eq!(sent("a", b""), b"a\n");
-    assert_eq!(sent("b", b"y\r"), b"a\rm\r", "of a protocol that is referred to the commands alone count");
+    assert_eq!(sent("b", b"y\r"), b"a\rm\r", "only the commands of a referenced protocol apply");
     assert_eq!(sent("c", b""), b"c;");
     assert_eq!(sent("d", b"y\r"), b"c\rm\r");
 }
@@ -345,7 +345,11 @@ fn variables_apply_to_a_whole_protocol_and_keep_their_quotes_within_quotes() {
     assert_eq!(sent("p { x = 'A'; out $x; x = 'B'; out $x; }", &[]), b"BB");
     assert_eq!(sent("x = \"A\" cr; p { out $x \"\\$x\"; }", &[]), b"A\r\"A\" cr");
     assert_eq!(sent("a = 'x'; b = $a '1'; a = 'y'; p { out $b $a; }", &[]), b"x1y");
-    assert_eq!(sent("q { out $x; x = '1'; }; p { x = '2'; q; };", &[]), b"2", "commands in referenced protocols count");
+    assert_eq!(
+        sent("q { out $x; x = '1'; }; p { x = '2'; q; };", &[]),
+        b"2",
+        "only the commands of a referenced protocol apply"
+    );
     assert_eq!(sent("on = true; p { out '%{off|\\${on}}'; }", &[]), b"true");
 }
 
