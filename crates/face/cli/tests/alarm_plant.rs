@@ -109,7 +109,7 @@ fn a_device_that_does_not_answer_is_an_alarm_until_it_does() {
         list["rows"].as_array()?.iter().find(|row| row["channel"] == "process supplies").cloned()
     };
     let is = |now: &str| row().is_some_and(|row| row["current_severity"] == now);
-    bench.until("all is well", || is("OK"));
+    bench.until("the plant is OK", || is("OK"));
     std::fs::remove_file(bench.dir.join("current")).unwrap();
     bench.until("it is an alarm", || is("MAJOR"));
     assert_eq!(row().unwrap()["message"], "1 of 1 polled values are stale: sr_ps/current");

@@ -168,7 +168,7 @@ fn a_loop_closes_by_a_message_counts_lost_packets_and_returns_after_a_kill() {
     let figure = format!("{server}-loop/slopes");
     frames_are_archived(&bench, &figure);
     let mut open = 0.0;
-    bench.until("as bad as the air", || {
+    bench.until("the residual is that of the open loop", || {
         open = nm("residual");
         open > 50.0 && (open - nm("air")).abs() < 0.2 * open
     });
@@ -248,7 +248,7 @@ fn a_loop_closes_by_a_message_counts_lost_packets_and_returns_after_a_kill() {
     assert!(log.contains("frames: ") && log.contains("after arming: allocations 0"), "{log}");
     for stream in ["wfs", "slopes", "dm", "telemetry"] {
         let left = bench.dir.join(format!("ao_{stream}.im.shm"));
-        assert!(!left.exists(), "{} stays behind its loop", left.display());
+        assert!(!left.exists(), "{} still exists after the end of its loop", left.display());
     }
 }
 

@@ -443,7 +443,7 @@ fn messages_are_stored_as_logged_and_the_loss_of_their_server_is_a_gap() {
     let mut serves = serve();
     bench.ok(&["up", ".", "--detach"]);
     let log = || std::fs::read_to_string(bench.dir.join("run/p/log/archive.log")).unwrap_or_default();
-    bench.until("it watches", || log().contains(&format!("messages/{server}: connected")));
+    bench.until("it is connected", || log().contains(&format!("messages/{server}: connected")));
     let send = |line: &str| tahti().args(["msg", "send", line]).env("TAHTI_MESSAGES", &server).output().unwrap();
     send("put/nobody/on");
     send("get/nobody/on");

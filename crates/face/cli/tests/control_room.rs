@@ -66,7 +66,7 @@ impl Room {
             known = self.rows(signal);
             assert_eq!(known[..safe.len()], safe, "safe samples survive the kill");
         }
-        self.bench.until("rows of after the last kill", || self.rows(signal).len() > known.len());
+        self.bench.until("rows after the last kill", || self.rows(signal).len() > known.len());
         let names = self.archive("bpl/getMatchingPVs?pv=*");
         assert!(names.starts_with("HTTP/1.1 200") && names.contains(signal), "{names}");
         self.bench.ok(&["down"]);

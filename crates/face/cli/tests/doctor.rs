@@ -17,7 +17,7 @@ fn text(output: &Output) -> String {
 #[test]
 fn the_exit_status_is_the_worst_verdict_of_the_requested_uses() {
     let box_ = fixture("rt-box");
-    assert_eq!(tahti(&["doctor", "--root", &box_]).status.code(), Some(1), "permissions are not known of a capture");
+    assert_eq!(tahti(&["doctor", "--root", &box_]).status.code(), Some(1), "a capture has no permissions");
     let guest = fixture("guest-v1");
     assert_eq!(tahti(&["doctor", "--root", &guest]).status.code(), Some(2));
     assert_eq!(tahti(&["doctor", "--root", &guest, "--for", "loop-1khz,polling"]).status.code(), Some(1));

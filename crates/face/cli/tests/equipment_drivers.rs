@@ -123,7 +123,7 @@ fn a_program_beyond_its_time_limit_is_killed_with_its_descendants() {
         let stat = || std::fs::read_to_string(format!("/proc/{}/stat", child.trim()));
         let begun = Instant::now();
         while stat().is_ok_and(|stat| !stat.contains(") Z")) {
-            assert!(begun.elapsed() < PATIENCE, "its child lives on");
+            assert!(begun.elapsed() < PATIENCE, "its child still runs");
         }
     }
 }

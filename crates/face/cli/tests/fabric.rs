@@ -179,7 +179,7 @@ fn hosts_send_requests_to_each_other_and_a_cut_link_is_a_reply_that_names_the_ho
     let done = a.ask(&["put/sr_mag_open/1A"]);
     assert!(done.starts_with("put/sr_mag_open/1A for uid 0 of host 1"), "{done}");
     // A silent manager is named by its own host. (On a busy machine a hop before it may report the timeout first.)
-    eventually("the manager is named that is silent", || {
+    eventually("the silent manager is named", || {
         let silent = a.ask(&["--timeout", "600ms", "get/sr_mag_mute/value"]);
         silent.starts_with("tahti: TIMEOUT: manager equipment: no answer within")
     });
@@ -227,9 +227,9 @@ fn hosts_send_requests_to_each_other_and_a_cut_link_is_a_reply_that_names_the_ho
         assert_eq!(cut.lines().count(), 100, "{cut}");
         cut.lines().filter(|line| line.contains("TIMEOUT: host b: no answer within")).count() == 100
     });
-    assert!(a.ask(&["get/sr_rf_x/value"]).contains("of host"), "c is not concerned");
+    assert!(a.ask(&["get/sr_rf_x/value"]).contains("of host"), "c is not affected");
     ip(&format!("-n {} link set veth2 up", hub.0));
-    eventually("the link heals", || a.ask(&["--timeout", "500ms", "get/sr_mag_x/value"]).contains("of host"));
+    eventually("the link is restored", || a.ask(&["--timeout", "500ms", "get/sr_mag_x/value"]).contains("of host"));
 
     // When a link process dies, its objects disappear. They return with it.
     b.link.as_mut().unwrap().child.kill().unwrap();

@@ -152,7 +152,7 @@ fn time_taken_by_the_host_is_attributed_to_the_host_within_the_guest() {
         println!("stopped for {} ns at least: late {delay} ns, {host} ns of it by the host", stop.ns_min);
         of_host += usize::from(host * 20 >= delay * 19);
     }
-    assert!(of_host >= FOUND_MIN, "{of_host} of {STOPS} stops were put to the host: {found:#}");
+    assert!(of_host >= FOUND_MIN, "{of_host} of {STOPS} stops were attributed to the host: {found:#}");
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn a_guest_follows_the_clock_of_another_by_ptp_and_doctor_reports_the_offset() {
     // pmc waits for only 0.1 s, which may be too short for an emulator on a busy host.
     let doctor = (0..ASKED).map(|_| doctor()).find(|said| said.contains("from its master"));
     std::fs::remove_file("/usr/sbin/pmc").unwrap();
-    let doctor = doctor.unwrap_or_else(|| panic!("ptp4l never answered in {ASKED} times"));
+    let doctor = doctor.unwrap_or_else(|| panic!("ptp4l did not answer {ASKED} requests"));
     ptp4l.kill().unwrap();
     ptp4l.wait().unwrap();
     let said = doctor.split('"').find(|text| text.starts_with("ptp4l: ")).unwrap();
@@ -73,6 +73,6 @@ fn a_guest_follows_the_clock_of_another_by_ptp_and_doctor_reports_the_offset() {
     let mut last: Vec<u64> = offsets[offsets.len() - LAST..].iter().map(far).collect();
     last.sort_unstable();
     println!("first {first} ns from its master, the last {LAST} {last:?} ns");
-    assert!(u128::from(first) > WRONG.as_nanos() / 2, "it was set off: {offsets:?}");
+    assert!(u128::from(first) > WRONG.as_nanos() / 2, "the clocks differ: {offsets:?}");
     assert!(last[LAST / 2] < first / 5000, "it follows: {offsets:?}");
 }

@@ -132,7 +132,7 @@ fn process(bench: &Bench) -> (i32, String) {
 
 fn nothing_is_left(bench: &Bench, qemu: i32) {
     bench.until("QEMU has ended", || !alive(qemu));
-    assert!(!bench.dir.join("run/p/guest/hmi").exists(), "its sockets were left behind");
+    assert!(!bench.dir.join("run/p/guest/hmi").exists(), "its sockets still exist");
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_server_killed_before_its_qemu_answers_leaves_no_qemu_and_the_next_one_no_fo
     kill(bench.pid("hmi"), "KILL");
     bench.until("its child processes have ended", || !alive(first));
     bench.ok(&["start", "hmi"]);
-    bench.until("another has begun", || begun().len() == 2);
+    bench.until("another child process runs", || begun().len() == 2);
     bench.ok(&["stop", "hmi"]);
     says(&bench, "it was stopped before it ran");
     nothing_is_left(&bench, begun()[1]);

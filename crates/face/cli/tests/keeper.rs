@@ -282,7 +282,7 @@ fn a_main_process_that_another_process_reaps_ends_with_an_unknown_status() {
     keeper.signal(9, Target::Child).unwrap();
     let record = ended(&mut keeper);
     assert_eq!((record.child.pid, record.end), (main, End::Unseen));
-    assert!(record.left_behind >= 1, "its parent went with it: {record:?}");
+    assert!(record.left_behind >= 1, "a process besides the main one ended: {record:?}");
     keeper.quit().unwrap();
 }
 
@@ -371,7 +371,7 @@ fn orphans_are_reaped_and_end_with_the_child() {
     let gone = || !Path::new(&format!("/proc/{orphan}")).exists();
     let until = std::time::Instant::now() + PATIENCE;
     while !gone() {
-        assert!(std::time::Instant::now() < until, "process {orphan} lives on: {log}");
+        assert!(std::time::Instant::now() < until, "process {orphan} still runs: {log}");
         std::thread::yield_now();
     }
     assert!(place.log().contains("1 processes that it left behind were ended, 1 by SIGKILL"), "{}", place.log());
@@ -430,7 +430,7 @@ fn two_consoles_share_a_child_and_a_viewer_cannot_type() {
     two.see("ended: signal 9");
     assert_eq!(ended(&mut keeper).end, End::Signal { signal: 9, core: false });
     one.send("\u{12}");
-    expect(&mut keeper, "the wish", |event| (event == Event::ConsoleStart).then_some(()));
+    expect(&mut keeper, "the request to start", |event| (event == Event::ConsoleStart).then_some(()));
     drop(keeper);
     // Without a supervisor the keeper starts the child by itself. It may notice the supervisor's disconnection only
     // in the same round: the request is repeated until it is granted.

@@ -194,7 +194,7 @@ fn descendants_of_a_killed_keeper_end_before_the_next_copy_starts_and_with_the_p
     kill(bench.process("a")["keeper"].as_i64().unwrap() as i32, "KILL");
     bench.run(&["down"]);
     let left: Vec<i32> = daemons().into_iter().filter(|pid| alive(*pid)).collect();
-    assert!(left.is_empty(), "{left:?} live after the plant went down\n{}", bench.log());
+    assert!(left.is_empty(), "{left:?} still run after the plant stopped\n{}", bench.log());
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn a_slow_start_of_a_keeper_delays_no_other_process() {
     assert_eq!(bench.process("slow")["state"], "starting", "{}", bench.log());
     let reader = fs::File::open(&spec).unwrap();
     fs::remove_file(&spec).unwrap();
-    bench.until("another try", || bench.process("slow")["state"] == "running");
+    bench.until("another attempt", || bench.process("slow")["state"] == "running");
     drop(reader);
     bench.run(&["down"]);
     finish(up);
@@ -640,7 +640,7 @@ fn logs_and_evidence_in_the_folder_for_records_survive_the_loss_of_the_run_folde
     // Simulates a reset of the machine.
     fs::remove_dir_all(bench.dir.join("run")).unwrap();
     bench.ok(&["up", ".", "--detach"]);
-    bench.until("both lives", || {
+    bench.until("both runs", || {
         let log = bench.ok(&["logs", "a"]);
         log.contains(&format!("begun {first}")) && log.matches("begun").count() >= 3
     });
@@ -684,7 +684,7 @@ fn without_privileges_a_plant_runs_with_reported_shortfalls_or_does_not_start() 
     for lack in ["no shield on CPUs 1: only root may", "no class fifo:5:", "no real-time guard:", "no memory lock:"] {
         assert_eq!(events.matches(lack).count(), 1, "{lack}: {said}");
     }
-    assert!(!events.contains('…'), "a line is cut in a pipe: {said}");
+    assert!(!events.contains('…'), "a line is truncated in a pipe: {said}");
     assert!(verdict.contains("degraded: ") && verdict.contains("a: no class fifo:5 ["), "{said}");
     assert!(output.status.code() == Some(4) && events.contains("run as root"), "the remedy is shown: {said}");
     assert!(bench.log().contains("run as root"), "{}", bench.log());
@@ -766,7 +766,7 @@ fn the_value_of_replies_of_the_message_server_is_in_the_verdict() {
     for _ in 0..3 {
         bench.ok(&["msg", "send", "--server", &server, "list/server"]);
     }
-    bench.until("three answers weighed", || bench.process(&server)["value"]["due"].as_u64().unwrap_or(0) >= 3);
+    bench.until("three answers with a value", || bench.process(&server)["value"]["due"].as_u64().unwrap_or(0) >= 3);
     let value = bench.process(&server)["value"].clone();
     // No answer takes less than a microsecond, and one after 10 s has no value.
     assert_eq!(value["due"], value["late"], "{value}");

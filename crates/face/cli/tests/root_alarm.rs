@@ -101,7 +101,7 @@ fn on_a_full_disk_alarms_continue_and_acknowledgements_are_refused_if_not_stored
             break;
         }
         assert!(site.ask(&["ack", "X:A"]).0 || turn > 0, "the first acknowledgement is stored");
-        assert!(turn < 199, "the disk is full at last");
+        assert!(turn < 199, "the disk is full");
     }
     let known = |channel: &str| site.ask(&["list", "--all", "--json", channel]).1.contains("MAJOR_ACK");
     let acknowledged = known("X:A");
@@ -120,7 +120,7 @@ fn on_a_full_disk_alarms_continue_and_acknowledgements_are_refused_if_not_stored
     serves.child.wait().unwrap();
     let serves = site.serve();
     serves.hears("alarms continue, but cannot be acknowledged until the journal can be written");
-    assert_eq!(known("X:A"), acknowledged, "as it was");
+    assert_eq!(known("X:A"), acknowledged, "the acknowledgement is restored");
     site.severity("X:B", "MAJOR");
     assert!(!site.ask(&["ack", "X:B"]).0);
 
@@ -188,7 +188,7 @@ fn a_changed_setting_of_the_shield_is_an_alarm_until_it_is_restored() {
     bench.ok(&["up", ".", "--detach"]);
     let listed = || text(&bench.run(&["alarm", "list", "--all", "--server", &tree]));
     let line = || listed().lines().find(|line| line.contains("plant shield")).unwrap_or_default().to_owned();
-    bench.until("the shield is well", || line().starts_with("OK"));
+    bench.until("the shield is OK", || line().starts_with("OK"));
     let written = std::fs::read_to_string(KNOB).unwrap();
     std::fs::write(KNOB, "3").unwrap();
     bench.until("it is an alarm", || line().starts_with("MAJOR") && line().contains("found"));
@@ -207,7 +207,7 @@ fn an_overwritten_bound_of_a_partition_is_an_alarm_until_it_is_restored() {
     bench.ok(&["up", ".", "--detach"]);
     let listed = || text(&bench.run(&["alarm", "list", "--all", "--server", &tree]));
     let line = || listed().lines().find(|line| line.contains("partition hmi")).unwrap_or_default().to_owned();
-    bench.until("the partition is well", || line().starts_with("OK"));
+    bench.until("the partition is OK", || line().starts_with("OK"));
     let journal = std::fs::read_to_string(bench.dir.join("run/p/partitions.json")).unwrap();
     let journal: Value = serde_json::from_str(&journal).unwrap();
     let bound = format!("{}/pids.max", journal["rounds"][0][0]["target"]["path"].as_str().unwrap());

@@ -65,7 +65,7 @@ fn groups_of_a_killed_keeper_are_removed_and_the_restarted_process_is_bounded_ag
     let first = bench.pid("a");
     let dirs = dirs(&bench, "a");
     kill(bench.process("a")["keeper"].as_i64().unwrap() as i32, "KILL");
-    bench.until("another life", || bench.process("a")["pid"].as_i64().is_some_and(|pid| pid != i64::from(first)));
+    bench.until("another start", || bench.process("a")["pid"].as_i64().is_some_and(|pid| pid != i64::from(first)));
     bench.until("bounded", || bench.process("a")["family"]["tasks_bound"]["max"] == 8);
     bench.run(&["down"]);
     assert!(!dirs.iter().any(|dir| Path::new(dir).exists()), "{dirs:?}");

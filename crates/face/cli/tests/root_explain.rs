@@ -387,7 +387,7 @@ fn explain_leaves_no_tracing_instance_behind_also_after_a_kill() {
     }
     killed.kill().unwrap();
     killed.wait().unwrap();
-    assert!(ours().iter().any(|of| of.starts_with(&name)), "the kernel itself took it away");
+    assert!(ours().iter().any(|of| of.starts_with(&name)), "the kernel removed it");
     let output = tahti(&["--pid", &std::process::id().to_string(), "--for", "100ms"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let left: Vec<_> = ours().into_iter().filter(|name| !before.contains(name)).collect();

@@ -206,7 +206,7 @@ fn be_the_stranger() {
     let hello = br#"{"version":3,"name":"stranger","bands":[7]}"#;
     assert!(sys::handover::send(connection.as_fd(), hello, &[]).unwrap());
     let (length, fds) = sys::handover::receive(connection.as_fd(), &mut [0; 4096]).unwrap().unwrap();
-    let door = fds.into_iter().nth(1).unwrap_or_else(|| panic!("{length} bytes without a door"));
+    let door = fds.into_iter().nth(1).unwrap_or_else(|| panic!("{length} bytes without a descriptor"));
     let mapped = SharedWords::attach(door.try_clone().unwrap()).is_ok();
     let path = format!("/proc/self/fd/{}", door.as_raw_fd());
     let file = std::fs::OpenOptions::new().read(true).write(true).open(path);
@@ -261,8 +261,11 @@ fn another_user_cannot_damage_a_band_and_leaves_a_quarter_of_its_cpu_to_others()
     assert_eq!(ask("ping/server").trim_end(), name, "others are served in the meantime");
     let tid = band.file_name().unwrap().to_str().unwrap().parse().unwrap();
     let policy = sys::sched::scheduling(tid).unwrap().policy;
-    assert_eq!(policy, Policy::Fifo(Priority(40)), "no guard had to demote it");
-    assert!(threads(server.child.id()).iter().any(|(name, _)| name == "tahti-guard"), "no supervisor has one");
+    assert_eq!(policy, Policy::Fifo(Priority(40)), "it was not demoted");
+    assert!(
+        threads(server.child.id()).iter().any(|(name, _)| name == "tahti-guard"),
+        "the server has its own guard without a supervisor"
+    );
     drop(stranger);
     println!("{}", ask("describe/server"));
     drop(server);

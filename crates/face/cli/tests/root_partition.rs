@@ -78,7 +78,7 @@ fn a_fork_bomb_and_memory_and_cpu_hogs_stay_within_their_partition() {
     bench.ok(&["up", ".", "--detach"]);
     let hmi = || bench.status()["partitions"][0].clone();
     let number = |value: &serde_json::Value| value.as_u64().unwrap_or(0);
-    bench.until("all three bounds met", || {
+    bench.until("all three bounds were reached", || {
         let hmi = hmi();
         number(&hmi["cpu"]["throttled"]) > 10 && number(&hmi["memory"]["met"]) > 0 && number(&hmi["tasks"]["met"]) > 0
     });
@@ -228,7 +228,7 @@ fn a_network_flood_stays_within_its_class_and_the_device_is_restored() {
     bench.write(&plant(""));
     bench.ok(&["up", ".", "--detach"]);
     let outside = arrived();
-    bench.until("much more than the partition may", || arrived() > outside + 4_000_000);
+    bench.until("much more than the partition's bound", || arrived() > outside + 4_000_000);
     bench.ok(&["down"]);
     assert_eq!(traffic(), before);
     assert_eq!(left(&bench), [] as [PathBuf; 0]);

@@ -122,7 +122,7 @@ fn hot_functions_of_a_c_program_have_their_shares_and_their_callers() {
     assert!((0.1..0.4).contains(&quarter), "{quarter}");
     assert_eq!(share(&stacks, "never"), 0.0);
     let samples: u64 = text.lines().find_map(|line| line.split_once(" samples represent")).unwrap().0.parse().unwrap();
-    assert_eq!(stacks.values().sum::<u64>(), samples, "every sample is somewhere");
+    assert_eq!(stacks.values().sum::<u64>(), samples, "every sample is attributed");
     assert!(text.contains("; 0 lost"), "{text}");
 }
 
@@ -383,7 +383,7 @@ fn unfreed_memory_is_named_with_its_call_site_for_any_end_of_the_program() {
         let urgent = section("real-time classes");
         assert!(urgent.lines().next().unwrap().trim_start().starts_with("10       10  urgent < work"), "{text}");
         assert!(text.contains("childs < main"), "the child's, too: {text}");
-        assert!(!parent.split("leaks (process").next().unwrap().contains("childs"), "in counts of its own: {text}");
+        assert!(!parent.split("leaks (process").next().unwrap().contains("childs"), "counted separately: {text}");
     }
 }
 

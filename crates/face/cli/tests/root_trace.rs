@@ -149,7 +149,7 @@ fn the_oldest_window_is_deleted_for_the_next() {
     let (_turn, place, load) = (turn(), Recorders::new(), Load::start());
     place.records(&load, &["--above", "1s", "--after", "1ms", "--keep", "2"]);
     let files: Vec<String> = (0..4).map(|_| place.says(&["trace", "dump"]).trim().to_owned()).collect();
-    wait("two of four are left", || {
+    wait("two of four remain", || {
         let there: Vec<bool> = files.iter().map(|file| Path::new(file).exists()).collect();
         (there == [false, false, true, true]).then_some(())
     });

@@ -210,7 +210,7 @@ fn a_shield_applied_before_the_plant_stays_when_the_plant_goes_down() {
     bench.ok(&["up", ".", "--detach"]);
     assert!(bench.status()["shield"].as_str().unwrap().contains("not by this plant"));
     bench.ok(&["down"]);
-    assert_ne!(machine(), bench.before, "it is not the plant's to release");
+    assert_ne!(machine(), bench.before, "the plant does not release it");
     bench.ok(&["shield", "release"]);
     assert_eq!(machine(), bench.before);
 }
@@ -407,7 +407,7 @@ fn watchdogs_are_petted_and_processes_supervised_while_a_reload_waits_for_irqbal
     bench.until("petted", || pets() >= before + 8);
     let old = bench.pid("a");
     harness::process::kill(old, "SEGV");
-    bench.until("its end is seen", || bench.process("a")["pid"].is_null());
+    bench.until("its end is detected", || bench.process("a")["pid"].is_null());
     irqbalance.scans.store(true, Ordering::Relaxed);
     let output = harness::process::finish(reload);
     assert!(output.status.success() && text(&output).contains("~ shield"), "{}", text(&output));

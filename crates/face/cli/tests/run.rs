@@ -104,7 +104,7 @@ fn descendants_end_with_the_program() {
     // After the kill it may still be a zombie until init reaps it.
     let lives = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|text| !text.contains(") Z "));
     while lives() {
-        assert!(std::time::Instant::now() < until, "process {pid} lives on");
+        assert!(std::time::Instant::now() < until, "process {pid} still runs");
         std::thread::yield_now();
     }
 }

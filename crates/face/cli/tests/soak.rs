@@ -269,7 +269,7 @@ fn soak() {
     assert!(victim < parties.len() || parties.iter().all(|party| party.killed > 0));
     drop(parties);
     let sockets = fs::read_to_string("/proc/net/unix").unwrap();
-    assert!(!sockets.contains(&format!("@tahti-messages-{server}")), "a socket is left behind");
+    assert!(!sockets.contains(&format!("@tahti-messages-{server}")), "a socket still exists");
     judge(&folder, &objects, &logs, &killed.join(", "));
     fs::remove_dir_all(&folder).unwrap();
 }

@@ -139,7 +139,7 @@ fn keys_and_the_window_size_change_the_screen_and_q_restores_the_terminal() {
     top.shows(&bench, "\x1b[50;1H");
     top.press("q");
     assert!(top.ends(&bench).success());
-    bench.until("given back", || top.shown().contains(LEAVE));
+    bench.until("the terminal is restored", || top.shown().contains(LEAVE));
     assert_eq!(top.modes(), before);
     bench.ok(&["down"]);
 }

@@ -113,7 +113,7 @@ fn a_guest_that_kvm_cannot_run_fails_with_the_reason_and_a_remedy() {
     says(&bench, "tahti: the guest cannot continue (internal-error): ");
     assert!(log(&bench).contains("set accel = \"emulated\""), "{}", log(&bench));
     bench.until("it has failed", || bench.process("hmi")["pid"].is_null());
-    assert!(!bench.dir.join("run/p/guest/hmi").exists(), "its sockets were left behind");
+    assert!(!bench.dir.join("run/p/guest/hmi").exists(), "its sockets still exist");
     // If the plant does not require KVM, such a KVM is not used. The ordinary disk, as with the other one the guest ends at once.
     bench.run(&["down"]);
     disk(&bench.dir.join("hmi.img"), false);
