@@ -212,7 +212,7 @@ mod tests {
         clock.take(late);
         world.readings = 0;
         world.stamp(&mut clock);
-        assert_eq!(world.readings, 1, "the interrupted reading was not carried on");
+        assert_eq!(world.readings, 1, "the interrupted reading is not used");
         // After a suspend, the counter starts again from a low value.
         let back = Reading { counts: [10, 20], wall_ns: WALL + 9_000_000_000, mono_ns: world.ns + 5 };
         assert_eq!(clock.at(10, || back), WALL + 9_000_000_000);

@@ -117,7 +117,7 @@ mod tests {
             stream.shutdown(Shutdown::Write).unwrap();
             let mut heard = BufReader::new(stream).lines();
             assert_eq!(heard.next().unwrap().unwrap() + "\n", line);
-            assert!(sink.write(line.as_bytes()), "it listens still");
+            assert!(sink.write(line.as_bytes()), "it still listens");
             assert_eq!(heard.next().unwrap().unwrap() + "\n", line);
         }
         drop(listener);
