@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_partition_gets_the_highest_ways_left_by_the_shield_and_whole_steps_of_bandwidth() {
         assert_eq!(told(&machine(), Some(25), Some(33)), ["L3:0=e00;1=e00", "MB:0=40;1=40"]);
-        assert_eq!(told(&machine(), Some(1), Some(1)), ["L3:0=c00;1=c00", "MB:0=10;1=10"], "no less than may be");
+        assert_eq!(told(&machine(), Some(1), Some(1)), ["L3:0=c00;1=c00", "MB:0=10;1=10"], "not below the minimum");
         assert_eq!(told(&machine(), Some(100), Some(100)), ["L3:0=ff8;1=fff", "MB:0=100;1=100"]);
         assert_eq!(told(&machine(), None, None), [] as [&str; 0]);
     }

@@ -254,7 +254,7 @@ fn a_runaway_is_distinguished_from_a_crash_and_left_to_the_guard() {
     bench.on(Event::Started(0));
     assert_eq!(bench.on(Event::Runaway(0)), [Action::RunFaultCommand(0)]);
     assert_eq!(bench.on(Event::Runaway(0)), []);
-    assert_eq!(bench.on(Event::HeartbeatLost(0)), [], "frozen by the guard, it cannot give a sign of life");
+    assert_eq!(bench.on(Event::HeartbeatLost(0)), [], "a process frozen by the guard has no heartbeat");
     assert_eq!(bench.on(Event::Exited(0, End::Signal(Signal::ABRT))), []);
     assert_eq!(bench.all.units()[0].history.ended.clone().unwrap().1, Cause::Runaway);
     assert_eq!(bench.state(0).word(), "back-off");
@@ -473,7 +473,7 @@ proptest! {
                     && matches!(unit.state, State::Stopping { .. });
                 if fresh && unit.blame == Some(Blame::Asked) && !unit.wanted {
                     let late = bench.all.units().iter().any(|o| o.spec.after.contains(&id) && o.state.is_alive());
-                    prop_assert!(!late, "{} was stopped before those after it", id);
+                    prop_assert!(!late, "{} was stopped before its dependents", id);
                 }
             }
             if bench.all.phase() == Phase::Down {
