@@ -383,7 +383,7 @@ mod v2 {
         release();
         assert_eq!(mask(crowd.id(0)), cpus("1-2"));
         group.write("cpuset.cpus", "0-3");
-        assert_eq!(mask(crowd.id(0)), cpus("0-3"), "no mask stuck to it");
+        assert_eq!(mask(crowd.id(0)), cpus("0-3"), "no mask remains");
         drop(crowd);
     }
 
@@ -497,7 +497,7 @@ mod local {
         let applied = apply("2-3");
         applied.place.enter(&root(), crowd.id(0)).expect("the shield accepts its own tasks");
         guest::write(&format!("{TOP}/cgroup.procs"), &crowd.id(0).to_string());
-        assert_eq!(mask(crowd.id(0)), cpus("0-3"), "the kernel's own trap before 6.7");
+        assert_eq!(mask(crowd.id(0)), cpus("0-3"), "behaviour of kernels before 6.7");
         apply("2-3");
         assert_eq!(mask(crowd.id(0)), cpus("0-1"));
         release();
@@ -512,7 +512,7 @@ mod isolcpus {
         begin();
         let before = snapshot();
         let kthreadd = mask(2);
-        assert_eq!(kthreadd, cpus("0-1"), "as the boot line says");
+        assert_eq!(kthreadd, cpus("0-1"), "as on the boot line");
         apply("2-3");
         release();
         assert_eq!(mask(2), kthreadd, "6.12 resets it to every CPU");
@@ -526,7 +526,7 @@ mod numa {
     #[test]
     fn the_numa_masks_of_kernel_threads_are_restored() {
         begin();
-        let thread = named("kswapd1").expect("each node has its own");
+        let thread = named("kswapd1").expect("each node has one");
         assert_eq!(mask(thread), cpus("2-3"));
         apply("2-3");
         assert_eq!(mask(thread), cpus("0-1"));

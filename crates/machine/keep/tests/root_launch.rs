@@ -160,7 +160,7 @@ fn a_cpu_group_without_real_time_runtime_is_named_with_its_remedy() {
     root();
     let group = Group::new("cpu");
     if !group.0.join("cpu.rt_runtime_us").exists() {
-        panic!("this kernel has no RT_GROUP_SCHED: the test belongs to machines that have");
+        panic!("this kernel has no RT_GROUP_SCHED, which the test needs");
     }
     let mut spec = sleeper();
     spec.cgroups = vec![group.0.clone()];

@@ -361,7 +361,7 @@ fn a_partial_shield_is_extended_to_the_whole_and_released_completely() {
         let part = Want { parts: "interrupts,timers".parse().unwrap(), ..want("2") };
         let applied = apply(&machine, &part, &dir.0).unwrap();
         assert_eq!((applied.place, applied.drift), (shield::ShieldGroup::Affinity, vec![]));
-        assert!(machine.0.borrow().task(100).unwrap().mask.contains(2), "tasks stay where they are");
+        assert!(machine.0.borrow().task(100).unwrap().mask.contains(2), "tasks are not moved");
         let whole = apply(&machine, &want("2"), &dir.0).unwrap();
         assert!(whole.stood && whole.place != shield::ShieldGroup::Affinity && whole.drift.is_empty(), "{whole:?}");
         assert!(!machine.0.borrow().task(100).unwrap().mask.contains(2));

@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(group.standing(&MEMORY), Some(Standing { used: 4096, max: 1 << 20, peak: None, met: 1 }));
         assert_eq!(group.standing(&TASKS), Some(Standing { used: 2, max: 3, peak: None, met: 7 }));
         fs::write(dirs[1].join("pids.max"), u64::MAX.to_string()).unwrap();
-        assert_eq!(group.standing(&TASKS), None, "version 1 has a number for that");
+        assert_eq!(group.standing(&TASKS), None, "version 1 represents no bound as a number");
         dirs.iter().for_each(|dir| fs::remove_dir_all(dir).unwrap());
     }
 
