@@ -293,7 +293,7 @@ fn an_absent_cluster_is_reported_and_the_log_loses_nothing() {
     let ids = ["SLOW", "FAST"].map(|name| logger.signal(name, About::default(), T0).unwrap());
     let upload = Upload::start(folder.clone(), cluster.clone()).unwrap();
     log_numbers(&mut logger, ids, &upload, 0, 1_000);
-    waits("that it is away", || upload.status().error.is_some() && upload.status().waiting > 0);
+    waits("the outage is reported", || upload.status().error.is_some() && upload.status().waiting > 0);
     assert!(!upload.end(Duration::ZERO).is_connected);
     drop(logger);
     assert_eq!(numbers(&store::Archive::open(folder).unwrap()).len(), 1_000);
