@@ -1,6 +1,7 @@
 //! A connection that reconnects, with one exchange at a time.
 
 use crate::address::{Address, Parity, Serial, Tcp};
+use crate::pace::Pace;
 use base::{DurNs, MonoNs};
 use fieldbus::Exchange;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -57,6 +58,7 @@ pub struct Connection {
     link: Option<OwnedFd>,
     /// Earliest time of the next attempt, and the pause after it if it fails.
     again: (MonoNs, DurNs),
+    pace: Pace,
     /// Counters and state.
     pub status: Status,
 }
@@ -65,7 +67,7 @@ impl Connection {
     /// A connection that is not open yet.
     #[must_use]
     pub fn new(address: Address) -> Self {
-        Self { address, link: None, again: (MonoNs(0), BACKOFF.0), status: Status::default() }
+        Self { address, link: None, again: (MonoNs(0), BACKOFF.0), pace: Pace::default(), status: Status::default() }
     }
 
     /// Runs an exchange to its end. Blocks as long as that takes, and for connecting, which is tried again only after
@@ -93,6 +95,11 @@ impl Connection {
                     let now = mono_now();
                     heard(now, &bytes);
                     exchange.handle_bytes(now, &bytes);
+                    // A device that sends without end never lets `step` return without bytes.
+                    let now = mono_now();
+                    if !exchange.is_over() && exchange.poll_timeout().is_some_and(|at| at <= now) {
+                        exchange.handle_timeout(now);
+                    }
                 }
                 Err(error) => {
                     self.close(&error.to_string());
@@ -100,6 +107,7 @@ impl Connection {
                 }
             }
         }
+        self.pace.processed(mono_now());
         // An exchange may end with unsent bytes. They are sent without waiting for an answer.
         if let Err(error) = self.send(&mut out, mono_now() + DurNs::from_secs(1)) {
             self.close(&error.to_string());
@@ -152,7 +160,12 @@ impl Connection {
         self.link.as_ref().map(OwnedFd::as_fd)
     }
 
-    /// Reads received bytes without waiting. Empty: no bytes, or the connection was closed.
+    /// End of the pause in reading from a device that sends without end; `None` if it may be read.
+    pub(crate) fn pause_until(&mut self, now: MonoNs) -> Option<MonoNs> {
+        self.pace.pause_until(now)
+    }
+
+    /// Reads received bytes without waiting. Empty: no bytes, a pause, or the connection was closed.
     pub fn take(&mut self) -> Vec<u8> {
         match self.step(&mut Vec::new(), Some(MonoNs(0))) {
             Ok(bytes) => bytes,
@@ -195,36 +208,52 @@ impl Connection {
     /// Sends as many queued bytes as the kernel accepts, and waits for received bytes until `until`. Empty: timeout.
     fn step(&mut self, out: &mut Vec<u8>, until: Option<MonoNs>) -> io::Result<Vec<u8>> {
         let Some(link) = &self.link else { return Err(io::ErrorKind::NotConnected.into()) };
+        let datagrams = matches!(self.address, Address::Udp(..));
         loop {
             self.status.sent += write_some(link, out)? as u64;
-            let left = until.map_or(DurNs::from_secs(3600), |until| until - mono_now()).0.max(0);
-            let timeout = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
-            let flags = if out.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
-            let mut polled = [PollFd::new(link, flags)];
-            match poll(&mut polled, Some(&timeout)) {
-                Ok(0) => return Ok(Vec::new()),
-                Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
-            }
-            let seen = polled[0].revents();
-            if !seen.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
-                continue;
-            }
-            let datagrams = matches!(self.address, Address::Udp(..));
-            let mut bytes = vec![0; if datagrams { DATAGRAM_BYTES } else { READ_BYTES }];
-            match rustix::io::read(link, &mut bytes) {
-                // An empty datagram is ignored.
-                Ok(0) if datagrams => {}
-                Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the device closed the connection")),
-                Ok(len) => {
-                    bytes.truncate(len);
-                    self.status.received += len as u64;
+            let now = mono_now();
+            let pause = self.pace.pause_until(now);
+            if pause.is_none() {
+                if let Some(bytes) = read_some(link, datagrams)? {
+                    self.pace.read(now);
+                    self.status.received += bytes.len() as u64;
                     return Ok(bytes);
                 }
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+                self.pace.nothing_more();
+            }
+            if until.is_some_and(|until| until <= now) {
+                return Ok(Vec::new());
+            }
+            let wake = until.into_iter().chain(pause).min().unwrap_or(now + DurNs::from_secs(3600));
+            let left = (wake - now).0;
+            let timeout = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::IN, pause.is_none());
+            flags.set(PollFlags::OUT, !out.is_empty());
+            // A closed connection would end each wait. In a pause it is noticed at the end.
+            let polled = if flags.is_empty() { &mut [][..] } else { &mut [PollFd::new(link, flags)] };
+            match poll(polled, Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+}
+
+/// Reads the bytes that were received; `None` if there are none. An empty datagram is ignored.
+fn read_some(link: &OwnedFd, datagrams: bool) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = vec![0; if datagrams { DATAGRAM_BYTES } else { READ_BYTES }];
+    loop {
+        match rustix::io::read(link, &mut bytes) {
+            Ok(0) if datagrams => {}
+            Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the device closed the connection")),
+            Ok(len) => {
+                bytes.truncate(len);
+                return Ok(Some(bytes));
+            }
+            Err(rustix::io::Errno::AGAIN) => return Ok(None),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
 }

@@ -54,6 +54,7 @@
 
 mod address;
 mod connection;
+mod pace;
 mod queue;
 
 pub use address::{Address, BadAddress, BadOption, Parity, Serial, Tcp};

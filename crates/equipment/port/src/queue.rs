@@ -175,36 +175,9 @@ impl Port {
     }
 }
 
-/// The pause of a port whose device sends without end: unsolicited bytes use at most a quarter of a CPU. Meanwhile the
-/// kernel's buffer fills, and flow control stops the device if it supports it.
-#[derive(Debug, Default)]
-struct Pause {
-    until: Option<MonoNs>,
-}
-
-/// Ratio of a pause to the previous pass; the pause is at most [`PAUSE_MAX`].
-const PAUSE_FACTOR: i64 = 3;
-const PAUSE_MAX: DurNs = DurNs::from_ms(50);
-/// Maximum reads in one pass.
-const READS_MAX: usize = 16;
-
-impl Pause {
-    /// A pass of listening has ended, and there may be `more`.
-    fn after_pass(&mut self, began: MonoNs, ended: MonoNs, more: bool) {
-        let long = DurNs(((ended - began).0.max(0) * PAUSE_FACTOR).min(PAUSE_MAX.0));
-        self.until = more.then_some(ended + long);
-    }
-
-    /// Remaining time of the pause.
-    fn left(&self, now: MonoNs) -> Option<DurNs> {
-        self.until.map(|until| until - now).filter(|left| left.0 > 0)
-    }
-}
-
 /// The port's thread.
 fn serve(shared: &Shared, mut line: Connection) {
     let mut listeners: Vec<Box<dyn Listener>> = Vec::new();
-    let mut pause = Pause::default();
     loop {
         let (job, closed) = {
             let mut inside = lock(&shared.inside);
@@ -220,7 +193,7 @@ fn serve(shared: &Shared, mut line: Connection) {
         }
         match job {
             Some(job) => run(&mut line, job, &mut listeners),
-            None => idle(shared, &mut line, &mut listeners, &mut pause),
+            None => idle(shared, &mut line, &mut listeners),
         }
     }
 }
@@ -243,17 +216,17 @@ fn run(line: &mut Connection, mut job: Box<dyn Job>, listeners: &mut [Box<dyn Li
 }
 
 /// Waits for unsolicited bytes while the queue is empty.
-fn idle(shared: &Shared, line: &mut Connection, listeners: &mut [Box<dyn Listener>], pause: &mut Pause) {
+fn idle(shared: &Shared, line: &mut Connection, listeners: &mut [Box<dyn Listener>]) {
     if !listeners.is_empty() && line.retry_at().is_some_and(|at| at <= mono_now()) {
         let _ = line.connect();
     }
     let now = mono_now();
     let retry = line.retry_at().filter(|_| !listeners.is_empty());
     let until = listeners.iter().filter_map(|listener| listener.poll_timeout()).chain(retry).min();
+    let pause = line.pause_until(now);
+    let until = until.into_iter().chain(pause).min();
     let limit = until.map_or(DurNs::from_secs(3600), |until| DurNs((until - now).0.max(0)));
-    let left = pause.left(now);
-    let limit = left.map_or(limit, |left| left.min(limit));
-    let ready = match line.fd().filter(|_| left.is_none()) {
+    let ready = match line.fd().filter(|_| pause.is_none()) {
         Some(fd) => sys::poll::readable(&[shared.bell.as_fd(), fd], limit),
         None => sys::poll::readable(&[shared.bell.as_fd()], limit),
     };
@@ -261,9 +234,7 @@ fn idle(shared: &Shared, line: &mut Connection, listeners: &mut [Box<dyn Listene
         let _ = rustix::io::read(&shared.bell, &mut [0; 8]);
     }
     if ready.get(1) == Some(&true) {
-        let began = mono_now();
-        let more = hear(line, listeners);
-        pause.after_pass(began, mono_now(), more);
+        hear(line, listeners);
     }
     let now = mono_now();
     for listener in listeners {
@@ -273,39 +244,17 @@ fn idle(shared: &Shared, line: &mut Connection, listeners: &mut [Box<dyn Listene
     }
 }
 
-/// Passes a bounded number of received bytes to the listeners. True if more may follow.
-fn hear(line: &mut Connection, listeners: &mut [Box<dyn Listener>]) -> bool {
-    for _ in 0..READS_MAX {
+/// Passes received bytes to the listeners, until there are none or the connection pauses.
+fn hear(line: &mut Connection, listeners: &mut [Box<dyn Listener>]) {
+    loop {
         let bytes = line.take();
         let now = mono_now();
         if bytes.is_empty() {
             if line.fd().is_none() {
                 listeners.iter_mut().for_each(|listener| listener.handle_closed(now, &line.status.trouble));
             }
-            return false;
+            return;
         }
         listeners.iter_mut().for_each(|listener| listener.handle_bytes(now, &bytes));
-    }
-    true
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_port_with_endless_input_pauses_three_times_as_long_as_it_read() {
-        let ms = |ms: u64| MonoNs(ms * 1_000_000);
-        let mut pause = Pause::default();
-        assert_eq!(pause.left(ms(0)), None);
-        pause.after_pass(ms(10), ms(12), true);
-        assert_eq!(
-            [ms(12), ms(17), ms(18)].map(|now| pause.left(now)),
-            [Some(DurNs::from_ms(6)), Some(DurNs::from_ms(1)), None]
-        );
-        pause.after_pass(ms(20), ms(120), true);
-        assert_eq!(pause.left(ms(120)), Some(PAUSE_MAX));
-        pause.after_pass(ms(200), ms(201), false);
-        assert_eq!(pause.left(ms(201)), None, "no further bytes");
     }
 }

@@ -244,3 +244,63 @@ fn an_exchange_without_an_answer_ends_when_it_is_sent() {
     silent.send(()).unwrap();
     device.join().unwrap();
 }
+
+/// Sends line after line until the connection is closed.
+fn send_without_end(listener: &TcpListener) {
+    let (mut stream, _) = listener.accept().unwrap();
+    while stream.write_all(&b"1.25\n".repeat(4_000)).is_ok() {}
+}
+
+/// Waits for a time, ignores all received bytes, and sends the CPU time that its thread used meanwhile.
+struct Wait {
+    time: DurNs,
+    began: Option<(MonoNs, DurNs)>,
+    over: bool,
+    used: Sender<DurNs>,
+}
+
+impl Exchange for Wait {
+    fn poll_transmit(&mut self, now: MonoNs, _: &mut Vec<u8>) {
+        self.began.get_or_insert_with(|| (now, sys::clock::thread_cpu()));
+    }
+    fn handle_bytes(&mut self, _: MonoNs, _: &[u8]) {}
+    fn poll_timeout(&self) -> Option<MonoNs> {
+        self.began.map(|(began, _)| began + self.time)
+    }
+    fn handle_timeout(&mut self, now: MonoNs) {
+        self.over = self.poll_timeout().is_some_and(|at| at <= now);
+    }
+    fn handle_closed(&mut self, _: MonoNs, why: &str) {
+        panic!("{why}");
+    }
+    fn is_over(&self) -> bool {
+        self.over
+    }
+}
+
+impl Job for Wait {
+    fn exchange(&mut self) -> &mut dyn Exchange {
+        self
+    }
+    fn done(self: Box<Self>) {
+        let before = self.began.map(|(_, before)| before).unwrap();
+        self.used.send(DurNs(sys::clock::thread_cpu().0 - before.0)).unwrap();
+    }
+    fn missed(self: Box<Self>, why: &str) {
+        panic!("{why}");
+    }
+}
+
+#[test]
+fn an_exchange_ends_in_time_and_uses_less_than_half_a_cpu_while_its_device_sends_without_end() {
+    let (address, device) = serve(|listener| send_without_end(&listener));
+    let port = Port::open("flood", address, 4).unwrap();
+    let (used, uses) = channel();
+    let time = DurNs::from_secs(1);
+    assert!(port.submit_or_refuse(Box::new(Wait { time, began: None, over: false, used })).is_ok());
+    let used =
+        uses.recv_timeout(std::time::Duration::from_secs(60)).expect("it ends although bytes arrive all the time");
+    assert!(used.0 < time.0 / 2, "{used} of CPU time in {time}");
+    drop(port);
+    device.join().unwrap();
+}
