@@ -4,7 +4,7 @@
 use crate::page::SharedPage;
 use crate::preempt::Preemptions;
 use base::{CpuId, DurNs, MonoNs};
-use ring::{Counter, Cursor, Cycle, Identity, LoopWatcher};
+use ring::{Counter, Cursor, Cycle, Identity, LoopWatcher, Trail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -156,11 +156,7 @@ fn watch(page: &SharedPage, mut preemptions: Option<Preemptions>, steal: Option<
                 && let Some(trail) = seen.trail()
             {
                 let lost = sorter.cursor.lost();
-                let mut room = PENDING_MAX;
-                while let Some(cycle) = trail.next(&mut sorter.cursor).filter(|_| room > 0) {
-                    room -= 1;
-                    sorter.add(Cycle::from(cycle));
-                }
+                sorter.take(&trail, PENDING_MAX);
                 watcher.add(Counter::WatchLost, sorter.cursor.lost() - lost);
                 sorter.look(now, moved > 0, last, &watcher);
             }
@@ -212,6 +208,17 @@ struct Sorter {
 impl Sorter {
     fn add(&mut self, cycle: Cycle) {
         self.fresh.push(cycle);
+    }
+
+    /// Takes at most `room` cycles from the trail. The rest stays there for the next check.
+    fn take<const N: usize>(&mut self, trail: &Trail<'_, N>, room: usize)
+    where
+        Cycle: From<[u64; N]>,
+    {
+        for _ in 0..room {
+            let Some(cycle) = trail.next(&mut self.cursor) else { return };
+            self.add(Cycle::from(cycle));
+        }
     }
 
     fn look(&mut self, now: MonoNs, moved: bool, last: bool, watcher: &LoopWatcher<'_>) {
@@ -271,6 +278,33 @@ mod tests {
         }
         assert_eq!(between_pulses(MonoNs(500), Some(identity(period))), MonoNs(500), "before the first pulse");
         assert_eq!(between_pulses(MonoNs(9_999), Some(identity(DurNs::from_us(50)))), MonoNs(9_999), "no room");
+    }
+
+    #[test]
+    fn cycles_beyond_the_maximum_of_a_check_are_read_by_the_next_check() {
+        let page = SharedPage::own("room").unwrap();
+        let read = page.read();
+        let identity = Identity {
+            name: [0; 16],
+            pid: 1,
+            tid: 1,
+            period: DurNs::from_ms(1),
+            first_due: MonoNs(0),
+            first_pulse: 0,
+            cpu: None,
+            wait: ring::Wait::Sleep,
+            priority: 0,
+            armed: MonoNs(0),
+        };
+        let mut writer = page.read().take(&identity).unwrap();
+        for pulse in 0..100 {
+            let _ = writer.end(&Cycle { pulse, ..Cycle::default() });
+        }
+        let mut sorter = Sorter::default();
+        let trail = read.trail().unwrap();
+        (0..4).for_each(|_| sorter.take(&trail, 30));
+        assert_eq!(sorter.fresh.iter().map(|cycle| cycle.pulse).collect::<Vec<_>>(), (0..100).collect::<Vec<_>>());
+        assert_eq!(sorter.cursor.lost(), 0);
     }
 
     #[test]
