@@ -16,7 +16,6 @@ use host::guard::{Budget, Rung, STARVED_AFTER};
 use host::supervise::{ABORT_WAIT, KILL_WAIT};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::AsFd;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -194,11 +193,8 @@ impl NotifyFolder {
         // No plant's name begins with a dot.
         let folder = base.join(format!(".run-{own}"));
         // The program may run as another user. That user may traverse the folder and write to the socket.
-        match std::fs::DirBuilder::new().mode(0o711).create(&folder) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                return Err(Failure::Folder { folder, error });
-            }
-            _ => {}
+        if let Err(error) = sys::run_folder::make(&folder, 0o711) {
+            return Err(Failure::Folder { folder, error });
         }
         let notify = Notify::open(folder.join("notify"), launch::user_of(launch))?;
         Ok(Self { notify, folder })

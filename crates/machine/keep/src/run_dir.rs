@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use sys::lock::FileLock;
 use sys::whole::Survives;
@@ -37,7 +37,7 @@ impl RunDir {
     /// # Errors
     /// The kernel's.
     pub fn make(&self) -> io::Result<()> {
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.path)
+        sys::run_folder::make(&self.path, 0o755)
     }
 
     /// The content of a file; `None` if it does not exist.
@@ -105,6 +105,7 @@ pub(crate) fn check_own(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::DirBuilderExt as _;
 
     #[test]
     fn a_folder_that_is_a_link_or_writable_by_others_is_refused() {

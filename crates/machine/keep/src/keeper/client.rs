@@ -10,7 +10,7 @@ use std::ffi::{CString, OsString};
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -87,10 +87,7 @@ impl Keeper {
             // A keeper removes its socket when it ends normally. This one was killed, and its child may still run.
             crate::group::end_family(&spec.dir);
         }
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o711)
-            .create(&spec.dir)
+        sys::run_folder::make(&spec.dir, 0o711)
             .map_err(|error| failed(format!("its directory cannot be made: {error}")))?;
         let (ours, theirs) = UnixStream::pair().map_err(|error| failed(error.to_string()))?;
         let high = |fd| above(fd).map_err(|error| failed(error.to_string()));

@@ -129,7 +129,7 @@ fn elsewhere(path: &Path) -> &'static str {
 pub(crate) fn make_base(base: &Path) -> Result<()> {
     let shared = base == fallback();
     let mode = if shared { 0o700 } else { 0o755 };
-    io(DirBuilder::new().recursive(true).mode(mode).create(base), "make", base)?;
+    io(sys::run_folder::make(base, mode), "make", base)?;
     if shared { io(crate::run_dir::check_own(base), "trust", base) } else { Ok(()) }
 }
 
@@ -340,7 +340,7 @@ impl RunDir {
         if let Some(to) = &to {
             // Like `/var/log`, the parent is readable by others; the folders created below it are not.
             let parent = to.parent().unwrap_or(Path::new("/"));
-            io(DirBuilder::new().recursive(true).mode(0o755).create(parent), "make", parent)?;
+            io(sys::run_folder::make(parent, 0o755), "make", parent)?;
         }
         let right = match (&to, &found) {
             (Some(to), Ok(true)) => fs::read_link(from).is_ok_and(|found| found == *to),
