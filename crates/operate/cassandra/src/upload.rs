@@ -62,7 +62,9 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Continues where the last upload ended. From now on, no segment is packed or removed before it has been sent.
+    /// Continues where the last upload ended; the first upload begins with the oldest file. From now on, no segment is packed before it
+    /// has been sent. The archive's limits of size remove unsent segments nevertheless: they are counted ([`Status::missed`],
+    /// [`store::Account::unsent`]).
     ///
     /// # Errors
     /// Another upload of this log is running, its mark cannot be read or written, or the thread cannot be started.
@@ -85,7 +87,8 @@ impl Upload {
             Some(mark) => mark,
             None => {
                 let log = sys::clock::wall_ns() as i64;
-                let mark = Mark { log, done: Position::default(), planned: Position::default() };
+                let begin = store::begin(&files)?;
+                let mark = Mark { log, done: begin, planned: begin };
                 mark.write(&files, MARK)?;
                 mark
             }

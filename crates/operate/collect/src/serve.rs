@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::exported::Page;
 use crate::origin::{Followed, Looked};
 use crate::status::{self, Asked, Status};
-use crate::troubles::{Again, Troubles};
+use crate::troubles::{Again, Troubles, Unsent};
 use base::MonoNs;
 use canet::session::Session;
 use cassandra::{News, Upload};
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use store::{Config, Files as _, Folder, Form, Logger, Packed, StoreError, WhenFull, due, pack, written_to};
+use store::{Account, Config, Files as _, Folder, Form, Logger, Packed, StoreError, WhenFull, due, pack, written_to};
 use sys::signal::{END_SIGNALS, SignalFd};
 
 /// Maximum interval between checks for the end signals.
@@ -85,6 +85,7 @@ struct Collector<'a> {
     /// First open segment at the last check for packing.
     looked_at: u64,
     troubles: Troubles,
+    unsent: Unsent,
     /// Upload to a cluster; `None` if samples stay in the folder.
     upload: Option<(Upload, News)>,
     /// Time of the next update of the upload's limit.
@@ -144,6 +145,7 @@ pub fn serve(
         form: if archive.packs_as_parquet { Form::Parquet } else { Form::Compact },
         looked_at,
         troubles,
+        unsent: Unsent::default(),
         upload: upload.map(|upload| (upload, News::default())),
         send_at: now,
         tell,
@@ -246,19 +248,20 @@ impl Collector<'_> {
             },
             last_sync: self.logger.safe_at().map(|at| now.saturating_sub(at)),
             last_error: self.logger.last_error().map(status::clipped),
-            disk: self.disk(account.removed),
+            disk: self.disk(&account),
             cluster,
         }
     }
 
     /// State of the folder. If it cannot be read, the counts are 0; `last_error` reports the cause.
-    fn disk(&self, removed: u64) -> status::Disk {
+    fn disk(&self, account: &Account) -> status::Disk {
         let files = self.folder.list().unwrap_or_default();
         let count = |ending: &str| files.iter().filter(|(name, _)| name.ends_with(ending)).count();
         let bytes = files.iter().map(|(_, len)| len).sum();
         let packs = Form::ALL.iter().map(|form| count(form.ending())).sum();
         let segments = count(".segment");
-        status::Disk { segments, packs, bytes, free: self.folder.free().unwrap_or_default(), removed }
+        let (removed, unsent) = (account.removed, account.unsent);
+        status::Disk { segments, packs, bytes, free: self.folder.free().unwrap_or_default(), removed, unsent }
     }
 
     /// Polls exported variables, if due.
@@ -293,6 +296,9 @@ impl Collector<'_> {
     fn tell_failures(&mut self, now: i64) {
         let why = self.logger.last_error().unwrap_or_default();
         if let Some(news) = self.troubles.news(&self.logger.account(), why, now) {
+            (self.tell)(&news);
+        }
+        if let Some(news) = self.unsent.news(&self.logger.account(), self.logger.last_unsent(), now) {
             (self.tell)(&news);
         }
         self.inspect(now);

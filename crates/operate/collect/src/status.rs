@@ -120,6 +120,9 @@ pub struct Disk {
     pub free: u64,
     /// Files removed since the start.
     pub removed: u64,
+    /// Segments in them that an upload had not sent.
+    #[serde(default)]
+    pub unsent: u64,
 }
 
 /// Name of a folder's status socket. It depends on the folder's identity, not on its path.

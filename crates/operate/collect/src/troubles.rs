@@ -43,6 +43,26 @@ impl Troubles {
     }
 }
 
+/// Reports of segments that were removed before an upload had sent them.
+#[derive(Debug, Default)]
+pub(crate) struct Unsent {
+    reported: u64,
+    again: Again,
+}
+
+impl Unsent {
+    /// The message to log now, if any. `last` is the last removed file.
+    pub(crate) fn news(&mut self, account: &Account, last: Option<&str>, now: i64) -> Option<String> {
+        let last = last.filter(|_| account.unsent > self.reported && self.again.is_due(now))?;
+        self.reported = account.unsent;
+        Some(format!(
+            "{last} was removed to make room before the upload had sent it; {} such segments so far. Their samples are \
+             lost: set a larger total_max, or see why the upload is slow",
+            account.unsent
+        ))
+    }
+}
+
 /// A report that is made at most once a minute.
 #[derive(Debug, Default)]
 pub(crate) struct Again {
@@ -69,6 +89,23 @@ mod tests {
         let mut again = Again::default();
         let reported: Vec<i64> = (0..200).filter(|second| again.is_due(second * 1_000_000_000)).collect();
         assert_eq!(reported, [0, 60, 120, 180]);
+    }
+
+    #[test]
+    fn segments_that_were_removed_unsent_are_reported_with_their_number_at_most_once_a_minute() {
+        let mut unsent = Unsent::default();
+        let mut account = Account::default();
+        assert_eq!(unsent.news(&account, None, 0), None);
+        let mut reports = Vec::new();
+        for second in 0..70 {
+            account.unsent += 1;
+            reports.extend(unsent.news(&account, Some("0000000007.segment"), second * 1_000_000_000));
+        }
+        let begin = |number: u64| {
+            format!("0000000007.segment was removed to make room before the upload had sent it; {number} such segments")
+        };
+        assert_eq!(reports.len(), 2);
+        assert!(reports[0].starts_with(&begin(1)) && reports[1].starts_with(&begin(61)), "{reports:?}");
     }
 
     #[test]

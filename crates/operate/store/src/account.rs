@@ -74,6 +74,8 @@ pub struct Account {
     pub bytes: u64,
     /// Files removed to make room.
     pub removed: u64,
+    /// Segments in them that an upload had not sent completely.
+    pub unsent: u64,
     /// Failed file operations.
     pub failures: u64,
 }

@@ -394,6 +394,16 @@ pub fn behind<F: Files>(files: &F, position: Position, limit: Position) -> Resul
     Ok(waits.map(bytes).sum())
 }
 
+/// Beginning of the log: its oldest file, or the first one that will be written.
+///
+/// # Errors
+/// If the files cannot be listed.
+pub fn begin<F: Files>(files: &F) -> Result<Position, StoreError> {
+    let catalogue = Catalogue::read(files)?;
+    let segment = catalogue.used.first().map_or_else(|| catalogue.next(), |entry| entry.numbers.first);
+    Ok(Position { segment, offset: 0 })
+}
+
 /// Present end of the log, synced or not, for processes other than its logger. Includes missing files after the last one.
 ///
 /// # Errors

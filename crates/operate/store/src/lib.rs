@@ -55,7 +55,7 @@ pub use bins::{Bin, Bins, Filling};
 pub use catalogue::Problem;
 pub use error::StoreError;
 pub use files::{Files, Folder, opened};
-pub use follow::{Follow, Logged, Position, Window, behind, written_to};
+pub use follow::{Follow, Logged, Position, Window, begin, behind, written_to};
 pub use logger::{Logger, SignalId};
 pub use mark::Mark;
 pub use memory::{Memory, MemoryFile, MemoryLock};

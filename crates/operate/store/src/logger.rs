@@ -103,6 +103,8 @@ pub struct Logger<F: Files> {
     retry_at: i64,
     safe_at: Option<i64>,
     last_error: Option<String>,
+    /// The last file that was removed before an upload had sent it.
+    last_unsent: Option<String>,
     /// The manifest as of the last call of [`missing`](Self::missing).
     inspected: Option<Manifest>,
 }
@@ -162,6 +164,7 @@ impl<F: Files> Logger<F> {
             retry_at: i64::MIN,
             safe_at: None,
             last_error: note.map(str::to_owned),
+            last_unsent: None,
             inspected: None,
         };
         logger.account.failures += u64::from(note.is_some());
@@ -362,6 +365,12 @@ impl<F: Files> Logger<F> {
     #[must_use]
     pub fn last_error(&self) -> Option<&str> {
         self.last_error.as_deref()
+    }
+
+    /// The last file that was removed to make room before an upload had sent it; see [`Account::unsent`].
+    #[must_use]
+    pub fn last_unsent(&self) -> Option<&str> {
+        self.last_unsent.as_deref()
     }
 
     /// Monotonic time of the last successful sync of new data.

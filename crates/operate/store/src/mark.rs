@@ -1,9 +1,10 @@
-//! Positions up to which other programs have copied the log. Segments from a mark on are not packed.
+//! Positions up to which other programs have copied the log. Segments from a mark on are not packed. The limits of size remove
+//! them nevertheless, and count them.
 
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::follow::Position;
-use crate::part::UNFINISHED;
+use crate::part::{Numbers, UNFINISHED};
 
 /// File name extension of marks.
 const MARK: &str = ".mark";
@@ -74,6 +75,13 @@ impl Mark {
         files.rename(&unfinished, &name).map_err(StoreError::io(&unfinished, "rename"))?;
         files.sync_names().map_err(StoreError::io("", "sync"))
     }
+}
+
+/// Number of a file's segments that still have to be copied. All of them if a mark is invalid.
+pub(crate) fn unsent<F: Files>(files: &F, numbers: Numbers) -> u64 {
+    let listed = files.list().map_err(StoreError::io("", "list"));
+    let held = listed.and_then(|listed| held_from(files, &listed)).unwrap_or(Some(0));
+    held.map_or(0, |held| (numbers.last + 1).saturating_sub(held.max(numbers.first)))
 }
 
 /// The first segment that still has to be copied, over all marks; `None` if there are no marks.

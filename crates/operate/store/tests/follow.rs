@@ -40,6 +40,19 @@ fn logged(files: &Memory, count: i64) -> Logger<Memory> {
     logger
 }
 
+/// Logs on with a limit of the archive's size.
+fn limited(logger: Logger<Memory>, files: &Memory) -> Logger<Memory> {
+    drop(logger);
+    let config = Config { total_max: Some(base::Size(3_000)), ..common::small() };
+    let mut logger = Logger::open(files.clone(), config, 0).unwrap();
+    let id = logger.signal("A", About::default(), 0).unwrap();
+    for k in 100..300 {
+        logger.push(id, &Sample::new(k * 1_000_000, k as f64 / 8.0));
+        logger.sync(k);
+    }
+    logger
+}
+
 #[test]
 fn each_sample_is_read_once_in_order_for_any_portion_size() {
     let files = Memory::default();
@@ -138,6 +151,35 @@ fn segments_removed_before_they_were_read_are_counted() {
     assert_eq!((first.to.segment, rest[0].missed, rest.iter().map(|window| window.missed).sum::<u64>()), (2, 3, 3));
     assert!(store::behind(&files, first.to, logger.safe_to()).unwrap() > 0);
     assert_eq!(store::behind(&files, logger.safe_to(), logger.safe_to()).unwrap(), 0);
+}
+
+#[test]
+fn a_segment_that_is_removed_before_an_upload_has_sent_it_is_counted_and_named_at_once() {
+    for (done, is_sent) in [(Position::END, true), (Position { segment: 1, offset: 100 }, false)] {
+        let files = Memory::default();
+        let mut logger = logged(&files, 50);
+        Mark { log: 7, done, planned: done }.write(&files, "elsewhere").unwrap();
+        logger = limited(logger, &files);
+        let account = logger.account();
+        let (unsent, named) = (account.unsent, logger.last_unsent().map(str::to_owned));
+        assert!(account.removed > 2, "{account:?}");
+        let last = (!is_sent).then(|| format!("{:010}.segment", account.removed));
+        assert_eq!((unsent, named), (if is_sent { 0 } else { account.removed }, last));
+    }
+}
+
+#[test]
+fn an_upload_that_has_sent_nothing_yet_counts_segments_that_were_removed_since_it_began() {
+    let files = Memory::default();
+    let logger = logged(&files, 200);
+    files.remove("0000000001.segment").unwrap();
+    let begin = store::begin(&files).unwrap();
+    assert_eq!(begin, Position { segment: 2, offset: 0 });
+    files.remove("0000000002.segment").unwrap();
+    files.remove("0000000003.segment").unwrap();
+    let windows = windows(&files, begin, logger.safe_to(), u64::MAX);
+    assert_eq!(windows.iter().map(|window| window.missed).sum::<u64>(), 2);
+    assert_eq!(store::begin(&Memory::default()).unwrap(), Position { segment: 1, offset: 0 });
 }
 
 proptest! {

@@ -51,8 +51,9 @@ fn show(status: &Status) {
     if let Some(error) = &status.last_error {
         println!("last error   {}", visible(error));
     }
+    let unsent = if disk.unsent > 0 { format!(" ({} segments unsent)", disk.unsent) } else { String::new() };
     println!(
-        "disk         {} segments, {} packs, {}; {} free, {} files removed",
+        "disk         {} segments, {} packs, {}; {} free, {} files removed{unsent}",
         disk.segments,
         disk.packs,
         bytes(disk.bytes),

@@ -7,6 +7,7 @@ use super::Logger;
 use crate::account::WhenFull;
 use crate::catalogue::Catalogue;
 use crate::files::Files;
+use crate::mark;
 use segment::manifest::Record;
 use std::io::{self, ErrorKind};
 
@@ -79,11 +80,18 @@ impl<F: Files> Logger<F> {
         let Ok(catalogue) = Catalogue::read(&self.files) else { return false };
         let is_old = |listed: &crate::catalogue::Entry| listed.listed.is_some() && listed.numbers.last < below;
         let Some(oldest) = catalogue.used.into_iter().find(is_old).map(|entry| entry.numbers) else { return false };
+        let unsent = mark::unsent(&self.files, oldest);
         self.records.push(Record::Removed(oldest.code()));
         // If there is no room for the entry, the removal makes room, and the entry is written after it.
         let is_listed = self.try_list().is_ok();
         match self.files.remove(&oldest.name()).and_then(|()| self.files.sync_names()) {
-            Ok(()) => self.account.removed += 1,
+            Ok(()) => {
+                self.account.removed += 1;
+                if unsent > 0 {
+                    self.account.unsent += unsent;
+                    self.last_unsent = Some(oldest.name());
+                }
+            }
             Err(error) => {
                 self.failed("remove", &error);
                 return false;
