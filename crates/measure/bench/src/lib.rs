@@ -49,6 +49,7 @@ benches! {
     clock;
     compute;
     dashboard;
+    device;
     frames;
     guest_start;
     input;

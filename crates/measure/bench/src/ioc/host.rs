@@ -141,7 +141,7 @@ impl Ioc {
     }
 
     /// Runs a function; returns the IOC's processor time and the elapsed time, in ns.
-    pub(super) fn measure(&self, work: impl FnOnce() -> Result<(), Failed>) -> Result<(f64, f64), Failed> {
+    pub(crate) fn measure(&self, work: impl FnOnce() -> Result<(), Failed>) -> Result<(f64, f64), Failed> {
         let (cpu, begin) = (self.cpu()?, Instant::now());
         work()?;
         Ok(((self.cpu()?.0 - cpu.0) as f64, begin.elapsed().as_nanos() as f64))
