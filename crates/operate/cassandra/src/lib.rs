@@ -18,6 +18,8 @@ mod put;
 #[cfg(feature = "driver")]
 mod read;
 #[cfg(feature = "driver")]
+mod samples;
+#[cfg(feature = "driver")]
 mod schema;
 mod status;
 #[cfg(feature = "driver")]

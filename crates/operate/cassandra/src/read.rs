@@ -2,6 +2,7 @@
 
 use crate::cell::Cell;
 use crate::client::{Failure, prepare, session};
+use crate::samples::{Page, Partitions, Samples};
 use crate::schema::{self, Form, cql};
 use base::Cluster;
 use scylla::client::session::Session;
@@ -12,7 +13,6 @@ use segment::pack::{self, Entry};
 use segment::rows::{About, Cause, Gap, Signal};
 use segment::{Chunk, Kind, Sample};
 use std::cell::OnceCell;
-use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use store::{Bin, Bins, Found, Reader, Span, StoreError, Stream};
 use tokio::runtime::Runtime;
@@ -39,21 +39,21 @@ pub struct Archive {
 
 /// A partition of samples, and its extent.
 #[derive(Clone, Copy, Debug)]
-struct Bucket {
-    form: Form,
-    begin: i64,
-    count: i64,
-    first: i64,
-    last: i64,
+pub(crate) struct Bucket {
+    pub(crate) form: Form,
+    pub(crate) begin: i64,
+    pub(crate) count: i64,
+    pub(crate) first: i64,
+    pub(crate) last: i64,
 }
 
 /// Key and index entry of a chunk.
 #[derive(Clone, Copy)]
-struct ChunkRow {
-    hour: i64,
-    at: i64,
-    number: i64,
-    entry: Entry,
+pub(crate) struct ChunkRow {
+    pub(crate) hour: i64,
+    pub(crate) at: i64,
+    pub(crate) number: i64,
+    pub(crate) entry: Entry,
 }
 
 impl Archive {
@@ -95,7 +95,7 @@ impl Archive {
     }
 
     /// One page of a query's rows, and the state for the next page.
-    fn page<R>(
+    fn query_page<R>(
         &self,
         statement: &PreparedStatement,
         values: &impl scylla::serialize::row::SerializeRow,
@@ -128,7 +128,7 @@ impl Archive {
     {
         let (mut all, mut state) = (Vec::new(), Some(PagingState::start()));
         while let Some(from) = state {
-            let (rows, next) = self.page(statement, values, from)?;
+            let (rows, next) = self.query_page(statement, values, from)?;
             all.extend(rows);
             state = next;
         }
@@ -147,27 +147,6 @@ impl Archive {
         Ok(buckets)
     }
 
-    /// Chunks of a partition that begin at or before `until`.
-    fn chunk_rows(&self, name: &str, hour: i64, until: i64) -> Result<Vec<ChunkRow>, StoreError> {
-        let values = (name, CqlTimestamp(hour), until);
-        let rows: Vec<(i64, i64, Vec<u8>)> =
-            self.all(&self.entries, &values).map_err(self.wrong("read which chunks there are"))?;
-        let row = |(at, number, entry): (i64, i64, Vec<u8>)| {
-            let damaged = |why: &dyn ToString| self.damaged(name, at, why.to_string());
-            let entries = pack::entries(&entry).map_err(|why| damaged(&why))?;
-            let entry = *entries.first().ok_or_else(|| damaged(&"no entry"))?;
-            Ok(ChunkRow { hour, at, number, entry })
-        };
-        rows.into_iter().map(row).collect()
-    }
-
-    fn read_chunk(&self, name: &str, row: &ChunkRow) -> Result<Chunk, StoreError> {
-        let values = (name, CqlTimestamp(row.hour), row.at, row.number);
-        let rows: Vec<(Vec<u8>,)> = self.all(&self.chunk, &values).map_err(self.wrong("read a chunk"))?;
-        let (data,) = rows.into_iter().next().ok_or_else(|| self.damaged(name, row.at, "it is gone".into()))?;
-        Chunk::decode(&data, row.at).map_err(|why| self.damaged(name, row.at, why.to_string()))
-    }
-
     fn damaged(&self, name: &str, at: i64, why: String) -> StoreError {
         let source = format!("{name}, sample of {at} ns since 1970: {why}").into();
         self.wrong("understand what somebody has written there")(source)
@@ -179,6 +158,36 @@ impl Archive {
         let datum = cell.datum().map_err(|why| self.damaged(name, at, why.to_string()))?;
         let (severity, status) = (severity as u8, status as u16);
         Ok((number, Sample { at, datum, severity, status, pulse: pulse.map(|pulse| pulse as u64) }))
+    }
+}
+
+impl Partitions for Archive {
+    fn page(&self, name: &str, bucket: i64, span: Span, state: PagingState) -> Result<Page, StoreError> {
+        let values = (name, CqlTimestamp(bucket), span.from, span.to);
+        let (rows, next) = self.query_page::<Row>(&self.samples, &values, state).map_err(self.wrong("read samples"))?;
+        Ok((rows.into_iter().map(|row| self.sample(name, row)).collect(), next))
+    }
+
+    fn chunk_rows(&self, name: &str, hour: i64, until: i64) -> Result<Vec<Result<ChunkRow, StoreError>>, StoreError> {
+        let values = (name, CqlTimestamp(hour), until);
+        let rows: Vec<(i64, i64, Vec<u8>)> =
+            self.all(&self.entries, &values).map_err(self.wrong("read which chunks there are"))?;
+        let row = |(at, number, entry): (i64, i64, Vec<u8>)| {
+            let damaged = |why: &dyn ToString| self.damaged(name, at, why.to_string());
+            let entries = pack::entries(&entry).map_err(|why| damaged(&why))?;
+            let entry = *entries.first().ok_or_else(|| damaged(&"no entry"))?;
+            Ok(ChunkRow { hour, at, number, entry })
+        };
+        Ok(rows.into_iter().map(row).collect())
+    }
+
+    fn read_chunk(&self, name: &str, row: &ChunkRow) -> Result<Result<Chunk, StoreError>, StoreError> {
+        let values = (name, CqlTimestamp(row.hour), row.at, row.number);
+        let rows: Vec<(Vec<u8>,)> = self.all(&self.chunk, &values).map_err(self.wrong("read a chunk"))?;
+        let Some((data,)) = rows.into_iter().next() else {
+            return Ok(Err(self.damaged(name, row.at, "it is gone".into())));
+        };
+        Ok(Chunk::decode(&data, row.at).map_err(|why| self.damaged(name, row.at, why.to_string())))
     }
 }
 
@@ -229,8 +238,7 @@ impl Reader for Archive {
     fn samples<'a>(&'a self, name: &str, span: Span) -> Result<Stream<'a>, StoreError> {
         let mut buckets = self.buckets(name)?;
         buckets.retain(|bucket| bucket.last >= span.from && bucket.first <= span.to);
-        let waits = buckets.into_iter().map(Source::Bucket).collect();
-        Ok(Box::new(Samples { archive: self, name: name.to_owned(), span, waits, open: Vec::new() }))
+        Ok(Box::new(Samples::new(self, name, span, buckets)))
     }
 
     fn at(&self, name: &str, at: i64) -> Result<Option<Sample>, StoreError> {
@@ -258,13 +266,14 @@ impl Reader for Archive {
                     }
                 }
                 Form::Chunks => {
-                    let mut chunks = self.chunk_rows(name, bucket.begin, at)?;
+                    let rows = self.chunk_rows(name, bucket.begin, at)?;
+                    let mut chunks = rows.into_iter().collect::<Result<Vec<_>, _>>()?;
                     chunks.sort_by_key(|row| (row.entry.last.min(at), row.number));
                     for row in chunks.iter().rev() {
                         if is_older(&best, row.entry.last.min(at)) {
                             break;
                         }
-                        let chunk = self.read_chunk(name, row)?;
+                        let chunk = self.read_chunk(name, row)??;
                         let index = chunk.stamps().partition_point(|stamp| *stamp <= at);
                         if let Some(sample) = index.checked_sub(1).and_then(|index| chunk.get(index)) {
                             better(&mut best, row.number, sample);
@@ -301,7 +310,7 @@ impl Reader for Archive {
                     let mut state = Some(PagingState::start());
                     while let Some(from) = state {
                         let (rows, next) =
-                            self.page::<Row>(&self.samples, &values, from).map_err(self.wrong("read samples"))?;
+                            self.query_page::<Row>(&self.samples, &values, from).map_err(self.wrong("read samples"))?;
                         for row in rows {
                             let (_, sample) = self.sample(name, row)?;
                             if let Some(value) = sample.datum.to_f64() {
@@ -313,133 +322,17 @@ impl Reader for Archive {
                 }
                 Form::Chunks => {
                     for row in self.chunk_rows(name, bucket.begin, span.to)? {
+                        let row = row?;
                         let entry = row.entry;
                         let summary = entry.summary.as_ref();
                         let is_added = summary.is_some_and(|sum| filling.summary(entry.first, entry.last, sum));
                         if !is_added && entry.last >= span.from {
-                            filling.chunk(&self.read_chunk(name, &row)?);
+                            filling.chunk(&self.read_chunk(name, &row)??);
                         }
                     }
                 }
             }
         }
         Ok(filling.done())
-    }
-}
-
-/// A source of samples, opened when it is reached.
-#[derive(Clone, Copy)]
-enum Source {
-    Bucket(Bucket),
-    Chunk(ChunkRow),
-}
-
-impl Source {
-    const fn first(&self) -> i64 {
-        match self {
-            Self::Bucket(bucket) => bucket.first,
-            Self::Chunk(row) => row.at,
-        }
-    }
-}
-
-/// Pending samples of one source, in order. The number breaks ties between equal times.
-struct Open {
-    ready: VecDeque<(i64, Sample)>,
-    /// Partition, and state of its next page.
-    more: Option<(i64, PagingState)>,
-}
-
-/// Samples in order of time, merged from sources that may overlap.
-struct Samples<'a> {
-    archive: &'a Archive,
-    name: String,
-    span: Span,
-    /// Unopened sources, ordered by their first sample.
-    waits: VecDeque<Source>,
-    open: Vec<Open>,
-}
-
-impl Samples<'_> {
-    fn open(&mut self, source: Source) -> Result<(), StoreError> {
-        match source {
-            Source::Bucket(Bucket { form: Form::Rows, begin, .. }) => {
-                let mut open = Open { ready: VecDeque::new(), more: Some((begin, PagingState::start())) };
-                self.fill(&mut open)?;
-                self.open.push(open);
-            }
-            Source::Bucket(Bucket { form: Form::Chunks, begin, .. }) => {
-                let chunks = self.archive.chunk_rows(&self.name, begin, self.span.to)?;
-                let wanted = chunks.into_iter().filter(|row| row.entry.last >= self.span.from);
-                self.waits.extend(wanted.map(Source::Chunk));
-                self.waits.make_contiguous().sort_by_key(Source::first);
-            }
-            Source::Chunk(row) => {
-                let chunk = self.archive.read_chunk(&self.name, &row)?;
-                let span = self.span.from..=self.span.to;
-                let ready = (row.number..).zip(chunk.iter()).filter(|(_, sample)| span.contains(&sample.at)).collect();
-                self.open.push(Open { ready, more: None });
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads further pages until samples are pending or the source ends.
-    fn fill(&self, open: &mut Open) -> Result<(), StoreError> {
-        while open.ready.is_empty()
-            && let Some((begin, state)) = open.more.take()
-        {
-            let values = (self.name.as_str(), CqlTimestamp(begin), self.span.from, self.span.to);
-            let archive = self.archive;
-            let (rows, next) =
-                archive.page::<Row>(&archive.samples, &values, state).map_err(archive.wrong("read samples"))?;
-            open.more = next.map(|state| (begin, state));
-            for row in rows {
-                open.ready.push_back(archive.sample(&self.name, row)?);
-            }
-        }
-        Ok(())
-    }
-
-    /// Time, number and index of the source with the earliest sample.
-    fn first(&self) -> Option<(i64, i64, usize)> {
-        let key =
-            |(index, open): (usize, &Open)| open.ready.front().map(|(number, sample)| (sample.at, *number, index));
-        self.open.iter().enumerate().filter_map(key).min()
-    }
-}
-
-impl Iterator for Samples<'_> {
-    type Item = Result<Sample, StoreError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let first = self.first();
-            if let Some(source) = self.waits.front().copied()
-                && first.is_none_or(|(at, ..)| source.first() <= at)
-            {
-                self.waits.pop_front();
-                match self.open(source) {
-                    Ok(()) => continue,
-                    Err(error) => return Some(Err(error)),
-                }
-            }
-            let (_, _, index) = first?;
-            let (_, sample) = self.open[index].ready.pop_front()?;
-            if self.open[index].ready.is_empty() {
-                let mut open = self.open.swap_remove(index);
-                let filled = self.fill(&mut open);
-                if !open.ready.is_empty() {
-                    self.open.push(open);
-                }
-                if let Err(error) = filled {
-                    // The error ends the iteration. Pending samples are dropped.
-                    self.waits.clear();
-                    self.open.clear();
-                    return Some(Err(error));
-                }
-            }
-            return Some(Ok(sample));
-        }
     }
 }
