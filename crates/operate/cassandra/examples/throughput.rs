@@ -26,7 +26,13 @@ struct Kind {
     samples: u64,
 }
 
-const KINDS: [Kind; 2] = [
+const KINDS: [Kind; 3] = [
+    Kind {
+        name: "100,000 signals, a sample a second each",
+        signals: 100_000,
+        step_ns: 1_000_000_000,
+        samples: 3_200_000,
+    },
     Kind { name: "2,000 signals, a sample in 10 s each", signals: 2_000, step_ns: 10_000_000_000, samples: 1_000_000 },
     Kind { name: "20 signals, 1,000 samples a second each", signals: 20, step_ns: 1_000_000, samples: 4_000_000 },
 ];

@@ -23,6 +23,11 @@ const FAST_HZ: i128 = 20;
 /// Up to this number, samples are stored as rows at any rate.
 const FEW: usize = 32;
 
+/// Number of signals in a window from which slow signals are stored as chunks, too, from [`CROWD_FEW`] samples on. A node then stores one row
+/// for the samples of a portion instead of one for each.
+const CROWD: usize = 5_000;
+const CROWD_FEW: usize = 4;
+
 /// One statement, or a batch within one partition. Can be repeated.
 #[derive(Clone, Debug)]
 pub(crate) enum Put {
@@ -62,6 +67,8 @@ pub(crate) type Bucket = (Arc<str>, Form, i64);
 /// Iterator over the statements for a window, signal by signal, deterministic. Memory: the window, and the statements for one signal.
 pub(crate) struct Puts<'a> {
     groups: std::vec::IntoIter<Vec<&'a Logged>>,
+    /// The window has [`CROWD`] signals or more.
+    is_crowd: bool,
     ready: VecDeque<Put>,
     /// Extents of the generated statements, by bucket.
     pub(crate) extents: BTreeMap<Bucket, Extent>,
@@ -78,12 +85,17 @@ impl<'a> Puts<'a> {
         let signals = window.signals.iter().cloned().map(Put::Signal);
         let gaps = window.gaps.iter().cloned().map(|(number, name, gap)| Put::Gap { name, number, gap });
         // Segments removed before they were sent are reported as a gap of all signals.
-        let first = window.chunks.iter().map(|logged| logged.span.0).min().filter(|_| window.missed > 0);
-        let missed = first.map(|at| {
+        let chunks = window.chunks.iter().map(|logged| logged.span.0).min();
+        let other = || {
+            let gaps = window.gaps.iter().map(|(_, _, gap)| gap.at);
+            gaps.chain(window.signals.iter().map(|signal| signal.since)).min()
+        };
+        let missed = chunks.or_else(other).filter(|_| window.missed > 0).map(|at| {
             let gap = Gap { id: None, at, cause: Cause::DiskFull, lost: 0 };
             Put::Gap { name: None, number: window.number, gap }
         });
         Self {
+            is_crowd: groups.len() >= CROWD,
             groups: groups.into_values().collect::<Vec<_>>().into_iter(),
             ready: signals.chain(missed).chain(gaps).collect(),
             extents: BTreeMap::new(),
@@ -93,7 +105,7 @@ impl<'a> Puts<'a> {
     }
 
     fn group(&mut self, group: &[&Logged]) {
-        let form = form(group);
+        let form = form(group, self.is_crowd);
         // Pending chunk: the number of its first sample, and samples of one bucket.
         let mut open: Option<(i64, Chunk)> = None;
         let mut batch = Batch::default();
@@ -200,13 +212,13 @@ impl Iterator for Puts<'_> {
 }
 
 /// Form in which a signal's samples of a window are stored.
-fn form(group: &[&Logged]) -> Form {
+fn form(group: &[&Logged], is_crowd: bool) -> Form {
     let count: usize = group.iter().map(|logged| logged.span.2).sum();
     let first = group.iter().map(|logged| logged.span.0).min().unwrap_or(0);
     let last = group.iter().map(|logged| logged.span.1).max().unwrap_or(0);
     let took = i128::from(last) - i128::from(first);
     let is_fast = count > FEW && count as i128 * 1_000_000_000 > FAST_HZ * took;
-    if is_fast { Form::Chunks } else { Form::Rows }
+    if is_fast || is_crowd && count >= CROWD_FEW { Form::Chunks } else { Form::Rows }
 }
 
 /// Approximate size of a value, in bytes.

@@ -27,8 +27,8 @@ struct Fake {
     fates: Mutex<Vec<Fate>>,
     released: Notify,
     asked: Mutex<usize>,
-    /// Numbers of the acknowledged samples.
-    samples: Mutex<HashSet<i64>>,
+    /// Signals and numbers of the acknowledged samples.
+    samples: Mutex<HashSet<(Arc<str>, i64)>>,
     known: Mutex<HashMap<Bucket, Known>>,
     /// Position of the mark at each acknowledged request.
     marks: Mutex<Vec<Position>>,
@@ -78,11 +78,11 @@ impl Sink for Fake {
         self.answer().await?;
         let mut samples = locked(&self.samples);
         match put {
-            Put::Rows { rows, .. } => samples.extend(rows.iter().map(|(number, _)| *number)),
-            Put::Chunk { number, entry, .. } => {
+            Put::Rows { name, rows, .. } => samples.extend(rows.iter().map(|(number, _)| (name.clone(), *number))),
+            Put::Chunk { name, number, entry, .. } => {
                 let count: i64 =
                     segment::pack::entries(entry).unwrap().iter().map(|entry| i64::from(entry.count)).sum();
-                samples.extend(*number..*number + count);
+                samples.extend((*number..*number + count).map(|number| (name.clone(), number)));
             }
             Put::Signal(_) | Put::Gap { .. } => {}
         }
@@ -239,6 +239,28 @@ fn many_slow_signals_need_fewer_than_one_statement_for_two_samples() {
     assert!(statements * 2 < samples, "{statements} statements for {samples} samples");
 }
 
+/// Statements with samples for a log of so many signals with so many samples each: batches of rows, and chunks.
+fn statements(signals: u32, samples: i64) -> (usize, usize) {
+    let files = Memory::default();
+    let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
+    let ids: Vec<_> = (0..signals).map(|k| logger.signal(&format!("S{k}"), About::default(), 0).unwrap()).collect();
+    for second in 0..samples {
+        ids.iter().for_each(|id| drop(logger.push(*id, &Sample::new(second * 1_000_000_000, second as f64))));
+        logger.sync(second);
+    }
+    let window = Follow::new(files, Position::default()).window(logger.safe_to(), None).unwrap().unwrap();
+    let puts: Vec<Put> = Puts::new(&window).collect();
+    let count = |is: fn(&Put) -> bool| puts.iter().filter(|put| is(put)).count();
+    (count(|put| matches!(put, Put::Rows { .. })), count(|put| matches!(put, Put::Chunk { .. })))
+}
+
+#[test]
+fn slow_signals_are_chunks_in_a_portion_of_many_signals_and_rows_in_one_of_few() {
+    assert_eq!(statements(4_999, 5), (4_999, 0));
+    assert_eq!(statements(5_000, 5), (0, 5_000));
+    assert_eq!(statements(5_000, 3), (5_000, 0));
+}
+
 /// Damage to the files of an archive.
 type Harm = fn(&Memory, &[String]);
 
@@ -335,4 +357,43 @@ fn damage_in_the_segment_that_is_being_written_is_counted() {
     let (shared, thread) = send(&files, limit, &fake);
     thread.join().unwrap();
     assert!(locked(&shared.status).damaged > 0, "{:?}", locked(&shared.status));
+}
+
+/// Gaps among the statements for a window.
+fn gaps(window: &Window) -> Vec<(i64, segment::rows::Cause)> {
+    let of = |put| if let Put::Gap { gap, .. } = put { Some((gap.at, gap.cause)) } else { None };
+    Puts::new(window).filter_map(of).collect()
+}
+
+#[test]
+fn segments_that_were_removed_unsent_are_a_gap_also_where_a_portion_has_no_samples() {
+    use segment::rows::{Cause, Gap, Signal};
+    let (started, about) = (Gap { id: None, at: 8, cause: Cause::Started, lost: 0 }, About::default());
+    let signal = Signal { id: 0, since: 5, kind: segment::Kind::Bool, name: "A".to_owned(), about };
+    let mut window = Window { missed: 2, signals: vec![signal], ..Window::default() };
+    assert_eq!(gaps(&window), [(5, Cause::DiskFull)]);
+    window.gaps = vec![(1, None, started)];
+    assert_eq!(gaps(&window), [(5, Cause::DiskFull), (8, Cause::Started)]);
+}
+
+#[test]
+fn an_upload_counts_segments_that_were_removed_before_it_reached_the_cluster() {
+    let (files, names) = many();
+    let begin = store::begin(&files).unwrap();
+    Mark { log: 7, done: begin, planned: begin }.write(&files, MARK).unwrap();
+    // As the logger does when its limit of size is reached, while the cluster is away.
+    let limited = Config { total_max: Some(base::Size(3_000)), segment_size: base::Size(600), ..Config::default() };
+    let mut logger = Logger::open(files.clone(), limited, 0).unwrap();
+    let id = logger.signal("SLOW", About::default(), 0).unwrap();
+    for k in 0..20 {
+        logger.push(id, &Sample::new(2_000_000_000 + k, k as f64));
+        logger.sync(k);
+    }
+    let account = logger.account();
+    assert!(account.removed > 1 && !files.list().unwrap().iter().any(|(name, _)| *name == names[0]), "{account:?}");
+    let fake = Fake::new(&files, &[Fate::Acknowledged]);
+    let (shared, thread) = send(&files, logger.safe_to(), &fake);
+    thread.join().unwrap();
+    // The first file is a pack of three segments.
+    assert_eq!((locked(&shared.status).missed, account.unsent), (account.removed + 2, account.removed + 2));
 }
