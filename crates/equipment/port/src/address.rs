@@ -13,6 +13,17 @@ pub enum Address {
     Udp(String, u16),
     /// A serial line.
     Serial(Serial),
+    /// A serial line behind a terminal server that sets it by Telnet (RFC 2217).
+    Com(Com),
+}
+
+/// A serial line behind a terminal server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Com {
+    /// The terminal server.
+    pub server: Tcp,
+    /// Settings of the line. Its path is empty.
+    pub line: Serial,
 }
 
 /// A TCP server, and the supervision of its connection.
@@ -75,7 +86,8 @@ impl fmt::Display for BadAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "address \"{}\"; expected HOST:PORT of a TCP server, HOST:PORT UDP, or a serial line such as /dev/ttyS0",
+            "address \"{}\"; expected HOST:PORT of a TCP server, HOST:PORT UDP, HOST:PORT COM of a terminal server, or a \
+             serial line such as /dev/ttyS0",
             self.found
         )
     }
@@ -122,7 +134,7 @@ impl Serial {
 impl FromStr for Address {
     type Err = BadAddress;
 
-    /// `HOST:PORT`, `HOST:PORT TCP`, `HOST:PORT UDP`, `[IPV6]:PORT`, or a path that begins with `/`.
+    /// `HOST:PORT`, `HOST:PORT TCP`, `HOST:PORT UDP`, `HOST:PORT COM`, `[IPV6]:PORT`, or a path that begins with `/`.
     fn from_str(text: &str) -> Result<Self, BadAddress> {
         let bad = || BadAddress { found: text.to_owned() };
         let text = text.trim();
@@ -132,8 +144,8 @@ impl FromStr for Address {
         let mut words = text.split_whitespace();
         let (place, protocol) = (words.next().ok_or_else(bad)?, words.next());
         let is = |wanted: &str| protocol.is_some_and(|word| word.eq_ignore_ascii_case(wanted));
-        let udp = is("udp");
-        if protocol.is_some() && !udp && !is("tcp") || words.next().is_some() {
+        let (udp, com) = (is("udp"), is("com"));
+        if protocol.is_some() && !udp && !com && !is("tcp") || words.next().is_some() {
             return Err(bad());
         }
         let (host, port) = place.rsplit_once(':').ok_or_else(bad)?;
@@ -142,7 +154,11 @@ impl FromStr for Address {
         if host.is_empty() {
             return Err(bad());
         }
-        Ok(if udp { Self::Udp(host.to_owned(), port) } else { Self::Tcp(Tcp::new(host, port)) })
+        Ok(match (udp, Tcp::new(host, port)) {
+            (true, _) => Self::Udp(host.to_owned(), port),
+            (false, server) if com => Self::Com(Com { server, line: Serial::new("") }),
+            (false, server) => Self::Tcp(server),
+        })
     }
 }
 
@@ -154,23 +170,31 @@ impl fmt::Display for Address {
             Self::Udp(host, port) if host.contains(':') => write!(f, "[{host}]:{port} UDP"),
             Self::Udp(host, port) => write!(f, "{host}:{port} UDP"),
             Self::Serial(serial) => f.write_str(&serial.path),
+            Self::Com(com) => write!(f, "{} COM", Self::Tcp(com.server.clone())),
         }
     }
 }
 
 impl Address {
-    /// Sets an option. A serial line's have asyn's names: `baud`, `bits`, `parity`, `stop`, `clocal`, `crtscts`, `ixon`. A TCP port has
+    /// Sets an option. A serial line's have asyn's names: `baud`, `bits`, `parity`, `stop`, `clocal`, `crtscts`, `ixon`. A TCP connection has
     /// `keepalive`: the time without an answer after which its connection is closed.
     ///
     /// # Errors
     /// An option that this kind of port does not have, or an invalid value.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), BadOption> {
-        let bad = |expected| Err(BadOption { key: key.to_owned(), value: value.to_owned(), expected });
-        let serial = match self {
-            Self::Serial(serial) => serial,
-            Self::Tcp(tcp) => return tcp.set(key, value).or_else(bad),
-            Self::Udp(..) => return bad("no option: datagrams have no options"),
+        let set = match self {
+            Self::Serial(line) => line.set(key, value),
+            Self::Com(com) if key == "keepalive" => com.server.set(key, value),
+            Self::Com(com) => com.line.set(key, value),
+            Self::Tcp(tcp) => tcp.set(key, value),
+            Self::Udp(..) => Err("no option: datagrams have no options"),
         };
+        set.map_err(|expected| BadOption { key: key.to_owned(), value: value.to_owned(), expected })
+    }
+}
+
+impl Serial {
+    fn set(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
         let yes = match value {
             "Y" | "y" | "yes" | "1" => Some(true),
             "N" | "n" | "no" | "0" => Some(false),
@@ -178,30 +202,30 @@ impl Address {
         };
         match (key, yes) {
             ("baud", _) => match value.parse().ok().filter(|baud| (50..=4_000_000).contains(baud)) {
-                Some(baud) => serial.baud = baud,
-                None => return bad("50 to 4000000 bits per second"),
+                Some(baud) => self.baud = baud,
+                None => return Err("50 to 4000000 bits per second"),
             },
             ("bits", _) => match value.parse().ok().filter(|bits| (5..=8).contains(bits)) {
-                Some(bits) => serial.bits = bits,
-                None => return bad("5, 6, 7 or 8"),
+                Some(bits) => self.bits = bits,
+                None => return Err("5, 6, 7 or 8"),
             },
             ("stop", _) => match value.parse().ok().filter(|stop| (1..=2).contains(stop)) {
-                Some(stop) => serial.stop = stop,
-                None => return bad("1 or 2"),
+                Some(stop) => self.stop = stop,
+                None => return Err("1 or 2"),
             },
             ("parity", _) => match value {
-                "none" => serial.parity = Parity::None,
-                "even" => serial.parity = Parity::Even,
-                "odd" => serial.parity = Parity::Odd,
-                _ => return bad("none, even or odd"),
+                "none" => self.parity = Parity::None,
+                "even" => self.parity = Parity::Even,
+                "odd" => self.parity = Parity::Odd,
+                _ => return Err("none, even or odd"),
             },
-            ("crtscts", Some(yes)) => serial.crtscts = yes,
-            ("ixon", Some(yes)) => serial.ixon = yes,
+            ("crtscts", Some(yes)) => self.crtscts = yes,
+            ("ixon", Some(yes)) => self.ixon = yes,
             // Modem lines are never waited for.
             ("clocal", Some(true)) => {}
-            ("clocal", _) => return bad("Y: modem lines are not waited for"),
-            ("crtscts" | "ixon", None) => return bad("Y or N"),
-            _ => return bad("baud, bits, parity, stop, clocal, crtscts or ixon"),
+            ("clocal", _) => return Err("Y: modem lines are not waited for"),
+            ("crtscts" | "ixon", None) => return Err("Y or N"),
+            _ => return Err("baud, bits, parity, stop, clocal, crtscts or ixon"),
         }
         Ok(())
     }
@@ -221,6 +245,9 @@ mod tests {
         assert_eq!("/dev/ttyS0".parse::<Address>(), Ok(Address::Serial(Serial::new("/dev/ttyS0"))));
         assert_eq!("plc1:502 udp".parse::<Address>(), Ok(Address::Udp("plc1".to_owned(), 502)));
         assert_eq!("[::1]:502 UDP".parse::<Address>().unwrap().to_string(), "[::1]:502 UDP");
+        let com = Address::Com(Com { server: Tcp::new("moxa", 4001), line: Serial::new("") });
+        assert_eq!("moxa:4001 COM".parse::<Address>(), Ok(com.clone()));
+        assert_eq!(com.to_string(), "moxa:4001 COM");
         for bad in ["", "plc1", "plc1:0", "plc1:x", ":502", "plc1:502 SCTP", "plc1:502 UDP 3"] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
         }
@@ -240,6 +267,11 @@ mod tests {
             "option parity=space; expected none, even or odd"
         );
         assert!("h:1".parse::<Address>().unwrap().set("baud", "9600").is_err());
+        let mut com: Address = "h:1 COM".parse().unwrap();
+        com.set("baud", "19200").unwrap();
+        com.set("keepalive", "5s").unwrap();
+        let server = Tcp { dead_after: Some(DurNs::from_secs(5)), ..Tcp::new("h", 1) };
+        assert_eq!(com, Address::Com(Com { server, line: Serial { baud: 19_200, ..Serial::new("") } }));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! A connection that reconnects, with one exchange at a time.
 
-use crate::address::{Address, Parity, Serial, Tcp};
+use crate::address::{Address, Com, Parity, Serial, Tcp};
 use crate::pace::Pace;
+use crate::telnet::Telnet;
 use base::{DurNs, MonoNs};
 use fieldbus::Exchange;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -56,6 +57,8 @@ pub struct ConnectError {
 pub struct Connection {
     address: Address,
     link: Option<OwnedFd>,
+    /// The connection to a terminal server.
+    telnet: Option<Telnet>,
     /// Earliest time of the next attempt, and the pause after it if it fails.
     again: (MonoNs, DurNs),
     pace: Pace,
@@ -67,7 +70,14 @@ impl Connection {
     /// A connection that is not open yet.
     #[must_use]
     pub fn new(address: Address) -> Self {
-        Self { address, link: None, again: (MonoNs(0), BACKOFF.0), pace: Pace::default(), status: Status::default() }
+        Self {
+            address,
+            link: None,
+            telnet: None,
+            again: (MonoNs(0), BACKOFF.0),
+            pace: Pace::default(),
+            status: Status::default(),
+        }
     }
 
     /// Runs an exchange to its end. Blocks as long as that takes, and for connecting, which is tried again only after
@@ -85,7 +95,12 @@ impl Connection {
         }
         while !exchange.is_over() {
             let now = mono_now();
+            let queued = out.len();
             exchange.poll_transmit(now, &mut out);
+            if self.telnet.is_some() {
+                let data = out.split_off(queued);
+                Telnet::encode(&data, &mut out);
+            }
             if exchange.is_over() {
                 break;
             }
@@ -130,8 +145,8 @@ impl Connection {
             return Err(ConnectError { trouble: self.status.trouble.clone(), retry_at: self.again.0 });
         }
         match open(&self.address) {
-            Ok(link) => {
-                self.link = Some(link);
+            Ok((link, telnet)) => {
+                (self.link, self.telnet) = (Some(link), telnet);
                 self.again.1 = BACKOFF.0;
                 self.status.connects += 1;
                 self.status.connected = true;
@@ -167,7 +182,11 @@ impl Connection {
 
     /// Reads received bytes without waiting. Empty: no bytes, a pause, or the connection was closed.
     pub fn take(&mut self) -> Vec<u8> {
-        match self.step(&mut Vec::new(), Some(MonoNs(0))) {
+        let mut answers = Vec::new();
+        let taken = self.step(&mut answers, Some(MonoNs(0)));
+        // A terminal server that asks and does not read gets no answers.
+        let sent = self.link.as_ref().map_or(Ok(0), |link| write_some(link, &mut answers));
+        match taken.and_then(|bytes| sent.map(|_| bytes)) {
             Ok(bytes) => bytes,
             Err(error) => {
                 self.close(&error.to_string());
@@ -217,6 +236,13 @@ impl Connection {
                 if let Some(bytes) = read_some(link, datagrams)? {
                     self.pace.read(now);
                     self.status.received += bytes.len() as u64;
+                    let bytes = match &mut self.telnet {
+                        Some(telnet) => decoded(telnet, &bytes, out),
+                        None => bytes,
+                    };
+                    if bytes.is_empty() {
+                        continue;
+                    }
                     return Ok(bytes);
                 }
                 self.pace.nothing_more();
@@ -273,12 +299,44 @@ fn write_some(link: &OwnedFd, out: &mut Vec<u8>) -> io::Result<usize> {
     }
 }
 
-fn open(address: &Address) -> io::Result<OwnedFd> {
-    match address {
-        Address::Tcp(tcp) => open_tcp(tcp),
-        Address::Udp(host, port) => open_udp(host, *port),
-        Address::Serial(serial) => open_serial(serial),
+fn open(address: &Address) -> io::Result<(OwnedFd, Option<Telnet>)> {
+    let link = match address {
+        Address::Tcp(tcp) => open_tcp(tcp)?,
+        Address::Udp(host, port) => open_udp(host, *port)?,
+        Address::Serial(serial) => open_serial(serial)?,
+        Address::Com(com) => return open_com(com).map(|(link, telnet)| (link, Some(telnet))),
+    };
+    Ok((link, None))
+}
+
+/// Connects to a terminal server, and waits until all settings of the line are in force.
+fn open_com(Com { server, line }: &Com) -> io::Result<(OwnedFd, Telnet)> {
+    let link = open_tcp(server)?;
+    let mut out = Vec::new();
+    let mut telnet = Telnet::begin(line, &mut out);
+    write_some(&link, &mut out)?;
+    let until = mono_now() + DurNs(CONNECT_MAX.as_nanos() as i64);
+    while !telnet.is_set().map_err(io::Error::other)? {
+        let left = until - mono_now();
+        if left.0 <= 0 {
+            let why = "the terminal server did not confirm the settings of the line (RFC 2217)";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+        }
+        sys::poll::readable(&[link.as_fd()], left);
+        if let Some(bytes) = read_some(&link, false)? {
+            // Data from before the settings are in force are no device's message.
+            decoded(&mut telnet, &bytes, &mut out);
+            write_some(&link, &mut out)?;
+        }
     }
+    Ok((link, telnet))
+}
+
+/// The data in received bytes. Answers to the server's commands are appended to `out`.
+fn decoded(telnet: &mut Telnet, bytes: &[u8], out: &mut Vec<u8>) -> Vec<u8> {
+    let mut data = Vec::new();
+    telnet.decode(bytes, &mut data, out);
+    data
 }
 
 fn open_tcp(Tcp { host, port, dead_after }: &Tcp) -> io::Result<OwnedFd> {

@@ -1,4 +1,5 @@
-//! Ports: connections to equipment over TCP or a serial line, each with its own thread.
+//! Ports: connections to equipment over TCP or a serial line, also behind a terminal server (RFC 2217), each with its own
+//! thread.
 //!
 //! A [`Port`] runs one exchange at a time ([`fieldbus::Exchange`]), in the order of submission. It
 //! connects for the first one, reconnects with bounded back-off, and passes unsolicited bytes to its
@@ -56,7 +57,8 @@ mod address;
 mod connection;
 mod pace;
 mod queue;
+mod telnet;
 
-pub use address::{Address, BadAddress, BadOption, Parity, Serial, Tcp};
+pub use address::{Address, BadAddress, BadOption, Com, Parity, Serial, Tcp};
 pub use connection::{ConnectError, Connection, Status};
 pub use queue::{Job, Listener, Port};

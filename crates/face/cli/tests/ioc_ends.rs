@@ -64,13 +64,15 @@ fn unsupported_commands_of_scripts_and_modules_name_the_replacement() {
         ("require asyn", "dbLoadRecords"),
         ("afterInit x", "behind iocInit"),
         ("pvxsl", "dbl"),
-        ("drvAsynIPPortConfigure C \"127.0.0.1:5000 COM\"", "RFC 2217"),
     ] {
         let said = ioc.say(line);
         assert!(said.contains(words), "{line}: {said}");
     }
     assert_eq!(ioc.say("drvAsynIPPortConfigure U \"127.0.0.1:5000 UDP\""), "");
-    assert!(ioc.say("asynReport").contains("127.0.0.1:5000 UDP"));
+    assert_eq!(ioc.say("drvAsynIPPortConfigure C \"127.0.0.1:5000 COM\""), "");
+    assert_eq!(ioc.say("asynSetOption C 0 baud 19200"), "");
+    let report = ioc.say("asynReport");
+    assert!(report.contains("127.0.0.1:5000 UDP") && report.contains("127.0.0.1:5000 COM"), "{report}");
     ioc.say("dbLoadRecords x.db");
     ioc.say("var dbRecordsOnceOnly 1");
     let said = ioc.say("dbLoadRecords x.db");

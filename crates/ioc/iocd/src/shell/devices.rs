@@ -53,17 +53,10 @@ pub(super) const COMMANDS: &[Command] = &[
     ),
     command!(
         "drvAsynIPPortConfigure",
-        "port \"host:port [UDP]\"",
-        "a port to a TCP server, or for datagrams",
+        "port \"host:port [UDP|COM]\"",
+        "a port to a TCP server, for datagrams, or to a line of a terminal server (RFC 2217)",
         |shell, args| {
             let name = needed(args, "drvAsynIPPortConfigure port host:port")?;
-            if arg(args, 1).split_whitespace().nth(1).is_some_and(|word| word.eq_ignore_ascii_case("com")) {
-                return Err(Failed(format!(
-                    "address \"{}\": serial settings over Telnet (COM, RFC 2217) are not spoken; set the line's settings at \
-                 the terminal server, have it serve raw TCP, and leave COM away",
-                    arg(args, 1)
-                )));
-            }
             let address: Address = arg(args, 1).parse()?;
             if matches!(address, Address::Serial(_)) {
                 return Err(Failed(format!(
