@@ -2,6 +2,7 @@
 
 mod compile;
 mod run;
+pub(crate) mod synapps;
 
 pub(crate) use compile::compile;
 
@@ -25,6 +26,10 @@ pub enum CalcError {
     ParenNotOpen,
     /// `(` without `)`.
     ParenOpen,
+    /// `]` without `[`.
+    BracketNotOpen,
+    /// `}` without `{`.
+    BraceNotOpen,
     /// `?` and `:` do not match.
     Conditional,
     /// Operand missing at the end.
@@ -50,6 +55,8 @@ impl CalcError {
             Self::BadSeparator => "Comma without enclosing parentheses",
             Self::ParenNotOpen => "Close parenthesis found without open",
             Self::ParenOpen => "Parenthesis still open at end of expression",
+            Self::BracketNotOpen => "Close bracket found without open",
+            Self::BraceNotOpen => "Close brace found without open",
             Self::Conditional => "Unbalanced conditional ?: operators",
             Self::Incomplete => "Incomplete expression, operand missing",
             Self::Underflow => "Not enough operands provided",

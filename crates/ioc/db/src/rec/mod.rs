@@ -16,7 +16,10 @@ mod records;
 mod sim;
 mod states;
 mod steps;
+mod synapps;
 mod table;
+#[cfg(test)]
+pub(crate) mod test_kit;
 mod texts;
 mod whole;
 
@@ -48,6 +51,7 @@ table::record_types! {
     a_sub ASub "aSub";
     aai Aai "aai";
     aao Aao "aao";
+    acalcout ACalcOut "acalcout";
     ai Ai "ai";
     ao Ao "ao";
     bi Bi "bi";
@@ -72,14 +76,17 @@ table::record_types! {
     mbbo_direct MbboDirect "mbboDirect";
     permissive Permissive "permissive";
     printf Printf "printf";
+    scalcout SCalcOut "scalcout";
     sel Sel "sel";
     seq Seq "seq";
+    sseq SSeq "sseq";
     state State "state";
     stringin StringIn "stringin";
     stringout StringOut "stringout";
     sub Sub "sub";
     sub_array SubArray "subArray";
     swait Swait "swait";
+    transform Transform "transform";
     waveform Waveform "waveform";
 }
 

@@ -333,10 +333,11 @@ fn show(token: &Token<'_>) -> String {
 #[must_use]
 pub fn unescape(text: &str) -> Cow<'_, [u8]> {
     let raw = base::raw::encode(text);
-    if !text.contains('\\') {
-        return raw;
-    }
-    let bytes = &*raw;
+    if text.contains('\\') { Cow::Owned(unescape_bytes(&raw)) } else { raw }
+}
+
+/// Like [`unescape`], for bytes.
+pub(crate) fn unescape_bytes(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while at < bytes.len() {
@@ -375,7 +376,7 @@ pub fn unescape(text: &str) -> Cow<'_, [u8]> {
             other => out.push(other),
         }
     }
-    Cow::Owned(out)
+    out
 }
 
 #[cfg(test)]

@@ -291,19 +291,33 @@ impl Db {
 
     /// Whether a record must wait for completion of the write that it just requested.
     pub(crate) fn out_is_pending(&mut self, rec: RecId, link: ResolvedLink, real: bool) -> bool {
-        if self.pass.failed || !self.awaits_end(rec, link, real) {
-            return false;
-        }
+        !self.pass.failed && self.awaits_end(rec, link, real) && self.wait_for_last_put(link.target)
+    }
+
+    /// Writes through a link over a channel with completion, which resumes the record. Returns whether it will be reported.
+    pub(crate) fn put_and_wait(&mut self, rec: RecId, link: ResolvedLink, value: Value) -> Result<bool, LinkError> {
+        self.remote_put(rec, link, value)?;
+        Ok(self.wait_for_last_put(link.target))
+    }
+
+    /// Whether a write through a link over a channel has not completed yet.
+    pub(crate) fn is_waiting(&self, link: ResolvedLink) -> bool {
+        link.kind == LinkKind::Remote
+            && self.links.remotes.links.get(link.target as usize).is_some_and(|remote| remote.waiting)
+    }
+
+    /// Requests completion of the last write, which must be the link's. Returns `false` if the write was dropped and counted
+    /// as lost.
+    fn wait_for_last_put(&mut self, link: u32) -> bool {
         match (self.links.remotes.requests.back_mut(), self.links.remotes.chores.back_mut()) {
             (Some(RemoteRequest::Put { id, notify, .. }), _) | (_, Some(Chore::Put { id, notify, .. }))
-                if id.0 == link.target =>
+                if id.0 == link =>
             {
                 *notify = true;
             }
-            // The write was dropped and counted as lost.
             _ => return false,
         }
-        self.links.remotes.links[link.target as usize].waiting = true;
+        self.links.remotes.links[link as usize].waiting = true;
         true
     }
 
