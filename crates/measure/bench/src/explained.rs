@@ -321,7 +321,7 @@ mod tests {
     use trace::Culprit as By;
 
     #[test]
-    fn ours_excludes_the_hosts_share_and_the_bound_also_undecided_time() {
+    fn the_own_share_excludes_the_hosts_and_the_lower_bound_excludes_undecided_time_too() {
         let part = |from, ns, culprit| DelayPart { from: MonoNs(from), ns, culprit };
         let late = Late {
             tid: 1,
