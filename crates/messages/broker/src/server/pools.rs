@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_pools_are_bounded_and_give_way_to_new_ones() {
+    fn kept_pools_are_bounded_and_replaced_by_new_ones() {
         let (mut pools, bands) = (Pools::default(), [Band::DEFAULT]);
         let mut take = |user, count| {
             let mut each = || pools.take(user, &bands, 64 * MIB).unwrap().0.number;
