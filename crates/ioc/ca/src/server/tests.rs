@@ -419,7 +419,7 @@ fn a_message_larger_than_any_value_of_its_channel_is_refused_before_it_is_comple
 }
 
 #[test]
-fn messages_may_come_in_any_pieces() {
+fn messages_may_arrive_in_any_pieces() {
     let mut bench = Bench::new();
     let sid = bench.create("wave", 1);
     let mut bytes = Vec::new();
