@@ -95,7 +95,7 @@ fn fields_of_all_types_are_saved_compared_and_restored() {
 }
 
 #[test]
-fn a_file_of_autosave_restores_states_by_number_and_ours_has_its_format() {
+fn files_of_autosave_restore_states_by_number_and_saved_files_by_unique_name() {
     let site = Site::new();
     let label = |index: &str, name: &str| site.put(&[&format!("S:MODE.{index}"), name]);
     label("ZRST", "0");
