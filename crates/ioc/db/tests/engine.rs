@@ -30,7 +30,7 @@ fn get(db: &mut Db, name: &str) -> Value {
 }
 
 #[test]
-fn updates_come_beyond_the_deadband_and_with_alarm_changes() {
+fn updates_are_sent_beyond_the_deadband_and_with_alarm_changes() {
     let mut db = database("record(ao, \"a\") { field(MDEL, 2) field(HIGH, 10) field(HSV, MINOR) field(VAL, 0) }");
     let queue = db.open_queue(100);
     let a = channel(&db, "a");
@@ -205,7 +205,7 @@ fn a_long_chain_of_forward_links_needs_no_stack() {
 }
 
 #[test]
-fn malformed_files_name_the_place_and_what_was_expected() {
+fn errors_of_malformed_files_name_the_place_and_the_expected_text() {
     for (text, expected) in [
         (
             "record(ai, \"a\") {\n  field(HIHII, 1)\n}",
