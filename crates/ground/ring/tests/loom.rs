@@ -62,7 +62,7 @@ fn a_cell_is_never_seen_half_written() {
 }
 
 #[test]
-fn a_trail_shows_whole_items_and_counts_what_it_lost() {
+fn a_trail_shows_whole_items_and_counts_lost_ones() {
     loom::model(|| {
         let words = words(Trail::<2>::words_for(2));
         Trail::<2>::format(&words).unwrap();
