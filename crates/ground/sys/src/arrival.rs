@@ -45,7 +45,7 @@ mod tests {
     use std::net::UdpSocket;
 
     #[test]
-    fn a_datagram_came_after_it_was_sent_and_before_it_was_read() {
+    fn a_datagram_arrives_between_its_sending_and_its_reading() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         note(&socket).unwrap();
         assert_eq!(newest_ns(&socket), None);
