@@ -205,7 +205,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn records_of_every_kind_come_with_their_time() {
+    fn records_of_every_kind_are_read_with_their_time() {
         let data = [
             &head(2, 5)[..],
             b"12345678",
