@@ -8,11 +8,11 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
 use sys::sched::{Scheduling, set_scheduling};
 
-/// Bytes of one run: a third of a second on this link.
-const BYTES: &str = "4M";
+/// Bytes of one run for each Mbit/s: a third of a second.
+const BYTES: u32 = 45_000;
 
-/// One run from the wire's second end to `to` at the first: received Mbit/s.
-pub(super) fn run(wire: &Wire, to: &str, udp: bool) -> Result<f64, Failed> {
+/// One run from the wire's second end to `to` at the first, of this many Mbit/s by UDP: received Mbit/s.
+pub(super) fn run(wire: &Wire, to: &str, mbit: u32, udp: bool) -> Result<f64, Failed> {
     let failed = Failed::process("iperf3");
     let start = |end: usize, words: &[&str]| {
         let [program, place] = wire.words(end);
@@ -30,8 +30,9 @@ pub(super) fn run(wire: &Wire, to: &str, udp: bool) -> Result<f64, Failed> {
     if !lines.any(|line| line.is_ok_and(|line| line.contains("listening"))) {
         return Err(Failed::answer("iperf3", "a listening server", "its end"));
     }
-    let datagrams: &[&str] = if udp { &["--udp", "--bitrate", "90M", "--length", "1400"] } else { &[] };
-    let mut client = start(1, &[&["--client", to, "--bytes", BYTES, "--json"], datagrams].concat())?;
+    let (rate_given, bytes) = (format!("{mbit}M"), (mbit.saturating_mul(BYTES)).to_string());
+    let datagrams: &[&str] = if udp { &["--udp", "--bitrate", &rate_given, "--length", "1400"] } else { &[] };
+    let mut client = start(1, &[&["--client", to, "--bytes", &bytes, "--json"], datagrams].concat())?;
     let mut text = String::new();
     if let Some(mut output) = client.0.stdout.take() {
         output.read_to_string(&mut text).map_err(failed)?;

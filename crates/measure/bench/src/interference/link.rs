@@ -1,4 +1,4 @@
-//! A link of 100 Mbit/s between two temporary network namespaces, and streams over it.
+//! A link of limited rate between two temporary network namespaces, and streams over it.
 
 use super::computation::Computation;
 use super::setting::{Ground, Setting};
@@ -31,13 +31,18 @@ struct StreamArgs {
     udp: bool,
     #[arg(long)]
     class: Policy,
+    /// Rate of the datagrams in Mbit/s
+    #[arg(long, default_value_t = 1)]
+    offered: u32,
 }
 
 const PORT: u16 = 5201;
 /// Sending time of each run.
 const SENDS: DurNs = DurNs::from_ms(300);
-/// Rate of the datagrams, in bits per second: slightly below that of the link.
-const OFFERED: f64 = 90e6;
+/// Rate of the datagrams: slightly below that of the link, in percent.
+const OFFERED_PERCENT: u32 = 90;
+/// Burst of the link's filter in kbit for each Mbit/s: more than a packet at any rate.
+const BURST: f64 = 0.32;
 const DATAGRAM: usize = 1400;
 /// Idle time after which a receiver ends.
 const SILENCE: Duration = Duration::from_millis(200);
@@ -47,28 +52,35 @@ const FIRST: Duration = Duration::from_secs(10);
 pub(super) const CLASS: Policy = Policy::Fifo(Priority(10));
 
 /// The two namespaces with their link.
-struct Link(Wire);
+struct Link {
+    wire: Wire,
+    /// Rate of the datagrams in Mbit/s.
+    offered: u32,
+}
 
 impl Link {
-    fn make() -> Result<Self, Failed> {
+    fn make(mbit: u32) -> Result<Self, Failed> {
         let wire = Wire::make()?;
+        let burst = (f64::from(mbit) * BURST).max(32.0);
+        let limit = format!("qdisc add dev wire root tbf rate {mbit}mbit burst {burst:.0}kbit latency 20ms");
         for end in 0..2 {
-            wire.tool(end, "tc", "qdisc add dev wire root tbf rate 100mbit burst 32kbit latency 20ms")?;
+            wire.tool(end, "tc", &limit)?;
         }
-        Ok(Self(wire))
+        Ok(Self { wire, offered: (mbit * OFFERED_PERCENT / 100).max(1) })
     }
 
     fn end(&self, which: usize, place: &Where, words: &[&str]) -> Result<Gate, Failed> {
         let program = own_program()?.display().to_string();
         let own = [&program, "bench", "stream"].into_iter().chain(words.iter().copied()).map(str::to_owned);
-        let command: Vec<String> = self.0.words(which).into_iter().chain(own).collect();
+        let command: Vec<String> = self.wire.words(which).into_iter().chain(own).collect();
         Gate::start(&command, place, None)
     }
 
     /// One run: received Mbit/s, and the lost share of the sent data, in percent.
     fn run(&self, place: &Where, class: Policy, udp: bool) -> Result<(f64, f64), Failed> {
         let class = format!("--class={class}");
-        let kind = if udp { vec![class.as_str(), "--udp"] } else { vec![class.as_str()] };
+        let offered = format!("--offered={}", self.offered);
+        let kind = if udp { vec![class.as_str(), "--udp", &offered] } else { vec![class.as_str()] };
         let mut receiver = self.end(0, place, &kind)?;
         receiver.ready()?;
         let sender = self.end(1, place, &[&kind[..], &["--send"]].concat())?;
@@ -105,13 +117,13 @@ const KEPT: f64 = 0.98;
 
 /// Streams alone and under interference, alternating, in each setting; and the prime task alone and with a stream.
 pub(super) fn measure(
-    rounds: usize,
+    (mbit, rounds): (u32, usize),
     ground: &mut Ground<'_>,
     settings: &[Setting],
     below: u32,
     mut next: impl FnMut() -> Result<(), Failed>,
 ) -> Result<(Vec<Table>, Option<Failed>), Failed> {
-    let link = Link::make()?;
+    let link = Link::make(mbit)?;
     let mut all: Vec<(Setting, Streams)> = settings.iter().map(|setting| (*setting, Streams::default())).collect();
     let (peer, mut theirs) = (installed("iperf3", "--version", "iperf3"), Streams::default());
     let mut times = [Vec::new(), Vec::new()];
@@ -127,8 +139,8 @@ pub(super) fn measure(
                 found.udp[loaded].push(rate);
                 found.lost[loaded].push(lost);
                 if *setting == Setting::Priorities && peer.is_ok() {
-                    theirs.tcp[loaded].push(iperf3::run(&link.0, ADDRESSES[0], false)?);
-                    theirs.udp[loaded].push(iperf3::run(&link.0, ADDRESSES[0], true)?);
+                    theirs.tcp[loaded].push(iperf3::run(&link.wire, ADDRESSES[0], link.offered, false)?);
+                    theirs.udp[loaded].push(iperf3::run(&link.wire, ADDRESSES[0], link.offered, true)?);
                 }
             }
             if *setting == Setting::Priorities {
@@ -142,10 +154,12 @@ pub(super) fn measure(
         Row::samples(name, unit, loaded).good(Good::Low).against(Figure::median(alone))
     };
     let mut streams =
-        Table::new("a stream over a link of 100 Mbit/s, under 100 % interference").columns("loaded", "alone");
+        Table::new(format!("a stream over a link of {mbit} Mbit/s, under 100 % interference")).columns("loaded", "alone");
+    let datagrams = format!("UDP, {} Mbit/s offered", link.offered);
     for (setting, found) in all {
         let word = setting.word();
-        for (kind, rates) in [("TCP", found.tcp), ("UDP, 90 Mbit/s offered", found.udp)] {
+        streams.notes.extend(runs(word, &found.tcp));
+        for (kind, rates) in [("TCP", found.tcp), (&datagrams, found.udp)] {
             let row = row(format!("{kind}, {word}"), "Mbit/s", rates).good(Good::High);
             streams = streams.row(match setting {
                 Setting::Plain => row,
@@ -156,7 +170,7 @@ pub(super) fn measure(
     }
     if !theirs.tcp[0].is_empty() {
         let word = Setting::Priorities.word();
-        for (kind, rates) in [("TCP", theirs.tcp), ("UDP, 90 Mbit/s offered", theirs.udp)] {
+        for (kind, rates) in [("TCP", theirs.tcp), (&datagrams, theirs.udp)] {
             streams = streams.row(row(format!("{kind}, {word}, iperf3"), "Mbit/s", rates).good(Good::High));
         }
     }
@@ -166,6 +180,15 @@ pub(super) fn measure(
         tables.push(table.row(row("time".into(), "ms", times)));
     }
     Ok((tables, peer.err()))
+}
+
+/// The TCP bandwidth of each run, as the published diagram shows it.
+fn runs(setting: &str, [alone, loaded]: &[Vec<f64>; 2]) -> [String; 2] {
+    let line = |name: &str, rates: &[f64]| {
+        let each: Vec<String> = rates.iter().map(|rate| format!("{rate:.1}")).collect();
+        format!("TCP, {setting}, {name}, each run [Mbit/s]: {}", each.join(" "))
+    };
+    [line("alone", alone), line("loaded", loaded)]
 }
 
 /// Time of the prime task during a stream.
@@ -188,7 +211,7 @@ fn stream(args: &StreamArgs) -> Result<(), Failed> {
         (false, false) => receive_tcp(),
         (false, true) => receive_udp(),
         (true, false) => send_tcp(),
-        (true, true) => send_udp(),
+        (true, true) => send_udp(args.offered),
     }
     .map_err(failed)
 }
@@ -234,10 +257,10 @@ fn receive_udp() -> std::io::Result<()> {
     Ok(())
 }
 
-fn send_udp() -> std::io::Result<()> {
+fn send_udp(offered_mbit: u32) -> std::io::Result<()> {
     let socket = UdpSocket::bind((ADDRESSES[1], 0))?;
     socket.connect((ADDRESSES[0], PORT))?;
-    let each = DurNs((DATAGRAM as f64 * 8e9 / OFFERED) as i64);
+    let each = DurNs((DATAGRAM as f64 * 8e3 / f64::from(offered_mbit.max(1))) as i64);
     let (block, mut bytes, begun) = ([0x5a; DATAGRAM], 0, mono_now());
     for nth in 0..SENDS.0 / each.0 {
         sleep_until(begun + DurNs(each.0 * nth));

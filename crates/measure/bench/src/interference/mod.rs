@@ -36,7 +36,7 @@ pub(crate) static BENCH: Bench = Bench {
 /// 100 % of the time. Each setting extends the previous one: plain (all in time sharing); priorities (the task FIFO 50, the interference
 /// nice 19); a shield for the task's CPU; the interference in a partition of half a CPU. The last setting has the interference in emulated
 /// guests instead of the partition. Prints the task's times as measured, and as *ours*, without the host's share by the kernel's events. The
-/// stream uses a link of 100 Mbit/s between two temporary network namespaces (needs root, `ip` and `tc`), alone and under 100 %
+/// stream uses a link of limited rate between two temporary network namespaces (needs root, `ip` and `tc`), alone and under 100 %
 /// interference, in the same settings. If iperf3 is installed, it alternates with the stream. Notes list the settings that the machine does not
 /// support.
 #[derive(clap::Args)]
@@ -45,7 +45,7 @@ struct Args {
     #[arg(long, value_name = "CPU")]
     cpu: Option<CpuId>,
     /// Pieces of each condition; a piece of the prime task has 250 runs
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(4..=1000))]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Skip the prime task
     #[arg(long, conflicts_with = "no_network")]
@@ -53,6 +53,9 @@ struct Args {
     /// Skip the network stream
     #[arg(long)]
     no_network: bool,
+    /// Rate of the network link in Mbit/s
+    #[arg(long, value_name = "MBIT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    link: u32,
     #[command(flatten)]
     touched: Touched,
 }
@@ -101,7 +104,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         found.notes.extend(explained.err().map(|why| format!("the host's share is unknown: {why}")));
     }
     if !args.no_network {
-        match link::measure(rounds, &mut ground, &settings, below, || next("a stream under interference")) {
+        match link::measure((args.link, rounds), &mut ground, &settings, below, || next("a stream under interference")) {
             Ok((tables, without)) => {
                 found.tables.extend(tables);
                 found.notes.extend(without.map(|why| why.to_string()));
