@@ -73,6 +73,11 @@ impl Steal {
         Self(text.as_deref().and_then(all_and_stolen))
     }
 
+    /// Ticks that the hypervisor has taken from all CPUs; nothing if the kernel does not report them.
+    pub(crate) fn ticks(&self) -> Option<u64> {
+        self.0.map(|[_, stolen]| stolen)
+    }
+
     /// In percent; nothing if the kernel does not report it, or too little time has passed.
     fn since(&self) -> Option<f64> {
         let ([all, stolen], [all_now, stolen_now]) = (self.0?, Self::read().0?);

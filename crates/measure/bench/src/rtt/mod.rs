@@ -9,6 +9,7 @@ mod role;
 mod zmq;
 
 use crate::measure::handed_on;
+use crate::fingerprint::Steal;
 use crate::noise::{Load, Noise};
 use crate::{Bench, Failed, Found, Helper, Progress, read};
 use base::{CpuSet, DurNs, Policy, Priority};
@@ -92,11 +93,30 @@ struct Args {
 struct Times {
     name: String,
     ns: Vec<u64>,
+    /// Between bursts: the number of times so far, and the ticks that the hypervisor has taken.
+    steal: Vec<(usize, u64)>,
 }
 
 impl Times {
     fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), ns: Vec::new() }
+        Self { name: name.to_owned(), ns: Vec::new(), steal: Vec::new() }
+    }
+
+    fn mark_steal(&mut self) {
+        self.steal.extend(Steal::read().ticks().map(|ticks| (self.ns.len(), ticks)));
+    }
+
+    /// The times of bursts during which the hypervisor took no CPU, nor during the bursts before and after: the kernel may
+    /// count late. Nothing if it does not count. Call it before the times are sorted.
+    fn calm(&self) -> Option<Vec<u64>> {
+        let marks = &self.steal;
+        let is_calm = |nth: usize| {
+            let (before, after) = (nth.saturating_sub(1), (nth + 2).min(marks.len() - 1));
+            marks[before].1 == marks[after].1
+        };
+        let bursts = (0..marks.len().saturating_sub(1)).filter(|nth| is_calm(*nth));
+        let calm = bursts.flat_map(|nth| self.ns.get(marks[nth].0..marks[nth + 1].0).unwrap_or_default());
+        (!marks.is_empty()).then(|| calm.copied().collect())
     }
 
     /// Latencies, and p99 of each slice of the run in us.
@@ -198,14 +218,17 @@ fn timed<E: Into<Failed>>(
     rounds: usize,
     mut round: impl FnMut() -> Result<(), E>,
 ) -> Result<(), Failed> {
+    into.mark_steal();
     for number in 0..rounds {
         let before = mono_now();
         round().map_err(E::into)?;
         into.ns.push((mono_now() - before).0 as u64);
         if number % BURST == BURST - 1 {
+            into.mark_steal();
             sys::clock::sleep_until(mono_now() + PAUSE);
         }
     }
+    into.mark_steal();
     Ok(())
 }
 
@@ -312,13 +335,19 @@ fn one_case(
     let measure = || case(rounds, Some(roles), zmq.as_ref().ok());
     let mut times = settled((allowed, before), (&cpus, false, class), measure)??;
     times.swap(0, 1);
+    let (all, calm) = (times[0].ns.len(), times[0].calm());
     let mut table = table(format!("round trips, {roles}"), &mut times, None);
-    table.rows.extend(spread(&mut times[0].ns, class.is_real_time()));
+    let mut calm = calm.filter(|calm| !calm.is_empty()).unwrap_or_else(|| times[0].ns.clone());
+    if calm.len() < all {
+        let note = format!("{:.1} % excluded", 100.0 * (all - calm.len()) as f64 / all as f64);
+        table = table.row(Row::reference("message, without steal", Latency::of_times(&mut calm)).note(note));
+    }
+    table.rows.extend(spread(&mut calm, class.is_real_time()));
     let notes = zmq.err().map(|why| why.to_string());
     Ok(Found { notes: notes.into_iter().collect(), ..Found::from(table) })
 }
 
-/// Deviation of round trips from mean and median, with the targets of real time.
+/// Deviation of round trips from mean and median, with the targets of real time. Without those near steal, if the kernel counts it.
 fn spread(times_ns: &mut [u64], real_time: bool) -> Vec<Row> {
     let latency = Latency::of_times(times_ns);
     let median = latency.percentile(50.0).map_or(f64::NAN, |at| at.ns as f64);
@@ -369,4 +398,25 @@ fn case(rounds: usize, roles: Option<&Roles>, peer: Option<&Zmq>) -> Result<Vec<
     }
     table.truncate(if peer.is_some() { 4 } else { 3 });
     Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips_near_steal_are_excluded_from_the_deviation() {
+        let times = |steal: &[(usize, u64)]| Times { ns: (0..50).collect(), steal: steal.to_vec(), ..Times::new("x") };
+        assert_eq!(times(&[]).calm(), None);
+        assert_eq!(times(&[(0, 7), (10, 7), (20, 7), (50, 7)]).calm(), Some((0..50).collect()));
+        // The tick counted during the third burst may belong to the second; the fourth may contain the rest.
+        let calm = times(&[(0, 7), (10, 7), (20, 7), (30, 8), (40, 8), (50, 8)]).calm();
+        assert_eq!(calm, Some((0..10).chain(40..50).collect()));
+        let mut even = vec![100; 1000];
+        let rows = spread(&mut even, true);
+        assert!(rows[..2].iter().all(|row| row.verdict == Some(report::Verdict::Reached)), "{rows:?}");
+        even[0] = 100_000;
+        let rows = spread(&mut even, true);
+        assert!(rows[..2].iter().all(|row| row.verdict == Some(report::Verdict::Missed)), "{rows:?}");
+    }
 }
