@@ -9,6 +9,7 @@ use std::io::{Read, Seek as _, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use sys::clock::{mono_now, sleep_until};
+use sys::root::RootDir;
 use sys::signal::{END_SIGNALS, SignalFd};
 
 /// Put load on CPU, memory, disk or network, at time-sharing priority
@@ -56,6 +57,11 @@ impl Load {
             Self::Net => "net",
             Self::All => "all",
         }
+    }
+
+    /// Whether it includes network traffic.
+    pub(crate) fn is_on_network(self) -> bool {
+        self.kinds().contains(&Self::Net)
     }
 
     fn kinds(self) -> &'static [Self] {
@@ -118,6 +124,23 @@ impl Drop for Noise {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+}
+
+/// The loopback's counter of sent bytes at a time.
+pub(crate) struct Loopback(Option<u64>, MonoNs);
+
+impl Loopback {
+    pub(crate) fn read() -> Self {
+        let text = RootDir::machine().read("/sys/class/net/lo/statistics/tx_bytes");
+        Self(text.ok().and_then(|text| text.trim().parse().ok()), mono_now())
+    }
+
+    /// Mean rate since in Mbit/s, all processes' traffic; nothing if the kernel does not count it.
+    pub(crate) fn mbit_since(&self) -> Option<f64> {
+        let now = Self::read();
+        let bytes = now.0?.saturating_sub(self.0?);
+        Some(bytes as f64 * 8e3 / (now.1 - self.1).0.max(1) as f64)
     }
 }
 

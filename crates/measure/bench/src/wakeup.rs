@@ -4,7 +4,7 @@ use crate::cyclictest;
 use crate::explained::{Explained, Ours};
 use crate::looprun::{WaitArg, wait_word};
 use crate::measure::{self, Interrupt, Measured, Where, installed, usable};
-use crate::noise::{Load, Noise};
+use crate::noise::{self, Load, Noise};
 use crate::shielded::Shielded;
 use crate::{Bench, Failed, Found, Progress, Touched, read};
 use base::text::Counted;
@@ -119,6 +119,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         _ => &[false],
     };
     let noise = Noise::start(args.load, None)?;
+    let traffic = noise::Loopback::read();
     let (mut rows, mut done) = (Vec::new(), 0);
     for cpu in cpus.iter() {
         let explained = if args.no_explain { None } else { explained(cpu, &mut notes) };
@@ -133,7 +134,9 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         }
         rows.extend(of_cpu);
     }
+    let traffic = traffic.mbit_since().filter(|_| args.load.is_on_network());
     drop(noise);
+    notes.extend(traffic.map(|mbit| format!("network traffic over the loopback meanwhile: {mbit:.0} Mbit/s")));
     Ok(found(args, &rows, notes))
 }
 
@@ -267,6 +270,36 @@ fn p99_row(name: String, one: &Histogram, other: &Histogram) -> Line {
     Line { name, ours: p99(one), unit: "us".into(), ..Line::default() }.against(p99(other))
 }
 
+/// Jitter, which VxWorks' test reports: latency above its minimum.
+fn jitter(rows: &[Row]) -> Table {
+    let mut table = Table::new("jitter: wake-up latency above its minimum");
+    for row in rows {
+        let wake = &row.ours.wake;
+        let above = |time: Option<DurNs>| Some((time?.0 - wake.min()?.0) as f64 / 1e3);
+        for (name, value) in [("mean", above(wake.mean())), ("maximum", above(wake.max()))] {
+            let line = value.map(|us| Line::figure(format!("{}: {name}", row.name()), "us", us).good(Good::Low));
+            table.rows.extend(line);
+        }
+    }
+    table
+}
+
+/// Maximum share of skipped cycles of a stable loop, in percent.
+const STABLE_MAX: f64 = 0.1;
+
+/// Whether the loop keeps its period: the share of cycles that it skipped because it was late.
+fn stability(rows: &[Row]) -> Table {
+    let mut table = Table::new(format!("stability: cycles skipped, stable up to {STABLE_MAX} %"));
+    for row in rows {
+        let (ran, skipped) = (row.ours.wake.count(), row.ours.overruns);
+        let share = skipped as f64 * 100.0 / (ran + skipped).max(1) as f64;
+        let note = if share <= STABLE_MAX { "stable" } else { "unstable" };
+        let line = Line::figure(row.name(), "%", share).good(Good::Low).note(format!("{note}, {skipped} skipped"));
+        table = table.row(if row.shielded { line.target(Target::at_most(STABLE_MAX)) } else { line });
+    }
+    table
+}
+
 fn found(args: &Args, rows: &[Row], notes: Vec<String>) -> Found {
     let mut setup = vec![format!(
         "loop: every {}, {}, wait {}, load {}, {} each in {ROUNDS} alternating pieces",
@@ -307,7 +340,7 @@ fn found(args: &Args, rows: &[Row], notes: Vec<String>) -> Found {
         table.notes.extend(ours.preempted.iter().chain(&ours.missing).map(|line| format!("  {line}")));
     }
     let (lines, mut missing) = conclusions(rows);
-    let mut tables = vec![table];
+    let mut tables = vec![table, jitter(rows), stability(rows)];
     if !lines.is_empty() {
         tables.push(Table { rows: lines, ..Table::new("p99 compared").columns("measured", "compared with") });
     }
@@ -340,6 +373,18 @@ mod tests {
             ["CPU 1 open: not comparable as measured: the hypervisor took the CPU near 1.1 % of the cycles"]
         );
         assert!(lines.is_empty());
+    }
+
+    #[test]
+    fn jitter_is_latency_above_its_minimum_and_skipped_cycles_decide_on_stability() {
+        let mut rows = [row(false, 10..=30, 0), row(true, 10..=10, 0)];
+        rows[0].ours.overruns = 1;
+        let jitter = jitter(&rows);
+        let values: Vec<_> = jitter.rows.iter().map(|row| row.ours.as_ref().unwrap().value).collect();
+        assert_eq!(values, [10.0, 20.0, 0.0, 0.0]);
+        let stability = stability(&rows);
+        let notes: Vec<_> = stability.rows.iter().map(|row| (row.note.as_str(), row.verdict)).collect();
+        assert_eq!(notes, [("unstable, 1 skipped", None), ("stable, 0 skipped", Some(report::Verdict::Reached))]);
     }
 
     #[test]
