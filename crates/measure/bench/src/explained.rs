@@ -52,6 +52,8 @@ pub(crate) struct Ours {
     least: Histogram,
     /// Late wake-ups by culprit.
     blamed: Summary,
+    /// Of each wake-up by an event: when the thread was woken, and when it had the CPU. In order; not merged.
+    pub(crate) woken: Vec<[MonoNs; 2]>,
     /// When the recording began.
     begun: MonoNs,
     lost: u64,
@@ -60,7 +62,7 @@ pub(crate) struct Ours {
 impl Default for Ours {
     fn default() -> Self {
         let [whole, ours, least] = [Histogram::new(), Histogram::new(), Histogram::new()];
-        Self { whole, ours, least, blamed: Summary::new(SPIKES_MAX), begun: MonoNs(0), lost: 0 }
+        Self { whole, ours, least, blamed: Summary::new(SPIKES_MAX), woken: Vec::new(), begun: MonoNs(0), lost: 0 }
     }
 }
 
@@ -72,6 +74,9 @@ impl Ours {
         let host = sum(|part| part.culprit.is_host());
         let either = host + sum(|part| part.culprit.may_be_host());
         let all = late.delay_ns();
+        if late.occasion == Occasion::Event {
+            self.woken.push([late.due, late.ran]);
+        }
         let span = |ns: u64| DurNs(i64::try_from(ns).unwrap_or(i64::MAX));
         self.whole.record(span(all));
         self.ours.record(span(all.saturating_sub(host)));

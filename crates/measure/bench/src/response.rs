@@ -6,7 +6,7 @@ use crate::measure::{Gate, Interrupt, Where, measured_cpu, own_program};
 use crate::noise::{Load, Noise};
 use crate::shielded::Shielded;
 use crate::{Bench, Failed, Found, Helper, Progress, Touched, read};
-use base::{CpuId, CpuSet, DurNs, MonoNs, Policy};
+use base::{CpuId, CpuSet, DurNs, Histogram, MonoNs, Policy};
 use clap::{ArgMatches, Args as _};
 use report::{Figure, Good, Latency, Row, Table, Target};
 use std::io::{Read as _, Write as _};
@@ -33,7 +33,8 @@ pub(crate) const RESPONDER: Helper =
 ///
 /// A thread of the same class on another CPU reads the clock and writes the time into a pipe. The real-time thread sleeps
 /// until it can read the pipe, and reads the clock. The time includes the system call, an interrupt from CPU to CPU, and
-/// the scheduler's switch: the path of a driver's interrupt without the device. Unloaded and loaded pieces alternate. The
+/// the scheduler's switch: the path of a driver's interrupt without the device. The recorder's events divide it into stages: until the
+/// thread is woken, until it has the CPU, until it is in user space. Unloaded and loaded pieces alternate. The
 /// kernel's events of all CPUs are recorded (`tahti explain`), which costs some microseconds per event. *ours* excludes
 /// the host's share between the wake-up and the run of the thread.
 #[derive(clap::Args)]
@@ -86,6 +87,18 @@ struct Condition {
     /// Results of all pieces, after the measurement.
     p99: Option<Figure>,
     explained: Option<(Ours, Vec<f64>)>,
+    stages: [Histogram; 3],
+}
+
+/// Stages of a response, as REACT divides it: a device's handler would wake the thread where here the other CPU's system call does.
+const STAGES: [&str; 3] =
+    ["event until the thread is woken", "woken until it has the CPU", "has the CPU until it is in user space"];
+
+/// An event: when it was read, and how long after it was sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Event {
+    read: MonoNs,
+    late_ns: u64,
 }
 
 impl Condition {
@@ -119,6 +132,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
             pieces: Vec::new(),
             p99: None,
             explained: None,
+            stages: [Histogram::new(), Histogram::new(), Histogram::new()],
         })
         .collect();
     let explained = (!args.no_explain).then(|| Explained::of(cpu, Occasion::Event));
@@ -148,22 +162,38 @@ impl Condition {
         let shielded = if self.shielded { Some(Shielded::apply(&args.touched, &CpuSet::single(cpu))?) } else { None };
         let place = Where { cpu, place: shielded.as_ref().map(|shielded| shielded.place.clone()) };
         let noise = if self.loaded { Some(Noise::start(args.load, None)?) } else { None };
-        let mut times = events(args, &place, others, explained)?;
+        let events = events(args, &place, others, explained)?;
         drop(noise);
         if let Some(explained) = explained {
             let (piece, (ours, pieces)) = (explained.take()?, self.explained.get_or_insert_default());
+            divide(&events, &piece.woken, &mut self.stages);
             pieces.extend(Latency::from(&piece.ours).p99().map(|p99| p99.value));
             ours.merge(&piece);
         }
         shielded.map_or(Ok(()), Shielded::release)?;
+        let mut times: Vec<u64> = events.iter().map(|event| event.late_ns).collect();
         self.pieces.extend(Latency::of_times(&mut times).p99().map(|p99| p99.value));
         self.times_ns.extend(times);
         Ok(())
     }
 }
 
-/// One piece: the times of its events.
-fn events(args: &Args, place: &Where, others: &CpuSet, explained: Option<&Explained>) -> Result<Vec<u64>, Failed> {
+/// Adds the stages of each event whose wake-up was recorded: when the thread was woken, and when it had the CPU.
+fn divide(events: &[Event], woken: &[[MonoNs; 2]], stages: &mut [Histogram; 3]) {
+    let mut woken = woken.iter().peekable();
+    for event in events {
+        let sent = MonoNs(event.read.0.saturating_sub(event.late_ns));
+        while woken.next_if(|[due, _]| *due < sent).is_some() {}
+        // The event was lost if the next one belongs to a later event.
+        let Some([due, ran]) = woken.next_if(|[_, ran]| *ran <= event.read) else { continue };
+        for (stage, span) in stages.iter_mut().zip([*due - sent, *ran - *due, event.read - *ran]) {
+            stage.record(span);
+        }
+    }
+}
+
+/// One piece: its events.
+fn events(args: &Args, place: &Where, others: &CpuSet, explained: Option<&Explained>) -> Result<Vec<Event>, Failed> {
     let program = own_program()?;
     let count = (args.events / ROUNDS) as usize;
     let words = [
@@ -195,9 +225,10 @@ fn events(args: &Args, place: &Where, others: &CpuSet, explained: Option<&Explai
     let output = gate.output()?;
     joined(sender.join())?;
     let times: Option<Vec<u64>> = output.split_ascii_whitespace().map(|word| word.parse().ok()).collect();
-    times
-        .filter(|times| times.len() == count)
-        .ok_or_else(|| Failed::answer("the waiting thread", format!("{count} times"), &output))
+    let times = times
+        .filter(|times| times.len() == 2 * count)
+        .ok_or_else(|| Failed::answer("the waiting thread", format!("{count} pairs of times"), &output))?;
+    Ok(times.chunks_exact(2).map(|pair| Event { read: MonoNs(pair[0]), late_ns: pair[1] }).collect())
 }
 
 fn found(args: &Args, cpu: CpuId, mut all: Vec<Condition>) -> Found {
@@ -225,7 +256,16 @@ fn found(args: &Args, cpu: CpuId, mut all: Vec<Condition>) -> Found {
     if args.compare {
         rows.extend(compared(&all, "loaded, shielded / open", [(true, true), (false, true)], 0.2));
     }
-    let tables = vec![table, Table { rows, ..Table::new("p99 compared").columns("measured", "compared with") }];
+    let mut stages = Table::new("stages of the response");
+    for condition in &all {
+        let recorded = STAGES.iter().zip(&condition.stages).filter(|(_, stage)| stage.count() > 0);
+        let row = |(name, stage): (&&str, &Histogram)| {
+            Row::reference(format!("{}: {name}", condition.name()), Latency::from(stage))
+        };
+        stages.rows.extend(recorded.map(row));
+    }
+    let compared = Table { rows, ..Table::new("p99 compared").columns("measured", "compared with") };
+    let tables = [table, stages, compared].into_iter().filter(|table| !table.rows.is_empty()).collect();
     Found { setup, tables, notes: Vec::new() }
 }
 
@@ -251,15 +291,34 @@ fn compared(all: &[Condition], name: &str, [one, other]: [(bool, bool); 2], most
 fn responder(args: &ResponderArgs) -> Result<(), Failed> {
     set_affinity(0, &CpuSet::single(args.cpu))?;
     set_scheduling(0, Scheduling { policy: args.class, reset_on_fork: false })?;
-    let mut times = vec![1u64; args.events];
+    let mut times = vec![[1u64; 2]; args.events];
     let mut input = std::io::stdin().lock();
     println!("ready");
     for time in &mut times {
         let mut sent = [0; 8];
         input.read_exact(&mut sent).map_err(Failed::process("events"))?;
-        *time = (mono_now() - MonoNs(u64::from_le_bytes(sent))).0.max(0) as u64;
+        let now = mono_now();
+        *time = [now.0, (now - MonoNs(u64::from_le_bytes(sent))).0.max(0) as u64];
     }
-    let times: Vec<String> = times.iter().map(ToString::to_string).collect();
+    let times: Vec<String> = times.iter().flatten().map(ToString::to_string).collect();
     println!("{}", times.join(" "));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stages_of_an_event_add_up_to_its_response_and_lost_wake_ups_are_skipped() {
+        let event = |read, late_ns| Event { read: MonoNs(read), late_ns };
+        let woken = |due, ran| [MonoNs(due), MonoNs(ran)];
+        let mut stages = [Histogram::new(), Histogram::new(), Histogram::new()];
+        // The wake-up of the second event was not recorded; the first recorded one is from before the events.
+        let events = [event(1_100, 100), event(2_100, 100), event(3_200, 200)];
+        divide(&events, &[woken(10, 20), woken(1_010, 1_040), woken(3_020, 3_120)], &mut stages);
+        let ends = stages.each_ref().map(|stage| [stage.min(), stage.max()].map(|time| time.unwrap().0));
+        assert_eq!(ends, [[10, 20], [30, 100], [60, 80]]);
+        assert!(stages.iter().all(|stage| stage.count() == 2));
+    }
 }
