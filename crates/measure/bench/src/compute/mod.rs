@@ -102,6 +102,7 @@ fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Found
     found.tables.extend(compared.tables);
     found.setup.extend(compared.setup);
     found.notes.extend(compared.notes);
+    found.tables.push(products::listing(args));
     found.tables.push(products::measure(args, progress)?);
     found.tables.push(spots::measure(args, progress)?);
     if args.gpu {
@@ -142,6 +143,7 @@ mod tests {
             found.notes
         );
         titled("vectors multiplied element by element");
+        titled("product of four floats");
         titled("centres of gravity of 1240 spots");
         titled("matrix times vector on one CPU: f32 of the matrix read");
         let half = &titled("matrix times vector on one CPU: f16 stored").rows;

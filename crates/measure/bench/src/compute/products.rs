@@ -24,6 +24,59 @@ fn perhaps_together(a: &[Cell<f32>], b: &[Cell<f32>], y: &[Cell<f32>]) {
     y.iter().zip(a).zip(b).for_each(|((y, a), b)| y.set(a.get() * b.get()));
 }
 
+/// Products of a timed call.
+const PRODUCTS: usize = 1 << 16;
+
+/// The published `vmulr`: `r` does not overlap with the others, as with C's `restrict`.
+#[inline(never)]
+fn vmulr(r: &mut [f32; 4], a: &[f32; 4], b: &[f32; 4]) {
+    for i in 0..4 {
+        r[i] = a[i] * b[i];
+    }
+}
+
+/// The published `vmul`: the three may overlap.
+#[inline(never)]
+fn vmul(r: &[Cell<f32>; 4], a: &[Cell<f32>; 4], b: &[Cell<f32>; 4]) {
+    for i in 0..4 {
+        r[i].set(a[i].get() * b[i].get());
+    }
+}
+
+/// The published listing: a call that multiplies four floats.
+pub(super) fn listing(args: &Args) -> Table {
+    let (mut r, a, b) = ([0.0f32; 4], [1.5f32; 4], [0.5f32; 4]);
+    let cells = [[0.0f32; 4], a, b].map(|values| values.map(Cell::new));
+    let (mut apart, mut together) = (Vec::new(), Vec::new());
+    let each = |call: &mut dyn FnMut()| {
+        let begun = mono_now();
+        call();
+        (mono_now() - begun).0 as f64 / PRODUCTS as f64
+    };
+    for round in 0..=args.rounds {
+        let now = [
+            each(&mut || {
+                for _ in 0..PRODUCTS {
+                    vmulr(black_box(&mut r), black_box(&a), black_box(&b));
+                }
+            }),
+            each(&mut || {
+                let [r, a, b] = &cells;
+                for _ in 0..PRODUCTS {
+                    vmul(black_box(r), black_box(a), black_box(b));
+                }
+            }),
+        ];
+        // The first round warms the caches.
+        if round > 0 {
+            apart.push(now[0]);
+            together.push(now[1]);
+        }
+    }
+    let row = Row::samples("a call", "ns", apart).good(Good::Low).against(Figure::median(together));
+    Table::new("product of four floats, the published listing").columns("arguments apart", "may overlap").row(row)
+}
+
 pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Table, Failed> {
     let levels: Vec<Level> = Level::all().collect();
     let mut table = Table::new("vectors multiplied element by element on one CPU: f32 read and written")

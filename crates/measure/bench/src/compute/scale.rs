@@ -156,9 +156,12 @@ pub(super) fn locality(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> 
         }
     }
     let mut scaling = Table::new("work done by several CPUs, divided by that of one; constant work per CPU");
+    scaling.notes.push("bars: # work done, | linear. Published: local data linear; shared data highest with 3 cores".into());
     for (kind, rates) in kinds.iter().zip(rates) {
         for (many, rates) in (1..).zip(rates).skip(1) {
             let row = Row::samples(format!("{}, {many} CPUs", kind.0), "times", rates).good(Good::High);
+            let drawn = row.ours.as_ref().map(|ours| bar(ours.value, many as f64, cpus.len() as f64));
+            let row = row.note(drawn.unwrap_or_default());
             let target = Target::at_least(0.95 * many as f64);
             scaling = scaling.row(if kind.1 == Kind::Local { row.target(target) } else { row });
         }
@@ -170,6 +173,21 @@ pub(super) fn locality(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> 
         ownership = ownership.row(Row::samples(name, "ns", own).good(Good::Low).against(Figure::median(one)));
     }
     Ok(vec![scaling, ownership])
+}
+
+/// Columns of a bar as long as the work of all CPUs.
+const COLUMNS: f64 = 40.0;
+
+/// A value as a bar, with a mark where it would be if it grew linearly.
+fn bar(value: f64, linear: f64, most: f64) -> String {
+    let column = |value: f64| ((value / most * COLUMNS).round().max(0.0) as usize).min(2 * COLUMNS as usize);
+    let (filled, mark) = (column(value), column(linear).max(1));
+    let cell = |at| match at {
+        _ if at == mark - 1 => '|',
+        _ if at < filled => '#',
+        _ => ' ',
+    };
+    (0..filled.max(mark)).map(cell).collect()
 }
 
 /// One computation with a parallel share: measured speed-up and Amdahl's.
@@ -207,4 +225,18 @@ pub(super) fn amdahl(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Re
         }
     }
     Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_shows_the_value_and_the_linear_mark() {
+        let drawn = |value, linear| bar(value, linear, 4.0).replace("##########", "D");
+        assert_eq!(drawn(4.0, 4.0), "DDD#########|");
+        assert_eq!(drawn(1.0, 2.0), "D         |");
+        assert_eq!(drawn(3.0, 2.0), "D#########|D");
+        assert_eq!(drawn(0.0, 1.0), "         |");
+    }
 }
