@@ -59,6 +59,8 @@ const RT_SPAN: DurNs = DurNs::from_ms(700);
 const RT_EVERY_CPU_SPAN: DurNs = DurNs::from_ms(500);
 /// From the start of the loops to the first reading of their CPU time.
 const SETTLE: DurNs = DurNs::from_ms(150);
+/// Time between two shells.
+const SHELL_PAUSE: DurNs = DurNs::from_ms(20);
 const FIFO: Policy = Policy::Fifo(Priority(10));
 
 /// Processes of one kind.
@@ -72,6 +74,7 @@ struct Group {
 
 /// Keys of the published experiments.
 const CLASSES: &str = "madoca/classes";
+const EVERY_CPU: &str = "madoca/every-cpu";
 const BINDING: &str = "madoca/binding";
 const SETS: &str = "madoca/sets";
 
@@ -91,6 +94,10 @@ struct Shares {
     shares: Vec<(&'static str, Vec<f64>)>,
     /// Share of all other processes.
     others: f64,
+    /// Mean number of loops that waited for a CPU.
+    queued: f64,
+    /// Times until a shell had run and ended, in ms: what a login needs.
+    shells_ms: Vec<f64>,
 }
 
 fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
@@ -107,7 +114,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let mut tables = Vec::new();
     for (nth, row) in rows.iter().enumerate() {
         progress.at(nth, rows.len(), &row.what);
-        tables.push(table(row, &measure(row, &online)?));
+        tables.push(table(row, measure(row, &online)?));
         interrupt.check()?;
     }
     let setup = vec![format!("shares in percent of the machine ({} CPUs)", online.count())];
@@ -115,7 +122,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
 }
 
 /// An experiment with the published figures.
-fn table(row: &Row, found: &Shares) -> Table {
+fn table(row: &Row, found: Shares) -> Table {
     let mut table = Table::new(&row.what);
     table.published.extend(papers::published(row.experiment).get(row.nth).cloned());
     for (name, shares) in &found.shares {
@@ -123,7 +130,12 @@ fn table(row: &Row, found: &Shares) -> Table {
         let note = if each.len() > 1 { format!("each {}", each.join(" ")) } else { String::new() };
         table = table.row(Line::figure(*name, "%", shares.iter().sum()).note(note));
     }
-    table.row(Line::figure("other processes", "%", found.others).good(Good::Neither))
+    let most = found.shells_ms.iter().copied().fold(0.0, f64::max);
+    let shells = format!("maximum {most:.1} of {}", found.shells_ms.len());
+    table
+        .row(Line::figure("other processes", "%", found.others).good(Good::Neither))
+        .row(Line::figure("in the run queue", "loops", found.queued).good(Good::Neither))
+        .row(Line::samples("a shell starts, runs and ends", "ms", found.shells_ms).good(Good::Low).note(shells))
 }
 
 /// The published experiments with `n` for their four processors.
@@ -137,21 +149,21 @@ fn rows(online: &CpuSet, args: &Args) -> (Vec<Row>, Vec<String>) {
     let short = |row: Row, span| Row { span, ..row };
     let mut left_out = Vec::new();
     let mut rows = vec![
-        row(CLASSES, 0, "1 time-sharing loop".into(), vec![free(1)]),
-        row(CLASSES, 1, format!("{n} time-sharing loops"), vec![free(n)]),
-        row(CLASSES, 2, format!("{} time-sharing loops", n + 1), vec![free(n + 1)]),
+        row(CLASSES, 0, "class: 1 time-sharing loop".into(), vec![free(1)]),
+        row(CLASSES, 1, format!("class: {n} time-sharing loops"), vec![free(n)]),
+        row(CLASSES, 2, format!("class: {} time-sharing loops", n + 1), vec![free(n + 1)]),
         short(
             row(
                 CLASSES,
                 3,
-                format!("{} real-time loop(s), one CPU left", n - 1),
+                format!("class: {} real-time loop(s), one CPU left", n - 1),
                 vec![group("real time", n - 1, 1, &set, FIFO)],
             ),
             RT_SPAN,
         ),
     ];
     let every =
-        row(CLASSES, 4, format!("{n} real-time loops, on every CPU"), vec![group("real time", n, 1, online, FIFO)]);
+        row(EVERY_CPU, 0, format!("every CPU: {n} real-time loops"), vec![group("real time", n, 1, online, FIFO)]);
     match args.every_cpu {
         true => rows.push(short(every, RT_EVERY_CPU_SPAN)),
         false => left_out.push(format!("skipped: {} (would stop all other processes; --every-cpu)", every.what)),
@@ -159,14 +171,14 @@ fn rows(online: &CpuSet, args: &Args) -> (Vec<Row>, Vec<String>) {
     rows.push(row(
         BINDING,
         0,
-        format!("{} time-sharing loops and one bound to CPU {last}", n + 1),
+        format!("binding: {} time-sharing loops and one bound to CPU {last}", n + 1),
         vec![free(n + 1), group("bound time sharing", 1, 1, &one, Policy::OTHER)],
     ));
     rows.push(short(
         row(
             BINDING,
             1,
-            format!("{} time-sharing loops, a time-sharing and a real-time one bound to CPU {last}", n + 1),
+            format!("binding: {} time-sharing loops, a time-sharing and a real-time one bound to CPU {last}", n + 1),
             vec![
                 free(n + 1),
                 group("bound time sharing", 1, 1, &one, Policy::OTHER),
@@ -179,7 +191,7 @@ fn rows(online: &CpuSet, args: &Args) -> (Vec<Row>, Vec<String>) {
         rows.push(row(
             SETS,
             0,
-            format!("{processes} process(es) in a set of {} CPU(s)", n - 1),
+            format!("set: {processes} process(es) in a set of {} CPU(s)", n - 1),
             vec![group("in the set", processes, 1, &set, Policy::OTHER)],
         ));
     }
@@ -187,7 +199,7 @@ fn rows(online: &CpuSet, args: &Args) -> (Vec<Row>, Vec<String>) {
         rows.push(row(
             SETS,
             1,
-            format!("1 process of {threads} thread(s) in a set of {} CPU(s)", n - 1),
+            format!("set: 1 process of {threads} thread(s) in a set of {} CPU(s)", n - 1),
             vec![group("in the set", 1, threads, &set, Policy::OTHER)],
         ));
     }
@@ -221,37 +233,57 @@ fn measure(row: &Row, online: &CpuSet) -> Result<Shares, Failed> {
         }
     }
     sleep_until(mono_now() + SETTLE);
-    let used = |child: &Child| process_time(child.id());
+    let used = |child: &Child| process_times(child.id());
     let read = || -> Result<_, Failed> {
         let each = spinners.0.iter().map(used).collect::<Result<Vec<_>, _>>()?;
         Ok((mono_now(), each, busy(online)?))
     };
     let before = read()?;
     // The last reading must come before the loops end.
-    sleep_until(before.0 + DurNs(row.span.0 - SETTLE.0));
+    let end = before.0 + DurNs(row.span.0 - SETTLE.0);
+    let mut shells_ms = Vec::new();
+    while mono_now() + SHELL_PAUSE < end {
+        shells_ms.push(shell()?);
+        sleep_until((mono_now() + SHELL_PAUSE).min(end));
+    }
+    sleep_until(end);
     let after = read()?;
     let machine = (after.0 - before.0).0 as f64 * online.count() as f64;
     let percent = |ns: u64| ns as f64 * 100.0 / machine;
-    let mut each = before.1.iter().zip(&after.1).map(|(was, is)| percent(is.saturating_sub(*was)));
+    let [mut each, waited] = [0, 1].map(|which| {
+        let pairs = before.1.iter().zip(&after.1);
+        pairs.map(|(was, is)| is[which].saturating_sub(was[which])).collect::<Vec<u64>>().into_iter()
+    });
     let shares: Vec<_> =
-        row.groups.iter().map(|group| (group.name, each.by_ref().take(group.processes).collect::<Vec<_>>())).collect();
+        row.groups.iter().map(|group| (group.name, each.by_ref().take(group.processes).map(percent).collect::<Vec<_>>())).collect();
     let ours: f64 = shares.iter().flat_map(|(_, shares)| shares).sum();
     let others = (percent(after.2.saturating_sub(before.2)) - ours).max(0.0);
-    Ok(Shares { shares, others })
+    let queued = waited.sum::<u64>() as f64 / (after.0 - before.0).0 as f64;
+    Ok(Shares { shares, others, queued, shells_ms })
 }
 
-/// Processor time of all threads of a process, in nanoseconds.
-fn process_time(pid: u32) -> Result<u64, Failed> {
+/// Time until a shell has started, run and ended, in ms.
+fn shell() -> Result<f64, Failed> {
+    let begun = mono_now();
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", ":"]).stdin(Stdio::null()).stdout(Stdio::null());
+    command.status().map_err(Failed::process("/bin/sh"))?;
+    Ok((mono_now() - begun).0 as f64 / 1e6)
+}
+
+/// Processor time of all threads of a process, and their time in the run queue, in nanoseconds.
+fn process_times(pid: u32) -> Result<[u64; 2], Failed> {
     let root = RootDir::machine();
     let tasks = format!("/proc/{pid}/task");
-    let mut sum = 0;
+    let mut sums = [0; 2];
     for tid in root.list(&tasks)? {
         let file = format!("{tasks}/{tid}/schedstat");
         let text = root.read(&file)?;
-        let first = text.split(' ').next().and_then(|word| word.parse::<u64>().ok());
-        sum += first.ok_or_else(|| Failed::answer(&file, "three numbers", &text))?;
+        let numbers: Vec<u64> = text.split_ascii_whitespace().map_while(|word| word.parse().ok()).collect();
+        let [ran, waited, _] = numbers[..] else { return Err(Failed::answer(&file, "three numbers", &text)) };
+        sums = [sums[0] + ran, sums[1] + waited];
     }
-    Ok(sum)
+    Ok(sums)
 }
 
 /// Time that these CPUs were not idle, in nanoseconds; the kernel counts it in ticks of 10 ms.

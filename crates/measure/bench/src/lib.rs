@@ -258,7 +258,7 @@ impl Bench {
         let (begun, steal, kept) = (Instant::now(), fingerprint::Steal::read(), Conditions::look());
         let mut found = (self.run)(matches, &mut Progress::of(self.name))?;
         found.notes.extend(kept.changed(&Conditions::look()));
-        Ok(Report {
+        let report = Report {
             bench: self.name.into(),
             experiment: self.experiment.into(),
             what: self.what(),
@@ -270,9 +270,9 @@ impl Bench {
             setup: found.setup,
             tables: found.tables,
             notes: found.notes,
-            published: papers::published_for(self.name),
             ..Report::default()
-        })
+        };
+        Ok(Report { published: papers::published_beside(&report), ..report })
     }
 
     fn shown(&self, matches: &ArgMatches) -> Result<Output, Failed> {

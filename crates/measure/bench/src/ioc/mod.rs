@@ -309,8 +309,8 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "event",
-        what: "table VI: from a posted event to the first and the second waiting record, by time stamps",
-        experiment: "kek/post-event",
+        what: "from the time stamp of the record that posts an event to those of the two records that it processes, no interrupt \
+               involved",
         probe: "second",
         database: event::event_database,
         run: event::event,

@@ -17,10 +17,13 @@ const CLASSES: Run = Run {
     ..Run::NONE
 };
 
-/// Case 1: all three real-time, the message server bound to a processor.
-const CASE_1: &[&str] = &["--server", "fifo:20@last", "--manager", "fifo:20", "--client", "fifo:20"];
+/// Case 1: all three real-time, the message server bound to a processor. The number of round trips is not published.
+const CASE_1: &[&str] =
+    &["--server", "fifo:20@last", "--manager", "fifo:20", "--client", "fifo:20", "--rounds", "200000"];
+const CASE_1_QUICK: &[&str] = &["--server", "fifo:20@last", "--manager", "fifo:20", "--client", "fifo:20"];
 /// Case 2: all three time-sharing, free.
-const CASE_2: &[&str] = &["--server", "other", "--manager", "other", "--client", "other"];
+const CASE_2: &[&str] = &["--server", "other", "--manager", "other", "--client", "other", "--rounds", "200000"];
+const CASE_2_QUICK: &[&str] = &["--server", "other", "--manager", "other", "--client", "other"];
 
 pub(super) const PAPER: Paper = Paper {
     cited: "M. Ishii, T. Furukawa, T. Matsumoto (JASRI/SPring-8): Real-Time Process Control on Multi-Core Processors, ICALEPCS 2013",
@@ -38,13 +41,34 @@ pub(super) const PAPER: Paper = Paper {
                     "5 time-sharing loops: 20 % each, two in the run queue; login possible",
                 ),
                 Published::new(WHO, YEAR, BOARDS, "3 real-time loops: 25 % each; login possible"),
-                Published::new(WHO, YEAR, BOARDS, "4 real-time loops: the operating system hangs"),
             ],
             runs: &[Run {
-                figures: &[("time-sharing loop", "time sharing"), ("real-time loop", "real time")],
+                figures: &[
+                    ("class:", "time sharing"),
+                    ("class:", "real time"),
+                    ("class:", "queue"),
+                    ("class:", "shell"),
+                ],
                 ..CLASSES
             }],
-            needs: "a machine that may stop for real-time loops on every CPU: `tahti bench classes --every-cpu`",
+            differs: "n - 1, n and n + 1 loops on n CPUs; that one can log in is measured as the time of a shell",
+            ..Entry::NONE
+        },
+        Entry {
+            key: "madoca/every-cpu",
+            what: "Real-time loops on every processor",
+            published: &[Published::new(WHO, YEAR, BOARDS, "4 real-time loops: the operating system hangs")],
+            runs: &[Run {
+                bench: "classes",
+                full: &["--every-cpu"],
+                quick: &["--every-cpu"],
+                must: &[("every_cpu", "true")],
+                figures: &[("every CPU:", "")],
+                by_hand: true,
+                ..Run::NONE
+            }],
+            differs: "half a second; Linux stops real-time tasks for 5 % of each second by default",
+            needs: "a machine that may stop for half a second",
             ..Entry::NONE
         },
         Entry {
@@ -64,14 +88,7 @@ pub(super) const PAPER: Paper = Paper {
                     "5 free loops, and a real-time and a time-sharing loop bound to one processor: real-time 25 %, time-sharing 0 %",
                 ),
             ],
-            runs: &[Run {
-                figures: &[
-                    ("bound to CPU", "bound time sharing"),
-                    ("bound to CPU", "bound real time"),
-                    ("bound to CPU", "time sharing"),
-                ],
-                ..CLASSES
-            }],
+            runs: &[Run { figures: &[("binding:", "time sharing"), ("binding:", "real time")], ..CLASSES }],
             ..Entry::NONE
         },
         Entry {
@@ -91,7 +108,7 @@ pub(super) const PAPER: Paper = Paper {
                     "1 process with 3 or 4 threads: 75 %, the fourth thread in the run queue",
                 ),
             ],
-            runs: &[Run { figures: &[("in a set of", "in the set")], ..CLASSES }],
+            runs: &[Run { figures: &[("set:", "in the set"), ("set:", "queue")], ..CLASSES }],
             ..Entry::NONE
         },
         Entry {
@@ -112,10 +129,15 @@ pub(super) const PAPER: Paper = Paper {
             runs: &[Run {
                 bench: "rtt",
                 full: CASE_1,
-                quick: CASE_1,
-                smallest: CASE_1,
+                quick: CASE_1_QUICK,
                 must: &[("server", "fifo:20@last"), ("manager", "fifo:20"), ("client", "fifo:20")],
-                figures: &[("round trips", "message"), ("round trips", "standard deviation"), ("round trips", "share")],
+                figures: &[
+                    ("round trips", "message"),
+                    ("round trips", "standard deviation"),
+                    ("round trips", "maximum"),
+                    ("round trips", "share"),
+                ],
+                ..Run::NONE
             }],
             ..Entry::NONE
         },
@@ -131,10 +153,15 @@ pub(super) const PAPER: Paper = Paper {
             runs: &[Run {
                 bench: "rtt",
                 full: CASE_2,
-                quick: CASE_2,
-                smallest: CASE_2,
+                quick: CASE_2_QUICK,
                 must: &[("server", "other"), ("manager", "other"), ("client", "other")],
-                figures: &[("round trips", "message"), ("round trips", "standard deviation"), ("round trips", "share")],
+                figures: &[
+                    ("round trips", "message"),
+                    ("round trips", "standard deviation"),
+                    ("round trips", "maximum"),
+                    ("round trips", "share"),
+                ],
+                ..Run::NONE
             }],
             ..Entry::NONE
         },
@@ -160,7 +187,8 @@ pub(super) const PAPER: Paper = Paper {
                     quick: &["--period", "100us", "--wait", "sleep", "--compare", "--for", "4s"],
                     smallest: &["--period", "100us", "--wait", "sleep", "--compare", "--for", "1s"],
                     must: &[("period", "100us"), ("wait", "sleep"), ("compare", "true")],
-                    figures: &[("wake-up latency", "CPU")],
+                    figures: &[("stability", ""), ("wake-up latency", "CPU")],
+                    ..Run::NONE
                 },
                 Run {
                     bench: "wakeup",
@@ -168,9 +196,11 @@ pub(super) const PAPER: Paper = Paper {
                     quick: &["--period", "100us", "--wait", "spin", "--compare", "--for", "4s"],
                     smallest: &["--period", "100us", "--wait", "spin", "--compare", "--for", "1s"],
                     must: &[("period", "100us"), ("wait", "spin"), ("compare", "true")],
-                    figures: &[("wake-up latency", "CPU")],
+                    figures: &[("stability", ""), ("wake-up latency", "CPU")],
+                    ..Run::NONE
                 },
             ],
+            differs: "stable if at most 0.1 % of the cycles are skipped",
             ..Entry::NONE
         },
     ],

@@ -56,11 +56,14 @@ pub(crate) struct Run {
     pub(crate) must: &'static [(&'static str, &'static str)],
     /// The figures that answer: parts of the title of their table, and of their name.
     pub(crate) figures: &'static [(&'static str, &'static str)],
+    /// Stops other processes of the machine: `all` does not run it.
+    pub(crate) by_hand: bool,
 }
 
 impl Run {
     /// The base of the struct updates in the tables.
-    const NONE: Self = Self { bench: "", full: &[], quick: &[], smallest: &[], must: &[], figures: &[] };
+    const NONE: Self =
+        Self { bench: "", full: &[], quick: &[], smallest: &[], must: &[], figures: &[], by_hand: false };
 }
 
 /// The amount of measurement.
@@ -97,16 +100,32 @@ pub(crate) fn published(key: &str) -> &'static [Published] {
     found.map_or(&[], |(_, entry)| entry.published)
 }
 
-/// Published figures of the experiments that a bench repeats.
+/// Published figures of the experiments that a bench can repeat.
 pub(crate) fn published_for(bench: &str) -> Vec<Published> {
-    let of = entries().filter(|(_, entry)| entry.runs.iter().any(|run| run.bench == bench));
+    published_where(|run| run.bench == bench)
+}
+
+/// Published figures of the experiments that this report answers.
+pub(crate) fn published_beside(report: &Report) -> Vec<Published> {
+    published_where(|run| run.found(std::slice::from_ref(report)).is_some())
+}
+
+fn published_where(is_chosen: impl Fn(&Run) -> bool) -> Vec<Published> {
+    let of = entries().filter(|(_, entry)| entry.runs.iter().any(&is_chosen));
     of.flat_map(|(_, entry)| entry.published.iter().cloned()).collect()
+}
+
+/// Measurements of [`runs`] that gave no figure, with the keys of their experiments.
+pub(crate) fn without_figures(reports: &[Report], amount: Amount) -> Vec<String> {
+    let runs = entries().flat_map(|(_, entry)| entry.runs.iter().map(move |run| (entry.key, run)));
+    let missing = runs.filter(|(_, run)| !run.by_hand && run.found(reports).is_none());
+    missing.map(|(key, run)| format!("{key}: {}", command(run.bench, run.arguments(amount).iter().copied()))).collect()
 }
 
 /// The measurements that answer every experiment: bench and arguments, each once.
 pub(crate) fn runs(amount: Amount) -> Vec<(&'static str, &'static [&'static str])> {
     let mut all = Vec::new();
-    for run in entries().flat_map(|(_, entry)| entry.runs) {
+    for run in entries().flat_map(|(_, entry)| entry.runs).filter(|run| !run.by_hand) {
         let one = (run.bench, run.arguments(amount));
         if !all.contains(&one) {
             all.push(one);
@@ -142,14 +161,12 @@ impl Entry {
     fn with_figures(&self, paper: &Paper, reports: &[Report]) -> Experiment {
         let (mut found, mut by, mut missing) = (Vec::new(), Vec::new(), Vec::new());
         for run in self.runs {
-            let report = reports.iter().rev().find(|report| run.is_answered_by(report));
-            let figures = report.map(|report| figures(report, run.figures)).filter(|figures| !figures.is_empty());
-            match (report, figures) {
-                (Some(report), Some(figures)) => {
+            match run.found(reports) {
+                Some((report, figures)) => {
                     found.extend(figures);
                     by.push(command(run.bench, report.arguments.iter().map(String::as_str)));
                 }
-                _ => missing.push(command(run.bench, run.full.iter().copied())),
+                None => missing.push(command(run.bench, run.full.iter().copied())),
             }
         }
         by.extend((!self.shown.is_empty()).then(|| self.shown.to_owned()));
@@ -176,6 +193,13 @@ impl Run {
             _ if !self.quick.is_empty() => self.quick,
             _ => usual(),
         }
+    }
+
+    /// The newest report that answers, with its figures.
+    fn found<'a>(&self, reports: &'a [Report]) -> Option<(&'a Report, Vec<String>)> {
+        let answers = reports.iter().rev().filter(|report| self.is_answered_by(report));
+        // A run of other cases of the same bench has none of the figures.
+        answers.map(|report| (report, figures(report, self.figures))).find(|(_, figures)| !figures.is_empty())
     }
 
     /// The report is of this bench, run with the arguments that make it this experiment.
@@ -320,7 +344,9 @@ mod tests {
         let table = Table::new("periods: table II: load of one CPU").columns("tahti", "softIoc").row(row);
         let words = ["--quick", "--only", "periods"].map(str::to_owned).to_vec();
         let ioc = Report { bench: "ioc".into(), arguments: words, tables: vec![table], ..Report::default() };
-        let all = experiments(std::slice::from_ref(&ioc), true).unwrap();
+        // A later run of another case of the same bench does not hide it.
+        let other = Report { arguments: vec!["--only".into(), "connect".into()], tables: Vec::new(), ..ioc.clone() };
+        let all = experiments(&[ioc.clone(), other], true).unwrap();
         assert_eq!(all.experiments.len(), entries().count());
         let of = |key: &str| all.experiments.iter().find(|one| one.key == key).unwrap();
         assert_eq!(of("kek/scan-load").found, ["periods: table II: load of one CPU: 1 second 0.045 % (softIoc 0.204)"]);
@@ -330,6 +356,14 @@ mod tests {
         assert_eq!(response.published.len(), 2);
         assert_eq!(response.missing, ["tahti bench response --compare --events 5000000"]);
         assert!(!response.is_answered());
+        assert_eq!(published_beside(&ioc), published("kek/scan-load"), "no figures of other experiments beside it");
+        assert_eq!(published_beside(&Report { arguments: Vec::new(), bench: "wakeup".into(), ..ioc.clone() }), []);
+        let missing = without_figures(std::slice::from_ref(&ioc), Amount::Smallest);
+        assert!(
+            missing.contains(&"react/response: tahti bench response --compare --events 800".to_owned()),
+            "{missing:?}"
+        );
+        assert!(!missing.iter().any(|one| one.contains("kek/scan-load") || one.contains("--every-cpu")), "{missing:?}");
         // Of one measurement alone: only its experiments, and never twice.
         let few = experiments(std::slice::from_ref(&ioc), false).unwrap();
         assert!(few.experiments.iter().all(|one| one.key.starts_with("kek/")), "{few:?}");

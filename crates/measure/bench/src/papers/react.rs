@@ -32,7 +32,12 @@ pub(super) const PAPER: Paper = Paper {
                 quick: &["--compare", "--events", "4000"],
                 smallest: &["--compare", "--events", "800"],
                 must: &[("compare", "true"), ("load", "all")],
-                figures: &[("from an event on another CPU", "open"), ("from an event on another CPU", "shielded")],
+                figures: &[
+                    ("from an event on another CPU", "open"),
+                    ("from an event on another CPU", "shielded"),
+                    ("stages of the response", ""),
+                ],
+                ..Run::NONE
             }],
             differs: "the event comes from another CPU, not from a device; the load is one process each for CPU, memory, disk and network",
             needs: "a device that interrupts; 64 CPUs for the second row",
@@ -75,8 +80,9 @@ pub(super) const PAPER: Paper = Paper {
                 full: &["--compare", "--load", "all", "--for", "5min"],
                 quick: &["--compare", "--load", "all", "--for", "4s"],
                 smallest: &["--compare", "--load", "all", "--for", "1s"],
-                must: &[("compare", "true"), ("load", "all")],
+                must: &[("period", "1ms"), ("compare", "true"), ("load", "all")],
                 figures: &[("wake-up latency", "CPU")],
+                ..Run::NONE
             }],
             ..Entry::NONE
         },

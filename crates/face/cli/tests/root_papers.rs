@@ -1,0 +1,88 @@
+//! The published experiments: the smallest form of each measurement runs, and every row is answered.
+//!
+//! Every task outside the measurements is spared by their shields.
+
+use serde_json::Value;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// After this time the measurements hang: they take minutes.
+const HANGS: Duration = Duration::from_secs(1800);
+
+/// A folder that is removed with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let folder = Self(std::env::temp_dir().join(format!("tahti-papers-{}", std::process::id())));
+        fs::create_dir_all(&folder.0).unwrap();
+        folder
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The reports of `tahti bench all --smallest`.
+fn measured(folder: &Folder) -> Vec<Value> {
+    let [answer, errors] = ["all.json", "errors"].map(|name| folder.0.join(name));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
+    command.args(["bench", "all", "--smallest", "--json", "--spare", "1+"]);
+    command.env("TAHTI_RUN", folder.0.join("run")).stdin(Stdio::null());
+    command.stdout(File::create(&answer).unwrap()).stderr(File::create(&errors).unwrap());
+    let (mut child, begun) = (command.spawn().unwrap(), Instant::now());
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if begun.elapsed() > HANGS => {
+                // SIGTERM: a measurement in progress releases its shield.
+                Command::new("kill").arg(child.id().to_string()).status().unwrap();
+                panic!("`bench all --smallest` hangs:\n{}", fs::read_to_string(&errors).unwrap());
+            }
+            None => std::thread::sleep(Duration::from_millis(100)),
+        }
+    };
+    assert!(status.success(), "{}", fs::read_to_string(&errors).unwrap());
+    serde_json::from_str(&fs::read_to_string(&answer).unwrap()).unwrap()
+}
+
+/// A list of texts of a row.
+fn texts<'a>(row: &'a Value, key: &str) -> Vec<&'a str> {
+    row[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+#[test]
+fn the_smallest_form_of_each_published_experiment_answers_its_row() {
+    let folder = Folder::new();
+    let reports = measured(&folder);
+    let rows = reports.iter().find_map(|report| report["experiments"].as_array()).expect("published experiments");
+    // The only measurement that stops every other process is not repeated without a request.
+    let open: Vec<_> = rows.iter().filter(|row| !texts(row, "missing").is_empty()).map(|row| &row["key"]).collect();
+    assert_eq!(open, ["madoca/every-cpu"], "rows without figures");
+    for row in rows {
+        let (found, by, needs) = (texts(row, "found"), texts(row, "by"), &row["needs"]);
+        assert!(!found.is_empty() || !by.is_empty() || needs.is_string(), "{row}");
+        assert!(found.iter().all(|line| !line.contains("not measured")), "{row}");
+    }
+    let row = |key: &str| rows.iter().find(|row| row["key"] == key).unwrap_or_else(|| panic!("no row {key}"));
+    // A run with other arguments does not answer.
+    let jitter = texts(row("vxworks/jitter"), "by");
+    assert!(jitter.len() == 1 && jitter[0].contains("--period 4001Hz --load all --compare"), "{jitter:?}");
+    let latency = texts(row("react/thread-latency"), "by");
+    assert!(latency.len() == 1 && !latency[0].contains("--period"), "{latency:?}");
+    let wire = texts(row("open-next/network"), "by");
+    assert!(wire.len() == 1 && wire[0].contains("--link 1000"), "{wire:?}");
+    let spin = texts(row("madoca/spin"), "by");
+    assert!(spin.len() == 2 && spin.iter().all(|command| command.contains("--period 100us")), "{spin:?}");
+    for key in ["kek/scan-load", "kek/transfer", "madoca/case-1", "madoca/case-2", "vxworks/adaptive-optics"] {
+        assert!(!texts(row(key), "found").is_empty(), "{key}");
+    }
+    for key in ["kek/interrupt", "kek/post-event", "vxworks/ptp"] {
+        assert!(texts(row(key), "found").is_empty() && row(key)["needs"].is_string(), "{key}");
+    }
+}
