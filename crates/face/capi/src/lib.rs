@@ -58,7 +58,7 @@ fn handle<T>(result: Result<T, String>) -> *mut T {
     }
 }
 
-/// A text of the caller's.
+/// A text that the caller passes.
 ///
 /// # Safety
 /// `text` is NULL or ends with a zero, and lives as long as the result is used.
@@ -71,10 +71,11 @@ unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str, String> {
     text.to_str().map_err(|_| format!("{what} is no UTF-8"))
 }
 
-/// What a handle of the caller's points at.
+/// The value behind a handle that the caller passes.
 ///
 /// # Safety
-/// `handle` is NULL, or came from this library and was not given back; nobody else uses it meanwhile.
+/// `handle` is NULL, or was returned by this library and not yet closed. It is not used elsewhere while the result
+/// exists.
 unsafe fn open<'a, T>(handle: *mut T) -> Result<&'a mut T, String> {
     // SAFETY: NULL gives None. Any other pointer is a Box that `handle` has leaked.
     unsafe { handle.as_mut() }.ok_or_else(|| "the handle is NULL; expected one that a call returned".to_owned())
@@ -90,12 +91,12 @@ pub struct tahti_frame(Member);
 #[derive(Debug)]
 pub struct tahti_exports {
     exports: Exports,
-    /// Of who calls `tahti_export_cycle`.
+    /// Sampler of the thread that calls `tahti_export_cycle`.
     sampler: Mutex<Option<Sampler>>,
 }
 
 impl tahti_exports {
-    /// The variables, for a loop.
+    /// The variables, to be shared with a loop.
     pub(crate) fn shared(&self) -> Exports {
         self.exports.clone()
     }
@@ -136,11 +137,11 @@ pub struct tahti_reading {
     pub alive: u32,
 }
 
-/// Writes what the library knows into the caller's structure, as far as the caller knows it, which its `size` tells: a
-/// program that was built with an older header has a shorter one.
+/// Copies `value` into the caller's structure, up to the `size` in its first word. A program that was built with an
+/// older header has a shorter structure.
 ///
 /// # Safety
-/// `to` is NULL or begins with a `u32` that says how many bytes behind it may be written.
+/// `to` is NULL, or begins with a `u32` with its size in bytes, and that many bytes are writable.
 unsafe fn fill<T>(to: *mut T, value: &T) -> Result<(), String> {
     if to.is_null() {
         return Err("the structure is NULL; expected one to fill".to_owned());

@@ -25,20 +25,20 @@ pub struct tahti_team_spec {
 #[allow(non_camel_case_types, reason = "the name in tahti.h")]
 pub type tahti_job = unsafe extern "C" fn(*mut c_void, *mut c_void, u32, u32);
 
-/// Workers of a team, at most: more than any machine has CPUs.
+/// Maximum number of workers of a team. No machine has as many CPUs.
 const WORKERS_MAX: u32 = 4096;
-/// Bytes of a part, at most: an address that has more is none.
+/// Maximum bytes of a part. No larger part has an address.
 const PART_MAX: u64 = 1 << 46;
 
-/// Memory on cache lines of its own: two of 64 bytes, for the neighbour is fetched along.
+/// Memory on separate cache lines: pairs of 64 bytes, because the adjacent line is prefetched.
 #[derive(Clone)]
 #[repr(C, align(128))]
 struct Lines([u8; 128]);
 
-/// What a worker has of its own.
+/// Private memory of a worker.
 type Part = Vec<Lines>;
 
-/// What all call.
+/// The function that all threads of the team call, with its argument.
 #[derive(Clone, Copy)]
 struct Job {
     call: tahti_job,
@@ -70,8 +70,9 @@ pub struct tahti_team {
 /// See `tahti.h`.
 ///
 /// # Safety
-/// `spec` is NULL or points at a structure as large as it says, its name ends with a zero, and it has a CPU for each of the team, or NULL; `make` (or NULL)
-/// and `job` may be called with `user` on all threads of the team until it was closed.
+/// `spec` is NULL, or points at a structure of its declared size, with a name that ends with a zero, and with NULL or a
+/// CPU for each thread of the team. `make` (or NULL) and `job` may be called with `user` on all threads of the team
+/// until it is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tahti_team_start(
     spec: *const tahti_team_spec,

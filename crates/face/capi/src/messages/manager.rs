@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::Write as _;
 use std::sync::Mutex;
 
-/// Room for a request's words, each with a zero: a verb, an object, a complement.
+/// Maximum length of a request's verb, object and complement, each with its zero.
 const WORDS_BYTES: usize = 16 + OBJECT_BYTES_MAX + 1 + TEXT_BYTES_MAX + 1;
 
 /// A manager, as C holds it.
@@ -18,19 +18,19 @@ pub struct tahti_manager {
     lanes: [Option<BandThread>; msg::BANDS],
 }
 
-/// One band of it.
+/// One band of a manager.
 struct BandThread {
     waker: Waker,
     open: Mutex<Open>,
 }
 
-/// What one thread at a time uses.
+/// State that one thread at a time uses.
 struct Open {
     lane: ManagerLane,
     words: Box<[u8; WORDS_BYTES]>,
 }
 
-/// Where a handler puts its answers: a `broker::Replies`, whose lifetime C cannot say.
+/// Receives the answers of a handler: a `broker::Replies`, whose lifetime C cannot express.
 #[allow(non_camel_case_types, reason = "the name in tahti.h")]
 #[repr(C)]
 pub struct tahti_replies {
@@ -64,7 +64,7 @@ pub struct tahti_asked {
 pub type tahti_handler =
     unsafe extern "C" fn(user: *mut c_void, asked: *const tahti_asked, replies: *mut tahti_replies);
 
-/// Writes a request's words behind each other; where each begins. Does not allocate.
+/// Writes the words of a request one after another. Returns where each begins. Does not allocate.
 fn words(room: &mut [u8; WORDS_BYTES], asked: &Asked<'_>) -> Option<[*const c_char; 3]> {
     let mut rest = &mut room[..];
     let mut left = [0; 4];
@@ -80,7 +80,7 @@ fn words(room: &mut [u8; WORDS_BYTES], asked: &Asked<'_>) -> Option<[*const c_ch
     Some([0, 1, 2].map(|at| begin.wrapping_add(WORDS_BYTES - left[at]).cast()))
 }
 
-/// One band of a manager.
+/// The thread of a band, with the band's number.
 ///
 /// # Safety
 /// `manager` is NULL or a handle.
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn tahti_manager_serve(
 /// The replies and the request of a handler.
 ///
 /// # Safety
-/// `replies` is what the handler was given, and `asked` as well.
+/// Both pointers are those that the handler received.
 unsafe fn at_hand<'a>(
     replies: *mut tahti_replies,
     asked: *const tahti_asked,
@@ -211,7 +211,7 @@ unsafe fn at_hand<'a>(
     Ok((replies, Ticket { id: asked.id, band: band(asked.band)? }))
 }
 
-/// Where a request's answer may be made in place, and how many bytes there are.
+/// Memory in which the answer to a request may be written in place, and its size in bytes.
 fn memory(replies: &Replies<'_>, ticket: Ticket) -> (*mut c_void, usize) {
     let none = (std::ptr::null_mut(), 0);
     replies.kept(ticket).map_or(none, |room| (room.words().as_ptr().cast_mut().cast(), room.room()))
@@ -220,7 +220,7 @@ fn memory(replies: &Replies<'_>, ticket: Ticket) -> (*mut c_void, usize) {
 /// See `tahti.h`.
 ///
 /// # Safety
-/// `replies` is what the handler was given, and `asked` as well; `bytes` is NULL or may be written.
+/// `replies` and `asked` are those that the handler received. `bytes` is NULL or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tahti_answer_memory(
     replies: *mut tahti_replies,
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn tahti_answer_memory(
     at
 }
 
-/// What is answered, as C says it.
+/// An answer from the arguments of the C functions.
 ///
 /// # Safety
 /// `complement` is NULL or ends with a zero; `body_bytes` bytes may be read at `body`; both as long as it is used.
@@ -267,8 +267,8 @@ unsafe fn answered<'a>(
 /// See `tahti.h`.
 ///
 /// # Safety
-/// `replies` is what the handler was given, and `asked` as well; `complement` is NULL or ends with a zero; `body_bytes` bytes
-/// may be read at `body`.
+/// `replies` and `asked` are those that the handler received. `complement` is NULL or ends with a zero. `body_bytes`
+/// bytes may be read at `body`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tahti_answer(
     replies: *mut tahti_replies,

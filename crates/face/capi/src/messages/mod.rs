@@ -9,7 +9,7 @@ use msg::{Band, Code, Lines, write_lines};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-/// The words of `Code::ALL`, each with the zero that C wants.
+/// The words of `Code::ALL`, with the zero that C needs.
 const CODES: [&std::ffi::CStr; Code::ALL.len()] = [
     c"OK",
     c"NO_OBJECT",
@@ -27,7 +27,7 @@ const CODES: [&std::ffi::CStr; Code::ALL.len()] = [
     c"INTERNAL",
 ];
 
-/// What belongs to one thread at a time. Who comes second is told so rather than kept waiting.
+/// Locks state that one thread at a time may use. Fails instead of waiting if another thread uses it.
 fn only<T>(place: &Mutex<T>) -> Result<MutexGuard<'_, T>, String> {
     match place.try_lock() {
         Ok(guard) => Ok(guard),
@@ -44,7 +44,7 @@ fn band(number: u32) -> Result<Band, String> {
     band.ok_or_else(|| format!("band {number}, expected 0 to {}", msg::BANDS - 1))
 }
 
-/// Bytes of the caller's.
+/// Bytes that the caller passes.
 ///
 /// # Safety
 /// `from` is NULL, or `length` bytes may be read there as long as the result is used.
