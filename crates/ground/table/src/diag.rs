@@ -43,7 +43,7 @@ pub struct Diagnostic {
 pub struct Diagnostics<'a> {
     text: &'a str,
     found: Vec<Diagnostic>,
-    /// Parts of the file with a syntax error: what is said of them later is a consequence.
+    /// Parts of the file with a syntax error. Later findings about them are consequences of it.
     broken: Vec<Range<usize>>,
 }
 
@@ -54,8 +54,9 @@ impl<'a> Diagnostics<'a> {
         Self { text, found: Vec::new(), broken: Vec::new() }
     }
 
-    /// The text without the tables that have a syntax error: blanks stand in their place, so that offsets stay. The first error of each
-    /// is added. Further findings about it, and about the file as a whole, are consequences and are not kept.
+    /// The text with blanks in place of the tables that have a syntax error, so that offsets do not change. Adds the
+    /// first error of each table. Further findings about it, and about the file as a whole, are consequences and are
+    /// not kept.
     pub fn sound(&mut self, text: &'a str) -> Cow<'a, str> {
         let mut sound = Cow::Borrowed(text);
         // Each round blanks at least a line.
@@ -66,7 +67,7 @@ impl<'a> Diagnostics<'a> {
             let span = error.span().unwrap_or(0..0);
             let part = self.table_at(span.start);
             if self.broken.contains(&part) {
-                // Blanks cannot be wrong.
+                // The table is blank already. Stop instead of blanking it again.
                 break;
             }
             self.error(span, error.message().trim(), "TOML", "see https://toml.io");
