@@ -164,7 +164,7 @@ fn an_intact_archive_has_no_damage() {
 }
 
 #[test]
-fn each_flipped_bit_is_found_by_verify_and_never_changes_results_silently() {
+fn flipped_bits_are_found_by_verify_and_never_change_results_silently() {
     let files = whole(0);
     let expected = read(&files).unwrap().0;
     let names = names(&files);
