@@ -1,26 +1,95 @@
-//! Checks the pages' statements about the source tree: paths exist, files shown whole are current, lines are in the tables
-//! that the page names, and words are in no other file if the page says so.
+//! Checks the pages' statements about the source tree: paths and links exist, files shown whole are current, lines are in
+//! the tables that the page names, and words are in no other file if the page says so. Another page links each page of `docs`.
 
 use crate::run::root;
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Checks the pages among `files`, which are all files of the project.
 pub(crate) fn check(files: &[PathBuf], findings: &mut Vec<String>) {
     let pages = files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "md"));
     // The changelog and decisions may name files that have been removed.
     let lasting = |page: &&PathBuf| !page.ends_with("CHANGELOG.md") && !page.starts_with(root().join("docs/decisions"));
-    for page in pages.filter(lasting) {
+    let mut linked = BTreeSet::new();
+    for page in pages {
         let name = page.strip_prefix(root()).unwrap_or(page).display().to_string();
         let Ok(text) = fs::read_to_string(page) else {
             findings.push(format!("{name}: it cannot be read"));
             continue;
         };
-        paths(&name, &text, findings);
-        shown(&name, &text, files, findings);
-        lines(&name, &text, findings);
-        alone(&name, &text, files, findings);
+        linked.extend(links(page, &text, findings));
+        if lasting(&page) {
+            paths(&name, &text, findings);
+            shown(&name, &text, files, findings);
+            lines(&name, &text, findings);
+            alone(&name, &text, files, findings);
+        }
     }
+    // The index of the pages needs no link.
+    let documents =
+        files.iter().filter(|file| file.starts_with(root().join("docs")) && !file.ends_with("docs/README.md"));
+    let orphans = documents.filter(|file| file.canonicalize().is_ok_and(|file| !linked.contains(&file)));
+    let name = |file: &PathBuf| file.strip_prefix(root()).unwrap_or(file).display().to_string();
+    findings.extend(orphans.map(|file| format!("{}: no page links to it", name(file))));
+}
+
+/// Every link to a file must lead to a file or folder, and to a heading if it names one. Returns the linked files.
+fn links(page: &Path, text: &str, findings: &mut Vec<String>) -> Vec<PathBuf> {
+    let name = page.strip_prefix(root()).unwrap_or(page).display();
+    let mut linked = Vec::new();
+    for line in prose(text) {
+        // Code between backticks has no links.
+        let line: String = line.split('`').step_by(2).collect();
+        for target in line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next()) {
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let path = if file.is_empty() { page.to_owned() } else { page.with_file_name("").join(file) };
+            if target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            let Ok(path) = path.canonicalize() else {
+                findings.push(format!("{name}: links to {target}, which does not exist"));
+                continue;
+            };
+            let is_page = path.extension().is_some_and(|extension| extension == "md");
+            let has = |text: String| headings(&text).iter().any(|found| found == heading);
+            if is_page && !heading.is_empty() && !fs::read_to_string(&path).is_ok_and(has) {
+                findings.push(format!("{name}: links to {target}, but that page has no such heading"));
+            }
+            if path != page {
+                linked.push(path);
+            }
+        }
+    }
+    linked
+}
+
+/// The lines outside code blocks.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut in_block = false;
+    text.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_block ^= is_fence;
+        !in_block && !is_fence
+    })
+}
+
+/// The names by which links reach the headings of a page: `## Use it!` is `use-it`. A repeated one gets a number.
+fn headings(text: &str) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for title in prose(text).filter(|line| line.starts_with('#')) {
+        let title = title.trim_start_matches('#').trim().to_lowercase();
+        let kept = title.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
+        let name: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect();
+        let mut number = 0;
+        let mut unique = name.clone();
+        while all.contains(&unique) {
+            number += 1;
+            unique = format!("{name}-{number}");
+        }
+        all.push(unique);
+    }
+    all
 }
 
 /// Every `crates/…` in backticks must exist. A path with a placeholder in capitals is skipped.
@@ -96,6 +165,22 @@ fn has_word(line: &str, word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_to_missing_files_and_headings_are_found() {
+        let page = root().join("docs/README.md");
+        let text = "[a](plant.md), [b](missing.md), [c](plant.md#plant), `[d](missing.md)`\n\
+                    [e](plant.md#missing), [f](#same), [g](https://example.org/missing.md)\n```\n[h](missing.md)\n```\n## Same";
+        let mut findings = Vec::new();
+        let linked = links(&page, text, &mut findings);
+        assert!(linked.iter().all(|file| file.ends_with("docs/plant.md")) && linked.len() == 3, "{linked:?}");
+        assert_eq!(findings.len(), 3, "{findings:?}");
+    }
+
+    #[test]
+    fn repeated_headings_have_numbers() {
+        assert_eq!(headings("# `a` and B\n## C-d!\n```\n# no\n```\n## C-d!"), ["a-and-b", "c-d", "c-d-1"]);
+    }
 
     #[test]
     fn a_page_with_a_missing_path_or_an_outdated_file_is_a_finding() {

@@ -32,6 +32,7 @@ const STAGE: Stage = Stage { name: "", what: "", needs: &[], needs_root: false, 
 
 /// Programs to send signals and to list processes.
 const PROCPS: Package = package("procps", &["kill", "ps"]);
+const PKG_CONFIG: Package = package("pkg-config", &["pkg-config"]);
 const PYTHON: Package = package("python3", &["python3"]);
 /// Module for Python's virtual environments.
 const VENV: Package = package("python3-venv", &[]);
@@ -57,7 +58,13 @@ pub(crate) const STAGES: &[Stage] = &[
     Stage { name: "fmt", what: "formatting", run: formatting, ..STAGE },
     Stage { name: "tidy", what: "the house rules", run: tidy::main, ..STAGE },
     Stage { name: "clippy", what: "lints", run: clippy, ..STAGE },
-    Stage { name: "unit", what: "tests that need no privilege", needs: &[PROCPS, PYTHON], run: unit, ..STAGE },
+    Stage {
+        name: "unit",
+        what: "tests that need no privilege",
+        needs: &[PROCPS, PYTHON, PKG_CONFIG],
+        run: unit,
+        ..STAGE
+    },
     Stage {
         name: "root",
         what: "tests that change the real machine and restore it",
@@ -168,15 +175,7 @@ pub(crate) const STAGES: &[Stage] = &[
     Stage {
         name: "bindings",
         what: "libtahti as CMake, pkg-config and pip find it, with the examples in C and C++",
-        needs: &[
-            PROCPS,
-            PYTHON,
-            VENV,
-            CPLUSPLUS,
-            package("cmake", &["cmake"]),
-            package("make", &["make"]),
-            package("pkg-config", &["pkg-config"]),
-        ],
+        needs: &[PROCPS, PYTHON, VENV, CPLUSPLUS, package("cmake", &["cmake"]), package("make", &["make"]), PKG_CONFIG],
         run: bindings::main,
         ..STAGE
     },
