@@ -1,10 +1,12 @@
 //! After the example has been up and down, the machine is as before. The whole state is compared, not only the
 //! settings that a shield is known to change. `TAHTI_TEST_FOR` makes it run longer than the default of a few seconds.
+//! The plant of the tutorial, edited as on its page, gets its class and its CPU.
 
 use harness::plant::Bench;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 /// Maximum size of a settings file, in bytes.
 const BYTES_MAX: u64 = 16 << 10;
@@ -127,4 +129,29 @@ fn the_example_leaves_no_difference_behind() {
     // Proves that a shield was applied: the supervisor wrote to the machine.
     assert!(said.contains("writes, everything is as it was"), "{said}");
     assert!(!bench.dir.join("run/shield.json").exists(), "the journal is removed");
+}
+
+#[test]
+fn the_loop_of_the_tutorial_has_its_priority_and_a_reserved_cpu() {
+    harness::machine::last_cpu();
+    let page = include_str!("../../../../docs/tutorials/real-time-loop.md");
+    let bench = Bench::new("tutorial", "");
+    harness::machine::wait_for_others(&bench.dir.join("run"));
+    // Plant names are machine-wide.
+    let name = harness::fresh("cavity").replace('-', "x");
+    bench.ok(&["init", "cavity", "--name", &name, "--template", "loop"]);
+    for edit in page.lines().filter_map(|line| line.strip_prefix("$ sed")) {
+        let edited = Command::new("sh").args(["-c", &format!("sed{edit}")]).current_dir(&bench.dir).status().unwrap();
+        assert!(edited.success(), "sed{edit}");
+    }
+    let up = harness::process::text(&bench.run(&["up", "cavity", "--detach"]));
+    let status = harness::process::text(&bench.run(&["ps", &name]));
+    // The plant goes down before anything is asserted, so that no shield stays.
+    let down = harness::process::text(&bench.run(&["down", &name]));
+    let is_loop = |line: &&str| line.trim_start().starts_with("loop ") && line.contains("running");
+    let of_loop = status.lines().find(is_loop).unwrap_or_else(|| panic!("{up}{status}{down}"));
+    assert!(of_loop.contains(" fifo:80 "), "{up}{status}");
+    assert!(status.contains(" isolated, supervisor "), "{up}{status}");
+    assert!(!status.contains("NOT isolated"), "{up}{status}");
+    assert!(down.contains("everything is as it was"), "{down}");
 }
