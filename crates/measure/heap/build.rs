@@ -1,4 +1,4 @@
-//! Builds the library that is loaded into other programs: without standard library, for glibc and musl alike.
+//! Builds the library that is loaded into other programs. It uses no standard library, and works with glibc and musl.
 
 use std::env;
 use std::path::Path;

@@ -1,13 +1,13 @@
-//! By NVIDIA's driver alone: it compiles the programs, and no toolkit is needed.
+//! Implementation with NVIDIA's driver. The driver compiles the kernels; the CUDA toolkit is not needed.
 
 use crate::{GpuError, Sensor};
 use cudarc::driver::{CudaContext, CudaFunction, CudaSlice, CudaStream, DriverError, LaunchConfig, PushKernelArg as _};
 use cudarc::nvrtc::Ptx;
 use std::sync::Arc;
 
-/// `frame.cu`, compiled for what the driver compiles for its card.
+/// `frame.cu` as PTX, which the driver compiles for the card.
 const PROGRAM: &str = include_str!("frame.ptx");
-/// Threads of a block: so many warps of 32 work on a row, or a sub-aperture, each.
+/// Threads per block. Each warp of 32 threads computes one row or one sub-aperture.
 const THREADS: usize = 128;
 const WARPS: usize = THREADS / 32;
 
@@ -51,7 +51,7 @@ fn number(what: &'static str, value: usize) -> Result<i32, GpuError> {
     i32::try_from(value).map_err(|_| GpuError::Size { what, found: value, expected: i32::MAX as usize })
 }
 
-/// A warp for each of so many.
+/// Launch configuration with one warp per item.
 fn warps(many: usize) -> LaunchConfig {
     let blocks = many.div_ceil(WARPS).max(1) as u32;
     LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (THREADS as u32, 1, 1), shared_mem_bytes: 0 }
@@ -63,7 +63,7 @@ impl Gpu {
     /// # Errors
     /// There is no driver, no card, or the driver refuses the programs.
     pub fn open() -> Result<Self, GpuError> {
-        // SAFETY: looks for a library of NVIDIA's under its usual names, and loads it; asked first, for whatever else is called panics without it.
+        // SAFETY: loads NVIDIA's library by its usual names. Must come first: the other driver calls panic without the library.
         if !unsafe { cudarc::driver::sys::is_culib_present() } {
             return Err(GpuError::NoDriver);
         }
@@ -78,7 +78,7 @@ impl Gpu {
         Ok(Self { stream: context.default_stream(), multiply, centres, name })
     }
 
-    /// Its name.
+    /// Name of the card.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -92,10 +92,10 @@ impl Gpu {
         self.stream.clone_htod(values).map_err(refused("copy to the card"))
     }
 
-    /// A matrix that stays on the card; its rows lie one behind the other.
+    /// Creates a matrix that stays on the card. `matrix` is row-major.
     ///
     /// # Errors
-    /// `matrix` does not have `rows` × `columns` elements, or there is no room.
+    /// `matrix` does not have `rows` × `columns` elements, has more than `i32::MAX`, or the card has too little memory.
     pub fn matrix(&self, rows: usize, columns: usize, matrix: &[f32]) -> Result<Matrix, GpuError> {
         GpuError::check("elements of the matrix", matrix.len(), rows.saturating_mul(columns))?;
         number("elements of the matrix", matrix.len())?;
@@ -106,12 +106,12 @@ impl Gpu {
     /// A sensor that stays on the card.
     ///
     /// # Errors
-    /// Sizes that do not fit, a sub-aperture that is not within the image, no room.
+    /// The sizes do not match, a sub-aperture is outside the image, or the card has too little memory.
     pub fn frame(&self, sensor: &Sensor<'_>) -> Result<Frame, GpuError> {
         let (pixels, slopes) = (sensor.dark.len(), 2 * sensor.corners.len());
         GpuError::check("gains", sensor.gain.len(), pixels)?;
         number("pixels", pixels)?;
-        // The last pixel of the last line: `centres` looks at nothing behind it.
+        // The last pixel that `centres` reads.
         let last = sensor.corners.iter().max().map_or(0, |corner| corner + 7 * sensor.width + 7);
         if last >= pixels {
             return Err(GpuError::Size {
@@ -135,17 +135,17 @@ impl Gpu {
 }
 
 impl Matrix {
-    /// `y` = matrix times `x`: `x` goes to the card, `y` comes back. Blocks until it is there.
+    /// `y` = matrix times `x`. Copies `x` to the card and `y` back, and blocks until `y` is complete.
     ///
     /// # Errors
-    /// Sizes that do not fit; what the driver refuses.
+    /// The sizes do not match, or the driver refuses a call.
     pub fn multiply(&mut self, x: &[f32], y: &mut [f32]) -> Result<(), GpuError> {
         GpuError::check("elements of the vector", x.len(), self.columns)?;
         self.gpu.stream.memcpy_htod(x, &mut self.x).map_err(refused("copy to the card"))?;
         self.run(y)
     }
 
-    /// With what stands in `x` on the card.
+    /// Multiplies with the `x` that is on the card.
     fn run(&mut self, y: &mut [f32]) -> Result<(), GpuError> {
         GpuError::check("elements of the result", y.len(), self.rows)?;
         let (rows, columns) = (self.rows as i32, self.columns as i32);
@@ -161,10 +161,11 @@ impl Matrix {
 }
 
 impl Frame {
-    /// The error of each actuator, from an image: pixels go to the card, errors come back. Blocks until they are there.
+    /// Computes the error of each actuator from an image. Copies the pixels to the card and the errors back, and blocks until they are
+    /// complete.
     ///
     /// # Errors
-    /// Sizes that do not fit; what the driver refuses.
+    /// The sizes do not match, or the driver refuses a call.
     pub fn compute(&mut self, image: &[u16], error: &mut [f32]) -> Result<(), GpuError> {
         GpuError::check("pixels", image.len(), self.dark.len())?;
         let (gpu, apertures) = (self.reconstructor.gpu.clone(), self.reconstructor.columns / 2);
@@ -173,8 +174,8 @@ impl Frame {
         let mut launch = gpu.stream.launch_builder(&gpu.centres);
         launch.arg(&self.image).arg(&self.width).arg(&self.corners).arg(&self.dark).arg(&self.gain);
         launch.arg(&self.light[0]).arg(&self.light[1]).arg(&mut self.reconstructor.x).arg(&many);
-        // SAFETY: the arguments are those of `centres` in frame.cu, in its order; each corner's 8 × 8 pixels lie in the image, which has as many
-        // pixels as dark values and gains, and there are two places in `x` for each sub-aperture.
+        // SAFETY: the arguments are those of `centres` in frame.cu, in its order. The 8 × 8 pixels of each corner are in the image, which
+        // has as many pixels as dark values and gains. `x` has two elements per sub-aperture.
         unsafe { launch.launch(warps(apertures)) }.map_err(refused("find spots"))?;
         self.reconstructor.run(error)
     }

@@ -1,9 +1,11 @@
-//! Matrix times vector, and a frame of adaptive optics, on a graphics card: to compare with CPUs, not for a loop.
+//! Matrix times vector, and a frame of adaptive optics, on a graphics card. For comparison with CPUs, not for use in a loop.
 //!
-//! What is the same in each frame (matrix, calibration) stays on the card; vectors or pixels go there and results come back in each call, so
-//! its time has both ways in it. Without the feature `cuda`, without a driver, without a card: [`Gpu::open`] says which.
+//! The data that do not change between frames (matrix, calibration) stay on the card. Each call copies its vector or pixels to the card and
+//! the results back, so the measured time includes both transfers. Without the feature `cuda`, a driver or a card, [`Gpu::open`] returns an
+//! error that names the missing part.
 //!
-//! Never here: files, clocks, threads of its own; a panic where there is no card. Calls allocate on the host where the driver does, and block.
+//! The crate uses no files, clocks or threads, and does not panic if there is no card. Calls block. They allocate on the host if the driver
+//! does.
 #![allow(unsafe_code, reason = "programs of another processor")]
 
 #[cfg(feature = "cuda")]
@@ -16,56 +18,56 @@ pub use cuda::{Frame, Gpu, Matrix};
 #[cfg(not(feature = "cuda"))]
 pub use none::{Frame, Gpu, Matrix};
 
-/// What a frame of adaptive optics is computed from: all of it stays on the card.
+/// A sensor with its reconstructor, the input of a frame of adaptive optics. All of it stays on the card.
 #[derive(Clone, Copy, Debug)]
 pub struct Sensor<'a> {
-    /// Pixels of a line of the image.
+    /// Pixels per line of the image.
     pub width: usize,
-    /// The first pixel of each sub-aperture of 8 × 8 pixels, in the image.
+    /// Index in the image of the first pixel of each sub-aperture of 8 × 8 pixels.
     pub corners: &'a [usize],
-    /// Of each pixel of the image.
+    /// Dark value of each pixel of the image.
     pub dark: &'a [f32],
-    /// Of each pixel of the image.
+    /// Gain of each pixel of the image.
     pub gain: &'a [f32],
-    /// What is taken off each calibrated pixel.
+    /// Subtracted from each calibrated pixel. Negative results count as zero.
     pub threshold: f32,
-    /// A sub-aperture with no more flux than this counts as zero.
+    /// A sub-aperture whose flux is not above this has slopes of zero.
     pub flux_min: f32,
-    /// A row for each actuator, a column for each slope; row by row.
+    /// Row-major matrix with one row per actuator and one column per slope.
     pub reconstructor: &'a [f32],
 }
 
-/// Why there is no card, or it did not do what it was asked for.
+/// Why there is no card, or why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GpuError {
-    /// Left out when this program was built.
+    /// The feature `cuda` was off when this program was built.
     #[error("this program was built without NVIDIA's driver; expected one built with the feature `cuda`")]
     NotBuilt,
-    /// No driver.
+    /// NVIDIA's driver is missing.
     #[error(
         "NVIDIA's driver (libcuda.so.1) is not on this machine; expected a machine with such a card and its driver"
     )]
     NoDriver,
-    /// A driver, and no card.
+    /// The driver is installed, but finds no card.
     #[error("NVIDIA's driver is here and finds no card; expected one (`nvidia-smi` lists them)")]
     NoCard,
-    /// The driver has refused something.
+    /// The driver refused a call.
     #[error("{doing}: NVIDIA's driver says {said}")]
     Refused {
-        /// What was asked for.
+        /// The refused action.
         doing: &'static str,
-        /// Its answer.
+        /// The driver's answer.
         said: String,
     },
-    /// A size that does not fit.
+    /// A size does not match, or is too large.
     #[error("{what}: found {found}, expected {expected}")]
     Size {
-        /// Of what.
+        /// The object that has this size.
         what: &'static str,
-        /// As it is.
+        /// The size found.
         found: usize,
-        /// As it has to be.
+        /// The size expected, or the maximum.
         expected: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! No card: nothing of this can be made, so there is nothing to do.
+//! Implementation without the feature `cuda`: [`Gpu`] cannot be constructed, so its methods are never called.
 
 use crate::{GpuError, Sensor};
 use std::convert::Infallible;
@@ -19,12 +19,12 @@ impl Gpu {
     /// The first card.
     ///
     /// # Errors
-    /// Always: it was not built in.
+    /// Always [`GpuError::NotBuilt`].
     pub const fn open() -> Result<Self, GpuError> {
         Err(GpuError::NotBuilt)
     }
 
-    /// Its name.
+    /// Name of the card.
     #[must_use]
     pub fn name(&self) -> &str {
         match self.0 {}

@@ -1,11 +1,11 @@
-//! Counts a program's allocations by who makes them. Loaded by `LD_PRELOAD`, it stands before the C library's `malloc` and hands every call on.
+//! Counts a program's allocations by their callers. Loaded with `LD_PRELOAD`, it replaces the C library's `malloc` and forwards each call.
 //!
-//! What it counts goes into a file that the program maps and somebody else reads (`layout.rs`), so that it survives any end. No lock, no
-//! allocation, no standard library: atomics over a mapping of fixed size; what finds no room is counted. A child that forks begins a
-//! file of its own at its first allocation.
+//! The counts are in a file that the program maps and a reader opens (`layout.rs`), so they survive a crash of the program. The library uses no
+//! locks, no allocations and no standard library, only atomics in a mapping of fixed size. It counts entries that do not fit. A forked child
+//! starts a separate file at its first allocation.
 //!
-//! A forked child has the locks of all threads that its parent had, and none of these threads. So nothing here takes a lock of the C library or
-//! of the dynamic linker once the library is loaded: functions are found at load, modules are read from the kernel.
+//! A forked child inherits the locks that all threads of its parent held, but not the threads. So after it is loaded, the library takes no lock
+//! of the C library or the dynamic linker: it finds functions while it is loaded, and reads the list of modules from the kernel.
 #![no_std]
 
 #[path = "../src/layout.rs"]
@@ -21,7 +21,7 @@ use layout::*;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    // SAFETY: ends the process; nothing else can be done in the place of malloc.
+    // SAFETY: ends the process. A replacement of malloc cannot report an error.
     unsafe { abort() }
 }
 
@@ -67,7 +67,8 @@ mod call {
     pub(crate) const CLOSE: i64 = 57;
 }
 
-/// Opens a file. The functions of the C library's name may end the thread that calls them, if it was cancelled.
+/// Opens a file. Uses the system call directly, because `open` of the C library is a cancellation point: it ends the calling thread if that was
+/// cancelled.
 pub(crate) fn open(path: &CStr, flags: c_int) -> Option<c_int> {
     const HERE: c_long = -100;
     // SAFETY: the path ends in zero.
@@ -75,19 +76,19 @@ pub(crate) fn open(path: &CStr, flags: c_int) -> Option<c_int> {
     c_int::try_from(fd).ok().filter(|fd| *fd >= 0)
 }
 
-/// Reads what fits; `None` at the end and on an error.
+/// Reads at most `into.len()` bytes. Returns `None` at the end of the file and on an error.
 pub(crate) fn read(fd: c_int, into: &mut [u8]) -> Option<usize> {
-    // SAFETY: writes no more than there is.
+    // SAFETY: writes at most `into.len()` bytes.
     let length = unsafe { syscall(call::READ, c_long::from(fd), into.as_mut_ptr(), into.len()) };
     usize::try_from(length).ok().filter(|length| *length > 0 && *length <= into.len())
 }
 
 pub(crate) fn close(fd: c_int) {
-    // SAFETY: a number.
+    // SAFETY: passes only a number.
     unsafe { syscall(call::CLOSE, c_long::from(fd)) };
 }
 
-/// What stands behind us. Found at the first call.
+/// Addresses of the C library's functions. 0 until found, while the library is loaded or at the first call.
 static MALLOC: AtomicUsize = AtomicUsize::new(0);
 static FREE: AtomicUsize = AtomicUsize::new(0);
 static CALLOC: AtomicUsize = AtomicUsize::new(0);
@@ -97,21 +98,21 @@ static POSIX: AtomicUsize = AtomicUsize::new(0);
 static MEMALIGN: AtomicUsize = AtomicUsize::new(0);
 static BACKTRACE: AtomicUsize = AtomicUsize::new(0);
 static GET_IP: AtomicUsize = AtomicUsize::new(0);
-/// Whether the unwinder finds code without a lock of the dynamic linker.
+/// Whether the unwinder finds code without taking a lock of the dynamic linker.
 static UNWINDS_WITHOUT_LOCK: AtomicBool = AtomicBool::new(false);
-/// Whether this process was forked, and has not executed a program since.
+/// Whether this process was forked and has not executed another program since.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// A page that the kernel empties in a forked child; its first word is where the counts are. Null: it could not be had.
+/// A page that the kernel clears in a forked child. Its first word is the address of the counts. Null until the page is mapped.
 static PLACE: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
-/// 0: nothing was tried, 1: somebody tries, 2: counts are kept, 3: they cannot be.
+/// 0: not tried; 1: a thread is creating the counts; 2: the counts exist; 3: they could not be created.
 static STATE: AtomicUsize = AtomicUsize::new(0);
 
-/// Memory before the C library's is found: searching it may allocate.
+/// Memory for allocations before the C library's `malloc` is found, because `dlsym` may allocate.
 const EARLY_BYTES: usize = 1 << 16;
 #[repr(align(16))]
 struct Early(core::cell::UnsafeCell<[u8; EARLY_BYTES]>);
-// SAFETY: handed out in pieces, each to one caller.
+// SAFETY: handed out in separate pieces, each to one caller.
 unsafe impl Sync for Early {}
 static EARLY: Early = Early(core::cell::UnsafeCell::new([0; EARLY_BYTES]));
 static EARLY_USED: AtomicUsize = AtomicUsize::new(0);
@@ -125,7 +126,7 @@ fn early(bytes: usize, align: usize) -> *mut c_void {
     }
     let base = EARLY.0.get() as usize + from + 16;
     let at = (base + align - 1) & !(align - 1);
-    // SAFETY: within the piece that was just taken; its size stands before it for realloc.
+    // SAFETY: within the piece that was just taken. The size is stored before the block, for realloc.
     unsafe { ((at - 8) as *mut usize).write(bytes) };
     at as *mut c_void
 }
@@ -134,7 +135,7 @@ fn is_early(block: *mut c_void) -> bool {
     (block as usize).wrapping_sub(EARLY.0.get() as usize) < EARLY_BYTES
 }
 
-/// Finds a function behind us; 0 while another call of this thread is finding it.
+/// Finds the C library's function. Returns 0 while this thread is already finding it.
 fn find(place: &AtomicUsize, name: &CStr) -> usize {
     let known = place.load(Acquire);
     if known > 1 {
@@ -144,13 +145,13 @@ fn find(place: &AtomicUsize, name: &CStr) -> usize {
     if FINDING.load(Relaxed) == me {
         return 0;
     }
-    // Another thread searches, or did when this process was forked: found twice is as good.
+    // Another thread is searching, or was when this process was forked. Finding the function twice does no harm.
     let mut tries = 0;
     while FINDING.compare_exchange(0, me, Acquire, Relaxed).is_err() && tries < 1_000_000 {
         tries += 1;
         core::hint::spin_loop();
     }
-    // SAFETY: a name that ends in zero.
+    // SAFETY: the name ends in zero.
     let found = unsafe { dlsym(NEXT, name.as_ptr()) } as usize;
     place.store(found, Release);
     let _ = FINDING.compare_exchange(me, 0, Release, Relaxed);
@@ -158,7 +159,7 @@ fn find(place: &AtomicUsize, name: &CStr) -> usize {
 }
 static FINDING: AtomicU64 = AtomicU64::new(0);
 
-/// What tells threads of a process apart without a call: where the thread's own data are.
+/// Identifies a thread within its process without a call: the address of the thread's own data.
 fn thread() -> u64 {
     let mut id: u64;
     #[cfg(target_arch = "x86_64")]
@@ -171,14 +172,14 @@ fn thread() -> u64 {
     unsafe {
         asm!("mrs {}, tpidr_el0", out(reg) id, options(nostack, nomem, preserves_flags));
     }
-    // Early in a process there are none; 0 means nobody.
+    // Early in a process the address is 0, which means "no thread" here.
     if id == 0 {
         id = 1;
     }
     id
 }
 
-/// Threads that are counting: what they allocate on the way is not counted.
+/// Threads that are counting. Their allocations during that time are not counted.
 static BUSY: [AtomicU64; 128] = [const { AtomicU64::new(0) }; 128];
 
 struct Counting(&'static AtomicU64);
@@ -219,7 +220,7 @@ impl Counts {
     }
 }
 
-/// The counts; made at the first call of a process. Called while this thread is marked as busy.
+/// Returns the counts, and creates them at the first call of a process. The caller has marked this thread as busy.
 fn counts() -> Option<Counts> {
     loop {
         match STATE.load(Acquire) {
@@ -232,7 +233,7 @@ fn counts() -> Option<Counts> {
                 }
                 continue;
             }
-            // Whoever tries may wait for us: it counts without this one.
+            // The thread that creates the counts may wait for this one. Do not wait: this call is not counted.
             _ => return None,
         }
         let place = PLACE.load(Acquire);
@@ -241,7 +242,7 @@ fn counts() -> Option<Counts> {
         if !counts.is_null() {
             return Some(Counts(counts));
         }
-        // Forked: another process, with counts of its own.
+        // The process was forked and needs separate counts.
         FORKED.store(true, Relaxed);
         BUSY.iter().filter(|busy| busy.load(Relaxed) != thread()).for_each(|busy| busy.store(0, Relaxed));
         let _ = STATE.compare_exchange(2, 0, AcqRel, Relaxed);
@@ -251,9 +252,9 @@ fn counts() -> Option<Counts> {
 fn begin() -> Option<Counts> {
     let mut place = PLACE.load(Acquire);
     if place.is_null() {
-        // SAFETY: a new mapping; read and write, private, of no file.
+        // SAFETY: a new mapping: read and write, private, anonymous.
         let page = unsafe { mmap(null_mut(), PAGE, 3, 0x22, -1, 0) };
-        // SAFETY: the page is ours.
+        // SAFETY: the page was just mapped.
         if page as isize == -1 || unsafe { madvise(page, PAGE, WIPE_ON_FORK) } != 0 {
             return None;
         }
@@ -261,7 +262,7 @@ fn begin() -> Option<Counts> {
         PLACE.store(place, Release);
     }
     let fd = file()?;
-    // SAFETY: the file was just made by us.
+    // SAFETY: the file was just created.
     let at = match unsafe { ftruncate(fd, (WORDS * 8) as i64) } {
         // SAFETY: a new mapping, shared.
         0 => unsafe { mmap(null_mut(), WORDS * 8, 3, 1, fd, 0) },
@@ -272,7 +273,7 @@ fn begin() -> Option<Counts> {
         return None;
     }
     let counts = Counts(at.cast());
-    // SAFETY: a number.
+    // SAFETY: takes no arguments.
     counts.word(head::PID).store(unsafe { getpid() } as u64, Relaxed);
     modules::note(counts);
     counts.word(head::MAGIC).store(MAGIC, Release);
@@ -281,18 +282,18 @@ fn begin() -> Option<Counts> {
     Some(counts)
 }
 
-/// A new file in the folder that we were told of.
+/// Creates a new file in the folder that the environment variable names.
 fn file() -> Option<c_int> {
-    // SAFETY: a name that ends in zero.
+    // SAFETY: the name ends in zero.
     let folder = unsafe { getenv(c"TAHTI_HEAP".as_ptr()) };
     if folder.is_null() {
         return None;
     }
-    // SAFETY: what getenv returns ends in zero.
+    // SAFETY: a string from getenv ends in zero.
     let folder = unsafe { CStr::from_ptr(folder) }.to_bytes();
-    // SAFETY: a number.
+    // SAFETY: takes no arguments.
     let pid = unsafe { getpid() } as u64;
-    // An exec keeps the number: the next program has a file of its own.
+    // A process keeps its id across exec, and the next program needs a separate file.
     for nth in 0..1000 {
         let mut path = [0u8; 512];
         let mut at = 0;
@@ -309,7 +310,7 @@ fn file() -> Option<c_int> {
         put(b"-")?;
         put(decimal(nth, &mut digits))?;
         put(b".heap\0")?;
-        // Read and write, made anew, closed at exec.
+        // O_RDWR, O_CREAT, O_EXCL, O_CLOEXEC.
         let flags = 0o2 | 0o100 | 0o200 | 0o2000000;
         let fd = CStr::from_bytes_until_nul(&path).ok().and_then(|path| open(path, flags));
         if fd.is_some() {
@@ -331,21 +332,21 @@ fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
     }
 }
 
-/// Callers, the innermost first.
+/// Return addresses, innermost first.
 struct Stack {
     count: usize,
     frames: [u64; CALLERS_MAX],
 }
 
 unsafe extern "C" fn step(context: *mut c_void, data: *mut c_void) -> c_int {
-    // SAFETY: as passed by `callers`.
+    // SAFETY: `callers` passes a pointer to a `Stack`.
     let stack = unsafe { &mut *data.cast::<Stack>() };
-    // SAFETY: found under its name by `callers`.
+    // SAFETY: `callers` found it under its name.
     let ip = unsafe { core::mem::transmute::<usize, Ip>(GET_IP.load(Relaxed)) };
-    // SAFETY: the context of the unwinder that calls this.
+    // SAFETY: the context comes from the unwinder.
     let at = unsafe { ip(context) } as u64;
     if stack.count >= CALLERS_MAX || at == 0 {
-        // Enough: the unwinder ends.
+        // A value other than 0 ends the unwinding.
         return 4;
     }
     stack.frames[stack.count] = at;
@@ -355,23 +356,23 @@ unsafe extern "C" fn step(context: *mut c_void, data: *mut c_void) -> c_int {
 
 fn callers(stack: &mut Stack) {
     if FORKED.load(Relaxed) && !UNWINDS_WITHOUT_LOCK.load(Relaxed) {
-        // A thread of the parent may have had the lock: nobody would ever give it back. Counted without callers.
+        // A thread of the parent may have held the lock, and it does not exist here to release it. Count without callers.
         return;
     }
     if BACKTRACE.load(Acquire) == 0 {
-        // glibc from 2.35 on has the function that its unwinder then uses; musl sets its lock right in a child.
-        // SAFETY: a name that ends in zero.
+        // glibc 2.35 and later has this function, and its unwinder then uses it. musl resets its lock in a child.
+        // SAFETY: the name ends in zero.
         let finds = unsafe { dlsym(ANYWHERE, c"_dl_find_object".as_ptr()) };
-        // SAFETY: a name that ends in zero.
+        // SAFETY: the name ends in zero.
         let is_glibc = unsafe { dlsym(ANYWHERE, c"gnu_get_libc_version".as_ptr()) };
         UNWINDS_WITHOUT_LOCK.store(!finds.is_null() || is_glibc.is_null(), Relaxed);
-        // SAFETY: a name that ends in zero; lazily bound, global for nobody.
+        // SAFETY: the name ends in zero. The flags are RTLD_LAZY and RTLD_LOCAL.
         let library = unsafe { dlopen(c"libgcc_s.so.1".as_ptr(), 1) };
         if library.is_null() {
             BACKTRACE.store(1, Release);
             return;
         }
-        // SAFETY: an open library, and a name that ends in zero.
+        // SAFETY: the library is open, and the name ends in zero.
         GET_IP.store(unsafe { dlsym(library, c"_Unwind_GetIP".as_ptr()) } as usize, Release);
         // SAFETY: as above.
         let backtrace = unsafe { dlsym(library, c"_Unwind_Backtrace".as_ptr()) } as usize;
@@ -381,18 +382,18 @@ fn callers(stack: &mut Stack) {
     if backtrace > 1 && GET_IP.load(Acquire) != 0 {
         // SAFETY: found under its name.
         let backtrace = unsafe { core::mem::transmute::<usize, Backtrace>(backtrace) };
-        // SAFETY: `step` is called during the call only.
+        // SAFETY: `step` is called only during this call.
         unsafe { backtrace(step, (&raw mut *stack).cast()) };
     }
 }
 
-/// The place of the site with these callers; `None` where there is no room.
+/// Index of the site with these callers. Creates it if new. Returns `None` if the table is full.
 fn site_of(counts: Counts, stack: &Stack) -> Option<usize> {
     let frames = &stack.frames[..stack.count];
     let hash = frames
         .iter()
         .fold(0x9e37_79b9_7f4a_7c15u64, |hash, at| (hash ^ at).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23));
-    // The lowest bit says that it is whole.
+    // The lowest bit marks a complete site.
     let (whole, making) = (hash | 1, 2);
     for probe in 0..64 {
         let nth = (hash as usize >> 8).wrapping_add(probe) % SITES_MAX;
@@ -412,7 +413,7 @@ fn site_of(counts: Counts, stack: &Stack) -> Option<usize> {
                 Err(other) => seen = other,
             }
         }
-        // Another thread makes it: a few stores. Should it have been killed, we go on.
+        // Another thread is creating this site with a few stores. Stop waiting after a while, because the thread may have been killed.
         for _ in 0..10_000 {
             if seen != making {
                 break;
@@ -428,9 +429,9 @@ fn site_of(counts: Counts, stack: &Stack) -> Option<usize> {
 }
 
 fn is_real_time() -> bool {
-    // SAFETY: numbers only; 0 is this thread.
+    // SAFETY: passes only numbers; 0 is this thread.
     let class = unsafe { syscall(call::GETSCHEDULER, 0 as c_long) };
-    // FIFO, RR, DEADLINE; a flag may stand above.
+    // FIFO, RR or DEADLINE. SCHED_RESET_ON_FORK is above these bits.
     matches!(class & 0xffff, 1 | 2 | 6)
 }
 
@@ -441,7 +442,7 @@ fn block_places(block: u64) -> impl Iterator<Item = usize> {
     (0..256).map(move |probe| BLOCKS_AT + (first + probe) % BLOCKS_MAX * BLOCK_WORDS)
 }
 
-/// Counts a block that was just made.
+/// Counts a new block.
 #[inline(never)]
 fn made(block: *mut c_void, bytes: usize) {
     if block.is_null() || is_early(block) {
@@ -465,14 +466,14 @@ fn made(block: *mut c_void, bytes: usize) {
     counts.add(at + site::BYTES, bytes as u64);
     counts.add(at + site::RT_ALLOCATIONS, u64::from(real_time));
     if first && stack.frames[..stack.count].iter().any(|at| !modules::holds(counts, *at)) {
-        // It lies in what was loaded since.
+        // The caller is in a module that was loaded since the last scan.
         modules::note(counts);
     }
     let size = (bytes as u64).min((1 << SIZE_BITS) - 1);
     for place in block_places(block as u64) {
         let word = counts.word(place);
         let seen = word.load(Relaxed);
-        // The block's own thread alone writes its second word, before anybody can give the block back.
+        // Only the thread that allocated the block writes the second word, before any thread can free the block.
         if seen <= GONE && word.compare_exchange(seen, block as u64, Acquire, Relaxed).is_ok() {
             counts.word(place + 1).store(size | (nth as u64) << SIZE_BITS, Release);
             return;
@@ -481,7 +482,7 @@ fn made(block: *mut c_void, bytes: usize) {
     counts.add(head::BLOCKS_LOST, 1);
 }
 
-/// Counts a block that is about to be given back.
+/// Counts a block that is about to be freed.
 #[inline(never)]
 fn gone(block: *mut c_void) {
     if block.is_null() || is_early(block) {
@@ -520,7 +521,7 @@ unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
         next => {
             // SAFETY: found under its name.
             let next = unsafe { core::mem::transmute::<usize, Malloc>(next) };
-            // SAFETY: as the caller's.
+            // SAFETY: the caller's contract.
             let block = unsafe { next(bytes) };
             made(block, bytes);
             block
@@ -531,12 +532,12 @@ unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn calloc(count: usize, each: usize) -> *mut c_void {
     match find(&CALLOC, c"calloc") {
-        // Never used before, and therefore zero.
+        // This memory was never used before, so it is zero.
         0 => early(count.saturating_mul(each), 16),
         next => {
             // SAFETY: found under its name.
             let next = unsafe { core::mem::transmute::<usize, Two>(next) };
-            // SAFETY: as the caller's.
+            // SAFETY: the caller's contract.
             let block = unsafe { next(count, each) };
             made(block, count.saturating_mul(each));
             block
@@ -547,14 +548,14 @@ unsafe extern "C" fn calloc(count: usize, each: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(old: *mut c_void, bytes: usize) -> *mut c_void {
     if is_early(old) {
-        // SAFETY: as any caller's.
+        // SAFETY: the caller's contract.
         let block = unsafe { malloc(bytes) };
         if !block.is_null() {
             // SAFETY: an early block has 8 bytes before it.
             let size = unsafe { old.cast::<u8>().sub(8) };
-            // SAFETY: its size, which is aligned as every early block is.
+            // SAFETY: the size of the block, aligned as every early block is.
             let had = unsafe { size.cast::<usize>().read() };
-            // SAFETY: both have as many bytes.
+            // SAFETY: both blocks have at least that many bytes.
             unsafe { core::ptr::copy_nonoverlapping(old.cast::<u8>(), block.cast(), had.min(bytes)) };
         }
         return block;
@@ -563,13 +564,14 @@ unsafe extern "C" fn realloc(old: *mut c_void, bytes: usize) -> *mut c_void {
         0 if old.is_null() => early(bytes, 16),
         0 => null_mut(),
         next => {
-            // Given back first: another thread may be given the same place at once. One that could not be moved is counted anew.
-            // SAFETY: a block of the caller's.
+            // Count the free first, because another thread may receive the same address as soon as the block is freed. If realloc fails, the old
+            // block is counted as a new allocation.
+            // SAFETY: the caller passes a valid block.
             let had = if old.is_null() { 0 } else { unsafe { malloc_usable_size(old) } };
             gone(old);
             // SAFETY: found under its name.
             let next = unsafe { core::mem::transmute::<usize, Realloc>(next) };
-            // SAFETY: as the caller's.
+            // SAFETY: the caller's contract.
             let block = unsafe { next(old, bytes) };
             match block.is_null() {
                 true if bytes > 0 => made(old, had),
@@ -590,7 +592,7 @@ unsafe extern "C" fn free(block: *mut c_void) {
     if next != 0 {
         // SAFETY: found under its name.
         let next = unsafe { core::mem::transmute::<usize, Free>(next) };
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's contract.
         unsafe { next(block) };
     }
 }
@@ -611,7 +613,7 @@ fn aligned(place: &AtomicUsize, name: &CStr, align: usize, bytes: usize) -> *mut
         next => {
             // SAFETY: found under its name.
             let next = unsafe { core::mem::transmute::<usize, Two>(next) };
-            // SAFETY: as the caller's.
+            // SAFETY: the caller's contract.
             let block = unsafe { next(align, bytes) };
             made(block, bytes);
             block
@@ -626,10 +628,10 @@ unsafe extern "C" fn posix_memalign(into: *mut *mut c_void, align: usize, bytes:
         next => {
             // SAFETY: found under its name.
             let next = unsafe { core::mem::transmute::<usize, Posix>(next) };
-            // SAFETY: as the caller's.
+            // SAFETY: the caller's contract.
             let answer = unsafe { next(into, align, bytes) };
             if answer == 0 {
-                // SAFETY: it was just written.
+                // SAFETY: the call has just written it.
                 made(unsafe { *into }, bytes);
             }
             answer
@@ -637,7 +639,7 @@ unsafe extern "C" fn posix_memalign(into: *mut *mut c_void, align: usize, bytes:
     }
 }
 
-/// Called as the library is loaded: the counts exist before the program's first instruction, and nothing is left to be found later.
+/// Called when the library is loaded. The counts exist before the program's first instruction, and all functions are found.
 extern "C" fn loaded() {
     let all = [
         (&MALLOC, c"malloc"),

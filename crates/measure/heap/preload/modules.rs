@@ -1,19 +1,20 @@
-//! Programs and libraries of this process, as the kernel lists them in `/proc/self/maps`.
+//! Programs and libraries of this process, as listed by the kernel in `/proc/self/maps`.
 //!
-//! The dynamic linker's own list is behind a lock, which may be held for ever in a forked child, and by a thread that waits for malloc.
+//! The dynamic linker has its own list, but a lock protects it. In a forked child, the lock may be held for ever; a thread that waits for
+//! malloc may also hold it.
 
 use super::{Counts, close, open, read, readlink};
 use crate::layout::*;
 use core::sync::atomic::Ordering::*;
 
-/// Read at a time: it lies on the stack of whichever thread allocates.
+/// Bytes per read. The buffer is on the stack of the thread that allocates.
 const BYTES: usize = 1024;
 
 const fn at(nth: usize) -> usize {
     MODULES_AT + nth * MODULE_WORDS
 }
 
-/// Whether an address lies in a module that is known.
+/// Whether an address is in a recorded module.
 pub(crate) fn holds(counts: Counts, address: u64) -> bool {
     let known = (counts.word(head::MODULES).load(Acquire) as usize).min(MODULES_MAX);
     (0..known).map(at).any(|at| {
@@ -22,11 +23,11 @@ pub(crate) fn holds(counts: Counts, address: u64) -> bool {
     })
 }
 
-/// Notes what is loaded and not known yet. The first place is the program's.
+/// Records modules that were loaded since the last call. The first entry is the program.
 pub(crate) fn note(counts: Counts) {
     if counts.word(head::MODULES).load(Acquire) == 0 {
         let mut path = [0u8; PATH_MAX];
-        // SAFETY: writes no more than there is.
+        // SAFETY: writes at most `PATH_MAX` bytes, the length of `path`.
         let length = unsafe { readlink(c"/proc/self/exe".as_ptr(), path.as_mut_ptr().cast(), PATH_MAX) };
         write_path(counts, 0, &path, usize::try_from(length).unwrap_or(0));
         counts.add(head::MODULES, 1);
@@ -46,7 +47,7 @@ pub(crate) fn note(counts: Counts) {
     close(fd);
 }
 
-/// A line: `START-END PERM OFFSET DEVICE INODE    PATH`.
+/// One line of the file: `START-END PERM OFFSET DEVICE INODE    PATH`.
 struct Line {
     /// 0: start, 1: end, 2: permissions, 3: offset, 4: device, 5: inode, 6: path.
     field: u8,
@@ -69,7 +70,7 @@ impl Line {
             (1, _) => self.end = self.end << 4 | digit,
             (2, b'x') => self.runs = true,
             (3, _) => self.offset = self.offset << 4 | digit,
-            // Spaces before it fill the column.
+            // Spaces before the path pad the column.
             (6, b' ') if self.length == 0 => {}
             (6, _) if self.length < PATH_MAX => {
                 self.path[self.length] = byte;
