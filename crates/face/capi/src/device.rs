@@ -12,7 +12,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 #[derive(Debug)]
 pub struct tahti_device {
     held: Held,
-    /// Stay mapped as long as the handle lives.
+    /// The mapped registers. They stay mapped while the handle exists.
     regions: Vec<(u32, Region)>,
     /// Is the device's as long as the handle lives.
     memory: Vec<DeviceMemory>,

@@ -21,7 +21,7 @@ pub struct tahti_loop_spec {
     pub exports: *const tahti_exports,
 }
 
-/// What a program knows of [`tahti_loop_spec`] that was built with the first version of the loops.
+/// Size of [`tahti_loop_spec`] in the first version of the interface that had loops.
 const LOOP_SPEC_BYTES: usize = 40;
 
 /// See `tahti.h`.
@@ -58,7 +58,7 @@ pub struct tahti_loop_report {
 #[allow(non_camel_case_types, reason = "the name in tahti.h")]
 pub type tahti_body = unsafe extern "C" fn(*mut c_void, *const tahti_pulse) -> c_int;
 
-/// Loops of a process, as C holds them.
+/// The loops of a process, as C holds them.
 #[allow(non_camel_case_types, reason = "the name in tahti.h")]
 pub struct tahti_loops {
     building: Option<Rt<Building>>,
@@ -67,7 +67,7 @@ pub struct tahti_loops {
     missing: Vec<CString>,
 }
 
-/// What a loop calls.
+/// The C function that a loop calls, with its argument.
 struct Body {
     call: tahti_body,
     user: *mut c_void,
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn tahti_loops_add(
     answer(add())
 }
 
-/// What the caller knows of its structure; the rest is zero.
+/// Copies the caller's structure up to the size it declares. The remaining fields are zero.
 ///
 /// # Safety
 /// `spec` is NULL or begins with its size.
@@ -159,12 +159,12 @@ unsafe fn given(spec: *const tahti_loop_spec) -> Result<tahti_loop_spec, String>
     let mut known =
         tahti_loop_spec { size: 0, priority: 0, cpu: 0, reserved: 0, name, period_ns: 0, spin_ns: 0, exports };
     let bytes = size.min(size_of::<tahti_loop_spec>());
-    // SAFETY: not NULL, and as large as it says; all of its fields are plain numbers and pointers.
+    // SAFETY: not NULL, and as large as it declares. All fields are plain numbers and pointers.
     unsafe { std::ptr::copy_nonoverlapping(spec.cast::<u8>(), (&raw mut known).cast(), bytes) };
     Ok(known)
 }
 
-/// A loop as C describes it.
+/// Converts the specification of a loop.
 fn read(name: &str, spec: &tahti_loop_spec) -> Result<LoopSpec, String> {
     const LEAST: DurNs = DurNs::from_us(10);
     let period = i64::try_from(spec.period_ns).map(DurNs).ok().filter(|period| *period >= LEAST);

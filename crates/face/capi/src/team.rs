@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use sys::shm::SharedWords;
 
-/// What the kernel calls a wrong argument, on every Linux.
+/// The kernel's error number for an invalid argument, the same on every Linux.
 const EINVAL: c_int = 22;
 
 /// A segment, as C holds it.
@@ -30,7 +30,7 @@ pub struct tahti_cond(Condition);
 #[derive(Debug)]
 pub struct tahti_barrier(Barrier);
 
-/// Offers what was made under its name, if it has one.
+/// Publishes a new object under its name. Without a name, the object stays private.
 ///
 /// # Safety
 /// `name` is NULL or ends with a zero.
@@ -47,7 +47,7 @@ unsafe fn named<T>(
     Ok(made)
 }
 
-/// Asks for what is offered under a name.
+/// Fetches the descriptor of an object that was published under a name.
 ///
 /// # Safety
 /// `name` ends with a zero.
@@ -56,7 +56,7 @@ unsafe fn asked(name: *const c_char) -> Result<OwnedFd, String> {
     shown(rt::ask(unsafe { text("the name", name) }?))
 }
 
-/// Gives a handle back.
+/// Closes a handle.
 ///
 /// # Safety
 /// `handle` is NULL, or came from this library and is not used afterwards.

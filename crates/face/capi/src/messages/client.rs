@@ -16,12 +16,12 @@ pub struct tahti_client {
     pub(super) rooms: Mutex<Option<Rooms>>,
 }
 
-/// What one thread at a time uses.
+/// State that one thread at a time uses.
 struct Open {
     client: Client,
-    /// What was handed out last.
+    /// The message that was handed out last.
     received: Option<Received>,
-    /// Its text, with the zero that C wants.
+    /// The text of that message, with the terminating zero.
     text: Vec<u8>,
 }
 
@@ -39,7 +39,7 @@ pub struct tahti_sending {
     pub answer_bytes: u64,
 }
 
-/// What programs of version 3 know of it.
+/// Size of [`tahti_sending`] in version 3 of the interface.
 const SENDING_BYTES: usize = std::mem::offset_of!(tahti_sending, answer_bytes);
 
 /// See `tahti.h`.
@@ -59,7 +59,7 @@ pub struct tahti_reply {
     pub reserved: u32,
 }
 
-/// How the caller wants a request to be sent.
+/// Options for sending a request. NULL stands for the defaults.
 ///
 /// # Safety
 /// `sending` is NULL or begins with its size, and its body may be read as long as the result is used.
@@ -78,7 +78,7 @@ pub(super) unsafe fn sending<'a>(sending: *const tahti_sending) -> Result<Sendin
     let mut given =
         tahti_sending { size: 0, flags: 0, within_ns: 0, pulse: 0, body: nothing, body_bytes: 0, answer_bytes: 0 };
     let bytes_known = size.min(size_of::<tahti_sending>());
-    // SAFETY: not NULL, and as large as it says; all of its fields are plain numbers and a pointer.
+    // SAFETY: not NULL, and as large as it declares. All fields are plain numbers and a pointer.
     unsafe { std::ptr::copy_nonoverlapping(sending.cast::<u8>(), (&raw mut given).cast(), bytes_known) };
     let known = [(1, Flags::IDEMPOTENT), (2, Flags::DRY_RUN)].into_iter();
     let flags = known.fold(Flags::NONE, |all, (bit, flag)| if given.flags & bit == 0 { all } else { all.with(flag) });
@@ -92,13 +92,13 @@ pub(super) unsafe fn sending<'a>(sending: *const tahti_sending) -> Result<Sendin
 }
 
 impl tahti_client {
-    /// After whatever may have connected anew.
+    /// Updates the waker and the rooms. Needed after each call that may have reconnected.
     fn renew(&self, open: &Open) {
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = open.client.waker();
         *self.rooms.lock().unwrap_or_else(PoisonError::into_inner) = open.client.rooms();
     }
 
-    /// Sends something: the id; 0 where replies must be taken first.
+    /// Sends a request and returns its id. Returns 0 if the caller must take replies first.
     pub(super) fn send(&self, send: impl FnOnce(&mut Client) -> Result<u64, ClientError>) -> Result<i64, String> {
         let mut open = only(&self.open)?;
         let sent = send(&mut open.client);
@@ -114,7 +114,7 @@ impl tahti_client {
 }
 
 impl Open {
-    /// Keeps what came, and tells the caller.
+    /// Stores the message and fills the caller's structure, which points into it.
     ///
     /// # Safety
     /// `reply` is NULL or begins with its size.
@@ -145,7 +145,7 @@ impl Open {
     }
 }
 
-/// The client behind a handle.
+/// The client of a handle.
 ///
 /// # Safety
 /// `client` is NULL or a handle.
