@@ -1,4 +1,4 @@
-// Small helpers: elements without markup from data, so that no name of a process can become code.
+// Small helpers. Elements are built without parsing markup, so no name of a process can become code.
 
 /** An element: el("td", {class: "number"}, "3", other). Functions become listeners. */
 export function el(name, attributes = {}, ...inside) {
@@ -12,10 +12,10 @@ export function el(name, attributes = {}, ...inside) {
   return made;
 }
 
-/** How a column looks, and whether it is there for operators alone. */
+/** Class of a column: `number` is right-aligned, `acts` is visible to operators only. */
 const kind = (head) => (head?.number ? "number" : head?.acts ? "acts" : null);
 
-/** A table that scrolls by itself where it is too wide; `fill(rows)` takes arrays of cells or row elements. */
+/** A table that scrolls if it is too wide. `fill(rows)` takes arrays of cells or row elements. */
 export function table(caption, heads) {
   const body = el("tbody");
   const head = el("tr", {}, ...heads.map((one) => el("th", { scope: "col", class: kind(one) }, one.text ?? one)));
@@ -25,7 +25,7 @@ export function table(caption, heads) {
   return { frame, body, fill };
 }
 
-/** A row; its first cell names it. */
+/** A row. Its first cell is its header. */
 export function tr(cells, heads = [], attributes = {}) {
   const cell = (one, at) => {
     const attributes = { class: kind(heads[at]) };
@@ -35,12 +35,12 @@ export function tr(cells, heads = [], attributes = {}) {
   return el("tr", attributes, ...cells.map(cell));
 }
 
-/** Nanoseconds for people: three digits and a unit. */
+/** Formats nanoseconds with three digits and a unit. */
 export function time(ns) {
   if (ns == null) return "-";
   const units = [[1, "ns"], [1e3, "µs"], [1e6, "ms"], [1e9, "s"]];
   let [size, unit] = units[0];
-  // By what is left of it after rounding: 999.9 µs are 1.00 ms.
+  // The unit is chosen after rounding: 999.9 µs is 1.00 ms.
   for (const [next, name] of units) if (Math.abs(ns) >= 0.9995 * next) [size, unit] = [next, name];
   if (size === 1e9 && Math.abs(ns) >= 60e9) {
     const s = Math.round(ns / 1e9);
@@ -55,24 +55,24 @@ export function bytes(count) {
   return count >= 2 ** 30 ? `${(count / 2 ** 30).toFixed(2)} GiB` : `${(count / 2 ** 20).toFixed(1)} MiB`;
 }
 
-/** Hands a file to the browser. */
+/** Saves a file through the browser. */
 export function download(name, parts) {
   const address = URL.createObjectURL(new Blob(parts));
   el("a", { href: address, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
-/** So many of something. */
+/** A count with its noun. */
 export function counted(count, one) {
   return `${count} ${one}${count === 1 ? "" : "s"}`;
 }
 
-/** Replaces the contents only where they differ: a screen reader is not told the same again. */
+/** Replaces the text only if it differs, so that a screen reader does not repeat it. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Text with its commands, which are between backticks, as code. */
+/** Text with its commands, which are between backticks, as code elements. */
 export function coded(text) {
   return text.split("`").map((part, at) => (at % 2 ? el("code", {}, part) : part));
 }

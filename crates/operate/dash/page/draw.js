@@ -4,7 +4,7 @@ import { edge, KEPT, ROWS, rowOf } from "./figures.js";
 
 const WIDTH = 160, HEIGHT = 24, PARTS = 80;
 
-/** An element of a drawing. */
+/** An SVG element. */
 export function svg(name, attributes, ...inside) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -14,7 +14,7 @@ export function svg(name, attributes, ...inside) {
 
 const spanWords = (seconds) => `last ${seconds / 60} min`;
 
-/** A sparkline; `draw(history, {from, to, is_wrong})` shows what the history has, with at least this range. */
+/** A sparkline. `draw(history, {from, to, wrong})` shows the values of the history. Its range is `from` to `to`, or wider if the values need it. */
 export function sparkline(name, words = (value) => String(Number(value.toPrecision(3)))) {
   const line = svg("path", { class: "spark-line" }), area = svg("path", { class: "spark-area" });
   const whole = svg("svg", { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `${name}: nothing yet` }, area, line);
@@ -49,7 +49,7 @@ export function sparkline(name, words = (value) => String(Number(value.toPrecisi
 /** Kinds of causes, in the order of the legend. */
 export const CAUSES = ["timer", "interrupt", "softirq", "other task", "kernel code", "host", "unexplained"];
 
-/** The kind of a cause, from the recorder's words for it. */
+/** The kind of a cause, from the recorder's description. */
 export function causeKind(words) {
   if (words.startsWith("unexplained")) return "unexplained";
   if (/^(host|hardware)/.test(words)) return "host";
@@ -60,7 +60,7 @@ export function causeKind(words) {
   return "other task";
 }
 
-/** The parts of a delay to scale, each with its cause. */
+/** The parts of a delay as a bar to scale, each with its cause. */
 export function stack(parts) {
   const sum = parts.reduce((all, [, ns]) => all + ns, 0) || 1;
   return el("div", { class: "stack", role: "img", "aria-label": parts.map(([who, ns]) => `${who} ${time(ns)}`).join(", ") }, ...parts.map(([who, ns]) => {
@@ -75,10 +75,10 @@ export function causeLegend() {
 }
 
 const LEFT = 52, BOTTOM = 18, TALL = 210;
-/** The narrowest column, and how many there are at least: a page that was opened just now does not show minutes of nothing. */
+/** Minimum width of a column in pixels, and minimum number of columns: a page that was just opened does not show minutes without values. */
 const COLUMN_MIN = 4, COLUMNS_MIN = 60;
 
-/** Wake-up latency over time: a column for each second, darker where more wake-ups were. `draw(wakeups, period)`. */
+/** Wake-up latency over time: one column per second, darker for more wake-ups. `draw(wakeups, period)`. */
 export function heatMap(name) {
   const canvas = el("canvas", { role: "img", class: "heat", "aria-label": `Wake-up latency of ${name} over time` });
   const about = el("p", { class: "faint" });
@@ -150,7 +150,7 @@ function paint(canvas, wakeups, columns, wide, periodNs) {
   return `A column is a second; darker: more wake-ups, at most ${most} in a cell. Maximum: ${worst ? time(worst) : "none yet"}.`;
 }
 
-/** What is under the pointer, in words. */
+/** Describes the cell under the pointer. */
 function under({ wakeups, columns, wide, words }, event) {
   const column = Math.floor((event.offsetX - LEFT) / wide), row = ROWS - 1 - Math.floor(event.offsetY / ((TALL - BOTTOM) / ROWS));
   const second = wakeups.second - columns + 1 + column;

@@ -1,19 +1,19 @@
 // Figures of the plant and their last 15 minutes. The server keeps no history, so it begins when the page is opened and is lost when the page
 // is closed. Memory is bounded: 900 values of 8 bytes for each figure, and 58 kB for the heat map of each loop.
 
-/** Seconds that are kept. */
+/** Length of the history, in seconds. */
 export const KEPT = 900;
-/** Lengths of a sparkline, in seconds. */
+/** Time ranges of a sparkline, in seconds. */
 const SPANS = [60, 300, KEPT];
-/** A value is drawn on for so many seconds without a message: messages do not come exactly once in each second. */
+/** A value is drawn for this many seconds, because messages do not arrive exactly once per second. */
 const BRIDGED = 3;
 
-/** Rows of the heat map: six to a decade, from 1 µs to 100 ms, and one at each end for all that is beyond. */
+/** Rows of the heat map: six per decade from 1 µs to 100 ms, and one at each end for the values beyond. */
 export const ROWS = 32;
 const ROWS_PER_DECADE = 6, LOW_NS = 1000;
 const COUNT_MAX = 0xffff;
 
-/** The row of a latency; 0 is everything below 1 µs. */
+/** The row of a latency. Row 0 has everything below 1 µs. */
 export function rowOf(ns) {
   return Math.min(ROWS - 1, Math.max(0, 1 + Math.floor(ROWS_PER_DECADE * Math.log10(ns / LOW_NS) + 1e-9)));
 }
@@ -32,7 +32,7 @@ export class History {
 
   put(at, value) {
     const second = Math.floor(at);
-    // A clock that was set back: what was kept is of another time.
+    // At the first value, or after the clock was set back, which makes the stored times wrong.
     if (this.second == null || second < this.second) {
       this.values.fill(NaN);
       this.first = second;
@@ -43,12 +43,12 @@ export class History {
     this.values[second % KEPT] = value ?? NaN;
   }
 
-  /** The shortest length that shows all that is kept. */
+  /** The shortest time range that shows all stored values. */
   span() {
     return SPANS.find((span) => this.second - this.first < span) ?? KEPT;
   }
 
-  /** The maximum of each of so many equal parts of the last `span` seconds, oldest first; null where there is nothing. */
+  /** The maximum of each of `count` equal parts of the last `span` seconds, oldest first; null for a part without values. */
   parts(span, count) {
     const parts = new Array(count).fill(null);
     if (this.second == null) return parts;
@@ -81,7 +81,7 @@ export class Wakeups {
     this.minute.push({ second, buckets });
     while (this.minute[0].second < second - 60 || this.minute.length > 64) this.minute.shift();
     if (this.second != null && second < this.second) {
-      // A clock that was set back.
+      // The clock was set back.
       this.cells.fill(0);
       this.minute = [{ second, buckets }];
       this.first = this.second = null;
@@ -95,7 +95,7 @@ export class Wakeups {
     }
     this.second = second;
     const fresh = since(before.buckets, buckets);
-    // Messages do not come exactly once in each second: what came in several seconds belongs to all of them.
+    // Messages do not arrive exactly once per second. Wake-ups that were counted over several seconds are spread over them.
     const seconds = Math.min(BRIDGED, Math.max(1, second - before.second));
     for (const [from, to, count] of fresh) {
       const row = rowOf(Math.sqrt(Math.max(from, 1) * Math.max(to, 1)));
@@ -114,14 +114,14 @@ export class Wakeups {
   }
 }
 
-/** What came between two histograms; all of the later one if its loop was started in between. */
+/** Wake-ups counted between two histograms; all of the later one if its loop was restarted in between. */
 function since(old, fresh) {
   const before = new Map(old.map(([from, , count]) => [from, count]));
   const more = fresh.map(([from, to, count]) => [from, to, count - (before.get(from) ?? 0)]);
   return more.some(([, , count]) => count < 0) ? fresh : more.filter(([, , count]) => count > 0);
 }
 
-/** The upper edge of the bucket with this quantile; null of nothing. */
+/** The upper edge of the bucket with this quantile; null if there are no wake-ups. */
 export function quantile(buckets, share) {
   const all = buckets.reduce((sum, [, , count]) => sum + count, 0);
   let left = Math.ceil(all * share);
@@ -129,23 +129,23 @@ export function quantile(buckets, share) {
   return null;
 }
 
-/** What a shielded CPU should not see: tasks and kernel threads that are not of the shield, interrupts, softirqs, IPIs. */
+/** Disturbances that a shield keeps away from its CPUs: foreign tasks, kernel threads, interrupts, softirqs, IPIs. */
 export function intrusions(cpu) {
   return cpu.tasks + cpu.kernel_threads + cpu.interrupts + cpu.softirqs + cpu.ipis;
 }
 
-/** The figures of the plant: of all of it, and of each process and loop by its name. */
+/** Histories of the figures of the whole plant, and of each process and loop by name. */
 export const figures = { cpu: new History(), missed: new History(), p99: new History(), intrusions: new History(), alarms: new History(), archive: new History(), processes: new Map(), loops: new Map() };
 /** Missed deadlines of all loops at the last message. */
 let missedBefore = null;
 
-/** The entry of a name, made where it is missing. */
+/** The entry of a name. Created if it is missing. */
 function entry(map, name, Kind) {
   if (!map.has(name)) map.set(name, new Kind());
   return map.get(name);
 }
 
-/** Entries of names that are gone are dropped. */
+/** Drops the entries of names that no longer exist. */
 function keep(map, list) {
   for (const name of map.keys()) if (!list.some((one) => one.name === name)) map.delete(name);
 }
@@ -179,16 +179,16 @@ const COLLECTED = {
   },
 };
 
-/** Topics of which a message came over this connection. */
+/** Topics of which a message has arrived over this connection. */
 const heard = new Set();
 
-/** Takes the figures out of a message of the server. The first one may be old: the server keeps the last one of the client before. */
+/** Reads the figures of a server message. Ignores the first message of each topic, which may be old: the server keeps it for new clients. */
 export function collect(topic, data, at) {
   if (heard.has(topic)) COLLECTED[topic]?.(data, at);
   heard.add(topic);
 }
 
-/** There is a connection again: what counts is compared with what it counts now. */
+/** Called after a reconnection. Counters are compared only with values from the new connection. */
 export function reconnected() {
   heard.clear();
   missedBefore = null;

@@ -1,7 +1,7 @@
-// What is always visible: the status bar, the navigation, and the panel that the address names (`#/latency`, `#/processes/loop`).
+// The parts that are always visible: the status bar, the navigation, and the panel that the address names (`#/latency`, `#/processes/loop`).
 import { counted, el, say, time } from "./dom.js";
 
-/** Symbol and icon of each outcome: colour is never the only sign. */
+/** Symbol and icon of each outcome, because colour must not be the only sign. */
 const OUTCOMES = {
   good: { sign: "○", icon: "icon.svg" },
   degraded: { sign: "▲", icon: "icon-degraded.svg" },
@@ -15,7 +15,7 @@ const byId = (id) => document.getElementById(id);
 const links = new Map();
 let panels = [], route = null;
 
-/** The address of a panel, or of one thing in it. */
+/** The address of a panel, or of an item in it. */
 export function address(panel, thing) {
   return `#/${panel}${thing == null ? "" : `/${encodeURIComponent(thing)}`}`;
 }
@@ -42,7 +42,7 @@ export function sectionOf(id) {
   return byId(`${id}-panel`);
 }
 
-/** Opens the panel of the address, now and whenever it changes; `opened(panel, thing)` is called each time. */
+/** Opens the panel of the address, now and after each change. Calls `opened(panel, thing)` each time. */
 export function start(opened) {
   window.addEventListener("hashchange", () => go(opened));
   go(opened);
@@ -53,7 +53,7 @@ function openMore(open) {
   document.querySelector("nav").classList.toggle("open", open);
 }
 
-/** Opens the panel of the address; the first one where the address names none. */
+/** Opens the panel of the address, or the first panel if the address names none. */
 function go(opened) {
   const [, id, thing] = location.hash.match(/^#\/([a-z]+)(?:\/(.*))?$/) ?? [];
   const panel = panels.find((one) => one.id === id) ?? panels[0];
@@ -73,13 +73,13 @@ function go(opened) {
   opened(panel, name);
 }
 
-/** The panel so many places further. */
+/** Goes to the panel that is `by` places further. */
 export function step(by) {
   const at = panels.findIndex((one) => one.id === route);
   location.hash = address(panels[(at + by + panels.length) % panels.length].id);
 }
 
-/** How many things in a panel need attention; also in words, for who does not see the place. */
+/** Shows how many things in a panel need attention. The title says it in words, for users who cannot see where the number is. */
 export function badge(id, count) {
   const { badge } = links.get(id);
   say(badge, count ? String(count) : "");
@@ -87,7 +87,7 @@ export function badge(id, count) {
   badge.setAttribute("title", `${counted(count, "thing")} to look at`);
 }
 
-/** The panel's section is older than it should be. */
+/** Marks the section of a panel whose data are stale. */
 export function markStale(id, isStale) {
   byId(`${id}-panel`).classList.toggle("stale", isStale);
 }
@@ -98,7 +98,7 @@ export function showVerdict({ outcome, reasons }, plant, isStale) {
   const [first, ...more] = reasons;
   const why = first == null ? "" : `: ${first}${more.length ? ` (and ${more.length} more)` : ""}`;
   say(verdict, `${sign} ${outcome}${why}`);
-  // The bar may cut it off; all reasons are on the overview.
+  // The bar may truncate the text. The overview shows all reasons.
   verdict.title = reasons.join("\n");
   verdict.dataset.outcome = outcome;
   verdict.hidden = false;
@@ -108,7 +108,7 @@ export function showVerdict({ outcome, reasons }, plant, isStale) {
   if (icon.getAttribute("href") !== file) icon.setAttribute("href", file);
 }
 
-/** The figures of the status bar. They change each second: no screen reader is told of them by itself. */
+/** Updates the figures of the status bar. They change every second, so screen readers do not announce them. */
 export function showPlant({ processes, phase, up_ns: upNs }) {
   const misses = processes.reduce((sum, one) => sum + (one.loop?.misses ?? 0), 0);
   const hasLoop = processes.some((one) => one.loop);

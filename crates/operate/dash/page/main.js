@@ -1,4 +1,4 @@
-// The page: one connection, panels that say what they want to see, and what is stale shown as stale.
+// The page: one connection to the dashboard, the panels and their topics, and the marking of stale data.
 import { say } from "./dom.js";
 import { collect, reconnected } from "./figures.js";
 import * as frame from "./frame.js";
@@ -7,7 +7,7 @@ import panels from "./panels.js";
 
 const STALE_MS = 2000;
 const AGAIN_MS = 1000;
-/** A connection that was silent for so long is given up: its network may be gone, which nobody tells. */
+/** A connection that is silent for this long is closed. Its network may be down, which causes no event. */
 const SILENT_MS = 10_000;
 
 const standing = document.getElementById("standing");
@@ -20,18 +20,18 @@ let refused = "";
 /** The newest message of each topic. */
 const newest = new Map();
 let dropped = 0;
-/** How far the dashboard's clock is ahead of this machine's, in seconds. */
+/** Difference between the dashboard's clock and this machine's, in seconds. Positive if the dashboard's is ahead. */
 let ahead = 0;
 
-/** What panels may use. */
+/** The interface for panels. */
 export const tahti = {
   role: "viewer",
   hello: {},
-  /** What the dashboard's clock shows, in seconds since 1970: this machine's may be wrong. */
+  /** The dashboard's time, in seconds since 1970. The clock of this machine may be wrong. */
   now() {
     return Date.now() / 1000 + ahead;
   },
-  /** Whether what is asked now can be heard. */
+  /** Whether the page is connected to the dashboard. */
   isConnected() {
     return socket?.readyState === WebSocket.OPEN;
   },
@@ -41,11 +41,11 @@ export const tahti = {
   },
   /** Shows in the navigation how many things in a panel need attention. */
   badge: frame.badge,
-  /** Sends something that has no answer. */
+  /** Sends a message that has no answer. */
   tell(what) {
     if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(what));
   },
-  /** Asks; the promise brings the answer, or fails with why not. */
+  /** Sends a request. The promise resolves to the answer, or fails with the reason. */
   ask(what) {
     const id = ++lastId;
     return new Promise((good, bad) => {
@@ -54,16 +54,16 @@ export const tahti = {
       socket.send(JSON.stringify({ id, ...what }));
     });
   },
-  /** Sends bytes, in parts that the server takes. */
+  /** Sends bytes, in parts that the server accepts. */
   send(bytes) {
     const most = 48 * 1024;
     for (let at = 0; at < bytes.byteLength && socket?.readyState === WebSocket.OPEN; at += most) socket.send(bytes.slice(at, at + most));
   },
-  /** Has `take(view)` called with each binary message of this kind, a DataView of all of it. */
+  /** Calls `take(view)` with each binary message of this kind, as a DataView of the whole message. */
   onBinary(kind, take) {
     binaries.set(kind, take);
   },
-  /** Whether the operator really wants it. */
+  /** Asks the operator to confirm an action. */
   async confirm(text, yes) {
     const dialog = document.getElementById("ask");
     document.getElementById("ask-text").textContent = text;
@@ -75,7 +75,7 @@ export const tahti = {
   },
 };
 
-/** The token comes behind the #, where no server and no log sees it, and is exchanged for a cookie. */
+/** Exchanges the token for a cookie. The token is behind the #, which is sent to no server and written to no log. */
 async function login() {
   const token = location.hash.match(/^#token=([0-9a-f]+)$/)?.[1];
   if (!token) return;
@@ -84,8 +84,8 @@ async function login() {
   if (!answer.ok) throw new Error((await answer.text()).trim());
 }
 
-/** Opens a connection as soon as there is a dashboard that lets this page in: to a WebSocket a closed door and an absent server look
- *  alike, plain HTTP tells. */
+/** Connects as soon as a dashboard runs and accepts this page. For a WebSocket, a refusal and an absent server look the same; plain HTTP shows the
+ *  difference. */
 async function connect() {
   const answer = await fetch("who", { signal: AbortSignal.timeout(SILENT_MS) }).catch(() => null);
   if (answer?.status === 401) locked((await answer.text()).trim());
@@ -137,7 +137,7 @@ function text(message) {
   } else if (message.beat) {
     dropped = message.beat.dropped;
     clock(message.beat.now);
-    // The dashboard lives, but what it reads may not.
+    // The dashboard is alive, but its sources may be stale.
     for (const panel of panels) {
       if (panel.stale) panel.stale(message.beat.stale);
       else frame.markStale(panel.id, panel.topics.some((topic) => message.beat.stale.includes(topic)));
@@ -181,7 +181,7 @@ function watch() {
   if (!stale && !refused) frame.showClock(tahti.now());
 }
 
-/** What can be gone to. */
+/** The targets that the palette can open. */
 function things() {
   const pages = panels.map(({ id, title }) => ({ kind: "page", name: title, panel: id }));
   const processes = newest.get("plant")?.processes.map(({ name }) => ({ kind: "process", name, panel: "processes", thing: name })) ?? [];
@@ -189,7 +189,7 @@ function things() {
   return [...pages, ...processes, ...alarms];
 }
 
-/** A panel was opened: what it draws depends on its width, which it has only now. */
+/** A panel was opened. Its drawings depend on its width, which is known only now. */
 function opened(panel, thing) {
   window.dispatchEvent(new Event("resize"));
   for (const topic of panel.topics) if (newest.has(topic)) panel.show(topic, newest.get(topic));
@@ -200,7 +200,7 @@ frame.build(panels);
 for (const panel of panels) panel.build(frame.sectionOf(panel.id), tahti);
 setUp({ things, signals: async (text) => (await tahti.ask({ do: "search", pattern: `*${text}*` })).found });
 document.body.classList.add("stale");
-// The token leaves the address before the address names a panel.
+// Removes the token from the address before the address names a panel.
 const refusal = await login().then(() => null, (error) => error.message);
 frame.start(opened);
 if (refusal == null) connect();

@@ -1,4 +1,4 @@
-// Ctrl-K: goes to any panel, process, alarm or signal by a part of its name. `?` lists the keys.
+// Ctrl-K goes to any panel, process, alarm or signal by a part of its name. `?` lists the keys.
 import { counted, el, say } from "./dom.js";
 import { address, step } from "./frame.js";
 
@@ -9,7 +9,7 @@ let sources, found = [], chosen = 0, searches = 0;
 const dialog = document.getElementById("palette"), input = document.getElementById("palette-input");
 const list = document.getElementById("palette-list"), count = document.getElementById("palette-count"), keys = document.getElementById("keys");
 
-/** `given.things()` lists what can be gone to: kind, name, panel; `given.signals(text)` promises names of signals. */
+/** `given.things()` lists the targets: kind, name, panel. `given.signals(text)` returns a promise of signal names. */
 export function setUp(given) {
   sources = given;
   document.getElementById("goto").addEventListener("click", open);

@@ -1,12 +1,12 @@
-// The panels in the page's order; each has an address of its own. A panel is an object:
-//   id, title    its name in the address and for people
+// The panels in the order of the page. Each has a separate address. A panel is an object:
+//   id, title    its name in the address, and its heading
 //   group        optional: the heading in the navigation above it
 //   topics       the topics of the server that it shows; `show(topic, data)` is called with each message, also while the panel is hidden,
 //                and once more when the panel is opened
 //   build(section, tahti)   makes its elements; `tahti` is what main.js exports
-//   connected()  optional: there is a connection (again)
-//   stale(topics)  optional: of these nothing new came; without it the whole section is shown as stale where one of its own is among them
-//   open(thing)  optional: the address names one thing in it
+//   connected()  optional: called after each connection
+//   stale(topics)  optional: called with the topics without new data; if absent, one stale topic of the panel marks its whole section as stale
+//   open(thing)  optional: called if the address names an item of the panel
 // Binary messages: `tahti.onBinary(kind, take)`; kinds are in src/protocol.rs.
 import overview from "./panels/overview.js";
 import processes from "./panels/processes.js";

@@ -1,4 +1,4 @@
-// Strip charts. All show the same time: the last seconds, live, with what the archive has before them; or a time of the past, as the archive has it.
+// Strip charts. All show the same time range: the latest seconds, live, with archived samples before them; or a past range from the archive.
 import { download, el, say } from "./dom.js";
 
 const POINTS = 500, POINTS_MAX = 4000;
@@ -9,7 +9,7 @@ const HEIGHT = 180;
 
 let tahti, choice, standing, where;
 let seconds = SPANS[0][0];
-/** Until when, in seconds since 1970; null: now. */
+/** End of the time range, in seconds since 1970. Null: now. */
 let until = null;
 const strips = new Set();
 
@@ -19,13 +19,13 @@ const clock = (at, digits = 0) => {
 };
 const digits = (number) => String(Number(number.toPrecision(6)));
 
-/** The time that is shown. */
+/** The time range that is shown. */
 function shown() {
   const to = until ?? tahti.now();
   return [to - seconds, to];
 }
 
-/** Shows another time; one that reaches the present is live. */
+/** Shows another time range. A range that reaches the present is live. */
 function show(length, to) {
   seconds = Math.min(Math.max(length, SECONDS_LEAST), SECONDS_MOST);
   until = to == null || to >= tahti.now() ? null : Math.max(to, seconds);
@@ -35,7 +35,7 @@ function show(length, to) {
   strips.forEach((one) => { one.load(); one.draw(); });
 }
 
-/** The controls; `box` is where the charts go. */
+/** Creates the controls. `box` is the parent of the charts. */
 export function controls(given, box) {
   [tahti, where] = [given, box];
   choice = el("select", { id: "signal-span", change: () => choice.value && show(Number(choice.value), until) },
@@ -56,12 +56,12 @@ export class Strip {
   constructor(name) {
     this.name = name;
     this.units = "";
-    /** Time, least, most, last: as it came. */
+    /** Received samples: time, minimum, maximum, last value. */
     this.live = [[], [], [], []];
-    /** Time, least, most, mean, number of samples: what the archive has of a time of the past. */
+    /** Archived samples of a past range: time, minimum, maximum, mean, number of samples. Null if live. */
     this.past = null;
     this.gaps = [];
-    /** Since when samples come to this page: what was before, the archive knows better. */
+    /** Time since which this page receives samples. Earlier ones come from the archive. */
     this.since = tahti.now();
     this.loads = 0;
     this.about = el("p", { class: "faint" });
@@ -73,7 +73,7 @@ export class Strip {
     this.load();
   }
 
-  /** Its units have come, or changed: they stand at the axis, which is drawn once. */
+  /** Sets the unit. A new unit needs a new chart, because the label of its axis is drawn once. */
   measured(units) {
     if (units === this.units) return;
     this.units = units;
@@ -92,27 +92,27 @@ export class Strip {
     return this.frame.clientWidth > 12 ? this.frame.clientWidth - 12 : 600;
   }
 
-  /** A sample, or what came together since the last one. */
+  /** Adds a row: time, minimum, maximum and last of the samples since the previous row. */
   push(...row) {
-    // uPlot wants ascending times; a clock that was set back starts anew from here.
+    // uPlot needs ascending times. If the clock was set back, new rows replace those with later times.
     while (this.live[0].length && this.live[0].at(-1) >= row[0]) this.live.forEach((column) => column.pop());
     row.forEach((value, index) => this.live[index].push(value));
     this.changed = true;
   }
 
-  /** A line must not run on through time of which nothing is known. */
+  /** Interrupts the line, which must not cross a time without data. */
   cut() {
     if (this.live[0].length) this.push(tahti.now(), null, null, null);
   }
 
-  /** The page was not connected. */
+  /** Called after a reconnection. */
   again() {
     this.cut();
     this.since = tahti.now();
     this.load();
   }
 
-  /** Asks the archive for what is to be seen and did not come to this page. */
+  /** Requests the archived samples of the time range that this page did not receive. */
   async load() {
     const own = ++this.loads;
     if (until == null) this.past = null;
@@ -130,7 +130,7 @@ export class Strip {
       } else this.past = columns(all, 5);
     } catch {
       if (own !== this.loads) return;
-      // No archive, or it does not know the signal: what this page has seen is all there is.
+      // No archive, or it does not have the signal. Only samples that this page received are shown.
       this.gaps = [];
     }
     this.changed = true;
@@ -166,7 +166,7 @@ export class Strip {
     }, data, this.plane);
   }
 
-  /** The rows within the time that is shown. */
+  /** The rows within the time range. */
   rows() {
     const [from, to] = shown(), data = this.past ?? this.live;
     return data[0].map((_, row) => data.map((column) => column[row])).filter(([at, least]) => at >= from && at <= to && least != null);

@@ -1,18 +1,18 @@
-// Alarms that stand or are put aside, the worst first; operators acknowledge and shelve them.
+// Alarms, the worst first: active, acknowledged and hidden ones. Operators acknowledge and shelve them.
 import { counted, el, say, table, time, tr } from "../dom.js";
 
 const HEADS = ["alarm", "severity", "now", "state", { text: "value", number: true }, "message", { text: "since", number: true }, "about", { text: "do", acts: true }];
 const TIMES = ["10m", "1h", "8h", "24h"];
-/** Alarms of one request: its text must not be too long. */
+/** Alarms per request, which limits the length of its text. */
 const AT_ONCE = 20;
-/** New alarms that are read out one by one. */
+/** New alarms that are announced one by one. */
 const TOLD_MAX = 3;
-/** How long they are shown over whatever panel is open. */
+/** Time in milliseconds for which new alarms are shown over the open panel. */
 const NEWS_MS = 20_000;
 
 let tahti, words, list, news, outcome, filter, aside, shelf, why, all;
 let rows = [], newsTimer = null;
-/** How bad each alarm was at the last look; nothing before the first one. */
+/** Level of each active alarm in the last message; null before the first one. */
 let known = null;
 const buttons = new Map();
 
@@ -66,7 +66,7 @@ function label(button, word, row) {
   button.setAttribute("aria-label", `${word} ${row.channel}`);
 }
 
-/** What a row is beside its severity, in words: nothing is told by colour alone. */
+/** The state of an alarm in words, because colour must not be the only sign. */
 function state(row, now) {
   const left = (until) => ` for ${time((until.seconds - now) * 1e9)}`;
   const mark = row.disabled ?? row.out_of_service ?? row.shelved;
@@ -96,7 +96,7 @@ function cells(row, now) {
   ], HEADS, { "data-alarm": row.path, class: row.hidden ? "faint" : null });
 }
 
-/** Reads out what has become worse since the last look. */
+/** Announces the alarms that have become worse since the last message. */
 function tell() {
   const before = known;
   known = new Map(rows.map((row) => [row.path, row.is_active && !row.hidden ? row.level : 0]));
@@ -134,7 +134,7 @@ export default {
   build(section, given) {
     tahti = given;
     words = el("p", {}, "not looked at yet");
-    // Outside the section: it is read out whichever panel is shown.
+    // Outside the section, so that it is announced whichever panel is open.
     news = document.getElementById("alarm-news");
     outcome = el("p", { role: "status" });
     filter = el("input", { id: "alarm-filter", type: "search", autocomplete: "off", size: "20", input: draw });

@@ -1,4 +1,4 @@
-// Frames: each minor on a time line with what its activities need of it, and the last events with their cause.
+// Frames: a time line of the minors and the time that the activities use, and the last events with their causes.
 import { el, table, time, tr } from "../dom.js";
 import { svg } from "../draw.js";
 
@@ -6,14 +6,14 @@ const HEADS = ["activity", { text: "budget", number: true }, { text: "p50", numb
   { text: "calls", number: true }, { text: "overruns", number: true }, { text: "underruns", number: true }, { text: "absences", number: true }, "now"];
 const MINORS = ["minor", { text: "length", number: true }, "used: half of the times, 99 %, the most", { text: "p50", number: true }, { text: "p99", number: true }, { text: "max", number: true }];
 
-/** Minors that are drawn on the time line; more would be too narrow to be seen. */
+/** Maximum number of minors on the time line. More would be too narrow to see. */
 const DRAWN_MAX = 64;
 const LANE = 18, LABEL = 110, WIDTH = 720;
 
 let place, none;
 const shown = new Map();
 
-/** What is used of a time, to scale: half of the times, 99 %, the most, one over the other. */
+/** The used time to scale: half of the calls, 99 %, the maximum, drawn over each other. */
 function used({ p50, p99, max }, x, y, height, px) {
   return [[max, 0.3], [p99, 0.45], [p50, 1]].filter(([ns]) => ns > 0)
     .map(([ns, opacity]) => svg("rect", { x, y, height, width: Math.max(1, px(ns)), fill: "var(--bar)", "fill-opacity": opacity }));
@@ -25,7 +25,7 @@ function bar(minor) {
     svg("rect", { x: 0, y: 1, width, height: 10, fill: "var(--bar)", "fill-opacity": 0.12 }), ...used(minor, 0, 1, 10, px));
 }
 
-/** The major frame to scale, a lane for each activity: each call where it comes if those before it take as long as half of their calls do. */
+/** The major frame to scale, with a lane for each activity. A call is drawn where it starts if each call before it takes its median time. */
 function line({ name, minors, activities, minor: now }) {
   const drawn = minors.slice(0, DRAWN_MAX);
   const major = drawn.reduce((sum, minor) => sum + minor.length_ns, 0);

@@ -1,4 +1,4 @@
-// Latency of each loop's wake-ups as a histogram, and the last late wake-ups with who made them late.
+// Histograms of each loop's wake-up latency, and the last late wake-ups with their causes.
 import { el, say, table, time, tr } from "../dom.js";
 import { causeLegend, heatMap, stack } from "../draw.js";
 import { figures } from "../figures.js";
@@ -9,14 +9,14 @@ const LATE = ["when", "thread", { text: "CPU", number: true }, { text: "late by"
 
 let loops, drawings, late, lateWords, legend;
 const canvases = new Map();
-/** Nanoseconds of each loop's period. */
+/** Period of each loop, in nanoseconds. */
 const periods = new Map();
 
 function known(figure) {
   return figure == null ? "beyond the histogram" : time(figure);
 }
 
-/** Bars over a logarithmic axis of counts and of time. */
+/** Draws bars over logarithmic axes of counts and of time. */
 function draw(canvas, buckets) {
   const scale = window.devicePixelRatio || 1;
   const width = canvas.clientWidth, height = 120;

@@ -1,10 +1,10 @@
-// The message console: a line out, its reply in by parts, completed from what is served; and what passes on the message server.
+// The message console: sends a line and shows the parts of its reply, with completion. Also shows the traffic of the message server.
 import { el, say, time } from "../dom.js";
 
 const LINES_MAX = 200;
-/** Why nothing comes while there is no connection. */
+/** Why nothing arrives while there is no connection. */
 const WAITS = "waits for the connection to the dashboard";
-/** Objects are asked for again after this time: each manager is asked. */
+/** Milliseconds after which the objects are requested again. Each request asks every manager. */
 const KNOWN_MS = 5000;
 
 let tahti, said, input, options, objectOptions, subjects, lacking, passing, pattern, only, watch, pause, standing;
@@ -21,11 +21,11 @@ function print(line, ...inside) {
   said.scrollTop = said.scrollHeight;
 }
 
-/** A reply's parts: code, value, how long it took, lines of its body. */
+/** Prints the parts of a reply: code, value, duration, lines of its body. */
 function reply(line, { code, text, lines, bytes, pulse, took_ns: took, good, perhaps, timed_out: late }) {
   const parts = [el("span", { class: good ? "good" : "bad", "data-part": "code" }, code), " "];
   if (late) parts.push(el("span", { class: "bad" }, perhaps ? "timed out: it may have happened, or may still; ask with get" : "timed out: nothing was done"), " ");
-  // The text of a list is its lines once more.
+  // The text of a list repeats its lines.
   if (text && !(lines && text.startsWith(lines[0]))) parts.push(el("span", { "data-part": "value" }, text), " ");
   if (lines) parts.push(el("pre", { "data-part": "lines", tabindex: "0", "aria-label": `lines of the reply to ${line}` }, lines.join("\n")));
   if (bytes) parts.push(el("span", { class: "faint" }, `${bytes} bytes more `));
@@ -51,7 +51,7 @@ async function send(event) {
   }
 }
 
-/** Older and newer lines, while the browser's own list has nothing to choose from. */
+/** Recalls older and newer lines, unless the user has typed something: then the browser's list of options uses the keys. */
 function earlier(event) {
   const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
   if (!step || !history.length || (input.value && input.value !== history[at])) return;
@@ -114,7 +114,7 @@ async function toggle(event) {
   standingWords();
 }
 
-/** Watches, now or, where there is no connection, once there is one again; only the dashboard's own no ends the wish. */
+/** Starts watching, now or after the next connection. Only a refusal of the dashboard ends it. */
 async function begin() {
   [dropped, unseen, state, isWatching] = [0, 0, tahti.isConnected() ? "asking" : WAITS, true];
   if (!tahti.isConnected()) return;
@@ -162,7 +162,7 @@ export default {
     knownAt = -Infinity;
     tahti.ask({ do: "verbs" }).then((all) => {
       verbs = all;
-      // Who was in the field before the connection was there has seen nothing to choose from.
+      // A user who was in the field before the connection existed has seen no options yet.
       if (document.activeElement === input) complete();
     }, () => {});
     if (isWatching) begin().then(standingWords);

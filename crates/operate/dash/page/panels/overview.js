@@ -10,7 +10,7 @@ const LATE_SHOWN = 8, ALARMS_SHOWN = 20;
 /** Promises about deadlines. */
 const ABOUT_TIME = ["skipped", "deadline", "value"];
 const ENDED = ["stopped", "finished"];
-/** What to do about a promise that is broken, by what is promised; NAME is the subject. */
+/** Remedies for broken promises, by the kind of promise. NAME stands for the subject. */
 const REMEDIES = {
   runs: "read `tahti logs NAME`, then start or restart it", ready: "read `tahti logs NAME`; raise `ready.within` if it needs longer",
   class: "another program changed it: `tahti restart NAME`", cpus: "another program changed it: `tahti restart NAME`",
@@ -24,11 +24,11 @@ const REMEDIES = {
 let tahti, tiles, attention, calm, verdict, reasons, heatSection, heatTitle, heat, late, lateSection, list, unused;
 const rows = new Map();
 
-/** One figure with a name, a trend and a sentence; it links to the panel with the details. */
+/** A figure with a name, a trend and a sentence. Links to the panel with the details. */
 function tile(title, panel, spark) {
   const value = el("strong", {}, "–"), about = el("p", {}), span = el("span", { class: "faint" });
   const whole = el("a", { class: "tile", href: address(panel), "data-tile": panel }, el("h3", {}, title, " ", span), value, about, spark?.whole);
-  /** `wrong`: what is wrong now, `doubt`: what degrades the verdict; nothing where all is well. */
+  /** `wrong` is the current fault, `doubt` the cause of a degraded verdict; both are empty if all is well. */
   const show = (text, words, { history, wrong = "", doubt = "", range = {} } = {}) => {
     say(value, text);
     say(about, wrong ? `◆ ${wrong}` : doubt ? `▲ ${doubt}` : words);
@@ -43,7 +43,7 @@ function tile(title, panel, spark) {
 
 const rounded = (number) => Math.round(number).toLocaleString("en");
 
-/** The first thing that is wrong with one of these promises. */
+/** The first broken promise of these kinds, in words. */
 function wrongOf(plant, claims) {
   const one = plant.attention.find(({ claim }) => claims.includes(claim));
   return one ? `${one.subject}: ${one.evidence || one.state}` : "";
@@ -54,7 +54,7 @@ function showDeadlines(plant) {
   if (!loops.length) return tiles.deadlines.show("–", "no loop reports its deadlines");
   const missed = loops.reduce((sum, one) => sum + one.misses, 0), due = missed + loops.reduce((sum, one) => sum + one.cycles, 0);
   const share = due ? 100 * (1 - missed / due) : 100;
-  // Not rounded up to 100 % where one was missed.
+  // Not rounded up to 100 % if a deadline was missed.
   const text = missed && share > 99.999 ? "> 99.999 %" : `${share.toFixed(missed ? 3 : 0)} %`;
   const counts = `${rounded(missed)} of ${rounded(due)} missed`;
   const doubt = plant.within.some((claim) => ABOUT_TIME.includes(claim)) ? counts : "";
@@ -79,7 +79,7 @@ function showShield(shield) {
 }
 
 function showProcesses(plant) {
-  // One that is held by a signal exists, and does not run.
+  // A process that is stopped by a signal exists, but does not run.
   const runs = ({ name, state }) => state === "running" && !plant.attention.some(({ subject, claim }) => subject === name && claim === "runs");
   const running = plant.processes.filter(runs).length;
   const wrong = plant.processes.filter(({ name, state }) => state === "FAULT" || plant.attention.some(({ subject }) => subject === name));
@@ -107,7 +107,7 @@ function showArchive(archive) {
   tiles.archive.show(`${rounded(rate)} /s`, `synced ${sync == null ? "never" : sync < 1e6 ? "just now" : `${time(sync)} ago`}, ${bytes(disk.free)} free`, { history: figures.archive, wrong, range: { to: 1 } });
 }
 
-/** What an operator should look at, the worst first: broken promises, then alarms. */
+/** Lists what needs an operator's attention, the worst first: broken promises, then alarms. */
 function showAttention() {
   const plant = tahti.newest("plant"), alarms = tahti.newest("alarms");
   if (!plant) return;
@@ -129,12 +129,12 @@ function showAttention() {
   if (focus) attention.body.querySelector(`[data-attention="${CSS.escape(focus)}"] a`)?.focus();
   attention.frame.hidden = !all.length;
   say(calm, all.length ? "" : plant.outcome === "unknown" ? plant.words : "Nothing needs attention now.");
-  // A verdict is of the whole life: what it names may be over.
+  // The verdict covers the whole life of the plant, so its reasons may be over.
   say(verdict, plant.reasons.length ? `The verdict since the start of the plant is ${plant.outcome}:` : "");
   reasons.replaceChildren(...plant.reasons.map((text) => el("li", {}, ...coded(text))), ...plant.shortfalls.map((text) => el("li", {}, `unavailable: ${text}`)));
 }
 
-/** Rows stay the same elements: the keyboard's focus and the drawings survive an update. */
+/** Reuses the elements of a row, so that the keyboard's focus and the drawings survive an update. */
 function row(name) {
   if (!rows.has(name)) {
     const spark = sparkline(`CPU of ${name}`, (value) => `${value.toFixed(1)} %`);
@@ -178,7 +178,7 @@ function showHeat() {
   heat.draw(figures.loops.get(process.name), process.loop.period_ns);
 }
 
-/** What the plant file does not use: a line each, with what to write to use it. */
+/** Lists the parts of tahti that the plant file does not use, each with the entry that adds it. */
 function showUnused() {
   const frames = tahti.newest("frames"), lines = [];
   const line = (what, toml) => lines.push(el("li", {}, `${what}: add `, el("code", {}, toml)));
@@ -226,7 +226,7 @@ export default {
   },
 };
 
-/** What is shown of each topic. */
+/** The parts of the panel that show each topic. */
 function partsOf() {
   const { deadlines, wakeups, shield, processes, alarms, archive } = tiles;
   const [attends, runs] = [attention, list].map(({ frame }) => frame.parentElement);

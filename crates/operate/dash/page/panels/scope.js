@@ -1,4 +1,4 @@
-// The oscilloscope on variables of real-time loops: sets a loop up, shows what it captured; the server sends what is visible.
+// The oscilloscope for variables of real-time loops: sets it up and shows its captures. The server sends only the visible part.
 import { counted, download, el, say, table, tr } from "../dom.js";
 import { decode, digits, overTime, persistence, seconds, spectra, xy } from "../scope/draw.js";
 
@@ -13,7 +13,7 @@ const HEADS = ["trace", ...["min", "mean", "max", "peak to peak", "RMS", "freque
 let tahti, parts, readings, toSeconds;
 let segments = [];
 let picture = null, live = null, timer = null, names = "";
-// Absent is null, as the server has it.
+// Null if absent, as in the messages of the server.
 let window_ = null, cursors = null, active = 0, maths = [];
 const waits = new Map();
 let came = [];
@@ -36,7 +36,7 @@ function choice(id, text, options, change) {
   return field(id, text, select);
 }
 
-/** Options of a select; what was chosen stays chosen where it is still there. */
+/** Sets the options of a select. The chosen option stays chosen if it still exists. */
 function fill(select, options) {
   const before = select.value;
   select.replaceChildren(...options.map(([value, text]) => el("option", { value }, text)));
@@ -104,7 +104,7 @@ async function simple(what, more, done) {
   }
 }
 
-/** Has the server show what is chosen: soon, and once for many changes. */
+/** Requests the chosen view after a short delay, and once for many changes. */
 function view() {
   timer ??= setTimeout(async () => {
     timer = null;
@@ -181,7 +181,7 @@ function zoom(factor, shift = 0) {
   view();
 }
 
-/** On the picture: + − zoom, arrows move, a and b choose a cursor, which arrows with Shift move; 0 shows all. */
+/** Keys on the picture: + and − zoom, arrows move, a and b choose a cursor, arrows with Shift move it, 0 shows all. */
 function key(event) {
   const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
   if (event.key === "+" || event.key === "=") zoom(0.5);
@@ -196,7 +196,7 @@ function key(event) {
   event.preventDefault();
 }
 
-/** A drag shows what is between its ends; a click moves the nearer cursor. */
+/** A drag zooms to the range between its ends. A click moves the nearer cursor. */
 function pointer(down) {
   const place = (event) => toSeconds?.(event.clientX - parts.canvas.getBoundingClientRect().left);
   const from = place(down), began = down.clientX;
@@ -226,7 +226,7 @@ async function save() {
   await simple("export", { capture, kind }, "");
 }
 
-/** A part of a file has come: other messages come between them, so that a slow line shows what is new meanwhile. */
+/** Receives a part of a file. Other messages arrive between the parts, so a slow connection still shows new data. */
 function file(message) {
   const more = message.getUint8(1) === 1, capture = message.getUint32(4, true), name = waits.get(capture);
   came.push(message.buffer.slice(8));
@@ -324,7 +324,7 @@ export default {
   connected() {
     came = [];
     list();
-    // The captures went with the connection that made them.
+    // The captures were lost with the connection that made them.
     status({ live: null, captures: [], note: picture ? "the connection was lost, and the captures with it: arm again" : "" });
   },
   show(_, data) {

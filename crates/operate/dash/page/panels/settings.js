@@ -1,4 +1,4 @@
-// Settings: what the channels of a set held, saved, compared with what is there now, written back.
+// Settings: saves the values of the channels of a set, compares them with the current values, and restores them.
 import { counted, el, say, table, tr } from "../dom.js";
 
 const FILES = ["saved", "by", "note", { text: "channels", number: true }, "do"];
@@ -9,7 +9,7 @@ let sets = [], shown = null;
 
 const chosen = () => sets.find(({ set }) => set === choice.value);
 
-/** The moment at which a file was saved, as this machine tells time. */
+/** Time at which a file was saved, in the time zone of this machine. */
 function when({ file, at_s: at }) {
   return at == null ? file : new Date(at * 1000).toLocaleString("sv");
 }
@@ -55,7 +55,7 @@ async function look(entry) {
   shown = { set, file: entry.file };
   const may = tahti.role === "operator";
   rows.fill(answer.rows.map(({ name, saved, now, why }) => {
-    // What could not be read, then or now, cannot be chosen.
+    // A channel that could not be read, then or now, cannot be restored.
     const box = saved != null && now != null ? el("input", { type: "checkbox", checked: true, value: name, "aria-label": `restore ${name}`, disabled: !may }) : null;
     return tr([name, saved ?? "", el("span", {}, now ?? "", why ? el("span", { class: "doubt" }, ` ${why}`) : null), el("span", {}, box)], ROWS, { "data-channel": name });
   }));

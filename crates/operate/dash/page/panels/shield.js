@@ -1,4 +1,4 @@
-// What reaches each CPU, counted over a window of a second.
+// Disturbances of each CPU, counted over one second.
 import { el, say, table, tr } from "../dom.js";
 
 const HEADS = ["CPU", "belongs to", { text: "foreign tasks", number: true }, { text: "kernel threads", number: true },

@@ -1,4 +1,4 @@
-// Signals over Channel Access: search, describe, set; each as a strip chart, live, with the archive before it where there is one.
+// Signals over Channel Access: search, describe, set. Each has a live strip chart, which starts with archived samples if there is an archive.
 import { el, say, table, tr } from "../dom.js";
 import { controls, Strip } from "../strip.js";
 
@@ -63,7 +63,7 @@ async function put(stream) {
   }
 }
 
-/** Samples of all streams since the last message: the form is in src/protocol.rs. */
+/** Receives the samples of all streams since the last message. The format is in src/protocol.rs. */
 function take(view) {
   const rows = view.getUint32(4, true), t0 = Number(view.getBigUint64(8, true)) / 1e9;
   const column = (start, each) => view.byteOffset + start + each * rows;
@@ -85,7 +85,7 @@ function alarm(one, severity) {
   one.alarm.className = ["", "doubt", "bad", "bad"][severity] ?? "";
 }
 
-/** What is no number: text, connections. */
+/** Receives the updates that are not numbers: text, units, labels, connection state. */
 function signal(what) {
   const one = watched.get(what.stream);
   if (!one) return;
@@ -132,7 +132,7 @@ export default {
     });
     if (isRestored) return;
     let saved = [];
-    try { saved = JSON.parse(localStorage.getItem(`signals ${tahti.hello.plant}`) ?? "[]"); } catch { /* Somebody else's text. */ }
+    try { saved = JSON.parse(localStorage.getItem(`signals ${tahti.hello.plant}`) ?? "[]"); } catch { /* The text is not from this page. */ }
     saved.forEach(add);
     isRestored = true;
     save();

@@ -1,14 +1,14 @@
-// Pictures of the oscilloscope: reads the server's binary messages (the form is in src/scopes/picture.rs) and draws them.
+// Pictures of the oscilloscope: reads the binary messages of the server (their format is in src/scopes/picture.rs) and draws them.
 
 const LANE = 120;
 const LEFT = 70, RIGHT = 8, FOOT = 22, TOP = 4;
 
-/** Digits for people. */
+/** Formats a number with `count` digits. */
 export function digits(value, count = 5) {
   return value == null || !Number.isFinite(value) ? "-" : String(Number(value.toPrecision(count)));
 }
 
-/** Seconds for people. */
+/** Formats seconds with a unit. */
 export function seconds(value) {
   if (value == null) return "-";
   const size = Math.abs(value);
@@ -16,14 +16,14 @@ export function seconds(value) {
   return size === 0 ? "0" : `${digits(value / unit)} ${name}`;
 }
 
-/** A message: its head, and beside it the columns that belong to each part. */
+/** Decodes a message. Returns its head, with the columns added to the parts that they belong to. */
 export function decode(view) {
   const length = view.getUint32(4, true);
   const head = JSON.parse(new TextDecoder().decode(new Uint8Array(view.buffer, 8, length)));
   let at = 8 + length;
   const take = (Kind, count) => {
     const end = at + count * Kind.BYTES_PER_ELEMENT;
-    // A copy: a head may have any length, and typed arrays want even places.
+    // A copy, because typed arrays need aligned offsets and a head may have any length.
     const column = new Kind(view.buffer.slice(at, end));
     at = end;
     return column;
@@ -43,7 +43,7 @@ function theme() {
   return { text: of("--text"), faint: of("--faint"), line: of("--line"), traces: [of("--bar"), of("--doubt"), of("--good"), of("--bad"), of("--link")] };
 }
 
-/** A canvas that is sharp on this screen; returns what is drawn with, in the page's own pixels. */
+/** Makes a canvas sharp on this screen. Returns its context, whose unit is a CSS pixel, with its size and the colours. */
 function prepare(canvas, height) {
   const width = Math.max(100, canvas.parentElement.clientWidth - 12), ratio = window.devicePixelRatio || 1;
   [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
@@ -55,7 +55,7 @@ function prepare(canvas, height) {
   return { pen, width, height, colours: theme() };
 }
 
-/** Round numbers between two values. */
+/** Round numbers between two values, as ticks. */
 function ticks(low, high, count) {
   const rough = (high - low) / count, size = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((one) => one * size).find((one) => one >= rough) ?? rough;
@@ -64,7 +64,7 @@ function ticks(low, high, count) {
   return all;
 }
 
-/** The axis at the foot and the lines above it; returns where a value is. */
+/** Draws the horizontal axis and its grid. Returns a function from a value to its place. */
 function across(drawn, [low, high], name) {
   const { pen, width, height, colours } = drawn;
   const x = (value) => LEFT + (value - low) / (high - low || 1) * (width - LEFT - RIGHT);
@@ -78,7 +78,7 @@ function across(drawn, [low, high], name) {
   return x;
 }
 
-/** A lane with its scale; returns where a value is. */
+/** Draws a lane with its scale. Returns a function from a value to its place. */
 function lane(drawn, top, tall, [low, high], name, colour) {
   const { pen, width, colours } = drawn;
   if (!(low < high)) [low, high] = [low - 1, high + 1];
@@ -98,7 +98,7 @@ function unit(trace) {
   return trace.unit ? `${trace.name} [${trace.unit}]` : trace.name;
 }
 
-/** One trace: from the least to the largest value of each column, and on to the next. */
+/** Draws one trace: from the minimum to the maximum of each column, then on to the next. */
 function line(pen, x, y, set, trace) {
   pen.beginPath();
   let on = false;
@@ -113,7 +113,7 @@ function line(pen, x, y, set, trace) {
   pen.stroke();
 }
 
-/** Traces over time, a lane each; returns what a place on the canvas means in seconds. */
+/** Draws traces over time, one lane each. Returns a function from a place on the canvas to seconds. */
 export function overTime(canvas, picture, cursors) {
   const drawn = prepare(canvas, TOP + picture.traces.length * LANE + FOOT);
   const { pen, colours, width, height } = drawn;
@@ -156,7 +156,7 @@ export function overTime(canvas, picture, cursors) {
   return (place) => low + (place - LEFT) / (width - LEFT - RIGHT) * (high - low);
 }
 
-/** Amplitudes over frequency, a lane each. */
+/** Draws amplitudes over frequency, one lane each. */
 export function spectra(canvas, picture) {
   const drawn = prepare(canvas, TOP + picture.traces.length * LANE + FOOT);
   const end = Math.max(...picture.spectrum.map((one) => one?.end ?? 0), 1e-9);
@@ -173,7 +173,7 @@ export function spectra(canvas, picture) {
   });
 }
 
-/** One channel over another. */
+/** Draws one channel over another. */
 export function xy(canvas, picture) {
   const drawn = prepare(canvas, Math.min(400, canvas.parentElement.clientWidth));
   const { x: left, y: up, pairs, points } = picture.xy;
@@ -187,7 +187,7 @@ export function xy(canvas, picture) {
   drawn.pen.stroke();
 }
 
-/** How often a trace passed each place. */
+/** Draws how often a trace passed each cell. */
 export function persistence(canvas, picture) {
   const drawn = prepare(canvas, 320);
   const { pen, width, height, colours } = drawn;
