@@ -1,4 +1,4 @@
-// What all tours have in common: pages with cookies of their own, and how people go about them who have no pointer or do not see.
+// Shared by all tours: pages with separate cookies, and helpers that use the page by keyboard or check its accessibility.
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import path from "node:path";
@@ -7,23 +7,23 @@ const require = createRequire(path.join(process.env.NODE_MODULES, "x.js"));
 const { chromium } = require("playwright-core");
 const { AxeBuilder } = require("@axe-core/playwright");
 
-/** What the test says of the plant. */
+/** The plant under test, as the test describes it. */
 export const plant = JSON.parse(process.argv[3]);
 export const patience = { timeout: 60_000 };
 const shots = process.env.SHOTS;
 
 export const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium-headless-shell", args: ["--no-sandbox"] });
 
-/** Pages that are open, and what went wrong in each. */
+/** The open pages, and the errors of each. */
 const pages = new Set();
 
-/** What people would see now, and what went wrong, for whoever wants to know why a step failed. */
+/** The text of all open pages and their errors, for the report of a failed step. */
 export async function seen() {
   const each = [...pages].filter(({ page }) => !page.isClosed()).map(async ({ page, wrong }) => [...wrong, await page.locator("body").innerText()].join("\n"));
   return (await Promise.all(each)).join("\n\n");
 }
 
-/** A page with its own cookies; what goes wrong in it fails the test. */
+/** Opens a page with separate cookies. Its errors fail the test. */
 export async function open(address, options = {}, prepare = async () => {}, panel = null) {
   const context = await browser.newContext({ viewport: { width: 1100, height: 900 }, ...options });
   const page = await context.newPage();
@@ -54,12 +54,12 @@ export async function early(address, panel) {
 
 export async function shot(page, name, locator) {
   if (!shots) return;
-  // From the top; and the header stays there, where it covers nothing.
+  // Scrolls to the top, and keeps the header there, where it covers nothing.
   await page.evaluate(() => { document.querySelector("header").style.position = "static"; window.scrollTo(0, 0); });
   await (locator ?? page).screenshot({ path: path.join(shots, `${name}.png`) });
 }
 
-/** What axe-core finds, in both sets of colours. */
+/** Checks a page with axe-core in both colour schemes. */
 export async function accessible(page, what) {
   for (const colorScheme of ["dark", "light"]) {
     console.log(`axe: ${what}, ${colorScheme}`);
@@ -69,7 +69,7 @@ export async function accessible(page, what) {
   }
 }
 
-/** Goes to an element as who has no pointer: by the Tab key. */
+/** Goes to an element by the Tab key, as users without a pointer do. */
 export async function tabTo(page, locator) {
   await locator.waitFor(patience);
   for (let steps = 0; steps < 400; steps++) {

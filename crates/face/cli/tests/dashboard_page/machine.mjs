@@ -3,17 +3,17 @@ import assert from "node:assert/strict";
 import fs from "node:fs";
 import { accessible, go, open, patience, plant, shot } from "./browser.mjs";
 
-/** Something of the shield that whoever is root can change. */
+/** A setting of the shield that any process of root can change. */
 const KNOB = "/proc/irq/default_smp_affinity";
 
-/** Each CPU with whose it is and what reached it; what is not as it was written, for as long as it is not. */
+/** The panel shows the owner and the disturbances of each CPU, and a changed setting for as long as it differs. */
 async function shields() {
   const { page, wrong, context } = await open(plant.viewer);
   await go(page, "shield");
   const section = page.locator("section[aria-labelledby=shield-title]");
   await section.getByText(`CPU ${plant.cpu} is shielded; counted over`).waitFor(patience);
   const cpu = (number) => section.locator("tbody tr").filter({ has: page.getByRole("rowheader", { name: number, exact: true }) });
-  // The plant's own threads belong there; ticks reach a CPU that is busy.
+  // The counts are not checked: the threads of the plant run on this CPU, and ticks reach a busy CPU.
   await cpu(plant.cpu).filter({ hasText: new RegExp(`^${plant.cpu}shield\\d`) }).waitFor(patience);
   assert.match(await cpu("0").textContent(), /^0housekeeping\d/);
   const drift = section.getByText(/^not as it was written: new interrupts: wrote \S+, found 0-1$/);
@@ -32,7 +32,7 @@ async function shields() {
   await context.close();
 }
 
-/** The last late wake-ups, each with who had the CPU meanwhile, for times that add up. */
+/** The last late wake-ups, each with the tasks that used the CPU meanwhile, with times that add up. */
 async function explains() {
   const { page, wrong, context } = await open(plant.viewer);
   await go(page, "latency");
@@ -46,12 +46,12 @@ async function explains() {
   assert.match(cells[1], /^\S+ \(\d+\)$/);
   assert.equal(cells[2], plant.cpu);
   const ns = (text) => { const [, value, unit] = text.match(/([\d.]+) (ns|µs|ms|s)$/); return value * { ns: 1, µs: 1e3, ms: 1e6, s: 1e9 }[unit]; };
-  // A cause may have a comma of its own: "host or masked interrupts, under hog 15.9 µs".
+  // A cause may contain a comma: "host or masked interrupts, under hog 15.9 µs".
   const parts = cells[4].split(/(?<= (?:ns|µs|ms|s)), /).map(ns), sum = parts.reduce((all, one) => all + one, 0);
   assert.ok(Math.abs(sum - ns(cells[3])) <= 0.01 * sum, `${cells}`);
   await accessible(page, "late wake-ups");
   await shot(page, "late", section);
-  // The overview has the same, to scale.
+  // The overview shows the same, to scale.
   await go(page, "overview");
   await page.locator(".late .stack[aria-label*='preempted by hog']").first().waitFor(patience);
   await page.locator("[data-tile=shield] strong", { hasText: `CPU ${plant.cpu}` }).waitFor(patience);

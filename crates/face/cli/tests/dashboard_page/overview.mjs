@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { accessible, go, open, patience, plant, shot } from "./browser.mjs";
 
-/** A process that a signal holds: the tile, the status bar and the list say so, with its age, its cause and a remedy; and it is over. */
+/** A process that is stopped by a signal appears in the tile, the status bar and the list, with its age, its cause and a remedy, until it continues.
+ *  */
 async function attends() {
   const { page, wrong, context } = await open(plant.viewer);
   const tile = page.locator("[data-tile=processes]"), row = page.locator("[data-attention=steady]");
@@ -34,7 +35,7 @@ async function attends() {
   await context.close();
 }
 
-/** By keyboard alone to a process, by a part of its name; the address names it. */
+/** Goes to a process by keyboard and a part of its name. The address then names the process. */
 async function leads() {
   const { page, wrong, context } = await open(plant.viewer);
   await page.locator("[data-tile=processes]").waitFor(patience);
@@ -46,7 +47,7 @@ async function leads() {
   await page.keyboard.press("Enter");
   await page.locator("tr.marked[data-process=steady]").waitFor(patience);
   assert.equal(new URL(page.url()).hash, "#/processes/steady");
-  // The same address opens the same panel.
+  // The same address opens the same item.
   await page.reload();
   await page.locator("tr.marked[data-process=steady]").waitFor(patience);
   await page.goBack();
@@ -61,7 +62,7 @@ async function leads() {
   await context.close();
 }
 
-/** Texts of the plant never become elements. */
+/** Texts from the plant never become elements. */
 async function quotes() {
   const evil = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>";
   const { page, wrong, context } = await open(plant.viewer, {}, (page) => page.routeWebSocket(/\/ws$/, (socket) => {

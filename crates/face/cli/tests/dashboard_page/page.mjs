@@ -1,11 +1,11 @@
-// The page as a whole: what is stale, on a phone, without a token.
+// The page as a whole: stale data, on a phone, without a token.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
 import { accessible, go, open, patience, plant, shot } from "./browser.mjs";
 
-/** What is stale looks stale after two heartbeats, whole or by panels; what was left out is told. */
+/** Stale data look stale after two heartbeats, in the whole page or in single panels. The page reports dropped updates. */
 async function stales() {
   let silent = false, page_ = null, opened = 0;
   const { page, wrong, context } = await open(plant.viewer, {}, async (page) => {
@@ -19,7 +19,7 @@ async function stales() {
   });
   await page.locator("[data-tile=processes] strong", { hasText: /^\d+ \/ \d+$/ }).waitFor(patience);
   await page.clock.pauseAt(Date.now() + 5_000);
-  // The page's clock stands; something comes, now.
+  // The page's clock is paused. Wait for a new message.
   await page.evaluate(() => { document.getElementById("standing").textContent = "waits"; });
   const heard = () => page.evaluate(() => new Promise((done) => { new MutationObserver(done).observe(document.querySelector("#panels"), { childList: true, subtree: true, characterData: true }); }).then(() => true));
   await heard();
@@ -37,7 +37,7 @@ async function stales() {
   assert.match(await page.locator("#standing").textContent(), /17 updates left out for newer ones/);
   assert.equal(await page.locator("section.stale").count(), 1, "the others go on");
 
-  // The network of a connection that is silent for long may be gone: another one is tried.
+  // The network of a connection that is silent for long may be down: the page tries another connection.
   await page.clock.runFor(9_500);
   assert.equal(opened, 1);
   await page.clock.runFor(1_000);
@@ -56,7 +56,7 @@ async function stales() {
 
 async function phone() {
   const { page, context } = await open(plant.viewer, { viewport: { width: 375, height: 700 }, hasTouch: true });
-  /** Nothing of the panel is beyond the screen's edge, but what scrolls by itself. */
+  /** Nothing of the panel is beyond the edge of the screen, except in elements that scroll. */
   const fits = async (panel) => {
     const wider = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
     assert.ok(wider <= 0, `${panel} is ${wider} pixels wider than a phone`);
@@ -107,8 +107,8 @@ async function strangers() {
   await context.close();
 }
 
-/** The dashboard ends and is started again: the page looks stale meanwhile, and comes back by itself with all that it showed; where it
- *  is let in no more, it says so. The last of all, for its token is void then. */
+/** The dashboard ends and starts again. Meanwhile the page looks stale; then it restores all that it showed. If the dashboard refuses it, the page
+ *  reports that. Must be the last test, because its token is invalid afterwards. */
 async function returns() {
   const tahti = (...words) => execFileSync(plant.tahti, [...words, "dashboard"], { timeout: patience.timeout });
   const { page, wrong, context } = await open(plant.viewer);

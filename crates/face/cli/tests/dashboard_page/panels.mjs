@@ -1,4 +1,4 @@
-// Through the panels as a viewer, then what operators do with processes, signals and alarms.
+// Goes through the panels as a viewer, then acts on processes, signals and alarms as an operator.
 import assert from "node:assert/strict";
 import { accessible, go, open, patience, plant, press, shot } from "./browser.mjs";
 
@@ -12,10 +12,10 @@ async function looks() {
   assert.equal(await page.locator("tr[data-process] button").count() + await buttons.count(), 0, "viewers have no buttons, and no column for them");
   await page.locator("#standing", { hasText: "you are a viewer" }).waitFor(patience);
   await page.locator("body:not(.stale)").waitFor(patience);
-  // The verdict so far, with its first reason: in the header, the tab's title and its icon.
+  // The verdict with its first reason: in the header, the tab's title and its icon.
   const verdict = page.locator("#verdict", { hasText: /^(○ good|▲ degraded: .+|◆ failed: .+)$/ });
   await verdict.waitFor(patience);
-  // Read at once: it may change.
+  // Read in one step, because the verdict may change.
   const [outcome, icon, title] = await page.evaluate(() => [
     document.getElementById("verdict").dataset.outcome, document.getElementById("icon").getAttribute("href"), document.title,
   ]);
@@ -28,7 +28,7 @@ async function looks() {
 
   await go(page, "shield");
   const shield = page.getByRole("region", { name: "What reached each CPU" });
-  // Without root the kernel tells nobody; then the panel says so.
+  // Without root, the kernel does not show it. The panel then says so.
   await shield.locator("tbody tr").first().or(page.getByText("what reaches the CPUs is not known")).first().waitFor({ state: "attached", ...patience });
   if (process.getuid() === 0) assert.match(await shield.locator("tbody tr").first().textContent(), /^0housekeeping\d/);
 
@@ -58,7 +58,7 @@ async function looks() {
   await context.close();
 }
 
-/** Alarms, signals and messages, as far as viewers get. */
+/** Alarms, signals and messages, as far as viewers may use them. */
 async function asks() {
   const { page, wrong, context } = await open(plant.viewer);
   await go(page, "alarms");
@@ -120,7 +120,7 @@ async function acts() {
   await press(page, stop);
   await page.getByRole("dialog").getByText("stop process steady?").waitFor(patience);
   await accessible(page, "dialog");
-  // What is asked stands on "Cancel".
+  // The dialog's focus is on "Cancel".
   await page.keyboard.press("Enter");
   await page.getByRole("dialog").waitFor({ state: "hidden", ...patience });
   assert.equal(await row.getByText("running", { exact: true }).count(), 1);
@@ -130,7 +130,7 @@ async function acts() {
   await press(page, row.getByRole("button", { name: "start steady", exact: true }));
   await press(page, page.locator("#ask-yes"));
   await row.getByText("running", { exact: true }).waitFor(patience);
-  // One that ends by itself is started again: how often, and how it ended last.
+  // A process that was killed is started again. The row shows the number of restarts and the last end.
   const number = async () => Number(await row.locator("td").first().textContent());
   const killed = await number();
   process.kill(killed, "SIGKILL");
@@ -154,7 +154,7 @@ async function acts() {
   await context.close();
 }
 
-/** By keyboard: an alarm is acknowledged, put on the shelf and is back, with who did it. */
+/** Acknowledges, shelves and unshelves an alarm by keyboard. The row shows the user. */
 async function acknowledges() {
   const { page, wrong, context } = await open(plant.operator);
   await go(page, "alarms");

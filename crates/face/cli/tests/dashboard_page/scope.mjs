@@ -4,7 +4,7 @@ import fs from "node:fs";
 import path from "node:path";
 import { accessible, go, open, patience, plant, shot, tabTo } from "./browser.mjs";
 
-/** Exports what is shown; the file's path. */
+/** Exports what is shown. Returns the path of the file. */
 async function exported(page, section, kind) {
   const waits = page.waitForEvent("download", patience);
   await page.locator("#scope-form").selectOption(kind);
@@ -16,7 +16,7 @@ async function exported(page, section, kind) {
   return file;
 }
 
-/** Each kind of trigger and mode; the first one without a pointer. */
+/** Uses each kind of trigger and mode, the first one without a pointer. */
 async function triggers() {
   const { page, wrong, context } = await open(plant.viewer);
   await go(page, "scope");
@@ -29,7 +29,7 @@ async function triggers() {
     await page.locator("#scope-keep").press("Enter");
   };
   const captured = (text) => about.filter({ hasText: text }).waitFor(patience);
-  /** The pulse of the trigger of what is shown: the first at, or behind, one that leaves `phase`. */
+  /** Returns the pulse of the trigger that is shown. It must be the first row at or after a pulse whose remainder modulo 100 is `phase`. */
   const pulse = async (phase) => {
     const trigger = Number((await about.textContent()).match(/at pulse (\d+), /)[1]);
     const pulses = JSON.parse(fs.readFileSync(await exported(page, section, "json"), "utf8")).pulses.map(Number);
@@ -48,15 +48,15 @@ async function triggers() {
   await pulse(7);
   await page.locator("#scope-state", { hasText: "stopped, 1 capture" }).waitFor(patience);
 
-  // Each comes from the value before it: 0 and 1 by turns.
+  // Each trigger occurs while the value alternates between 0 and 1.
   for (const [at, trigger] of ["beam enters 0.5..1.5", "beam leaves 0.5..1.5", "beam = 0.5 crossing", "beam > 0.5 rising", "beam < 0.5 falling", "beam > 0.5", "beam < 0.5"].entries()) {
     await set(trigger, { length: 20 + at });
     await captured(new RegExp(`trigger at pulse \\d+, ${20 + at} rows`));
   }
-  // Ten a second would come; the holdoff lets one of five.
+  // There are ten triggers per second. The holdoff accepts one of five.
   await set("pulse % 100 = 0", { mode: "normal", length: 30, holdoff: 450 });
   await page.locator("#scope-state", { hasText: /triggers? came while none counted/ }).waitFor(patience);
-  // As many as are kept: those of the setups before are gone.
+  // Wait for as many captures as are kept, so that those of earlier setups are gone.
   await page.locator("#scope-state", { hasText: /, ([4-9]|\d\d+) captures/ }).waitFor(patience);
   await section.getByRole("button", { name: "stop", exact: true }).click();
   await page.locator("#scope-state", { hasText: "stopped" }).waitFor(patience);
@@ -81,7 +81,7 @@ async function triggers() {
     const seen = about.filter({ hasText: `, ${length} rows` }), until = Date.now() + patience.timeout;
     while (await seen.count() === 0) {
       assert.ok(Date.now() < until, `${trigger} begins no capture`);
-      // The loop stands for some of its cycles.
+      // The loop is stopped for some of its cycles.
       process.kill(plant.loop, "SIGSTOP");
       await page.waitForTimeout(30);
       process.kill(plant.loop, "SIGCONT");
@@ -94,7 +94,7 @@ async function triggers() {
   await context.close();
 }
 
-/** Through a capture as people go: a trigger by keyboard, cursors, zoom, spectrum, a made trace, a file and back. */
+/** Uses a capture: a trigger by keyboard, cursors, zoom, spectrum, a computed trace, export and import. */
 async function captures() {
   const { page, wrong, context } = await open(plant.viewer, { acceptDownloads: true });
   await go(page, "scope");
@@ -118,7 +118,7 @@ async function captures() {
   assert.equal(await readings.locator("tbody tr").count(), 2);
   await page.locator("#scope-capture option").nth(2).waitFor({ state: "attached", ...patience });
 
-  // Another viewer looks and does not take it away.
+  // Another viewer may watch, but not take the loop over.
   const other = await open(plant.viewer);
   await go(other.page, "scope");
   await other.page.locator(`#scope-segment option[value='${plant.segment}']`).waitFor({ state: "attached", ...patience });
@@ -130,12 +130,12 @@ async function captures() {
   assert.deepEqual(other.wrong, []);
   await other.context.close();
 
-  // A trigger that is no loop's business: a message of somebody else.
+  // A trigger outside the loop: a message of another client.
   await page.locator("#scope-kind").selectOption({ label: "message" });
   assert.equal(await page.locator("#scope-trigger").inputValue(), "message put/*");
   await page.locator("#scope-trigger").fill("message get/sr_*");
   await page.locator("#scope-length").press("Enter");
-  // "armed" may still be the setup before: messages are sent until one of them was taken for the trigger.
+  // The state may still be that of the previous setup. Send messages until one of them is the trigger.
   await go(page, "messages");
   const byMessage = about.filter({ hasText: /message at pulse \d+, 200 rows/ }), until = Date.now() + patience.timeout;
   while (await byMessage.count() === 0) {
@@ -146,7 +146,7 @@ async function captures() {
   }
   await go(page, "scope");
 
-  // Likewise an alarm: a signal is set above its limit, and back.
+  // An alarm is also a trigger: set a signal above its limit, and back.
   const who = await open(plant.operator);
   await go(who.page, "signals");
   await who.page.getByLabel("Name", { exact: true }).fill("X:SET");
@@ -179,7 +179,7 @@ async function captures() {
   await page.locator("#scope-b").press("Tab");
   const [, triggered] = (await about.textContent()).match(/at pulse (\d+), /);
   const capture = JSON.parse(fs.readFileSync(await exported(page, section, "json"), "utf8"));
-  // A cursor stands on a row: where the loop gave pulses up, on the nearest one that is there.
+  // A cursor is on a row. If the loop skipped that pulse, it is on the nearest row.
   const pulses = capture.pulses.map((pulse) => Number(pulse) - Number(triggered));
   const digits = (value) => Number(value.toPrecision(5));
   const nearest = (at) => Math.min(...pulses.map((pulse) => Math.abs(pulse - at)));

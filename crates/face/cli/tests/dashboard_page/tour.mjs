@@ -1,4 +1,4 @@
-// Goes through the page as people do: node tour.mjs TOUR PLANT, with NODE_MODULES; PLANT is JSON. With SHOTS=folder it leaves pictures there.
+// Uses the page as people do: node tour.mjs TOUR PLANT, with NODE_MODULES; PLANT is JSON. With SHOTS=folder it saves pictures there.
 import { browser, seen } from "./browser.mjs";
 
 const tour = process.argv[2];

@@ -1,9 +1,9 @@
-// Settings, the message console, and the past of signals.
+// Settings, the message console, and the history of signals.
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { accessible, early, go, open, patience, plant, press, shot } from "./browser.mjs";
 
-/** Settings are saved, compared after something was changed, and written back; a viewer sees and does nothing of it. */
+/** Saves settings, compares them after a change, and restores them. A viewer may compare, but not change anything. */
 async function remembers() {
   const { page, wrong, context } = await open(plant.operator);
   await go(page, "settings");
@@ -48,9 +48,9 @@ async function remembers() {
   await other.context.close();
 }
 
-/** A command is completed, confirmed, answered by parts, seen as it passes, and called back from history. */
+/** A command is completed, confirmed, answered by parts, seen by a watcher, and recalled from the history. */
 async function converses() {
-  // What is wished for before there is a connection is done once there is one.
+  // A watch that was requested before the connection exists starts with the connection.
   const watcher = await early(plant.viewer, "messages");
   const passing = watcher.page.getByRole("log", { name: "Messages as they pass" });
   await watcher.page.getByLabel("verb/object like").fill("put/sr_rf_*");
@@ -99,7 +99,7 @@ async function converses() {
   await watcher.context.close();
 }
 
-/** A page with the past of a signal from the archive, before the first sample that came to it. */
+/** A page shows archived samples of a signal from before the first sample that it received. */
 async function remembersSignals() {
   const told = [];
   const listen = async (page) => page.on("websocket", (socket) => socket.on("framereceived", ({ payload }) => { if (typeof payload === "string") told.push(JSON.parse(payload)); }));
@@ -112,13 +112,13 @@ async function remembersSignals() {
     await page.locator(".u-over").first().waitFor(patience);
     assert.deepEqual(wrong, []);
     await context.close();
-    // Beside the archive's: time, least, largest, mean.
+    // Rows from the archive: time, minimum, maximum, mean.
     if (told.some((one) => one.ok?.points?.length > 3 && one.ok.points.every(([at, least, most, mean]) => at > 1e9 && least <= mean && mean <= most))) return;
     assert.ok(Date.now() < until, "no past of X:COUNT");
   }
 }
 
-/** A time of the past: stepped to, drawn out with the mouse, with its figures and as a file; and back to the present. */
+/** A past time range: chosen by the buttons and by a drag, with its figures and as a file; then back to the present. */
 async function looksBack() {
   const { page, wrong, context } = await open(plant.viewer);
   await go(page, "signals");
@@ -129,7 +129,7 @@ async function looksBack() {
   const control = (name) => controls.getByRole("button", { name, exact: true });
   for (let times = 0; times < 4; times++) await press(page, control("closer"));
   assert.equal(await page.locator("#signal-time").textContent(), "live");
-  // What the archive has of it grows while this looks.
+  // The archive receives more samples of the signal during this loop.
   const figures = page.locator(".plot p"), until = Date.now() + patience.timeout;
   for (;;) {
     await press(page, control("earlier"));
