@@ -1,4 +1,4 @@
-//! Alarm severity and status, as EPICS numbers and names them.
+//! Alarm severity and status, with the numbers and names of EPICS.
 
 use core::fmt;
 
@@ -99,7 +99,7 @@ statuses! {
 }
 
 impl Status {
-    /// From its number in the menu; `None` for a number that the menu lacks.
+    /// From its number in the menu; `None` if the menu does not have the number.
     #[must_use]
     pub fn from_index(index: u16) -> Option<Self> {
         Self::ALL.get(usize::from(index)).copied()
@@ -126,12 +126,12 @@ impl Alarm {
     pub const NONE: Self = Self { status: Status::None, severity: Severity::None };
 }
 
-/// Which events a subscription wants, or an update is (DBE_VALUE and its siblings); a set of bits.
+/// The events that a subscription requests or an update reports (DBE_VALUE and its siblings), as a set of bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EventMask(pub u8);
 
 impl EventMask {
-    /// Nothing.
+    /// No event.
     pub const NONE: Self = Self(0);
     /// The value moved by more than the monitor deadband.
     pub const VALUE: Self = Self(1);

@@ -17,7 +17,7 @@ const KEYSPACE_MAX: usize = 48;
 /// The port of CQL.
 const PORT: u16 = 9042;
 
-/// Maximum number of nodes in an address; these report the others.
+/// Maximum number of nodes in an address. They report the other nodes.
 const NODES_MAX: usize = 64;
 
 /// A keyspace of a cluster. As text: `cassandra://HOST[:PORT],…/KEYSPACE[?credentials=FILE]`.
@@ -38,11 +38,11 @@ pub struct Cluster {
 /// Error of a text that is not a cluster's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParseClusterError {
-    /// Not of the form at all.
+    /// The text does not have the form of an address.
     Form(String),
-    /// No node.
+    /// The address has no node.
     Node(String),
-    /// No keyspace.
+    /// The address has no keyspace.
     Keyspace(String),
 }
 
@@ -115,7 +115,7 @@ impl fmt::Display for Cluster {
 fn node(text: &str) -> Result<String, ParseClusterError> {
     let wrong = || ParseClusterError::Node(clipped(text));
     let (host, port) = match text.rsplit_once(':') {
-        // An address of IPv6 is in brackets where a port follows.
+        // An IPv6 address is in brackets if a port follows.
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
             (host, port.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(wrong)?)
         }

@@ -13,8 +13,8 @@ pub type CpuId = u16;
 
 /// A set of CPUs.
 ///
-/// Parses and prints the kernel's list format (`0-3,6`, with strides `0-15:1/4`); [`from_mask`]
-/// and [`write_mask`] speak the hexadecimal masks of `/proc/irq/*/smp_affinity`.
+/// Parses and prints the kernel's list format (`0-3,6`, with strides `0-15:1/4`). [`from_mask`] and [`write_mask`] use
+/// the hexadecimal masks of `/proc/irq/*/smp_affinity`.
 ///
 /// Real-time: neither allocates nor blocks.
 ///
@@ -25,7 +25,7 @@ pub struct CpuSet {
     words: [u64; WORDS],
 }
 
-/// Why a text is not a set of CPUs.
+/// The reason why a text is not a set of CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseCpuSetError {
     /// Something other than a number, `-`, `,` or a stride, at this byte.
@@ -185,7 +185,7 @@ impl CpuSet {
     /// Reads a mask such as `ffffffff,00000003` (`/proc/irq/*/smp_affinity`, workqueue `cpumask`).
     ///
     /// # Errors
-    /// If a character is no hexadecimal digit, or a bit of [`CPUS_MAX`] or more is set.
+    /// If a character is not a hexadecimal digit, or a bit of [`CPUS_MAX`] or more is set.
     pub fn from_mask(text: &str) -> Result<Self, ParseCpuSetError> {
         let text = text.trim();
         if text.is_empty() {
@@ -350,7 +350,7 @@ fn number(text: &str, at: &mut usize) -> Result<usize, ParseCpuSetError> {
 }
 
 impl fmt::Display for CpuSet {
-    /// Prints the shortest list form; the empty set prints as nothing.
+    /// Prints the shortest list form. The empty set prints as an empty text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut cpus = self.iter().peekable();
         let mut separator = "";

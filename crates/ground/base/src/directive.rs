@@ -1,10 +1,10 @@
-//! One `%` directive of C's printf: how a value is laid out as text.
+//! One `%` directive of C's printf: the format of a value as text.
 
 use crate::text::{self, Scratch};
 use alloc::vec::Vec;
 use core::fmt::Write;
 
-/// Widest field that is written; C has no such limit, bounded memory does.
+/// Maximum width of a field. C has no such limit, but it bounds the memory.
 pub const WIDTH_MAX: usize = 4096;
 
 /// Flags, width and precision of a directive such as `%-8.3f`.
@@ -20,14 +20,14 @@ pub struct Directive {
     pub alternate: bool,
     /// `0`: numbers are filled with zeros.
     pub zero: bool,
-    /// Fewest bytes, at most [`WIDTH_MAX`].
+    /// Minimum number of bytes, up to [`WIDTH_MAX`].
     pub width: usize,
-    /// Digits after the point, fewest digits of an integer, most bytes of a text.
+    /// Digits after the point, minimum digits of an integer, or maximum bytes of a text.
     pub precision: Option<usize>,
 }
 
 impl Directive {
-    /// Lays out sign or prefix and digits.
+    /// Writes sign or prefix, padding and digits.
     fn number(&self, out: &mut Vec<u8>, prefix: &str, digits: &str, zeros: bool) {
         let len = prefix.len() + digits.len();
         let fill = self.width.min(WIDTH_MAX).saturating_sub(len);
@@ -59,18 +59,18 @@ impl Directive {
         let mut digits = Scratch::new();
         let least = self.precision.unwrap_or(1).min(text::DIGITS_MAX);
         if value != 0 || least > 0 {
-            // The scratch cuts what does not fit, which cannot be.
+            // Cannot fail: the scratch truncates, and it is large enough.
             let _ = write!(digits, "{:0least$}", value.unsigned_abs());
         }
         self.number(out, self.sign(value < 0), digits.text(), self.precision.is_none());
     }
 
-    /// `%u`, `%o`, `%x`, `%X`; any other letter is taken for `u`.
+    /// `%u`, `%o`, `%x`, `%X`. Any other letter counts as `u`.
     pub fn unsigned(&self, out: &mut Vec<u8>, value: u64, conversion: u8) {
         let mut digits = Scratch::new();
         let least = self.precision.unwrap_or(1).min(text::DIGITS_MAX);
         if value != 0 || least > 0 {
-            // The scratch cuts what does not fit, which cannot be.
+            // Cannot fail: the scratch truncates, and it is large enough.
             let _ = match conversion {
                 b'o' => write!(digits, "{value:0least$o}"),
                 b'x' => write!(digits, "{value:0least$x}"),
@@ -87,12 +87,12 @@ impl Directive {
         self.number(out, prefix, digits.text(), self.precision.is_none());
     }
 
-    /// `%f`, `%e`, `%g` and their capitals; any other letter is taken for `g`.
+    /// `%f`, `%e`, `%g` and their capitals. Any other letter counts as `g`.
     pub fn float(&self, out: &mut Vec<u8>, value: f64, conversion: u8) {
         let mut digits = Scratch::new();
         let precision = self.precision.unwrap_or(6);
         let magnitude = value.abs();
-        // The scratch cuts what does not fit, which cannot be.
+        // Cannot fail: the scratch truncates, and it is large enough.
         let _ = match conversion.to_ascii_lowercase() {
             b'f' => text::write_fixed(&mut digits, magnitude, precision),
             b'e' => text::write_exponent(&mut digits, magnitude, precision),

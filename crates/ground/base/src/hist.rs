@@ -44,9 +44,9 @@ pub struct Outside {
 /// A percentile, or the reason why it is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantile {
-    /// The upper edge of the bucket that holds it, never above the exact maximum.
+    /// The upper edge of the bucket that contains it, limited to the exact maximum.
     At(DurNs),
-    /// It is beyond the range: only a lower bound is known.
+    /// It is beyond the range. This is a lower bound.
     Beyond(DurNs),
     /// Nothing was recorded.
     Empty,
@@ -156,7 +156,7 @@ impl Histogram {
         (self.count > 0).then(|| DurNs((self.sum_ns / i128::from(self.count)) as i64))
     }
 
-    /// The value below or at which the fraction `num/den` of the values lies, e.g. `(999, 1000)` for p99.9.
+    /// The value that the fraction `num/den` of the values does not exceed, e.g. `(999, 1000)` for p99.9.
     #[must_use]
     pub fn quantile(&self, num: u64, den: u64) -> Quantile {
         if self.count == 0 || den == 0 {

@@ -1,7 +1,7 @@
-//! The words that every other crate speaks: CPUs, units, scheduling classes, histograms.
+//! Basic types of all crates: CPUs, units, scheduling classes, histograms.
 //!
-//! This crate knows no operating system: no clock, file, socket or thread, no allocation outside
-//! `Display`-style formatting done by callers. Everything here is a plain value.
+//! This crate uses no operating system: no clock, file, socket or thread. All types are plain values. Only values and
+//! texts of variable length allocate.
 //!
 //! ```
 //! use base::{CpuSet, DurNs};

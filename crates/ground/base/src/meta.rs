@@ -12,7 +12,7 @@ pub struct Range {
     pub high: f64,
 }
 
-/// Limits at which alarms start; NaN where the record has none.
+/// Limits at which alarms start. NaN if the record has no such limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AlarmLimits {
     /// Lower alarm limit.

@@ -12,7 +12,7 @@ const FIRST: u32 = 0x10_FF00;
 /// First bytes of their UTF-8 form.
 const BEGINS: u8 = 0xF4;
 
-/// Bytes as a text that [`encode`] turns into the same bytes. Allocates only where they are no UTF-8.
+/// Bytes as a text that [`encode`] turns into the same bytes. Allocates only if they are not UTF-8.
 #[must_use]
 pub fn decode(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = core::str::from_utf8(bytes) {
@@ -26,7 +26,7 @@ pub fn decode(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The bytes of a text that [`decode`] made. Allocates only where they are no UTF-8.
+/// The bytes of a text from [`decode`]. Allocates only if they are not UTF-8.
 #[must_use]
 pub fn encode(text: &str) -> Cow<'_, [u8]> {
     if !text.as_bytes().contains(&BEGINS) {
@@ -42,7 +42,7 @@ pub fn encode(text: &str) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// A readable text: UTF-8 unchanged, else Latin-1, which old files use for degrees and squares.
+/// A readable text: UTF-8 unchanged, otherwise Latin-1, which old files use for degree signs and superscript twos.
 #[must_use]
 pub fn readable(bytes: &[u8]) -> Cow<'_, str> {
     match core::str::from_utf8(bytes) {

@@ -1,4 +1,4 @@
-//! Linux scheduling classes as a user names them (`sched(7)`).
+//! Linux scheduling classes, with the names that users write (`sched(7)`).
 
 use crate::unit::{DurNs, ParseUnitError};
 use core::fmt;
@@ -65,9 +65,9 @@ pub enum ParsePolicyError {
     Nice,
     /// `deadline:` without its three times.
     Times,
-    /// One of the times is wrong.
+    /// One of the times is invalid.
     Time(ParseUnitError),
-    /// The times break `1024 ns <= runtime <= deadline <= period`.
+    /// The times do not satisfy `1024 ns <= runtime <= deadline <= period`.
     Order,
 }
 

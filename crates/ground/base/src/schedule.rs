@@ -4,8 +4,8 @@ use crate::unit::{DurNs, MonoNs};
 
 /// Pulse `k` is due at `t0 + k * period`, and nothing ever moves `t0`.
 ///
-/// Pulses are numbered from the start of the time scale that `t0` is aligned to (TAI where the clock knows its
-/// offset), so that a number means the same pulse on several machines, and before and after a restart.
+/// Pulses are numbered from the start of the time scale that `t0` is aligned to (TAI if the clock has its offset). So a
+/// number means the same pulse on several machines, and before and after a restart.
 ///
 /// After a delay, pulses whose whole period has passed are skipped and counted. The pulse of the running period starts
 /// late. So a delay costs the pulses that it covers, never shifts the phase, and causes no burst.

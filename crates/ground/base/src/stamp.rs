@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Seconds between 1970-01-01 and 1990-01-01, where EPICS' time starts.
+/// Seconds from 1970-01-01 to 1990-01-01, the start of EPICS' time.
 pub const EPICS_EPOCH_UNIX_SECS: u64 = 631_152_000;
 
 /// An instant of wall-clock time: seconds since 1990-01-01 UTC and nanoseconds.
@@ -15,7 +15,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// The epoch itself: "never".
+    /// The epoch itself, which means "never".
     pub const EPOCH: Self = Self { secs: 0, nanos: 0 };
 
     /// From Unix time; an instant before 1990 becomes the epoch.
@@ -33,7 +33,7 @@ impl Stamp {
         (self.secs as u64 + EPICS_EPOCH_UNIX_SECS, self.nanos)
     }
 
-    /// Microseconds within the second, rounded as EPICS prints them: never up to the next second.
+    /// Microseconds within the second, rounded as EPICS prints them, but never up to the next second.
     #[must_use]
     pub const fn rounded_micros(self) -> u32 {
         let rounded = (self.nanos + 500) / 1_000;
@@ -46,7 +46,7 @@ impl Stamp {
         self.secs as u64 * 1_000_000_000 + self.nanos as u64
     }
 
-    /// This instant and `nanos` nanoseconds.
+    /// This instant plus `nanos` nanoseconds.
     #[must_use]
     pub const fn plus_nanos(self, nanos: u64) -> Self {
         let total = self.as_nanos().saturating_add(nanos);
@@ -78,7 +78,8 @@ pub struct Utc {
 }
 
 impl Utc {
-    /// What seconds since 1970 read as (Howard Hinnant's `civil_from_days`). Neither allocates nor fails.
+    /// The date and time at `unix_secs` seconds since 1970 (Howard Hinnant's `civil_from_days`). Neither allocates nor
+    /// fails.
     #[must_use]
     pub const fn of(unix_secs: u64) -> Self {
         let (days, rest) = (unix_secs / 86_400, unix_secs % 86_400);
@@ -100,8 +101,8 @@ impl Utc {
     }
 }
 
-/// Days from 1970 to a date, negative before (Howard Hinnant's `days_from_civil`): the way back from [`Utc::of`]. The month is 1
-/// to 12; a day beyond its month's end counts into the next. Neither allocates nor fails.
+/// Days from 1970 to a date, negative before 1970 (Howard Hinnant's `days_from_civil`): the inverse of [`Utc::of`].
+/// `month` is 1 to 12. A day after the end of its month counts into the next month. Neither allocates nor fails.
 #[must_use]
 pub const fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     // Years start in March, so that a leap day is the last.

@@ -1,19 +1,19 @@
-//! Numbers as text and back, digit by digit as EPICS' own C code does it, and counted things.
+//! Numbers as text and back, with the same digits as EPICS' C code; and counts with their nouns.
 //!
-//! Nothing here allocates but [`general`] and [`exponent`], which return a `String`.
+//! Only [`general`] and [`exponent`] allocate: they return a `String`.
 
 use crate::{Scalar, Str40, Str40Writer};
 use alloc::string::String;
 use core::fmt::{self, Write};
 
-/// As C's `(int32_t)` on x86-64: what is out of range becomes the smallest number.
+/// As C's `(int32_t)` on x86-64: a value out of range becomes the smallest number.
 #[inline]
 #[must_use]
 pub fn to_i32(value: f64) -> i32 {
     if value > -2_147_483_649.0 && value < 2_147_483_648.0 { value as i32 } else { i32::MIN }
 }
 
-/// So many of something: `1 round`, `2 rounds`.
+/// A count with its noun: `1 round`, `2 rounds`.
 #[derive(Clone, Copy, Debug)]
 pub struct Counted<'a>(pub usize, pub &'a str);
 
@@ -23,10 +23,10 @@ impl fmt::Display for Counted<'_> {
     }
 }
 
-/// Most digits after the point that are written; a double has at most 1074.
+/// Maximum number of digits after the point. A double has up to 1074.
 pub const DIGITS_MAX: usize = 100;
 
-/// Text on the stack; what does not fit is cut. A double has 309 digits before the point.
+/// Text on the stack, truncated if too long. A double has up to 309 digits before the point.
 pub(crate) struct Scratch {
     bytes: [u8; 512],
     len: usize,
@@ -123,11 +123,11 @@ pub fn general(value: f64, precision: usize) -> String {
     out
 }
 
-/// `printf("%*.*e")` cut after 39 bytes, as EPICS cuts it.
+/// `printf("%*.*e")`, truncated after 39 bytes as in EPICS.
 fn exponent_form(value: f64, precision: usize, width: usize) -> Str40 {
     let mut scratch = Scratch::new();
     let mut out = Str40Writer::new();
-    // Neither can fail: both cut what does not fit.
+    // Neither can fail: both truncate.
     let _ = write_exponent(&mut scratch, value, precision);
     let _ = write!(out, "{:>width$}", scratch.text());
     out.finish()
@@ -135,7 +135,7 @@ fn exponent_form(value: f64, precision: usize, width: usize) -> Str40 {
 
 fn fixed_form(value: f64, precision: usize) -> Str40 {
     let mut out = Str40Writer::new();
-    // Cannot fail: what does not fit is cut.
+    // Cannot fail: it truncates.
     let _ = write_fixed(&mut out, value, precision);
     out.finish()
 }
@@ -168,7 +168,7 @@ pub fn float(value: f32, precision: u16) -> Str40 {
     rounded(f64::from(value.abs()), value < 0.0, precision, scale)
 }
 
-/// Fixed point with EPICS' own rounding, half up on one digit more than is shown.
+/// Fixed point with EPICS' rounding: half up, on one more digit than is printed.
 fn rounded(value: f64, negative: bool, precision: u16, tenths: impl Fn(f64, i32) -> i32) -> Str40 {
     let mut whole = to_i32(value);
     let scale = 10i32.pow(u32::from(precision));
@@ -187,7 +187,7 @@ fn rounded(value: f64, negative: bool, precision: u16, tenths: impl Fn(f64, i32)
     digits.finish(negative)
 }
 
-/// Digits from the last to the first: `core::fmt` takes several times as long.
+/// Digits from the last to the first. `core::fmt` takes several times as long.
 struct Digits {
     bytes: [u8; 32],
     from: usize,
@@ -198,7 +198,7 @@ impl Digits {
         Self { bytes: [0; 32], from: 32 }
     }
 
-    /// Puts a byte in front, where there is room.
+    /// Prepends a byte, if there is room.
     fn byte(&mut self, byte: u8) {
         if self.from > 0 {
             self.from -= 1;
@@ -206,7 +206,7 @@ impl Digits {
         }
     }
 
-    /// Puts a number of at least so many digits in front.
+    /// Prepends a number, with at least `width` digits.
     fn number(&mut self, mut number: u64, width: usize) {
         let end = self.from;
         while number > 0 || end - self.from < width {
@@ -230,10 +230,10 @@ fn whole_text(negative: bool, magnitude: u64) -> Str40 {
     digits.finish(negative)
 }
 
-/// A value as text; `precision` counts for floating point. Names of states are the caller's business.
+/// A value as text. `precision` applies to floating point. State numbers are not replaced by their names.
 #[must_use]
 pub fn scalar(scalar: Scalar, precision: u16) -> Str40 {
-    // Integers of 64 bits have at most 20 digits: nothing is cut.
+    // An integer of 64 bits has up to 20 digits, so it is not truncated.
     let signed = |value: i64| whole_text(value < 0, value.unsigned_abs());
     let unsigned = |value: u64| whole_text(false, value);
     match scalar {
@@ -251,8 +251,8 @@ pub fn scalar(scalar: Scalar, precision: u16) -> Str40 {
     }
 }
 
-/// The floating-point number at the start of a text (blanks before it allowed) and the bytes read, as C's `strtod`:
-/// decimal, hexadecimal, `inf`, `nan`; `None` where there is none or it is out of a double's range.
+/// The floating-point number at the start of a text, which may have leading blanks, and the number of bytes read, as by
+/// C's `strtod`: decimal, hexadecimal, `inf`, `nan`. `None` if there is no number, or it is out of a double's range.
 #[must_use]
 pub fn parse_double(text: &[u8]) -> Option<(f64, usize)> {
     let blanks = text.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
@@ -261,7 +261,7 @@ pub fn parse_double(text: &[u8]) -> Option<(f64, usize)> {
     let body = &text[start..];
     let word = |word: &[u8]| body.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word));
     let signed = |value: f64| if negative { -value } else { value };
-    // Most texts that are tried are numbers or names: few of them need three comparisons.
+    // Most texts are numbers or names, and few of them need three comparisons.
     if matches!(body.first(), Some(b'i' | b'I' | b'n' | b'N')) {
         let words = [(&b"infinity"[..], f64::INFINITY), (b"inf", f64::INFINITY), (b"nan", f64::NAN)];
         return words.iter().find(|(name, _)| word(name)).map(|(name, value)| (signed(*value), start + name.len()));
@@ -304,7 +304,7 @@ pub fn parse_double(text: &[u8]) -> Option<(f64, usize)> {
     Some((signed(value), start + end))
 }
 
-/// A whole decimal number at the start of a text, within `low..=high`; what follows it is ignored.
+/// A whole decimal number at the start of a text, within `low..=high`. The text after it is ignored.
 #[must_use]
 pub fn parse_int(text: &[u8], low: i128, high: i128) -> Option<i128> {
     let blanks = text.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
@@ -323,7 +323,7 @@ pub fn parse_int(text: &[u8], low: i128, high: i128) -> Option<i128> {
     (low..=high).contains(&value).then_some(value)
 }
 
-/// [`parse_int`] within 64 bits, as C's `scanf` reads a number.
+/// [`parse_int`] within 64 bits, as C's `scanf` reads it.
 #[must_use]
 pub fn leading_int(text: &str) -> Option<i64> {
     parse_int(text.as_bytes(), i64::MIN.into(), i64::MAX.into()).and_then(|value| value.try_into().ok())

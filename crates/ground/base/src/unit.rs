@@ -1,10 +1,10 @@
-//! Quantities with their unit: times, rates, sizes, as files and command lines write them.
+//! Quantities with units: times, rates, sizes, as in files and on command lines.
 
 use core::fmt;
 use core::ops::{Add, Sub};
 use core::str::FromStr;
 
-/// A span of time in nanoseconds; negative when something came early. Parses `250us`, `1.5ms`, `60s`.
+/// A time span in nanoseconds. Negative if an event was early. Parses `250us`, `1.5ms`, `60s`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DurNs(pub i64);
 
@@ -34,10 +34,10 @@ pub enum ParseUnitError {
     },
     /// A unit that this quantity does not have.
     Unit {
-        /// The units that it has.
+        /// The units of this quantity.
         expected: &'static str,
     },
-    /// Too large, or finer than the smallest step that can be held.
+    /// Too large, or finer than the smallest step.
     Range {
         /// The limits.
         expected: &'static str,
@@ -57,7 +57,7 @@ impl fmt::Display for ParseUnitError {
 impl core::error::Error for ParseUnitError {}
 
 impl DurNs {
-    /// No time at all.
+    /// A span of zero.
     pub const ZERO: Self = Self(0);
 
     /// Whole microseconds.
@@ -78,7 +78,7 @@ impl DurNs {
         Self(secs * 1_000_000_000)
     }
 
-    /// The same span for `std`'s interfaces; early becomes zero.
+    /// The same span as `std`'s type. A negative one becomes zero.
     #[must_use]
     pub const fn to_std(self) -> core::time::Duration {
         core::time::Duration::from_nanos(if self.0 < 0 { 0 } else { self.0 as u64 })
@@ -103,7 +103,7 @@ impl Sub for MonoNs {
 }
 
 impl Hz {
-    /// The time between two beats, rounded to the nanosecond.
+    /// The period of this rate, rounded to the nanosecond.
     ///
     /// # Panics
     /// Never: a parsed or made rate is not zero.
@@ -154,7 +154,7 @@ impl FromStr for DurNs {
 }
 
 impl fmt::Display for DurNs {
-    /// Prints in the largest unit that needs no more than three decimals: `1.5ms`, `250us`, `60s`.
+    /// Prints with the largest unit that needs at most three decimals: `1.5ms`, `250us`, `60s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scale, unit) = match self.0.unsigned_abs() {
             0 => return f.write_str("0s"),

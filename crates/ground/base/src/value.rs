@@ -6,7 +6,7 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::fmt::{self, Write as _};
 
-/// Text of at most 39 bytes, as EPICS strings are; bytes need not be UTF-8.
+/// Text of up to 39 bytes, as an EPICS string. The bytes need not be UTF-8.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Str40([u8; 40]);
@@ -15,7 +15,7 @@ impl Str40 {
     /// No text.
     pub const EMPTY: Self = Self([0; 40]);
 
-    /// The text up to its first NUL, cut after 39 bytes.
+    /// The text up to its first NUL, truncated after 39 bytes.
     #[must_use]
     pub fn new(text: &[u8]) -> Self {
         let mut bytes = [0; 40];
@@ -37,14 +37,14 @@ impl Str40 {
         &self.0
     }
 
-    /// The text for people: UTF-8 as it is, else Latin-1. Allocates only for Latin-1.
+    /// The text in readable form: UTF-8 unchanged, otherwise Latin-1. Allocates only for Latin-1.
     #[must_use]
     pub fn readable(&self) -> Cow<'_, str> {
         crate::raw::readable(self.bytes())
     }
 
-    /// The text where it is UTF-8, else the part before the first bad byte: for numbers and words that are compared.
-    /// [`readable`](Self::readable) is all of it.
+    /// The text if it is UTF-8, otherwise the part before the first invalid byte. For parsing and comparisons;
+    /// [`readable`](Self::readable) returns the whole text.
     #[must_use]
     pub fn to_str(&self) -> &str {
         match core::str::from_utf8(self.bytes()) {
@@ -61,7 +61,7 @@ impl Default for Str40 {
 }
 
 impl From<&str> for Str40 {
-    /// Bytes that are no UTF-8 come from [`raw::decode`](crate::raw::decode).
+    /// [`raw::decode`](crate::raw::decode) represents bytes that are not UTF-8.
     fn from(text: &str) -> Self {
         Self::new(&crate::raw::encode(text))
     }
@@ -83,14 +83,14 @@ impl fmt::Display for Str40 {
     }
 }
 
-/// Lets a `Str40` be written to with `write!`; what does not fit is cut.
+/// Makes a `Str40` with `write!`. Longer text is truncated.
 pub struct Str40Writer {
     text: Str40,
     len: usize,
 }
 
 impl Str40Writer {
-    /// Starts with no text.
+    /// An empty text.
     #[must_use]
     pub const fn new() -> Self {
         Self { text: Str40::EMPTY, len: 0 }
@@ -162,16 +162,17 @@ pub enum Scalar {
     Enum(u16),
 }
 
-/// Kind of a text, which decides how it converts to other types.
+/// The kind of a text, which determines its conversion to other types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Characters {
-    /// A value like any other.
+    /// An ordinary value.
     #[default]
     Array,
-    /// A text that is read as characters (`FIELD$`), in a field of so many bytes. As characters it always ends with a zero;
-    /// as other types, and as characters with anything but a stamp, it is all the field's bytes.
+    /// A text that is read as characters (`FIELD$`), in a field of this many bytes. As characters, alone or with a time
+    /// stamp, it ends after its zero. As characters with other properties, and as other types, it is all bytes of the
+    /// field.
     Text(u32),
-    /// A link, also without `$`. It can be a text and characters; as a double it is NaN.
+    /// A link, also without `$`. It converts to a text and to characters. As a double it is NaN.
     Link,
 }
 
@@ -193,12 +194,12 @@ pub enum Array {
     Enum(Vec<u16>),
 }
 
-/// A field's value: one element, or an array (also of one or no element).
+/// A field's value: one element, or an array, which may have one or no element.
 #[derive(Debug, PartialEq)]
 pub enum Value {
-    /// A field that holds one element.
+    /// A field with one element.
     Scalar(Scalar),
-    /// A field that holds a varying number of elements.
+    /// A field with a variable number of elements.
     Array(Array),
 }
 
@@ -212,7 +213,7 @@ impl Clone for Value {
 
     fn clone_from(&mut self, source: &Self) {
         match (self, source) {
-            // The usual case, without a copy between that is made of parts and read as a whole.
+            // The usual case: assigned in place, without a temporary that is written in parts and read as a whole.
             (Self::Scalar(here), Self::Scalar(there)) => *here = *there,
             (here, there) => *here = there.clone(),
         }
@@ -239,7 +240,7 @@ macro_rules! each_array {
 }
 
 impl Array {
-    /// Cuts to `len` elements, or adds zeros (empty texts) up to as many. Allocates only beyond what it had room for.
+    /// Truncates to `len` elements, or appends zeros (empty texts). Allocates only beyond the capacity.
     pub fn resize(&mut self, len: usize) {
         match self {
             Self::String(elements) => elements.resize(len, Str40::EMPTY),
@@ -262,7 +263,7 @@ impl Array {
         each_array!(self, elements => elements.len())
     }
 
-    /// Whether there is no element.
+    /// Whether there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -292,7 +293,7 @@ impl Array {
         })
     }
 
-    /// An array of `len` zeros (or empty texts) of a type; menus, devices become `Enum`, links `String`.
+    /// An array of `len` zeros (or empty texts) of a type. Menus and devices become `Enum`, links `String`.
     #[must_use]
     pub fn zeros(kind: FieldType, len: usize) -> Self {
         match kind {

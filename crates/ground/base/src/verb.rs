@@ -23,7 +23,7 @@ pub enum Effect {
 pub enum ServedBy {
     /// The manager of the object, by a row of its tables.
     Device,
-    /// The manager of the object, by itself.
+    /// The manager itself.
     Manager,
     /// The manager of the object, or the message server if the object has no manager.
     ManagerOrServer,
@@ -123,18 +123,18 @@ impl Verb {
         matches!(self.row().effect, Writes)
     }
 
-    /// Whether the message server of the host on which it is asked answers it, whatever its object is.
+    /// Whether the client's own message server answers it, whatever its object is.
     #[must_use]
     pub const fn is_servers(self) -> bool {
         matches!(self.row().served_by, Server)
     }
 
-    /// The verbs of devices: those that rows of managers' tables may have.
+    /// The verbs of devices, which rows of managers' tables may have.
     pub fn of_devices() -> impl Iterator<Item = Self> + Clone {
         Self::ALL.into_iter().filter(|verb| verb.row().served_by == Device)
     }
 
-    /// The words of some verbs, with commas between them.
+    /// The words of some verbs, separated by commas.
     pub fn words(verbs: impl Iterator<Item = Self> + Clone) -> impl fmt::Display {
         fmt::from_fn(move |f| {
             verbs.clone().enumerate().try_for_each(|(at, verb)| write!(f, "{}{verb}", if at == 0 { "" } else { ", " }))
@@ -148,7 +148,7 @@ impl fmt::Display for Verb {
     }
 }
 
-/// A word that is no verb.
+/// A word that is not a verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerbError {
     /// The most similar verb.

@@ -5,13 +5,13 @@
 
 use core::fmt;
 
-/// Displays text so that a terminal shows all of it: control characters as `\x1b`, those that turn the direction of
-/// writing as `\u202e`. Line ends and tabs stay, a carriage return before a line end goes.
+/// Displays text so that all of it is visible on a terminal: control characters as `\x1b`, and those that change the
+/// direction of writing as `\u202e`. Line ends and tabs are unchanged. A carriage return before a line end is removed.
 #[derive(Clone, Copy, Debug)]
 pub struct Visible<'a> {
     /// The text.
     pub text: &'a str,
-    /// Whether bold, dim and coloured letters pass ([`colour`]); otherwise they are left out.
+    /// Whether sequences for bold, dim and coloured letters pass ([`colour`]). Otherwise they are removed.
     pub colours: bool,
 }
 
@@ -37,8 +37,8 @@ impl fmt::Display for Visible<'_> {
     }
 }
 
-/// Displays a name from elsewhere, of a thread or program, on one line: with every control character as `\x1b` or `\u0085`, line ends,
-/// tabs and colours, too. For files as for terminals.
+/// Displays a name from outside, of a thread or program, on one line: every control character as `\x1b` or `\u0085`,
+/// including line ends, tabs and colours. For files as well as terminals.
 #[derive(Clone, Copy, Debug)]
 pub struct OneLine<'a>(pub &'a str);
 

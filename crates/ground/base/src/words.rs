@@ -16,14 +16,14 @@ pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) ->
     scored.filter(|(distance, _)| *distance <= limit).min_by_key(|(distance, _)| *distance).map(|(_, found)| found)
 }
 
-/// A word's letters, small ones throughout.
+/// A word's letters in lower case.
 struct Letters {
     letters: [char; WORD_CHARS_MAX],
     len: usize,
 }
 
 impl Letters {
-    /// `None` where there are too many.
+    /// `None` if there are too many letters.
     fn of(word: &str) -> Option<Self> {
         let mut found = Self { letters: ['\0'; WORD_CHARS_MAX], len: 0 };
         for letter in word.chars().flat_map(char::to_lowercase) {
@@ -38,9 +38,9 @@ impl Letters {
     }
 }
 
-/// Letters to insert, delete, replace or swap with their neighbour to get from one word to the other.
+/// Number of letters to insert, delete, replace or swap with their neighbour to turn one word into the other.
 fn distance(from: &[char], to: &[char]) -> usize {
-    // Of the table of distances between beginnings: the row being made, and the two before it.
+    // Rows of the table of distances between prefixes: the current row, and the two before it.
     let mut before_last = [0; WORD_CHARS_MAX + 1];
     let mut last: [usize; WORD_CHARS_MAX + 1] = core::array::from_fn(|at| at);
     for i in 1..=from.len() {

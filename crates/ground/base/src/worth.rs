@@ -98,7 +98,7 @@ impl Fall {
 impl ResultDeadline {
     /// Value of a result that took this long after its request.
     ///
-    /// Real-time: a comparison; behind the deadline two divisions.
+    /// Real-time: a comparison, and two divisions after the deadline.
     #[must_use]
     pub fn worth(&self, took: DurNs) -> Worth {
         if took <= self.at {
