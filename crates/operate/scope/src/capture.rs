@@ -33,7 +33,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// A capture of the loop's rows; `describe` returns name, unit and type (by any value) of a variable by its index.
+    /// A capture of the loop's rows. `describe` returns name, unit and type (by any value) of the variable with this index.
     #[must_use]
     pub fn of_rows(rows: &Rows, describe: impl Fn(usize) -> Option<(String, String, Number)>) -> Self {
         let each = || rows.words.chunks_exact(rows.row_words.max(ROW_WORDS));
@@ -69,14 +69,14 @@ impl Capture {
         })
     }
 
-    /// The rows between two times from the trigger, in seconds: the first and the one after the last.
+    /// The rows between two times from the trigger, in seconds: the index of the first row, and the index after the last row.
     #[must_use]
     pub fn rows_between(&self, (from, to): (f64, f64)) -> (usize, usize) {
         let seconds = self.seconds();
         (seconds.partition_point(|at| *at < from), seconds.partition_point(|at| *at <= to))
     }
 
-    /// A capture of one variable, a value for each pulse from 0 on, which follow each other by `period` seconds.
+    /// A capture of one variable, with a value for each pulse from 0 on, at intervals of `period` seconds.
     #[must_use]
     pub fn of_values(name: &str, unit: &str, period: f64, values: impl Iterator<Item = f64>) -> Self {
         let values: Vec<f64> = values.collect();
@@ -87,13 +87,13 @@ impl Capture {
         Self { pulses, times, marks, channels, cause: String::new() }
     }
 
-    /// Rows.
+    /// Number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pulses.len()
     }
 
-    /// Whether there is no row.
+    /// Whether there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pulses.is_empty()
@@ -128,7 +128,8 @@ impl Capture {
         Some(self.period()? * least.max(1) as f64)
     }
 
-    /// Seconds of each row from the trigger's, or the first one; from pulse numbers, which are exact. 0 if the period is unknown.
+    /// Seconds of each row from the trigger's row, or from the first row. Computed from pulse numbers, which are exact. 0 if the
+    /// period is unknown.
     #[must_use]
     pub fn seconds(&self) -> Vec<f64> {
         let origin = self.pulses.get(self.trigger().unwrap_or(0)).copied().unwrap_or(0);

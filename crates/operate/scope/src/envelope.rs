@@ -1,4 +1,4 @@
-//! Many rows in few columns: the smallest and the largest of each, and counts over many captures.
+//! Minimum and maximum of many rows in few columns, and counts over many captures.
 
 use crate::Capture;
 
@@ -9,12 +9,12 @@ pub struct Span {
     pub first: usize,
     /// The smallest value; `None` if none is a number.
     pub min: Option<f64>,
-    /// The largest.
+    /// The largest value.
     pub max: Option<f64>,
 }
 
-/// The rows from `from` to before `to` of a channel in at most `columns` columns: never fewer rows than one in each, so that a
-/// zoom ends at the samples themselves.
+/// Summarises the rows `from..to` of a channel in up to `columns` columns. Each column has at least one row, so the largest zoom
+/// shows single samples.
 #[must_use]
 pub fn envelope(capture: &Capture, channel: usize, from: usize, to: usize, columns: usize) -> Vec<Span> {
     let Some(channel) = capture.channels.get(channel) else { return Vec::new() };
@@ -41,14 +41,14 @@ pub struct Persistence {
 }
 
 impl Persistence {
-    /// An empty picture for values from `range.0` to `range.1`; at least one column and row.
+    /// An empty picture for values from `range.0` to `range.1`. It has at least one column and row.
     #[must_use]
     pub fn new(columns: usize, rows: usize, range: (f64, f64)) -> Self {
         let (columns, rows) = (columns.clamp(1, 4096), rows.clamp(1, 4096));
         Self { columns, rows, range, counts: vec![0; columns * rows] }
     }
 
-    /// Adds a channel's trace: in each column all rows of the picture from its smallest to its largest value. Values outside the
+    /// Adds a channel's trace: in each column, all rows of the picture from the smallest to the largest value. Values outside the
     /// range are not counted.
     pub fn add(&mut self, capture: &Capture, channel: usize) {
         let spans = envelope(capture, channel, 0, capture.len(), self.columns);
@@ -68,7 +68,7 @@ impl Persistence {
         }
     }
 
-    /// The counts, row by row from the top, each of so many columns.
+    /// The counts of each row, from the top.
     pub fn counts(&self) -> impl Iterator<Item = &[u32]> {
         self.counts.chunks(self.columns)
     }

@@ -3,15 +3,15 @@
 use crate::Capture;
 use std::f64::consts::{PI, TAU};
 
-/// Window function, which limits leakage of signals that have no whole number of periods in the capture.
+/// Window function, which limits the leakage of signals without a whole number of periods in the capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Window {
     /// No window.
     Rectangle,
-    /// For frequencies.
+    /// Best for frequencies.
     #[default]
     Hann,
-    /// For amplitudes: exact to 0.01 dB, also between two lines.
+    /// Best for amplitudes: exact to 0.01 dB, also between two lines.
     FlatTop,
 }
 
@@ -34,7 +34,7 @@ impl Window {
 pub struct Spectrum {
     /// Hz from one line to the next.
     pub resolution: f64,
-    /// The amplitude at each line, in the channel's unit: of a sine, its peak; the first one is the mean.
+    /// The amplitude at each line, in the channel's unit. For a sine it is the peak. The first line is the mean.
     pub amplitudes: Vec<f64>,
     /// Rows used: the largest power of two available.
     pub rows: usize,
@@ -55,8 +55,8 @@ impl Spectrum {
     }
 }
 
-/// The spectrum of a channel's first rows, as many as a power of two holds; rows are taken to follow each other by
-/// [`Capture::step`]. `None` for fewer than eight, or where one of them is no number.
+/// The spectrum of a channel's first rows, whose number is the largest power of two available. Assumes a distance of
+/// [`Capture::step`] between rows. `None` for fewer than eight rows, or if a value is not a number.
 #[must_use]
 pub fn spectrum(capture: &Capture, channel: usize, window: Window) -> Option<Spectrum> {
     let values = &capture.channels.get(channel)?.values;
@@ -68,7 +68,7 @@ pub fn spectrum(capture: &Capture, channel: usize, window: Window) -> Option<Spe
     let weights = (0..rows).map(|k| window.at(k as f64 / rows as f64));
     let gain: f64 = weights.clone().sum();
     let mean = values[..rows].iter().sum::<f64>() / rows as f64;
-    // Without the mean, which would leak into the adjacent lines.
+    // Subtract the mean, which would leak into the adjacent lines.
     let mut points: Vec<(f64, f64)> =
         values.iter().zip(weights).map(|(v, weight)| ((v - mean) * weight, 0.0)).collect();
     fft(&mut points);
@@ -77,7 +77,7 @@ pub fn spectrum(capture: &Capture, channel: usize, window: Window) -> Option<Spe
     Some(Spectrum { resolution: 1.0 / (rows as f64 * step), amplitudes, rows })
 }
 
-/// The mean of spectra of one kind, by power; `None` if there is none or they differ in length.
+/// The root mean square of spectra with the same window; `None` if there are none or they differ in length.
 #[must_use]
 pub fn average(spectra: &[Spectrum]) -> Option<Spectrum> {
     let first = spectra.first()?;
@@ -89,7 +89,7 @@ pub fn average(spectra: &[Spectrum]) -> Option<Spectrum> {
     Some(Spectrum { amplitudes: amplitudes.collect(), ..first.clone() })
 }
 
-/// Transforms points in place, a power of two of them: radix 2, decimated in time.
+/// Transforms the points in place. Their number must be a power of two. Radix 2, decimation in time.
 fn fft(points: &mut [(f64, f64)]) {
     let count = points.len();
     let bits = count.ilog2();

@@ -31,14 +31,14 @@ pub(crate) fn head(channel: &Channel) -> String {
     if channel.unit.is_empty() { channel.name.clone() } else { format!("{} [{}]", channel.name, channel.unit) }
 }
 
-/// The other way: `name [unit]`.
+/// The inverse: parses `name [unit]`.
 pub(crate) fn channel(head: &str) -> Channel {
     let parts = head.strip_suffix(']').and_then(|head| head.rsplit_once(" ["));
     let (name, unit) = parts.unwrap_or((head, ""));
     Channel { name: name.to_owned(), unit: unit.to_owned(), values: Vec::new() }
 }
 
-/// Kinds of files, by the ends of their names.
+/// Kinds of files, by the suffix of their name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `.csv`
@@ -50,7 +50,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind of a file by its name, or by the end of it alone.
+    /// The kind of a file by its name, or by the suffix alone.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         Some(match name.rsplit('.').next()? {
@@ -61,7 +61,7 @@ impl Kind {
         })
     }
 
-    /// The end of a name.
+    /// The suffix.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -73,7 +73,7 @@ impl Kind {
 }
 
 impl Capture {
-    /// As a file of this kind.
+    /// Encodes the capture as a file of this kind.
     #[must_use]
     pub fn to_bytes(&self, kind: Kind) -> Vec<u8> {
         match kind {
@@ -86,7 +86,7 @@ impl Capture {
     /// Reads a file of this kind.
     ///
     /// # Errors
-    /// Where it is none.
+    /// The file is not a capture.
     pub fn from_bytes(kind: Kind, bytes: &[u8]) -> Result<Self, FileError> {
         let text = || {
             std::str::from_utf8(bytes)
@@ -99,7 +99,7 @@ impl Capture {
         }
     }
 
-    /// As a table (RFC 4180) with a line of heads: `pulse,time_ns,marks,NAME [UNIT],…`.
+    /// A table (RFC 4180) with a header line: `pulse,time_ns,marks,NAME [UNIT],…`.
     #[must_use]
     pub fn to_csv(&self) -> String {
         let mut text = FIXED.join(",");
@@ -120,7 +120,7 @@ impl Capture {
     /// Reads such a table.
     ///
     /// # Errors
-    /// Where it is none.
+    /// The text is not a capture.
     pub fn from_csv(text: &str) -> Result<Self, FileError> {
         let mut lines = text.lines();
         let heads = fields(lines.next().unwrap_or_default());
@@ -146,7 +146,7 @@ impl Capture {
         capture.sound()
     }
 
-    /// As JSON: an object of columns. Values that are not numbers are `null`.
+    /// A JSON object of columns. Values that are not numbers are `null`.
     #[must_use]
     pub fn to_json(&self) -> String {
         let channels: Vec<Value> = self
@@ -164,7 +164,7 @@ impl Capture {
     /// Reads such JSON.
     ///
     /// # Errors
-    /// Where it is none.
+    /// The text is not a capture.
     pub fn from_json(text: &str) -> Result<Self, FileError> {
         let whole: Value = serde_json::from_str(text)
             .map_err(|error| wrong(format!("line {}", error.line()), error.to_string(), "JSON of a capture"))?;
@@ -191,7 +191,7 @@ impl Capture {
         capture.sound()
     }
 
-    /// As a structured array of NumPy (`numpy.load`).
+    /// A structured array of NumPy (`numpy.load`).
     #[must_use]
     pub fn to_npy(&self) -> Vec<u8> {
         npy::write(self)
@@ -200,12 +200,12 @@ impl Capture {
     /// Reads such an array, as this program has written it.
     ///
     /// # Errors
-    /// Where it is none.
+    /// The array is not a capture.
     pub fn from_npy(bytes: &[u8]) -> Result<Self, FileError> {
         npy::read(bytes)?.sound()
     }
 
-    /// All columns are of one length, and pulses in order; the cause of a table is known from its mark.
+    /// Checks that all columns have the same length and that pulses increase. Derives the cause of a table from its mark.
     fn sound(mut self) -> Result<Self, FileError> {
         let rows = self.pulses.len();
         let others = [self.times.len(), self.marks.len()];
@@ -231,7 +231,7 @@ fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
-/// The fields of a line of heads.
+/// The fields of a header line.
 fn fields(line: &str) -> Vec<String> {
     let (mut fields, mut inside, mut letters) = (vec![String::new()], false, line.chars().peekable());
     while let Some(letter) = letters.next() {

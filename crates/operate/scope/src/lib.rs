@@ -10,7 +10,7 @@
 //! assert_eq!(Capture::from_csv(&capture.to_csv()).unwrap(), capture);
 //! ```
 //!
-//! Without files, sockets, clocks and threads.
+//! The crate uses no files, sockets, clocks or threads.
 
 mod capture;
 mod envelope;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// Operation on two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// The first less the second, in the first one's unit.
+    /// The first minus the second, in the first one's unit.
     Minus,
     /// The first times the second.
     Times,

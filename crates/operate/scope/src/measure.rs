@@ -21,7 +21,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// From the smallest to the largest.
+    /// Largest minus smallest value.
     #[must_use]
     pub fn peak_to_peak(&self) -> f64 {
         self.max - self.min
@@ -52,7 +52,7 @@ fn frequency(seconds: &[f64], values: &[f64], min: f64, max: f64) -> Option<f64>
         } else if below && *value >= middle && index > 0 {
             below = false;
             let before = values[index - 1];
-            // Between two rows: where the line through them crosses.
+            // Between two rows: the point at which the line through them crosses.
             let part = if *value > before { (middle - before) / (value - before) } else { 1.0 };
             last = seconds[index - 1] + (seconds[index] - seconds[index - 1]) * part.clamp(0.0, 1.0);
             first = if crossings == 0 { last } else { first };
@@ -74,13 +74,13 @@ pub struct Cursors {
 }
 
 impl Cursors {
-    /// Seconds from the first to the second.
+    /// Seconds from the first cursor to the second.
     #[must_use]
     pub fn time(&self) -> f64 {
         self.seconds.1 - self.seconds.0
     }
 
-    /// From the first value to the second.
+    /// Second value minus first.
     #[must_use]
     pub fn difference(&self) -> f64 {
         self.values.1 - self.values.0

@@ -12,7 +12,7 @@ pub(crate) fn write(capture: &Capture) -> Vec<u8> {
     let fields: Vec<String> = all.map(|(name, kind)| format!("({}, '{kind}')", literal(&name))).collect();
     let rows = capture.len();
     let mut header = format!("{{'descr': [{}], 'fortran_order': False, 'shape': ({rows},), }}", fields.join(", "));
-    // Header and what is before it are a multiple of 64 bytes, the last of which ends a line.
+    // The header and the bytes before it occupy a multiple of 64 bytes. The last byte is a newline.
     let behind = MAGIC.len() + 2 + header.len() + 1;
     header.extend(std::iter::repeat_n(' ', behind.next_multiple_of(64) - behind));
     header.push('\n');
@@ -27,7 +27,7 @@ pub(crate) fn write(capture: &Capture) -> Vec<u8> {
     bytes
 }
 
-/// A text as Python writes it, within ASCII.
+/// A text as a Python literal, in ASCII.
 fn literal(text: &str) -> String {
     let mut out = String::from("'");
     for letter in text.chars() {
@@ -78,7 +78,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Capture, FileError> {
     Ok(capture)
 }
 
-/// Names and types of a header; `None` if it is not as [`write()`] makes it.
+/// Names and types in a header; `None` if it does not have the form that [`write()`] makes.
 fn fields(header: &str) -> Option<Vec<(String, String)>> {
     let mut rest = header.strip_prefix("{'descr': [")?;
     let mut fields = Vec::new();
@@ -95,7 +95,7 @@ fn fields(header: &str) -> Option<Vec<(String, String)>> {
     }
 }
 
-/// A text as [`literal`] writes it, and what is behind it.
+/// Parses a text as [`literal`] writes it. Returns it and the rest.
 fn text(from: &str) -> Option<(String, &str)> {
     let mut letters = from.strip_prefix('\'')?.chars();
     let mut out = String::new();

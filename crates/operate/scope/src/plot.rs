@@ -1,9 +1,9 @@
-//! A trace in characters, for terminals.
+//! A trace drawn with characters, for terminals.
 
 use crate::{Capture, envelope};
 
-/// Draws a channel's rows from `from` to before `to` on `columns` by `rows` letters: its envelope, the trigger's column dotted, the
-/// largest and the smallest value at the side. Empty without such a channel, rows or numbers.
+/// Draws the rows `from..to` of a channel on `columns` by `rows` characters: its envelope, the trigger's column dotted, the
+/// largest and the smallest value at the side. Empty if there is no such channel, row or number.
 #[must_use]
 pub fn plot(
     capture: &Capture,
@@ -44,7 +44,7 @@ pub fn plot(
     (0..rows).map(line).collect()
 }
 
-/// A value in at most six digits.
+/// A value with at most six digits.
 fn short(value: f64) -> String {
     let large = value != 0.0 && !(1e-3..1e6).contains(&value.abs());
     if large { format!("{value:.3e}") } else { format!("{value:.4}") }

@@ -1,4 +1,4 @@
-//! Settings of an oscilloscope, and the request to the loop that is made from them.
+//! Settings of an oscilloscope, and the request to the loop.
 
 use crate::{Beside, Trigger, TriggerError};
 use rt::scope::{Condition, Request, Timing};
@@ -60,7 +60,7 @@ impl Wanted {
     /// The external trigger, if the trigger is one.
     ///
     /// # Errors
-    /// The trigger is none.
+    /// The trigger is invalid.
     pub fn beside(&self) -> Result<Option<Beside>, TriggerError> {
         Ok(match self.trigger.as_deref().map(str::parse::<Trigger>).transpose()? {
             Some(Trigger::Beside(beside)) => Some(beside),
@@ -68,10 +68,10 @@ impl Wanted {
         })
     }
 
-    /// The request to the loop of `segment`. The trigger's variable may have the segment's name before its own.
+    /// The request to the loop of `segment`. In the trigger, the name of a variable may have the segment's name as a prefix.
     ///
     /// # Errors
-    /// The trigger is none.
+    /// The trigger is invalid.
     pub fn request(&self, segment: &str) -> Result<Request, TriggerError> {
         let (on, condition) = match self.trigger.as_deref().map(str::parse::<Trigger>).transpose()? {
             Some(Trigger::Loop { on, condition }) => (on, condition),
