@@ -1,7 +1,7 @@
-//! How long a new client takes to connect beside connections that say nothing.
+//! Measures how long a new client takes to connect while the server has silent connections.
 //!
-//! `cargo run --release -p broker --example silent [-- CLIENTS]`; with root the silent ones are of other users. Each row is that many
-//! clients which come one after the other, say who they are, and go.
+//! `cargo run --release -p broker --example silent [-- CLIENTS]`. As root, the silent connections belong to other users. For each row of
+//! the output, CLIENTS clients connect one after the other and disconnect.
 
 use broker::server::{Config, Event, serve};
 use broker::{Client, socket_name};
@@ -13,19 +13,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-/// Connections that say nothing: as many as the server has places.
+/// Number of connections that send nothing: as many as the server has places.
 const SILENT: usize = 512;
-/// Strangers, where this is root.
+/// Users of the silent connections, if this runs as root.
 const STRANGERS: [u32; 3] = [65_531, 65_532, 65_533];
 
-/// Keeps so many connections to the server open, and each time that it hangs up on one opens the next within a millisecond.
+/// Keeps `count` connections to the server open. Replaces a closed connection within a millisecond.
 fn be_silent(socket: &str, count: usize) -> ! {
     let mut connections = Vec::new();
     loop {
         connections
             .retain(|connection: &std::os::fd::OwnedFd| sys::handover::is_alive(std::os::fd::AsFd::as_fd(connection)));
         while connections.len() < count {
-            // The server may be busy with others.
+            // The server may be busy with other connections.
             if let Ok(connection) = sys::handover::connect(socket) {
                 connections.push(connection);
             }
@@ -34,11 +34,11 @@ fn be_silent(socket: &str, count: usize) -> ! {
     }
 }
 
-/// Processes with silent connections, until it is dropped.
+/// Processes with silent connections, which are killed on drop.
 struct Silent(Vec<Child>);
 
 impl Silent {
-    /// So many processes, of as many users if this is root, which have all connections together.
+    /// Starts this many processes, which share all connections. As root, each runs as another user.
     fn new(name: &str, processes: usize) -> Self {
         let is_root = sys::handover::own_user() == 0;
         let start = |user: &u32| {
@@ -50,7 +50,7 @@ impl Silent {
             command.spawn().expect("start this program again")
         };
         let silent = Self(STRANGERS.iter().take(processes).map(start).collect());
-        // Until they are at it.
+        // Wait until they have connected.
         std::thread::sleep(Duration::from_secs(3));
         silent
     }

@@ -526,7 +526,7 @@ impl Client {
                 served.objects.extend(received.words().into_iter().map(str::to_owned));
                 continue;
             }
-            // Its claim is known at least.
+            // Its claim is the only known part.
             served.objects.push((*claim).to_owned());
             if !served.lacking.iter().any(|(name, ..)| name == manager) {
                 served.lacking.push(((*manager).to_owned(), received.code, received.text));

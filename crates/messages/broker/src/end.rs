@@ -156,7 +156,7 @@ impl End {
         self.gate.wake();
     }
 
-    /// The socket whose closing tells the server that this end has gone.
+    /// The socket whose end of file shows the server that this end has gone.
     pub(crate) fn connection(&self) -> Arc<OwnedFd> {
         self.connection.clone()
     }

@@ -187,8 +187,8 @@ impl Replies<'_> {
         self.put_room(ticket, code, complement, &room)
     }
 
-    /// Answers a request. An answer that is too long or does not fit into the queue is replaced by a short one that
-    /// says so. Returns `false` only if even that does not fit, because the server no longer takes answers.
+    /// Answers a request. If the answer is too long or does not fit into the queue, sends a short answer that reports
+    /// this. Returns `false` only if even that does not fit, because the server no longer takes answers.
     pub fn answer(&mut self, ticket: Ticket, answer: &Answer<'_>) -> bool {
         if let Some(kept) = &mut self.kept
             && let Some(at) = kept.iter().position(|(id, ..)| *id == ticket.id)

@@ -253,7 +253,7 @@ enum Known {
     Mapped(u64, Arc<SharedWords>),
 }
 
-/// Maximum number of pools known to a lane. The server has no more slots.
+/// Maximum number of pools of a lane. The server does not have more slots.
 const KNOWN_MAX: usize = 1 << 12;
 
 impl Pools {

@@ -1,8 +1,8 @@
 //! Sleep and wake-up of a lane of the server. Many clients can wake it, and none of them can prevent a wake-up.
 //!
-//! Clients map the page read-only; `futex(2)` wakes through such a mapping too. A client therefore cannot forge the
-//! mark that tells others whether a wake-up is needed, nor the word that the lane sleeps on ([`GateWords`]). The kernel
-//! refuses any other mapping.
+//! Clients map the page read-only; `futex(2)` also wakes through such a mapping. So a client can forge neither the mark
+//! that shows whether a wake-up is needed, nor the word that the lane sleeps on ([`GateWords`]). The kernel refuses any
+//! other mapping.
 
 use base::{DurNs, MonoNs};
 use ring::{GateWords, Words};

@@ -260,7 +260,7 @@ fn a_request_waits_for_its_reply_despite_a_wake_up() {
     }
 }
 
-/// Sends `line` until the server accepts no more, although it had time to work, and counts the replies.
+/// Sends `line` until the server refuses further requests, although it had time to work, and counts the replies.
 fn each_is_answered(server: &Server, line: &str, most: usize) {
     let (mut silent, mut other) = (server.client("silent"), server.client("other"));
     let sending = Sending { limit: LONG, ..Sending::default() };

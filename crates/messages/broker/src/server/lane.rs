@@ -485,7 +485,7 @@ impl Outgoing<'_> {
     }
 
     /// Passes a manager's reply on unchanged. If it does not fit because the client has not taken earlier replies,
-    /// sends a short reply that says so. Room for a short reply is always kept.
+    /// sends a short reply that reports this. Room for a short reply is always reserved.
     fn pass(&mut self, done: &Done<'_>, text: &str, body_bytes: usize, rest: &[u64]) {
         let header = Header { text_bytes: text.len() as u16, body_bytes: body_bytes as u32, ..done.header };
         if self.put(done.to, &header, rest, SPARE_WORDS)
