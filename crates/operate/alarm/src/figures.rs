@@ -91,7 +91,7 @@ pub struct Standing {
 pub struct Aside {
     /// Its path.
     pub path: String,
-    /// How it is hidden: shelved, suppressed, out of service or disabled.
+    /// The way of hiding: shelved, suppressed, out of service or disabled.
     pub how: String,
     /// The user, or the filter if it is suppressed.
     pub by: String,

@@ -30,7 +30,7 @@ pub enum FilterError {
         at: usize,
         /// The text found.
         found: String,
-        /// What was expected.
+        /// The expected text.
         expected: &'static str,
     },
     /// Nested too deeply; position in characters.

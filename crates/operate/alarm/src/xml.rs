@@ -37,9 +37,9 @@ pub enum XmlError {
     Other {
         /// The line, from 1.
         line: usize,
-        /// What was found.
+        /// The content found.
         found: String,
-        /// What was expected.
+        /// The expected content.
         expected: &'static str,
     },
 }

@@ -40,7 +40,7 @@ pub(crate) struct NotARequest(#[from] serde_json::Error);
 pub(crate) struct Clients {
     listener: Counter,
     epoll: OwnedFd,
-    /// Additional users, besides root and the own user, who may act, and who may read.
+    /// Additional users who may act, and who may read. Root and the user of this process always may.
     operators: Vec<String>,
     viewers: Vec<String>,
     clients: BTreeMap<u64, Client>,

@@ -268,7 +268,7 @@ impl Desk {
         }
     }
 
-    /// Fetches captures of the loop. Stops following it if no more can follow.
+    /// Fetches captures of the loop. Stops following it if there can be no further captures.
     fn fetch(&mut self, mut live: Live, now: MonoNs) -> Result<Option<Live>, String> {
         let name = live.scope.name().to_owned();
         if !live.scope.is_alive() {

@@ -16,7 +16,7 @@ const POINTS_MAX: usize = 2000;
 /// Columns and rows of a persistence plot.
 const GRID: (usize, usize) = (300, 120);
 
-/// What is displayed.
+/// The view that a client has requested.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct View {
