@@ -5,7 +5,7 @@ use crate::record;
 use crate::run::{Outcome, root, run};
 use std::process::Command;
 
-/// How long each target runs as a stage of `cargo xtask test`.
+/// Duration of each target in the stage of `cargo xtask test`, in seconds.
 const SMOKE_SECONDS: u32 = 5;
 
 /// `cargo xtask fuzz [TARGET...] [--for SECONDS]`.

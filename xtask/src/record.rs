@@ -13,7 +13,7 @@ use std::time::Instant;
 /// Environment variable with the name of the stage that a process runs.
 pub(crate) const STAGE: &str = "TAHTI_STAGE";
 
-/// How a stage ended.
+/// The outcome of a stage.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Ended {
     Passed { seconds: f64, cpu_seconds: f64 },

@@ -15,7 +15,7 @@ use std::process::Command;
 /// One stage of the test command.
 pub(crate) struct Stage {
     pub(crate) name: &'static str,
-    /// What the stage tests, for the report.
+    /// The subject of the stage's tests, for the report.
     pub(crate) what: &'static str,
     /// The Debian packages that it needs, in addition to those of every stage. Other programs are not in its `PATH`.
     pub(crate) needs: &'static [Package],

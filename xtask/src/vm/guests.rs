@@ -15,14 +15,14 @@ pub(crate) struct Guest {
     pub(crate) cpus: &'static str,
     /// QEMU's `-numa` nodes, as lists of CPUs. Empty means one node.
     pub(crate) nodes: &'static [&'static str],
-    /// How QEMU runs the guest's CPUs.
+    /// The method by which QEMU runs the guest's CPUs.
     pub(crate) thread: Thread,
     pub(crate) init: Init,
     pub(crate) hardware: Hardware,
     pub(crate) tests: &'static [Tests],
 }
 
-/// How QEMU runs a guest's CPUs.
+/// The method by which QEMU runs a guest's CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Thread {
     /// Alternating on one thread. Needed if the kernel patches its own code (tracing, CPU hotplug).

@@ -166,7 +166,7 @@ struct Round<'a> {
     environment: Vec<(&'static str, String)>,
 }
 
-/// How a round ended.
+/// The outcome of a round.
 struct Report<'a> {
     round: &'a Round<'a>,
     passed: usize,

@@ -21,7 +21,7 @@ pub(crate) struct Test {
     pub(crate) name: String,
 }
 
-/// How a test ended.
+/// The outcome of a test.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Verdict {
     /// The test process's exit status; `None` if the guest ended before it did.
