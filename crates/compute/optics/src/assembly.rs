@@ -37,7 +37,7 @@ pub struct Counts {
     pub foreign: u64,
 }
 
-/// What to do with a row.
+/// The action for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// Compute it now.

@@ -1,4 +1,4 @@
-//! A manager with a driver of its own: `dice` devices, whose point `roll` is another number each time.
+//! A manager with a separate driver: `dice` devices, whose point `roll` returns a random number at each read.
 //!
 //! `cargo run -p em --example dice -- dice.toml [SERVER]` serves, as `tahti em serve` does; see docs/how-to/add-an-equipment-driver.md.
 
@@ -20,7 +20,7 @@ static DICE: Driver = Driver {
             key("sides", "6", "number", "`6`", "Number of sides."),
         ],
     },
-    // With `Access::ReadOnly` the check would refuse rows that write it; here the device itself says why not.
+    // With `Access::ReadOnly` the check would refuse rows that write the point. Here the device itself refuses the write.
     point: |point| if point == "roll" { Ok(Access::ReadWrite) } else { Err("roll".to_owned()) },
 };
 

@@ -60,7 +60,7 @@ pub enum Error {
     /// The new tables have a change that needs a restart.
     #[error("{what} changed; restart the manager to apply the change")]
     Restart {
-        /// What changed.
+        /// The part that changed.
         what: &'static str,
     },
     /// The tables were reloaded again before the previous change was applied.

@@ -524,7 +524,7 @@ fn perform(step: &Step) -> i32 {
                 let answer = unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, 0) };
                 attr.sched_nice = if answer > 0 { 20 - answer as i32 } else { 0 };
             }
-            // SAFETY: `attr` is a valid sched_attr whose size field tells its length.
+            // SAFETY: `attr` is a valid sched_attr, and its size field holds its length.
             checked(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0u32) })
         }
         Step::Affinity(cpus) => {

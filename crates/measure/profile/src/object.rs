@@ -248,7 +248,7 @@ fn is_index((range, bytes): &Section, frames: &Range<u64>) -> bool {
         && rows.chunks_exact(8).take(count).all(leads)
 }
 
-/// How a program is linked.
+/// Linkage of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linked {
     /// Dynamically, with an interpreter that loads libraries.

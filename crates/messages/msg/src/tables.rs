@@ -80,7 +80,7 @@ pub enum Hosts {
     Local,
     /// All hosts but this one.
     Other,
-    /// Remote hosts by the names that links assign. `zmq` stands for ZeroMQ clients.
+    /// Remote hosts by the names that links assign. `zmq` means ZeroMQ clients.
     Named(Vec<String>),
 }
 
@@ -99,7 +99,7 @@ pub fn is_host(text: &str) -> bool {
 pub struct RuleError {
     /// The invalid word.
     pub found: String,
-    /// What is expected there.
+    /// The expected words.
     pub expected: &'static str,
 }
 

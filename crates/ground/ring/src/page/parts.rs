@@ -30,7 +30,7 @@ pub enum PageState {
     Ended,
 }
 
-/// How a loop waits for its next pulse.
+/// The method by which a loop waits for its next pulse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// Sleep until the pulse.
