@@ -69,19 +69,19 @@ impl Sampling {
         words[5] = bit(true, 0) // disabled
             | bit(self.inherit, 1)
             | bit(!self.kernel, 5)
-            | bit(true, 6) // not the hypervisor
-            | bit(true, 8) // mappings
-            | bit(true, 9) // names
-            | bit(true, 10) // a rate, not a period
+            | bit(true, 6) // exclude the hypervisor
+            | bit(true, 8) // records of mappings
+            | bit(true, 9) // records of names
+            | bit(true, 10) // `words[2]` is a rate, not a period
             | bit(self.on_exec, 12)
-            | bit(true, 13) // threads that begin and end
-            | bit(true, 14) // wakes by bytes
-            | bit(true, 18) // time in all records
+            | bit(true, 13) // records of the start and end of threads
+            | bit(true, 14) // the watermark is in bytes
+            | bit(true, 18) // time stamps in all records
             | bit(!self.kernel, 21)
             | bit(stack, 22)
-            | bit(true, 23) // mappings with their inode
-            | bit(true, 24) // names by exec are told apart
-            | bit(true, 25); // the clock of ours
+            | bit(true, 23) // records of mappings contain the inode
+            | bit(true, 24) // records of names mark an exec
+            | bit(true, 25); // use `CLOCK`
         words[6] = u64::from(watermark);
         words[10] = if stack { REGISTERS } else { 0 };
         words[11] = u64::from(self.stack_bytes) | CLOCK << 32;

@@ -2,7 +2,7 @@
 //! cycles and evaluates the trigger. Clients read the captures from shared memory, and the loop never waits for them.
 //!
 //! ```text
-//! who looks ──setup, force, stop──► tahti-scope-NAME (a thread of the loop's process that is not real time)
+//! client    ──setup, force, stop──► tahti-scope-NAME (a thread of the loop's process that is not real time)
 //!     ▲                                    │ Latest: taken by the loop at the end of a cycle
 //!     └──── memory, read only ◄── rows ── loop
 //! ```
