@@ -1,6 +1,6 @@
 // Compiled to frame.ptx (virtual architecture compute_70), which the driver compiles for the card: `nvcc -ptx -arch=compute_70 frame.cu`.
 
-// A warp a row of a matrix that lies row by row.
+// Row-major matrix times vector. Each warp computes one row.
 extern "C" __global__ void multiply(const float *matrix, const float *x, float *y, int rows, int columns)
 {
     int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -23,7 +23,7 @@ __device__ float whole(float value)
     return value;
 }
 
-// A warp a sub-aperture of 8 x 8 pixels. One without light is at zero.
+// Each warp computes one sub-aperture of 8 x 8 pixels. The slopes of a sub-aperture without light are 0.
 extern "C" __global__ void centres(const unsigned short *image, int width, const int *corners, const float *dark, const float *gain,
                                    float threshold, float flux_min, float *slopes, int apertures)
 {

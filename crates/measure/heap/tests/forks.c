@@ -1,5 +1,5 @@
-/* Forks while other threads walk the dynamic linker's list, as unwinders and profilers do, and allocate. Each child allocates, and ends with 0.
- * forks COUNT: prints how many children did not end. */
+/* Forks while other threads allocate and walk the dynamic linker's list, as unwinders and profilers do. Each child allocates and exits with
+ * 0. forks COUNT: prints how many children hung and how many failed. */
 #define _GNU_SOURCE
 #include <link.h>
 #include <poll.h>
@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A child that ends does so at once: this is what a busy machine is given. */
+/* A child that does not hang ends at once. The limit is for a busy machine. */
 enum { PATIENCE_MS = 20000 };
 
 static volatile int stop;

@@ -1,7 +1,7 @@
-/* An activity of the tests: activity FRAME NAME EVERY HOW [MUTEX]. In each EVERYth call it misbehaves (0: never):
- * spin, sleep (ten seconds each), long (spins for 50 ms), exit, mode:NAME (it asks for that mode), or nothing of
- * these. With MUTEX it holds this mutex in each call, also when it misbehaves, and counts how often somebody died with it,
- * as variable "inherited" under its own name and the mutex'. */
+/* An activity of the tests: activity FRAME NAME EVERY HOW [MUTEX]. In each EVERYth call (0: never) it misbehaves by
+ * HOW: spin or sleep (ten seconds each), long (spins for 50 ms), exit, or mode:NAME (requests that mode). Any other
+ * word has no effect. With MUTEX it holds this mutex in each call, also when it misbehaves, and counts the owners that
+ * died with it. It exports the count as variable "inherited" of the segment MUTEX-NAME. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* A debugger of the tests: debugger PID. Attaches to the thread, which stops it, says so, and lets it go once its input ends. */
+/* A debugger of the tests: debugger PID. Attaches to the thread, which stops it, and prints "attached". Detaches at the
+ * end of its input. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ptrace.h>

@@ -1,5 +1,5 @@
-/* Drives QEMU's teaching device: device uio|vfio|pin ADDRESS. Reads its identity, lets it interrupt fifty times, and lets it
- * copy memory by itself. */
+/* Drives QEMU's educational device: device uio|vfio|pin ADDRESS. Reads its identity, waits for fifty of its interrupts,
+ * and lets it copy memory by DMA. */
 #include <stdio.h>
 #include <string.h>
 #include <tahti.h>
@@ -7,15 +7,16 @@
 #define IDENTITY 0
 #define RAISE 0x60
 #define ACKNOWLEDGE 0x64
-/* Of the device's own copying, in 8 bytes each: from, to, how many bytes, and what: 1 begin, 2 out of the device, 4 interrupt then. */
+/* Registers of the device's DMA, 8 bytes each: source, destination, number of bytes, command. Bits of the command: 1
+ * start, 2 from the device, 4 interrupt at the end. */
 #define FROM (0x80 / 8)
 #define TO (0x88 / 8)
 #define COUNT (0x90 / 8)
 #define COMMAND (0x98 / 8)
 #define BUFFER 0x40000
-/* Where the device sees our memory: within the 28 bits that it has. */
+/* Address of our memory as seen by the device, which has 28 address bits. */
 #define OURS 0x100000
-/* The emulator ends where the device's buffer is filled to its last byte. */
+/* Less than the device's buffer: QEMU ends if the buffer is filled to its last byte. */
 #define WORDS 256
 
 static int copies(tahti_device *device, volatile uint32_t *registers) {

@@ -1,5 +1,5 @@
-/* Calls the library while a thread ends, from a destructor of the thread's own data, when the library's own data of that thread is gone already: what
- * a C++ thread_local object does that closes its handles. */
+/* Calls the library from a destructor of thread-local data, after the library's own data of that thread has been destroyed. A C++
+ * thread_local object that closes its handles does this. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* A team of the tests: team [FRAME NAME]. Sums a share each, time after time, and looks whether the sum is right: a thousand times by itself, or
- * in each call of an activity of a frame, until that ends. Then what is wrong is refused. */
+/* A team of the tests: team [FRAME NAME]. Repeatedly sums shares and checks the sum: in each call of an activity of a frame until the frame
+ * ends, or without a frame a thousand times. Without a frame, it then checks that errors are refused. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ static int failed(const char *what) {
     return 1;
 }
 
-/* One job: 0 where the sum is right. */
+/* Runs one job. Returns 0 if the sum is right. */
 static int once(tahti_team *team, uint64_t round) {
     uint64_t total = 0, expected = 0;
     for (int item = 0; item < ITEMS; item++)
@@ -82,7 +82,7 @@ int main(int argc, char **argv) {
     if (tahti_team_part(team, WORKERS + 1) || tahti_team_run(NULL) == 0 || tahti_team_missing(team, 0))
         return 7;
     tahti_team_close(team);
-    /* Who is late is named; nothing of the team can be touched before it is back. */
+    /* A late worker is reported. The team's parts are unavailable until it has returned. */
     spec.limit_ns = 1000000;
     team = tahti_team_start(&spec, make, job, &shared);
     shared.nap.tv_nsec = 300000000;
@@ -92,7 +92,7 @@ int main(int argc, char **argv) {
     while (tahti_team_run(team) != 0)
         ;
     tahti_team_close(team);
-    /* What is wrong is refused with the reason. */
+    /* Invalid specifications are refused with the reason. */
     int same[WORKERS + 1] = {0, 0, 0}, none[WORKERS + 1] = {-1, -2, -1};
     spec.cpus = same;
     if (tahti_team_start(&spec, make, job, NULL) || !strstr(tahti_error(), "two of the team"))
