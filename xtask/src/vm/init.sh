@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# First process of a guest: the host's files below an overlay become its root, then its list of tests runs.
-# The kernel's command line says how: tahti.cgroup=v2|v1|none tahti.init=plain|systemd
+# First process of a guest. Mounts the host's files below an overlay as the root, then runs the list of tests.
+# Options in the kernel's command line: tahti.cgroup=v2|v1|none tahti.init=plain|systemd
 /bin/busybox --install -s /bin
 export PATH=/bin
 mount -t proc proc /proc
@@ -35,7 +35,7 @@ hostname guest
 ip link set lo up
 
 if [ $init = systemd ]; then
-    # PID 1 is systemd from the host's files. One unit runs the tests; nothing else of the host's is started.
+    # PID 1 is systemd from the host's files. One unit runs the tests. No other unit of the host is started.
     units=$root/run/systemd/system
     mkdir -p $units
     rm -f $root/etc/fstab $root/etc/machine-id
@@ -63,7 +63,7 @@ UNIT
         systemd-resolved.service systemd-networkd.service; do
         ln -s /dev/null $units/$unit
     done
-    # Nothing that the host's generators make is started here, and each reload runs them all, one of them in Perl.
+    # Disable the host's generators: the guest starts none of their units, and each reload would run all of them.
     mkdir -p $root/run/systemd/system-generators
     for generator in $root/lib/systemd/system-generators/*; do
         ln -s /dev/null $root/run/systemd/system-generators/${generator##*/}
@@ -84,6 +84,6 @@ esac
 HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin chroot $root /bin/sh /out/run.sh \
     >$root/out/log 2>&1
 sync
-# Tells QEMU to end with status 33: the list was worked through. A panic ends it with another.
+# Makes QEMU exit with status 33: the list is complete. A panic causes another status.
 printf '\020' | dd of=$root/dev/port bs=1 seek=244 2>/dev/null
 poweroff -f

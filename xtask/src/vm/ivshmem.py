@@ -34,7 +34,7 @@ send(-1, memory)
 for peer in (SELF, GUEST):
     send(peer, rings[peer])
 while True:
-    # QEMU has made the descriptor one that does not block.
+    # QEMU has made the descriptor non-blocking, so wait before the read.
     select.select([rings[SELF]], [], [])
     os.eventfd_read(rings[SELF])
     (word,) = struct.unpack_from("<Q", view)
