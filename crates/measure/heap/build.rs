@@ -10,7 +10,7 @@ fn main() {
     let out = Path::new(&env::var_os("OUT_DIR").unwrap_or_default()).join("libtahti_heap.so");
     let arch = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     let mut rustc = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-    // It needs nothing of a C library when it is linked, so that one serves all; a static target cannot make libraries.
+    // The library links nothing of a C library, so one build serves both. A static target (musl) cannot build shared libraries.
     rustc.arg("--target").arg(format!("{arch}-unknown-linux-gnu"));
     rustc.args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "tahti_heap", "-O"]);
     rustc.args(["-C", "panic=abort", "-C", "lto=fat", "-C", "codegen-units=1", "-C", "strip=symbols"]);

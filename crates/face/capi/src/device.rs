@@ -14,7 +14,7 @@ pub struct tahti_device {
     held: Held,
     /// The mapped registers. They stay mapped while the handle exists.
     regions: Vec<(u32, Region)>,
-    /// Is the device's as long as the handle lives.
+    /// Memory that the device may access. It stays assigned to the device while the handle exists.
     memory: Vec<DeviceMemory>,
 }
 
