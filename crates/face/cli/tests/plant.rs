@@ -357,10 +357,17 @@ fn top_redraws_the_screen_on_a_terminal_and_prints_a_list_on_a_pipe() {
 #[test]
 fn a_process_without_a_heartbeat_is_a_hang_and_distinguished_from_a_crash() {
     let keys = "heartbeat = { within = \"200ms\" }\nrestart = { policy = \"never\" }";
-    let bench = Bench::new("hang", &(sh("a", "sleep 1000", keys) + &sh("b", "sleep 1000", "")));
+    let trigger = "python3 -c 'import os, socket, time\nline = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n\
+                   line.sendto(b\"WATCHDOG=trigger\", os.environ[\"NOTIFY_SOCKET\"])\ntime.sleep(1000)'";
+    let long = "heartbeat = { within = \"600s\" }\nrestart = { policy = \"never\" }";
+    let processes = sh("a", "sleep 1000", keys) + &sh("b", "sleep 1000", "") + &sh("c", "sh ./trigger", long);
+    let bench = Bench::new("hang", &processes);
+    fs::write(bench.dir.join("trigger"), trigger).unwrap();
     bench.ok(&["up", ".", "--detach"]);
-    bench.until("latched", || bench.process("a")["state"] == "FAULT");
-    assert_eq!(bench.process("a")["ended"][1], "hang");
+    for process in ["a", "c"] {
+        bench.until("latched", || bench.process(process)["state"] == "FAULT");
+        assert_eq!(bench.process(process)["ended"][1], "hang", "{process}");
+    }
     assert_eq!(bench.process("b")["state"], "running");
     bench.ok(&["signal", "USR1", "b"]);
     bench.until("restarted", || bench.process("b")["ended"][1]["own"]["signal"] == 10);

@@ -73,6 +73,13 @@ while True: time.sleep(1)
     // A process that survives SIGABRT is killed.
     let output = hangs("SIG_IGN");
     assert_eq!(output.status.code(), Some(137), "{}", said(&output));
+    std::fs::remove_dir_all(&evidence).unwrap();
+    // A process that finds a fault itself does not wait for the end of its heartbeat.
+    let script = beats.replace("DEFAULT", "SIG_DFL").replace("WATCHDOG=1", "WATCHDOG=trigger");
+    let words = words.map(|word| if word == "200ms" { "10h" } else { word });
+    let output = run(&[&words[..], &["python3", "-c", &script]].concat());
+    assert_eq!(output.status.code(), Some(134), "{}", said(&output));
+    assert!(evidence.read_dir().unwrap().any(|entry| entry.unwrap().file_name().to_string_lossy().ends_with("-hang")));
     std::fs::remove_dir_all(evidence).unwrap();
 }
 

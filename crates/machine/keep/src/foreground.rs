@@ -341,6 +341,14 @@ impl Runner<'_> {
         if text.lines().any(|line| line == "WATCHDOG=1") {
             self.beats.fetch_add(1, Ordering::Relaxed);
         }
+        if notify::hangs(text) && self.kill_due.is_none() {
+            if self.incident.is_none() {
+                let summary = "it reports that it hangs (WATCHDOG=trigger)".to_owned();
+                self.begin(Kind::Hang, sys::clock::mono_now(), summary);
+            }
+            self.keep_evidence();
+            self.hangs();
+        }
         if let Some(pid) = notify::main_process(text) {
             self.name_main(pid);
         }

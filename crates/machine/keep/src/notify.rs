@@ -3,7 +3,7 @@
 //! The socket is a file that only the program's user may write to, and the kernel attaches the sender's identity to each
 //! message. Otherwise another process could send heartbeats for a hung program.
 //!
-//! Accepted are `READY=1`, `STATUS=`, `WATCHDOG=1`, `MAINPID=` and `EXTEND_TIMEOUT_USEC=`.
+//! Accepted are `READY=1`, `STATUS=`, `WATCHDOG=1`, `WATCHDOG=trigger`, `MAINPID=` and `EXTEND_TIMEOUT_USEC=`.
 
 use crate::launch::is_below;
 use base::DurNs;
@@ -144,6 +144,11 @@ impl Notify {
         let same = line.and_then(|line| line.split_whitespace().next()?.parse().ok()) == Some(uid);
         same && is_below(pid, rustix::process::getpid().as_raw_nonzero().get())
     }
+}
+
+/// Whether a process reports that it hangs (`WATCHDOG=trigger`). It is then treated as one without a heartbeat.
+pub(crate) fn hangs(text: &str) -> bool {
+    text.lines().any(|line| line == "WATCHDOG=trigger")
 }
 
 /// PID of the main process in a message (`MAINPID=`).

@@ -110,6 +110,10 @@ impl Engine {
                 if text.lines().any(|line| line == "WATCHDOG=1") {
                     self.processes[id].watch.sign();
                 }
+                if notify::hangs(&text) {
+                    self.tell.event(now, self.processes.name(id), "reports that it hangs (WATCHDOG=trigger)");
+                    self.processes.event(Event::HeartbeatLost(id));
+                }
                 if text.lines().any(|line| line == sys::notify::WORKS) {
                     self.processes[id].rounds = self.processes[id].rounds.wrapping_add(1);
                 }
