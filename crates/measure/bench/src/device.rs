@@ -9,7 +9,7 @@ use report::{Good, Row, Table, Target};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -81,19 +81,21 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let mut table = Table::new(title);
     for (number, case) in CASES.iter().enumerate() {
         let device = Device::start(case.bytes)?;
-        let options = [format!("--port={PORT}=127.0.0.1:{}", device.port), format!("--protocols={}", folder.0.display())];
-        let ioc = Ioc::start(Kind::Tahti, &case.database(), "B:0", &options)?;
+        let port = format!("{PORT}=127.0.0.1:{}", device.port);
+        let protocols = folder.0.display().to_string();
+        let options = ["--port".to_owned(), port, "--protocols".to_owned(), protocols];
+        let mut ioc = Ioc::start(Kind::Tahti, &case.database(), "B:0", &options)?;
         device.wait()?;
         let (mut shares, mut rates) = (Vec::new(), Vec::new());
         for round in 0..args.rounds {
             progress.at(number * args.rounds + round, CASES.len() * args.rounds, case.name);
-            let before = device.sent();
+            let before = received(&mut ioc)?;
             let (cpu, took) = ioc.measure(|| {
                 std::thread::sleep(Duration::from_nanos(args.for_.0.max(0) as u64));
                 Ok(())
             })?;
             shares.push(cpu / took * 100.0);
-            rates.push((device.sent() - before) as f64 * 1e3 / took);
+            rates.push((received(&mut ioc)? - before) * 1e3 / took);
         }
         let share = Row::samples(format!("{}: share of one CPU", case.name), "%", shares);
         table = table.row(share.good(Good::Low).target(Target::at_most(50.0)));
@@ -102,6 +104,13 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         }
     }
     Ok(table.into())
+}
+
+/// Bytes that the port has received, by the IOC's own count.
+fn received(ioc: &mut Ioc) -> Result<f64, Failed> {
+    let report = ioc.run_command("asynReport")?;
+    let count = report.split_once("bytes in ").and_then(|(_, rest)| rest.split(',').next()?.trim().parse().ok());
+    count.ok_or_else(|| Failed::answer("asynReport", "bytes in N", report))
 }
 
 impl Case {
@@ -127,7 +136,6 @@ struct Device {
 
 #[derive(Default)]
 struct Shared {
-    sent: AtomicU64,
     connected: AtomicBool,
     ended: AtomicBool,
     stream: Mutex<Option<TcpStream>>,
@@ -162,11 +170,6 @@ impl Device {
         }
         Ok(())
     }
-
-    /// Bytes sent so far.
-    fn sent(&self) -> u64 {
-        self.shared.sent.load(Ordering::Relaxed)
-    }
 }
 
 impl Shared {
@@ -177,11 +180,9 @@ impl Shared {
         self.connected.store(true, Ordering::Release);
         let block = bytes.repeat(if bytes.is_empty() { 0 } else { 65_536 / bytes.len() });
         while !block.is_empty() {
-            match stream.write(&block) {
-                // A part of a block shifts the lines, and changes nothing else.
-                Ok(sent) => self.sent.fetch_add(sent as u64, Ordering::Relaxed),
-                Err(_) => return,
-            };
+            if stream.write_all(&block).is_err() {
+                return;
+            }
         }
         // Nothing to send: it waits for the end of the connection.
         let _ = std::io::copy(&mut stream, &mut std::io::sink());

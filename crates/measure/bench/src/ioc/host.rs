@@ -114,7 +114,7 @@ impl Ioc {
     }
 
     /// The output of a command of the IOC's interpreter.
-    pub(super) fn run_command(&mut self, command: &str) -> Result<String, Failed> {
+    pub(crate) fn run_command(&mut self, command: &str) -> Result<String, Failed> {
         let (output, done) = (self.folder.join("output"), self.folder.join("done"));
         // If the second file exists, the first one is complete.
         self.send(&format!("{command} > {}\necho done > {}\n", output.display(), done.display()))?;
