@@ -9,6 +9,7 @@ use keep::keeper::protocol::End;
 use keep::launch::LaunchSpec;
 use keep::shield::{self, ShieldGroup};
 use keep::threads::ThreadRule;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use sys::root::RootDir;
@@ -65,7 +66,7 @@ pub(crate) struct Args {
     evidence: Option<PathBuf>,
     /// Program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
-    command: Vec<String>,
+    command: Vec<OsString>,
 }
 
 fn rule(text: &str) -> Result<ThreadRule, String> {
@@ -99,7 +100,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
 
 fn wanted(args: Args) -> Result<Foreground, Failure> {
     let program = args.command.first().cloned().unwrap_or_default();
-    let name = Path::new(&program).file_name().map_or(program.clone(), |name| name.to_string_lossy().into_owned());
+    let name = Path::new(&program).file_name().unwrap_or(&program).to_string_lossy().into_owned();
     let mut launch = LaunchSpec::new(name, args.command);
     (launch.policy, launch.mlock, launch.numa_node) = (args.policy, args.mlock, args.numa);
     // As in a plant: pass on all variables except those that systemd sets for this process. Another user starts with a

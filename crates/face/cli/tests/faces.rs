@@ -83,9 +83,11 @@ fn a_failed_write_to_standard_output_is_not_a_success() {
 }
 
 #[test]
-fn variables_in_any_encoding_are_passed_to_programs() {
+fn arguments_and_variables_in_any_encoding_are_passed_to_programs() {
     let latin = OsStr::from_bytes(b"caf\xe9");
     let output = tahti().args(["run", "--", "sh", "-c", "printf %s \"$LATIN\""]).env("LATIN", latin).output().unwrap();
+    assert_eq!(output.stdout, latin.as_bytes(), "{output:?}");
+    let output = tahti().args(["run", "--", "sh", "-c", "printf %s \"$1\"", "sh"]).arg(latin).output().unwrap();
     assert_eq!(output.stdout, latin.as_bytes(), "{output:?}");
     let output = tahti().args(["ioc", "--check"]).env("LATIN", latin).stdin(Stdio::null()).output().unwrap();
     assert!(!text(&output).contains("panicked"), "{output:?}");

@@ -1,7 +1,9 @@
 //! Finds the path of a program like `execvp(3)`.
 
 use rustix::fs::{Access, access};
+use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// Search path if `PATH` is not set.
@@ -44,10 +46,11 @@ impl std::error::Error for Missing {}
 ///
 /// # Errors
 /// There is no such program that this process may run.
-pub fn find(name: &str, dir: &Path, path: Option<&str>) -> Result<PathBuf, Missing> {
+pub fn find(name: impl AsRef<OsStr>, dir: &Path, path: Option<&str>) -> Result<PathBuf, Missing> {
+    let name = name.as_ref();
     let runs = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
     let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
-    if name.contains('/') {
+    if name.as_bytes().contains(&b'/') {
         let path = dir.join(name);
         return match () {
             () if runs(&path) => Ok(absolute(path)),
@@ -58,9 +61,10 @@ pub fn find(name: &str, dir: &Path, path: Option<&str>) -> Result<PathBuf, Missi
     let own = || std::env::var_os("PATH").unwrap_or_else(|| FOLDERS.into());
     let path = path.map_or_else(own, Into::into);
     let found = std::env::split_paths(&path).map(|folder| dir.join(folder).join(name)).find(|path| runs(path));
-    found
-        .map(absolute)
-        .ok_or_else(|| Missing::Program { name: name.to_owned(), path: path.to_string_lossy().into_owned() })
+    found.map(absolute).ok_or_else(|| Missing::Program {
+        name: name.to_string_lossy().into_owned(),
+        path: path.to_string_lossy().into_owned(),
+    })
 }
 
 #[cfg(test)]

@@ -101,7 +101,7 @@ fn memory_of_a_setuid_program_cannot_be_locked_from_outside() {
     std::fs::copy("/bin/sleep", &file).unwrap();
     std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).unwrap();
     let mut spec = sleeper();
-    spec.argv[0] = file.display().to_string();
+    spec.argv[0] = file.clone().into_os_string();
     spec.mlock = true;
     let refused = start(&spec);
     spec.require_rt = false;
@@ -208,7 +208,7 @@ fn a_reservation_on_some_of_the_cpus_is_refused_with_the_partition_as_remedy() {
 
 /// Runs a shell script with these settings and returns its output.
 fn says(spec: &mut LaunchSpec, script: &str) -> String {
-    spec.argv = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
+    spec.argv = ["/bin/sh", "-c", script].map(Into::into).to_vec();
     let file = PathBuf::from(format!("/run/tahti-launch-says-{}-{}", spec.name, std::process::id()));
     (spec.terminal, spec.output) = (Terminal::Null, Some(file.clone()));
     let child = start(spec).unwrap_or_else(|error| panic!("{error}")).child;

@@ -9,6 +9,7 @@ use crate::failure::{self, Failure, in_file};
 use base::{CpuSet, DurNs, MonoNs, Policy};
 use recorder::{Conditions, Recorder, Wanted};
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
 use sys::root::RootDir;
@@ -62,7 +63,7 @@ pub(crate) struct Args {
     json: bool,
     /// Program to start and watch
     #[arg(last = true, value_name = "CMD")]
-    command: Vec<String>,
+    command: Vec<OsString>,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -205,7 +206,7 @@ fn start(args: &Args, home: &CpuSet) -> Result<Option<Child>, Failure> {
         // Standard output carries only the JSON object.
         command.stdout(std::io::stderr());
     }
-    let child = command.spawn().map_err(|error| format!("`{program}` could not be started: {error}"))?;
+    let child = command.spawn().map_err(|error| format!("`{}` could not be started: {error}", program.display()))?;
     let _ = sys::sched::set_affinity(child.id() as i32, home);
     Ok(Some(child))
 }

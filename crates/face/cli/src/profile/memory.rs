@@ -67,8 +67,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     drop(program);
     if heaps.is_empty() {
         return Err(format!(
-            "`{name}` has counted nothing: the library was not loaded. It must lie on a file system that allows programs ({}), and \
+            "`{}` has counted nothing: the library was not loaded. It must lie on a file system that allows programs ({}), and \
              the program must be linked dynamically and not drop its environment",
+            name.display(),
             folder.0.display()
         ).into());
     }

@@ -9,6 +9,7 @@ use crate::explain::target::Threads;
 use crate::failure::end;
 use base::{DurNs, Size};
 use profile::Found;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use sys::perf::Sampling;
@@ -66,7 +67,7 @@ pub(crate) struct Args {
     every: Option<DurNs>,
     /// Program to start and sample, with its child processes
     #[arg(last = true, value_name = "CMD")]
-    command: Vec<String>,
+    command: Vec<OsString>,
 }
 
 /// Bytes of stack copied per sample. The kernel copies whole words, and a sample including its other fields is limited

@@ -30,12 +30,12 @@ pub(super) struct Running {
 }
 
 /// Prepares `words[0]`, found as a shell would find it. The variables `more` are added to its environment.
-pub(super) fn prepare(words: &[String], more: &[(String, OsString)]) -> Result<Waiting, Failure> {
+pub(super) fn prepare(words: &[OsString], more: &[(String, OsString)]) -> Result<Waiting, Failure> {
     let name = words.first().ok_or("no program given")?;
     let path = find(name, Path::new("."), None)?;
     let text =
         |bytes: Vec<u8>| CString::new(bytes).map_err(|_| format!("{name:?}: arguments must not contain a zero byte"));
-    let argv = words.iter().map(|word| text(word.clone().into_bytes())).collect::<Result<_, _>>()?;
+    let argv = words.iter().map(|word| text(word.clone().into_vec())).collect::<Result<_, _>>()?;
     let replaced = |key: &OsString| more.iter().any(|(name, _)| key.as_os_str() == name.as_str());
     let kept = std::env::vars_os().filter(|(key, _)| !replaced(key));
     let added = more.iter().map(|(key, value)| (OsString::from(key), value.clone()));
@@ -49,8 +49,8 @@ pub(super) fn prepare(words: &[String], more: &[(String, OsString)]) -> Result<W
     let steps = [Step::ResetSignals, Step::Hold].map(|step| Wanted { step, required: true });
     let prepared = Prepared::new(text(path.into_os_string().into_vec())?, argv, envp, steps.to_vec());
     let held = prepared.hold()?;
-    let pid = held.process().map(Process::pid).ok_or_else(|| format!("`{name}` could not be started"))?;
-    Ok(Waiting { held, name: name.clone(), pid })
+    let pid = held.process().map(Process::pid).ok_or_else(|| format!("`{}` could not be started", name.display()))?;
+    Ok(Waiting { held, name: name.to_string_lossy().into_owned(), pid })
 }
 
 impl Waiting {

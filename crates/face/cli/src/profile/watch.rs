@@ -110,7 +110,7 @@ fn processes(args: &Args) -> Result<Vec<i32>, Failure> {
 
 /// The sampled threads and programs as text.
 fn who(args: &Args, target: &Target) -> String {
-    let command = args.command.first().map(|name| format!("{name} and what it started"));
+    let command = args.command.first().map(|name| format!("{} and what it started", name.display()));
     command.into_iter().chain([target.shown()]).filter(|words| !words.is_empty()).collect::<Vec<_>>().join(", ")
 }
 

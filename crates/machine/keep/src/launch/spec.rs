@@ -4,6 +4,7 @@ use base::{CpuSet, DurNs, Policy};
 use host::plant::Sandbox;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -16,7 +17,8 @@ pub struct LaunchSpec {
     pub name: String,
     /// Program and arguments. The program is searched in `PATH` (of `env`, else of the starter) unless it contains a
     /// `/`.
-    pub argv: Vec<String>,
+    #[serde(with = "words")]
+    pub argv: Vec<OsString>,
     /// Variables added to the starter's environment, or replacing it with `env_clear`.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
@@ -97,7 +99,7 @@ pub struct LaunchSpec {
 impl LaunchSpec {
     /// A process that inherits everything.
     #[must_use]
-    pub fn new(name: impl Into<String>, argv: impl IntoIterator<Item = impl Into<String>>) -> Self {
+    pub fn new(name: impl Into<String>, argv: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         Self {
             name: name.into(),
             argv: argv.into_iter().map(Into::into).collect(),
@@ -126,6 +128,37 @@ impl LaunchSpec {
             inherit: Vec::new(),
             require_rt: false,
         }
+    }
+}
+
+/// Words of a command in JSON: as text, or as a list of bytes where they are not UTF-8.
+mod words {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(untagged)]
+    enum Word {
+        Text(String),
+        Bytes(Vec<u8>),
+    }
+
+    pub(super) fn serialize<S: Serializer>(words: &[OsString], to: S) -> Result<S::Ok, S::Error> {
+        let word = |word: &OsString| match word.to_str() {
+            Some(text) => Word::Text(text.to_owned()),
+            None => Word::Bytes(word.as_bytes().to_vec()),
+        };
+        words.iter().map(word).collect::<Vec<_>>().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<OsString>, D::Error> {
+        let words = Vec::<Word>::deserialize(from)?;
+        let word = |word| match word {
+            Word::Text(text) => OsString::from(text),
+            Word::Bytes(bytes) => OsString::from_vec(bytes),
+        };
+        Ok(words.into_iter().map(word).collect())
     }
 }
 
@@ -313,6 +346,7 @@ impl<'de> Deserialize<'de> for Capability {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStringExt as _;
 
     #[test]
     fn a_spec_survives_a_round_trip_through_json() {
@@ -322,7 +356,9 @@ mod tests {
         spec.capabilities = Some(vec![Capability::SYS_NICE, Capability::IPC_LOCK]);
         spec.limits = vec![Limit { resource: Resource::Locked, value: None }];
         spec.terminal = Terminal::Pty;
+        spec.argv.push(OsString::from_vec(b"caf\xe9".to_vec()));
         let text = serde_json::to_string(&spec).unwrap();
+        assert!(text.contains(r#""/bin/true","--flag",[99,97,102,233]"#), "{text}");
         assert_eq!(serde_json::from_str::<LaunchSpec>(&text).unwrap(), spec, "{text}");
     }
 

@@ -107,7 +107,7 @@ pub fn hold(spec: &LaunchSpec) -> Result<Held, LaunchError> {
             })
             .collect()
     };
-    let argv = words(&mut spec.argv.iter().map(OsString::from))?;
+    let argv = words(&mut spec.argv.iter().cloned())?;
     let variables = environment(spec, &plan.user_variables, &plan.variables).into_iter();
     let envp = words(&mut variables.map(|(mut name, value)| {
         name.push("=");

@@ -6,6 +6,7 @@ use crate::launch::{CapabilityError, LaunchSpec, Limit, Resource, Terminal};
 use crate::partition::Partitions;
 use base::{CpuSet, MonoNs};
 use host::plant::{Cpus, Plant, Process, ReadyWhen, UsableCpus};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// The plant, its paths, and the settings shared by all its processes.
@@ -50,10 +51,10 @@ impl Site {
     }
 
     /// Replaces the command `tahti` by the path of the running binary.
-    pub(crate) fn argv(&self, command: &[String]) -> Vec<String> {
-        let mut argv = command.to_vec();
+    pub(crate) fn argv(&self, command: &[String]) -> Vec<OsString> {
+        let mut argv: Vec<OsString> = command.iter().map(OsString::from).collect();
         if let Some(program) = argv.first_mut().filter(|program| *program == "tahti") {
-            *program = self.program.to_string_lossy().into_owned();
+            *program = self.program.clone().into_os_string();
         }
         argv
     }

@@ -61,9 +61,7 @@ impl Engine {
             },
             Request::Reload { dry_run } => return self.reload(now, dry_run, client),
             Request::Upgrade { program } => {
-                if !program.is_absolute()
-                    || sys::program::find(&program.to_string_lossy(), &self.site.folder, None).is_err()
-                {
+                if !program.is_absolute() || sys::program::find(&program, &self.site.folder, None).is_err() {
                     return Some(Reply::Refused(format!("{} is not an absolute path of a program", program.display())));
                 }
                 self.tell.event(now, "tahti", &format!("{} takes over", program.display()));
