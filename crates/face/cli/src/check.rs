@@ -4,9 +4,12 @@
 //! folder and with their environment: `tahti ioc --check`, `tahti em check`, `tahti guest serve --check`. The loaders
 //! therefore print the same messages as at run time.
 
-use crate::failure::{Failure, own_program, text_of};
-use host::plant::{Checked, Diagnostic, Diagnostics, Process, Severity, check, document, place_of_rate, render_all};
-use keep::supervisor::{Machine, plant_file};
+use crate::failure::{Failure, own_program};
+use host::plant::{
+    Checked, Diagnostic, Diagnostics, Joined, Process, Profiles, Severity, check_joined, document, place_of_rate,
+};
+use keep::supervisor::{Machine, joined, plant_file};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Termination as _};
 
@@ -17,13 +20,20 @@ Examples:
   tahti check                  plant.toml of the current folder
   tahti check rf.toml --json   for editors
   tahti check st.cmd           an IOC script and the files that it loads
+  tahti check --profile debug  only what `tahti up --profile debug` starts; without it, all profiles
+  tahti check --print          the plant file joined with those that it includes, variables replaced
   tahti check --document       all keys with their defaults")]
 pub(crate) struct Args {
     #[command(flatten)]
     file: crate::control::File,
+    #[command(flatten)]
+    chosen: crate::control::Chosen,
     /// Print the errors as JSON
     #[arg(long)]
     json: bool,
+    /// Print the text of the plant file joined with the files that it includes
+    #[arg(long, conflicts_with = "json")]
+    print: bool,
     /// Print the reference of all plant file keys (Markdown)
     #[arg(long)]
     document: bool,
@@ -41,15 +51,27 @@ pub(crate) fn run(args: Args) -> ExitCode {
             Err(why) => why.report(),
         };
     }
-    let (file, text) = match read(plant) {
+    let (file, joined) = match read(plant) {
         Ok(read) => read,
         Err(why) => return why.report(),
     };
+    if args.print {
+        print_joined(&joined);
+    }
     let folder = file.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
-    let Checked { plant, readable, found } = check(&text, &Machine { folder: folder.clone() });
+    let Checked { plant, readable, found, inactive } =
+        check_joined(&joined, &args.chosen.profiles(), &Machine { folder: folder.clone() });
     let mut said = Vec::new();
     // Check the files of the processes even if the plant file has errors.
-    let processes = plant.map_or(readable, |plant| plant.processes);
+    let mut processes = plant.map_or(readable, |plant| plant.processes);
+    let mut found = [found, unknown(&joined, &inactive.unknown, &inactive.known)].concat();
+    if !args.chosen.is_some() && !inactive.known.is_empty() {
+        // Members that start only on request are checked, too.
+        let all = check_joined(&joined, &Profiles::all(), &Machine { folder: folder.clone() });
+        processes = all.plant.map_or(all.readable, |plant| plant.processes);
+        let further: Vec<Diagnostic> = all.found.into_iter().filter(|one| !found.contains(one)).collect();
+        found.extend(further);
+    }
     for process in &processes {
         match told(process, &folder) {
             Some(Ok(one)) => said.push(one),
@@ -57,21 +79,65 @@ pub(crate) fn run(args: Args) -> ExitCode {
             None => {}
         }
     }
-    let found = [found, about_scans(&text, &mut said), alarm::check_plant(&text)].concat();
+    let found = [found, about_scans(&joined, &mut said), alarm::check_plant(&joined)].concat();
     let broken = found.iter().any(|one| one.severity == Severity::Error);
     let findings = serde_json::to_string(&found).unwrap_or_default();
-    // Do not print "no error" above the errors of a process.
-    let quiet = found.is_empty() && said.iter().any(|one| one.broken);
-    let shown = if quiet { String::new() } else { render_all(&found, &file.display().to_string(), &text) };
+    // Do not print "no error" above the errors of a process, nor below the text of the plant.
+    let quiet = found.is_empty() && (args.print || said.iter().any(|one| one.broken));
+    let shown = if quiet { String::new() } else { joined.render_all(&found) };
+    if args.print {
+        eprint!("{shown}");
+        return finish(false, &file, &findings, "", &said, broken);
+    }
     finish(args.json, &file, &findings, &shown, &said, broken)
 }
 
-/// Checks the alarms in a plant file. The supervisor's own check does not include them.
-pub(crate) fn alarms_are_good(file: &Path) -> Result<(), Failure> {
-    let (file, text) = read(file)?;
-    let found = alarm::check_plant(&text);
+/// Prints the joined text without trailing blanks, and where each file begins if there are several.
+fn print_joined(joined: &Joined) {
+    let (mut offset, mut last) = (0, None);
+    let several = joined.names().count() > 1;
+    let mut was_empty = true;
+    for line in joined.text().split_inclusive('\n') {
+        let (_, file) = joined.line(offset);
+        offset += line.len();
+        let file = file.or(joined.names().next());
+        if several && file != last {
+            println!("# {}", file.unwrap_or_default());
+            (last, was_empty) = (file, true);
+        }
+        let line = line.trim_end();
+        // Blanks in place of `include` and `[variables]`.
+        if !(line.is_empty() && was_empty) {
+            println!("{line}");
+        }
+        was_empty = line.is_empty();
+    }
+}
+
+/// Errors about profiles that no member has.
+fn unknown(joined: &Joined, unknown: &[String], known: &BTreeSet<String>) -> Vec<Diagnostic> {
+    let mut found = Diagnostics::new(joined.first());
+    for name in unknown {
+        let remedy = base::nearest(name, known.iter().map(String::as_str));
+        let remedy = remedy.map_or(String::new(), |meant| format!("did you mean {meant:?}?"));
+        let all: Vec<&str> = known.iter().map(String::as_str).collect();
+        let expected = if all.is_empty() { "a plant with `profiles`".to_owned() } else { all.join(", ") };
+        found.error(0..0, format!("no member of the plant has the profile {name:?}"), expected, remedy);
+    }
+    found.finish()
+}
+
+/// Checks what the supervisor's own check does not include: alarms in a plant file, and the names of profiles.
+pub(crate) fn is_good(file: &Path, profiles: &Profiles) -> Result<(), Failure> {
+    let (file, joined) = read(file)?;
+    let folder = file.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
+    let Checked { found, inactive, .. } = check_joined(&joined, profiles, &Machine { folder });
+    // A file that cannot be read, which the supervisor's own check reports, may have the profiles.
+    let is_whole = found.iter().all(|one| one.severity != Severity::Error);
+    let names = if is_whole { unknown(&joined, &inactive.unknown, &inactive.known) } else { Vec::new() };
+    let found = [names, alarm::check_plant(&joined)].concat();
     match found.iter().any(|one| one.severity == Severity::Error) {
-        true => Err(render_all(&found, &file.display().to_string(), &text).into()),
+        true => Err(joined.render_all(&found).into()),
         false => Ok(()),
     }
 }
@@ -104,8 +170,9 @@ fn told(process: &Process, folder: &Path) -> Option<Result<Said, Failure>> {
 }
 
 /// Moves IOC messages about scan rates to the line of the plant file that sets the rate.
-fn about_scans(text: &str, said: &mut [Said]) -> Vec<Diagnostic> {
-    let mut found = Diagnostics::new(text);
+fn about_scans(joined: &Joined, said: &mut [Said]) -> Vec<Diagnostic> {
+    let text = joined.text();
+    let mut found = Diagnostics::of(joined);
     for Said { process, lines, .. } in said {
         let Some(name) = process else { continue };
         lines.retain(|line| {
@@ -150,8 +217,8 @@ fn finish(json: bool, file: &Path, findings: &str, shown: &str, said: &[Said], b
     if broken || said.iter().any(|said| said.broken) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-fn read(path: &Path) -> Result<(PathBuf, String), Failure> {
+fn read(path: &Path) -> Result<(PathBuf, Joined), Failure> {
     let file = plant_file(path)?;
-    let text = text_of(&file)?;
-    Ok((file, text))
+    let joined = joined(&file)?;
+    Ok((file, joined))
 }

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, end};
 use crate::out::{Colour, Painted};
-use host::plant::Signal;
+use host::plant::{Profiles, Signal};
 use keep::supervisor::control::{Client, Outcome, Reply, Request};
 use keep::supervisor::rundir::{RunDir, living, plants};
 use keep::supervisor::{plant_file, read_plant};
@@ -48,6 +48,26 @@ impl File {
     /// The path given on the command line; the current folder by default.
     pub(crate) fn path(&self) -> &Path {
         self.plant.as_deref().or(self.named.as_deref()).unwrap_or(Path::new("."))
+    }
+}
+
+/// Which members of a plant are meant.
+#[derive(clap::Args)]
+pub(crate) struct Chosen {
+    /// Include the members of these profiles of the plant file; `*` means all
+    #[arg(long = "profile", value_name = "NAME", env = "TAHTI_PROFILES", value_delimiter = ',')]
+    profiles: Vec<String>,
+}
+
+impl Chosen {
+    /// The profiles, without blanks around their names.
+    pub(crate) fn profiles(&self) -> Profiles {
+        Profiles::of(self.profiles.iter().map(|name| name.trim()))
+    }
+
+    /// Whether there are any.
+    pub(crate) fn is_some(&self) -> bool {
+        self.profiles().names().next().is_some()
     }
 }
 
@@ -100,7 +120,7 @@ pub(crate) fn plant_name(given: Option<&str>) -> Result<String, Failure> {
     let living = living();
     match given {
         Some(text) if text.contains('/') || Path::new(text).is_dir() || Path::new(text).is_file() => {
-            let plant = plant_file(Path::new(text)).and_then(|file| read_plant(&file));
+            let plant = plant_file(Path::new(text)).and_then(|file| read_plant(&file, &Profiles::all()));
             Ok(plant?.0.name)
         }
         Some(name) => Ok(name.to_owned()),
@@ -221,7 +241,7 @@ pub(crate) fn reload(args: ReloadArgs) -> ExitCode {
     let dry_run = args.dry_run;
     done(plant_name(args.which.given()).and_then(|name| {
         if let Reply::Status(status) = ask(&name, &Request::Status)? {
-            crate::check::alarms_are_good(&status.file)?;
+            crate::check::is_good(&status.file, &Profiles::default())?;
         }
         let Reply::Changes(lines) = ask(&name, &Request::Reload { dry_run })? else { return Ok(()) };
         match lines.is_empty() {

@@ -1,7 +1,7 @@
 //! `tahti guest`: virtual machines that belong to a plant.
 
 use crate::control::plant_name;
-use crate::failure::{Failure, end, in_file};
+use crate::failure::{Failure, end};
 use crate::shield;
 use ::guest::define::Definition;
 use ::guest::model::{PROGRAM, Places};
@@ -12,9 +12,9 @@ use ::guest::usage::{history, ran};
 use ::guest::{Accel, Ended, Guest, Home, Network, Profile, Rule};
 use base::{CpuSet, DurNs, Policy, Size};
 use clap::{Args as _, FromArgMatches as _};
-use host::plant::{Checked, Cpus, NAME, Process, check, is_name, render_all};
+use host::plant::{Cpus, NAME, Process, Profiles, is_name};
 use keep::supervisor::rundir::{RunDir, base};
-use keep::supervisor::{Machine, guest_note, plant_file};
+use keep::supervisor::{guest_note, plant_file, read_plant};
 use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -309,10 +309,8 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
 
 fn define(args: &DefineArgs) -> Result<(), Failure> {
     let file = plant_file(&args.plant)?;
-    let text = std::fs::read_to_string(&file).map_err(in_file(&file))?;
     let folder = std::path::absolute(file.parent().unwrap_or(Path::new(".")))?;
-    let Checked { plant, found, .. } = check(&text, &Machine { folder: folder.clone() });
-    let plant = plant.ok_or_else(|| render_all(&found, &file.display().to_string(), &text))?;
+    let (plant, _) = read_plant(&file, &Profiles::all())?;
     let process = plant.processes.iter().find(|process| process.name == args.name);
     let words =
         process.and_then(|process| process.command.strip_prefix(&["tahti", "guest", "serve"].map(str::to_owned)));

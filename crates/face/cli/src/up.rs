@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, end, own_program};
 use base::DurNs;
-use host::plant::Plant;
+use host::plant::{Plant, Profiles};
 use keep::supervisor::control::{Client, Reply, Request};
 use keep::supervisor::rundir::RunDir;
 use keep::supervisor::{Exit, Options, fitted, phase_word, plant_file, read_plant, up};
@@ -19,10 +19,13 @@ use std::time::{Duration, Instant};
 Examples:
   tahti up                     plant.toml of the current folder, until Ctrl-C
   tahti up rf.toml --for 30s   stop after 30 s; exit status 0 good, 4 degraded, 3 failed
+  tahti up --profile debug     also the members of this profile
   tahti up rf.toml --detach    in the background; see `tahti ps`, `tahti logs -f`, `tahti down`")]
 pub(crate) struct Args {
     #[command(flatten)]
     file: crate::control::File,
+    #[command(flatten)]
+    chosen: crate::control::Chosen,
     /// Continue in the background when the plant is up
     #[arg(long)]
     detach: bool,
@@ -65,7 +68,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     // A background process or an upgraded supervisor need not repeat the check.
     if !args.behind
         && !args.resume
-        && let Err(why) = crate::check::alarms_are_good(args.file.path())
+        && let Err(why) = crate::check::is_good(args.file.path(), &args.chosen.profiles())
     {
         return why.report();
     }
@@ -83,6 +86,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         colours: crate::out::colours(),
         resume: args.resume,
         no_dashboard: args.no_dashboard,
+        profiles: args.chosen.profiles(),
     };
     match up(&options) {
         // The plant did not come up. The status lets a service manager retry.
@@ -93,6 +97,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
             command.arg("up").arg(args.file.path()).arg("--resume");
             command.args(args.behind.then_some("--behind")).args(args.require_rt.then_some("--require-rt"));
             command.args(args.no_dashboard.then_some("--no-dashboard"));
+            choose(&mut command, &args);
             // Returns only on failure. The processes continue, and `tahti up` takes them over.
             let error = command.exec();
             Failure::from(format!("{} does not start: {error}; run `tahti up` to continue", program.display())).report()
@@ -109,13 +114,14 @@ fn detach(args: &Args) -> ExitCode {
 fn start_behind(args: &Args) -> Result<ExitCode, Failure> {
     let file = plant_file(args.file.path())?;
     // Check here, so that findings appear on the user's terminal.
-    let (plant, _) = read_plant(&file)?;
-    crate::check::alarms_are_good(&file)?;
+    let (plant, _) = read_plant(&file, &args.chosen.profiles())?;
+    crate::check::is_good(&file, &args.chosen.profiles())?;
     let program = own_program()?;
     let mut command = Command::new(program);
     command.arg("up").arg(&file).arg("--behind");
     command.args(args.require_rt.then_some("--require-rt")).args(args.reset.then_some("--reset"));
     command.args(args.no_dashboard.then_some("--no-dashboard"));
+    choose(&mut command, args);
     if let Some(time) = args.for_ {
         command.args(["--for", &time.to_string()]);
     }
@@ -161,6 +167,11 @@ fn start_behind(args: &Args) -> Result<ExitCode, Failure> {
     }
 }
 
+/// Gives another `up` the profiles.
+fn choose(command: &mut Command, args: &Args) {
+    command.args(args.chosen.profiles().names().map(|name| format!("--profile={name}")));
+}
+
 /// The address of the plant's dashboard. `None` if the plant has none, or if it does not serve within
 /// [`ADDRESS_WITHIN`]. `tahti dash url` prints the address later.
 fn dashboard(plant: &Plant, run: &RunDir, without: bool) -> Option<String> {
@@ -186,7 +197,7 @@ fn dashboard(plant: &Plant, run: &RunDir, without: bool) -> Option<String> {
 fn upgrade(args: &Args) -> ExitCode {
     let asked = || -> Result<(), Failure> {
         let file = plant_file(args.file.path())?;
-        let (plant, _) = read_plant(&file)?;
+        let (plant, _) = read_plant(&file, &Profiles::all())?;
         let program = own_program()?;
         crate::control::ask(&plant.name, &Request::Upgrade { program })?;
         println!("plant {}: this binary takes over", plant.name);

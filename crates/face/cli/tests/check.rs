@@ -188,3 +188,70 @@ fn scan_groups_and_autosave_files_are_checked_too() {
     let (well, said) = check(&folder, &[]);
     assert!(well, "{said}");
 }
+
+#[test]
+fn an_error_in_an_included_file_is_reported_with_that_file_and_line() {
+    let folder = folder("check-include");
+    fs::create_dir_all(folder.join("parts")).unwrap();
+    let main = "include = [\"parts/*.toml\"]\n[plant]\nname = \"mine\"\n";
+    let part = "[variables]\nWAIT = \"1\"\n[[process]]\nname = \"a\"\ncommand = [\"/bin/sleep\", \"${WAIT}\"]\n";
+    write(&folder, &[("plant.toml", main), ("parts/a.toml", part), ("parts/.a.toml.swp", "no TOML")]);
+    let (well, said) = check(&folder, &[]);
+    assert!(well, "{said}");
+    let (well, said) = check(&folder, &["--print"]);
+    assert!(well && said.contains("parts/a.toml\n") && said.contains("[\"/bin/sleep\", \"1\"]"), "{said}");
+    assert!(!said.contains("include =") && !said.contains("[variables]"), "{said}");
+
+    write(&folder, &[("parts/b.toml", "\n[[process]]\nname = \"b\"\ncommand = [\"/bin/true\"]\nafter = [\"c\"]\n")]);
+    let (well, said) = check(&folder, &[]);
+    assert!(!well && said.contains("parts/b.toml:5:10") && said.contains("5 | after = [\"c\"]"), "{said}");
+    let (_, said) = check(&folder, &["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let finding = &json["findings"][0];
+    assert!(finding["file"].as_str().unwrap().ends_with("parts/b.toml") && finding["line"] == 5, "{said}");
+
+    write(&folder, &[("plant.toml", "include = [\"none.toml\", \"nowhere/*.toml\"]\n[plant]\nname = \"mine\"\n")]);
+    let (well, said) = check(&folder, &[]);
+    let errors = said.matches("error: `include` names").count();
+    assert!(
+        !well && errors == 2 && said.contains("plant.toml:1:12") && said.contains("none.toml: No such file"),
+        "{said}"
+    );
+}
+
+#[test]
+fn check_reads_the_members_of_all_profiles_and_up_only_those_that_start() {
+    let folder = folder("check-profiles");
+    let process = |name: &str, more: &str| format!("[[process]]\nname = \"{name}\"\ncommand = \"/bin/true\"\n{more}\n");
+    let plant = format!(
+        "[plant]\nname = \"mine\"\n{}{}",
+        process("a", "profiles = [\"debug\"]\nclas = 1"),
+        process("b", "after = [\"a\"]")
+    );
+    write(&folder, &[("plant.toml", &plant)]);
+    let (well, said) = check(&folder, &[]);
+    assert!(!well && said.contains("unknown key `clas`"), "{said}");
+    assert!(said.contains("names \"a\", which is only in profile debug") && said.ends_with("2 errors\n"), "{said}");
+    assert!(said.contains("use `--profile debug`"), "{said}");
+    write(&folder, &[("plant.toml", &plant.replace("clas = 1", ""))]);
+    let (well, said) = check(&folder, &["--profile", "debug"]);
+    assert!(well, "{said}");
+    let (well, said) = check(&folder, &["--profile", "debgu"]);
+    assert!(!well && said.contains("has the profile \"debgu\"") && said.contains("did you mean \"debug\"?"), "{said}");
+}
+
+#[test]
+fn the_example_of_several_files_is_sound_in_each_cell() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/parts");
+    let output = Command::new(env!("CARGO_BIN_EXE_tahti"))
+        .args(["check", "--print"])
+        .arg(&example)
+        .env("CELL", "2")
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}");
+    for part in ["name = \"cell-2\"", "sleep 1; date", "echo ${NAME} runs", "name = \"probe\""] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}

@@ -812,3 +812,48 @@ fn skipped_periods_of_a_loop_are_in_the_outcome_and_judged_by_their_limit() {
     assert!(last.contains(": failed: ") && last.contains(", more than its limit of 1 %"), "{said}");
     assert_eq!(code, Some(3));
 }
+
+#[test]
+fn a_profile_adds_its_members_also_in_the_background_and_after_a_reload() {
+    let debug = |name: &str| sh(name, "sleep 1000", "profiles = [\"debug\"]");
+    let bench = Bench::new("profile", &(sh("a", "sleep 1000", "") + &debug("probe")));
+    let names = || {
+        let status = bench.status();
+        let all = status["processes"].as_array().unwrap().clone();
+        let shown = all.iter().map(|one| one["name"].as_str().unwrap().to_owned());
+        shown.filter(|name| name != "dashboard").collect::<Vec<_>>()
+    };
+    bench.ok(&["up", ".", "--detach"]);
+    assert_eq!(names(), ["a"]);
+    bench.ok(&["down"]);
+    let refused = text(&bench.run(&["up", ".", "--detach", "--profile", "debgu"]));
+    assert!(refused.contains("has the profile \"debgu\"") && refused.contains("did you mean \"debug\"?"), "{refused}");
+
+    let up = bench.tahti(&["up", ".", "--detach"]).env("TAHTI_PROFILES", "debug").output().unwrap();
+    assert!(up.status.success(), "{}", text(&up));
+    assert_eq!(names(), ["a", "probe"]);
+    // The command that asks for a reload has no profiles: those of `up` count.
+    bench.write(&(sh("a", "sleep 1000", "") + &debug("probe") + &debug("further")));
+    bench.ok(&["reload"]);
+    assert_eq!(names(), ["a", "probe", "further"]);
+    bench.ok(&["down"]);
+}
+
+#[test]
+fn a_plant_of_several_files_reads_them_all_again_on_reload() {
+    let bench = Bench::new("include", "");
+    let main = "include = [\"parts/*.toml\"]\n[variables]\nNAME = \"p\"\n[plant]\nname = \"${NAME}\"\n";
+    fs::create_dir_all(bench.dir.join("parts")).unwrap();
+    fs::write(bench.dir.join("plant.toml"), main).unwrap();
+    fs::write(bench.dir.join("parts/a.toml"), sh("a", "sleep 1000", "")).unwrap();
+    bench.ok(&["up", ".", "--detach"]);
+    fs::write(bench.dir.join("parts/b.toml"), sh("b", "sleep 1000", "class = \"no\"")).unwrap();
+    let refused = text(&bench.run(&["reload"]));
+    assert!(refused.contains("parts/b.toml:") && refused.contains("`class`"), "{refused}");
+    fs::write(bench.dir.join("parts/b.toml"), sh("b", "exit 3", "restart = { policy = \"never\" }")).unwrap();
+    bench.run(&["reload"]);
+    bench.until("b ended", || bench.process("b")["state"] != "running");
+    // The verdict names the file of the promise.
+    let verdict = text(&bench.run(&["down", "."]));
+    assert!(verdict.contains("of parts/b.toml]"), "{verdict}");
+}

@@ -1,5 +1,6 @@
 //! Findings in a file, each with its place, the found and the expected text, and a remedy.
 
+use crate::joined::Joined;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -30,6 +31,9 @@ pub struct Diagnostic {
     pub expected: String,
     /// The remedy; empty if the message is enough.
     pub remedy: String,
+    /// The file, unless it is the first one of a text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
     /// Byte range in the file.
     pub span: Range<usize>,
     /// Line, from 1.
@@ -42,6 +46,8 @@ pub struct Diagnostic {
 #[derive(Debug)]
 pub struct Diagnostics<'a> {
     text: &'a str,
+    /// The files of the text, if there are several.
+    files: Option<&'a Joined>,
     found: Vec<Diagnostic>,
     /// Parts of the file with a syntax error. Later findings about them are consequences of it.
     broken: Vec<Range<usize>>,
@@ -51,7 +57,30 @@ impl<'a> Diagnostics<'a> {
     /// Begins with no finding in `text`.
     #[must_use]
     pub fn new(text: &'a str) -> Self {
-        Self { text, found: Vec::new(), broken: Vec::new() }
+        Self { text, files: None, found: Vec::new(), broken: Vec::new() }
+    }
+
+    /// Begins with no finding in a text of several files.
+    #[must_use]
+    pub fn of(joined: &'a Joined) -> Self {
+        let (_, suspect) = joined.faults();
+        Self { text: joined.text(), files: Some(joined), found: Vec::new(), broken: suspect.to_vec() }
+    }
+
+    /// Begins with the errors that were found when the files were joined.
+    #[must_use]
+    pub fn with_faults(joined: &'a Joined) -> Self {
+        Self { found: joined.faults().0.to_vec(), ..Self::of(joined) }
+    }
+
+    /// Where a range begins, for messages about another place: `line 12`, or `common.toml:12` in another file.
+    #[must_use]
+    pub fn line_of(&self, span: &Range<usize>) -> String {
+        match self.files.map(|files| files.line(span.start)) {
+            Some((line, Some(file))) => format!("{file}:{line}"),
+            Some((line, None)) => format!("line {line}"),
+            None => format!("line {}", place(self.text, span.start).0),
+        }
     }
 
     /// The text with blanks in place of the tables that have a syntax error, so that offsets do not change. Adds the
@@ -127,13 +156,22 @@ impl<'a> Diagnostics<'a> {
             return;
         }
         let (line, column) = place(self.text, span.start);
-        self.found.push(Diagnostic { severity, message, expected, remedy, span, line, column });
+        let found = Diagnostic { severity, message, expected, remedy, file: None, span, line, column };
+        self.found.push(match self.files {
+            Some(files) => {
+                let (file, span) = files.place(&found.span);
+                files.located(found, file, span)
+            }
+            None => found,
+        });
     }
 
     /// The findings in the file's order, each once.
     #[must_use]
     pub fn finish(mut self) -> Vec<Diagnostic> {
-        self.found.sort_by(|a, b| (a.span.start, b.severity, &a.message).cmp(&(b.span.start, a.severity, &b.message)));
+        self.found.sort_by(|a, b| {
+            (&a.file, a.span.start, b.severity, &a.message).cmp(&(&b.file, b.span.start, a.severity, &b.message))
+        });
         self.found.dedup();
         self.found
     }
@@ -141,7 +179,7 @@ impl<'a> Diagnostics<'a> {
 
 /// Line and column (in characters), both from 1, of a byte offset; offsets inside a character or beyond
 /// the end count as the character's start and the end.
-fn place(text: &str, offset: usize) -> (usize, usize) {
+pub(crate) fn place(text: &str, offset: usize) -> (usize, usize) {
     let offset = floor_boundary(text, offset);
     let before = &text[..offset];
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
@@ -204,17 +242,21 @@ fn plain(c: char) -> char {
 /// Shows all findings, and a last line that counts them.
 #[must_use]
 pub fn render_all(found: &[Diagnostic], file: &str, text: &str) -> String {
-    let mut out: String = found.iter().map(|one| one.render(file, text) + "\n").collect();
+    let out: String = found.iter().map(|one| one.render(file, text) + "\n").collect();
+    out + &summary(found, file)
+}
+
+/// A line that counts findings.
+pub(crate) fn summary(found: &[Diagnostic], file: &str) -> String {
     let errors = found.iter().filter(|one| one.severity == Severity::Error).count();
     let warnings = found.len() - errors;
     let count = |number: usize, word: &str| format!("{number} {word}{}", if number == 1 { "" } else { "s" });
-    let _ = match (errors, warnings) {
-        (0, 0) => writeln!(out, "{file}: no error"),
-        (0, w) => writeln!(out, "{file}: no error, {}", count(w, "warning")),
-        (e, 0) => writeln!(out, "{file}: {}", count(e, "error")),
-        (e, w) => writeln!(out, "{file}: {}, {}", count(e, "error"), count(w, "warning")),
-    };
-    out
+    match (errors, warnings) {
+        (0, 0) => format!("{file}: no error\n"),
+        (0, w) => format!("{file}: no error, {}\n", count(w, "warning")),
+        (e, 0) => format!("{file}: {}\n", count(e, "error")),
+        (e, w) => format!("{file}: {}, {}\n", count(e, "error"), count(w, "warning")),
+    }
 }
 
 #[cfg(test)]

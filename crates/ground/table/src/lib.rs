@@ -8,11 +8,13 @@
 #![forbid(unsafe_code)]
 
 mod diag;
+mod joined;
 mod keys;
 mod read;
 mod utf8;
 
 pub use diag::{Diagnostic, Diagnostics, Severity, render_all};
+pub use joined::Joined;
 pub use keys::{Key, Table, key, rows};
 pub use read::{Placed, Section, clipped, integer, split_words, tables};
 pub use utf8::{NotUtf8, utf8};

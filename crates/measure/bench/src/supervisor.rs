@@ -157,7 +157,7 @@ fn kib(pid: i32, file: &str, field: &str) -> u64 {
 
 fn first_cycle(plant: &Path) -> Result<Table, Failed> {
     let file = plant_file(plant)?;
-    let name = read_plant(&file)?.0.name;
+    let name = read_plant(&file, &host::plant::Profiles::all())?.0.name;
     if RunDir::of(&name).socket().exists() {
         return Err(Failed::answer(
             format!("plant {name:?}"),

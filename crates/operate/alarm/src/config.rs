@@ -7,7 +7,7 @@ use host::plant::ALARM_KEYS;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::path::PathBuf;
-use table::{Diagnostic, Diagnostics, Key, Section, Severity, Table, key, tables};
+use table::{Diagnostic, Diagnostics, Joined, Key, Section, Severity, Table, key, tables};
 use toml::de::{DeTable, DeValue};
 
 /// Maximum size of the file in bytes.
@@ -333,19 +333,23 @@ pub fn read_told(text: &str) -> (Option<Config>, Vec<Diagnostic>) {
 
 /// Checks alarms defined in a plant file. No findings if the text is not TOML, or refers to an alarm file.
 #[must_use]
-pub fn check_plant(text: &str) -> Vec<Diagnostic> {
+pub fn check_plant(joined: &Joined) -> Vec<Diagnostic> {
+    let text = joined.text();
     let (root, errors) = DeTable::parse_recoverable(text);
     let alarms = root.get_ref().get("alarms").and_then(|alarms| alarms.get_ref().as_table());
     match alarms {
         Some(alarms) if errors.is_empty() && alarms.get("folder").is_some() && alarms.get("file").is_none() => {
-            read(text).1
+            read_into(Diagnostics::of(joined), text, false).1
         }
         _ => Vec::new(),
     }
 }
 
 fn read_of(text: &str, is_told: bool) -> (Option<Config>, Vec<Diagnostic>) {
-    let mut found = Diagnostics::new(text);
+    read_into(Diagnostics::new(text), text, is_told)
+}
+
+fn read_into<'a>(mut found: Diagnostics<'a>, text: &'a str, is_told: bool) -> (Option<Config>, Vec<Diagnostic>) {
     if text.len() > TEXT_BYTES_MAX {
         found.error(
             0..0,
@@ -633,7 +637,8 @@ latching = false
         let told = "[alarms]\nname = \"ring\"\nfolder = \"j\"\n";
         assert!(read_told(told).0.is_some() && read(told).0.is_none());
 
-        let lines = |text: &str| check_plant(text).iter().map(|finding| finding.line).collect::<Vec<_>>();
+        let lines =
+            |text: &str| check_plant(&Joined::single("", text)).iter().map(|finding| finding.line).collect::<Vec<_>>();
         let wrong = "[[alarm]]\nchannels = [\"B\"]\ncount = 2\ntiles = 1";
         assert_eq!(lines(&format!("{plant}{wrong}")), [12, 13]);
         assert_eq!(lines(&format!("{plant}keep_days = 0\n[[alarm]]\n")), [10, 11]);

@@ -61,30 +61,41 @@ fn begin(name: &str, topic: Topic, hub: &Arc<Hub>, mut look: impl FnMut() -> Val
     started.map(drop)
 }
 
-/// A plant's file, read again when it changes.
+/// A plant's file, read again when it or a file that it includes changes.
 #[derive(Debug)]
 pub(crate) struct PlantFile {
     plant: String,
-    read: Option<SystemTime>,
+    /// The files that were read, each with its time of change.
+    read: Vec<(PathBuf, SystemTime)>,
 }
 
 impl PlantFile {
     pub(crate) fn new(plant: &str) -> Self {
-        Self { plant: plant.to_owned(), read: None }
+        Self { plant: plant.to_owned(), read: Vec::new() }
     }
 
     /// The file and its contents, if changed; `None` if it is unknown or invalid.
     pub(crate) fn changed(&mut self) -> Option<(PathBuf, Plant)> {
-        let file = status(&self.plant).ok()?.file;
-        let changed = std::fs::metadata(&file).and_then(|about| about.modified()).ok()?;
-        if self.read == Some(changed) {
+        let Status { file, profiles, .. } = status(&self.plant).ok()?;
+        let is_same = |(file, read): &(PathBuf, SystemTime)| changed_at(file).is_some_and(|changed| changed == *read);
+        if self.read.first().is_some_and(|(first, _)| *first == file) && self.read.iter().all(is_same) {
             return None;
         }
+        // Before the contents: a change meanwhile is seen the next time.
+        let of_main = changed_at(&file)?;
+        let joined = keep::supervisor::joined(&file).ok()?;
+        let included =
+            joined.names().skip(1).filter_map(|name| Some((PathBuf::from(name), changed_at(name.as_ref())?)));
+        let read: Vec<_> = std::iter::once((file.clone(), of_main)).chain(included).collect();
         // An invalid file may be half written within one time stamp of the file system: read it again.
-        let (plant, _) = keep::supervisor::read_plant(&file).ok()?;
-        self.read = Some(changed);
+        let (plant, _) = keep::supervisor::checked(&file, joined, &profiles).ok()?;
+        self.read = read;
         Some((file, plant))
     }
+}
+
+fn changed_at(file: &std::path::Path) -> Option<SystemTime> {
+    std::fs::metadata(file).and_then(|about| about.modified()).ok()
 }
 
 /// Sends a request to the supervisor.

@@ -5,10 +5,10 @@ mod show;
 mod supervisor;
 mod timeline;
 
-use crate::failure::{Failure, end, text_of};
+use crate::failure::{Failure, end};
 use base::CpuSet;
-use host::plant::{Missing, Surroundings, check as check_plant, render_all};
-use keep::supervisor::{Machine, plant_file};
+use host::plant::{Missing, Profiles, Surroundings, check_joined};
+use keep::supervisor::{Machine, joined, plant_file};
 use rt::frames::{Watcher, trigger};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -97,11 +97,11 @@ impl Surroundings for Planned {
 
 fn check(plant: &Path) -> Result<(), Failure> {
     let file = plant_file(plant)?;
-    let shown = file.display().to_string();
-    let text = text_of(&file)?;
+    let joined = joined(&file)?;
     let folder = file.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
-    let checked = check_plant(&text, &Planned(Machine { folder }));
-    let Some(plant) = checked.plant else { return Err(render_all(&checked.found, &shown, &text).into()) };
+    // Frames of all profiles.
+    let checked = check_joined(&joined, &Profiles::all(), &Planned(Machine { folder }));
+    let Some(plant) = checked.plant else { return Err(joined.render_all(&checked.found).into()) };
     let frames = plant.frames;
     if frames.is_empty() {
         return Err(format!("{} has no frame; expected a [[frame]] table", file.display()).into());

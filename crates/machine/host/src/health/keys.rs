@@ -22,6 +22,8 @@ const AT_START: Meaning =
     No("set before the first instruction, or the process does not start; nothing outside can change it");
 /// A rule for the supervisor.
 const RULE: Meaning = No("it says what the supervisor does next; nothing is promised about the machine");
+/// A choice of members. A member that is not chosen is not part of the plant.
+const PROFILES: Meaning = No("it says whether the member is part of the plant; its other keys have the rows");
 /// Configuration of a tahti service. The service checks it at its start and reports from its main loop.
 const SERVICE: Meaning = Rows(&[Runs, Ready, Serves]);
 /// Configuration of a service that reports its faults.
@@ -46,6 +48,7 @@ pub const MEANINGS: &[(&str, &[(&str, Meaning)])] = &[
         "[[process]]",
         &[
             ("name command env pass_environment dir user after", NAMES),
+            ("profiles", PROFILES),
             ("class nice", Rows(&[Class])),
             ("cpus", Rows(&[Cpus])),
             ("threads", Rows(&[Class, Cpus])),
@@ -140,6 +143,7 @@ pub const MEANINGS: &[(&str, &[(&str, Meaning)])] = &[
         "[[frame]]",
         &[
             ("name activity mode", NAMES),
+            ("profiles", PROFILES),
             ("cpu class base minors period lengths reserve join_within", SERVICE),
             ("miss_ratio_max", Rows(&[Skipped])),
         ],
@@ -155,6 +159,8 @@ pub const MEANINGS: &[(&str, &[(&str, Meaning)])] = &[
     ("[[frame.mode]]", &[("name activities", NAMES)]),
     ("[watchdog]", &[("device timeout", Rows(&[Available]))]),
     ("[records]", &[("folder also", Rows(&[Records]))]),
+    ("include", &[("include", No("it names files; what they contain has rows with their lines"))]),
+    ("[variables]", &[("NAME", No("it is a part of other values, whose keys have rows"))]),
 ];
 
 #[cfg(test)]

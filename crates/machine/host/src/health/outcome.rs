@@ -24,6 +24,9 @@ pub struct Reason {
     pub promise: String,
     /// Line of the plant file; `None` for a default.
     pub line: Option<u32>,
+    /// The included file of the line; `None` for the plant file itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
     /// The observation.
     pub found: String,
     /// Start of the first incident, relative to the start of the plant.
@@ -83,7 +86,11 @@ impl Reason {
     /// The reason on one line. `time` formats a duration.
     #[must_use]
     pub fn words(&self, time: impl Fn(DurNs) -> String) -> String {
-        let line = self.line.map_or(String::new(), |line| format!(", line {line}"));
+        let line = match (self.line, &self.file) {
+            (Some(line), Some(file)) => format!(", line {line} of {file}"),
+            (Some(line), None) => format!(", line {line}"),
+            (None, _) => String::new(),
+        };
         let mut text = format!("{}: {} [{}{line}]", self.subject, self.found, self.promise);
         if !self.whole_life {
             text += &format!(", from {} for {}", time(self.from), time(self.lasted));

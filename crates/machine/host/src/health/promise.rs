@@ -82,6 +82,9 @@ pub struct Promise {
     pub words: String,
     /// Line of the plant file; `None` for a default.
     pub line: Option<u32>,
+    /// The included file of the line; `None` for the plant file itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
     /// The plant counts as up without the subject. A broken promise degrades it.
     pub optional: bool,
     /// It is an error if the machine does not provide it.
@@ -130,12 +133,13 @@ struct List<'a> {
 impl List<'_> {
     /// Adds a promise of the plant file's `key`.
     fn add(&mut self, subject: &str, claim: Claim, words: String, key: &str) -> &mut Promise {
-        let line = self.plant.places.line(key);
+        let (line, file) = (self.plant.places.line(key), self.plant.places.file(key).map(str::to_owned));
         self.all.push(Promise {
             subject: subject.to_owned(),
             claim,
             words,
             line,
+            file,
             optional: false,
             required: self.require_rt,
             whole_life: false,

@@ -31,6 +31,9 @@ pub struct RowStatus {
     pub promise: String,
     /// Line of the plant file; `None` for a default.
     pub line: Option<u32>,
+    /// The included file of the line; `None` for the plant file itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
     /// The state.
     pub state: State,
     /// Start of the state.
@@ -109,6 +112,7 @@ impl Table {
             claim: row.promise.claim,
             promise: row.promise.words.clone(),
             line: row.promise.line,
+            file: row.promise.file.clone(),
             state: row.state,
             since: row.since,
             observed: row.observed,
@@ -154,6 +158,7 @@ impl Table {
             subject: row.promise.subject.clone(),
             promise: row.promise.words.clone(),
             line: row.promise.line,
+            file: row.promise.file.clone(),
             found: all.evidence.clone(),
             from: (all.first - self.begun).max(DurNs::ZERO),
             lasted: DurNs(all.lasted.0.saturating_add(open.0)),

@@ -36,6 +36,7 @@ fn promise(optional: bool, required: bool) -> Promise {
         claim: Claim::Class,
         words: "class fifo:80".to_owned(),
         line: Some(10),
+        file: None,
         optional,
         required,
         whole_life: false,

@@ -1,8 +1,8 @@
 //! Checks that need more than one table: names, dependencies, CPUs, programs.
 
-use super::Surroundings;
 use super::model::Cpus;
 use super::process::Read;
+use super::{Inactive, Surroundings};
 use base::{CpuSet, Policy};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,11 +14,12 @@ pub(crate) fn check(
     has_shield: bool,
     isolated: Option<(CpuSet, Range<usize>)>,
     watchdog: Option<Range<usize>>,
+    inactive: &Inactive,
     around: &dyn Surroundings,
     found: &mut Diagnostics<'_>,
 ) {
     names(reads, found);
-    dependencies(reads, found);
+    dependencies(reads, inactive, found);
     reservations(reads, isolated.as_ref().map(|(cpus, _)| *cpus), around, found);
     for read in reads {
         let isolated = isolated.as_ref().map(|(cpus, _)| *cpus);
@@ -46,19 +47,26 @@ fn names(reads: &[Read], found: &mut Diagnostics<'_>) {
     let mut seen = BTreeMap::new();
     for read in reads.iter().filter(|read| !read.process.name.is_empty()) {
         let name = read.process.name.as_str();
-        if seen.insert(name, ()).is_some() {
-            found.error(read.name.clone(), format!("a second process {name:?}"), "a unique name", "rename one");
+        match seen.get(name) {
+            Some(first) => {
+                let message = format!("a second process {name:?}; the first one is at {}", found.line_of(first));
+                found.error(read.name.clone(), message, "a unique name", "rename one");
+            }
+            None => drop(seen.insert(name, read.name.clone())),
         }
     }
 }
 
-fn dependencies(reads: &[Read], found: &mut Diagnostics<'_>) {
+fn dependencies(reads: &[Read], inactive: &Inactive, found: &mut Diagnostics<'_>) {
     let known = || reads.iter().map(|read| read.process.name.as_str());
     for read in reads {
         for (name, span) in read.process.after.iter().zip(&read.after) {
             if *name == read.process.name {
                 found.error(span.clone(), format!("process {name:?} would wait for itself"), "another process", "");
-            } else if known().all(|other| other != name) {
+            } else if known().any(|other| other == name) {
+            } else if let Some((message, remedy)) = inactive.waited_for(&read.process.name, name) {
+                found.error(span.clone(), message, "a member that is always there, or one of the same profile", remedy);
+            } else {
                 let remedy = match base::nearest(name, known()) {
                     Some(meant) => format!("did you mean {meant:?}?"),
                     None => String::new(),

@@ -42,6 +42,7 @@ pub(crate) fn read_all(
             found.error(span.clone(), message, "a unique name", "rename one");
         }
         frames.push((config, span));
+        process::profiles(&section, found);
         ratios.push(section.parsed::<MissRatio>("miss_ratio_max", found).map(|(ratio, _)| ratio));
     }
     follow(&mut frames, found);

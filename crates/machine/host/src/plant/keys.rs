@@ -243,6 +243,14 @@ pub const PROCESS: Table = Table {
             "Processes that must be ready before this one starts. It stops before them.",
         ),
         key(
+            "profiles",
+            r#"["debug"]"#,
+            "list of names",
+            "always part of the plant",
+            "Part of the plant only with one of these profiles: `tahti up --profile debug`, or `TAHTI_PROFILES=debug,sim`; `*` means all. \
+             Otherwise it is not part of the plant.",
+        ),
+        key(
             "ready",
             r#"{ line = "armed", within = "5s" }"#,
             "table, see *ready*",
@@ -550,6 +558,14 @@ pub const FRAME: Table = Table {
             "Name of the frame; no process may have the same name.",
         ),
         key(
+            "profiles",
+            r#"["debug"]"#,
+            "list of names",
+            "always part of the plant",
+            "Part of the plant only with one of these profiles: `tahti up --profile debug`, or `TAHTI_PROFILES=debug,sim`; `*` means all. \
+             Otherwise it is not part of the plant.",
+        ),
+        key(
             "cpu",
             "1",
             "number, or `shield` for the first isolated CPU",
@@ -716,6 +732,8 @@ pub const TABLES: &[Table] = &[
     MODE,
     WATCHDOG,
     RECORDS,
+    super::variables::INCLUDE,
+    super::variables::VARIABLES,
 ];
 
 /// Tables that later versions will have, and what they will be for.

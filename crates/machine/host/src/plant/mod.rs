@@ -16,25 +16,30 @@ mod frames;
 mod guest;
 mod hygiene;
 mod ioc;
+mod join;
 pub mod keys;
 pub mod messages;
 mod model;
 mod partition;
 mod places;
 mod process;
+mod profiles;
 mod recorder;
 mod signal;
+mod variables;
 
 pub use alarms::ALARM_KEYS;
 pub use deadline::DeadlineRule;
 pub use doc::document;
 pub use frames::FRAME;
 pub use ioc::place_of_rate;
+pub use join::{Files, join};
 pub use model::*;
 pub use partition::{BitRate, CpuMax, IoMax, Network, Partition, Queue};
 pub use places::Places;
 pub use process::{CAPABILITIES, NAME, is_name};
-pub use table::{Diagnostic, Diagnostics, NotUtf8, Severity, render_all, utf8};
+pub use profiles::{Inactive, Profiles};
+pub use table::{Diagnostic, Diagnostics, Joined, NotUtf8, Severity, render_all, utf8};
 
 use crate::suggest::Choice;
 use base::{CpuSet, DurNs};
@@ -193,35 +198,47 @@ pub struct Checked {
     pub readable: Vec<Process>,
     /// All errors and warnings, in the file's order.
     pub found: Vec<Diagnostic>,
+    /// What the file has beyond the active profiles.
+    pub inactive: Inactive,
 }
 
-/// Reads and checks a plant file.
+/// Reads and checks the text of a plant file that includes no other, without profiles.
 #[must_use]
 pub fn check(text: &str, around: &dyn Surroundings) -> Checked {
-    let mut found = Diagnostics::new(text);
+    check_joined(&Joined::single("plant.toml", text), &Profiles::default(), around)
+}
+
+/// Reads and checks a plant of one or several files ([`join`]).
+#[must_use]
+pub fn check_joined(joined: &Joined, profiles: &Profiles, around: &dyn Surroundings) -> Checked {
+    let text = joined.text();
+    let mut found = Diagnostics::with_faults(joined);
     if text.len() > TEXT_BYTES_MAX {
         found.error(0..0, format!("the file has {} bytes", text.len()), format!("at most {TEXT_BYTES_MAX}"), "");
-        return Checked { plant: None, readable: Vec::new(), found: found.finish() };
+        return Checked { plant: None, readable: Vec::new(), found: found.finish(), inactive: Inactive::default() };
     }
     let sound = found.sound(text);
-    let (root, _) = DeTable::parse_recoverable(&sound);
-    let plant = read_plant(root.get_ref(), text, around, &mut found);
+    let (mut root, _) = DeTable::parse_recoverable(&sound);
+    let inactive = profiles::remove_inactive(root.get_mut(), profiles, &mut found);
+    let plant = read_plant(root.get_ref(), joined, &inactive, around, &mut found);
     let found = found.finish();
     let broken = found.iter().any(|one| one.severity == Severity::Error);
     match plant {
-        Ok(plant) if !broken => Checked { plant: Some(*plant), readable: Vec::new(), found },
-        Ok(plant) => Checked { plant: None, readable: plant.processes, found },
-        Err(readable) => Checked { plant: None, readable, found },
+        Ok(plant) if !broken => Checked { plant: Some(*plant), readable: Vec::new(), found, inactive },
+        Ok(plant) => Checked { plant: None, readable: plant.processes, found, inactive },
+        Err(readable) => Checked { plant: None, readable, found, inactive },
     }
 }
 
 /// The plant; what can be read of its processes where it has no name or shield.
 fn read_plant(
     root: &DeTable<'_>,
-    text: &str,
+    joined: &Joined,
+    inactive: &Inactive,
     around: &dyn Surroundings,
     found: &mut Diagnostics<'_>,
 ) -> Result<Box<Plant>, Vec<Process>> {
+    let text = joined.text();
     const KNOWN: [&str; 18] = [
         "plant",
         "shield",
@@ -246,6 +263,11 @@ fn read_plant(
     for (key, _) in root {
         let word: &str = key.get_ref();
         if KNOWN.contains(&word) {
+            continue;
+        }
+        if matches!(word, "include" | "variables") {
+            // Blanks in a plant of several files.
+            found.error(key.span(), format!("`{word}` in a text that stands alone"), "a plant file", "remove it");
             continue;
         }
         if let Some((_, what)) = keys::RESERVED.iter().find(|(name, _)| *name == word) {
@@ -299,11 +321,15 @@ fn read_plant(
     // Of a frame alone the activities are processes that are started elsewhere.
     let runs = |key: &str| matches!(key, "process" | "ioc" | "equipment" | "messages" | "frame" | "archive" | "guest");
     if processes.is_empty() && !root.iter().any(|(key, _)| runs(key.get_ref().as_ref())) {
+        let remedy = match inactive.known.iter().next() {
+            Some(profile) => format!("use `--profile {profile}`, or add `[[process]]` without `profiles`"),
+            None => "add `[[process]]` with name and command".to_owned(),
+        };
         found.error(
             0..0,
             "the plant has no process",
             "at least one [[process]], [[ioc]], [[equipment]], [[frame]] or [messages]",
-            "add `[[process]]` with name and command",
+            remedy,
         );
     }
     let count = processes.len() + iocs.len() + managers.len() + guests.len();
@@ -387,7 +413,15 @@ fn read_plant(
     if found.has_syntax_errors() {
         return Err(reads.into_iter().map(|read| read.process).collect());
     }
-    across::check(&reads, shield.is_some(), isolated, watchdog.as_ref().map(|(_, span)| span.clone()), around, found);
+    across::check(
+        &reads,
+        shield.is_some(),
+        isolated,
+        watchdog.as_ref().map(|(_, span)| span.clone()),
+        inactive,
+        around,
+        found,
+    );
     partition::check(&mut partitions, &reads, isolated_cpus, around, found);
     let frames = frames::read_all(root, isolated_cpus, &reads, around, found);
     let process = |(frame, ratio): &_| frames::process(frame, *ratio, isolated_cpus.as_ref());
@@ -418,7 +452,7 @@ fn read_plant(
         frames: frames.into_iter().map(|(frame, _)| frame).collect(),
         watchdog: watchdog.map(|(watchdog, _)| watchdog),
         records,
-        places: Places::of(root, text),
+        places: Places::of(root, joined),
     }))
 }
 
@@ -504,5 +538,7 @@ fn shield_cpus(
     }
 }
 
+#[cfg(test)]
+mod join_tests;
 #[cfg(test)]
 mod tests;

@@ -3,12 +3,22 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
+use table::Joined;
 use toml::de::{DeTable, DeValue};
 
 /// Lines by name: `loop` and `loop.class` for tables with a name, `[shield]` and `[shield].cpus` for the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Places(BTreeMap<String, u32>);
+pub struct Places(BTreeMap<String, Place>);
+
+/// A line of the plant file, or of a file that it includes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Place {
+    Line(u32),
+    Included(u32, String),
+}
 
 /// Tables that are processes, or become one.
 const PROCESSES: [&str; 10] =
@@ -21,13 +31,30 @@ impl Places {
     /// The line of a table or key, counted from 1.
     #[must_use]
     pub fn line(&self, name: &str) -> Option<u32> {
-        self.0.get(name).copied()
+        self.0.get(name).map(|place| match place {
+            Place::Line(line) | Place::Included(line, _) => *line,
+        })
     }
 
-    pub(crate) fn of(root: &DeTable<'_>, text: &str) -> Self {
+    /// The file of a table or key; `None` for the plant file itself.
+    #[must_use]
+    pub fn file(&self, name: &str) -> Option<&str> {
+        match self.0.get(name) {
+            Some(Place::Included(_, file)) => Some(file),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn of(root: &DeTable<'_>, joined: &Joined) -> Self {
         let mut places = Self::default();
-        let lines: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
-        let line = |span: Range<usize>| lines.partition_point(|end| *end < span.start) as u32 + 1;
+        let folder = joined.names().next().and_then(|main| Path::new(main).parent());
+        let line = |span: Range<usize>| match joined.line(span.start) {
+            (line, None) => Place::Line(line as u32),
+            (line, Some(file)) => {
+                let short = folder.and_then(|folder| Path::new(file).strip_prefix(folder).ok());
+                Place::Included(line as u32, short.map_or(file.to_owned(), |short| short.display().to_string()))
+            }
+        };
         for (word, value) in root {
             let word = word.get_ref().as_ref();
             let tables: Vec<(&DeTable<'_>, Range<usize>)> = match value.get_ref() {

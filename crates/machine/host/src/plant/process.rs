@@ -110,6 +110,7 @@ pub(crate) fn read_as(
     let dir = section.words("dir", found);
     let partition = section.words("partition", found).map(|(name, span)| (name.to_owned(), span));
     let after = section.texts("after", found).unwrap_or_default();
+    profiles(section, found);
     let on_fault = section.command("on_fault", found);
     let threads = threads(section, found);
     Read {
@@ -157,6 +158,15 @@ pub(crate) fn read_as(
         on_fault: on_fault.map_or(header.clone(), |(_, span)| span),
         threads: threads.into_iter().map(|(_, span)| span).collect(),
         header,
+    }
+}
+
+/// Checks the names of a member's profiles, which are read before the member is ([`super::profiles`]).
+pub(crate) fn profiles(section: &Section<'_>, found: &mut Diagnostics<'_>) {
+    for (name, span) in section.texts("profiles", found).unwrap_or_default() {
+        if !is_name(name) {
+            found.error(span, format!("a profile cannot be called {:?}", clipped(name)), NAME, "");
+        }
     }
 }
 

@@ -145,7 +145,7 @@ command = []
             "16:8 CPUs 4-9 of process \"timing\" are not online",
             "17:8 process \"timing\" should run as an unknown user \"nobody-here\"",
             "18:8 process \"timing\" needs memory of NUMA node 3, which does not exist",
-            "20:8 a second process \"timing\"",
+            "20:8 a second process \"timing\"; the first one is at line 14",
             "21:11 `command` in process \"timing\" names no program",
             "22:1 `name` is missing in a guest",
             "22:1 a guest has nothing to boot",
@@ -381,6 +381,21 @@ fn frame_with(lines: &[(&str, &str, &str)]) -> String {
     text
 }
 
+/// Includes find no file.
+struct Empty;
+
+impl Files for Empty {
+    fn find(&mut self, _: &Path, _: &str) -> Result<Vec<PathBuf>, String> {
+        Ok(Vec::new())
+    }
+    fn text(&mut self, file: &Path) -> Result<String, String> {
+        Err(format!("{} is not there", file.display()))
+    }
+    fn variable(&self, _: &str) -> Result<Option<String>, String> {
+        Ok(None)
+    }
+}
+
 #[test]
 fn every_example_of_the_table_of_keys_is_accepted() {
     for table in keys::TABLES {
@@ -504,10 +519,13 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                     ("mode", "activities", "activities = []"),
                     ("mode", key.name, &line),
                 ]),
+                "include" => format!("{line}\n{}", with("")),
+                "[variables]" => with(&format!("[variables]\n{line}")),
                 inline => with(&format!("{inline} = {{ {line} }}")),
             };
-            let checked = check(&text, &Anywhere);
-            assert!(checked.plant.is_some(), "{}", render_all(&checked.found, "example", &text));
+            let joined = join(Path::new("/example"), text, &mut Empty);
+            let checked = check_joined(&joined, &Profiles::all(), &Anywhere);
+            assert!(checked.plant.is_some(), "{}", joined.render_all(&checked.found));
         }
     }
 }

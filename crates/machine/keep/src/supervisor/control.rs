@@ -135,6 +135,9 @@ pub struct Status {
     pub name: String,
     /// The plant file.
     pub file: std::path::PathBuf,
+    /// The active profiles.
+    #[serde(default)]
+    pub profiles: host::plant::Profiles,
     /// Current phase.
     pub phase: Phase,
     /// The supervisor's PID.

@@ -15,6 +15,7 @@ mod compare;
 mod connection;
 pub mod control;
 mod engine;
+mod files;
 mod health;
 mod incidents;
 mod partitions;
@@ -46,8 +47,9 @@ use crate::launch::IdentityError;
 use base::DurNs;
 pub use engine::NoShield;
 use engine::{Engine, Left};
+use files::Disk;
 use host::health::Outcome;
-use host::plant::{Diagnostic, NotUtf8, Plant, check, render_all, utf8};
+use host::plant::{Diagnostic, Joined, NotUtf8, Plant, Profiles, check_joined, utf8};
 use host::supervise::{Event, Phase, Supervision};
 use processes::Processes;
 use rundir::{RunDir, RunDirError};
@@ -78,6 +80,8 @@ pub struct Options {
     pub resume: bool,
     /// Do not start the plant's dashboard.
     pub no_dashboard: bool,
+    /// The active profiles.
+    pub profiles: Profiles,
 }
 
 /// A reason why a plant cannot be brought up.
@@ -123,12 +127,10 @@ pub enum PlantError {
         error: NotUtf8,
     },
     /// It contains errors.
-    #[error("{}", render_all(.found, &.file.display().to_string(), .text))]
+    #[error("{}", .joined.render_all(.found))]
     Wrong {
-        /// The file.
-        file: PathBuf,
-        /// Its text.
-        text: String,
+        /// The file and those that it includes.
+        joined: Box<Joined>,
         /// Every finding.
         found: Vec<Diagnostic>,
     },
@@ -171,19 +173,34 @@ pub fn plant_file(path: &Path) -> Result<PathBuf, PlantError> {
     std::fs::canonicalize(&file).map_err(|error| PlantError::Read { file, error })
 }
 
+/// Reads a plant file and the files that it includes.
+///
+/// # Errors
+/// The file cannot be read. Faults of included files are findings of the check.
+pub fn joined(file: &Path) -> Result<Joined, PlantError> {
+    let bytes = std::fs::read(file).map_err(|error| PlantError::Read { file: file.to_owned(), error })?;
+    let text = utf8(bytes).map_err(|error| PlantError::NoText { file: file.to_owned(), error })?;
+    Ok(host::plant::join(file, text, &mut Disk))
+}
+
 /// Reads and checks a plant file on this machine. Also returns warnings and other findings that are not errors.
 ///
 /// # Errors
 /// The file cannot be read, or contains errors.
-pub fn read_plant(file: &Path) -> Result<(Plant, Vec<Diagnostic>), PlantError> {
-    let file = file.to_owned();
-    let bytes = std::fs::read(&file).map_err(|error| PlantError::Read { file: file.clone(), error })?;
-    let text = utf8(bytes).map_err(|error| PlantError::NoText { file: file.clone(), error })?;
+pub fn read_plant(file: &Path, profiles: &Profiles) -> Result<(Plant, Vec<Diagnostic>), PlantError> {
+    checked(file, joined(file)?, profiles)
+}
+
+/// Checks a plant that was read by [`joined`].
+///
+/// # Errors
+/// It contains errors.
+pub fn checked(file: &Path, joined: Joined, profiles: &Profiles) -> Result<(Plant, Vec<Diagnostic>), PlantError> {
     let folder = file.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
-    let checked = check(&text, &Machine { folder });
+    let checked = check_joined(&joined, profiles, &Machine { folder });
     match checked.plant {
         Some(plant) => Ok((plant, checked.found)),
-        None => Err(PlantError::Wrong { file, text, found: checked.found }),
+        None => Err(PlantError::Wrong { joined: Box::new(joined), found: checked.found }),
     }
 }
 
@@ -202,7 +219,7 @@ fn operators(plant: &Plant) -> Result<Option<Operators>, PlantError> {
 /// setting is unavailable. Or, after it went down, its folder could not be cleaned up.
 pub fn up(options: &Options) -> Result<Exit, UpError> {
     let file = plant_file(&options.plant)?;
-    let (plant, _) = read_plant(&file)?;
+    let (plant, _) = read_plant(&file, &options.profiles)?;
     let plant = if options.no_dashboard { plant } else { plant.with_dashboard() };
     if options.compare && plant.shield.is_none() {
         return Err(PlantError::NothingToCompare(file).into());
@@ -274,6 +291,7 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
         partitions: crate::partition::Partitions::default(),
         require_rt: options.require_rt,
         no_dashboard: options.no_dashboard,
+        profiles: options.profiles.clone(),
         also,
         operators,
     };

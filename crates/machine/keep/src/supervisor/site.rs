@@ -38,6 +38,8 @@ pub(crate) struct Site {
     pub(crate) require_rt: bool,
     /// Whether the plant's dashboard is disabled.
     pub(crate) no_dashboard: bool,
+    /// The active profiles.
+    pub(crate) profiles: host::plant::Profiles,
     /// System journal that also receives each line.
     pub(crate) also: Option<host::plant::Also>,
     /// Users who may read the status and open consoles.

@@ -33,6 +33,7 @@ pub(crate) fn status(site: &Site, processes: &Processes, shield: &Shielding, tel
     Status {
         name: site.plant.name.clone(),
         file: site.file.clone(),
+        profiles: site.profiles.clone(),
         phase: processes.all.phase(),
         supervisor: std::process::id(),
         since: site.since,

@@ -118,6 +118,7 @@ mod tests {
             claim: Claim::Runs,
             promise: "runs".to_owned(),
             line: Some(7),
+            file: None,
             state,
             since: MonoNs(2_000_000_000),
             observed: MonoNs(5_000_000_000),

@@ -46,6 +46,7 @@ fn model() -> Model {
         partitions: Vec::new(),
         name: "rf".to_owned(),
         file: "/plants/rf".into(),
+        profiles: host::plant::Profiles::default(),
         phase: Phase::Up,
         supervisor: 10,
         since: MonoNs(0),

@@ -108,7 +108,7 @@ impl Engine {
 
     /// Applies the changes in the plant file.
     fn reload(&mut self, now: MonoNs, dry_run: bool, client: u64) -> Option<Reply> {
-        match read_plant(&self.site.file) {
+        match read_plant(&self.site.file, &self.site.profiles) {
             Ok((plant, _)) => {
                 let plant = if self.site.no_dashboard { plant } else { plant.with_dashboard() };
                 self.take_over(now, plant, dry_run, Some(client))

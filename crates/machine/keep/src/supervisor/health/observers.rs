@@ -266,6 +266,7 @@ fn outcome(claim: Claim, seen: Option<Observation>) -> Outcome {
         claim,
         words: "a promise".to_owned(),
         line: Some(7),
+        file: None,
         optional: false,
         required: false,
         whole_life: matches!(claim, Claim::Skipped | Claim::Value),
