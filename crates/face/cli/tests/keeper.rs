@@ -45,6 +45,7 @@ impl KeeperFolder {
             notify: false,
             held: false,
             operators: None,
+            supervisor: None,
         }
     }
 

@@ -65,6 +65,7 @@ fn a_keeper_that_replaces_a_killed_one_first_ends_the_processes_in_its_freezer()
         notify: false,
         held: false,
         operators: None,
+        supervisor: None,
     };
     let start =
         || Keeper::start(&spec, Path::new(env!("CARGO_BIN_EXE_tahti"))).unwrap_or_else(|error| panic!("{error}"));

@@ -52,6 +52,7 @@ fn lines_lost_on_a_full_disk_are_counted_in_the_log_and_the_next_line_is_complet
         notify: false,
         held: false,
         operators: None,
+        supervisor: None,
     };
     let mut keeper =
         Keeper::start(&spec, Path::new(env!("CARGO_BIN_EXE_tahti"))).unwrap_or_else(|error| panic!("{error}"));

@@ -73,8 +73,9 @@ impl Keeper {
 
     /// Maximum time that the keeper may sleep.
     pub(super) fn wait_at_most(&self) -> Option<Timespec> {
-        let (_, until) = self.child.as_ref()?.ended.as_ref()?;
-        let left = (*until - sys::clock::mono_now()).max(DurNs::ZERO);
+        let ended = self.child.as_ref().and_then(|child| child.ended.as_ref());
+        let until = ended.map(|(_, until)| *until).into_iter().chain(self.silence.due()).min()?;
+        let left = (until - sys::clock::mono_now()).max(DurNs::ZERO);
         Some(Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 })
     }
 

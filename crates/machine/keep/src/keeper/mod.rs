@@ -12,6 +12,7 @@ mod log;
 pub mod protocol;
 mod running;
 mod serve;
+mod silence;
 
 pub use client::{ANSWER_WITHIN, Keeper, KeeperError, News, SPEC_NAME, SUBCOMMAND, run};
 pub use protocol::SOCKET_NAME;

@@ -50,6 +50,9 @@ pub struct KeeperSpec {
     /// Users who may connect in addition to root and the keeper's own user.
     #[serde(default)]
     pub operators: Option<Operators>,
+    /// The supervisor's lock file, by which the keeper checks that the supervisor observes its child.
+    #[serde(default)]
+    pub supervisor: Option<PathBuf>,
 }
 
 /// A group whose members may request the status and open a console.

@@ -4,6 +4,7 @@ use super::console::{Client, Kind};
 use super::log::{Log, Stream};
 use super::protocol::*;
 use super::running::Running;
+use super::silence::Silence;
 use crate::group::{Group, MARK};
 use crate::launch::{self, Shortfall, start_ticks};
 use crate::notify::{self, Notification, Notify, NotifyError};
@@ -111,6 +112,8 @@ pub(super) struct Keeper {
     /// Whether the keeper ends together with the child.
     pub(super) leaving: bool,
     pub(super) over: bool,
+    /// The check of the supervisor.
+    pub(super) silence: Silence,
 }
 
 fn socket_at(path: PathBuf) -> PathBuf {
@@ -152,6 +155,7 @@ impl Keeper {
         let own = ChildId { pid, start_ticks: start_ticks(pid).ok_or(ServeError::NoProc)? };
         let clients = first.into_iter().map(|stream| Client::new(stream, true, false)).collect::<Result<_, _>>()?;
         Ok(Self {
+            silence: Silence::new(spec.supervisor.clone(), sys::clock::mono_now()),
             log: Log::open(spec.log.clone(), &spec.launch.name),
             clients,
             spec,
@@ -216,6 +220,9 @@ impl Keeper {
         }
         if signalled {
             self.signalled()?;
+        }
+        if let Some(text) = self.silence.check(sys::clock::mono_now()) {
+            self.say(&text);
         }
         self.look_for_main()?;
         self.wind_up();

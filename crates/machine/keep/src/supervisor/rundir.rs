@@ -167,6 +167,17 @@ pub struct Holder {
     pub last_pass: Option<base::MonoNs>,
 }
 
+impl Holder {
+    /// The supervisor that a lock file names, if any.
+    pub(crate) fn read(lock: &Path) -> Option<Self> {
+        let mut text = String::new();
+        File::open(lock).ok()?.take(100).read_to_string(&mut text).ok()?;
+        let mut words = text.split_whitespace();
+        let pid = words.next()?.parse().ok()?;
+        Some(Self { pid, last_pass: words.next().and_then(|word| word.parse().ok()).map(base::MonoNs) })
+    }
+}
+
 /// State that a supervisor stores for its successor.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Saved {
@@ -223,6 +234,12 @@ impl RunDir {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The supervisor's lock file, which names it and the time of its last pass.
+    #[must_use]
+    pub fn lock_file(&self) -> PathBuf {
+        self.path.join("lock")
     }
 
     /// The supervisor's control socket.
@@ -381,7 +398,7 @@ impl RunDir {
     /// # Errors
     /// [`RunDirError::Running`] if the plant has a supervisor; otherwise the lock cannot be opened or taken.
     pub fn lock(&self) -> Result<Lock> {
-        let path = self.path.join("lock");
+        let path = self.lock_file();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
         let opened = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).map_err(std::io::Error::from);
         let file = File::from(io(opened, "open", &path)?);
@@ -424,11 +441,7 @@ impl RunDir {
     /// The supervisor that holds or last held the lock; `None` if the lock file does not name one.
     #[must_use]
     pub fn holder(&self) -> Option<Holder> {
-        let mut text = String::new();
-        File::open(self.path.join("lock")).ok()?.take(100).read_to_string(&mut text).ok()?;
-        let mut words = text.split_whitespace();
-        let pid = words.next()?.parse().ok()?;
-        Some(Holder { pid, last_pass: words.next().and_then(|word| word.parse().ok()).map(base::MonoNs) })
+        Holder::read(&self.lock_file())
     }
 
     /// Writes the state for the next supervisor atomically. Two files alternate, each with reserved space, so that the state

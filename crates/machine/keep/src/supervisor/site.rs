@@ -159,6 +159,7 @@ impl Site {
                 || is_service,
             held: is_watched(process),
             operators: self.operators,
+            supervisor: Some(self.run.lock_file()),
         })
     }
 }
