@@ -114,12 +114,19 @@ fn a_supervisor_that_was_stopped_reports_the_gap_in_its_observations() {
     bench.ok(&["up", ".", "--detach"]);
     bench.until_row("a", "runs", "kept");
     let supervisor = bench.supervisor();
+    // The keeper has its own log, so it reports what the supervisor cannot.
+    let log = || fs::read_to_string(bench.dir.join("run/p/log/a.log")).unwrap_or_default();
     kill(supervisor, "STOP");
     assert!(!bench.run(&["ps", "p"]).status.success());
+    let stopped = format!("it is stopped (`kill -CONT {supervisor}` continues it); this process continues");
+    bench.until("reported by the keeper", || log().contains(&stopped));
     kill(supervisor, "CONT");
     bench.until("observed again", || bench.status()["outcome"] == "failed");
+    bench.until("reported as over", || log().contains("observes again, after "));
     let (code, last) = bench.down();
-    assert!(code == Some(3) && last.contains("supervisor: no observation for more than 2s"), "{last}");
+    assert!(code == Some(3) && last.contains("supervisor: no observation for more than 2s: no pass for "), "{last}");
+    assert!(last.contains(" stopped, asleep or blocked (longest steps: "), "{last}");
+    assert!(last.contains("a: no observation for more than 2s: the supervisor made no pass"), "{last}");
 }
 
 #[test]

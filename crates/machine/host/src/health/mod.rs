@@ -6,6 +6,7 @@
 //!
 //! Start with [`Table::observe`].
 
+pub mod gap;
 pub mod keys;
 mod outcome;
 mod promise;

@@ -179,12 +179,18 @@ impl Row {
     /// Checks whether an observation is overdue. The row is then *not observed*, beginning at the last observation.
     /// Returns whether the state changed.
     pub(super) fn judge(&mut self, now: MonoNs) -> bool {
+        self.judge_with(now, None)
+    }
+
+    /// Like [`judge`](Self::judge), with the reason why there was no observation.
+    pub(super) fn judge_with(&mut self, now: MonoNs, cause: Option<&str>) -> bool {
         let due = !matches!(self.state, State::NotDue | State::NotObserved);
         let patience = DurNs(self.promise.interval.0.saturating_mul(INTERVALS_MAX));
         if !due || now - self.observed <= patience {
             return false;
         }
-        let evidence = format!("no observation for more than {patience}");
+        let cause = cause.map_or(String::new(), |cause| format!(": {cause}"));
+        let evidence = format!("no observation for more than {patience}{cause}");
         self.turn(self.observed, State::NotObserved, evidence);
         self.enter(self.observed);
         true

@@ -92,6 +92,16 @@ impl Table {
         self.changes += overdue as u64;
     }
 
+    /// Handles a gap between two passes of the supervisor, before the observations of the second one. `cause`: why there was
+    /// no pass, for the row of the supervisor; the other rows refer to it.
+    pub fn gap(&mut self, now: MonoNs, cause: &str) {
+        for row in &mut self.rows {
+            let is_own = row.promise.claim == Claim::Observes;
+            let cause = if is_own { cause } else { "the supervisor made no pass" };
+            self.changes += u64::from(row.judge_with(now, Some(cause)));
+        }
+    }
+
     /// Number of state changes. If it is the same, no row has changed.
     #[must_use]
     pub fn changes(&self) -> u64 {

@@ -116,6 +116,31 @@ fn a_gap_is_found_by_the_observation_that_ends_it() {
 }
 
 #[test]
+fn a_gap_of_the_supervisor_has_its_cause_in_the_row_of_the_supervisor_and_the_other_rows_refer_to_it() {
+    let mut table = Table::new(second(0));
+    let observes = Promise { subject: SUPERVISOR.to_owned(), claim: Claim::Observes, ..promise(false, false) };
+    table.promise(second(0), vec![promise(false, false), observes]);
+    let pass = |table: &mut Table, now| {
+        table.observe(second(now), "loop", Claim::Class, Observation::Kept);
+        table.observe(second(now), SUPERVISOR, Claim::Observes, Observation::Kept);
+    };
+    pass(&mut table, 1);
+    table.gap(second(2), "a pass that is not late");
+    pass(&mut table, 2);
+    assert_eq!(table.outcome(second(2)), Outcome::Good);
+    table.gap(second(6), "no pass for 4s: asleep");
+    pass(&mut table, 6);
+    let found: Vec<String> = table.outcome(second(6)).reasons().iter().map(|reason| reason.found.clone()).collect();
+    assert_eq!(
+        found,
+        [
+            "no observation for more than 2s: the supervisor made no pass",
+            "no observation for more than 2s: no pass for 4s: asleep"
+        ]
+    );
+}
+
+#[test]
 fn a_reason_has_the_line_of_the_plant_file_the_evidence_and_its_time() {
     let mut table = table(false, false);
     for (at, word) in [(1, "kept"), (2, "broken"), (4, "kept"), (5, "broken")] {

@@ -7,6 +7,7 @@ mod observers;
 mod place;
 mod threads;
 
+use super::probe;
 use super::processes::{Processes, Supervised};
 use super::pulses::Pulses;
 use super::shielding::Shielding;
@@ -18,12 +19,14 @@ use crate::keeper::ending::LEFT_WITHIN;
 use crate::keeper::protocol::ChildId;
 use crate::shield::Compared;
 use base::{DurNs, MonoNs};
+use host::health::gap::{Effort, Steps, cause};
 use host::health::{
     Claim, INTERVAL, MACHINE, Observation, Outcome, PLANT, SHIELD, SUPERVISOR, Table, own_service, promises,
 };
 use host::plant::{Process, ReadyWhen};
 use host::supervise::{Phase, State, Troubles, Unit};
-use place::Place;
+use place::{Place, Room};
+use std::borrow::Cow;
 use sys::notify::WORKS_EVERY;
 use sys::root::RootDir;
 use threads::Threads;
@@ -36,6 +39,9 @@ const SHIELD_INTERVAL: DurNs = DurNs::from_secs(5);
 /// If the time since the last pass exceeds this, there was a gap in the observations.
 const LATE: DurNs = DurNs(INTERVAL.0 * 2);
 
+/// Step of the loop before its first round.
+const START: &str = "taking over";
+
 /// Maximum time until a keeper reports the end of its process. The keeper first ends the remaining descendants.
 const KEEPER_WITHIN: DurNs = DurNs(LEFT_WITHIN.0 + INTERVAL.0 * 3 / 2);
 
@@ -44,10 +50,17 @@ const KEEPER_WITHIN: DurNs = DurNs(LEFT_WITHIN.0 + INTERVAL.0 * 3 / 2);
 pub(crate) struct Health {
     table: Table,
     due: MonoNs,
-    /// Time of the last pass.
-    passed: MonoNs,
+    /// Time of the last pass; before the first one, the time at which the promises were loaded.
+    passed: Option<MonoNs>,
+    /// Time of the last pass of the supervisor before, until the first pass of this one.
+    passed_before: Option<MonoNs>,
+    /// What the kernel had counted for the loop's thread at the last pass.
+    effort: Option<Effort>,
+    /// Time spent in each step of the loop since the last pass.
+    steps: Steps,
     processes: Vec<Memory>,
     place: Option<Place>,
+    room: Room,
     lines_lost: u64,
     shield_due: MonoNs,
     /// The observations of the previous supervisor are lost, and this has not been recorded in the table yet.
@@ -87,9 +100,13 @@ impl Health {
         Self {
             table,
             due: MonoNs(0),
-            passed: MonoNs(0),
+            passed: None,
+            passed_before: None,
+            effort: None,
+            steps: Steps::new(since, START),
             processes: Vec::new(),
             place: None,
+            room: Room::default(),
             lines_lost: 0,
             shield_due: MonoNs(0),
             lost: false,
@@ -99,7 +116,8 @@ impl Health {
     /// Continues after another supervisor, whose last pass was at `last_pass`. `lost`: its table cannot be read, so its
     /// observations are missing.
     pub(crate) fn follow(&mut self, now: MonoNs, last_pass: Option<MonoNs>, lost: bool) {
-        self.table.resume(last_pass.filter(|at| *at <= now));
+        self.passed_before = last_pass.filter(|at| *at <= now);
+        self.table.resume(self.passed_before);
         self.lost = lost;
     }
 
@@ -111,6 +129,33 @@ impl Health {
     /// Loads the promises of the plant file into the table.
     pub(crate) fn promise(&mut self, now: MonoNs, site: &Site) {
         self.table.promise(now, promises(&site.plant, site.require_rt));
+        if self.passed.is_none() {
+            self.note_pass(now);
+        }
+    }
+
+    /// Begins a step of the loop, for the cause of a gap.
+    pub(crate) fn step(&mut self, now: MonoNs, step: impl Into<Cow<'static, str>>) {
+        self.steps.begin(now, step);
+    }
+
+    fn note_pass(&mut self, now: MonoNs) {
+        (self.passed, self.effort) = (Some(now), probe::own_effort());
+        self.steps.clear(now);
+    }
+
+    /// Records a gap in the observations with its cause, if there was one.
+    fn gap(&mut self, now: MonoNs) {
+        let before = self.passed_before.take().filter(|at| now - *at > LATE);
+        let late = self.passed.map_or(DurNs::ZERO, |at| now - at);
+        let text = match before {
+            Some(at) => format!("no pass for {}: the last one was made by the supervisor before", short(now - at)),
+            None if late > LATE => cause(now, late, self.effort.as_ref(), probe::own_effort().as_ref(), &self.steps),
+            None => return,
+        };
+        self.table.gap(now, &text);
+        // Messages that processes sent during the gap may still be unread.
+        self.processes.iter_mut().for_each(|memory| (memory.beats, memory.rounds) = (None, None));
     }
 
     /// The table.
@@ -138,10 +183,8 @@ impl Health {
     /// Observes every row.
     pub(crate) fn observe(&mut self, now: MonoNs, view: &View<'_>) {
         self.due = now + INTERVAL;
-        if std::mem::replace(&mut self.passed, now) + LATE < now {
-            // Messages that processes sent during the gap may still be unread.
-            self.processes.iter_mut().for_each(|memory| (memory.beats, memory.rounds) = (None, None));
-        }
+        self.gap(now);
+        self.note_pass(now);
         view.site.lock.note_pass(now);
         let observes = match std::mem::take(&mut self.lost) {
             true => Observation::Broken("the observations of the supervisor before cannot be read".to_owned()),
@@ -326,9 +369,11 @@ impl Health {
     fn records(&mut self, now: MonoNs, view: &View<'_>) {
         let lost = view.tell.lost();
         let more = lost.saturating_sub(std::mem::replace(&mut self.lines_lost, lost));
-        let seen = match (more, place::full(&view.site.run)) {
-            (0, None) => Observation::Kept,
-            (0, Some(full)) => Observation::Broken(full),
+        let full = self.room.full(&view.site.run, view.site.plant.records.folder.is_some());
+        let seen = match (more, full) {
+            (0, None) => return,
+            (0, Some(None)) => Observation::Kept,
+            (0, Some(Some(full))) => Observation::Broken(full),
             (more, _) => Observation::Broken(format!("{more} lines could not be written to the log")),
         };
         self.table.observe(now, SUPERVISOR, Claim::Records, seen);

@@ -1,8 +1,11 @@
 //! The supervisor: runs a plant's state machine on the real machine.
 //!
 //! One process with one loop, which polls keepers, the control socket and signals. Work that may block (the shield,
-//! evidence) runs on background threads, so that the loop always serves watchdogs and processes. Each child has a keeper
-//! that outlives the supervisor. If the supervisor is killed or upgraded, the next one continues its plant. A process must
+//! evidence, files on a disk) runs on background threads, so that the loop always serves watchdogs and processes. Before the
+//! loop, and after it, the caller waits for that work. The loop itself waits for the guard to accept a process, at most 1 s,
+//! and for the kernel to move threads to a changed shield. If it makes no pass for a while, `health` reports the steps that
+//! took the time. Each child has a keeper that outlives the supervisor. If the supervisor is killed or upgraded, the next one
+//! continues its plant. A process must
 //! never be started before the state that records the start is on disk.
 //!
 //! `host::supervise` decides. `engine` is the loop: it passes events in and has the actions carried out by separate parts.

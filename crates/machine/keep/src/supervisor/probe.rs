@@ -4,6 +4,7 @@ use crate::keeper::Keeper;
 use crate::keeper::protocol::ChildId;
 use crate::shield::ChooseError;
 use base::{CpuId, CpuSet, DurNs, Policy, Size};
+use host::health::gap::Effort;
 use host::plant::{Missing, Partition, Reservations, Surroundings, UsableCpus};
 use rustix::fd::AsFd as _;
 use rustix::fs::Access;
@@ -24,6 +25,23 @@ pub(crate) struct Usage {
 /// Processor time, memory and threads of a single process; all zero if it is gone.
 pub(crate) fn usage(pid: i32) -> Usage {
     usage_with(pid, 0)
+}
+
+/// What the kernel counts for the calling thread; `None` if it does not report that.
+pub(crate) fn own_effort() -> Option<Effort> {
+    let root = RootDir::machine();
+    effort(&root.read("/proc/thread-self/schedstat").ok()?, &root.read("/proc/thread-self/stat").ok()?)
+}
+
+fn effort(schedstat: &str, stat: &str) -> Option<Effort> {
+    let mut times = schedstat.split_whitespace().map(|ns| ns.parse::<i64>().ok().map(DurNs));
+    let (ran, waited) = (times.next()??, times.next()??);
+    // The fields after the name, which may contain any characters, start with field 3.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
+    let disk = DurNs(field(42)?.saturating_mul(tick_ns) as i64);
+    Some(Effort { ran, waited, disk, major_faults: field(12)? })
 }
 
 /// The number of these processes that still exist, and their total usage. The processor time of ended children counts for
@@ -304,6 +322,17 @@ impl Surroundings for Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_counters_of_this_thread_are_read_whatever_its_name() {
+        let stat = "1 (a) b) S 1 1 1 0 -1 0 98 0 7 0 2 3 0 0 20 0 1 0 2 3 4 5 1 2 3 0 0 0 0 0 0 0 0 0 17 1 0 0 25 0 0";
+        let found = effort("120000000 5000000 9", stat).unwrap();
+        let expected =
+            Effort { ran: DurNs::from_ms(120), waited: DurNs::from_ms(5), disk: DurNs::from_ms(250), major_faults: 7 };
+        assert_eq!(found, expected);
+        assert_eq!((effort("", stat), effort("1 2 3", "1 (a) S 1")), (None, None));
+        assert!(own_effort().is_some(), "this kernel counts them");
+    }
 
     #[test]
     fn a_port_counts_as_ready_only_while_a_process_listens() {

@@ -30,6 +30,8 @@ impl Engine {
         if self.reshield.is_some() || self.processes.is_busy(id) {
             return self.waits.push(Waits::Start(id));
         }
+        let name = self.processes.name(id).to_owned();
+        self.step(format!("starting {name}"));
         if let Err(why) = self.try_start(id) {
             self.processes.event(Event::StartFailed(id, why.to_string()));
         }

@@ -85,8 +85,15 @@ impl Engine {
         }
         // The guard is stopped while the shield is changed. The watch starts afterwards.
         if watch && self.reshield.is_none() {
-            self.watcher.watch(id, child, &self.site, &mut self.processes, &mut self.tell);
+            self.watch(id, child);
         }
+    }
+
+    /// Has the guard watch a process, and waits for the guard's answer.
+    fn watch(&mut self, id: Id, child: ChildId) {
+        self.step("waiting for the guard");
+        self.watcher.watch(id, child, &self.site, &mut self.processes, &mut self.tell);
+        self.step("messages of keepers");
     }
 
     pub(super) fn keeper_event(&mut self, now: MonoNs, id: Id, event: protocol::Event) {
@@ -156,7 +163,7 @@ impl Engine {
         }
         self.watcher.unwatch(&mut self.processes[id]);
         if self.reshield.is_none() {
-            self.watcher.watch(id, child, &self.site, &mut self.processes, &mut self.tell);
+            self.watch(id, child);
         }
     }
 

@@ -37,6 +37,7 @@ use host::plant::{ReadyWhen, Signal};
 use host::supervise::{Action, Event, Id, Phase, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd as _;
+use std::borrow::Cow;
 use std::path::PathBuf;
 use sys::clock::mono_now;
 use sys::signal::{SIGCHLD, SIGHUP, SIGINT, SignalFd};
@@ -143,6 +144,7 @@ impl Engine {
     /// Runs until the plant is down or another program takes over.
     pub(crate) fn run(&mut self) -> Left {
         loop {
+            self.step("results of background work");
             self.reshielded();
             self.keepers_finished();
             // Runs after every step that may queue an action, because a queued action does not wake the loop.
@@ -161,6 +163,7 @@ impl Engine {
             if !busy && phase == Phase::Down && self.safe_outputs.is_empty() {
                 return Left::Down;
             }
+            self.step("messages of keepers");
             // Messages received together with an answer are already out of the socket, so poll would not report them.
             let news = self.keepers(mono_now());
             self.silent_keepers(mono_now());
@@ -170,7 +173,9 @@ impl Engine {
             // Work that begins when the plant comes up must not wait for the next event.
             self.compare(mono_now());
             self.pet(mono_now());
+            self.step("waiting for events");
             self.wait();
+            self.step("checks of processes");
             let now = mono_now();
             self.signals(now);
             self.look();
@@ -178,6 +183,7 @@ impl Engine {
             self.partitions.look(now, &self.site, &mut self.tell);
             self.look_for_hard_misses(now);
             self.observe(now, false);
+            self.step("requests");
             self.safe_outputs.reap(now, &self.processes, &mut self.tell);
             for (client, request) in self.server.serve() {
                 let reply = match request {
@@ -202,7 +208,9 @@ impl Engine {
     fn act(&mut self) {
         loop {
             let actions: Vec<Action> = std::iter::from_fn(|| self.processes.all.next_action()).collect();
+            self.step("writing the state file");
             self.save();
+            self.step("actions");
             // Silence counts only while a process is running: not before it is ready, and not once it was asked to end.
             for (unit, one) in self.processes.iter() {
                 one.watch.expect_signs(unit.state == State::Running);
@@ -223,6 +231,11 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Begins a step of the loop, for the cause of a gap in the observations.
+    fn step(&mut self, step: impl Into<Cow<'static, str>>) {
+        self.health.step(mono_now(), step);
     }
 
     /// Ends the keepers of processes that were removed from the plant file.
@@ -396,6 +409,7 @@ impl Engine {
             tell: &self.tell,
             reshield: self.reshield.is_some() || self.compare.as_ref().is_some_and(|compare| !compare.is_shielded()),
         };
+        self.health.step(now, "observing the rows");
         if at_once { self.health.observe(now, &view) } else { self.health.pass(now, &view) }
     }
 

@@ -1,5 +1,6 @@
 //! The run folder and its files: still those of this supervisor, with room for more.
 
+use crate::supervisor::aside::Aside;
 use crate::supervisor::rundir::RunDir;
 use host::health::Observation;
 use std::os::unix::fs::MetadataExt as _;
@@ -42,8 +43,32 @@ impl Place {
     }
 }
 
+/// The check for room, on a background thread if the disk of the records may hang.
+#[derive(Debug, Default)]
+pub(super) struct Room(Option<Aside<Option<String>>>);
+
+impl Room {
+    /// The report of [`full`]; `None` if the disk has not answered. A new check begins when the last one has ended.
+    pub(super) fn full(&mut self, run: &RunDir, may_hang: bool) -> Option<Option<String>> {
+        if !may_hang {
+            return Some(full(run));
+        }
+        let run = run.clone();
+        self.ask(move || full(&run))
+    }
+
+    fn ask(&mut self, work: impl FnOnce() -> Option<String> + Send + 'static) -> Option<Option<String>> {
+        let outcome = self.0.as_ref().and_then(Aside::take);
+        if outcome.is_some() || self.0.is_none() {
+            // Without a thread there is no answer, and the row is not observed.
+            self.0 = Aside::begin("tahti-room", work).ok();
+        }
+        outcome?.ok()
+    }
+}
+
 /// A report of the log or evidence folder that is full, if any.
-pub(super) fn full(run: &RunDir) -> Option<String> {
+fn full(run: &RunDir) -> Option<String> {
     ["log", "evidence"].iter().find_map(|name| {
         let path = run.path().join(name);
         let found = rustix::fs::statvfs(&path).ok()?;
@@ -52,4 +77,25 @@ pub(super) fn full(run: &RunDir) -> Option<String> {
         (free < ROOM_BYTES_MIN && found.f_blocks > 0)
             .then(|| format!("{} has {free} bytes free, {ROOM_BYTES_MIN} are needed", path.display()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::sync_channel;
+
+    #[test]
+    fn a_disk_that_hangs_gives_no_answer_and_delays_no_pass() {
+        let (mut room, (answer, waits)) = (Room::default(), sync_channel::<()>(1));
+        let hangs = move || waits.recv().ok().map(|()| "full".to_owned());
+        assert_eq!(room.ask(hangs), None);
+        for _ in 0..100 {
+            assert_eq!(room.ask(|| panic!("a check is running")), None);
+        }
+        answer.send(()).unwrap();
+        let found = std::iter::repeat_with(|| room.ask(|| None)).flatten().next().unwrap();
+        assert_eq!(found, Some("full".to_owned()));
+        let found = std::iter::repeat_with(|| room.ask(|| None)).flatten().next().unwrap();
+        assert_eq!(found, None, "there is room again");
+    }
 }
