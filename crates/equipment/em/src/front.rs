@@ -9,6 +9,7 @@ use broker::{ClientError, ManagerLane, Replies, Waker};
 use equipment::{Answers, Fault, Lane, Tables};
 use msg::{Asked, Code, Flags, Lines, Request, Verb};
 use rt::frames::Member;
+use rt::rounds::Rounds;
 use rtrb::{Consumer, Producer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,6 +52,8 @@ pub(crate) struct Front {
     /// The connections to the lanes; `None` for the lane of this thread.
     pub(crate) ways: Vec<Option<Way>>,
     pub(crate) batches: Batches,
+    /// Number of rounds of the band's thread, for the main thread.
+    pub(crate) rounds: Rounds,
 }
 
 /// A connection to the message server for the lane's thread, which serves the last band.
@@ -71,6 +74,8 @@ pub(crate) struct Own {
     pub(crate) connections: Consumer<Box<Connection>>,
     /// Ended connections. Another thread frees them.
     pub(crate) back: Producer<Box<Connection>>,
+    /// Number of rounds, for the main thread.
+    pub(crate) rounds: Rounds,
 }
 
 /// Discards answers while there is no server.
@@ -126,10 +131,11 @@ pub(crate) fn serve(
     stop: &Arc<AtomicBool>,
 ) -> Result<(), ClientError> {
     while !stop.load(Ordering::Acquire) {
+        front.rounds.count();
         while let Ok(new) = tables.pop() {
             front.tables = new;
         }
-        let Front { requests, tables, ways, batches } = &mut front;
+        let Front { requests, tables, ways, batches, .. } = &mut front;
         requests.serve(PAUSE, |asked, replies| {
             look(tables, asked, batches, replies, &mut |lane, job, batches, replies| {
                 hand_over(&mut ways[lane], job, batches, replies);
@@ -153,6 +159,7 @@ pub(crate) fn serve(
 pub(crate) fn run_lane(mut own: Own, mut member: Option<Member>, stop: &Arc<AtomicBool>) -> bool {
     let mut connection: Option<Box<Connection>> = None;
     while !stop.load(Ordering::Acquire) {
+        own.rounds.count();
         let turn = match &mut member {
             Some(member) => match member.next_turn() {
                 Some(turn) => {
@@ -223,7 +230,7 @@ struct Turn {
 /// One round with a connection: requests of the own band, requests of other bands, then due work. In a frame, due work also
 /// runs first. Returns `false` when the connection has ended.
 fn round(connection: &mut Connection, own: &mut Own, turn: Option<Turn>, limit: DurNs) -> bool {
-    let Connection { front: Front { requests, tables, ways, batches }, rings, hang_up } = connection;
+    let Connection { front: Front { requests, tables, ways, batches, .. }, rings, hang_up } = connection;
     let Own { lane, polls, .. } = own;
     if hang_up.load(Ordering::Acquire) {
         return false;

@@ -8,6 +8,7 @@ use crate::work::Id;
 use base::{CpuSet, DurNs, Policy, RtLevel};
 use equipment::{Lane, Tables};
 use rt::frames::Member;
+use rt::rounds::{Rounds, Threads};
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +17,10 @@ use std::thread::JoinHandle;
 
 /// Maximum time to wait for a frame to appear.
 const JOIN_WITHIN: DurNs = DurNs::from_secs(10);
+/// A thread of a band that finishes no round of its loop for longer than this hangs. It sleeps at most 0.2 s.
+pub(crate) const HANGS_AFTER: DurNs = DurNs::from_secs(4);
+/// Name of the thread.
+const NAME: &str = "lane";
 /// Maximum number of tables or lanes that a thread has not yet received.
 pub(crate) const CHANGES_MAX: usize = 4;
 
@@ -32,6 +37,8 @@ pub(crate) struct LaneThread {
     /// First the resources that the thread did not obtain, then the reason of an unexpected end.
     reports: Receiver<Result<String, Error>>,
     stop: Arc<AtomicBool>,
+    /// Whether the thread hangs; empty in a frame, which observes its activities itself.
+    rounds: Threads,
 }
 
 impl LaneThread {
@@ -48,7 +55,20 @@ impl LaneThread {
         let (back_in, back) = RingBuffer::new(1);
         let (say, reports) = sync_channel(1);
         let stop = Arc::new(AtomicBool::new(false));
-        let own = Own { lane, polls, changes: changes_out, over: over_in, connections: connections_out, back: back_in };
+        let mut threads = Threads::new(HANGS_AFTER);
+        let rounds = match tables.frame {
+            Some(_) => Rounds::default(),
+            None => threads.add(NAME, sys::clock::mono_now()),
+        };
+        let own = Own {
+            lane,
+            polls,
+            changes: changes_out,
+            over: over_in,
+            connections: connections_out,
+            back: back_in,
+            rounds,
+        };
         let stopped = stop.clone();
         let run = move || {
             // The receiver lives as long as the thread.
@@ -66,10 +86,10 @@ impl LaneThread {
                 let _ = say.send(Err(ended));
             }
         };
-        let thread = std::thread::Builder::new().name("lane".to_owned()).spawn(run);
+        let thread = std::thread::Builder::new().name(NAME.to_owned()).spawn(run);
         let thread = thread.map_err(Error::Thread)?;
         let missing = reports.recv().map_err(|_| Error::ThreadEnded)??;
-        Ok((Self { thread, changes, over, connections, back, reports, stop }, missing))
+        Ok((Self { thread, changes, over, connections, back, reports, stop, rounds: threads }, missing))
     }
 
     /// Passes a connection to the thread. The previous one must have been taken back.
@@ -98,6 +118,11 @@ impl LaneThread {
             _ if self.thread.is_finished() => Err(Error::ThreadEnded),
             _ => Ok(()),
         }
+    }
+
+    /// A description of the thread if it hangs.
+    pub(crate) fn hanging(&mut self) -> Option<String> {
+        self.rounds.hanging(sys::clock::mono_now())
     }
 
     /// Ends the thread.

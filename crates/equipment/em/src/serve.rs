@@ -5,7 +5,7 @@ use crate::devices::{Around, Maker, Sources, make};
 use crate::error::Error;
 use crate::front::{self, Call, Connection, Front, Nobody, Way};
 use crate::job::{Done, Job};
-use crate::lane::{CHANGES_MAX, LaneThread};
+use crate::lane::{CHANGES_MAX, HANGS_AFTER, LaneThread};
 use crate::polls::Polls;
 use crate::read;
 use crate::values::Watched;
@@ -14,6 +14,7 @@ use base::DurNs;
 use broker::{Manager, ManagerLane, Waker};
 use equipment::{Driver, Lane, Tables};
 use msg::Band;
+use rt::rounds::Rounds;
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -131,7 +132,8 @@ impl Running<'_> {
                         say(format!("no message server yet: {error}"));
                     }
                     lane.look_after()?;
-                    trouble(self.watched.trouble());
+                    let hangs = lane.hanging();
+                    trouble(hangs.as_deref().or(self.watched.trouble()));
                     if self.alone(signals)? {
                         return Ok(());
                     }
@@ -185,7 +187,8 @@ impl Running<'_> {
         (say, trouble): Tell<'_>,
     ) -> Result<End, Error> {
         let stop = Arc::new(AtomicBool::new(false));
-        let mut threads = Threads::start(self, lane, requests, &stop)?;
+        let mut bands = rt::rounds::Threads::new(HANGS_AFTER);
+        let mut threads = Threads::start(self, lane, requests, (&stop, &mut bands))?;
         say(format!("{} serves {} objects", self.tables.name, self.tables.objects().len()));
         let end = loop {
             if !self.hup {
@@ -204,7 +207,8 @@ impl Running<'_> {
                 });
             }
             self.sources.look_after();
-            trouble(self.watched.trouble());
+            let hangs = bands.hanging(mono_now()).or_else(|| lane.hanging());
+            trouble(hangs.as_deref().or(self.watched.trouble()));
             if let Err(why) = lane.look_after() {
                 break Err(why);
             }
@@ -292,7 +296,7 @@ impl Threads {
         manager: &mut Running<'_>,
         lane: &mut LaneThread,
         mut requests: Vec<ManagerLane>,
-        stop: &Arc<AtomicBool>,
+        (stop, hanging): (&Arc<AtomicBool>, &mut rt::rounds::Threads),
     ) -> Result<Self, Error> {
         let (bands, lanes) = (requests.len(), 1 + manager.lanes.len());
         let top = requests.pop().ok_or(Error::NoBand)?;
@@ -344,7 +348,9 @@ impl Threads {
         let mut tables = Vec::new();
         for (band, requests) in requests.into_iter().enumerate() {
             let ways = fronts.next().expect("ways for each band");
-            let front = Front { requests, tables: manager.tables.clone(), ways, batches: Batches::new() };
+            let name = format!("band-{band}");
+            let rounds = hanging.add(&name, mono_now());
+            let front = Front { requests, tables: manager.tables.clone(), ways, batches: Batches::new(), rounds };
             let (new, mut new_out) = RingBuffer::new(CHANGES_MAX);
             let stop = stop.clone();
             let run = move || {
@@ -352,11 +358,13 @@ impl Threads {
                 let _ = front::serve(front, &mut new_out, &stop);
                 (usize::MAX, None)
             };
-            all.push(std::thread::Builder::new().name(format!("band-{band}")).spawn(run).map_err(Error::Thread)?);
+            all.push(std::thread::Builder::new().name(name).spawn(run).map_err(Error::Thread)?);
             tables.push(new);
         }
         let ways = fronts.next().expect("ways for each band");
-        let front = Front { requests: top, tables: manager.tables.clone(), ways, batches: Batches::new() };
+        // The lane's thread serves this band, and counts its own rounds.
+        let rounds = Rounds::default();
+        let front = Front { requests: top, tables: manager.tables.clone(), ways, batches: Batches::new(), rounds };
         lane.serve(Box::new(Connection { front, rings: first_rings, hang_up: stop.clone() }));
         Ok(Self { all, changes, tables, top_waker })
     }

@@ -279,7 +279,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         Event::CutOff(who) => eprintln!("tahti msg: cut off {who}"),
         Event::Trouble(what) | Event::Mended(what) => eprintln!("tahti msg: {what}"),
         Event::Value(tally, hard) => supervisor.send(crate::tell::value(&tally, hard)),
-        Event::Round => supervisor.works(mono_now(), None),
+        Event::Round(hang) => supervisor.works(mono_now(), hang.as_deref()),
     })?;
     if lacking { Err("a real-time property was not obtained, and --require-rt was given".into()) } else { Ok(()) }
 }

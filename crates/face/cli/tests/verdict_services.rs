@@ -5,9 +5,10 @@ use harness::fresh;
 use harness::plant::{Bench, sh};
 use harness::process::{kill, text};
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 /// Time after which a blocked service loop would have been detected.
 const LONG_NS: u64 = 9_000_000_000;
@@ -151,4 +152,63 @@ fn a_request_to_a_stopped_service_fails_with_its_process_and_the_remedy() {
         assert!(said.contains(&format!("process {pid} does not answer in time")), "{words:?}: {said}");
         assert!(said.contains(&format!("it is stopped: `kill -CONT {pid}`")), "{words:?}: {said}");
     }
+}
+
+/// A debugger that keeps one thread stopped while the process goes on. Dropping it lets the thread run.
+struct Stopped(Child);
+
+impl Stopped {
+    fn thread(bench: &Bench, service: &str, thread: &str) -> Self {
+        let program = bench.dir.join("debugger");
+        if !program.exists() {
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi/tests/separate/debugger.c");
+            let built = Command::new("cc").arg("-o").args([&program, &source]).output();
+            let built = built.expect("cc, which building Rust needs too");
+            assert!(built.status.success(), "{}", text(&built));
+        }
+        let tasks = format!("/proc/{}/task", bench.pid(service));
+        let mut tids = fs::read_dir(tasks).unwrap().map(|task| task.unwrap().path());
+        let is_it = |task: &PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == thread);
+        let found = tids.find(is_it).unwrap_or_else(|| panic!("{service} has a thread {thread}"));
+        let mut command = Command::new(program);
+        command.arg(found.file_name().unwrap()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut debugger = command.spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(debugger.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "attached\n", "tracing needs root if kernel.yama.ptrace_scope is 1");
+        Self(debugger)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        // Its end lets the thread run in any case.
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_service_one_of_whose_threads_hangs_names_the_thread_while_its_working_loop_goes_round() {
+    let messages = fresh("msg");
+    let text = format!(
+        "[messages]\nname = \"{messages}\"\n[[equipment]]\nname = \"em\"\nfile = \"em.toml\"\nserver = \"{messages}\"\n\
+         [dashboard]\nname = \"dashboard\"\n"
+    );
+    let bench = Bench::new("services-threads", &text);
+    fs::write(bench.dir.join("em.toml"), EQUIPMENT).unwrap();
+    bench.ok(&["up", ".", "--detach"]);
+    let threads = [(&*messages, "band-1"), ("em", "band-0"), ("em", "lane"), ("dashboard", "watch-frames")];
+    for (service, thread) in threads {
+        bench.until_row(service, "serves", "kept");
+        let stopped = Stopped::thread(&bench, service, thread);
+        let found = bench.until_row(service, "serves", "broken");
+        let evidence = found["evidence"].as_str().unwrap();
+        assert!(evidence.contains(&format!("thread {thread} hung: ")), "{found}");
+        assert_eq!(bench.row(service, "runs")["state"], "kept", "its process lives");
+        drop(stopped);
+    }
+    bench.until_row("dashboard", "serves", "kept");
+    let (code, last) = bench.down();
+    assert!(code == Some(3) && last.contains(&format!("{messages}: thread band-1 hung: ")), "{last}");
 }

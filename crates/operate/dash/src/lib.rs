@@ -147,13 +147,16 @@ pub fn serve(options: &Options) -> io::Result<()> {
         }
     };
     let server = server.with_identity(options.identity.clone()).map_err(io::Error::other)?;
-    let server = server.with_rounds(move || supervisor.works(mono_now(), None));
     let folder = folder(&options.plant);
     DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
     let access = Access::open(&folder.join("access.json"), server.address().port(), options.write, mono_now())?;
     publish(&folder, &access, &server.url())?;
     let hub = Arc::new(Hub::default());
-    watch::start(&options.plant, options.archive.clone(), &hub)?;
+    let mut readers = watch::start(&options.plant, options.archive.clone(), &hub)?;
+    let server = server.with_rounds(move || {
+        let now = mono_now();
+        supervisor.works(now, readers.hanging(now).as_deref());
+    });
     let signal_hub = signals::Signals::start()?;
     let worker = Arc::new(work::Worker::start(options, signal_hub.clone())?);
     let scopes = Arc::new(scopes::Scopes::start(&options.plant, &options.messages)?);

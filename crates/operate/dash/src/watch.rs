@@ -14,6 +14,7 @@ use base::{DurNs, MonoNs};
 use host::plant::Plant;
 use keep::supervisor::control::{Client, Reply, Request, Status};
 use keep::supervisor::rundir::RunDir;
+use rt::rounds::Threads;
 use serde_json::{Value, json};
 use std::io;
 use std::path::PathBuf;
@@ -24,31 +25,42 @@ use sys::clock::{mono_now, sleep_until};
 /// Interval of checks for subscribers.
 const IDLE: DurNs = DurNs::from_ms(200);
 
+/// A thread that finishes no round of its loop for longer than this hangs. A round has at most two requests to the
+/// supervisor, which wait 5 s each.
+const HANGS_AFTER: DurNs = DurNs::from_secs(15);
+
 /// Starts the threads, which end with the process.
 ///
 /// # Errors
 /// If a thread cannot be started.
-pub(crate) fn start(plant: &str, archive: Option<PathBuf>, hub: &Arc<Hub>) -> io::Result<()> {
+pub(crate) fn start(plant: &str, archive: Option<PathBuf>, hub: &Arc<Hub>) -> io::Result<Threads> {
+    let mut threads = Threads::new(HANGS_AFTER);
+    let mut begin = |name: &str, topic, look: Look| begin(&mut threads, name, topic, hub, look);
     let mut processes = plant::Processes::new(plant);
-    begin("watch-plant", Topic::Plant, hub, move || processes.look())?;
+    begin("watch-plant", Topic::Plant, Box::new(move || processes.look()))?;
     let name = plant.to_owned();
-    begin("watch-hists", Topic::Histograms, hub, move || histograms(&name))?;
+    begin("watch-hists", Topic::Histograms, Box::new(move || histograms(&name)))?;
     let folder = RunDir::find(plant).path().join("recorder");
-    begin("watch-late", Topic::Late, hub, move || late(&folder))?;
-    begin("watch-shield", Topic::Shield, hub, shield::look)?;
+    begin("watch-late", Topic::Late, Box::new(move || late(&folder)))?;
+    begin("watch-shield", Topic::Shield, Box::new(shield::look))?;
     let mut frames = Frames::new(plant);
-    begin("watch-frames", Topic::Frames, hub, move || frames.look())?;
+    begin("watch-frames", Topic::Frames, Box::new(move || frames.look()))?;
     let mut alarms = Alarms::new(plant);
-    begin("watch-alarms", Topic::Alarms, hub, move || alarms::look(&mut alarms))?;
-    begin("watch-archive", Topic::Archive, hub, move || archive::status(archive.as_deref()))
+    begin("watch-alarms", Topic::Alarms, Box::new(move || alarms::look(&mut alarms)))?;
+    begin("watch-archive", Topic::Archive, Box::new(move || archive::status(archive.as_deref())))?;
+    Ok(threads)
 }
 
+/// Reads the data of a topic.
+type Look = Box<dyn FnMut() -> Value + Send>;
+
 /// Starts a thread that polls repeatedly.
-fn begin(name: &str, topic: Topic, hub: &Arc<Hub>, mut look: impl FnMut() -> Value + Send + 'static) -> io::Result<()> {
-    let hub = hub.clone();
+fn begin(threads: &mut Threads, name: &str, topic: Topic, hub: &Arc<Hub>, mut look: Look) -> io::Result<()> {
+    let (hub, rounds) = (hub.clone(), threads.add(name, mono_now()));
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         let mut next = mono_now();
         loop {
+            rounds.count();
             if hub.is_watched(topic) {
                 hub.publish(topic, json!({ "topic": topic, "data": look() }).to_string(), mono_now());
                 next = (next + topic.every()).max(mono_now());
@@ -134,4 +146,35 @@ fn late(folder: &std::path::Path) -> Value {
 
 fn age(then: MonoNs) -> i64 {
     (mono_now() - then).0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, channel};
+
+    #[test]
+    fn a_reader_that_hangs_is_named_until_it_reads_again() {
+        let (hub, mut threads) = (Arc::new(Hub::default()), Threads::new(HANGS_AFTER));
+        hub.watch(Topic::Plant, true, mono_now());
+        let (read, go): (_, Receiver<()>) = channel();
+        let look = move || {
+            // The test waits for the end of this read.
+            let _ = go.recv();
+            Value::Null
+        };
+        begin(&mut threads, "watch-plant", Topic::Plant, &hub, Box::new(look)).unwrap();
+        // The clock of the checks is injected: half a second between two of them.
+        let mut now = mono_now();
+        let mut check = move |threads: &mut Threads| {
+            now = now + DurNs::from_ms(500);
+            threads.hanging(now)
+        };
+        let found = (0..100).find_map(|_| check(&mut threads)).unwrap();
+        assert!(found.starts_with("thread watch-plant hung: "), "{found}");
+        drop(read);
+        while check(&mut threads).is_some() {
+            std::thread::yield_now();
+        }
+    }
 }

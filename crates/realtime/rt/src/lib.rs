@@ -37,6 +37,7 @@ mod obtained;
 mod page;
 mod preempt;
 mod quiet;
+pub mod rounds;
 pub mod scope;
 mod share;
 mod source;

@@ -104,7 +104,7 @@ fn a_client_that_damages_its_queues_is_disconnected_and_others_are_served() {
                     assert!(who.starts_with(&format!("hostile{round} ")), "{who}");
                     break;
                 }
-                Event::Joined(_) | Event::Left(_) | Event::Round => {}
+                Event::Joined(_) | Event::Left(_) | Event::Round(_) => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -194,7 +194,7 @@ fn a_client_that_names_a_place_outside_its_pool_is_disconnected() {
         let why = loop {
             match events.recv_timeout(std::time::Duration::from_secs(20)).expect("the server reports an event") {
                 Event::CutOff(why) => break why,
-                Event::Joined(_) | Event::Left(_) | Event::Round => {}
+                Event::Joined(_) | Event::Left(_) | Event::Round(_) => {}
                 other => panic!("{other:?}"),
             }
         };

@@ -14,6 +14,7 @@ use msg::{
     Tables, TextBuffer,
 };
 use ring::{Damaged, StreamReader, StreamWriter};
+use rt::rounds::Rounds;
 use rtrb::{Consumer, Producer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -168,6 +169,8 @@ pub(crate) struct LaneThread {
     pub(crate) control_bell: Arc<rustix::fd::OwnedFd>,
     pub(crate) seen: Arc<Seen>,
     pub(crate) stop: Arc<AtomicBool>,
+    /// Number of rounds, for the control thread.
+    pub(crate) rounds: Rounds,
     pub(crate) line: TextBuffer,
     pub(crate) packing: Packing,
     /// Whether an [`Allowance`] limits the thread if its class is real time.
@@ -184,6 +187,7 @@ impl LaneThread {
         let mut allowance = self.is_bounded.then(Allowance::of_this_thread).flatten();
         let before = Counting::calls();
         while !self.stop.load(Ordering::Relaxed) {
+            self.rounds.count();
             let now = self.keep_to(&mut allowance, mono_now());
             self.change(now, &mut buffer);
             self.answers(&mut buffer);

@@ -55,6 +55,8 @@ const SETTLE_LOOKS: u32 = 1_000;
 /// Words of a lane's log queue (2 MiB), and of its queues to and from the control thread (512 KiB each).
 const LOG_WORDS: usize = 1 << 18;
 const CONTROL_WORDS: usize = 1 << 16;
+/// A band's thread that finishes no round of its loop for longer than this hangs. It sleeps at most 0.1 s.
+const HANGS_AFTER: DurNs = DurNs::from_secs(4);
 type Inside = memory::Inside;
 
 /// Event that the server reports to its operator.
@@ -74,8 +76,9 @@ pub enum Event {
     Mended(String),
     /// Tally of answers with a deadline so far, and the number of missed hard deadlines.
     Value(Tally, u64),
-    /// The control thread has finished a round. Rounds are at most 50 ms apart if nothing happens.
-    Round,
+    /// The control thread has finished a round, with a description of the bands' threads that hang. Rounds are at most 50 ms
+    /// apart if nothing happens.
+    Round(Option<String>),
 }
 
 /// The control thread's side of a lane.
@@ -167,10 +170,12 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
     tables.deadlines.clone_from(&config.deadlines);
     let mut threads = Vec::new();
     let mut lanes = Vec::new();
+    let mut bands = rt::rounds::Threads::new(HANGS_AFTER);
     // The lanes end after the control thread, which waits for them whenever a client disconnects.
     let lanes_stop = Arc::new(AtomicBool::new(false));
     for band in Band::all() {
-        let (thread, lane) = lane(&config, band, &tables, &bell, &lanes_stop)?;
+        let rounds = bands.add(&threads::name(band.number().into()), mono_now());
+        let (thread, lane) = lane(&config, band, &tables, &bell, (&lanes_stop, rounds))?;
         threads.push(thread);
         lanes.push(lane);
     }
@@ -210,7 +215,7 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
     let mut buffer = MessageBuffer::new();
     while !stop.load(Ordering::Relaxed) {
         control.round(&mut buffer);
-        (control.say)(Event::Round);
+        (control.say)(Event::Round(bands.hanging(mono_now())));
     }
     lanes_stop.store(true, Ordering::Relaxed);
     control.lanes.iter().for_each(|lane| lane.gate.wake());

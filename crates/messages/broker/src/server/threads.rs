@@ -11,11 +11,17 @@ use crate::wake_gate::WakeGate;
 use base::DurNs;
 use msg::{Band, Lane, Tables, TextBuffer};
 use ring::Stream;
+use rt::rounds::Rounds;
 use rt::{LoopSpec, Rt};
 use rtrb::RingBuffer;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Name of the thread of a band.
+pub(super) fn name(band: usize) -> String {
+    format!("band-{band}")
+}
 
 /// Creates a lane's thread and the control thread's side of it.
 pub(super) fn lane(
@@ -23,7 +29,7 @@ pub(super) fn lane(
     band: Band,
     tables: &Tables,
     bell: &Arc<OwnedFd>,
-    stop: &Arc<AtomicBool>,
+    (stop, rounds): (&Arc<AtomicBool>, Rounds),
 ) -> sys::Result<(LaneThread, Lanes)> {
     let both = |room| {
         let words = memory::inside(room);
@@ -53,6 +59,7 @@ pub(super) fn lane(
         control_bell: bell.clone(),
         seen: seen.clone(),
         stop: stop.clone(),
+        rounds,
         line: TextBuffer::new(),
         packing: Packing::new(),
         is_bounded: !config.unbounded,
@@ -81,7 +88,6 @@ pub(super) enum Running {
 
 impl Running {
     pub(super) fn start(config: &Config, threads: Vec<LaneThread>, stop: &Arc<AtomicBool>) -> Result<Self, ServeError> {
-        let name = |at: usize| format!("band-{at}");
         if config.bands.iter().all(|band| band.class.is_none() && band.cpu.is_none()) {
             let spawned = threads
                 .into_iter()
