@@ -1,9 +1,10 @@
 //! `tahti bench classes`: shares of the machine that time-sharing and real-time loops get, scaled from
 //! the published four processors to this machine's number.
 
+use crate::failed::joined;
 use crate::measure::{Interrupt, own_program};
 use crate::{Bench, Failed, Found, Helper, Progress, papers, read};
-use base::{CpuId, CpuSet, DurNs, Policy, Priority};
+use base::{CpuId, CpuSet, DurNs, MonoNs, Policy, Priority};
 use clap::{ArgMatches, Args as _};
 use report::{Good, Row as Line, Table};
 use std::process::{Child, Command, Stdio};
@@ -28,9 +29,9 @@ pub(crate) const SPIN: Helper =
 
 /// Shares of the machine that endless loops get, by class and binding
 ///
-/// Each loop is a process (or a thread) that never yields its CPU. Real-time loops run for less than a second, with the
-/// current real-time throttling. Real-time loops on every CPU stop all other processes: they are skipped unless
-/// --every-cpu is given.
+/// Each loop is a process (or a thread) that never yields its CPU. Meanwhile a shell is started again and again, as a login
+/// needs. Real-time loops run for less than a second, with the current real-time throttling. Real-time loops on every CPU
+/// stop all other processes: they are skipped unless --every-cpu is given.
 #[derive(clap::Args)]
 struct Args {
     /// Duration of each time-sharing row
@@ -59,6 +60,8 @@ const RT_SPAN: DurNs = DurNs::from_ms(700);
 const RT_EVERY_CPU_SPAN: DurNs = DurNs::from_ms(500);
 /// From the start of the loops to the first reading of their CPU time.
 const SETTLE: DurNs = DurNs::from_ms(150);
+/// The class that reads the shares of real-time loops: above them.
+const READER: Policy = Policy::Fifo(Priority(20));
 /// Time between two shells.
 const SHELL_PAUSE: DurNs = DurNs::from_ms(20);
 const FIFO: Policy = Policy::Fifo(Priority(10));
@@ -114,7 +117,9 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let mut tables = Vec::new();
     for (nth, row) in rows.iter().enumerate() {
         progress.at(nth, rows.len(), &row.what);
-        tables.push(table(row, measure(row, &online)?));
+        // In a separate thread: it may get another class.
+        let shares = std::thread::scope(|scope| joined(scope.spawn(|| measure(row, &online)).join()))?;
+        tables.push(table(row, shares));
         interrupt.check()?;
     }
     let setup = vec![format!("shares in percent of the machine ({} CPUs)", online.count())];
@@ -131,7 +136,7 @@ fn table(row: &Row, found: Shares) -> Table {
         table = table.row(Line::figure(*name, "%", shares.iter().sum()).note(note));
     }
     let most = found.shells_ms.iter().copied().fold(0.0, f64::max);
-    let shells = format!("maximum {most:.1} of {}", found.shells_ms.len());
+    let shells = format!("maximum {most:.1}, {} of them", found.shells_ms.len());
     table
         .row(Line::figure("other processes", "%", found.others).good(Good::Neither))
         .row(Line::figure("in the run queue", "loops", found.queued).good(Good::Neither))
@@ -221,6 +226,10 @@ impl Drop for Spinners {
 
 fn measure(row: &Row, online: &CpuSet) -> Result<Shares, Failed> {
     let program = own_program()?;
+    if row.groups.iter().any(|group| group.class.is_real_time()) {
+        // Real-time loops may take every CPU. The loops and the shells do not inherit this class.
+        set_scheduling(0, Scheduling { policy: READER, reset_on_fork: true })?;
+    }
     let mut spinners = Spinners(Vec::new());
     for group in &row.groups {
         for _ in 0..group.processes {
@@ -241,13 +250,13 @@ fn measure(row: &Row, online: &CpuSet) -> Result<Shares, Failed> {
     let before = read()?;
     // The last reading must come before the loops end.
     let end = before.0 + DurNs(row.span.0 - SETTLE.0);
-    let mut shells_ms = Vec::new();
-    while mono_now() + SHELL_PAUSE < end {
-        shells_ms.push(shell()?);
-        sleep_until((mono_now() + SHELL_PAUSE).min(end));
-    }
-    sleep_until(end);
-    let after = read()?;
+    // In a separate thread of time sharing: a shell may wait for the end of the loops.
+    let (after, shells_ms) = std::thread::scope(|scope| {
+        let shells = scope.spawn(|| shells(end));
+        sleep_until(end);
+        let after = read();
+        Ok::<_, Failed>((after?, joined(shells.join())?))
+    })?;
     let machine = (after.0 - before.0).0 as f64 * online.count() as f64;
     let percent = |ns: u64| ns as f64 * 100.0 / machine;
     let [mut each, waited] = [0, 1].map(|which| {
@@ -260,6 +269,16 @@ fn measure(row: &Row, online: &CpuSet) -> Result<Shares, Failed> {
     let others = (percent(after.2.saturating_sub(before.2)) - ours).max(0.0);
     let queued = waited.sum::<u64>() as f64 / (after.0 - before.0).0 as f64;
     Ok(Shares { shares, others, queued, shells_ms })
+}
+
+/// Times of shells that begin before `end`, one after the other.
+fn shells(end: MonoNs) -> Result<Vec<f64>, Failed> {
+    let mut times_ms = Vec::new();
+    while mono_now() + SHELL_PAUSE < end {
+        times_ms.push(shell()?);
+        sleep_until((mono_now() + SHELL_PAUSE).min(end));
+    }
+    Ok(times_ms)
 }
 
 /// Time until a shell has started, run and ended, in ms.
