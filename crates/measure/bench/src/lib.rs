@@ -272,7 +272,9 @@ impl Bench {
             notes: found.notes,
             ..Report::default()
         };
-        Ok(Report { published: papers::published_beside(&report), ..report })
+        let mut published = papers::published_beside(&report);
+        published.retain(|one| !report.tables.iter().any(|table| table.published.contains(one)));
+        Ok(Report { published, ..report })
     }
 
     fn shown(&self, matches: &ArgMatches) -> Result<Output, Failed> {

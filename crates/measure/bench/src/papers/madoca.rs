@@ -186,7 +186,7 @@ pub(super) const PAPER: Paper = Paper {
                     full: &["--period", "100us", "--wait", "sleep", "--compare", "--for", "60s"],
                     quick: &["--period", "100us", "--wait", "sleep", "--compare", "--for", "4s"],
                     smallest: &["--period", "100us", "--wait", "sleep", "--compare", "--for", "1s"],
-                    must: &[("period", "100us"), ("wait", "sleep"), ("compare", "true")],
+                    must: &[("period", "100us"), ("wait", "sleep"), ("compare", "true"), ("load", "none")],
                     figures: &[("stability", ""), ("wake-up latency", "CPU")],
                     ..Run::NONE
                 },
@@ -195,7 +195,7 @@ pub(super) const PAPER: Paper = Paper {
                     full: &["--period", "100us", "--wait", "spin", "--compare", "--for", "60s"],
                     quick: &["--period", "100us", "--wait", "spin", "--compare", "--for", "4s"],
                     smallest: &["--period", "100us", "--wait", "spin", "--compare", "--for", "1s"],
-                    must: &[("period", "100us"), ("wait", "spin"), ("compare", "true")],
+                    must: &[("period", "100us"), ("wait", "spin"), ("compare", "true"), ("load", "none")],
                     figures: &[("stability", ""), ("wake-up latency", "CPU")],
                     ..Run::NONE
                 },

@@ -1,4 +1,4 @@
-//! `tahti bench rtt`: the round trip of SPring-8's table, test program → message server → equipment manager and
+//! `tahti bench rtt`: the round trip that SPring-8 measured, test program → message server → equipment manager and
 //! back, in three processes, compared with futex round trips and a libzmq broker in the same run; bulk load on the top band;
 //! large bodies; pairs per second.
 
