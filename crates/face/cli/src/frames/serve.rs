@@ -116,9 +116,8 @@ struct Fault {
 /// Prints the events since the last call. Returns the first fault among them.
 fn write_events(page: &FramePage<'_>, cursor: &mut Cursor) -> Option<Fault> {
     let (lost, mut fault) = (cursor.lost(), None);
-    let mut room = ring::FRAME_EVENTS;
-    while let Some(event) = page.next_event(cursor).filter(|_| room > 0) {
-        room -= 1;
+    // Later events stay in the page for the next call.
+    for event in (0..ring::FRAME_EVENTS).map_while(|_| page.next_event(cursor)) {
         let line = show::event_line(page, &event);
         println!("{line}");
         if fault.is_none() && matches!(what_word(event.what), "overrun" | "underrun" | "minors lost") {
