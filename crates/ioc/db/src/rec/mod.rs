@@ -61,6 +61,7 @@ table::record_types! {
     calcout CalcOut "calcout";
     compress Compress "compress";
     dfanout DFanout "dfanout";
+    epid Epid "epid";
     event Event "event";
     fanout Fanout "fanout";
     histogram Histogram "histogram";
@@ -74,6 +75,7 @@ table::record_types! {
     mbbi_direct MbbiDirect "mbbiDirect";
     mbbo Mbbo "mbbo";
     mbbo_direct MbboDirect "mbboDirect";
+    motor Motor "motor";
     permissive Permissive "permissive";
     printf Printf "printf";
     scalcout SCalcOut "scalcout";

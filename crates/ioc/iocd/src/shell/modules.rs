@@ -48,7 +48,8 @@ const ABSENT: &[(&str, &str)] = &[
     ("*AsynConfig*", DRIVER),
     ("drv*", DRIVER),
 ];
-const MOTOR: &str = "a motor's driver is compiled C code, and there is no motor record";
+const MOTOR: &str =
+    "a motor's driver is compiled C code, and the motor record has only a simulated axis (DTYP Simulated Motor)";
 const DETECTOR: &str = "areaDetector's drivers and plug-ins are compiled C code";
 const DRIVER: &str = "a driver is compiled C code; TCP, serial lines and Modbus have DTYPs of their own";
 

@@ -386,7 +386,7 @@ mod tests {
                     "Db/a.template",
                     "record(ai, \"$(P)a\") { field(DTYP, \"asynInt32\") field(PREC, \"$(PREC)\") }\n\
                      record(ao, \"$(P)b\") { field(DTYP, \"stream\") }\nrecord(ai, \"$(P)c\") { field(DTYP, \"$(D)\") }\n\
-                     record(motor, \"$(P)m\") { field(VELO, \"1\") }\nrecord(sub, \"$(P)s\") { field(SNAM, \"f\") }\n\
+                     record(sscan, \"$(P)m\") { field(NPTS, \"1\") }\nrecord(sub, \"$(P)s\") { field(SNAM, \"f\") }\n\
                      record(bo, \"$(P)d\") {\nfield(ZNAMM, \"typo\")\n}\n",
                 ),
                 ("Db/a.substitutions", "file \"a.template\" { {P=X:} }\nfile \"gone.template\" { {P=X:} }\n"),
@@ -399,7 +399,7 @@ mod tests {
         );
         let found = survey(&folder.0).unwrap();
         assert_eq!(found.records, BTreeMap::from([(Fate::Works, 3), (Fate::WithoutDriver, 2), (Fate::Missing, 1)]));
-        assert_eq!(found.record_types["motor"], BTreeMap::from([(Fate::Missing, 1)]));
+        assert_eq!(found.record_types["sscan"], BTreeMap::from([(Fate::Missing, 1)]));
         let device = |name: &str| (found.device_types[name].fate, found.device_types[name].count);
         assert_eq!(device("asynInt32"), (Fate::WithoutDriver, 1));
         assert_eq!(device("stream"), (Fate::Works, 1));

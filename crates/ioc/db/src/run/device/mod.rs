@@ -24,6 +24,8 @@ pub(crate) enum Device {
     Stdio,
     Getenv,
     DbState,
+    /// The simulated axis of a motor record.
+    Simulated,
     /// A support added by another crate ([`crate::Support`]).
     External,
 }
@@ -50,6 +52,7 @@ impl Device {
             "stdio" => Self::Stdio,
             "getenv" => Self::Getenv,
             "Db State" => Self::DbState,
+            "Simulated Motor" => Self::Simulated,
             _ => Self::Missing,
         }
     }
