@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use sys::clock::mono_now;
 use sys::notify::Supervisor;
-use sys::signal::{END_SIGNALS, SIGHUP, SignalFd};
+use sys::signal::{SIGHUP, SignalFd, end_signals};
 
 /// Send messages to equipment, watch them, run a message server
 #[derive(clap::Args)]
@@ -206,7 +206,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
 /// Returns a flag that is set when this process receives a signal to end. SIGHUP sets `on_hangup`, if given.
 fn until_asked(on_hangup: Option<Arc<AtomicBool>>) -> Result<Arc<AtomicBool>, Failure> {
     let hangup = on_hangup.iter().map(|_| SIGHUP);
-    let signals = SignalFd::new(&END_SIGNALS.into_iter().chain(hangup).collect::<Vec<_>>())?;
+    let signals = SignalFd::new(&end_signals().into_iter().chain(hangup).collect::<Vec<_>>())?;
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();
     std::thread::spawn(move || {

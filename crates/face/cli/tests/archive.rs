@@ -51,6 +51,17 @@ fn archived_samples_survive_a_kill_once_and_the_next_start_continues() {
 }
 
 #[test]
+fn a_logger_whose_terminal_is_closed_ends_in_order_and_keeps_every_sample() {
+    let site = site();
+    let logs = serve(&site);
+    eventually("some samples are stored", || site.counts().len() > 10);
+    logs.signal("-HUP");
+    logs.hears("samples safe, 0 lost");
+    let text = site.good("get", &["X:COUNT"]);
+    assert!(text.trim_end().ends_with("-- logger stopped"), "{text}");
+}
+
+#[test]
 fn signals_are_listed_with_their_metadata_and_shown_in_spans_of_time() {
     let site = site();
     let logs = serve(&site);

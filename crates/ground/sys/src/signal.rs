@@ -7,8 +7,20 @@ pub use libc::{
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// SIGINT and SIGTERM: a user's request to end.
-pub const END_SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
+/// The signals that request an end: SIGINT, SIGTERM, and SIGHUP, which a closed terminal sends. Without the signals that this
+/// process ignores, so that a program run by `nohup` outlives its terminal. Allocates and reads `/proc`.
+#[must_use]
+pub fn end_signals() -> Vec<i32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored_in(&status, *signal)).collect()
+}
+
+/// Whether a process ignores a signal, by its `/proc/PID/status`.
+fn is_ignored_in(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 != 0
+}
 
 /// A descriptor that becomes readable when one of its signals arrives.
 ///
@@ -115,6 +127,12 @@ pub fn end_at_closed_pipe() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ignored_signals_are_read_from_the_status_of_the_process() {
+        let status = "Name:\ttahti\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000000002\n";
+        assert_eq!([SIGHUP, SIGINT, SIGTERM].map(|signal| is_ignored_in(status, signal)), [true, false, false]);
+    }
 
     #[test]
     fn a_blocked_signal_can_be_read_with_its_sender() {

@@ -21,7 +21,7 @@ use std::process::ExitStatus;
 use sys::clock::mono_now;
 use sys::notify::Supervisor;
 use sys::program::{Missing, find};
-use sys::signal::{END_SIGNALS, SIGCHLD, SignalFd};
+use sys::signal::{SIGCHLD, SignalFd, end_signals};
 
 /// Time QEMU has until its first answer. It loads images, and locks its memory if configured.
 pub(crate) const BEGIN_WITHIN: DurNs = DurNs::from_secs(20);
@@ -168,7 +168,7 @@ fn serve_by(
     folder: &Path,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Ended, ServeError> {
-    let signals = SignalFd::new(&[END_SIGNALS[0], END_SIGNALS[1], SIGCHLD])?;
+    let signals = SignalFd::new(&[&end_signals()[..], &[SIGCHLD]].concat())?;
     let held = Held::take(guest, folder)?;
     loop {
         let mut lived = DurNs::ZERO;

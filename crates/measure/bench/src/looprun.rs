@@ -8,7 +8,7 @@ use rt::{Building, EventLoop, Flow, LoopSpec, Pulse, Rt, SharedPage, Wait, Watch
 use std::ops::ControlFlow;
 use std::str::FromStr;
 use sys::clock::{mono_now, sleep_until};
-use sys::signal::{END_SIGNALS, SignalFd};
+use sys::signal::{SignalFd, end_signals};
 
 /// How often the calling thread checks whether the loop should end.
 const LOOK: DurNs = DurNs::from_ms(50);
@@ -100,7 +100,7 @@ fn attend(
     armed_now: impl FnOnce(&Rt<rt::Armed>),
     mut tick: impl FnMut(&LoopPage<'_>) -> ControlFlow<Failed>,
 ) -> Result<Finished, Failed> {
-    let signals = SignalFd::new(&END_SIGNALS)?;
+    let signals = SignalFd::new(&end_signals())?;
     rt.heap(Size(1 << 20));
     let mut armed = rt.arm()?;
     let tid = armed.tids().next().unwrap_or_default();

@@ -14,7 +14,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 use sys::root::RootDir;
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
-use sys::signal::{END_SIGNALS, SignalFd};
+use sys::signal::{SignalFd, end_signals};
 
 /// The name of the loop's thread.
 const LOOP_THREAD: &str = "bench-loop";
@@ -69,7 +69,7 @@ pub(crate) struct Interrupt(SignalFd);
 impl Interrupt {
     /// From now on such a signal does not end this process.
     pub(crate) fn watch() -> Result<Self, Failed> {
-        Ok(Self(SignalFd::new(&END_SIGNALS)?))
+        Ok(Self(SignalFd::new(&end_signals())?))
     }
 
     pub(crate) fn check(&self) -> Result<(), Failed> {

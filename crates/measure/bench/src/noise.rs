@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use sys::clock::{mono_now, sleep_until};
 use sys::root::RootDir;
-use sys::signal::{END_SIGNALS, SignalFd};
+use sys::signal::{SignalFd, end_signals};
 
 /// Put load on CPU, memory, disk or network, at time-sharing priority
 ///
@@ -158,7 +158,7 @@ pub fn run(args: &Args) -> Result<(), Failed> {
         });
         return one(args.load, end);
     }
-    let signals = SignalFd::new(&END_SIGNALS)?;
+    let signals = SignalFd::new(&end_signals())?;
     let mut noise = Noise::start(args.load, args.for_)?;
     println!("noise: {}", args.load.word());
     while mono_now() < end && signals.read()?.is_none() {

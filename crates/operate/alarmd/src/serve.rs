@@ -14,7 +14,7 @@ use canet::session::Session;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::Receiver;
 use sys::notify::Supervisor;
-use sys::signal::{END_SIGNALS, SignalFd};
+use sys::signal::{SignalFd, end_signals};
 
 /// Maximum interval between checks for the end signals, and between syncs of the journal.
 const LOOK_NS: u64 = 200_000_000;
@@ -84,7 +84,7 @@ struct Server<'a> {
 /// # Errors
 /// If the journal, the socket or the network cannot be used.
 pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str)) -> Result<(), ServeError> {
-    let ended = SignalFd::new(&END_SIGNALS).map_err(ServeError::Kernel)?;
+    let ended = SignalFd::new(&end_signals()).map_err(ServeError::Kernel)?;
     let (name, mut config) = (socket(config.served_as(plant)), config.clone());
     let said = plant.map(plant::watch).transpose().map_err(ServeError::Thread)?;
     if let Some(said) = &said {

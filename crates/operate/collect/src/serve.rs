@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use store::{Account, Config, Files as _, Folder, Form, Logger, Packed, StoreError, WhenFull, due, pack, written_to};
-use sys::signal::{END_SIGNALS, SignalFd};
+use sys::signal::{SignalFd, end_signals};
 
 /// Maximum interval between checks for the end signals.
 const LOOK_NS: u64 = 200_000_000;
@@ -104,7 +104,7 @@ pub fn serve(
     tell: &mut dyn FnMut(&str),
     trouble: &mut dyn FnMut(Option<&str>),
 ) -> Result<(), CollectError> {
-    let ended = SignalFd::new(&END_SIGNALS).map_err(CollectError::Kernel)?;
+    let ended = SignalFd::new(&end_signals()).map_err(CollectError::Kernel)?;
     let shown = archive.folder.display().to_string();
     let folder = Folder::make(&archive.folder).map_err(|error| CollectError::Folder(shown.clone(), error))?;
     let now = mono();

@@ -47,7 +47,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sys::clock::mono_now;
 use sys::notify::{Supervisor, WORKS_EVERY};
-use sys::signal::{END_SIGNALS, SignalFd};
+use sys::signal::{SignalFd, end_signals};
 use web::{IdentityFiles, Limits, Server};
 
 /// Settings of a dashboard.
@@ -121,7 +121,7 @@ fn bind(options: &Options) -> io::Result<Server> {
 /// # Errors
 /// The kernel's error, or if the plant's folder cannot be written.
 pub fn serve(options: &Options) -> io::Result<()> {
-    let signals = SignalFd::new(&END_SIGNALS).map_err(io::Error::other)?;
+    let signals = SignalFd::new(&end_signals()).map_err(io::Error::other)?;
     let (mut reported, mut next, mut supervisor) = (String::new(), mono_now(), Supervisor::from_env());
     let server = loop {
         let now = mono_now();

@@ -8,7 +8,7 @@ use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use sys::signal::{END_SIGNALS, SignalFd};
+use sys::signal::{SignalFd, end_signals};
 use web::{Limits, Server};
 
 /// Serve an archive over HTTP, as the EPICS Archiver Appliance, read-only
@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             retrieval::folder(args.archive.clone())
         }
     };
-    let ended = SignalFd::new(&END_SIGNALS)?;
+    let ended = SignalFd::new(&end_signals())?;
     let ended = ended.as_fd().try_clone_to_owned()?;
     let site = Arc::new(Retrieval::new(open, args.cors));
     let failed = |error: std::io::Error| format!("{}: {error}; --listen chooses another address", args.listen);

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use store::written_to;
-use sys::signal::{END_SIGNALS, SignalFd};
+use sys::signal::{SignalFd, end_signals};
 
 /// Interval between checks for new samples.
 const LOOK: Duration = Duration::from_millis(200);
@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(ttl) = args.ttl.filter(|ttl| !(3_600..=7_300 * 86_400).contains(&(ttl.0 / 1_000_000_000))) {
         return Err(format!("--ttl {ttl}: expected a time from 1h to 175200h (20 years)").into());
     }
-    let ended = SignalFd::new(&END_SIGNALS)?;
+    let ended = SignalFd::new(&end_signals())?;
     let folder = folder(&args.folder)?;
     let cluster = Cluster { replication: args.replication, ttl: args.ttl, ..args.cluster.clone() };
     let upload = Upload::start(folder.clone(), cluster)?;

@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use sys::clock::{mono_now, sleep_until};
-use sys::signal::END_SIGNALS;
 use sys::signal::SignalFd;
+use sys::signal::end_signals;
 
 /// Logger: prints a summary of the readings of `tahti demo llrf` every second
 #[derive(clap::Args)]
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.every < LOOK {
         return Err(format!("--every {}: expected at least {LOOK}", args.every).into());
     }
-    let signals = SignalFd::new(&END_SIGNALS)?;
+    let signals = SignalFd::new(&end_signals())?;
     let mut csv = match &args.csv {
         Some(path) => Some(csv(path)?),
         None => None,

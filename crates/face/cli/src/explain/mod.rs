@@ -149,7 +149,7 @@ fn explain(args: &Args) -> Result<(), Failure> {
     let threads: Vec<i32> = explainer.watched().collect();
     let recorder =
         Recorder::start(&Wanted { cpus, online, buffer_kb: args.buffer_kb, threads, syscalls: args.syscalls })?;
-    let signals = SignalFd::new(&sys::signal::END_SIGNALS)?;
+    let signals = SignalFd::new(&sys::signal::end_signals())?;
     let mut child = start(args, &home)?;
     if let Some(child) = &child {
         target.add_process(child.id() as i32);

@@ -29,7 +29,7 @@ pub(super) fn run() -> Result<(), Failure> {
         .map_err(|_| format!("{FRAME} is not set; `tahti up` runs frames, from a plant file with [[frame]]"))?;
     let config: frame::Config = serde_json::from_str(&text).map_err(|error| format!("{FRAME}: {error}"))?;
     let name = config.spec.name.clone();
-    let signals = SignalFd::new(&sys::signal::END_SIGNALS)?;
+    let signals = SignalFd::new(&sys::signal::end_signals())?;
     let mut runner = Runner::new(config)?;
     println!("frame {name} waits for its activities");
     let mut cursor = runner.page().events();

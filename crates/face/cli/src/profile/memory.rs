@@ -57,7 +57,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         preload.push(others);
     }
     let more = [("LD_PRELOAD".to_owned(), preload), (heap::FOLDER.to_owned(), folder.0.clone().into_os_string())];
-    let signals = SignalFd::new(&sys::signal::END_SIGNALS)?;
+    let signals = SignalFd::new(&sys::signal::end_signals())?;
     let mut program = prepare(&args.command, &more)?.go()?;
     let mut reader = HeapReader::default();
     watch(args, &folder, &mut program, &signals, &mut reader)?;

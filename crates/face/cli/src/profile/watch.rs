@@ -62,7 +62,7 @@ pub(super) fn sample(args: &Args) -> Result<Sampled, Failure> {
     let profile = Profile::new(kernel, !args.frame_pointers);
     let (asked, known) = (BTreeSet::new(), BTreeSet::new());
     let mut watched = Watched { sampler, profile, files: Objects, target, threads: asked, processes: known };
-    let signals = SignalFd::new(&sys::signal::END_SIGNALS)?;
+    let signals = SignalFd::new(&sys::signal::end_signals())?;
     // This process must run promptly: samples that are not read in time are lost. Programs that it starts get the
     // default priority.
     let _ = sys::sched::set_scheduling(0, Scheduling { policy: Policy::Other { nice: -20 }, reset_on_fork: true });

@@ -50,7 +50,7 @@ pub(super) fn run(args: &Serve) -> Result<(), Failure> {
         ErrorKind::WouldBlock => format!("a recorder already runs, in {}", folder.display()),
         _ => format!("{}: {error}", folder.join(LOCK).display()),
     })?;
-    let signals = SignalFd::new(&sys::signal::END_SIGNALS)?;
+    let signals = SignalFd::new(&sys::signal::end_signals())?;
     let requests = Requests::listen(&folder).map_err(said)?;
     let mut who = Who::of(args)?;
     let threads = who.threads();

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use sys::signal::{SIGHUP, SIGINT, SIGTERM, SignalFd};
+use sys::signal::{SIGTERM, SignalFd, end_signals};
 
 /// Data to be written before the IOC ends: autosave's last values, then the put log.
 #[derive(Clone, Default)]
@@ -65,8 +65,7 @@ impl Signals {
     /// Blocks the signals on this thread and on threads started later. Ignored signals stay ignored, so a program run by
     /// `nohup` outlives its terminal.
     pub(super) fn hold() -> sys::Result<Self> {
-        let wanted: Vec<i32> = [SIGTERM, SIGINT, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)).collect();
-        SignalFd::new(&wanted).map(Self)
+        SignalFd::new(&end_signals()).map(Self)
     }
 
     /// From now on, a signal ends the process like `exit`. The status is success for SIGTERM, otherwise that of a shell for
@@ -84,28 +83,5 @@ impl Signals {
             ending.exit(if signal == SIGTERM { 0 } else { 128 + signal });
         })?;
         Ok(())
-    }
-}
-
-/// Whether this process ignores a signal, according to `/proc`.
-fn is_ignored(signal: i32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    ignored_in(&status, signal)
-}
-
-fn ignored_in(status: &str, signal: i32) -> bool {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    mask >> (signal - 1) & 1 != 0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ignored_signals_are_read_from_the_status_of_the_process() {
-        let status = "Name:\ttahti\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000000002\n";
-        assert_eq!([SIGHUP, SIGINT, SIGTERM].map(|signal| ignored_in(status, signal)), [true, false, false]);
     }
 }

@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use sys::clock::mono_now;
-use sys::signal::{END_SIGNALS, SignalFd};
+use sys::signal::{SignalFd, end_signals};
 
 /// Adaptive-optics loop: wavefront sensor pixels in, mirror commands out, by UDP
 ///
@@ -179,7 +179,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
     // Block signals before the first thread starts. A thread that leaves them unblocked would end the process without
     // its report.
-    let _blocked = SignalFd::new(&END_SIGNALS)?;
+    let _blocked = SignalFd::new(&end_signals())?;
     let settings = Source::new(&args.settings);
     settings.look_after(mono_now());
     let chosen = Chosen::new(&settings, spec.begun);
