@@ -66,6 +66,8 @@ struct Plan {
     require_rt: bool,
     strict: bool,
     check: bool,
+    /// Only print the names of the records.
+    names: bool,
     /// The site folder to survey.
     site: Option<String>,
     json: bool,
@@ -142,6 +144,10 @@ fn check(shell: &mut Shell, plan: &Plan) -> ExitCode {
     }
     for script in &plan.scripts {
         found.extend(shell.run_file(script).err());
+    }
+    if plan.names {
+        print!("{}", shell.record_names());
+        return ExitCode::SUCCESS;
     }
     // Errors in scripts were printed with their lines.
     let broken = !found.is_empty() || shell.failures > 0;
@@ -243,6 +249,10 @@ fn parse(words: &[String]) -> Result<Plan, Failure> {
             }
             "--check" => {
                 plan.check = true;
+                continue;
+            }
+            "--names" => {
+                (plan.check, plan.names) = (true, true);
                 continue;
             }
             "--check-site" => {

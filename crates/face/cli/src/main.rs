@@ -16,6 +16,7 @@ mod attach;
 mod carepeater;
 mod catools;
 mod check;
+mod complete;
 mod control;
 mod dash;
 mod demo;
@@ -91,6 +92,8 @@ Examples:
     Caput(catools::Args),
     Carepeater(carepeater::Args),
     Check(check::Args),
+    #[command(hide = true)]
+    Complete(complete::Args),
     Completion(words::CompletionArgs),
     Dash(dash::Args),
     Demo(demo::Args),
@@ -255,6 +258,7 @@ fn run(command: Command) -> ExitCode {
         Command::Bench(args) => failure::end(bench::run(&args).map(measured).map_err(Failure::from)),
         Command::Carepeater(args) => carepeater::run(args),
         Command::Check(args) => check::run(args),
+        Command::Complete(args) => complete::run(&args),
         Command::Completion(args) => words::completion(args),
         Command::Dash(args) => dash::run(args),
         Command::Demo(args) => demo::run(args),

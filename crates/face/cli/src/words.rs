@@ -52,8 +52,47 @@ pub(crate) fn completion(args: CompletionArgs) -> ExitCode {
         text = text.replace(&format!(" {name}"), "");
         text = text.lines().filter(offers).map(|line| format!("{line}\n")).collect();
     }
-    print!("{text}");
+    print!("{text}\n{}", names(shell));
     ExitCode::SUCCESS
+}
+
+/// What a completion script adds to the generated one: names of processes, plants and records, by [`crate::complete`].
+fn names(shell: Shell) -> &'static str {
+    match shell {
+        Shell::Zsh => {
+            r#"# Names of processes, plants and records.
+_tahti_names() {
+    local -a names
+    names=(${(f)"$(tahti complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+    (( $#names )) && compadd -a names
+    _tahti "$@" || (( $#names ))
+}
+compdef _tahti_names tahti
+"#
+        }
+        Shell::Fish => {
+            r#"# Names of processes, plants and records.
+complete -c tahti -a '(tahti complete -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'
+"#
+        }
+        _ => {
+            r#"# Names of processes, plants and records.
+_tahti_names() {
+    local line="${COMP_LINE:0:COMP_POINT}" words word name begin=
+    read -ra words <<< "$line"
+    [[ "$line" == *[[:space:]] ]] && words+=("")
+    _tahti "$@"
+    word="${words[-1]}"
+    # bash replaces only what is behind the last colon.
+    [[ "$COMP_WORDBREAKS" == *:* && "$word" == *:* ]] && begin="${word%:*}:"
+    while IFS= read -r name; do
+        COMPREPLY+=("${name#"$begin"}")
+    done < <(tahti complete -- "${words[@]:1}" 2>/dev/null)
+}
+complete -F _tahti_names -o nosort -o bashdefault -o default tahti
+"#
+        }
+    }
 }
 
 pub(crate) fn man(args: ManArgs) -> ExitCode {

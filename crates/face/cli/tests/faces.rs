@@ -5,6 +5,7 @@ use harness::process::{Running, text};
 use harness::tahti;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -218,4 +219,30 @@ fn colours_are_shown_on_a_terminal_unless_disabled() {
 /// The output of a command that prints more than a pipe holds.
 fn long(bench: &Bench, words: &[&str]) -> String {
     text(&bench.tahti(words).output().unwrap())
+}
+
+#[test]
+fn shells_complete_the_names_of_processes_plants_and_records() {
+    let ioc = "[[ioc]]\nname = \"supplies\"\nload = [{ file = \"a.db\", macros = \"P=RF:\" }]\nenv = { EPICS_CAS_INTF_ADDR_LIST = \"127.0.0.1\" }\n";
+    let bench = Bench::new("names", &(sh("loop", "sleep 1000", "") + &sh("logger", "sleep 1000", "") + ioc));
+    std::fs::write(bench.dir.join("a.db"), "record(ai, \"$(P)volts\") {}\nrecord(ao, \"$(P)amps\") {}\n").unwrap();
+    bench.ok(&["up", ".", "--detach", "--no-dashboard"]);
+    let names = |words: &[&str]| long(&bench, &[&["complete", "--"], words].concat());
+    assert_eq!(names(&["restart", "lo"]), "logger\nloop\n");
+    assert_eq!(names(&["restart", "--plant", "p", "su"]), "supplies\n");
+    assert_eq!(names(&["down", ""]), "p\n");
+    assert_eq!(names(&["caget", "RF:v"]), "RF:volts\n");
+    assert_eq!(names(&["up", ""]), "");
+    // bash replaces only what is behind the last colon.
+    let completion = bench.dir.join("tahti.bash");
+    std::fs::write(&completion, long(&bench, &["completion", "bash"])).unwrap();
+    let script = "source \"$0\"; COMP_LINE='tahti caget RF:a'; COMP_POINT=${#COMP_LINE}; COMP_WORDS=(tahti caget RF : a); COMP_CWORD=4; \
+                  _tahti_names tahti a :; echo ${COMPREPLY[@]}";
+    let tahti = Path::new(env!("CARGO_BIN_EXE_tahti")).parent().unwrap().display().to_string();
+    let mut bash = Command::new("bash");
+    bash.args(["-c", script]).arg(&completion).env("TAHTI_RUN", bench.dir.join("run"));
+    let path = std::env::var("PATH").unwrap();
+    let output = bash.env("PATH", format!("{tahti}:{path}")).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).split_whitespace().any(|word| word == "amps"), "{}", text(&output));
+    bench.ok(&["down"]);
 }

@@ -42,6 +42,15 @@ impl Shell {
         !self.checking || RUN.iter().any(|pattern| base::glob(pattern, name))
     }
 
+    /// The names of the records that were loaded, one per line.
+    #[must_use]
+    pub fn record_names(&mut self) -> String {
+        match &mut self.state {
+            IocState::Building(db) => super::report::names(db, "", ""),
+            _ => String::new(),
+        }
+    }
+
     /// Errors in everything that was loaded, as the IOC would report them at start: access rules, links, device addresses,
     /// protocols. Opens no thread, socket or port. The shell cannot be used afterwards.
     pub fn check(&mut self) -> Vec<String> {
