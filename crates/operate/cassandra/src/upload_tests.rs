@@ -245,7 +245,9 @@ fn statements(signals: u32, samples: i64) -> (usize, usize) {
     let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
     let ids: Vec<_> = (0..signals).map(|k| logger.signal(&format!("S{k}"), About::default(), 0).unwrap()).collect();
     for second in 0..samples {
-        ids.iter().for_each(|id| drop(logger.push(*id, &Sample::new(second * 1_000_000_000, second as f64))));
+        ids.iter().for_each(|id| {
+            let _ = logger.push(*id, &Sample::new(second * 1_000_000_000, second as f64));
+        });
         logger.sync(second);
     }
     let window = Follow::new(files, Position::default()).window(logger.safe_to(), None).unwrap().unwrap();
