@@ -31,7 +31,7 @@ use sys::notify::WORKS_EVERY;
 use sys::root::RootDir;
 use threads::Threads;
 
-pub(crate) use figures::{judge_pulses, judge_value};
+pub(crate) use figures::{Progress, judge_pulses, judge_value};
 
 /// Period of reading the shield's journal and settings.
 const SHIELD_INTERVAL: DurNs = DurNs::from_secs(5);
@@ -71,6 +71,8 @@ pub(crate) struct Health {
 #[derive(Debug, Default)]
 struct Memory {
     child: Option<ChildId>,
+    /// Time at which this process was first observed.
+    born: MonoNs,
     threads: Threads,
     restarts: u64,
     troubles: Troubles,
@@ -228,6 +230,7 @@ impl Health {
             (memory.child, memory.threads, memory.beats) = (supervised.child, Threads::default(), None);
             memory.rounds = None;
             memory.gone_since = None;
+            memory.born = now;
         }
         let name = &process.name;
         let (table, history) = (&mut self.table, &unit.history);
@@ -297,17 +300,19 @@ impl Health {
             _ => waits(),
         };
         table.observe(now, name, Claim::Serves, serves);
+        let progress = match unit.state {
+            _ if history.starts == 0 => Progress::NotStarted,
+            State::Warming { .. } => Progress::Beginning,
+            State::Running if now - memory.born <= LATE => Progress::Beginning,
+            _ => Progress::Begun,
+        };
         let pulses: Pulses = supervised.pulses();
-        let is_frame = unit.spec.ends_first;
-        table.observe(
-            now,
-            name,
-            Claim::Skipped,
-            judge_pulses(&pulses, is_frame, process.miss_ratio_max, history.starts),
-        );
+        let skipped = judge_pulses(&pulses, unit.spec.ends_first, process.miss_ratio_max, progress);
+        table.observe(now, name, Claim::Skipped, skipped);
         let value = super::status::value(process, supervised);
         let hard = supervised.told_value.map_or(0, |told| told.hard);
-        table.observe(now, name, Claim::Value, judge_value(value.as_ref(), process.deadline.as_ref(), hard));
+        let value = judge_value(value.as_ref(), process.deadline.as_ref(), hard, progress);
+        table.observe(now, name, Claim::Value, value);
         let missing: Vec<&str> =
             supervised.shortfalls.iter().map(String::as_str).filter(|text| threads::is_other(text)).collect();
         table.observe(now, name, Claim::Available, available(&missing));

@@ -5,8 +5,24 @@ use crate::supervisor::pulses::Pulses;
 use host::health::Observation;
 use host::plant::{DeadlineRule, MissRatio};
 
+/// Progress of a process, for figures that it publishes only after a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// It was never started.
+    NotStarted,
+    /// It was started a moment ago.
+    Beginning,
+    /// It must have published its figures.
+    Begun,
+}
+
 /// Checks the number of skipped periods against the limit.
-pub(crate) fn judge_pulses(pulses: &Pulses, is_frame: bool, limit: Option<MissRatio>, starts: u64) -> Observation {
+pub(crate) fn judge_pulses(
+    pulses: &Pulses,
+    is_frame: bool,
+    limit: Option<MissRatio>,
+    progress: Progress,
+) -> Observation {
     let due = pulses.ran.saturating_add(pulses.given_up);
     let missed = pulses.given_up.saturating_add(pulses.overran);
     let what = match is_frame {
@@ -19,7 +35,10 @@ pub(crate) fn judge_pulses(pulses: &Pulses, is_frame: bool, limit: Option<MissRa
         false => format!("{} of {} periods skipped", grouped(missed), grouped(due)),
     };
     match limit {
-        _ if starts == 0 => Observation::NotDue("it was never started".to_owned()),
+        _ if progress == Progress::NotStarted => Observation::NotDue("it was never started".to_owned()),
+        _ if progress == Progress::Beginning && due == 0 => {
+            Observation::NotDue("it has published no period yet".to_owned())
+        }
         Some(limit) if due == 0 => {
             Observation::Broken(format!("it published no period, so its limit of {limit} cannot be judged"))
         }
@@ -33,9 +52,15 @@ pub(crate) fn judge_pulses(pulses: &Pulses, is_frame: bool, limit: Option<MissRa
 }
 
 /// Checks the value of results against the deadline. `deadline` is `None` if each result has its own.
-pub(crate) fn judge_value(value: Option<&Value>, deadline: Option<&DeadlineRule>, hard: u64) -> Observation {
+pub(crate) fn judge_value(
+    value: Option<&Value>,
+    deadline: Option<&DeadlineRule>,
+    hard: u64,
+    progress: Progress,
+) -> Observation {
     let least = deadline.and_then(|deadline| deadline.least);
     let nothing = match least {
+        Some(_) if progress == Progress::Beginning => Observation::NotDue("no result was due yet".to_owned()),
         Some(_) => Observation::Broken("no result was due, so its value cannot be judged".to_owned()),
         None => Observation::Kept,
     };
@@ -77,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_skipped_period_is_never_good_and_beyond_its_limit_it_is_broken() {
-        let judge = |all: Pulses, limit| judge_pulses(&all, false, limit, 1);
+        let judge = |all: Pulses, limit| judge_pulses(&all, false, limit, Progress::Begun);
         for none in [None, limit("0%")] {
             assert_eq!(judge(pulses(60_000, 0), none), Observation::Kept);
         }
@@ -89,15 +114,23 @@ mod tests {
         assert_eq!(judge(pulses(59_909, 91), limit("0.15%")), Observation::Broken(text.to_owned()));
         assert!(matches!(judge(pulses(0, 0), limit("1%")), Observation::Broken(text) if text.contains("no period")));
         assert_eq!(judge(pulses(0, 0), None), Observation::Kept, "a process without a loop");
-        assert!(matches!(judge_pulses(&pulses(0, 0), false, limit("1%"), 0), Observation::NotDue(_)));
+        for progress in [Progress::NotStarted, Progress::Beginning] {
+            let early = judge_pulses(&pulses(0, 0), false, limit("1%"), progress);
+            assert!(matches!(early, Observation::NotDue(_)), "{progress:?}: {early:?}");
+        }
+        let bad = judge_pulses(&pulses(50, 50), false, limit("1%"), Progress::Beginning);
+        assert!(matches!(bad, Observation::Broken(_)), "skipped periods count from the first on: {bad:?}");
     }
 
     #[test]
     fn minor_frames_and_overruns_count_together() {
         let frame = Pulses { ran: 9995, given_up: 5, overran: 20 };
         let text = "5 of 10,000 minor frames skipped, 20 activities overran, more than its limit of 0.2 %";
-        assert_eq!(judge_pulses(&frame, true, Some(MissRatio(2000)), 1), Observation::Broken(text.to_owned()));
-        assert!(matches!(judge_pulses(&frame, true, Some(MissRatio(2500)), 1), Observation::Within(_)));
+        assert_eq!(
+            judge_pulses(&frame, true, Some(MissRatio(2000)), Progress::Begun),
+            Observation::Broken(text.to_owned())
+        );
+        assert!(matches!(judge_pulses(&frame, true, Some(MissRatio(2500)), Progress::Begun), Observation::Within(_)));
     }
 
     #[test]
@@ -107,7 +140,7 @@ mod tests {
             let result = ResultDeadline { at: DurNs::from_ms(5), late: lateness };
             let rule = DeadlineRule { result, least: least.map(Worth) };
             let value = Value { deadline: Some(rule.to_string()), least: rule.least, tally, share: tally.share() };
-            judge_value(Some(&value), Some(&rule), hard)
+            judge_value(Some(&value), Some(&rule), hard, Progress::Begun)
         };
         let words = "97.34 % of the possible value obtained (27 of 1000 results late, deadline 5ms firm)";
         let within = Observation::Within(words.to_owned());
@@ -121,6 +154,11 @@ mod tests {
         }
         let none = judge(Lateness::Firm, Some(1), Tally::default(), 0);
         assert!(matches!(none, Observation::Broken(text) if text.contains("no result was due")));
+        let rule = DeadlineRule {
+            result: ResultDeadline { at: DurNs::from_ms(5), late: Lateness::Firm },
+            least: Some(Worth(1)),
+        };
+        assert!(matches!(judge_value(None, Some(&rule), 0, Progress::Beginning), Observation::NotDue(_)));
         let all = Tally { due: 10, late: 0, worth: 10_000_000 };
         assert_eq!(judge(Lateness::Firm, Some(990_000), all, 0), Observation::Kept);
     }

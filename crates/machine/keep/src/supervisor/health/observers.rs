@@ -107,7 +107,7 @@ fn results(late: u64, least: Option<u32>, lateness: Lateness) -> Observation {
         tally,
         share: tally.share(),
     };
-    judge_value(Some(&value), Some(&rule), 0)
+    judge_value(Some(&value), Some(&rule), 0, Progress::Begun)
 }
 
 /// The observation of a shield with these differences.
@@ -207,11 +207,19 @@ fn ways(claim: Claim) -> Vec<Way> {
             ("starved twice", once(2, "another task had its CPU"), "failed"),
         ],
         Claim::Skipped => vec![
-            ("none", judge_pulses(&pulses(0), false, None, 1), "good"),
-            ("without a limit", judge_pulses(&pulses(1), false, None, 1), "degraded"),
-            ("within its limit", judge_pulses(&pulses(1), false, Some(MissRatio(10_000)), 1), "degraded"),
-            ("more than its limit", judge_pulses(&pulses(500), false, Some(MissRatio(10_000)), 1), "failed"),
-            ("no period at all", judge_pulses(&Pulses::default(), false, Some(MissRatio(10_000)), 1), "failed"),
+            ("none", judge_pulses(&pulses(0), false, None, Progress::Begun), "good"),
+            ("without a limit", judge_pulses(&pulses(1), false, None, Progress::Begun), "degraded"),
+            ("within its limit", judge_pulses(&pulses(1), false, Some(MissRatio(10_000)), Progress::Begun), "degraded"),
+            (
+                "more than its limit",
+                judge_pulses(&pulses(500), false, Some(MissRatio(10_000)), Progress::Begun),
+                "failed",
+            ),
+            (
+                "no period at all",
+                judge_pulses(&Pulses::default(), false, Some(MissRatio(10_000)), Progress::Begun),
+                "failed",
+            ),
         ],
         Claim::Value => vec![
             ("all in time", results(0, Some(990_000), Lateness::Firm), "good"),
