@@ -263,8 +263,11 @@ fn measure(row: &Row, online: &CpuSet) -> Result<Shares, Failed> {
         let pairs = before.1.iter().zip(&after.1);
         pairs.map(|(was, is)| is[which].saturating_sub(was[which])).collect::<Vec<u64>>().into_iter()
     });
-    let shares: Vec<_> =
-        row.groups.iter().map(|group| (group.name, each.by_ref().take(group.processes).map(percent).collect::<Vec<_>>())).collect();
+    let shares: Vec<_> = row
+        .groups
+        .iter()
+        .map(|group| (group.name, each.by_ref().take(group.processes).map(percent).collect::<Vec<_>>()))
+        .collect();
     let ours: f64 = shares.iter().flat_map(|(_, shares)| shares).sum();
     let others = (percent(after.2.saturating_sub(before.2)) - ours).max(0.0);
     let queued = waited.sum::<u64>() as f64 / (after.0 - before.0).0 as f64;

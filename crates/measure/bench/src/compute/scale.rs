@@ -156,7 +156,9 @@ pub(super) fn locality(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> 
         }
     }
     let mut scaling = Table::new("work done by several CPUs, divided by that of one; constant work per CPU");
-    scaling.notes.push("bars: # work done, | linear. Published: local data linear; shared data highest with 3 cores".into());
+    scaling
+        .notes
+        .push("bars: # work done, | linear. Published: local data linear; shared data highest with 3 cores".into());
     for (kind, rates) in kinds.iter().zip(rates) {
         for (many, rates) in (1..).zip(rates).skip(1) {
             let row = Row::samples(format!("{}, {many} CPUs", kind.0), "times", rates).good(Good::High);

@@ -153,8 +153,8 @@ pub(super) fn measure(
     let row = |name: String, unit: &str, [alone, loaded]: [Vec<f64>; 2]| {
         Row::samples(name, unit, loaded).good(Good::Low).against(Figure::median(alone))
     };
-    let mut streams =
-        Table::new(format!("a stream over a link of {mbit} Mbit/s, under 100 % interference")).columns("loaded", "alone");
+    let mut streams = Table::new(format!("a stream over a link of {mbit} Mbit/s, under 100 % interference"))
+        .columns("loaded", "alone");
     let datagrams = format!("UDP, {} Mbit/s offered", link.offered);
     for (setting, found) in all {
         let word = setting.word();

@@ -104,7 +104,8 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         found.notes.extend(explained.err().map(|why| format!("the host's share is unknown: {why}")));
     }
     if !args.no_network {
-        match link::measure((args.link, rounds), &mut ground, &settings, below, || next("a stream under interference")) {
+        match link::measure((args.link, rounds), &mut ground, &settings, below, || next("a stream under interference"))
+        {
             Ok((tables, without)) => {
                 found.tables.extend(tables);
                 found.notes.extend(without.map(|why| why.to_string()));

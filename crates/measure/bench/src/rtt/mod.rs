@@ -8,8 +8,8 @@ mod parts;
 mod role;
 mod zmq;
 
-use crate::measure::handed_on;
 use crate::fingerprint::Steal;
+use crate::measure::handed_on;
 use crate::noise::{Load, Noise};
 use crate::{Bench, Failed, Found, Helper, Progress, read};
 use base::{CpuSet, DurNs, Policy, Priority};
