@@ -63,12 +63,12 @@ pub(crate) fn run(args: Args) -> ExitCode {
         check_joined(&joined, &args.chosen.profiles(), &Machine { folder: folder.clone() });
     let mut said = Vec::new();
     // Check the files of the processes even if the plant file has errors.
-    let mut processes = plant.map_or(readable, |plant| plant.processes);
+    let mut processes = plant.map_or(readable, |plant| plant.with_dashboard().processes);
     let mut found = [found, unknown(&joined, &inactive.unknown, &inactive.known)].concat();
     if !args.chosen.is_some() && !inactive.known.is_empty() {
         // Members that start only on request are checked, too.
         let all = check_joined(&joined, &Profiles::all(), &Machine { folder: folder.clone() });
-        processes = all.plant.map_or(all.readable, |plant| plant.processes);
+        processes = all.plant.map_or(all.readable, |plant| plant.with_dashboard().processes);
         let further: Vec<Diagnostic> = all.found.into_iter().filter(|one| !found.contains(one)).collect();
         found.extend(further);
     }
@@ -158,6 +158,9 @@ fn told(process: &Process, folder: &Path) -> Option<Result<Said, Failure>> {
         ["tahti", "ioc", ref rest @ ..] => ["ioc", "--check"].iter().chain(rest).map(Path::new).collect(),
         ["tahti", "guest", "serve", ref rest @ ..] => {
             ["guest", "serve", "--check"].iter().chain(rest).map(Path::new).collect()
+        }
+        ["tahti", "dash", "serve", ref rest @ ..] if rest.iter().any(|word| word.starts_with("--certificate")) => {
+            ["dash", "serve", "--check"].iter().chain(rest).map(Path::new).collect()
         }
         ["tahti", "em", "serve", file, ..] => ["em", "check", file].map(Path::new).into(),
         _ => return None,

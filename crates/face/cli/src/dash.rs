@@ -54,6 +54,9 @@ struct Serve {
     /// Message server of the console
     #[arg(long, default_value = "main", env = "TAHTI_MESSAGES")]
     messages: String,
+    /// Check the certificate and serve nothing: for `tahti check`
+    #[arg(long, hide = true)]
+    check: bool,
 }
 
 /// Serving by TLS
@@ -97,9 +100,12 @@ pub(crate) fn run(args: Args) -> ExitCode {
 }
 
 fn serve(args: Serve) -> Result<(), Failure> {
-    let Serve { which, listen, names, tls, write, archive, retrieval, settings, messages } = args;
-    let plant = plant_name(which.plant.as_deref())?;
+    let Serve { which, listen, names, tls, write, archive, retrieval, settings, messages, check } = args;
     let identity = tls.files();
+    if check {
+        return Ok(identity.map_or(Ok(()), |files| files.check())?);
+    }
+    let plant = plant_name(which.plant.as_deref())?;
     Ok(dash::serve(&Options { plant, listen, names, identity, write, archive, retrieval, settings, messages })?)
 }
 

@@ -255,3 +255,15 @@ fn the_example_of_several_files_is_sound_in_each_cell() {
         assert!(said.contains(part), "{part}: {said}");
     }
 }
+
+#[test]
+fn a_certificate_that_the_dashboard_cannot_use_is_an_error_of_the_check() {
+    let folder = folder("certificate");
+    let dashboard = "[dashboard]\nlisten = \"127.0.0.1:0\"\ncertificate = \"c.pem\"\nkey = \"c.key\"\n";
+    let plant = format!("[plant]\nname = \"p\"\n[[process]]\nname = \"a\"\ncommand = \"sleep 1\"\n{dashboard}");
+    write(&folder, &[("plant.toml", &plant), ("c.pem", ""), ("c.key", "")]);
+    let (good, said) = check(&folder.join("plant.toml"), &[]);
+    let reason = if cfg!(feature = "tls") { "c.key" } else { "this build has no TLS" };
+    assert!(!good && said.contains("dashboard: ") && said.contains(reason), "{said}");
+    fs::remove_dir_all(folder).unwrap();
+}

@@ -68,6 +68,16 @@ pub struct IdentityFiles {
     pub key: PathBuf,
 }
 
+impl IdentityFiles {
+    /// Checks that this build can serve with the files.
+    ///
+    /// # Errors
+    /// The build has no TLS, or the files cannot be used.
+    pub fn check(&self) -> Result<(), IdentityError> {
+        Identity::open(self.clone()).map(drop)
+    }
+}
+
 #[cfg(feature = "tls")]
 impl IdentityFiles {
     /// Reads both files.

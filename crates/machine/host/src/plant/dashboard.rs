@@ -167,8 +167,13 @@ fn read_table(table: &DeTable<'_>, span: Range<usize>, around: &Around<'_>, foun
             );
         }
         command.push(format!("--listen={text}"));
-        let is_loopback = text.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback());
-        if is_open && !is_loopback {
+        let is_remote = text.parse::<SocketAddr>().is_ok_and(|address| !address.ip().is_loopback());
+        if is_remote && section.words("certificate", found).is_none() {
+            let message = format!("data, tokens and commands are not encrypted on the network of {text}");
+            let remedy = "add `certificate` and `key`, or listen on 127.0.0.1 and use a tunnel (`ssh -L`)";
+            found.warning(span.clone(), message, remedy);
+        }
+        if is_open && is_remote {
             let message = format!(
                 "with `retrieval = true` every client that reaches {text} can read the archive without a password"
             );
@@ -291,22 +296,25 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_is_served_without_a_password_only_if_enabled_and_warned_beyond_loopback() {
+    fn beyond_loopback_an_archive_without_a_password_and_a_page_without_encryption_are_warned_about() {
         let said = |keys: &str| {
             let text =
                 format!("[plant]\nname = \"rf\"\n[[process]]\nname = \"loop\"\ncommand = \"x\"\n[dashboard]\n{keys}\n");
             let checked = check(&text, &Anywhere);
             let command =
                 checked.plant.map(|plant| plant.with_dashboard().process("dashboard").unwrap().command.join(" "));
-            (command, checked.found.first().map(|found| found.message.clone()))
+            let found: Vec<String> = checked.found.iter().map(|found| found.message.clone()).collect();
+            (command, found.join("; "))
         };
         let (command, found) = said("archive = \"a\"\nretrieval = true");
-        assert!(command.unwrap().ends_with("--archive=a --retrieval") && found.is_none());
+        assert!(command.unwrap().ends_with("--archive=a --retrieval") && found.is_empty());
         let (command, found) = said("archive = \"a\"\nretrieval = true\nlisten = \"10.0.0.7:80\"");
-        assert!(command.is_some() && found.unwrap().contains("without a password"));
-        assert!(said("archive = \"a\"\nlisten = \"10.0.0.7:80\"").1.is_none());
+        assert!(command.is_some() && found.contains("without a password"), "{found}");
+        let plain = "data, tokens and commands are not encrypted on the network of 10.0.0.7:80";
+        assert_eq!(said("archive = \"a\"\nlisten = \"10.0.0.7:80\"").1, plain);
+        assert_eq!(said("listen = \"10.0.0.7:80\"\ncertificate = \"c\"\nkey = \"k\"").1, "");
         let (command, found) = said("retrieval = true");
-        assert!(command.is_none() && found.unwrap().contains("without an archive"));
+        assert!(command.is_none() && found.contains("without an archive"));
     }
 
     #[test]
