@@ -42,9 +42,9 @@ fn each_test_that_the_page_names_for_a_rule_exists() {
 }
 
 #[test]
-fn each_test_that_the_page_on_security_names_exists() {
+fn each_test_in_the_list_of_security_rules_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
-    let page = fs::read_to_string(root.join("docs/security.md")).unwrap();
+    let page = fs::read_to_string(root.join("docs/develop/security.md")).unwrap();
     let mut all = String::new();
     ["crates", "bindings"].iter().for_each(|folder| sources(&root.join(folder), &mut all));
     // A test's name is a sentence: no other word of the page has as many parts.
