@@ -25,6 +25,8 @@ pub struct Status {
     pub missed: u64,
     /// Damaged places in the log. Each is stored as a gap.
     pub damaged: u64,
+    /// Damage of the log's manifest, found at the start. It names no samples: the files are sent as they are.
+    pub manifest: Option<String>,
     /// Error of the last failed request, or of the last failed read of the log.
     pub error: Option<String>,
 }
@@ -44,6 +46,9 @@ impl fmt::Display for Status {
         }
         if self.damaged > 0 {
             write!(f, "; {} places of the log are damaged, each is a gap: see tahti archive verify", self.damaged)?;
+        }
+        if let Some(why) = &self.manifest {
+            write!(f, "; damaged: {why}: see tahti archive verify")?;
         }
         if self.refused > 0 {
             write!(f, "; {} values are longer than nodes take, each is a gap", self.refused)?;

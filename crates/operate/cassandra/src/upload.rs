@@ -221,6 +221,10 @@ impl<F: Files> Work<F> {
 
     /// Sends portion after portion. The mark advances after all of a portion is acknowledged.
     async fn take(mut self, writer: Arc<impl Sink>) {
+        match store::manifest_damage(&self.files) {
+            Ok(found) => locked(&self.shared.status).manifest = found.map(|problem| problem.to_string()),
+            Err(error) => self.say(error.to_string()),
+        }
         let mut last = Instant::now();
         while !self.is_abandoned() {
             let limit = *locked(&self.shared.limit);

@@ -349,6 +349,27 @@ fn damage_is_counted_and_printed_and_readable_samples_are_sent() {
 }
 
 #[test]
+fn a_damaged_or_missing_manifest_is_named_and_every_sample_is_sent() {
+    let harms: [(&str, Harm); 3] = [
+        ("whole", |_, _| ()),
+        ("a flipped bit", |files, _| flip(files, "manifest")),
+        ("missing", |files, _| remove(files, "manifest")),
+    ];
+    for (what, harm) in harms {
+        let (files, names) = many();
+        harm(&files, &names);
+        Mark { log: 7, done: Position::default(), planned: Position::default() }.write(&files, MARK).unwrap();
+        let fake = Fake::new(&files, &[Fate::Acknowledged]);
+        let (shared, thread) = send(&files, store::written_to(&files).unwrap(), &fake);
+        thread.join().unwrap();
+        let status = locked(&shared.status).clone();
+        assert_eq!(status.manifest.is_some(), what != "whole", "{what}: {status}");
+        assert_eq!(status.to_string().contains("damaged: manifest: "), what != "whole", "{what}: {status}");
+        assert_eq!(locked(&fake.samples).len(), MANY as usize, "{what}");
+    }
+}
+
+#[test]
 fn damage_in_the_segment_that_is_being_written_is_counted() {
     let (files, limit) = log();
     let (name, _) = files.list().unwrap().into_iter().find(|(name, _)| name.ends_with(".segment")).unwrap();

@@ -68,6 +68,15 @@ impl std::fmt::Display for Problem {
     }
 }
 
+/// Damage of an archive's manifest, which reading the files in order does not find. `None` if the manifest is whole, or the
+/// folder has no files yet.
+///
+/// # Errors
+/// The folder or the manifest cannot be read.
+pub fn manifest_damage<F: Files>(files: &F) -> Result<Option<Problem>, StoreError> {
+    Ok(Catalogue::read(files)?.problems.into_iter().find(|problem| problem.name == MANIFEST))
+}
+
 /// The span of a file's samples.
 pub(crate) fn span_of(closing: &Closing) -> Option<Span> {
     Some(Span { from: closing.span.0, to: closing.span.1 }).filter(|span| span.from <= span.to)

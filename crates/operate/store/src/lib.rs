@@ -52,7 +52,7 @@ mod verify;
 pub use account::{Account, Config, Newest, Pushed, WhenFull};
 pub use archive::{Archive, Found, Samples, Span};
 pub use bins::{Bin, Bins, Filling};
-pub use catalogue::Problem;
+pub use catalogue::{Problem, manifest_damage};
 pub use error::StoreError;
 pub use files::{Files, Folder, opened};
 pub use follow::{Follow, Logged, Position, Window, begin, behind, written_to};

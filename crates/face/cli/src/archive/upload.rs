@@ -95,10 +95,10 @@ fn shown(status: &Status, once: bool) -> ExitCode {
     if is_good(status, once) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether no sample is damaged and, with `once`, all samples were sent. Without `once`, samples may wait for the next
+/// Whether the log is not damaged and, with `once`, all samples were sent. Without `once`, samples may wait for the next
 /// start.
 fn is_good(status: &Status, once: bool) -> bool {
-    status.damaged == 0 && (!once || (status.waiting == 0 && status.is_connected))
+    status.damaged == 0 && status.manifest.is_none() && (!once || (status.waiting == 0 && status.is_connected))
 }
 
 #[cfg(test)]
@@ -109,9 +109,10 @@ mod tests {
     fn a_damaged_archive_fails_the_upload_and_waiting_samples_fail_only_with_once() {
         let sent = Status { is_connected: true, ..Status::default() };
         let (waits, damaged) = (Status { waiting: 1, ..sent.clone() }, Status { damaged: 1, ..sent.clone() });
+        let unlisted = Status { manifest: Some("manifest: it is missing".to_owned()), ..sent.clone() };
         let away = Status { is_connected: false, ..sent.clone() };
         for once in [false, true] {
-            assert!(is_good(&sent, once) && !is_good(&damaged, once), "once {once}");
+            assert!(is_good(&sent, once) && !is_good(&damaged, once) && !is_good(&unlisted, once), "once {once}");
             assert_eq!((is_good(&waits, once), is_good(&away, once)), (!once, !once));
         }
     }
