@@ -208,7 +208,7 @@ pub fn check(text: &str, around: &dyn Surroundings) -> Checked {
     check_joined(&Joined::single("plant.toml", text), &Profiles::default(), around)
 }
 
-/// Reads and checks a plant of one or several files ([`join`]).
+/// Reads and checks a plant of one or several files ([`join()`]).
 #[must_use]
 pub fn check_joined(joined: &Joined, profiles: &Profiles, around: &dyn Surroundings) -> Checked {
     let text = joined.text();
