@@ -216,9 +216,15 @@ pub fn signal_self(signal: i32) -> Result<()> {
 /// Whether a process is stopped by a signal or a debugger.
 #[must_use]
 pub fn is_stopped(id: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    matches!(state(id), Some('T' | 't'))
+}
+
+/// The state of a process as the letter in `/proc/PID/stat`; `None` if there is none.
+#[must_use]
+pub fn state(id: i32) -> Option<char> {
+    let stat = RootDir::machine().read(&format!("/proc/{id}/stat")).ok()?;
     // The name before it may contain any characters.
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 /// The start time of a process or thread in clock ticks since boot; `None` if there is none.

@@ -7,7 +7,6 @@ use crate::supervisor::short;
 use base::{DurNs, MonoNs};
 use host::health::INTERVAL;
 use std::path::PathBuf;
-use sys::root::RootDir;
 
 /// Interval of the checks.
 const EVERY: DurNs = DurNs::from_secs(5);
@@ -39,10 +38,7 @@ impl Silence {
         let lock = self.lock.as_ref().filter(|_| now >= self.due)?;
         let holder = Holder::read(lock);
         self.due = now + EVERY;
-        self.judge(now, holder?, |pid| {
-            let stat = RootDir::machine().read(&format!("/proc/{pid}/stat")).ok()?;
-            stat.rsplit_once(')')?.1.trim_start().chars().next()
-        })
+        self.judge(now, holder?, sys::process::state)
     }
 
     /// `letter` returns the state letter of a process; `None` if there is none.
