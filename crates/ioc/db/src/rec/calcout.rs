@@ -1,6 +1,8 @@
 //! calcout record.
 
-use super::inputs::{constants, input_of, inputs, live_links, name_of, nth, ones, post_inputs, post_val, read_live};
+use super::inputs::{
+    constants, input_of, inputs, live_links, name_of, ones, post_inputs, post_val, read_live, written_constant,
+};
 use crate::calc::{self, INPUTS, Program};
 use crate::model::deadband::Limits;
 use crate::model::link::{Link, LinkKind};
@@ -137,12 +139,7 @@ impl RecordType for CalcOut {
     /// Called after a client wrote a link. A constant is loaded into its input immediately.
     fn link_put(db: &mut Db, rec: RecId, body: Body<Self>, field: u16) {
         let r = &mut db.records[body];
-        if let Some(index) = nth(field, Self::INPA, INPUTS)
-            && r.inp[index].is_constant()
-        {
-            if let Some(value) = r.inp[index].number() {
-                r.a[index] = value;
-            }
+        if let Some(index) = written_constant(field, Self::INPA, &r.inp, &mut r.a) {
             db.post_named(rec, name_of::<Self>(Self::A, index), EventMask::VALUE);
         }
         post_links(db, rec, body);

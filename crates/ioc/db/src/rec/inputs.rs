@@ -75,6 +75,17 @@ pub(crate) fn constants(links: &[Link], values: &mut [f64]) {
     }
 }
 
+/// Loads a constant into its input after a client wrote the link `field`. `first` is the first link of the row. Returns the
+/// index of the input; `None` if the field is not in the row, or the link is not constant.
+pub(crate) fn written_constant(field: u16, first: u16, links: &[Link], values: &mut [f64]) -> Option<usize> {
+    let index = nth(field, first, links.len())?;
+    let link = links.get(index).filter(|link| link.is_constant())?;
+    if let (Some(value), Some(place)) = (link.number(), values.get_mut(index)) {
+        *place = value;
+    }
+    Some(index)
+}
+
 /// Bit mask of the links that must be read.
 pub(crate) fn live_links(links: &[Link]) -> u32 {
     links.iter().enumerate().filter(|(_, link)| !link.is_constant()).fold(0, |bits, (index, _)| bits | 1 << index)

@@ -1,7 +1,7 @@
 //! scalcout record (synApps): a calcout with texts, whose output can wait for completion.
 
 use super::calcout::is_due;
-use super::inputs::{constants, live_links, name_of, nth, ones};
+use super::inputs::{constants, live_links, name_of, nth, ones, written_constant};
 use super::synapps::{get_text, post_states, put};
 use crate::calc::synapps::{Dialect, Frame, Item, Program, compile, number_text};
 use crate::model::deadband::Limits;
@@ -129,12 +129,7 @@ impl RecordType for SCalcOut {
     /// Called after a client wrote a link. A constant is loaded into its input immediately.
     fn link_put(db: &mut Db, rec: RecId, body: Body<Self>, field: u16) {
         let r = &mut db.records[body];
-        if let Some(index) = nth(field, Self::INPA, INPUTS)
-            && r.inp[index].is_constant()
-        {
-            if let Some(value) = r.inp[index].number() {
-                r.a[index] = value;
-            }
+        if let Some(index) = written_constant(field, Self::INPA, &r.inp, &mut r.a) {
             db.post_named(rec, name_of::<Self>(Self::A, index), EventMask::VALUE);
         }
         post_links(db, rec, body);

@@ -3,7 +3,7 @@
 //! A field without an input is computed if it was not changed since the last processing, so that writing a field and
 //! processing computes the other ones from it.
 
-use super::inputs::{constants, live_links, name_of, nth, ones};
+use super::inputs::{constants, live_links, name_of, nth, ones, written_constant};
 use super::synapps::post_states;
 use crate::calc::synapps::{Dialect, Frame, Program, compile};
 use crate::model::link::Link;
@@ -118,10 +118,7 @@ impl RecordType for Transform {
     /// Called after a client wrote a link. A constant is loaded into its field immediately.
     fn link_put(db: &mut Db, rec: RecId, body: Body<Self>, field: u16) {
         let r = &mut db.records[body];
-        if let Some(index) = nth(field, Self::INPA, FIELDS)
-            && r.inp[index].is_constant()
-        {
-            r.a[index] = r.inp[index].number().unwrap_or(r.a[index]);
+        if let Some(index) = written_constant(field, Self::INPA, &r.inp, &mut r.a) {
             db.post_named(rec, name_of::<Self>(Self::A, index), EventMask::VALUE | EventMask::LOG);
         }
         post_links(db, rec, body);
