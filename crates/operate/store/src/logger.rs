@@ -13,7 +13,7 @@ use crate::files::Files;
 use crate::follow::Position;
 use crate::manifest::{MANIFEST, Manifest};
 use crate::part::{Numbers, UNFINISHED};
-use disk::{LOCK, Segment};
+use disk::{Confirmed, LOCK, Segment};
 use segment::manifest::Record;
 use segment::rows::{self, About, Cause, Gap, Signal};
 use segment::{Chunk, Full, Kind, Sample};
@@ -72,6 +72,7 @@ pub struct Logger<F: Files> {
     signals: Vec<State>,
     by_name: HashMap<String, u32>,
     segment: Option<Segment<F::File>>,
+    confirmed: Option<Confirmed>,
     manifest: Manifest,
     /// Entries that are not in the manifest yet.
     records: Vec<Record>,
@@ -141,6 +142,7 @@ impl<F: Files> Logger<F> {
             signals: Vec::new(),
             by_name: HashMap::new(),
             segment: None,
+            confirmed: None,
             manifest,
             records,
             reach: 0,

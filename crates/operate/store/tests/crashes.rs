@@ -213,6 +213,35 @@ fn samples_of_a_failed_sync_are_counted_as_unsure_and_a_new_segment_begins() {
 }
 
 #[test]
+fn samples_that_a_failing_disk_confirmed_and_dropped_are_counted_as_lost() {
+    let files = Memory::default();
+    let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
+    let signal = logger.signal("A", About::default(), 0).unwrap();
+    let second = 1_000_000_000;
+    let log = |logger: &mut Logger<Memory>, k: i64| {
+        logger.push(signal, &Sample::new(k * second, k as f64));
+        logger.sync(k * second);
+    };
+    log(&mut logger, 1);
+    let (name, len) = files.list().unwrap().into_iter().find(|(name, _)| name.ends_with(".segment")).unwrap();
+    log(&mut logger, 2);
+    assert_eq!(logger.account().safe, 2);
+    files.fail_from(Some(0));
+    log(&mut logger, 3);
+    files.fail_from(None);
+    files.cut(&name, len).unwrap();
+    log(&mut logger, 10);
+    let account = logger.account();
+    assert_eq!((account.taken, account.safe, account.lost, account.unsure), (4, 2, 2, 0));
+    drop(logger);
+    assert_eq!(numbers(&files, "A"), [1.0, 10.0]);
+    assert_eq!(damage(&files), 0);
+    let gaps = Archive::open(files.clone()).unwrap().gaps("A", Span::ALL);
+    let lost = gaps.iter().find(|gap| gap.cause == Cause::DiskFailed).map(|gap| (gap.at / second, gap.lost));
+    assert_eq!(lost, Some((2, 2)), "{gaps:?}");
+}
+
+#[test]
 fn a_failed_sync_keeps_the_gap_of_samples_lost_before() {
     let files = Memory::default();
     let config = Config { when_full: WhenFull::Stop, ..Config::default() };
