@@ -4,8 +4,8 @@
 use crate::variables::{Imports, stale_after};
 use base::{DurNs, MonoNs};
 use ring::Reading;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Minimum time between checks of a connection: whether its process is alive, and whether a new one exports the name.
 pub const LOOK_AFTER: DurNs = DurNs::from_ms(500);
@@ -14,18 +14,22 @@ pub const LOOK_AFTER: DurNs = DurNs::from_ms(500);
 #[derive(Debug)]
 pub struct Source {
     name: String,
-    /// Changes with each connection.
-    generation: AtomicU64,
     alive: AtomicBool,
-    held: Mutex<Held>,
+    first: OnceLock<Arc<Connection>>,
+    kept: Mutex<Kept>,
+}
+
+/// A connection to an exporting process. Readers follow the list to its end without waiting. Previous segments stay
+/// mapped, because unmapping would interrupt every CPU of this process, including the real-time ones.
+#[derive(Debug)]
+struct Connection {
+    imports: Imports,
+    next: OnceLock<Arc<Connection>>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
-    now: Option<Arc<Imports>>,
-    /// Previous segments stay mapped, because unmapping would interrupt every CPU of this process, including the real-time
-    /// ones.
-    before: Vec<Arc<Imports>>,
+struct Kept {
+    newest: Option<Arc<Connection>>,
     looked: Option<MonoNs>,
 }
 
@@ -33,8 +37,8 @@ impl Source {
     /// A source that is not connected yet.
     #[must_use]
     pub fn new(name: &str) -> Arc<Self> {
-        let (generation, alive) = (AtomicU64::new(0), AtomicBool::new(false));
-        Arc::new(Self { name: name.to_owned(), generation, alive, held: Mutex::default() })
+        let (alive, first) = (AtomicBool::new(false), OnceLock::new());
+        Arc::new(Self { name: name.to_owned(), alive, first, kept: Mutex::default() })
     }
 
     /// Name of the exported segment.
@@ -52,19 +56,21 @@ impl Source {
     /// Connects if there is no connection, and detects whether the process has died, at most every [`LOOK_AFTER`].
     /// Communicates with another process, so a real-time thread must not call it.
     pub fn look_after(&self, now: MonoNs) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.looked.is_some_and(|looked| now - looked < LOOK_AFTER) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.looked.is_some_and(|looked| now - looked < LOOK_AFTER) {
             return;
         }
-        held.looked = Some(now);
-        if held.now.as_ref().is_some_and(|imports| imports.is_alive()) {
+        kept.looked = Some(now);
+        if kept.newest.as_ref().is_some_and(|connection| connection.imports.is_alive()) {
             return;
         }
         self.alive.store(false, Ordering::Release);
         if let Ok(imports) = Imports::open(&self.name) {
-            let before = held.now.replace(Arc::new(imports));
-            held.before.extend(before);
-            self.generation.fetch_add(1, Ordering::Release);
+            let connection = Arc::new(Connection { imports, next: OnceLock::new() });
+            let place = kept.newest.as_ref().map_or(&self.first, |newest| &newest.next);
+            // It is empty: connections are added here only, under the lock.
+            let _ = place.set(connection.clone());
+            kept.newest = Some(connection);
             self.alive.store(true, Ordering::Release);
         }
     }
@@ -75,8 +81,7 @@ impl Source {
 pub struct SourceView {
     source: Arc<Source>,
     name: String,
-    generation: u64,
-    imports: Option<Arc<Imports>>,
+    connection: Option<Arc<Connection>>,
     index: Option<usize>,
 }
 
@@ -84,8 +89,7 @@ impl SourceView {
     /// A view of the variable `name`, which need not exist yet.
     #[must_use]
     pub fn new(source: &Arc<Source>, name: &str) -> Self {
-        let source = source.clone();
-        Self { source, name: name.to_owned(), generation: 0, imports: None, index: None }
+        Self { source: source.clone(), name: name.to_owned(), connection: None, index: None }
     }
 
     /// The source of the variable.
@@ -99,16 +103,12 @@ impl SourceView {
     /// Real-time: neither allocates, blocks, nor communicates with another process. Looks up the name once after a new
     /// connection.
     pub fn read(&mut self) -> Option<Reading> {
-        let generation = self.source.generation.load(Ordering::Acquire);
-        // Never waits. If the connection is being maintained at this moment, the previous one is read once more. The source
-        // keeps the previous one, so dropping the reference here frees no memory.
-        if generation != self.generation
-            && let Ok(held) = self.source.held.try_lock()
+        // The source keeps all connections, so dropping a reference here frees no memory.
+        while let Some(newer) = self.connection.as_ref().map_or(&self.source.first, |known| &known.next).get().cloned()
         {
-            self.imports.clone_from(&held.now);
-            (self.generation, self.index) = (generation, None);
+            (self.connection, self.index) = (Some(newer), None);
         }
-        let segment = self.imports.as_ref()?.segment().ok()?;
+        let segment = self.connection.as_ref()?.imports.segment().ok()?;
         if self.index.is_none() {
             self.index = segment.find(&self.name);
         }
@@ -120,7 +120,7 @@ impl SourceView {
     /// Real-time: neither allocates nor blocks.
     #[must_use]
     pub fn stale_after(&self) -> Option<DurNs> {
-        self.imports.as_ref()?.segment().ok()?.period().map(stale_after)
+        self.connection.as_ref()?.imports.segment().ok()?.period().map(stale_after)
     }
 }
 
@@ -147,5 +147,20 @@ mod tests {
         source.look_after(now);
         assert!(source.is_alive());
         assert_eq!(view.read().map(|read| (read.value, read.pulse)), Some((Number::Float(2.5), 9)));
+    }
+
+    #[test]
+    fn a_reader_sees_a_new_connection_while_another_thread_looks_after_it() {
+        let name = format!("busy-{}", std::process::id());
+        let source = Source::new(&name);
+        let mut view = SourceView::new(&source, "voltage");
+        let exports = Exports::open(&name, 1).unwrap();
+        let first = Number::Float(0.0);
+        let index = exports.add(&VariableSpec { name: "voltage", unit: "MV", first, safe: None }).unwrap();
+        exports.set(index, Number::Float(2.5), 9, MonoNs(1));
+        source.look_after(MonoNs(1));
+        // A record that is processed once for each new value would keep the previous one.
+        let _busy = source.kept.lock().unwrap();
+        assert_eq!(view.read().map(|read| read.value), Some(Number::Float(2.5)));
     }
 }
