@@ -23,6 +23,9 @@ fn after(mut ioc: Ioc, end: impl FnOnce(&mut Ioc, &mut Circuit)) -> (String, Str
     let mut circuit = Circuit::connect(ioc.port);
     let value = circuit.create("X:a");
     circuit.put(value, 12.5);
+    // The response shows that the write, which has none, was done.
+    circuit.ask(value, 1);
+    circuit.receive(ca::wire::command::READ_NOTIFY);
     end(&mut ioc, &mut circuit);
     let status = ioc.child.wait().unwrap().code();
     let file = |name: &str| std::fs::read_to_string(ioc.folder.join(name)).unwrap();

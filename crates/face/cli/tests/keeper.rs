@@ -233,8 +233,9 @@ fn a_child_with_a_heartbeat_gets_the_watchdog_variables_of_systemd() {
 #[test]
 fn a_daemon_that_names_its_main_process_runs_until_that_process_ends() {
     let place = KeeperFolder::new("main");
-    let mut spec =
-        place.spec("setsid sleep 1000 & echo $! > part; mv part main; while [ ! -e go ]; do sleep 0.02; done");
+    // The main process names itself in its own session: the end of the first one hangs up the terminal's session.
+    let mut spec = place
+        .spec("setsid sh -c 'echo $$ > part; mv part main; exec sleep 1000' & while [ ! -e go ]; do sleep 0.02; done");
     (spec.launch.dir, spec.notify) = (Some(place.0.clone()), true);
     let mut keeper = start(&spec);
     let first = expect(&mut keeper, "its start", |event| if let Event::Started(id) = event { Some(id) } else { None });
