@@ -1,6 +1,6 @@
-//! What to do, never doing it: the machine as a value, plans over it, supervision as a state machine.
+//! Decisions without effects: the machine as a value, plans that change it, and supervision as a state machine.
 //!
-//! Pure: no file, clock, thread or process; `now` is an argument.
+//! All functions are pure: they access no file, clock, thread or process. The present time is the argument `now`.
 //!
 //! ```
 //! use host::plant::{Anywhere, check};
@@ -20,8 +20,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
-/// Declares modules and the table of what they have for it, in this order: `module: Type Type;`. What a module is stands in
-/// it; its line here is all that is said of it elsewhere. `cargo fmt` does not see these files, `cargo xtask test fmt` does.
+/// Declares modules and a table of their items, in this order: `module: Type Type;`. Each module documents itself; the
+/// line here is the only other mention of it. `cargo fmt` does not see these files; `cargo xtask test fmt` checks them.
 macro_rules! table {
     ($(#[$about:meta])* $all:ident: $of:ty = $vis:vis mod { $($(#[$note:meta])* $module:ident: $($item:ident)+;)* }) => {
         $($(#[$note])* $vis mod $module;)*

@@ -1,4 +1,4 @@
-//! What reached each CPU between two samples: the proof of a shield, and the names of what it cannot keep away.
+//! Events that reached each CPU between two samples. They prove that a shield works, and name what it cannot keep away.
 
 use crate::snapshot::{Snapshot, Task, TaskKey};
 use base::{CpuId, CpuSet};
@@ -6,73 +6,74 @@ use proc::interrupts::Interrupts;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The counters at one moment.
+/// The counters at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// `/proc/interrupts`.
     pub interrupts: String,
     /// `/proc/softirqs`.
     pub softirqs: String,
-    /// Context switches of threads, and the CPU on which each ran last.
+    /// Per thread, the number of context switches and the CPU on which it last ran.
     pub switches: BTreeMap<TaskKey, (u64, CpuId)>,
 }
 
-/// What reached one CPU.
+/// Events that reached one CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CpuReach {
-    /// Which CPU.
+    /// The CPU.
     pub cpu: CpuId,
     /// Whether it is shielded.
     pub shielded: bool,
-    /// The shielded CPUs whose core it shares without being shielded itself: what runs here slows them down.
+    /// The shielded CPUs whose core this unshielded CPU shares. Anything that runs here slows them down.
     pub beside: CpuSet,
-    /// Threads of user space that may run here and do not belong into the shield.
+    /// User threads that may run here and do not belong to the shield.
     pub tasks: usize,
-    /// Threads of the kernel that may run here.
+    /// Kernel threads that may run here.
     pub kernel_threads: usize,
-    /// Device and other interrupts, without ticks and interprocessor interrupts.
+    /// Interrupts from devices and other sources, without timer ticks and interprocessor interrupts.
     pub interrupts: u64,
-    /// Ticks of the local timer.
+    /// Local timer ticks.
     pub ticks: u64,
     /// Softirqs of every class.
     pub softirqs: u64,
-    /// Interrupts from other CPUs: rescheduling, function calls, TLB shootdowns.
+    /// Interprocessor interrupts: rescheduling, function calls, TLB shootdowns.
     pub ipis: u64,
-    /// Each by its name, the most frequent first; for a shielded CPU, and the tasks of one beside it.
+    /// The events by name, the most frequent first. Listed for shielded CPUs; for a CPU that shares the core of a
+    /// shielded one, only the threads are listed.
     pub names: Vec<Named>,
 }
 
-/// Something that reached a CPU.
+/// A source of events on a CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Named {
-    /// What kind of thing.
+    /// Kind of source.
     pub kind: Kind,
     /// Its name.
     pub name: String,
-    /// How often in the window; for threads, how often it was switched to or from.
+    /// Number of events in the window; for threads, the number of context switches.
     pub count: u64,
 }
 
-/// Kinds of things that reach a CPU.
+/// Kinds of sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// A thread of user space that does not belong into the shield.
+    /// A user thread that does not belong to the shield.
     Task,
-    /// A thread of the kernel.
+    /// A kernel thread.
     KernelThread,
-    /// An interrupt of a device, or an exception of the processor.
+    /// A device interrupt, or a processor exception.
     Interrupt,
     /// The local timer.
     Tick,
     /// A softirq.
     Softirq,
-    /// An interrupt from another CPU.
+    /// An interprocessor interrupt.
     Ipi,
 }
 
 impl Kind {
-    /// For people.
+    /// Name for users.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -96,7 +97,7 @@ fn kind(name: &str) -> Kind {
     }
 }
 
-/// Compares two samples. `shield` are the shielded CPUs, `resident` tells who belongs there.
+/// Compares two samples. `shield` contains the shielded CPUs; `resident` is true for tasks that belong to the shield.
 #[must_use]
 pub fn reach(
     snapshot: &Snapshot,
@@ -116,7 +117,7 @@ pub fn reach(
             let by_cpu = after.cpus.iter().map(|&cpu| (cpu, delta(cpu))).filter(|(_, count)| *count > 0);
             (row.name.to_owned(), row.device_and_action(), by_cpu.collect())
         };
-        // Rows without a column for each CPU (ERR, MIS) belong to no CPU.
+        // Rows without one column per CPU (ERR, MIS) belong to no CPU.
         after.rows.iter().filter(|row| row.counts.len() == after.cpus.len()).map(counts).collect()
     };
     let interrupts = rows(&before.interrupts, &after.interrupts);
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(names, [("LOC Local timer interrupts", 250), ("36 PCI-MSI 1-edge nvme0q1", 3), ("40 intruder", 1)]);
         assert_eq!(reach[0].beside, CpuSet::EMPTY);
         assert_eq!((reach[1].tasks, reach[1].interrupts, reach[1].ticks, reach[1].softirqs), (1, 3, 250, 0));
-        // A CPU that shares the core of a shielded one, and what ran there.
+        // A CPU that shares the core of a shielded one lists the threads that ran there.
         snapshot.cpus.siblings = vec![CpuSet::first(2)];
         let reach =
             super::reach(&snapshot, &CpuSet::single(0), |_| false, &sample(10, 100, 4, 7), &sample(13, 350, 4, 8));

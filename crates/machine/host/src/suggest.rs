@@ -1,7 +1,7 @@
-//! Which CPUs to shield: those from which the least cannot be moved.
+//! Suggests CPUs to shield: those with the fewest events that cannot be moved away.
 //!
-//! A shield moves what can be moved, so only what stays counts: interrupts that the kernel manages itself, by how often they
-//! came, other work on the same core, and that some CPU has to keep the time and serve the firmware.
+//! A shield moves everything that can be moved, so only the rest counts: interrupts that the kernel manages itself, by
+//! their frequency, other work on the same core, and timekeeping and firmware, which some CPU must serve.
 
 use crate::plan::WordError;
 use crate::snapshot::Snapshot;
@@ -11,41 +11,41 @@ use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// What the first CPU counts for, in events a second: timekeeping, firmware and devices of old prefer it.
+/// Cost of the first CPU, in events per second. Timekeeping, firmware and old devices prefer this CPU.
 const FIRST_CPU: u64 = 1;
 
-/// The CPUs that are wanted: these, or as many.
+/// Requested CPUs: a list or a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// These.
+    /// These CPUs.
     Cpus(CpuSet),
-    /// So many, those that are suggested.
+    /// This many CPUs, chosen by [`suggest()`].
     Auto(usize),
 }
 
-/// CPUs that are not chosen so.
+/// Why a choice of CPUs cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChoiceError {
-    /// No count of CPUs.
+    /// Not a number of CPUs.
     #[error(transparent)]
     Count(WordError),
-    /// No list of CPUs.
+    /// Not a list of CPUs.
     #[error("{found:?}: {error}; or auto:N for the N best CPUs")]
     Cpus {
-        /// What was found.
+        /// The text found.
         found: String,
-        /// What is wrong with it.
+        /// The parse error.
         error: ParseCpuSetError,
     },
 }
 
-/// More CPUs are wanted than a shield can have.
+/// More CPUs are requested than a shield can have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{count} of CPUs {online}: expected 1 to {}, at least one must remain for all other tasks", .online.count().saturating_sub(1))]
 pub struct TooMany {
-    /// How many are wanted.
+    /// Number of requested CPUs.
     pub count: usize,
-    /// Those that run.
+    /// The CPUs that are online.
     pub online: Box<CpuSet>,
 }
 
@@ -66,7 +66,7 @@ impl FromStr for Choice {
     }
 }
 
-/// What speaks against a CPU: it stays there whatever is shielded.
+/// A reason against a CPU, which remains whatever CPUs are shielded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Reason {
@@ -74,14 +74,14 @@ pub enum Reason {
     Interrupt {
         /// Its number and device.
         name: String,
-        /// How often it came here since boot.
+        /// Number of occurrences on this CPU since boot.
         count: u64,
     },
     /// The first CPU.
     First,
-    /// It shares its core.
+    /// It shares its core with other CPUs.
     Sibling {
-        /// With these.
+        /// The other CPUs of the core.
         cpus: CpuSet,
     },
 }
@@ -98,27 +98,27 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A CPU and what speaks against it.
+/// A CPU with the reasons against it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rated {
     /// The CPU.
     pub cpu: CpuId,
-    /// Whether the boot line isolated it: it is meant for this.
+    /// Whether the boot line isolated it, which means that it is intended for a shield.
     pub isolated: bool,
-    /// Events in 1000 s that cannot be moved away, on average since boot.
+    /// Events per 1000 s that cannot be moved away, on average since boot.
     pub per_1000_s: u64,
-    /// What they are, and what else there is to know.
+    /// The sources of these events, and further information.
     pub reasons: Vec<Reason>,
 }
 
 impl Rated {
-    /// Less is better.
+    /// Sort key; the lowest is the best.
     fn cost(&self) -> (bool, u64, CpuId) {
         (!self.isolated, self.per_1000_s, self.cpu)
     }
 }
 
-/// Every CPU that runs, the best first.
+/// Every online CPU, the best first.
 #[must_use]
 pub fn rank(snapshot: &Snapshot) -> Vec<Rated> {
     let cpus = &snapshot.cpus;
@@ -146,10 +146,10 @@ pub fn rank(snapshot: &Snapshot) -> Vec<Rated> {
     rated
 }
 
-/// The best `count` CPUs: whole cores, on one NUMA node where one has so many.
+/// The best `count` CPUs: whole cores, and on one NUMA node if a node has enough CPUs.
 ///
 /// # Errors
-/// If the machine has not so many, with one left for everybody else.
+/// `count` is 0, or no CPU would remain for all other tasks.
 pub fn suggest(snapshot: &Snapshot, count: usize) -> Result<CpuSet, TooMany> {
     let online = snapshot.cpus.online;
     if count == 0 || count >= online.count() {
@@ -161,11 +161,11 @@ pub fn suggest(snapshot: &Snapshot, count: usize) -> Result<CpuSet, TooMany> {
     Ok(chosen.unwrap_or_else(|| best(snapshot, &rated, &online, count)).1)
 }
 
-/// The best `count` of `among`, core by core, and what they cost.
+/// The best `count` CPUs of `among`, core by core, with their cost.
 fn best(snapshot: &Snapshot, rated: &[Rated], among: &CpuSet, count: usize) -> ((usize, u64), CpuSet) {
     let mut chosen = CpuSet::EMPTY;
     for one in rated.iter().filter(|one| among.contains(one.cpu)) {
-        // The rest of a core is taken along right away: whoever worked there would slow the shield down.
+        // Take the rest of the core as well, because work on it would slow the shield down.
         let core = CpuSet::single(one.cpu).or(&snapshot.cpus.siblings_of(&CpuSet::single(one.cpu))).and(among);
         let fits = chosen.or(&core).count() <= count;
         let take = if fits { core } else { CpuSet::single(one.cpu) };
@@ -176,13 +176,14 @@ fn best(snapshot: &Snapshot, rated: &[Rated], among: &CpuSet, count: usize) -> (
     (cost(rated, &chosen), chosen)
 }
 
-/// What a choice costs: CPUs that nothing isolated at boot, then events.
+/// Cost of a choice: the number of CPUs that are not isolated at boot, then the events.
 fn cost(rated: &[Rated], cpus: &CpuSet) -> (usize, u64) {
     let of = rated.iter().filter(|one| cpus.contains(one.cpu));
     of.fold((0, 0), |(plain, events), one| (plain + usize::from(!one.isolated), events.saturating_add(one.per_1000_s)))
 }
 
-/// What is better than the wanted CPUs, if anything is by far: those CPUs, and what cannot be moved from the wanted ones.
+/// CPUs that are much better than `wanted`, with the interrupts that cannot be moved away from `wanted`. `None` unless
+/// `wanted` has more than twice their events and such interrupts.
 #[must_use]
 pub fn better(snapshot: &Snapshot, wanted: &CpuSet) -> Option<(CpuSet, Vec<Reason>)> {
     let suggested = suggest(snapshot, wanted.count()).ok()?;

@@ -1,4 +1,4 @@
-//! Capture files: a machine's files as one text, to send, keep and examine later.
+//! Capture files: the files of a machine as one text, for sending, archiving and later examination.
 //!
 //! ```text
 //! # a comment
@@ -11,20 +11,20 @@
 //! /run/systemd/system/
 //! -/sys/kernel/realtime
 //! ```
-//! A value follows the colon on the same line, or on the next lines, indented by two blanks. `!` is followed by
-//! the error that the kernel returned, `/` at the end marks a directory, and `-` in front marks a file that does not
-//! exist. `{…}` in a path stands for each of its numbers.
+//! A value follows the colon on the same line, or on the next lines, each indented by two blanks. `!` is followed by
+//! the error that the kernel returned. `/` at the end marks a directory. `-` in front marks a file that does not exist.
+//! `{…}` in a path is a list of numbers; the line applies to the path with each of them.
 
 use super::facts::{Files, Read};
 use base::CpuSet;
 use std::fmt::{self, Write};
 
-/// What is wrong with a capture, and on which line.
+/// An error in a capture, with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaptureError {
-    /// Counted from 1.
+    /// Line number, counted from 1.
     pub line: usize,
-    /// What was expected.
+    /// The expected syntax.
     pub expected: &'static str,
 }
 
@@ -36,14 +36,14 @@ impl fmt::Display for CaptureError {
 
 impl std::error::Error for CaptureError {}
 
-/// More files than a machine of a thousand CPUs has for the checks.
+/// Maximum number of files. The checks read fewer files on a machine with 1000 CPUs.
 const FILES_MAX: usize = 200_000;
 
 impl Files {
-    /// Reads a capture.
+    /// Parses a capture.
     ///
     /// # Errors
-    /// The first line that is none of a capture.
+    /// The first invalid line.
     pub fn from_capture(text: &str) -> Result<Self, CaptureError> {
         let mut files = Self::new(true);
         let mut count = 0;
@@ -87,7 +87,7 @@ impl Files {
         Ok(files)
     }
 
-    /// Writes a capture, which [`from_capture`](Self::from_capture) reads.
+    /// Writes a capture that [`from_capture`](Self::from_capture) parses.
     #[must_use]
     pub fn to_capture(&self) -> String {
         let mut out = String::new();
@@ -116,7 +116,7 @@ impl Files {
     }
 }
 
-/// The paths that one with `{0-3}` stands for; nothing where the list is none.
+/// Replaces `{0-3}` in a path by each of its numbers. `None` if the list is invalid.
 fn each_number(path: &str) -> Option<Vec<String>> {
     let Some((start, rest)) = path.split_once('{') else { return Some(vec![path.to_owned()]) };
     let (list, end) = rest.split_once('}')?;

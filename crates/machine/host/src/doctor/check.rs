@@ -11,16 +11,16 @@ pub struct About {
     pub id: &'static str,
     /// A few words for the left column.
     pub title: &'static str,
-    /// What the check reads or tries.
+    /// The files that the check reads or the action that it tries.
     pub what: &'static str,
     /// Why it matters to real time.
     pub why: &'static str,
     /// Source of that statement.
     pub source: &'static str,
-    /// The files it reads. A component may hold `#` (a decimal number) and `*` (anything).
+    /// The files it reads. A component may contain `#` (a decimal number) and `*` (any text).
     pub reads: &'static [&'static str],
-    /// The uses that this check alone can make unfit. Where it cannot be answered, these get a
-    /// reservation: what is unknown is not fine.
+    /// The uses that this check alone can make unfit. If the check has no result, they get a reservation, because an
+    /// unknown fact is never treated as fine.
     pub decides: &'static [Use],
 }
 
@@ -29,19 +29,19 @@ pub trait Check: Sync {
     /// Name and documentation.
     fn about(&self) -> &'static About;
 
-    /// Answers from the facts, or says what could not be known.
+    /// Evaluates the facts.
     ///
     /// # Errors
-    /// What is missing for an answer, and why.
+    /// The missing fact, and why it is missing.
     fn look(&self, facts: &Facts) -> Result<Finding, Unknown>;
 
-    /// Further files, whose paths follow from those already read.
+    /// Further files, whose paths depend on the files already read.
     fn reads_then(&self, _files: &Files) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// Read for every check: what the shared accessors of [`Facts`] stand on.
+/// Files that the shared methods of [`Facts`] need. They are read for every check.
 const COMMON: &[&str] = &[
     "/proc/cmdline",
     "/proc/config.gz",
@@ -61,7 +61,7 @@ const COMMON: &[&str] = &[
     "/run/systemd/system",
 ];
 
-/// Every path pattern that some check wants, once each.
+/// All path patterns that the checks need, without duplicates.
 #[must_use]
 pub fn reads() -> Vec<&'static str> {
     let mut patterns: Vec<_> =
@@ -71,7 +71,8 @@ pub fn reads() -> Vec<&'static str> {
     patterns
 }
 
-/// Paths that follow from what was read: the kernel's configuration by its release, and the checks' own.
+/// Paths that depend on the files already read: the kernel configuration, whose path contains the release, and further
+/// files of the checks.
 #[must_use]
 pub fn reads_then(files: &Files) -> Vec<String> {
     let mut paths = files.config_paths();

@@ -9,29 +9,29 @@ use proc::version::Version;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Everything that checks may look at.
+/// Input of all checks.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// Files.
+    /// The files that were read.
     pub files: Files,
-    /// What was tried and measured.
+    /// Results of trials and measurements.
     pub probes: Probes,
 }
 
-/// What became of reading one file.
+/// Result of reading one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
     /// Its text.
     Text(String),
     /// It is a directory.
     Directory,
-    /// The machine has no such file.
+    /// The file does not exist.
     Absent,
-    /// The kernel refused, in its words.
+    /// The kernel refused to read it, with its error.
     Refused(String),
 }
 
-/// Why something is not known.
+/// Why a fact is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown(pub String);
 
@@ -47,27 +47,27 @@ impl From<NotTried> for Unknown {
     }
 }
 
-/// One of the files that fit a pattern.
+/// A file whose path matches a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found<'a> {
-    /// The numbers behind the pattern's `#`, in order.
+    /// The numbers that matched the pattern's `#`, in order.
     pub numbers: Vec<u32>,
-    /// The file.
+    /// The path.
     pub path: &'a str,
-    /// Its text, without blanks at either end.
+    /// The text without leading and trailing blanks.
     pub text: &'a str,
 }
 
-/// The texts of a machine's files by path, and what could not be read.
+/// The contents of a machine's files by path, and the files that could not be read.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
-    /// Whether these are a capture, in which what is missing may merely not have been taken along.
+    /// Whether the files come from a capture. A file that is missing there may exist on the machine.
     captured: bool,
     read: BTreeMap<String, Read>,
 }
 
 impl Files {
-    /// No file yet; `captured` says that they come from a capture and not from the running machine.
+    /// Creates an empty set. `captured` is whether the files come from a capture rather than from the running machine.
     #[must_use]
     pub fn new(captured: bool) -> Self {
         Self { captured, read: BTreeMap::new() }
@@ -78,18 +78,18 @@ impl Files {
         self.read.insert(path.into(), read);
     }
 
-    /// What became of reading the file at `path`, if it was read.
+    /// Result of reading the file at `path`; `None` if it was not read.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<&Read> {
         self.read.get(path)
     }
 
-    /// All files, by path.
+    /// All files, sorted by path.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Read)> {
         self.read.iter().map(|(path, read)| (path.as_str(), read))
     }
 
-    /// Whether these come from a capture.
+    /// Whether the files come from a capture.
     #[must_use]
     pub fn is_capture(&self) -> bool {
         self.captured
@@ -98,15 +98,15 @@ impl Files {
     /// The text of a file that every machine should have.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// Why the text is unknown.
     pub fn text(&self, path: &str) -> Result<&str, Unknown> {
         self.optional(path)?.ok_or_else(|| Unknown(format!("{path} does not exist")))
     }
 
-    /// The text of a file whose absence says something.
+    /// The text of a file that may be missing; `None` if it does not exist.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// Why the text is unknown.
     pub fn optional(&self, path: &str) -> Result<Option<&str>, Unknown> {
         match self.read.get(path) {
             Some(Read::Text(text)) => Ok(Some(text)),
@@ -119,16 +119,16 @@ impl Files {
         }
     }
 
-    /// Whether a file or directory is there.
+    /// Whether a file or directory exists.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
         matches!(self.read.get(path), Some(Read::Text(_) | Read::Directory | Read::Refused(_)))
     }
 
-    /// A file's text, read by `parse`.
+    /// A file's text, parsed by `parse`.
     ///
     /// # Errors
-    /// Why it is not known, or what is wrong with the text.
+    /// Why the text is unknown, or the parse error.
     pub fn parse<T, E: fmt::Display>(
         &self,
         path: &str,
@@ -137,18 +137,18 @@ impl Files {
         parse(self.text(path)?).map_err(|error| Unknown(format!("{path}: {error}")))
     }
 
-    /// A file that holds one number.
+    /// The number in a file.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// Why the number is unknown.
     pub fn number(&self, path: &str) -> Result<i64, Unknown> {
         self.parse(path, number)
     }
 
-    /// A file that holds one number, where there is such a file.
+    /// The number in a file that may be missing; `None` if the file does not exist.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// Why the number is unknown.
     pub fn optional_number(&self, path: &str) -> Result<Option<i64>, Unknown> {
         match self.optional(path)? {
             None => Ok(None),
@@ -156,10 +156,10 @@ impl Files {
         }
     }
 
-    /// A file that holds a list of CPUs; none where there is no such file.
+    /// The CPU list in a file; empty if the file does not exist.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// Why the list is unknown.
     pub fn cpus(&self, path: &str) -> Result<CpuSet, Unknown> {
         match self.optional(path)?.map(str::trim) {
             None | Some("" | "(null)") => Ok(CpuSet::EMPTY),
@@ -167,7 +167,7 @@ impl Files {
         }
     }
 
-    /// The readable files that fit a pattern.
+    /// The readable files that match a pattern.
     pub fn each(&self, pattern: &str) -> impl Iterator<Item = Found<'_>> {
         let fixed = pattern.split(['#', '*']).next().unwrap_or_default();
         self.read.range(fixed.to_owned()..).take_while(move |(path, _)| path.starts_with(fixed)).filter_map(
@@ -180,10 +180,10 @@ impl Files {
         )
     }
 
-    /// As [`each`](Self::each), but a pattern that nothing fits must be known to fit nothing.
+    /// Like [`each`](Self::each), but fails if no file matches and a matching file may exist.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// Why the files are unknown.
     pub fn some(&self, pattern: &str) -> Result<Vec<Found<'_>>, Unknown> {
         let found: Vec<_> = self.each(pattern).collect();
         if !found.is_empty() {
@@ -199,7 +199,7 @@ impl Files {
         }
     }
 
-    /// Where the kernel's configuration may lie, by its release.
+    /// Possible paths of the kernel's configuration, derived from its release.
     #[must_use]
     pub fn config_paths(&self) -> Vec<String> {
         let Some(Read::Text(release)) = self.read.get("/proc/sys/kernel/osrelease") else { return Vec::new() };
@@ -216,7 +216,8 @@ impl Files {
             .into()
     }
 
-    /// In a capture: whether something near `path` was taken along, so that its absence means something.
+    /// Whether a capture contains files near `path`. If so, a file that is not in the capture counts as missing on the
+    /// machine.
     fn has_neighbour(&self, path: &str) -> bool {
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
         let grandparent = parent.rsplit_once('/').map_or("", |(grandparent, _)| grandparent);
@@ -234,7 +235,7 @@ impl Facts {
     /// The boot line.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// Why it is unknown.
     pub fn boot_line(&self) -> Result<BootLine, Unknown> {
         Ok(BootLine::parse(self.files.text("/proc/cmdline")?))
     }
@@ -242,7 +243,7 @@ impl Facts {
     /// The kernel's version.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// Why it is unknown.
     pub fn kernel(&self) -> Result<Version, Unknown> {
         self.files.parse("/proc/sys/kernel/osrelease", str::parse)
     }
@@ -250,7 +251,7 @@ impl Facts {
     /// The kernel's configuration.
     ///
     /// # Errors
-    /// Where it was looked for in vain.
+    /// The paths that were tried.
     pub fn config(&self) -> Result<Kconfig<'_>, Unknown> {
         let paths = self.files.config_paths();
         let all = || std::iter::once("/proc/config.gz").chain(paths.iter().map(String::as_str));
@@ -262,10 +263,10 @@ impl Facts {
         }
     }
 
-    /// The CPUs that run.
+    /// The CPUs that are online.
     ///
     /// # Errors
-    /// Why they are not known.
+    /// Why they are unknown.
     pub fn online(&self) -> Result<CpuSet, Unknown> {
         self.files.parse("/sys/devices/system/cpu/online", |text| text.trim().parse::<CpuSet>())
     }
@@ -290,7 +291,7 @@ pub fn named(cpus: &CpuSet) -> String {
     }
 }
 
-/// A file that holds no number.
+/// The file does not contain a number.
 #[derive(Debug, thiserror::Error)]
 #[error("expected a number, found {0:?}")]
 struct NoNumber(String);

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::fmt;
 
-/// What somebody wants to do with the machine.
+/// An intended use of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Use {
     /// A control loop with a period of 1 ms.
@@ -12,7 +12,7 @@ pub enum Use {
     /// A control loop with a period of 100 us.
     #[serde(rename = "loop-10khz")]
     Loop10kHz,
-    /// A thread that never sleeps and has a CPU for itself.
+    /// A thread that never sleeps and has a CPU to itself.
     #[serde(rename = "polling")]
     Polling,
 }
@@ -23,7 +23,7 @@ impl Use {
     /// Both loops.
     pub const LOOPS: [Self; 2] = [Self::Loop1kHz, Self::Loop10kHz];
 
-    /// The name on the command line and in `--json`.
+    /// Name on the command line and in `--json`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -33,7 +33,7 @@ impl Use {
         }
     }
 
-    /// The words for people.
+    /// Name for users.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
@@ -44,32 +44,32 @@ impl Use {
     }
 }
 
-/// What a finding means for one use.
+/// Effect of a finding on one use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
-    /// Nothing.
+    /// No effect.
     #[default]
     None,
-    /// It works, but deadlines may be missed.
+    /// The use works, but deadlines may be missed.
     Reservation,
-    /// Deadlines will be missed, or it cannot run at all.
+    /// Deadlines will be missed, or the use is impossible.
     Unfit,
 }
 
-/// How much a finding weighs; follows from its effects.
+/// Severity of a finding, derived from its effects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// As it should be.
+    /// As recommended.
     Fine,
-    /// Worth knowing; no use suffers.
+    /// For information; affects no use.
     Note,
-    /// Could not be found out, and why.
+    /// Not determined. The finding has the reason.
     Unknown,
-    /// Some use has reservations.
+    /// At least one use has reservations.
     Warning,
-    /// Some use is unfit.
+    /// At least one use is unfit.
     Problem,
 }
 
@@ -85,13 +85,13 @@ impl fmt::Display for Severity {
     }
 }
 
-/// Who or what brings the remedy.
+/// Kind of remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum How {
     /// A command or a file, effective at once or at the next login.
     Change,
-    /// `tahti shield apply` does it, and undoes it.
+    /// Done by `tahti shield apply`, which can also revert it.
     Shield,
     /// A boot parameter.
     Boot,
@@ -103,83 +103,84 @@ pub enum How {
     Machine,
 }
 
-/// What to do about a finding.
+/// Remedy of a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remedy {
-    /// Who or what brings it.
+    /// Kind of remedy.
     pub how: How,
-    /// The step, as an imperative.
+    /// The step, in the imperative.
     pub text: String,
 }
 
 impl Remedy {
-    /// A remedy of kind `how`.
+    /// Creates a remedy of kind `how`.
     pub fn new(how: How, text: impl Into<String>) -> Self {
         Self { how, text: text.into() }
     }
 
-    /// Whether it takes a reboot.
+    /// Whether the remedy needs a reboot.
     #[must_use]
     pub fn needs_reboot(&self) -> bool {
         matches!(self.how, How::Boot | How::Kernel | How::Firmware)
     }
 }
 
-/// A check's answer.
+/// Result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     fine: bool,
     effects: [Effect; 3],
-    /// What was found, one statement a line.
+    /// Evidence, one statement per line.
     pub evidence: Vec<String>,
-    /// What to do about it.
+    /// The remedy, if there is one.
     pub remedy: Option<Remedy>,
 }
 
 impl Finding {
-    /// As it should be.
+    /// Creates a finding that is as recommended.
     pub fn fine(evidence: impl Into<String>) -> Self {
         Self { fine: true, effects: [Effect::None; 3], evidence: vec![evidence.into()], remedy: None }
     }
 
-    /// Not as it should be. Without [`reserve`](Self::reserve) or [`unfit`](Self::unfit) it stays a note.
+    /// Creates a finding that is not as recommended. It is a note until [`reserve`](Self::reserve) or
+    /// [`unfit`](Self::unfit) is called.
     pub fn note(evidence: impl Into<String>) -> Self {
         Self { fine: false, ..Self::fine(evidence) }
     }
 
-    /// Another line of evidence.
+    /// Adds a line of evidence.
     #[must_use]
     pub fn and(mut self, evidence: impl Into<String>) -> Self {
         self.evidence.push(evidence.into());
         self
     }
 
-    /// These uses have reservations, unless worse was said.
+    /// Gives these uses reservations. Uses that are unfit stay unfit.
     #[must_use]
     pub fn reserve(self, uses: &[Use]) -> Self {
         self.at_least(Effect::Reservation, uses)
     }
 
-    /// These uses are unfit.
+    /// Makes these uses unfit.
     #[must_use]
     pub fn unfit(self, uses: &[Use]) -> Self {
         self.at_least(Effect::Unfit, uses)
     }
 
-    /// What to do about it.
+    /// Sets the remedy.
     #[must_use]
     pub fn remedy(mut self, how: How, text: impl Into<String>) -> Self {
         self.remedy = Some(Remedy::new(how, text));
         self
     }
 
-    /// What it means for `wanted`.
+    /// Effect on the use `wanted`.
     #[must_use]
     pub fn effect(&self, wanted: Use) -> Effect {
         self.effects[wanted as usize]
     }
 
-    /// How much it weighs.
+    /// Severity: the strongest effect on any use.
     #[must_use]
     pub fn severity(&self) -> Severity {
         match self.effects.iter().max() {

@@ -1,10 +1,10 @@
 //! Unpacks `/proc/config.gz`, a gzip member, up to a size limit.
 
-/// The text within a gzip file, of at most `limit` bytes.
+/// Returns the content of a gzip file, at most `limit` bytes.
 ///
 /// # Errors
-/// If it is no gzip file, is damaged, or is larger unpacked. The checksum at its end is not looked at:
-/// the kernel makes the file anew with each read.
+/// The file is not gzip, is damaged, or its content is larger than `limit`. The checksum at its end is not verified,
+/// because the kernel generates the file on each read.
 pub fn unpack(bytes: &[u8], limit: usize) -> Result<Vec<u8>, &'static str> {
     const NAME: u8 = 8;
     const COMMENT: u8 = 16;

@@ -1,8 +1,8 @@
-//! Decides whether a machine is fit for real time, from facts. The result is a list of findings and a verdict per use.
+//! Decides from facts whether a machine is fit for real time. The result is a list of findings and a verdict per use.
 //!
-//! Each check is a unit struct in a file of [`checks`], named in the table [`CHECKS`] with its own
-//! documentation. Adding a check changes nothing else. A fact that cannot be read is *unknown*, never fine.
-//! This module does not read or change the machine: `keep::machine` gathers the facts.
+//! Each check is a unit struct in a file of [`checks`], registered with its documentation in the table [`CHECKS`].
+//! Adding a check changes nothing else. A fact that cannot be read is *unknown*, never fine. This module does not read
+//! or change the machine: `keep::machine` gathers the facts.
 
 mod capture;
 mod check;

@@ -1,12 +1,12 @@
-//! Path patterns: `#` matches a decimal number, `*` any text, within one component.
+//! Path patterns: within one component, `#` matches a decimal number and `*` any text.
 
-/// Whether `name` fits one component of a pattern.
+/// Whether `name` matches one component of a pattern.
 #[must_use]
 pub fn matches_component(pattern: &str, name: &str) -> bool {
     fits(pattern.as_bytes(), name.as_bytes())
 }
 
-/// Whether a whole path fits, component by component.
+/// Whether a whole path matches, component by component.
 pub(super) fn matches_path(pattern: &str, path: &str) -> bool {
     let (mut wanted, mut found) = (pattern.split('/'), path.split('/'));
     loop {
@@ -18,7 +18,7 @@ pub(super) fn matches_path(pattern: &str, path: &str) -> bool {
     }
 }
 
-/// The numbers behind each `#` of the pattern, in order.
+/// The numbers that matched each `#` of the pattern, in order.
 pub(super) fn numbers(pattern: &str, path: &str) -> Vec<u32> {
     let mut out = Vec::new();
     for (wanted, found) in pattern.split('/').zip(path.split('/')) {

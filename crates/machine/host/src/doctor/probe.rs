@@ -1,10 +1,10 @@
-//! Facts that no file holds: results of trials and measurements.
+//! Facts that are in no file: results of trials and measurements.
 
 use proc::chrony::Tracking;
 use proc::ptp::CurrentDataSet;
 use std::fmt;
 
-/// A probe's result, or why it was not made.
+/// Result of a probe, or why it was not made.
 pub type Probe<T> = Result<T, NotTried>;
 
 /// Why a probe was not made, as a sentence.
@@ -17,16 +17,16 @@ impl fmt::Display for NotTried {
     }
 }
 
-/// An error number of the kernel.
+/// An error number (`errno`) of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
 impl Errno {
     /// Not permitted.
     pub const PERM: Self = Self(1);
-    /// Would block, or a limit reached.
+    /// Would block, or a limit was reached.
     pub const AGAIN: Self = Self(11);
-    /// No memory, or a limit of it reached.
+    /// Out of memory, or a memory limit was reached.
     pub const NOMEM: Self = Self(12);
     /// Access denied.
     pub const ACCES: Self = Self(13);
@@ -53,10 +53,10 @@ impl fmt::Display for Errno {
     }
 }
 
-/// One thing really tried: allowed, or the kernel's answer.
+/// Result of trying an operation: success, or the kernel's error.
 pub type Trial = Result<(), Errno>;
 
-/// What a thread of this process may do, each tried on a thread that was then thrown away.
+/// Permissions of a thread of this process. Each is tried on a thread that then ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permissions {
     /// `SCHED_FIFO` at priority 1.
@@ -73,44 +73,44 @@ pub struct Permissions {
     pub affinity: Trial,
 }
 
-/// What reading `CLOCK_MONOTONIC` costs.
+/// Cost of reading `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockCost {
-    /// How many reads were timed.
+    /// Number of timed reads.
     pub reads: u32,
     /// Median cost of a read.
     pub median_ns: u32,
-    /// 99 % of the reads cost no more.
+    /// 99th percentile of the cost of a read.
     pub p99_ns: u32,
-    /// Resolution that `clock_getres` reports: 1 ns with high-resolution timers, a tick without.
+    /// Resolution that `clock_getres` reports: 1 ns with high-resolution timers, otherwise one tick.
     pub resolution_ns: u64,
 }
 
-/// The kernel's view of the discipline of `CLOCK_REALTIME` (`adjtimex`, nothing set).
+/// The kernel's state of the discipline of `CLOCK_REALTIME`, read with `adjtimex` without setting anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timex {
     /// Whether the clock counts as synchronised.
     pub synchronised: bool,
-    /// TAI minus UTC in seconds; 0 when nobody set it.
+    /// TAI minus UTC in seconds; 0 if it was never set.
     pub tai_offset_s: i32,
     /// Estimated error.
     pub estimated_error_us: i64,
-    /// Bound of the error.
+    /// Upper bound of the error.
     pub maximum_error_us: i64,
     /// Frequency correction in parts per billion.
     pub frequency_ppb: i64,
 }
 
-/// All that was tried and measured.
+/// Results of all trials and measurements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probes {
-    /// What reading the clock costs.
+    /// Cost of reading the clock.
     pub clock: Probe<ClockCost>,
     /// Discipline of the clock.
     pub timex: Probe<Timex>,
-    /// What chrony says of the clock.
+    /// State of the clock, as chrony reports it.
     pub chrony: Probe<Tracking>,
-    /// What ptp4l says of its clock.
+    /// State of its clock, as ptp4l reports it.
     pub ptp: Probe<CurrentDataSet>,
     /// Permissions.
     pub permissions: Probe<Permissions>,
@@ -119,7 +119,7 @@ pub struct Probes {
 }
 
 impl Probes {
-    /// None made, all for the same reason.
+    /// No probe was made, with one reason for all.
     #[must_use]
     pub fn none(why: &str) -> Self {
         let why = || NotTried(why.to_owned());

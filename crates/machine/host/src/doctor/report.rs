@@ -10,16 +10,16 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Nothing stands in its way.
+    /// No finding is against it.
     Fit,
-    /// It works, but deadlines may be missed.
+    /// The use works, but deadlines may be missed.
     WithReservations,
-    /// Deadlines will be missed, or it cannot run at all.
+    /// Deadlines will be missed, or the use is impossible.
     Unfit,
 }
 
 impl Verdict {
-    /// The words for people.
+    /// Name for users.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
@@ -30,19 +30,19 @@ impl Verdict {
     }
 }
 
-/// What all checks found. Its JSON form is documented in `docs/doctor.md`; [`Report::SCHEMA`] counts
-/// its incompatible changes.
+/// Results of all checks. The JSON form is documented in `docs/doctor.md`. [`Report::SCHEMA`] is incremented with each
+/// incompatible change.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Version of the JSON form.
     pub schema: u32,
-    /// Whether files of a capture were examined, so that nothing could be tried.
+    /// Whether the files come from a capture. No probe was possible then.
     pub capture: bool,
-    /// Release of the kernel, where it is known.
+    /// Release of the kernel, if known.
     pub kernel: Option<String>,
-    /// The worst verdict of the uses asked for.
+    /// The worst verdict of the requested uses.
     pub verdict: Verdict,
-    /// Verdict per use asked for.
+    /// Verdict per requested use.
     pub uses: Vec<UseReport>,
     /// One entry per check, worst first.
     pub findings: Vec<Entry>,
@@ -56,9 +56,9 @@ pub struct UseReport {
     pub wanted: Use,
     /// The verdict.
     pub verdict: Verdict,
-    /// The findings that decided it: those that make it unfit, or else all its reservations.
+    /// The findings that decided the verdict: those that make the use unfit, or otherwise all its reservations.
     pub decided_by: Vec<&'static str>,
-    /// How many of its reservations `tahti shield apply` removes.
+    /// Number of its reservations that `tahti shield apply` removes.
     pub reservations_removed_by_shield: usize,
 }
 
@@ -69,16 +69,16 @@ pub struct Entry {
     pub id: &'static str,
     /// The check's title.
     pub title: &'static str,
-    /// How much it weighs.
+    /// Severity of the finding.
     pub severity: Severity,
-    /// What was found; where that is unknown, why.
+    /// Evidence; if the result is unknown, the reason.
     pub evidence: Vec<String>,
-    /// What to do about it.
+    /// The remedy, if there is one.
     #[serde(serialize_with = "remedy")]
     pub remedy: Option<Remedy>,
-    /// Whether the remedy takes a reboot.
+    /// Whether the remedy needs a reboot.
     pub needs_reboot: bool,
-    /// What it means for each use.
+    /// Effect on each use.
     pub effects: BTreeMap<Use, Effect>,
 }
 
@@ -87,7 +87,7 @@ impl Report {
     pub const SCHEMA: u32 = 1;
 }
 
-/// Runs every check on the facts and judges the `wanted` uses.
+/// Runs every check on the facts and determines the verdict for each use in `wanted`.
 #[must_use]
 pub fn examine(facts: &Facts, wanted: &[Use]) -> Report {
     let mut findings: Vec<Entry> = CHECKS
@@ -114,7 +114,7 @@ pub fn examine(facts: &Facts, wanted: &[Use]) -> Report {
             }
         })
         .collect();
-    // The sort is stable: within a severity the table's order stays.
+    // The sort is stable: findings of the same severity keep the order of the table.
     findings.sort_by_key(|entry| std::cmp::Reverse(entry.severity));
     let uses: Vec<UseReport> = wanted.iter().map(|&wanted| judge(wanted, &findings)).collect();
     Report {

@@ -1,4 +1,4 @@
-//! Removes content that no check reads from captured files: names of users' programs, of disks and of networks.
+//! Removes private content from captured files: names of users' programs, disks and networks. No check reads it.
 
 use super::checks::discipline::STEERING;
 use super::facts::{Files, Read};
@@ -24,13 +24,13 @@ const PRIVATE: [&str; 12] = [
     "initrd",
 ];
 
-/// File systems that matter here.
+/// File systems that checks read.
 const KINDS: [&str; 6] = ["cgroup", "cgroup2", "debugfs", "tracefs", "resctrl", "proc"];
 
-/// Lines of `/proc/cpuinfo` that matter here.
+/// Lines of `/proc/cpuinfo` that checks read.
 const CPU_LINES: [&str; 5] = ["processor", "vendor_id", "model name", "flags", "Features"];
 
-/// Beginnings of the options of the kernel that checks look at.
+/// Prefixes of the kernel options that checks read.
 const OPTIONS: [&str; 14] = [
     "NO_HZ",
     "PREEMPT",
@@ -49,7 +49,7 @@ const OPTIONS: [&str; 14] = [
 ];
 
 impl Files {
-    /// These files without what only their owner should know. No check and no plan finds a difference.
+    /// Returns the files without private content. Checks and plans have the same results with and without it.
     #[must_use]
     pub fn scrubbed(&self) -> Self {
         let mut out = Self::new(self.is_capture());
@@ -99,12 +99,12 @@ fn scrub(files: &Files, path: &str, text: &str) -> String {
     }
 }
 
-/// Programs whose names checks look for.
+/// Whether checks search for a program of this name.
 fn is_known(name: &str) -> bool {
     ["irqbalance", "ptp4l"].contains(&name) || STEERING.contains(&name)
 }
 
-/// A line of `stat` that holds what is read of it and zeros elsewhere.
+/// A line of `stat` with the fields that are read, and zeros in the others.
 fn line(stat: &Stat) -> String {
     let comm = if stat.flags & KTHREAD != 0 || is_known(&stat.comm) { stat.comm.as_str() } else { "task" };
     let mut line = format!("{} ({comm}) {} {} 0 0 0 -1 {}", stat.tid, stat.state, stat.ppid, stat.flags);

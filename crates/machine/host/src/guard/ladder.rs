@@ -1,49 +1,50 @@
-//! The ladder: step after step against a runaway until it is tame or gone.
+//! The ladder: a sequence of steps against a runaway process, until it keeps its budget or is gone.
 
 use super::{Rung, RungAction};
 use base::{DurNs, MonoNs};
 
-/// More steps than a ladder ever has.
+/// Maximum number of steps in a ladder.
 pub const RUNGS_MAX: usize = 8;
 
-/// What was seen of the process since the last step.
+/// State of the process since the last step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// It still burns, or cannot be told tame.
+    /// It still exceeds its budget, or it is not known whether it does.
     Burning,
-    /// Its threads gave their CPU up and keep the budget.
+    /// Its threads have yielded their CPU and keep the budget.
     Tame,
     /// It is gone.
     Gone,
 }
 
-/// What must be done now.
+/// The action that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
-    /// Nothing yet.
+    /// None yet.
     Wait,
-    /// This step.
+    /// Execute this step.
     Do(RungAction),
-    /// The process gave in before it had to be ended: it goes on as it now is (demoted).
+    /// The process kept its budget before it had to be ended. It continues in its present state (demoted).
     Tamed,
-    /// The process is gone: the supervisor decides what follows.
+    /// The process is gone. The supervisor decides the next action.
     Ended,
-    /// All steps are done and the process still lives; the last is repeated.
+    /// All steps are done and the process still exists. Repeat the last step.
     Exhausted,
 }
 
-/// One climb. Holds its steps by value: no allocation.
+/// Progress through a ladder. Contains the steps by value, so that it never allocates.
 #[derive(Clone, Copy, Debug)]
 pub struct Ladder {
     rungs: [Option<Rung>; RUNGS_MAX],
-    /// The next step, and when it is due; `None` while nobody climbs.
+    /// Index of the next step and the time when it is due; `None` if no climb is in progress.
     climbing: Option<(usize, MonoNs)>,
-    /// Whether the last step left a process that can still show itself tame.
+    /// Whether the last step was a demotion. The process then still runs and can return to its budget.
     tamable: bool,
 }
 
 impl Ladder {
-    /// A ladder of these steps; those beyond [`RUNGS_MAX`] are left out (a plant with more is refused).
+    /// Creates a ladder of these steps. Steps beyond [`RUNGS_MAX`] are ignored; the plant file check refuses such a
+    /// plant.
     #[must_use]
     pub fn new(rungs: &[Rung]) -> Self {
         let mut held = [None; RUNGS_MAX];
@@ -53,13 +54,13 @@ impl Ladder {
         Self { rungs: held, climbing: None, tamable: false }
     }
 
-    /// Whether a climb is under way.
+    /// Whether a climb is in progress.
     #[must_use]
     pub fn is_climbing(&self) -> bool {
         self.climbing.is_some()
     }
 
-    /// A runaway was found: the first step. Does nothing while a climb is under way.
+    /// Starts with the first step, after a runaway was detected. Does nothing while a climb is in progress.
     pub fn begin(&mut self, now: MonoNs) -> Deed {
         if self.is_climbing() {
             return Deed::Wait;
@@ -69,7 +70,7 @@ impl Ladder {
         self.advance(now, Seen::Burning)
     }
 
-    /// Time has passed.
+    /// Returns the action that is due at `now`.
     pub fn advance(&mut self, now: MonoNs, seen: Seen) -> Deed {
         let Some((next, due)) = self.climbing else { return Deed::Wait };
         if seen == Seen::Gone {
@@ -84,7 +85,7 @@ impl Ladder {
             return Deed::Tamed;
         }
         let Some(Some(rung)) = self.rungs.get(next).copied() else {
-            // Nobody survives SIGKILL but in the kernel's own waits: ask again each second, for ever.
+            // A process survives SIGKILL only in uninterruptible kernel waits. Repeat it every second, without limit.
             self.climbing = Some((next, now + DurNs::from_secs(1)));
             return Deed::Exhausted;
         };
@@ -93,7 +94,7 @@ impl Ladder {
         Deed::Do(rung.action)
     }
 
-    /// When the next step is due; `None` while nobody climbs.
+    /// Time when the next step is due; `None` if no climb is in progress.
     #[must_use]
     pub fn due(&self) -> Option<MonoNs> {
         self.climbing.map(|(_, due)| due)

@@ -1,67 +1,67 @@
-//! How much a thread burns without giving its CPU up, and how long it has been silent.
+//! Measures how much processor time a thread uses without yielding its CPU, and how long a heartbeat is missing.
 
 use super::Budget;
 use base::{DurNs, MonoNs};
 
-/// Kernels account running threads at their tick, at worst 100 times a second: a window is judged with this
-/// much patience.
+/// Tolerance when a window is judged. The kernel accounts the time of running threads at its tick, at least 100 times a
+/// second.
 const TICK: DurNs = DurNs::from_ms(10);
 
-/// A switch between two looks restarts the account at the later one: what was burnt in between is not
-/// counted, so looks must not lie far apart.
+/// Maximum interval between two samples. If the thread yields its CPU between two samples, the account restarts at the
+/// later one. Time used before the yield is then not counted, so the interval must be short.
 const LOOK_MAX: DurNs = DurNs::from_ms(20);
 
-/// Windows over budget in a row that make a runaway of a thread that does give its CPU up now and then.
+/// Number of consecutive windows over budget that make a runaway of a thread that yields its CPU now and then.
 const OVER_IN_A_ROW: u32 = 10;
 
-/// What a look at a thread found.
+/// A sample of a thread's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// When.
+    /// Time of the sample.
     pub now: MonoNs,
-    /// Processor time that it has used since its start.
+    /// Processor time that the thread has used since its start.
     pub cpu: DurNs,
-    /// Times that it gave its CPU up since its start.
+    /// Number of times that the thread has yielded its CPU since its start.
     pub voluntary: u64,
 }
 
-/// What the samples say of a thread.
+/// Result of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It keeps its budget.
+    /// The thread keeps its budget.
     Within,
-    /// It used more than its budget in a period, though it gave its CPU up in between.
+    /// The thread used more than its budget in a period, but yielded its CPU in between.
     Over {
-        /// Such periods in a row.
+        /// Number of such periods in a row.
         in_a_row: u32,
     },
-    /// It burnt its budget without giving its CPU up, or was over it for too many periods in a row.
+    /// The thread used up its budget without yielding its CPU, or exceeded it in too many periods in a row.
     Runaway {
-        /// Processor time burnt in the window.
+        /// Processor time used in the window.
         used: DurNs,
         /// The window's length so far.
         window: DurNs,
     },
 }
 
-/// The account of one thread.
+/// Processor time account of one thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Meter {
     runtime: DurNs,
     period: DurNs,
-    /// Since the thread last gave its CPU up, as far as seen.
+    /// The first sample after the thread last yielded its CPU.
     burst: Option<Sample>,
-    /// Half a period later: from there the account goes on when it has grown too long.
+    /// A sample half a period after `burst`. It replaces `burst` when more than a period has passed since `burst`.
     half: Option<Sample>,
-    /// When its processor time was seen to grow last.
+    /// The last sample at which the processor time had grown.
     grew: Sample,
-    /// The period that is being judged as a whole.
+    /// Start of the period that is judged as a whole.
     window: Option<Sample>,
     in_a_row: u32,
 }
 
 impl Meter {
-    /// A meter for this budget; `None` for a thread that may burn what it likes.
+    /// Creates a meter for this budget; `None` for a thread without a budget.
     #[must_use]
     pub fn new(budget: Budget) -> Option<Self> {
         let Budget::Share { percent, period } = budget else { return None };
@@ -70,7 +70,7 @@ impl Meter {
         Some(Self { runtime, period, burst: None, half: None, grew, window: None, in_a_row: 0 })
     }
 
-    /// Takes a sample and judges.
+    /// Handles a sample and returns the verdict.
     pub fn observe(&mut self, sample: Sample) -> Verdict {
         let (Some(burst), Some(window)) = (self.burst, self.window) else {
             (self.burst, self.window, self.grew) = (Some(sample), Some(sample), sample);
@@ -114,7 +114,7 @@ impl Meter {
         i128::from(used.0) * i128::from(self.period.0) > i128::from(self.runtime.0) * i128::from(window.0)
     }
 
-    /// How long the thread may be left alone.
+    /// Time until the next sample is needed.
     #[must_use]
     pub fn look_again_in(&self, last: Sample) -> DurNs {
         let left = match self.burst {
@@ -124,13 +124,13 @@ impl Meter {
         left.clamp(DurNs::from_ms(2), LOOK_MAX)
     }
 
-    /// Forgets everything, as for a new thread.
+    /// Discards all samples, as for a new thread.
     pub fn reset(&mut self) {
         (self.burst, self.half, self.window, self.in_a_row) = (None, None, None, 0);
     }
 }
 
-/// How long a heartbeat has been silent.
+/// Measures how long a heartbeat is missing.
 #[derive(Clone, Copy, Debug)]
 pub struct Silence {
     within: DurNs,
@@ -139,13 +139,14 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// A heartbeat that must beat at least once `within`; it counts from its first beat on.
+    /// Creates a monitor of a heartbeat that must beat at least once `within` this time. Monitoring starts with the
+    /// first beat.
     #[must_use]
     pub fn new(within: DurNs) -> Self {
         Self { within, beats: 0, since: None }
     }
 
-    /// Takes the count of beats; the silence so far if that is too long.
+    /// Handles the present number of beats. Returns the time since the last beat if it is longer than allowed.
     pub fn observe(&mut self, now: MonoNs, beats: u64) -> Option<DurNs> {
         if beats != self.beats {
             (self.beats, self.since) = (beats, Some(now));
@@ -154,13 +155,13 @@ impl Silence {
         (silent > self.within).then_some(silent)
     }
 
-    /// How long the heartbeat may be left alone.
+    /// Time until the next observation is needed.
     #[must_use]
     pub fn look_again_in(&self) -> DurNs {
         DurNs(self.within.0 / 2).max(DurNs::from_ms(2))
     }
 
-    /// Waits for a first beat again.
+    /// Stops monitoring until the next beat.
     pub fn reset(&mut self) {
         self.since = None;
     }
@@ -196,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_rest_before_a_burst_does_not_extend_its_budget() {
-        // The thread sleeps for any time, then spins. It is sampled every 5 ms.
+        // The thread sleeps for some time, then spins. It is sampled every 5 ms.
         for rest in (0..400).step_by(5) {
             let mut meter = meter();
             let caught = (0..1000).step_by(5).find(|at| {
@@ -245,7 +246,7 @@ mod tests {
     }
 
     proptest! {
-        /// A spinning thread is caught within its budget and two samples, for any distance of samples.
+        /// A spinning thread is detected within its budget and two samples, for any sampling interval.
         #[test]
         fn spinning_is_always_caught(step in 1u64..20, percent in 1u8..=99, period in 20i64..500) {
             let mut meter = Meter::new(Budget::Share { percent, period: DurNs::from_ms(period) }).unwrap();

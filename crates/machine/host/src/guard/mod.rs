@@ -1,8 +1,8 @@
-//! The guard against runaways, as decisions: how much a thread burns, when that is a runaway, and what is
-//! done about it, step by step.
+//! The guard against runaways, as decisions: how much processor time a thread uses, when it is a runaway, and which
+//! steps are taken against it.
 //!
-//! Must never allocate once made, nor look at a clock: [`Meter`], [`Silence`] and [`Ladder`] are fed with what
-//! was read and when. The shell that reads and acts is `keep::guard`.
+//! Must never allocate after its creation and never read a clock: [`Meter`], [`Silence`] and [`Ladder`] get the
+//! counters with the time at which they were read. `keep::guard` reads the counters and executes the steps.
 
 mod ladder;
 mod meter;
@@ -13,7 +13,7 @@ pub use meter::{Meter, Sample, Silence, Verdict};
 
 use base::DurNs;
 
-/// The ladder that is climbed where nothing else is said.
+/// The default ladder.
 pub const LADDER: [Rung; 4] = [
     Rung { action: RungAction::Demote, wait: DurNs::from_ms(500) },
     Rung { action: RungAction::Freeze, wait: DurNs::from_ms(200) },
@@ -21,8 +21,8 @@ pub const LADDER: [Rung; 4] = [
     Rung { action: RungAction::Kill, wait: DurNs::from_secs(1) },
 ];
 
-/// The budget of a real-time process where nothing else is said.
+/// The default budget of a real-time process.
 pub const BUDGET: Budget = Budget::Share { percent: 80, period: DurNs::from_ms(100) };
 
-/// A real-time thread that is runnable but has not run for this long is starved.
+/// A real-time thread that is runnable but does not run for this long is starved.
 pub const STARVED_AFTER: DurNs = DurNs::from_secs(1);

@@ -2,7 +2,7 @@
 
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown};
 
-/// Parameters that somebody once recommended and that no mainline kernel knows, or that do harm.
+/// Parameters from guides that no mainline kernel has or that do harm.
 const MYTHS: &[(&str, &str)] = &[
     ("kthread_cpus", "was proposed in 2020 and never merged: kernel threads stay where they are"),
     (

@@ -5,7 +5,7 @@ use base::CpuSet;
 use proc::boot_line::{BootLine, Isolcpus};
 use proc::version::Version;
 
-/// Parameters that work against each other, or ask for what this machine does not have.
+/// Parameters that conflict, or that need something this machine does not have.
 pub struct Contradictions;
 
 impl Check for Contradictions {
@@ -39,17 +39,17 @@ impl Check for Contradictions {
     }
 }
 
-/// What the rules look at.
+/// Input of the rules.
 struct Seen {
     line: BootLine,
     isolcpus: Option<Isolcpus>,
-    /// The CPUs of `isolcpus=`, empty without.
+    /// The CPUs of `isolcpus=`; empty without the parameter.
     isolated: CpuSet,
     nohz_full: CpuSet,
     possible: CpuSet,
     kernel: Version,
     smt: bool,
-    /// Whether the kernel can do without the tick; nothing where its configuration is not readable.
+    /// Whether the kernel is built with `NO_HZ_FULL`; `None` if its configuration cannot be read.
     can_nohz_full: Option<bool>,
 }
 
@@ -77,7 +77,7 @@ impl Seen {
     }
 }
 
-/// Two parameters at odds.
+/// A conflict between two parameters.
 struct Odds {
     what: String,
     remedy: String,

@@ -4,7 +4,7 @@ use crate::doctor::{About, Check, Facts, Files, Finding, How, Unknown, Use};
 use proc::mountinfo::mounts;
 use proc::version::Version;
 
-/// Since then a version 2 partition can be `isolated`.
+/// The first kernel whose version 2 partitions can be `isolated`.
 const ISOLATED_SINCE: Version = Version::new(6, 1);
 
 const PARTITIONS: [&str; 2] = ["/sys/fs/cgroup/*/cpuset.cpus.partition", "/sys/fs/cgroup/*/*/cpuset.cpus.partition"];
@@ -62,7 +62,7 @@ impl Check for CpusetVersion {
     }
 }
 
-/// Who owns the tree of control groups, and who already has CPUs of their own in it.
+/// Owner of the cgroup tree, and cgroups that already have exclusive CPUs.
 pub struct CpusetOwner;
 
 impl Check for CpusetOwner {

@@ -5,7 +5,7 @@ use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
 const CURRENT: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 const AVAILABLE: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
 
-/// Which counter the kernel keeps time with.
+/// The hardware counter of the kernel's clock.
 pub struct Source;
 
 impl Check for Source {
@@ -57,7 +57,7 @@ impl Check for Source {
     }
 }
 
-/// What a read of the clock costs, measured.
+/// Measured cost of a clock read.
 pub struct Cost;
 
 impl Check for Cost {
@@ -94,7 +94,7 @@ impl Check for Cost {
     }
 }
 
-/// Whether timers fire to the nanosecond or with the tick.
+/// Whether timers fire with nanosecond resolution or only at the tick.
 pub struct Resolution;
 
 impl Check for Resolution {

@@ -2,7 +2,7 @@
 
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
 
-/// Whether a CPU can be given away.
+/// Whether the machine has enough CPUs to shield one.
 pub struct Count;
 
 impl Check for Count {

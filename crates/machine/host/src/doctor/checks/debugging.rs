@@ -2,7 +2,7 @@
 
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
 
-/// Options that cost much, and what they are.
+/// Expensive options, each with a description.
 const COSTLY: &[(&str, &str)] = &[
     ("PROVE_LOCKING", "checks the order of every lock"),
     ("DEBUG_LOCK_ALLOC", "follows every lock"),

@@ -10,7 +10,7 @@ const PRODUCTS: &str = "/sys/bus/usb/devices/*/product";
 const PRINTK: &str = "/proc/sys/kernel/printk";
 const CONSOLES: &str = "/proc/consoles";
 
-/// USB devices that are asked again and again.
+/// USB devices that the kernel polls periodically.
 pub struct UsbPolling;
 
 impl Check for UsbPolling {
@@ -60,7 +60,7 @@ impl Check for UsbPolling {
     }
 }
 
-/// A serial line that kernel messages are written to.
+/// A serial line that receives kernel messages.
 pub struct SerialConsole;
 
 impl Check for SerialConsole {

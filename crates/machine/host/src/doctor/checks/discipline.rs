@@ -2,11 +2,11 @@
 
 use crate::doctor::{About, Check, Facts, Finding, How, Timex, Unknown, Use};
 
-/// Programs that steer `CLOCK_REALTIME`; names as in `/proc/PID/comm`, 15 characters at most.
+/// Programs that adjust `CLOCK_REALTIME`: names as in `/proc/PID/comm`, at most 15 characters.
 pub(in crate::doctor) const STEERING: &[&str] =
     &["chronyd", "ntpd", "systemd-timesyn", "phc2sys", "ntpd-rs", "openntpd"];
 
-/// Whether the clock is synchronised, by whom, and how well.
+/// Whether the clock is synchronised, by which program, and how well.
 pub struct Synchronised;
 
 impl Check for Synchronised {
@@ -70,7 +70,7 @@ fn synchronised(timex: &Timex, by: &str) -> Finding {
         .remedy(How::Machine, "the clock source is inaccurate: compare it with another one")
 }
 
-/// What the programs themselves say, where they run; also that they could not be asked.
+/// Reports of the running synchronisation programs, or why a query failed.
 fn details(facts: &Facts) -> Vec<String> {
     let mut lines = Vec::new();
     if !facts.running(&["chronyd"]).is_empty() {
@@ -92,7 +92,7 @@ fn details(facts: &Facts) -> Vec<String> {
     lines
 }
 
-/// Whether the kernel knows the offset between TAI and UTC.
+/// Whether the kernel has the offset between TAI and UTC.
 pub struct TaiOffset;
 
 impl Check for TaiOffset {

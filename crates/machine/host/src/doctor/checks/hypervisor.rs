@@ -36,7 +36,7 @@ impl Check for Guest {
     }
 }
 
-/// Time that the hypervisor took.
+/// CPU time that the hypervisor took.
 pub struct Steal;
 
 impl Check for Steal {
@@ -126,7 +126,7 @@ impl Check for Smi {
     }
 }
 
-/// What betrays a hypervisor, if anything does.
+/// Evidence of a hypervisor; `None` if there is no evidence.
 fn guest(facts: &Facts) -> Result<Option<String>, Unknown> {
     let files = &facts.files;
     let line = |path: &str| files.optional(path).ok().flatten().map(str::trim).filter(|text| !text.is_empty());

@@ -7,7 +7,7 @@ const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
 const NOHZ_FULL: &str = "/sys/devices/system/cpu/nohz_full";
 const PARTITIONED: &str = "/sys/fs/cgroup/cpuset.cpus.isolated";
 
-/// Whether some CPUs are isolated and some are left.
+/// Whether some CPUs are isolated and some are not.
 pub struct Isolation;
 
 impl Check for Isolation {
@@ -84,7 +84,7 @@ impl Check for NohzFull {
     }
 }
 
-/// Whether RCU's callbacks can run elsewhere.
+/// Whether RCU callbacks can run on other CPUs.
 pub struct RcuCallbacks;
 
 impl Check for RcuCallbacks {
@@ -126,18 +126,18 @@ impl Check for RcuCallbacks {
     }
 }
 
-/// CPUs that some isolation covers, at boot or by a partition.
+/// CPUs that are isolated by any method, at boot or by a partition.
 pub(super) fn isolated(facts: &Facts) -> Result<CpuSet, Unknown> {
     Ok(facts.files.cpus(ISOLATED)?.or(&facts.files.cpus(PARTITIONED).unwrap_or_default()))
 }
 
-/// The CPUs whose settings matter to a loop: the isolated ones, or all while there are none.
+/// The CPUs whose settings matter to a loop: the isolated ones, or all if none are isolated.
 pub(super) fn in_question(facts: &Facts) -> Result<CpuSet, Unknown> {
     let (isolated, online) = (isolated(facts).unwrap_or_default(), facts.online()?);
     Ok(if isolated.intersects(&online) { isolated.and(&online) } else { online })
 }
 
-/// The last CPU that runs.
+/// The online CPU with the highest number.
 pub(super) fn last_cpu(facts: &Facts) -> Result<base::CpuId, Unknown> {
     Ok(facts.online()?.iter().last().unwrap_or(0))
 }

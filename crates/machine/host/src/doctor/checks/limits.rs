@@ -7,10 +7,10 @@ use proc::limits::limit;
 
 const LIMITS: &str = "/proc/self/limits";
 
-/// Less than this is soon reached: locking a small threaded program takes 100 MiB with its stacks.
+/// A lower limit is soon reached: locking a small threaded program takes 100 MiB with its stacks.
 const MEMLOCK_BYTES_ENOUGH: u64 = 256 << 20;
 
-/// How much memory may be locked.
+/// Maximum locked memory.
 pub struct Memlock;
 
 impl Check for Memlock {
@@ -44,7 +44,7 @@ impl Check for Memlock {
     }
 }
 
-/// Up to which priority the real-time classes may be used without a capability.
+/// Maximum priority in the real-time classes without a capability.
 pub struct Rtprio;
 
 impl Check for Rtprio {

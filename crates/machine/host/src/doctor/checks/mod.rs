@@ -33,10 +33,10 @@ table! {
     }
 }
 
-/// Where debugfs belongs.
+/// Mount point of debugfs.
 const DEBUGFS: &str = "/sys/kernel/debug";
 
-/// Why something below debugfs is not there, in words that say what to do.
+/// Why a file below debugfs is missing, with the remedy.
 fn debugfs_is_missing(facts: &Facts, path: &str) -> String {
     let mounted = facts.files.text("/proc/self/mountinfo").is_ok_and(|text| mounts(text).any(|m| m.kind == "debugfs"));
     match mounted {

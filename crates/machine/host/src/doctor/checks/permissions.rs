@@ -4,12 +4,12 @@ use crate::doctor::{About, Check, Errno, Facts, Finding, How, Remedy, Unknown, U
 use proc::limits::limit;
 use proc::status;
 
-/// Lifts the limit of locked memory.
+/// Removes the limit of locked memory.
 pub(super) const CAP_IPC_LOCK: u32 = 14;
-/// Lifts the limit of real-time priority, and alone allows DEADLINE.
+/// Removes the limit of real-time priority. DEADLINE needs it.
 pub(super) const CAP_SYS_NICE: u32 = 23;
 
-/// `SCHED_FIFO`, tried.
+/// Tries `SCHED_FIFO`.
 pub struct Fifo;
 
 impl Check for Fifo {
@@ -41,7 +41,7 @@ impl Check for Fifo {
     }
 }
 
-/// `SCHED_RR`, tried.
+/// Tries `SCHED_RR`.
 pub struct RoundRobin;
 
 impl Check for RoundRobin {
@@ -65,7 +65,7 @@ impl Check for RoundRobin {
     }
 }
 
-/// `SCHED_DEADLINE`, tried.
+/// Tries `SCHED_DEADLINE`.
 pub struct Deadline;
 
 impl Check for Deadline {
@@ -105,7 +105,7 @@ impl Check for Deadline {
     }
 }
 
-/// Locking memory, tried.
+/// Tries to lock memory.
 pub struct MemoryLock;
 
 impl Check for MemoryLock {
@@ -132,7 +132,7 @@ impl Check for MemoryLock {
     }
 }
 
-/// Binding a thread to a CPU, tried.
+/// Tries to bind a thread to a CPU.
 pub struct Affinity;
 
 impl Check for Affinity {
@@ -164,11 +164,11 @@ impl Check for Affinity {
     }
 }
 
-/// How a user gets real-time priorities.
+/// Remedy that gives a user real-time priorities.
 pub(super) const RAISE_RTPRIO: &str = "raise the limit of real-time priority: \"@realtime - rtprio 98\" in /etc/security/limits.d \
                             and log in again, or LimitRTPRIO=98 of a unit";
 
-/// Why a real-time class was refused, in words, and what helps.
+/// Why a real-time class was refused, and the remedy.
 fn class_refused(facts: &Facts, errno: Errno) -> (Option<String>, Remedy) {
     let change = |text: String| Remedy::new(How::Change, text);
     if errno != Errno::PERM {
@@ -213,7 +213,7 @@ fn with_cause(finding: Finding, (cause, remedy): (Option<String>, Remedy)) -> Fi
     finding.remedy(remedy.how, remedy.text)
 }
 
-/// How to give a capability here: to a container, or to a program.
+/// How to give a capability to the container or to the program.
 fn give_capability(facts: &Facts, name: &str) -> String {
     match container(facts) {
         Some(kind) => format!("start the container ({kind}) with --cap-add {name}"),
@@ -224,7 +224,7 @@ fn give_capability(facts: &Facts, name: &str) -> String {
     }
 }
 
-/// What kind of container this is, if one.
+/// Kind of the container; `None` outside a container.
 fn container(facts: &Facts) -> Option<String> {
     let files = &facts.files;
     // A process that sees kernel threads is in the first process namespace, whatever its files look like.
@@ -247,13 +247,13 @@ fn container(facts: &Facts) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Whether this process has a capability in force; nothing where that is not known.
+/// Whether this process has an effective capability; `None` if unknown.
 pub(super) fn has_capability(facts: &Facts, capability: u32) -> Option<bool> {
     let mask = facts.files.parse("/proc/self/status", status::effective_capabilities).ok()?;
     Some(mask >> capability & 1 == 1)
 }
 
-/// Whether `SCHED_FIFO` was granted; nothing where it was not tried.
+/// Whether `SCHED_FIFO` was granted; `None` if it was not tried.
 pub(super) fn fifo_was_granted(facts: &Facts) -> Option<bool> {
     facts.probes.permissions.as_ref().ok().map(|tried| tried.fifo_1.is_ok())
 }

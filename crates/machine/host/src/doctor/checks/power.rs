@@ -15,7 +15,7 @@ const PREFERENCE: &str = "/sys/devices/system/cpu/cpu#/cpufreq/energy_performanc
 const NO_TURBO: &str = "/sys/devices/system/cpu/intel_pstate/no_turbo";
 const THROTTLED: &str = "/sys/devices/system/cpu/cpu#/thermal_throttle/core_throttle_count";
 
-/// How long an idle CPU may take to wake.
+/// Time that an idle CPU needs to wake up.
 pub struct IdleStates;
 
 impl Check for IdleStates {
@@ -131,7 +131,7 @@ impl Check for Governor {
     }
 }
 
-/// Whether heat slowed a CPU down.
+/// Whether a CPU was slowed down because of its temperature.
 pub struct Thermal;
 
 impl Check for Thermal {

@@ -1,4 +1,4 @@
-//! Checks how soon the kernel lets a real-time thread run.
+//! Checks how soon the kernel can run a real-time thread.
 
 use super::isolation::isolated;
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
@@ -39,7 +39,7 @@ impl Check for PreemptRt {
     }
 }
 
-/// Which preemption model is in force where it is not `PREEMPT_RT`.
+/// The active preemption model of a kernel without `PREEMPT_RT`.
 pub struct Model;
 
 impl Check for Model {
@@ -86,7 +86,7 @@ fn is_rt(facts: &Facts) -> Result<bool, Unknown> {
     Ok(facts.files.optional_number(REALTIME)? == Some(1))
 }
 
-/// The model, how it is known, and whether it can be changed at run time.
+/// The model, the source of this information, and whether the model can be changed at run time.
 fn model(facts: &Facts) -> Result<(String, String, bool), Unknown> {
     // "none voluntary (full) lazy"
     let active = |text: &str| Some(text.split_once('(')?.1.split_once(')')?.0.to_owned());

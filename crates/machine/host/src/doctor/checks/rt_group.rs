@@ -5,7 +5,7 @@ use crate::doctor::{About, Check, Facts, Files, Finding, How, Unknown, Use};
 use proc::cgroup::memberships;
 use proc::mountinfo::mounts;
 
-/// Whether control groups may use the real-time classes only out of a runtime of their own.
+/// Whether a cgroup needs a separate real-time runtime before its threads can use the real-time classes.
 pub struct RtGroupSched;
 
 impl Check for RtGroupSched {
@@ -86,7 +86,7 @@ impl Check for RtGroupSched {
     }
 }
 
-/// `cpu.rt_runtime_us` of the group that this process has in the version 1 hierarchy of `cpu`.
+/// Path of `cpu.rt_runtime_us` of this process's group in the version 1 hierarchy of `cpu`.
 fn own_runtime_path(files: &Files) -> Option<String> {
     let text = files.text("/proc/self/mountinfo").ok()?;
     let mount = mounts(text).find(|mount| mount.kind == "cgroup" && mount.has("cpu"))?;

@@ -11,7 +11,7 @@ const PERIOD: &str = "/proc/sys/kernel/sched_rt_period_us";
 const SERVER_RUNTIME: &str = "/sys/kernel/debug/sched/fair_server/cpu#/runtime";
 const SERVER_PERIOD: &str = "/sys/kernel/debug/sched/fair_server/cpu#/period";
 
-/// Since then FIFO threads are bounded by the fair server and `sched_rt_runtime_us` feeds admission only.
+/// The first kernel in which the fair server limits FIFO threads and `sched_rt_runtime_us` only controls admission.
 const FAIR_SERVER_SINCE: Version = Version::new(6, 12);
 
 /// Real-time throttling.
@@ -83,7 +83,7 @@ impl Check for Throttling {
     }
 }
 
-/// The DEADLINE server that keeps time for time-sharing tasks.
+/// The DEADLINE server that reserves time for time-sharing tasks.
 pub struct FairServer;
 
 impl Check for FairServer {

@@ -65,7 +65,7 @@ impl Check for Smt {
 
 const SMT_CONTROL: &str = "/sys/devices/system/cpu/smt/control";
 
-/// Whether memory is nearer to some CPUs than to others.
+/// Whether memory is nearer to some CPUs than to others (NUMA).
 pub struct Numa;
 
 impl Check for Numa {
