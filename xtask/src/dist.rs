@@ -64,8 +64,9 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
 
 impl Dist {
     /// Builds a package; returns the folder of its output.
-    fn build(&self, package: &str, target: Option<&str>) -> Result<PathBuf, String> {
+    fn build(&self, package: &str, target: Option<&str>, features: &[&str]) -> Result<PathBuf, String> {
         let mut command = cargo(["build", "--quiet", "--package", package, "--profile", &self.profile]);
+        command.args(features);
         command.args(target.iter().flat_map(|target| ["--target", target]));
         run(&mut command)?;
         let below = if self.profile == "dev" { "debug" } else { &self.profile };
@@ -99,7 +100,7 @@ fn write(path: &Path, text: impl AsRef<[u8]>) -> Outcome {
 
 /// The binary with its units, completions, manual pages, documents and examples; libtahti with its pkg-config and CMake files.
 fn deb(dist: &Dist) -> Result<PathBuf, String> {
-    let built = dist.build("cli", None)?;
+    let built = dist.build("cli", None, &["--features", "tls"])?;
     let stage = dist.stage("deb")?;
     let usr = stage.join("usr");
     run(Command::new("bindings/c/install.sh").arg(&usr).env("PROFILE", &dist.profile))?;
@@ -200,7 +201,7 @@ fn glibc_of(program: &Path) -> Result<(u32, u32), String> {
 /// A binary that runs on any Linux of this processor. It has a static C library and therefore no plug-ins.
 fn static_binary(dist: &Dist) -> Result<PathBuf, String> {
     run(Command::new("rustup").args(["target", "add", STATIC_TARGET]).env_remove("RUSTUP_TOOLCHAIN"))?;
-    let built = dist.build("cli", Some(STATIC_TARGET))?;
+    let built = dist.build("cli", Some(STATIC_TARGET), &[])?;
     let file = dist.folder.join(format!("tahti-{}-x86_64-static", dist.version));
     install(&built.join("tahti"), &file, "755")?;
     let kind = output(Command::new("ldd").arg(&file)).unwrap_or_else(|why| why);
@@ -269,7 +270,7 @@ fn serves(tahti: &Path, folder: &Path) -> Outcome {
 
 /// The Python package with the library in it.
 fn wheel(dist: &Dist) -> Result<PathBuf, String> {
-    let built = dist.build("capi", None)?;
+    let built = dist.build("capi", None, &[])?;
     let stage = dist.stage("wheel")?;
     run(Command::new("cp").args(["-r", "bindings/python/pyproject.toml", "bindings/python/tahti"]).arg(&stage))?;
     let library = stage.join("tahti/libtahti.so");

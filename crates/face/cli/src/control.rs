@@ -90,7 +90,7 @@ Examples:
   tahti signal USR1 loop --plant rf")]
 pub(crate) struct SignalArgs {
     /// Signal, such as USR1 or 10
-    #[arg(value_parser = |text: &str| text.parse::<Signal>())]
+    #[arg(value_parser = |text: &str| text.parse::<Signal>().map_err(|why| format!("{why}; the process is the next word")))]
     signal: Signal,
     /// Process
     name: String,

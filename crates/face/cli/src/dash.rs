@@ -1,6 +1,6 @@
 //! `tahti dash`: serves the dashboard of a plant.
 
-use crate::control::{Which, plant_name};
+use crate::control::{Which, Whole, plant_name};
 use crate::failure::{Failure, end};
 use dash::{Options, Role};
 use std::net::SocketAddr;
@@ -13,6 +13,7 @@ use web::IdentityFiles;
 #[command(after_help = "\
 Examples:
   tahti dash url                 address with token, read only
+  tahti dash url rf              the page of plant rf
   tahti dash url --operator      for operators; needs `write = true` in [dashboard]
   tahti dash serve --plant rf    for a plant that runs without a dashboard")]
 pub(crate) struct Args {
@@ -80,7 +81,7 @@ impl Tls {
 #[derive(clap::Args)]
 struct Url {
     #[command(flatten)]
-    which: Which,
+    which: Whole,
     /// Print the address for operators
     #[arg(long)]
     operator: bool,
@@ -110,7 +111,7 @@ fn serve(args: Serve) -> Result<(), Failure> {
 }
 
 fn url(args: &Url) -> Result<(), Failure> {
-    let plant = plant_name(args.which.plant.as_deref())?;
+    let plant = plant_name(args.which.given())?;
     let role = if args.operator { Role::Operator } else { Role::Viewer };
     let address = dash::address(&plant, role).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound if args.operator => {

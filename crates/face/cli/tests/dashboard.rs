@@ -21,6 +21,7 @@ fn a_plant_prints_the_address_of_its_dashboard_which_shows_its_processes() {
     assert!(said.contains(&format!("dashboard: http://127.0.0.1:{port}/#token=")), "{said}");
     let address = bench.ok(&["dash", "url"]);
     assert!(said.contains(address.trim()), "{said}");
+    assert_eq!(bench.ok(&["dash", "url", "p"]), address, "the plant may be named");
     let operators = bench.run(&["dash", "url", "--operator"]);
     assert!(!operators.status.success());
 
