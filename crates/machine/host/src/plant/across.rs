@@ -1,4 +1,4 @@
-//! Checks that need more than one table: names, dependencies, CPUs, programs.
+//! Checks across tables: names, dependencies, CPUs, programs.
 
 use super::model::Cpus;
 use super::process::Read;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use table::Diagnostics;
 
-/// Everything that only shows when the whole file has been read.
+/// Finds errors that can be found only after the whole file has been read.
 pub(crate) fn check(
     reads: &[Read],
     has_shield: bool,
@@ -88,7 +88,7 @@ fn dependencies(reads: &[Read], inactive: &Inactive, found: &mut Diagnostics<'_>
     }
 }
 
-/// Each circle of dependencies once, as indices; a process that waits for itself is told elsewhere.
+/// Each cycle of dependencies once, as indices. A process that waits for itself is reported elsewhere.
 fn cycles(reads: &[Read]) -> Vec<Vec<usize>> {
     let index: BTreeMap<&str, usize> =
         reads.iter().enumerate().map(|(index, read)| (read.process.name.as_str(), index)).collect();
@@ -102,7 +102,7 @@ fn cycles(reads: &[Read]) -> Vec<Vec<usize>> {
         if done[start] {
             continue;
         }
-        // Depth first with the path on an own stack: a chain may be as long as the plant.
+        // Depth-first search with an explicit stack, because a chain can be as long as the plant.
         let mut path = vec![(start, next(start), 0)];
         while let Some((at, to, taken)) = path.last_mut() {
             let Some(&step) = to.get(*taken) else {
@@ -196,7 +196,7 @@ fn placement(
     }
 }
 
-/// Whether the kernel takes a reservation by itself.
+/// Checks whether the kernel accepts a reservation on its own.
 fn reservation(read: &Read, around: &dyn Surroundings, found: &mut Diagnostics<'_>) {
     let Policy::Deadline(asked) = read.process.class else { return };
     let rules = around.reservations();
@@ -211,11 +211,11 @@ fn reservation(read: &Read, around: &dyn Surroundings, found: &mut Diagnostics<'
     }
 }
 
-/// Whether all reservations together fit on the shield.
+/// Checks whether all reservations together fit on the shield.
 fn reservations(reads: &[Read], isolated: Option<CpuSet>, around: &dyn Surroundings, found: &mut Diagnostics<'_>) {
     let Some(shield) = isolated else { return };
     let share = |read: &Read| match read.process.class {
-        // Rounded up, as what the kernel refuses must not pass here.
+        // Rounded up, because this check must not accept what the kernel refuses.
         Policy::Deadline(asked) => {
             (asked.runtime.0.max(0) as u64).saturating_mul(1000).div_ceil(asked.period.0.max(1) as u64)
         }
@@ -242,7 +242,7 @@ fn existence(read: &Read, around: &dyn Surroundings, found: &mut Diagnostics<'_>
             found.error(span.clone(), message, "a program that exists and may be run", "");
         }
     }
-    // One that another process makes first cannot be found here.
+    // A folder that another process creates first cannot be checked here.
     if let Some(dir) = process.dir.as_ref().filter(|_| process.after.is_empty() && process.hygiene.sandbox.is_none())
         && let Err(why) = around.is_folder(std::path::Path::new(dir))
     {

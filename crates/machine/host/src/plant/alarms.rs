@@ -1,5 +1,7 @@
-//! Reading `[alarms]`, `[[area]]` and `[[alarm]]`: who looks after the alarms is a process whose command line is made from what the
-//! tables say. What stands in the rows is checked by who serves them (`tahti check`, `tahti up` and `tahti alarm serve` ask the crate `alarm`).
+//! Reads `[alarms]`, `[[area]]` and `[[alarm]]`. The alarm server is a process whose command line is generated from
+//! these tables.
+//!
+//! The crate `alarm` checks the rows; `tahti check`, `tahti up` and `tahti alarm serve` call it.
 
 use super::as_written::as_written;
 use super::keys::{Key, PROCESS, Table, key, with_process};
@@ -9,13 +11,13 @@ use base::DurNs;
 use table::{Diagnostics, Section, tables};
 use toml::de::DeTable;
 
-/// What `tahti alarm serve` prints once it serves.
+/// Output of `tahti alarm serve` when it is ready.
 const SERVING: &str = " alarms at @";
-/// How long that may take: it waits for the supervisor to tell of the processes.
+/// Time limit for that output. The server waits until the supervisor has reported the processes.
 const READY_WITHIN: DurNs = DurNs::from_secs(60);
 
-/// What `[alarms]` says to who serves them. In a file of alarms, which is the crate `alarm`'s to read, the first is called `name`, and
-/// the second must be given.
+/// The keys of `[alarms]` that the alarm server gets. In an alarm file, which the crate `alarm` reads, the first key is
+/// called `name` and the second is required.
 pub const ALARM_KEYS: [Key; 8] = [
     key(
         "tree",
@@ -77,7 +79,7 @@ const OWN: [Key; 10] = [
     key("ready", r#"{ line = "armed" }"#, "table, see *ready*", "it serves, within 60s", "As in `[[process]]`."),
 ];
 
-/// `[alarms]`, as the documentation shows it.
+/// `[alarms]`, for the documentation.
 pub(crate) const ALARMS: Table = Table {
     header: "[alarms]",
     doc: "The alarm process ([alarms](alarms.md)). It evaluates the `[[alarm]]` and `[[area]]` tables of the plant, or of a file. It adds one alarm \
@@ -89,22 +91,22 @@ pub(crate) const ALARMS: Table = Table {
 
 const READ: Table = Table { header: "[alarms]", doc: "", keys: &SHAPE };
 
-// `command` is made, and `ready` has a default of its own.
+// `command` is generated, and `ready` has a different default.
 const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 2] = with_process(&OWN, &["command", "ready"]);
 
-/// Tables that are rows of alarms.
+/// Tables with one row of the alarm tree each.
 const ROWS: [(&str, &str); 2] = [("area", "[[area]]"), ("alarm", "[[alarm]]")];
 
-/// The name of the plant's alarm server, where the plant file has its alarms.
+/// The name of the plant's alarm server, if the plant file contains the alarms.
 pub(crate) fn server<'t>(root: &'t DeTable<'_>, plant: Option<&'t str>) -> Option<&'t str> {
     let alarms = root.get("alarms")?.get_ref().as_table()?;
     let word = |key: &str| alarms.get(key).and_then(|value| value.get_ref().as_str());
-    // `alarms` is the name of those that have none.
+    // `alarms` is the default name.
     let own = word("tree").filter(|name| *name != "alarms");
     if alarms.get("file").is_some() { None } else { own.or(plant) }
 }
 
-/// Reads the alarms as the process that they are; `plant` is the plant's name. `None` where it has none.
+/// Reads the alarms as a process. `plant` is the plant's name. `None` if the plant has no alarms.
 pub(crate) fn member(
     root: &DeTable<'_>,
     text: &str,
@@ -142,7 +144,7 @@ pub(crate) fn member(
         }
         (None, Some(_)) => {
             let own = |name: &str| ALARM_KEYS.iter().any(|key| key.name == name);
-            // As a file of alarms has it.
+            // An alarm file calls this key `name`.
             let named = |key: &str| own(key).then(|| if key == "tree" { "name" } else { key }.to_owned());
             command.extend(["--table".to_owned(), as_written(called, table, text, named)]);
             for (name, header) in ROWS {

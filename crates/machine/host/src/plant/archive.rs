@@ -1,5 +1,8 @@
-//! Reading `[archive]`: where is logged and how safely, with the `[[signal]]`s that are ([`signal`](super::signal)). In a plant the logger is a process whose
-//! command line holds these tables as they stand in the file; beside a plant a file of its own has nothing else.
+//! Reads `[archive]`: where and how safely samples are stored, and the `[[signal]]`s that are archived
+//! ([`signal`](super::signal)).
+//!
+//! In a plant the logger is a process whose command line contains these tables as in the plant file. Without a plant, a
+//! separate file contains only these tables.
 
 use super::as_written::as_written;
 use super::keys::{Key, PROCESS, Table, key, with_process};
@@ -12,14 +15,14 @@ use std::path::PathBuf;
 use table::{Diagnostic, Diagnostics, Section, Severity, clipped, tables};
 use toml::de::DeTable;
 
-/// Most bytes of a file with these tables alone.
+/// Maximum size in bytes of a file that contains only these tables.
 const TEXT_BYTES_MAX: usize = 16 << 20;
-/// Longest time after which a cluster forgets: what Cassandra takes, 20 years.
+/// Maximum time until a cluster deletes samples: the limit of Cassandra, 20 years.
 const TTL_MAX: DurNs = DurNs::from_secs(7_300 * 86_400);
 
-/// What `tahti archive serve` prints once it logs.
+/// Output of `tahti archive serve` when it logs.
 const LOGS: &str = "tahti archive: logs ";
-/// How long that may take: what is in the archive already is looked at.
+/// Time limit for that output. The logger first reads the existing archive.
 const BEGIN_WITHIN: DurNs = DurNs::from_secs(60);
 
 const OWN: [Key; 11] = [
@@ -74,47 +77,47 @@ const OWN: [Key; 11] = [
     ),
 ];
 
-/// What `engine` is where samples stay in the folder.
+/// Value of `engine` if samples stay in the folder.
 const FILES: &str = "files";
 
 const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 1] = with_process(&OWN, &["command"]);
 
-/// `[archive]`, as the documentation shows it.
+/// `[archive]`, for the documentation.
 pub const ARCHIVE: Table = Table {
     header: "[archive]",
     doc: "Storage of samples ([operate](operate.md)). In a plant the logger is a process: all keys of `[[process]]` except `command` are valid here.",
     keys: &OWN,
 };
 
-/// In a plant.
+/// `[archive]` in a plant.
 const MEMBER: Table = Table { header: "[archive]", doc: "", keys: &SHAPE };
 
-/// What is archived, and where.
+/// Signals to archive, and the place of the archive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Archive {
     /// The archive's folder.
     pub folder: PathBuf,
-    /// Within what time samples are safe on the disk.
+    /// Time within which samples are safe on the disk.
     pub sync: DurNs,
-    /// Bytes from which on a new segment is begun.
+    /// Size in bytes at which a new segment begins.
     pub segment_size: Size,
-    /// Time after which a new segment is begun.
+    /// Age at which a new segment begins.
     pub segment_age: DurNs,
-    /// Most bytes of all files.
+    /// Maximum size in bytes of all files.
     pub total_max: Option<Size>,
-    /// Bytes of the disk that are left free.
+    /// Bytes of the disk that the archive leaves free.
     pub keep_free: Size,
-    /// Whether logging stops when there is no room, rather than that the oldest file goes.
+    /// Whether logging stops when there is no room. If not, the oldest file is removed.
     pub stops_when_full: bool,
     /// Whether packs are Parquet files.
     pub packs_as_parquet: bool,
-    /// The cluster that samples go to; none where they stay in the folder.
+    /// The cluster that gets the samples; `None` if they stay in the folder.
     pub cluster: Option<Cluster>,
-    /// What is archived.
+    /// The archived signals.
     pub signals: Vec<Signal>,
 }
 
-/// Reads a file that has these tables alone: what it says, unless a finding is an error, and all findings.
+/// Reads a file that contains only these tables. Returns the archive, unless a finding is an error, and all findings.
 #[must_use]
 pub fn read(text: &str) -> (Option<Archive>, Vec<Diagnostic>) {
     let mut found = Diagnostics::new(text);
@@ -143,7 +146,7 @@ pub fn read(text: &str) -> (Option<Archive>, Vec<Diagnostic>) {
     (archive.map(|archive| Archive { signals, ..archive }).filter(|_| is_good), found)
 }
 
-/// Reads the archive of a plant as the process that it is; `None` where the plant has none.
+/// Reads the archive of a plant as a process; `None` if the plant has no archive.
 pub(crate) fn member(root: &DeTable<'_>, text: &str, has_shield: bool, found: &mut Diagnostics<'_>) -> Option<Read> {
     let Some((table, span)) = tables(root, "archive", false, found).into_iter().next() else {
         if let Some((key, _)) = root.iter().find(|(key, _)| *key.get_ref() == "signal") {
@@ -153,7 +156,7 @@ pub(crate) fn member(root: &DeTable<'_>, text: &str, has_shield: bool, found: &m
         return None;
     };
     let section = Section::open(table, span, &MEMBER, "[archive]", found);
-    // Looked at here so that nothing wrong is found only when the logger starts.
+    // Checked here, so that errors are reported before the logger starts.
     place(&section, found);
     signals(root, section.range(), found);
     let mut command: Vec<String> = ["tahti", "archive", "serve"].map(str::to_owned).into();
@@ -170,15 +173,16 @@ pub(crate) fn member(root: &DeTable<'_>, text: &str, has_shield: bool, found: &m
     Some(read)
 }
 
-/// Where a plant's archive is, from the plant file's folder; `None` where it has none, or does not say.
+/// Folder of a plant's archive, relative to the plant file's folder; `None` if the plant has no archive or the table
+/// has no `folder`.
 pub(crate) fn folder(root: &DeTable<'_>) -> Option<PathBuf> {
     let table = root.get("archive")?.get_ref().as_table()?;
     let text = |key: &str| table.get(key)?.get_ref().as_str();
-    // The logger finds it from the folder that it runs in.
+    // The logger resolves `folder` against its working directory.
     Some(text("dir").map(PathBuf::from).unwrap_or_default().join(text("folder")?))
 }
 
-/// Where samples are kept; without signals yet.
+/// Reads the place of the archive, without its signals.
 fn place(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Archive> {
     let mut archive = Archive {
         folder: PathBuf::new(),
@@ -225,7 +229,7 @@ fn place(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Archive> 
     Some(archive)
 }
 
-/// Whether a key has the second of two words; the first one counts without it.
+/// Whether a key has the second of two words. A missing key means the first.
 fn is_second(name: &str, words: [&str; 2], section: &Section<'_>, found: &mut Diagnostics<'_>) -> bool {
     let Some((word, span)) = section.words(name, found) else { return false };
     if !words.contains(&word) {
@@ -234,7 +238,7 @@ fn is_second(name: &str, words: [&str; 2], section: &Section<'_>, found: &mut Di
     word == words[1]
 }
 
-/// Where samples go from the folder; none where they stay there.
+/// The cluster that gets the samples; `None` if they stay in the folder.
 fn cluster(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Cluster> {
     let is_named = section.words("engine", found).is_some_and(|(word, _)| word != FILES);
     let cluster = if is_named { section.parsed::<Cluster>("engine", found) } else { None };

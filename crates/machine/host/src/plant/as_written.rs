@@ -1,9 +1,10 @@
-//! Tables of the plant file for the command line of who is told them.
+//! Copies tables of the plant file into the command line of a process.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A table as it stands in the file, with the keys that have a name, under it; tables and lists within it in one line, whatever their form there.
+/// The keys of `table` for which `named` returns a name, below `header`, with their values as in the file. Nested
+/// tables and lists are written on one line each, however the file formats them.
 pub(super) fn as_written(
     header: &str,
     table: &DeTable<'_>,

@@ -1,4 +1,4 @@
-//! Reading `[dashboard]`: the dashboard is a process whose command line is made from what the table says.
+//! Reads `[dashboard]`. The dashboard is a process whose command line is generated from the table.
 
 use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Process, Ready, ReadyWhen};
@@ -10,14 +10,15 @@ use std::path::{Path, PathBuf};
 use table::{Diagnostics, Section};
 use toml::de::{DeTable, DeValue};
 
-/// What `tahti dash serve` prints once it serves, or has found that it cannot yet: a plant needs no dashboard to be up.
+/// Output of `tahti dash serve` when it serves, or when it cannot serve yet: the plant counts as up without its
+/// dashboard.
 const SERVES: &str = "tahti dash: ";
-/// How long that may take.
+/// Time limit for that output.
 const BEGIN_WITHIN: DurNs = DurNs::from_secs(30);
 
-/// Where it listens, if nothing is said.
+/// Default address.
 const LISTENS: &str = "127.0.0.1:8765";
-/// What it is called, if nothing is said.
+/// Default name.
 const NAME: &str = "dashboard";
 
 const OWN: [Key; 11] = [
@@ -85,7 +86,7 @@ const OWN: [Key; 11] = [
 
 const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 2] = with_process(&OWN, &["command", "name"]);
 
-/// `[dashboard]`, as the documentation shows it.
+/// `[dashboard]`, for the documentation.
 pub(crate) const DASHBOARD: Table = Table {
     header: "[dashboard]",
     doc: "A page that shows the plant in a browser ([dashboard](dashboard.md)). `tahti up` and `tahti dash url` print \
@@ -96,17 +97,17 @@ pub(crate) const DASHBOARD: Table = Table {
 
 const READ: Table = Table { header: "[dashboard]", doc: "", keys: &SHAPE };
 
-/// What a dashboard knows of its plant without being told.
+/// Information about the plant that the dashboard uses without a key in its table.
 pub(crate) struct Around<'a> {
     /// The plant's name.
     pub(crate) plant: &'a str,
-    /// Where its archive is.
+    /// Folder of the plant's archive.
     pub(crate) archive: Option<PathBuf>,
-    /// Its message server.
+    /// Name of the plant's message server.
     pub(crate) messages: Option<&'a str>,
-    /// Whether it must be where it is expected: a guest reaches it there.
+    /// Whether it must listen at the default address, because a guest connects to it there.
     pub(crate) is_fixed: bool,
-    /// Whether there are CPUs for others.
+    /// Whether the plant has a shield.
     pub(crate) has_shield: bool,
 }
 
@@ -128,7 +129,7 @@ impl<'a> Around<'a> {
     }
 }
 
-/// The dashboard of a plant that says nothing of it, called as none of the others is.
+/// The dashboard of a plant without `[dashboard]`. Its name differs from the names of all other processes.
 pub(crate) fn by_default(around: &Around<'_>, is_taken: impl Fn(&str) -> bool) -> Process {
     let names = std::iter::once(NAME.to_owned()).chain((2..).map(|nth| format!("{NAME}-{nth}")));
     let nothing = DeTable::new();
@@ -139,7 +140,7 @@ pub(crate) fn by_default(around: &Around<'_>, is_taken: impl Fn(&str) -> bool) -
     process
 }
 
-/// Reads the dashboard as the process that it is; none where the table switches it off.
+/// Reads the dashboard as a process; `None` if the table disables it.
 pub(crate) fn read(
     table: &DeTable<'_>,
     span: Range<usize>,
@@ -147,7 +148,7 @@ pub(crate) fn read(
     found: &mut Diagnostics<'_>,
 ) -> Option<Read> {
     let is_on = value(table, "enabled").is_none_or(|value| value.as_bool() != Some(false));
-    // What stands in it must be right all the same.
+    // A disabled table is checked as well.
     Some(read_table(table, span, around, found)).filter(|_| is_on)
 }
 
@@ -231,7 +232,8 @@ fn read_table(table: &DeTable<'_>, span: Range<usize>, around: &Around<'_>, foun
     read
 }
 
-/// Where the plant's dashboard listens; none where the plant has none, or says it wrong.
+/// Address of the plant's dashboard; `None` if the plant has no `[dashboard]`, or if the table disables it or has an
+/// invalid address.
 pub(crate) fn listens(root: &DeTable<'_>) -> Option<SocketAddr> {
     let table = value(root, "dashboard")?.as_table()?;
     if value(table, "enabled").and_then(DeValue::as_bool) == Some(false) {
@@ -255,7 +257,7 @@ mod tests {
         checked.plant.unwrap_or_else(|| panic!("{:?}", checked.found))
     }
 
-    /// Names of processes, that of the dashboard with its command.
+    /// Names of the processes; for the dashboard also its command.
     fn with_dashboard(tables: &str) -> Vec<String> {
         let shown = |process: &crate::plant::Process| match process.command.get(1).map(String::as_str) {
             Some("dash") => format!("{}: {}", process.name, process.command[3..].join(" ")),

@@ -1,4 +1,4 @@
-//! Reading `deadline = {…}`: until when results count, and what late ones are worth.
+//! Reads `deadline = {…}`: the time until which results count, and the value of late results.
 
 use super::MissRatio;
 use super::keys::{Table, key};
@@ -51,9 +51,9 @@ pub(crate) const DEADLINE: Table = Table {
 /// `deadline = {…}`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadlineRule {
-    /// The deadline, and what a late result is worth.
+    /// The deadline, and the value of a late result.
     pub result: ResultDeadline,
-    /// The share of the possible value that must be obtained.
+    /// Minimum value of all results, as a share of the possible value.
     pub least: Option<Worth>,
 }
 
@@ -64,11 +64,12 @@ impl DeadlineRule {
         self.result.late == Lateness::Hard
     }
 
-    /// Whether so much is enough: with a hard deadline all results in time, and the least share.
+    /// Whether the results in `tally` are good enough: with a hard deadline all are in time, and the minimum value is
+    /// reached.
     #[must_use]
     pub fn allows(&self, tally: &Tally) -> bool {
         let share = tally.share().unwrap_or(Worth::WHOLE);
-        // A hard result has its whole value or none: what is missing of the value was missed.
+        // A hard result has its whole value or none, so any missing value means a missed result.
         let missed = self.is_hard() && share < Worth::WHOLE;
         !missed && self.least.is_none_or(|least| share >= least)
     }
@@ -87,7 +88,7 @@ pub(crate) fn read(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option
     Some(DeadlineRule { result: read_in(&table, found)?, least })
 }
 
-/// Reads the keys of a deadline, but `least`, from a section that has them.
+/// Reads the keys of a deadline, except `least`.
 pub(crate) fn read_in(table: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<ResultDeadline> {
     for name in ["at", "kind"] {
         if table.value(name).is_none() {

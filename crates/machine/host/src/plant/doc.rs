@@ -1,4 +1,4 @@
-//! `docs/plant.md`, made from the table of keys.
+//! `docs/plant.md`, generated from the table of keys.
 
 use super::keys::{RESERVED, TABLES};
 use table::rows;

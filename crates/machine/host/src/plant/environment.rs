@@ -1,12 +1,13 @@
-//! Variables that processes of a plant get beside their own: those of `[plant]`, and those by which its parts find each other.
+//! Environment variables that the processes of a plant get in addition to their `env`: those of `[plant]`, and those by
+//! which parts of the plant find each other.
 
 use super::model::Process;
 use core::net::Ipv4Addr;
 use std::collections::BTreeMap;
 
-/// Where clients of Channel Access search.
+/// Addresses that clients of Channel Access search.
 const ADDRESSES: &str = "EPICS_CA_ADDR_LIST";
-/// Where they search without broadcasts.
+/// Name servers that they query without broadcasts.
 const NAME_SERVERS: &str = "EPICS_CA_NAME_SERVERS";
 /// The port at which clients search, and at which a server listens.
 const PORT: &str = "EPICS_CA_SERVER_PORT";
@@ -22,8 +23,8 @@ const ALARMS: &str = "TAHTI_ALARMS";
 
 type Variables = BTreeMap<String, String>;
 
-/// Gives each process the variables of `[plant]` that it does not set itself, and notes those by which it finds the plant's
-/// IOCs, its message server and its alarm server, called `alarms`.
+/// Gives each process the variables of `[plant]` that it does not set. Also sets `Process::automatic`: the variables by
+/// which a process finds the plant's IOCs, message server and alarm server. `alarms` is the name of the alarm server.
 pub(super) fn complete(plant: &Variables, alarms: Option<&str>, processes: &mut [&mut Process]) {
     for process in processes.iter_mut() {
         for (name, value) in plant {
@@ -37,7 +38,7 @@ pub(super) fn complete(plant: &Variables, alarms: Option<&str>, processes: &mut 
         let others =
             servers.iter().enumerate().filter(|(at, _)| *at != own).filter_map(|(_, server)| server.as_deref());
         let addresses = others.collect::<Vec<_>>().join(" ");
-        // A client with a port of its own searches there; an IOC may mean its server's.
+        // A client with a different port searches at that port. In an IOC the variable may be the port of its server.
         let searches_elsewhere = process.env.contains_key(NAME_SERVERS)
             || (servers[own].is_none() && process.env.get(PORT) != plant.get(PORT));
         let found = [
@@ -54,7 +55,7 @@ fn port(env: &Variables, names: &[&str]) -> Option<u16> {
     names.iter().find_map(|name| env.get(*name)?.trim().parse().ok())
 }
 
-/// Where an IOC listens, if clients that search at port `searched` of this host do not find it there.
+/// Address of an IOC, if clients that search this host at port `searched` do not find it.
 fn address(process: &Process, searched: u16) -> Option<String> {
     if !process.command.iter().take(2).eq(["tahti", "ioc"]) {
         return None;
@@ -67,7 +68,7 @@ fn address(process: &Process, searched: u16) -> Option<String> {
     (port != searched || ip != Ipv4Addr::LOCALHOST).then(|| format!("{ip}:{port}"))
 }
 
-/// The name of the message server that a process is, if it is not the default.
+/// Name of the message server that a process runs, if it is not the default.
 fn messages(process: &Process) -> Option<String> {
     if !process.command.iter().take(3).eq(["tahti", "msg", "serve"]) {
         return None;

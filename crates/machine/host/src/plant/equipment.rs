@@ -1,4 +1,4 @@
-//! Reading `[[equipment]]`: an equipment manager is a process whose command line is made from what the table says.
+//! Reads `[[equipment]]`. An equipment manager is a process whose command line is generated from the table.
 
 use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Ready, ReadyWhen};
@@ -7,9 +7,9 @@ use base::DurNs;
 use std::ops::Range;
 use table::{Diagnostics, Section};
 
-/// What `tahti em serve` prints once it serves.
+/// Output of `tahti em serve` when it serves.
 const SERVING: &str = " serves ";
-/// How long that may take: the message server may come later.
+/// Time limit for that output. The message server may start later.
 const READY_WITHIN: DurNs = DurNs::from_secs(60);
 
 const OWN: [Key; 4] = [
@@ -31,7 +31,7 @@ const OWN: [Key; 4] = [
     key("ready", r#"{ line = "armed" }"#, "table, see *ready*", "it serves, within 60s", "As in `[[process]]`."),
 ];
 
-/// `[[equipment]]`, as the documentation shows it.
+/// `[[equipment]]`, for the documentation.
 pub(crate) const EQUIPMENT: Table = Table {
     header: "[[equipment]]",
     doc: "An equipment manager ([equipment](equipment.md)). It is a process: all keys of `[[process]]` except `command` are valid here. Names are \
@@ -41,10 +41,10 @@ pub(crate) const EQUIPMENT: Table = Table {
 
 const READ: Table = Table { header: "[[equipment]]", doc: "", keys: &SHAPE };
 
-// `command` is made, and `ready` has a default of its own.
+// `command` is generated, and `ready` has a different default.
 const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 2] = with_process(&OWN, &["command", "ready"]);
 
-/// Reads one manager as the process that it is.
+/// Reads an equipment manager as a process.
 pub(crate) fn read(
     table: &toml::de::DeTable<'_>,
     span: Range<usize>,
@@ -63,7 +63,7 @@ pub(crate) fn read(
     if section.flag("require_rt", found).unwrap_or(false) {
         command.push("--require-rt".into());
     }
-    // The class of its real-time lane stands in its own file, which may be read again any time.
+    // The manager's file sets the class of its real-time lane. The file can be reloaded at any time.
     let made = Made { command, has_own_priorities: true };
     let mut read = process::read(&section, called, has_shield, Some(made), found);
     if section.value("ready").is_none() {

@@ -1,4 +1,4 @@
-//! Reading `[[frame]]`, and the process that runs one.
+//! Reads `[[frame]]`, and creates the process that runs a frame.
 
 use super::model::*;
 use super::process::{self, Read};
@@ -12,14 +12,14 @@ use table::{Diagnostics, Section, clipped, tables};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The environment variable through which a frame's process gets its [`Config`], as JSON.
+/// The environment variable that contains the [`Config`] of a frame's process, as JSON.
 pub const FRAME: &str = "TAHTI_FRAME";
 
-/// A plant with more frames is refused.
+/// Maximum number of frames in a plant.
 const FRAMES_MAX: usize = 64;
 const HOUR: DurNs = DurNs::from_secs(3600);
 
-/// Reads all frames. Those that cannot be read are left out, and have findings.
+/// Reads all frames. Frames that cannot be read are omitted and have findings.
 pub(crate) fn read_all(
     root: &DeTable<'_>,
     isolated: Option<CpuSet>,
@@ -52,7 +52,7 @@ pub(crate) fn read_all(
     frames.into_iter().map(|(config, _)| config).zip(ratios).collect()
 }
 
-/// Tells each frame who follows it.
+/// Sets the followers of each frame.
 fn follow(frames: &mut [(Config, Range<usize>)], found: &mut Diagnostics<'_>) {
     for index in 0..frames.len() {
         let TimeBase::Frame(leader) = frames[index].0.spec.base.clone() else { continue };
@@ -133,7 +133,7 @@ fn read(
         let activities = names.into_iter().map(|(name, _)| name.to_owned()).collect();
         modes.extend(process::name(&section, found).map(|(name, _)| Mode { name, activities }));
     }
-    // Of one that could not be read as a whole nobody knows what it needs, so sums say nothing.
+    // The budget of an incomplete activity is unknown, so errors about sums are not reported.
     let whole = activities.iter().all(|((_, whole), _)| *whole);
     let (activities, places): (Vec<Activity>, Vec<Range<usize>>) =
         activities.into_iter().map(|((activity, _), place)| (activity, place)).unzip();
@@ -150,7 +150,7 @@ fn read(
     Some(Config { spec, cpu: cpu?, priority: priority?, join_within, followers: Vec::new() })
 }
 
-/// The tables of a list below a frame.
+/// The tables of a list in a frame.
 fn list<'t>(section: &Section<'t>, name: &str, found: &mut Diagnostics<'_>) -> Vec<(&'t DeTable<'t>, Range<usize>)> {
     let Some(value) = section.value(name) else { return Vec::new() };
     let table = |value: &'t Spanned<DeValue<'t>>| match value.get_ref() {
@@ -195,7 +195,7 @@ fn cpu(
     }
 }
 
-/// The lengths of the minors.
+/// Lengths of the minor frames.
 fn minors(section: &Section<'_>, called: &str, found: &mut Diagnostics<'_>) -> Option<Vec<DurNs>> {
     let count = section.number("minors", 1, MINORS_MAX as u64, found);
     let period = section.time("period", DurNs::from_us(50), HOUR, found);
@@ -213,7 +213,7 @@ fn minors(section: &Section<'_>, called: &str, found: &mut Diagnostics<'_>) -> O
             texts.into_iter().map(length).collect()
         }
         _ => {
-            // What was given and could not be read has its finding; here it is about what is given at all.
+            // Invalid values have been reported already. Here only the combination of keys is checked.
             let given = ["minors", "period", "lengths"].map(|name| section.value(name).is_some());
             if !matches!(given, [true, true, false] | [false, false, true]) {
                 let message = format!("{called} has no length for its minor frames");
@@ -229,8 +229,8 @@ fn minors(section: &Section<'_>, called: &str, found: &mut Diagnostics<'_>) -> O
     }
 }
 
-/// An activity that has a name, and whether all of it could be read. What could not stands for something of which nothing
-/// else can be wrong.
+/// Reads an activity; `None` without a name. The flag is false if a key could not be read. Such keys get values that
+/// cause no further errors.
 fn activity(section: &Section<'_>, minors: usize, found: &mut Diagnostics<'_>) -> Option<(Activity, bool)> {
     let name = process::name(section, found);
     let budget = section.time("budget", DurNs::ZERO, HOUR, found).map(|(time, _)| time);
@@ -247,7 +247,7 @@ fn activity(section: &Section<'_>, minors: usize, found: &mut Diagnostics<'_>) -
     whole &= texts.is_some();
     let mut queue = Vec::new();
     for (text, span) in texts.unwrap_or_default() {
-        // The discipline is what follows the last blank, if it is a word.
+        // The discipline is the text after the last blank, if it begins with a letter.
         let (which, how) = match text.rsplit_once(' ') {
             Some((which, how)) if how.starts_with(|c: char| c.is_ascii_alphabetic()) => (which, how.parse()),
             _ => (text, Ok(discipline.unwrap_or_default())),
@@ -276,7 +276,7 @@ fn activity(section: &Section<'_>, minors: usize, found: &mut Diagnostics<'_>) -
     Some((Activity { name: name?.0, budget, queue, recovery, tolerate, deadline }, whole))
 }
 
-/// The deadline of an activity's results, and its recovery: behind a hard one its safe values stand.
+/// Reads the deadline of an activity's results, and its recovery. A hard deadline implies recovery by safe values.
 fn deadline(
     section: &Section<'_>,
     recovery: Recovery,
@@ -303,11 +303,12 @@ fn deadline(
     (Recovery::SafeValue, Some(rule.result))
 }
 
-/// The process that runs a frame: in the shield's cpuset if the frame's CPU is, for its threads may run nowhere else then.
+/// Creates the process that runs a frame. If the frame's CPU is shielded, the process is in the shield's cpuset,
+/// because its threads cannot run on that CPU from another cpuset.
 pub(crate) fn process(config: &Config, miss_ratio_max: Option<MissRatio>, isolated: Option<&CpuSet>) -> Process {
     let name = config.spec.name.clone();
     let shielded = config.cpu.is_some_and(|cpu| isolated.is_some_and(|isolated| isolated.contains(cpu)));
-    // Plain data with text keys: it can always be written.
+    // Serialisation of plain data with text keys cannot fail.
     let text = serde_json::to_string(config).unwrap_or_default();
     Process {
         command: vec!["tahti".to_owned(), "frames".to_owned(), "run".to_owned()],
@@ -345,7 +346,7 @@ pub(crate) fn process(config: &Config, miss_ratio_max: Option<MissRatio>, isolat
         threads: Vec::new(),
         miss_ratio_max,
         deadline: None,
-        // The dispatcher's.
+        // The dispatcher has a fixed priority.
         has_own_priorities: true,
         optional: false,
         name,

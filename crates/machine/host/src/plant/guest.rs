@@ -1,4 +1,4 @@
-//! Reading `[[guest]]`: a virtual machine is a process whose command line is made from what the table says.
+//! Reads `[[guest]]`. A virtual machine is a process whose command line is generated from the table.
 
 use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Ready, ReadyWhen, Signal, StopStep};
@@ -8,13 +8,13 @@ use core::net::SocketAddr;
 use std::ops::Range;
 use table::{Diagnostics, Section};
 
-/// What `tahti guest serve` prints once the guest runs.
+/// Output of `tahti guest serve` when the guest runs.
 const RUNS: &str = " runs, ";
-/// How long that may take: locked memory is all brought in first.
+/// Time limit for that output. Locked memory is populated first.
 const BEGIN_WITHIN: DurNs = DurNs::from_secs(60);
-/// How long a guest may take to shut down, where nothing is said.
+/// Default time limit for the shutdown of a guest.
 const STOP_WITHIN: DurNs = DurNs::from_secs(30);
-/// For what follows where it does not: QEMU's quitting and killing.
+/// Additional time if the guest does not shut down: QEMU is asked to quit, then killed.
 const STOP_MORE: DurNs = DurNs::from_secs(15);
 
 const OWN: [Key; 23] = [
@@ -163,7 +163,7 @@ const OWN: [Key; 23] = [
 
 const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 3] = with_process(&OWN, &["command", "mlock", "stop"]);
 
-/// `[[guest]]`, as the documentation shows it.
+/// `[[guest]]`, for the documentation.
 pub(crate) const GUEST: Table = Table {
     header: "[[guest]]",
     doc: "A virtual machine in a separate QEMU process ([guests](partitions.md#run-a-virtual-machine)). All keys of `[[process]]` except `command` \
@@ -173,7 +173,8 @@ pub(crate) const GUEST: Table = Table {
 
 const READ: Table = Table { header: "[[guest]]", doc: "", keys: &SHAPE };
 
-/// Reads a guest as the process that it is; with the plant's name, and whether it has a shield.
+/// Reads a guest as a process. The tuple has the plant's name, the address of its dashboard, and whether it has a
+/// shield.
 pub(crate) fn read(
     table: &toml::de::DeTable<'_>,
     span: Range<usize>,
@@ -310,7 +311,7 @@ pub(crate) fn read(
     let has_own_priorities = vcpu_class.is_some_and(|(class, _)| matches!(class.level(), RtLevel::Fixed(_)));
     let made = Made { command, has_own_priorities };
     let mut read = process::read(&section, called, has_shield, Some(made), found);
-    // QEMU's memory is what is locked, by QEMU.
+    // Only QEMU's memory is locked, and QEMU locks it.
     read.process.mlock = false;
     if section.value("stop").is_none() {
         let within = stop_within.map_or(STOP_WITHIN, |(time, _)| time);
@@ -323,13 +324,13 @@ pub(crate) fn read(
     read
 }
 
-/// Why a rule is none.
+/// Why a word is not a valid rule.
 enum Wrong {
     Form,
     NoDashboard,
 }
 
-/// What a word of `allow` means to `tahti guest serve --allow`.
+/// Arguments of `tahti guest serve --allow` for a word of `allow`.
 fn rules(word: &str, dashboard: Option<SocketAddr>) -> Result<Vec<String>, Wrong> {
     match word {
         "dashboard" => return dashboard.map(|listen| vec![listen.to_string()]).ok_or(Wrong::NoDashboard),

@@ -1,4 +1,4 @@
-//! Reading what a process inherits and what it may do: `umask`, `sandbox` and their kin.
+//! Reads the settings that a process inherits and its restrictions: `umask`, `sandbox` and similar keys.
 
 use super::keys;
 use super::model::{Hygiene, Operators, ProtectHome, ProtectSystem, Sandbox};
@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use table::{Diagnostics, Section, clipped};
 use toml::de::DeValue;
 
-/// What cannot be read has its default, and a finding.
+/// Reads all keys. A key that cannot be read gets its default and a finding.
 pub(super) fn read(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Hygiene {
     let passed = section.texts("pass_environment", found);
     Hygiene {
@@ -19,7 +19,7 @@ pub(super) fn read(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Hygien
     }
 }
 
-/// Who may look at the plant.
+/// The group whose members may view the plant.
 pub(super) fn operators(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Operators> {
     let group = section.words("operators", found).map(|(group, _)| group.to_owned());
     let may_type = section.flag("operators_may_type", found);
@@ -40,7 +40,7 @@ fn umask(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<u32> {
     mask
 }
 
-/// Beside a class without a nice value of its own.
+/// Reads `nice`. It is an error if the class already has a nice value or does not use one.
 fn nice(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<i8> {
     let nice = whole(section, "nice", -20..=19, found)?;
     if let (Some(DeValue::String(class)), Some(value)) =
@@ -58,7 +58,7 @@ fn nice(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<i8> {
     Some(nice as i8)
 }
 
-/// A whole number within these bounds.
+/// Reads a whole number within `bounds`.
 fn whole(section: &Section<'_>, key: &str, bounds: RangeInclusive<i16>, found: &mut Diagnostics<'_>) -> Option<i16> {
     let value = section.value(key)?;
     let number = match value.get_ref() {
@@ -86,7 +86,7 @@ fn sandbox(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Sandbox
     })
 }
 
-/// True, false, or one of these words.
+/// Reads a key that is true, false, or one of these words.
 fn choice<T: Copy + Default>(
     table: &Section<'_>,
     name: &str,

@@ -1,4 +1,4 @@
-//! Reading `[[ioc]]`: an EPICS IOC is a process whose command line is made from what the table says.
+//! Reads `[[ioc]]`. An EPICS IOC is a process whose command line is generated from the table.
 
 use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Cpus, Ready, ReadyWhen};
@@ -9,9 +9,9 @@ use table::{Diagnostics, Section, clipped};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// What `tahti ioc` prints once it serves.
+/// Output of `tahti ioc` when it serves.
 const SERVING: &str = "iocRun: All initialization complete";
-/// How long loading may take.
+/// Time limit for loading.
 const LOAD_WITHIN: DurNs = DurNs::from_secs(60);
 
 const OWN: [Key; 9] = [
@@ -70,10 +70,10 @@ const OWN: [Key; 9] = [
     key("ready", r#"{ line = "armed" }"#, "table, see *ready*", "it serves, within 60s", "As in `[[process]]`."),
 ];
 
-// `command` is made, and `ready` has a default of its own.
+// `command` is generated, and `ready` has a different default.
 const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 2] = with_process(&OWN, &["command", "ready"]);
 
-/// `[[ioc]]`, as the documentation shows it.
+/// `[[ioc]]`, for the documentation.
 pub(crate) const IOC: Table = Table {
     header: "[[ioc]]",
     doc: "An EPICS IOC ([ioc](ioc.md)). It is a process: all keys of `[[process]]` except `command` are valid here. Names are unique among IOCs and \
@@ -132,7 +132,7 @@ pub(crate) const PORT: Table = Table {
     ],
 };
 
-/// Reads one IOC as the process that it is.
+/// Reads an IOC as a process.
 pub(crate) fn read(
     table: &DeTable<'_>,
     span: Range<usize>,
@@ -182,7 +182,7 @@ pub(crate) fn read(
     read
 }
 
-/// Tables of a list, each opened.
+/// Opens the tables of a list.
 pub(super) fn each<'t>(
     section: &Section<'t>,
     name: &str,
@@ -211,7 +211,7 @@ fn load(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostic
             load.missing("file", found);
         }
         let Some((file, span)) = load.words("file", found) else { continue };
-        // Macros hold for what follows them, hence also none must be said.
+        // Macros apply to all following files, so empty macros must be passed as well.
         let macros = load.words("macros", found).map_or("", |(macros, _)| macros);
         let option = match file.rsplit('.').next() {
             Some("dbd") => "-D",
@@ -228,7 +228,7 @@ fn load(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostic
     loads.len()
 }
 
-/// Whether any scan is real time.
+/// Reads the scan groups. Returns whether any is real time.
 fn scan(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostics<'_>) -> bool {
     let mut real_time = false;
     let mut claimed: Vec<&str> = Vec::new();
@@ -262,8 +262,8 @@ fn scan(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostic
     real_time
 }
 
-/// Where a plant file gives `rate` to a scan group of the IOC `name`: what menuScan has is known only when its definitions are
-/// loaded.
+/// Place in the plant file where a scan group of the IOC `name` has `rate`. An unknown rate is found only when the IOC
+/// has loaded the definition of menuScan.
 #[must_use]
 pub fn place_of_rate(text: &str, name: &str, rate: &str) -> Option<Range<usize>> {
     let (root, _) = DeTable::parse_recoverable(text);

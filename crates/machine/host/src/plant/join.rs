@@ -1,7 +1,7 @@
 //! A plant of several files: `include`, and the variables of `[variables]`.
 //!
-//! The files are joined to one text, which is read like a single plant file. `include` and `[variables]` are blanks there.
-//! Files and variables of the environment come through [`Files`].
+//! The files are joined to one text, which is read like a single plant file. `include` and `[variables]` are replaced
+//! by blanks. Files and environment variables are read through [`Files`].
 
 use super::TEXT_BYTES_MAX;
 use super::variables::{self, Variables, filled};
@@ -11,16 +11,17 @@ use table::{Joined, clipped};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Files below each other through `include`.
+/// Maximum depth of nested `include`s.
 const DEPTH_MAX: usize = 8;
-/// Files of a plant.
+/// Maximum number of files of a plant.
 const FILES_MAX: usize = 64;
-/// Tables that occur several times.
+/// Tables that can occur several times.
 const LISTS: [&str; 9] = ["process", "partition", "ioc", "equipment", "frame", "area", "alarm", "signal", "guest"];
 
-/// Files and variables of the machine.
+/// Access to files and environment variables of the machine.
 pub trait Files {
-    /// The files of a pattern, sorted. Only the last component may contain `*` and `?`. A relative pattern begins in `folder`.
+    /// Finds the files that match a pattern, sorted. Only the last component may contain `*` and `?`. A relative
+    /// pattern begins in `folder`.
     ///
     /// # Errors
     /// There is no such file or folder.
@@ -39,9 +40,9 @@ pub trait Files {
 
 /// A change of a file's text.
 pub(super) enum Edit {
-    /// Blanks in place of the text, so that offsets stay.
+    /// Replaces the text by blanks, so that offsets stay valid.
     Blank(Range<usize>),
-    /// A text in quotes, with its content, in which variables may be named.
+    /// A quoted text and its content, which may refer to variables.
     Fill(Range<usize>, String),
 }
 
@@ -58,9 +59,9 @@ struct Part {
     file: PathBuf,
     text: String,
     edits: Vec<Edit>,
-    /// Whether the file is not TOML: its text is kept, so that the errors are found in it.
+    /// Whether the file is not valid TOML. Its text is kept, so that its errors are reported.
     is_broken: bool,
-    /// Tables that occur once, with the place of their names.
+    /// Tables that may occur once, with the position of their names.
     once: Vec<(String, Range<usize>)>,
 }
 
@@ -87,7 +88,7 @@ pub fn join(file: &Path, text: String, files: &mut dyn Files) -> Joined {
     let mut reader =
         Reader { files, parts: Vec::new(), faults: Vec::new(), variables: Variables::default(), bytes: text.len() };
     if text.len() > TEXT_BYTES_MAX {
-        // Refused by the check.
+        // The check refuses such a file.
         return Joined::single(&file.display().to_string(), &text);
     }
     reader.visit(file.to_owned(), text, &mut Vec::new());
@@ -95,7 +96,7 @@ pub fn join(file: &Path, text: String, files: &mut dyn Files) -> Joined {
 }
 
 impl Reader<'_> {
-    /// Reads a file and those that it includes. `above` is the path of parts to it.
+    /// Reads a file and the files that it includes. `above` is the path of parts that leads to it.
     fn visit(&mut self, file: PathBuf, text: String, above: &mut Vec<usize>) {
         let part = self.parts.len();
         let (root, errors) = DeTable::parse_recoverable(&text);
@@ -121,7 +122,7 @@ impl Reader<'_> {
         if has_variables {
             root.iter().filter(|(key, _)| key.get_ref() != "variables").for_each(|(_, value)| texts(value, &mut edits));
         }
-        // Places in a text that is not TOML are guesses.
+        // Positions in a text that is not valid TOML can be wrong.
         edits.retain(|edit| text.get(edit.span().clone()).is_some());
         edits.sort_by_key(|edit| edit.span().start);
         let folder = file.parent().unwrap_or(Path::new("/")).to_owned();
@@ -133,7 +134,7 @@ impl Reader<'_> {
         above.pop();
     }
 
-    /// The patterns of `include`, which becomes blanks.
+    /// Reads the patterns of `include` and replaces the key by blanks.
     fn included(
         &mut self,
         part: usize,
@@ -178,7 +179,7 @@ impl Reader<'_> {
                 let message = format!("files include each other: {}", path.join(" includes "));
                 self.fault(part, span.clone(), message, "files without a cycle", "remove this `include`".to_owned());
             } else if self.parts.iter().any(|part| part.file == file) {
-                // Several files may need the same one.
+                // Several files may include the same file.
             } else if above.len() > DEPTH_MAX {
                 let message = format!("{} is included through {DEPTH_MAX} files", file.display());
                 self.fault(part, span.clone(), message, "at most 8", "include it further up".to_owned());
@@ -205,7 +206,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether a table of an included file stays whole behind another file's text.
+    /// Checks whether a table of an included file stays complete when the text of another file precedes it.
     fn shape(&mut self, part: usize, text: &str, key: Range<usize>, word: &str, value: &Spanned<DeValue<'_>>) {
         if is_assigned(text, &key) {
             let message = format!("`{}` before the first table of an included file", clipped(word));
@@ -234,7 +235,7 @@ impl Reader<'_> {
         let mut joined = Joined::of_files(files);
         let doubles = self.doubles();
         if !self.faults.is_empty() {
-            // Members may be missing: sums and names are no errors.
+            // Members may be missing, so errors about sums and names are not reported.
             joined.suspect(usize::MAX..usize::MAX);
         }
         for part in 0..self.parts.len() {
@@ -242,7 +243,7 @@ impl Reader<'_> {
             let edits = std::mem::take(&mut self.parts[part].edits);
             let mut at = 0;
             for edit in edits {
-                // A part of another edit.
+                // It is inside another edit.
                 if edit.span().start < at {
                     continue;
                 }
@@ -281,7 +282,7 @@ impl Reader<'_> {
                     joined.push(part, original, origin.clone());
                     joined.suspect(start..start + original.len());
                 }
-                // In a text that is not TOML it may be a consequence.
+                // In a text that is not valid TOML this may be a consequential error.
                 if let Err(wrong) = filled
                     && !self.parts[part].is_broken
                 {
@@ -300,7 +301,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Tables that must be in one file only, of the files behind the first one that has them.
+    /// Tables that may occur in one file only: all occurrences after the first file that has the table.
     fn doubles(&mut self) -> Vec<(usize, Range<usize>)> {
         let mut doubles = Vec::new();
         for part in 1..self.parts.len() {
@@ -324,14 +325,14 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a key at the top of a file is assigned there, and not the name of a `[table]`.
+/// Whether a key at the top of a file is assigned a value there, in contrast to the name of a `[table]`.
 fn is_assigned(text: &str, key: &Range<usize>) -> bool {
     let before = text.get(..key.start).unwrap_or_default();
     let line = before.rfind('\n').map_or(0, |at| at + 1);
     !before[line..].trim_start().starts_with('[')
 }
 
-/// The texts in quotes of a value that name variables.
+/// Finds the quoted texts in a value that refer to variables.
 fn texts(value: &Spanned<DeValue<'_>>, edits: &mut Vec<Edit>) {
     match value.get_ref() {
         DeValue::String(text) if text.contains("${") => edits.push(Edit::Fill(value.span(), text.to_string())),
@@ -341,7 +342,7 @@ fn texts(value: &Spanned<DeValue<'_>>, edits: &mut Vec<Edit>) {
     }
 }
 
-/// A text as TOML has it in quotes.
+/// Quotes a text for TOML.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

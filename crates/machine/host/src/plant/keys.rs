@@ -1,5 +1,5 @@
-//! The table of keys: what a plant file may say, with its documentation. The reader refuses what is not
-//! here, and `docs/plant.md` is made from it.
+//! The table of keys: all keys that a plant file may contain, with their documentation. The reader refuses all other
+//! keys. `docs/plant.md` is generated from this table.
 
 pub(crate) use table::key;
 pub use table::{Key, Table};
@@ -736,11 +736,11 @@ pub const TABLES: &[Table] = &[
     super::variables::VARIABLES,
 ];
 
-/// Tables that later versions will have, and what they will be for.
+/// Tables that are reserved for later versions, with their purpose.
 pub const RESERVED: &[(&str, &str)] = &[("team", "fork-join teams")];
 
-/// The keys of a table that is a process too: its own, and those of `[[process]]` but the ones `without`, which it makes
-/// or means otherwise.
+/// Keys of a table that is also a process: its own keys, and those of `[[process]]` except `without`, which the table
+/// generates or redefines.
 pub(crate) const fn with_process<const N: usize>(own: &[Key], without: &[&str]) -> [Key; N] {
     let mut keys = [own[0]; N];
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! Reading `[messages]`: the message server is a process whose command line is made from what the table says.
+//! Reads `[messages]`. The message server is a process whose command line is generated from the table.
 
 use super::ioc::each;
 use super::keys::{Key, PROCESS, Table, key, with_process};
@@ -8,13 +8,13 @@ use base::{DurNs, Policy, RtLevel, Size, Verb};
 use std::ops::{Range, RangeInclusive};
 use table::{Diagnostics, Placed, Section, clipped};
 
-/// What `tahti msg serve` prints once it serves.
+/// Output of `tahti msg serve` when it serves.
 const SERVING: &str = "tahti msg: serving as ";
 const BEGIN_WITHIN: DurNs = DurNs::from_secs(10);
 
-/// How large a file of the message log may be.
+/// Allowed size of a file of the message log.
 pub const LOG_SIZES: RangeInclusive<Size> = Size(64 << 10)..=Size(1 << 40);
-/// The same, as people read it.
+/// The allowed size, for messages.
 pub const LOG_SIZES_TEXT: &str = "size, 64KiB to 1TiB";
 
 const OWN: [Key; 7] = [
@@ -59,7 +59,7 @@ const OWN: [Key; 7] = [
 
 const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 1] = with_process(&OWN, &["command"]);
 
-/// `[messages]`, as the documentation shows it.
+/// `[messages]`, for the documentation.
 pub(crate) const MESSAGES: Table = Table {
     header: "[messages]",
     doc: "The message server ([messages](messages.md)). It is a process: all keys of `[[process]]` except `command` are valid here. Clients find it \
@@ -116,7 +116,7 @@ pub(crate) const DEADLINES: Table = Table {
     ],
 };
 
-/// Reads the message server as the process that it is.
+/// Reads the message server as a process.
 pub(crate) fn read(
     table: &toml::de::DeTable<'_>,
     span: Range<usize>,
@@ -155,7 +155,7 @@ pub(crate) fn read(
     read
 }
 
-/// Whether any band has a fixed priority.
+/// Reads the bands. Returns whether any has a fixed priority.
 fn bands(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostics<'_>) -> bool {
     let (mut seen, mut fixed): (Vec<&str>, bool) = (Vec::new(), false);
     for band in each(section, "bands", &BANDS, found) {
@@ -229,7 +229,7 @@ fn deadlines(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagn
     }
 }
 
-/// Which requests a table is about: objects, verbs and bands.
+/// Reads which requests a table applies to: objects, verbs and bands.
 fn about(table: &Section<'_>, text: &mut String, found: &mut Diagnostics<'_>) {
     if let Some((objects, span)) = table.words("objects", found) {
         if objects.len() > 127

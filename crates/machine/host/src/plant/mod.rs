@@ -1,7 +1,7 @@
-//! The plant file: text in, a [`Plant`] or everything that is wrong with it out.
+//! The plant file: converts its text to a [`Plant`], or to a list of all errors in it.
 //!
-//! Must never panic on any text, look at the machine by itself (what it must know comes through
-//! [`Surroundings`]), or accept what it does not understand.
+//! Must never panic on any text, never access the machine directly (facts about it come through [`Surroundings`]), and
+//! never accept a text that it does not understand.
 
 mod across;
 mod alarms;
@@ -49,125 +49,126 @@ use table::{Section, clipped, tables};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A plant file larger than this is refused.
+/// Maximum size of a plant file in bytes.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// A plant with more processes is refused.
+/// Maximum number of processes in a plant.
 pub const PROCESSES_MAX: usize = 256;
 
-/// Something that the machine does not have: what, and the remedy where there is one.
+/// A requirement that the machine does not meet, with the remedy if there is one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
-    /// As many CPUs as a shield wants.
+    /// The number of CPUs that a shield requests.
     #[error(transparent)]
     Cpus(#[from] crate::suggest::TooMany),
-    /// Files that say which CPUs there are: what the shell says of them.
+    /// Files that list the existing CPUs, with the error of the caller that read them.
     #[error("{0}")]
     Unreadable(String),
-    /// What partitions of CPUs need.
+    /// The cpuset controller, which partitions of CPUs need.
     #[error("mount the cgroup file system with its cpuset controller, or use fifo")]
     Cpuset,
-    /// A file that may be run, where there is one.
+    /// An existing file that can be executed.
     #[error("{} is no executable file", .0.display())]
     Executable(PathBuf),
     /// A file.
     #[error("{} does not exist", .0.display())]
     File(PathBuf),
-    /// A folder that is something else.
+    /// A folder; the path is something else.
     #[error("{} is no folder", .0.display())]
     NoFolder(PathBuf),
-    /// A file system that keeps no files: `/proc`, `/sys`.
+    /// A file system that stores files, in contrast to `/proc` and `/sys`.
     #[error("{} is in a file system of the kernel, which keeps no files", .0.display())]
     KernelFiles(PathBuf),
-    /// A folder that may not be written.
+    /// A writable folder.
     #[error("{} is not writable: {why}", .path.display())]
     NotWritable {
         /// The folder.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         why: String,
     },
-    /// What a partition's bounds need.
+    /// A requirement of a partition's limits.
     #[error(transparent)]
     Bound(#[from] crate::partition::Lack),
-    /// A program that is searched.
+    /// A program in `PATH`.
     #[error("{name:?} is in no folder of PATH ({path})")]
     Program {
-        /// As it is called.
+        /// Name in the command.
         name: String,
-        /// Where it was searched.
+        /// The folders that were searched.
         path: String,
     },
 }
 
-/// What the checks must know of the machine.
+/// Facts about the machine that the checks need.
 pub trait Surroundings {
-    /// The CPUs online; `None` if not known.
+    /// The CPUs that are online; `None` if unknown.
     fn online(&self) -> Option<CpuSet>;
-    /// The best CPUs for a shield, so many; the first ones of a machine of which nothing is known.
+    /// The best `count` CPUs for a shield. The default is the first CPUs, for a machine about which nothing is known.
     ///
     /// # Errors
-    /// Why it has not so many.
+    /// The machine has too few CPUs.
     fn choose(&self, count: usize) -> Result<CpuSet, Missing> {
         Ok(CpuSet::first(count))
     }
     /// Whether the machine has this NUMA node.
     fn has_node(&self, node: u16) -> bool;
-    /// Whether DEADLINE tasks can get a root domain of their own; `Err` tells why not.
+    /// Whether DEADLINE tasks can get a separate root domain.
     ///
     /// # Errors
     /// The reason, with its remedy.
     fn partition(&self) -> Result<(), Missing>;
-    /// Whether `program` can be started from folder `dir`; `Err` tells what is missing.
+    /// Whether `program` can be started from folder `dir`.
     ///
     /// # Errors
-    /// What was looked for and not found.
+    /// The missing program or file.
     fn program(&self, program: &str, dir: Option<&str>) -> Result<(), Missing>;
-    /// What is lacking for a partition, some of whose processes are `on_shield`.
+    /// Missing requirements of a partition. `on_shield` names its processes that run on the shield.
     fn bound(&self, _partition: &Partition, _on_shield: &[String]) -> Vec<Missing> {
         Vec::new()
     }
-    /// Whether there is such a user.
+    /// Whether this user exists.
     fn has_user(&self, user: &str) -> bool;
-    /// Whether files can be kept in this folder, which need not exist yet; relative to the plant file's.
+    /// Whether files can be stored in this folder, which may not exist yet. A relative path begins in the plant file's
+    /// folder.
     ///
     /// # Errors
-    /// What is in the way.
+    /// The obstacle.
     fn can_hold(&self, _folder: &Path) -> Result<(), Missing> {
         Ok(())
     }
-    /// Whether this folder exists, so that a process can work in it; relative to the plant file's.
+    /// Whether this folder exists, so that a process can work in it. A relative path begins in the plant file's folder.
     ///
     /// # Errors
-    /// What is there instead.
+    /// Why the path is not a usable folder.
     fn is_folder(&self, _folder: &Path) -> Result<(), Missing> {
         Ok(())
     }
-    /// What the kernel admits as DEADLINE reservations.
+    /// Limits of the kernel for DEADLINE reservations.
     fn reservations(&self) -> Reservations {
         Reservations::default()
     }
 }
 
-/// What the kernel admits as DEADLINE reservations.
+/// Limits of the kernel for DEADLINE reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservations {
-    /// Shortest period (`kernel.sched_deadline_period_min_us`).
+    /// Minimum period (`kernel.sched_deadline_period_min_us`).
     pub period_min: DurNs,
-    /// Longest period (`kernel.sched_deadline_period_max_us`).
+    /// Maximum period (`kernel.sched_deadline_period_max_us`).
     pub period_max: DurNs,
-    /// Share of each CPU that all of them may have together, in thousandths (`kernel.sched_rt_runtime_us`).
+    /// Maximum share of each CPU for all reservations together, in thousandths (`kernel.sched_rt_runtime_us`).
     pub share_milli: u32,
 }
 
 impl Default for Reservations {
-    /// The kernel's own defaults.
+    /// The default limits of the kernel.
     fn default() -> Self {
         Self { period_min: DurNs::from_us(100), period_max: DurNs::from_us(4_194_304), share_milli: 950 }
     }
 }
 
-/// A machine of which nothing is known: everything is assumed to be there.
+/// A machine about which nothing is known. All requirements count as met.
 #[derive(Clone, Copy, Debug)]
 pub struct Anywhere;
 
@@ -189,20 +190,20 @@ impl Surroundings for Anywhere {
     }
 }
 
-/// What a check found out.
+/// Result of a check.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// The plant, if there was no error.
+    /// The plant, if there is no error.
     pub plant: Option<Plant>,
-    /// If there was one: the processes that could be read, whose files can be checked all the same.
+    /// If there is an error, the processes that could be read. Their files can still be checked.
     pub readable: Vec<Process>,
-    /// All errors and warnings, in the file's order.
+    /// All errors and warnings, in the order of the file.
     pub found: Vec<Diagnostic>,
-    /// What the file has beyond the active profiles.
+    /// Inactive members, and the profiles of the file.
     pub inactive: Inactive,
 }
 
-/// Reads and checks the text of a plant file that includes no other, without profiles.
+/// Reads and checks the text of a plant file without `include` and profiles.
 #[must_use]
 pub fn check(text: &str, around: &dyn Surroundings) -> Checked {
     check_joined(&Joined::single("plant.toml", text), &Profiles::default(), around)
@@ -230,7 +231,7 @@ pub fn check_joined(joined: &Joined, profiles: &Profiles, around: &dyn Surroundi
     }
 }
 
-/// The plant; what can be read of its processes where it has no name or shield.
+/// Reads the plant. If its name or shield is unusable, the error contains the processes that could be read.
 fn read_plant(
     root: &DeTable<'_>,
     joined: &Joined,
@@ -266,7 +267,7 @@ fn read_plant(
             continue;
         }
         if matches!(word, "include" | "variables") {
-            // Blanks in a plant of several files.
+            // In a plant of several files these keys have already been replaced by blanks.
             found.error(key.span(), format!("`{word}` in a text that stands alone"), "a plant file", "remove it");
             continue;
         }
@@ -293,7 +294,7 @@ fn read_plant(
             operators = hygiene::operators(&section, found);
             env = process::env(&section, found);
             process::name(&section, found).map(|(name, span)| {
-                // A folder of that name lies beside tahti's own files, such as `shield.json`.
+                // The plant's folder is in the same directory as other files of tahti, such as `shield.json`.
                 if name.contains('.') {
                     let message = format!("`name` of [plant] cannot be {name:?}");
                     found.error(span, message, "no `.` in it", format!("for example {:?}", name.replace('.', "-")));
@@ -318,7 +319,7 @@ fn read_plant(
     let iocs = tables(root, "ioc", true, found);
     let managers = tables(root, "equipment", true, found);
     let guests = tables(root, "guest", true, found);
-    // Of a frame alone the activities are processes that are started elsewhere.
+    // A plant with only frames is allowed: the activities are processes that are started elsewhere.
     let runs = |key: &str| matches!(key, "process" | "ioc" | "equipment" | "messages" | "frame" | "archive" | "guest");
     if processes.is_empty() && !root.iter().any(|(key, _)| runs(key.get_ref().as_ref())) {
         let remedy = match inactive.known.iter().next() {
@@ -408,7 +409,7 @@ fn read_plant(
         Some((cpus, section.value("cpus").map_or(section.range(), Spanned::span)))
     });
     let isolated_cpus = isolated.as_ref().map(|(cpus, _)| *cpus);
-    // Of tables with a syntax error nothing is known, so that names and sums say nothing.
+    // The content of a table with a syntax error is unknown, so errors about names and sums are not reported.
     reads.retain(|read| !found.is_broken(&read.header));
     if found.has_syntax_errors() {
         return Err(reads.into_iter().map(|read| read.process).collect());
@@ -514,7 +515,7 @@ fn read_shield(section: &Section<'_>, around: &dyn Surroundings, found: &mut Dia
     Some(Shield { cpus, profile, spare, required, irqs: placed, parts })
 }
 
-/// The CPUs that are listed, or the best ones of this machine.
+/// The listed CPUs, or the best ones of this machine.
 fn shield_cpus(
     section: &Section<'_>,
     around: &dyn Surroundings,

@@ -1,4 +1,4 @@
-//! What a plant file says, as plain values with every default filled in.
+//! The content of a plant file as plain values, with all defaults filled in.
 
 use crate::plan::Profile;
 use base::{CpuSet, DurNs, ParseUnitError, Policy, Size};
@@ -7,33 +7,33 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// A machine's real-time part: what `tahti up` makes so.
+/// The real-time part of a machine, as `tahti up` sets it up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plant {
-    /// Name; also that of its folder under `/run/tahti`.
+    /// Name of the plant and of its folder in `/run/tahti`.
     pub name: String,
-    /// Who may look, beside root and the plant's own user.
+    /// Users that may view the plant in addition to root and the plant's user.
     #[serde(default)]
     pub operators: Option<Operators>,
-    /// CPUs to keep free of everybody else, if any.
+    /// CPUs from which all other tasks are kept away, if any.
     pub shield: Option<Shield>,
-    /// The processes, in the file's order.
+    /// The processes, in the order of the file.
     pub processes: Vec<Process>,
-    /// Bounds that processes share.
+    /// Limits that several processes share.
     #[serde(default)]
     pub partitions: Vec<super::Partition>,
-    /// The frames; each has a process of its own among the others.
+    /// The frames. For each frame, `processes` contains a process that runs it.
     #[serde(default)]
     pub frames: Vec<frame::Config>,
-    /// Hardware watchdog, if the plant asks for it.
+    /// Hardware watchdog, if the plant uses it.
     pub watchdog: Option<Watchdog>,
-    /// Where logs and evidence go besides.
+    /// Additional places for logs and evidence.
     #[serde(default)]
     pub records: Records,
-    /// Its dashboard, which is one of its processes where somebody wants it ([`with_dashboard`](Self::with_dashboard)).
+    /// Its dashboard. [`with_dashboard`](Self::with_dashboard) makes it one of the processes.
     #[serde(default)]
     pub dashboard: Option<Box<Process>>,
-    /// Lines of its file.
+    /// Lines of the plant file.
     #[serde(default)]
     pub places: super::Places,
 }
@@ -41,19 +41,20 @@ pub struct Plant {
 /// `[records]`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Records {
-    /// The folder for logs and evidence, from the plant file's; the run folder when missing, which ends with the boot.
+    /// Folder for logs and evidence, relative to the plant file's folder. The default is the run folder, whose content
+    /// is lost at a reboot.
     pub folder: Option<String>,
-    /// Which journal of the machine gets each line, too.
+    /// The system journal that also gets each line.
     pub also: Option<Also>,
 }
 
-/// A journal of the machine.
+/// A system journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Also {
-    /// systemd's journal.
+    /// The systemd journal.
     Journal,
-    /// Whatever reads `/dev/log`.
+    /// The program that reads `/dev/log`.
     Syslog,
 }
 
@@ -69,12 +70,12 @@ impl FromStr for Also {
     }
 }
 
-/// Who may look at a plant.
+/// Users that may view a plant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operators {
-    /// A group, by name or number.
+    /// Group, by name or number.
     pub group: String,
-    /// Whether its members may type into consoles.
+    /// Whether its members may type into the consoles of processes.
     pub may_type: bool,
 }
 
@@ -83,16 +84,16 @@ pub struct Operators {
 pub struct Shield {
     /// The isolated CPUs.
     pub cpus: CpuSet,
-    /// What the isolated CPUs are tuned for.
+    /// Purpose that the isolated CPUs are tuned for.
     pub profile: Profile,
     /// Processes that must not be touched.
     pub spare: Vec<crate::plan::Spared>,
     /// Whether `up` fails if the shield is unavailable.
     pub required: bool,
-    /// Interrupts that belong onto the shield.
+    /// Interrupts that are placed on the shield.
     #[serde(default)]
     pub irqs: Vec<crate::plan::Placed>,
-    /// What is kept away.
+    /// Parts of the shield to apply.
     #[serde(default)]
     pub parts: crate::plan::ShieldParts,
 }
@@ -104,85 +105,88 @@ pub struct Process {
     pub name: String,
     /// Program and arguments.
     pub command: Vec<String>,
-    /// Scheduling class of its first thread, inherited by the others.
+    /// Scheduling class of its first thread. The other threads inherit it.
     pub class: Policy,
-    /// Where it runs.
+    /// CPUs on which it runs.
     pub cpus: Cpus,
-    /// NUMA node that its memory comes from.
+    /// NUMA node of its memory.
     pub numa: Option<u16>,
     /// Whether all its memory is locked.
     pub mlock: bool,
     /// Resource limits.
     pub limits: Limits,
-    /// Bounds on itself and everything that it starts, together.
+    /// Limits on the process and all its descendants together.
     #[serde(default)]
     pub bounds: Bounds,
-    /// The partition that it is in.
+    /// The partition that it belongs to.
     #[serde(default)]
     pub partition: Option<String>,
-    /// User (name or number) that it runs as; the supervisor's when missing.
+    /// User (name or number) of the process; the supervisor's if `None`.
     pub user: Option<String>,
-    /// Capabilities that it keeps (`CAP_…`); `None` leaves them as the user has them.
+    /// Capabilities that it keeps (`CAP_…`); `None` keeps those of the user.
     pub capabilities: Option<Vec<String>>,
     /// Variables added to its environment.
     pub env: BTreeMap<String, String>,
-    /// Variables by which it finds other parts of the plant, unless it has them from the supervisor's environment.
+    /// Variables by which it finds other parts of the plant. A variable in the supervisor's environment has precedence.
     #[serde(default)]
     pub automatic: BTreeMap<String, String>,
-    /// Working directory; the plant file's folder when missing.
+    /// Working directory; the plant file's folder if `None`.
     pub dir: Option<String>,
     /// Processes that must be ready before this one starts.
     pub after: Vec<String>,
-    /// When it counts as ready.
+    /// Condition for readiness.
     pub ready: Ready,
-    /// What happens when it ends.
+    /// Restart policy.
     pub restart: Restart,
-    /// How it is asked to end; SIGKILL follows the last step.
+    /// Stop sequence. SIGKILL follows after the last step.
     pub stop: Vec<StopStep>,
-    /// What it inherits and what it may do, beyond class, user and capabilities.
+    /// Inherited settings and restrictions, in addition to class, user and capabilities.
     #[serde(default)]
     pub hygiene: Hygiene,
-    /// Command that puts the equipment into a safe state when the process faults.
+    /// Command that puts the equipment into a safe state after a fault of the process.
     pub on_fault: Option<Vec<String>>,
     /// Its log files.
     pub log: Log,
-    /// Proof of life that it owes.
+    /// Heartbeat that it must send.
     pub heartbeat: Option<Heartbeat>,
-    /// Processor time that a real-time thread may use without giving its CPU up.
+    /// Processor time that a real-time thread may use without yielding its CPU.
     pub budget: Budget,
-    /// What is done about a runaway, in order.
+    /// Steps against a runaway, in order.
     pub ladder: Vec<Rung>,
-    /// Classes and CPUs of threads by name.
+    /// Classes and CPUs of threads, by thread name.
     pub threads: Vec<ThreadRule>,
-    /// Share of its pulses that its loop may give up before the plant's verdict is against it.
+    /// Maximum share of its pulses that its loop may skip. A larger share makes the plant's verdict worse.
     #[serde(default)]
     pub miss_ratio_max: Option<MissRatio>,
-    /// Until when the results of its loop count.
+    /// Deadline of the results of its loop.
     #[serde(default)]
     pub deadline: Option<super::DeadlineRule>,
-    /// Whether it may give threads of its own a fixed priority (bands, scans, lanes, a frame): the guard watches it then.
+    /// Whether it may give some of its threads a fixed priority (bands, scans, lanes, a frame). If so, the guard
+    /// monitors it.
     #[serde(default)]
     pub has_own_priorities: bool,
-    /// Whether the plant is up without it: nobody waits until it is ready, and its failure takes nothing down.
+    /// Whether the plant counts as up without it. The start of the plant does not wait for it, and its failure does not
+    /// take the plant down.
     #[serde(default)]
     pub optional: bool,
 }
 
-/// What a process inherits of who started it, and what it may do.
+/// Settings that a process inherits from the supervisor, and its restrictions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hygiene {
-    /// Patterns of the supervisor's variables that it gets; `None`: all, or none of them where it has a user of its own.
+    /// Patterns of the supervisor's variables that it gets. `None` means all variables, or none if it has a different
+    /// user.
     pub pass_environment: Option<Vec<String>>,
-    /// Nice value of its time-sharing threads, -20 to 19, beside the class.
+    /// Nice value of its time-sharing threads, -20 to 19, as an alternative to a nice value in the class.
     #[serde(default)]
     pub nice: Option<i8>,
-    /// Permissions that its new files do not get.
+    /// Permissions that its new files never have.
     pub umask: Option<u32>,
-    /// What the kernel adds to its score when memory runs out, -1000 (never) to 1000 (first).
+    /// Value that the kernel adds to its out-of-memory score, -1000 (never killed) to 1000 (killed first).
     pub oom_score_adjust: Option<i16>,
-    /// Whether it can never gain rights by starting a program.
+    /// Whether it can never gain privileges by starting a program.
     pub no_new_privileges: bool,
-    /// What of the file system it sees.
+    /// Its view of the file system.
     pub sandbox: Option<Sandbox>,
 }
 
@@ -203,59 +207,59 @@ impl Default for Hygiene {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sandbox {
-    /// Whether `/tmp` and `/var/tmp` are its own, empty and in memory.
+    /// Whether `/tmp` and `/var/tmp` are private, empty and in memory.
     pub private_tmp: bool,
-    /// What of the system it cannot write to.
+    /// System folders that it cannot write.
     pub protect_system: ProtectSystem,
-    /// What of the homes it sees.
+    /// Its access to home folders.
     pub protect_home: ProtectHome,
-    /// Where it may write all the same.
+    /// Exceptions: paths that it may write.
     pub read_write_paths: Vec<String>,
-    /// What it sees empty.
+    /// Paths that are empty for it.
     pub inaccessible_paths: Vec<String>,
 }
 
-/// What of the system is read-only.
+/// System folders that are read-only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProtectSystem {
-    /// Nothing.
+    /// None.
     #[default]
     No,
     /// `/usr`, `/boot`, `/efi`.
     Yes,
-    /// `/etc`, too.
+    /// Also `/etc`.
     Full,
-    /// Everything but `/dev`, `/proc`, `/sys` and the writable paths.
+    /// All folders except `/dev`, `/proc`, `/sys` and the writable paths.
     Strict,
 }
 
-/// What of the homes is seen.
+/// Access to home folders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProtectHome {
-    /// All.
+    /// Full access.
     #[default]
     No,
-    /// Nothing.
+    /// No access.
     Yes,
-    /// All, but nothing can be written.
+    /// Read-only access.
     ReadOnly,
 }
 
-/// Where a process or thread runs.
+/// CPUs on which a process or thread runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cpus {
     /// On the isolated CPUs.
     Shield,
-    /// On all others.
+    /// On all CPUs that are not isolated.
     Housekeeping,
-    /// On these.
+    /// On these CPUs.
     List(CpuSet),
 }
 
-/// Resource limits; `None` leaves what the supervisor has.
+/// Resource limits; `None` inherits the supervisor's limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Open files.
@@ -273,32 +277,32 @@ pub struct Limits {
     pub rttime: Option<DurNs>,
 }
 
-/// Bounds on a process and everything that it starts, together, by their control group; `None` is none.
+/// Limits on a process and all its descendants together, set for their control group; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Bounds {
-    /// Memory, page cache included: beyond it the kernel ends one of them.
+    /// Memory including the page cache. If it is exceeded, the kernel kills one of the processes.
     pub memory_max: Option<Size>,
-    /// Processes and threads: beyond it none can be started.
+    /// Number of processes and threads. If it is reached, no further one can be started.
     pub tasks_max: Option<u64>,
 }
 
-/// When a process counts as ready.
+/// Condition and time limit for readiness.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
-    /// The sign that it gives.
+    /// The condition.
     pub when: ReadyWhen,
-    /// How long it may take.
+    /// Time limit.
     pub within: DurNs,
 }
 
-/// The sign by which a process says that it is ready.
+/// Condition for readiness.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReadyWhen {
     /// It has been started.
     Started,
-    /// Its output has a line that contains this text.
+    /// Its output contains a line with this text.
     Line(String),
     /// This file exists.
     File(String),
@@ -308,22 +312,22 @@ pub enum ReadyWhen {
     Notify,
 }
 
-/// What happens when a process ends.
+/// Restart policy after the end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restart {
-    /// Which ends are followed by a new start.
+    /// Ends after which it is restarted.
     pub policy: RestartPolicy,
-    /// Pause before the first restart; doubled for each further one within the window.
+    /// Pause before the first restart. It doubles with each further restart within the window.
     pub backoff: DurNs,
-    /// Longest pause.
+    /// Maximum pause.
     pub backoff_max: DurNs,
     /// Time over which restarts are counted.
     pub window: DurNs,
-    /// Restarts within the window before the fault is latched.
+    /// Number of restarts within the window after which the fault is latched.
     pub limit: u32,
 }
 
-/// Which ends of a process are followed by a new start.
+/// Ends after which a process is restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RestartPolicy {
@@ -331,7 +335,7 @@ pub enum RestartPolicy {
     Always,
     /// Every end but exit status 0.
     OnFailure,
-    /// None; a failure is latched at once.
+    /// Never; a failure is latched at once.
     Never,
 }
 
@@ -340,7 +344,7 @@ pub enum RestartPolicy {
 pub struct StopStep {
     /// The signal sent.
     pub signal: Signal,
-    /// How long the process has to end before the next step.
+    /// Time until the next step, if the process has not ended.
     pub wait: DurNs,
 }
 
@@ -349,20 +353,20 @@ pub struct StopStep {
 pub struct Log {
     /// Size at which a file is rotated.
     pub size: Size,
-    /// Old files kept.
+    /// Number of old files that are kept.
     pub keep: u32,
 }
 
-/// Proof of life.
+/// Heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
-    /// Longest silence.
+    /// Maximum interval between heartbeats.
     pub within: DurNs,
-    /// Whether the hardware watchdog depends on it.
+    /// Whether the hardware watchdog is serviced only while this heartbeat arrives.
     pub critical: bool,
 }
 
-/// Processor time that a real-time thread may use without giving its CPU up.
+/// Processor time that a real-time thread may use without yielding its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Budget {
@@ -373,41 +377,41 @@ pub enum Budget {
         /// The period.
         period: DurNs,
     },
-    /// Not watched: the process polls; its silence is the runaway.
+    /// Not monitored, because the process polls. Only a missing heartbeat makes it a runaway.
     None,
 }
 
 /// One step against a runaway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rung {
-    /// What is done.
+    /// The action.
     pub action: RungAction,
-    /// How long it may take to help before the next step.
+    /// Time for the action to take effect, before the next step.
     pub wait: DurNs,
 }
 
-/// What is done about a runaway.
+/// Action against a runaway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RungAction {
-    /// Its threads become time sharing.
+    /// Makes its threads time sharing.
     Demote,
-    /// It is stopped (SIGSTOP or the freezer), for evidence.
+    /// Stops it (SIGSTOP or the freezer), to preserve evidence.
     Freeze,
-    /// SIGABRT, for a core file.
+    /// Sends SIGABRT, for a core file.
     Abort,
-    /// SIGKILL.
+    /// Sends SIGKILL.
     Kill,
 }
 
 /// Class and CPUs of the threads whose name matches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThreadRule {
-    /// Pattern of the thread's name: `*` stands for any text, `?` for one character.
+    /// Pattern of the thread name: `*` matches any text, `?` one character.
     pub pattern: String,
-    /// Their class, where the rule says one.
+    /// Class of the threads, if the rule has one.
     pub class: Option<Policy>,
-    /// Their CPUs, where the rule says so.
+    /// CPUs of the threads, if the rule has them.
     pub cpus: Option<Cpus>,
 }
 
@@ -416,11 +420,11 @@ pub struct ThreadRule {
 pub struct Watchdog {
     /// The device file.
     pub device: String,
-    /// The machine resets after this long without a sign.
+    /// Time without a sign of life after which the machine is reset.
     pub timeout: DurNs,
 }
 
-/// A signal by its Linux number.
+/// A signal, by its Linux number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Signal(pub u8);
 
@@ -464,7 +468,7 @@ impl Signal {
 impl FromStr for Signal {
     type Err = &'static str;
 
-    /// Reads `TERM`, `SIGTERM` or `15`.
+    /// Parses `TERM`, `SIGTERM` or `15`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let upper = text.trim().to_ascii_uppercase();
         let name = upper.strip_prefix("SIG").unwrap_or(&upper);
@@ -500,7 +504,7 @@ impl<'de> Deserialize<'de> for Signal {
 }
 
 impl Cpus {
-    /// The CPUs meant, on a machine with these CPUs where these are shielded.
+    /// The CPUs on a machine with the CPUs `machine` if `shielded` are shielded.
     #[must_use]
     pub fn resolve(&self, machine: &UsableCpus, shielded: &CpuSet) -> CpuSet {
         match self {
@@ -511,20 +515,21 @@ impl Cpus {
     }
 }
 
-/// The CPUs of a machine, as far as a plant may use them without naming them.
+/// CPUs that a plant may use without naming them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsableCpus {
-    /// Those online.
+    /// CPUs that are online.
     pub online: CpuSet,
-    /// Those on which the supervisor may run (`taskset`, a unit's `CPUAffinity=`, `isolcpus=`), without regard to a shield.
+    /// CPUs on which the supervisor may run (`taskset`, a unit's `CPUAffinity=`, `isolcpus=`), regardless of a shield.
     pub own: CpuSet,
-    /// Those that the boot line isolated (`isolcpus=`).
+    /// CPUs that the boot line isolated (`isolcpus=`).
     pub boot_isolated: CpuSet,
 }
 
 impl UsableCpus {
-    /// The CPUs for everything that is not real time: online, in the supervisor's mask, neither shielded nor isolated at
-    /// boot. Where that leaves none, what the mask leaves; without that, what is online.
+    /// The CPUs for everything that is not real time: online, in the supervisor's mask, and neither shielded nor
+    /// isolated at boot. If there are none, CPUs that are isolated at boot are included; if there are still none, also
+    /// CPUs outside the mask.
     #[must_use]
     pub fn housekeeping(&self, shielded: &CpuSet) -> CpuSet {
         let online = self.online.minus(shielded);
@@ -552,12 +557,12 @@ impl fmt::Display for Budget {
     }
 }
 
-/// A share of pulses that may be missed, in millionths.
+/// Maximum share of skipped pulses, in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissRatio(pub u32);
 
 impl MissRatio {
-    /// Whether so many of so many are within it.
+    /// Whether `missed` of `of` pulses are within the share.
     #[must_use]
     pub fn allows(self, missed: u64, of: u64) -> bool {
         u128::from(missed) * 1_000_000 <= u128::from(of) * u128::from(self.0)
@@ -573,7 +578,7 @@ impl fmt::Display for MissRatio {
 impl FromStr for MissRatio {
     type Err = &'static str;
 
-    /// Reads `0.1%`: 0 % to 100 %, in steps of 0.0001 %.
+    /// Parses `0.1%`: 0 % to 100 %, in steps of 0.0001 %.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let percent = text.trim().strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
         let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
@@ -583,21 +588,22 @@ impl FromStr for MissRatio {
     }
 }
 
-/// A budget that cannot be.
+/// An invalid budget.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected a share of a period such as 80%/100ms (1% to 99%, 10ms to 60s), or none{}", .period.as_ref().map_or(String::new(), |error| format!(": {error}")))]
 pub struct BudgetError {
-    /// What is wrong with its period, where it is no time.
+    /// The parse error of the period, if it is not a time.
     pub period: Option<ParseUnitError>,
 }
 
 impl FromStr for Budget {
     type Err = BudgetError;
 
-    /// Reads `80%/100ms` or `none`.
+    /// Parses `80%/100ms` or `none`.
     ///
-    /// 1 % to 99 %: more than all of a CPU cannot be burnt, so that 100 % would watch nothing. 10 ms to 60 s:
-    /// kernels account running threads at their tick, at worst 100 times a second.
+    /// The share is 1 % to 99 %: no thread can use more than 100 % of a CPU, so a budget of 100 % would never be
+    /// exceeded. The period is 10 ms to 60 s: kernels account running threads at their tick, at least 100 times per
+    /// second.
     fn from_str(text: &str) -> Result<Self, BudgetError> {
         const WRONG: BudgetError = BudgetError { period: None };
         if text.trim() == "none" {
@@ -615,7 +621,7 @@ impl FromStr for Budget {
 }
 
 impl RungAction {
-    /// The word that files and reports use.
+    /// The word in files and reports.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -626,25 +632,25 @@ impl RungAction {
         }
     }
 
-    /// All steps, gentlest first.
+    /// All actions, from the mildest to the strongest.
     pub const ALL: [Self; 4] = [Self::Demote, Self::Freeze, Self::Abort, Self::Kill];
 }
 
 impl Plant {
-    /// A process by its name.
+    /// Finds a process by its name.
     #[must_use]
     pub fn process(&self, name: &str) -> Option<&Process> {
         self.processes.iter().find(|process| process.name == name)
     }
 
-    /// With its dashboard as one of its processes.
+    /// Makes the dashboard one of the processes.
     #[must_use]
     pub fn with_dashboard(mut self) -> Self {
         self.processes.extend(self.dashboard.take().map(|dashboard| *dashboard));
         self
     }
 
-    /// The isolated CPUs; none without a shield.
+    /// The isolated CPUs; empty without a shield.
     #[must_use]
     pub fn isolated(&self) -> CpuSet {
         self.shield.as_ref().map_or(CpuSet::EMPTY, |shield| shield.cpus)

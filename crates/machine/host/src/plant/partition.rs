@@ -1,4 +1,4 @@
-//! Reading `[[partition]]`.
+//! Reads `[[partition]]`.
 
 use super::keys::{Key, Table, key};
 use super::model::Bounds;
@@ -14,7 +14,7 @@ use std::str::FromStr;
 use table::{Diagnostics, Placed, Section, clipped};
 use toml::de::{DeTable, DeValue};
 
-/// A plant with more partitions is refused.
+/// Maximum number of partitions in a plant.
 pub(crate) const PARTITIONS_MAX: usize = 64;
 
 const KEYS: [Key; 10] = [
@@ -168,24 +168,24 @@ pub struct Partition {
     pub name: String,
     /// Processor time of all its threads together.
     pub cpu_max: Option<CpuMax>,
-    /// Its share of busy CPUs, 100 where nothing is said.
+    /// Its weight on busy CPUs; default 100.
     pub cpu_weight: Option<u16>,
-    /// Memory and tasks.
+    /// Limits of memory and of the number of tasks.
     pub bounds: Bounds,
-    /// What it may read and write of block devices.
+    /// Limits on reading and writing block devices.
     pub io_max: Vec<IoMax>,
     /// Percent of the last-level cache.
     #[serde(default)]
     pub cache: Option<u8>,
-    /// Percent of the memory's bandwidth.
+    /// Percent of the memory bandwidth.
     #[serde(default)]
     pub memory_bandwidth: Option<u8>,
     /// Its class of a network device.
     #[serde(default)]
     pub network: Option<Network>,
-    /// Whether the plant is refused where it cannot be bounded so.
+    /// Whether the plant is refused if the machine cannot apply these limits.
     pub required: bool,
-    /// What bounds some of its processes besides.
+    /// Controllers for separate limits of some of its processes.
     pub inner: Vec<Controller>,
 }
 
@@ -194,37 +194,37 @@ pub struct Partition {
 pub struct Network {
     /// The device.
     pub device: String,
-    /// What the link carries.
+    /// Rate of the link.
     pub link: BitRate,
-    /// What the partition is certain of.
+    /// Guaranteed rate.
     pub rate: BitRate,
-    /// What it does not exceed; `None`: the link.
+    /// Maximum rate; `None` means the rate of the link.
     pub max: Option<BitRate>,
-    /// Longest time in its queue.
+    /// Maximum time in its queue.
     pub delay: Option<DurNs>,
-    /// What the queue does within that time.
+    /// Order in which the queue is sent.
     #[serde(default)]
     pub queue: Queue,
 }
 
-/// The order in which a class's queue is sent.
+/// Order in which the queue of a class is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Queue {
-    /// First come, first sent.
+    /// In order of arrival.
     #[default]
     Fifo,
-    /// Connections by turns.
+    /// Alternating between connections.
     FqCodel,
-    /// Connections by turns, hosts first.
+    /// Alternating between hosts, then between their connections.
     Cake,
 }
 
 impl Queue {
-    /// All of them.
+    /// All orders.
     pub const ALL: [Self; 3] = [Self::Fifo, Self::FqCodel, Self::Cake];
 
-    /// The one that has this name in the kernel.
+    /// The order with this name in the kernel.
     #[must_use]
     pub fn of_kind(kind: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|queue| queue.kind() == kind)
@@ -240,7 +240,7 @@ impl Queue {
         }
     }
 
-    /// The configuration option that a kernel has it by.
+    /// The kernel configuration option that provides it.
     #[must_use]
     pub const fn option(self) -> &'static str {
         match self {
@@ -264,12 +264,12 @@ impl FromStr for Queue {
     }
 }
 
-/// Bits a second.
+/// A rate in bits per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BitRate(pub u64);
 
 impl BitRate {
-    /// Bytes a second.
+    /// Bytes per second.
     #[must_use]
     pub fn bytes(self) -> u64 {
         self.0 / 8
@@ -290,7 +290,7 @@ impl fmt::Display for BitRate {
 impl FromStr for BitRate {
     type Err = &'static str;
 
-    /// Reads `100Mbit`: 8kbit to 32Gbit.
+    /// Parses `100Mbit`: 8kbit to 32Gbit.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const WRONG: &str = "bits a second such as 100Mbit (8kbit to 32Gbit)";
         let units = [("kbit", 1000), ("Mbit", 1_000_000), ("Gbit", 1_000_000_000)];
@@ -301,7 +301,7 @@ impl FromStr for BitRate {
     }
 }
 
-/// Processor time in each period.
+/// A limit of processor time per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuMax {
     /// Percent of one CPU.
@@ -310,23 +310,23 @@ pub struct CpuMax {
     pub period: DurNs,
 }
 
-/// Bounds on a block device; `None` is none.
+/// Limits on a block device; `None` means no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoMax {
     /// The device's path.
     pub device: String,
-    /// Bytes read in a second.
+    /// Bytes read per second.
     pub read: Option<Size>,
-    /// Bytes written in a second.
+    /// Bytes written per second.
     pub write: Option<Size>,
-    /// Reads in a second.
+    /// Read operations per second.
     pub read_ops: Option<u64>,
-    /// Writes in a second.
+    /// Write operations per second.
     pub write_ops: Option<u64>,
 }
 
 impl Partition {
-    /// The controllers that it needs.
+    /// The controllers that its limits need.
     #[must_use]
     pub fn controllers(&self) -> Vec<Controller> {
         let cpu = self.bounds_cpu();
@@ -341,7 +341,7 @@ impl Partition {
         rows.into_iter().filter(|row| needed(*row)).map(|(controller, _)| controller).collect()
     }
 
-    /// Whether processor time is bounded: that of time sharing alone.
+    /// Whether processor time is limited. The limit applies to time-sharing threads only.
     #[must_use]
     pub fn bounds_cpu(&self) -> bool {
         self.cpu_max.is_some() || self.cpu_weight.is_some()
@@ -349,13 +349,13 @@ impl Partition {
 }
 
 impl CpuMax {
-    /// Time in each period, microseconds.
+    /// Processor time per period in microseconds.
     #[must_use]
     pub fn quota_us(self) -> u64 {
         self.period_us() * u64::from(self.percent) / 100
     }
 
-    /// The period, microseconds.
+    /// Period in microseconds.
     #[must_use]
     pub fn period_us(self) -> u64 {
         self.period.0.unsigned_abs() / 1000
@@ -371,7 +371,7 @@ impl fmt::Display for CpuMax {
 impl FromStr for CpuMax {
     type Err = &'static str;
 
-    /// Reads `50%/100ms` or `50%`.
+    /// Parses `50%/100ms` or `50%`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const WRONG: &str =
             "percent of one CPU and a period such as 50%/100ms (1% to 100000%, 1ms to 1s, at least 1ms of each period)";
@@ -385,7 +385,7 @@ impl FromStr for CpuMax {
     }
 }
 
-/// Reads all of them.
+/// Reads all partitions.
 pub(crate) fn read_all(root: &DeTable<'_>, found: &mut Diagnostics<'_>) -> Vec<Placed<Partition>> {
     let tables = table::tables(root, "partition", true, found);
     if let Some((_, span)) = tables.get(PARTITIONS_MAX) {
@@ -488,7 +488,7 @@ fn network(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Network
     Some(Network { device: device?.0.to_owned(), link, rate, max: max.map(|(max, _)| max), delay, queue })
 }
 
-/// What partitions together may have of a network device.
+/// Checks the partitions of each network device: equal links, and guaranteed rates whose sum the link can carry.
 fn share(partitions: &[Placed<Partition>], found: &mut Diagnostics<'_>) {
     let classes = || partitions.iter().filter_map(|(one, span)| Some((one.network.as_ref()?, span)));
     for (at, (network, span)) in classes().enumerate() {

@@ -1,4 +1,4 @@
-//! Lines of the plant file, for messages that name a promise long after it was read.
+//! Lines of the plant file, for messages about a promise long after the file was read.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ enum Place {
     Included(u32, String),
 }
 
-/// Tables that are processes, or become one.
+/// Tables that are processes or are converted to one.
 const PROCESSES: [&str; 10] =
     ["process", "ioc", "equipment", "guest", "frame", "messages", "recorder", "alarms", "archive", "dashboard"];
 

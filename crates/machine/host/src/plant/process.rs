@@ -1,4 +1,4 @@
-//! Reading `[[process]]`.
+//! Reads `[[process]]`.
 
 use super::keys;
 use super::model::*;
@@ -10,7 +10,7 @@ use std::str::FromStr;
 use table::{Diagnostics, Placed, Section, clipped};
 use toml::de::DeValue;
 
-/// A process with the places that checks across processes point at.
+/// A process with the positions in the plant file that later checks report.
 pub(crate) struct Read {
     pub(crate) process: Process,
     pub(crate) header: Range<usize>,
@@ -24,31 +24,31 @@ pub(crate) struct Read {
     pub(crate) partition: Option<Placed<String>>,
     pub(crate) after: Vec<Range<usize>>,
     pub(crate) on_fault: Range<usize>,
-    /// Places of the rules' CPUs.
+    /// Positions of the CPUs in its thread rules.
     pub(crate) threads: Vec<Range<usize>>,
 }
 
 const DAY: DurNs = DurNs::from_secs(24 * 3600);
 const HOUR: DurNs = DurNs::from_secs(3600);
 const SECOND: DurNs = DurNs::from_secs(1);
-/// A program needs this much before its first instruction.
+/// Minimum memory limit. A program needs this much before its first instruction.
 const MEMORY_MIN: Size = Size(1 << 20);
 
-/// The value and where it stands; the header's place for what the file leaves out.
+/// The value with its position. A missing value is `default`, at the position of the header.
 fn placed<T>(value: Option<Placed<T>>, default: T, header: &Range<usize>) -> Placed<T> {
     value.unwrap_or_else(|| (default, header.clone()))
 }
 
-/// What other sections than `[[process]]` have in place of a command.
+/// Generated command of a table other than `[[process]]`.
 pub(crate) struct Made {
     /// The command.
     pub(crate) command: Vec<String>,
-    /// Whether it gives threads of its own a priority, whatever its class is.
+    /// Whether the process gives some of its threads a fixed priority, regardless of its class.
     pub(crate) has_own_priorities: bool,
 }
 
-/// Reads one process. What cannot be read has its default, and a finding, so that the plant is not used.
-/// Without a command that is made, the section has one.
+/// Reads a process. A key that cannot be read gets its default and a finding, so that the plant is refused. The command
+/// is in `made` if it is generated, otherwise in the section.
 pub(crate) fn read(
     section: &Section<'_>,
     called: &str,
@@ -60,7 +60,7 @@ pub(crate) fn read(
     read_as(section, name, called, has_shield, made, found)
 }
 
-/// The same of a process whose name is known.
+/// Like [`read`], for a process whose name has been read.
 pub(crate) fn read_as(
     section: &Section<'_>,
     name: Placed<String>,
@@ -161,7 +161,7 @@ pub(crate) fn read_as(
     }
 }
 
-/// Checks the names of a member's profiles, which are read before the member is ([`super::profiles`]).
+/// Checks the names of a member's profiles. The profiles themselves are read before the member ([`super::profiles`]).
 pub(crate) fn profiles(section: &Section<'_>, found: &mut Diagnostics<'_>) {
     for (name, span) in section.texts("profiles", found).unwrap_or_default() {
         if !is_name(name) {
@@ -170,17 +170,17 @@ pub(crate) fn profiles(section: &Section<'_>, found: &mut Diagnostics<'_>) {
     }
 }
 
-/// What a process may be called.
+/// Rules for the name of a process, for messages.
 pub const NAME: &str = "letters, digits, `-`, `_`, `.`, at most 32, beginning with a letter or digit";
 
-/// Whether a process may be called so: [`NAME`].
+/// Whether `name` is valid for a process, see [`NAME`].
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     name.len() <= 32 && name.chars().all(good) && name.starts_with(|c: char| c.is_alphanumeric())
 }
 
-/// A name that can be part of a path: letters, digits, `-`, `_`, `.` within.
+/// Reads a name that can be part of a path: letters, digits, `-`, `_`, and `.` inside.
 pub(crate) fn name(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Placed<String>> {
     if section.value("name").is_none() {
         section.missing("name", found);
@@ -212,7 +212,7 @@ fn limits(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Limits {
     Limits { files: limits.number("files", 1, 1 << 30, found).map(|(n, _)| n), core, locked, memory, stack, rttime }
 }
 
-/// Memory and tasks.
+/// Reads the limits of memory and of the number of tasks.
 pub(crate) fn bounds(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Bounds {
     let memory = section.parsed::<Size>("memory_max", found);
     if let Some((size, span)) = &memory
@@ -225,7 +225,7 @@ pub(crate) fn bounds(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Boun
     Bounds { memory_max: memory.map(|(size, _)| size), tasks_max: tasks.map(|(tasks, _)| tasks) }
 }
 
-/// The variables of a table.
+/// Reads the environment variables of a table.
 pub(super) fn env(section: &Section<'_>, found: &mut Diagnostics<'_>) -> BTreeMap<String, String> {
     let mut env = BTreeMap::new();
     let Some(value) = section.value("env") else { return env };
@@ -357,7 +357,7 @@ impl FromStr for RungAction {
     }
 }
 
-/// A list of words, each with a time: `["INT 2s", "TERM 3s"]`. A missing time is one second.
+/// Reads a list of words, each with a time: `["INT 2s", "TERM 3s"]`. The default time is one second.
 fn steps<A: FromStr<Err = &'static str>, T>(
     section: &Section<'_>,
     name: &str,
@@ -467,7 +467,7 @@ fn threads(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Vec<(ThreadRul
     rules
 }
 
-/// The capabilities that Linux knows (`capabilities(7)`), in the order of their numbers.
+/// The capabilities of Linux (`capabilities(7)`), in the order of their numbers.
 pub const CAPABILITIES: &[&str] = &[
     "CAP_CHOWN",
     "CAP_DAC_OVERRIDE",

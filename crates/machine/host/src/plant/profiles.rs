@@ -1,11 +1,11 @@
-//! Profiles: members of a plant that are part of it only on request.
+//! Profiles: members that are part of a plant only on request.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use table::Diagnostics;
 use toml::de::{DeArray, DeTable, DeValue};
 
-/// Tables that are members, with the rows that belong to them.
+/// Tables that are members, each with the tables that belong to it.
 const MEMBERS: [(&str, &[&str]); 10] = [
     ("process", &[]),
     ("ioc", &[]),
@@ -19,13 +19,13 @@ const MEMBERS: [(&str, &[&str]); 10] = [
     ("dashboard", &[]),
 ];
 
-/// The profiles that a plant is brought up with.
+/// The active profiles of a plant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Profiles(BTreeSet<String>);
 
 impl Profiles {
-    /// These; `*` stands for all.
+    /// Creates a set of profiles; `*` means all.
     #[must_use]
     pub fn of(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self(names.into_iter().map(Into::into).filter(|name| !name.is_empty()).collect())
@@ -37,7 +37,7 @@ impl Profiles {
         Self::of(["*"])
     }
 
-    /// Their names.
+    /// The names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
@@ -47,7 +47,7 @@ impl Profiles {
     }
 }
 
-/// What a plant file has beyond the active profiles.
+/// Members that are not part of the plant, and profiles of the plant file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inactive {
     /// Members that are not part of the plant, with their profiles.

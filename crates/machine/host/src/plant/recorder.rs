@@ -1,4 +1,4 @@
-//! Reading `[recorder]`: the flight recorder is a process whose command line is made from what the table says.
+//! Reads `[recorder]`. The flight recorder is a process whose command line is generated from the table.
 
 use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Ready, ReadyWhen};
@@ -7,9 +7,9 @@ use base::{CpuSet, DurNs, Size};
 use std::ops::Range;
 use table::{Diagnostics, Section};
 
-/// What `tahti trace serve` prints once it records.
+/// Output of `tahti trace serve` when it records.
 const RECORDS: &str = "tahti trace: records";
-/// How long that may take: switching tracepoints waits for every CPU.
+/// Time limit for that output. Enabling tracepoints waits for every CPU.
 const BEGIN_WITHIN: DurNs = DurNs::from_secs(30);
 
 const OWN: [Key; 8] = [
@@ -37,7 +37,7 @@ const OWN: [Key; 8] = [
 
 const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 1] = with_process(&OWN, &["command"]);
 
-/// `[recorder]`, as the documentation shows it.
+/// `[recorder]`, for the documentation.
 pub(crate) const RECORDER: Table = Table {
     header: "[recorder]",
     doc: "A flight recorder ([measuring](measuring.md)). It records the kernel's activity on the real-time CPUs all the time, and names the cause of \
@@ -48,7 +48,7 @@ pub(crate) const RECORDER: Table = Table {
 
 const READ: Table = Table { header: "[recorder]", doc: "", keys: &SHAPE };
 
-/// Reads the recorder as the process that it is; `plant` is the plant's name, `shield` its isolated CPUs.
+/// Reads the recorder as a process. `plant` is the plant's name, `shield` contains its isolated CPUs.
 pub(crate) fn read(
     table: &toml::de::DeTable<'_>,
     span: Range<usize>,

@@ -1,4 +1,4 @@
-//! Reading `[[signal]]`: what is archived, from which source, and which of its values are kept.
+//! Reads `[[signal]]`: the archived signals, their sources, and the selection of values.
 
 use super::keys::{Table, key};
 use base::DurNs;
@@ -7,14 +7,14 @@ use std::ops::Range;
 use table::{Diagnostics, Section, clipped, tables};
 use toml::de::{DeTable, DeValue};
 
-/// Most bytes of a signal's name.
+/// Maximum length of a signal's name in bytes.
 const NAME_BYTES_MAX: usize = 1_024;
-/// What the name of a stream's file ends with.
+/// Suffix of the file of a stream.
 const STREAM: &str = ".im.shm";
-/// Most that `every` may leave out between two.
+/// Maximum of `every`.
 const EVERY_MAX: u64 = 1_000_000_000;
 
-/// `[[signal]]`, as the documentation shows it.
+/// `[[signal]]`, for the documentation.
 pub const SIGNAL: Table = Table {
     header: "[[signal]]",
     doc: "Signals to archive from one source, with one policy. Channel Access servers are found by `EPICS_CA_ADDR_LIST` and the related variables.",
@@ -98,14 +98,14 @@ pub const SIGNAL: Table = Table {
     ],
 };
 
-/// Something that is archived.
+/// An archived signal, or a pattern of several.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Signal {
-    /// Where it comes from.
+    /// Its source.
     pub source: Source,
-    /// Its name; of all but Channel Access servers whom to ask, a slash and a pattern.
+    /// Its name. For all sources except Channel Access: the server or page to read, a slash, and a pattern.
     pub name: String,
-    /// Which values are kept.
+    /// Selection of the archived values.
     pub policy: Policy,
 }
 
@@ -116,13 +116,13 @@ impl Signal {
         (self.source == Source::Variables).then(|| self.name.split_once('/'))?
     }
 
-    /// Folder of streams, and the pattern of their names: of their files' without the end that all have.
+    /// Folder of streams, and the pattern of their names, which are the file names without the suffix.
     #[must_use]
     pub fn streams(&self) -> Option<(&str, &str)> {
         (self.source == Source::Streams).then(|| self.name.strip_suffix(STREAM)?.rsplit_once('/'))?
     }
 
-    /// The pattern of the names in the archive; `None` of a variable of a Channel Access server, which is its name.
+    /// Pattern of the names in the archive; `None` for a Channel Access variable, which keeps its name.
     fn archived_as(&self) -> Option<String> {
         let kind = match self.source {
             Source::ChannelAccess => return None,
@@ -137,18 +137,18 @@ impl Signal {
     }
 }
 
-/// Where something comes from.
+/// Source of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// A Channel Access server.
     ChannelAccess,
-    /// Memory that a process of this machine shares.
+    /// Shared memory of a process on this machine.
     Variables,
-    /// Wake-up latency of the loops that a supervisor looks after.
+    /// Wake-up latency of the loops that a supervisor monitors.
     Loops,
     /// Statistics of frames.
     Frames,
-    /// What passes a message server.
+    /// Messages through a message server.
     Messages,
     /// Alarms of an alarm process.
     Alarms,
@@ -156,14 +156,14 @@ pub enum Source {
     Streams,
 }
 
-/// A source as `[[signal]]` names it.
+/// A source in `[[signal]]`.
 struct Form {
     key: &'static str,
     source: Source,
-    /// What a name that is not of its form is no name of, and the form; empty where any name will do.
+    /// For error messages: the source that the name does not match, and the expected form. Empty if any name is valid.
     what: &'static str,
     form: &'static str,
-    /// Parts of the form, with slashes between them; none of a file's path.
+    /// Number of parts, separated by slashes; `None` for a file path.
     parts: Option<usize>,
 }
 
@@ -188,7 +188,7 @@ const FORMS: [Form; 7] = [
 ];
 
 impl Form {
-    /// Whether a name has all parts; whom to ask, or the folder, is one, and no pattern.
+    /// Whether a name has all parts. The first part (server, page or folder) must not be a pattern.
     fn fits(&self, name: &str) -> bool {
         let parts: Vec<&str> = match self.parts {
             Some(1) => return true,
@@ -203,32 +203,33 @@ impl Form {
     }
 }
 
-/// Which values are kept.
+/// Selection of the archived values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Policy {
-    /// Those that differ from the last one kept by more than the deadband, or in their alarm; all with a deadband of 0.
+    /// Values that differ from the last archived one by more than the deadband, or in their alarm; all values if the
+    /// deadband is 0.
     Monitor {
-        /// In the variable's units.
+        /// In the unit of the variable.
         deadband: f64,
     },
-    /// The newest, so often.
+    /// The newest value, periodically.
     Scan {
-        /// How often.
+        /// The period.
         period: DurNs,
     },
-    /// The first in each so many pulses; of values without a pulse each so many'th.
+    /// The first value in every `pulses` pulses; for values without a pulse number, every `pulses`-th value.
     Every {
-        /// How many; never 0.
+        /// Number of pulses; never 0.
         pulses: u64,
     },
-    /// All of a time before something goes wrong.
+    /// All values before a fault.
     OnFault {
-        /// How long.
+        /// Time before the fault.
         before: DurNs,
     },
 }
 
-/// All signals; `archive` is where it stands that there is none.
+/// Reads all signals. `archive` is the position for the error that there are none.
 pub(super) fn signals(root: &DeTable<'_>, archive: Range<usize>, found: &mut Diagnostics<'_>) -> Vec<Signal> {
     let (mut signals, mut spans, mut names) = (Vec::new(), Vec::new(), HashSet::new());
     let listed = tables(root, "signal", true, found);
@@ -268,7 +269,7 @@ pub(super) fn signals(root: &DeTable<'_>, archive: Range<usize>, found: &mut Dia
     signals
 }
 
-/// Finds streams of a second folder: two of the same name would be one signal.
+/// Finds streams in a second folder. Two streams with the same name would be archived as the same signal.
 fn one_folder(spans: &[Range<usize>], signals: &[Signal], found: &mut Diagnostics<'_>) {
     let mut streams = signals.iter().zip(spans).filter_map(|(signal, span)| Some((signal.streams()?.0, span)));
     let Some((first, _)) = streams.next() else { return };
@@ -278,7 +279,8 @@ fn one_folder(spans: &[Range<usize>], signals: &[Signal], found: &mut Diagnostic
     }
 }
 
-/// Finds variables of Channel Access servers that other sources give under the same name: they would be one signal.
+/// Finds Channel Access variables with the name of a signal of another source. They would be archived as the same
+/// signal.
 fn named_twice(spans: &[Range<usize>], signals: &[Signal], found: &mut Diagnostics<'_>) {
     let others: Vec<(&Signal, String)> =
         signals.iter().filter_map(|other| Some((other, other.archived_as()?))).collect();
@@ -291,7 +293,7 @@ fn named_twice(spans: &[Range<usize>], signals: &[Signal], found: &mut Diagnosti
     }
 }
 
-/// The keys that say which values are kept.
+/// The keys that select the archived values.
 const POLICIES: [&str; 4] = ["every", "scan", "deadband", "on_fault"];
 
 fn policy(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Policy> {
@@ -369,7 +371,7 @@ mod tests {
         assert_eq!((signals[0].streams(), signals[1].streams()), (Some(("/dev/shm", "ao_*")), None));
         assert_eq!(signals[0].archived_as().as_deref(), Some("streams/ao_*"));
         assert_eq!([signals[0].policy, signals[1].policy], [100, 10].map(|pulses| Policy::Every { pulses }));
-        // No file's name, no folder, a pattern of folders, nothing in front of the end.
+        // A missing suffix, a missing folder, a pattern of folders, an empty name.
         for wrong in ["/dev/shm/ao_*", "ao.im.shm", "/ao.im.shm", "/*/ao.im.shm", "/dev/shm/.im.shm"] {
             assert_eq!(lines(&good.replace("/dev/shm/ao_*.im.shm", wrong)), [4], "{wrong}");
         }

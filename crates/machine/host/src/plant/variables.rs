@@ -1,4 +1,4 @@
-//! Variables of a plant file: `[variables]`, and `${NAME}` in texts.
+//! Variables of a plant file: `[variables]`, and `${NAME}` in quoted texts.
 
 use super::join::{Edit, Fault, Files};
 use super::keys::{Table, key};
@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// Longest text with its variables replaced.
+/// Maximum length in bytes of a text after the replacement of its variables.
 const FILLED_BYTES_MAX: usize = 64 << 10;
 const FORMS: &str = "${NAME} or ${NAME:-default}";
 
-/// Values by name. The first file that has a name decides.
+/// Values by name. If several files define a name, the first one has precedence.
 pub(super) type Variables = BTreeMap<String, String>;
 
-/// `include`, as the documentation shows it.
+/// `include`, for the documentation.
 pub(crate) const INCLUDE: Table = Table {
     header: "include",
     doc: "A plant may have several files. `include` is in the first lines of a file, before its first table. Lists such as `[[process]]` are joined; any \
@@ -30,7 +30,7 @@ pub(crate) const INCLUDE: Table = Table {
     )],
 };
 
-/// `[variables]`, as the documentation shows it.
+/// `[variables]`, for the documentation.
 pub(crate) const VARIABLES: Table = Table {
     header: "[variables]",
     doc: "Defaults of variables. In a file that has this table, also an empty one, `${NAME}` in any text in quotes is replaced by the variable \
@@ -47,16 +47,16 @@ pub(crate) const VARIABLES: Table = Table {
     )],
 };
 
-/// A reference that cannot be replaced.
+/// A reference to a variable that cannot be replaced.
 pub(super) struct Wrong {
-    /// As it is written.
+    /// The reference as in the file.
     pub(super) reference: String,
     pub(super) message: String,
     pub(super) expected: &'static str,
     pub(super) remedy: String,
 }
 
-/// Reads `[variables]` of a file, which becomes blanks.
+/// Reads `[variables]` of a file and replaces the table by blanks.
 pub(super) fn read(
     part: usize,
     text: &str,
@@ -114,7 +114,7 @@ fn is_name(name: &str) -> bool {
     !name.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty() && name.len() <= 128 && name.chars().all(good)
 }
 
-/// A text with its variables replaced.
+/// Replaces the variables in a text.
 pub(super) fn filled(text: &str, variables: &Variables, files: &dyn Files) -> Result<String, Wrong> {
     let mut bytes = text.len();
     replaced(text, &mut |reference| {
@@ -159,7 +159,7 @@ pub(super) fn filled(text: &str, variables: &Variables, files: &dyn Files) -> Re
     })
 }
 
-/// A text with each `${…}` replaced, and each `$${` without its first `$`.
+/// Replaces each `${…}` in a text, and removes the first `$` of each `$${`.
 fn replaced(text: &str, value: &mut dyn FnMut(&str) -> Result<String, Wrong>) -> Result<String, Wrong> {
     let mut out = String::new();
     let mut rest = text;

@@ -1,26 +1,26 @@
-//! Ways of the last-level cache and shares of the memory's bandwidth, as resctrl's `schemata` files say them.
+//! Ways of the last-level cache and shares of the memory bandwidth, in the format of resctrl's `schemata` files.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// More caches than any machine has.
+/// Maximum number of caches. No machine has more.
 const CACHES_MAX: usize = 1024;
 
 /// The line `L3:` of a `schemata` file: a mask of ways for each cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// Masks by the cache's number.
+    /// Masks by number of the cache.
     pub ways: BTreeMap<u32, u64>,
 }
 
-/// The line `MB:` of a `schemata` file: percent of the memory's bandwidth for each cache's CPUs.
+/// The line `MB:` of a `schemata` file: percentage of the memory bandwidth for the CPUs of each cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Percents by the cache's number.
+    /// Percentages by number of the cache.
     pub percents: BTreeMap<u32, u32>,
 }
 
-/// The values of the line that begins so; nothing where there is none.
+/// The values of the line that begins with `begins`; `None` if there is no such line or it is invalid.
 fn line<T>(text: &str, begins: &str, value: impl Fn(&str) -> Option<T>) -> Option<BTreeMap<u32, T>> {
     let line = text.lines().find_map(|line| line.trim().strip_prefix(begins))?;
     let pair = |pair: &str| {
@@ -40,7 +40,7 @@ fn write(f: &mut fmt::Formatter<'_>, begins: &str, values: impl Iterator<Item = 
 }
 
 impl Cache {
-    /// Reads the line `L3:0=fff;1=fff` among others; nothing where there is none.
+    /// Finds and parses the line `L3:0=fff;1=fff`; `None` if there is no valid one.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         line(text, "L3:", |mask| u64::from_str_radix(mask, 16).ok()).map(|ways| Self { ways })
@@ -48,7 +48,7 @@ impl Cache {
 }
 
 impl Share {
-    /// Reads the line `MB:0=100;1=100` among others; nothing where there is none.
+    /// Finds and parses the line `MB:0=100;1=100`; `None` if there is no valid one.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         line(text, "MB:", |percent| percent.parse().ok()).map(|percents| Self { percents })

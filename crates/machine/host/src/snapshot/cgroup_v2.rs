@@ -1,11 +1,12 @@
-//! What the kernel does to everybody when a cgroup's partition or controller changes (version 2).
+//! Model of cgroup version 2: effects of a change of a cgroup's partition or controllers on all other cgroups and
+//! tasks.
 
 use super::{Cgroup, Snapshot, Task, TaskKey, Value};
 use base::CpuSet;
 use proc::version::Version;
 use std::collections::BTreeMap;
 
-/// Files that a cgroup has while the one above hands the controller down, with their first values.
+/// Files of a cgroup whose parent enables the cpuset controller, with their initial values.
 fn cpuset_files(remote: bool) -> Vec<(&'static str, Value)> {
     let none = || Value::Cpus(CpuSet::EMPTY);
     let mut files = vec![
@@ -28,7 +29,7 @@ impl Snapshot {
         }
     }
 
-    /// A new cgroup of version 2.
+    /// Creates a cgroup of version 2.
     pub(super) fn v2_make_dir(&mut self, dir: &str) {
         self.files.insert(format!("{dir}/cgroup.subtree_control"), Value::Text("-cpuset".to_owned()));
         let above = dir.rsplit_once('/').map_or("", |(above, _)| above);
@@ -38,7 +39,7 @@ impl Snapshot {
         self.v2_hand_out();
     }
 
-    /// Follows a change of `name` in the cgroup `dir` of version 2.
+    /// Handles a change of the file `name` in the cgroup `dir` of version 2.
     pub(super) fn v2_changed(&mut self, dir: &str, name: &str) {
         match name {
             "cgroup.subtree_control" => {
@@ -52,7 +53,7 @@ impl Snapshot {
         self.v2_hand_out();
     }
 
-    /// The controller's files come and go with it.
+    /// Creates or removes the files of the cpuset controller in `dir`.
     fn v2_controller(&mut self, dir: &str, on: bool) {
         let remote =
             self.v2_mount().is_some_and(|mount| self.files.contains_key(&format!("{mount}/cpuset.cpus.isolated")));
@@ -66,7 +67,7 @@ impl Snapshot {
         }
     }
 
-    /// Hands the CPUs out again: partitions first, the rest to everybody else.
+    /// Distributes the CPUs: first to the partitions, the rest to all other cgroups.
     fn v2_hand_out(&mut self) {
         let Some(mount) = self.v2_mount() else { return };
         let list =
@@ -107,7 +108,7 @@ impl Snapshot {
         }
     }
 
-    /// Tasks follow their cgroups; what the kernel forgets on the way is forgotten here too.
+    /// Applies the effective CPUs of cgroups to their tasks. Own masks are lost where the kernel forgets them.
     fn v2_follow(&mut self) {
         let version = self.version();
         let forgets = |task: &Task| {
@@ -126,7 +127,7 @@ impl Snapshot {
     }
 }
 
-/// Whether `dir` lies directly below `above`.
+/// Whether `dir` is directly below `above`.
 fn is_child(dir: &str, above: &str) -> bool {
     dir.strip_prefix(above).and_then(|rest| rest.strip_prefix('/')).is_some_and(|name| !name.contains('/'))
 }

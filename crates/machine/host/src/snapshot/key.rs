@@ -1,20 +1,20 @@
-//! Names that stay the same while numbers are reused: tasks and interrupts.
+//! Keys of tasks and interrupts. A key stays the same while the kernel reuses numbers.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A thread: its id and its start time, since ids are used again.
+/// A thread: its ID and its start time, because the kernel reuses IDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct TaskKey {
-    /// The thread's id.
+    /// The thread ID.
     pub tid: i32,
-    /// Its start, in clock ticks since boot.
+    /// Start time, in clock ticks since boot.
     pub start: u64,
 }
 
-/// An interrupt: its device and action, since numbers move (`PCI-MSIX-0000:00:02.0 1-edge virtio1-req.0`).
+/// An interrupt: its device and action, because its number can change (`PCI-MSIX-0000:00:02.0 1-edge virtio1-req.0`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct IrqKey(pub String);
@@ -25,7 +25,7 @@ impl fmt::Display for IrqKey {
     }
 }
 
-/// A text that names no task.
+/// A text that is not the key of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadKey;
 

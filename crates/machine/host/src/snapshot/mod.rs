@@ -1,7 +1,7 @@
-//! The machine as a plain value: what a plan is made from, compared with, and tried on.
+//! The machine as a plain value. Plans are computed from it, compared with it, and tried on it.
 //!
-//! `keep::machine` reads one below a root directory in a single pass; tests invent them. Never does a
-//! snapshot act on anything: [`Snapshot::set`] changes the value, as the kernel would change the machine.
+//! `keep::machine` reads a snapshot below a root directory in a single pass; tests construct snapshots. A snapshot
+//! never changes the machine: [`Snapshot::set`] changes only the value, as the kernel would change the machine.
 
 mod cache;
 mod cgroup_v2;
@@ -19,26 +19,26 @@ use proc::version::Version;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A machine at one moment.
+/// A machine at one point in time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The kernel's name for this boot (`/proc/sys/kernel/random/boot_id`).
+    /// Boot ID of the kernel (`/proc/sys/kernel/random/boot_id`).
     pub boot_id: String,
-    /// The kernel's release.
+    /// Release of the kernel.
     pub kernel: String,
     /// The boot line.
     pub boot_line: String,
     /// Whole seconds since boot.
     #[serde(default)]
     pub uptime_s: u64,
-    /// CPUs and how they hang together.
+    /// CPUs and their topology.
     pub cpus: Cpus,
-    /// Who places tasks on CPUs.
+    /// The cpuset controller that places tasks on CPUs.
     pub cgroup: Cgroup,
-    /// Cpuset directories, absolute; for version 2 the whole tree as far as it was read.
+    /// Absolute paths of cpuset directories. For version 2, all cgroups that were read.
     pub dirs: BTreeSet<String>,
-    /// Files with a value that a plan may read or write, by absolute path; a file that is missing here is
-    /// missing there.
+    /// Files with a value that a plan may read or write, by absolute path. A file that is missing here does not exist
+    /// on the machine.
     pub files: BTreeMap<String, Value>,
     /// Every thread.
     pub tasks: BTreeMap<TaskKey, Task>,
@@ -51,22 +51,22 @@ pub struct Snapshot {
 /// The CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpus {
-    /// Those that may ever come.
+    /// CPUs that may exist.
     pub possible: CpuSet,
-    /// Those that run.
+    /// CPUs that are online.
     pub online: CpuSet,
-    /// Those that the boot line took out of balancing (`isolcpus=`).
+    /// CPUs that the boot line excluded from load balancing (`isolcpus=`).
     pub isolated: CpuSet,
-    /// Those whose tick the boot line lets stop.
+    /// CPUs that may stop their tick according to the boot line (`nohz_full=`).
     pub nohz_full: CpuSet,
-    /// Groups of hardware threads that share a core, of two or more.
+    /// Groups of two or more hardware threads that share a core.
     pub siblings: Vec<CpuSet>,
     /// NUMA nodes by number.
     pub nodes: BTreeMap<u16, CpuSet>,
 }
 
 impl Cpus {
-    /// The other hardware threads of the cores that `cpus` lie on.
+    /// The other hardware threads of the cores of `cpus`.
     #[must_use]
     pub fn siblings_of(&self, cpus: &CpuSet) -> CpuSet {
         let shared = self.siblings.iter().filter(|group| group.intersects(cpus));
@@ -74,21 +74,21 @@ impl Cpus {
     }
 }
 
-/// How tasks are placed on CPUs here.
+/// The cpuset controller of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Cgroup {
-    /// No cpuset at all: plain affinity is left.
+    /// No cpusets. Tasks can only be placed by affinity.
     #[default]
     None,
     /// The cpuset controller of version 1.
     V1 {
-        /// Where its hierarchy is mounted.
+        /// Mount point of its hierarchy.
         mount: String,
     },
     /// The cpuset controller of version 2.
     V2 {
-        /// Where the hierarchy is mounted.
+        /// Mount point of the hierarchy.
         mount: String,
         /// Whether systemd is PID 1 and owns the tree.
         systemd: bool,
@@ -98,47 +98,47 @@ pub enum Cgroup {
 /// One interrupt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Irq {
-    /// Its number at the moment (numbers move when a device comes back).
+    /// Its present number, which can change when its device reappears.
     pub number: u32,
-    /// The CPUs that were asked for.
+    /// The requested CPUs.
     pub requested: CpuSet,
-    /// The CPUs that it really goes to; lags behind until the next interrupt. Only read where a kernel thread
-    /// follows it there, and `None` where the kernel does not tell.
+    /// The CPUs that the kernel delivers it to, updated at the next occurrence of the interrupt. Read only if a kernel
+    /// thread follows the interrupt; `None` if the kernel does not report it.
     pub effective: Option<CpuSet>,
-    /// Where one comes that nobody can move: how often since boot, by CPU. Empty for all others.
+    /// Number of occurrences since boot, by CPU, if the interrupt cannot be moved. Empty for all others.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stuck: BTreeMap<CpuId, u64>,
 }
 
-/// A running irqbalance, told through its socket.
+/// A running irqbalance. Its settings are read through its socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Irqbalance {
-    /// Its process.
+    /// Its process ID.
     pub pid: i32,
-    /// The CPUs that it keeps away from.
+    /// The CPUs that it excludes.
     pub banned: CpuSet,
 }
 
 impl Snapshot {
-    /// The kernel's version; 0.0 if the release cannot be read.
+    /// Version of the kernel; 0.0 if the release cannot be parsed.
     #[must_use]
     pub fn version(&self) -> Version {
         self.kernel.parse().unwrap_or(Version::new(0, 0))
     }
 
-    /// A file that holds CPUs.
+    /// The CPUs in a file.
     #[must_use]
     pub fn file_cpus(&self, path: &str) -> Option<CpuSet> {
         self.files.get(path)?.cpus()
     }
 
-    /// A file that holds text.
+    /// The text in a file.
     #[must_use]
     pub fn file_text(&self, path: &str) -> Option<&str> {
         self.files.get(path)?.text()
     }
 
-    /// The value of a target as a step would see it.
+    /// The present value of a target, as in the `from` of a step.
     #[must_use]
     pub fn get(&self, target: &Target) -> Value {
         match target {
@@ -150,13 +150,14 @@ impl Snapshot {
             Target::Class { key } => {
                 self.tasks.get(key).map_or(Value::Absent, |task| Value::Text(task.class.to_string()))
             }
-            // Of no shield.
+            // A shield does not use these targets.
             Target::Traffic { .. } | Target::TrafficClass { .. } | Target::Sender { .. } => Value::Absent,
             Target::Irqbalance => self.irqbalance.as_ref().map_or(Value::Absent, |it| Value::Cpus(it.banned)),
         }
     }
 
-    /// The CPUs that the cpuset at `path` (as tasks name it, `/` at the top) lets its tasks use.
+    /// The CPUs that the cpuset at `path` gives its tasks. `path` is relative to the mount point, as in
+    /// `/proc/PID/cgroup`; `/` is the top.
     #[must_use]
     pub fn effective(&self, path: &str) -> CpuSet {
         let (mount, list) = match &self.cgroup {
@@ -164,7 +165,7 @@ impl Snapshot {
             Cgroup::V1 { mount } => (mount, "cpuset.cpus"),
             Cgroup::V2 { mount, .. } => (mount, "cpuset.cpus.effective"),
         };
-        // Where a cpuset has no list of its own, that of its nearest ancestor holds.
+        // A cpuset without a list has the list of its nearest ancestor.
         let mut path = path;
         while !path.is_empty() && path != "/" {
             match self.file_cpus(&format!("{mount}{path}/{list}")) {
@@ -175,7 +176,7 @@ impl Snapshot {
         self.file_cpus(&format!("{mount}/{list}")).map_or(self.cpus.online, |cpus| cpus.and(&self.cpus.online))
     }
 
-    /// The path of the cpuset in directory `dir`, as tasks name it.
+    /// The path of the cpuset in directory `dir`, relative to the mount point.
     #[must_use]
     pub fn cpuset_of_dir<'a>(&self, dir: &'a str) -> Option<&'a str> {
         let (Cgroup::V1 { mount } | Cgroup::V2 { mount, .. }) = &self.cgroup else { return None };
@@ -185,7 +186,7 @@ impl Snapshot {
         }
     }
 
-    /// Sets a target as a successful step would: the model of the kernel that plans are tried on.
+    /// Sets a target as a successful step would. This is the model of the kernel for trying plans.
     pub fn set(&mut self, target: &Target, value: &Value) {
         match (target, value) {
             (Target::Dir { path }, Value::Present) => self.make_dir(path),
@@ -218,12 +219,12 @@ impl Snapshot {
         }
     }
 
-    /// Whether a group of resctrl is there.
+    /// Whether a resctrl group exists.
     pub(crate) fn is_cache_group(&self, path: &str) -> bool {
         path == crate::knob::CACHE_GROUP && self.files.contains_key(&format!("{path}/cpus_list"))
     }
 
-    /// A new cpuset comes with the kernel's files in it, a new group of resctrl with all ways and no CPU.
+    /// Creates a directory with the kernel's files: a cpuset without CPUs, or a resctrl group with all ways and no CPU.
     fn make_dir(&mut self, path: &str) {
         if path == crate::knob::CACHE_GROUP {
             let ways = self.files.get("/sys/fs/resctrl/schemata").cloned();
@@ -249,7 +250,7 @@ impl Snapshot {
         }
     }
 
-    /// A cpuset's new list reaches the tasks in it.
+    /// Writes a file. A new CPU list of a cpuset applies to the tasks in it.
     fn set_file(&mut self, path: &str, value: &Value) {
         let changed = path.strip_suffix("/cpuset.cpus").and_then(|dir| self.cpuset_of_dir(dir)).map(str::to_owned);
         self.files.insert(path.to_owned(), value.clone());
@@ -277,7 +278,7 @@ impl Snapshot {
         if place.own {
             task.own = Some(place.cpus);
         } else if task.cpuset == place.cpuset {
-            // Without another cpuset to follow, only the mask itself can be put back.
+            // The task has no other cpuset to follow, so only its mask can be restored.
             task.own = None;
             task.cpus = place.cpus;
             return;
@@ -286,7 +287,7 @@ impl Snapshot {
         task.follow(&effective);
     }
 
-    /// Whether a CPU's number may be used in a path of this machine.
+    /// Whether a CPU is online, so that its number may be used in a path.
     #[must_use]
     pub fn is_online(&self, cpu: CpuId) -> bool {
         self.cpus.online.contains(cpu)

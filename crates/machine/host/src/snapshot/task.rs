@@ -1,4 +1,4 @@
-//! A thread as a plan sees it.
+//! A thread, as far as plans need it.
 
 use base::{CpuSet, Policy, Priority};
 use proc::task_stat::Stat;
@@ -8,41 +8,41 @@ use std::fmt;
 /// One thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
-    /// Its own name.
+    /// Name of the thread.
     pub comm: String,
-    /// The process that it belongs to.
+    /// ID of its process.
     pub tgid: i32,
-    /// The parent process.
+    /// ID of the parent process.
     pub ppid: i32,
-    /// Whether it is the kernel's.
+    /// Whether it is a kernel thread.
     pub kernel: bool,
     /// Whether the kernel bound it and refuses to move it ([`Stat::is_bound`]).
     pub bound: bool,
-    /// How it is scheduled.
+    /// Scheduling class.
     pub class: Class,
-    /// The CPUs on which it may run.
+    /// CPUs on which it may run.
     pub cpus: CpuSet,
-    /// A mask that was set for this thread and is not just its cpuset's. Found by comparing, since the
-    /// kernel does not tell.
+    /// A mask that was set for this thread, in contrast to the mask of its cpuset. Found by comparison, because the
+    /// kernel does not report it.
     pub own: Option<CpuSet>,
-    /// Its cpuset, `/` at the top; `None` where there are no cpusets.
+    /// Path of its cpuset, `/` at the top; `None` without cpusets.
     pub cpuset: Option<String>,
 }
 
-/// A scheduling class, as far as `/proc` tells it.
+/// A scheduling class, with the parameters that `/proc` reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
     /// Time sharing or a fixed priority, with its parameters.
     Of(Policy),
-    /// A reservation, whose times are not told.
+    /// A DEADLINE reservation. `/proc` does not report its times.
     Deadline,
-    /// One that this build does not know.
+    /// A class that this version of tahti does not support.
     Unknown,
 }
 
 impl Class {
-    /// The class in a task's line of `stat`.
+    /// Parses the class in a task's line of `stat`.
     #[must_use]
     pub fn of(stat: &Stat) -> Self {
         let (priority, nice) = (Priority(stat.rt_priority), stat.nice);
@@ -68,20 +68,20 @@ impl fmt::Display for Class {
     }
 }
 
-/// Where a task may run: its cpuset, and its mask within.
+/// CPUs on which a task may run: its cpuset, and its mask within the cpuset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// The cpuset, `/` at the top; `None` where there are no cpusets.
+    /// Path of the cpuset, `/` at the top; `None` without cpusets.
     pub cpuset: Option<String>,
     /// The mask.
     pub cpus: CpuSet,
-    /// Whether the mask was set for this task, or is just what its cpuset offers: then it is never
-    /// written, so that the task goes on following its cpuset.
+    /// Whether the mask was set for this task. If not, it is the mask of the cpuset and is never written, so that the
+    /// task continues to follow its cpuset.
     pub own: bool,
 }
 
 impl Placement {
-    /// Whether a task at either place may run on the same CPUs for the same reason, as far as can be read.
+    /// Whether two placements are equal, as far as the kernel reports them.
     #[must_use]
     pub fn agrees(&self, other: &Self) -> bool {
         self.cpuset == other.cpuset && self.cpus == other.cpus
@@ -89,22 +89,22 @@ impl Placement {
 }
 
 impl Task {
-    /// Where it may run.
+    /// Placement of the task.
     #[must_use]
     pub fn place(&self) -> Placement {
         Placement { cpuset: self.cpuset.clone(), cpus: self.cpus, own: self.own == Some(self.cpus) }
     }
 
-    /// The interrupt whose handler this kernel thread runs (`irq/25-eth0`): the kernel lets the thread follow the
-    /// interrupt from CPU to CPU.
+    /// Number of the interrupt whose handler this kernel thread runs (`irq/25-eth0`). The kernel lets such a thread
+    /// follow its interrupt from CPU to CPU.
     #[must_use]
     pub fn handles_irq(&self) -> Option<u32> {
         let rest = self.comm.strip_prefix("irq/").filter(|_| self.kernel)?;
         rest.split('-').next()?.parse().ok()
     }
 
-    /// Takes the mask that the kernel gives it in a cpuset that offers `effective`: what was set for it as
-    /// far as that is offered, else all that is offered.
+    /// Applies the mask that the kernel gives the task in a cpuset with the CPUs `effective`: the CPUs of its own mask
+    /// that are in `effective`, or all of `effective` if there are none.
     pub fn follow(&mut self, effective: &CpuSet) {
         if self.bound {
             return;

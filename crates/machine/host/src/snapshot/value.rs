@@ -1,4 +1,4 @@
-//! What a step changes, and the values it takes: normalised, so that texts that mean the same are equal.
+//! Targets of steps, and their values. Values are normalised, so that texts with the same meaning are equal.
 
 use super::{Cache, IrqKey, Placement, Share, TaskKey};
 use crate::partition::Controller;
@@ -6,11 +6,11 @@ use base::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Something on the machine that a step sets.
+/// An item of the machine that a step sets.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Target {
-    /// A cgroup directory, made and removed.
+    /// A directory (a cgroup or a resctrl group), created or removed.
     Dir {
         /// Its absolute path.
         path: String,
@@ -19,71 +19,73 @@ pub enum Target {
     File {
         /// Its absolute path.
         path: String,
-        /// How its text is read and written.
+        /// Format of the file.
         form: Form,
     },
-    /// An interrupt's requested CPUs.
+    /// The requested CPUs of an interrupt.
     Irq {
-        /// Which interrupt.
+        /// The interrupt.
         key: IrqKey,
     },
-    /// A thread's place.
+    /// Placement of a thread.
     Task {
-        /// Which thread.
+        /// The thread.
         key: TaskKey,
     },
-    /// A thread's scheduling class and priority.
+    /// Scheduling class and priority of a thread.
     Class {
-        /// Which thread.
+        /// The thread.
         key: TaskKey,
     },
-    /// The CPUs that irqbalance keeps away from.
+    /// The CPUs that irqbalance excludes.
     Irqbalance,
     /// A queueing discipline of a network device.
     Traffic {
         /// The device.
         device: String,
-        /// The discipline's number.
+        /// Handle of the discipline.
         handle: u32,
     },
-    /// A class of a network device.
+    /// A traffic class of a network device.
     TrafficClass {
         /// The device.
         device: String,
-        /// The class's number.
+        /// ID of the class.
         id: u32,
     },
-    /// The class of what processes of a control group of version 2 send.
+    /// The traffic class of packets that processes of a cgroup of version 2 send.
     Sender {
-        /// The group's directory.
+        /// Directory of the cgroup.
         path: String,
     },
 }
 
-/// How a kernel file writes its value.
+/// Format of a kernel file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
-    /// One text.
+    /// Plain text.
     Text,
     /// CPUs as a list (`0-3,6`).
     List,
     /// CPUs as a hexadecimal mask (`4f`).
     Mask,
-    /// Words of which one is chosen (`always [madvise] never`, `none (full) lazy`).
+    /// Words of which one is selected (`always [madvise] never`, `none (full) lazy`).
     Choice,
     /// Ways of the last-level cache, in a `schemata` file of resctrl.
     Cache,
-    /// Shares of the memory's bandwidth, in the same file.
+    /// Shares of the memory bandwidth, in the same file.
     Bandwidth,
-    /// Whether a cgroup hands the `cpuset` controller down: `+cpuset` or `-cpuset`, in a list of controllers.
+    /// Whether a cgroup enables the `cpuset` controller for its children: `+cpuset` or `-cpuset`, in a list of
+    /// controllers.
     Controller,
-    /// Whether a cgroup hands this controller down: `+memory` or `-memory`, in a list of controllers.
+    /// Whether a cgroup enables this controller for its children: `+memory` or `-memory`, in a list of controllers.
     Passes {
-        /// Which.
+        /// The controller.
         controller: Controller,
     },
-    /// The rest of the line that begins with a block device's numbers (`8:0 1048576`); empty where there is none.
+    /// The rest of the line that begins with the numbers of a block device (`8:0 1048576`); empty if there is no such
+    /// line.
     Device {
         /// Its major number.
         major: u32,
@@ -92,24 +94,24 @@ pub enum Form {
     },
 }
 
-/// A target's value.
+/// Value of a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Value {
-    /// Not there: a directory that does not exist, a task that has ended.
+    /// Does not exist: a missing directory, an ended task.
     Absent,
-    /// There: a directory.
+    /// Exists: a directory.
     Present,
-    /// A text, trimmed.
+    /// Text without leading and trailing blanks.
     Text(String),
-    /// CPUs, in whatever notation.
+    /// CPUs, in any notation.
     Cpus(CpuSet),
-    /// A task's place.
+    /// Placement of a task.
     Place(Placement),
 }
 
 impl Form {
-    /// Reads a file's text; a text that is not of this form is kept as it stands.
+    /// Parses the text of a file. A text that does not have this format is kept unchanged.
     #[must_use]
     pub fn read(self, text: &str) -> Value {
         let text = text.trim();
@@ -148,7 +150,7 @@ impl Form {
         cpus.map_or_else(|| Value::Text(text.to_owned()), Value::Cpus)
     }
 
-    /// The text to write for `value`; nothing for a value that no file can hold.
+    /// The text to write for `value`; `None` if no file can contain the value.
     #[must_use]
     pub fn write(self, value: &Value) -> Option<String> {
         match value {
@@ -163,7 +165,7 @@ impl Form {
                 let _ = cpus.write_mask(&mut mask);
                 Some(mask)
             }
-            // A list is ended by a newline: an empty write would not reach the kernel at all.
+            // A list ends with a newline, because an empty write would not reach the kernel at all.
             Value::Cpus(cpus) => Some(format!("{cpus}\n")),
             Value::Absent | Value::Present | Value::Place(_) => None,
         }
@@ -171,7 +173,7 @@ impl Form {
 }
 
 impl Value {
-    /// The CPUs, if that is what it is.
+    /// The CPUs, if the value is a set of CPUs.
     #[must_use]
     pub fn cpus(&self) -> Option<CpuSet> {
         match self {
@@ -180,7 +182,7 @@ impl Value {
         }
     }
 
-    /// Whether both say the same, as far as the machine can be asked.
+    /// Whether two values are equal, as far as the kernel reports them.
     #[must_use]
     pub fn agrees(&self, other: &Self) -> bool {
         match (self, other) {
@@ -189,7 +191,7 @@ impl Value {
         }
     }
 
-    /// The text, if that is what it is.
+    /// The text, if the value is a text.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         match self {
