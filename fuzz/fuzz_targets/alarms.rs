@@ -1,5 +1,5 @@
-//! Alarms: Phoebus' configurations, the file of ours, filters, lines of the journal, requests. What was imported is exported
-//! and imported as the same.
+//! Alarms: Phoebus configurations, tahti's alarm file, filters, lines of the journal, requests. An imported
+//! configuration survives export and a second import.
 #![no_main]
 
 use alarm::{Act, Entry, Filter, wire, xml};

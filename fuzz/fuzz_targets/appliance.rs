@@ -1,4 +1,5 @@
-//! The Archiver Appliance's interface: requests, and lines of PB files. A sample that is read is written and read as the same.
+//! The Archiver Appliance's interface: requests, and lines of PB files. A decoded sample survives encoding and
+//! decoding.
 #![no_main]
 
 use appliance::pb::{Chunks, Info, Payload, Row};
@@ -17,14 +18,15 @@ fuzz_target!(|bytes: &[u8]| {
     for line in bytes.split(|byte| *byte == b'\n') {
         let _ = Info::read(line);
         let Ok(Some((info, row))) = chunks.line(line) else { continue };
-        // What other types hold is written as another type, and texts that are no UTF-8 are replaced.
+        // A row whose value does not have its header's type does not survive: the header's type is written, and text
+        // that is not UTF-8 is replaced.
         if info.payload != Payload::of(row.sample.datum.kind()) {
             continue;
         }
         let mut out = Vec::new();
         row.write(info, &mut out);
         let back = Row::read(&out[..out.len() - 1], info);
-        // By their text, in which NaN is equal to itself.
+        // The comparison uses text, in which NaN is equal to itself.
         assert_eq!(format!("{back:?}"), format!("{:?}", Ok::<_, appliance::pb::Bad>(row)));
     }
 });

@@ -1,4 +1,4 @@
-//! Segments of the archive: blocks, rows, chunks, indices. What a chunk is read as is written and read back as the same.
+//! Segments of the archive: blocks, rows, chunks, indices. A decoded chunk survives encoding and decoding.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -17,7 +17,8 @@ fuzz_target!(|bytes: &[u8]| {
         let _ = (chunk.summary(0..chunk.len()), Chunk::span(bytes, 0));
         let mut out = Vec::new();
         chunk.encode(0, &mut out);
-        // Bits beyond a type's width are nobody's: samples are compared, by their text, in which NaN is equal to itself.
+        // Bits beyond a type's width have no meaning, so samples are compared instead of bytes. The comparison uses
+        // text, in which NaN is equal to itself.
         let samples = |chunk: &Chunk| format!("{:?}", chunk.iter().collect::<Vec<_>>());
         assert_eq!(Chunk::decode(&out, 0).as_ref().map(samples), Ok(samples(&chunk)));
     }

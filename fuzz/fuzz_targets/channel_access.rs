@@ -1,5 +1,5 @@
-//! Channel Access from both sides: bytes, and sequences of messages that are nearly right. Nothing panics, and what a
-//! circuit holds stays within its bounds.
+//! Channel Access from both sides: arbitrary bytes, and sequences of almost valid messages. Nothing panics, and the
+//! buffers of a circuit stay within their limits.
 #![no_main]
 
 use base::{Alarm, DurNs, EventMask, MonoNs, Stamp, Value};
@@ -12,7 +12,8 @@ use ca::wire::{Header, padded};
 use ca::{Basic, Dbr, Eca};
 use libfuzzer_sys::fuzz_target;
 
-/// Two values, one of them an array; writes with notification end when the next is asked for.
+/// Two values, one of them an array. A write with notification completes later: [`serve`] completes one after each
+/// chunk.
 struct Values {
     values: [Value; 2],
     later: Vec<Token>,
@@ -66,7 +67,8 @@ impl Backend for Values {
     fn unwatch(&mut self, _: u64) {}
 }
 
-/// Bytes as messages whose sizes fit: a length, then so many bytes for header and payload.
+/// Converts bytes to messages with consistent sizes: six bytes for the header (the sixth is the payload's length), then
+/// the payload.
 fn messages(mut bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     while let [command, kind, count, p1, p2, len, rest @ ..] = bytes {
@@ -113,7 +115,7 @@ fn serve(bytes: &[u8], raw: bool) {
             Post { watch: 0, mask: EventMask::VALUE, alarm: Alarm::NONE, stamp: Stamp::EPOCH, value: Value::from(2.5) };
         server.post(&post, &mut values);
         server.handle_timeout(now, &mut values);
-        // One answer may pass the bound by its own length, which is bounded, too.
+        // A single answer may exceed the limit by its length, which is limited too.
         assert!(server.output(id).len() < (1 << 16) * 3, "{} bytes wait", server.output(id).len());
         if let Some(token) = values.later.pop() {
             server.put_done(now, token, true, &mut values);

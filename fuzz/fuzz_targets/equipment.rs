@@ -1,4 +1,4 @@
-//! Equipment tables from arbitrary text, in both forms: no panic, and what is accepted can be asked.
+//! Equipment tables from arbitrary text, in both forms: nothing panics, and accepted tables answer requests.
 #![no_main]
 
 use equipment::{DRIVERS, Driver, check, dry_run};

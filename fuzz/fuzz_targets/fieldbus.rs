@@ -1,5 +1,5 @@
-//! What equipment sends, and protocol files: Modbus transactions, protocol parsers and their runs. Nothing panics, and every
-//! run comes to an end.
+//! Answers of equipment, and protocol files: Modbus transactions, protocol parsers and their runs. Nothing panics, and
+//! every run ends.
 #![no_main]
 
 use base::{DurNs, MonoNs};
@@ -30,7 +30,7 @@ fuzz_target!(|input: (bool, u16, Vec<u8>, Vec<Vec<u8>>)| {
 fn run(exchange: &mut dyn Exchange, answers: &[Vec<u8>]) {
     let mut answers = answers.iter();
     let mut now = MonoNs(0);
-    // Commands, answers and time-outs are few; more steps would be a loop.
+    // A run has few commands, answers and time-outs. More steps mean that it loops.
     for _ in 0..10_000 + answers.len() {
         exchange.poll_transmit(now, &mut Vec::new());
         if exchange.is_over() {

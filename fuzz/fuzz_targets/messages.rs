@@ -1,4 +1,4 @@
-//! Messages from outside: frames, lines, batches, what a lane does with them, and what a ZeroMQ client says.
+//! Messages from other processes: frames, lines, batches, their handling by a lane, and the bytes of a ZeroMQ client.
 #![no_main]
 
 use base::MonoNs;
@@ -32,7 +32,8 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = lane.reply(MonoNs(2), Conn::SERVER, &header, &text);
 });
 
-/// A peer that has introduced itself or, where the first byte is odd, has not; its bytes come in pieces as the byte says.
+/// Feeds a ZeroMQ peer in pieces. The lowest bit of the first byte tells whether the greeting is omitted; the other
+/// seven bits are the size of a piece, less one.
 fn zeromq(bytes: &[u8]) {
     let Some((how, bytes)) = bytes.split_first() else { return };
     let (mut peer, mut out) = (Peer::new(usize::from(*how) << 8), Vec::new());
@@ -46,7 +47,8 @@ fn zeromq(bytes: &[u8]) {
     assert!(fed.is_ok() || fed.is_err_and(|fault| !fault.to_string().is_empty()));
     for incoming in out {
         let Incoming::Message(message) = incoming else { continue };
-        // What comes out is no more than what came in, and goes back as the envelope that it was.
+        // A message has at most the bytes that were fed. Its envelope ends with the empty frame before the request
+        // line.
         assert!(message.frames.iter().map(Vec::len).sum::<usize>() <= bytes.len());
         if let Ok((line, _, body)) = message.request() {
             let (envelope, rest) = message.envelope();

@@ -1,5 +1,5 @@
-//! What a camera sends, with the headers that a network card shows, what a loop commands, and streams of images in shared memory. Nothing
-//! panics; what is written is read again.
+//! Packets of a camera, with or without Ethernet headers; commands of a loop; matrix files; image streams in shared
+//! memory. Nothing panics, and written packets are read back the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

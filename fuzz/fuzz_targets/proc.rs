@@ -1,4 +1,4 @@
-//! Texts of `/proc` and `/sys`: no text panics a parser, a capture, or a check that looks at it.
+//! Texts of `/proc` and `/sys`: no text makes a parser, a capture or a check panic.
 #![no_main]
 
 use host::doctor::{Facts, Files, Probes, Read, Use, examine, gzip, reads};

@@ -1,4 +1,4 @@
-//! What a sampling ring holds, memory of processes as text, objects that samples lie in, and folded stacks of others.
+//! Arbitrary contents of a sampling ring, maps of a process, object files, and folded stacks of other tools.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,7 +6,7 @@ use profile::{Files, Profile, Source};
 use std::io::Cursor;
 use trace::Symbols;
 
-/// Every object is the same bytes.
+/// Every object file has the same bytes.
 struct Same(Vec<u8>);
 
 impl Files for Same {

@@ -1,5 +1,5 @@
-//! Texts that the shield reads: lines of tasks, lists and masks, cgroup files, cache ways, its own journal. No text panics,
-//! and what is written reads back the same.
+//! Texts that the shield reads: lines of tasks, lists and masks, cgroup files, cache ways, the shield's journal. No
+//! text causes a panic, and written values are read back the same.
 #![no_main]
 
 use host::snapshot::{Cache, Class, Form, Snapshot};
@@ -21,7 +21,7 @@ fuzz_target!(|text: &str| {
     if let Some(ways) = Cache::parse(text) {
         assert_eq!(Cache::parse(&ways.to_string()), Some(ways));
     }
-    // A chosen word may itself have brackets, which no kernel's has.
+    // No round trip for this form: an arbitrary chosen word may have brackets, which a kernel's never has.
     let _ = Form::Choice.read(text);
     for form in [Form::Text, Form::List, Form::Mask, Form::Cache, Form::Controller] {
         let value = form.read(text);

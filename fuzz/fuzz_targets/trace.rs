@@ -1,4 +1,4 @@
-//! What the kernel recorded: format files, the header of pages, pages, and the events that they hold, explained.
+//! Kernel recordings: format files, page headers, pages, and the explanation of their events.
 #![no_main]
 
 use base::{DurNs, MonoNs};
@@ -24,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut merge = Merge::default();
     for (lane, page) in bytes.chunks(4096).enumerate() {
         decoder.page(lane as u16 % 2, page, |at, event| {
-            // Whoever acts is watched, so that there is something to explain.
+            // Each thread with an event is watched, so that there are wake-ups to explain.
             event.iter().for_each(|event| explainer.watch(event.tid, "any"));
             merge.push(lane as u32, (at, lane as u16 % 2, event));
         });

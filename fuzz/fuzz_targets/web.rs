@@ -1,4 +1,5 @@
-//! Requests and WebSockets of anybody who reaches the port: whatever comes, who comes next is answered.
+//! Arbitrary requests and WebSocket bytes from the network: whatever a client sends, the server answers the next
+//! client.
 #![no_main]
 
 use base::DurNs;
@@ -11,15 +12,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use web::{Answer, Limits, Message, Method, Next, Now, Request, Server, Site, Socket};
 
-/// After so long without an answer the server waits for more.
+/// If no answer arrives for this long, the server is waiting for more bytes.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// Longer than anything here takes.
+/// Longer than any exchange of this target takes.
 const WATCHDOG: Duration = Duration::from_secs(20);
 const UPGRADE: &[u8] =
     b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nAuthorization: Bearer 1\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
 
-/// Answers with what it was asked.
+/// Answers with the contents of the request.
 struct Echo;
 
 impl Site for Echo {
@@ -40,7 +41,7 @@ impl Site for Echo {
     }
 }
 
-/// Texts and bytes that go back.
+/// Received texts and bytes, to be sent back.
 struct Said(VecDeque<Next>);
 
 impl Socket for Said {
@@ -57,7 +58,8 @@ impl Socket for Said {
     }
 }
 
-/// Where it serves, as long as this process lives. A panic in any of its threads ends the process.
+/// Starts the server at the first call; it runs until this process ends. A panic in any of its threads ends the
+/// process.
 fn server() -> SocketAddr {
     static SERVER: OnceLock<(SocketAddr, UnixStream)> = OnceLock::new();
     let (address, _) = SERVER.get_or_init(|| {
@@ -71,11 +73,11 @@ fn server() -> SocketAddr {
     *address
 }
 
-/// Everything that comes back until the server has no more to say, or waits for more.
+/// Sends the parts. Returns all bytes that the server sends until it closes the connection or waits for more.
 fn said(parts: &[&[u8]]) -> Vec<u8> {
     let mut stream = TcpStream::connect(server()).expect("the server accepts");
     stream.set_write_timeout(Some(WATCHDOG)).expect("a socket");
-    // Whoever is refused is cut off before he has said all.
+    // The server may close the connection of a refused client before all parts are written.
     let _ = parts.iter().try_for_each(|part| stream.write_all(part));
     let mut answer = Vec::new();
     for patience in [PATIENCE, WATCHDOG] {
@@ -84,7 +86,7 @@ fn said(parts: &[&[u8]]) -> Vec<u8> {
             Ok(_) => return answer,
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return answer,
             Err(error) if patience == WATCHDOG => panic!("the server neither answers nor closes: {error}"),
-            // What comes is over: the server hears so.
+            // Ends the input, so that the server stops waiting.
             Err(_) => drop(stream.shutdown(Shutdown::Write)),
         }
     }
@@ -94,9 +96,9 @@ fn said(parts: &[&[u8]]) -> Vec<u8> {
 fuzz_target!(|bytes: &[u8]| {
     let Some((how, bytes)) = bytes.split_first() else { return };
     let answer = if how & 1 == 0 { said(&[bytes]) } else { said(&[UPGRADE, bytes]) };
-    // What was answered at all was answered in HTTP.
+    // Each answer is HTTP.
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1."), "{:?}", String::from_utf8_lossy(&answer));
-    // Where there is no room at once, within the time that anything takes.
+    // If the server has no free place at once, it must have one within the watchdog's time.
     let mut next = Vec::new();
     let begin = std::time::Instant::now();
     while next.is_empty() && begin.elapsed() < WATCHDOG {

@@ -1,5 +1,6 @@
 //! Checks the pages' statements about the source tree: paths and links exist, files shown whole are current, lines are in
-//! the tables that the page names, and words are in no other file if the page says so. Another page links each page of `docs`.
+//! the tables that the page names, and words that a page declares unique are in no other file. Each page of `docs` is
+//! linked from another page.
 
 use crate::run::root;
 use std::collections::BTreeSet;

@@ -61,7 +61,7 @@ pub(crate) struct Job<'a> {
     pub(crate) other: Option<&'a str>,
 }
 
-/// Boots the guest, runs its script, and passes each verdict to `told` as it arrives.
+/// Boots the guest, runs its script, and calls the callback with the index and verdict of each result as it arrives.
 ///
 /// # Errors
 /// The guest did not boot or did not reach the end of its script; the end of its console is quoted.
