@@ -12,7 +12,7 @@ import zmq
 
 MAGNET, TAHTI = sys.argv[1:3]
 del sys.argv[1:3]
-# What a hung machine is given before a test says so.
+# Timeout, in milliseconds, after which a test fails.
 PATIENCE_MS = 60_000
 
 
@@ -77,7 +77,8 @@ class Clients(unittest.TestCase):
         self.assertTrue(ask("get/li_gun/x").startswith("NO_OBJECT/no manager serves li_gun"))
         self.assertTrue(ask("nonsense").startswith("MALFORMED/"))
         self.assertTrue(ask("lock/demo_mag").startswith("NO_VERB/lock does not reach over ZeroMQ"))
-        # Not allowed by the rule: other hosts, and so ZeroMQ's clients, only read.
+        # The rule allows put and batch. Apart from that, other hosts may only read, and ZeroMQ clients count as another
+        # host.
         self.assertTrue(ask("call/demo_mag_1/reset").startswith("DENIED/no rule lets user 65534 process "))
         self.assertIn("demo_mag=demo-magnets", ask("list/*"))
 
@@ -166,7 +167,7 @@ class Clients(unittest.TestCase):
             self.assertEqual(client.recv_string(), "OK/0A")
 
     def test_a_client_that_goes_with_requests_outstanding_leaves_nothing(self):
-        # The manager is stopped: what it was asked stays outstanding.
+        # The manager is stopped, so its requests stay outstanding.
         os.kill(self.magnet.pid, 19)
         for _ in range(3):
             client = self.socket(zmq.DEALER)

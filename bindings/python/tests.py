@@ -15,7 +15,7 @@ import tahti
 
 MEET, MAGNET, TAHTI = sys.argv[1:4]
 del sys.argv[1:4]
-# What a hung machine is given before a test says so.
+# Timeout, in seconds, after which a test fails.
 PATIENCE = 60
 
 
@@ -195,23 +195,24 @@ class Messages(unittest.TestCase):
             client = self.client(pool=3 << 20)
             reply = client.send("put/camera", body=image, within=PATIENCE).result(PATIENCE)
             self.assertEqual((reply.text, reply.body), ("1004032", image[::-1]))
-            # More than the pool holds at once: the others wait for their turn.
+            # The eight bodies exceed the pool, so some requests wait until it has room.
             futures = [client.send("call/camera", body=image[n:], within=PATIENCE) for n in range(8)]
             self.assertEqual([future.result(PATIENCE).body for future in futures], [image[n + 1:] for n in range(8)])
             self.assertEqual(client.send("get/camera", answer=len(image), within=PATIENCE).result(PATIENCE).body, image)
-            # Without room for the answer, more than the manager takes, without a pool, more than the pool.
+            # Errors: an answer without room, a body larger than the manager's limit, a client without a pool, a body
+            # larger than the pool.
             self.assertEqual(client.send("get/camera", within=PATIENCE).result(PATIENCE).code, "UNKNOWN")
             late = client.send("put/camera", body=bytes(1 << 20) + b"x", within=PATIENCE).result(PATIENCE)
             self.assertEqual((late.code, late.text[:37]), ("MALFORMED", "the body is larger than this manager "))
             for other, body in [(self.client("plain"), image), (client, bytes(4 << 20))]:
                 with self.assertRaisesRegex(tahti.Error, "the pool of this client has no room"):
                     other.send("put/camera", body=body).result(PATIENCE)
-            # Rooms that nobody may use any more do not use the pool up.
+            # Rooms of requests that have timed out are returned to the pool.
             camera.on("call", "camera")(lambda asked: tahti.messages.Future())
             codes = []
             while codes.count("TIMEOUT") < 4:
                 codes.append(client.send("call/camera", body=image, within=0.2).result(PATIENCE).code)
-            # On a busy machine the time may be over before it is sent.
+            # On a busy machine a request may expire before it is sent.
             self.assertLessEqual(set(codes), {"TIMEOUT", "EXPIRED"})
             self.assertEqual(client.send("get/camera", answer=len(image), within=PATIENCE).result(PATIENCE).body, image)
 
@@ -233,7 +234,7 @@ class Messages(unittest.TestCase):
                 client.send("put/camera", body=room, within=PATIENCE).result(PATIENCE)
         with self.assertRaisesRegex(tahti.Error, "has no pool"):
             self.client("plain").room(1)
-        # Given up without having been sent.
+        # Rooms that are dropped without being sent are returned to the pool.
         for _ in range(3):
             data = client.room(600_000).data
             data = None
@@ -256,14 +257,14 @@ class Messages(unittest.TestCase):
             if memory is None:
                 return f"no room, {asked.answer}"
             fill(memory, int(asked.complement))
-            # The same again: what is filled is what is there.
+            # A second call returns the same memory, with the filled contents.
             return tahti.Answer(str(len(memory)), asked.memory()[:size])
 
         @camera.on("put", "camera")
         def put(asked):
             memory = asked.memory()
             fill(memory, 7)
-            # Not from its beginning: a copy.
+            # A part that does not start at the beginning is copied.
             return tahti.Answer("", memory[1:size]) if asked.complement == "part" else tahti.Answer("", memory[:0])
 
         @camera.on("call", "camera")
@@ -299,7 +300,7 @@ class Messages(unittest.TestCase):
         self.assertEqual(ask("put/camera/part").body, expected[7][1:])
         self.assertEqual(ask("put/camera/none").body, b"")
         self.assertEqual((ask("call/camera/raise").code, len(ask("call/camera/one").body)), ("RANGE", 1))
-        # Who keeps it is told, and the next one is served.
+        # A handler that keeps the memory causes a logged error, and the next request is served.
         with self.assertLogs("tahti", "ERROR") as logs:
             self.assertEqual(ask("call/camera/keep").code, "INTERNAL")
         self.assertIn("the handler of call camera keeps the memory of its answer", logs.output[0])
@@ -352,7 +353,7 @@ class Messages(unittest.TestCase):
                 client.ask("put/sr_mag_1/1A", within=PATIENCE)
                 self.assertTrue(there.wait(PATIENCE))
                 there.clear()
-            # On the thread of replies, behind the last event.
+            # This reply arrives on the same thread, after the last event.
             client.ask("ping/server", within=PATIENCE)
             future = client.send("get/sr_mag_1", within=PATIENCE)
             future.add_done_callback(lambda _: sys.exit("in a callback"))

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds the C and C++ activities beside this file; libtahti comes from pkg-config, or is installed into ./prefix first.
+# Builds the C and C++ activities in this folder. Uses pkg-config to find libtahti. If it is missing, installs it into
+# ./prefix first.
 set -eu
 cd "$(dirname "$0")"
 if ! pkg-config --exists tahti; then

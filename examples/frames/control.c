@@ -1,4 +1,4 @@
-/* An activity in C: joins frame "fast" and shows a variable.
+/* An activity in C: joins frame "fast" and exports a variable.
  *   cc -o control control.c $(pkg-config --cflags --libs tahti)
  */
 #include <stdio.h>

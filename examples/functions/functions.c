@@ -42,7 +42,7 @@ static int sorted(tahti_call *call) {
     return 0; /* output links are written only then */
 }
 
-/* sub: what takes long, on a thread of its own; VAL counts what it has done, A is how long each takes, in seconds. */
+/* sub: a long operation on a separate thread. A is its duration in seconds; VAL counts completed operations. */
 struct work {
     const tahti_host *host;
     tahti_token token;

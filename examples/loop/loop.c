@@ -1,6 +1,7 @@
 /* A periodic loop in C: cc -o loop loop.c $(pkg-config --cflags --libs tahti)
- *   loop [PERIOD_US [PRIORITY [CPU]]]: runs 1000 cycles, shows a variable, and says how late it was; then a quiet section of
- * 50 ms, on a CPU of its own.
+ *   loop [PERIOD_US [PRIORITY [CPU]]]
+ * Runs 1000 cycles, exports a variable and prints how late the cycles were. Then runs a quiet section of 50 ms, bound to
+ * the present CPU.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -37,7 +38,7 @@ int main(int argc, char **argv) {
         .name = "position",
         .period_ns = argc > 1 ? strtoull(argv[1], NULL, 10) * 1000 : 1000000,
     };
-    /* Each cycle writes it: readers know what is stale. */
+    /* Each cycle writes the variable. With the period, readers recognise stale values. */
     tahti_export_period(state.exports, spec.period_ns);
     tahti_loops *loops = tahti_loops_new();
     int index = loops ? tahti_loops_add(loops, &spec, body, &state) : -1;

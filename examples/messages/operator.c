@@ -1,4 +1,4 @@
-/* A client with a hundred requests on their way at once, beside `magnet`:
+/* A client of `magnet` that sends a hundred requests without waiting for their replies:
  *   operator [SERVER]
  */
 #include <inttypes.h>
@@ -20,12 +20,12 @@ int main(int argc, char **argv) {
     if (!client)
         return fail("connect");
 
-    /* One at a time. */
+    /* A single request, with a wait for its reply. */
     if (tahti_client_ask(client, "put/demo_mag_1/2.5A", &how, &reply) != 0)
         return fail("ask");
     printf("%s %s\n", tahti_code(reply.code), reply.text);
 
-    /* Many at once; each reply says by its id which request it is for. */
+    /* Many requests at once. The id of a reply is that of its request. */
     while (fine + failed < REQUESTS) {
         while (sent < REQUESTS) {
             char line[64];

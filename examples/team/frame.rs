@@ -1,7 +1,9 @@
-//! A team within a frame's activity: in each call the activity's thread and its workers multiply a matrix, whose rows each has on its own CPU.
+//! A team in an activity of a frame: in each call, the activity's thread and its workers multiply a matrix by a vector.
+//! Each thread owns a part of the rows.
 //!
-//! `tahti up` a plant with `[[frame]]` and this as a process: `cargo run --release -p rt --example team_in_frame -- FRAME ACTIVITY [CPU...]`,
-//! the CPUs those of workers, other ones than the frame's.
+//! Add it to a plant with `[[frame]]` as a process and start the plant with `tahti up`:
+//! `cargo run --release -p rt --example team_in_frame -- FRAME ACTIVITY [CPU...]`. The CPUs are for the workers, and
+//! must differ from the frame's.
 
 use base::{CpuId, DurNs};
 use kernels::{Level, Panels};
@@ -20,7 +22,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let workers: Vec<Option<CpuId>> = words.map(|cpu| cpu.parse().map(Some)).collect::<Result<_, _>>()?;
 
-    // Before the thread joins: the frame gives it its class and CPU, which workers would take over.
+    // The team starts before this thread joins the frame: workers inherit class and CPU, which the frame sets for this
+    // thread.
     let make = |me: Worker| {
         let rows = me.share(ROWS);
         let element = |row: usize, column: usize| ((rows.start + row) * 31 + column * 17) as f32 % 1.0;
@@ -30,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let job = move |x: &Vec<f32>, (rows, y): &mut (Panels<f32>, Vec<f32>), _: Worker| {
         rows.multiply(level, x, y).expect("as many columns as numbers");
     };
-    // Workers look for their turn a little longer than a minor lasts, and are there at once.
+    // Workers poll for the next job a little longer than a minor frame lasts, so that they start without a wake-up.
     let spec = TeamSpec { spin: DurNs::from_ms(2), limit: DurNs::from_ms(50), ..TeamSpec::new("in-frame", workers) };
     let mut team = Team::start(spec, vec![0.5; COLUMNS], make, job)?;
 

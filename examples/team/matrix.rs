@@ -8,7 +8,7 @@ const ROWS: usize = 1300;
 const COLUMNS: usize = 3200;
 const FRAMES: u32 = 1000;
 
-/// What a worker has: its rows of the matrix, which it packs itself, and of the result.
+/// A worker's part: its rows of the matrix, which it packs itself, and its rows of the result.
 struct Part {
     rows: Panels<f32>,
     y: Vec<f32>,
@@ -17,7 +17,8 @@ struct Part {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cpus: Vec<CpuId> = sys::sched::affinity(0)?.iter().collect();
     let workers = std::env::args().nth(1).map_or(Ok(cpus.len() - 1), |workers| workers.parse())?;
-    // The leader's CPU first; a worker for which there is none left runs wherever there is room.
+    // The first CPU is the leader's. If there are fewer CPUs than threads, the remaining workers are not bound to a
+    // CPU.
     let given = (1..=workers).map(|index| cpus.get(index).copied()).collect();
     sys::sched::set_affinity(0, &CpuSet::single(cpus[0]))?;
     let spec = TeamSpec { leader: Some(cpus[0]), spin: DurNs::from_us(200), ..TeamSpec::new("matrix", given) };
@@ -37,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut commands = vec![0.0; ROWS];
     let mut longest = vec![DurNs::ZERO; team.size()];
     for frame in 0..FRAMES {
-        // Between two jobs what is shared and all parts are the leader's.
+        // Between two jobs only the leader accesses the shared data and the parts.
         team.shared_mut()?[0] = frame as f32;
         let times = team.run()?;
         longest.iter_mut().zip(times).for_each(|(longest, times)| *longest = (*longest).max(times.took));

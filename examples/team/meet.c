@@ -1,4 +1,4 @@
-/* Two processes that meet at a barrier, pass a token under a mutex, and show a variable.
+/* Two processes that meet at a barrier, pass a token under a mutex, and export a variable.
  *   meet serve [ROUNDS] & meet join [ROUNDS]
  */
 #include <stdio.h>
@@ -38,7 +38,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "the other one did not come within 30 s\n");
         return 1;
     }
-    /* Even: the server's turn; odd: the other's. */
+    /* An even token is the server's turn, an odd one that of the other process. */
     for (long round = 0; round < rounds; ++round) {
         int got = tahti_mutex_lock(mutex);
         while (got >= 0 && *token % 2 != (serve ? 0 : 1))

@@ -21,7 +21,7 @@ def number(what, value, most=2**64 - 1):
 def seconds(what, value, most=(2**63 - 1) // 10**9):
     """A time that C can hold, which counts ns in 64 bits: 292 years, unless it is less."""
     value = float(value)
-    # What is no number is not within anything.
+    # NaN fails both comparisons and is refused, too.
     if not -most <= value <= most:
         raise ValueError(f"{what} is {value}; expected seconds, at most {most}")
     return value
@@ -64,7 +64,7 @@ class Asked(ctypes.Structure):
 
 Handler = CFUNCTYPE(None, c_void_p, POINTER(Asked), c_void_p)
 
-# Each function of tahti.h that is called from here: what it returns, what it takes.
+# The functions of tahti.h that are called from here: type of the result, types of the arguments.
 _FUNCTIONS = {
     "tahti_error": (c_char_p, []),
     "tahti_import_open": (c_void_p, [c_char_p]),

@@ -34,7 +34,7 @@ from ._library import Error, failed, lib, number as _number, seconds as _seconds
 
 BAND = 3
 BANDS = 8
-# Longest wait in the library: a wake-up is lost while a client connects anew.
+# Maximum wait in the library. It bounds the delay if a wake-up is lost, which happens while a client reconnects.
 _LOOK_NS = 100_000_000
 _BODY_BYTES_MAX = 16384
 _log = logging.getLogger("tahti")
@@ -115,7 +115,7 @@ class _Place:
         """The handler has returned. Whether somebody sees the memory all the same, who might touch it when it is gone."""
         seen = weakref.ref(self._array) if self._array is not None else lambda: None
         self._replies = self._asked = self._array = None
-        # Perhaps it is only not collected yet.
+        # If the array still exists, it may only be uncollected garbage: collect, then check again.
         return seen() is not None and (gc.collect(), seen())[1] is not None
 
 
@@ -173,7 +173,7 @@ class Room:
             raise failed()
         self._held, self._size = _Held(handle), size
         memory = (ctypes.c_char * size).from_address(lib().tahti_room_memory(handle))
-        # Whoever sees the memory keeps it.
+        # Each view of the memory keeps the room alive.
         memory.held = self._held
         self.data = memoryview(memory).cast("B")
 
@@ -203,7 +203,7 @@ class Client:
         self._outbox = collections.deque()
         self._outstanding = {}
         self._watchers = {}
-        # The only thread that uses the handle; all others leave their requests and wake it.
+        # The only thread that sends and receives. Other threads put their requests into the outbox and wake it.
         self._thread = threading.Thread(target=self._run, name=f"messages of {name}", daemon=True)
         self._thread.start()
 
@@ -245,7 +245,8 @@ class Client:
             raise Error("replies come on this thread, which would wait for itself; use `send` and a callback of its future")
 
     def _leave(self, line, within, body, pulse, idempotent, dry_run, answer, call):
-        # All that can be wrong is said here, to who asks: the thread has others' requests too.
+        # All checks happen here and raise in the caller's thread: the client's thread also serves the requests of
+        # others.
         line, within = _text("the line", line), _seconds("within", within)
         body = body if isinstance(body, Room) else bytes(memoryview(body))
         flags = int(bool(idempotent)) + 2 * int(bool(dry_run))
@@ -265,11 +266,12 @@ class Client:
             while not self._closed:
                 self._send()
                 came = lib().tahti_client_next(self._handle, ctypes.byref(reply), _LOOK_NS)
-                # Less than 0: the server is gone. Whatever was outstanding and not to be repeated has been answered before.
+                # Less than 0: the server is gone. Outstanding requests that may not be repeated have been answered
+                # already.
                 if came > 0:
                     self._take(reply)
         except BaseException as error:
-            # A fault of this module. Nobody may wait for ever all the same.
+            # A fault of this module. The futures must still be settled, so that no caller waits for ever.
             why = f"the client's thread has ended: {type(error).__name__}: {error}"
             raise
         finally:
@@ -294,7 +296,7 @@ class Client:
                 how.body, how.body_bytes = body, len(body)
                 sent = lib().tahti_client_send(self._handle, line, ctypes.byref(how))
             if sent == 0:
-                # The queue or the pool is full: first replies must be taken.
+                # The queue or the pool is full. Replies must be received first.
                 return
             self._outbox.popleft()
             if not future.set_running_or_notify_cancel():
@@ -385,7 +387,7 @@ class Manager:
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._handle = None
-        # How often it has connected: what was asked before is not answered after.
+        # Number of connections so far. An answer to a request of an earlier connection is dropped.
         self._turn = 0
         self._kept = {band: collections.deque() for band in self._bands}
         self.on("ping")(lambda asked: name)
@@ -476,7 +478,7 @@ class Manager:
         try:
             outcome = self._outcome(of, place)
         except BaseException as error:  # noqa: B902 - whatever it is, the request is answered
-            # What it has seen goes with its frames.
+            # The traceback's frames would keep the request's memory alive.
             outcome = error.with_traceback(None)
         if isinstance(outcome, Future):
             place.end()
