@@ -1,4 +1,4 @@
-//! How fast and how large: many `ai` records with five fields each, whose inputs are a link or a constant.
+//! Load time and memory of many `ai` records with five fields each. Their inputs are links, or the constant INP.
 //!
 //! `cargo run --release -p db --example load [-- RECORDS [INP]]`
 

@@ -1,8 +1,9 @@
-//! What requests of clients cost without sockets and threads: puts, gets and both in turn through `ca` and `db`, and puts to
-//! records that are all monitored.
+//! Cost of client requests without sockets and threads: puts, gets, and puts and gets alternating, through `ca` and
+//! `db`; also puts to records that are all monitored.
 //!
-//! `cargo run --release -p iocd --example requests [-- BATCHES [put|get|both|monitored]]`; under callgrind the difference of two
-//! numbers of batches, divided by their requests, is the instructions for each, whatever else the machine does.
+//! `cargo run --release -p iocd --example requests [-- BATCHES [put|get|both|monitored]]`. To get the instructions per
+//! request, run it under callgrind with two numbers of batches, and divide the difference of the instructions by the
+//! difference of the requests. The load of the machine does not affect this figure.
 
 use ca::server::{Limits, Server};
 use ca::wire::{Header, Read, command};
@@ -13,7 +14,7 @@ use std::time::Instant;
 
 const CHANNELS: u32 = 100;
 const BATCH: u32 = 1_000;
-/// As the network's thread reads.
+/// Bytes per call, as many as the network thread reads at once.
 const BURST: usize = 16 << 10;
 const DOUBLE: u16 = 6;
 const TIME_DOUBLE: u16 = 20;

@@ -53,7 +53,7 @@
     });
   }
   document.addEventListener("keydown", (event) => {
-    // Of several drawings the focused one, or the first.
+    // If the page has several drawings, keys go to the focused one, or to the first.
     const at = document.activeElement && document.activeElement.closest(".flame");
     if (event.target.tagName === "INPUT" || (at || document.querySelector(".flame")) !== flame) return;
     if (event.key === "Escape") { seek(""); show(frames[0]); }

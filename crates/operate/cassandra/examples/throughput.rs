@@ -1,6 +1,8 @@
-//! How many samples a second one node takes beside itself, and what an outage of it costs: `cargo xtask bench cassandra`.
+//! Benchmark of the upload to Cassandra, with one node on the same machine: samples per second, and the effect of an
+//! outage of the node. `cargo xtask bench cassandra` runs it.
 //!
-//! Arguments: rounds (3), seconds of the outage (60). `TAHTI_CASSANDRA` and `TAHTI_JAVA` as for the tests.
+//! Arguments: number of rounds (default 3), length of the outage in seconds (default 60). `TAHTI_CASSANDRA` and
+//! `TAHTI_JAVA` are as for the tests.
 
 use base::Cluster;
 use cassandra::{Archive, Upload};
@@ -11,14 +13,14 @@ use std::time::{Duration, Instant};
 use store::{Config, Folder, Logger, Reader as _, SignalId};
 use testkit::cassandra::Node;
 
-/// How long anything may take.
+/// Maximum time for each wait.
 const LONG: Duration = Duration::from_secs(600);
-/// When everything was.
+/// Timestamp of the first samples, in nanoseconds since 1970.
 const T0: i64 = 1_795_000_000_000_000_000;
-/// Samples a second that are logged while the node is killed and comes back.
+/// Samples logged per second during the outage.
 const RATE: u64 = 10_000;
 
-/// What is logged: so many signals, each with a sample in so many nanoseconds.
+/// A load: `samples` samples of `signals` signals, each with one sample every `step_ns` nanoseconds.
 struct Kind {
     name: &'static str,
     signals: usize,
@@ -49,7 +51,7 @@ fn signals(logger: &mut Logger<Folder>, count: usize) -> Vec<SignalId> {
     (0..count).map(|number| logger.signal(&format!("S{number}"), About::default(), T0).unwrap()).collect()
 }
 
-/// Logs sample number `from` and those behind it, signal by signal.
+/// Logs the samples with these numbers. Consecutive numbers belong to consecutive signals. Syncs every 10,000 samples.
 fn log(logger: &mut Logger<Folder>, ids: &[SignalId], step_ns: i64, samples: std::ops::Range<u64>) {
     for number in samples {
         let (turn, which) = (number / ids.len() as u64, (number % ids.len() as u64) as usize);
@@ -67,7 +69,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Logs all of it, then sends it; samples a second, and the share of one CPU that the upload took.
+/// Logs all samples, then uploads them. Returns the samples uploaded per second, and the share of one CPU that the
+/// upload used.
 fn sent(place: &Place, node: &Node, kind: &Kind, round: usize) -> (f64, f64) {
     let name = format!("round{}_{round}", kind.signals);
     let folder = Folder::make(place.0.join(&name)).unwrap();
@@ -90,7 +93,7 @@ fn sent(place: &Place, node: &Node, kind: &Kind, round: usize) -> (f64, f64) {
     (kind.samples as f64 / took.as_secs_f64(), used as f64 / took.as_nanos() as f64)
 }
 
-/// Logs at a steady rate while the node is killed, and started again after `away`.
+/// Logs at [`RATE`] while the node is killed and, after `away`, started again.
 fn outage(place: &Place, node: &mut Node, away: Duration) {
     let folder = Folder::make(place.0.join("outage")).unwrap();
     let cluster = Cluster::new([node.address().as_str()], "outage").unwrap();
@@ -99,7 +102,7 @@ fn outage(place: &Place, node: &mut Node, away: Duration) {
     let upload = Upload::start(folder, cluster.clone()).unwrap();
     let begun = Instant::now();
     let mut logged = 0;
-    // So many seconds at the rate; the most that waited, and the longest that logging was late.
+    // Maximum number of bytes that waited in the log, and maximum delay of the logging.
     let mut most = 0;
     let mut late = Duration::ZERO;
     let mut go_on = |logged: &mut u64, while_: &mut dyn FnMut() -> bool| {
@@ -131,7 +134,7 @@ fn outage(place: &Place, node: &mut Node, away: Duration) {
         starts.join().unwrap()
     });
     let back = Instant::now();
-    // Until nothing waits but what was logged within the last seconds.
+    // Continue until at most 3 MiB wait: the samples of the last seconds.
     go_on(&mut logged, &mut || upload.status().waiting > 3 << 20 && back.elapsed() < LONG);
     let caught_up = back.elapsed();
     let status = upload.end(LONG);

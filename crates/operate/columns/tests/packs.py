@@ -26,7 +26,7 @@ found = {
     }
 }
 
-# Whole numbers that may be missing are doubles in pandas unless it is told otherwise.
+# By default, pandas converts integer columns with missing values to doubles. Backend pyarrow keeps the integers.
 df = pandas.read_parquet(sorted(glob.glob(pattern)), dtype_backend="pyarrow")
 at = lambda name, pulse: df[(df.signal == name) & (df.pulse == pulse)].iloc[0]
 temp = at("RF:TEMP", 1999)

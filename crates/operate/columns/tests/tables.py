@@ -32,7 +32,7 @@ assert str(df.time.dtype) == "datetime64[ns, UTC]", df.time.dtype
 at = lambda name, pulse: df[(df.signal == name) & (df.pulse == pulse)].iloc[0]
 temp = at("RF:TEMP", 999)
 gap = df[df.gap.notna()].iloc[0]
-# Whole numbers that may be missing are doubles in pandas unless it is told otherwise.
+# By default, pandas converts integer columns with missing values to doubles. Backend pyarrow keeps the integers.
 exact = pandas.read_parquet(many, dtype_backend="pyarrow")
 found["pandas"] = {
     "rows": len(df),

@@ -1,8 +1,8 @@
-//! The benchmark database of ANL/APS as `.db` text. The original is lost: this is made from its description.
+//! The benchmark database of ANL/APS as `.db` text. The original is lost, so this one follows its description.
 //!
-//! One piece for the engine alone (this example) and for the whole IOC (`tahti bench ioc`).
+//! This example uses it with the engine alone, `tahti bench ioc` with the whole IOC.
 
-/// How the records of the benchmark database of ANL/APS are linked; the original is lost.
+/// Links between the records, in two readings of the description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
     /// Each record reads the one before it and processes the next one by its forward link.
@@ -21,8 +21,8 @@ pub(crate) fn monitored(copy: usize) -> Vec<String> {
 }
 
 /// The benchmark database: `main` processes two sub-fanouts three times each, these five calc each, and each calc a
-/// chain of nine ai. `scan` is the `SCAN` of `main`. Monitors are told of each processing, as values that stay the same
-/// would tell them nothing.
+/// chain of nine ai. `scan` is the `SCAN` of `main`. Monitors receive an update for each processing (MDEL -1);
+/// otherwise they would receive none, because the values do not change.
 pub(crate) fn kraimer(copies: usize, reading: Reading, scan: &str) -> String {
     let mut text = String::new();
     for copy in 0..copies {

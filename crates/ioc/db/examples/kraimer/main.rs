@@ -1,6 +1,7 @@
-//! The benchmark database of ANL/APS in both readings: time per record, in chains (F) and through inputs (P).
+//! Time per record of the benchmark database of ANL/APS in both readings: records linked by forward links (F) and by
+//! inputs (P).
 //!
-//! CPU time of this thread, not wall time: neighbours on the machine do not count.
+//! Measures CPU time of this thread, so that other load on the machine does not count.
 //!
 //! `cargo run --release -p db --example kraimer [-- COPIES [SCANS]]`
 
