@@ -180,7 +180,7 @@ impl Finding {
         self.effects[wanted as usize]
     }
 
-    /// Severity: the strongest effect on any use.
+    /// Severity, derived from the strongest effect on any use.
     #[must_use]
     pub fn severity(&self) -> Severity {
         match self.effects.iter().max() {

@@ -86,7 +86,7 @@ pub struct ClockCost {
     pub resolution_ns: u64,
 }
 
-/// The kernel's state of the discipline of `CLOCK_REALTIME`, read with `adjtimex` without setting anything.
+/// State of the discipline of `CLOCK_REALTIME` in the kernel, read with `adjtimex`, which sets nothing here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timex {
     /// Whether the clock counts as synchronised.

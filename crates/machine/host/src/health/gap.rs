@@ -15,7 +15,7 @@ const OTHER: &str = "other steps";
 /// Shorter times are not named.
 const NAMED_FROM: DurNs = DurNs::from_ms(10);
 
-/// What the kernel counts for the supervisor's thread, since its start.
+/// Counters of the kernel for the supervisor's thread, since the thread's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effort {
     /// Time on a CPU.

@@ -45,7 +45,7 @@ pub enum Claim {
     Heartbeat,
     /// The process yields its CPU, and gets it.
     Budget,
-    /// The process skips no more periods than its limit.
+    /// The number of skipped periods is within the limit.
     Skipped,
     /// The results have the value that the plant file requires.
     Value,

@@ -243,7 +243,7 @@ impl Reader<'_> {
             let edits = std::mem::take(&mut self.parts[part].edits);
             let mut at = 0;
             for edit in edits {
-                // It is inside another edit.
+                // This edit is inside the previous one.
                 if edit.span().start < at {
                     continue;
                 }

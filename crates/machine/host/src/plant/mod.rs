@@ -70,7 +70,7 @@ pub enum Missing {
     /// An existing file that can be executed.
     #[error("{} is no executable file", .0.display())]
     Executable(PathBuf),
-    /// A file.
+    /// An existing file.
     #[error("{} does not exist", .0.display())]
     File(PathBuf),
     /// A folder; the path is something else.
@@ -203,7 +203,7 @@ pub struct Checked {
     pub inactive: Inactive,
 }
 
-/// Reads and checks the text of a plant file without `include` and profiles.
+/// Reads and checks the text of a plant file that has no `include`. No profile is active.
 #[must_use]
 pub fn check(text: &str, around: &dyn Surroundings) -> Checked {
     check_joined(&Joined::single("plant.toml", text), &Profiles::default(), around)

@@ -504,7 +504,7 @@ impl<'de> Deserialize<'de> for Signal {
 }
 
 impl Cpus {
-    /// The CPUs on a machine with the CPUs `machine` if `shielded` are shielded.
+    /// Resolves to CPUs of `machine`, on which the CPUs `shielded` are shielded.
     #[must_use]
     pub fn resolve(&self, machine: &UsableCpus, shielded: &CpuSet) -> CpuSet {
         match self {

@@ -108,7 +108,7 @@ impl State {
     }
 }
 
-/// How a process ended, as reported by the kernel.
+/// End of a process, as reported by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {

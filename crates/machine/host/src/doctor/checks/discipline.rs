@@ -92,7 +92,7 @@ fn details(facts: &Facts) -> Vec<String> {
     lines
 }
 
-/// Whether the kernel has the offset between TAI and UTC.
+/// Whether the offset between TAI and UTC is set in the kernel.
 pub struct TaiOffset;
 
 impl Check for TaiOffset {
