@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What the run folders have.
+/// Contents of the run folders.
 enum Found {
     Names(Vec<String>),
     Iocs(Vec<Saved>),
@@ -77,7 +77,8 @@ fn of_plants(given: Option<&str>) -> Vec<String> {
     given.map_or_else(living, |name| vec![name.to_owned()])
 }
 
-/// The processes of a plant. Operators, who may not read its state, see those that run.
+/// Names of the processes of a plant. Operators may not read the plant's state, so for them only running processes are
+/// found.
 fn processes(plant: &str) -> Vec<String> {
     let run = RunDir::find(plant);
     match run.saved() {

@@ -18,7 +18,7 @@ const LOG_LINES: usize = 10;
 /// Interval between checks of a process's state.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How long a supervisor may take to notice that a process has died.
+/// Maximum time in which a supervisor notices that a process has died.
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Stop processes until `tahti start`

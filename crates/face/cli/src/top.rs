@@ -51,7 +51,7 @@ pub(crate) struct Args {
     sort: Sort,
 }
 
-/// What processes are ordered by.
+/// Sort key of the processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Sort {
     /// As in the plant file

@@ -55,7 +55,7 @@ pub(crate) struct Args {
     resume: bool,
 }
 
-/// How long `--detach` waits for a dashboard that is starting.
+/// Maximum time that `--detach` waits for the address of a dashboard that is starting.
 const ADDRESS_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: Args) -> ExitCode {

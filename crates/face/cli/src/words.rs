@@ -56,7 +56,8 @@ pub(crate) fn completion(args: CompletionArgs) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What a completion script adds to the generated one: names of processes, plants and records, by [`crate::complete`].
+/// Part of a completion script that is added to the generated one: completes names of processes, plants and records
+/// with [`crate::complete`].
 fn names(shell: Shell) -> &'static str {
     match shell {
         Shell::Zsh => {

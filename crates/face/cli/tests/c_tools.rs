@@ -59,7 +59,7 @@ fn both<T: Send>(run: impl Fn(bool) -> T + Sync) -> [T; 2] {
     })
 }
 
-/// Up to `most` lines without their figures. How often each name was searched depends on the network.
+/// Up to `most` lines without their figures. The number of searches for each name depends on the network.
 fn lines(text: &str, most: usize) -> Vec<String> {
     let words = |line: &str| {
         let words = line.split_whitespace().filter(|word| !word.contains(|letter: char| letter.is_ascii_digit()));

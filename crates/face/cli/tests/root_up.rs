@@ -122,7 +122,7 @@ fn a_detached_daemon_without_environment_ends_with_its_killed_keeper_by_their_gr
 fn a_process_of_another_user_and_its_safe_output_command_have_clean_environments() {
     harness::machine::last_cpu();
     let bench = Bench::new("root-user", "");
-    // The folder belongs to the operator, who may put anything there.
+    // The folder belongs to the operator and may contain any file.
     let own = bench.dir.join("own");
     fs::create_dir(&own).unwrap();
     std::os::unix::fs::chown(&own, Some(65534), Some(65534)).unwrap();

@@ -59,7 +59,7 @@ pub struct tahti_reply {
     pub reserved: u32,
 }
 
-/// Options for sending a request. NULL stands for the defaults.
+/// Options for sending a request; the defaults if NULL.
 ///
 /// # Safety
 /// `sending` is NULL or begins with its size, and its body may be read as long as the result is used.

@@ -98,7 +98,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Err(format!("{} samples could not be kept: {why}", account.taken - account.safe + account.refused).into())
 }
 
-/// How much of the input files has been read.
+/// Progress through the input files.
 struct Reading {
     /// Bytes read so far, including read-ahead beyond the current row.
     bytes: Arc<AtomicU64>,

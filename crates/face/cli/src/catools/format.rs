@@ -201,7 +201,7 @@ pub(super) fn lead(options: &Options, name: &str, elements: usize) -> String {
     if elements <= 1 && separator == ' ' { format!("{name:<30}{separator}") } else { format!("{name}{separator}") }
 }
 
-/// Everything that a DBR type carries besides its value.
+/// Formats the attributes of a DBR type other than its value.
 pub(super) fn details(dbr: Dbr, reading: &Reading) -> String {
     let alarm = reading.alarm;
     let mut out = String::new();

@@ -33,7 +33,7 @@ enum Program {
     Telescope(telescope::Args),
 }
 
-/// How a program's loop runs, and for how long.
+/// Arguments of all demo programs: scheduling and duration of the loop.
 #[derive(clap::Args)]
 struct RunArgs {
     /// Scheduling class of the loop [default: that of the process]

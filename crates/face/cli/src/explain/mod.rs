@@ -23,7 +23,7 @@ use trace::{Explainer, Lost, Merge, Row, Summary};
 const LOOK: DurNs = DurNs::from_ms(20);
 /// Interval between searches for new threads.
 const SEARCH: DurNs = DurNs::from_ms(200);
-/// How long a program may take to end after SIGTERM.
+/// Maximum time for a program to end after SIGTERM.
 const END: DurNs = DurNs::from_secs(5);
 
 /// Find the cause of late wake-ups of any program, from kernel events

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use sys::root::RootDir;
 use trace::stored::Thread;
 
-/// How a command line names threads.
+/// Arguments that select threads.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Threads {
     /// Threads to watch

@@ -19,7 +19,7 @@ use sys::signal::SignalFd;
 const SAME_MOMENT: DurNs = DurNs::from_ms(200);
 /// Minimum interval between two windows requested from the recorder.
 const ASK_AGAIN: DurNs = DurNs::from_secs(10);
-/// How long the frame waits for activities that end with it. The plant sends signals to their processes afterwards.
+/// Maximum time that an ending frame waits for its activities. Afterwards the plant sends signals to their processes.
 const FAREWELL: DurNs = DurNs::from_secs(2);
 /// Interval of the counts sent to the supervisor.
 const TELL_EVERY: DurNs = DurNs::from_secs(1);

@@ -3,7 +3,7 @@
 /// Maximum length of a plant's name. Other names (`NAME-values`) are derived from it.
 pub(super) const NAME_BYTES_MAX: usize = 24;
 
-/// What a new plant contains.
+/// Kinds of new plants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Template {
     /// A 1 kHz loop with its latency

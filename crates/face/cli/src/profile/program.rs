@@ -10,7 +10,7 @@ use sys::process::Process;
 use sys::program::find;
 use sys::spawn::{Held, Prepared, Step, Wanted};
 
-/// How long a program may take to end after SIGTERM.
+/// Maximum time for a program to end after SIGTERM.
 const END: DurNs = DurNs::from_secs(5);
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;

@@ -13,7 +13,7 @@ use sys::clock::{mono_now, sleep_until};
 
 pub(crate) use options::Args;
 
-/// How long the loop may take to accept a setup. After that, the loop is assumed not to run.
+/// Maximum time for the loop to accept a setup. After that, the loop is assumed not to run.
 const TAKING: DurNs = DurNs::from_secs(2);
 /// Interval between checks for a new capture.
 const LOOK: DurNs = DurNs::from_ms(10);

@@ -74,7 +74,7 @@ pub(super) enum Then {
     Quit,
 }
 
-/// What is displayed, and how.
+/// Selection, order and layout of the display.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) threads: bool,

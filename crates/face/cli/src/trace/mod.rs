@@ -57,7 +57,7 @@ enum What {
     Export(Export),
 }
 
-/// What is recorded.
+/// Threads to record, and options of the recording.
 #[derive(clap::Args)]
 pub(crate) struct Start {
     #[command(flatten)]
@@ -66,7 +66,7 @@ pub(crate) struct Start {
     how: How,
 }
 
-/// How it is recorded.
+/// Options of a recording.
 #[derive(Clone, Debug, clap::Args)]
 struct How {
     /// Explain wake-ups later than this, and keep a window around each
@@ -121,7 +121,7 @@ struct Which {
     plant: Option<String>,
 }
 
-/// What is shown of it.
+/// Recorder to show, and output format.
 #[derive(clap::Args)]
 struct Shown {
     #[command(flatten)]

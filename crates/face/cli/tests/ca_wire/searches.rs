@@ -53,7 +53,7 @@ fn searches_by_datagram_are_answered_as_by_cs_server() {
         for datagram in datagrams {
             socket.send_to(datagram, ("127.0.0.1", port)).unwrap();
             // Both servers send all answers for one client before they answer the next. The other client's answer
-            // shows that there is no more.
+            // shows that all have arrived.
             other.send_to(&last, ("127.0.0.1", port)).unwrap();
             other.recv(&mut buffer).expect("the last search is answered");
             while let Ok(len) = socket.recv(&mut buffer) {
