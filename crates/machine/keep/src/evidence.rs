@@ -96,7 +96,7 @@ pub struct Incident {
     /// causes.
     #[serde(default)]
     pub recorder: Option<serde_json::Value>,
-    /// How the process ended, if it did.
+    /// Exit status or signal, if the process has ended.
     pub exit: Option<ExitRecord>,
 }
 

@@ -36,7 +36,7 @@ const RULES_EVERY: DurNs = DurNs::from_ms(200);
 /// Time the guard has to report its actions on a process that has ended. The guard checks every 100 ms.
 const LAST_NEWS_WITHIN: DurNs = DurNs::from_secs(1);
 
-/// What to run and how to watch it.
+/// Specification of a watched process.
 #[derive(Clone, Debug)]
 pub struct Foreground {
     /// The process.
@@ -59,7 +59,7 @@ pub struct Foreground {
 /// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// How the process ended.
+    /// Exit status or signal of the process.
     pub end: End,
     /// Whether its time limit expired and the runner asked it to end.
     pub time_over: bool,
@@ -93,7 +93,7 @@ pub enum Failure {
     Notify(#[from] NotifyError),
 }
 
-/// Runs the process to its end. `tell` gets one line for each event that the user should know, as it happens.
+/// Runs the process until it ends. Calls `tell` with one line for each event of interest to the user, as it happens.
 ///
 /// # Errors
 /// It could not be started as required.

@@ -15,7 +15,7 @@ use testkit::guest;
 /// Delay from the request to the common start of the loops. An interpreter may take seconds to start in an emulated machine.
 const START_SECONDS: u64 = 8;
 
-/// How long the loops spin if they are not stopped.
+/// Time after which the loops end if they are not stopped.
 const SPIN_SECONDS: u64 = 20;
 
 /// A time-sharing thread that wakes 20 times a second and records the longest gap.

@@ -208,7 +208,7 @@ impl Client {
         QmpError::Silent { command: command.to_owned(), within: self.within }
     }
 
-    /// Checks the deadline, so that a peer that sends without end gets no more time than a silent one.
+    /// Checks the deadline. It also limits a peer that never stops sending.
     fn in_time(&self, end: MonoNs, command: &str) -> Result<(), QmpError> {
         if mono_now() < end { Ok(()) } else { Err(self.silent(command)) }
     }

@@ -23,7 +23,8 @@ const SCAN: DurNs = DurNs::from_ms(100);
 const SCAN_CALM: DurNs = DurNs::from_ms(500);
 /// Period while a new watch has no real-time thread yet, because its class is about to be set.
 const SCAN_NEW: DurNs = DurNs::from_ms(5);
-/// How long a watch counts as new. A process released from its hold sets its class and starts its program at once.
+/// Time for which a watch counts as new. Two seconds suffice, because a process released from its hold sets its class
+/// and starts its program at once.
 const NEW: DurNs = DurNs::from_secs(2);
 
 /// A watched real-time thread.
@@ -73,7 +74,7 @@ pub(crate) struct Watched {
     members: Vec<Member>,
     overflow_told: bool,
     next_scan: MonoNs,
-    /// End of the period in which the first real-time thread is looked for more often.
+    /// Until this time the threads are scanned more often, to find the first real-time thread early.
     new_until: MonoNs,
 }
 

@@ -251,7 +251,7 @@ pub struct Status {
     pub console_bytes_lost: u64,
 }
 
-/// How a child ended.
+/// Record of the end of a child.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExitRecord {

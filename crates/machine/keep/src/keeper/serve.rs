@@ -343,7 +343,7 @@ impl Keeper {
         while let Ok((stream, _)) = self.listener.accept() {
             let allowed = Peer::of(stream.as_fd()).is_ok_and(|peer| peer.is_ours());
             let Ok(mut client) = Client::new(stream, false, !allowed) else { continue };
-            // The mode of the socket admits only operators besides root and the owner.
+            // The mode of the socket admits only root, the owner and operators.
             if !allowed && self.spec.operators.is_none() {
                 client.reply(&Reply::Refused("only root and the keeper's user may connect to a keeper".to_owned()));
             } else if self.clients.len() >= CLIENTS_MAX {

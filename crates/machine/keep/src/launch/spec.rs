@@ -191,7 +191,7 @@ pub struct InheritedFd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limit {
-    /// What is limited.
+    /// The limited resource.
     pub resource: Resource,
     /// The soft and hard limit; `None` is unlimited. Unit: the resource's (bytes, files, microseconds).
     pub value: Option<u64>,

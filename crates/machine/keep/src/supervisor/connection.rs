@@ -24,7 +24,7 @@ pub(crate) enum Asker {
     Own,
     /// The engine, to start the process.
     Start,
-    /// An operator, who waits for the answer.
+    /// An operator. The client waits for the answer.
     Operator(u64),
 }
 

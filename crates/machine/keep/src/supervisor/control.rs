@@ -451,7 +451,7 @@ impl Server {
     }
 }
 
-/// Whether the client is root or the supervisor's own user, who may send all requests.
+/// Whether the client's user is root or the supervisor's own user. These users may send all requests.
 fn may_talk(stream: &UnixStream) -> bool {
     sys::peer::Peer::of(stream.as_fd()).is_ok_and(|peer| peer.is_ours())
 }

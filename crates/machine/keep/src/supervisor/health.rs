@@ -54,7 +54,7 @@ pub(crate) struct Health {
     passed: Option<MonoNs>,
     /// Time of the last pass of the supervisor before, until the first pass of this one.
     passed_before: Option<MonoNs>,
-    /// What the kernel had counted for the loop's thread at the last pass.
+    /// Kernel counters of the loop's thread at the last pass.
     effort: Option<Effort>,
     /// Time spent in each step of the loop since the last pass.
     steps: Steps,

@@ -150,7 +150,7 @@ pub enum PlantError {
     },
 }
 
-/// How a supervisor's run ended.
+/// Outcome of a supervisor's run.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Exit {
     /// The plant was up and is down again.

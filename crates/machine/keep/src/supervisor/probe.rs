@@ -27,7 +27,7 @@ pub(crate) fn usage(pid: i32) -> Usage {
     usage_with(pid, 0)
 }
 
-/// What the kernel counts for the calling thread; `None` if it does not report that.
+/// Kernel counters of the calling thread; `None` if the kernel does not report them.
 pub(crate) fn own_effort() -> Option<Effort> {
     let root = RootDir::machine();
     effort(&root.read("/proc/thread-self/schedstat").ok()?, &root.read("/proc/thread-self/stat").ok()?)
