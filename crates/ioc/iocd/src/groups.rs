@@ -148,7 +148,7 @@ impl Threads {
         self.armed.start(DurNs::ZERO);
     }
 
-    /// Waits for the threads to end. The engine has told them to stop.
+    /// Waits for the threads to end. The engine has requested their stop.
     pub(crate) fn join(mut self) {
         self.armed.stop();
     }

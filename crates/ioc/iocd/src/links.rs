@@ -168,7 +168,7 @@ struct Target {
     sub: Option<(IoId, Dbr)>,
     last: Option<(Value, Alarm, Stamp)>,
     meta: Option<Meta>,
-    /// Newest write of each link while the circuit accepts no more, and whether it has completion.
+    /// While the circuit accepts no further writes: the newest write of each link, and whether it has completion.
     held: BTreeMap<LinkId, (Value, bool)>,
 }
 

@@ -159,8 +159,8 @@ pub(crate) trait RecordType: Layout + Stored {
         (0, FieldType::F64)
     }
 
-    /// Units, precision and limits of a field whose definition has type `_kind`. [`properties::COMMON`] stands for any common
-    /// field.
+    /// Units, precision and limits of a field whose definition has type `_kind`. [`properties::COMMON`] represents all
+    /// common fields.
     fn properties(&self, _field: u16, _kind: Option<FieldType>) -> Properties {
         Properties::NONE
     }

@@ -184,7 +184,8 @@ mod mip {
 /// STUP: no status update in progress.
 const STOPPED: u16 = 0;
 
-/// Fields that the record changes itself, in the order in which they are posted. DMOV is last: who sees it has all others.
+/// Fields that the record changes itself, in the order in which they are posted. DMOV is last, so that a client that
+/// receives it has all others.
 const WATCHED: &[u16] = &[
     Motor::OFF,
     Motor::FOFF,
@@ -336,7 +337,7 @@ impl RecordType for Motor {
         r.settled |= std::mem::take(&mut r.settling);
         r.update = true;
         db.run(rec);
-        // A disabled record was not processed: it looks again later.
+        // A disabled record was not processed. It checks again later.
         if std::mem::take(&mut db.records[body].update) {
             work::look_later(db, rec, body);
         }

@@ -22,7 +22,7 @@ pub(crate) struct Properties {
     pub(crate) link: Option<ResolvedLink>,
 }
 
-/// Field number that stands for any common field.
+/// Field number that represents all common fields.
 pub(crate) const COMMON: u16 = u16::MAX;
 
 impl Properties {

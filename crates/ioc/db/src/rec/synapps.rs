@@ -48,7 +48,7 @@ pub(crate) fn post_states<T: RecordType>(
     }
 }
 
-/// What the target of a link takes.
+/// Kind of value that the target of a link accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Takes {
     /// Texts: also states and menu choices by name, and links.
@@ -60,7 +60,7 @@ pub(crate) enum Takes {
     Unknown,
 }
 
-/// What the target of a link takes, or its source has.
+/// Kind of value that the target of a link accepts, or that its source has.
 pub(crate) fn takes(db: &mut Db, link: ResolvedLink) -> Takes {
     match db.link_type(link) {
         None => Takes::Unknown,

@@ -65,7 +65,7 @@ impl Sets {
     }
 }
 
-/// How a database was divided, for records loaded later.
+/// Result of dividing a database, used for records loaded later.
 pub(crate) struct Division {
     /// Scan group of each claimed menuScan choice.
     claims: HashMap<u16, usize>,

@@ -18,7 +18,7 @@ pub struct FileError {
     pub file: String,
     /// Position in the file.
     pub place: Position,
-    /// What was found and what was expected.
+    /// Message: the text that was found, and what was expected.
     pub what: String,
 }
 

@@ -66,7 +66,7 @@ pub trait DeviceSupport: Send + Sync {
     fn attach(&self, place: &Attaching<'_>, ports: &Ports) -> Result<Served, AttachError>;
 }
 
-/// How a device support serves a record.
+/// Interfaces through which a device support serves a record.
 #[derive(Default)]
 pub struct Served {
     /// Answers immediately, on the thread that owns the record. It must neither allocate nor block.

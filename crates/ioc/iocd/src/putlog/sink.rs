@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Timeout of connecting to a server, and of sending a line to it.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long to wait for a server's refusal of a line. A later refusal is not noticed, and the line is lost.
+/// Time to wait for a server's refusal of a line: 20 ms. A later refusal is not noticed, and the line is lost.
 const REFUSED_WITHIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// Target of log lines.

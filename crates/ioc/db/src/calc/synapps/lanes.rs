@@ -57,7 +57,7 @@ pub(super) fn map(item: &Item, f: &dyn Fn(f64) -> f64) -> Item {
     }
 }
 
-/// Applies a function to each pair of elements. A number stands for an array of equal elements.
+/// Applies a function to each pair of elements. A number is treated as an array of equal elements.
 pub(super) fn zip(left: &Item, right: &Item, f: &dyn Fn(f64, f64) -> f64) -> Item {
     match (left, right) {
         (Item::Array(a), Item::Array(b)) => {

@@ -91,8 +91,8 @@ impl Program {
     /// Runs the expression. Stores take effect also if it fails later.
     ///
     /// # Errors
-    /// If it has no value. A result that is infinite or not a number is an error for the callers, who decide what remains of
-    /// it.
+    /// If the expression has no value. Infinity or NaN is returned as a result; the callers treat it as an error, and
+    /// decide which value the record keeps.
     pub(crate) fn run(&self, frame: &mut Frame<'_>) -> Computed {
         let mut stack = Stack { items: [const { Item::Number(0.0) }; STACK_LIMIT], len: 0 };
         // Instruction and stack depth at the start of each loop.

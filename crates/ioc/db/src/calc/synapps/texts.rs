@@ -64,7 +64,7 @@ pub(super) fn shift(text: Str40, by: f64, right: bool) -> Str40 {
     if right { joined(&[&[b' '; 40][..by], bytes]) } else { Str40::new(bytes.get(by..).unwrap_or(&[])) }
 }
 
-/// `text[i,j]`. A negative index counts from the end. A text instead of an index stands for the place after its first match
+/// `text[i,j]`. A negative index counts from the end. A text instead of an index means the place after its first match
 /// (start), or before it (end).
 pub(super) fn range(text: Str40, first: &Item, last: &Item) -> Str40 {
     let bytes = text.bytes();

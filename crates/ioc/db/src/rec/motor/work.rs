@@ -59,7 +59,7 @@ impl Motor {
         self.spmg == STOP || self.spmg == PAUSE
     }
 
-    /// Whether the axis stands on the switch in the direction of the command.
+    /// Whether the limit switch in the direction of the command is active.
     const fn is_on_limit(&self) -> bool {
         (self.rhls != 0 && self.cdir != 0) || (self.rlls != 0 && self.cdir == 0)
     }
@@ -185,7 +185,7 @@ pub(super) fn updated(db: &mut Db, rec: RecId, body: Body<Motor>) -> bool {
     true
 }
 
-/// The axis stands. Returns whether nothing remains to be decided.
+/// Handles an axis that has stopped. Returns whether no decision remains.
 fn stopped(db: &mut Db, rec: RecId, body: Body<Motor>) -> bool {
     let r = &mut db.records[body];
     let (dval, bdst, bvel, velo, mres) = (r.dval, r.bdst, r.bvel, r.velo, r.mres);
@@ -305,7 +305,7 @@ fn command(db: &mut Db, rec: RecId, body: Body<Motor>) -> bool {
     if stop || r.is_paused() {
         let for_good = stop || r.spmg == STOP;
         if for_good && r.movn == 0 && !r.settling && (r.mip == 0 || r.mip & mip::STOP != 0) {
-            // Stands already. A target that a pause kept is given up.
+            // The axis is at rest already. A target kept by a pause is dropped.
             r.targets_from_readback();
             r.done();
         } else if r.mip != 0 {

@@ -111,15 +111,15 @@ pub struct Attaching<'a> {
     pub count: usize,
 }
 
-/// How a device support serves a record.
+/// Connection of a record to a device support.
 pub struct Attached {
-    /// How requests are answered.
+    /// Mode of answering requests.
     pub answers: Answers,
     /// Whether SCAN may be `I/O Intr`. If so, [`Db::feed_record`] processes the record.
     pub interrupts: bool,
 }
 
-/// How requests of a record are answered.
+/// Modes of answering the requests of a record.
 pub enum Answers {
     /// Immediately, on the owner's thread.
     Now(Box<dyn Direct>),
