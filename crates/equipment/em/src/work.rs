@@ -36,8 +36,8 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// Passes an answer to the thread of the band. There is always room: a band has no more unanswered requests than the ring
-    /// holds.
+    /// Passes an answer to the thread of the band. There is always room: the ring holds as many answers as a band may
+    /// have unanswered requests.
     pub(crate) fn give(&mut self, front: usize, done: Done) {
         let (ring, waker) = &mut self.done[front];
         let full = ring.push(done).is_err();

@@ -63,7 +63,7 @@ impl Node {
         node
     }
 
-    /// Address for clients, who use port 9042.
+    /// Address for clients. The port is 9042.
     #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.{}", self.number)

@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<Output, Failed> {
             }
         }
     }
-    // Includes experiments that this run did not repeat, with what they need.
+    // Includes experiments that this run did not repeat, with their requirements.
     if let Some(experiments) = crate::experiments(&reports, true) {
         if args.smallest {
             for one in papers::without_figures(&reports, Amount::Smallest) {

@@ -46,7 +46,7 @@ struct Args {
     for_: DurNs,
 }
 
-/// How often each signal changes.
+/// Changes of each signal per second.
 const HZ: f64 = 10.0;
 /// Timeout of start and answer of a part.
 const PATIENCE: Duration = Duration::from_secs(60);

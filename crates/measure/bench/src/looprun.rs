@@ -10,7 +10,7 @@ use std::str::FromStr;
 use sys::clock::{mono_now, sleep_until};
 use sys::signal::{SignalFd, end_signals};
 
-/// How often the calling thread checks whether the loop should end.
+/// Interval at which the calling thread checks whether the loop should end.
 const LOOK: DurNs = DurNs::from_ms(50);
 /// Time from the call to the first pulse, to wake the loop's thread.
 const LEAD: DurNs = DurNs::from_ms(10);

@@ -226,7 +226,7 @@ pub(crate) struct Measured {
     pub(crate) involuntary: u64,
     /// One text for each run with involuntary switches.
     pub(crate) preempted: Vec<String>,
-    /// What was unavailable in a run.
+    /// Resources that were unavailable in a run.
     pub(crate) missing: Vec<String>,
 }
 

@@ -103,7 +103,7 @@ impl Sampler {
     /// Adds a thread, sampled from [`enable_running`](Self::enable_running) on. Returns `false` if it has ended.
     ///
     /// # Errors
-    /// If the user lacks the privilege, or there are no more descriptors.
+    /// If the user lacks the privilege, or no descriptor is free.
     pub fn add(&mut self, tid: i32) -> Result<bool, SamplingError> {
         self.add_as(tid, false)
     }

@@ -213,7 +213,7 @@ pub struct Experiment {
     /// The commands that measure the missing figures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
-    /// How our experiment differs from the published one.
+    /// Differences between our experiment and the published one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub differs: String,
     /// Required hardware or software that this machine lacks.

@@ -3,8 +3,8 @@
 use crate::key::HostName;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number of accepted claims of all other hosts together. The tables of a message server hold no more for one
-/// link.
+/// Maximum number of accepted claims of all other hosts together. The tables of a message server hold at most as
+/// many for one link.
 pub(crate) const CLAIMS_MAX: usize = 4096;
 /// Maximum number of further claims that are remembered. They are accepted when others are withdrawn.
 const WAITING_MAX: usize = 4 * CLAIMS_MAX;

@@ -175,7 +175,7 @@ impl Link<'_> {
             (self.say)(Event::Serves(host.clone(), serves));
         }
         let left_out = self.others.left_out();
-        // Reported only when no more claims are arriving, because a host announces its objects one by one.
+        // Reported only in a pass without new claims, because a host announces its objects one by one.
         if !came && left_out != self.left_out {
             let all_are_in = || "all objects of other hosts are available again".to_owned();
             (self.say)(Event::Trouble(left_out.clone().unwrap_or_else(all_are_in)));

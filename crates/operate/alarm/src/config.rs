@@ -248,9 +248,9 @@ pub struct Config {
     pub keep_days: u32,
     /// Maximum size of the journal.
     pub keep_size: Size,
-    /// Users, by name or number, who may read and act.
+    /// Users that may read and act, by name or number.
     pub operators: Vec<String>,
-    /// Users, by name or number, who may only read.
+    /// Users that may only read, by name or number.
     pub viewers: Vec<String>,
     /// Maximum time for shelving.
     pub shelve_max: DurNs,

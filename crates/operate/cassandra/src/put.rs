@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use store::{Logged, Window};
 
-/// Maximum rows of a batch. They are in one partition, where a batch costs no more than a row.
+/// Maximum rows of a batch. All rows are in one partition, in which a batch costs as little as a single row.
 const BATCH_ROWS: usize = 100;
 
 /// Size of the values, in bytes, at which a batch is full.

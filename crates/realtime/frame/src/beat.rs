@@ -5,7 +5,7 @@ use base::{DurNs, MonoNs};
 /// State of an external time base.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Beat {
-    /// The ticks match the minors' lengths, or there were too few of them to tell.
+    /// The ticks match the minors' lengths, or were too few for a decision.
     #[default]
     Steady,
     /// The last tick came after less than three quarters of the minor's length.

@@ -409,7 +409,7 @@ fn minors_that_passed_during_a_delay_are_lost_and_the_phase_is_kept() {
     assert_eq!((border.lost, border.pulse, border.minor), (3, 4, 0));
     assert_eq!((border.due.0, border.end.0), (400 * US, 500 * US));
     world.run();
-    // A delay of a thousand major frames needs no more steps than one of three minors.
+    // The number of steps does not depend on the delay: a thousand major frames, as above three minors.
     let border = world.border(200_000 * US);
     assert_eq!((border.lost, border.pulse, border.minor, border.end.0), (2000, 2005, 1, 200_600 * US));
 }

@@ -145,7 +145,7 @@ pub enum TeamError {
         /// The kernel's answer.
         error: std::io::Error,
     },
-    /// A worker's thread has ended because its job panicked. The team can run no more jobs.
+    /// A worker's thread has ended because its job panicked. The team cannot run further jobs.
     #[error("worker {worker} has ended in a panic; expected its job to return: start a new team")]
     Gone {
         /// Index of the worker.

@@ -369,7 +369,7 @@ fn minors_have_the_lengths_of_the_plan_and_are_aligned_to_tai() {
             let mut member = served.join("control").unwrap();
             let turns: Vec<_> = (0..12).map(|_| member.next_turn().unwrap()).collect();
             let after = tai_at_0();
-            // The clock is slewed by 500 ppm at most. A wrong phase is off by milliseconds.
+            // The clock is slewed by at most 500 ppm. A wrong phase is off by milliseconds.
             (before.abs_diff(after) < 200_000).then_some((turns, after))
         })
         .expect("the clock stopped for one of five frames");

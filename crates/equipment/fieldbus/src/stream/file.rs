@@ -18,7 +18,7 @@ pub struct Error {
     pub line: usize,
     /// Column, from 1, in bytes.
     pub column: usize,
-    /// What was found and what was expected.
+    /// Message: the text that was found, and what was expected.
     pub what: String,
 }
 

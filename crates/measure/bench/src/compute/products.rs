@@ -8,9 +8,10 @@ use std::cell::Cell;
 use std::hint::black_box;
 use sys::clock::mono_now;
 
-/// Numbers of each vector: three of 4 KiB fit into the first cache, three of 4 MiB into the last one at most.
+/// Numbers of each vector. Three vectors of 4 KiB fit into the first cache, three of 4 MiB only into the last one, if
+/// at all.
 const LENGTHS: [(usize, &str); 2] = [(1024, "3 x 4 KiB"), (1 << 20, "3 x 4 MiB")];
-/// Numbers that a timed call goes through.
+/// Numbers that a timed call processes.
 const NUMBERS: usize = 4 << 20;
 
 #[inline(never)]

@@ -12,7 +12,8 @@ const OWN: usize = 2048;
 const PASSES: usize = 64;
 /// Shared words: 16 MiB, more than second caches hold.
 pub(super) const SHARED: usize = 2 << 20;
-/// How long workers poll for a job before they sleep, if several teams share the CPUs: one team's workers block another's for so long.
+/// Time for which workers poll for a job before they sleep, if several teams share the CPUs. Meanwhile they block the
+/// other teams' workers.
 pub(super) const SHORT: DurNs = DurNs::from_us(200);
 /// The same for a single team: longer than any work of one CPU alone, or the figure would be their wake-up.
 pub(super) const LONG: DurNs = DurNs::from_ms(20);

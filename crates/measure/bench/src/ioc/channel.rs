@@ -18,7 +18,7 @@ const SINGLE: usize = 500;
 const CHANNELS: usize = 100;
 /// Doubles of a large array: 30 MB.
 const ELEMENTS: usize = 3_750_000;
-/// How often it is read.
+/// Number of reads of the large array.
 const READS: usize = 10;
 
 pub(super) fn transfer_database(_: &Scale) -> String {

@@ -28,11 +28,11 @@ pub(crate) struct Entry {
     pub(crate) key: &'static str,
     pub(crate) what: &'static str,
     pub(crate) published: &'static [Published],
-    /// All of them together repeat the experiment.
+    /// The runs that together repeat the experiment.
     pub(crate) runs: &'static [Run],
     /// The command that does what the paper describes, with its page, if it is no measurement.
     pub(crate) shown: &'static str,
-    /// How ours differs from the published experiment.
+    /// Differences between ours and the published experiment.
     pub(crate) differs: &'static str,
     /// Hardware that would be needed for the rest.
     pub(crate) needs: &'static str,

@@ -16,7 +16,7 @@ use sys::shm::SharedWords;
 
 /// Size of each queue in words, as in the server.
 const ROOM_WORDS: usize = 1 << 15;
-/// How often a sleeping side checks that the other one is alive.
+/// Interval at which a sleeping side checks that the other one is alive.
 const ALIVE: DurNs = DurNs::from_secs(1);
 /// Size limit of a message.
 const MESSAGE_WORDS: usize = 512;

@@ -54,7 +54,7 @@ impl Refusals {
 
     /// Whether the record of a request with this reply is logged. A record that is not logged is counted.
     ///
-    /// Real-time: does not allocate; checks 64 users at most.
+    /// Real-time: does not allocate; checks at most 64 users.
     pub(super) fn is_logged(&mut self, subject: Subject, asked: &str, reply: &str, now: MonoNs) -> bool {
         let is_ours = subject.host == 0 && (subject.uid == 0 || subject.uid == self.owner);
         if is_ours || !is_refused(asked, reply) {
@@ -103,7 +103,7 @@ impl Refusals {
     /// Returns the next user whose summary is due. Call until it returns `None`. At the end of the server every summary
     /// is due.
     ///
-    /// Real-time: does not allocate; checks 64 users at most.
+    /// Real-time: does not allocate; checks at most 64 users.
     pub(super) fn due(&mut self, now: MonoNs, is_end: bool) -> Option<Withheld> {
         let is_due = |user: &&mut User| user.withheld > 0 && (is_end || now - user.since >= SUMMARY_EVERY);
         let user = self.users.iter_mut().find(is_due)?;

@@ -53,7 +53,7 @@ impl Page {
     /// Uncompresses the values. Allocates the recorded size, at most 256 MiB.
     ///
     /// # Errors
-    /// If the bytes differ from what was written.
+    /// If the bytes differ from the written ones.
     pub(super) fn open(&self, pressed: &[u8]) -> Result<Vec<u8>, Bad> {
         if pressed.len() != self.len as usize {
             return Err(Bad::Short);

@@ -15,7 +15,7 @@ impl Pages {
     /// Reads a value dictionary from its page.
     ///
     /// # Errors
-    /// If the bytes differ from what was written.
+    /// If the bytes differ from the written ones.
     pub fn numbers(page: &Page, count: u32, pressed: &[u8]) -> Result<Vec<u64>, Bad> {
         let plain = page.open(pressed)?;
         let (words, rest) = plain.as_chunks::<8>();
@@ -29,7 +29,7 @@ impl Pages {
     /// the recorded sizes, which are checked against the bytes.
     ///
     /// # Errors
-    /// If the bytes differ from what was written.
+    /// If the bytes differ from the written ones.
     pub fn decode(&self, pressed: &[Vec<u8>], dictionary: Option<&[u64]>) -> Result<Chunk, Bad> {
         let count = self.count as usize;
         let page = |column: Column| self.pages.iter().zip(pressed).find(|(page, _)| page.column == column);
