@@ -24,7 +24,7 @@ int main() {
     }
     if (said < 0) {
         std::fprintf(stderr, "filter: %s\n", tahti_error());
-        return 1; // so that the plant starts it anew
+        return 1; // a failure, so the plant restarts it
     }
     std::printf("filter: the frame has ended after %lu calls\n", calls);
 }

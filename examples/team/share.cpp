@@ -1,4 +1,4 @@
-// A team of real-time threads in C++ that shares each job of one of them: every worker sums the squares of its share of a vector.
+// A team of real-time threads in C++ that share each job: every worker sums the squares of its share of a vector.
 //   share [WORKERS]
 #include <cstdio>
 #include <cstdlib>
@@ -11,7 +11,7 @@ struct Shared {
     std::vector<double> x = std::vector<double>(100'000);
 };
 
-// What each has of its own: made on its own thread, on cache lines of its own.
+// The part of one thread. It is created on that thread, on separate cache lines.
 struct Part {
     double sum;
 };
@@ -37,7 +37,7 @@ int main(int argc, char **argv) {
     for (uint32_t index = 0; const char *missing = tahti_team_missing(team.get(), index); ++index)
         std::fprintf(stderr, "%s\n", missing);
     for (int frame = 1; frame <= 1000; ++frame) {
-        // Between two jobs what is shared and all parts are the leader's.
+        // Between two jobs only the leader accesses the shared data and the parts.
         shared.x.assign(shared.x.size(), frame);
         if (int who = tahti_team_run(team.get()); who != 0) {
             std::fprintf(stderr, "worker %d did not come back\n", std::abs(who));
