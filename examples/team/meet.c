@@ -21,7 +21,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: meet serve|join [ROUNDS]\n");
         return 2;
     }
-    /* What the other one opens first is made last. */
+    /* "serving" is printed after all objects exist, so that the other process can open them. */
     tahti_segment *segment = need("segment", serve ? tahti_segment_create("meet-token", 8) : tahti_segment_open("meet-token"));
     tahti_mutex *mutex = need("mutex", serve ? tahti_mutex_create("meet-mutex") : tahti_mutex_open("meet-mutex"));
     tahti_cond *cond = need("cond", serve ? tahti_cond_create("meet-cond") : tahti_cond_open("meet-cond"));

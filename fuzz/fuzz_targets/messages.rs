@@ -32,8 +32,8 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = lane.reply(MonoNs(2), Conn::SERVER, &header, &text);
 });
 
-/// Feeds a ZeroMQ peer in pieces. The lowest bit of the first byte tells whether the greeting is omitted; the other
-/// seven bits are the size of a piece, less one.
+/// Feeds a ZeroMQ peer in pieces. An odd first byte omits the greeting; its other seven bits are the size of a piece,
+/// less one.
 fn zeromq(bytes: &[u8]) {
     let Some((how, bytes)) = bytes.split_first() else { return };
     let (mut peer, mut out) = (Peer::new(usize::from(*how) << 8), Vec::new());

@@ -1,4 +1,4 @@
-//! CPU lists, masks, times, rates, sizes and scheduling classes: what is accepted survives a round trip.
+//! CPU lists, masks, times, rates, sizes and scheduling classes: accepted values survive a round trip.
 #![no_main]
 
 use base::{CpuSet, DurNs, Hz, Policy, Size};
