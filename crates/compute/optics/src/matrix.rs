@@ -71,8 +71,8 @@ pub const fn bytes_max(rows: usize, columns: usize) -> u64 {
 }
 
 /// Reads the matrix of a file in row-major order. The file must have `rows` rows and `columns` columns; a one-dimensional array is a column.
-/// Elements have 32 or 64 bits. From FITS it reads the first image in NumPy's orientation: NAXIS1 is the number of columns. Allocates no more
-/// than the matrix. Accepts arbitrary bytes.
+/// Elements have 32 or 64 bits. From FITS it reads the first image in NumPy's orientation: NAXIS1 is the number of
+/// columns. Allocates only the matrix. Accepts arbitrary bytes.
 ///
 /// # Errors
 /// The file does not hold such a matrix. The shape is checked first, so a file with another shape may be truncated.

@@ -1,8 +1,8 @@
 //! Protocols of equipment: Modbus, and line protocols described by protocol files.
 //!
-//! The crate is pure: it opens no socket, reads no clock, starts no thread and knows no record. Received bytes and the time
-//! `now` are arguments; bytes to send and wake-up times are results ([`Exchange`]). IOC records and the steps of an equipment
-//! manager use the same engines. The crate `port` transfers their bytes.
+//! The crate is pure: it opens no socket, reads no clock, starts no thread and does not depend on records. Received
+//! bytes and the time `now` are arguments; bytes to send and wake-up times are results ([`Exchange`]). IOC records and
+//! the steps of an equipment manager use the same engines. The crate `port` transfers their bytes.
 //!
 //! ```
 //! use base::{DurNs, MonoNs};

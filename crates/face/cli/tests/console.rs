@@ -307,7 +307,7 @@ fn processing_stops_at_breakpoints_and_continues_as_in_c() {
         ("dbgf X:second.PACT", ""),
         ("dbgf X:first.PACT", ""),
         ("dbstat", ""),
-        // Records of other lock sets go on; those of the same lock set wait.
+        // Records of other lock sets are processed; those of the same lock set wait.
         ("dbpf X:other 7", ""),
         ("dbpf X:other2.PROC 1", ""),
         ("dbgf X:other2", ""),

@@ -51,7 +51,7 @@ fn urgent_circuits_are_served_first_and_the_others_between_them() {
         "no low client is served before both: {:?}",
         low.iter().map(first).collect::<Vec<_>>()
     );
-    // Bursts are bounded: a less urgent client does not wait until the urgent ones have no more requests.
+    // Bursts are bounded: a less urgent client does not wait until all requests of urgent ones are answered.
     assert!(low.iter().all(|low| first(low) < last(&high)), "{high:?}");
     assert!(
         last(&high) < low.iter().map(last).fold(0.0, f64::max),

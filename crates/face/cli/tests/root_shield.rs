@@ -197,7 +197,7 @@ fn state(sleepers: &[&Sleeper]) -> BTreeMap<String, String> {
     state
 }
 
-/// The files below a folder that match a path in which `*` stands for any single name.
+/// The files below a folder that match a path, in which `*` matches any single name.
 fn paths(below: &Path, path: &str) -> Vec<PathBuf> {
     let (name, rest) =
         path.trim_start_matches('/').split_once('/').map_or((path, None), |(name, rest)| (name, Some(rest)));

@@ -154,7 +154,7 @@ fn a_request_to_a_stopped_service_fails_with_its_process_and_the_remedy() {
     }
 }
 
-/// A debugger that keeps one thread stopped while the process goes on. Dropping it lets the thread run.
+/// A debugger that keeps one thread stopped while the other threads run. Dropping it lets the thread run.
 struct Stopped(Child);
 
 impl Stopped {

@@ -1,6 +1,6 @@
 //! Channel Access, the protocol of EPICS: bytes in, bytes and events out.
 //!
-//! This crate opens no socket, reads no clock and knows no record. [`server::Server`] serves the values of a
+//! This crate opens no socket, reads no clock and does not depend on records. [`server::Server`] serves the values of a
 //! [`server::Backend`], with the types of `base`; [`client::Client`] is the client's side; [`search`], [`beacon`] and
 //! [`repeater`] process the datagrams. The caller transfers the bytes and passes in the time.
 //!

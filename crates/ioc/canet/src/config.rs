@@ -57,7 +57,7 @@ impl ServerConfig {
             .unwrap_or_else(|| vec![Ipv4Addr::LOCALHOST])
             .into_iter()
             .partition::<Vec<_>, _>(|address| address.is_multicast());
-        // A list with only multicast groups means that other hosts shall reach the server.
+        // A list with only multicast groups makes the server available to other hosts.
         let interfaces = if interfaces.is_empty() { vec![Ipv4Addr::UNSPECIFIED] } else { interfaces };
         let beacons = list("EPICS_CAS_BEACON_ADDR_LIST", repeater, &mut complaints)
             .or_else(|| list("EPICS_CA_ADDR_LIST", repeater, &mut Vec::new()).map(|list| at_port(&list, repeater)))

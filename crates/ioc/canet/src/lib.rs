@@ -2,7 +2,8 @@
 //!
 //! The crate `ca` implements the protocol; this crate transfers the bytes. [`Net`](net::Net) has a server's sockets, a
 //! [`Session`](session::Session) is a client with its sockets, [`repeater`] is a program, and [`config`] reads EPICS' variables
-//! for all of them. The IOC, the command-line tools and equipment managers share this crate, which knows no records.
+//! for all of them. The IOC, the command-line tools and equipment managers share this crate, which does not depend on
+//! records.
 //!
 //! ```no_run
 //! use ca::client::Event;

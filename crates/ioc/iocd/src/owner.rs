@@ -66,7 +66,7 @@ impl OwnerShared {
 
 /// State of an owner's thread.
 pub(crate) struct Owner {
-    /// The shards. The first one is there from the start.
+    /// The shards. The first one exists from the start.
     #[expect(clippy::vec_box, reason = "the boxes in which they travel: none is copied here")]
     shards: Vec<Box<Shard>>,
     scans: Scans,

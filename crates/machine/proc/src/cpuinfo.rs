@@ -1,6 +1,6 @@
 //! `/proc/cpuinfo`.
 
-/// Whether the processor says that a hypervisor is below.
+/// Whether the processor reports a hypervisor.
 #[must_use]
 pub fn has_hypervisor(text: &str) -> bool {
     let flags = text.lines().find(|line| line.starts_with("flags"));

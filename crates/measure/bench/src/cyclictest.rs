@@ -20,7 +20,7 @@ pub(crate) fn run(
         Policy::Rr(priority) => ("rr", priority.0),
         _ => ("other", 0),
     };
-    // Ends by the number of cycles: its -D knows whole seconds only.
+    // The length is given in cycles (-l), because -D accepts only whole seconds.
     let cycles = (span.0 / period.0).max(1);
     let words = [
         format!("-i{}", period.0 / 1000),

@@ -13,10 +13,11 @@ pub(crate) const ADDRESSES: [&str; 2] = ["10.94.1.1", "10.94.1.2"];
 /// The program that runs another program in a namespace.
 const NSENTER: &str = "nsenter";
 
-/// Two namespaces with one interface each, connected to each other; they end with this process, however it ends.
+/// Two namespaces with one interface each, connected to each other. The kernel removes them when this process ends for
+/// any reason.
 pub(crate) struct Wire {
     namespaces: [OwnedFd; 2],
-    /// Each one's interface.
+    /// Name of the interface in each namespace.
     pub(crate) interfaces: [String; 2],
     /// MTUs of borrowed interfaces, which are returned to the host.
     lent: Option<[usize; 2]>,

@@ -1,9 +1,9 @@
 //! The retrieval interface of the EPICS Archiver Appliance, so that its clients can read this archive: paths, parameters, formats,
 //! post-processors, and PB files.
 //!
-//! A request is parsed to a [`Call`], which knows the signals that it [needs](Call::wants). With a [`Source`] it gives an [`Answer`]: a status,
-//! a media type, and a body that is [written](Answer::write) piece by piece. Memory is bounded for answers of any size. Some post-processors
-//! hold the samples of one bin, at most [`BIN_SAMPLES_MAX`].
+//! A request is parsed to a [`Call`], which determines the signals that it [needs](Call::wants). With a [`Source`] it
+//! gives an [`Answer`]: a status, a media type, and a body that is [written](Answer::write) piece by piece. Memory is
+//! bounded for answers of any size. Some post-processors hold the samples of one bin, at most [`BIN_SAMPLES_MAX`].
 //!
 //! This crate uses no sockets, clocks or files. Invalid input does not panic.
 //!

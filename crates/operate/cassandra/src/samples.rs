@@ -13,7 +13,7 @@ pub(crate) type Numbered = (i64, Sample);
 /// Rows of a page, each a sample or the reason why it is unreadable, and the state for the next page.
 pub(crate) type Page = (Vec<Result<Numbered, StoreError>>, Option<PagingState>);
 
-/// Where partitions are read. An outer error means that the cluster has not answered, an inner one that what it answered is
+/// A source of partitions. An outer error means that the cluster has not answered, an inner one that its answer is
 /// damaged.
 pub(crate) trait Partitions {
     /// One page of a partition of rows.

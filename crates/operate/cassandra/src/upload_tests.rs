@@ -239,7 +239,8 @@ fn many_slow_signals_need_fewer_than_one_statement_for_two_samples() {
     assert!(statements * 2 < samples, "{statements} statements for {samples} samples");
 }
 
-/// Statements with samples for a log of so many signals with so many samples each: batches of rows, and chunks.
+/// Number of statements that carry samples, as (batches of rows, chunks), for a log of `signals` signals with `samples`
+/// samples each.
 fn statements(signals: u32, samples: i64) -> (usize, usize) {
     let files = Memory::default();
     let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();

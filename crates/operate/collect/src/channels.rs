@@ -71,7 +71,7 @@ impl Channels {
         Ok(Some(Self { session, channels, by_id }))
     }
 
-    /// Processes one network event, waiting for it until `until` at most. Returns true if a new signal was registered.
+    /// Processes one network event, waiting for it at most until `until`. Returns true if a new signal was registered.
     pub(crate) fn step(
         &mut self,
         until: MonoNs,

@@ -1,8 +1,8 @@
 //! HTTP/1.1 and WebSockets for processes with a web page or an API: the dashboard and the archive.
 //!
-//! A [`Site`] creates the answers. It knows no socket and receives the time with each request. [`Server`] transfers the bytes. It
-//! enforces limits on clients, headers, bodies and times, and refuses requests from foreign web pages and for foreign names
-//! ([`check`]).
+//! A [`Site`] creates the answers. It uses no socket and receives the time with each request. [`Server`] transfers the
+//! bytes. It enforces limits on clients, headers, bodies and times, and refuses requests from foreign web pages and for
+//! foreign names ([`check`]).
 //!
 //! Must not be used in a process with armed real-time threads: it allocates, starts threads and changes mappings.
 #![forbid(unsafe_code)]

@@ -180,7 +180,7 @@ impl Machine {
     /// Processes the border at which the running minor ends. `ticks` is the number of ticks of the time base since the last
     /// border. For a timer it is 1; lost minors are determined from `now`.
     ///
-    /// `seen` returns the progress of an activity; `told` is called for each fault. If the border
+    /// `seen` returns the progress of an activity. `told` is called for each fault. If the border
     /// [extends](Border::extended) the minor, activities that have not yielded continue, and none begins again.
     pub fn border(
         &mut self,

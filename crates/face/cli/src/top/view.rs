@@ -63,7 +63,7 @@ impl Pane {
     }
 }
 
-/// The action of a key, besides drawing.
+/// The action after a key, in addition to drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     Go,

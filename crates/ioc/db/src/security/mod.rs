@@ -1,8 +1,8 @@
 //! Access security: read and write permissions of clients, as configured in an `.acf` file.
 //!
 //! [`Security::parse`] reads the file. [`Security::rights`] returns the rights of one client on one field.
-//! [`Security::set_input`] sets the inputs of `CALC` rules. This module knows neither records nor clients: the shell asks
-//! again when a record changes its group (`Db::take_regrouped`) or an input changes its value.
+//! [`Security::set_input`] sets the inputs of `CALC` rules. This module depends neither on records nor on clients: the
+//! shell asks again when a record changes its group (`Db::take_regrouped`) or an input changes its value.
 
 mod parse;
 

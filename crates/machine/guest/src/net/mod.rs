@@ -116,7 +116,7 @@ struct Link {
     far_is_over: bool,
     /// Whether the destination was informed that the guest has closed its direction.
     near_is_over: bool,
-    /// Whether the destination accepts no more bytes at present.
+    /// Whether the destination's buffer is full at present.
     is_full: bool,
 }
 

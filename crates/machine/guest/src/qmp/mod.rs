@@ -159,7 +159,7 @@ impl Client {
     /// Sends a command without blocking. [`Client::take`] returns the answer with the returned number.
     ///
     /// # Errors
-    /// QEMU accepts no more bytes, or has ended.
+    /// QEMU's socket is full, or QEMU has ended.
     pub fn send(&mut self, command: &str, arguments: Option<&Value>) -> Result<u64, QmpError> {
         self.last += 1;
         let sent = self.stream.write_all(codec::command(self.last, command, arguments).as_bytes());

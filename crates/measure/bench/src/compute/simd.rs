@@ -160,10 +160,10 @@ type Owners = Team<Vec<f32>, (Panels<f32>, Vec<f32>)>;
 
 fn owners(args: &Args, cpus: &[CpuId], size: usize) -> Result<Owners, Failed> {
     let workers = cpus[1..].iter().map(|cpu| Some(*cpu)).collect();
-    // As long as the pieces of the others.
+    // As long as a piece of the other variants.
     let spin = DurNs::from_us(200);
     let limit = DurNs::from_ms(60_000);
-    // Whole calls are timed, here: the team's own times would be two readings of the clock by each in them.
+    // This measurement times whole calls. The team's time accounting would add two clock readings by each thread.
     let spec = TeamSpec { class: args.class, spin, limit, timed: false, ..TeamSpec::new("matrix", workers) };
     let make = move |me: Worker| {
         let panels = me.share(size.div_ceil(PANEL));

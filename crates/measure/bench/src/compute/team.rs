@@ -15,9 +15,10 @@ pub(super) const SHARED: usize = 2 << 20;
 /// Time for which workers poll for a job before they sleep, if several teams share the CPUs. Meanwhile they block the
 /// other teams' workers.
 pub(super) const SHORT: DurNs = DurNs::from_us(200);
-/// The same for a single team: longer than any work of one CPU alone, or the figure would be their wake-up.
+/// The same for a single team. Longer than the work of a job on one CPU; otherwise the workers would sleep, and their
+/// wake-up would be measured.
 pub(super) const LONG: DurNs = DurNs::from_ms(20);
-/// Words of two lines of the cache: the neighbour is fetched along.
+/// Words of two cache lines, because the processor also fetches the adjacent line.
 const LINES: usize = 16;
 /// Additions of a worker to its counter.
 pub(super) const ADDITIONS: u64 = 20_000;
@@ -67,7 +68,7 @@ pub(super) fn crew(
 }
 
 fn job(shared: &Shared, own: &mut Vec<u64>, me: Worker) {
-    // Only one writer, or a lost addition does not matter: no locked instruction.
+    // Without a locked instruction: each word has a single writer, or a lost addition does not matter.
     let add = |word: &AtomicU64| word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     match shared.kind {
         Kind::Empty => {}

@@ -16,9 +16,9 @@ use sys::shm::SharedWords;
 
 /// Activities in the one minor that is measured.
 pub(super) const TEAM: usize = 10;
-/// Words from one bare thread's to the next one's: a cache line.
+/// Distance in words between the data of two bare threads: a cache line.
 const LINE: usize = 8;
-/// After the threads' words: when the leader woke, and how often the last thread ran.
+/// Words after those of the threads: time at which the leader woke, and number of runs of the last thread.
 const WOKE: usize = TEAM * LINE;
 const ENDED: usize = WOKE + 1;
 

@@ -116,7 +116,7 @@ fn compute(args: &ComputeArgs) -> Result<(), Failed> {
         std::thread::Builder::new().spawn(move || share(percent, busy)).map_err(&failed)?;
     }
     println!("ready");
-    // The input only ends.
+    // Waits for the end of the input. No further data arrive.
     input.read(&mut go).map(drop).map_err(failed)
 }
 

@@ -86,8 +86,8 @@ impl LogFile {
 
     /// Writes whole lines. If they would exceed the size limit, the file is renamed first; if it cannot be renamed, it
     /// keeps growing. If the file cannot be written, lines are lost and counted. Writing is tried again every 5 s, also
-    /// without new lines; on success, a log line has the number of lost lines. `tell` receives each change of state
-    /// once.
+    /// without new lines; on success, a log line contains the number of lost lines. `tell` receives each change of
+    /// state once.
     pub(super) fn write(&mut self, now: MonoNs, unix_now_ns: u64, lines: &str, tell: &mut dyn FnMut(LogNotice)) {
         let mut text = Cow::Borrowed("");
         match &self.outage {

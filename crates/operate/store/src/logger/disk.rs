@@ -43,8 +43,8 @@ pub(super) struct Segment<T> {
     waiting: Option<Waiting>,
 }
 
-/// The last successful sync of a segment. A file system that fails at that moment may have dropped it all the same: ext4
-/// reports success for a transaction that it aborts (Linux 6.18, about 1 of 40 failures during a sync).
+/// The last successful sync of a segment. A file system that fails at that moment may have dropped the data despite the
+/// success: ext4 reports success for a transaction that it aborts (Linux 6.18, about 1 of 40 failures during a sync).
 pub(super) struct Confirmed {
     number: u64,
     /// Length with the confirmed samples.

@@ -388,7 +388,7 @@ fn many(code: Many, items: &[Item]) -> Computed {
             let last = map(last, &|value| value);
             others.iter().rev().fold(last, |joined, item| zip(item, &joined, &join))
         }
-        // They have an instruction of their own.
+        // Separate instructions implement these.
         Many::Fit | Many::FitMasked => return Err(NoValue),
     })
 }

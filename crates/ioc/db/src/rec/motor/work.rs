@@ -453,7 +453,7 @@ fn start(db: &mut Db, rec: RecId, body: Body<Motor>) {
         r.keep_targets();
         return;
     }
-    // With a readback of its own, the axis moves by the difference.
+    // With a separate readback, the axis moves by the difference.
     let relative = r.rtry != 0 && r.rmod != IN_POSITION && (r.ueip != 0 || r.urip != 0);
     let forward = if relative { r.diff > 0.0 } else { r.dval > r.ldvl };
     let preferred = forward == (r.bdst > 0.0);
