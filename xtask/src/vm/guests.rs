@@ -118,6 +118,7 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("capi", "guest_frames", ""),
             tests("cli", "guest_host", ""),
             tests("cli", "guest_within", ""),
+            tests("cli", "guest_orders", ""),
             tests("testkit", "guest_model", ""),
             // It resets the machine, so it must be the last.
             tests("cli", "guest_reset", ""),

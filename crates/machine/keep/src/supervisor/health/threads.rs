@@ -5,8 +5,10 @@
 //! file specifies; from then on it must stay so. In addition, at least one thread must have the class of the process from
 //! the first pass on.
 
+use crate::RunDir;
+use crate::shield;
 use crate::supervisor::site::Site;
-use base::Policy;
+use base::{CpuSet, Policy};
 use host::health::Observation;
 use host::plant::{Cpus, Process};
 use std::collections::BTreeMap;
@@ -118,8 +120,9 @@ impl Threads {
             seen.had_class = 0;
         }
         let allowed = rule.and_then(|rule| rule.cpus).map_or_else(|| site.cpus(process), |cpus| site.resolve(cpus));
+        let setting = rule.and_then(|rule| rule.cpus).unwrap_or(process.cpus);
         let is_strict = !has_own;
-        if cpus == allowed {
+        if cpus == allowed || (setting == Cpus::Housekeeping && cpus == allowed.minus(&shielded_here())) {
             seen.had_cpus = seen.had_cpus.saturating_add(1);
         } else if seen.had_cpus > 1 || (is_strict && rule.is_none() && !cpus.is_subset(&allowed)) {
             found.cpus.push(format!("thread {tid} may run on CPUs {cpus}, expected {allowed}"));
@@ -128,6 +131,14 @@ impl Threads {
         }
         true
     }
+}
+
+/// The CPUs of the machine's shield, which takes them from all plants, also from one that was up before; also while the
+/// shield is being applied or released. Read only for threads whose CPUs differ from the declaration.
+fn shielded_here() -> CpuSet {
+    let (root, dir) = (RootDir::machine(), RunDir::from_env());
+    let journal = [shield::current, shield::leftover].iter().find_map(|read| read(&root, &dir).ok().flatten());
+    journal.map_or(CpuSet::EMPTY, |journal| journal.want.cpus)
 }
 
 /// The class of a process with its nice value.
