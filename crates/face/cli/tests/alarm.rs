@@ -25,7 +25,7 @@ impl Site {
         let ioc = Ioc::start(&[("a.db", DATABASE)], &["-d", "a.db"]);
         let (folder, name) = (Folder::new(), fresh("test"));
         let text = format!(
-            "[alarms]\nname = \"{name}\"\nfolder = \"{}\"\nconnect_within = \"1s\"\n\
+            "[alarms]\nname = \"{name}\"\nfolder = \"{}\"\nconnect_within = \"10s\"\n\
              [[alarm]]\nchannels = [\"X:TEMP\"]\narea = \"RF\"\ndescription = \"Water\"\nguidance = [{{ title = \"Reset\", details = \"at the rack\" }}]\n\
              [[alarm]]\nchannels = [\"X:DOOR\"]\nfilter = \"'X:POWER' > 5\"\n[[alarm]]\nchannels = [\"X:NONE\"]\n",
             folder.0.join("journal").display()

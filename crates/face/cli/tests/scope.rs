@@ -150,7 +150,7 @@ fn a_new_alarm_begins_a_capture() {
     let ioc = harness::ioc::Ioc::start(&[("a.db", database)], &["-d", "a.db"]);
     let (folder, server) = (harness::Folder::new(), harness::fresh("by-alarm"));
     let text = format!(
-        "[alarms]\nname = \"{server}\"\nfolder = \"{}\"\nconnect_within = \"1s\"\n[[alarm]]\nchannels = [\"X:TEMP\", \"X:OTHER\"]\narea = \"RF\"\n",
+        "[alarms]\nname = \"{server}\"\nfolder = \"{}\"\nconnect_within = \"60s\"\n[[alarm]]\nchannels = [\"X:TEMP\", \"X:OTHER\"]\narea = \"RF\"\n",
         folder.0.join("journal").display()
     );
     let file = folder.write("alarms.toml", &text);
