@@ -92,11 +92,8 @@ impl Machine {
                 run.wait().unwrap();
             }
             (Part::Plant, true) => drop(self.bench.ok(&["up", ".", "--detach"])),
-            (Part::Plant, false) => {
-                let (status, last) = self.bench.down();
-                // Also a plant that was up before the shield: its processes leave the shielded CPU as declared.
-                assert!(matches!(status, Some(0 | 4)), "{last}");
-            }
+            // Also a plant that was up before the shield does not fail: its processes leave the shielded CPU as declared.
+            (Part::Plant, false) => drop(self.bench.ok(&["down", "p"])),
         }
     }
 }
