@@ -190,7 +190,7 @@ fn messages(place: &Path) -> Outcome {
     Ok(())
 }
 
-/// Installs the Python package and ZeroMQ's in a separate environment.
+/// Installs the Python package, ZeroMQ's and a validator of JSON Schema in a separate environment.
 fn python(place: &Path, prefix: &Path) -> Outcome {
     let venv = place.join("venv");
     peers::environment(&venv)?;
@@ -201,7 +201,9 @@ fn python(place: &Path, prefix: &Path) -> Outcome {
     tests.arg(root().join("target/debug/tahti"));
     run(tests.env("TAHTI_LIBRARY", prefix.join("lib/libtahti.so")))?;
     let mut install = Command::new(venv.join("bin/pip"));
-    run(install.args(["install", "--quiet", "--disable-pip-version-check", "pyzmq>=26"]))?;
+    run(install.args(["install", "--quiet", "--disable-pip-version-check", "pyzmq>=26", "jsonschema>=4"]))?;
+    let mut tests = Command::new(venv.join("bin/python"));
+    run(tests.arg("bindings/schema_tests.py").arg(root().join("target/debug/tahti")))?;
     let mut tests = Command::new(venv.join("bin/python"));
     tests.arg("bindings/zmq_tests.py").arg(place.join("messages/magnet"));
     run(tests.arg(root().join("target/debug/tahti")).env("TAHTI_LIBRARY", prefix.join("lib/libtahti.so")))

@@ -147,6 +147,7 @@ Examples:
     Report(report::Args),
     Restart(process::RestartArgs),
     Run(run::Args),
+    Schema(words::SchemaArgs),
     #[command(after_help = "\
 Examples:
   tahti scope                                              list the variables
@@ -182,6 +183,7 @@ impl Command {
             | Self::Doctor(_)
             | Self::Logs(_)
             | Self::Ps(_)
+            | Self::Schema(_)
             | Self::Status(_) => true,
             Self::Alarm(args) => args.only_looks(),
             Self::Archive(args) => args.only_looks(),
@@ -287,6 +289,7 @@ fn run(command: Command) -> ExitCode {
         Command::Trace(args) => trace::run(args),
         Command::Up(args) => up::run(args),
         Command::Run(args) => run::run(args),
+        Command::Schema(args) => words::schema(args),
         Command::Scope(args) => failure::end(scope::run(&args)),
         Command::Shield(args) => shield::run(args),
     }

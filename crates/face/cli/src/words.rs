@@ -1,4 +1,5 @@
-//! `tahti completion` and `tahti man`: shell completions and manual pages, generated from the same tables as `--help`.
+//! `tahti completion`, `tahti man` and `tahti schema`: shell completions, manual pages and the schema of the plant file, generated
+//! from the tables of commands and keys.
 
 use crate::failure::{Failure, in_file};
 use crate::out::is_terminal;
@@ -34,6 +35,18 @@ pub(crate) struct ManArgs {
     /// Write all pages to this existing folder
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     all: Option<PathBuf>,
+}
+
+/// Print the JSON Schema of the plant file, for completion and hints in editors
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tahti schema > plant.schema.json     then `#:schema ./plant.schema.json` as first line of plant.toml")]
+pub(crate) struct SchemaArgs {}
+
+pub(crate) fn schema(_: SchemaArgs) -> ExitCode {
+    println!("{:#}", host::plant::schema());
+    ExitCode::SUCCESS
 }
 
 pub(crate) fn completion(args: CompletionArgs) -> ExitCode {

@@ -89,7 +89,7 @@ pub(crate) const ALARMS: Table = Table {
     keys: &OWN,
 };
 
-const READ: Table = Table { header: "[alarms]", doc: "", keys: &SHAPE };
+pub(super) const READ: Table = Table { header: "[alarms]", doc: "", keys: &SHAPE };
 
 // `command` is generated, and `ready` has a different default.
 const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 2] = with_process(&OWN, &["command", "ready"]);

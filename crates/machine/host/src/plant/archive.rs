@@ -90,7 +90,7 @@ pub const ARCHIVE: Table = Table {
 };
 
 /// `[archive]` in a plant.
-const MEMBER: Table = Table { header: "[archive]", doc: "", keys: &SHAPE };
+pub(super) const MEMBER: Table = Table { header: "[archive]", doc: "", keys: &SHAPE };
 
 /// Signals to archive, and the place of the archive.
 #[derive(Clone, Debug, PartialEq)]

@@ -95,7 +95,7 @@ pub(crate) const DASHBOARD: Table = Table {
     keys: &OWN,
 };
 
-const READ: Table = Table { header: "[dashboard]", doc: "", keys: &SHAPE };
+pub(super) const READ: Table = Table { header: "[dashboard]", doc: "", keys: &SHAPE };
 
 /// Information about the plant that the dashboard uses without a key in its table.
 pub(crate) struct Around<'a> {

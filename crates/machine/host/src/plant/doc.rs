@@ -11,6 +11,8 @@ const HEAD: &str = "\
 One file, `plant.toml`, describes a *plant*: its processes, its CPUs, and what it records. `tahti check` reports every error in it.
 A large plant can have [several files](#include), [variables](#variables) and members that start only with a *profile*
 (`profiles` of [`[[process]]`](#process)). `tahti up` starts the plant. `tahti down` stops it and restores the machine. `tahti init` writes one that runs as it is.
+`tahti schema > plant.schema.json` and a first line `#:schema ./plant.schema.json` give editors with a TOML language server (taplo, Even Better TOML) completion and
+hints for all keys.
 
 Times are written `250us`, `1.5ms`, `60s`, `10min`; sizes `64KiB`, `1MiB`; CPU lists `2-3,6`. An unknown key is an error.
 ";

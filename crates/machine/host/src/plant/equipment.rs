@@ -39,7 +39,7 @@ pub(crate) const EQUIPMENT: Table = Table {
     keys: &OWN,
 };
 
-const READ: Table = Table { header: "[[equipment]]", doc: "", keys: &SHAPE };
+pub(super) const READ: Table = Table { header: "[[equipment]]", doc: "", keys: &SHAPE };
 
 // `command` is generated, and `ready` has a different default.
 const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 2] = with_process(&OWN, &["command", "ready"]);

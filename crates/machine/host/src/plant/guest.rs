@@ -171,7 +171,7 @@ pub(crate) const GUEST: Table = Table {
     keys: &OWN,
 };
 
-const READ: Table = Table { header: "[[guest]]", doc: "", keys: &SHAPE };
+pub(super) const READ: Table = Table { header: "[[guest]]", doc: "", keys: &SHAPE };
 
 /// Reads a guest as a process. The tuple has the plant's name, the address of its dashboard, and whether it has a
 /// shield.

@@ -83,10 +83,10 @@ pub(crate) const IOC: Table = Table {
     keys: &OWN,
 };
 
-const READ: Table = Table { header: "[[ioc]]", doc: "", keys: &SHAPE };
+pub(super) const READ: Table = Table { header: "[[ioc]]", doc: "", keys: &SHAPE };
 
 /// `load = [{…}]`
-const LOAD: Table = Table {
+pub(super) const LOAD: Table = Table {
     header: "load",
     doc: "A file to load.",
     keys: &[

@@ -67,7 +67,7 @@ pub(crate) const MESSAGES: Table = Table {
     keys: &OWN,
 };
 
-const READ: Table = Table { header: "[messages]", doc: "", keys: &SHAPE };
+pub(super) const READ: Table = Table { header: "[messages]", doc: "", keys: &SHAPE };
 
 /// `bands = [{…}]`
 pub(crate) const BANDS: Table = Table {

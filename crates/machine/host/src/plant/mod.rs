@@ -25,6 +25,7 @@ mod places;
 mod process;
 mod profiles;
 mod recorder;
+mod schema;
 mod signal;
 mod variables;
 
@@ -39,6 +40,7 @@ pub use partition::{BitRate, CpuMax, IoMax, Network, Partition, Queue};
 pub use places::Places;
 pub use process::{CAPABILITIES, NAME, is_name};
 pub use profiles::{Inactive, Profiles};
+pub use schema::schema;
 pub use table::{Diagnostic, Diagnostics, Joined, NotUtf8, Severity, render_all, utf8};
 
 use crate::suggest::Choice;

@@ -46,7 +46,7 @@ pub(crate) const RECORDER: Table = Table {
     keys: &OWN,
 };
 
-const READ: Table = Table { header: "[recorder]", doc: "", keys: &SHAPE };
+pub(super) const READ: Table = Table { header: "[recorder]", doc: "", keys: &SHAPE };
 
 /// Reads the recorder as a process. `plant` is the plant's name, `shield` contains its isolated CPUs.
 pub(crate) fn read(
