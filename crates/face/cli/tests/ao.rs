@@ -102,7 +102,7 @@ fn example() -> (Bench, String, [String; 2]) {
     };
     let plant = own(&std::fs::read_to_string(example.join("plant.toml")).unwrap());
     let (_, processes) = plant.split_once("[[process]]").unwrap();
-    let (processes, _) = processes.split_once("# Every frame's figures").unwrap();
+    let (processes, _) = processes.split_once("# The variables of every frame").unwrap();
     // A budget is only for real-time classes.
     let is_budget = |line: &&str| line.starts_with("budget = ");
     let processes: String = processes.lines().filter(|line| !is_budget(line)).flat_map(|line| [line, "\n"]).collect();

@@ -24,7 +24,7 @@ pub struct Source {
 #[derive(Debug)]
 struct Connection {
     imports: Imports,
-    next: OnceLock<Arc<Connection>>,
+    next: OnceLock<Arc<Self>>,
 }
 
 #[derive(Debug, Default)]
