@@ -29,7 +29,9 @@ pub(super) fn run() -> Result<(), Failure> {
         .map_err(|_| format!("{FRAME} is not set; `tahti up` runs frames, from a plant file with [[frame]]"))?;
     let config: frame::Config = serde_json::from_str(&text).map_err(|error| format!("{FRAME}: {error}"))?;
     let name = config.spec.name.clone();
-    let signals = SignalFd::new(&sys::signal::end_signals())?;
+    // Not SIGHUP, which the death of its keeper sends: after an end in order the activities would end as finished, and would not
+    // be there for the restarted frame.
+    let signals = SignalFd::new(&[sys::signal::SIGINT, sys::signal::SIGTERM])?;
     let mut runner = Runner::new(config)?;
     println!("frame {name} waits for its activities");
     let mut cursor = runner.page().events();
