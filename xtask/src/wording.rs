@@ -46,12 +46,12 @@ pub(crate) struct Wording {
 impl Wording {
     /// The pages: Markdown outside of code blocks.
     pub(crate) fn of_pages() -> Self {
-        Self { kind: "pages", limit: 4.0, words: 0, phrases: BTreeMap::new() }
+        Self { kind: "pages", limit: 1.5, words: 0, phrases: BTreeMap::new() }
     }
 
     /// The messages: string literals of three words or more, outside of tests.
     pub(crate) fn of_messages() -> Self {
-        Self { kind: "messages", limit: 20.0, words: 0, phrases: BTreeMap::new() }
+        Self { kind: "messages", limit: 19.0, words: 0, phrases: BTreeMap::new() }
     }
 
     /// Counts a page.
