@@ -6,9 +6,19 @@ mod common;
 use common::{all, log, logged, numbers, small};
 use segment::rows::{About, Cause};
 use segment::{Sample, block};
-use store::{Archive, Config, Files as _, Form, Logger, Memory, Span, WhenFull, pack, verify};
+use store::{Archive, Config, Files as _, Form, Logger, Memory, SignalId, Span, WhenFull, pack, verify};
 
 const SAMPLES: u64 = 60;
+
+const SECOND: i64 = 1_000_000_000;
+
+/// Logs the number `k` at second `k`, and syncs.
+fn each_second(signal: SignalId) -> impl Fn(&mut Logger<Memory>, i64) {
+    move |logger, k| {
+        logger.push(signal, &Sample::new(k * SECOND, k as f64));
+        logger.sync(k * SECOND);
+    }
+}
 
 fn damage(files: &Memory) -> usize {
     verify(files).unwrap().iter().map(|checked| checked.damage.len()).sum()
@@ -217,11 +227,7 @@ fn samples_that_a_failing_disk_confirmed_and_dropped_are_counted_as_lost() {
     let files = Memory::default();
     let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
     let signal = logger.signal("A", About::default(), 0).unwrap();
-    let second = 1_000_000_000;
-    let log = |logger: &mut Logger<Memory>, k: i64| {
-        logger.push(signal, &Sample::new(k * second, k as f64));
-        logger.sync(k * second);
-    };
+    let (second, log) = (SECOND, each_second(signal));
     log(&mut logger, 1);
     let (name, len) = files.list().unwrap().into_iter().find(|(name, _)| name.ends_with(".segment")).unwrap();
     log(&mut logger, 2);
@@ -242,16 +248,27 @@ fn samples_that_a_failing_disk_confirmed_and_dropped_are_counted_as_lost() {
 }
 
 #[test]
+fn a_confirmed_segment_that_was_packed_before_the_disk_failed_is_not_lost() {
+    let files = Memory::default();
+    let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
+    let log = each_second(logger.signal("A", About::default(), 0).unwrap());
+    log(&mut logger, 1);
+    let (name, _) = files.list().unwrap().into_iter().find(|(name, _)| name.ends_with(".segment")).unwrap();
+    files.fail_from(Some(0));
+    log(&mut logger, 2);
+    files.fail_from(None);
+    files.remove(&name).unwrap();
+    log(&mut logger, 10);
+    assert_eq!((logger.account().safe, logger.account().lost), (2, 1));
+}
+
+#[test]
 fn a_failed_sync_keeps_the_gap_of_samples_lost_before() {
     let files = Memory::default();
     let config = Config { when_full: WhenFull::Stop, ..Config::default() };
     let mut logger = Logger::open(files.clone(), config, 0).unwrap();
     let signal = logger.signal("A", About::default(), 0).unwrap();
-    let second = 1_000_000_000;
-    let log = |logger: &mut Logger<Memory>, k: i64| {
-        logger.push(signal, &Sample::new(k * second, k as f64));
-        logger.sync(k * second);
-    };
+    let (second, log) = (SECOND, each_second(signal));
     log(&mut logger, 1);
     files.set_room(Some(0));
     (2..12).for_each(|k| log(&mut logger, k));
