@@ -119,8 +119,8 @@ impl Threads {
         } else {
             seen.had_class = 0;
         }
-        let allowed = rule.and_then(|rule| rule.cpus).map_or_else(|| site.cpus(process), |cpus| site.resolve(cpus));
         let setting = rule.and_then(|rule| rule.cpus).unwrap_or(process.cpus);
+        let allowed = site.resolve(setting);
         let is_strict = !has_own;
         if cpus == allowed || (setting == Cpus::Housekeeping && cpus == allowed.minus(&shielded_here())) {
             seen.had_cpus = seen.had_cpus.saturating_add(1);
