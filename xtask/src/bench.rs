@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: builds the binary as it is packaged and runs the measurements in docs/benchmarks.md.
+//! `cargo xtask bench`: builds the binary as it is packaged and runs the measurements in docs/develop/benchmark-tables.md.
 //!
 //! A section of that page begins with `<!-- bench COMMAND -->` and ends with `<!-- /bench -->`. Between them
 //! is the output of `tahti bench COMMAND`.
@@ -7,7 +7,7 @@ use crate::run::{Outcome, cargo, output, root, run};
 use std::fs;
 use std::process::Command;
 
-const PAGE: &str = "docs/benchmarks.md";
+const PAGE: &str = "docs/develop/benchmark-tables.md";
 const HEAD: &str = "<!-- bench ";
 const TAIL: &str = "<!-- /bench -->";
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 
 const HEADER: &str = "crates/face/capi/include/tahti.h";
-const PAGE: &str = "docs/c-api.md";
+const PAGE: &str = "docs/reference/c-api.md";
 const BEGIN: &str = "<!-- calls -->\n";
 const END: &str = "<!-- end of calls -->";
 

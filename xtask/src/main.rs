@@ -31,7 +31,7 @@ const HELP: &str = "usage: cargo xtask <command>
   test-vm [--list] [--only GUEST,...] [--test PART] [--run COMMAND]
                                      the tests that need other kernels, in QEMU guests
   tidy                               the house rules: arrows between crates, pure crates, unsafe, dependencies, pages
-  bench [NAME...] [--write]          measures what docs/benchmarks.md names; --write puts the figures there
+  bench [NAME...] [--write]          measures what docs/develop/benchmark-tables.md names; --write puts the figures there
   bench -- COMMAND                   runs any `tahti bench COMMAND`
   soak [--for SECONDS]               messages while each party in turn is killed by SIGKILL (600 s)
   dist [deb|static|wheel ...] [--profile dev]

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 pub(crate) fn check(files: &[PathBuf], findings: &mut Vec<String>) {
     let pages = files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "md"));
     // The changelog and decisions may name files that have been removed.
-    let lasting = |page: &&PathBuf| !page.ends_with("CHANGELOG.md") && !page.starts_with(root().join("docs/decisions"));
+    let lasting =
+        |page: &&PathBuf| !page.ends_with("CHANGELOG.md") && !page.starts_with(root().join("docs/develop/decisions"));
     let mut linked = BTreeSet::new();
     for page in pages {
         let name = page.strip_prefix(root()).unwrap_or(page).display().to_string();
@@ -170,11 +171,11 @@ mod tests {
     #[test]
     fn links_to_missing_files_and_headings_are_found() {
         let page = root().join("docs/README.md");
-        let text = "[a](plant.md), [b](missing.md), [c](plant.md#plant), `[d](missing.md)`\n\
-                    [e](plant.md#missing), [f](#same), [g](https://example.org/missing.md)\n```\n[h](missing.md)\n```\n## Same";
+        let text = "[a](glossary.md), [b](missing.md), [c](glossary.md#glossary), `[d](missing.md)`\n\
+                    [e](glossary.md#missing), [f](#same), [g](https://example.org/missing.md)\n```\n[h](missing.md)\n```\n## Same";
         let mut findings = Vec::new();
         let linked = links(&page, text, &mut findings);
-        assert!(linked.iter().all(|file| file.ends_with("docs/plant.md")) && linked.len() == 3, "{linked:?}");
+        assert!(linked.iter().all(|file| file.ends_with("docs/glossary.md")) && linked.len() == 3, "{linked:?}");
         assert_eq!(findings.len(), 3, "{findings:?}");
     }
 

@@ -231,9 +231,9 @@ pub(crate) fn main() -> Outcome {
     Err(format!("{} findings\n{}", findings.len(), findings.join("\n")))
 }
 
-/// Checks the dependencies between our crates, and that each foreign one has a reason in `docs/dependencies.md`.
+/// Checks the dependencies between our crates, and that each foreign one has a reason in `docs/develop/dependencies.md`.
 fn dependencies(packages: &[Value], findings: &mut Vec<String>) {
-    let reasons = fs::read_to_string(root().join("docs/dependencies.md")).unwrap_or_default();
+    let reasons = fs::read_to_string(root().join("docs/develop/dependencies.md")).unwrap_or_default();
     let ours: Vec<&str> = packages.iter().filter_map(|package| package["name"].as_str()).collect();
     for package in packages {
         let name = package["name"].as_str().unwrap_or_default();
@@ -245,7 +245,7 @@ fn dependencies(packages: &[Value], findings: &mut Vec<String>) {
             let (to, kind) = (dependency["name"].as_str().unwrap_or_default(), dependency["kind"].as_str());
             if !ours.contains(&to) {
                 if !reasons.contains(&format!("`{to}`")) {
-                    findings.push(format!("{name} -> {to}: no line of why in docs/dependencies.md"));
+                    findings.push(format!("{name} -> {to}: no line of why in docs/develop/dependencies.md"));
                 }
             } else if to != "base" && !allowed.contains(&to) && kind != Some("dev") {
                 findings.push(format!("{name} -> {to}: an arrow that is not in the drawing"));

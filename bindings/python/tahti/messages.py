@@ -41,7 +41,7 @@ _log = logging.getLogger("tahti")
 
 
 class Failed(Error):
-    """A request that failed: `code` as docs/messages.md lists them, and why."""
+    """A request that failed: `code` as docs/reference/messages.md lists them, and why."""
 
     def __init__(self, code, text):
         super().__init__(f"{code}: {text}")

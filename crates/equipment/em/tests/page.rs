@@ -2,8 +2,11 @@
 
 #[test]
 fn the_page_on_equipment_tables_is_up_to_date() {
-    let page = include_str!("../../../../docs/equipment-tables.md");
-    assert!(page == equipment::document(em::DRIVERS), "run `tahti em check --document > docs/equipment-tables.md`");
+    let page = include_str!("../../../../docs/reference/equipment-tables.md");
+    assert!(
+        page == equipment::document(em::DRIVERS),
+        "run `tahti em check --document > docs/reference/equipment-tables.md`"
+    );
 }
 
 #[test]

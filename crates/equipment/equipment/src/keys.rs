@@ -36,7 +36,7 @@ pub(crate) const MANAGER: Table = Table {
             r#"{ name = "fast", activity = "magnets" }"#,
             "table of `name` and `activity`",
             "none: the lane has its own timers",
-            "Run the lane as this activity of a frame (docs/frames.md), which sets class and CPU. Loops and polls run at the start \
+            "Run the lane as this activity of a [frame](../explanation/frames.md), which sets class and CPU. Loops and polls run at the start \
              of each minor frame, requests after them. `PLANT/NAME` for a frame of another plant.",
         ),
     ],
@@ -208,7 +208,7 @@ pub(crate) const POLL: Table = Table {
 };
 
 const HEAD: &str = "\
-<!-- Made from crates/equipment/equipment/src: change it there, then run `tahti em check --document > docs/equipment-tables.md`. -->
+<!-- Made from crates/equipment/equipment/src: change it there, then run `tahti em check --document > docs/reference/equipment-tables.md`. -->
 
 # Equipment tables
 

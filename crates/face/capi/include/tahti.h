@@ -180,7 +180,7 @@ int tahti_barrier_wait(tahti_barrier *barrier, uint64_t spin_ns, int64_t within_
 /* Closes the handle. */
 void tahti_barrier_close(tahti_barrier *barrier);
 
-/* ---- teams of threads (since version 9), see docs/compute.md
+/* ---- teams of threads (since version 9), see docs/reference/compute.md
  *
  * Distributes each job of one thread, the leader (for example of a loop or an activity), over workers on other CPUs. Leader and workers have
  * one part of memory each. During a job each part belongs to its thread, between jobs all parts belong to the leader. One thread at a
@@ -254,7 +254,7 @@ typedef struct tahti_quiet_report {
  * CPUs. */
 int tahti_quiet(uint64_t duration_ns, uint64_t threshold_ns, tahti_quiet_report *report);
 
-/* ---- messages (since version 3), see docs/messages.md
+/* ---- messages (since version 3), see docs/reference/messages.md
  *
  * A client sends lines such as "put/sr_mag_ps_b/123.45A" to the message server of this host and gets exactly one reply for each;
  * an equipment manager answers them. One thread at a time may use a client, and one each band of a manager; a call from a second one

@@ -195,7 +195,7 @@ fn a_watcher_receives_changes_and_malformed_requests_are_refused() {
 
 #[test]
 fn the_page_on_alarms_has_the_tables_of_its_file() {
-    let page = include_str!("../../../../docs/alarms.md");
+    let page = include_str!("../../../../docs/reference/alarms.md");
     let output = tahti().args(["alarm", "serve", "--document"]).output().unwrap();
     let document = String::from_utf8(output.stdout).unwrap();
     let missing: Vec<&str> = document.lines().filter(|line| line.starts_with('|') && !page.contains(line)).collect();

@@ -27,7 +27,7 @@ enum Step {
 const NOT_COMPARED: &[&str] = &["TIME", "UTAG", "LCNT", "BKPT", "RPVT", "SADR"];
 
 /// Records whose final state differs with several owners: a PP link that is written at run time does not process a source
-/// of another thread, and numbers as text from there have six digits (docs/database.md).
+/// of another thread, and numbers as text from there have six digits (docs/reference/database.md).
 const NOT_ACROSS: &[(&str, &str)] = &[("corners.db", "s4."), ("links.db", "simvalue.")];
 
 fn steps(text: &str) -> Vec<Step> {
@@ -434,7 +434,7 @@ fn compare(
             if who != ONE && NOT_ACROSS.iter().any(|(case, record)| file_name == *case && name.starts_with(record)) {
                 continue;
             }
-            // C's HASH of a text includes remains of longer texts behind its end (docs/database.md).
+            // C's HASH of a text includes remains of longer texts behind its end (docs/reference/database.md).
             let record = name.split('.').next().unwrap_or_default();
             if name.ends_with(".HASH") && theirs.get(&format!("{record}.FTVL")).is_some_and(|ftvl| ftvl == "\"STRING\"")
             {

@@ -2,6 +2,7 @@
 //!
 //! `TAHTI_BLESS=1 cargo test -p host --test documents` writes the tables again.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
@@ -22,10 +23,26 @@ fn check(page: &str, name: &str, table: &str) {
 
 #[test]
 fn the_documentation_lists_every_check() {
-    check("doctor.md", "checks", &host::doctor::table());
+    check("reference/doctor.md", "checks", &host::doctor::table());
 }
 
 #[test]
 fn the_documentation_lists_every_knob() {
-    check("knobs.md", "knobs", &host::knob::table());
+    check("reference/knobs.md", "knobs", &host::knob::table());
+}
+
+#[test]
+fn the_documentation_has_a_page_for_every_table_of_the_plant_file() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../docs/reference/plant");
+    let pages = host::plant::pages();
+    for page in &pages {
+        let path = folder.join(&page.file);
+        if std::env::var_os("TAHTI_BLESS").is_some() {
+            fs::write(&path, &page.text).unwrap();
+        }
+        let now = fs::read_to_string(&path).unwrap_or_default();
+        assert!(now == page.text, "{}: run TAHTI_BLESS=1 cargo test -p host --test documents", path.display());
+    }
+    let found: BTreeSet<_> = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(found, pages.iter().map(|page| page.file.clone().into()).collect(), "files without a table");
 }

@@ -33,7 +33,7 @@ fn table() -> String {
 
 #[test]
 fn the_page_on_messages_lists_every_verb() {
-    let page = root().join("docs/messages.md");
+    let page = root().join("docs/reference/messages.md");
     let text = fs::read_to_string(&page).unwrap();
     let (before, rest) = text.split_once("<!-- verbs -->\n").unwrap();
     let (_, after) = rest.split_once("<!-- end of verbs -->").unwrap();

@@ -1,4 +1,4 @@
-//! Every discipline with every recovery, for each kind of fault: the tables of docs/frames.md.
+//! Every discipline with every recovery, for each kind of fault: the tables of docs/explanation/frames.md.
 
 use base::{DurNs, MonoNs};
 use frame::{Action, Activity, Discipline, Extension, Fault, Judgement, Machine, Plan, Recovery, Seen, Spec};

@@ -27,7 +27,7 @@ pub const DRIVERS: &[Driver] = &[
         table: &Table {
             header: "modbus",
             doc: "A Modbus TCP device. Points: `TABLE:ADDRESS[:TYPE]`; tables `coil`, `discrete`, `holding`, `input`; addresses from 0, as on \
-                  the wire; types as in docs/devices.md's Modbus support, `UINT16` without one.",
+                  the wire; types as in the [Modbus support](devices.md#modbus-tcp-modbus-rtu), `UINT16` without one.",
             keys: &[
                 NAME,
                 DRIVER,
@@ -44,7 +44,7 @@ pub const DRIVERS: &[Driver] = &[
         table: &Table {
             header: "stream",
             doc: "A device with a line protocol, over TCP or a serial line. Points: `PROTOCOL` or `PROTOCOL(ARGUMENT,…)` of a \
-                  protocol file as in StreamDevice (see docs/devices.md). The first value that the protocol receives is read, the \
+                  protocol file as in StreamDevice (see [devices](devices.md)). The first value that the protocol receives is read, the \
                   value that it sends is written. Timeouts are in the protocol.",
             keys: &[
                 NAME,

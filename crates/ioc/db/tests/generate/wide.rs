@@ -175,7 +175,7 @@ impl Case {
             7 => (self.dice.pick(&["DISA", "DISP", "UDF", "DISV", "PHAS"]), self.dice.pick(&["0", "1"]).to_owned()),
             _ => ("VAL", self.dice.pick(NUMBERS).to_owned()),
         };
-        // If a ring does not begin at its start, C's puts of doubles read beyond the given array (docs/database.md).
+        // If a ring does not begin at its start, C's puts of doubles read beyond the given array (docs/reference/database.md).
         let field = if kind == "compress" && field == "VAL" { "PROC" } else { field };
         format!("#! put r{number}.{field} {value}\n")
     }

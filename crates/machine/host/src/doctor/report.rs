@@ -30,7 +30,7 @@ impl Verdict {
     }
 }
 
-/// Results of all checks. The JSON form is documented in `docs/doctor.md`. [`Report::SCHEMA`] is incremented with each
+/// Results of all checks. The JSON form is documented in `docs/reference/doctor.md`. [`Report::SCHEMA`] is incremented with each
 /// incompatible change.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {

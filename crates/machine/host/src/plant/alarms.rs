@@ -82,7 +82,7 @@ const OWN: [Key; 10] = [
 /// `[alarms]`, for the documentation.
 pub(crate) const ALARMS: Table = Table {
     header: "[alarms]",
-    doc: "The alarm process ([alarms](alarms.md)). It evaluates the `[[alarm]]` and `[[area]]` tables of the plant, or of a file. It adds one alarm \
+    doc: "The alarm process ([alarms](../alarms.md)). It evaluates the `[[alarm]]` and `[[area]]` tables of the plant, or of a file. It adds one alarm \
           per process, active if the process fails, is restarted, runs away or misses deadlines. It also adds one for the shield and one per \
           partition, active while a setting differs from the value that tahti wrote. It is a process: all keys of `[[process]]` except `command` are \
           valid here.",

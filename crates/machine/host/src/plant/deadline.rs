@@ -12,7 +12,7 @@ const HOUR: DurNs = DurNs::from_secs(3600);
 /// `deadline = {…}`
 pub(crate) const DEADLINE: Table = Table {
     header: "deadline",
-    doc: "Deadline for full value, and the value of a late result ([values](supervisor.md#the-value-of-late-results)). A result that never comes has \
+    doc: "Deadline for full value, and the value of a late result ([values](../supervisor.md#the-value-of-late-results)). A result that never comes has \
           no value. `ps` and the verdict show the value in percent of the possible.",
     keys: &[
         key(

@@ -18,7 +18,7 @@ const OWN: [Key; 4] = [
         r#""magnets.toml""#,
         "file",
         "",
-        "Table file of the manager ([equipment](equipment.md)), relative to `dir`.",
+        "Table file of the manager ([equipment](../equipment.md)), relative to `dir`.",
     ),
     key("server", r#""main""#, "text", "`main`", "Message server to use."),
     key(
@@ -34,7 +34,7 @@ const OWN: [Key; 4] = [
 /// `[[equipment]]`, for the documentation.
 pub(crate) const EQUIPMENT: Table = Table {
     header: "[[equipment]]",
-    doc: "An equipment manager ([equipment](equipment.md)). It is a process: all keys of `[[process]]` except `command` are valid here. Names are \
+    doc: "An equipment manager ([equipment](../equipment.md)). It is a process: all keys of `[[process]]` except `command` are valid here. Names are \
           unique among all processes. Its table file sets the class of its real-time lane. After SIGHUP (`tahti signal`) it reads its tables again.",
     keys: &OWN,
 };

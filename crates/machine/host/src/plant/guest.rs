@@ -166,7 +166,7 @@ const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 3] = with_process(&OWN, &["c
 /// `[[guest]]`, for the documentation.
 pub(crate) const GUEST: Table = Table {
     header: "[[guest]]",
-    doc: "A virtual machine in a separate QEMU process ([guests](partitions.md#run-a-virtual-machine)). All keys of `[[process]]` except `command` \
+    doc: "A virtual machine in a separate QEMU process ([guests](../partitions.md#run-a-virtual-machine)). All keys of `[[process]]` except `command` \
           are valid here. `cpus` and `class` apply to all threads of QEMU; `memory_max` and `tasks_max` to QEMU and the guest together.",
     keys: &OWN,
 };

@@ -76,7 +76,7 @@ const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 2] = with_process(&OWN, &["c
 /// `[[ioc]]`, for the documentation.
 pub(crate) const IOC: Table = Table {
     header: "[[ioc]]",
-    doc: "An EPICS IOC ([ioc](ioc.md)). It is a process: all keys of `[[process]]` except `command` are valid here. Names are unique among IOCs and \
+    doc: "An EPICS IOC ([ioc](../ioc.md)). It is a process: all keys of `[[process]]` except `command` are valid here. Names are unique among IOCs and \
           processes. SIGTERM ends it as `exit` does. If scans have shielded CPUs, the default is `cpus = \"shield\"`: the whole IOC is on the \
           shield, and needs a second shielded CPU for its network. With `cpus = \"housekeeping\"` only its scans are on the shield; a shield that is \
           a cgroup v2 partition does not allow that.",
@@ -115,7 +115,7 @@ pub(crate) const SCAN: Table = Table {
 /// `port = [{…}]`
 pub(crate) const PORT: Table = Table {
     header: "port",
-    doc: "A connection to equipment ([devices](devices.md)).",
+    doc: "A connection to equipment ([devices](../devices.md)).",
     keys: &[
         key("name", r#""plc""#, "one word", "", "Name for records."),
         key(

@@ -1,5 +1,5 @@
 //! The table of keys: all keys that a plant file may contain, with their documentation. The reader refuses all other
-//! keys. `docs/plant.md` is generated from this table.
+//! keys. `docs/reference/plant` is generated from this table.
 
 pub(crate) use table::key;
 pub use table::{Key, Table};
@@ -36,7 +36,7 @@ pub const PLANT: Table = Table {
             r#"{ EPICS_CA_SERVER_PORT = "5074" }"#,
             "table of texts",
             "empty",
-            "Environment variables of all processes. `env` of a process wins. [Further variables](supervisor.md#environment) are set so that \
+            "Environment variables of all processes. `env` of a process wins. [Further variables](../supervisor.md#environment) are set so that \
              the parts of the plant find each other.",
         ),
     ],
@@ -46,7 +46,7 @@ pub const PLANT: Table = Table {
 pub const SHIELD: Table = Table {
     header: "[shield]",
     doc: "CPUs reserved for the plant: other tasks, interrupts and movable kernel work are moved away while the plant \
-          is up. Without this table nothing is moved. See [the shield](shield.md).",
+          is up. Without this table nothing is moved. See [the shield](../../explanation/shield.md).",
     keys: &[
         key(
             "cpus",
@@ -292,7 +292,7 @@ pub const PROCESS: Table = Table {
             r#""80%/100ms""#,
             "share of a period (1% to 99%, 10ms to 60s), or `none`",
             "`80%/100ms` for `fifo` and `rr`; not used by other classes",
-            "Maximum CPU time of a real-time thread without a pause; more is a [runaway](runaway.md). `none` for loops \
+            "Maximum CPU time of a real-time thread without a pause; more is a [runaway](../../explanation/runaway.md). `none` for loops \
              that poll, only with a heartbeat.",
         ),
         key(
@@ -547,7 +547,7 @@ pub const RECORDS: Table = Table {
 /// `[[frame]]`
 pub const FRAME: Table = Table {
     header: "[[frame]]",
-    doc: "A frame scheduler ([frames](frames.md)): minor frames on a time base, and activities that join by name. One table per scheduler. `tahti \
+    doc: "A frame scheduler ([frames](../../explanation/frames.md)): minor frames on a time base, and activities that join by name. One table per scheduler. `tahti \
           up` runs it as a separate process; `tahti frames check` draws it.",
     keys: &[
         key(
@@ -714,9 +714,9 @@ pub const TABLES: &[Table] = &[
     super::partition::IO_MAX,
     super::partition::NETWORK,
     super::ioc::IOC,
-    super::equipment::EQUIPMENT,
     super::ioc::SCAN,
     super::ioc::PORT,
+    super::equipment::EQUIPMENT,
     super::messages::MESSAGES,
     super::messages::BANDS,
     super::messages::RULES,

@@ -62,7 +62,7 @@ const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 1] = with_process(&OWN, &["c
 /// `[messages]`, for the documentation.
 pub(crate) const MESSAGES: Table = Table {
     header: "[messages]",
-    doc: "The message server ([messages](messages.md)). It is a process: all keys of `[[process]]` except `command` are valid here. Clients find it \
+    doc: "The message server ([messages](../messages.md)). It is a process: all keys of `[[process]]` except `command` are valid here. Clients find it \
           by its `name`, usually `main`.",
     keys: &OWN,
 };

@@ -31,7 +31,7 @@ mod variables;
 
 pub use alarms::ALARM_KEYS;
 pub use deadline::DeadlineRule;
-pub use doc::document;
+pub use doc::{Page, document, pages};
 pub use frames::FRAME;
 pub use ioc::place_of_rate;
 pub use join::{Files, join};

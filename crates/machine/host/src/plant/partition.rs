@@ -96,7 +96,7 @@ const KEYS: [Key; 10] = [
 /// `[[partition]]`
 pub(crate) const PARTITION: Table = Table {
     header: "[[partition]]",
-    doc: "Limits that several processes share: all with `partition = \"NAME\"`, and their descendants ([partitions](partitions.md)). tahti creates \
+    doc: "Limits that several processes share: all with `partition = \"NAME\"`, and their descendants ([partitions](../partitions.md)). tahti creates \
           cgroups for them and removes these when the plant is down.",
     keys: &KEYS,
 };

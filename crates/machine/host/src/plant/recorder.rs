@@ -40,7 +40,7 @@ const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 1] = with_process(&OWN, &["c
 /// `[recorder]`, for the documentation.
 pub(crate) const RECORDER: Table = Table {
     header: "[recorder]",
-    doc: "A flight recorder ([measuring](measuring.md)). It records the kernel's activity on the real-time CPUs all the time, and names the cause of \
+    doc: "A flight recorder ([measuring](../measuring.md)). It records the kernel's activity on the real-time CPUs all the time, and names the cause of \
           each late wake-up. It stores the window around a delay, a missed deadline, a fault that the supervisor detects, or a command. It is a \
           process: all keys of `[[process]]` except `command` are valid here. It needs root.",
     keys: &OWN,

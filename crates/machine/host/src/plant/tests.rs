@@ -353,12 +353,6 @@ fn a_shield_takes_the_configured_number_of_best_cpus_and_parts() {
     }
 }
 
-#[test]
-fn the_page_on_the_plant_file_matches_the_table_of_keys() {
-    let page = include_str!("../../../../../docs/plant.md");
-    assert!(page == document(), "run `tahti check --document > docs/plant.md`");
-}
-
 /// A plant with a frame in which these keys of these tables are given so.
 fn frame_with(lines: &[(&str, &str, &str)]) -> String {
     let mut tables = [

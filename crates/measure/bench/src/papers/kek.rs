@@ -23,7 +23,7 @@ pub(super) const PAPER: Paper = Paper {
         Entry {
             key: "kek/ioc",
             what: "The IOC: run-time database with scanners and monitors, Channel Access server, device support",
-            shown: "tahti ioc (docs/ioc.md)",
+            shown: "tahti ioc (docs/reference/ioc.md)",
             ..Entry::NONE
         },
         Entry {

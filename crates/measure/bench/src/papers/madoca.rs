@@ -168,7 +168,7 @@ pub(super) const PAPER: Paper = Paper {
         Entry {
             key: "madoca/framework",
             what: "Equipment control, polling into memory, transfer to a database, fast feedback, event-synchronised acquisition at 1 to 60 Hz",
-            shown: "tahti em, tahti up, tahti archive (docs/equipment.md, docs/plant.md, docs/operate.md)",
+            shown: "tahti em, tahti up, tahti archive (docs/reference/equipment.md, docs/reference/plant, docs/reference/archive.md)",
             ..Entry::NONE
         },
         Entry {

@@ -66,20 +66,20 @@ pub(super) const PAPER: Paper = Paper {
         Entry {
             key: "open-next/isolation",
             what: "Isolation of components in space and time",
-            shown: "tahti shield, [[process]] memory_max, [[partition]] (docs/shield.md, docs/partitions.md)",
+            shown: "tahti shield, [[process]] memory_max, [[partition]] (docs/explanation/shield.md, docs/reference/partitions.md)",
             ..Entry::NONE
         },
         Entry {
             key: "open-next/guests",
             what: "The proposed solution: Linux and Windows side by side under Xen, one core and 1387 MB each",
-            shown: "tahti up examples/packaging, [[guest]] (docs/partitions.md)",
+            shown: "tahti up examples/packaging, [[guest]] (docs/reference/partitions.md)",
             needs: "Windows, and KVM that starts an ordinary kernel, to measure next to it",
             ..Entry::NONE
         },
         Entry {
             key: "open-next/deadlines",
             what: "Hard, firm and soft deadlines: a late result fails the system, is useless, or loses usefulness",
-            shown: "deadline, recovery and tolerate in the plant file (docs/frames.md)",
+            shown: "deadline, recovery and tolerate in the plant file (docs/explanation/frames.md)",
             ..Entry::NONE
         },
     ],

@@ -16,7 +16,7 @@ pub(super) const PAPER: Paper = Paper {
             key: "react/configuration",
             what: "A tool that isolates CPUs from processes, kernel threads, load balancing, interrupts and timers",
             runs: &[Run { bench: "shield", figures: &[("", "")], ..Run::NONE }],
-            shown: "tahti shield (docs/shield.md)",
+            shown: "tahti shield (docs/explanation/shield.md)",
             ..Entry::NONE
         },
         Entry {
@@ -46,13 +46,13 @@ pub(super) const PAPER: Paper = Paper {
         Entry {
             key: "react/guidelines",
             what: "Rules for the program: pin threads, lock memory, stay out of the kernel, one thread for each isolated CPU",
-            shown: "tahti doctor, tahti run (docs/doctor.md, docs/run.md)",
+            shown: "tahti doctor, tahti run (docs/reference/doctor.md, docs/reference/run.md)",
             ..Entry::NONE
         },
         Entry {
             key: "react/user-level-drivers",
             what: "Drivers in user space: PCI access, user-level interrupts, kernel barriers",
-            shown: "rt::Device, rt::Barrier (docs/how-to/drive-a-device-from-user-space.md, docs/toolkit.md)",
+            shown: "rt::Device, rt::Barrier (docs/how-to/drive-a-device-from-user-space.md, docs/reference/toolkit.md)",
             ..Entry::NONE
         },
         Entry {
@@ -89,7 +89,7 @@ pub(super) const PAPER: Paper = Paper {
         Entry {
             key: "react/causes",
             what: "Test for latency problems, find their cause, test again at each release",
-            shown: "tahti explain, tahti bench compare (docs/measuring.md)",
+            shown: "tahti explain, tahti bench compare (docs/reference/measuring.md)",
             ..Entry::NONE
         },
     ],

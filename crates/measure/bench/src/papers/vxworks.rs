@@ -125,14 +125,14 @@ pub(super) const PAPER: Paper = Paper {
         Entry {
             key: "vxworks/tools",
             what: "SystemViewer, ProfileScope, MemScope, StethoScope, CoverageScope",
-            shown: "tahti trace, tahti profile, tahti profile --heap, tahti scope (docs/measuring.md, docs/profile.md, docs/scope.md)",
+            shown: "tahti trace, tahti profile, tahti profile --heap, tahti scope (docs/reference/measuring.md, docs/reference/profile.md, docs/reference/scope.md)",
             differs: "coverage of a running program is not shown",
             ..Entry::NONE
         },
         Entry {
             key: "vxworks/hyper-threads",
             what: "Hyper-threading is not useful for real time",
-            shown: "tahti doctor reports the siblings of real-time CPUs (docs/doctor.md)",
+            shown: "tahti doctor reports the siblings of real-time CPUs (docs/reference/doctor.md)",
             ..Entry::NONE
         },
         Entry {
