@@ -14,6 +14,7 @@ mod hang;
 mod pages;
 mod peers;
 mod programs;
+mod reading;
 mod record;
 mod run;
 mod soak;

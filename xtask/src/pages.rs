@@ -1,9 +1,10 @@
 //! Checks the pages' statements about the source tree: paths and links exist, files shown whole are current, lines are in
-//! the tables that the page names, and words that a page declares unique are in no other file. Each page of `docs` is
-//! linked from another page.
+//! the tables that the page names, and words that a page declares unique are in no other file. Links lead from the index
+//! to each page of `docs`. The pages for users keep the limits of `reading`.
 
+use crate::reading;
 use crate::run::root;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -13,14 +14,18 @@ pub(crate) fn check(files: &[PathBuf], findings: &mut Vec<String>) {
     // The changelog and decisions may name files that have been removed.
     let lasting =
         |page: &&PathBuf| !page.ends_with("CHANGELOG.md") && !page.starts_with(root().join("docs/develop/decisions"));
-    let mut linked = BTreeSet::new();
+    let mut linked = BTreeMap::new();
     for page in pages {
         let name = page.strip_prefix(root()).unwrap_or(page).display().to_string();
         let Ok(text) = fs::read_to_string(page) else {
             findings.push(format!("{name}: it cannot be read"));
             continue;
         };
-        linked.extend(links(page, &text, findings));
+        linked.insert(page.clone(), links(page, &text, findings));
+        reading::fences(&name, &text, findings);
+        if is_for_users(&name) {
+            reading::check(&name, &text, findings);
+        }
         if lasting(&page) {
             paths(&name, &text, findings);
             shown(&name, &text, files, findings);
@@ -28,12 +33,28 @@ pub(crate) fn check(files: &[PathBuf], findings: &mut Vec<String>) {
             alone(&name, &text, files, findings);
         }
     }
-    // The index of the pages needs no link.
-    let documents =
-        files.iter().filter(|file| file.starts_with(root().join("docs")) && !file.ends_with("docs/README.md"));
-    let orphans = documents.filter(|file| file.canonicalize().is_ok_and(|file| !linked.contains(&file)));
+    let reached = reached(&root().join("docs/README.md"), &linked);
+    let documents = files.iter().filter(|file| file.starts_with(root().join("docs")));
     let name = |file: &PathBuf| file.strip_prefix(root()).unwrap_or(file).display().to_string();
-    findings.extend(orphans.map(|file| format!("{}: no page links to it", name(file))));
+    let orphans = documents.filter(|file| !reached.contains(*file));
+    findings.extend(orphans.map(|file| format!("{}: no link leads there from docs/README.md", name(file))));
+}
+
+/// Pages for developers may name tests, crates and history, and have no limits.
+fn is_for_users(name: &str) -> bool {
+    name == "README.md" || name.starts_with("docs/") && !name.starts_with("docs/develop/")
+}
+
+/// The files that links lead to from `start`, over any number of pages.
+fn reached(start: &Path, linked: &BTreeMap<PathBuf, Vec<PathBuf>>) -> BTreeSet<PathBuf> {
+    let mut reached = BTreeSet::new();
+    let mut open = vec![start.to_owned()];
+    while let Some(file) = open.pop() {
+        if reached.insert(file.clone()) {
+            open.extend(linked.get(&file).into_iter().flatten().cloned());
+        }
+    }
+    reached
 }
 
 /// Every link to a file must lead to a file or folder, and to a heading if it names one. Returns the linked files.
@@ -177,6 +198,15 @@ mod tests {
         let linked = links(&page, text, &mut findings);
         assert!(linked.iter().all(|file| file.ends_with("docs/glossary.md")) && linked.len() == 3, "{linked:?}");
         assert_eq!(findings.len(), 3, "{findings:?}");
+    }
+
+    #[test]
+    fn a_page_without_a_path_from_the_index_is_not_reached() {
+        let path = |name: &str| PathBuf::from(name);
+        let links = [("index", vec!["a", "b"]), ("b", vec!["c", "index"]), ("alone", vec!["d", "alone"])];
+        let linked = links.map(|(page, to)| (path(page), to.into_iter().map(path).collect())).into();
+        let expected = ["a", "b", "c", "index"].map(path).into();
+        assert_eq!(reached(&path("index"), &linked), expected);
     }
 
     #[test]

@@ -33,11 +33,13 @@ pub(crate) const INCLUDE: Table = Table {
 /// `[variables]`, for the documentation.
 pub(crate) const VARIABLES: Table = Table {
     header: "[variables]",
-    doc: "Defaults of variables. In a file that has this table, also an empty one, `${NAME}` in any text in quotes is replaced by the variable \
-          NAME, and `${NAME:-default}` by the default if NAME is unset or empty. `$${` stands for `${`. All other `$` stay. A file without this \
-          table is taken as it is, so that shell commands keep their `${HOME}`. Values come from the environment of `tahti up` (first choice), \
-          from `[variables]` of the plant file, then from those of included files in their order. Variables are replaced in texts only: keys, \
-          numbers and `true` or `false` stay. A variable without value is an error. `tahti reload` uses the environment of `tahti up`.",
+    doc: "Defaults of variables. Variables are replaced in every quoted text of a file with this table, also an empty one. A file without it \
+          stays unchanged, so that shell commands keep their `${HOME}`.\n\n\
+          - `${NAME}` is the value of NAME. `${NAME:-default}` is the default if NAME is unset or empty.\n\
+          - `$${` is a literal `${`. All other `$` stay, as do keys, numbers and `true` or `false`.\n\
+          - The first value counts: of the environment of `tahti up`, of the plant file, of included files in their order. `tahti reload` uses \
+          the environment of `tahti up`.\n\
+          - A variable without value is an error.",
     keys: &[key(
         "NAME",
         r#""1""#,
