@@ -219,8 +219,11 @@ fn a_missing_file_is_reported_by_every_reading_command_with_status_1() {
 }
 
 #[test]
-fn the_page_on_the_archive_has_the_tables_of_its_file() {
-    let page = include_str!("../../../../docs/reference/archive.md");
+fn the_pages_on_the_archive_have_the_tables_of_its_file() {
+    let page = concat!(
+        include_str!("../../../../docs/reference/plant/archive.md"),
+        include_str!("../../../../docs/reference/plant/signal.md")
+    );
     let output = tahti().args(["archive", "serve", "--document"]).output().unwrap();
     let document = String::from_utf8(output.stdout).unwrap();
     let missing: Vec<&str> = document.lines().filter(|line| line.starts_with('|') && !page.contains(line)).collect();

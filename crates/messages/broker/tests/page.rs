@@ -18,7 +18,7 @@ fn sources(folder: &Path, all: &mut String) {
 #[test]
 fn each_test_that_the_page_names_for_a_rule_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
-    let page = fs::read_to_string(root.join("docs/reference/messages.md")).unwrap();
+    let page = fs::read_to_string(root.join("docs/develop/messages.md")).unwrap();
     let (_, table) = page.split_once("## Which test holds which rule").unwrap();
     let mut all = String::new();
     for folder in [

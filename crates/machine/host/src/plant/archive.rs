@@ -85,7 +85,7 @@ const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 1] = with_process(&OWN, &["c
 /// `[archive]`, for the documentation.
 pub const ARCHIVE: Table = Table {
     header: "[archive]",
-    doc: "Storage of samples ([operate](../archive.md)). In a plant the logger is a process: all keys of `[[process]]` except `command` are valid here.",
+    doc: "Storage of samples ([archive](../archive.md)). In a plant the logger is a process: all keys of `[[process]]` except `command` are valid here.",
     keys: &OWN,
 };
 
