@@ -145,8 +145,8 @@ pub fn import(text: &str) -> Result<(Config, Vec<String>), XmlError> {
     let mut notes: Vec<String> = notes.into_iter().map(|(line, what)| format!("line {line}: {what}")).collect();
     if without_latching > 0 {
         notes.push(format!(
-            "{without_latching} pv say nothing of `latching`: they latch, as Phoebus from 4.7.4 on reads them; Phoebus before that \
-             read them as `false`"
+            "{without_latching} pv without `latching`: imported with latching = false, as Phoebus up to 4.7.3 reads them. Phoebus \
+             from 4.7.4 on latches them. If they must latch, remove `latching = false` from these alarms"
         ));
     }
     Ok((config, notes))
@@ -374,6 +374,8 @@ impl Import<'_> {
             return;
         }
         let line = self.line();
+        // Old files contain `latching` only if it is true.
+        spec.rules.latching &= has_latching;
         self.without_latching += usize::from(!has_latching);
         self.level().alarms.push((line, spec));
     }
@@ -679,8 +681,8 @@ mod tests {
         assert_eq!(first.help.actions, [Action { title: "Mail".into(), details: "mailto:a@b.c".into(), delay: 60 }]);
         assert!(!second.enabled);
         assert_eq!(config.areas[0].help.guidance[0].details, "4711 <day and night>");
-        // The default of Phoebus 4.7.4 and later; until 4.7.3 it was `false`.
-        assert!(second.rules.latching && !second.rules.annunciating);
+        assert!(!second.rules.latching, "a missing `latching` is false");
+        assert!(!second.rules.annunciating);
         assert_eq!(notes.len(), 5, "{notes:?}");
         assert!(notes[0].starts_with("line 16: \"VAC:P2\" is disabled until"), "{notes:?}");
         assert!(
@@ -688,7 +690,8 @@ mod tests {
             "{notes:?}"
         );
         assert!(
-            notes[3].contains("\"TOP\" is already defined") && notes[4].starts_with("3 pv say nothing of"),
+            notes[3].contains("\"TOP\" is already defined")
+                && notes[4].starts_with("3 pv without `latching`: imported with latching = false"),
             "{notes:?}"
         );
         let (read, found) = crate::read(&to_toml(&config));
