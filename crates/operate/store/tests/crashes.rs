@@ -248,6 +248,43 @@ fn samples_that_a_failing_disk_confirmed_and_dropped_are_counted_as_lost() {
 }
 
 #[test]
+fn gaps_and_descriptions_that_a_failing_disk_confirmed_and_dropped_are_written_again() {
+    let files = Memory::default();
+    let config = Config { when_full: WhenFull::Stop, ..Config::default() };
+    let mut logger = Logger::open(files.clone(), config, 0).unwrap();
+    let signal = logger.signal("A", About::default(), 0).unwrap();
+    let log = each_second(signal);
+    log(&mut logger, 1);
+    files.set_room(Some(0));
+    log(&mut logger, 2);
+    files.set_room(None);
+    let names = || files.list().unwrap().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let before = names();
+    // This batch has the gap of sample 2, another gap, and two changes of the unit.
+    logger.gap(Some(signal), 3 * SECOND, Cause::Disconnected, 0);
+    for (second, units) in [(4, "V"), (5, "mV")] {
+        logger.signal("A", About { units: units.into(), ..About::default() }, second * SECOND).unwrap();
+    }
+    log(&mut logger, 6);
+    let dropped = names().into_iter().find(|name| !before.contains(name)).unwrap();
+    files.fail_from(Some(0));
+    log(&mut logger, 7);
+    files.fail_from(None);
+    files.cut(&dropped, 0).unwrap();
+    log(&mut logger, 10);
+    let account = logger.account();
+    assert_eq!((account.taken, account.safe, account.lost, account.unsure), (5, 2, 3, 0));
+    drop(logger);
+    assert_eq!((numbers(&files, "A"), damage(&files)), (vec![1.0, 10.0], 0));
+    let archive = Archive::open(files).unwrap();
+    let gaps: Vec<_> =
+        archive.gaps("A", Span::ALL).iter().map(|gap| (gap.at / SECOND, gap.cause, gap.lost)).collect();
+    assert_eq!(gaps, [(2, Cause::DiskFull, 1), (3, Cause::Disconnected, 0), (6, Cause::DiskFailed, 2)]);
+    let units: Vec<String> = archive.rows("A").into_iter().map(|row| row.about.units).collect();
+    assert_eq!(units, ["", "V", "mV"]);
+}
+
+#[test]
 fn a_confirmed_segment_that_was_packed_before_the_disk_failed_is_not_lost() {
     let files = Memory::default();
     let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();

@@ -45,15 +45,14 @@ pub(super) struct Segment<T> {
 
 /// The last successful sync of a segment. A file system that fails at that moment may have dropped the data despite the
 /// success: ext4 reports success for a transaction that it aborts (Linux 6.18, about 1 of 40 failures during a sync).
-#[derive(Clone, Copy)]
 pub(super) struct Confirmed {
     number: u64,
     /// Length with the confirmed samples.
     len: u64,
     /// State before them.
     before: (u64, Closing),
-    count: u64,
-    first: Option<i64>,
+    /// The data of that sync, so that its gaps and rows can be written again.
+    data: Waiting,
 }
 
 /// Data that were appended to a segment and are not safe yet. Of samples only the number is kept. Gaps and rows are kept
@@ -69,20 +68,31 @@ struct Waiting {
     unsure: Option<Gap>,
 }
 
+impl Waiting {
+    /// Limits the memory that is kept after a sync.
+    fn keep_within_bounds(&mut self) {
+        self.gaps.truncate(GAPS_KEPT_MAX);
+        self.gaps.shrink_to_fit();
+        self.rows.truncate(GAPS_KEPT_MAX);
+        self.rows.shrink_to_fit();
+    }
+}
+
 impl<F: Files> Logger<F> {
     /// Syncs the segment. If that fails, the state of everything appended since the last sync is unknown. A second sync proves
     /// nothing, because the kernel may have dropped the pages. So the segment is abandoned. Its unconfirmed gaps and rows are
     /// written again to the next segment, with a gap for the samples.
     pub(super) fn make_safe(&mut self) {
         let Some(segment) = &mut self.segment else { return };
-        let Some(waiting) = segment.waiting.take() else { return };
+        let Some(mut waiting) = segment.waiting.take() else { return };
         match self.files.sync(&segment.file) {
             Ok(()) => {
+                self.account.safe += waiting.count;
+                waiting.keep_within_bounds();
                 let (number, len, before) = (segment.number, segment.len, (segment.safe_len, segment.safe));
-                self.confirmed = Some(Confirmed { number, len, before, count: waiting.count, first: waiting.first });
+                self.confirmed = Some(Confirmed { number, len, before, data: waiting });
                 segment.safe_len = segment.len;
                 segment.safe = Closing { digest: segment.digest.value(), ..segment.closing };
-                self.account.safe += waiting.count;
                 self.safe_at = Some(self.now);
             }
             Err(error) => {
@@ -197,24 +207,25 @@ impl<F: Files> Logger<F> {
         Ok(())
     }
 
-    /// After a disk failure, checks that the samples of the last successful sync are on the disk. If not, they are lost.
+    /// After a disk failure, checks that the data of the last successful sync are on the disk. If not, its samples are lost, and
+    /// its gaps and rows are written again.
     fn recall_confirmed(&mut self) -> io::Result<()> {
-        let Some(Confirmed { number, len, before, count, first }) = self.confirmed else { return Ok(()) };
-        let name = Numbers::segment(number);
+        let Some(Confirmed { number, len, .. }) = &self.confirmed else { return Ok(()) };
+        let name = Numbers::segment(*number);
         let is_there = match self.files.open(&name.name()) {
-            Ok(file) => self.files.len(&file)? >= len,
+            Ok(file) => self.files.len(&file)? >= *len,
             // Packed or removed since. If the disk has dropped the whole file, the manifest names it as missing.
             Err(error) if error.kind() == ErrorKind::NotFound => true,
             Err(error) => return Err(error),
         };
-        self.confirmed = None;
-        if is_there {
-            return Ok(());
-        }
+        let Some(Confirmed { before, data, .. }) = self.confirmed.take().filter(|_| !is_there) else { return Ok(()) };
+        let Waiting { count, first, gaps, rows, trouble, unsure } = data;
         self.account.safe -= count;
         self.account.lost += count;
         let gap = Gap { id: None, at: first.unwrap_or(i64::MAX), cause: Cause::DiskFailed, lost: count };
         self.trouble = join(Some(gap).filter(|gap| gap.lost > 0), self.trouble.take());
+        self.gaps.splice(0..0, trouble.into_iter().chain(unsure).chain(gaps));
+        self.rows.splice(0..0, rows);
         for record in &mut self.records {
             if let Record::Closed(code, contents) = record
                 && *code == name.code()
