@@ -142,6 +142,8 @@ pub(crate) fn connect(name: &str) -> Result<Client, Failure> {
     Client::connect(&run.socket()).map_err(|error| {
         let why = if error.kind() == std::io::ErrorKind::PermissionDenied {
             format!("plant {name:?} is another user's: root, that user and the plant's operators may ask ({error})")
+        } else if let Some(pid) = run.supervisor() {
+            keep::supervisor::rundir::RunDirError::Unreachable { name: name.to_owned(), pid }.to_string()
         } else if living().iter().any(|living| living == name) {
             format!("plant {name:?} has lost its supervisor ({error}); its processes go on: `tahti up` continues it")
         } else if plants().iter().any(|known| known == name) {

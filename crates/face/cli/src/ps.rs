@@ -105,8 +105,12 @@ pub(crate) fn wrong(status: &Status) -> Vec<String> {
         format!("  {}", Painted(Colour::Bad, text))
     });
     let outcome = &status.outcome;
-    let reasons = outcome.reasons().iter().map(|reason| format!("{}: {}", outcome.word(), reason.words(short)));
-    now.chain(reasons.map(|text| format!("  {}", Painted(outcome_colour(outcome), text)))).collect()
+    let reasons = outcome.reasons().iter().map(|reason| {
+        let word = outcome.word_of(reason);
+        let text = format!("{word}: {}", reason.words(short));
+        format!("  {}", Painted(if word == "failed" { Colour::Bad } else { Colour::Doubtful }, text))
+    });
+    now.chain(reasons).collect()
 }
 
 /// Every promise about a process, with its observed state.

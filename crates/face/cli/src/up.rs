@@ -2,10 +2,12 @@
 
 use crate::failure::{Failure, end, own_program};
 use base::DurNs;
+use host::health::Outcome;
 use host::plant::{Plant, Profiles};
 use keep::supervisor::control::{Client, Reply, Request};
 use keep::supervisor::rundir::RunDir;
-use keep::supervisor::{Exit, Options, fitted, phase_word, plant_file, read_plant, up};
+use keep::supervisor::{Exit, Options, fitted, phase_word, plant_file, read_plant, short, up};
+use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio, Termination as _};
 use std::time::{Duration, Instant};
@@ -90,7 +92,12 @@ pub(crate) fn run(args: Args) -> ExitCode {
     };
     match up(&options) {
         // The plant did not come up. The status lets a service manager retry.
-        Ok(Exit::Down { failed: true, .. }) => ExitCode::FAILURE,
+        Ok(Exit::Down { failed: true, outcome }) => {
+            if args.behind {
+                report_failure(&outcome);
+            }
+            ExitCode::FAILURE
+        }
         Ok(Exit::Down { outcome, .. }) => ExitCode::from(outcome.exit_status()),
         Ok(Exit::Upgrade { program }) => {
             let mut command = Command::new(&program);
@@ -134,9 +141,12 @@ fn start_behind(args: &Args) -> Result<ExitCode, Failure> {
                 // The output of the child is only informative, so a read error is ignored.
                 let _ = std::io::Read::read_to_string(&mut errors, &mut why);
             }
-            let log = run.log(None);
+            if why.trim().is_empty() {
+                let log = run.log(None);
+                return Err(format!("the plant did not come up ({status}); see {}", log.display()).into());
+            }
             eprint!("{why}");
-            return Err(format!("the plant did not come up ({status}); see {}", log.display()).into());
+            return Ok(ExitCode::FAILURE);
         }
         let status = Client::connect(&run.socket()).and_then(|mut client| client.ask(&Request::Status));
         if let Ok(Reply::Status(status)) = status
@@ -153,8 +163,9 @@ fn start_behind(args: &Args) -> Result<ExitCode, Failure> {
                     for shortfall in &status.shortfalls {
                         println!("{}", fitted("unavailable: ", shortfall));
                     }
-                    if let Some(address) = dashboard(&plant, &run, args.no_dashboard) {
-                        println!("dashboard: {address}");
+                    match dashboard(&plant, &run, args.no_dashboard) {
+                        Some(address) => println!("dashboard: {address}"),
+                        None => troubles(&run),
                     }
                     return Ok(ExitCode::SUCCESS);
                 }
@@ -164,6 +175,26 @@ fn start_behind(args: &Args) -> Result<ExitCode, Failure> {
             }
         }
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Reports why a plant did not come up, to the `up` that started this process. That one may be gone, so errors are ignored.
+fn report_failure(outcome: &Outcome) {
+    let mut text = "tahti: the plant did not come up:\n".to_owned();
+    for reason in outcome.reasons().iter().filter(|reason| reason.is_failure) {
+        text += &format!("  {}\n", reason.words(short));
+    }
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// Prints the faults that processes have reported.
+fn troubles(run: &RunDir) {
+    let status = Client::connect(&run.socket()).and_then(|mut client| client.ask(&Request::Status));
+    let Ok(Reply::Status(status)) = status else { return };
+    for process in &status.processes {
+        if let Some(trouble) = &process.trouble {
+            println!("{}", fitted(&format!("{}: ", process.name), trouble));
+        }
     }
 }
 

@@ -106,6 +106,53 @@ fn an_upgrade_replaces_the_supervisor_and_touches_no_process() {
 }
 
 #[test]
+fn a_failed_start_in_the_background_prints_its_cause_as_one_in_the_foreground_does() {
+    let keys = "ready = { line = \"armed\" }\nrestart = { policy = \"never\" }";
+    let bad = sh("bad", "echo cannot open /dev/x >&2; exit 1", keys);
+    let bench = Bench::new("behind", &(bad + &sh("late", "sleep 1000", "after = [\"bad\"]")));
+    let output = bench.run(&["up", ".", "--detach"]);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("bad: its fault is latched after exit 1: cannot open /dev/x [runs, line 3]"), "{said}");
+    assert!(said.contains("late: it was never started: it waited for bad [runs, line "), "{said}");
+    assert!(!said.contains("_supervisor.log"), "no log needs to be read: {said}");
+}
+
+#[test]
+fn a_refused_start_in_the_background_prints_the_reason_only() {
+    let bench = Bench::new("behind-twice", &sh("a", "sleep 1000", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    let again = bench.run(&["up", ".", "--detach"]);
+    let said = text(&again);
+    assert!(!again.status.success() && said.contains("already up"), "{said}");
+    // The log is that of the plant that is up.
+    assert_eq!(said.lines().count(), 1, "{said}");
+    bench.ok(&["down"]);
+}
+
+#[test]
+fn the_verdict_names_the_last_line_of_a_restarted_process() {
+    let script = "test -e once && exec sleep 1000; touch once; echo no such gain >&2; exit 1";
+    let bench = Bench::new("restart-line", &sh("a", script, "restart = { backoff = \"1ms\" }"));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("restarted", || bench.process("a")["restarts"] == 1 && bench.process("a")["state"] == "running");
+    bench.until("judged", || bench.status()["outcome"] == "degraded");
+    let verdict = bench.ok(&["down"]);
+    assert!(verdict.contains("a: restarted once, last after exit 1: no such gain ["), "{verdict}");
+}
+
+#[test]
+fn a_process_that_is_not_ready_in_time_is_reported_with_the_missing_sign() {
+    let keys = "ready = { line = \"armed\", within = \"50ms\" }\nrestart = { policy = \"never\" }";
+    let bench = Bench::new("unready", &sh("a", "echo starting; sleep 1000", keys));
+    let said = text(&bench.run(&["up", ".", "--detach"]));
+    let missing = "no sign of readiness in time: no line of its output with \"armed\"";
+    assert!(said.contains(&format!("a: {missing} [ready within 50ms, line ")), "{said}");
+    let missing = "trouble: not ready in time: no line of its output with \"armed\"";
+    assert!(bench.log().contains(missing), "{}", bench.log());
+}
+
+#[test]
 fn a_missing_program_is_found_before_anything_starts() {
     let bench = Bench::new(
         "missing",

@@ -44,7 +44,8 @@ fn a_process_beyond_its_memory_bound_is_killed_and_the_bound_is_named_as_the_cau
     let bench = Bench::new("root-memory", &sh("a", "sleep 0.2; exec tail /dev/zero", keys));
     bench.ok(&["up", ".", "--detach"]);
     bench.until("ended", || bench.process("a")["state"] == "FAULT");
-    assert!(bench.ok(&["ps"]).contains("out of memory"), "{}", bench.log());
+    let listing = bench.ok(&["ps"]);
+    assert!(listing.contains("out of memory") && listing.contains("it used its memory_max of 32MiB"), "{listing}");
     bench.until("evidence", || bench.process("a")["evidence"].is_string());
     let evidence = bench.process("a")["evidence"].as_str().unwrap().to_owned();
     let incident = || fs::read_to_string(format!("{evidence}/incident.json")).unwrap_or_default();

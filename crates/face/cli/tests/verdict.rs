@@ -143,6 +143,8 @@ fn a_removed_run_folder_fails_the_plant_and_no_second_supervisor_starts() {
     let said = text(&second);
     assert!(!second.status.success() && said.contains("whose run folder was removed"), "{said}");
     assert!(said.contains(&up.id().to_string()), "{said}");
+    let status = text(&bench.run(&["ps", "p"]));
+    assert!(status.contains(&format!("`kill {}` takes the plant down", up.id())), "{status}");
     // The first process must not remove files that the second has created meanwhile.
     let lock = bench.dir.join("run/p/lock");
     assert!(lock.exists());

@@ -144,6 +144,7 @@ impl Table {
         let (mut failed, mut degraded) = (Vec::new(), Vec::new());
         let present = self.rows.iter().flat_map(|row| self.reasons_of(row, now));
         for (is_failed, reason) in self.past.iter().cloned().chain(present) {
+            let reason = Reason { is_failure: is_failed, ..reason };
             if is_failed { failed.push(reason) } else { degraded.push(reason) }
         }
         if !failed.is_empty() {
@@ -182,6 +183,7 @@ impl Table {
             lasts: all.open.is_some(),
             count: all.count,
             whole_life: row.promise.whole_life,
+            is_failure: false,
         }
     }
 }

@@ -312,6 +312,20 @@ pub enum ReadyWhen {
     Notify,
 }
 
+impl ReadyWhen {
+    /// The sign of readiness that a process has not given, for messages; `None` if it needs none.
+    #[must_use]
+    pub fn missing(&self) -> Option<String> {
+        match self {
+            Self::Started => None,
+            Self::Line(text) => Some(format!("no line of its output with {text:?}")),
+            Self::File(path) => Some(format!("no new file {path}")),
+            Self::Port(port) => Some(format!("nothing new accepts connections on 127.0.0.1:{port}")),
+            Self::Notify => Some("no READY=1 to the socket in NOTIFY_SOCKET".to_owned()),
+        }
+    }
+}
+
 /// Restart policy after the end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restart {

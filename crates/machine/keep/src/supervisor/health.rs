@@ -205,17 +205,17 @@ impl Health {
     /// The last observations, with every process down: processes that never ran or were never ready, and whether the machine
     /// is restored.
     pub(crate) fn close(&mut self, now: MonoNs, view: &View<'_>, whole: Option<&str>) -> Outcome {
-        for (unit, _) in view.processes.iter() {
+        for (unit, supervised) in view.processes.iter() {
             let name = &unit.spec.name;
             if unit.retired || unit.state == State::Faulted || unit.word() == "stopped" {
                 continue;
             }
             let found = match (unit.history.starts, unit.history.ready) {
-                (0, _) => "it was never started",
-                (_, None) => "it was never ready",
+                (0, _) => format!("it was never started{}", waits_for(unit, view.processes)),
+                (_, None) => format!("it was never ready{}", after_end(": ", unit, supervised)),
                 _ => continue,
             };
-            self.table.observe(now, name, Claim::Runs, Observation::Broken(found.to_owned()));
+            self.table.observe(now, name, Claim::Runs, Observation::Broken(found));
         }
         let restored = whole.map_or(Observation::Kept, |why| Observation::Broken(why.to_owned()));
         self.table.observe(now, MACHINE, Claim::Restored, restored);
@@ -243,7 +243,10 @@ impl Health {
         let is_reported_soon = memory.gone_since.is_some_and(|since| now - since <= KEEPER_WITHIN);
         let runs = match is_reported_soon {
             true => Observation::NotDue("it has ended; its keeper ends what it left behind".to_owned()),
-            false => runs(unit, found.as_ref().map(|found| found.letter), view.processes.all.phase()),
+            false => {
+                let after = after_end(" after ", unit, supervised);
+                runs(unit, found.as_ref().map(|found| found.letter), view.processes.all.phase(), &after)
+            }
         };
         table.observe(now, name, Claim::Runs, runs);
         let word = if is_gone { "gone" } else { unit.word() };
@@ -274,7 +277,9 @@ impl Health {
         }
         let before = std::mem::replace(&mut memory.troubles, history.troubles);
         let grown = |count: fn(&Troubles) -> u64| count(&history.troubles).saturating_sub(count(&before));
-        table.observe(now, name, Claim::Ready, once(grown(|all| all.unready), "no sign of readiness in time"));
+        let missing = process.ready.when.missing().map_or(String::new(), |missing| format!(": {missing}"));
+        let unready = once(grown(|all| all.unready), &format!("no sign of readiness in time{missing}"));
+        table.observe(now, name, Claim::Ready, unready);
         table.observe(now, name, Claim::Deadline, once(grown(|all| all.deadlines), "a hard deadline was missed"));
         let (runaways, starved) = (grown(|all| all.runaways), grown(|all| all.starved));
         let budget = match (runaways, starved) {
@@ -290,7 +295,8 @@ impl Health {
         table.observe(now, name, Claim::Heartbeat, heartbeat);
         let more = history.restarts.saturating_sub(memory.restarts);
         memory.restarts = history.restarts;
-        table.observe(now, name, Claim::Restarts, restarts(unit, more));
+        let last = after_end(", last after ", unit, supervised);
+        table.observe(now, name, Claim::Restarts, restarts(unit, more, &last));
         let serves = match (&supervised.trouble, own_service(process)) {
             (Some(trouble), _) => Observation::Broken(trouble.clone()),
             (None, Some(service)) if live.is_some() && unit.state == State::Running => {
@@ -439,9 +445,20 @@ fn isolated(compared: Compared, refused: Option<String>) -> Observation {
     }
 }
 
-/// Whether a process runs, judged by its state and by the state letter that the kernel reports.
-fn runs(unit: &Unit, letter: Option<char>, phase: Phase) -> Observation {
-    let cause = || unit.history.ended.as_ref().map_or(String::new(), |(_, cause)| format!(" after {cause}"));
+/// The last end of a process with the last line of its output, behind `before`; empty if it has not ended.
+fn after_end(before: &str, unit: &Unit, one: &Supervised) -> String {
+    super::status::end_in_words(unit, one).map_or(String::new(), |end| format!("{before}{end}"))
+}
+
+/// The processes that must be ready before `unit` and never were.
+fn waits_for(unit: &Unit, processes: &Processes) -> String {
+    let never = unit.spec.after.iter().filter(|id| processes.unit(**id).history.ready.is_none());
+    let names: Vec<&str> = never.map(|id| processes.name(*id)).collect();
+    if names.is_empty() { String::new() } else { format!(": it waited for {}", names.join(", ")) }
+}
+
+/// Whether a process runs, judged by its state and by the state letter that the kernel reports. `after` names its last end.
+fn runs(unit: &Unit, letter: Option<char>, phase: Phase, after: &str) -> Observation {
     match (unit.state, letter) {
         (State::Warming { .. } | State::Running, Some('T')) => {
             let name = &unit.spec.name;
@@ -455,8 +472,8 @@ fn runs(unit: &Unit, letter: Option<char>, phase: Phase) -> Observation {
         }
         (State::Warming { .. }, Some(_)) => Observation::NotDue("not ready yet".to_owned()),
         (State::Running, Some(_)) | (State::Finished, _) => Observation::Kept,
-        (State::Resting { .. }, _) => Observation::Within(format!("down for the pause before its restart{}", cause())),
-        (State::Faulted, _) => Observation::Broken(format!("its fault is latched{}", cause())),
+        (State::Resting { .. }, _) => Observation::Within(format!("down for the pause before its restart{after}")),
+        (State::Faulted, _) => Observation::Broken(format!("its fault is latched{after}")),
         (State::Idle, _) if matches!(phase, Phase::Starting | Phase::Up) => {
             let why = if unit.word() == "stopped" { "stopped on request" } else { "waits for processes before it" };
             Observation::NotDue(why.to_owned())
@@ -474,16 +491,15 @@ fn once(more: u64, what: &str) -> Observation {
     }
 }
 
-fn restarts(unit: &Unit, more: u64) -> Observation {
+fn restarts(unit: &Unit, more: u64, last: &str) -> Observation {
     if more == 0 {
         return Observation::Kept;
     }
-    let cause = unit.history.ended.as_ref().map_or(String::new(), |(_, cause)| format!(", last after {cause}"));
     let times = match unit.history.restarts {
         1 => "once".to_owned(),
         times => format!("{times} times"),
     };
-    Observation::Within(format!("restarted {times}{cause}"))
+    Observation::Within(format!("restarted {times}{last}"))
 }
 
 fn available(missing: &[&str]) -> Observation {

@@ -196,9 +196,14 @@ fn kind_of(keeper: &Path, one: &Supervised, exit: &ExitRecord) -> Option<Kind> {
 
 /// Details of an out-of-memory kill: the limit that was reached, and the kernel's log line.
 fn out_of_memory(keeper: &Path, one: &Supervised, process: Option<&Process>, exit: &ExitRecord) -> Vec<String> {
+    let line = out_of_memory_line(exit.child.pid).ok().flatten();
+    used_up(keeper, one, process).into_iter().chain(line).collect()
+}
+
+/// The limit that an out-of-memory kill enforced; `None` if the process has none.
+pub(crate) fn used_up(keeper: &Path, one: &Supervised, process: Option<&Process>) -> Option<String> {
     let is_bounded = || Group::noted(keeper).is_some_and(|group| group.standing(&MEMORY).is_some());
     let bound = process.and_then(|process| process.bounds.memory_max);
     let bound = bound.filter(|_| kills(keeper, one) > one.incident.kills && is_bounded());
-    let line = out_of_memory_line(exit.child.pid).ok().flatten();
-    bound.map(|max| format!("it used its memory_max of {max}")).into_iter().chain(line).collect()
+    bound.map(|max| format!("it used its memory_max of {max}"))
 }

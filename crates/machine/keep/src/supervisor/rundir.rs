@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{Read as _, Write as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -52,6 +52,17 @@ pub enum RunDirError {
         name: String,
         /// Its supervisor, as `process 123`.
         by: String,
+    },
+    /// Another process supervises the plant, whose folder was removed. No command reaches it.
+    #[error(
+        "plant {name:?} is already up, supervised by process {pid}, whose run folder was removed; `kill {pid}` takes \
+         the plant down"
+    )]
+    Unreachable {
+        /// The plant's name.
+        name: String,
+        /// PID of its supervisor.
+        pid: i32,
     },
     /// There is too little free space.
     #[error(
@@ -418,24 +429,48 @@ impl RunDir {
     /// Listens at an abstract address named after the folder. This detects a supervisor whose folder was removed. If the
     /// address was taken by a process of another user, that process is not treated as a supervisor.
     fn take_name(&self) -> Result<Option<UnixListener>> {
-        let path = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone());
-        let name = format!("tahti-supervisor-{:016x}", fingerprint(path.as_os_str().as_encoded_bytes()));
-        let address = io(SocketAddr::from_abstract_name(&name), "name", &self.path)?;
+        let address = io(SocketAddr::from_abstract_name(self.address()), "name", &self.path)?;
         match UnixListener::bind_addr(&address) {
             Ok(listener) => return Ok(Some(listener)),
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
             Err(error) => return io(Err(error), "listen for", &self.path),
         }
         // The other supervisor has just ended.
-        let Ok(other) = UnixStream::connect_addr(&address) else { return Ok(UnixListener::bind_addr(&address).ok()) };
-        match Peer::of(other.as_fd()) {
-            Ok(peer) if peer.is_ours() => {
-                let by =
-                    format!("process {}, whose run folder was removed (`kill {}` takes it down)", peer.pid, peer.pid);
-                Err(RunDirError::Running { name: self.name.clone(), by })
+        let other = match self.reach() {
+            Ok(other) => other,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                return io(Err(error), "reach the supervisor of", &self.path);
             }
+            Err(_) => return Ok(UnixListener::bind_addr(&address).ok()),
+        };
+        match Peer::of(other.as_fd()) {
+            Ok(peer) if peer.is_ours() => Err(RunDirError::Unreachable { name: self.name.clone(), pid: peer.pid }),
             Ok(_) | Err(_) => Ok(None),
         }
+    }
+
+    /// Name of the abstract address of the supervisor. It depends on the path of the folder only.
+    fn address(&self) -> String {
+        let path = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone());
+        format!("tahti-supervisor-{:016x}", fingerprint(path.as_os_str().as_encoded_bytes()))
+    }
+
+    /// Connects to the address of the supervisor. Does not wait: the supervisor accepts no connection, so its queue may be
+    /// full.
+    fn reach(&self) -> std::io::Result<OwnedFd> {
+        use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+        let to = SocketAddrUnix::new_abstract_name(self.address().as_bytes())?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&socket, &to)?;
+        Ok(socket)
+    }
+
+    /// PID of a supervisor of this user that still runs, also if its folder was removed.
+    #[must_use]
+    pub fn supervisor(&self) -> Option<i32> {
+        let other = self.reach().ok()?;
+        Peer::of(other.as_fd()).ok().filter(Peer::is_ours).map(|peer| peer.pid)
     }
 
     /// The supervisor that holds or last held the lock; `None` if the lock file does not name one.

@@ -87,6 +87,12 @@ fn last_line(unit: &Unit, one: &Supervised) -> Option<String> {
     one.last_line.clone().filter(|_| failed)
 }
 
+/// The last end of a process, with the last line of its output if the end was a failure.
+pub(super) fn end_in_words(unit: &Unit, one: &Supervised) -> Option<String> {
+    let (_, cause) = unit.history.ended.as_ref()?;
+    Some(last_line(unit, one).map_or(cause.to_string(), |line| format!("{cause}: {line}")))
+}
+
 /// First line of the note that a guest's process has stored in its folder; `None` for other processes. The folder may belong
 /// to another user. That user could replace the note by a link to a file that only this user can read, or by a pipe on which
 /// the supervisor would block, so only a regular file is read.
@@ -192,8 +198,8 @@ pub(crate) fn verdict(
 ) -> String {
     let mut text = format!("{:<16} {:<10} {:>6} {:>8}  last end\n", "process", "state", "starts", "restarts");
     for (unit, one) in processes.iter().filter(|(unit, _)| !unit.retired || unit.state.is_alive()) {
-        let ended = match &unit.history.ended {
-            Some((_, cause)) => last_line(unit, one).map_or(cause.to_string(), |line| format!("{cause}: {line}")),
+        let ended = match end_in_words(unit, one) {
+            Some(ended) => ended,
             None if unit.history.starts == 0 => "never started".to_owned(),
             None => "-".to_owned(),
         };

@@ -123,7 +123,11 @@ impl Engine {
                 "FAULT ({cause}): `tahti logs {0}` shows its output; stays down until `tahti start {0}`",
                 unit.spec.name
             ),
-            Note::Trouble(cause) => format!("trouble: {cause}"),
+            Note::Trouble(cause) => {
+                let when = self.site.process(&unit.spec.name).map(|process| &process.ready.when);
+                let missing = when.filter(|_| *cause == Cause::NotReady).and_then(|when| when.missing());
+                format!("trouble: {cause}{}", missing.map_or(String::new(), |missing| format!(": {missing}")))
+            }
             Note::GroupStop => "failed to start: the plant goes down".to_owned(),
         };
         self.tell.event(mono_now(), &unit.spec.name, &text);

@@ -12,7 +12,7 @@ use crate::supervisor::incidents;
 use crate::supervisor::pulses::{Pulses, Told, trouble_told};
 use base::{DurNs, MonoNs};
 use host::plant::ReadyWhen;
-use host::supervise::{Event, Id, State};
+use host::supervise::{End, Event, Id, State};
 use std::collections::BTreeMap;
 use sys::clock::mono_now;
 
@@ -178,9 +178,16 @@ impl Engine {
     fn exited(&mut self, id: Id, exit: ExitRecord) {
         let keeper = self.site.run.keeper(self.processes.name(id));
         let end = incidents::end_of(&keeper, &self.processes[id], &exit);
+        let used_up = match end {
+            // The last line of output is not the reason for such an end.
+            End::OutOfMemory => {
+                incidents::used_up(&keeper, &self.processes[id], self.site.process(self.processes.name(id)))
+            }
+            _ => None,
+        };
         let one = &mut self.processes[id];
         // The watch ends by itself, after the guard has reported everything.
-        one.last_line.clone_from(&exit.last_line);
+        one.last_line = used_up.or_else(|| exit.last_line.clone());
         (one.child, one.exit, one.incident.abort_at) = (None, Some(exit.clone()), None);
         self.processes.event(Event::Exited(id, end));
         self.evidence.exit(id, &exit, &self.site, &mut self.processes);

@@ -72,7 +72,7 @@ fn unit(state: State) -> Unit {
 }
 
 fn running(letter: Option<char>) -> Observation {
-    runs(&unit(State::Running), letter, Phase::Up)
+    runs(&unit(State::Running), letter, Phase::Up, "")
 }
 
 /// A process with these findings about its threads.
@@ -155,7 +155,7 @@ fn ways(claim: Claim) -> Vec<Way> {
             let ended = |state| {
                 let mut unit = unit(state);
                 unit.history.ended = Some((MonoNs(1), Cause::Own(End::Exit(7))));
-                runs(&unit, None, Phase::Up)
+                runs(&unit, None, Phase::Up, " after exit 7")
             };
             vec![
                 ("it sleeps", running(Some('S')), "good"),
@@ -169,7 +169,7 @@ fn ways(claim: Claim) -> Vec<Way> {
                 ("it waits for its restart", ended(State::Resting { until: MonoNs(9) }), "degraded"),
                 (
                     "stopped while it becomes ready",
-                    runs(&unit(State::Warming { until: MonoNs(9) }), Some('T'), Phase::Up),
+                    runs(&unit(State::Warming { until: MonoNs(9) }), Some('T'), Phase::Up, ""),
                     "failed",
                 ),
             ]
@@ -195,7 +195,7 @@ fn ways(claim: Claim) -> Vec<Way> {
         Claim::Restarts => {
             let mut unit = unit(State::Running);
             unit.history.restarts = 3;
-            vec![("none", restarts(&unit, 0), "good"), ("within its limit", restarts(&unit, 1), "degraded")]
+            vec![("none", restarts(&unit, 0, ""), "good"), ("within its limit", restarts(&unit, 1, ""), "degraded")]
         }
         Claim::Heartbeat => vec![
             ("each second", beats(&[1, 2, 3]), "good"),
