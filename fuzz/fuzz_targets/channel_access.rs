@@ -7,7 +7,7 @@ use ca::client::{Address, Client, ClientConfig};
 use ca::encode::{Needs, Reading};
 use ca::repeater::Repeater;
 use ca::search::{self, SearchCounters};
-use ca::server::{Access, Backend, Get, Limits, Opened, Peer, Post, Put, Server, Token, Write};
+use ca::server::{Access, Backend, Get, Limits, Opened, Peer, Post, PutOutcome, Server, Token, Write};
 use ca::wire::{Header, padded};
 use ca::{Basic, Dbr, Eca};
 use libfuzzer_sys::fuzz_target;
@@ -51,12 +51,12 @@ impl Backend for Values {
         reading.value = self.values[handle as usize].clone();
         Ok(Get::Done)
     }
-    fn write(&mut self, _: u64, _: Peer<'_>, _: Write, token: Token, notify: bool) -> Put {
+    fn write(&mut self, _: u64, _: Peer<'_>, _: Write, token: Token, notify: bool) -> PutOutcome {
         if notify {
             self.later.push(token);
-            return Put::Later;
+            return PutOutcome::Later;
         }
-        Put::Done
+        PutOutcome::Done
     }
     fn forget(&mut self, token: Token) {
         self.later.retain(|later| *later != token);

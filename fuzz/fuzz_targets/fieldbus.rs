@@ -5,7 +5,7 @@
 use base::{DurNs, MonoNs};
 use fieldbus::Exchange;
 use fieldbus::modbus::{Framing, Request, Table, Transaction};
-use fieldbus::stream::{File, Given, Session};
+use fieldbus::stream::{File, RunInputs, Session};
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fuzz_target!(|input: (bool, u16, Vec<u8>, Vec<Vec<u8>>)| {
     let Ok(file) = File::parse(&text, "x") else { return };
     for name in ["p", "get", "a"] {
         if let Ok(protocol) = file.protocol(name, &["1".to_owned()]) {
-            let given = Given { value: Some(base::Value::from(1.5)), raw: Some(count.into()), ..Given::default() };
+            let given = RunInputs { value: Some(base::Value::from(1.5)), raw: Some(count.into()), ..RunInputs::default() };
             run(&mut Session::new(Arc::new(protocol), given), &answers);
         }
     }

@@ -1,7 +1,7 @@
 //! Texts of `/proc` and `/sys`: no text makes a parser, a capture or a check panic.
 #![no_main]
 
-use host::doctor::{Facts, Files, Probes, Read, Use, examine, gzip, reads};
+use host::doctor::{Facts, Files, Probes, FileContent, Use, examine, gzip, reads};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -28,7 +28,7 @@ fuzz_target!(|text: &str| {
     // The same text in every file that a check reads.
     let mut files = Files::new(true);
     for pattern in reads() {
-        files.insert(pattern.replace('#', "1").replace('*', "x"), Read::Text(text.to_owned()));
+        files.insert(pattern.replace('#', "1").replace('*', "x"), FileContent::Text(text.to_owned()));
     }
     let _ = examine(&Facts { files, probes: Probes::none("not tried") }, &Use::ALL);
 });

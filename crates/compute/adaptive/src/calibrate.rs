@@ -1,7 +1,7 @@
 //! Calibration: per-pixel dark value and gain, reference slopes of a flat wavefront, and the response to each actuator.
 
 use crate::error::Error;
-use crate::pixels::{Got, Pixels};
+use crate::pixels::{Pixels, RowEvent};
 use crate::spec::Spec;
 use base::DurNs;
 use kernels::{Centroids, Level, Light};
@@ -83,13 +83,13 @@ impl Frames for Before<'_> {
         let mut datagram = vec![0; Command::bytes(values.len())];
         while frames > 0 {
             let whole = match self.pixels.next() {
-                Got::Row { last: true, .. } => self.pixels.end(),
-                Got::Over(whole) => Some(whole),
-                Got::Row { .. } => None,
-                Got::Nothing if self.pixels.resized() > RESIZED || mono_now() - last > PATIENCE => {
+                RowEvent::Row { last: true, .. } => self.pixels.end(),
+                RowEvent::Over(whole) => Some(whole),
+                RowEvent::Row { .. } => None,
+                RowEvent::Nothing if self.pixels.resized() > RESIZED || mono_now() - last > PATIENCE => {
                     return Err(self.pixels.absent(PATIENCE));
                 }
-                Got::Nothing => None,
+                RowEvent::Nothing => None,
             };
             let Some(whole) = whole else { continue };
             // Sent again with each frame, because commands can get lost.

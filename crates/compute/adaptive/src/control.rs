@@ -3,7 +3,7 @@
 use crate::calibrate::Calibrated;
 use crate::desk::{self, Border, Desk, Order};
 use crate::error::Error;
-use crate::pixels::{Got, Pixels};
+use crate::pixels::{Pixels, RowEvent};
 use crate::shown::{Chosen, Figures, Shown};
 use crate::spec::Spec;
 use crate::streams::Streams;
@@ -390,7 +390,7 @@ impl EventLoop for Control {
         self.stream();
         loop {
             let whole = match self.pixels.next() {
-                Got::Row { row, first, last } => {
+                RowEvent::Row { row, first, last } => {
                     self.left.push(row, first);
                     if last {
                         self.pixels.end()
@@ -402,8 +402,8 @@ impl EventLoop for Control {
                         continue;
                     }
                 }
-                Got::Over(whole) => Some(whole),
-                Got::Nothing => None,
+                RowEvent::Over(whole) => Some(whole),
+                RowEvent::Nothing => None,
             };
             let whole = whole?;
             self.is_whole = matches!(whole, Whole::Yes(_));

@@ -103,7 +103,7 @@ impl Input {
                 let SocketAddr::V4(to) = local else {
                     return Err(Error::NotIpv4 { address: local, card: card.clone() });
                 };
-                let wanted = xdp::Wanted {
+                let wanted = xdp::QueueSettings {
                     interface: &card.interface,
                     queue: card.queue,
                     to,

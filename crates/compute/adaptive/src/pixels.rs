@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::input::Input;
 use base::{DurNs, MonoNs};
 use optics::gvsp::{Content, Packet};
-use optics::{Assembly, Geometry, Taken, Whole};
+use optics::{Assembly, Geometry, RowAction, Whole};
 use rt::Wait;
 use sys::clock::{mono_now, sleep_until};
 use sys::datagrams::Waits;
@@ -16,7 +16,7 @@ const SPINS: usize = 16;
 
 /// Result of waiting for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Got {
+pub(crate) enum RowEvent {
     /// A row, now in the image, with flags for the first and last row of the frame.
     Row { row: usize, first: bool, last: bool },
     /// The current frame ended without all of its rows.
@@ -204,11 +204,11 @@ impl Pixels {
     }
 
     /// Waits up to the patience for the next row or the end of a frame. Real-time: as [`Input::take`], without allocation.
-    pub(crate) fn next(&mut self) -> Got {
+    pub(crate) fn next(&mut self) -> RowEvent {
         for _ in 0..LOOKS {
             // No datagram arrived. Other errors of a receiving socket are transient.
             if !self.more() && !self.take() {
-                return self.end().map_or(Got::Nothing, Got::Over);
+                return self.end().map_or(RowEvent::Nothing, RowEvent::Over);
             }
             let (side, index) = (self.side as u32, self.index);
             self.index += 1;
@@ -228,21 +228,21 @@ impl Pixels {
             };
             let first = self.assembly.frame().is_none();
             match self.assembly.take(block, row) {
-                Taken::Row { last } => {
+                RowAction::Row { last } => {
                     optics::unpack(pixels, &mut self.image[row * self.row / 2..][..self.row / 2]);
                     self.came_ns[0] = self.input.came_ns(index);
                     if first {
                         self.came_ns[1] = self.came_ns[0];
                     }
-                    return Got::Row { row, first, last };
+                    return RowEvent::Row { row, first, last };
                 }
-                Taken::Later => {
+                RowAction::Later => {
                     self.index = index;
-                    return self.end().map_or(Got::Nothing, Got::Over);
+                    return self.end().map_or(RowEvent::Nothing, RowEvent::Over);
                 }
-                Taken::Dropped => {}
+                RowAction::Dropped => {}
             }
         }
-        Got::Nothing
+        RowEvent::Nothing
     }
 }

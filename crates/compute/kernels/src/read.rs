@@ -13,15 +13,15 @@ const STREAMS: usize = 4;
 /// own instructions are the limit.
 #[must_use]
 pub fn read(level: Level, memory: &[f32], in_streams: bool) -> u32 {
-    at(level, Read { memory, in_streams })
+    at(level, Fold { memory, in_streams })
 }
 
-struct Read<'a> {
+struct Fold<'a> {
     memory: &'a [f32],
     in_streams: bool,
 }
 
-impl Wide for Read<'_> {
+impl Wide for Fold<'_> {
     type Output = u32;
 
     #[inline(always)]

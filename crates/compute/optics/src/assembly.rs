@@ -39,7 +39,7 @@ pub struct Counts {
 
 /// The action for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum RowAction {
     /// Compute it now.
     Row {
         /// All rows of the frame have arrived.
@@ -108,18 +108,18 @@ impl Assembly {
     }
 
     /// Records a received row. Real-time: does not allocate.
-    pub fn take(&mut self, frame: u64, row: usize) -> Taken {
+    pub fn take(&mut self, frame: u64, row: usize) -> RowAction {
         if row >= self.seen.len() {
             self.counts.foreign += 1;
-            return Taken::Dropped;
+            return RowAction::Dropped;
         }
         match self.frame {
-            Some(begun) if frame > begun => return Taken::Later,
+            Some(begun) if frame > begun => return RowAction::Later,
             Some(begun) if frame == begun => {}
             // A restarted camera counts from zero. A frame number 1000 or more below the last one is therefore not late.
             _ if self.ended.is_some_and(|ended| frame <= ended && ended - frame < 1000) || self.frame.is_some() => {
                 self.counts.late += 1;
-                return Taken::Dropped;
+                return RowAction::Dropped;
             }
             _ => {
                 self.seen.fill(false);
@@ -128,13 +128,13 @@ impl Assembly {
         }
         if self.seen[row] {
             self.counts.twice += 1;
-            return Taken::Dropped;
+            return RowAction::Dropped;
         }
         self.counts.reordered += u64::from(row < self.next);
         self.next = self.next.max(row + 1);
         self.seen[row] = true;
         self.there += 1;
-        Taken::Row { last: self.there == self.seen.len() }
+        RowAction::Row { last: self.there == self.seen.len() }
     }
 
     /// Ends the current frame, if any. Real-time: does not allocate.
@@ -164,15 +164,15 @@ mod tests {
     #[test]
     fn rows_in_any_order_make_a_frame_and_a_later_frame_ends_an_incomplete_one() {
         let mut frames = Assembly::new(3, 1);
-        let more = Taken::Row { last: false };
-        assert_eq!([frames.take(7, 2), frames.take(7, 0), frames.take(7, 0)], [more, more, Taken::Dropped]);
-        assert_eq!(frames.take(7, 1), Taken::Row { last: true });
+        let more = RowAction::Row { last: false };
+        assert_eq!([frames.take(7, 2), frames.take(7, 0), frames.take(7, 0)], [more, more, RowAction::Dropped]);
+        assert_eq!(frames.take(7, 1), RowAction::Row { last: true });
         assert_eq!((frames.end(), frames.end()), (Some(Whole::Yes(7)), None));
-        assert_eq!([frames.take(7, 1), frames.take(8, 3)], [Taken::Dropped, Taken::Dropped]);
-        assert_eq!([frames.take(8, 0), frames.take(8, 1), frames.take(9, 0)], [more, more, Taken::Later]);
+        assert_eq!([frames.take(7, 1), frames.take(8, 3)], [RowAction::Dropped, RowAction::Dropped]);
+        assert_eq!([frames.take(8, 0), frames.take(8, 1), frames.take(9, 0)], [more, more, RowAction::Later]);
         assert_eq!(frames.end(), Some(Whole::Patched(8, 1)));
         assert_eq!(frames.seen(), [true, true, false]);
-        assert_eq!([frames.take(9, 0), frames.take(8, 2)], [more, Taken::Dropped]);
+        assert_eq!([frames.take(9, 0), frames.take(8, 2)], [more, RowAction::Dropped]);
         assert_eq!(frames.end(), Some(Whole::GivenUp(9)));
         let expected =
             Counts { whole: 1, patched: 1, given_up: 1, lost: 3, late: 2, reordered: 2, twice: 1, foreign: 1 };
@@ -182,9 +182,9 @@ mod tests {
     #[test]
     fn a_camera_that_restarts_its_frame_numbers_is_followed() {
         let mut frames = Assembly::new(1, 0);
-        assert_eq!(frames.take(1_000_000, 0), Taken::Row { last: true });
+        assert_eq!(frames.take(1_000_000, 0), RowAction::Row { last: true });
         frames.end();
-        assert_eq!([frames.take(999_990, 0), frames.take(3, 0)], [Taken::Dropped, Taken::Row { last: true }]);
+        assert_eq!([frames.take(999_990, 0), frames.take(3, 0)], [RowAction::Dropped, RowAction::Row { last: true }]);
     }
 
     proptest! {
@@ -195,12 +195,12 @@ mod tests {
             let (mut frames, mut computed, mut later) = (Assembly::new(4, 1), 0, 0);
             for (frame, row) in &rows {
                 let mut taken = frames.take(*frame, *row);
-                if taken == Taken::Later {
+                if taken == RowAction::Later {
                     prop_assert!(frames.end().is_some());
                     later += 1;
                     taken = frames.take(*frame, *row);
                 }
-                if let Taken::Row { last } = taken {
+                if let RowAction::Row { last } = taken {
                     computed += 1;
                     if last {
                         prop_assert_eq!(frames.end(), Some(Whole::Yes(*frame)));

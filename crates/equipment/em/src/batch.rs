@@ -1,6 +1,6 @@
 //! Collects the answers of a batch, and writes the bodies of replies.
 
-use crate::job::{Done, Slip};
+use crate::job::{JobResult, Slip};
 use broker::Replies;
 use msg::{Answer, BATCH_LINES_MAX, BODY_BYTES_MAX, Code, Escaped, Ticket};
 use std::fmt::{self, Write as _};
@@ -50,7 +50,7 @@ impl<'a> Body<'a> {
 struct Batch {
     ticket: Option<Ticket>,
     left: usize,
-    lines: Vec<Option<Done>>,
+    lines: Vec<Option<JobResult>>,
 }
 
 /// The batches of a band and the buffer of a reply body. Allocated once, so that requests do not allocate.
@@ -77,7 +77,7 @@ impl Batches {
     /// Answers a request. The answer to a line of a batch is kept until all lines have answers.
     ///
     /// Real-time: neither allocates nor locks. The cost of a batch is proportional to the length of its lines.
-    pub(crate) fn answer(&mut self, done: Done, replies: &mut Replies<'_>) {
+    pub(crate) fn answer(&mut self, done: JobResult, replies: &mut Replies<'_>) {
         let Slip { ticket, line } = done.slip;
         let Some(line) = line else {
             // This fails only if the server is gone. Then no client waits for the answer.

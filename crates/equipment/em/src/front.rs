@@ -1,13 +1,13 @@
 //! Threads of bands: they receive requests from the message server, answer from the tables, and pass the other requests to lanes.
 
 use crate::batch::Batches;
-use crate::job::{Done, Job, Slip};
+use crate::job::{Job, JobResult, Slip};
 use crate::polls::Polls;
 use crate::work::{Id, OUTSTANDING_MAX, Rings};
 use base::{DurNs, MonoNs};
 use broker::{ClientError, ManagerLane, Replies, Waker};
 use equipment::{Answers, Fault, Lane, Tables};
-use msg::{Asked, Code, Flags, Lines, Request, Verb};
+use msg::{Code, Flags, Lines, ManagerRequest, Request, Verb};
 use rt::frames::Member;
 use rt::rounds::Rounds;
 use rtrb::{Consumer, Producer};
@@ -37,9 +37,9 @@ impl Call {
 }
 
 /// The connection from a band to one lane.
-pub(crate) struct Way {
+pub(crate) struct LaneLink {
     pub(crate) jobs: Producer<Job>,
-    pub(crate) done: Consumer<Done>,
+    pub(crate) done: Consumer<JobResult>,
     pub(crate) call: Call,
     /// Number of requests of this band that the lane has not answered.
     pub(crate) outstanding: usize,
@@ -50,7 +50,7 @@ pub(crate) struct Front {
     pub(crate) requests: ManagerLane,
     pub(crate) tables: Arc<Tables>,
     /// The connections to the lanes; `None` for the lane of this thread.
-    pub(crate) ways: Vec<Option<Way>>,
+    pub(crate) ways: Vec<Option<LaneLink>>,
     pub(crate) batches: Batches,
     /// Number of rounds of the band's thread, for the main thread.
     pub(crate) rounds: Rounds,
@@ -99,11 +99,11 @@ struct BandAnswers<'a, 'd> {
 
 impl Answers<Id> for BandAnswers<'_, '_> {
     fn answer(&mut self, id: Id, answer: Result<equipment::Answer<'_>, Fault<'_>>) {
-        self.give(id, Done::of(id.slip, &answer));
+        self.give(id, JobResult::of(id.slip, &answer));
     }
 
     fn expired(&mut self, id: Id) {
-        self.give(id, Done::expired(id.slip));
+        self.give(id, JobResult::expired(id.slip));
     }
 
     fn polled(&mut self, poll: usize, entry: usize, value: Option<f64>, pulse: u64, now: MonoNs) {
@@ -112,7 +112,7 @@ impl Answers<Id> for BandAnswers<'_, '_> {
 }
 
 impl BandAnswers<'_, '_> {
-    fn give(&mut self, id: Id, done: Done) {
+    fn give(&mut self, id: Id, done: JobResult) {
         if id.front < self.rings.done.len() {
             self.rings.give(id.front, done);
         } else {
@@ -243,7 +243,7 @@ fn round(connection: &mut Connection, own: &mut Own, turn: Option<Turn>, limit: 
             lane.run(due, &mut BandAnswers { replies, batches: &mut *batches, rings: &mut *rings, polls });
         });
     }
-    let mut handle = |asked: &Asked<'_>, replies: &mut Replies<'_>| {
+    let mut handle = |asked: &ManagerRequest<'_>, replies: &mut Replies<'_>| {
         look(tables, asked, batches, replies, &mut |at, job, batches, replies| {
             if at > 0 {
                 return hand_over(&mut ways[at], job, batches, replies);
@@ -277,7 +277,13 @@ fn round(connection: &mut Connection, own: &mut Own, turn: Option<Turn>, limit: 
 type Give<'a> = dyn FnMut(usize, Job, &mut Batches, &mut Replies<'_>) + 'a;
 
 /// Answers a request from the tables, or passes it to a lane. A batch is processed line by line.
-fn look(tables: &Tables, asked: &Asked<'_>, batches: &mut Batches, replies: &mut Replies<'_>, give: &mut Give<'_>) {
+fn look(
+    tables: &Tables,
+    asked: &ManagerRequest<'_>,
+    batches: &mut Batches,
+    replies: &mut Replies<'_>,
+    give: &mut Give<'_>,
+) {
     let ticket = asked.ticket;
     let whole = Slip { ticket, line: None };
     match asked.request.verb {
@@ -295,22 +301,22 @@ fn look(tables: &Tables, asked: &Asked<'_>, batches: &mut Batches, replies: &mut
         }
         Verb::Batch => {
             let Ok(lines) = Lines::read(asked.body) else {
-                return batches.answer(Done::said(whole, Code::Malformed, "no body of lines"), replies);
+                return batches.answer(JobResult::said(whole, Code::Malformed, "no body of lines"), replies);
             };
             let count = lines.count();
             if count == 0 {
-                return batches.answer(Done::said(whole, Code::Ok, ""), replies);
+                return batches.answer(JobResult::said(whole, Code::Ok, ""), replies);
             }
             if !batches.begin(ticket, count) {
                 let why = "two batches of this band are being executed; this one was not";
-                return batches.answer(Done::said(whole, Code::Overload, why), replies);
+                return batches.answer(JobResult::said(whole, Code::Overload, why), replies);
             }
             for (at, line) in lines.enumerate() {
                 let slip = Slip { ticket, line: Some(at as u16) };
                 // The message server has already checked each line.
                 match line.map(Request::parse) {
                     Ok(Ok(request)) => look_at(tables, slip, &request, asked, batches, replies, give),
-                    _ => batches.answer(Done::said(slip, Code::Malformed, "not understood"), replies),
+                    _ => batches.answer(JobResult::said(slip, Code::Malformed, "not understood"), replies),
                 }
             }
         }
@@ -323,13 +329,13 @@ fn look_at(
     tables: &Tables,
     slip: Slip,
     request: &Request<'_>,
-    asked: &Asked<'_>,
+    asked: &ManagerRequest<'_>,
     batches: &mut Batches,
     replies: &mut Replies<'_>,
     give: &mut Give<'_>,
 ) {
     let object = request.object.text();
-    let mut answer = |code: Code, words: &str| batches.answer(Done::said(slip, code, words), replies);
+    let mut answer = |code: Code, words: &str| batches.answer(JobResult::said(slip, code, words), replies);
     if request.verb == Verb::Ping {
         // `ping` tests the manager, not the device. The device is not accessed.
         return match tables.named(object).next() {
@@ -347,7 +353,7 @@ fn look_at(
     let complement = request.complement.text();
     let entry = match tables.interpret(request.verb, object, &complement) {
         Ok((entry, _)) => entry,
-        Err(fault) => return batches.answer(Done::of(slip, &Err(fault)), replies),
+        Err(fault) => return batches.answer(JobResult::of(slip, &Err(fault)), replies),
     };
     if asked.flags.has(Flags::DRY_RUN) {
         return answer(Code::Ok, "");
@@ -359,7 +365,7 @@ fn look_at(
 }
 
 /// Passes a request to the lane of another thread, or refuses it; never both.
-fn hand_over(way: &mut Option<Way>, job: Job, batches: &mut Batches, replies: &mut Replies<'_>) {
+fn hand_over(way: &mut Option<LaneLink>, job: Job, batches: &mut Batches, replies: &mut Replies<'_>) {
     let Some(way) = way else { return };
     let slip = job.slip;
     if way.outstanding < OUTSTANDING_MAX && way.jobs.push(job).is_ok() {
@@ -368,11 +374,11 @@ fn hand_over(way: &mut Option<Way>, job: Job, batches: &mut Batches, replies: &m
         return;
     }
     let why = "the device has 256 requests of this band before it, or 1024 altogether; nothing was executed";
-    batches.answer(Done::said(slip, Code::Overload, why), replies);
+    batches.answer(JobResult::said(slip, Code::Overload, why), replies);
 }
 
 /// Sends the answers of lanes.
-fn collect(ways: &mut [Option<Way>], batches: &mut Batches, replies: &mut Replies<'_>) {
+fn collect(ways: &mut [Option<LaneLink>], batches: &mut Batches, replies: &mut Replies<'_>) {
     for way in ways.iter_mut().flatten() {
         while let Ok(done) = way.done.pop() {
             way.outstanding -= 1;

@@ -93,13 +93,13 @@ impl Job {
 
 /// An answer for the thread of the band.
 #[derive(Clone, Copy)]
-pub(crate) struct Done {
+pub(crate) struct JobResult {
     pub(crate) slip: Slip,
     pub(crate) code: Code,
     pub(crate) text: Text,
 }
 
-impl Done {
+impl JobResult {
     /// The answer of a lane as text. Does not allocate.
     pub(crate) fn of(slip: Slip, answer: &Result<Answer<'_>, Fault<'_>>) -> Self {
         let mut text = Text::new();

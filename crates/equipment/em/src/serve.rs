@@ -3,8 +3,8 @@
 use crate::batch::Batches;
 use crate::devices::{Around, Maker, Sources, make};
 use crate::error::Error;
-use crate::front::{self, Call, Connection, Front, Nobody, Way};
-use crate::job::{Done, Job};
+use crate::front::{self, Call, Connection, Front, LaneLink, Nobody};
+use crate::job::{Job, JobResult};
 use crate::lane::{CHANGES_MAX, HANGS_AFTER, LaneThread};
 use crate::polls::Polls;
 use crate::read;
@@ -46,7 +46,7 @@ pub struct Options<'a> {
 type BoxedLane = Box<Lane<Id>>;
 
 /// The result of a thread: number of the lane, and the lane.
-type Ended = (usize, Option<BoxedLane>);
+type LaneResult = (usize, Option<BoxedLane>);
 
 /// Serves until SIGTERM or SIGINT. SIGHUP reloads the tables. `say` receives messages for the log. `trouble` is called
 /// repeatedly with the present fault, or `None`.
@@ -278,11 +278,11 @@ impl Running<'_> {
 }
 
 /// The ends of the rings from a band to a lane.
-type Ends = (Producer<Job>, Consumer<Done>);
+type Ends = (Producer<Job>, Consumer<JobResult>);
 
 /// The threads of one connection.
 struct Threads {
-    all: Vec<JoinHandle<Ended>>,
+    all: Vec<JoinHandle<LaneResult>>,
     /// New lanes, for each thread of a device that may block.
     changes: Vec<Producer<BoxedLane>>,
     /// New tables, for the thread of each band except the real-time one.
@@ -339,9 +339,9 @@ impl Threads {
             0 => Call::Band(top_waker.clone()),
             lane => Call::Parked(calls[lane - 1].clone()),
         };
-        let mut fronts = to.into_iter().map(|ways| -> Vec<Option<Way>> {
+        let mut fronts = to.into_iter().map(|ways| -> Vec<Option<LaneLink>> {
             let way = |(lane, rings): (usize, Option<Ends>)| {
-                rings.map(|(jobs, done)| Way { jobs, done, call: call(lane), outstanding: 0 })
+                rings.map(|(jobs, done)| LaneLink { jobs, done, call: call(lane), outstanding: 0 })
             };
             ways.into_iter().enumerate().map(way).collect()
         });

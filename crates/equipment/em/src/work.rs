@@ -1,6 +1,6 @@
 //! Threads of devices that may block.
 
-use crate::job::{Done, Job, Slip};
+use crate::job::{Job, JobResult, Slip};
 use crate::polls::Polls;
 use base::{DurNs, MonoNs};
 use broker::Waker;
@@ -32,13 +32,13 @@ pub(crate) struct Rings {
     /// Requests of each band, the least urgent band first.
     pub(crate) jobs: Vec<Consumer<Job>>,
     /// Answers for each band, and the waker of its thread.
-    pub(crate) done: Vec<(Producer<Done>, Waker)>,
+    pub(crate) done: Vec<(Producer<JobResult>, Waker)>,
 }
 
 impl Rings {
     /// Passes an answer to the thread of the band. There is always room: the ring holds as many answers as a band may
     /// have unanswered requests.
-    pub(crate) fn give(&mut self, front: usize, done: Done) {
+    pub(crate) fn give(&mut self, front: usize, done: JobResult) {
         let (ring, waker) = &mut self.done[front];
         let full = ring.push(done).is_err();
         debug_assert!(!full, "a band counts what it has outstanding");
@@ -70,11 +70,11 @@ struct LaneAnswers<'a> {
 
 impl Answers<Id> for LaneAnswers<'_> {
     fn answer(&mut self, id: Id, answer: Result<Answer<'_>, Fault<'_>>) {
-        self.rings.give(id.front, Done::of(id.slip, &answer));
+        self.rings.give(id.front, JobResult::of(id.slip, &answer));
     }
 
     fn expired(&mut self, id: Id) {
-        self.rings.give(id.front, Done::expired(id.slip));
+        self.rings.give(id.front, JobResult::expired(id.slip));
     }
 
     fn polled(&mut self, poll: usize, entry: usize, value: Option<f64>, pulse: u64, _: MonoNs) {

@@ -3,7 +3,7 @@
 use crate::convert::Convert;
 use crate::datum::{Datum, DeviceFault, Fault};
 use crate::device::{Device, Pace};
-use crate::execute::{self, Watch, Way};
+use crate::execute::{self, Direction, Watch};
 use crate::lane::built_in;
 use crate::tables::Tables;
 use base::{MonoNs, nearest};
@@ -159,10 +159,10 @@ impl Watch for Shown<'_> {
         self.line("execute", &format!("{}: read {} = {raw}", self.at, self.point));
     }
 
-    fn converted(&mut self, step: &Convert, way: Way, from: &Datum<'_>, to: Result<&Datum<'_>, &Fault<'_>>) {
+    fn converted(&mut self, step: &Convert, way: Direction, from: &Datum<'_>, to: Result<&Datum<'_>, &Fault<'_>>) {
         match (to, way) {
-            (Ok(to), Way::Forwards) => self.line("convert", &format!("{step}: {from} -> {to}")),
-            (Ok(to), Way::Backwards) => self.line("convert", &format!("{step}, backwards: {from} -> {to}")),
+            (Ok(to), Direction::Forwards) => self.line("convert", &format!("{step}: {from} -> {to}")),
+            (Ok(to), Direction::Backwards) => self.line("convert", &format!("{step}, backwards: {from} -> {to}")),
             (Err(fault), _) => self.refused = Some(format!("{step}: {from}: {fault}")),
         }
     }

@@ -15,7 +15,7 @@ pub(crate) trait Watch {
     fn read(&mut self, _raw: &Datum<'_>) {}
 
     /// A step converted a value, forwards or backwards, or refused it.
-    fn converted(&mut self, _step: &Convert, _way: Way, _from: &Datum<'_>, _to: Result<&Datum<'_>, &Fault<'_>>) {}
+    fn converted(&mut self, _step: &Convert, _way: Direction, _from: &Datum<'_>, _to: Result<&Datum<'_>, &Fault<'_>>) {}
 
     /// The device accepted this raw value.
     fn written(&mut self, _raw: &Datum<'_>) {}
@@ -26,7 +26,7 @@ impl Watch for () {}
 
 /// The direction of a conversion: from the device, or to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     Forwards,
     Backwards,
 }
@@ -45,7 +45,7 @@ pub(crate) fn read<'a, W: Watch>(
     let raw = device.read(known.point, now).map_err(Fault::Device)?;
     watch.read(&raw);
     let mut steps = tables.rows[known.row].convert.iter();
-    steps.try_fold(raw, |value, step| converted(step, Way::Forwards, value, watch, |value| step.forward(value)))
+    steps.try_fold(raw, |value, step| converted(step, Direction::Forwards, value, watch, |value| step.forward(value)))
 }
 
 /// Converts backwards and executes: writes an engineering value.
@@ -71,8 +71,9 @@ pub(crate) fn write<'a, W: Watch>(
     };
     // The constant of a complement without a value is raw. It is not converted.
     let steps = if row.write.is_some() { &[][..] } else { &row.convert[..] };
-    let back =
-        |value, step: &'a Convert| converted(step, Way::Backwards, value, watch, |value| step.backward(value, present));
+    let back = |value, step: &'a Convert| {
+        converted(step, Direction::Backwards, value, watch, |value| step.backward(value, present))
+    };
     let raw = steps.iter().rev().try_fold(value, back)?;
     device.write(known.point, &raw, now).map_err(Fault::Device)?;
     watch.written(&raw);
@@ -81,7 +82,7 @@ pub(crate) fn write<'a, W: Watch>(
 
 fn converted<'a, W: Watch>(
     step: &Convert,
-    way: Way,
+    way: Direction,
     value: Datum<'a>,
     watch: &mut W,
     convert: impl FnOnce(Datum<'a>) -> Result<Datum<'a>, Fault<'a>>,

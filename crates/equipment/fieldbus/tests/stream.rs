@@ -2,7 +2,9 @@
 
 use base::{DurNs, MonoNs};
 use fieldbus::Exchange;
-use fieldbus::stream::{Field, File, Given, Kind, Protocol, Session, State, Taken, Takes, Trouble, Value, Zone};
+use fieldbus::stream::{
+    Field, File, Kind, Protocol, RunInputs, RunOutputs, Session, State, Takes, Trouble, Value, Zone,
+};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -11,19 +13,19 @@ fn protocol(text: &str, name: &str, arguments: &[&str]) -> Protocol {
     File::parse(text.as_bytes(), "test.proto").unwrap().protocol(name, &arguments).unwrap()
 }
 
-fn number(value: f64) -> Given {
-    Given { value: Some(base::Value::from(value)), raw: Some(value as i64), ..Given::default() }
+fn number(value: f64) -> RunInputs {
+    RunInputs { value: Some(base::Value::from(value)), raw: Some(value as i64), ..RunInputs::default() }
 }
 
 /// Runs a protocol against a device whose answers arrive in pieces. Returns the sent bytes, and the values or the
 /// error.
-fn run(protocol: Protocol, given: Given, answers: &[&[u8]]) -> (Vec<u8>, Result<Vec<Value>, Trouble>) {
+fn run(protocol: Protocol, given: RunInputs, answers: &[&[u8]]) -> (Vec<u8>, Result<Vec<Value>, Trouble>) {
     let (sent, session) = run_session(protocol, given, answers);
     let result = session.result().expect("the session ends");
     (sent, result.map(|taken| taken.values.clone()).map_err(Clone::clone))
 }
 
-fn run_session(protocol: Protocol, given: Given, answers: &[&[u8]]) -> (Vec<u8>, Session) {
+fn run_session(protocol: Protocol, given: RunInputs, answers: &[&[u8]]) -> (Vec<u8>, Session) {
     let mut session = Session::new(Arc::new(protocol), given);
     let (mut sent, mut now) = (Vec::new(), MonoNs(0));
     let mut answers = answers.iter();
@@ -46,7 +48,7 @@ fn run_session(protocol: Protocol, given: Given, answers: &[&[u8]]) -> (Vec<u8>,
 /// The values in one line, in this format.
 fn read(format: &str, line: &[u8]) -> Option<Vec<Value>> {
     let text = format!("Separator = \",\"; Terminator = LF; p {{ in {format}; }}");
-    let array = Given { takes: Takes::Many(10), ..Given::default() };
+    let array = RunInputs { takes: Takes::Many(10), ..RunInputs::default() };
     protocol(&text, "p", &[]).unasked(line, &array).map(|taken| taken.values)
 }
 
@@ -68,7 +70,7 @@ const SUPPLY: &str = r#"
 
 #[test]
 fn a_value_is_requested_and_read_from_pieces() {
-    let (sent, values) = run(protocol(SUPPLY, "get", &["2"]), Given::default(), &[b"CURR2 ", b"1.5 A\r", b"\n"]);
+    let (sent, values) = run(protocol(SUPPLY, "get", &["2"]), RunInputs::default(), &[b"CURR2 ", b"1.5 A\r", b"\n"]);
     assert_eq!((sent, values), (b"CURR2?\r\n".to_vec(), Ok(vec![Value::Float(1.5)])));
 }
 
@@ -91,29 +93,29 @@ fn an_overridden_handler_needs_no_arguments() {
         @readtimeout { out \"LATE\\$2\"; }
         quiet { out \"?\"; in \"%d\"; @mismatch {} @readtimeout { out \"\\$3\"; } @readtimeout {} }
         loud { out \"?\"; in \"%d\"; @readtimeout {} }";
-    let (sent, result) = run(protocol(text, "quiet", &[]), Given::default(), &[b"x\n"]);
+    let (sent, result) = run(protocol(text, "quiet", &[]), RunInputs::default(), &[b"x\n"]);
     assert_eq!((sent, result), (b"?\n".to_vec(), Err(Trouble::Mismatch(b"x".to_vec()))));
-    assert_eq!(run(protocol(text, "loud", &["7"]), Given::default(), &[b"x\n"]).0, b"?\nBAD7\n");
+    assert_eq!(run(protocol(text, "loud", &["7"]), RunInputs::default(), &[b"x\n"]).0, b"?\nBAD7\n");
     let missing = File::parse(text.as_bytes(), "test.proto").unwrap().protocol("loud", &[]);
     assert!(missing.is_err(), "the file's handler applies here");
 }
 
 #[test]
 fn silence_and_half_a_line_are_distinguished() {
-    let asked = |answers: &[&[u8]]| run(protocol(SUPPLY, "slow", &["1"]), Given::default(), answers).1;
+    let asked = |answers: &[&[u8]]| run(protocol(SUPPLY, "slow", &["1"]), RunInputs::default(), answers).1;
     assert_eq!(asked(&[]), Err(Trouble::NoReply(DurNs::from_secs(2))));
     assert_eq!(asked(&[b"CURR1 1."]), Err(Trouble::Unfinished(b"CURR1 1.".to_vec())));
     // Without a terminator, the line ends when no further byte arrives.
     let bare = "p { in \"%d\"; ReadTimeout = 20; }";
-    assert_eq!(run(protocol(bare, "p", &[]), Given::default(), &[b"1", b"2"]).1, Ok(vec![Value::Int(12)]));
+    assert_eq!(run(protocol(bare, "p", &[]), RunInputs::default(), &[b"1", b"2"]).1, Ok(vec![Value::Int(12)]));
     let bounded = "p { in \"%d\"; MaxInput = 2; in \"%s\"; }";
     let expected = vec![Value::Int(12), Value::Text(b"34".to_vec())];
-    assert_eq!(run(protocol(bounded, "p", &[]), Given::default(), &[b"1234"]).1, Ok(expected));
+    assert_eq!(run(protocol(bounded, "p", &[]), RunInputs::default(), &[b"1234"]).1, Ok(expected));
 }
 
 #[test]
 fn lines_that_arrive_during_a_wait_are_kept() {
-    let (_, values) = run(protocol(SUPPLY, "ask", &[]), Given::default(), &[b"42\r\nready\r\n"]);
+    let (_, values) = run(protocol(SUPPLY, "ask", &[]), RunInputs::default(), &[b"42\r\nready\r\n"]);
     assert_eq!(values, Ok(vec![Value::Int(42), Value::Text(b"ready".to_vec())]));
 }
 
@@ -163,8 +165,8 @@ fn texts_may_be_shorter_than_their_width_and_empty() {
 
 #[test]
 fn elements_of_an_array_need_no_separator_and_a_single_value_uses_none() {
-    let array = Given { takes: Takes::Many(3), ..Given::default() };
-    let taken = |given: &Given, text: &str, line: &[u8]| {
+    let array = RunInputs { takes: Takes::Many(3), ..RunInputs::default() };
+    let taken = |given: &RunInputs, text: &str, line: &[u8]| {
         protocol(text, "p", &[]).unasked(line, given).map(|taken| taken.values)
     };
     let ints = |values: &[i64]| Some(values.iter().copied().map(Value::Int).collect::<Vec<_>>());
@@ -172,8 +174,8 @@ fn elements_of_an_array_need_no_separator_and_a_single_value_uses_none() {
     assert_eq!(taken(&array, "p { in \"%d\"; }", b"1 2 3 4"), None, "no space for the fourth value");
     assert_eq!(taken(&array, "Separator = \" \"; p { in \"%d\"; }", b"1\t 2"), ints(&[1, 2]));
     let single = "Separator = \",\"; p { in \"%d,%*d\"; }";
-    assert_eq!(taken(&Given::default(), single, b"1,2"), ints(&[1]));
-    let characters = Given { takes: Takes::Characters(10), ..Given::default() };
+    assert_eq!(taken(&RunInputs::default(), single, b"1,2"), ints(&[1]));
+    let characters = RunInputs { takes: Takes::Characters(10), ..RunInputs::default() };
     let text = Some(vec![Value::Text(b"a,b".to_vec())]);
     assert_eq!(taken(&characters, "Separator = \",\"; p { in \"%s\"; }", b"a,b"), text);
 }
@@ -202,15 +204,15 @@ fn raw_floats_packed_digits_and_bits_are_read_and_written() {
 fn names_ignore_case_and_the_last_semicolon_is_optional() {
     let text =
         "TERMINATOR = lf; Unit = 'mA'; Get { Out \"I\" $UNIT \"?\"; IN \"%f\" $unit; @MisMatch { OUT 'reset' } }";
-    assert_eq!(run(protocol(text, "get", &[]), Given::default(), &[b"1.5mA\n"]).0, b"ImA?\n");
-    assert_eq!(run(protocol(text, "GET", &[]), Given::default(), &[b"1.5A\n"]).0, b"ImA?\nreset\n");
+    assert_eq!(run(protocol(text, "get", &[]), RunInputs::default(), &[b"1.5mA\n"]).0, b"ImA?\n");
+    assert_eq!(run(protocol(text, "GET", &[]), RunInputs::default(), &[b"1.5A\n"]).0, b"ImA?\nreset\n");
 }
 
 #[test]
 fn settings_outside_of_protocols_apply_to_the_following_protocols() {
     let text = "Terminator = LF; a { out 'a'; } Terminator = CR; @mismatch { out 'm'; } b { a; in 'x'; }
         c { Terminator = ';'; @mismatch { } out 'c'; } d { c; in 'x'; }";
-    let sent = |name: &str, answer: &[u8]| run(protocol(text, name, &[]), Given::default(), &[answer]).0;
+    let sent = |name: &str, answer: &[u8]| run(protocol(text, name, &[]), RunInputs::default(), &[answer]).0;
     assert_eq!(sent("a", b""), b"a\n");
     assert_eq!(sent("b", b"y\r"), b"a\rm\r", "only the commands of a referenced protocol apply");
     assert_eq!(sent("c", b""), b"c;");
@@ -227,11 +229,11 @@ fn an_echo_is_compared_with_the_written_value() {
 
 #[test]
 fn states_are_converted_by_number_and_by_name() {
-    let state = |name: Option<&str>| Given {
+    let state = |name: Option<&str>| RunInputs {
         value: Some(base::Value::Scalar(base::Scalar::U16(1))),
         raw: Some(8),
         state: Some(State { number: 1, name: name.map(|name| name.into()) }),
-        ..Given::default()
+        ..RunInputs::default()
     };
     let states = || protocol("p { out \"%s %{off|on} %d\"; }", "p", &[]);
     assert_eq!(run(states(), state(Some("running")), &[]).0, b"running on 8");
@@ -262,12 +264,12 @@ fn values_are_read_from_and_written_to_the_fields_named_in_a_protocol() {
         },
         takes: if name == "X:W" { Takes::Many(9) } else { Takes::One },
     };
-    let given = Given { fields: names.map(field).to_vec(), ..number(1.0) };
+    let given = RunInputs { fields: names.map(field).to_vec(), ..number(1.0) };
     let (sent, session) = run_session(asked.clone(), given.clone(), &[b"1.5;2.5;1,2,3\n"]);
     assert_eq!(sent, b"7 mm 1.000000\n");
     let fields =
         vec![("X:B.VAL".to_owned(), vec![Value::Float(2.5)]), ("X:W".to_owned(), [1, 2, 3].map(Value::Int).to_vec())];
-    assert_eq!(session.result(), Some(Ok(&Taken { values: vec![Value::Float(1.5)], fields })));
+    assert_eq!(session.result(), Some(Ok(&RunOutputs { values: vec![Value::Float(1.5)], fields })));
     let (_, session) = run_session(asked, given, &[b"ERR 5\n"]);
     assert!(matches!(session.result(), Some(Err(Trouble::Mismatch(_)))));
     assert_eq!(session.fields(), [("MSG".to_owned(), vec![Value::Text(b"5".to_vec())])]);
@@ -280,7 +282,7 @@ fn values_are_written_as_printf_does_it() {
     assert_eq!(write("\"%2r%#2r\"", 258.0), [0, 2, 2, 0]);
     assert_eq!(write("\"%.2r\"", 258.0), [1, 2]);
     assert_eq!(write("\"%.4b\"", 5.0), b"0101");
-    let wave = Given { value: Some(base::Value::Array(base::Array::I16(vec![1, -2, 3]))), ..Given::default() };
+    let wave = RunInputs { value: Some(base::Value::Array(base::Array::I16(vec![1, -2, 3]))), ..RunInputs::default() };
     let waves = protocol("Separator = \", \"; p { out \"W %d;\"; }", "p", &[]);
     assert_eq!(run(waves, wave, &[]).0, b"W 1, -2, 3;");
     let none = protocol("p { out \"%{OFF|ON}\"; }", "p", &[]);
@@ -418,7 +420,7 @@ fn values_are_written_as_streamdevice_writes_them() {
         assert_eq!(found.escape_ascii().to_string(), expected.escape_ascii().to_string(), "{format} {value}");
     }
     let text = |format: &str| {
-        let given = Given { value: Some("hello".into()), ..Given::default() };
+        let given = RunInputs { value: Some("hello".into()), ..RunInputs::default() };
         run(protocol(&format!("p {{ out \"{format}\"; }}"), "p", &[]), given, &[]).0
     };
     assert_eq!(text("%010s|%-10s|%08.2s"), b"\0\0\0\0\0hello|hello     |\0\0\0\0\0\0he");
@@ -474,7 +476,7 @@ fn expressions_find_and_replace() {
     assert_eq!(read("\"%#/b/XX/%s;%0<sum>\"; ExtraInput = Ignore", b"ab;FE"), None);
     assert_eq!(read("\"%#/b/XX/%[a-zX];%0<sum>\"", b"ab;FE"), text("aXX"), "a checksum covers the received bytes");
     let said = |format: &str, value: &str| {
-        let given = Given { value: Some(value.into()), ..Given::default() };
+        let given = RunInputs { value: Some(value.into()), ..RunInputs::default() };
         run(protocol(&format!("p {{ out \"{format}\"; }}"), "p", &[]), given, &[]).0
     };
     assert_eq!(said("%s%#/[aeiou]/<&>/", "hello world"), b"h<e>ll<o> w<o>rld");
@@ -497,7 +499,7 @@ proptest! {
     fn no_bytes_panic_a_session(bytes in prop::collection::vec(any::<u8>(), 0..300), which in 0usize..6) {
         let formats = ["\"%d %f %s\"", "\"%[^;];%{a|b|}%b\"", "\"%3c%2r%#4r\"", "\"%x%1.1<sum16>%0<crc32>\"", "\"%i\\_%o\"; Separator = \"\\_\"", "\"%?f%!4d%*5s\""];
         let text = format!("Terminator = LF; p {{ out \"x\"; in {}; in \"%s\"; @mismatch {{ in \"%*c\"; }} }}", formats[which]);
-        let (_, _) = run(protocol(&text, "p", &[]), Given::default(), &[&bytes]);
+        let (_, _) = run(protocol(&text, "p", &[]), RunInputs::default(), &[&bytes]);
     }
 
     #[test]
@@ -541,7 +543,7 @@ fn times_are_written_and_read_by_formats_of_strftime() {
     assert_eq!(write(r#""%T(%S %.1S)""#, 59.96), b"00 00.0");
     assert_eq!(write(r#""%T(%S)""#, 59.96), b"59");
     // The caller gives the offset of local time.
-    let local = Given { zone: Zone(|_| -5400), ..number(7200.0) };
+    let local = RunInputs { zone: Zone(|_| -5400), ..number(7200.0) };
     assert_eq!(run(protocol(r#"p { out "%T(%H:%M %z)"; }"#, "p", &[]), local, &[]).0, b"00:30 -0130");
 }
 

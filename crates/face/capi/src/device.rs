@@ -11,7 +11,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 #[allow(non_camel_case_types, reason = "the name in tahti.h")]
 #[derive(Debug)]
 pub struct tahti_device {
-    held: Held,
+    held: DeviceHandle,
     /// The mapped registers. They stay mapped while the handle exists.
     regions: Vec<(u32, Region)>,
     /// Memory that the device may access. It stays assigned to the device while the handle exists.
@@ -19,13 +19,13 @@ pub struct tahti_device {
 }
 
 #[derive(Debug)]
-enum Held {
+enum DeviceHandle {
     Uio(Uio),
     Vfio(Vfio, Signal, Message),
 }
 
-impl From<Held> for tahti_device {
-    fn from(held: Held) -> Self {
+impl From<DeviceHandle> for tahti_device {
+    fn from(held: DeviceHandle) -> Self {
         Self { held, regions: vec![], memory: vec![] }
     }
 }
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn tahti_uio_open(device: *const c_char) -> *mut tahti_dev
             false => device.to_owned(),
         };
         let uio = Uio::open(&node).map_err(|error| error.to_string())?;
-        Ok(Held::Uio(uio).into())
+        Ok(DeviceHandle::Uio(uio).into())
     };
     handle(open())
 }
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn tahti_vfio_open(address: *const c_char, kind: u32, mess
             let device = Vfio::open(address)?;
             let message = device.message(signal, message)?;
             device.master_bus()?;
-            Ok::<_, sys::Error>(Held::Vfio(device, signal, message))
+            Ok::<_, sys::Error>(DeviceHandle::Vfio(device, signal, message))
         };
         opened().map(tahti_device::from).map_err(|error| error.to_string())
     };
@@ -90,8 +90,8 @@ pub unsafe extern "C" fn tahti_device_registers(device: *mut tahti_device, bar: 
             Some((_, region)) => region.clone(),
             None => {
                 let mapped = match &device.held {
-                    Held::Uio(uio) => uio.bar(bar as usize),
-                    Held::Vfio(vfio, ..) => vfio.bar(bar),
+                    DeviceHandle::Uio(uio) => uio.bar(bar as usize),
+                    DeviceHandle::Vfio(vfio, ..) => vfio.bar(bar),
                 };
                 let region = mapped.map_err(|error| error.to_string())?;
                 device.regions.push((bar, region.clone()));
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn tahti_device_memory(device: *mut tahti_device, at: u64,
     let give = || {
         // SAFETY: the caller's promise.
         let device = unsafe { open(device) }?;
-        let Held::Vfio(vfio, ..) = &device.held else {
+        let DeviceHandle::Vfio(vfio, ..) = &device.held else {
             return Err("a UIO device has no memory of its own; expected one of tahti_vfio_open".to_owned());
         };
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -143,9 +143,9 @@ pub unsafe extern "C" fn tahti_device_enable(device: *mut tahti_device) -> c_int
     let enable = || {
         // SAFETY: the caller's promise.
         let enabled = match &unsafe { open(device) }?.held {
-            Held::Uio(uio) => uio.enable(),
-            Held::Vfio(vfio, Signal::Pin, _) => vfio.unmask(),
-            Held::Vfio(..) => Ok(()),
+            DeviceHandle::Uio(uio) => uio.enable(),
+            DeviceHandle::Vfio(vfio, Signal::Pin, _) => vfio.unmask(),
+            DeviceHandle::Vfio(..) => Ok(()),
         };
         enabled.map(|()| 0).map_err(|errno| format!("its interrupt cannot be enabled: {errno}"))
     };
@@ -169,8 +169,8 @@ pub unsafe extern "C" fn tahti_device_wait(device: *mut tahti_device, spin_ns: u
         // A hundred years: no limit.
         let limit = if within_ns < 0 { DurNs::from_secs(100 * 365 * 86_400) } else { DurNs(within_ns) };
         let came = match held {
-            Held::Uio(uio) => await_interrupt(uio, how, limit),
-            Held::Vfio(.., message) => await_interrupt(message, how, limit),
+            DeviceHandle::Uio(uio) => await_interrupt(uio, how, limit),
+            DeviceHandle::Vfio(.., message) => await_interrupt(message, how, limit),
         };
         came.map(|came| c_int::from(came.is_some())).map_err(|errno| format!("the device is gone: {errno}"))
     };
@@ -186,8 +186,8 @@ pub unsafe extern "C" fn tahti_device_fd(device: *mut tahti_device) -> c_int {
     let fd = || {
         // SAFETY: the caller's promise.
         Ok(match &unsafe { open(device) }?.held {
-            Held::Uio(uio) => uio.as_fd().as_raw_fd(),
-            Held::Vfio(.., message) => message.as_fd().as_raw_fd(),
+            DeviceHandle::Uio(uio) => uio.as_fd().as_raw_fd(),
+            DeviceHandle::Vfio(.., message) => message.as_fd().as_raw_fd(),
         })
     };
     answer(fd())

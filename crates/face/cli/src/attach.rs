@@ -1,6 +1,6 @@
 //! `tahti attach`: connects the terminal to the console of a process.
 
-use crate::control::{Which, plant_name};
+use crate::control::{PlantArgs, plant_name};
 use crate::failure::{Failure, end};
 use base::Tamed;
 use keep::keeper::SOCKET_NAME;
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     #[arg(long)]
     raw: bool,
     #[command(flatten)]
-    which: Which,
+    which: PlantArgs,
 }
 
 /// Raw mode of the user's terminal. Dropping it restores the previous modes; `None` if standard input is no terminal.

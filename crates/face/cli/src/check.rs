@@ -47,7 +47,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let plant = args.file.path();
     if plant.extension().is_some_and(|ending| ending == "cmd" || ending == "iocsh") {
         return match ask(&[Path::new("ioc"), "--check".as_ref(), plant], |_| {}) {
-            Ok(said) => finish(args.json, plant, "[]", "", &[Said { process: None, ..said }], false),
+            Ok(said) => finish(args.json, plant, "[]", "", &[ProcessCheck { process: None, ..said }], false),
             Err(why) => why.report(),
         };
     }
@@ -143,14 +143,14 @@ pub(crate) fn is_good(file: &Path, profiles: &Profiles) -> Result<(), Failure> {
 }
 
 /// Result of checking one process.
-struct Said {
+struct ProcessCheck {
     process: Option<String>,
     lines: Vec<String>,
     broken: bool,
 }
 
 /// Checks the command line and files of a process with this program. `None` if the process runs another program.
-fn told(process: &Process, folder: &Path) -> Option<Result<Said, Failure>> {
+fn told(process: &Process, folder: &Path) -> Option<Result<ProcessCheck, Failure>> {
     let command: Vec<&str> = process.command.iter().map(String::as_str).collect();
     let words: Vec<&Path> = match command[..] {
         // An IOC that loads nothing is reported as an error of the plant file.
@@ -169,14 +169,14 @@ fn told(process: &Process, folder: &Path) -> Option<Result<Said, Failure>> {
     let said = ask(&words, |command| {
         command.current_dir(place).envs(&process.env);
     });
-    Some(said.map(|said| Said { process: Some(process.name.clone()), ..said }))
+    Some(said.map(|said| ProcessCheck { process: Some(process.name.clone()), ..said }))
 }
 
 /// Moves IOC messages about scan rates to the line of the plant file that sets the rate.
-fn about_scans(joined: &Joined, said: &mut [Said]) -> Vec<Diagnostic> {
+fn about_scans(joined: &Joined, said: &mut [ProcessCheck]) -> Vec<Diagnostic> {
     let text = joined.text();
     let mut found = Diagnostics::of(joined);
-    for Said { process, lines, .. } in said {
+    for ProcessCheck { process, lines, .. } in said {
         let Some(name) = process else { continue };
         lines.retain(|line| {
             let what = line.strip_prefix("scan: ").unwrap_or_default();
@@ -190,7 +190,7 @@ fn about_scans(joined: &Joined, said: &mut [Said]) -> Vec<Diagnostic> {
     found.finish()
 }
 
-fn ask(words: &[&Path], further: impl FnOnce(&mut Command)) -> Result<Said, Failure> {
+fn ask(words: &[&Path], further: impl FnOnce(&mut Command)) -> Result<ProcessCheck, Failure> {
     let program = own_program()?;
     let mut command = Command::new(program);
     command.args(words).stdin(std::process::Stdio::null());
@@ -198,10 +198,10 @@ fn ask(words: &[&Path], further: impl FnOnce(&mut Command)) -> Result<Said, Fail
     let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     let said = [output.stdout, output.stderr].concat();
     let lines = String::from_utf8_lossy(&said).lines().map(str::to_owned).collect();
-    Ok(Said { process: None, lines, broken: !output.status.success() })
+    Ok(ProcessCheck { process: None, lines, broken: !output.status.success() })
 }
 
-fn finish(json: bool, file: &Path, findings: &str, shown: &str, said: &[Said], broken: bool) -> ExitCode {
+fn finish(json: bool, file: &Path, findings: &str, shown: &str, said: &[ProcessCheck], broken: bool) -> ExitCode {
     if json {
         let findings: serde_json::Value = serde_json::from_str(findings).unwrap_or_default();
         let files: Vec<_> = said
@@ -212,7 +212,7 @@ fn finish(json: bool, file: &Path, findings: &str, shown: &str, said: &[Said], b
         println!("{}", serde_json::json!({ "file": file, "findings": findings, "files": files }));
     } else {
         print!("{shown}");
-        for Said { process, lines, .. } in said {
+        for ProcessCheck { process, lines, .. } in said {
             let before = process.as_ref().map_or(String::new(), |name| format!("{name}: "));
             lines.iter().for_each(|line| println!("{before}{line}"));
         }

@@ -46,15 +46,15 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             Kind::Processes => named(of_plants(plant.as_deref()).iter().flat_map(|plant| processes(plant)).collect()),
             Kind::Records => {
                 let all = of_plants(plant.as_deref());
-                Found::Iocs(all.iter().filter_map(|name| RunDir::find(name).saved().ok().flatten()).collect())
+                RunFolders::Iocs(all.iter().filter_map(|name| RunDir::find(name).saved().ok().flatten()).collect())
             }
         });
     });
     let until = Instant::now() + WITHIN;
-    let found = names.recv_timeout(WITHIN).unwrap_or(Found::Names(Vec::new()));
+    let found = names.recv_timeout(WITHIN).unwrap_or(RunFolders::Names(Vec::new()));
     let mut names = match found {
-        Found::Names(names) => names,
-        Found::Iocs(saved) => saved.iter().flat_map(|saved| records(saved, until)).collect(),
+        RunFolders::Names(names) => names,
+        RunFolders::Iocs(saved) => saved.iter().flat_map(|saved| records(saved, until)).collect(),
     };
     names.retain(|name| name.starts_with(&begin));
     names.sort_unstable();
@@ -64,13 +64,13 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 /// Contents of the run folders.
-enum Found {
+enum RunFolders {
     Names(Vec<String>),
     Iocs(Vec<Saved>),
 }
 
-fn named(names: Vec<String>) -> Found {
-    Found::Names(names)
+fn named(names: Vec<String>) -> RunFolders {
+    RunFolders::Names(names)
 }
 
 fn of_plants(given: Option<&str>) -> Vec<String> {

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 /// Which plant is meant.
 #[derive(clap::Args)]
-pub(crate) struct Which {
+pub(crate) struct PlantArgs {
     /// Name, file or folder of the plant [default: the only plant that is up]
     #[arg(long, short = 'P', value_name = "PLANT")]
     pub(crate) plant: Option<String>,
@@ -95,7 +95,7 @@ pub(crate) struct SignalArgs {
     /// Process
     name: String,
     #[command(flatten)]
-    which: Which,
+    which: PlantArgs,
 }
 
 /// Read the plant file again and apply only the differences

@@ -1,6 +1,6 @@
 //! `tahti dash`: serves the dashboard of a plant.
 
-use crate::control::{Which, Whole, plant_name};
+use crate::control::{PlantArgs, Whole, plant_name};
 use crate::failure::{Failure, end};
 use dash::{Options, Role};
 use std::net::SocketAddr;
@@ -18,11 +18,11 @@ Examples:
   tahti dash serve --plant rf    for a plant that runs without a dashboard")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: DashCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum DashCommand {
     Serve(Serve),
     Url(Url),
 }
@@ -31,7 +31,7 @@ enum What {
 #[derive(clap::Args)]
 struct Serve {
     #[command(flatten)]
-    which: Which,
+    which: PlantArgs,
     /// Address and port [default: 127.0.0.1:8765, or the next free port up to 8784]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
@@ -89,14 +89,14 @@ struct Url {
 
 impl Args {
     pub(crate) fn only_looks(&self) -> bool {
-        matches!(self.what, What::Url(_))
+        matches!(self.what, DashCommand::Url(_))
     }
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
     end(match args.what {
-        What::Serve(args) => serve(args),
-        What::Url(args) => url(&args),
+        DashCommand::Serve(args) => serve(args),
+        DashCommand::Url(args) => url(&args),
     })
 }
 

@@ -9,7 +9,7 @@ use ::guest::place::vcpus;
 use ::guest::qmp::{ANSWER_WITHIN, Client};
 use ::guest::serve::{LOCK, USAGE, files, is_accelerated};
 use ::guest::usage::{history, ran};
-use ::guest::{Accel, Ended, Guest, Home, Network, Profile, Rule};
+use ::guest::{Accel, Guest, GuestEnd, Home, Network, Profile, Rule};
 use base::{CpuSet, DurNs, Policy, Size};
 use clap::{Args as _, FromArgMatches as _};
 use host::plant::{Cpus, NAME, Process, Profiles, is_name};
@@ -27,11 +27,11 @@ const ALONE: &str = "_guest";
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: GuestCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum GuestCommand {
     Define(DefineArgs),
     /// Start a guest, as `tahti start`
     Start(crate::process::StartArgs),
@@ -164,20 +164,20 @@ struct ServeArgs {
 
 impl Args {
     pub(crate) const fn only_looks(&self) -> bool {
-        matches!(self.what, What::Status(_) | What::Define(_))
+        matches!(self.what, GuestCommand::Status(_) | GuestCommand::Define(_))
     }
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
     end(match args.what {
-        What::Start(args) => return crate::process::start(args),
-        What::Console(args) => return crate::attach::run(args),
-        What::Define(args) => define(&args),
-        What::Serve(args) => serve(*args),
-        What::Status(args) => status(&args),
-        What::Stop(args) => stop(&args),
-        What::Resume(args) => resume(&args),
-        What::Snapshot(args) => snapshot(&args),
+        GuestCommand::Start(args) => return crate::process::start(args),
+        GuestCommand::Console(args) => return crate::attach::run(args),
+        GuestCommand::Define(args) => define(&args),
+        GuestCommand::Serve(args) => serve(*args),
+        GuestCommand::Status(args) => status(&args),
+        GuestCommand::Stop(args) => stop(&args),
+        GuestCommand::Resume(args) => resume(&args),
+        GuestCommand::Snapshot(args) => snapshot(&args),
     })
 }
 
@@ -300,9 +300,9 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     cpus.map_or(Ok(()), |cpus| cpus.place(&mut guest))?;
     let mut tell = |line: &str| println!("tahti guest: {line}");
     match ::guest::serve(&guest, &folder, &mut tell)? {
-        Ended::ByItself => tell("it shut down by itself"),
-        Ended::Asked => tell("it shut down on request"),
-        Ended::Unstarted => tell("it was stopped before it ran"),
+        GuestEnd::ByItself => tell("it shut down by itself"),
+        GuestEnd::Asked => tell("it shut down on request"),
+        GuestEnd::Unstarted => tell("it was stopped before it ran"),
     }
     Ok(())
 }

@@ -32,7 +32,7 @@ pub(crate) struct Args {
     #[arg(long)]
     raw: bool,
     #[command(flatten)]
-    which: crate::control::Which,
+    which: crate::control::PlantArgs,
 }
 
 /// An incomplete line longer than this is printed without waiting for its end.

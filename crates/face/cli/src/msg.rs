@@ -20,11 +20,11 @@ use sys::signal::{SIGHUP, SignalFd, end_signals};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: MsgCommand,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum MsgCommand {
     Serve(ServeArgs),
     Send(SendArgs),
     List(ListArgs),
@@ -189,16 +189,16 @@ const NO_SERVER: u8 = 2;
 
 pub(crate) fn run(args: Args) -> ExitCode {
     let result = match args.what {
-        What::Serve(args) => return end(serve(args)),
-        What::Zmq(args) => return end(zmq(&args)),
+        MsgCommand::Serve(args) => return end(serve(args)),
+        MsgCommand::Zmq(args) => return end(zmq(&args)),
         #[cfg(feature = "fabric")]
-        What::Link(args) => {
+        MsgCommand::Link(args) => {
             return end(until_asked(None).and_then(|stop| crate::link::run(args, &stop)));
         }
-        What::Send(args) => send(&args),
-        What::List(args) => list(&args),
-        What::Ps(args) => ps(&args),
-        What::Watch(args) => watch(&args),
+        MsgCommand::Send(args) => send(&args),
+        MsgCommand::List(args) => list(&args),
+        MsgCommand::Ps(args) => ps(&args),
+        MsgCommand::Watch(args) => watch(&args),
     };
     end(result.map(|good| ExitCode::from(u8::from(!good))).map_err(|error| Failure::from(error).with_status(NO_SERVER)))
 }

@@ -1,6 +1,6 @@
 //! `tahti stop`, `start`, `restart`, `status`: control single processes of a plant that is up.
 
-use crate::control::{Which, ask, plant_name};
+use crate::control::{PlantArgs, ask, plant_name};
 use crate::failure::{Failure, end};
 use crate::out::{Colour, Painted};
 use crate::ps::{heading, heads, more, promises, row, status};
@@ -63,7 +63,7 @@ struct These {
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
-    which: Which,
+    which: PlantArgs,
 }
 
 /// Show the state of a process and the end of its log
@@ -78,7 +78,7 @@ pub(crate) struct StatusArgs {
     /// Process
     name: Option<String>,
     #[command(flatten)]
-    which: Which,
+    which: PlantArgs,
 }
 
 /// Exit status for a process that does not run, as in `systemctl status`.

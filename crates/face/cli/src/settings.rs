@@ -26,11 +26,11 @@ Examples:
   tahti settings restore settings rf --only 'RF:PHASE*'")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: SettingsCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum SettingsCommand {
     List(List),
     Save(Save),
     Compare(Compare),
@@ -39,7 +39,7 @@ enum What {
 
 /// The folder of the sets, and how servers are waited for
 #[derive(clap::Args)]
-struct Which {
+struct SetArgs {
     /// Folder with a file NAME.req for each set
     folder: PathBuf,
     /// Maximum wait for servers
@@ -63,7 +63,7 @@ struct List {
 #[derive(clap::Args)]
 struct Save {
     #[command(flatten)]
-    which: Which,
+    which: SetArgs,
     /// Set
     set: String,
     /// Note
@@ -75,7 +75,7 @@ struct Save {
 #[derive(clap::Args)]
 struct Compare {
     #[command(flatten)]
-    which: Which,
+    which: SetArgs,
     /// Set
     set: String,
     /// Saved file [default: the newest]
@@ -100,7 +100,7 @@ struct Compare {
 #[derive(clap::Args)]
 struct Restore {
     #[command(flatten)]
-    which: Which,
+    which: SetArgs,
     /// Set
     set: String,
     /// Saved file [default: the newest]
@@ -121,16 +121,16 @@ struct Restore {
 
 impl Args {
     pub(crate) fn only_looks(&self) -> bool {
-        matches!(self.what, What::List(_) | What::Compare(_))
+        matches!(self.what, SettingsCommand::List(_) | SettingsCommand::Compare(_))
     }
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
     match &args.what {
-        What::List(args) => end(list(args)),
-        What::Save(args) => end(save(args)),
-        What::Compare(args) => end(compare_run(args)),
-        What::Restore(args) => end(restore(args)),
+        SettingsCommand::List(args) => end(list(args)),
+        SettingsCommand::Save(args) => end(save(args)),
+        SettingsCommand::Compare(args) => end(compare_run(args)),
+        SettingsCommand::Restore(args) => end(restore(args)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The dashboard with users of other user ids, and over a slow line.
 
 use harness::network::Namespace;
-use harness::page::{Heard, Socket, http, token};
+use harness::page::{PageMessage, Socket, http, token};
 use harness::port::free_port;
 use harness::process::Running;
 use harness::{Folder, fresh, tahti};
@@ -35,9 +35,9 @@ fn pictures_before_an_answer(page: &mut Socket, id: u64, beats: &mut Vec<serde_j
     let mut pictures = 0;
     loop {
         match page.message() {
-            Heard::Bytes(bytes) => pictures += usize::from(bytes[0] == PICTURE),
-            Heard::Text(text) if text["answer"] == id => return pictures,
-            Heard::Text(text) => beats.extend(text.get("beat").cloned()),
+            PageMessage::Bytes(bytes) => pictures += usize::from(bytes[0] == PICTURE),
+            PageMessage::Text(text) if text["answer"] == id => return pictures,
+            PageMessage::Text(text) => beats.extend(text.get("beat").cloned()),
         }
     }
 }

@@ -46,7 +46,7 @@ fn manage(server: &str, object: &str, file: &Path) {
             }
         };
         let mut count = 0u64;
-        let mut handle = |asked: &msg::Asked<'_>, replies: &mut broker::Replies<'_>| {
+        let mut handle = |asked: &msg::ManagerRequest<'_>, replies: &mut broker::Replies<'_>| {
             count += 1;
             let id = asked.request.complement.text();
             if matches!(asked.request.verb, Verb::Call | Verb::Put) {

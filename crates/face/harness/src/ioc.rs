@@ -27,13 +27,13 @@ pub struct Ioc {
     pub keep: bool,
     /// Output before it accepted commands.
     pub started: String,
-    how: How,
+    how: StartOptions,
     marks: u32,
 }
 
 /// Parameters of the start, kept for a restart.
 #[derive(Default)]
-struct How {
+struct StartOptions {
     args: Vec<String>,
     variables: Vec<(String, String)>,
     /// Lines include standard error.
@@ -42,7 +42,7 @@ struct How {
     probe: Option<String>,
 }
 
-impl How {
+impl StartOptions {
     fn new(args: &[&str], variables: &[(&str, &str)]) -> Self {
         Self {
             args: args.iter().map(|&arg| arg.to_owned()).collect(),
@@ -60,7 +60,7 @@ impl Ioc {
 
     /// As [`start`](Self::start), with additional environment variables.
     pub fn start_with(files: &[(&str, &str)], options: &[&str], variables: &[(&str, &str)]) -> Self {
-        let how = How { with_errors: true, ..How::new(options, variables) };
+        let how = StartOptions { with_errors: true, ..StartOptions::new(options, variables) };
         Self::new(true, files, how)
     }
 
@@ -82,15 +82,16 @@ impl Ioc {
     /// As [`serving`](Self::serving), with additional environment variables.
     pub fn serving_with(ours: bool, database: &str, variables: &[(&str, &str)]) -> Self {
         let probe = Some(database.split('"').nth(1).unwrap().replace("$(P)", "X:"));
-        let how = How { probe, with_errors: true, ..with_definitions(&["-m", "P=X:", "-d", "test.db"], variables) };
+        let how =
+            StartOptions { probe, with_errors: true, ..with_definitions(&["-m", "P=X:", "-d", "test.db"], variables) };
         Self::new(ours, &[("test.db", database)], how)
     }
 
-    fn new(ours: bool, files: &[(&str, &str)], how: How) -> Self {
+    fn new(ours: bool, files: &[(&str, &str)], how: StartOptions) -> Self {
         Self::in_folder(std::env::temp_dir().join(fresh("tahti-ioc")), ours, files, how)
     }
 
-    fn in_folder(folder: PathBuf, ours: bool, files: &[(&str, &str)], how: How) -> Self {
+    fn in_folder(folder: PathBuf, ours: bool, files: &[(&str, &str)], how: StartOptions) -> Self {
         std::fs::create_dir_all(&folder).unwrap();
         for (file, text) in files {
             let path = folder.join(file);
@@ -239,12 +240,12 @@ impl Drop for Ioc {
 }
 
 /// Options for C's record type definitions, for comparisons with C EPICS.
-fn with_definitions(options: &[&str], variables: &[(&str, &str)]) -> How {
+fn with_definitions(options: &[&str], variables: &[(&str, &str)]) -> StartOptions {
     let definitions = epics().join("dbd/softIoc.dbd");
-    How::new(&[&["-D", definitions.to_str().unwrap()], options].concat(), variables)
+    StartOptions::new(&[&["-D", definitions.to_str().unwrap()], options].concat(), variables)
 }
 
-fn spawn(ours: bool, port: u16, folder: &PathBuf, how: &How) -> (Child, Option<ChildStdin>, Receiver<String>) {
+fn spawn(ours: bool, port: u16, folder: &PathBuf, how: &StartOptions) -> (Child, Option<ChildStdin>, Receiver<String>) {
     let mut command: Command = program(ours, "softIoc", port);
     command.current_dir(folder).args(&how.args).envs(how.variables.iter().cloned());
     let (say, lines) = channel();

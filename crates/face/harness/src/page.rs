@@ -30,7 +30,7 @@ pub fn token(address: &str) -> String {
 
 /// A message of the dashboard.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Heard {
+pub enum PageMessage {
     /// JSON.
     Text(serde_json::Value),
     /// Binary data, for frequent updates.
@@ -76,7 +76,7 @@ impl Socket {
     }
 
     /// Receives the next message.
-    pub fn message(&mut self) -> Heard {
+    pub fn message(&mut self) -> PageMessage {
         loop {
             let mut head = [0; 2];
             self.0.read_exact(&mut head).unwrap();
@@ -96,8 +96,8 @@ impl Socket {
             let mut payload = vec![0; usize::try_from(length).unwrap()];
             self.0.read_exact(&mut payload).unwrap();
             match head[0] {
-                0x81 => return Heard::Text(serde_json::from_slice(&payload).unwrap()),
-                0x82 => return Heard::Bytes(payload),
+                0x81 => return PageMessage::Text(serde_json::from_slice(&payload).unwrap()),
+                0x82 => return PageMessage::Bytes(payload),
                 _ => {}
             }
         }
@@ -106,7 +106,7 @@ impl Socket {
     /// Receives the next text message.
     fn hear(&mut self) -> serde_json::Value {
         loop {
-            if let Heard::Text(text) = self.message() {
+            if let PageMessage::Text(text) = self.message() {
                 return text;
             }
         }

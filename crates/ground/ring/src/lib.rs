@@ -80,7 +80,7 @@ pub use sync::AtomicU64;
 pub use text::Text;
 pub use trail::{Cursor, Trail};
 pub use variables::{
-    NAME_BYTES, Number, Reading, SAMPLES_MAX, UNIT_BYTES, VARIABLES_MAX, VariableSpec, Variables, Written,
+    NAME_BYTES, Number, Reading, SAMPLES_MAX, UNIT_BYTES, VARIABLES_MAX, VariableSample, VariableSpec, Variables,
 };
 
 /// Shared memory, as a slice of words.

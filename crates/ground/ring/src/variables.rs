@@ -110,7 +110,7 @@ pub struct Reading {
 
 /// One of the last samples of a variable.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Written {
+pub struct VariableSample {
     /// The value as written by the loop.
     pub value: Number,
     /// Number of the pulse that produced the value.
@@ -327,11 +327,11 @@ impl<'a> Variables<'a> {
 
     /// The next sample of a variable for `cursor`; `None` if there is no newer one. Samples that were overwritten before the
     /// reader got to them are skipped and counted in [`Cursor::lost`].
-    pub fn next(&self, index: usize, cursor: &mut Cursor) -> Option<Written> {
+    pub fn next(&self, index: usize, cursor: &mut Cursor) -> Option<VariableSample> {
         let entry = self.known(index)?;
         let [bits, pulse, at] = self.samples(index)?.next(cursor)?;
         let value = Number::of(entry[TYPE].load(Ordering::Relaxed), bits)?;
-        Some(Written { value, pulse, at: MonoNs(at) })
+        Some(VariableSample { value, pulse, at: MonoNs(at) })
     }
 
     /// Puts all safe values in force, or withdraws them. To be called by a frame's dispatcher, or by a loop or activity with a
@@ -439,7 +439,7 @@ mod tests {
         assert_eq!(read(), (Vec::from([1, 2, 3]), 0));
         assert!((4..=9).all(write) && mine.set(other, Number::Float(7.5), 1, MonoNs(5)));
         assert_eq!(read(), (Vec::from([6, 7, 8, 9]), 2));
-        let expected = Written { value: Number::Float(7.5), pulse: 1, at: MonoNs(5) };
+        let expected = VariableSample { value: Number::Float(7.5), pulse: 1, at: MonoNs(5) };
         assert_eq!(theirs.next(other, &mut theirs.oldest(other).unwrap()), Some(expected));
         words[KEPT].store(3, Ordering::Relaxed);
         assert!(matches!(Variables::attach(&words), Err(LayoutError::Shape { .. })));

@@ -5,7 +5,7 @@ use base::{DurNs, Size};
 
 /// Exit status and resource usage of a child.
 #[derive(Clone, Copy, Debug)]
-pub struct Ended {
+pub struct ChildExit {
     /// The child.
     pub pid: i32,
     /// The wait status, as `wait(2)` encodes it.
@@ -30,7 +30,7 @@ pub enum Waited {
     /// There are no children.
     NoChildren,
     /// This child has ended and was reaped.
-    Ended(Ended),
+    Ended(ChildExit),
     /// This child was stopped by this signal.
     Stopped(i32, i32),
     /// This child was continued after a stop.
@@ -60,9 +60,9 @@ pub fn look(pid: i32, stops: bool) -> Result<Waited> {
     }
 }
 
-fn ended(pid: i32, status: i32, usage: &libc::rusage) -> Ended {
+fn ended(pid: i32, status: i32, usage: &libc::rusage) -> ChildExit {
     let time = |time: libc::timeval| DurNs(time.tv_sec * 1_000_000_000 + time.tv_usec * 1_000);
-    Ended {
+    ChildExit {
         pid,
         status,
         user: time(usage.ru_utime),

@@ -39,7 +39,7 @@ pub enum Step {
     MemoryNodes(u64),
     /// Soft and hard resource limit by the kernel's number.
     Limit(u32, u64, u64),
-    /// Waits for [`Held::go`]. If the parent drops its [`Held`] instead, or dies, the child exits here.
+    /// Waits for [`HeldChild::go`]. If the parent drops its [`HeldChild`] instead, or dies, the child exits here.
     Hold,
     /// Sets the working directory.
     Directory(CString),
@@ -90,7 +90,7 @@ pub enum Step {
 
 /// A step, and whether its failure aborts the start.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct PlannedStep {
     /// The step.
     pub step: Step,
     /// Whether a failure aborts the start.
@@ -103,7 +103,7 @@ pub struct Prepared {
     program: CString,
     argv: Vec<CString>,
     envp: Vec<CString>,
-    steps: Vec<Wanted>,
+    steps: Vec<PlannedStep>,
     /// Name of the variable that is set to the child's process id.
     pid_variable: Option<CString>,
 }
@@ -140,7 +140,7 @@ const HELD: u32 = u32::MAX - 1;
 impl Prepared {
     /// Stores the parameters of a start. `program` is a path.
     #[must_use]
-    pub fn new(program: CString, argv: Vec<CString>, envp: Vec<CString>, steps: Vec<Wanted>) -> Self {
+    pub fn new(program: CString, argv: Vec<CString>, envp: Vec<CString>, steps: Vec<PlannedStep>) -> Self {
         Self { program, argv, envp, steps, pid_variable: None }
     }
 
@@ -167,7 +167,7 @@ impl Prepared {
     ///
     /// # Errors
     /// No pipe or process could be created.
-    pub fn hold(&self) -> Result<Held> {
+    pub fn hold(&self) -> Result<HeldChild> {
         let (report, tells) = pipe()?;
         let (waits, gate) = pipe()?;
         let waits = above(waits.as_raw_fd())?;
@@ -208,7 +208,7 @@ impl Prepared {
         let trace_step = self.steps.iter().position(|wanted| matches!(wanted.step, Step::TraceMe));
         let tracing = trace_step.map(|step| (step, Tracing::default()));
         let mut held =
-            Held { process: Some(process), waits: false, report, gate, required, tracing, refused: Vec::new() };
+            HeldChild { process: Some(process), waits: false, report, gate, required, tracing, refused: Vec::new() };
         held.listen();
         Ok(held)
     }
@@ -216,7 +216,7 @@ impl Prepared {
 
 /// A child that waits at [`Step::Hold`]. Dropping it kills and reaps the child.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldChild {
     process: Option<Process>,
     /// Whether the child waits. Otherwise the start is already complete.
     waits: bool,
@@ -228,7 +228,7 @@ pub struct Held {
     refused: Vec<Refusal>,
 }
 
-impl Held {
+impl HeldChild {
     /// The child; `None` if a required step before the wait failed.
     #[must_use]
     pub fn process(&self) -> Option<&Process> {
@@ -311,7 +311,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldChild {
     fn drop(&mut self) {
         if self.waits {
             self.end();
@@ -747,7 +747,7 @@ mod tests {
     }
 
     fn start(program: &str, argv: &[&str], steps: Vec<(Step, bool)>) -> Spawned {
-        let steps = steps.into_iter().map(|(step, required)| Wanted { step, required }).collect();
+        let steps = steps.into_iter().map(|(step, required)| PlannedStep { step, required }).collect();
         Prepared::new(CString::new(program).unwrap(), words(argv), words(&["A=b"]), steps).spawn().unwrap()
     }
 
@@ -797,7 +797,7 @@ mod tests {
                     c"/bin/sh".to_owned(),
                     words(&["sh", "-c", &script]),
                     words(&["PATH=/usr/bin:/bin"]),
-                    steps.into_iter().map(|(step, required)| Wanted { step, required }).collect(),
+                    steps.into_iter().map(|(step, required)| PlannedStep { step, required }).collect(),
                 )
                 .spawn()
                 .unwrap();
@@ -828,7 +828,7 @@ mod tests {
     }
 
     fn prepared(program: &str, argv: &[&str], steps: Vec<Step>) -> Prepared {
-        let steps = steps.into_iter().map(|step| Wanted { step, required: true }).collect();
+        let steps = steps.into_iter().map(|step| PlannedStep { step, required: true }).collect();
         Prepared::new(CString::new(program).unwrap(), words(argv), words(&[]), steps)
     }
 

@@ -381,12 +381,12 @@ fn syscall_instruction(pid: i32) -> Result<u64> {
 mod tests {
     use super::*;
     use crate::process::Process;
-    use crate::spawn::{Held, Prepared, Spawned, Step, Wanted};
+    use crate::spawn::{HeldChild, PlannedStep, Prepared, Spawned, Step};
     use std::ffi::CString;
 
     fn prepared(program: &str, argv: &[&str], steps: Vec<Step>) -> Prepared {
         let words = argv.iter().map(|word| CString::new(*word).unwrap()).collect();
-        let steps = steps.into_iter().map(|step| Wanted { step, required: true }).collect();
+        let steps = steps.into_iter().map(|step| PlannedStep { step, required: true }).collect();
         Prepared::new(CString::new(program).unwrap(), words, vec![], steps)
     }
 
@@ -398,7 +398,7 @@ mod tests {
     }
 
     /// A traced shell that is held before its `exec`.
-    fn held(script: &str) -> Held {
+    fn held(script: &str) -> HeldChild {
         let steps = vec![Step::ResetSignals, Step::TraceMe, Step::Hold];
         prepared("/bin/sh", &["sh", "-c", script], steps).hold().unwrap()
     }

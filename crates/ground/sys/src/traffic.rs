@@ -78,7 +78,7 @@ pub struct Class {
 
 /// Counters of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sent {
+pub struct ClassCounters {
     /// Bytes sent.
     pub bytes: u64,
     /// Packets dropped for lack of room.
@@ -137,7 +137,7 @@ impl Traffic {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn classes(&self) -> Result<Vec<(Class, Sent)>> {
+    pub fn classes(&self) -> Result<Vec<(Class, ClassCounters)>> {
         let all = self.dump(GET_CLASS, NEW_CLASS, &format!("read the classes of {}", self.device))?;
         let read = |bytes: &Vec<u8>| {
             let attributes = Attributes(bytes.get(TC..)?);
@@ -150,7 +150,7 @@ impl Traffic {
             // struct tc_stats: bytes, packets, drops.
             let sent = attributes.find(STATISTICS).and_then(|all| {
                 let bytes = u64::from_ne_bytes(all.get(..8)?.try_into().ok()?);
-                Some(Sent { bytes, dropped: word(all, 12)? })
+                Some(ClassCounters { bytes, dropped: word(all, 12)? })
             });
             Some((class, sent.unwrap_or_default()))
         };

@@ -9,11 +9,11 @@ pub struct NotUtf8 {
     line: usize,
     /// Its place in the line, in characters from 1.
     column: usize,
-    found: Found,
+    found: NonUtf8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Found {
+enum NonUtf8 {
     /// A mark of UTF-16, or a zero byte in each letter.
     Utf16,
     /// A byte of a single-byte encoding such as Latin-1.
@@ -24,11 +24,11 @@ impl fmt::Display for NotUtf8 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}, column {}: ", self.line, self.column)?;
         let from = match self.found {
-            Found::Utf16 => {
+            NonUtf8::Utf16 => {
                 f.write_str("the file is UTF-16")?;
                 "utf-16"
             }
-            Found::Byte(byte) => {
+            NonUtf8::Byte(byte) => {
                 write!(f, "byte 0x{byte:02x} is no UTF-8; in Latin-1 it is {:?}", char::from(byte))?;
                 "latin1"
             }
@@ -46,7 +46,7 @@ impl std::error::Error for NotUtf8 {}
 pub fn utf8(bytes: Vec<u8>) -> Result<String, NotUtf8> {
     let is_utf16 = matches!(bytes[..], [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, _, ..] | [_, 0, ..]);
     if is_utf16 {
-        return Err(NotUtf8 { line: 1, column: 1, found: Found::Utf16 });
+        return Err(NotUtf8 { line: 1, column: 1, found: NonUtf8::Utf16 });
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
@@ -54,7 +54,7 @@ pub fn utf8(bytes: Vec<u8>) -> Result<String, NotUtf8> {
         let before = String::from_utf8_lossy(&bytes[..at]);
         let (line, column) =
             (before.matches('\n').count() + 1, before.chars().rev().take_while(|it| *it != '\n').count() + 1);
-        NotUtf8 { line, column, found: Found::Byte(bytes.get(at).copied().unwrap_or_default()) }
+        NotUtf8 { line, column, found: NonUtf8::Byte(bytes.get(at).copied().unwrap_or_default()) }
     })
 }
 

@@ -1,6 +1,6 @@
 //! The repeater: one process per host receives the beacons and forwards them to all clients on the host.
 
-use crate::wire::{Header, Read, command};
+use crate::wire::{Header, HeaderParse, command};
 
 /// Maximum number of clients. A further client replaces the oldest one.
 const CLIENTS_MAX: usize = 4096;
@@ -24,8 +24,8 @@ impl Repeater {
     /// Processes a datagram. `local`: it was sent from this host. `from`: the IPv4 address of the sender.
     pub fn handle(&mut self, bytes: &[u8], port: u16, local: bool, from: u32) -> Vec<Action> {
         let head = Header::read(bytes);
-        let registers =
-            bytes.is_empty() || matches!(head, Read::Header(header, _) if header.command == command::REPEATER_REGISTER);
+        let registers = bytes.is_empty()
+            || matches!(head, HeaderParse::Header(header, _) if header.command == command::REPEATER_REGISTER);
         if registers && local {
             if !self.clients.contains(&port) {
                 if self.clients.len() >= CLIENTS_MAX {
@@ -38,7 +38,7 @@ impl Repeater {
             return vec![Action::Confirm(port, out)];
         }
         let mut bytes = bytes.to_vec();
-        if let Read::Header(header, 16) = head
+        if let HeaderParse::Header(header, 16) = head
             && header.command == command::RSRV_IS_UP
             && header.p2 == 0
         {

@@ -73,7 +73,7 @@ pub struct Header {
 
 /// The result of [`Header::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Read {
+pub enum HeaderParse {
     /// A header, and its size in bytes (16 or 24).
     Header(Header, usize),
     /// Too few bytes for a header.
@@ -89,9 +89,9 @@ impl Header {
 
     /// Reads the header at the start of `bytes`.
     #[must_use]
-    pub fn read(bytes: &[u8]) -> Read {
+    pub fn read(bytes: &[u8]) -> HeaderParse {
         let Some(head) = bytes.first_chunk::<16>() else {
-            return Read::Short;
+            return HeaderParse::Short;
         };
         let short = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
         let long = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -104,14 +104,14 @@ impl Header {
             p2: long(12),
         };
         if header.size != 0xFFFF {
-            return Read::Header(header, 16);
+            return HeaderParse::Header(header, 16);
         }
         let Some(wide) = bytes.get(16..24).and_then(|wide| wide.first_chunk::<8>()) else {
-            return Read::Short;
+            return HeaderParse::Short;
         };
         header.size = u32::from_be_bytes([wide[0], wide[1], wide[2], wide[3]]);
         header.count = u32::from_be_bytes([wide[4], wide[5], wide[6], wide[7]]);
-        Read::Header(header, 24)
+        HeaderParse::Header(header, 24)
     }
 
     /// Appends the header, in the wide form only if necessary. `size` must include the padding.
@@ -168,7 +168,7 @@ pub fn text_of(payload: &[u8]) -> &[u8] {
 /// Splits a datagram into messages. Ignores an incomplete message at its end.
 pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
     std::iter::from_fn(move || {
-        let Read::Header(header, len) = Header::read(bytes) else {
+        let HeaderParse::Header(header, len) = Header::read(bytes) else {
             return None;
         };
         let end = len.checked_add(header.size as usize)?;
@@ -193,7 +193,7 @@ mod tests {
         out.clear();
         header.write(&mut out);
         assert_eq!((out.len(), &out[2..4], &out[6..8]), (24, &[0xFF, 0xFF][..], &[0, 0][..]));
-        assert_eq!(Header::read(&out[..20]), Read::Short);
+        assert_eq!(Header::read(&out[..20]), HeaderParse::Short);
     }
 
     proptest! {
@@ -202,7 +202,7 @@ mod tests {
             let header = Header { command, size: size & !7, kind, count, p1, p2 };
             let mut out = Vec::new();
             header.write(&mut out);
-            prop_assert_eq!(Header::read(&out), Read::Header(header, out.len()));
+            prop_assert_eq!(Header::read(&out), HeaderParse::Header(header, out.len()));
         }
 
         #[test]

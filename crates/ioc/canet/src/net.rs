@@ -50,7 +50,7 @@ pub enum Ready {
 
 /// The result of sending bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub enum SendOutcome {
     /// This many bytes were sent.
     Bytes(usize),
     /// The kernel's buffer is full. The circuit is reported when there is room.
@@ -309,13 +309,13 @@ impl Net {
     }
 
     /// Sends as many bytes on a circuit as the kernel accepts without blocking.
-    pub fn send(&mut self, id: CircuitId, bytes: &[u8]) -> Sent {
-        let Some(conn) = self.conns.get_mut(&id) else { return Sent::Gone };
+    pub fn send(&mut self, id: CircuitId, bytes: &[u8]) -> SendOutcome {
+        let Some(conn) = self.conns.get_mut(&id) else { return SendOutcome::Gone };
         match conn.stream.write(bytes) {
-            Ok(len) => Sent::Bytes(len),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sent::Full,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Sent::Bytes(0),
-            Err(_) => Sent::Gone,
+            Ok(len) => SendOutcome::Bytes(len),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => SendOutcome::Full,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => SendOutcome::Bytes(0),
+            Err(_) => SendOutcome::Gone,
         }
     }
 

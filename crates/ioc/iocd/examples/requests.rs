@@ -6,7 +6,7 @@
 //! difference of the requests. The load of the machine does not affect this figure.
 
 use ca::server::{Limits, Server};
-use ca::wire::{Header, Read, command};
+use ca::wire::{Header, HeaderParse, command};
 use db::{Db, Macros, Now};
 use iocd::store::Store;
 use std::fmt::Write;
@@ -47,7 +47,7 @@ fn main() {
     server.handle_bytes(mono, id, &hello, &mut store);
     let mut sids = Vec::new();
     let mut rest = server.output(id);
-    while let Read::Header(header, head) = Header::read(rest) {
+    while let HeaderParse::Header(header, head) = Header::read(rest) {
         if header.command == command::CREATE_CHAN {
             sids.push(header.p2);
         }

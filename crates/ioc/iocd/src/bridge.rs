@@ -6,7 +6,7 @@ use crate::job::OwnerRequest;
 use crate::store::Store;
 use base::{Alarm, EventMask, Meta, Stamp, Value};
 use ca::encode::{Needs, Reading};
-use ca::server::{Backend, Get, Opened, Peer, Post, Put, Token, Write};
+use ca::server::{Backend, Get, Opened, Peer, Post, PutOutcome, Token, Write};
 use db::{RemoteId, RemoteRequest};
 use std::collections::HashMap;
 
@@ -27,13 +27,13 @@ struct Bridge {
 }
 
 /// Called on the network thread when a write has ended, with whether it succeeded.
-pub(crate) type WriteDone = Box<dyn FnOnce(bool) + Send>;
+pub(crate) type WriteCallback = Box<dyn FnOnce(bool) + Send>;
 
 /// Requester of a write with completion.
 enum Waits {
     Link(Holder, RemoteId),
     /// The interpreter, with the handle of the field.
-    Shell(u64, WriteDone),
+    Shell(u64, WriteCallback),
 }
 
 /// All links between owners.
@@ -123,7 +123,7 @@ impl Bridges {
     }
 
     /// Writes a field for the interpreter. Returns whether the field exists.
-    pub(crate) fn write(&mut self, name: &str, value: Value, told: WriteDone, store: &mut Store) -> bool {
+    pub(crate) fn write(&mut self, name: &str, value: Value, told: WriteCallback, store: &mut Store) -> bool {
         let Some(Opened { handle, .. }) = store.open(name.as_bytes(), SELF) else { return false };
         let token = self.wait(Waits::Shell(handle, told));
         let put = store.write(handle, SELF, Write::Value(value), token, true);
@@ -133,11 +133,11 @@ impl Bridges {
 
     /// Handles the result of starting a write. Returns whether the token belongs to a link or the interpreter. As over
     /// Channel Access, a write without completion gets no answer.
-    pub(crate) fn answered(&mut self, token: Token, put: Put, store: &mut Store) -> bool {
+    pub(crate) fn answered(&mut self, token: Token, put: PutOutcome, store: &mut Store) -> bool {
         match put {
-            Put::Done => self.done(token, true, store),
-            Put::Failed => self.done(token, false, store),
-            Put::Later | Put::Sent => token.0 >= AWAITED,
+            PutOutcome::Done => self.done(token, true, store),
+            PutOutcome::Failed => self.done(token, false, store),
+            PutOutcome::Later | PutOutcome::Sent => token.0 >= AWAITED,
         }
     }
 

@@ -4,7 +4,7 @@
 use crate::job::{JobResult, OwnerRequest};
 use base::{EventMask, NumberHash, Severity, Str40};
 use ca::encode::{Needs, Reading};
-use ca::server::{Put, Write};
+use ca::server::{PutOutcome, Write};
 use db::{Channel, Db, NotifyState, Now, QueueId, SubId};
 use std::collections::HashMap;
 
@@ -102,27 +102,27 @@ pub(crate) fn read_rest(db: &mut Db, channel: &Channel, needs: Needs, reading: &
 }
 
 /// Writes a field for a client.
-pub(crate) fn write_to(db: &mut Db, channel: &Channel, write: &Write, notify: Option<u64>, now: Now) -> Put {
+pub(crate) fn write_to(db: &mut Db, channel: &Channel, write: &Write, notify: Option<u64>, now: Now) -> PutOutcome {
     let value = match write {
         Write::Value(value) => value,
         Write::AckT(transient) => {
             db.put_ackt(channel, *transient);
-            return Put::Done;
+            return PutOutcome::Done;
         }
         Write::AckS(severity) => {
             db.put_acks(channel, *severity);
-            return Put::Done;
+            return PutOutcome::Done;
         }
     };
     match notify {
         None => match db.put_with_outcome(channel, value, now) {
-            Ok(true) => Put::Done,
-            Ok(false) | Err(_) => Put::Failed,
+            Ok(true) => PutOutcome::Done,
+            Ok(false) | Err(_) => PutOutcome::Failed,
         },
         Some(token) => match db.put_notify(channel, value, token, now) {
-            Ok(NotifyState::Done) => Put::Done,
-            Ok(NotifyState::Pending) => Put::Later,
-            Err(_) => Put::Failed,
+            Ok(NotifyState::Done) => PutOutcome::Done,
+            Ok(NotifyState::Pending) => PutOutcome::Later,
+            Err(_) => PutOutcome::Failed,
         },
     }
 }

@@ -8,7 +8,7 @@ use crate::shard::Shard;
 use base::{Alarm, EventMask, Meta, Scalar, Stamp, Str40, Value};
 use ca::Eca;
 use ca::encode::{Needs, Reading};
-use ca::server::{Peer, Put, Write};
+use ca::server::{Peer, PutOutcome, Write};
 use db::{Channel, Completed, Db, Now, RecId, RemoteId, RemoteRequest, Signal, Token};
 
 /// A job for an owner.
@@ -99,7 +99,7 @@ pub(crate) enum OwnerRequest {
 pub(crate) enum JobResult {
     Nothing,
     Read(Result<(), Eca>),
-    Write(Put),
+    Write(PutOutcome),
 }
 
 /// An event from an owner.

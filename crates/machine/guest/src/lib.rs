@@ -26,4 +26,4 @@ mod watch;
 pub use model::{Accel, Guest, Home, Network, Profile};
 pub use net::Rule;
 pub use place::Vcpu;
-pub use serve::{Ended, ServeError, serve};
+pub use serve::{GuestEnd, ServeError, serve};

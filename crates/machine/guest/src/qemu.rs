@@ -19,14 +19,14 @@ use sys::signal::SignalFd;
 const LOOK: DurNs = DurNs::from_ms(5);
 
 /// A guest's folder, locked for this process while the value lives.
-pub(crate) struct Held {
+pub(crate) struct LockedFolder {
     pub(crate) folder: PathBuf,
     pub(crate) places: Places,
     /// Holds the lock.
     _lock: FileLock,
 }
 
-impl Held {
+impl LockedFolder {
     pub(crate) fn take(guest: &Guest, folder: &Path) -> Result<Self, ServeError> {
         if folder.as_os_str().len() > FOLDER_BYTES_MAX {
             return Err(ServeError::TooLong(folder.to_owned()));
@@ -75,7 +75,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for LockedFolder {
     fn drop(&mut self) {
         self.clear();
         let _ = fs::remove_file(self.folder.join(USAGE));

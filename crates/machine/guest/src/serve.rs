@@ -5,7 +5,7 @@ use crate::console::Console;
 use crate::model::{Accel, Guest, Network};
 use crate::net;
 use crate::place::{PlaceError, place};
-use crate::qemu::{Held, Qemu};
+use crate::qemu::{LockedFolder, Qemu};
 use crate::qmp::{Client, QmpError};
 use crate::state::{INTERNAL_ERROR, Still};
 use crate::stop::{Step, Stop};
@@ -56,7 +56,7 @@ const fn visible(text: &str) -> Visible<'_> {
 
 /// Normal end of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum GuestEnd {
     /// It shut down by itself.
     ByItself,
     /// The guest shut down after a request.
@@ -155,7 +155,7 @@ pub enum ServeError {
 ///
 /// # Errors
 /// A missing or refused resource, or a failure of QEMU or the guest. Nothing is left behind in any case.
-pub fn serve(guest: &Guest, folder: &Path, tell: &mut dyn FnMut(&str)) -> Result<Ended, ServeError> {
+pub fn serve(guest: &Guest, folder: &Path, tell: &mut dyn FnMut(&str)) -> Result<GuestEnd, ServeError> {
     files(guest)?;
     serve_by(kvm(guest.accel)?, guest, folder, tell)
 }
@@ -167,9 +167,9 @@ fn serve_by(
     guest: &Guest,
     folder: &Path,
     tell: &mut dyn FnMut(&str),
-) -> Result<Ended, ServeError> {
+) -> Result<GuestEnd, ServeError> {
     let signals = SignalFd::new(&[&end_signals()[..], &[SIGCHLD]].concat())?;
-    let held = Held::take(guest, folder)?;
+    let held = LockedFolder::take(guest, folder)?;
     loop {
         let mut lived = DurNs::ZERO;
         let ended = run(&kvm, guest, &held, &signals, &mut lived, tell);
@@ -188,11 +188,11 @@ fn serve_by(
 fn run(
     kvm: &Result<(), String>,
     guest: &Guest,
-    held: &Held,
+    held: &LockedFolder,
     signals: &SignalFd,
     lived: &mut DurNs,
     tell: &mut dyn FnMut(&str),
-) -> Result<Ended, ServeError> {
+) -> Result<GuestEnd, ServeError> {
     let wire = match guest.network {
         Network::User => Some(net::wire().map_err(ServeError::Network)?),
         Network::None => None,
@@ -201,7 +201,7 @@ fn run(
     let mut qemu = Qemu::start(guest, &held.places, kvm.is_ok(), theirs.as_ref())?;
     let network = ours.map(|ours| net::start(&guest.allow, guest.network_rate, ours));
     let network = network.transpose().map_err(ServeError::Network)?;
-    let Some(mut qmp) = qemu.connect(&held.places.control, signals)? else { return Ok(Ended::Unstarted) };
+    let Some(mut qmp) = qemu.connect(&held.places.control, signals)? else { return Ok(GuestEnd::Unstarted) };
     // Before the first byte arrives.
     let mut console = Console::connect(&held.places.console)
         .map_err(|error| ServeError::Io { path: held.places.console.clone(), error })?;
@@ -218,7 +218,7 @@ fn run(
     let emulated_note = emulated.as_deref().filter(|_| guest.accel != Accel::Emulated);
     held.note(emulated_note);
     if wishes_to_end(signals)? > 0 {
-        return Ok(Ended::Unstarted);
+        return Ok(GuestEnd::Unstarted);
     }
     qmp.call("cont")?;
     let begun = mono_now();
@@ -316,10 +316,10 @@ pub(crate) fn wishes_to_end(signals: &SignalFd) -> Result<usize, ServeError> {
 }
 
 /// Meaning of QEMU's exit.
-fn outcome(status: ExitStatus, stop: Option<&Stop>, within: DurNs) -> Result<Ended, ServeError> {
+fn outcome(status: ExitStatus, stop: Option<&Stop>, within: DurNs) -> Result<GuestEnd, ServeError> {
     match stop.and_then(Stop::taken) {
-        None if status.success() => Ok(Ended::ByItself),
-        Some(Step::Powerdown) if status.success() => Ok(Ended::Asked),
+        None if status.success() => Ok(GuestEnd::ByItself),
+        Some(Step::Powerdown) if status.success() => Ok(GuestEnd::Asked),
         None | Some(Step::Powerdown) => Err(ServeError::Lost(status)),
         Some(step) => Err(ServeError::Hung { within, killed: step == Step::Kill || status.signal().is_some() }),
     }

@@ -20,7 +20,7 @@ const QUERY: &str = "query-status";
 pub(crate) struct Watched {
     pub(crate) qmp: Option<Client>,
     path: PathBuf,
-    asked: Option<Asked>,
+    asked: Option<QmpCommand>,
     /// Run state and its meaning while the guest does not run.
     still: Option<(String, Still)>,
     /// Whether the loss of QEMU was reported.
@@ -29,7 +29,7 @@ pub(crate) struct Watched {
 }
 
 /// A command to QEMU.
-struct Asked {
+struct QmpCommand {
     command: &'static str,
     /// The command's number after it was sent.
     id: Option<u64>,
@@ -132,7 +132,7 @@ impl Watched {
         if self.qmp.is_none() {
             self.qmp = Client::begin(&self.path, ANSWER_WITHIN).ok();
         }
-        self.asked = self.qmp.is_some().then_some(Asked { command, id: None, end: now + ANSWER_WITHIN });
+        self.asked = self.qmp.is_some().then_some(QmpCommand { command, id: None, end: now + ANSWER_WITHIN });
         self.qmp.is_some()
     }
 

@@ -40,12 +40,12 @@ pub struct CpuReach {
     pub ipis: u64,
     /// The events by name, the most frequent first. Listed for shielded CPUs; for a CPU that shares the core of a
     /// shielded one, only the threads are listed.
-    pub names: Vec<Named>,
+    pub names: Vec<EventSource>,
 }
 
 /// A source of events on a CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Named {
+pub struct EventSource {
     /// Kind of source.
     pub kind: Kind,
     /// Its name.
@@ -147,12 +147,12 @@ pub fn reach(
                 Kind::Ipi => &mut here.ipis,
                 _ => &mut here.interrupts,
             } += count;
-            here.names.push(Named { kind, name: format!("{name} {meaning}"), count });
+            here.names.push(EventSource { kind, name: format!("{name} {meaning}"), count });
         }
         for (name, _, counts) in &softirqs {
             let count = counts.get(&cpu).copied().unwrap_or(0);
             here.softirqs += count;
-            here.names.push(Named { kind: Kind::Softirq, name: name.clone(), count });
+            here.names.push(EventSource { kind: Kind::Softirq, name: name.clone(), count });
         }
         for (key, task) in &snapshot.tasks {
             if !task.cpus.contains(cpu) || resident(task) {
@@ -163,10 +163,11 @@ pub fn reach(
             if last == cpu {
                 let kind = if task.kernel { Kind::KernelThread } else { Kind::Task };
                 let name = format!("{} {}", key.tid, task.comm);
-                here.names.push(Named { kind, name, count: now.saturating_sub(was.0) });
+                here.names.push(EventSource { kind, name, count: now.saturating_sub(was.0) });
             }
         }
-        let runs = |named: &Named| matches!(named.kind, Kind::Task | Kind::KernelThread) && !here.beside.is_empty();
+        let runs =
+            |named: &EventSource| matches!(named.kind, Kind::Task | Kind::KernelThread) && !here.beside.is_empty();
         here.names.retain(|named| named.count > 0 && (here.shielded || runs(named)));
         here.names.sort_by_key(|named| (std::cmp::Reverse(named.count), named.kind));
         out.push(here);

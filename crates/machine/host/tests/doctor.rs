@@ -5,8 +5,8 @@
 
 use base::DurNs;
 use host::doctor::{
-    CHECKS, ClockCost, Errno, Facts, Files, How, NotTried, Permissions, Probes, Read, Report, Severity, Timex, Use,
-    examine, reads,
+    CHECKS, ClockCost, Errno, Facts, FileContent, Files, Permissions, Probes, RemedyKind, Report, Severity, SkipReason,
+    Timex, Use, examine, reads,
 };
 use host::knob;
 use proc::chrony::Tracking;
@@ -51,7 +51,7 @@ fn refused() -> Probes {
     let no = Err(Errno::PERM);
     let permissions =
         Permissions { fifo_1: no, fifo_80: no, rr_1: no, deadline: no, memory_lock: Ok(()), affinity: Ok(()) };
-    let smi_count = Err(NotTried("failed to read register 0x34 from /dev/cpu/0/msr: Permission denied".into()));
+    let smi_count = Err(SkipReason("failed to read register 0x34 from /dev/cpu/0/msr: Permission denied".into()));
     Probes { permissions: Ok(permissions), smi_count, ..granted() }
 }
 
@@ -64,7 +64,7 @@ fn slow() -> Probes {
 /// A machine whose clock is not synchronised.
 fn unsteered() -> Probes {
     let timex = Timex { synchronised: false, tai_offset_s: 0, ..granted().timex.unwrap() };
-    Probes { timex: Ok(timex), smi_count: Err(NotTried("no /dev/cpu/0/msr".into())), ..granted() }
+    Probes { timex: Ok(timex), smi_count: Err(SkipReason("no /dev/cpu/0/msr".into())), ..granted() }
 }
 
 fn fixture(name: &str) -> PathBuf {
@@ -221,10 +221,10 @@ proptest! {
     fn no_machine_panics_a_check(texts in proptest::collection::vec(any_text(), 80), granted_all: bool) {
         let mut files = Files::new(true);
         for (pattern, text) in reads().into_iter().zip(texts.iter().cycle()) {
-            files.insert(pattern.replace('#', "1").replace('*', "x"), Read::Text(text.clone()));
+            files.insert(pattern.replace('#', "1").replace('*', "x"), FileContent::Text(text.clone()));
         }
         for path in host::doctor::reads_then(&files) {
-            files.insert(path, Read::Text(texts[0].clone()));
+            files.insert(path, FileContent::Text(texts[0].clone()));
         }
         let probes = if granted_all { granted() } else { refused() };
         let report = examine(&Facts { files, probes }, &Use::ALL);
@@ -243,7 +243,8 @@ fn every_remedy_of_the_shield_has_a_knob() {
         [("laptop", refused()), ("two-sockets", slow()), ("guest-v1", unsteered()), ("hog", granted())]
     {
         for entry in examined(name, probes).findings {
-            if entry.remedy.is_some_and(|remedy| remedy.how == How::Shield) && !WITHOUT_FILE.contains(&entry.id) {
+            if entry.remedy.is_some_and(|remedy| remedy.how == RemedyKind::Shield) && !WITHOUT_FILE.contains(&entry.id)
+            {
                 let check = CHECKS.iter().find(|check| check.about().id == entry.id).unwrap();
                 let reads = check.about().reads;
                 let turned = reads.iter().any(|path| knobs.contains(&path.replace("state#", "state*")));

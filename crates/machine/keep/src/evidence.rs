@@ -3,7 +3,7 @@
 //! Reading evidence must not disturb the process. It happens on an ordinary thread, after the guard has acted. Anything
 //! unreadable is omitted, with the reason if there is one.
 
-use crate::guard::{GuardEvent, What};
+use crate::guard::{EventKind, GuardEvent};
 use crate::keeper::protocol::{ChildId, End, ExitRecord};
 use base::{DurNs, MonoNs};
 use proc::cgroup::keyed;
@@ -214,15 +214,15 @@ impl Incident {
 
 /// Describes a guard event for users.
 #[must_use]
-pub fn describe(what: &What) -> String {
+pub fn describe(what: &EventKind) -> String {
     match what {
-        What::Runaway { used, window } => {
+        EventKind::Runaway { used, window } => {
             format!("runaway: used {} of processor time in {} without yielding its CPU", ms(*used), ms(*window))
         }
-        What::Over { in_a_row } => format!("over its budget in {in_a_row} periods in a row"),
-        What::Silent { silence } => format!("no heartbeat for {}", ms(*silence)),
-        What::Starved { waited } => format!("starved: runnable, but not run for {}", ms(*waited)),
-        What::Step { action, reached, refused } => {
+        EventKind::Over { in_a_row } => format!("over its budget in {in_a_row} periods in a row"),
+        EventKind::Silent { silence } => format!("no heartbeat for {}", ms(*silence)),
+        EventKind::Starved { waited } => format!("starved: runnable, but not run for {}", ms(*waited)),
+        EventKind::Step { action, reached, refused } => {
             let done = match action {
                 host::guard::RungAction::Demote => "demoted to time sharing",
                 host::guard::RungAction::Freeze => "frozen",
@@ -231,11 +231,11 @@ pub fn describe(what: &What) -> String {
             };
             if *refused == 0 { format!("{done} ({reached})") } else { format!("{done} ({reached}, {refused} refused)") }
         }
-        What::Tamed => "no longer a runaway: it continues as a time-sharing process".to_owned(),
-        What::Gone { by_ladder: true } => "gone".to_owned(),
-        What::Gone { by_ladder: false } => "ended by itself".to_owned(),
-        What::Exhausted => "still running after every step; SIGKILL is repeated".to_owned(),
-        What::Unwatched { threads, processes } => {
+        EventKind::Tamed => "no longer a runaway: it continues as a time-sharing process".to_owned(),
+        EventKind::Gone { by_ladder: true } => "gone".to_owned(),
+        EventKind::Gone { by_ladder: false } => "ended by itself".to_owned(),
+        EventKind::Exhausted => "still running after every step; SIGKILL is repeated".to_owned(),
+        EventKind::Unwatched { threads, processes } => {
             format!("NOT WATCHED: {threads} real-time threads and {processes} processes exceed the guard's capacity")
         }
     }

@@ -4,7 +4,7 @@
 //! There is no keeper: process and runner share the terminal and end together.
 
 use crate::evidence::{self, Incident, Kind, describe};
-use crate::guard::{Beats, Guard, GuardEvent, WatchId, WatchSpec, What};
+use crate::guard::{Beats, EventKind, Guard, GuardEvent, WatchId, WatchSpec};
 use crate::keeper::protocol::{ChildId, End, ExitRecord, Used};
 use crate::launch::{self, InheritedFd, LaunchError, LaunchSpec};
 use crate::notify::{self, Notification, Notify, NotifyError};
@@ -319,7 +319,7 @@ impl Runner<'_> {
                 sys::poll::is_readable(guard.as_fd(), left);
                 continue;
             };
-            if matches!(event.what, What::Gone { .. }) {
+            if matches!(event.what, EventKind::Gone { .. }) {
                 return;
             }
             self.guarded(&event);
@@ -417,12 +417,12 @@ impl Runner<'_> {
     fn guarded(&mut self, event: &GuardEvent) {
         let name = &self.what.launch.name;
         let kind = match event.what {
-            What::Runaway { .. } => Some(Kind::Runaway),
-            What::Silent { .. } if self.what.budget == Budget::None => Some(Kind::Runaway),
-            What::Silent { .. } => Some(Kind::Hang),
-            What::Starved { .. } => Some(Kind::Starved),
+            EventKind::Runaway { .. } => Some(Kind::Runaway),
+            EventKind::Silent { .. } if self.what.budget == Budget::None => Some(Kind::Runaway),
+            EventKind::Silent { .. } => Some(Kind::Hang),
+            EventKind::Starved { .. } => Some(Kind::Starved),
             // The parent reports the end, because it has the exit status.
-            What::Gone { .. } => return,
+            EventKind::Gone { .. } => return,
             _ => None,
         };
         let text = describe(&event.what);

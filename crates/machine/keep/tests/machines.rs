@@ -3,7 +3,7 @@
 mod invented;
 
 use base::{CpuId, CpuSet};
-use host::doctor::{Facts, Files, Probes, Read, Use, examine};
+use host::doctor::{Facts, FileContent, Files, Probes, Use, examine};
 use host::plan::{self, Plan, Profile, Release, Spared, Step, Want};
 use host::snapshot::{Cgroup, Snapshot, Target, Value};
 use keep::machine::capture::Captured;
@@ -194,7 +194,7 @@ proptest! {
         let mut files = files;
         let paths: Vec<String> = files.iter().map(|(path, _)| path.to_owned()).collect();
         for (path, lie) in lies {
-            files.insert(path.get(&paths).clone(), Read::Text(lie));
+            files.insert(path.get(&paths).clone(), FileContent::Text(lie));
         }
         let _ = examine(&Facts { files: files.clone(), probes: Probes::none("not tried") }, &Use::ALL);
         let want = Want { cpus: chosen(&files, bits), ..Want::default() };

@@ -6,7 +6,7 @@ mod freezer;
 
 use base::{DurNs, MonoNs, Policy};
 use host::guard::{Budget, LADDER, Rung, RungAction};
-use keep::guard::{Guard, GuardEvent, WatchSpec, What};
+use keep::guard::{EventKind, Guard, GuardEvent, WatchSpec};
 use keep::keeper::protocol::ChildId;
 use keep::launch::{LaunchSpec, Started, Terminal, hold, start};
 use std::sync::Arc;
@@ -84,7 +84,7 @@ fn guard() -> Guard {
     guard
 }
 
-fn expect(guard: &mut Guard, what: &str, wanted: impl Fn(&What) -> bool) -> GuardEvent {
+fn expect(guard: &mut Guard, what: &str, wanted: impl Fn(&EventKind) -> bool) -> GuardEvent {
     let until = Instant::now() + PATIENCE;
     loop {
         match guard.next_event() {
@@ -98,8 +98,8 @@ fn expect(guard: &mut Guard, what: &str, wanted: impl Fn(&What) -> bool) -> Guar
     }
 }
 
-fn step(wanted: RungAction) -> impl Fn(&What) -> bool {
-    move |what| matches!(what, What::Step { action, refused: 0, .. } if *action == wanted)
+fn step(wanted: RungAction) -> impl Fn(&EventKind) -> bool {
+    move |what| matches!(what, EventKind::Step { action, refused: 0, .. } if *action == wanted)
 }
 
 #[test]
@@ -107,14 +107,14 @@ fn a_fifo_loop_that_burns_its_budget_is_demoted_from_outside() {
     let mut guard = guard();
     let running = Running::script("while :; do :; done", "fifo:10");
     guard.watch(running.watch(&LADDER[..1])).unwrap();
-    let event = expect(&mut guard, "the runaway", |what| matches!(what, What::Runaway { .. }));
-    let What::Runaway { used, window } = event.what else { unreachable!() };
+    let event = expect(&mut guard, "the runaway", |what| matches!(what, EventKind::Runaway { .. }));
+    let EventKind::Runaway { used, window } = event.what else { unreachable!() };
     assert!(used >= DurNs::from_ms(50) && window >= DurNs::from_ms(40), "{event:?}");
     assert_eq!((event.pid, event.tid), (running.pid(), running.pid()));
     expect(&mut guard, "the demotion", step(RungAction::Demote));
     assert_eq!(scheduling(running.pid()).unwrap().policy, Policy::OTHER);
     drop(running);
-    expect(&mut guard, "the end", |what| *what == What::Gone { by_ladder: true });
+    expect(&mut guard, "the end", |what| *what == EventKind::Gone { by_ladder: true });
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_loop_that_burns_from_its_first_instruction_is_watched_before_it_has_its_cla
     assert_eq!((class(child.pid), program(child.pid)), (class(0), std::env::current_exe().unwrap()));
     let running = Running(held.go().unwrap_or_else(|error| panic!("{error}")));
     assert_eq!(running.0.child, child);
-    let event = expect(&mut guard, "the runaway", |what| matches!(what, What::Runaway { .. }));
+    let event = expect(&mut guard, "the runaway", |what| matches!(what, EventKind::Runaway { .. }));
     assert_eq!(event.pid, child.pid);
     expect(&mut guard, "the demotion", step(RungAction::Demote));
     assert_eq!(class(child.pid), Policy::OTHER);
@@ -146,13 +146,13 @@ fn a_stubborn_runaway_is_demoted_frozen_and_aborted() {
     let rungs = [(RungAction::Demote, wait), (RungAction::Freeze, wait), (RungAction::Abort, patience)];
     guard.watch(running.watch(&rungs.map(|(action, wait)| Rung { action, wait }))).unwrap();
     // A wait begins when the previous step was decided. A step's time stamp is when it was done.
-    let decided = expect(&mut guard, "the runaway", |what| matches!(what, What::Runaway { .. })).at;
+    let decided = expect(&mut guard, "the runaway", |what| matches!(what, EventKind::Runaway { .. })).at;
     expect(&mut guard, "demote", step(RungAction::Demote));
     let frozen = expect(&mut guard, "freeze", step(RungAction::Freeze)).at;
     let aborted = expect(&mut guard, "abort", step(RungAction::Abort)).at;
     assert!(frozen - decided >= wait, "frozen {} after the demotion was decided", frozen - decided);
     assert!(aborted - decided >= DurNs(2 * wait.0), "aborted {} after it", aborted - decided);
-    expect(&mut guard, "the end", |what| *what == What::Gone { by_ladder: true });
+    expect(&mut guard, "the end", |what| *what == EventKind::Gone { by_ladder: true });
     assert_eq!(running.ended_by(), 6);
 }
 
@@ -172,7 +172,7 @@ fn a_descendant_is_watched_too() {
     let mut guard = guard();
     let running = Running::script("(while :; do :; done) & wait", "fifo:10");
     guard.watch(running.watch(&LADDER[..1])).unwrap();
-    let event = expect(&mut guard, "the runaway", |what| matches!(what, What::Runaway { .. }));
+    let event = expect(&mut guard, "the runaway", |what| matches!(what, EventKind::Runaway { .. }));
     assert_ne!(event.pid, running.pid());
     expect(&mut guard, "the demotion", step(RungAction::Demote));
     assert_eq!(scheduling(event.pid).unwrap().policy, Policy::OTHER);
@@ -187,7 +187,7 @@ fn a_process_that_sleeps_again_after_its_demotion_is_left_running() {
     let running = Running::script(script, "fifo:10");
     guard.watch(running.watch(&LADDER)).unwrap();
     expect(&mut guard, "the demotion", step(RungAction::Demote));
-    expect(&mut guard, "the taming", |what| *what == What::Tamed);
+    expect(&mut guard, "the taming", |what| *what == EventKind::Tamed);
     assert!(running.0.process.signal(0).is_ok());
 }
 
@@ -224,7 +224,7 @@ fn a_well_behaved_loop_is_never_demoted_and_the_guard_allocates_nothing() {
     let rungs = [RungAction::Demote, RungAction::Freeze, RungAction::Abort];
     let wait = DurNs::from_ms(20);
     guard.watch(other.watch(&rungs.map(|action| Rung { action, wait }))).unwrap();
-    expect(&mut guard, "the end", |what| *what == What::Gone { by_ladder: true });
+    expect(&mut guard, "the end", |what| *what == EventKind::Gone { by_ladder: true });
     wait_for(looks.load(Ordering::Relaxed) + 5);
     assert_eq!(calls.load(Ordering::Relaxed), first.load(Ordering::Relaxed), "allocations on the guard's thread");
 }
@@ -240,7 +240,7 @@ fn without_a_budget_silence_is_the_runaway() {
     spec.budget = Budget::None;
     spec.heartbeat = Some((Box::new(move || sys::clock::mono_now().min(alive).0), DurNs::from_ms(50)));
     guard.watch(spec).unwrap();
-    let event = expect(&mut guard, "the silence", |what| matches!(what, What::Silent { .. }));
+    let event = expect(&mut guard, "the silence", |what| matches!(what, EventKind::Silent { .. }));
     assert!(event.at >= alive + DurNs::from_ms(50), "{:?}", event.at - begun);
     expect(&mut guard, "the demotion", step(RungAction::Demote));
     assert_eq!(scheduling(running.pid()).unwrap().policy, Policy::OTHER);
@@ -255,7 +255,7 @@ fn a_thread_kept_from_its_cpu_is_reported_as_starved() {
     (spec.budget, spec.starved_after) = (Budget::None, DurNs::from_ms(150));
     guard.watch(spec).unwrap();
     let high = Running::script("while :; do :; done", "fifo:20");
-    let event = expect(&mut guard, "starvation", |what| matches!(what, What::Starved { .. }));
+    let event = expect(&mut guard, "starvation", |what| matches!(what, EventKind::Starved { .. }));
     assert_eq!(event.pid, low.pid());
     drop(high);
 }
@@ -265,6 +265,6 @@ fn processes_beyond_the_limit_of_the_guard_are_reported() {
     let mut guard = guard();
     let running = Running::script("i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i+1)); done; wait", "fifo:3");
     guard.watch(running.watch(&LADDER[..1])).unwrap();
-    let more = |what: &What| matches!(what, What::Unwatched { processes: 1.., .. });
+    let more = |what: &EventKind| matches!(what, EventKind::Unwatched { processes: 1.., .. });
     expect(&mut guard, "the report", more);
 }

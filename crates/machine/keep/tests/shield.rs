@@ -5,7 +5,7 @@ mod model;
 
 use host::plan::{Profile, Want};
 use keep::RunDir;
-use keep::shield::journal::{Found, Journal};
+use keep::shield::journal::{Journal, JournalState};
 use keep::shield::machine::RealMachine;
 use keep::shield::{self, Applied, Compared, Error, Released};
 use model::four::{MACHINE, NO_CGROUP, V1, V2, as_can_be_told, boot};
@@ -184,7 +184,7 @@ fn tasks_created_under_the_shield_are_restored_like_their_parent() {
 
 /// The journal of a shield compared with the machine.
 fn compared(machine: &Machine, dir: &RunDir) -> Compared {
-    let Found::Here(journal) = Journal::load(dir, "this-boot").unwrap() else { panic!("no journal") };
+    let JournalState::Here(journal) = Journal::load(dir, "this-boot").unwrap() else { panic!("no journal") };
     shield::compare(&machine, &journal).unwrap()
 }
 

@@ -2,7 +2,7 @@
 
 use crate::failed::joined;
 use crate::measure::settle;
-use crate::{Bench, Failed, Found, Progress, read};
+use crate::{Bench, Failed, BenchResult, Progress, read};
 use adaptive::{Calibrated, Chosen, Control, Desk, Input, Pixels, Shown, Spec, sender};
 use base::{CpuId, CpuSet, DurNs, Policy};
 use clap::{ArgMatches, Args as _};
@@ -55,7 +55,7 @@ const PIECE: u64 = 100;
 /// Unmeasured frames at the start of a piece, which fill caches and wake workers.
 const WARM: u64 = 20;
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: Args = read(matches)?;
     let ours = sys::sched::affinity(0)?;
     let cpus = args.cpus.unwrap_or(ours);
@@ -69,7 +69,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         .map_err(|error| Failed::argument(format!("--across {}", args.across), error.to_string()))?;
     let cpus: Vec<CpuId> = cpus.iter().collect();
     let datagrams = record(&geometry);
-    let mut found = Found::default();
+    let mut found = BenchResult::default();
     let class = args.class.map_or("this program's".into(), |class| class.to_string());
     found.setup.push(format!(
         "{} frames, class {class}, {}, reconstructor of {:.1} MB in 8 bits, {:.1} MB in half precision, datagrams of {} bytes",

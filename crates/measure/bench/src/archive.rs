@@ -1,6 +1,6 @@
 //! `tahti bench archive`: cost of logging a sample, its size, and the time to read it back.
 
-use crate::{Bench, Failed, Found, Progress, read};
+use crate::{Bench, Failed, BenchResult, Progress, read};
 use base::DurNs;
 use clap::{ArgMatches, Args as _};
 use report::{Good, Row, Table, Target};
@@ -49,7 +49,7 @@ impl Drop for TemporaryFolder {
     }
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: Args = read(matches)?;
     if args.rounds == 0 {
         return Err(Failed::argument("--rounds 0", "1 or more"));
@@ -71,7 +71,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         let (count, step) = (31_536_000, 1_000_000_000);
         finding = find(&place.0.join("year"), "a year at 1 Hz", count, step, 1_000.0, args.rounds, finding)?;
     }
-    Ok(Found { tables: vec![logging, finding], ..Found::default() })
+    Ok(BenchResult { tables: vec![logging, finding], ..BenchResult::default() })
 }
 
 /// The samples of a round.

@@ -3,7 +3,7 @@
 
 use crate::failed::joined;
 use crate::measure::{Interrupt, own_program};
-use crate::{Bench, Failed, Found, Helper, Progress, papers, read};
+use crate::{Bench, Failed, BenchResult, Helper, Progress, papers, read};
 use base::{CpuId, CpuSet, DurNs, MonoNs, Policy, Priority};
 use clap::{ArgMatches, Args as _};
 use report::{Good, Row as Line, Table};
@@ -103,7 +103,7 @@ struct Shares {
     shells_ms: Vec<f64>,
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: Args = read(matches)?;
     if args.for_ < DurNs::from_ms(500) || args.for_ > DurNs::from_secs(60) {
         return Err(Failed::argument(format!("--for {}", args.for_), "500ms to 60s"));
@@ -123,7 +123,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         interrupt.check()?;
     }
     let setup = vec![format!("shares in percent of the machine ({} CPUs)", online.count())];
-    Ok(Found { setup, tables, notes: left_out })
+    Ok(BenchResult { setup, tables, notes: left_out })
 }
 
 /// An experiment with the published figures.

@@ -1,6 +1,6 @@
 //! `tahti bench clock`: cost of reading the clock, which every other figure includes.
 
-use crate::{Bench, Failed, Found, Progress, read};
+use crate::{Bench, Failed, BenchResult, Progress, read};
 use clap::{ArgMatches, Args as _};
 use report::{Good, Row, Table, Target};
 use sys::clock::mono_now;
@@ -27,7 +27,7 @@ struct Args {
 /// Readings of a round.
 const READINGS: i64 = 100_000;
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: Args = read(matches)?;
     let mut each = Vec::new();
     for round in 0..args.rounds {

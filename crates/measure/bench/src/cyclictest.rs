@@ -1,6 +1,6 @@
 //! The real `cyclictest` (rt-tests) on the same CPU, at the same priority, for comparison.
 
-use super::measure::{Gate, Where};
+use super::measure::{Gate, TaskPlacement};
 use crate::Failed;
 use crate::explained::Explained;
 use base::{DurNs, Histogram, Policy};
@@ -10,7 +10,7 @@ const BUCKETS_US: u32 = 50_000;
 
 /// One run: cyclictest rounds down to whole microseconds; `explained` watches it.
 pub(crate) fn run(
-    place: &Where,
+    place: &TaskPlacement,
     (period, policy): (DurNs, Policy),
     span: DurNs,
     explained: Option<&Explained>,

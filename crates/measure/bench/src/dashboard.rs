@@ -2,7 +2,7 @@
 
 use crate::ioc::host::{Ioc, Kind, environment, free_port};
 use crate::measure::{ended, own_program};
-use crate::{Bench, Failed, Found, Progress, read};
+use crate::{Bench, Failed, BenchResult, Progress, read};
 use base::DurNs;
 use clap::{ArgMatches, Args as _};
 use report::{Good, Row, Table, Target};
@@ -53,7 +53,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Kind of the binary messages with samples in the dashboard's protocol.
 const TICK: u8 = 1;
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: Args = read(matches)?;
     if args.rounds == 0 || args.for_ < DurNs::from_ms(500) {
         let given = format!("--rounds {} --for {}", args.rounds, args.for_);
@@ -88,7 +88,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    let sum = |pick: fn(&Seen) -> &AtomicU64| {
+    let sum = |pick: fn(&ClientCounters) -> &AtomicU64| {
         clients.iter().map(|client| pick(&client.seen).load(Ordering::Relaxed)).sum::<u64>() as f64
     };
     let (mut shares, mut bytes, mut received) = (Vec::new(), Vec::new(), Vec::new());
@@ -116,7 +116,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         .row(Row::samples("samples of a signal received by a client", "/s", received))
         .row(Row::samples("traffic of a client's connection", "Mbit/s", bytes).good(Good::Low))
         .row(Row::figure("samples replaced by newer ones, all clients", "", sum(|seen| &seen.dropped)));
-    Ok(Found::from(table))
+    Ok(BenchResult::from(table))
 }
 
 /// A dashboard for a plant that does not exist.
@@ -171,7 +171,7 @@ impl Drop for Dashboard {
 
 /// Data received by a client.
 #[derive(Default)]
-struct Seen {
+struct ClientCounters {
     rows: AtomicU64,
     bytes: AtomicU64,
     dropped: AtomicU64,
@@ -181,7 +181,7 @@ struct Seen {
 
 /// A connection like a browser's, with a reading thread.
 struct Client {
-    seen: Arc<Seen>,
+    seen: Arc<ClientCounters>,
     stream: TcpStream,
     thread: Option<JoinHandle<()>>,
 }
@@ -213,7 +213,7 @@ impl Client {
             message.extend(text.as_bytes());
             stream.write_all(&message).map_err(Failed::Socket)?;
         }
-        let (seen, mut reads) = (Arc::<Seen>::default(), stream.try_clone().map_err(Failed::Socket)?);
+        let (seen, mut reads) = (Arc::<ClientCounters>::default(), stream.try_clone().map_err(Failed::Socket)?);
         let inside = seen.clone();
         let thread = std::thread::Builder::new().name("bench-client".to_owned()).spawn(move || {
             if let Err(why) = hear(&mut reads, &inside) {
@@ -243,7 +243,7 @@ impl Drop for Client {
 }
 
 /// Reads messages until the connection ends.
-fn hear(stream: &mut TcpStream, seen: &Seen) -> std::io::Result<()> {
+fn hear(stream: &mut TcpStream, seen: &ClientCounters) -> std::io::Result<()> {
     let mut payload = Vec::new();
     loop {
         let mut head = [0; 2];

@@ -2,7 +2,7 @@
 
 use crate::ioc::host::{Ioc, Kind};
 use crate::scratch::Scratch;
-use crate::{Bench, Failed, Found, Progress, read};
+use crate::{Bench, Failed, BenchResult, Progress, read};
 use base::DurNs;
 use clap::{ArgMatches, Args as _};
 use report::{Good, Row, Table, Target};
@@ -68,7 +68,7 @@ const CASES: [Case; 5] = [
     Case { name: "lines, exchanges that wait", bytes: b"1.25\n", records: 10, protocol: "wait", scan: ".1 second" },
 ];
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: Args = read(matches)?;
     if args.rounds == 0 || args.for_ < DurNs::from_ms(500) {
         let given = format!("--rounds {} --for {}", args.rounds, args.for_);

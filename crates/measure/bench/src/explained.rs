@@ -4,7 +4,7 @@
 
 use crate::Failed;
 use base::{CpuId, CpuSet, DurNs, Histogram, MonoNs, Policy};
-use recorder::{Recorder, Wanted};
+use recorder::{Recorder, RecorderSettings};
 use report::{Culprit, Latency, Row, Spike};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -167,7 +167,7 @@ impl Explained {
         let online = sys::kernel::online(&RootDir::machine())
             .ok_or(Failed::Needs("the list of CPUs that are online (/sys/devices/system/cpu/online)"))?;
         let cpus = if occasion == Occasion::Timer { measured } else { online };
-        let wanted = Wanted { cpus, online, buffer_kb: BUFFER_KB, threads: Vec::new(), syscalls: false };
+        let wanted = RecorderSettings { cpus, online, buffer_kb: BUFFER_KB, threads: Vec::new(), syscalls: false };
         let recorder = Recorder::start(&wanted)?;
         let (orders, received) = channel();
         // Reading the names of the kernel's functions takes a while; the measurement waits for it.

@@ -3,7 +3,7 @@
 use crate::measure::{Interrupt, installed, own_program};
 use crate::scratch::Scratch;
 use crate::served::Served;
-use crate::{Bench, Failed, Found, Progress, read, sector};
+use crate::{Bench, Failed, BenchResult, Progress, read, sector};
 use base::Size;
 use base::text::Counted;
 use clap::{ArgMatches, Args as _};
@@ -63,7 +63,7 @@ struct Args {
     program: String,
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: Args = read(matches)?;
     let interrupt = Interrupt::watch()?;
     installed(PROGRAM, "--version", "qemu-system-x86")

@@ -3,7 +3,7 @@
 use crate::failed::joined;
 use crate::measure::{Interrupt, settle, usable};
 use crate::wire::{ADDRESSES, Wire};
-use crate::{Bench, Failed, Found, Progress, read};
+use crate::{Bench, Failed, BenchResult, Progress, read};
 use adaptive::{Card, Input, sender};
 use base::{CpuId, CpuSet, DurNs, MonoNs, Policy};
 use clap::{ArgMatches, Args as _};
@@ -67,12 +67,12 @@ const HEADERS: usize = 28;
 
 /// The receiving method and its waiting mode.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Way {
+struct ReceivePath {
     queue: bool,
     waits: Waits,
 }
 
-impl Way {
+impl ReceivePath {
     const ALL: [Self; 4] = {
         let [socket, queue] = [false, true];
         [
@@ -104,7 +104,7 @@ struct Waited {
     received: Vec<f64>,
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: Args = read(matches)?;
     let geometry = Geometry::new(args.across)
         .map_err(|error| Failed::argument(format!("--across {}", args.across), error.to_string()))?;
@@ -134,7 +134,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         let order = if round % 2 == 0 { [0, 2, 1, 3] } else { [1, 3, 0, 2] };
         for (nth, which) in order.into_iter().enumerate() {
             progress.at(round * 6 + nth, steps, "a camera's stream");
-            bench.stream(Way::ALL[which], &mut streamed[which])?;
+            bench.stream(ReceivePath::ALL[which], &mut streamed[which])?;
         }
         for (queue, found) in [false, true].into_iter().zip(&mut waited) {
             progress.at(round * 6 + 4 + usize::from(queue), steps, "waiting frames");
@@ -213,7 +213,7 @@ impl Ground<'_> {
     }
 
     /// Frames sent as a camera does, received by one method.
-    fn stream(&self, way: Way, found: &mut Streamed) -> Result<(), Failed> {
+    fn stream(&self, way: ReceivePath, found: &mut Streamed) -> Result<(), Failed> {
         let (mut input, mut camera) = (self.open(way.queue)?, self.camera()?);
         let (frames, rows, args) = (self.args.frames, self.rows(), self.args);
         let over = AtomicU64::new(0);
@@ -333,8 +333,8 @@ impl Ground<'_> {
         Ok(queue_mode)
     }
 
-    fn found(&self, queue_mode: Option<String>, streamed: [Streamed; 4], [socket, queue]: [Waited; 2]) -> Found {
-        let (args, mut found) = (self.args, Found::default());
+    fn found(&self, queue_mode: Option<String>, streamed: [Streamed; 4], [socket, queue]: [Waited; 2]) -> BenchResult {
+        let (args, mut found) = (self.args, BenchResult::default());
         let class = args.class.map_or("this program's".into(), |class| class.to_string());
         found.setup.push(format!(
             "{} frames in each of {} rounds, {} rows of {} bytes each {}; camera on CPU {}, loop on CPU {}, class {class}",
@@ -362,7 +362,7 @@ impl Ground<'_> {
         let mut last = Table::new("from the camera's call until the frame's last row is in the image");
         let lost: u64 = streamed.iter().map(|way| way.lost).sum();
         let mut burnt = Vec::new();
-        for (way, Streamed { last: mut times, burnt: of, .. }) in Way::ALL.into_iter().zip(streamed) {
+        for (way, Streamed { last: mut times, burnt: of, .. }) in ReceivePath::ALL.into_iter().zip(streamed) {
             last = last.row(Row::reference(way.name(), Latency::of_times(&mut times)));
             burnt.push(of);
         }

@@ -1,9 +1,9 @@
 //! `tahti bench knobs`: the effect of each single knob of the shield on this machine.
 
 use crate::looprun::WaitArg;
-use crate::measure::{self, Interrupt, Measured, Where, measured_cpu};
+use crate::measure::{self, Interrupt, Measured, TaskPlacement, measured_cpu};
 use crate::noise::{Load, Noise};
-use crate::{Bench, Failed, Found, Progress, Touched, read};
+use crate::{Bench, Failed, BenchResult, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, Histogram, Policy, Quantile};
 use clap::{ArgMatches, Args as _};
 use host::knob;
@@ -102,7 +102,7 @@ fn pairs_min(knobs: usize) -> u32 {
     (1..64).find(|&pairs| verdict(pairs, 0, knobs) == Verdict::Better).unwrap_or(64)
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: &Args = &read(matches)?;
     let spare = args.touched.spare()?;
     let interrupt = Interrupt::watch()?;
@@ -168,7 +168,7 @@ fn piece(args: &Args, cpu: CpuId, want: Option<Want>, refused: &mut Vec<String>)
             }
         }
     }
-    let place = Where { cpu, place: None };
+    let place = TaskPlacement { cpu, place: None };
     let found = measure::run(&place, (args.period, args.policy, args.wait.0), args.piece, None);
     if turned && !shield::release(&root, &dir, false)?.is_whole() {
         return Err(Failed::NotReleased);
@@ -184,7 +184,7 @@ fn at(hist: &Histogram, num: u64, den: u64) -> Option<i64> {
     }
 }
 
-fn found(args: &Args, cpu: CpuId, rows: &[Row], idle: &[&str]) -> Found {
+fn found(args: &Args, cpu: CpuId, rows: &[Row], idle: &[&str]) -> BenchResult {
     let setup = format!(
         "loop on CPU {cpu}: every {}, {}, load {}, profile {}; {} pairs of {} for each knob",
         args.period,
@@ -218,7 +218,7 @@ fn found(args: &Args, cpu: CpuId, rows: &[Row], idle: &[&str]) -> Found {
     if !idle.is_empty() {
         table.notes.push(format!("not measured (missing, or set already): {}", idle.join(", ")));
     }
-    Found { setup: vec![setup], ..table.into() }
+    BenchResult { setup: vec![setup], ..table.into() }
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ pub struct Bench {
     /// Adds description and arguments to a command.
     pub arguments: fn(Command) -> Command,
     /// Measures.
-    pub run: fn(&ArgMatches, &mut Progress) -> Result<Found, Failed>,
+    pub run: fn(&ArgMatches, &mut Progress) -> Result<BenchResult, Failed>,
     /// The target, in words; the limits are in the rows.
     pub target: &'static str,
     /// The arguments of a quick run, for `all --quick`.
@@ -102,7 +102,7 @@ pub struct Bench {
 
 /// Result of a measurement.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Found {
+pub struct BenchResult {
     /// Setup, in lines.
     pub setup: Vec<String>,
     /// The figures.
@@ -111,7 +111,7 @@ pub struct Found {
     pub notes: Vec<String>,
 }
 
-impl From<Table> for Found {
+impl From<Table> for BenchResult {
     fn from(table: Table) -> Self {
         Self { tables: vec![table], ..Self::default() }
     }

@@ -1,11 +1,11 @@
 //! `tahti bench noise`: time that a busy loop on a CPU loses, by cause.
 
 use crate::explained::Explained;
-use crate::measure::{Gate, Interrupt, Where, installed, measured_cpu, own_program};
+use crate::measure::{Gate, Interrupt, TaskPlacement, installed, measured_cpu, own_program};
 use crate::noise::{Load, Noise};
 use crate::oslat;
 use crate::shielded::Shielded;
-use crate::{Bench, Failed, Found, Helper, Progress, Touched, read};
+use crate::{Bench, Failed, BenchResult, Helper, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, Histogram, MonoNs, Policy};
 use clap::{ArgMatches, Args as _};
 use report::{Culprit, Figure, Good, Latency, Row, Spike, Table};
@@ -88,7 +88,7 @@ const AROUND: &str = "kernel entry and exit, and time without events";
 
 /// Losses of all pieces.
 #[derive(Default)]
-struct Lost {
+struct LossTotals {
     /// Share of each piece, in percent.
     shares: Vec<f64>,
     gaps_ns: Vec<u64>,
@@ -101,7 +101,7 @@ struct Lost {
     theirs: Option<(Histogram, f64)>,
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: &Args = &read(matches)?;
     let interrupt = Interrupt::watch()?;
     let online = sys::sched::affinity(0)?;
@@ -110,10 +110,10 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         return Err(Failed::argument("--policy deadline", "fifo, rr or other: no CPU can be chosen for deadline"));
     }
     let shielded = if args.shield { Some(Shielded::apply(&args.touched, &CpuSet::single(cpu))?) } else { None };
-    let place = Where { cpu, place: shielded.as_ref().map(|shielded| shielded.place.clone()) };
+    let place = TaskPlacement { cpu, place: shielded.as_ref().map(|shielded| shielded.place.clone()) };
     let explained = Explained::start(cpu);
     let noise = Noise::start(args.load, None)?;
-    let (mut lost, with_theirs) = (Lost::default(), with_oslat(args, &place));
+    let (mut lost, with_theirs) = (LossTotals::default(), with_oslat(args, &place));
     for round in 0..args.rounds as usize {
         progress.at(round, args.rounds as usize, "a busy loop");
         lost.piece(&place, args.policy, explained.as_ref().ok())?;
@@ -135,7 +135,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
 }
 
 /// Whether to run oslat, or why it cannot run.
-fn with_oslat(args: &Args, place: &Where) -> Result<bool, Failed> {
+fn with_oslat(args: &Args, place: &TaskPlacement) -> Result<bool, Failed> {
     match (args.no_oslat, &place.place, args.policy) {
         (true, ..) => Ok(false),
         (_, Some(_), _) => {
@@ -146,8 +146,8 @@ fn with_oslat(args: &Args, place: &Where) -> Result<bool, Failed> {
     }
 }
 
-impl Lost {
-    fn piece(&mut self, place: &Where, policy: Policy, explained: Option<&Explained>) -> Result<(), Failed> {
+impl LossTotals {
+    fn piece(&mut self, place: &TaskPlacement, policy: Policy, explained: Option<&Explained>) -> Result<(), Failed> {
         let program = own_program()?;
         let words = [
             program.display().to_string(),
@@ -204,7 +204,7 @@ impl Lost {
         *entry = (entry.0 + ns, entry.1 + 1);
     }
 
-    fn found(mut self, args: &Args, cpu: CpuId) -> Found {
+    fn found(mut self, args: &Args, cpu: CpuId) -> BenchResult {
         let state = if args.shield { "shielded" } else { "open" };
         let title = format!("a busy loop, {}, on CPU {cpu} {state}, load {}", args.policy, args.load.word());
         let mut ranked: Vec<_> = std::mem::take(&mut self.culprits).into_iter().collect();
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn the_parts_of_the_longest_gaps_add_up() {
-        let mut lost = Lost::default();
+        let mut lost = LossTotals::default();
         for nth in 0..100u64 {
             let parts = [("softirq RCU".to_owned(), 300), ("softirq RCU".to_owned(), 200)];
             lost.longest(spike(nth, 1_000 + nth, parts.into_iter().take(if nth == 99 { 0 } else { 2 })));

@@ -106,7 +106,7 @@ fn every_cpu() -> Result<CpuSet, Failed> {
 }
 
 /// CPU and shield of a measurement.
-pub(crate) struct Where {
+pub(crate) struct TaskPlacement {
     pub(crate) cpu: CpuId,
     /// The group of the shield for its tasks, if a shield is applied.
     pub(crate) place: Option<keep::shield::ShieldGroup>,
@@ -139,7 +139,7 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// Starts `command`, which inherits `page`.
-    pub(crate) fn start(command: &[String], place: &Where, page: Option<&SharedPage>) -> Result<Self, Failed> {
+    pub(crate) fn start(command: &[String], place: &TaskPlacement, page: Option<&SharedPage>) -> Result<Self, Failed> {
         let shown = command.join(" ");
         // The shell reads one line, then executes the program: it is in its group before its first instruction.
         let mut shell = Command::new("/bin/sh");
@@ -276,7 +276,7 @@ impl Measured {
 
 /// Runs one loop that only wakes up on time; `explained` watches it.
 pub(crate) fn run(
-    place: &Where,
+    place: &TaskPlacement,
     (period, policy, wait): (DurNs, Policy, Wait),
     span: DurNs,
     explained: Option<&Explained>,

@@ -1,7 +1,7 @@
 //! The real `oslat` (rt-tests) on the same CPU, in the same class, for comparison.
 
 use crate::Failed;
-use crate::measure::{Gate, Where};
+use crate::measure::{Gate, TaskPlacement};
 use base::{DurNs, Histogram, Policy};
 
 /// Buckets of 1 us, the maximum of oslat; longer gaps are in the last.
@@ -9,7 +9,7 @@ const BUCKETS: u32 = 1024;
 
 /// Its results.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Found {
+pub(crate) struct OslatResult {
     /// Gaps of more than 1 us, in whole microseconds, rounded up by it.
     pub(crate) gaps: Histogram,
     /// Measured time in seconds.
@@ -17,7 +17,7 @@ pub(crate) struct Found {
 }
 
 /// One run of a second: oslat accepts whole seconds only.
-pub(crate) fn run(place: &Where, policy: Policy) -> Result<Found, Failed> {
+pub(crate) fn run(place: &TaskPlacement, policy: Policy) -> Result<OslatResult, Failed> {
     let words = [format!("-c{}", place.cpu), "-D1".into(), format!("-b{BUCKETS}"), "-q".into(), "-z".into()];
     let mut command = vec!["oslat".to_owned()];
     command.extend(words);
@@ -29,7 +29,7 @@ pub(crate) fn run(place: &Where, policy: Policy) -> Result<Found, Failed> {
 }
 
 /// Parses its output for one CPU.
-fn parse(output: &str) -> Option<Found> {
+fn parse(output: &str) -> Option<OslatResult> {
     let after = |head: &str| {
         output.lines().find_map(|line| line.trim().strip_prefix(head)?.split_whitespace().next()?.parse::<f64>().ok())
     };
@@ -47,7 +47,7 @@ fn parse(output: &str) -> Option<Found> {
             gaps.record(whole(longest));
         }
     }
-    Some(Found { gaps, span_s })
+    Some(OslatResult { gaps, span_s })
 }
 
 #[cfg(test)]

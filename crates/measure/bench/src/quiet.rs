@@ -1,7 +1,7 @@
 //! `tahti bench quiet`: time that a thread with a CPU to itself loses.
 
 use crate::failed::joined;
-use crate::{Bench, Failed, Found, Progress, read};
+use crate::{Bench, Failed, BenchResult, Progress, read};
 use base::{CpuId, CpuSet, DurNs, Policy};
 use clap::{ArgMatches, Args as _};
 use report::{Good, Row, Table};
@@ -39,13 +39,13 @@ struct Args {
     policy: Policy,
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: Args = read(matches)?;
     let mine = sys::sched::affinity(0)?;
     let cpu = args.cpu.or(mine.iter().last()).ok_or(Failed::Needs("a CPU"))?;
     let (for_, threshold, policy) = (args.for_, args.threshold, args.policy);
     progress.at(0, 1, &format!("CPU {cpu} for {for_}"));
-    let section = std::thread::spawn(move || -> Result<Found, Failed> {
+    let section = std::thread::spawn(move || -> Result<BenchResult, Failed> {
         set_affinity(0, &CpuSet::single(cpu))?;
         let mut setup = vec![format!("CPU {cpu}, {for_}, gaps above {threshold}")];
         if let Err(error) = set_scheduling(0, Scheduling { policy, reset_on_fork: true }) {
@@ -54,13 +54,13 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         let section = Quiet::prepare()?;
         setup.extend(section.obtained().iter().map(|item| format!("  {item}")));
         let report = section.measure(for_, threshold)?;
-        Ok(Found { setup, ..found(&report) })
+        Ok(BenchResult { setup, ..found(&report) })
     });
     joined(section.join())
 }
 
-fn found(report: &QuietReport) -> Found {
-    let Some(gaps) = &report.gaps else { return Found::default() };
+fn found(report: &QuietReport) -> BenchResult {
+    let Some(gaps) = &report.gaps else { return BenchResult::default() };
     let us = |time: DurNs| time.0 as f64 / 1e3;
     let share = 100.0 * gaps.lost.0 as f64 / report.lasted.0.max(1) as f64;
     let mut table = Table::new("clock readings")
@@ -86,7 +86,7 @@ fn found(report: &QuietReport) -> Found {
     if let Some(unexplained) = report.unexplained() {
         notes.push(format!("gaps not explained by these: {unexplained}; the hypervisor {steal}"));
     }
-    Found { setup: Vec::new(), tables: vec![table, counted], notes }
+    BenchResult { setup: Vec::new(), tables: vec![table, counted], notes }
 }
 
 /// To a tenth of a microsecond.

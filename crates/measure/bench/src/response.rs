@@ -2,10 +2,10 @@
 
 use crate::explained::{Explained, Ours};
 use crate::failed::joined;
-use crate::measure::{Gate, Interrupt, Where, measured_cpu, own_program};
+use crate::measure::{Gate, Interrupt, TaskPlacement, measured_cpu, own_program};
 use crate::noise::{Load, Noise};
 use crate::shielded::Shielded;
-use crate::{Bench, Failed, Found, Helper, Progress, Touched, read};
+use crate::{Bench, Failed, BenchResult, Helper, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, Histogram, MonoNs, Policy};
 use clap::{ArgMatches, Args as _};
 use report::{Figure, Good, Latency, Row, Table, Target};
@@ -108,7 +108,7 @@ impl Condition {
     }
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: &Args = &read(matches)?;
     let interrupt = Interrupt::watch()?;
     let online = sys::sched::affinity(0)?;
@@ -148,7 +148,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
             interrupt.check()?;
         }
     }
-    Ok(Found { notes: why.into_iter().collect(), ..found(args, cpu, all) })
+    Ok(BenchResult { notes: why.into_iter().collect(), ..found(args, cpu, all) })
 }
 
 impl Condition {
@@ -160,7 +160,7 @@ impl Condition {
         explained: Option<&Explained>,
     ) -> Result<(), Failed> {
         let shielded = if self.shielded { Some(Shielded::apply(&args.touched, &CpuSet::single(cpu))?) } else { None };
-        let place = Where { cpu, place: shielded.as_ref().map(|shielded| shielded.place.clone()) };
+        let place = TaskPlacement { cpu, place: shielded.as_ref().map(|shielded| shielded.place.clone()) };
         let noise = if self.loaded { Some(Noise::start(args.load, None)?) } else { None };
         let events = events(args, &place, others, explained)?;
         drop(noise);
@@ -193,7 +193,7 @@ fn divide(events: &[Event], woken: &[[MonoNs; 2]], stages: &mut [Histogram; 3]) 
 }
 
 /// One piece: its events.
-fn events(args: &Args, place: &Where, others: &CpuSet, explained: Option<&Explained>) -> Result<Vec<Event>, Failed> {
+fn events(args: &Args, place: &TaskPlacement, others: &CpuSet, explained: Option<&Explained>) -> Result<Vec<Event>, Failed> {
     let program = own_program()?;
     let count = (args.events / ROUNDS) as usize;
     let words = [
@@ -231,7 +231,7 @@ fn events(args: &Args, place: &Where, others: &CpuSet, explained: Option<&Explai
     Ok(times.chunks_exact(2).map(|pair| Event { read: MonoNs(pair[0]), late_ns: pair[1] }).collect())
 }
 
-fn found(args: &Args, cpu: CpuId, mut all: Vec<Condition>) -> Found {
+fn found(args: &Args, cpu: CpuId, mut all: Vec<Condition>) -> BenchResult {
     let setup = vec![format!(
         "events on other CPUs, every {}, {} of them in each condition in {ROUNDS} alternating pieces; {} waits on CPU {cpu}; load {}",
         args.period,
@@ -266,7 +266,7 @@ fn found(args: &Args, cpu: CpuId, mut all: Vec<Condition>) -> Found {
     }
     let compared = Table { rows, ..Table::new("p99 compared").columns("measured", "compared with") };
     let tables = [table, stages, compared].into_iter().filter(|table| !table.rows.is_empty()).collect();
-    Found { setup, tables, notes: Vec::new() }
+    BenchResult { setup, tables, notes: Vec::new() }
 }
 
 /// The 99th percentiles of two conditions: as measured, and of *ours* if the host's share is known. The latter then has the target.

@@ -4,7 +4,7 @@
 //! demoted. It stops after 900 ms, so that a failing guard does not hang the machine.
 
 use crate::measure::own_program;
-use crate::{Bench, Failed, Found, Helper, Progress, read};
+use crate::{Bench, Failed, BenchResult, Helper, Progress, read};
 use base::{CpuSet, DurNs, MonoNs, Policy};
 use clap::{ArgMatches, Args as _};
 use host::guard::{Budget, Rung, RungAction};
@@ -79,7 +79,7 @@ fn burn(pause_us: u64) -> Result<(), Failed> {
     writeln!(std::io::stdout(), "{} {}", begun.0, demoted.0).map_err(Failed::process("burn"))
 }
 
-fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: Args = read(matches)?;
     let Budget::Share { percent, period } = args.rt_budget else {
         return Err(Failed::argument(
@@ -114,7 +114,7 @@ fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Faile
         Row::figure(format!("never demoted, of {} trials", args.trials), "", f64::from(missed))
             .target(Target::at_most(0.0)),
     );
-    Ok(Found { notes: shortfalls, ..table.into() })
+    Ok(BenchResult { notes: shortfalls, ..table.into() })
 }
 
 /// One watched loop; returns its time until the demotion, `None` if it was not demoted.

@@ -1,7 +1,7 @@
 //! `tahti bench shield`: time to apply and release a shield, compared with a bare C loop with the same writes.
 
 use crate::scratch::Scratch;
-use crate::{Bench, Failed, Found, Progress, Touched, read};
+use crate::{Bench, Failed, BenchResult, Progress, Touched, read};
 use base::CpuSet;
 use base::text::Counted;
 use clap::{ArgMatches, Args as _};
@@ -47,7 +47,7 @@ struct Args {
     touched: Touched,
 }
 
-fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: Args = read(matches)?;
     let online = sys::sched::affinity(0)?;
     let cpus = args.cpus.or_else(|| online.iter().last().map(CpuSet::single)).ok_or(Failed::Needs("a CPU"))?;

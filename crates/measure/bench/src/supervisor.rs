@@ -1,7 +1,7 @@
 //! `tahti bench supervisor`: cost of supervising idle processes, and start time of a plant.
 
 use crate::measure::own_program;
-use crate::{Bench, Failed, Found, Progress, read};
+use crate::{Bench, Failed, BenchResult, Progress, read};
 use base::DurNs;
 use clap::{ArgMatches, Args as _};
 use keep::supervisor::control::{Client, Reply, Request, Status};
@@ -45,12 +45,12 @@ struct Args {
     first_cycle: Option<PathBuf>,
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: Args = read(matches)?;
     progress.at(0, 1, &format!("for {}", args.window));
     match &args.first_cycle {
-        Some(plant) => first_cycle(plant).map(Found::from),
-        None => idle(&args).map(Found::from),
+        Some(plant) => first_cycle(plant).map(BenchResult::from),
+        None => idle(&args).map(BenchResult::from),
     }
 }
 

@@ -3,10 +3,10 @@
 use crate::cyclictest;
 use crate::explained::{Explained, Ours};
 use crate::looprun::{WaitArg, wait_word};
-use crate::measure::{self, Interrupt, Measured, Where, installed, usable};
+use crate::measure::{self, Interrupt, Measured, TaskPlacement, installed, usable};
 use crate::noise::{self, Load, Noise};
 use crate::shielded::Shielded;
-use crate::{Bench, Failed, Found, Progress, Touched, read};
+use crate::{Bench, Failed, BenchResult, Progress, Touched, read};
 use base::text::Counted;
 use base::{CpuId, CpuSet, DurNs, Histogram, Policy};
 use clap::{ArgMatches, Args as _};
@@ -98,7 +98,7 @@ struct Sides {
     theirs: Ours,
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: &Args = &read(matches)?;
     check(args)?;
     // A signal ends this between two pieces, after the release of the shield; pieces are short.
@@ -171,7 +171,7 @@ impl Row {
     fn measure(&mut self, args: &Args, explained: Option<&Explained>, notes: &mut Vec<String>) -> Result<(), Failed> {
         let shielded =
             if self.shielded { Some(Shielded::apply(&args.touched, &CpuSet::single(self.cpu))?) } else { None };
-        let place = Where { cpu: self.cpu, place: shielded.as_ref().map(|shielded| shielded.place.clone()) };
+        let place = TaskPlacement { cpu: self.cpu, place: shielded.as_ref().map(|shielded| shielded.place.clone()) };
         let piece = DurNs(args.for_.0 / ROUNDS);
         let found = measure::run(&place, (args.period, args.policy, args.wait.0), piece, explained)?;
         if let Some(explained) = explained {
@@ -300,7 +300,7 @@ fn stability(rows: &[Row]) -> Table {
     table
 }
 
-fn found(args: &Args, rows: &[Row], notes: Vec<String>) -> Found {
+fn found(args: &Args, rows: &[Row], notes: Vec<String>) -> BenchResult {
     let mut setup = vec![format!(
         "loop: every {}, {}, wait {}, load {}, {} each in {ROUNDS} alternating pieces",
         args.period,
@@ -345,7 +345,7 @@ fn found(args: &Args, rows: &[Row], notes: Vec<String>) -> Found {
         tables.push(Table { rows: lines, ..Table::new("p99 compared").columns("measured", "compared with") });
     }
     missing.extend(notes);
-    Found { setup, tables, notes: missing }
+    BenchResult { setup, tables, notes: missing }
 }
 
 #[cfg(test)]

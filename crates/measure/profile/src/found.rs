@@ -66,7 +66,7 @@ pub struct Covered {
 
 /// Result of a profile.
 #[derive(Debug)]
-pub struct Found {
+pub struct ProfileData {
     /// The threads.
     pub threads: Vec<Thread>,
     /// The functions.
@@ -88,7 +88,7 @@ pub struct Found {
     pub(crate) objects: Vec<Object>,
 }
 
-impl Found {
+impl ProfileData {
     /// One line per stack, `thread;outermost;…;innermost COUNT`: the input format of flame graph tools.
     #[must_use]
     pub fn folded(&self) -> String {

@@ -13,7 +13,7 @@ mod sampled;
 mod space;
 mod stack;
 
-pub use found::{Covered, Found, Frame, Row, Stack, Thread};
+pub use found::{Covered, Frame, ProfileData, Row, Stack, Thread};
 pub use heap_file::{HEAP_BYTES, Heap, HeapError, HeapReader, Site};
 pub use object::{Linked, Source, linked};
 pub use record::{Record, Records, Sample, Timed, User};

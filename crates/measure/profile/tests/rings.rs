@@ -1,6 +1,6 @@
 //! Hand-made ring buffers in the kernel's format: samples, and mappings, forks and execs in between.
 
-use profile::{Cut, Files, Found, Profile, Source};
+use profile::{Cut, Files, Profile, ProfileData, Source};
 use std::fs::File;
 use trace::Symbols;
 
@@ -63,7 +63,7 @@ fn sample(pid: i32, tid: i32, at: u64, chain: &[u64]) -> Vec<u8> {
 const USER: u64 = -512i64 as u64;
 const KERNEL: u64 = -128i64 as u64;
 
-fn found(rings: &[Vec<u8>]) -> Found {
+fn found(rings: &[Vec<u8>]) -> ProfileData {
     let kernel = Symbols::parse("ffffffff81000000 T entry\nffffffff81000100 T work\nffffffff81000200 T end\n");
     let mut profile = Profile::new(kernel, false);
     rings.iter().for_each(|ring| profile.take(ring));

@@ -4,8 +4,8 @@
 //! Its folder contains `status.json`, the windows `*.trace`, and the datagram socket `socket` ([`crate::request`]).
 
 use crate::request::Call;
-use crate::status::{Kept, LateLine, Status};
-use crate::{Conditions, RecordError, Recorder, Wanted, facts};
+use crate::status::{LateLine, Status, StoredWindow};
+use crate::{Conditions, RecordError, Recorder, RecorderSettings, facts};
 use base::{CpuSet, DurNs, MonoNs};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ pub struct Flight {
     pending: Vec<Pending>,
     /// Calls to explain when their whole time has been read.
     calls: Vec<Call>,
-    kept: VecDeque<Kept>,
+    kept: VecDeque<StoredWindow>,
     last: VecDeque<LateLine>,
     since: MonoNs,
     /// Time of the last window for a delay found by the recorder.
@@ -89,7 +89,7 @@ impl Flight {
     /// # Errors
     /// If the user lacks the privilege, the kernel does not support tracing, or the folder cannot be read.
     pub fn start(options: Options) -> Result<Self, RecordError> {
-        let wanted = Wanted {
+        let wanted = RecorderSettings {
             cpus: options.cpus,
             online: options.online,
             buffer_kb: options.buffer_kb,
@@ -222,7 +222,7 @@ impl Flight {
     }
 
     /// Writes a window to its file.
-    fn keep(&self, pending: &Pending) -> Result<Kept, RecordError> {
+    fn keep(&self, pending: &Pending) -> Result<StoredWindow, RecordError> {
         let options = &self.options;
         let from = MonoNs(pending.at.0.saturating_sub(options.before.0.unsigned_abs()));
         let to = pending.at + options.after;
@@ -257,7 +257,7 @@ impl Flight {
         let file = options.folder.join(format!("{}.{EXTENSION}", pending.label));
         write(&file, &bytes).map_err(|source| RecordError::File { file: file.clone(), source })?;
         let (at, reason, bytes) = (Some(pending.at), pending.reason.clone(), bytes.len() as u64);
-        Ok(Kept { file, reason, at, bytes })
+        Ok(StoredWindow { file, reason, at, bytes })
     }
 
     /// Removes the oldest windows beyond the limit.
@@ -317,16 +317,16 @@ impl Flight {
 const EXTENSION: &str = "trace";
 
 /// Windows left by an earlier recorder, oldest first.
-fn found(folder: &Path) -> Result<VecDeque<Kept>, RecordError> {
+fn found(folder: &Path) -> Result<VecDeque<StoredWindow>, RecordError> {
     let entries = std::fs::read_dir(folder).map_err(|source| RecordError::File { file: folder.to_owned(), source })?;
-    let mut all: Vec<(std::time::SystemTime, Kept)> = Vec::new();
+    let mut all: Vec<(std::time::SystemTime, StoredWindow)> = Vec::new();
     for entry in entries.flatten() {
         let (file, Ok(data)) = (entry.path(), entry.metadata()) else { continue };
         if file.extension().is_some_and(|extension| extension == EXTENSION) {
             let reason = "of an earlier recorder".to_owned();
             all.push((
                 data.modified().unwrap_or(std::time::UNIX_EPOCH),
-                Kept { file, reason, at: None, bytes: data.len() },
+                StoredWindow { file, reason, at: None, bytes: data.len() },
             ));
         }
     }

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::thread::JoinHandle;
 use sys::root::RootDir;
 use sys::tracing::{Instance, Pages, Tracing};
-use trace::{Decoder, Item, Lost, Row, Scope};
+use trace::{Decoder, Item, LossCounters, Row, Scope};
 
 /// Name of an existing thread.
 #[must_use]
@@ -45,7 +45,7 @@ const FILTERED_MAX: usize = 128;
 
 /// Settings of a recording.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct RecorderSettings {
     /// CPUs to record completely.
     pub cpus: CpuSet,
     /// All CPUs. On the others, only events that affect `cpus` are recorded.
@@ -93,7 +93,7 @@ impl Recorder {
     /// # Errors
     /// If the user lacks the privilege, there is no tracefs, or the kernel's format files are not supported. The error contains
     /// the remedy.
-    pub fn start(wanted: &Wanted) -> Result<Self, RecordError> {
+    pub fn start(wanted: &RecorderSettings) -> Result<Self, RecordError> {
         let tracing = Tracing::mount().map_err(|error| match error.errno {
             sys::Errno::PERM => RecordError::Forbidden(error),
             sys::Errno::NODEV => RecordError::NoTracing(error),
@@ -238,7 +238,7 @@ impl Recorder {
 
     /// Losses so far.
     #[must_use]
-    pub fn lost(&self) -> Lost {
+    pub fn lost(&self) -> LossCounters {
         self.decoder.lost()
     }
 

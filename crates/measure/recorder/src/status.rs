@@ -3,7 +3,7 @@
 use base::{CpuId, CpuSet, DurNs, MonoNs};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use trace::{Late, Lost, Tally};
+use trace::{Late, LossCounters, Tally};
 
 /// Durations in JSON: integer nanoseconds, like time stamps.
 mod ns {
@@ -45,7 +45,7 @@ pub struct Status {
     /// Events so far.
     pub events: u64,
     /// Losses so far.
-    pub lost: Lost,
+    pub lost: LossCounters,
     /// Processor time for reading and explaining.
     #[serde(rename = "burnt_ns", with = "ns")]
     pub burnt: DurNs,
@@ -64,7 +64,7 @@ pub struct Status {
     /// Last late wake-ups, newest first.
     pub last: Vec<LateLine>,
     /// Windows kept, oldest first.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<StoredWindow>,
     /// Windows and calls that were dropped, because too many were pending or a window had just been kept.
     pub left_out: u64,
     /// The last fault.
@@ -124,7 +124,7 @@ impl LateLine {
 
 /// A window that was kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct StoredWindow {
     /// Its file.
     pub file: PathBuf,
     /// The reason.

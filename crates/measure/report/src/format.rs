@@ -442,7 +442,7 @@ pub enum Good {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Target {
     /// The number that it applies to.
-    pub of: Of,
+    pub of: TargetSubject,
     /// The side of the limit.
     pub bound: Bound,
     /// The limit.
@@ -452,7 +452,7 @@ pub struct Target {
 /// The number that a target applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Of {
+pub enum TargetSubject {
     /// Our figure.
     Ours,
     /// Ours divided by the other.
@@ -473,13 +473,13 @@ impl Target {
     /// Maximum of our figure.
     #[must_use]
     pub const fn at_most(limit: f64) -> Self {
-        Self { of: Of::Ours, bound: Bound::AtMost, limit }
+        Self { of: TargetSubject::Ours, bound: Bound::AtMost, limit }
     }
 
     /// Maximum ratio of our figure to the other.
     #[must_use]
     pub const fn ratio_at_most(limit: f64) -> Self {
-        Self { of: Of::Ratio, ..Self::at_most(limit) }
+        Self { of: TargetSubject::Ratio, ..Self::at_most(limit) }
     }
 
     /// Minimum of our figure.
@@ -491,7 +491,7 @@ impl Target {
     /// Minimum ratio of our figure to the other.
     #[must_use]
     pub const fn ratio_at_least(limit: f64) -> Self {
-        Self { of: Of::Ratio, ..Self::at_least(limit) }
+        Self { of: TargetSubject::Ratio, ..Self::at_least(limit) }
     }
 
     /// The text in tables.
@@ -504,15 +504,15 @@ impl Target {
         // Rounded, as a product may have many digits.
         let limit = (self.limit * 1e6).round() / 1e6;
         match self.of {
-            Of::Ours => format!("{side} {limit}"),
-            Of::Ratio => format!("{side} {limit} x"),
+            TargetSubject::Ours => format!("{side} {limit}"),
+            TargetSubject::Ratio => format!("{side} {limit} x"),
         }
     }
 
     fn verdict(&self, row: &Row) -> Option<Verdict> {
         let (value, beyond) = match self.of {
-            Of::Ours => row.ours.as_ref().map(|ours| (ours.value, ours.beyond))?,
-            Of::Ratio => (row.ratio?, false),
+            TargetSubject::Ours => row.ours.as_ref().map(|ours| (ours.value, ours.beyond))?,
+            TargetSubject::Ratio => (row.ratio?, false),
         };
         let held = match self.bound {
             // A lower bound below the limit decides nothing.

@@ -29,7 +29,8 @@ mod vxworks;
 pub use compare::{Change, Changes, Comparison, compare};
 pub use flame::{flame, flame_page};
 pub use format::{
-    Bound, Culprit, Experiment, Figure, Good, Machine, Of, Published, Report, Row, Spike, Table, Target, Verdict,
+    Bound, Culprit, Experiment, Figure, Good, Machine, Published, Report, Row, Spike, Table, Target, TargetSubject,
+    Verdict,
 };
 pub use latency::{Latency, Percentile};
 pub use markdown::markdown;

@@ -91,8 +91,8 @@ fn target(out: &mut String, name: &str, reports: &[Report]) {
 /// The number that the target applies to.
 pub(crate) fn measured(row: &Row) -> String {
     match (row.target.map(|target| target.of), row.ratio) {
-        (Some(crate::Of::Ratio), Some(ratio)) => format!("{ratio:.2} x"),
-        (Some(crate::Of::Ratio), None) => "-".into(),
+        (Some(crate::TargetSubject::Ratio), Some(ratio)) => format!("{ratio:.2} x"),
+        (Some(crate::TargetSubject::Ratio), None) => "-".into(),
         _ => format!("{} {}", figure(row.ours.as_ref()), row.unit).trim_end().to_owned(),
     }
 }

@@ -1,6 +1,6 @@
 //! Decoding of trace records into events, with a table of the supported tracepoints.
 
-use crate::event::{Event, Name, Task, Vector, What};
+use crate::event::{Event, EventKind, Name, Task, Vector};
 use crate::format::{Field, Format, FormatError};
 use crate::page::{Layout, PageError, number};
 use base::{CPUS_MAX, CpuId, CpuSet, MonoNs};
@@ -34,7 +34,7 @@ pub struct Row {
     /// Information that is missing without it; empty if another tracepoint replaces it.
     pub without: &'static str,
     fields: &'static [&'static str],
-    make: fn(&Fields<'_>) -> Option<What>,
+    make: fn(&Fields<'_>) -> Option<EventKind>,
 }
 
 macro_rules! rows {
@@ -46,57 +46,57 @@ macro_rules! rows {
 /// All supported tracepoints.
 pub const EVENTS: &[Row] = rows! {
     "sched/sched_switch", Watched, "anything at all", ["prev_pid", "prev_prio", "prev_comm", "prev_state", "next_pid", "next_prio", "next_comm"],
-        |f| Some(What::Switch { from: f.task([0, 1, 2])?, state: f.unsigned(3)?, to: f.task([4, 5, 6])? });
+        |f| Some(EventKind::Switch { from: f.task([0, 1, 2])?, state: f.unsigned(3)?, to: f.task([4, 5, 6])? });
     "sched/sched_waking", Everywhere, "when a thread was woken, and by whom", ["pid", "prio", "comm", "target_cpu"],
-        |f| Some(What::Waking { task: f.task([0, 1, 2])?, cpu: f.cpu(3)? });
+        |f| Some(EventKind::Waking { task: f.task([0, 1, 2])?, cpu: f.cpu(3)? });
     "sched/sched_migrate_task", Everywhere, "where a thread waits that was taken to another CPU", ["pid", "dest_cpu"],
-        |f| Some(What::Migrate { tid: f.int(0)?, cpu: f.cpu(1)? });
-    "sched/sched_process_exit", Watched, "", ["pid"], |f| Some(What::Exit { tid: f.int(0)? });
+        |f| Some(EventKind::Migrate { tid: f.int(0)?, cpu: f.cpu(1)? });
+    "sched/sched_process_exit", Watched, "", ["pid"], |f| Some(EventKind::Exit { tid: f.int(0)? });
     "sched/sched_pi_setprio", Everywhere, "priorities lent through locks", ["pid", "oldprio", "newprio"],
-        |f| Some(What::Lent { tid: f.int(0)?, from: f.int(1)?, to: f.int(2)? });
+        |f| Some(EventKind::Lent { tid: f.int(0)?, from: f.int(1)?, to: f.int(2)? });
     "timer/hrtimer_setup", Watched, "", ["hrtimer", "clockid", "mode"],
-        |f| Some(What::TimerSetup { timer: f.unsigned(0)?, clock: f.int(1)?, relative: f.unsigned(2)? & 1 != 0 });
+        |f| Some(EventKind::TimerSetup { timer: f.unsigned(0)?, clock: f.int(1)?, relative: f.unsigned(2)? & 1 != 0 });
     "timer/hrtimer_init", Watched, "", ["hrtimer", "clockid", "mode"],
-        |f| Some(What::TimerSetup { timer: f.unsigned(0)?, clock: f.int(1)?, relative: f.unsigned(2)? & 1 != 0 });
+        |f| Some(EventKind::TimerSetup { timer: f.unsigned(0)?, clock: f.int(1)?, relative: f.unsigned(2)? & 1 != 0 });
     "timer/hrtimer_start", Watched, "when a thread was due", ["hrtimer", "function", "expires", "softexpires"],
-        |f| Some(What::TimerStart { timer: f.unsigned(0)?, function: f.unsigned(1)?, expires: f.unsigned(2)? as i64, soft: f.unsigned(3)? as i64 });
-    "timer/hrtimer_cancel", Watched, "whether a thread still waited for its timer", ["hrtimer"], |f| Some(What::TimerCancel { timer: f.unsigned(0)? });
+        |f| Some(EventKind::TimerStart { timer: f.unsigned(0)?, function: f.unsigned(1)?, expires: f.unsigned(2)? as i64, soft: f.unsigned(3)? as i64 });
+    "timer/hrtimer_cancel", Watched, "whether a thread still waited for its timer", ["hrtimer"], |f| Some(EventKind::TimerCancel { timer: f.unsigned(0)? });
     "timer/hrtimer_expire_entry", Watched, "which timer woke a thread", ["hrtimer", "function"],
-        |f| Some(What::TimerFire { timer: f.unsigned(0)?, function: f.unsigned(1)? });
-    "timer/hrtimer_expire_exit", Watched, "how long a timer's function took", ["hrtimer"], |f| Some(What::TimerFired { timer: f.unsigned(0)? });
-    "irq_vectors/local_timer_entry", Watched, "when the timer's interrupt came", [], |_| Some(What::VectorEntry(Vector::LocalTimer));
-    "irq_vectors/local_timer_exit", Watched, "", [], |_| Some(What::VectorExit(Vector::LocalTimer));
-    "irq_vectors/reschedule_entry", Watched, "interrupts between CPUs", [], |_| Some(What::VectorEntry(Vector::Reschedule));
-    "irq_vectors/reschedule_exit", Watched, "", [], |_| Some(What::VectorExit(Vector::Reschedule));
-    "irq_vectors/call_function_entry", Watched, "interrupts between CPUs", [], |_| Some(What::VectorEntry(Vector::CallFunction));
-    "irq_vectors/call_function_exit", Watched, "", [], |_| Some(What::VectorExit(Vector::CallFunction));
-    "irq_vectors/call_function_single_entry", Watched, "interrupts between CPUs", [], |_| Some(What::VectorEntry(Vector::CallFunctionSingle));
-    "irq_vectors/call_function_single_exit", Watched, "", [], |_| Some(What::VectorExit(Vector::CallFunctionSingle));
-    "irq_vectors/irq_work_entry", Watched, "", [], |_| Some(What::VectorEntry(Vector::IrqWork));
-    "irq_vectors/irq_work_exit", Watched, "", [], |_| Some(What::VectorExit(Vector::IrqWork));
-    "irq_vectors/thermal_apic_entry", Watched, "", [], |_| Some(What::VectorEntry(Vector::Thermal));
-    "irq_vectors/thermal_apic_exit", Watched, "", [], |_| Some(What::VectorExit(Vector::Thermal));
-    "irq_vectors/error_apic_entry", Watched, "", [], |_| Some(What::VectorEntry(Vector::Controller));
-    "irq_vectors/error_apic_exit", Watched, "", [], |_| Some(What::VectorExit(Vector::Controller));
-    "irq/irq_handler_entry", Watched, "interrupts of devices", ["irq", "name"], |f| Some(What::IrqEntry { irq: f.int(0)?, name: Name::of(f.bytes(1)?) });
-    "irq/irq_handler_exit", Watched, "interrupts of devices", ["irq"], |f| Some(What::IrqExit { irq: f.int(0)? });
-    "irq/softirq_entry", Watched, "soft interrupts", ["vec"], |f| Some(What::SoftirqEntry { vec: f.unsigned(0)? as u32 });
-    "irq/softirq_exit", Watched, "soft interrupts", ["vec"], |f| Some(What::SoftirqExit { vec: f.unsigned(0)? as u32 });
-    "workqueue/workqueue_execute_start", Watched, "items of kernel workers", ["function"], |f| Some(What::WorkStart { function: f.unsigned(0)? });
-    "workqueue/workqueue_execute_end", Watched, "items of kernel workers", [], |_| Some(What::WorkEnd);
-    "exceptions/page_fault_user", Threads, "page faults", [], |_| Some(What::PageFault { user: true });
-    "exceptions/page_fault_kernel", Threads, "", [], |_| Some(What::PageFault { user: false });
-    "power/cpu_idle", Watched, "whether a CPU was idle", ["state"], |f| Some(What::Idle { state: Some(f.unsigned(0)? as u32).filter(|&state| state != u32::MAX) });
+        |f| Some(EventKind::TimerFire { timer: f.unsigned(0)?, function: f.unsigned(1)? });
+    "timer/hrtimer_expire_exit", Watched, "how long a timer's function took", ["hrtimer"], |f| Some(EventKind::TimerFired { timer: f.unsigned(0)? });
+    "irq_vectors/local_timer_entry", Watched, "when the timer's interrupt came", [], |_| Some(EventKind::VectorEntry(Vector::LocalTimer));
+    "irq_vectors/local_timer_exit", Watched, "", [], |_| Some(EventKind::VectorExit(Vector::LocalTimer));
+    "irq_vectors/reschedule_entry", Watched, "interrupts between CPUs", [], |_| Some(EventKind::VectorEntry(Vector::Reschedule));
+    "irq_vectors/reschedule_exit", Watched, "", [], |_| Some(EventKind::VectorExit(Vector::Reschedule));
+    "irq_vectors/call_function_entry", Watched, "interrupts between CPUs", [], |_| Some(EventKind::VectorEntry(Vector::CallFunction));
+    "irq_vectors/call_function_exit", Watched, "", [], |_| Some(EventKind::VectorExit(Vector::CallFunction));
+    "irq_vectors/call_function_single_entry", Watched, "interrupts between CPUs", [], |_| Some(EventKind::VectorEntry(Vector::CallFunctionSingle));
+    "irq_vectors/call_function_single_exit", Watched, "", [], |_| Some(EventKind::VectorExit(Vector::CallFunctionSingle));
+    "irq_vectors/irq_work_entry", Watched, "", [], |_| Some(EventKind::VectorEntry(Vector::IrqWork));
+    "irq_vectors/irq_work_exit", Watched, "", [], |_| Some(EventKind::VectorExit(Vector::IrqWork));
+    "irq_vectors/thermal_apic_entry", Watched, "", [], |_| Some(EventKind::VectorEntry(Vector::Thermal));
+    "irq_vectors/thermal_apic_exit", Watched, "", [], |_| Some(EventKind::VectorExit(Vector::Thermal));
+    "irq_vectors/error_apic_entry", Watched, "", [], |_| Some(EventKind::VectorEntry(Vector::Controller));
+    "irq_vectors/error_apic_exit", Watched, "", [], |_| Some(EventKind::VectorExit(Vector::Controller));
+    "irq/irq_handler_entry", Watched, "interrupts of devices", ["irq", "name"], |f| Some(EventKind::IrqEntry { irq: f.int(0)?, name: Name::of(f.bytes(1)?) });
+    "irq/irq_handler_exit", Watched, "interrupts of devices", ["irq"], |f| Some(EventKind::IrqExit { irq: f.int(0)? });
+    "irq/softirq_entry", Watched, "soft interrupts", ["vec"], |f| Some(EventKind::SoftirqEntry { vec: f.unsigned(0)? as u32 });
+    "irq/softirq_exit", Watched, "soft interrupts", ["vec"], |f| Some(EventKind::SoftirqExit { vec: f.unsigned(0)? as u32 });
+    "workqueue/workqueue_execute_start", Watched, "items of kernel workers", ["function"], |f| Some(EventKind::WorkStart { function: f.unsigned(0)? });
+    "workqueue/workqueue_execute_end", Watched, "items of kernel workers", [], |_| Some(EventKind::WorkEnd);
+    "exceptions/page_fault_user", Threads, "page faults", [], |_| Some(EventKind::PageFault { user: true });
+    "exceptions/page_fault_kernel", Threads, "", [], |_| Some(EventKind::PageFault { user: false });
+    "power/cpu_idle", Watched, "whether a CPU was idle", ["state"], |f| Some(EventKind::Idle { state: Some(f.unsigned(0)? as u32).filter(|&state| state != u32::MAX) });
     "nmi/nmi_handler", Watched, "interrupts that cannot be masked", ["handler", "delta_ns"],
-        |f| Some(What::Nmi { handler: f.unsigned(0)?, ns: f.unsigned(1)? as i64 });
+        |f| Some(EventKind::Nmi { handler: f.unsigned(0)?, ns: f.unsigned(1)? as i64 });
     "ipi/ipi_send_cpu", Everywhere, "sender of an interrupt to this CPU", ["cpu", "callback"],
-        |f| Some(What::IpiSent { cpus: CpuSet::single(f.cpu(0)?), callback: f.unsigned(1)? });
+        |f| Some(EventKind::IpiSent { cpus: CpuSet::single(f.cpu(0)?), callback: f.unsigned(1)? });
     "ipi/ipi_send_cpumask", Everywhere, "sender of an interrupt to this CPU", ["cpumask", "callback"],
-        |f| Some(What::IpiSent { cpus: f.cpus(0)?, callback: f.unsigned(1)? });
-    "csd/csd_queue_cpu", Everywhere, "", ["cpu", "func"], |f| Some(What::CallQueued { cpu: f.cpu(0)?, function: f.unsigned(1)? });
-    "raw_syscalls/sys_enter", Apart, "in which system call a task was", ["id"], |f| Some(What::SyscallEntry { number: f.unsigned(0)? as i64 });
-    "raw_syscalls/sys_exit", Apart, "", ["id"], |_| Some(What::SyscallExit);
-    "ftrace/kernel_stack", Apart, "", ["caller"], |f| f.callers(0).map(|callers| What::Stack { callers });
+        |f| Some(EventKind::IpiSent { cpus: f.cpus(0)?, callback: f.unsigned(1)? });
+    "csd/csd_queue_cpu", Everywhere, "", ["cpu", "func"], |f| Some(EventKind::CallQueued { cpu: f.cpu(0)?, function: f.unsigned(1)? });
+    "raw_syscalls/sys_enter", Apart, "in which system call a task was", ["id"], |f| Some(EventKind::SyscallEntry { number: f.unsigned(0)? as i64 });
+    "raw_syscalls/sys_exit", Apart, "", ["id"], |_| Some(EventKind::SyscallExit);
+    "ftrace/kernel_stack", Apart, "", ["caller"], |f| f.callers(0).map(|callers| EventKind::Stack { callers });
 };
 
 /// Fields of a record, in the order of its row.
@@ -151,7 +151,7 @@ impl Fields<'_> {
 
 /// Counters of data that did not reach the reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Lost {
+pub struct LossCounters {
     /// Events dropped by the kernel, as far as it counted them.
     pub events: u64,
     /// Occasions on which events were dropped, counted or not.
@@ -166,7 +166,7 @@ pub struct Decoder {
     layout: Layout,
     rows: BTreeMap<u16, (&'static Row, Vec<Field>)>,
     missing: Vec<&'static Row>,
-    lost: Lost,
+    lost: LossCounters,
 }
 
 /// Reason why a kernel's descriptions of its events are not supported.
@@ -201,7 +201,7 @@ impl Decoder {
     /// If the header of pages or a format file cannot be parsed; with the tracepoint's name.
     pub fn new(header_page: &str, mut format: impl FnMut(&str) -> Option<String>) -> Result<Self, DecoderError> {
         let layout = Layout::parse(header_page).map_err(DecoderError::Header)?;
-        let mut decoder = Self { layout, rows: BTreeMap::new(), missing: Vec::new(), lost: Lost::default() };
+        let mut decoder = Self { layout, rows: BTreeMap::new(), missing: Vec::new(), lost: LossCounters::default() };
         for row in EVENTS {
             let named = |why| DecoderError::Format { path: row.path, why };
             let found = format(row.path).map(|text| Format::parse(&text).map_err(named)).transpose()?;
@@ -227,7 +227,7 @@ impl Decoder {
 
     /// Losses so far.
     #[must_use]
-    pub fn lost(&self) -> Lost {
+    pub fn lost(&self) -> LossCounters {
         self.lost
     }
 

@@ -76,7 +76,7 @@ impl Vector {
 
 /// Content of an event.
 #[derive(Clone, Debug, PartialEq)]
-pub enum What {
+pub enum EventKind {
     /// A CPU switches from one task to another.
     Switch {
         /// Previous task.
@@ -241,5 +241,5 @@ pub struct Event {
     /// Whether it happened in an interrupt (hard or soft), and not on behalf of that thread.
     pub interrupt: bool,
     /// Content.
-    pub what: What,
+    pub what: EventKind,
 }

@@ -6,7 +6,7 @@ mod watched;
 pub(crate) use blame::class;
 
 use crate::culprit::{Late, Occasion};
-use crate::event::{Event, Name, Task, What};
+use crate::event::{Event, EventKind, Name, Task};
 use crate::merge::Item;
 use crate::summary::Summary;
 use crate::symbols::Symbols;
@@ -54,7 +54,7 @@ pub struct Facts {
 
 /// State of a task, derived from events.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+struct TaskState {
     task: Task,
     lent: bool,
     work: Option<u64>,
@@ -82,7 +82,7 @@ pub struct Explainer {
     above: u64,
     cycle_above: Option<u64>,
     cpus: BTreeMap<CpuId, Timeline>,
-    tasks: HashMap<i32, Known>,
+    tasks: HashMap<i32, TaskState>,
     timers: HashMap<u64, Timer>,
     irqs: HashMap<i32, Name>,
     sent: BTreeMap<CpuId, (MonoNs, Sender)>,
@@ -206,7 +206,7 @@ impl Explainer {
         }
         self.learn(event);
         let sender = match event.what {
-            What::VectorEntry(_) => {
+            EventKind::VectorEntry(_) => {
                 let sent = self.sent.remove(cpu).filter(|(when, _)| at.0.saturating_sub(when.0) <= SENT_NS_MAX);
                 sent.map(|(_, sender)| sender)
             }
@@ -214,8 +214,10 @@ impl Explainer {
         };
         let tasks = &self.tasks;
         let known = |tid: i32| {
-            let known =
-                tasks.get(&tid).copied().unwrap_or(Known { task: Task { tid, ..Task::default() }, ..Known::default() });
+            let known = tasks
+                .get(&tid)
+                .copied()
+                .unwrap_or(TaskState { task: Task { tid, ..Task::default() }, ..TaskState::default() });
             let (work, syscall) = (known.work, known.syscall);
             Doing { known: true, task: known.task, since: *at, top: None, idle: None, work, syscall }
         };
@@ -238,23 +240,23 @@ impl Explainer {
     /// Updates tasks, timers and senders from an event.
     fn learn(&mut self, event: &Event) {
         match &event.what {
-            What::Switch { from, to, .. } => {
+            EventKind::Switch { from, to, .. } => {
                 for task in [from, to] {
                     self.tasks.entry(task.tid).or_default().task = *task;
                 }
             }
-            What::Waking { task, .. } => self.tasks.entry(task.tid).or_default().task = *task,
-            What::Lent { tid, from, to } => self.tasks.entry(*tid).or_default().lent = to < from,
-            What::WorkStart { function } => self.tasks.entry(event.tid).or_default().work = Some(*function),
-            What::WorkEnd => self.tasks.entry(event.tid).or_default().work = None,
-            What::SyscallEntry { number } => self.tasks.entry(event.tid).or_default().syscall = Some(*number),
-            What::SyscallExit => self.tasks.entry(event.tid).or_default().syscall = None,
-            What::Exit { tid } => _ = self.tasks.remove(tid),
-            What::TimerSetup { timer, clock, relative } => {
+            EventKind::Waking { task, .. } => self.tasks.entry(task.tid).or_default().task = *task,
+            EventKind::Lent { tid, from, to } => self.tasks.entry(*tid).or_default().lent = to < from,
+            EventKind::WorkStart { function } => self.tasks.entry(event.tid).or_default().work = Some(*function),
+            EventKind::WorkEnd => self.tasks.entry(event.tid).or_default().work = None,
+            EventKind::SyscallEntry { number } => self.tasks.entry(event.tid).or_default().syscall = Some(*number),
+            EventKind::SyscallExit => self.tasks.entry(event.tid).or_default().syscall = None,
+            EventKind::Exit { tid } => _ = self.tasks.remove(tid),
+            EventKind::TimerSetup { timer, clock, relative } => {
                 let clock = if *clock == 0 && *relative { 1 } else { *clock };
                 self.timers.insert(*timer, Timer { clock: Some(clock), armed: None });
             }
-            What::TimerStart { timer, expires, soft, .. } => {
+            EventKind::TimerStart { timer, expires, soft, .. } => {
                 let entry = self.timers.entry(*timer).or_default();
                 let clocks = &self.facts.clocks;
                 let off = match entry.clock {
@@ -275,14 +277,14 @@ impl Explainer {
                 };
                 entry.armed = Some(Armed { due: mono(*soft), latest: mono(*expires) });
             }
-            What::TimerCancel { timer } => {
+            EventKind::TimerCancel { timer } => {
                 if let Some(timer) = self.timers.get_mut(timer) {
                     timer.armed = None;
                 }
             }
-            What::IrqEntry { irq, name } if self.irqs.len() < REMEMBERED_MAX => _ = self.irqs.insert(*irq, *name),
-            What::CallQueued { cpu, function } => _ = self.queued.insert(*cpu, (event.at, event.tid, *function)),
-            What::IpiSent { cpus, callback } => {
+            EventKind::IrqEntry { irq, name } if self.irqs.len() < REMEMBERED_MAX => _ = self.irqs.insert(*irq, *name),
+            EventKind::CallQueued { cpu, function } => _ = self.queued.insert(*cpu, (event.at, event.tid, *function)),
+            EventKind::IpiSent { cpus, callback } => {
                 let unnamed = Task { tid: event.tid, ..Task::default() };
                 let task = self.tasks.get(&event.tid).map_or(unnamed, |known| known.task);
                 if task.name == Name::default() && event.tid != 0 && self.unnamed.len() < UNNAMED_MAX {
@@ -306,9 +308,9 @@ impl Explainer {
     fn follow(&mut self, event: &Event, late: &mut impl FnMut(&Late)) {
         let (at, cpu) = (event.at, event.cpu);
         match &event.what {
-            What::TimerFire { timer, .. } => _ = self.firing.insert(cpu, *timer),
-            What::TimerFired { .. } => _ = self.firing.remove(&cpu),
-            What::Waking { task, cpu: target } => {
+            EventKind::TimerFire { timer, .. } => _ = self.firing.insert(cpu, *timer),
+            EventKind::TimerFired { .. } => _ = self.firing.remove(&cpu),
+            EventKind::Waking { task, cpu: target } => {
                 let firing = self.firing.get(&cpu).copied();
                 let armed = |timer: u64| self.timers.get(&timer).and_then(|timer| timer.armed);
                 let interrupted_at = self.cpus.get(&cpu).and_then(Timeline::interrupted_at).unwrap_or(at);
@@ -327,37 +329,37 @@ impl Explainer {
                     watched.woken = None;
                 }
             }
-            What::Stack { callers } => {
+            EventKind::Stack { callers } => {
                 let fresh = self.watched.values_mut().find(|watched| watched.wakes_now(cpu));
                 if let Some(watched) = fresh {
                     watched.stack = callers.clone();
                 }
             }
-            What::Migrate { tid, cpu: to } => {
+            EventKind::Migrate { tid, cpu: to } => {
                 if let Some(watched) = self.watched.get_mut(tid) {
                     watched.goes_to(at, *to);
                 }
             }
-            What::TimerStart { timer, .. } if !event.interrupt => {
+            EventKind::TimerStart { timer, .. } if !event.interrupt => {
                 if let Some(watched) = self.watched.get_mut(&event.tid) {
                     watched.timer = Some(*timer);
                 }
             }
-            What::TimerCancel { timer } => {
+            EventKind::TimerCancel { timer } => {
                 let armed = self.watched.values_mut().filter(|watched| watched.timer == Some(*timer));
                 armed.for_each(|watched| watched.timer = None);
             }
-            What::PageFault { .. } => {
+            EventKind::PageFault { .. } => {
                 if let Some(watched) = self.watched.get_mut(&event.tid) {
                     watched.faults(at);
                 }
             }
-            What::Exit { tid } => {
+            EventKind::Exit { tid } => {
                 if let Some(watched) = self.watched.get_mut(tid) {
                     watched.enter(at, State::Unknown);
                 }
             }
-            What::Switch { from, state, to } => {
+            EventKind::Switch { from, state, to } => {
                 if self.watched.contains_key(&from.tid) {
                     self.leaves(at, cpu, from.tid, *state, late);
                 }

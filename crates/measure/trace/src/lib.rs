@@ -10,19 +10,19 @@
 //!
 //! ```
 //! use base::{DurNs, MonoNs};
-//! use trace::{Event, Explainer, Facts, Merge, Name, Task, What};
+//! use trace::{Event, Explainer, Facts, Merge, Name, Task, EventKind};
 //!
 //! // A loop with FIFO 80 goes to sleep; it is woken while a logger has its CPU.
 //! let control = Task { tid: 7, prio: 19, name: Name::of(b"control") };
 //! let logger = Task { tid: 9, prio: 120, name: Name::of(b"logger") };
 //! let mut merge = Merge::default();
-//! let mut happens = |ns: u64, tid: i32, what: What| {
+//! let mut happens = |ns: u64, tid: i32, what: EventKind| {
 //!     let event = Event { at: MonoNs(ns), cpu: 1, tid, interrupt: false, what };
 //!     merge.push(1, (event.at, event.cpu, Some(event)));
 //! };
-//! happens(1_000, 7, What::Switch { from: control, state: 1, to: logger });
-//! happens(5_000, 9, What::Waking { task: control, cpu: 1 });
-//! happens(65_000, 9, What::Switch { from: logger, state: 0, to: control });
+//! happens(1_000, 7, EventKind::Switch { from: control, state: 1, to: logger });
+//! happens(5_000, 9, EventKind::Waking { task: control, cpu: 1 });
+//! happens(65_000, 9, EventKind::Switch { from: logger, state: 0, to: control });
 //!
 //! // It ran 60 us late: explained where that is more than 20 us.
 //! let mut explainer = Explainer::new(Facts::default(), DurNs::from_us(20), None, 10);
@@ -50,8 +50,8 @@ mod timeline;
 mod window;
 
 pub use culprit::{Culprit, DelayPart, Late, Occasion};
-pub use decode::{Decoder, DecoderError, EVENTS, Lost, Row, Scope};
-pub use event::{Event, Name, Task, Vector, What};
+pub use decode::{Decoder, DecoderError, EVENTS, LossCounters, Row, Scope};
+pub use event::{Event, EventKind, Name, Task, Vector};
 pub use explain::{Clocks, Explainer, Facts};
 pub use format::{Field, Format, FormatError};
 pub use merge::{Item, Merge};

@@ -3,11 +3,11 @@
 //! A line `tahti trace 1`, a line of JSON ([`Head`]), then the ring buffer pages as the kernel wrote them. Each page is preceded
 //! by its lane (4 bytes), CPU (2 bytes), two zero bytes, and length (4 bytes), little-endian.
 
-use crate::decode::{Decoder, DecoderError, EVENTS, Lost, Row};
+use crate::decode::{Decoder, DecoderError, EVENTS, LossCounters, Row};
 use crate::explain::{Clocks, Explainer, Facts};
 use crate::merge::{Item, Merge};
 use crate::symbols::Symbols;
-use crate::{Late, What};
+use crate::{EventKind, Late};
 use base::{CpuId, CpuSet, DurNs, MonoNs};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +55,7 @@ pub struct Head {
     /// The kernel functions that occur in its events, by address.
     pub functions: BTreeMap<u64, String>,
     /// Losses since the recording started.
-    pub lost: Lost,
+    pub lost: LossCounters,
 }
 
 /// A watched thread.
@@ -217,16 +217,20 @@ fn page(bytes: &[u8]) -> Option<(Page<'_>, &[u8])> {
 
 /// Code addresses that occur in events.
 #[must_use]
-pub fn addresses(events: impl Iterator<Item = What>) -> BTreeSet<u64> {
+pub fn addresses(events: impl Iterator<Item = EventKind>) -> BTreeSet<u64> {
     let mut all = BTreeSet::new();
     for what in events {
         match what {
-            What::TimerStart { function, .. } | What::TimerFire { function, .. } | What::WorkStart { function } => {
+            EventKind::TimerStart { function, .. }
+            | EventKind::TimerFire { function, .. }
+            | EventKind::WorkStart { function } => {
                 all.insert(function);
             }
-            What::Nmi { handler, .. } => _ = all.insert(handler),
-            What::IpiSent { callback: function, .. } | What::CallQueued { function, .. } => _ = all.insert(function),
-            What::Stack { callers } => all.extend(callers),
+            EventKind::Nmi { handler, .. } => _ = all.insert(handler),
+            EventKind::IpiSent { callback: function, .. } | EventKind::CallQueued { function, .. } => {
+                _ = all.insert(function)
+            }
+            EventKind::Stack { callers } => all.extend(callers),
             _ => {}
         }
     }

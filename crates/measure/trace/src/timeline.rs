@@ -1,6 +1,6 @@
 //! Per-CPU history of tasks, interrupts and softirqs over the recorded window.
 
-use crate::event::{Event, Name, Task, Vector, What};
+use crate::event::{Event, EventKind, Name, Task, Vector};
 use base::{CpuId, MonoNs};
 use std::collections::VecDeque;
 
@@ -114,29 +114,31 @@ impl Timeline {
             }
         };
         match &event.what {
-            What::Switch { to, .. } => {
+            EventKind::Switch { to, .. } => {
                 self.stack.clear();
                 self.now = Doing { known: true, since: at, task: *to, ..task(to.tid) };
             }
-            What::Idle { state } => {
+            EventKind::Idle { state } => {
                 self.now.idle = *state;
                 if state.is_none() {
                     self.woke_at = at;
                 }
             }
-            What::VectorEntry(vector) => push(&mut self.stack, Context::Vector(*vector, sender)),
-            What::VectorExit(vector) => self.pop(|context| matches!(context, Context::Vector(of, _) if of == vector)),
-            What::IrqEntry { irq, .. } => push(&mut self.stack, Context::Irq(*irq)),
-            What::IrqExit { irq } => self.pop(|context| *context == Context::Irq(*irq)),
-            What::SoftirqEntry { vec } => push(&mut self.stack, Context::Softirq(*vec)),
-            What::SoftirqExit { vec } => self.pop(|context| *context == Context::Softirq(*vec)),
-            What::TimerFire { function, .. } => push(&mut self.stack, Context::Callback(*function)),
-            What::TimerFired { .. } => self.pop(|context| matches!(context, Context::Callback(_))),
-            What::WorkStart { function } => self.now.work = Some(*function),
-            What::WorkEnd => self.now.work = None,
-            What::SyscallEntry { number } => self.now.syscall = Some(*number),
-            What::SyscallExit => self.now.syscall = None,
-            What::Nmi { handler, ns } => {
+            EventKind::VectorEntry(vector) => push(&mut self.stack, Context::Vector(*vector, sender)),
+            EventKind::VectorExit(vector) => {
+                self.pop(|context| matches!(context, Context::Vector(of, _) if of == vector))
+            }
+            EventKind::IrqEntry { irq, .. } => push(&mut self.stack, Context::Irq(*irq)),
+            EventKind::IrqExit { irq } => self.pop(|context| *context == Context::Irq(*irq)),
+            EventKind::SoftirqEntry { vec } => push(&mut self.stack, Context::Softirq(*vec)),
+            EventKind::SoftirqExit { vec } => self.pop(|context| *context == Context::Softirq(*vec)),
+            EventKind::TimerFire { function, .. } => push(&mut self.stack, Context::Callback(*function)),
+            EventKind::TimerFired { .. } => self.pop(|context| matches!(context, Context::Callback(_))),
+            EventKind::WorkStart { function } => self.now.work = Some(*function),
+            EventKind::WorkEnd => self.now.work = None,
+            EventKind::SyscallEntry { number } => self.now.syscall = Some(*number),
+            EventKind::SyscallExit => self.now.syscall = None,
+            EventKind::Nmi { handler, ns } => {
                 let from = MonoNs(at.0.saturating_sub((*ns).max(0) as u64));
                 if self.segments.back().is_none_or(|(last, _)| *last <= from) {
                     let doing = Doing { top: Some(Context::Nmi(*handler)), ..self.now };

@@ -2,7 +2,7 @@
 
 use base::{CpuId, CpuSet, DurNs, MonoNs};
 use proptest::prelude::*;
-use trace::{Clocks, Culprit, Event, Explainer, Facts, Late, Name, Occasion, Symbols, Task, Vector, What};
+use trace::{Clocks, Culprit, Event, EventKind, Explainer, Facts, Late, Name, Occasion, Symbols, Task, Vector};
 
 const CPU: CpuId = 1;
 const PERIOD: u64 = 1_000_000;
@@ -112,14 +112,14 @@ struct Script {
 }
 
 impl Script {
-    fn says(&mut self, after: u64, what: What) {
+    fn says(&mut self, after: u64, what: EventKind) {
         let interrupt = matches!(
             what,
-            What::VectorEntry(_)
-                | What::VectorExit(_)
-                | What::TimerFire { .. }
-                | What::TimerFired { .. }
-                | What::Waking { .. }
+            EventKind::VectorEntry(_)
+                | EventKind::VectorExit(_)
+                | EventKind::TimerFire { .. }
+                | EventKind::TimerFired { .. }
+                | EventKind::Waking { .. }
         );
         self.at += after;
         let event = Event { at: MonoNs(self.at), cpu: CPU, tid: self.now.tid, interrupt, what };
@@ -128,7 +128,7 @@ impl Script {
 
     fn switch(&mut self, after: u64, state: u64, to: Task) {
         let from = self.now;
-        self.says(after, What::Switch { from, state, to });
+        self.says(after, EventKind::Switch { from, state, to });
         self.now = to;
     }
 
@@ -136,8 +136,8 @@ impl Script {
     fn arms(&mut self) {
         self.due += PERIOD;
         let (timer, due) = (0xabc, self.due as i64);
-        self.says(1_000, What::TimerSetup { timer, clock: 1, relative: false });
-        self.says(500, What::TimerStart { timer, function: WAKEUP, expires: due, soft: due });
+        self.says(1_000, EventKind::TimerSetup { timer, clock: 1, relative: false });
+        self.says(500, EventKind::TimerStart { timer, function: WAKEUP, expires: due, soft: due });
     }
 
     /// The loop sleeps until its next due time; `next` runs on the CPU.
@@ -145,7 +145,7 @@ impl Script {
         self.arms();
         self.switch(1_000, 1, next);
         if next == IDLE {
-            self.says(300, What::Idle { state: Some(0) });
+            self.says(300, EventKind::Idle { state: Some(0) });
         }
     }
 
@@ -153,20 +153,20 @@ impl Script {
     fn fires(&mut self, at: u64, callback: u64, stack: &[u64]) {
         self.at = self.at.max(at);
         if self.now == IDLE {
-            self.says(0, What::Idle { state: None });
+            self.says(0, EventKind::Idle { state: None });
         }
-        self.says(0, What::VectorEntry(Vector::LocalTimer));
+        self.says(0, EventKind::VectorEntry(Vector::LocalTimer));
         if callback > 0 {
-            self.says(300, What::TimerFire { timer: 0xddd, function: TICK });
-            self.says(callback, What::TimerFired { timer: 0xddd });
+            self.says(300, EventKind::TimerFire { timer: 0xddd, function: TICK });
+            self.says(callback, EventKind::TimerFired { timer: 0xddd });
         }
-        self.says(400, What::TimerFire { timer: 0xabc, function: WAKEUP });
-        self.says(300, What::Waking { task: LOOP, cpu: CPU });
+        self.says(400, EventKind::TimerFire { timer: 0xabc, function: WAKEUP });
+        self.says(300, EventKind::Waking { task: LOOP, cpu: CPU });
         if !stack.is_empty() {
-            self.says(0, What::Stack { callers: stack.to_vec() });
+            self.says(0, EventKind::Stack { callers: stack.to_vec() });
         }
-        self.says(500, What::TimerFired { timer: 0xabc });
-        self.says(500, What::VectorExit(Vector::LocalTimer));
+        self.says(500, EventKind::TimerFired { timer: 0xabc });
+        self.says(500, EventKind::VectorExit(Vector::LocalTimer));
     }
 
     /// One cycle whose wake-up is `ns` late because of `cause`.
@@ -188,8 +188,8 @@ impl Script {
             Cause::Interrupt => {
                 self.sleeps(OTHER);
                 self.at = self.due - 1_000;
-                self.says(0, What::IrqEntry { irq: 36, name: Name::of(b"virtio1-req.0") });
-                self.says(ns + 1_000, What::IrqExit { irq: 36 });
+                self.says(0, EventKind::IrqEntry { irq: 36, name: Name::of(b"virtio1-req.0") });
+                self.says(ns + 1_000, EventKind::IrqExit { irq: 36 });
                 self.fires(0, 0, &[]);
             }
             Cause::LateUnderTask | Cause::LateInUserMode | Cause::Masked => {
@@ -209,11 +209,11 @@ impl Script {
             Cause::StoppedInHandler => {
                 self.sleeps(OTHER);
                 self.at = self.due + 1_500;
-                self.says(0, What::VectorEntry(Vector::LocalTimer));
-                self.says(ns, What::TimerFire { timer: 0xabc, function: WAKEUP });
-                self.says(300, What::Waking { task: LOOP, cpu: CPU });
-                self.says(500, What::TimerFired { timer: 0xabc });
-                self.says(500, What::VectorExit(Vector::LocalTimer));
+                self.says(0, EventKind::VectorEntry(Vector::LocalTimer));
+                self.says(ns, EventKind::TimerFire { timer: 0xabc, function: WAKEUP });
+                self.says(300, EventKind::Waking { task: LOOP, cpu: CPU });
+                self.says(500, EventKind::TimerFired { timer: 0xabc });
+                self.says(500, EventKind::VectorExit(Vector::LocalTimer));
             }
             _ => {
                 self.sleeps(OTHER);
@@ -230,12 +230,12 @@ impl Script {
         match cause {
             Cause::Kernel => self.at += ns,
             Cause::WorkItem => {
-                self.says(500, What::WorkStart { function: WORK });
-                self.says(ns, What::WorkEnd);
+                self.says(500, EventKind::WorkStart { function: WORK });
+                self.says(ns, EventKind::WorkEnd);
             }
             Cause::Softirq => {
-                self.says(300, What::SoftirqEntry { vec: 3 });
-                self.says(ns, What::SoftirqExit { vec: 3 });
+                self.says(300, EventKind::SoftirqEntry { vec: 3 });
+                self.says(ns, EventKind::SoftirqExit { vec: 3 });
             }
             Cause::Preempted => {
                 self.switch(500, 0, HOG);
@@ -247,16 +247,16 @@ impl Script {
                 self.at += ns + 150_000;
             }
             Cause::Ipi => {
-                let queued = What::CallQueued { cpu: CPU, function: FLUSH };
+                let queued = EventKind::CallQueued { cpu: CPU, function: FLUSH };
                 // The interrupt's own event names only the kernel's dispatcher.
-                let sent = What::IpiSent { cpus: CpuSet::single(CPU), callback: WORK };
-                let hogs = What::Switch { from: IDLE, state: 0, to: HOG };
+                let sent = EventKind::IpiSent { cpus: CpuSet::single(CPU), callback: WORK };
+                let hogs = EventKind::Switch { from: IDLE, state: 0, to: HOG };
                 for what in [hogs, queued, sent] {
                     let event = Event { at: MonoNs(self.at), cpu: 0, tid: HOG.tid, interrupt: false, what };
                     self.items.push((MonoNs(self.at), 0, Some(event)));
                 }
-                self.says(800, What::VectorEntry(Vector::CallFunction));
-                self.says(ns, What::VectorExit(Vector::CallFunction));
+                self.says(800, EventKind::VectorEntry(Vector::CallFunction));
+                self.says(ns, EventKind::VectorExit(Vector::CallFunction));
             }
             _ => unreachable!("{cause:?}"),
         }
@@ -266,14 +266,14 @@ impl Script {
     fn stopped(&mut self, ns: u64) {
         self.sleeps(OTHER);
         let due = self.due as i64;
-        self.says(5_000, What::TimerCancel { timer: 0xabc });
-        self.says(0, What::Waking { task: LOOP, cpu: CPU });
+        self.says(5_000, EventKind::TimerCancel { timer: 0xabc });
+        self.says(0, EventKind::Waking { task: LOOP, cpu: CPU });
         self.switch(1_000, 0, LOOP);
         self.switch(1_000, 4, OTHER);
         self.at = self.due + ns;
-        self.says(0, What::Waking { task: LOOP, cpu: CPU });
+        self.says(0, EventKind::Waking { task: LOOP, cpu: CPU });
         self.switch(1_000, 0, LOOP);
-        self.says(500, What::TimerStart { timer: 0xabc, function: WAKEUP, expires: due, soft: due });
+        self.says(500, EventKind::TimerStart { timer: 0xabc, function: WAKEUP, expires: due, soft: due });
         self.fires(0, 0, &[]);
         self.at += 20_000;
     }
@@ -293,7 +293,7 @@ fn a_sender_of_interrupts_without_a_switch_is_named_from_the_second_round_on() {
         script.due += (script.at + 100_000).saturating_sub(script.due) / PERIOD * PERIOD;
         for item in script.items.drain(..) {
             // The sender's CPU records no switch.
-            if item.1 == CPU || !matches!(item.2.as_ref().map(|event| &event.what), Some(What::Switch { .. })) {
+            if item.1 == CPU || !matches!(item.2.as_ref().map(|event| &event.what), Some(EventKind::Switch { .. })) {
                 explainer.take(&item, |late| senders.push((round, late.worst().unwrap().to_string())));
             }
         }
@@ -368,8 +368,8 @@ fn an_interrupt_during_a_running_thread_does_not_extend_its_wake_up() {
     script.fires(script.due, 0, &[]);
     // No switch from idle is recorded. The loop computes, a tick interrupts it, and it sleeps 4 ms later.
     script.now = LOOP;
-    script.says(20_000, What::VectorEntry(Vector::LocalTimer));
-    script.says(2_000, What::VectorExit(Vector::LocalTimer));
+    script.says(20_000, EventKind::VectorEntry(Vector::LocalTimer));
+    script.says(2_000, EventKind::VectorExit(Vector::LocalTimer));
     script.at += 4_000_000;
     script.sleeps(OTHER);
     let mut all = Vec::new();
@@ -404,7 +404,7 @@ fn a_first_timer_in_the_distant_past_does_not_make_a_thread_late() {
     explainer.watch(LOOP.tid, "loop");
     let mut script = Script { at: 33_000_000_000_000, now: OTHER, due: 33_000_010_000_000, items: Vec::new() };
     script.switch(0, 0, LOOP);
-    let sleep = What::TimerStart { timer: 0xabc, function: WAKEUP, expires: 0, soft: 0 };
+    let sleep = EventKind::TimerStart { timer: 0xabc, function: WAKEUP, expires: 0, soft: 0 };
     script.says(1_000, sleep);
     script.fires(0, 0, &[]);
     // From here on, a due time in the past counts as late.
@@ -427,8 +427,8 @@ fn a_thread_woken_on_an_idle_cpu_is_known_to_run_without_a_switch_event() {
     // No switch is recorded. An interrupt comes while it runs.
     script.now = LOOP;
     let begun = script.at + 100_000;
-    script.says(100_000, What::VectorEntry(Vector::LocalTimer));
-    script.says(2_000, What::VectorExit(Vector::LocalTimer));
+    script.says(100_000, EventKind::VectorEntry(Vector::LocalTimer));
+    script.says(2_000, EventKind::VectorExit(Vector::LocalTimer));
     script.at += 500_000;
     script.items.iter().for_each(|item| explainer.take(item, |_| {}));
     let parts = explainer.within(LOOP.tid, MonoNs(begun), MonoNs(script.at));
@@ -444,12 +444,14 @@ fn a_task_woken_on_a_cpu_that_leaves_its_idle_state_is_known_to_run() {
         let mut script = Script { at: 1_000_000, now: OTHER, due: 2_000_000, items: Vec::new() };
         script.switch(0, 0, LOOP);
         script.sleeps(IDLE);
-        script.says(0, What::Waking { task: HOG, cpu: CPU });
+        script.says(0, EventKind::Waking { task: HOG, cpu: CPU });
         // The timer's interrupt comes while the CPU leaves its idle state. The kernel records no switch from idle.
         script.fires(script.due, 0, &[]);
         script.now = first;
-        script
-            .says(2_500_000, What::TimerStart { timer: 0xdef, function: WAKEUP, expires: 9_000_000, soft: 9_000_000 });
+        script.says(
+            2_500_000,
+            EventKind::TimerStart { timer: 0xdef, function: WAKEUP, expires: 9_000_000, soft: 9_000_000 },
+        );
         if first != LOOP {
             script.switch(10_000, 1, LOOP);
         }
@@ -475,10 +477,10 @@ fn a_long_cycle_is_explained_by_the_events_within_it() {
     script.switch(1_000, 0, LOOP);
     // It waits for a lock of the builder, and has two page faults.
     script.switch(50_000, 1, OTHER);
-    script.says(400_000, What::Waking { task: LOOP, cpu: CPU });
+    script.says(400_000, EventKind::Waking { task: LOOP, cpu: CPU });
     script.switch(1_000, 0, LOOP);
-    script.says(100, What::PageFault { user: true });
-    script.says(100, What::PageFault { user: true });
+    script.says(100, EventKind::PageFault { user: true });
+    script.says(100, EventKind::PageFault { user: true });
     script.sleeps(OTHER);
     let mut all = Vec::new();
     script.items.iter().for_each(|item| explainer.take(item, |late| all.push(late.clone())));

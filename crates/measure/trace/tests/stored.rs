@@ -2,7 +2,7 @@
 
 use base::{DurNs, MonoNs};
 use std::collections::BTreeMap;
-use trace::{Clocks, Culprit, Decoder, Explainer, Facts, Late, Merge, Occasion, Symbols, What};
+use trace::{Clocks, Culprit, Decoder, EventKind, Explainer, Facts, Late, Merge, Occasion, Symbols};
 
 const HEADER: &str = include_str!("linux-6.18/header_page");
 const FORMATS: &str = include_str!("linux-6.18/formats");
@@ -61,7 +61,7 @@ fn every_record_is_understood_in_order() {
         });
     }
     // As reported by `per_cpu/cpu1/stats`.
-    assert_eq!((count, decoder.lost()), (508, trace::Lost::default()));
+    assert_eq!((count, decoder.lost()), (508, trace::LossCounters::default()));
     assert_eq!(kinds["VectorEntry"], kinds["VectorExit"], "{kinds:?}");
     assert_eq!(kinds["TimerFire"], kinds["TimerFired"], "{kinds:?}");
 }
@@ -119,7 +119,7 @@ fn a_wake_up_by_the_timer_has_its_cpu() {
     let mut wakings = 0;
     for page in PAGES.chunks(4096) {
         decoder.page(1, page, |_, event| {
-            if let Some(What::Waking { task, cpu }) = event.map(|event| event.what)
+            if let Some(EventKind::Waking { task, cpu }) = event.map(|event| event.what)
                 && task.tid == TID
             {
                 assert_eq!((cpu, task.prio, task.name.to_string().as_str()), (1, 19, "cyclictest"));

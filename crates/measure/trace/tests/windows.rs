@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use trace::stored::{Head, Page, Stored, StoredError, Thread, write};
-use trace::{Clocks, EVENTS, Symbols, What};
+use trace::{Clocks, EVENTS, EventKind, Symbols};
 
 const HEADER: &str = include_str!("linux-6.18/header_page");
 const FORMATS: &str = include_str!("linux-6.18/formats");
@@ -169,7 +169,7 @@ fn the_perfetto_export_has_every_switch_and_every_delay_with_its_culprit() {
     let expected: Vec<_> = events
         .iter()
         .filter_map(|(at, _, event)| match &event.as_ref()?.what {
-            What::Switch { to, .. } => Some((at.0 + 7_000, to.tid as u64, to.prio as u64, to.name.to_string())),
+            EventKind::Switch { to, .. } => Some((at.0 + 7_000, to.tid as u64, to.prio as u64, to.name.to_string())),
             _ => None,
         })
         .collect();

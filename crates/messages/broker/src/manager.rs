@@ -7,7 +7,8 @@ use crate::message_buffer::{MessageBuffer, Packing, put};
 use crate::pool::{POOL_BYTES_MAX, Pools, Room};
 use base::{DurNs, MonoNs};
 use msg::{
-    Answer, Asked, BODY_BYTES_MAX, Band, Code, Failure, Flags, Header, Hop, Kind, Pooled, Request, TextBuffer, Ticket,
+    Answer, BODY_BYTES_MAX, Band, Code, Failure, Flags, Header, Hop, Kind, ManagerRequest, Pooled, Request, TextBuffer,
+    Ticket,
 };
 use ring::StreamWriter;
 use sys::clock::mono_now;
@@ -254,7 +255,7 @@ impl ManagerLane {
     pub fn serve(
         &mut self,
         limit: DurNs,
-        mut handle: impl FnMut(&Asked<'_>, &mut Replies<'_>),
+        mut handle: impl FnMut(&ManagerRequest<'_>, &mut Replies<'_>),
     ) -> Result<usize, ClientError> {
         let mut until = None;
         loop {
@@ -284,7 +285,7 @@ impl ManagerLane {
     pub fn serve_until(
         &mut self,
         until: MonoNs,
-        mut handle: impl FnMut(&Asked<'_>, &mut Replies<'_>),
+        mut handle: impl FnMut(&ManagerRequest<'_>, &mut Replies<'_>),
     ) -> Result<usize, ClientError> {
         let mut first = true;
         let taken = self.take(|| std::mem::take(&mut first) || mono_now() < until, &mut handle)?;
@@ -320,7 +321,7 @@ impl ManagerLane {
     fn take(
         &mut self,
         mut more: impl FnMut() -> bool,
-        handle: &mut impl FnMut(&Asked<'_>, &mut Replies<'_>),
+        handle: &mut impl FnMut(&ManagerRequest<'_>, &mut Replies<'_>),
     ) -> Result<usize, ClientError> {
         let Self { name, end, buffer, packing, line, pools, copied, expired, .. } = self;
         let (mut taken, mut put) = (0, false);
@@ -380,7 +381,8 @@ impl ManagerLane {
                         }
                         (Ok(_), None) => {}
                     }
-                    let asked = Asked { ticket, subject, deadline, pulse, flags, request, body, answer_bytes_max };
+                    let asked =
+                        ManagerRequest { ticket, subject, deadline, pulse, flags, request, body, answer_bytes_max };
                     handle(&asked, &mut replies);
                     taken += 1;
                 }

@@ -25,19 +25,19 @@ pub(crate) const ALIGNED: u64 = 64;
 #[derive(Clone)]
 pub(crate) struct Pool {
     memory: Arc<SharedWords>,
-    taken: Arc<Taken>,
+    taken: Arc<AllocatedRanges>,
 }
 
 /// The allocated ranges in ascending order, and whether some are lost.
 #[derive(Default)]
-struct Taken {
+struct AllocatedRanges {
     ranges: Mutex<Vec<Range<u64>>>,
     lost: AtomicBool,
     /// Keeps the connection open as long as a room exists, so that the server does not give the pool to another client.
     _connection: Option<Arc<OwnedFd>>,
 }
 
-impl Taken {
+impl AllocatedRanges {
     fn change<T>(&self, change: impl FnOnce(&mut Vec<Range<u64>>) -> T) -> T {
         change(&mut self.ranges.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -47,7 +47,7 @@ impl Taken {
 pub struct Room {
     memory: Arc<SharedWords>,
     at: Pooled,
-    owner: Option<Arc<Taken>>,
+    owner: Option<Arc<AllocatedRanges>>,
 }
 
 impl fmt::Debug for Room {
@@ -88,7 +88,7 @@ impl Eq for Room {}
 impl Pool {
     /// Maps a client's pool. `connection` is the client's connection.
     pub(crate) fn new(fd: OwnedFd, connection: Option<Arc<OwnedFd>>) -> sys::Result<Self> {
-        let taken = Taken { _connection: connection, ..Taken::default() };
+        let taken = AllocatedRanges { _connection: connection, ..AllocatedRanges::default() };
         Ok(Self { memory: Arc::new(SharedWords::attach(fd)?), taken: Arc::new(taken) })
     }
 
@@ -244,11 +244,11 @@ pub(crate) struct Pools {
     /// Socket for announcements of pools: number and memory.
     news: OwnedFd,
     /// By slot.
-    known: Vec<Option<Known>>,
+    known: Vec<Option<PoolEntry>>,
 }
 
 /// A pool: its number, and its descriptor, or its memory once a request has named it.
-enum Known {
+enum PoolEntry {
     Announced(u64, OwnedFd),
     Mapped(u64, Arc<SharedWords>),
 }
@@ -271,14 +271,14 @@ impl Pools {
 
     fn find(&mut self, number: u64) -> Option<&Arc<SharedWords>> {
         let known = self.known.get_mut(place(number))?;
-        if let Some(Known::Announced(told, _)) = known
+        if let Some(PoolEntry::Announced(told, _)) = known
             && *told == number
-            && let Some(Known::Announced(_, fd)) = known.take()
+            && let Some(PoolEntry::Announced(_, fd)) = known.take()
         {
-            *known = SharedWords::attach(fd).ok().map(|memory| Known::Mapped(number, Arc::new(memory)));
+            *known = SharedWords::attach(fd).ok().map(|memory| PoolEntry::Mapped(number, Arc::new(memory)));
         }
         match known {
-            Some(Known::Mapped(mapped, memory)) if *mapped == number => Some(memory),
+            Some(PoolEntry::Mapped(mapped, memory)) if *mapped == number => Some(memory),
             _ => None,
         }
     }
@@ -297,7 +297,7 @@ impl Pools {
             if self.known.len() <= place {
                 self.known.resize_with(place + 1, || None);
             }
-            self.known[place] = Some(Known::Announced(number, fd));
+            self.known[place] = Some(PoolEntry::Announced(number, fd));
         }
     }
 }

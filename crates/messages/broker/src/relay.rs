@@ -95,7 +95,7 @@ struct Passing<T, A> {
 }
 
 /// The `Relay` was dropped.
-struct Ended;
+struct Shutdown;
 
 impl<T, A: FnMut(T, Code, &str, &[u8])> Passing<T, A> {
     fn run(mut self) {
@@ -105,7 +105,7 @@ impl<T, A: FnMut(T, Code, &str, &[u8])> Passing<T, A> {
             ended = match &mut client {
                 Some(connected) => match self.round(connected) {
                     Ok(()) => Ok(()),
-                    Err(None) => Err(Ended),
+                    Err(None) => Err(Shutdown),
                     Err(Some(_)) => {
                         client = None;
                         self.lost();
@@ -195,12 +195,12 @@ impl<T, A: FnMut(T, Code, &str, &[u8])> Passing<T, A> {
     }
 
     /// Without a server: answers the next request. It was not executed.
-    fn refuse_next(&mut self, why: &ClientError) -> Result<(), Ended> {
+    fn refuse_next(&mut self, why: &ClientError) -> Result<(), Shutdown> {
         use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
         match self.requests.recv_timeout(std::time::Duration::from_nanos(LOOK.0.unsigned_abs())) {
             Ok(request) => (self.answer)(request.token, Code::NoObject, &why.to_string(), &[]),
             Err(Timeout) => {}
-            Err(Disconnected) => return Err(Ended),
+            Err(Disconnected) => return Err(Shutdown),
         }
         Ok(())
     }

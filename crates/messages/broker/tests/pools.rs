@@ -150,7 +150,7 @@ fn pools_are_reused_for_new_clients_and_stay_mapped_in_managers() {
     let [mut lane] = <[_; 1]>::try_from(lanes).ok().unwrap();
     // Until the server has stopped. The request `hang` hangs.
     std::thread::spawn(move || {
-        let echo = |asked: &msg::Asked<'_>, replies: &mut broker::Replies<'_>| {
+        let echo = |asked: &msg::ManagerRequest<'_>, replies: &mut broker::Replies<'_>| {
             if asked.request.verb != Verb::Call {
                 assert!(replies.answer(asked.ticket, &Answer { code: Code::Ok, complement: "", body: asked.body }));
             }
@@ -202,7 +202,7 @@ fn a_manager_without_large_bodies_for_long_maps_the_pool_of_a_new_client() {
     let lanes = come(|| Manager::with_bodies(&server.name, "camera", &["camera"], &[Band::DEFAULT], 1 << 20));
     let [mut lane] = <[_; 1]>::try_from(lanes).ok().unwrap();
     std::thread::spawn(move || {
-        let answer = |asked: &msg::Asked<'_>, replies: &mut broker::Replies<'_>| {
+        let answer = |asked: &msg::ManagerRequest<'_>, replies: &mut broker::Replies<'_>| {
             assert!(replies.answer(asked.ticket, &Answer::ok(&asked.body.len().to_string())));
         };
         while lane.serve(LONG, answer).is_ok() {}

@@ -54,7 +54,7 @@ pub(crate) fn listen(
     shared: &Arc<Shared>,
     band: Band,
 ) -> zenoh::Result<zenoh::query::Queryable<()>> {
-    let ways: Mutex<HashMap<HostName, Way>> = Mutex::default();
+    let ways: Mutex<HashMap<HostName, HostRelay>> = Mutex::default();
     let here = shared.clone();
     let queryable =
         session.declare_queryable(key::requests(&shared.here, band, None)).complete(true).callback(move |query| {
@@ -112,9 +112,9 @@ fn respond(query: &Query, asked: &Header, code: Code, complement: &str, body: &[
 struct HostsError;
 
 /// Forwards requests of one host on one band. Dropping it ends its thread.
-type Way = Relay<(Query, Header)>;
+type HostRelay = Relay<(Query, Header)>;
 
-fn way(shared: &Shared, band: Band, host: &HostName) -> Result<Way, HostsError> {
+fn way(shared: &Shared, band: Band, host: &HostName) -> Result<HostRelay, HostsError> {
     if !shared.admit(host) {
         return Err(HostsError);
     }

@@ -5,7 +5,7 @@ use crate::link::Config;
 use crate::wire;
 use base::DurNs;
 use broker::{ClientError, Manager, ManagerLane, Replies, Waker};
-use msg::{Answer, Asked, Band, Code, Failure, Hop, Ticket};
+use msg::{Answer, Band, Code, Failure, Hop, ManagerRequest, Ticket};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -106,13 +106,13 @@ impl Crossing {
         }
     }
 
-    fn send(&mut self, asked: &Asked<'_>, replies: &mut Replies<'_>) {
+    fn send(&mut self, asked: &ManagerRequest<'_>, replies: &mut Replies<'_>) {
         if let Err((code, why)) = self.try_send(asked) {
             replies.answer(asked.ticket, &Answer::failed(code, &why));
         }
     }
 
-    fn try_send(&mut self, asked: &Asked<'_>) -> Result<(), (Code, String)> {
+    fn try_send(&mut self, asked: &ManagerRequest<'_>) -> Result<(), (Code, String)> {
         let host = &self.host;
         if asked.subject.host != 0 {
             return Err((Code::NoObject, format!("host {host} is one hop further; hosts ask each other directly")));

@@ -7,7 +7,8 @@
 use crate::error::WireError;
 use base::{DurNs, MonoNs};
 use msg::{
-    Asked, BODY_BYTES_MAX, Band, Code, Flags, Frame, FrameError, HEADER_BYTES, Header, Kind, Pooled, TextBuffer,
+    BODY_BYTES_MAX, Band, Code, Flags, Frame, FrameError, HEADER_BYTES, Header, Kind, ManagerRequest, Pooled,
+    TextBuffer,
 };
 use msg::{Reply, Request, Subject, checksum};
 use zenoh::qos::Priority;
@@ -37,7 +38,7 @@ pub(crate) fn limit(remaining: DurNs) -> DurNs {
 }
 
 /// Encodes a request to another host.
-pub(crate) fn request(asked: &Asked<'_>, limit: DurNs) -> Result<Vec<u8>, FrameError> {
+pub(crate) fn request(asked: &ManagerRequest<'_>, limit: DurNs) -> Result<Vec<u8>, FrameError> {
     let header = Header {
         flags: asked.flags.without(Flags::POOLED),
         deadline: Some(MonoNs(limit.0.unsigned_abs())),
@@ -127,18 +128,18 @@ mod tests {
     use super::*;
     use msg::Ticket;
 
-    fn asked<'a>(request: Request<'a>, body: &'a [u8], deadline: MonoNs) -> Asked<'a> {
+    fn asked<'a>(request: Request<'a>, body: &'a [u8], deadline: MonoNs) -> ManagerRequest<'a> {
         let ticket = Ticket { id: 7, band: Band::DEFAULT };
         let subject = Subject { uid: 1000, pid: 42, host: 0 };
         let answer_bytes_max = BODY_BYTES_MAX as u64;
-        Asked { ticket, subject, deadline, pulse: 5, flags: Flags::DRY_RUN, request, body, answer_bytes_max }
+        ManagerRequest { ticket, subject, deadline, pulse: 5, flags: Flags::DRY_RUN, request, body, answer_bytes_max }
     }
 
     #[test]
     fn a_large_body_follows_its_frame_and_a_garbled_one_is_refused() {
         let body: Vec<u8> = (0..100_000).map(|at| (at % 251) as u8).collect();
         let deadline = MonoNs(1_000_000_000);
-        let asked = Asked {
+        let asked = ManagerRequest {
             answer_bytes_max: 1 << 20,
             flags: Flags::IDEMPOTENT.with(Flags::POOLED),
             ..asked(Request::parse("put/camera/image").unwrap(), &body, deadline)
@@ -149,7 +150,7 @@ mod tests {
         assert_eq!(read.header.flags, Flags::IDEMPOTENT, "the transport is not its own property");
         let answer = reply(&read.header, Code::Ok, "", &body).unwrap();
         assert_eq!(parse_reply(&answer), Ok((Code::Ok, String::new(), body.clone())));
-        let small = Asked { body: b"which", ..asked };
+        let small = ManagerRequest { body: b"which", ..asked };
         let small = request(&small, DurNs::from_ms(100)).unwrap();
         let read = parse_request(&small).unwrap();
         assert_eq!((read.body, read.answer), (&b"which"[..], 1 << 20), "room for the answer alone");

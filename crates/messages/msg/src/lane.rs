@@ -65,7 +65,7 @@ pub struct Counters {
 
 /// A finished request, with the reply to pass back.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Done<'a> {
+pub struct Completion<'a> {
     /// The receiver of the reply.
     pub to: Conn,
     /// The reply's header.
@@ -89,7 +89,7 @@ pub enum Step<'a> {
         header: Header,
     },
     /// Reply with the text in the line buffer.
-    Done(Done<'a>),
+    Done(Completion<'a>),
 }
 
 impl Conn {
@@ -99,7 +99,7 @@ impl Conn {
 
 /// State of a connection, by slot.
 #[derive(Clone, Copy, Default)]
-struct Held {
+struct ConnState {
     /// Its user, as reported by the kernel.
     user: u32,
     /// Number of its outstanding requests.
@@ -144,7 +144,7 @@ pub struct Lane {
     tables: Arc<Tables>,
     pending: Vec<Pending>,
     free: Vec<u32>,
-    held: Vec<Held>,
+    held: Vec<ConnState>,
     wheel: Wheel,
     counters: Counters,
     /// Slot at which [`gone`](Self::gone) continues.
@@ -172,7 +172,7 @@ impl Lane {
             tables,
             pending: vec![empty; limits.outstanding],
             free: (0..limits.outstanding as u32).rev().collect(),
-            held: vec![Held::default(); limits.conns],
+            held: vec![ConnState::default(); limits.conns],
             wheel: Wheel::new(limits.outstanding),
             counters: Counters::default(),
             looked: 0,
@@ -243,7 +243,7 @@ impl Lane {
             }
             Err(code) => {
                 self.counters.answered[code as usize] += 1;
-                Step::Done(Done {
+                Step::Done(Completion {
                     to: from,
                     header: header.reply(),
                     asked: text,
@@ -418,13 +418,13 @@ impl Lane {
     }
 
     /// Frees an outstanding request. It must have been removed from the wheel.
-    fn free(&mut self, slot: u32, log: bool) -> Done<'_> {
+    fn free(&mut self, slot: u32, log: bool) -> Completion<'_> {
         let pending = &mut self.pending[slot as usize];
         pending.held = false;
         self.held[pending.client.slot as usize].requests -= 1;
         self.free.push(slot);
         let pending = &self.pending[slot as usize];
-        Done {
+        Completion {
             to: pending.client,
             header: pending.header.reply(),
             asked: core::str::from_utf8(&pending.kept[..pending.kept_bytes.into()]).unwrap_or_default(),
@@ -447,7 +447,7 @@ impl Lane {
     }
 
     /// Matches a manager's reply to its request. `text` begins with the code. `None` if no request is waiting for it.
-    pub fn reply(&mut self, now: MonoNs, from: Conn, header: &Header, text: &str) -> Option<Done<'_>> {
+    pub fn reply(&mut self, now: MonoNs, from: Conn, header: &Header, text: &str) -> Option<Completion<'_>> {
         let held = self.find(header.id).filter(|slot| self.pending[*slot as usize].manager == from);
         let Some(slot) = held.filter(|_| header.kind == Kind::Reply) else {
             self.counters.strays += 1;
@@ -468,7 +468,7 @@ impl Lane {
     }
 
     /// Answers a request on behalf of its manager.
-    fn answer(&mut self, slot: u32, failure: Failure<'_>, line: &mut TextBuffer) -> Done<'_> {
+    fn answer(&mut self, slot: u32, failure: Failure<'_>, line: &mut TextBuffer) -> Completion<'_> {
         self.lose_room(slot);
         self.weigh(slot, None);
         self.counters.answered[failure.code() as usize] += 1;
@@ -478,7 +478,7 @@ impl Lane {
 
     /// Answers `OVERLOAD` for a request that could not be forwarded, because the queue is full or the user exceeds its
     /// share.
-    pub fn refused(&mut self, id: u64, excess: Option<Excess>, line: &mut TextBuffer) -> Option<Done<'_>> {
+    pub fn refused(&mut self, id: u64, excess: Option<Excess>, line: &mut TextBuffer) -> Option<Completion<'_>> {
         let slot = self.find(id)?;
         self.wheel.remove(slot);
         self.weigh(slot, None);
@@ -493,7 +493,7 @@ impl Lane {
     }
 
     /// Answers one request whose deadline has passed. Call until it returns `None`.
-    pub fn due(&mut self, now: MonoNs, line: &mut TextBuffer) -> Option<Done<'_>> {
+    pub fn due(&mut self, now: MonoNs, line: &mut TextBuffer) -> Option<Completion<'_>> {
         let slot = self.wheel.due(now)?;
         let pending = &self.pending[slot as usize];
         let after = now - pending.since;
@@ -505,7 +505,7 @@ impl Lane {
 
     /// Handles the end of a connection. Frees the requests that it sent, and answers one of those that it was
     /// executing. Call until it returns `None`.
-    pub fn gone(&mut self, now: MonoNs, conn: Conn, name: &str, line: &mut TextBuffer) -> Option<Done<'_>> {
+    pub fn gone(&mut self, now: MonoNs, conn: Conn, name: &str, line: &mut TextBuffer) -> Option<Completion<'_>> {
         for slot in core::mem::take(&mut self.looked)..self.pending.len() as u32 {
             let pending = &self.pending[slot as usize];
             if !pending.held || (pending.client != conn && pending.manager != conn) {

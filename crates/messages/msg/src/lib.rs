@@ -3,7 +3,7 @@
 //! A user types `put/sr_mag_ps_b/123.45A` and reads `OK/123.45A`. A [`Request`] is *verb*/*object*/*complement*, a
 //! [`Reply`] is *code*/*complement*. The *subject* (the sender) is in the [`Header`]; the message server sets it from
 //! what the kernel reports about its peer. A [`Frame`] consists of a header, a text line and an optional body. An
-//! equipment manager receives an [`Asked`] and returns an [`Answer`].
+//! equipment manager receives an [`ManagerRequest`] and returns an [`Answer`].
 //!
 //! Out of scope: files, sockets, clocks, threads, shared memory; the current time is an argument. Untrusted bytes cause
 //! neither panics nor allocations: decoded values borrow from them.
@@ -51,8 +51,8 @@ pub use code::{Code, Failure, Hop};
 pub use deadline::DeadlineRule;
 pub use frame::{BODY_BYTES_MAX, Frame, FrameError, TEXT_BYTES_MAX};
 pub use header::{BANDS, Band, Flags, HEADER_BYTES, HEADER_WORDS, Header, HeaderError, Kind, Pooled, Subject};
-pub use lane::{Counters, Done, Lane, Limits, Step};
-pub use manager::{Answer, Asked, Ticket};
+pub use lane::{Completion, Counters, Lane, Limits, Step};
+pub use manager::{Answer, ManagerRequest, Ticket};
 pub use object::{OBJECT_BYTES_MAX, Object, ObjectError, Pattern};
 pub use options::{Options, OptionsError};
 pub use quantity::quantity;

@@ -18,7 +18,7 @@ pub struct Ticket {
 /// A request as a manager receives it. Its deadline had not passed when it was taken from the queue: late requests are
 /// answered `EXPIRED` before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked<'a> {
+pub struct ManagerRequest<'a> {
     /// Needed for the answer.
     pub ticket: Ticket,
     /// The sender, set by the message server from what the kernel reports.
@@ -38,7 +38,7 @@ pub struct Asked<'a> {
     pub answer_bytes_max: u64,
 }
 
-impl Asked<'_> {
+impl ManagerRequest<'_> {
     /// Its urgency.
     #[must_use]
     pub const fn band(&self) -> Band {

@@ -1,7 +1,9 @@
 //! One band of a message server with a simulated network and virtual time.
 
 use base::{DurNs, MonoNs};
-use msg::{Band, Code, Conn, Done, Flags, Header, Kind, Lane, Limits, Reply, Route, Step, Subject, Tables, TextBuffer};
+use msg::{
+    Band, Code, Completion, Conn, Flags, Header, Kind, Lane, Limits, Reply, Route, Step, Subject, Tables, TextBuffer,
+};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -81,7 +83,7 @@ impl World {
     }
 
     /// Records a reply: it must be owed, and carry a code.
-    fn given(owed: &mut BTreeMap<(u32, u64), MonoNs>, done: &Done<'_>, text: &str) -> Code {
+    fn given(owed: &mut BTreeMap<(u32, u64), MonoNs>, done: &Completion<'_>, text: &str) -> Code {
         assert_eq!(done.header.kind, Kind::Reply);
         assert!(owed.remove(&(done.to.slot, done.header.id)).is_some(), "a reply without a waiting request: {done:?}");
         Reply::parse(text).unwrap().code

@@ -1,7 +1,7 @@
 //! Answers to requests.
 
 use crate::call::{Ask, Call, Kind};
-use crate::flow::Asked;
+use crate::flow::SignalRequest;
 use crate::format::{Format, Head, Writer};
 use crate::gaps::is_damage;
 use crate::names::{details, matching, metadata, resolve, status};
@@ -148,7 +148,7 @@ pub fn processed(
     let operator = Operator::read(word)?;
     operator.bounded(word, from, to)?;
     suits(&source.rows(name)?, name, operator)?;
-    let asked = Asked { source, name, from, to, now };
+    let asked = SignalRequest { source, name, from, to, now };
     asked.give(operator, &mut |row| {
         take(row.sample);
         Ok(())
@@ -178,7 +178,7 @@ impl Answer {
         for (name, operator) in parts {
             let head = Head { name: name.clone(), rows: source.rows(name)?, latest, from };
             writer.signal(&head);
-            let asked = Asked { source, name, from, to, now };
+            let asked = SignalRequest { source, name, from, to, now };
             let mut reported = None;
             asked.give(*operator, &mut |row| {
                 if is_damage(&row.fields) {

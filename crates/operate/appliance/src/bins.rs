@@ -1,6 +1,6 @@
 //! Post-processors that work on bins: intervals of equal length, aligned to multiples of it since 1970.
 
-use crate::flow::{Asked, Take};
+use crate::flow::{SignalRequest, Take};
 use crate::gaps::Gaps;
 use crate::operator::Stat;
 use crate::pb::Row;
@@ -16,13 +16,13 @@ const SECOND: i64 = 1_000_000_000;
 
 /// Reported value of a bin.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum BinOutput {
     One(Stat),
     /// [`Stat::Stats`] and the last value. An empty bin has the last value of the previous bin, and a count of zero.
     AllAndLast,
 }
 
-impl What {
+impl BinOutput {
     /// The value can be computed from a [`Summary`].
     const fn is_in_summary(self) -> bool {
         !matches!(self, Self::One(Stat::Median | Stat::Kurtosis | Stat::Skewness | Stat::Linear | Stat::Loess))
@@ -60,7 +60,7 @@ enum Collected {
 }
 
 impl Collected {
-    fn new(what: What) -> Self {
+    fn new(what: BinOutput) -> Self {
         if what.is_in_summary() { Self::Summary(Summary::default()) } else { Self::Values(Vec::new(), 0) }
     }
 
@@ -81,7 +81,7 @@ impl Collected {
         Some(())
     }
 
-    fn summarise(self, what: What, middle: f64) -> SummaryValue {
+    fn summarise(self, what: BinOutput, middle: f64) -> SummaryValue {
         let (severity, value, field) = match self {
             Self::Summary(all) => {
                 let (value, field) = of_summary(what, &all);
@@ -107,30 +107,30 @@ enum Value {
     Many(Vec<f64>),
 }
 
-fn of_summary(what: What, all: &Summary) -> (Value, Option<(String, String)>) {
+fn of_summary(what: BinOutput, all: &Summary) -> (Value, Option<(String, String)>) {
     let of = |value: f64| if all.count == 0 { f64::NAN } else { value };
     let (mean, std) = (of(all.mean), of(all.std()));
     let stats = vec![mean, std, of(all.min), of(all.max), all.count as f64];
     let one = match what {
-        What::AllAndLast => return (Value::Many([stats, vec![of(all.last.value)]].concat()), None),
-        What::One(Stat::Stats) => return (Value::Many(stats), None),
-        What::One(Stat::ErrorBar) => return (Value::One(mean), Some(("stdz".into(), format!("{std:?}")))),
-        What::One(Stat::Min) => of(all.min),
-        What::One(Stat::Max) => of(all.max),
-        What::One(Stat::Count) => all.count as f64,
-        What::One(Stat::Std) => std,
-        What::One(Stat::Variance) => std * std,
-        What::One(Stat::Rms) => of((all.mean.powi(2) + all.squares.max(0.0) / all.count as f64).sqrt()),
-        What::One(Stat::PopVariance) => of(all.squares.max(0.0) / all.count as f64),
-        What::One(Stat::Jitter) => std / mean,
-        What::One(_) => mean,
+        BinOutput::AllAndLast => return (Value::Many([stats, vec![of(all.last.value)]].concat()), None),
+        BinOutput::One(Stat::Stats) => return (Value::Many(stats), None),
+        BinOutput::One(Stat::ErrorBar) => return (Value::One(mean), Some(("stdz".into(), format!("{std:?}")))),
+        BinOutput::One(Stat::Min) => of(all.min),
+        BinOutput::One(Stat::Max) => of(all.max),
+        BinOutput::One(Stat::Count) => all.count as f64,
+        BinOutput::One(Stat::Std) => std,
+        BinOutput::One(Stat::Variance) => std * std,
+        BinOutput::One(Stat::Rms) => of((all.mean.powi(2) + all.squares.max(0.0) / all.count as f64).sqrt()),
+        BinOutput::One(Stat::PopVariance) => of(all.squares.max(0.0) / all.count as f64),
+        BinOutput::One(Stat::Jitter) => std / mean,
+        BinOutput::One(_) => mean,
     };
     (Value::One(one), None)
 }
 
-fn of_values(what: What, mut values: Vec<(f64, f64)>, middle: f64) -> f64 {
+fn of_values(what: BinOutput, mut values: Vec<(f64, f64)>, middle: f64) -> f64 {
     match what {
-        What::One(Stat::Median) => {
+        BinOutput::One(Stat::Median) => {
             values.sort_unstable_by(|one, other| one.1.total_cmp(&other.1));
             let half = values.len() / 2;
             match (values.get(half), values.len() % 2) {
@@ -139,9 +139,9 @@ fn of_values(what: What, mut values: Vec<(f64, f64)>, middle: f64) -> f64 {
                 (Some(value), _) => f64::midpoint(values[half - 1].1, value.1),
             }
         }
-        What::One(Stat::Skewness) => moments(&values).0,
-        What::One(Stat::Kurtosis) => moments(&values).1,
-        What::One(Stat::Loess) => regression::loess(&values, middle),
+        BinOutput::One(Stat::Skewness) => moments(&values).0,
+        BinOutput::One(Stat::Kurtosis) => moments(&values).1,
+        BinOutput::One(Stat::Loess) => regression::loess(&values, middle),
         _ => regression::linear(&values, middle),
     }
 }
@@ -164,7 +164,7 @@ fn moments(values: &[(f64, f64)]) -> (f64, f64) {
 /// Emits bins, and fills the empty ones between them.
 struct Filler<'a, 't> {
     bins: Bins,
-    what: What,
+    what: BinOutput,
     fill: bool,
     /// Last bin that may be filled.
     end: i64,
@@ -197,8 +197,8 @@ impl Filler<'_, '_> {
 
     fn repeated(&self, summary: SummaryValue) -> SummaryValue {
         match (self.what, &summary.value) {
-            (What::One(Stat::Count), _) => SummaryValue { severity: 0, value: Value::One(0.0), field: None },
-            (What::AllAndLast, Value::Many(many)) => {
+            (BinOutput::One(Stat::Count), _) => SummaryValue { severity: 0, value: Value::One(0.0), field: None },
+            (BinOutput::AllAndLast, Value::Many(many)) => {
                 let last = many.last().copied().unwrap_or(f64::NAN);
                 SummaryValue { value: Value::Many(vec![last, 0.0, last, last, 0.0, last]), ..summary }
             }
@@ -219,7 +219,13 @@ impl Filler<'_, '_> {
 }
 
 /// Emits one number per bin, or several.
-pub(crate) fn stat(asked: &Asked<'_>, what: What, secs: u64, fill: bool, take: &mut Take<'_>) -> Result<(), Failed> {
+pub(crate) fn stat(
+    asked: &SignalRequest<'_>,
+    what: BinOutput,
+    secs: u64,
+    fill: bool,
+    take: &mut Take<'_>,
+) -> Result<(), Failed> {
     let bins = Bins::of(secs);
     let (first, last) = (bins.number(asked.from), bins.number(asked.to));
     let gaps = Gaps::after(asked.from, asked.source.gaps(asked.name, asked.from, asked.to)?);
@@ -259,10 +265,10 @@ pub(crate) fn stat(asked: &Asked<'_>, what: What, secs: u64, fill: bool, take: &
 
 /// Reads samples and emits each bin that has some.
 fn collect(
-    asked: &Asked<'_>,
+    asked: &SignalRequest<'_>,
     bins: Bins,
     (from, to): (i64, i64),
-    what: What,
+    what: BinOutput,
     filler: &mut Filler<'_, '_>,
 ) -> Result<(), Failed> {
     if from > to {
@@ -296,7 +302,13 @@ fn collect(
 }
 
 /// Emits the first or the last sample of each bin.
-pub(crate) fn pick(asked: &Asked<'_>, last: bool, secs: u64, fill: bool, take: &mut Take<'_>) -> Result<(), Failed> {
+pub(crate) fn pick(
+    asked: &SignalRequest<'_>,
+    last: bool,
+    secs: u64,
+    fill: bool,
+    take: &mut Take<'_>,
+) -> Result<(), Failed> {
     let bins = Bins::of(secs);
     let first = bins.number(asked.from);
     let end = bins.number(asked.to).min(bins.number(asked.now));
@@ -331,7 +343,13 @@ pub(crate) fn pick(asked: &Asked<'_>, last: bool, secs: u64, fill: bool, take: &
 }
 
 /// Emits the samples that are far from their bin's mean, or the others.
-pub(crate) fn flyers(asked: &Asked<'_>, secs: u64, sigmas: f64, far: bool, take: &mut Take<'_>) -> Result<(), Failed> {
+pub(crate) fn flyers(
+    asked: &SignalRequest<'_>,
+    secs: u64,
+    sigmas: f64,
+    far: bool,
+    take: &mut Take<'_>,
+) -> Result<(), Failed> {
     let bins = Bins::of(secs);
     let mut open: (i64, Vec<Row>, Summary) = (i64::MIN, Vec::new(), Summary::default());
     let mut give = |rows: Vec<Row>, all: &Summary| {
@@ -356,7 +374,7 @@ pub(crate) fn flyers(asked: &Asked<'_>, secs: u64, sigmas: f64, far: bool, take:
 }
 
 /// Emits up to four samples per bin, as in the plots of the Channel Archiver: first, minimum, maximum, last.
-pub(crate) fn plot(asked: &Asked<'_>, secs: u64, take: &mut Take<'_>) -> Result<(), Failed> {
+pub(crate) fn plot(asked: &SignalRequest<'_>, secs: u64, take: &mut Take<'_>) -> Result<(), Failed> {
     let bins = Bins::of(secs);
     let first = bins.number(asked.from);
     let mut open: (i64, Summary) = (i64::MIN, Summary::default());

@@ -9,7 +9,7 @@ use segment::rows::Cause;
 use segment::{Datum, Sample};
 
 /// Request for one signal.
-pub(crate) struct Asked<'a> {
+pub(crate) struct SignalRequest<'a> {
     pub(crate) source: &'a dyn Source,
     pub(crate) name: &'a str,
     pub(crate) from: i64,
@@ -21,7 +21,7 @@ pub(crate) struct Asked<'a> {
 /// Consumer of samples.
 pub(crate) type Take<'t> = dyn FnMut(Row) -> Result<(), Failed> + 't;
 
-impl Asked<'_> {
+impl SignalRequest<'_> {
     /// Passes all samples of the answer to `take`.
     pub(crate) fn give(&self, operator: Operator, take: &mut Take<'_>) -> Result<(), Failed> {
         match operator {
@@ -39,7 +39,7 @@ impl Asked<'_> {
             Operator::NCount => self.ncount(take),
             Operator::DeadBand(band) => self.dead_band(band, take),
             Operator::Optimized { points, last, fill } => self.optimized(points, last, fill, take),
-            Operator::Stat { stat, secs, fill } => bins::stat(self, bins::What::One(stat), secs, fill, take),
+            Operator::Stat { stat, secs, fill } => bins::stat(self, bins::BinOutput::One(stat), secs, fill, take),
             Operator::Pick { last, secs, fill } => bins::pick(self, last, secs, fill, take),
             Operator::Flyers { secs, sigmas, far } => bins::flyers(self, secs, sigmas, far, take),
             Operator::Plot { secs } => bins::plot(self, secs, take),
@@ -153,7 +153,7 @@ impl Asked<'_> {
         if !self.is_numeric()? || is_few()? {
             return self.raw(take);
         }
-        let what = if last { bins::What::AllAndLast } else { bins::What::One(crate::Stat::Stats) };
+        let what = if last { bins::BinOutput::AllAndLast } else { bins::BinOutput::One(crate::Stat::Stats) };
         bins::stat(self, what, optimal_secs(self.from, self.to, points), fill, take)
     }
 }

@@ -126,7 +126,7 @@ impl Operator {
     pub(crate) fn read(word: &str) -> Result<Self, Refused> {
         let mut parts = word.split('_');
         let name = parts.next().unwrap_or_default();
-        let mut given = Given { word, parts: parts.collect::<Vec<_>>().into_iter() };
+        let mut given = Arguments { word, parts: parts.collect::<Vec<_>>().into_iter() };
         let (stem, fill) = name.strip_suffix("Sample").map_or((name, true), |stem| (stem, false));
         let stat = STATS.iter().find(|(known, _)| *known == stem).map(|(_, stat)| *stat);
         let operator = match (name, stat) {
@@ -199,12 +199,12 @@ pub(crate) fn split(text: &str) -> Option<(String, &str)> {
 }
 
 /// Remaining arguments.
-struct Given<'a> {
+struct Arguments<'a> {
     word: &'a str,
     parts: std::vec::IntoIter<&'a str>,
 }
 
-impl Given<'_> {
+impl Arguments<'_> {
     /// Next argument, a positive integer. `other` is the default; a default of 0 makes the argument mandatory.
     fn whole(&mut self, other: u64) -> Result<u64, Refused> {
         let part = self.parts.next();

@@ -14,7 +14,7 @@ use segment::rows::{About, Cause, Gap, Signal};
 use segment::{Chunk, Kind, Sample};
 use std::cell::OnceCell;
 use std::ops::ControlFlow;
-use store::{Bin, Bins, Found, Reader, Span, StoreError, Stream};
+use store::{Bin, Bins, Reader, SignalInfo, Span, StoreError, Stream};
 use tokio::runtime::Runtime;
 
 /// Columns of a sample, in the order of the query.
@@ -221,7 +221,7 @@ impl Reader for Archive {
         Ok(rows)
     }
 
-    fn about(&self, name: &str) -> Result<Option<Found>, StoreError> {
+    fn about(&self, name: &str) -> Result<Option<SignalInfo>, StoreError> {
         let rows = Reader::rows(self, name)?;
         if rows.is_empty() {
             return Ok(None);
@@ -232,7 +232,7 @@ impl Reader for Archive {
         let first = buckets.iter().map(|bucket| bucket.first).min();
         let last = buckets.iter().map(|bucket| bucket.last).max();
         let span = first.zip(last).map(|(from, to)| Span { from, to });
-        Ok(Some(Found { name: name.to_owned(), rows, count, span }))
+        Ok(Some(SignalInfo { name: name.to_owned(), rows, count, span }))
     }
 
     fn samples<'a>(&'a self, name: &str, span: Span) -> Result<Stream<'a>, StoreError> {

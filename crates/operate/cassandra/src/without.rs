@@ -6,7 +6,7 @@ use segment::Sample;
 use segment::rows::{Gap, Signal};
 use std::convert::Infallible;
 use std::time::Duration;
-use store::{Bin, Bins, Files, Found, Position, Reader, Span, StoreError, Stream};
+use store::{Bin, Bins, Files, Position, Reader, SignalInfo, Span, StoreError, Stream};
 
 fn missing(cluster: &Cluster) -> StoreError {
     let source = "this tahti was built without what speaks with Cassandra; build it with --features cassandra";
@@ -35,7 +35,7 @@ impl Reader for Archive {
         match self.0 {}
     }
 
-    fn about(&self, _: &str) -> Result<Option<Found>, StoreError> {
+    fn about(&self, _: &str) -> Result<Option<SignalInfo>, StoreError> {
         match self.0 {}
     }
 

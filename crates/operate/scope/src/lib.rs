@@ -31,4 +31,4 @@ pub use maths::{Operation, maths};
 pub use measure::{Cursors, Measured, cursors, measure};
 pub use plot::plot;
 pub use trigger::{Beside, Trigger, TriggerError};
-pub use wanted::{Mode, Wanted};
+pub use wanted::{CaptureSettings, Mode};

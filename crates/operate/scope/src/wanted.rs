@@ -33,7 +33,7 @@ impl Mode {
 
 /// Settings of a capture of one segment's variables.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Wanted {
+pub struct CaptureSettings {
     /// Names of the variables, without the segment's.
     pub channels: Vec<String>,
     /// The trigger; without one, a capture starts at once.
@@ -56,7 +56,7 @@ pub struct Wanted {
     pub detached: bool,
 }
 
-impl Wanted {
+impl CaptureSettings {
     /// The external trigger, if the trigger is one.
     ///
     /// # Errors
@@ -109,17 +109,17 @@ mod tests {
 
     #[test]
     fn without_a_trigger_a_capture_begins_at_once_and_with_one_it_waits() {
-        let wanted = Wanted { length: 100, every: 2, pre: 0.3, keep: 4, ..Wanted::default() };
+        let wanted = CaptureSettings { length: 100, every: 2, pre: 0.3, keep: 4, ..CaptureSettings::default() };
         let request = wanted.request("llrf").unwrap();
         let Timing { mode, pre, patience, captures, .. } = request.timing;
         assert_eq!((mode, pre, patience, captures, request.keep), (rt::scope::Mode::Auto, 30, 0, 1, 1));
         let trigger = Some("llrf/beam changes".to_owned());
-        let normal = Wanted { trigger, mode: Mode::Normal, ..wanted.clone() }.request("llrf").unwrap();
+        let normal = CaptureSettings { trigger, mode: Mode::Normal, ..wanted.clone() }.request("llrf").unwrap();
         assert_eq!((normal.on.as_deref(), normal.keep), (Some("beam"), 4));
         assert_eq!(
             (normal.timing.mode, normal.timing.patience, normal.timing.captures),
             (rt::scope::Mode::Normal, 400, 0)
         );
-        assert!(Wanted { trigger: Some("beam".into()), ..wanted }.request("llrf").is_err());
+        assert!(CaptureSettings { trigger: Some("beam".into()), ..wanted }.request("llrf").is_err());
     }
 }

@@ -15,7 +15,7 @@
 
 use crate::bytes::{Bad, Input, put_varint};
 use crate::datum::{Datum, Kind, Sample};
-use crate::floats::{self, Way, Width};
+use crate::floats::{self, FloatEncoding, Width};
 use crate::{Summary, ints};
 use base::FieldType;
 
@@ -338,7 +338,7 @@ impl Chunk {
         }
         match width(chunk.kind) {
             Some(width) => {
-                let way = Way::from_bits(flags >> 5 & 3).ok_or(Bad::Kind(flags))?;
+                let way = FloatEncoding::from_bits(flags >> 5 & 3).ok_or(Bad::Kind(flags))?;
                 chunk.bits = floats::get(&mut input, width, way, count)?;
             }
             None if chunk.kind.varies() => chunk.varying(&mut input, count)?,

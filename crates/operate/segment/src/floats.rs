@@ -9,14 +9,14 @@ use crate::{bits, ints};
 
 /// Encoding of the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum FloatEncoding {
     Plain = 0,
     Changes = 1,
     Decimal = 2,
     Packed = 3,
 }
 
-impl Way {
+impl FloatEncoding {
     pub(crate) const fn from_bits(bits: u8) -> Option<Self> {
         match bits {
             0 => Some(Self::Plain),
@@ -64,16 +64,16 @@ const PACKED_FROM: usize = 16;
 const BITS: u8 = 0x80;
 
 /// Writes values in the shortest encoding.
-pub(crate) fn put(out: &mut Vec<u8>, width: Width, bits: &[u64]) -> Way {
+pub(crate) fn put(out: &mut Vec<u8>, width: Width, bits: &[u64]) -> FloatEncoding {
     let begin = out.len();
-    let mut best = (Way::Plain, bits.len() * width as usize);
+    let mut best = (FloatEncoding::Plain, bits.len() * width as usize);
     let wholes = wholes(width, bits);
     if let Some((tens, wholes)) = &wholes {
         out.push(*tens);
         ints::put_deltas(out, wholes.iter().copied());
         let len = out.len() - begin;
         if len < best.1 {
-            best = (Way::Decimal, len);
+            best = (FloatEncoding::Decimal, len);
         } else {
             out.truncate(begin);
         }
@@ -83,7 +83,7 @@ pub(crate) fn put(out: &mut Vec<u8>, width: Width, bits: &[u64]) -> Way {
         put_changes(out, bits);
         let len = out.len() - changes;
         if len < best.1 {
-            best = (Way::Changes, len);
+            best = (FloatEncoding::Changes, len);
             out.drain(begin..changes);
         } else {
             out.truncate(changes);
@@ -99,10 +99,10 @@ pub(crate) fn put(out: &mut Vec<u8>, width: Width, bits: &[u64]) -> Way {
             out.truncate(begin);
             out.push(head);
             bits::put(out, &packed);
-            return Way::Packed;
+            return FloatEncoding::Packed;
         }
     }
-    if best.0 == Way::Plain {
+    if best.0 == FloatEncoding::Plain {
         bits.iter().for_each(|bits| out.extend_from_slice(&bits.to_le_bytes()[..width as usize]));
     }
     best.0
@@ -122,9 +122,9 @@ fn frame(bits: &[u64]) -> (u8, Vec<i64>) {
 }
 
 /// Reads `count` values.
-pub(crate) fn get(input: &mut Input<'_>, width: Width, way: Way, count: usize) -> Result<Vec<u64>, Bad> {
+pub(crate) fn get(input: &mut Input<'_>, width: Width, way: FloatEncoding, count: usize) -> Result<Vec<u64>, Bad> {
     match way {
-        Way::Plain => {
+        FloatEncoding::Plain => {
             let bytes = input.take(count * width as usize)?;
             Ok(match width {
                 Width::Four => {
@@ -137,14 +137,14 @@ pub(crate) fn get(input: &mut Input<'_>, width: Width, way: Way, count: usize) -
                 }
             })
         }
-        Way::Changes => changes(input, count),
-        Way::Decimal => {
+        FloatEncoding::Changes => changes(input, count),
+        FloatEncoding::Decimal => {
             let tens = TENS.get(usize::from(input.u8()?)).ok_or(Bad::Number)?;
             let mut values = Vec::with_capacity(count);
             ints::deltas(input, count, |whole| values.push(width.to_bits(whole as f64 / tens)))?;
             Ok(values)
         }
-        Way::Packed => {
+        FloatEncoding::Packed => {
             let head = input.u8()?;
             let mut values = Vec::with_capacity(count);
             if head & BITS != 0 {
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn there_and_back(width: Width, bits: &[u64]) -> (Way, usize) {
+    fn there_and_back(width: Width, bits: &[u64]) -> (FloatEncoding, usize) {
         let mut out = Vec::new();
         let way = put(&mut out, width, bits);
         let mut input = Input(&out);
@@ -259,15 +259,15 @@ mod tests {
     fn each_series_is_stored_in_its_smallest_encoding() {
         let of = |value: fn(u64) -> f64| -> Vec<u64> { (0..1000).map(|k| value(k).to_bits()).collect() };
         let temperature = of(|k| (2_000 + (k * 7 % 11)) as f64 / 100.0);
-        assert_eq!(there_and_back(Width::Eight, &temperature), (Way::Packed, 593));
+        assert_eq!(there_and_back(Width::Eight, &temperature), (FloatEncoding::Packed, 593));
         let converter = of(|k| f64::from((k * 7_919 % 401) as u16 + 20_000) * 10.0 / 32_768.0);
-        assert_eq!(there_and_back(Width::Eight, &converter), (Way::Packed, 1_469));
+        assert_eq!(there_and_back(Width::Eight, &converter), (FloatEncoding::Packed, 1_469));
         let set_point = of(|k| if k < 400 { 1.0 / 3.0 } else { 2.0 / 3.0 });
-        assert_eq!(there_and_back(Width::Eight, &set_point), (Way::Changes, 17));
+        assert_eq!(there_and_back(Width::Eight, &set_point), (FloatEncoding::Changes, 17));
         let noise = of(|k| (k as f64 * 12.9898).sin() * 43758.5453);
-        assert_eq!(there_and_back(Width::Eight, &noise), (Way::Plain, 8_000));
+        assert_eq!(there_and_back(Width::Eight, &noise), (FloatEncoding::Plain, 8_000));
         let near = of(|k| 100.0 + (k as f64 * 12.9898).sin().abs() * 1e-4);
-        assert_eq!(there_and_back(Width::Eight, &near), (Way::Packed, 4_308));
+        assert_eq!(there_and_back(Width::Eight, &near), (FloatEncoding::Packed, 4_308));
     }
 
     #[test]

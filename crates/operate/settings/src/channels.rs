@@ -12,7 +12,7 @@ use std::io;
 
 /// The present value of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ChannelValue {
     /// The value as text. States are numbers.
     pub value: SavedValue,
     /// The server permits writing.
@@ -23,7 +23,7 @@ pub struct Found {
     states: States,
 }
 
-impl Found {
+impl ChannelValue {
     /// The value for display. A state includes its name.
     #[must_use]
     pub fn named(&self) -> SavedValue {
@@ -131,7 +131,7 @@ impl Channels {
     ///
     /// # Errors
     /// An error from the kernel while waiting.
-    pub fn read(&mut self) -> io::Result<Vec<Result<Found, Unavailable>>> {
+    pub fn read(&mut self) -> io::Result<Vec<Result<ChannelValue, Unavailable>>> {
         let until = Session::now() + self.within;
         while self.ids.iter().any(|id| self.session.client.info(*id).is_none()) {
             if self.session.step(until)?.is_none() {
@@ -167,7 +167,7 @@ impl Channels {
                             let value = to_saved(&reading.value, is_text(&self.names[at]));
                             self.known[at] = Some((info.native, labels.clone()));
                             let (may_write, states) = (info.access.write, States::Number(None));
-                            Ok(Found { value, may_write, native: info.native, labels, states })
+                            Ok(ChannelValue { value, may_write, native: info.native, labels, states })
                         }
                         Err(Eca::NORDACCESS) => Err(Unavailable::NoAccess),
                         Err(status) => Err(Unavailable::Refused(status)),
@@ -181,7 +181,7 @@ impl Channels {
     }
 
     /// Returns whether a saved value can be written to a channel with these properties.
-    pub(crate) fn is_value(&self, at: usize, saved: (&SavedValue, &States), found: &Found) -> bool {
+    pub(crate) fn is_value(&self, at: usize, saved: (&SavedValue, &States), found: &ChannelValue) -> bool {
         of_saved(saved, found.native, &found.labels, is_text(&self.names[at])).is_some()
     }
 

@@ -1,6 +1,6 @@
 //! Compares saved values with present values.
 
-use crate::channels::{Found, Unavailable};
+use crate::channels::{ChannelValue, Unavailable};
 use crate::file::Saved;
 use db::SavedValue;
 use std::str::FromStr;
@@ -75,10 +75,10 @@ pub struct Row {
 }
 
 /// Compares the saved values with the present ones, channel by channel; `now` must have the same order.
-pub fn compare(saved: &[Saved], now: &[Result<Found, Unavailable>], tolerance: Tolerance) -> Vec<Row> {
+pub fn compare(saved: &[Saved], now: &[Result<ChannelValue, Unavailable>], tolerance: Tolerance) -> Vec<Row> {
     let each = saved.iter().zip(now).map(|(saved, now)| {
         let state = match (&saved.value, now) {
-            (None, now) => State::NotSaved(now.as_ref().ok().map(Found::named)),
+            (None, now) => State::NotSaved(now.as_ref().ok().map(ChannelValue::named)),
             (Some(_), Err(why)) => State::Unavailable(why.clone()),
             (Some(_), Ok(found)) if are_equal(saved, found, tolerance) => State::Equal,
             (Some(_), Ok(found)) => State::Differs(found.named()),
@@ -93,7 +93,7 @@ pub fn compare(saved: &[Saved], now: &[Result<Found, Unavailable>], tolerance: T
 }
 
 /// Returns whether a channel has its saved value.
-pub(crate) fn are_equal(saved: &Saved, now: &Found, tolerance: Tolerance) -> bool {
+pub(crate) fn are_equal(saved: &Saved, now: &ChannelValue, tolerance: Tolerance) -> bool {
     let one = |then: &[u8], text: &[u8]| {
         now.is_state(then, &saved.states, text).unwrap_or_else(|| tolerance.are_equal(then, text))
     };
@@ -123,8 +123,8 @@ mod tests {
         SavedValue::Text(text.into())
     }
 
-    fn found(value: SavedValue) -> Found {
-        Found::of_file(value, States::Number(None))
+    fn found(value: SavedValue) -> ChannelValue {
+        ChannelValue::of_file(value, States::Number(None))
     }
 
     fn saved_as(value: SavedValue) -> Saved {

@@ -1,6 +1,6 @@
 //! One file: the values of the channels of a set at one time.
 
-use crate::channels::{Found, Unavailable};
+use crate::channels::{ChannelValue, Unavailable};
 use crate::value::{States, tame};
 use base::{Stamp, Utc};
 use db::{FileError, SavedValue, parse_sav, write_sav};
@@ -116,9 +116,9 @@ impl Settings {
 
     /// The saved values of the channels of `other`, in their order, in the form of a read.
     #[must_use]
-    pub fn found(&self, other: &Self) -> Vec<Result<Found, Unavailable>> {
+    pub fn found(&self, other: &Self) -> Vec<Result<ChannelValue, Unavailable>> {
         let own: HashMap<&str, &Saved> = self.values.iter().map(|one| (one.name.as_str(), one)).collect();
-        let of = |one: &Saved| Some(Found::of_file(one.value.clone()?, one.states.clone()));
+        let of = |one: &Saved| Some(ChannelValue::of_file(one.value.clone()?, one.states.clone()));
         let each = other
             .values
             .iter()

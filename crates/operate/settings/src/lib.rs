@@ -17,11 +17,11 @@ mod restore;
 mod save;
 mod value;
 
-pub use channels::{Channels, Found, Unavailable, Unwritten};
+pub use channels::{ChannelValue, Channels, Unavailable, Unwritten};
 pub use compare::{Row, State, Tolerance, ToleranceError, compare};
 pub use db::SavedValue;
 pub use file::{Head, Saved, Settings};
 pub use folder::{CHANNELS_MAX, Entry, Folder, FolderError};
 pub use restore::{Blocked, Outcome, RestoreError, Restored, restore};
-pub use save::{Kept, SaveError, save};
+pub use save::{SaveError, SaveReport, save};
 pub use value::{States, shown};

@@ -9,7 +9,7 @@ use std::io;
 
 /// The result of saving.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct SaveReport {
     /// The file.
     pub file: String,
     /// Number of channels of the set.
@@ -37,7 +37,7 @@ pub enum SaveError {
 ///
 /// # Errors
 /// See [`SaveError`]. No file was created.
-pub fn save(folder: &Folder, set: &str, by: &str, note: &str, within: DurNs) -> Result<Kept, SaveError> {
+pub fn save(folder: &Folder, set: &str, by: &str, note: &str, within: DurNs) -> Result<SaveReport, SaveError> {
     let names = folder.channels(set)?;
     let read = Channels::open(&names, within)?.read()?;
     let (mut values, mut missing) = (Vec::with_capacity(names.len()), Vec::new());
@@ -53,5 +53,5 @@ pub fn save(folder: &Folder, set: &str, by: &str, note: &str, within: DurNs) -> 
     let now = sys::clock::wall_ns();
     let at = Stamp::from_unix(now / 1_000_000_000, (now % 1_000_000_000) as u32);
     let settings = Settings { head: Some(Head::new(set, at, by, note)), values };
-    Ok(Kept { file: folder.save(set, &settings)?, channels, missing })
+    Ok(SaveReport { file: folder.save(set, &settings)?, channels, missing })
 }

@@ -31,7 +31,7 @@ impl Span {
 
 /// Description of a signal.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct SignalInfo {
     /// Its name.
     pub name: String,
     /// Its rows (type, unit, limits), one per change, oldest first.
@@ -158,7 +158,7 @@ impl<F: Files> Archive<F> {
     ///
     /// # Errors
     /// If a file cannot be read.
-    pub fn about(&self, name: &str) -> Result<Option<Found>, StoreError> {
+    pub fn about(&self, name: &str) -> Result<Option<SignalInfo>, StoreError> {
         let rows = self.rows(name);
         if rows.is_empty() {
             return Ok(None);
@@ -168,7 +168,7 @@ impl<F: Files> Archive<F> {
         let first = refs.iter().map(|place| place.first).min();
         let last = refs.iter().map(|place| place.last).max();
         let span = first.zip(last).map(|(from, to)| Span { from, to });
-        Ok(Some(Found { name: name.to_owned(), rows, count, span }))
+        Ok(Some(SignalInfo { name: name.to_owned(), rows, count, span }))
     }
 
     /// Rows of a signal, one per change, oldest first. If several have the same instant, only the last is returned.

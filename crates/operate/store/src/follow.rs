@@ -5,7 +5,7 @@ use crate::catalogue::{Catalogue, Entry, Problem};
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::part::{Numbers, Part};
-use crate::scan::{Scan, Seen};
+use crate::scan::{Scan, ScanItem};
 use segment::block::{BlockKind, HEADER};
 use segment::parquet;
 use segment::rows::{self, Cause, Gap, Signal};
@@ -90,7 +90,7 @@ struct Open<F: Files> {
     file: F::File,
     name: String,
     numbers: Numbers,
-    known: Known,
+    known: FileState,
     /// The file belongs to another archive; nothing in it is read.
     is_foreign: bool,
     /// The manifest lists it.
@@ -102,7 +102,7 @@ struct Open<F: Files> {
 }
 
 /// State derived from the part of a file read so far.
-struct Known {
+struct FileState {
     /// Signal names by the file's signal numbers.
     names: HashMap<u32, Arc<str>>,
     /// Number of the next sample or gap.
@@ -239,7 +239,7 @@ impl<F: Files> Follow<F> {
             is_foreign,
             is_listed,
             is_checked,
-            known: Known { names, next, latest },
+            known: FileState { names, next, latest },
             pack,
         });
         // The blocks before the position define signal names and numbers.
@@ -266,7 +266,7 @@ impl<F: Files> Follow<F> {
             |bytes: u64, samples: i64| portion.is_some_and(|portion| bytes >= portion || samples >= enough(portion));
         while self.position.offset < end && !is_enough(self.position.offset - begin, known.next - window.number) {
             match scan.next()? {
-                Some(Seen::Block { offset, header }) => {
+                Some(ScanItem::Block { offset, header }) => {
                     if offset + header.whole() > end {
                         return Ok(true);
                     }
@@ -278,25 +278,25 @@ impl<F: Files> Follow<F> {
                     }
                     self.position.offset = offset + header.whole();
                 }
-                Some(Seen::Damage { offset, len, .. }) => {
+                Some(ScanItem::Damage { offset, len, .. }) => {
                     window.damaged += len;
                     if open.pack.is_some() || !open.is_checked {
                         known.damaged(None, (known.latest, 0), window);
                     }
                     self.position.offset = offset + len;
                 }
-                Some(Seen::Tail { .. }) if !open.is_listed && end == u64::MAX => {
+                Some(ScanItem::Tail { .. }) if !open.is_listed && end == u64::MAX => {
                     known.damaged(None, (known.latest, 0), window);
                     return Ok(true);
                 }
-                Some(Seen::Tail { .. }) | None => return Ok(true),
+                Some(ScanItem::Tail { .. }) | None => return Ok(true),
             }
         }
         Ok(self.position.offset >= end)
     }
 }
 
-impl Known {
+impl FileState {
     /// Records that samples are missing from an instant on, with their number if known.
     fn damaged(&mut self, id: Option<u32>, (at, lost): (i64, u64), window: &mut Window) {
         let name = id.and_then(|id| self.names.get(&id).cloned());
@@ -340,7 +340,7 @@ impl Known {
     }
 }
 
-impl Known {
+impl FileState {
     /// Takes the chunks of a Parquet file that an index block lists, converted to the form of the log.
     fn take_pages<F: Files>(&mut self, files: &F, pack: &Part<F>, payload: &[u8], window: &mut Window) {
         let Ok((id, entries)) = parquet::entries(payload) else {

@@ -50,7 +50,7 @@ mod scan;
 mod verify;
 
 pub use account::{Account, Config, Newest, Pushed, WhenFull};
-pub use archive::{Archive, Found, Samples, Span};
+pub use archive::{Archive, Samples, SignalInfo, Span};
 pub use bins::{Bin, Bins, Filling};
 pub use catalogue::{Problem, manifest_damage};
 pub use error::StoreError;

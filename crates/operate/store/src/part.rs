@@ -5,7 +5,7 @@ use crate::catalogue::{Entry, Problem, span_of};
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::manifest::Manifest;
-use crate::scan::{Scan, Seen};
+use crate::scan::{Scan, ScanItem};
 use segment::block::{self, BlockKind, HEADER, Header, NoBlock};
 use segment::manifest::{CLOSING, Closing, Contents, Digest};
 use segment::pack::{self, DirectoryEntry, TRAILER, Trailer};
@@ -273,7 +273,7 @@ impl<F: Files> Part<F> {
         let scan = Scan::between(files, &self.file, &self.name, 0, None)?;
         let (mut scan, mut known, mut count) = (scan.of(self.numbers.first), HashSet::new(), 0);
         while let Some(seen) = scan.next()? {
-            let Seen::Block { header, .. } = seen else { continue };
+            let ScanItem::Block { header, .. } = seen else { continue };
             match header.kind {
                 BlockKind::Dictionary => {
                     known.extend(rows::signals(&scan.payload).map_while(Result::ok).map(|signal| signal.id));
@@ -333,7 +333,7 @@ impl<F: Files> Part<F> {
         let mut scan = Scan::between(files, &self.file, &name, trailer.dictionary, None)?.of(segment).until(end);
         let (mut signals, mut gaps, mut directory) = (BTreeMap::new(), Vec::new(), HashMap::new());
         while let Some(seen) = scan.next()? {
-            let Seen::Block { header, .. } = seen else { return Ok(false) };
+            let ScanItem::Block { header, .. } = seen else { return Ok(false) };
             match header.kind {
                 BlockKind::Dictionary => take_signals(&mut signals, &scan.payload),
                 BlockKind::Gaps => gaps.extend(rows::gaps(&scan.payload, header.base).map_while(Result::ok)),
@@ -365,17 +365,17 @@ impl<F: Files> Part<F> {
         let (mut latest, end) = (span.from, span.to);
         while let Some(seen) = scan.next()? {
             let (offset, header) = match seen {
-                Seen::Block { offset, header } => (offset, header),
+                ScanItem::Block { offset, header } => (offset, header),
                 // Another version of tahti can read this: fail, and do not treat it as damage.
-                Seen::Damage { offset, why, .. } | Seen::Tail { offset, why, .. }
+                ScanItem::Damage { offset, why, .. } | ScanItem::Tail { offset, why, .. }
                     if matches!(why, NoBlock::Version(_)) =>
                 {
                     let why = format!("{why}: it was written by another version of tahti; use that one");
                     return Err(StoreError::damaged(&name, offset, why));
                 }
-                Seen::Tail { .. } if entry.may_be_torn() && !is_pack && proven == u64::MAX => continue,
-                Seen::Damage { offset, .. } | Seen::Tail { offset, .. } if offset >= proven => continue,
-                Seen::Damage { offset, len, why } | Seen::Tail { offset, len, why } => {
+                ScanItem::Tail { .. } if entry.may_be_torn() && !is_pack && proven == u64::MAX => continue,
+                ScanItem::Damage { offset, .. } | ScanItem::Tail { offset, .. } if offset >= proven => continue,
+                ScanItem::Damage { offset, len, why } | ScanItem::Tail { offset, len, why } => {
                     let span = Some(Span { from: latest, to: end.max(latest) });
                     self.problems.push(Problem { span, ..Problem::new(&name, (offset, len), why) });
                     continue;
@@ -479,14 +479,14 @@ impl<F: Files> Part<F> {
         for _ in 0..entry.blocks {
             let damaged = |offset: u64, why: String| StoreError::damaged(&self.name, offset, why);
             let offset = match scan.next()? {
-                Some(Seen::Block { offset, header }) if header.kind == BlockKind::Index => offset,
-                Some(Seen::Block { offset, header }) if header.kind == BlockKind::Pages => {
+                Some(ScanItem::Block { offset, header }) if header.kind == BlockKind::Index => offset,
+                Some(ScanItem::Block { offset, header }) if header.kind == BlockKind::Pages => {
                     let (_, entries) =
                         parquet::entries(&scan.payload).map_err(|why| damaged(offset, why.to_string()))?;
                     refs.extend(entries.into_iter().map(|entry| Ref::of_pages(part, entry)));
                     continue;
                 }
-                Some(Seen::Damage { offset, why, .. } | Seen::Tail { offset, why, .. }) => {
+                Some(ScanItem::Damage { offset, why, .. } | ScanItem::Tail { offset, why, .. }) => {
                     return Err(damaged(offset, why.to_string()));
                 }
                 _ => return Err(damaged(entry.index, "an index is missing".into())),

@@ -1,6 +1,6 @@
 //! Common interface for reading archives, wherever they are stored.
 
-use crate::archive::{Archive, Found, Span};
+use crate::archive::{Archive, SignalInfo, Span};
 use crate::bins::{Bin, Bins};
 use crate::catalogue::Problem;
 use crate::error::StoreError;
@@ -30,7 +30,7 @@ pub trait Reader {
     ///
     /// # Errors
     /// As [`names`](Self::names).
-    fn about(&self, name: &str) -> Result<Option<Found>, StoreError>;
+    fn about(&self, name: &str) -> Result<Option<SignalInfo>, StoreError>;
 
     /// The samples of a signal within a span, in order of time. Samples with equal stamps are in order of arrival.
     ///
@@ -85,7 +85,7 @@ impl<F: Files> Reader for Archive<F> {
         Ok(self.rows(name))
     }
 
-    fn about(&self, name: &str) -> Result<Option<Found>, StoreError> {
+    fn about(&self, name: &str) -> Result<Option<SignalInfo>, StoreError> {
         self.about(name)
     }
 

@@ -9,7 +9,7 @@ const WINDOW: usize = 64 << 10;
 
 /// An item of a file.
 #[derive(Debug)]
-pub(crate) enum Seen {
+pub(crate) enum ScanItem {
     /// A block; its payload is in [`Scan::payload`].
     Block { offset: u64, header: Header },
     /// Bytes that are not a valid block, followed by a valid block.
@@ -61,7 +61,7 @@ impl<'a, F: Files> Scan<'a, F> {
     }
 
     /// The next item; `None` at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<Seen>, StoreError> {
+    pub(crate) fn next(&mut self) -> Result<Option<ScanItem>, StoreError> {
         if self.offset >= self.end {
             return Ok(None);
         }
@@ -71,12 +71,12 @@ impl<'a, F: Files> Scan<'a, F> {
                 let is_jump = self.expected.is_some_and(|(_, number)| header.number > number);
                 if is_jump && !self.is_after_damage {
                     self.is_after_damage = true;
-                    return Ok(Some(Seen::Damage { offset, len: 0, why: NoBlock::Missing }));
+                    return Ok(Some(ScanItem::Damage { offset, len: 0, why: NoBlock::Missing }));
                 }
                 self.is_after_damage = false;
                 self.offset += header.whole();
                 self.expected = Some((header.segment, header.number.wrapping_add(1)));
-                Ok(Some(Seen::Block { offset, header }))
+                Ok(Some(ScanItem::Block { offset, header }))
             }
             Err(why) => {
                 let next = self.find(offset + 1)?;
@@ -84,8 +84,8 @@ impl<'a, F: Files> Scan<'a, F> {
                 self.offset = next.unwrap_or(self.end);
                 let len = self.offset - offset;
                 Ok(Some(match next {
-                    Some(_) => Seen::Damage { offset, len, why },
-                    None => Seen::Tail { offset, len, why },
+                    Some(_) => ScanItem::Damage { offset, len, why },
+                    None => ScanItem::Tail { offset, len, why },
                 }))
             }
         }

@@ -4,7 +4,7 @@ use crate::catalogue::{Catalogue, Entry, Problem};
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::part::{CLOSED_UNLISTED, Form, Part, end_of};
-use crate::scan::{Scan, Seen};
+use crate::scan::{Scan, ScanItem};
 use segment::block::{BlockKind, HEADER};
 use segment::manifest::{CLOSING, Closing, Digest};
 use segment::pack::TRAILER;
@@ -133,7 +133,7 @@ fn file<F: Files>(
     let mut is_foreign = false;
     while let Some(seen) = scan.next()? {
         match seen {
-            Seen::Block { offset, header } => {
+            ScanItem::Block { offset, header } => {
                 // Each file is read twice: for its blocks and for its digest.
                 if !watch.goes_on(offset / 2) {
                     return Ok(None);
@@ -156,13 +156,15 @@ fn file<F: Files>(
                 }
             }
             // Not yet safe when the logger abandoned the file.
-            Seen::Damage { offset, len, .. } if proven.is_some_and(|proven| offset >= proven) => checked.tail += len,
-            Seen::Tail { offset, len, .. }
+            ScanItem::Damage { offset, len, .. } if proven.is_some_and(|proven| offset >= proven) => {
+                checked.tail += len
+            }
+            ScanItem::Tail { offset, len, .. }
                 if !is_pack && entry.may_be_torn() && proven.is_none_or(|proven| offset >= proven) =>
             {
                 checked.tail += len;
             }
-            Seen::Damage { offset, len, why } | Seen::Tail { offset, len, why } => {
+            ScanItem::Damage { offset, len, why } | ScanItem::Tail { offset, len, why } => {
                 checked.damage.push(Damage { offset, len, why: why.to_string() });
             }
         }

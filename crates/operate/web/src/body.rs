@@ -12,12 +12,12 @@ use std::task::{Context, Poll};
 pub(crate) enum Outgoing {
     Whole(Bytes),
     Idle(Parts, Turns),
-    Making(Pin<Box<dyn Future<Output = io::Result<Made>> + Send>>),
+    Making(Pin<Box<dyn Future<Output = io::Result<PartStream>> + Send>>),
     Done,
 }
 
 /// The next part, and the source of further parts.
-pub(crate) struct Made {
+pub(crate) struct PartStream {
     next: Option<io::Result<Vec<u8>>>,
     parts: Parts,
     turns: Turns,
@@ -60,7 +60,7 @@ impl hyper::body::Body for Outgoing {
                         *self = Self::Making(making);
                         return Poll::Pending;
                     };
-                    let Made { next, parts, turns } = made?;
+                    let PartStream { next, parts, turns } = made?;
                     match next {
                         None => return Poll::Ready(None),
                         Some(Err(error)) => return Poll::Ready(Some(Err(error))),
@@ -90,7 +90,7 @@ impl hyper::body::Body for Outgoing {
 }
 
 /// Waits for a turn and creates the next part.
-async fn make(mut parts: Parts, turns: Turns) -> io::Result<Made> {
+async fn make(mut parts: Parts, turns: Turns) -> io::Result<PartStream> {
     let turn = turns.slow.turn(turns.owner).await;
     let (next, parts) = turn
         .run(move || {
@@ -98,5 +98,5 @@ async fn make(mut parts: Parts, turns: Turns) -> io::Result<Made> {
             (next, parts)
         })
         .await?;
-    Ok(Made { next, parts, turns })
+    Ok(PartStream { next, parts, turns })
 }

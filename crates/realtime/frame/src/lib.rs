@@ -10,11 +10,11 @@
 //!
 //! ```
 //! use base::{DurNs, MonoNs};
-//! use frame::{Activity, Machine, Plan, Seen, Spec};
+//! use frame::{Activity, Machine, Plan, ActivityProgress, Spec};
 //! let control = Activity::new("control", Some(DurNs::from_us(300)), 0..2);
 //! let spec = Spec::new("fast", vec![DurNs::from_ms(1); 2], vec![control]);
 //! let mut machine = Machine::new(Plan::admit(&spec).unwrap(), 0, MonoNs(0));
-//! let seen = |_activity| Seen { present: true, ran: true, yielded: true };
+//! let seen = |_activity| ActivityProgress { present: true, ran: true, yielded: true };
 //! let border = machine.border(MonoNs(1_000_000), 1, seen, |judgement| panic!("{judgement:?}"));
 //! assert_eq!((border.pulse, border.minor, border.lost), (1, 1, 0));
 //! ```
@@ -36,6 +36,6 @@ mod sum;
 pub use admit::{ACTIVITIES_MAX, Entry, MINORS_MAX, Plan, Refusal};
 pub use beat::{Beat, Rhythm};
 pub use draw::draw;
-pub use machine::{Action, Border, Extension, Fault, Judgement, Machine, Seen, Totals};
+pub use machine::{Action, ActivityProgress, Border, Extension, Fault, Judgement, Machine, Totals};
 pub use share::share;
 pub use spec::{Activity, Config, Discipline, Mode, PRIORITY_MIN, ParseWordError, Recovery, Spec, TimeBase, minors_of};

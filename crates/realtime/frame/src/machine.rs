@@ -8,7 +8,7 @@ use base::{DurNs, MonoNs};
 
 /// Progress of an activity in the minor that ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct ActivityProgress {
     /// A living thread has joined as it.
     pub present: bool,
     /// It was dispatched in this minor, and began or continued.
@@ -186,7 +186,7 @@ impl Machine {
         &mut self,
         now: MonoNs,
         ticks: u64,
-        seen: impl Fn(u16) -> Seen,
+        seen: impl Fn(u16) -> ActivityProgress,
         mut told: impl FnMut(Judgement),
     ) -> Border {
         let extension = self.judge(&seen, &mut told);
@@ -304,7 +304,11 @@ impl Machine {
     }
 
     /// Judges all activities that were queued. Returns the extension that a recovery requires.
-    fn judge(&mut self, seen: &impl Fn(u16) -> Seen, told: &mut impl FnMut(Judgement)) -> Option<(Extension, DurNs)> {
+    fn judge(
+        &mut self,
+        seen: &impl Fn(u16) -> ActivityProgress,
+        told: &mut impl FnMut(Judgement),
+    ) -> Option<(Extension, DurNs)> {
         let mut extension = None;
         let mut faults = false;
         let range = self.plan.first[self.minor] as usize..self.plan.first[self.minor + 1] as usize;
@@ -315,7 +319,7 @@ impl Machine {
             if discipline.background || state.demoted || state.excused || !self.plan.modes[self.mode][index] {
                 continue;
             }
-            let Seen { present, ran, yielded } = seen(activity);
+            let ActivityProgress { present, ran, yielded } = seen(activity);
             let (ran, yielded) = (ran || state.carried_ran, yielded || state.carried_yielded);
             let fault = match (present, ran, yielded) {
                 (false, ..) => Fault::Absent,
@@ -401,7 +405,7 @@ impl Machine {
     }
 
     /// Keeps the progress in this minor that counts for the next minor in which the same activity is queued.
-    fn carry(&mut self, seen: &impl Fn(u16) -> Seen) {
+    fn carry(&mut self, seen: &impl Fn(u16) -> ActivityProgress) {
         for at in self.plan.first[self.minor] as usize..self.plan.first[self.minor + 1] as usize {
             let Entry { activity, discipline } = self.plan.entries[at];
             let state = &mut self.states[usize::from(activity)];

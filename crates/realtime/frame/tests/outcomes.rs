@@ -1,15 +1,17 @@
 //! Every discipline with every recovery, for each kind of fault: the tables of docs/explanation/frames.md.
 
 use base::{DurNs, MonoNs};
-use frame::{Action, Activity, Discipline, Extension, Fault, Judgement, Machine, Plan, Recovery, Seen, Spec};
+use frame::{
+    Action, Activity, ActivityProgress, Discipline, Extension, Fault, Judgement, Machine, Plan, Recovery, Spec,
+};
 
 const MINOR: DurNs = DurNs::from_us(100);
 
 /// Observed behaviour of an activity.
-const BEGINS_ONLY: Seen = Seen { present: true, ran: true, yielded: false };
-const DOES_NOT_BEGIN: Seen = Seen { present: true, ran: false, yielded: false };
-const IS_ABSENT: Seen = Seen { present: false, ran: false, yielded: false };
-const DOES_WELL: Seen = Seen { present: true, ran: true, yielded: true };
+const BEGINS_ONLY: ActivityProgress = ActivityProgress { present: true, ran: true, yielded: false };
+const DOES_NOT_BEGIN: ActivityProgress = ActivityProgress { present: true, ran: false, yielded: false };
+const IS_ABSENT: ActivityProgress = ActivityProgress { present: false, ran: false, yielded: false };
+const DOES_WELL: ActivityProgress = ActivityProgress { present: true, ran: true, yielded: true };
 
 /// A discipline, and its fault if the activity only begins, does not begin, or is absent.
 const DISCIPLINES: [(&str, [Option<Fault>; 3]); 9] = {
@@ -52,7 +54,7 @@ fn plan(discipline: Discipline, recovery: Recovery) -> Result<Plan, Vec<frame::R
 }
 
 /// Processes a border of a running frame; returns its judgements, and the minor that begins.
-fn border(machine: &mut Machine, end: &mut MonoNs, seen: Seen) -> (Vec<Judgement>, frame::Border) {
+fn border(machine: &mut Machine, end: &mut MonoNs, seen: ActivityProgress) -> (Vec<Judgement>, frame::Border) {
     let mut told = vec![];
     let others = |activity: u16| if activity == 0 { seen } else { DOES_WELL };
     let border = machine.border(*end, 1, others, |judgement| told.push(judgement));
@@ -103,7 +105,14 @@ fn every_discipline_with_every_recovery_ends_as_in_the_tables() {
 }
 
 /// Checks the effect of an action on the following minors.
-fn follows(machine: &mut Machine, end: &mut MonoNs, seen: Seen, action: Action, next: &frame::Border, what: &str) {
+fn follows(
+    machine: &mut Machine,
+    end: &mut MonoNs,
+    seen: ActivityProgress,
+    action: Action,
+    next: &frame::Border,
+    what: &str,
+) {
     let queued = |machine: &Machine| {
         machine.queue().map(|entry| (entry.activity, entry.discipline.background)).collect::<Vec<_>>()
     };

@@ -1,7 +1,7 @@
 //! REACT's published semantics as a table of cases, and the frame machine compared with a simple model, in virtual time.
 
 use base::{DurNs, MonoNs};
-use frame::{Action, Activity, Discipline, Fault, Judgement, Machine, Plan, Recovery, Seen, Spec};
+use frame::{Action, Activity, ActivityProgress, Discipline, Fault, Judgement, Machine, Plan, Recovery, Spec};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ struct Thread {
     work: VecDeque<u64>,
     /// Remaining time of the current call.
     left: Option<u64>,
-    seen: Seen,
+    seen: ActivityProgress,
     calls: u64,
 }
 
@@ -42,7 +42,7 @@ impl World {
         let mut machine = Machine::new(Plan::admit(spec).unwrap_or_else(|why| panic!("{why:?}")), 0, MonoNs(0));
         let thread = |work: &&[u64]| Thread {
             work: work.iter().map(|us| us * US).collect(),
-            seen: Seen { present: true, ..Seen::default() },
+            seen: ActivityProgress { present: true, ..ActivityProgress::default() },
             ..Thread::default()
         };
         let end = machine.first().end.0;
@@ -100,7 +100,7 @@ impl World {
     /// Processes the border, `late` after its time.
     fn border(&mut self, late: u64) -> frame::Border {
         self.now = self.end + late;
-        let seen: Vec<Seen> = self.threads.iter().map(|thread| thread.seen).collect();
+        let seen: Vec<ActivityProgress> = self.threads.iter().map(|thread| thread.seen).collect();
         // All activities are without a fault: the machine need not check each of them, and must decide the same.
         let mut front = self.machine.queue().filter(|entry| !entry.discipline.background);
         let all = seen.iter().all(|seen| seen.present) && front.all(|entry| seen[usize::from(entry.activity)].yielded);
@@ -125,7 +125,7 @@ impl World {
         self.end = border.end.0;
         if border.extended.is_none() {
             for thread in &mut self.threads {
-                thread.seen = Seen { present: thread.seen.present, ran: false, yielded: false };
+                thread.seen = ActivityProgress { present: thread.seen.present, ran: false, yielded: false };
             }
             self.fill();
         }
@@ -215,8 +215,8 @@ fn a_block_whose_end_was_lost_restarts() {
         // One minor is lost, then a major frame, then both.
         for (late, ticks, minor) in [(3, 2, 0), (5, 4, 2), (6, 5, 0)] {
             let mut machine = Machine::new(Plan::admit(&spec).unwrap(), 0, MonoNs(0));
-            let yields = |_| Seen { present: true, ran: true, yielded: true };
-            let rests = |_| Seen { present: true, ..Seen::default() };
+            let yields = |_| ActivityProgress { present: true, ran: true, yielded: true };
+            let rests = |_| ActivityProgress { present: true, ..ActivityProgress::default() };
             machine.border(MonoNs(100 * US), 1, yields, |fault| panic!("{fault:?}"));
             assert_eq!(machine.queue().count(), 0, "it has yielded in this block");
             let border = machine.border(MonoNs(late * 100 * US), ticks, rests, |fault| panic!("{fault:?}"));
@@ -419,7 +419,7 @@ fn ticks_of_an_external_base_during_a_delay_are_counted_as_lost() {
     let mut spec = pair("real-time", Recovery::None, None);
     spec.base = frame::TimeBase::Software;
     let mut machine = Machine::new(Plan::admit(&spec).unwrap(), 10, MonoNs(0));
-    let fine = |_| Seen { present: true, ran: true, yielded: true };
+    let fine = |_| ActivityProgress { present: true, ran: true, yielded: true };
     let border = machine.border(MonoNs(5), 4, fine, |fault| panic!("{fault:?}"));
     assert_eq!((border.pulse, border.minor, border.lost), (14, 0, 3));
 }
@@ -657,7 +657,7 @@ proptest! {
         let mut pulse = 0;
         for delay in delays {
             let now = MonoNs(end.0 + delay * US);
-            let border = machine.border(now, 1, |_| Seen { present: true, ran: true, yielded: true }, |_| ());
+            let border = machine.border(now, 1, |_| ActivityProgress { present: true, ran: true, yielded: true }, |_| ());
             prop_assert_eq!(border.pulse, pulse + 1 + border.lost);
             pulse = border.pulse;
             prop_assert_eq!(u64::from(border.minor), pulse % u64::from(minors));

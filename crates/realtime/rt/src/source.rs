@@ -16,7 +16,7 @@ pub struct Source {
     name: String,
     alive: AtomicBool,
     first: OnceLock<Arc<Connection>>,
-    kept: Mutex<Kept>,
+    kept: Mutex<Cache>,
 }
 
 /// A connection to an exporting process. Readers follow the list to its end without waiting. Previous segments stay
@@ -28,7 +28,7 @@ struct Connection {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Cache {
     newest: Option<Arc<Connection>>,
     looked: Option<MonoNs>,
 }

@@ -3,7 +3,7 @@
 use crate::error::DeviceError;
 use base::{Array, MonoNs, Scalar, Value as Base};
 use equipment::{At, Datum, Device, DeviceFault, DeviceSpec, Wrong};
-use fieldbus::stream::{File, Given, Protocol, Session, Trouble, Value, Zone};
+use fieldbus::stream::{File, Protocol, RunInputs, Session, Trouble, Value, Zone};
 use port::{Address, Connection};
 use std::path::Path;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl Stream {
     }
 
     fn run(&mut self, point: usize, value: Option<Base>) -> Result<Vec<Value>, DeviceFault> {
-        let given = Given { value, zone: Zone(sys::clock::local_offset_secs), ..Given::default() };
+        let given = RunInputs { value, zone: Zone(sys::clock::local_offset_secs), ..RunInputs::default() };
         let mut session = Session::new(self.points[point].clone(), given);
         self.line.run(&mut session);
         match session.result() {

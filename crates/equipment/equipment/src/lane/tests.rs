@@ -81,14 +81,14 @@ objects = ["sr_*"]
 "#;
 
 #[derive(Default)]
-struct Seen {
+struct Recording {
     answers: Vec<(u32, String)>,
     polled: usize,
     /// The cycle number and the time of each cycle's first value.
     cycles: Vec<(u64, MonoNs)>,
 }
 
-impl Answers<u32> for Seen {
+impl Answers<u32> for Recording {
     fn answer(&mut self, id: u32, answer: Result<Answer<'_>, Fault<'_>>) {
         let text = match answer {
             Ok(Answer::Ok) => "OK".to_owned(),
@@ -125,19 +125,19 @@ fn at(ms: u64) -> MonoNs {
 }
 
 fn ask(lane: &mut Lane<u32>, line: &str, now: MonoNs) -> String {
-    let mut seen = Seen::default();
+    let mut seen = Recording::default();
     request(lane, 1, line, None, now, &mut seen);
     seen.answers.first().map_or("waits".to_owned(), |(_, text)| text.clone())
 }
 
-fn request(lane: &mut Lane<u32>, id: u32, line: &str, deadline: Option<MonoNs>, now: MonoNs, seen: &mut Seen) {
+fn request(lane: &mut Lane<u32>, id: u32, line: &str, deadline: Option<MonoNs>, now: MonoNs, seen: &mut Recording) {
     let parts: Vec<&str> = line.splitn(3, '/').collect();
     let verb = parts[0].parse().unwrap();
     lane.request(id, verb, parts[1], parts[2], deadline, now, seen);
 }
 
 /// Advances the time to `until`, as a lane's thread does.
-fn go_on(lane: &mut Lane<u32>, until: MonoNs, seen: &mut Seen) {
+fn go_on(lane: &mut Lane<u32>, until: MonoNs, seen: &mut Recording) {
     for _ in 0..100_000 {
         match lane.due().filter(|due| *due <= until) {
             Some(due) => lane.run(due.max(at(0)), seen),
@@ -173,7 +173,7 @@ fn requests_are_interpreted_executed_and_converted() {
 
 #[test]
 fn a_set_is_answered_when_its_value_is_reached_or_cannot_be_reached() {
-    let (mut lane, mut seen) = (lane(FILE), Seen::default());
+    let (mut lane, mut seen) = (lane(FILE), Recording::default());
     request(&mut lane, 1, "put/sr_mag_ps_b/on", None, at(0), &mut seen);
     request(&mut lane, 2, "set/sr_mag_ps_b/100A", None, at(0), &mut seen);
     go_on(&mut lane, at(900), &mut seen);
@@ -195,7 +195,7 @@ fn a_set_is_answered_when_its_value_is_reached_or_cannot_be_reached() {
 
 #[test]
 fn a_request_past_its_deadline_is_not_executed() {
-    let (mut lane, mut seen) = (lane(FILE), Seen::default());
+    let (mut lane, mut seen) = (lane(FILE), Recording::default());
     request(&mut lane, 1, "put/sr_bpm_1/kick=3", Some(at(0)), at(0), &mut seen);
     assert_eq!(seen.answers, [(1, "expired".to_owned())]);
     assert_eq!(ask(&mut lane, "get/sr_bpm_1/x", at(0)), "0.5");
@@ -203,7 +203,7 @@ fn a_request_past_its_deadline_is_not_executed() {
 
 #[test]
 fn an_agent_is_started_by_a_message_and_moves_the_beam_to_its_set_point() {
-    let (mut lane, mut seen) = (lane(FILE), Seen::default());
+    let (mut lane, mut seen) = (lane(FILE), Recording::default());
     go_on(&mut lane, at(1000), &mut seen);
     assert_eq!(ask(&mut lane, "get/sr_bpm_1/x", at(1000)), "0.5", "not started");
     request(&mut lane, 1, "put/sr_orbit/on", None, at(1000), &mut seen);
@@ -249,7 +249,7 @@ fn points_of_an_agent_are_found_by_name_in_any_order() {
     }
     // In a frame, the time is the time of the borders. Here each cycle has two.
     for border in 0..100 {
-        lane.run(at(border * 50), &mut Seen::default());
+        lane.run(at(border * 50), &mut Recording::default());
     }
     let said = |lane: &mut Lane<u32>, what: &str| ask(lane, &format!("get/sr_orbit/{what}"), at(5000));
     assert_eq!([said(&mut lane, "cycles"), said(&mut lane, "skipped"), said(&mut lane, "faults")], ["50", "0", "0"]);
@@ -257,7 +257,7 @@ fn points_of_an_agent_are_found_by_name_in_any_order() {
 
 #[test]
 fn polls_run_at_their_cycle() {
-    let (mut lane, mut seen) = (lane(FILE), Seen::default());
+    let (mut lane, mut seen) = (lane(FILE), Recording::default());
     go_on(&mut lane, at(999), &mut seen);
     assert_eq!(seen.polled, 2 * 10, "two objects, ten cycles");
 }
@@ -269,7 +269,7 @@ fn polls_of_all_hosts_have_the_same_number_at_the_same_time_and_the_first_is_imm
     let begun = |mono: u64, after: u64| {
         let mut lane: Lane<u32> =
             Lane::new(tables(FILE), 0, (at(mono), tai + after * 1_000_000), None, &mut |_| Err("none")).unwrap();
-        let mut seen = Seen::default();
+        let mut seen = Recording::default();
         for ms in mono..mono + 500 {
             lane.run(at(ms), &mut seen);
         }
@@ -285,7 +285,7 @@ fn polls_of_all_hosts_have_the_same_number_at_the_same_time_and_the_first_is_imm
 
 #[test]
 fn changed_tables_take_over_unchanged_devices_and_waiting_requests() {
-    let (mut old, mut seen) = (lane(FILE), Seen::default());
+    let (mut old, mut seen) = (lane(FILE), Recording::default());
     request(&mut old, 1, "put/sr_mag_ps_b/on", None, at(0), &mut seen);
     request(&mut old, 2, "set/sr_mag_ps_b/100A", None, at(0), &mut seen);
     go_on(&mut old, at(500), &mut seen);
@@ -305,7 +305,7 @@ proptest! {
     ) {
         let all = ["put/sr_mag_ps_b/on", "put/sr_mag_ps_b/off", "set/sr_mag_ps_b/70A", "set/sr_mag_ps_b/600A",
             "get/sr_mag_ps_b/current_adc", "get/nothing/x"];
-        let (mut lane, mut seen) = (lane(FILE), Seen::default());
+        let (mut lane, mut seen) = (lane(FILE), Recording::default());
         let mut now = 0;
         for (id, (line, wait, deadline)) in lines.iter().enumerate() {
             now += wait / 10;

@@ -1,7 +1,7 @@
 //! Messages of `out` and `in`: bytes, wild cards and conversions.
 
 use super::convert::{Conversion, Format, Value};
-use super::given::{Given, Taken};
+use super::given::{RunInputs, RunOutputs};
 use std::borrow::Cow;
 
 /// Maximum number of items in one `in` or `out`.
@@ -176,7 +176,7 @@ fn written(separator: &[MessageItem]) -> Vec<u8> {
 }
 
 /// Writes a message. Returns `None` if a value does not fit its conversion.
-pub(super) fn print(items: &[MessageItem], separator: &[MessageItem], given: &Given) -> Option<Vec<u8>> {
+pub(super) fn print(items: &[MessageItem], separator: &[MessageItem], given: &RunInputs) -> Option<Vec<u8>> {
     let separator = written(separator);
     let mut out = Vec::new();
     for item in items {
@@ -194,12 +194,12 @@ pub(super) struct Reading<'a> {
     /// The separator between array elements.
     pub(super) separator: &'a [MessageItem],
     pub(super) ignore_extra: bool,
-    pub(super) given: &'a Given,
+    pub(super) given: &'a RunInputs,
 }
 
 impl Reading<'_> {
     /// Matches a line and stores its values. Returns whether the whole line matches. Arrays take as many elements as present.
-    pub(super) fn scan(&self, items: &[MessageItem], original: &[u8], taken: &mut Taken) -> bool {
+    pub(super) fn scan(&self, items: &[MessageItem], original: &[u8], taken: &mut RunOutputs) -> bool {
         let mut line = Cow::Borrowed(original);
         let mut at = 0;
         for item in items {

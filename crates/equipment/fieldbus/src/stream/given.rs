@@ -6,7 +6,7 @@ use base::{Array, Scalar};
 
 /// The values for one run of a protocol.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Given {
+pub struct RunInputs {
     /// The value.
     pub value: Option<base::Value>,
     /// The raw value, for `%d` and related conversions. If it is `None`, the value is converted to a whole number.
@@ -66,7 +66,7 @@ pub struct Field {
 
 /// The values that were read.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Taken {
+pub struct RunOutputs {
     /// The values of the record that runs the protocol.
     pub values: Vec<Value>,
     /// The values of fields named by `%(…)`, in the order of reception.
@@ -117,7 +117,7 @@ fn text(value: &base::Value, element: usize) -> Option<Vec<u8>> {
     }
 }
 
-impl Given {
+impl RunInputs {
     fn field(&self, format: &Format) -> Option<&Field> {
         let name = format.field()?;
         self.fields.iter().find(|field| field.name == name && field.kind == format.kind())

@@ -33,7 +33,7 @@ mod written;
 
 pub use convert::{Conversion, Format, Kind, Value};
 pub use file::{Error, File};
-pub use given::{Field, Given, State, Taken, Takes};
+pub use given::{Field, RunInputs, RunOutputs, State, Takes};
 pub use protocol::Protocol;
 pub use session::{Session, Trouble};
 pub use time::{TimeFormat, Zone};

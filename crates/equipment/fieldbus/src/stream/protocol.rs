@@ -3,7 +3,7 @@
 use super::convert::{Conversion, Format, Kind};
 use super::file::{Error, File, Placed, Position, Statement, Wrong};
 use super::format::{self, MessageItem, Reading};
-use super::given::{Given, Taken};
+use super::given::{RunInputs, RunOutputs};
 use super::words::Words;
 use base::DurNs;
 use std::collections::BTreeMap;
@@ -90,17 +90,17 @@ impl Protocol {
 
     /// Matches an unsolicited line (without its terminator) with the first command, if that is `in`.
     #[must_use]
-    pub fn unasked(&self, line: &[u8], given: &Given) -> Option<Taken> {
+    pub fn unasked(&self, line: &[u8], given: &RunInputs) -> Option<RunOutputs> {
         match self.commands.first() {
             Some(Command::In(items)) => {
-                let mut taken = Taken::default();
+                let mut taken = RunOutputs::default();
                 self.reading(given).scan(items, line, &mut taken).then_some(taken)
             }
             _ => None,
         }
     }
 
-    pub(super) fn reading<'a>(&'a self, given: &'a Given) -> Reading<'a> {
+    pub(super) fn reading<'a>(&'a self, given: &'a RunInputs) -> Reading<'a> {
         Reading { separator: &self.separator, ignore_extra: self.ignore_extra, given }
     }
 

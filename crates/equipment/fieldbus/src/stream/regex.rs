@@ -33,7 +33,7 @@ pub struct Substitution {
 }
 
 /// The positions of the match and of its groups.
-type Found = Vec<Option<(usize, usize)>>;
+type MatchGroups = Vec<Option<(usize, usize)>>;
 
 impl Regex {
     pub(super) fn new(pattern: &[Coded], group: Option<usize>) -> Result<Self, String> {
@@ -62,7 +62,7 @@ impl Regex {
     }
 
     /// Finds the expression in `bytes`. Returns the positions of the match and of its groups.
-    fn find(&self, bytes: &[u8]) -> Option<Found> {
+    fn find(&self, bytes: &[u8]) -> Option<MatchGroups> {
         let captures = self.found.captures(bytes).ok()??;
         Some((0..captures.len()).map(|number| captures.get(number).map(|found| (found.start(), found.end()))).collect())
     }
@@ -115,7 +115,7 @@ impl Substitution {
         }
     }
 
-    fn expanded(&self, line: &[u8], found: &Found) -> Vec<u8> {
+    fn expanded(&self, line: &[u8], found: &MatchGroups) -> Vec<u8> {
         let group = |number: usize| {
             let place = found.get(number).copied();
             place.map(|place| place.map_or(&line[..0], |(from, to)| &line[from..to]))

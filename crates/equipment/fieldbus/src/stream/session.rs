@@ -2,7 +2,7 @@
 
 use super::convert::Value;
 use super::format;
-use super::given::{Given, Taken};
+use super::given::{RunInputs, RunOutputs};
 use super::protocol::{Command, Protocol};
 use crate::exchange::Exchange;
 use base::{DurNs, MonoNs};
@@ -58,7 +58,7 @@ enum CommandList {
 #[derive(Clone, Debug)]
 pub struct Session {
     protocol: Arc<Protocol>,
-    given: Given,
+    given: RunInputs,
     list: CommandList,
     at: usize,
     waits: Waits,
@@ -67,7 +67,7 @@ pub struct Session {
     searched: usize,
     /// The line that did not match, for the first `in` of the handler.
     again: Option<Vec<u8>>,
-    taken: Taken,
+    taken: RunOutputs,
     trouble: Option<Trouble>,
     over: bool,
     hang_up: bool,
@@ -76,7 +76,7 @@ pub struct Session {
 impl Session {
     /// A run that writes the values in `given`.
     #[must_use]
-    pub fn new(protocol: Arc<Protocol>, given: Given) -> Self {
+    pub fn new(protocol: Arc<Protocol>, given: RunInputs) -> Self {
         Self {
             protocol,
             given,
@@ -86,7 +86,7 @@ impl Session {
             bytes: Vec::new(),
             searched: 0,
             again: None,
-            taken: Taken::default(),
+            taken: RunOutputs::default(),
             trouble: None,
             over: false,
             hang_up: false,
@@ -95,7 +95,7 @@ impl Session {
 
     /// A run of the `@init` handler; `None` if the protocol has none.
     #[must_use]
-    pub fn init(protocol: Arc<Protocol>, given: Given) -> Option<Self> {
+    pub fn init(protocol: Arc<Protocol>, given: RunInputs) -> Option<Self> {
         let there = !protocol.init.is_empty();
         there.then(|| Self { list: CommandList::Init, ..Self::new(protocol, given) })
     }
@@ -107,13 +107,13 @@ impl Session {
     }
 
     /// The values to write. Changes have an effect only before the run begins.
-    pub fn given_mut(&mut self) -> &mut Given {
+    pub fn given_mut(&mut self) -> &mut RunInputs {
         &mut self.given
     }
 
     /// The values read or the fault, once the run is over.
     #[must_use]
-    pub fn result(&self) -> Option<Result<&Taken, &Trouble>> {
+    pub fn result(&self) -> Option<Result<&RunOutputs, &Trouble>> {
         self.over.then(|| self.trouble.as_ref().map_or(Ok(&self.taken), Err))
     }
 
@@ -230,7 +230,7 @@ impl Session {
     fn take_line(&mut self, line: &[u8]) {
         self.waits = Waits::No;
         let Some(Command::In(items)) = self.commands().get(self.at) else { return };
-        let mut taken = Taken::default();
+        let mut taken = RunOutputs::default();
         if self.protocol.reading(&self.given).scan(items, line, &mut taken) {
             self.at += 1;
             // A handler cannot change the value of the record.

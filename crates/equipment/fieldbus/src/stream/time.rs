@@ -95,7 +95,7 @@ pub struct TimeFormat {
 
 /// The parts of a time that were read from a line.
 #[derive(Default)]
-struct Found {
+struct TimeParts {
     year: Option<i64>,
     month: Option<i64>,
     day: Option<i64>,
@@ -245,7 +245,7 @@ impl TimeFormat {
 
     /// Reads a time. Returns the number of bytes consumed and the seconds since 1970.
     pub(super) fn scan(&self, line: &[u8], zone: Zone) -> Option<(usize, f64)> {
-        let (mut at, mut found) = (0, Found::default());
+        let (mut at, mut found) = (0, TimeParts::default());
         for item in &self.items {
             at += item.scan(line.get(at..)?, &mut found)?;
         }
@@ -262,7 +262,7 @@ impl TimeFormat {
     }
 }
 
-impl Found {
+impl TimeParts {
     /// Seconds since 1970 if the time were UTC; `None` if the time is invalid.
     fn local(&self) -> Option<i64> {
         let (year, month, day) = (self.year?, self.month?, self.day?);
@@ -297,7 +297,8 @@ impl Item {
             Self::Month => two(month, b'0'),
             Self::Day(fill) => two(day, fill),
             Self::DayOfYear => {
-                let before = Found { year: Some(year as i64), month: Some(1), day: Some(1), ..Found::default() };
+                let before =
+                    TimeParts { year: Some(year as i64), month: Some(1), day: Some(1), ..TimeParts::default() };
                 format!("{:03}", (local as i64 - before.local().unwrap_or(0)) / DAY_SECS + 1)
             }
             Self::Hour(fill) => two(hour, fill),
@@ -318,7 +319,7 @@ impl Item {
     }
 
     /// Reads the item at the start of `rest`. Returns the number of bytes consumed.
-    fn scan(self, rest: &[u8], found: &mut Found) -> Option<usize> {
+    fn scan(self, rest: &[u8], found: &mut TimeParts) -> Option<usize> {
         let (len, value) = match self {
             Self::Byte(byte) => return (rest.first() == Some(&byte)).then_some(1),
             Self::Blank => return Some(rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count()),

@@ -4,7 +4,7 @@ use super::{CODES, band, bytes, only};
 use crate::{answer, fail, handle, text};
 use base::DurNs;
 use broker::{Manager, ManagerLane, Replies, Waker};
-use msg::{Answer, Asked, Band, Code, Flags, OBJECT_BYTES_MAX, TEXT_BYTES_MAX, Ticket};
+use msg::{Answer, Band, Code, Flags, ManagerRequest, OBJECT_BYTES_MAX, TEXT_BYTES_MAX, Ticket};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::Write as _;
 use std::sync::Mutex;
@@ -65,7 +65,7 @@ pub type tahti_handler =
     unsafe extern "C" fn(user: *mut c_void, asked: *const tahti_asked, replies: *mut tahti_replies);
 
 /// Writes the words of a request one after another. Returns where each begins. Does not allocate.
-fn words(room: &mut [u8; WORDS_BYTES], asked: &Asked<'_>) -> Option<[*const c_char; 3]> {
+fn words(room: &mut [u8; WORDS_BYTES], asked: &ManagerRequest<'_>) -> Option<[*const c_char; 3]> {
     let mut rest = &mut room[..];
     let mut left = [0; 4];
     left[0] = rest.len();

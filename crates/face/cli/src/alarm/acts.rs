@@ -1,6 +1,6 @@
 //! The commands of `tahti alarm` that change the state of alarms, such as acknowledge, shelve and disable.
 
-use super::Which;
+use super::ServerArgs;
 use crate::failure::Failure;
 use alarm::Act;
 use alarm::wire::Reply;
@@ -11,7 +11,7 @@ pub(super) struct NamesArgs {
     #[arg(required = true)]
     names: Vec<String>,
     #[command(flatten)]
-    which: Which,
+    which: ServerArgs,
 }
 
 #[derive(clap::Args)]
@@ -50,11 +50,11 @@ pub(super) struct MaintenanceArgs {
     #[arg(value_parser = ["on", "off"])]
     state: String,
     #[command(flatten)]
-    which: Which,
+    which: ServerArgs,
 }
 
 /// Sends the act to the alarm server and prints how many alarms it changed.
-fn act(which: &Which, act: &Act) -> Result<(), Failure> {
+fn act(which: &ServerArgs, act: &Act) -> Result<(), Failure> {
     match which.connect()?.act(act, "").map_err(|error| which.lost(&error))? {
         Reply::Done { changed: 0 } => println!("nothing changes"),
         Reply::Done { changed } => println!("{}", base::text::Counted(changed, "alarm")),

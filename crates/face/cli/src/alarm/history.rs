@@ -1,6 +1,6 @@
 //! `tahti alarm history`: past alarm changes and operator actions, from the journal.
 
-use super::{Which, visible};
+use super::{ServerArgs, visible};
 use crate::archive::time;
 use crate::failure::Failure;
 use alarm::{Act, Entry, What};
@@ -17,7 +17,7 @@ pub(super) struct Args {
     /// Channels, paths or areas such as /ring/RF; * and ? are wildcards
     names: Vec<String>,
     #[command(flatten)]
-    of: Of,
+    of: JournalArgs,
     /// Print the lines of the journal unchanged
     #[arg(long)]
     json: bool,
@@ -25,9 +25,9 @@ pub(super) struct Args {
 
 /// Which journal, and which part of it.
 #[derive(clap::Args)]
-pub(super) struct Of {
+pub(super) struct JournalArgs {
     #[command(flatten)]
-    which: Which,
+    which: ServerArgs,
     /// Folder of the journal [default: that of the running alarm server]
     #[arg(long)]
     folder: Option<PathBuf>,
@@ -36,7 +36,7 @@ pub(super) struct Of {
     from: String,
 }
 
-impl Of {
+impl JournalArgs {
     /// Calls `entry` for each journal entry of the span. The flag is true if the entry only repeats the state at the
     /// start of a file.
     /// Returns the start of the span, the present time (both wall-clock nanoseconds), and whether a process is writing

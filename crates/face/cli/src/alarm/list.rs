@@ -1,6 +1,6 @@
 //! `tahti alarm list` and `watch`: the state of alarms.
 
-use super::{Which, visible};
+use super::{ServerArgs, visible};
 use crate::failure::Failure;
 use crate::out::{Colour, Painted};
 use alarm::wire::{List, Look, Reply, Row};
@@ -14,7 +14,7 @@ pub(super) struct Args {
     /// Channels, paths or areas such as /ring/RF; * and ? are wildcards
     names: Vec<String>,
     #[command(flatten)]
-    which: Which,
+    which: ServerArgs,
     /// Include alarms that are OK
     #[arg(long, short = 'a')]
     all: bool,
@@ -29,7 +29,7 @@ pub(super) struct Args {
 #[derive(clap::Args)]
 pub(super) struct WatchArgs {
     #[command(flatten)]
-    which: Which,
+    which: ServerArgs,
     /// Print JSON, one object per line: all alarms first, then each change
     #[arg(long)]
     json: bool,
@@ -82,7 +82,7 @@ pub(super) fn watch(args: &WatchArgs) -> Result<(), Failure> {
     Err(format!("alarm server {:?} has ended", args.which.server).into())
 }
 
-fn ask(which: &Which, look: &Look) -> Result<List, Failure> {
+fn ask(which: &ServerArgs, look: &Look) -> Result<List, Failure> {
     match which.connect()?.look(look).map_err(|error| which.lost(&error))? {
         Reply::List(list) => Ok(*list),
         Reply::Refused(why) => Err(why.into()),
@@ -91,7 +91,7 @@ fn ask(which: &Which, look: &Look) -> Result<List, Failure> {
 }
 
 /// The journal folder of the alarm server.
-pub(super) fn folder(which: &Which) -> Result<String, Failure> {
+pub(super) fn folder(which: &ServerArgs) -> Result<String, Failure> {
     // An empty name matches no alarm, so the reply has no rows.
     Ok(ask(which, &Look::List { names: vec![String::new()], all: false })?.folder)
 }

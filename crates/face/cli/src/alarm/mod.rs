@@ -15,11 +15,11 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: AlarmCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum AlarmCommand {
     /// Acknowledge alarms
     Ack(acts::NamesArgs),
     /// Stop evaluating alarms, for a time or until they are enabled
@@ -51,14 +51,14 @@ enum What {
 
 /// Which alarms are meant as a whole.
 #[derive(clap::Args)]
-struct Which {
+struct ServerArgs {
     /// Name of the alarm server: `tree` of `[alarms]` in the plant file, or `name` in an alarm file, or the plant's name if it has neither. Not
     /// needed if only one runs
     #[arg(long, value_name = "NAME", default_value = "alarms", env = "TAHTI_ALARMS")]
     server: String,
 }
 
-impl Which {
+impl ServerArgs {
     fn connect(&self) -> Result<Client, Failure> {
         Client::find(&self.server).map_err(|error| match error.kind() {
             std::io::ErrorKind::ConnectionRefused => format!(
@@ -96,28 +96,31 @@ struct ServeArgs {
 
 impl Args {
     pub(crate) const fn only_looks(&self) -> bool {
-        matches!(self.what, What::List(_) | What::History(_) | What::Report(_) | What::Watch(_))
+        matches!(
+            self.what,
+            AlarmCommand::List(_) | AlarmCommand::History(_) | AlarmCommand::Report(_) | AlarmCommand::Watch(_)
+        )
     }
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
     end(match args.what {
-        What::Serve(args) => return end(serve(&args)),
-        What::List(args) => list::run(&args),
-        What::Watch(args) => list::watch(&args),
-        What::History(args) => history::run(&args),
-        What::Import(args) => xml::import(&args),
-        What::Export(args) => xml::export(&args),
-        What::Report(args) => report::run(&args),
-        What::Ack(args) => acts::acknowledge(args),
-        What::Unack(args) => acts::unacknowledge(args),
-        What::Shelve(args) => acts::shelve(args),
-        What::Unshelve(args) => acts::unshelve(args),
-        What::Disable(args) => acts::disable(args),
-        What::Enable(args) => acts::enable(args),
-        What::OutOfService(args) => acts::out_of_service(args),
-        What::InService(args) => acts::in_service(args),
-        What::Maintenance(args) => acts::maintenance(&args),
+        AlarmCommand::Serve(args) => return end(serve(&args)),
+        AlarmCommand::List(args) => list::run(&args),
+        AlarmCommand::Watch(args) => list::watch(&args),
+        AlarmCommand::History(args) => history::run(&args),
+        AlarmCommand::Import(args) => xml::import(&args),
+        AlarmCommand::Export(args) => xml::export(&args),
+        AlarmCommand::Report(args) => report::run(&args),
+        AlarmCommand::Ack(args) => acts::acknowledge(args),
+        AlarmCommand::Unack(args) => acts::unacknowledge(args),
+        AlarmCommand::Shelve(args) => acts::shelve(args),
+        AlarmCommand::Unshelve(args) => acts::unshelve(args),
+        AlarmCommand::Disable(args) => acts::disable(args),
+        AlarmCommand::Enable(args) => acts::enable(args),
+        AlarmCommand::OutOfService(args) => acts::out_of_service(args),
+        AlarmCommand::InService(args) => acts::in_service(args),
+        AlarmCommand::Maintenance(args) => acts::maintenance(&args),
     })
 }
 

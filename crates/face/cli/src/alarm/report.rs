@@ -1,6 +1,6 @@
 //! `tahti alarm report`: performance figures of the alarm system, as defined by ISA-18.2.
 
-use super::history::Of;
+use super::history::JournalArgs;
 use super::visible;
 use crate::archive::time;
 use crate::failure::Failure;
@@ -14,7 +14,7 @@ Examples:
   tahti alarm report --folder /var/lib/tahti/alarms --json")]
 pub(super) struct Args {
     #[command(flatten)]
-    of: Of,
+    of: JournalArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,

@@ -159,7 +159,7 @@ struct Import<'a> {
     archive: &'a Archive<Folder>,
     logger: Logger<Folder>,
     /// The signal of the previous row.
-    known: Option<Known<'a>>,
+    known: Option<ArchivedSamples<'a>>,
     /// Samples that the archive already had.
     there: u64,
     taken: u64,
@@ -188,7 +188,7 @@ impl<'a> Import<'a> {
             Row::Sample { name, sample } => {
                 let id = self.signal(&name, sample.at)?;
                 let archive = self.archive;
-                let known = self.known.get_or_insert_with(|| Known::new(archive, &name, id));
+                let known = self.known.get_or_insert_with(|| ArchivedSamples::new(archive, &name, id));
                 if known.has(&sample)? {
                     self.there += 1;
                     return Ok(());
@@ -217,13 +217,13 @@ impl<'a> Import<'a> {
                 self.logger.signal(name, about, at)?
             }
         };
-        self.known = Some(Known::new(self.archive, name, id));
+        self.known = Some(ArchivedSamples::new(self.archive, name, id));
         Ok(id)
     }
 }
 
 /// The samples that the archive has of a signal, read in step with the imported ones.
-struct Known<'a> {
+struct ArchivedSamples<'a> {
     archive: &'a Archive<Folder>,
     name: String,
     id: SignalId,
@@ -233,7 +233,7 @@ struct Known<'a> {
     same: Vec<Sample>,
 }
 
-impl<'a> Known<'a> {
+impl<'a> ArchivedSamples<'a> {
     fn new(archive: &'a Archive<Folder>, name: &str, id: SignalId) -> Self {
         Self { archive, name: name.to_owned(), id, samples: None, at: i64::MIN, same: Vec::new() }
     }

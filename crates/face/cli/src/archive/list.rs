@@ -4,7 +4,7 @@ use super::{end_of, open, time, visible};
 use crate::failure::Failure;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use store::{Found, Span};
+use store::{SignalInfo, Span};
 
 /// List the signals
 #[derive(clap::Args)]
@@ -22,8 +22,8 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let archive = open(&args.folder, |_| true)?;
     let names = archive.matching(&args.pattern)?;
-    let found: Result<Vec<Option<Found>>, _> = names.iter().map(|name| archive.about(name)).collect();
-    let found: Vec<Found> = found?.into_iter().flatten().collect();
+    let found: Result<Vec<Option<SignalInfo>>, _> = names.iter().map(|name| archive.about(name)).collect();
+    let found: Vec<SignalInfo> = found?.into_iter().flatten().collect();
     if args.json {
         println!("{}", serde_json::Value::Array(found.iter().map(json).collect()));
     } else {
@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(end)
 }
 
-fn json(one: &Found) -> serde_json::Value {
+fn json(one: &SignalInfo) -> serde_json::Value {
     let row = |row: &segment::rows::Signal| {
         serde_json::json!({
             "since": time::show(row.since), "type": row.kind.to_string(), "units": row.about.units,

@@ -25,11 +25,11 @@ use sys::notify::Supervisor;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: ArchiveCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum ArchiveCommand {
     #[command(hide = true)]
     Decode(decode::Args),
     Export(export::Args),
@@ -92,23 +92,30 @@ struct ServeArgs {
 
 impl Args {
     pub(crate) const fn only_looks(&self) -> bool {
-        matches!(self.what, What::Export(_) | What::Get(_) | What::List(_) | What::Status(_) | What::Verify(_))
+        matches!(
+            self.what,
+            ArchiveCommand::Export(_)
+                | ArchiveCommand::Get(_)
+                | ArchiveCommand::List(_)
+                | ArchiveCommand::Status(_)
+                | ArchiveCommand::Verify(_)
+        )
     }
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
     end(match args.what {
-        What::Decode(args) => decode::run(&args),
-        What::Export(args) => export::run(&args),
-        What::Get(args) => get::run(&args),
-        What::Http(args) => http::run(&args),
-        What::Import(args) => import::run(&args),
-        What::List(args) => list::run(&args),
-        What::Pack(args) => pack(&args),
-        What::Serve(args) => serve(&args),
-        What::Status(args) => status::run(&args),
-        What::Upload(args) => upload::run(&args),
-        What::Verify(args) => verify(&args),
+        ArchiveCommand::Decode(args) => decode::run(&args),
+        ArchiveCommand::Export(args) => export::run(&args),
+        ArchiveCommand::Get(args) => get::run(&args),
+        ArchiveCommand::Http(args) => http::run(&args),
+        ArchiveCommand::Import(args) => import::run(&args),
+        ArchiveCommand::List(args) => list::run(&args),
+        ArchiveCommand::Pack(args) => pack(&args),
+        ArchiveCommand::Serve(args) => serve(&args),
+        ArchiveCommand::Status(args) => status::run(&args),
+        ArchiveCommand::Upload(args) => upload::run(&args),
+        ArchiveCommand::Verify(args) => verify(&args),
     })
 }
 

@@ -91,7 +91,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             faults: [args.lose, args.reorder, args.late],
             chance: 88_172_645_463_325_252,
             held: 0,
-            wait: Held::No,
+            wait: HoldBack::No,
             kept: vec![0; geometry.row_bytes() + HEADER],
             lost: 0,
         },
@@ -150,7 +150,7 @@ impl Shown {
 
 /// When the held-back datagram is sent: none is held, after the next datagram, with the next frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Held {
+enum HoldBack {
     No,
     Next,
     Frame,
@@ -165,7 +165,7 @@ struct Wire {
     chance: u64,
     kept: Vec<u8>,
     held: usize,
-    wait: Held,
+    wait: HoldBack,
     lost: u64,
 }
 
@@ -183,20 +183,20 @@ impl Wire {
         let (drawn, [lose, reorder, late]) = (self.chance % 1000, self.faults);
         if drawn < lose {
             self.lost += 1;
-        } else if drawn < lose + reorder + late && self.wait == Held::No && bytes.len() <= self.kept.len() {
+        } else if drawn < lose + reorder + late && self.wait == HoldBack::No && bytes.len() <= self.kept.len() {
             self.kept[..bytes.len()].copy_from_slice(bytes);
             self.held = bytes.len();
-            self.wait = if drawn < lose + reorder { Held::Next } else { Held::Frame };
+            self.wait = if drawn < lose + reorder { HoldBack::Next } else { HoldBack::Frame };
         } else {
             self.send(bytes);
-            self.let_go(Held::Next);
+            self.let_go(HoldBack::Next);
         }
     }
 
-    fn let_go(&mut self, of: Held) {
+    fn let_go(&mut self, of: HoldBack) {
         if self.wait == of {
             self.send(&self.kept[..self.held]);
-            self.wait = Held::No;
+            self.wait = HoldBack::No;
         }
     }
 }
@@ -249,10 +249,10 @@ impl Camera {
                 self.wire.pass(&packet[..length]);
             }
             if index == 0 {
-                self.wire.let_go(Held::Frame);
+                self.wire.let_go(HoldBack::Frame);
             }
         }
-        self.wire.let_go(Held::Next);
+        self.wire.let_go(HoldBack::Next);
         self.write(block, Content::Trailer { height: side }, &mut packet);
         self.packet = packet;
         self.show(pulse.number);

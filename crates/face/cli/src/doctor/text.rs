@@ -1,6 +1,6 @@
 //! The doctor's report as text: verdicts first, then findings by severity, then checks without findings.
 
-use host::doctor::{About, Entry, How, Report, Severity, UseReport, Verdict};
+use host::doctor::{About, Entry, RemedyKind, Report, Severity, UseReport, Verdict};
 
 /// Maximum width of a line in columns.
 const WIDTH: usize = 100;
@@ -67,9 +67,9 @@ fn finding(entry: &Entry, ids: usize) -> String {
     }
     if let Some(remedy) = &entry.remedy {
         let by = match remedy.how {
-            How::Change | How::Machine => "",
-            How::Shield => " (tahti shield apply does it)",
-            How::Boot | How::Kernel | How::Firmware => " (needs a reboot)",
+            RemedyKind::Change | RemedyKind::Machine => "",
+            RemedyKind::Shield => " (tahti shield apply does it)",
+            RemedyKind::Boot | RemedyKind::Kernel | RemedyKind::Firmware => " (needs a reboot)",
         };
         out += &hang(&format!("{indent}-> "), &format!("{}{by}", remedy.text));
     }

@@ -12,11 +12,11 @@ use sys::notify::Supervisor;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: EmCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum EmCommand {
     /// Report every error in the tables of a manager
     Check(CheckArgs),
     /// Run a manager until SIGTERM; SIGHUP reloads its tables
@@ -70,15 +70,15 @@ struct CheckArgs {
 
 impl Args {
     pub(crate) fn only_looks(&self) -> bool {
-        matches!(self.what, What::Check(_) | What::Values(_))
+        matches!(self.what, EmCommand::Check(_) | EmCommand::Values(_))
     }
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
     match args.what {
-        What::Check(args) => look(&args),
-        What::Serve(args) => run_manager(args),
-        What::Values(args) => show(&args),
+        EmCommand::Check(args) => look(&args),
+        EmCommand::Serve(args) => run_manager(args),
+        EmCommand::Values(args) => show(&args),
     }
 }
 

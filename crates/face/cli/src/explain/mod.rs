@@ -7,7 +7,7 @@ pub(crate) use print::span;
 
 use crate::failure::{self, Failure, in_file};
 use base::{CpuSet, DurNs, MonoNs, Policy};
-use recorder::{Conditions, Recorder, Wanted};
+use recorder::{Conditions, Recorder, RecorderSettings};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use sys::sched::Scheduling;
 use sys::signal::SignalFd;
 use target::{Target, Threads};
 use trace::stored::{Stored, StoredError};
-use trace::{Explainer, Lost, Merge, Row, Summary};
+use trace::{Explainer, LossCounters, Merge, Row, Summary};
 
 /// Interval between reads of the recording. The buffer holds several times as much.
 const LOOK: DurNs = DurNs::from_ms(20);
@@ -71,14 +71,14 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 /// Result of a recording.
-struct Found {
+struct Recording {
     explainer: Explainer,
     /// The watched threads as text.
     who: String,
     cpus: CpuSet,
     span: DurNs,
     events: u64,
-    lost: Lost,
+    lost: LossCounters,
     /// Details that this kernel cannot record.
     lacks: BTreeSet<&'static str>,
     /// CPU time spent on reading and explaining.
@@ -89,9 +89,9 @@ struct Found {
     changed: Vec<String>,
 }
 
-impl Found {
+impl Recording {
     fn new(explainer: Explainer, cpus: CpuSet) -> Self {
-        let (lost, lacks) = (Lost::default(), BTreeSet::new());
+        let (lost, lacks) = (LossCounters::default(), BTreeSet::new());
         Self {
             explainer,
             who: String::new(),
@@ -147,19 +147,24 @@ fn explain(args: &Args) -> Result<(), Failure> {
     let mut explainer = Explainer::new(recorder::facts(), args.above, args.cycle_above, args.worst);
     target.search().iter().for_each(|(tid, name)| explainer.watch(*tid, name));
     let threads: Vec<i32> = explainer.watched().collect();
-    let recorder =
-        Recorder::start(&Wanted { cpus, online, buffer_kb: args.buffer_kb, threads, syscalls: args.syscalls })?;
+    let recorder = Recorder::start(&RecorderSettings {
+        cpus,
+        online,
+        buffer_kb: args.buffer_kb,
+        threads,
+        syscalls: args.syscalls,
+    })?;
     let signals = SignalFd::new(&sys::signal::end_signals())?;
     let mut child = start(args, &home)?;
     if let Some(child) = &child {
         target.add_process(child.id() as i32);
     }
-    let found = watch(args, Found::new(explainer, cpus), recorder, &mut target, &signals, &mut child);
+    let found = watch(args, Recording::new(explainer, cpus), recorder, &mut target, &signals, &mut child);
     end(child);
     shown(args, &found?)
 }
 
-fn shown(args: &Args, found: &Found) -> Result<(), Failure> {
+fn shown(args: &Args, found: &Recording) -> Result<(), Failure> {
     match args.json {
         true => print::json(args, found),
         false => print::text(args, found),
@@ -180,14 +185,14 @@ fn stored(args: &Args, file: &Path) -> Result<(), Failure> {
     let ends = [events.first(), events.last()].map(|item| item.map_or(head.at, |(at, ..)| *at));
     shown(
         args,
-        &Found {
+        &Recording {
             who: format!("{}\n{}", head.reason, names.into_iter().collect::<Vec<_>>().join(", ")),
             span: ends[1] - ends[0],
             events: events.len() as u64,
             lost: head.lost,
             lacks: without(stored.missing()),
             burnt: DurNs(sys::clock::thread_cpu().0 - begun.0),
-            ..Found::new(explainer, head.cpus)
+            ..Recording::new(explainer, head.cpus)
         },
     )
 }
@@ -214,12 +219,12 @@ fn start(args: &Args, home: &CpuSet) -> Result<Option<Child>, Failure> {
 /// Records until the time is over, the program has ended or a signal arrives.
 fn watch(
     args: &Args,
-    mut found: Found,
+    mut found: Recording,
     mut recorder: Recorder,
     target: &mut Target,
     signals: &SignalFd,
     child: &mut Option<Child>,
-) -> Result<Found, Failure> {
+) -> Result<Recording, Failure> {
     let (begin, burnt) = (sys::clock::mono_now(), sys::clock::thread_cpu());
     let (steal, kept) = (recorder::steal(&found.cpus), Conditions::look());
     let mut merge = Merge::default();

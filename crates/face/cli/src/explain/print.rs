@@ -1,6 +1,6 @@
 //! Prints the result as text or as JSON.
 
-use super::{Args, Found};
+use super::{Args, Recording};
 use crate::failure::Failure;
 use crate::out::{Colour, Painted};
 use base::{DurNs, Quantile};
@@ -24,7 +24,7 @@ pub(crate) fn span(ns: u64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-fn quantile(found: &Found, num: u64, den: u64) -> String {
+fn quantile(found: &Recording, num: u64, den: u64) -> String {
     let delays = &found.summary().delays;
     match delays.quantile(num, den) {
         Quantile::At(DurNs(ns)) => span(ns.max(0) as u64),
@@ -39,7 +39,7 @@ fn quantiles(count: u64) -> Vec<(&'static str, u64, u64)> {
     all.into_iter().filter(|(_, num, den)| count * (den - num) >= *den || *num == 50).collect()
 }
 
-pub(super) fn text(args: &Args, found: &Found) -> Result<(), Failure> {
+pub(super) fn text(args: &Args, found: &Recording) -> Result<(), Failure> {
     let summary = found.summary();
     println!("{}: CPU {}, {}", found.who, found.cpus, span(found.span.0 as u64));
     let count = summary.delays.count();
@@ -68,7 +68,7 @@ pub(super) fn text(args: &Args, found: &Found) -> Result<(), Failure> {
 }
 
 /// The table of culprits: the tasks, interrupts and kernel work that caused delays.
-fn culprits(args: &Args, found: &Found) {
+fn culprits(args: &Args, found: &Recording) {
     let summary = found.summary();
     println!("{} later than {}, together {}:", summary.late, args.above, span(summary.late_ns));
     println!("{}", Painted(Colour::Head, format!("{:>8}  {:>6}  {:>9}  culprit", "share", "delays", "longest")));
@@ -88,7 +88,7 @@ fn culprits(args: &Args, found: &Found) {
 }
 
 /// The longest delays, each with its parts.
-fn worst(found: &Found) {
+fn worst(found: &Recording) {
     let worst = &found.summary().worst;
     println!();
     println!("{}", Painted(Colour::Head, format!("the worst {}:", worst.len())));
@@ -134,7 +134,7 @@ fn headline(late: &Late) -> String {
 }
 
 /// Limits of the result (lost or undecoded events), and the cost of recording.
-fn notes(found: &Found) {
+fn notes(found: &Recording) {
     let lost = found.lost;
     if lost.times > 0 {
         println!(
@@ -167,7 +167,7 @@ fn notes(found: &Found) {
     );
 }
 
-pub(super) fn json(args: &Args, found: &Found) -> Result<(), Failure> {
+pub(super) fn json(args: &Args, found: &Recording) -> Result<(), Failure> {
     let summary = found.summary();
     let quantile_ns = |num, den| match summary.delays.quantile(num, den) {
         Quantile::At(at) => json!(at.0),

@@ -17,11 +17,11 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: FramesCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum FramesCommand {
     /// Check the frames of a plant file and draw their timelines
     Check {
         /// Plant file, or a folder with plant.toml
@@ -51,17 +51,17 @@ enum What {
 
 impl Args {
     pub(crate) fn only_looks(&self) -> bool {
-        matches!(self.what, What::Check { .. } | What::Show(_))
+        matches!(self.what, FramesCommand::Check { .. } | FramesCommand::Show(_))
     }
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
     let result = match args.what {
-        What::Check { plant } => check(&plant),
-        What::Show(args) => show::run(&args),
-        What::Trigger { frame, times } => (0..times).try_for_each(|_| trigger(&frame)).map_err(Failure::from),
-        What::Mode { frame, mode } => change_mode(&frame, &mode),
-        What::Run => serve::run(),
+        FramesCommand::Check { plant } => check(&plant),
+        FramesCommand::Show(args) => show::run(&args),
+        FramesCommand::Trigger { frame, times } => (0..times).try_for_each(|_| trigger(&frame)).map_err(Failure::from),
+        FramesCommand::Mode { frame, mode } => change_mode(&frame, &mode),
+        FramesCommand::Run => serve::run(),
     };
     end(result)
 }

@@ -8,7 +8,7 @@ mod watch;
 use crate::explain::target::Threads;
 use crate::failure::end;
 use base::{DurNs, Size};
-use profile::Found;
+use profile::ProfileData;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -90,7 +90,7 @@ fn output(text: &str) -> Result<PathBuf, String> {
 
 /// The result of sampling and its cost.
 struct Sampled {
-    found: Found,
+    found: ProfileData,
     how: Sampling,
     /// The sampled threads and processes as text.
     who: String,

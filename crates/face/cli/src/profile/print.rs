@@ -3,7 +3,7 @@
 use super::{Args, Sampled};
 use crate::explain::span;
 use crate::failure::{Failure, in_file};
-use profile::{Found, Row};
+use profile::{ProfileData, Row};
 use std::fmt::Write as _;
 use std::path::Path;
 use sys::perf::Source;
@@ -146,7 +146,7 @@ fn functions(out: &mut String, rows: &[Row], samples: u64, top: usize) {
     }
 }
 
-fn coverage(out: &mut String, found: &Found) {
+fn coverage(out: &mut String, found: &ProfileData) {
     let _ = writeln!(out, "\nfunctions seen on any stack; a function not seen may have run between two samples");
     for of in found.coverage() {
         let (seen, all) = (of.seen.len(), of.seen.len() + of.not_seen.len());

@@ -8,7 +8,7 @@ use std::path::Path;
 use sys::child::Waited;
 use sys::process::Process;
 use sys::program::find;
-use sys::spawn::{Held, Prepared, Step, Wanted};
+use sys::spawn::{HeldChild, PlannedStep, Prepared, Step};
 
 /// Maximum time for a program to end after SIGTERM.
 const END: DurNs = DurNs::from_secs(5);
@@ -17,7 +17,7 @@ const SIGKILL: i32 = 9;
 
 /// A process that has a pid but waits before it executes the program.
 pub(super) struct Waiting {
-    held: Held,
+    held: HeldChild,
     name: String,
     pub(super) pid: i32,
 }
@@ -46,7 +46,7 @@ pub(super) fn prepare(words: &[OsString], more: &[(String, OsString)]) -> Result
         text(bytes)
     };
     let envp = kept.chain(added).map(variable).collect::<Result<_, _>>()?;
-    let steps = [Step::ResetSignals, Step::Hold].map(|step| Wanted { step, required: true });
+    let steps = [Step::ResetSignals, Step::Hold].map(|step| PlannedStep { step, required: true });
     let prepared = Prepared::new(text(path.into_os_string().into_vec())?, argv, envp, steps.to_vec());
     let held = prepared.hold()?;
     let pid = held.process().map(Process::pid).ok_or_else(|| format!("`{}` could not be started", name.display()))?;

@@ -4,7 +4,7 @@ mod options;
 mod show;
 
 use crate::failure::{self, Failure};
-use ::scope::{Capture, Kind, Mode, Wanted};
+use ::scope::{Capture, CaptureSettings, Kind, Mode};
 use base::DurNs;
 use dash::{Forcing, Servers};
 use rt::scope::{Cause, Oscilloscope, Phase};
@@ -126,8 +126,8 @@ fn look(args: &Args) -> Result<(), Failure> {
 }
 
 /// The requested setup.
-fn wanted(args: &Args, channels: Vec<String>) -> Wanted {
-    Wanted {
+fn wanted(args: &Args, channels: Vec<String>) -> CaptureSettings {
+    CaptureSettings {
         channels,
         trigger: args.trigger.clone(),
         mode: args.mode(),

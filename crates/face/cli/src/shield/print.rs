@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use base::CpuSet;
 use base::text::Counted;
-use host::plan::{Drift, Kept, Note, Plan, ShieldParts, Step, Want};
+use host::plan::{Drift, ForeignValue, Note, Plan, ShieldParts, Step, Want};
 use host::snapshot::Target;
 use host::suggest::Rated;
 use keep::shield::journal::{Journal, Refused};
@@ -245,7 +245,7 @@ pub(super) fn released(released: &Released) {
 }
 
 /// Prints the values that another program changed.
-fn kept(kept: &[Kept]) {
+fn kept(kept: &[ForeignValue]) {
     if !kept.is_empty() {
         println!(
             "\nChanged by another program and left as they are (tahti shield release --force restores the old values):"

@@ -1,7 +1,7 @@
 //! Draws the screen from the last sample, the view settings and the present time.
 
 use super::Sort;
-use super::seen::{NoLook, Seen};
+use super::seen::{NoLook, PlantSample};
 use super::view::{Pane, Then, View, keys};
 use crate::out::Colour;
 use crate::ps::{megabytes, more, state_colour};
@@ -24,7 +24,7 @@ pub(super) struct Model {
     pub(super) plant: String,
     pub(super) view: View,
     /// The last sample that was received.
-    pub(super) seen: Option<Box<Seen>>,
+    pub(super) seen: Option<Box<PlantSample>>,
     /// Why the latest attempt failed; `None` if it succeeded.
     pub(super) trouble: Option<NoLook>,
     /// Age from which a sample is marked as stale.
@@ -134,7 +134,7 @@ impl Model {
     }
 
     /// The two lines about a plant that is down.
-    fn down(&self, seen: Option<&Seen>, now: MonoNs) -> Vec<Line<'static>> {
+    fn down(&self, seen: Option<&PlantSample>, now: MonoNs) -> Vec<Line<'static>> {
         let age = seen.map_or(String::new(), |seen| format!("; last seen {} ago", short(now - seen.plant.now)));
         let first = coloured(Color::Red, &format!(": DOWN: the plant went down{age}"));
         let name = &self.plant;
@@ -277,7 +277,7 @@ fn faint(words: &str) -> Span<'static> {
 
 /// Histogram of the wake-up latency of a process's loop. The classes are powers of two; the bar length is the logarithm
 /// of the count.
-fn latency(seen: &Seen, chosen: Option<&ProcessStatus>, room: u16, width: u16) -> Vec<Line<'static>> {
+fn latency(seen: &PlantSample, chosen: Option<&ProcessStatus>, room: u16, width: u16) -> Vec<Line<'static>> {
     let Some(one) = chosen else { return Vec::new() };
     let (Some(page), Some(all)) = (&one.loop_page, seen.histograms.iter().find(|all| all.name == one.name)) else {
         return vec![head(&format!("Wake-up latency: {} has no running loop", one.name)).into()];
@@ -321,7 +321,7 @@ fn classes(all: &LoopHistogram, room: usize) -> Vec<(i64, i64, u64)> {
     Vec::new()
 }
 
-fn late(seen: &Seen, now: MonoNs) -> Vec<Line<'static>> {
+fn late(seen: &PlantSample, now: MonoNs) -> Vec<Line<'static>> {
     let Some(late) = &seen.late else {
         return vec![head("Late wake-ups: no flight recorder runs; add [recorder] to the plant file").into()];
     };

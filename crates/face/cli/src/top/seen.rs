@@ -19,7 +19,7 @@ use sys::clock::mono_now;
 
 /// One sample of a plant.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct PlantSample {
     pub(super) plant: Plant,
     /// CPU usage in percent of one CPU. Processes are stored under their pid, threads under the negated thread id.
     pub(super) percents: BTreeMap<i32, f64>,
@@ -37,7 +37,7 @@ pub(super) struct Seen {
 }
 
 /// A sample, or why there is none.
-pub(super) type Look = Result<Box<Seen>, NoLook>;
+pub(super) type Look = Result<Box<PlantSample>, NoLook>;
 
 /// Why a plant could not be sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Looking {
         self.observe().map_err(|why| if is_down(&self.name) { NoLook::Down } else { NoLook::Silent(why) })
     }
 
-    fn observe(&mut self) -> Result<Box<Seen>, String> {
+    fn observe(&mut self) -> Result<Box<PlantSample>, String> {
         let plant = crate::ps::status(&self.name).map_err(|why| why.to_string())?;
         let histograms = match crate::control::ask(&self.name, &Request::Histograms) {
             Ok(Reply::Histograms(all)) => all,
@@ -125,7 +125,7 @@ impl Looking {
         let (now, used) = (mono_now(), own_time());
         let own = 100.0 * (used - self.own.1) as f64 / (now - self.own.0).0.max(1) as f64;
         self.own = (now, used);
-        Ok(Box::new(Seen { plant, percents, threads, histograms, late, alarms, frames, own }))
+        Ok(Box::new(PlantSample { plant, percents, threads, histograms, late, alarms, frames, own }))
     }
 }
 

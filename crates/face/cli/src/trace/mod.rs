@@ -38,17 +38,17 @@ Examples:
   tahti trace stop")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: TraceCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum TraceCommand {
     /// Start recording in the background
     Start(Start),
     #[command(hide = true)]
     Serve(Serve),
     /// Stop recording; kept windows remain
-    Stop(Which),
+    Stop(RecorderArgs),
     /// Show the last late wake-ups, their causes and the kept windows
     Status(Shown),
     /// Keep a window around the present time
@@ -63,12 +63,12 @@ pub(crate) struct Start {
     #[command(flatten)]
     threads: Threads,
     #[command(flatten)]
-    how: How,
+    how: RecordingOptions,
 }
 
 /// Options of a recording.
 #[derive(Clone, Debug, clap::Args)]
-struct How {
+struct RecordingOptions {
     /// Explain wake-ups later than this, and keep a window around each
     #[arg(long, value_name = "TIME", default_value = "200us")]
     above: DurNs,
@@ -107,7 +107,7 @@ struct Serve {
     #[command(flatten)]
     threads: Threads,
     #[command(flatten)]
-    how: How,
+    how: RecordingOptions,
     /// All real-time threads of this plant
     #[arg(long)]
     plant: Option<String>,
@@ -115,7 +115,7 @@ struct Serve {
 
 /// Which recorder is meant.
 #[derive(Clone, Debug, clap::Args)]
-struct Which {
+struct RecorderArgs {
     /// Recorder of this plant: name, file or folder
     #[arg(long, short = 'P', value_name = "PLANT")]
     plant: Option<String>,
@@ -125,7 +125,7 @@ struct Which {
 #[derive(clap::Args)]
 struct Shown {
     #[command(flatten)]
-    which: Which,
+    which: RecorderArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -135,7 +135,7 @@ struct Shown {
 #[derive(clap::Args)]
 struct Dump {
     #[command(flatten)]
-    which: Which,
+    which: RecorderArgs,
     /// Reason
     #[arg(long, value_name = "TEXT", default_value = "asked for")]
     reason: String,
@@ -164,12 +164,12 @@ enum Form {
 
 pub(crate) fn run(args: Args) -> ExitCode {
     let done = match args.what {
-        What::Start(args) => start(&args),
-        What::Serve(args) => serve::run(&args),
-        What::Stop(which) => stop(&which),
-        What::Status(args) => show::status(&args),
-        What::Dump(args) => dump(&args),
-        What::Export(args) => export(&args),
+        TraceCommand::Start(args) => start(&args),
+        TraceCommand::Serve(args) => serve::run(&args),
+        TraceCommand::Stop(which) => stop(&which),
+        TraceCommand::Status(args) => show::status(&args),
+        TraceCommand::Dump(args) => dump(&args),
+        TraceCommand::Export(args) => export(&args),
     };
     end(done)
 }
@@ -179,7 +179,7 @@ pub(crate) fn folder(plant: Option<&str>) -> PathBuf {
     plant.map_or_else(|| base().join(ALONE), |plant| RunDir::find(plant).path().join("recorder"))
 }
 
-impl Which {
+impl RecorderArgs {
     fn folder(&self) -> Result<PathBuf, Failure> {
         let plant = self.plant.as_deref().map(|plant| plant_name(Some(plant))).transpose()?;
         Ok(folder(plant.as_deref()))
@@ -249,7 +249,7 @@ fn start(args: &Start) -> Result<(), Failure> {
     Err(format!("the recorder did not start: {}", why.trim().trim_start_matches("tahti: ")).into())
 }
 
-impl How {
+impl RecordingOptions {
     /// The options as command-line words.
     fn words(&self) -> Vec<String> {
         let mut words = vec![
@@ -268,7 +268,7 @@ impl How {
     }
 }
 
-fn stop(which: &Which) -> Result<(), Failure> {
+fn stop(which: &RecorderArgs) -> Result<(), Failure> {
     let folder = which.living()?;
     Request::Stop.send(&folder).map_err(in_file(&folder))?;
     wait(|| (!lives(&folder)).then_some(()))

@@ -52,7 +52,7 @@ pub(super) fn run(args: &Serve) -> Result<(), Failure> {
     })?;
     let signals = SignalFd::new(&sys::signal::end_signals())?;
     let requests = Requests::listen(&folder).map_err(said)?;
-    let mut who = Who::of(args)?;
+    let mut who = WatchedThreads::of(args)?;
     let threads = who.threads();
     let options = options(args, &folder, &threads)?;
     stand_aside(&options);
@@ -90,7 +90,7 @@ pub(super) fn run(args: &Serve) -> Result<(), Failure> {
 }
 
 /// The watched threads.
-struct Who {
+struct WatchedThreads {
     target: Target,
     plant: Option<String>,
     /// Missed deadlines of each loop of the plant at the last check.
@@ -99,7 +99,7 @@ struct Who {
     missed: Vec<(String, String)>,
 }
 
-impl Who {
+impl WatchedThreads {
     fn of(args: &Serve) -> Result<Self, Failure> {
         if args.threads.is_empty() && args.plant.is_none() {
             return Err("nothing to watch: select threads (--tid, --name PATTERN), processes (--pid) or a plant".into());

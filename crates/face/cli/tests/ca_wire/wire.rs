@@ -2,7 +2,7 @@
 
 use crate::DATABASE;
 use ca::Dbr;
-use ca::wire::{self, Header, MINOR, Read, command};
+use ca::wire::{self, Header, HeaderParse, MINOR, command};
 use harness::ioc::Ioc;
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -112,7 +112,7 @@ impl Wire {
 
     fn received(&mut self) -> Option<(Header, Vec<u8>)> {
         loop {
-            if let Read::Header(header, head) = Header::read(&self.input)
+            if let HeaderParse::Header(header, head) = Header::read(&self.input)
                 && self.input.len() >= head + header.size as usize
             {
                 let payload = self.input[head..head + header.size as usize].to_vec();
@@ -196,7 +196,7 @@ pub(crate) fn clean(header: &Header, payload: &mut [u8]) {
 
 /// The request that an error message is about, and the error's text.
 fn complaint(payload: &[u8]) -> String {
-    let Read::Header(request, head) = Header::read(payload) else { return "a fragment".into() };
+    let HeaderParse::Header(request, head) = Header::read(payload) else { return "a fragment".into() };
     let text = String::from_utf8_lossy(wire::text_of(&payload[head..])).into_owned();
     // C prints the line of its source, we print the number.
     let text = if text.starts_with("Bad Resource ID") { "Bad Resource ID" } else { &text };

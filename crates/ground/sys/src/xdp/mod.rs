@@ -37,7 +37,7 @@ const CHUNKS_MAX: usize = 1 << 14;
 
 /// An interface's queue, and the size of its buffers.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct QueueSettings<'a> {
     /// The interface's name.
     pub interface: &'a str,
     /// Its queue, from 0 on.
@@ -54,7 +54,7 @@ pub struct Wanted<'a> {
 
 /// Path of the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct PacketPath {
     /// Taken in the driver, before the kernel allocates its own packet structure.
     pub in_driver: bool,
     /// Written by the card directly into this process's memory. Otherwise the kernel copies them.
@@ -63,7 +63,7 @@ pub struct Way {
 
 /// A packet that was taken.
 #[derive(Clone, Copy, Debug, Default)]
-struct Taken {
+struct ReceivedPacket {
     /// Offset in the chunks, or in `Queue::joined`.
     at: u64,
     length: usize,
@@ -81,7 +81,7 @@ pub struct Queue {
     chunks: Mapped,
     filled: Outgoing<u64>,
     came: Incoming<XdpDesc>,
-    taken: [Taken; BATCH_MAX],
+    taken: [ReceivedPacket; BATCH_MAX],
     there: usize,
     /// Chunks of the packets taken last.
     held: Vec<u64>,
@@ -89,7 +89,7 @@ pub struct Queue {
     joined: Vec<u8>,
     longest: usize,
     patience: DurNs,
-    way: Way,
+    way: PacketPath,
 }
 
 impl Queue {
@@ -101,7 +101,7 @@ impl Queue {
     /// interface, `EINVAL` without the queue, `EBUSY` if another process uses the queue or has a program on the
     /// interface, `EMSGSIZE` if the interface's maximum packet is shorter than requested, `ENOBUFS` if the memory
     /// exceeds the limit of locked memory.
-    pub fn open(wanted: &Wanted<'_>) -> Result<Self> {
+    pub fn open(wanted: &QueueSettings<'_>) -> Result<Self> {
         let name = wanted.interface;
         let family = || "make a socket for a card's packets (AF_XDP)".to_owned();
         let socket = rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None);
@@ -148,13 +148,13 @@ impl Queue {
         let program = program::attach(socket.as_fd(), wanted.to, place, mtu > ONE_BUFFER_MTU)?;
         let zero_copy = sockopt::xdp_options(&socket).doing(doing)?.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY);
         Ok(Self {
-            way: Way { in_driver: program.in_driver, zero_copy },
+            way: PacketPath { in_driver: program.in_driver, zero_copy },
             _program: program,
             socket,
             chunks,
             filled,
             came,
-            taken: [Taken::default(); BATCH_MAX],
+            taken: [ReceivedPacket::default(); BATCH_MAX],
             there: 0,
             held: Vec::with_capacity(BATCH_MAX * BUFFERS_MAX as usize),
             joined: if several { vec![0; BATCH_MAX * wanted.longest] } else { Vec::new() },
@@ -165,7 +165,7 @@ impl Queue {
 
     /// Path of the packets.
     #[must_use]
-    pub const fn way(&self) -> Way {
+    pub const fn way(&self) -> PacketPath {
         self.way
     }
 
@@ -244,13 +244,13 @@ impl Queue {
     }
 
     /// The next packet, and its number of buffers. The kernel publishes all of them at once.
-    fn packet(&mut self) -> Option<(Taken, u32)> {
+    fn packet(&mut self) -> Option<(ReceivedPacket, u32)> {
         let first = self.came.get(0)?;
         let came = Some(self.chunks.take_word(first.addr)).filter(|came| *came > 0).map(MonoNs);
         let is_last = |part: &XdpDesc| !part.options.contains(XdpDescOptions::XDP_PKT_CONTD);
         if is_last(&first) {
             let length = (first.len as usize).min(self.longest);
-            return Some((Taken { at: first.addr, length, joined: false, came }, 1));
+            return Some((ReceivedPacket { at: first.addr, length, joined: false, came }, 1));
         }
         let begin = self.there * self.longest;
         let mut room = self.joined.get_mut(begin..begin + self.longest).unwrap_or_default();
@@ -261,7 +261,7 @@ impl Queue {
             to.copy_from_slice(bytes);
             (room, length) = (rest, length + bytes.len());
             if is_last(&part) || buffers == BUFFERS_MAX {
-                return Some((Taken { at: begin as u64, length, joined: true, came }, buffers));
+                return Some((ReceivedPacket { at: begin as u64, length, joined: true, came }, buffers));
             }
             part = self.came.get(buffers)?;
             buffers += 1;

@@ -7,7 +7,7 @@ use crate::decode;
 use crate::eca::Eca;
 use crate::encode::Reading;
 use crate::server::Access;
-use crate::wire::{self, Header, MESSAGE_BYTES, MINOR, NONE, Read, command};
+use crate::wire::{self, Header, HeaderParse, MESSAGE_BYTES, MINOR, NONE, command};
 use base::{DurNs, MonoNs};
 use std::collections::BTreeSet;
 
@@ -267,7 +267,7 @@ impl Client {
             let skipped = circuit.skip.min(bytes.len() - at);
             circuit.skip -= skipped;
             at += skipped;
-            let Read::Header(header, head) = Header::read(&bytes[at..]) else { return at };
+            let HeaderParse::Header(header, head) = Header::read(&bytes[at..]) else { return at };
             let len = head + header.size as usize;
             if len > MESSAGE_BYTES && len > self.largest(id, &header) {
                 self.refuse(id, &header, len);
@@ -376,7 +376,7 @@ impl Client {
                 self.found(now, header.p2, Address { ip, port: header.kind });
             }
             command::ERROR => {
-                let Read::Header(request, head) = Header::read(payload) else { return };
+                let HeaderParse::Header(request, head) = Header::read(payload) else { return };
                 let text = String::from_utf8_lossy(wire::text_of(&payload[head..])).into_owned();
                 let channel =
                     (header.p1 != NONE && self.channels.get(header.p1).is_some()).then_some(ChannelId(header.p1));

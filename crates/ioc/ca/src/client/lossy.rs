@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::search::{self, SearchCounters};
-use crate::server::{self, Backend, Get, Limits, Opened, Peer, Put, Server, Token, Write};
+use crate::server::{self, Backend, Get, Limits, Opened, Peer, PutOutcome, Server, Token, Write};
 use base::Scalar;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,14 +57,14 @@ impl Backend for Values {
         reading.value = Value::from(handle as f64);
         Ok(Get::Done)
     }
-    fn write(&mut self, _: u64, _: Peer<'_>, write: Write, token: Token, _: bool) -> Put {
+    fn write(&mut self, _: u64, _: Peer<'_>, write: Write, token: Token, _: bool) -> PutOutcome {
         let Write::Value(Value::Scalar(Scalar::F64(value))) = write else { panic!("{write:?}") };
         self.written.push(value);
         if self.later == DurNs(0) {
-            return Put::Done;
+            return PutOutcome::Done;
         }
         self.pending.push((self.now + self.later, token));
-        Put::Later
+        PutOutcome::Later
     }
     fn forget(&mut self, token: Token) {
         self.pending.retain(|(_, other)| *other != token);

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::search::{self, SearchCounters};
-use crate::server::{self, Backend, Get, Limits, Opened, Peer, Post, Put, Server, Token, Write};
+use crate::server::{self, Backend, Get, Limits, Opened, Peer, Post, PutOutcome, Server, Token, Write};
 use base::{Alarm, Scalar, Stamp};
 use proptest::prelude::*;
 
@@ -45,10 +45,10 @@ impl Backend for Values {
         reading.value = self.0[handle as usize].clone();
         Ok(Get::Done)
     }
-    fn write(&mut self, handle: u64, _: Peer<'_>, write: Write, _: Token, _: bool) -> Put {
-        let Write::Value(value) = write else { return Put::Failed };
+    fn write(&mut self, handle: u64, _: Peer<'_>, write: Write, _: Token, _: bool) -> PutOutcome {
+        let Write::Value(value) = write else { return PutOutcome::Failed };
         self.0[handle as usize] = value;
-        Put::Done
+        PutOutcome::Done
     }
     fn forget(&mut self, _: Token) {}
     fn watch(&mut self, _: u64) -> bool {

@@ -1,7 +1,7 @@
 //! The answers of a circuit.
 
-use super::circuit::{Circuit, PendingPut};
-use super::{Access, Backend, Put, Token};
+use super::circuit::{Circuit, PendingWrite};
+use super::{Access, Backend, PutOutcome, Token};
 use crate::dbr::Dbr;
 use crate::eca::Eca;
 use crate::encode::{self, Reading};
@@ -48,19 +48,19 @@ pub(super) fn write_old(
 }
 
 /// Answers a write.
-pub(super) fn written(circuit: &mut Circuit, header: &Header, token: Token, put: Put, backend: &impl Backend) {
+pub(super) fn written(circuit: &mut Circuit, header: &Header, token: Token, put: PutOutcome, backend: &impl Backend) {
     let notify = header.command == command::WRITE_NOTIFY;
-    if put == Put::Later && notify {
-        circuit.puts.insert(token.0, PendingPut { channel: header.p1, header: *header });
+    if put == PutOutcome::Later && notify {
+        circuit.puts.insert(token.0, PendingWrite { channel: header.p1, header: *header });
         return;
     }
     if notify && let Some(channel) = circuit.channels.get_mut(header.p1) {
         channel.put = None;
     }
     match put {
-        Put::Failed => refuse(circuit, header, Eca::PUTFAIL, backend),
-        Put::Done if notify => circuit.send(write_reply(header, Eca::NORMAL)),
-        Put::Done | Put::Later | Put::Sent => {}
+        PutOutcome::Failed => refuse(circuit, header, Eca::PUTFAIL, backend),
+        PutOutcome::Done if notify => circuit.send(write_reply(header, Eca::NORMAL)),
+        PutOutcome::Done | PutOutcome::Later | PutOutcome::Sent => {}
     }
 }
 

@@ -112,14 +112,14 @@ pub(super) const fn queue_bytes(message_bytes: usize) -> usize {
 
 /// A write with pending completion.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PendingPut {
+pub(super) struct PendingWrite {
     pub(super) channel: u32,
     pub(super) header: Header,
 }
 
 /// A pending answer of a lane to a circuit.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Owed {
+pub(super) enum PendingReply {
     Get {
         header: Header,
         dbr: Dbr,
@@ -154,7 +154,7 @@ pub(super) struct Circuit {
     pub(super) subs: Slab<Sub>,
     /// The subscriptions by channel and client's number, for fast lookup among very many.
     pub(super) subs_of: BTreeSet<(u32, u32, u32)>,
-    pub(super) puts: HashMap<u64, PendingPut>,
+    pub(super) puts: HashMap<u64, PendingWrite>,
     pub(super) input: Vec<u8>,
     /// Number of bytes of a too large message that are still to be discarded.
     pub(super) skip: usize,
@@ -167,7 +167,7 @@ pub(super) struct Circuit {
     pub(super) wait: Option<Wait>,
     /// The requests that `lane` has not answered, oldest first. Meanwhile only requests to the same lane are accepted, which keeps
     /// the answers in the order of the requests.
-    pub(super) owed: VecDeque<(u64, Owed)>,
+    pub(super) owed: VecDeque<(u64, PendingReply)>,
     pub(super) lane: u16,
     /// The next message waits for the answers in `owed`.
     pub(super) blocked: bool,
@@ -286,7 +286,7 @@ impl Circuit {
     }
 
     /// Records a pending answer.
-    pub(super) fn owe(&mut self, lane: u16, token: u64, owed: Owed) {
+    pub(super) fn owe(&mut self, lane: u16, token: u64, owed: PendingReply) {
         self.lane = lane;
         self.owed.push_back((token, owed));
     }

@@ -1,14 +1,16 @@
 //! Handles the messages of a circuit. Checks are in the same order as in EPICS' `rsrv`, and answers are the same.
 
 use super::answer::{About, access_rights, build, refuse, write_old, write_read, write_reply, written};
-use super::circuit::{Channel, Circuit, Owed, PUT_WAIT_NS, Wait};
+use super::circuit::{Channel, Circuit, PUT_WAIT_NS, PendingReply, Wait};
 use super::subscribe::update_now;
-use super::{Access, Answer, Backend, CircuitId, Get, Limits, Opened, Put, Server, Token, Write};
+use super::{Access, Answer, Backend, CircuitId, Get, Limits, Opened, PutOutcome, Server, Token, Write};
 use crate::dbr::{Class, Dbr};
 use crate::decode;
 use crate::eca::Eca;
 use crate::encode;
-use crate::wire::{self, DO_REPLY, HEADER_BYTES, HEADER_BYTES_MAX, Header, MINOR_MIN, NONE, Read, command, padded};
+use crate::wire::{
+    self, DO_REPLY, HEADER_BYTES, HEADER_BYTES_MAX, Header, HeaderParse, MINOR_MIN, NONE, command, padded,
+};
 use base::{DurNs, MonoNs};
 
 /// The action after a message.
@@ -83,7 +85,7 @@ impl Server {
         self.next_wait = self.circuits.iter().filter_map(|(_, circuit)| Some(circuit.wait?.until)).min();
     }
 
-    /// Completes a write that was [`Put::Later`].
+    /// Completes a write that was [`PutOutcome::Later`].
     pub fn put_done(&mut self, now: MonoNs, token: Token, ok: bool, backend: &mut impl Backend) {
         let id = (token.0 >> 32) as u32;
         let Some(circuit) = self.circuits.get_mut(id) else { return };
@@ -163,7 +165,7 @@ impl Server {
             if circuit.is_paused(&self.limits) {
                 return at;
             }
-            let Read::Header(header, head) = Header::read(&bytes[at..]) else { return at };
+            let HeaderParse::Header(header, head) = Header::read(&bytes[at..]) else { return at };
             if header.command != command::VERSION && circuit.minor < MINOR_MIN {
                 let text = format!("CAS: Client version {} too old", circuit.minor);
                 circuit.send_error(&header, Eca::DEFUNCT, &text);
@@ -315,7 +317,7 @@ impl Server {
             Err(Eca::NORDACCESS)
         };
         match reading {
-            Ok(Get::Sent) => circuit.owe(opened.lane, token.0, Owed::Get { header: *header, dbr }),
+            Ok(Get::Sent) => circuit.owe(opened.lane, token.0, PendingReply::Get { header: *header, dbr }),
             done => write_read(circuit, *header, dbr, done.map(|_| &self.scratch), &mut self.spare),
         }
         Next::Go
@@ -343,7 +345,7 @@ impl Server {
         let token = next_token(&mut self.tokens, id);
         let needs = encode::needs(dbr, opened.native);
         match backend.read(opened.handle, needs, &mut self.scratch, Some(token)) {
-            Ok(Get::Sent) => circuit.owe(opened.lane, token.0, Owed::Get { header: *header, dbr }),
+            Ok(Get::Sent) => circuit.owe(opened.lane, token.0, PendingReply::Get { header: *header, dbr }),
             done => {
                 let about = About { header: *header, dbr, cid, record: backend.record_name(opened.handle) };
                 write_old(circuit, &about, done.map(|_| &self.scratch), &mut self.message);
@@ -393,13 +395,13 @@ impl Server {
         let peer = circuit.peer();
         let put = backend.write(opened.handle, peer, write, token, notify);
         if notify
-            && matches!(put, Put::Later | Put::Sent)
+            && matches!(put, PutOutcome::Later | PutOutcome::Sent)
             && let Some(channel) = circuit.channels.get_mut(header.p1)
         {
             channel.put = Some(token.0);
         }
-        if put == Put::Sent {
-            circuit.owe(opened.lane, token.0, Owed::Put { header: *header });
+        if put == PutOutcome::Sent {
+            circuit.owe(opened.lane, token.0, PendingReply::Put { header: *header });
         } else {
             written(circuit, header, token, put, backend);
         }
@@ -415,29 +417,33 @@ impl Server {
         circuit.blocked = false;
         match (owed, answer) {
             // If the channel was dropped in the meantime, the client was informed and does not wait.
-            (Owed::Get { header, .. } | Owed::Put { header }, _) if circuit.channels.get(header.p1).is_none() => {
+            (PendingReply::Get { header, .. } | PendingReply::Put { header }, _)
+                if circuit.channels.get(header.p1).is_none() =>
+            {
                 backend.forget(token);
             }
-            (Owed::Get { header, dbr }, Answer::Read(reading)) if header.command == command::READ_NOTIFY => {
+            (PendingReply::Get { header, dbr }, Answer::Read(reading)) if header.command == command::READ_NOTIFY => {
                 write_read(circuit, header, dbr, reading, &mut self.spare);
             }
-            (Owed::Get { header, dbr }, Answer::Read(reading)) => {
+            (PendingReply::Get { header, dbr }, Answer::Read(reading)) => {
                 let channel = circuit.channels.get(header.p1);
                 let (cid, record) =
                     channel.map_or((NONE, ""), |channel| (channel.cid, backend.record_name(channel.opened.handle)));
                 write_old(circuit, &About { header, dbr, cid, record }, reading, &mut self.message);
             }
-            (Owed::Update { sub: key }, Answer::Read(reading)) => {
+            (PendingReply::Update { sub: key }, Answer::Read(reading)) => {
                 if let Some(sub) = circuit.subs.get(key) {
                     self.message.clear();
                     build(sub.dbr, sub.count, reading, &mut self.message);
                     circuit.push_update(key, &self.message, &self.limits);
                 }
             }
-            (Owed::Put { header }, Answer::Write(put)) => written(circuit, &header, token, put, backend),
+            (PendingReply::Put { header }, Answer::Write(put)) => written(circuit, &header, token, put, backend),
             // If the backend gives an answer of the wrong kind, the client receives a failure.
-            (Owed::Get { header, .. } | Owed::Put { header }, _) => circuit.send_error(&header, Eca::INTERNAL, ""),
-            (Owed::Update { .. }, _) => {}
+            (PendingReply::Get { header, .. } | PendingReply::Put { header }, _) => {
+                circuit.send_error(&header, Eca::INTERNAL, "")
+            }
+            (PendingReply::Update { .. }, _) => {}
         }
         self.touch(id);
         self.resume(now, CircuitId(id), backend);

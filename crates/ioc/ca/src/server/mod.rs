@@ -79,7 +79,7 @@ pub enum Write {
 
 /// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Put {
+pub enum PutOutcome {
     /// The write is complete.
     Done,
     /// The write was refused.
@@ -103,13 +103,13 @@ pub enum Get {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
-/// The answer to a request that was [`Get::Sent`] or [`Put::Sent`].
+/// The answer to a request that was [`Get::Sent`] or [`PutOutcome::Sent`].
 #[derive(Clone, Copy, Debug)]
 pub enum Answer<'a> {
     /// The value, or the error for the client.
     Read(Result<&'a Reading, Eca>),
     /// The result of the write. After `Later`, [`Server::put_done`] must follow.
-    Write(Put),
+    Write(PutOutcome),
 }
 
 /// The source of the served values. Called from [`Server`]'s methods, so it must not block.
@@ -131,7 +131,7 @@ pub trait Backend {
     /// The error for the client.
     fn read(&mut self, handle: u64, needs: Needs, reading: &mut Reading, token: Option<Token>) -> Result<Get, Eca>;
     /// Writes a value. With `notify` the client requests a notification when all processing is complete.
-    fn write(&mut self, handle: u64, peer: Peer<'_>, write: Write, token: Token, notify: bool) -> Put;
+    fn write(&mut self, handle: u64, peer: Peer<'_>, write: Write, token: Token, notify: bool) -> PutOutcome;
     /// The completion of a write is no longer needed.
     fn forget(&mut self, token: Token);
     /// A client subscribes; posts are needed from now on. Called once per subscription. Returns whether the current value must be

@@ -1,7 +1,7 @@
 //! Subscriptions: creation, cancellation and first update.
 
 use super::answer::build;
-use super::circuit::{Circuit, Owed, Sub, queue_bytes};
+use super::circuit::{Circuit, PendingReply, Sub, queue_bytes};
 use super::handle::{Next, bad_id, is_too_large, next_token, too_large};
 use super::{Backend, Get, Limits, Server, Token};
 use crate::dbr::Dbr;
@@ -101,7 +101,7 @@ pub(super) fn update_now(
         if sub.readable { backend.read(sub.handle, sub.needs, scratch, Some(token)) } else { Err(Eca::NORDACCESS) };
     if reading == Ok(Get::Sent) {
         let lane = circuit.channels.get(sub.sid).map_or(0, |channel| channel.opened.lane);
-        circuit.owe(lane, token.0, Owed::Update { sub: index });
+        circuit.owe(lane, token.0, PendingReply::Update { sub: index });
         return;
     }
     message.clear();

@@ -58,20 +58,20 @@ impl Backend for Values {
         reading.value = self.values[handle as usize].1.clone();
         Ok(Get::Done)
     }
-    fn write(&mut self, handle: u64, _: Peer<'_>, write: Write, token: Token, notify: bool) -> Put {
+    fn write(&mut self, handle: u64, _: Peer<'_>, write: Write, token: Token, notify: bool) -> PutOutcome {
         if self.is_apart(handle) {
             self.asked.push((token, handle, Some(write)));
-            return Put::Sent;
+            return PutOutcome::Sent;
         }
         if self.later && notify {
             self.pending.push(token);
-            return Put::Later;
+            return PutOutcome::Later;
         }
         match write {
             Write::Value(value @ Value::Scalar(Scalar::F64(_))) => self.values[handle as usize].1 = value,
-            _ => return Put::Failed,
+            _ => return PutOutcome::Failed,
         }
-        Put::Done
+        PutOutcome::Done
     }
     fn forget(&mut self, token: Token) {
         self.pending.retain(|pending| *pending != token);
@@ -158,9 +158,9 @@ impl Bench {
             None => Answer::Read(Ok(&reading)),
             Some(Write::Value(value)) => {
                 self.values.values[handle as usize].1 = value;
-                Answer::Write(Put::Done)
+                Answer::Write(PutOutcome::Done)
             }
-            Some(_) => Answer::Write(Put::Failed),
+            Some(_) => Answer::Write(PutOutcome::Failed),
         };
         self.server.answer(MonoNs(0), token, answer, &mut self.values);
     }
@@ -525,6 +525,6 @@ fn a_subscription_to_a_remote_channel_begins_with_its_answer_and_a_failed_put_is
     bench.answer();
     assert_eq!((bench.receive()[0].0.p1), Eca::PUTFAIL.0);
     // An answer to an unknown request is ignored.
-    bench.server.answer(MonoNs(0), Token(77), Answer::Write(Put::Done), &mut bench.values);
+    bench.server.answer(MonoNs(0), Token(77), Answer::Write(PutOutcome::Done), &mut bench.values);
     assert!(bench.receive().is_empty());
 }

@@ -9,7 +9,7 @@ use crate::rec::{
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};
 use crate::run::link::LinkError;
-use crate::run::notify::Got;
+use crate::run::notify::ReadResult;
 use base::{Array, EventMask, FieldType};
 
 record! {

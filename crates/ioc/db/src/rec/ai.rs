@@ -5,12 +5,12 @@ use crate::model::deadband::Limits;
 use crate::model::link::{Link, LinkKind, ResolvedLink};
 use crate::model::slot::{Inline, Lazy, record};
 use crate::rec::{
-    Body, Mode, Properties, Read, RecId, RecordType, Sim, cannot_read, check_limits_filtered, deadbands, init_sim,
+    Body, Mode, Properties, ReadOutcome, RecId, RecordType, Sim, cannot_read, check_limits_filtered, deadbands, init_sim,
     mode, no_device, number_properties, read_simulated, simulation, stamp_input, take_stamp,
 };
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};
-use crate::run::notify::Got;
+use crate::run::notify::ReadResult;
 use crate::run::scan::DeviceSample;
 use crate::text::conv;
 use crate::text::error::PutError;
@@ -112,20 +112,20 @@ impl RecordType for Ai {
         let read = match mode(db, rec, body, resumed, true) {
             Mode::Real => read(db, rec, body, resumed),
             Mode::Simulated(simm) => simulated(db, rec, body, simm),
-            Mode::Delayed => Read::Pending,
-            Mode::Bad => Read::Failed,
+            Mode::Delayed => ReadOutcome::Pending,
+            Mode::Bad => ReadOutcome::Failed,
         };
         match read {
-            Read::Pending => return ProcessResult::Pending,
-            Read::Raw => convert(db, rec, body),
-            Read::Value | Read::Failed => {}
+            ReadOutcome::Pending => return ProcessResult::Pending,
+            ReadOutcome::Raw => convert(db, rec, body),
+            ReadOutcome::Value | ReadOutcome::Failed => {}
         }
         let (mut common, mut r) = db.records.both(rec, body);
         if !(r.sim.rests() && common.stamp(&db.time)) {
             stamp_input(db, rec, body);
             (common, r) = db.records.both(rec, body);
         }
-        if read != Read::Failed {
+        if read != ReadOutcome::Failed {
             common.udf = u8::from(r.val.is_nan());
         }
         check_limits_filtered!(*common, r, before);
@@ -139,7 +139,7 @@ impl RecordType for Ai {
         } else {
             monitor(db, rec, body, mask, stays);
         }
-        if read == Read::Failed {
+        if read == ReadOutcome::Failed {
             return if db.records[rec].broken { no_device(db, rec) } else { ProcessResult::Failed };
         }
         ProcessResult::Done
@@ -166,19 +166,19 @@ impl RecordType for Ai {
 }
 
 #[inline]
-fn read(db: &mut Db, rec: RecId, body: Body<Ai>, resumed: bool) -> Read {
+fn read(db: &mut Db, rec: RecId, body: Body<Ai>, resumed: bool) -> ReadOutcome {
     let link = db.records[body].inp.brief();
     match db.device(rec) {
         Device::Soft => {
             if link.kind == LinkKind::Constant {
-                return Read::Value;
+                return ReadOutcome::Value;
             }
             let Ok(Some(value)) = db.get_link::<f64>(rec, link) else {
                 db.records[body].smooth = false;
-                return Read::Failed;
+                return ReadOutcome::Failed;
             };
             take(db, rec, body, link, value);
-            Read::Value
+            ReadOutcome::Value
         }
         Device::SoftRaw => match db.get_link::<i32>(rec, link) {
             Ok(value) => {
@@ -186,54 +186,54 @@ fn read(db: &mut Db, rec: RecId, body: Body<Ai>, resumed: bool) -> Read {
                     db.records[body].rval = value;
                 }
                 take_stamp(db, rec, link);
-                Read::Raw
+                ReadOutcome::Raw
             }
-            Err(_) => Read::Failed,
+            Err(_) => ReadOutcome::Failed,
         },
         Device::SoftAsync => match db.async_get::<f64>(rec, link, resumed) {
-            Got::Constant => Read::Value,
-            Got::Pending => Read::Pending,
-            Got::Failed => {
+            ReadResult::Constant => ReadOutcome::Value,
+            ReadResult::Pending => ReadOutcome::Pending,
+            ReadResult::Failed => {
                 db.records[body].smooth = false;
-                Read::Value
+                ReadOutcome::Value
             }
-            Got::Value(value) => {
+            ReadResult::Value(value) => {
                 take(db, rec, body, link, value);
-                Read::Value
+                ReadOutcome::Value
             }
         },
         Device::External => match db.device_read(rec, resumed) {
-            Got::Pending => Read::Pending,
-            Got::Value(fed) => device_value(db, body, &fed),
-            Got::Constant | Got::Failed => Read::Failed,
+            ReadResult::Pending => ReadOutcome::Pending,
+            ReadResult::Value(fed) => device_value(db, body, &fed),
+            ReadResult::Constant | ReadResult::Failed => ReadOutcome::Failed,
         },
         Device::SoftTimestamp => {
             db.stamp_now(rec);
             let time = db.records[rec].time;
             db.records[body].val = f64::from(time.secs) + f64::from(time.nanos) * 1e-9;
-            Read::Value
+            ReadOutcome::Value
         }
         Device::GeneralTime => {
             let wall = db.time.now.wall;
             db.records[body].val = f64::from(wall.secs) + f64::from(wall.nanos) * 1e-9;
-            Read::Value
+            ReadOutcome::Value
         }
         _ => cannot_read(db, rec),
     }
 }
 
 /// Takes a device value: whole numbers are raw; others are engineering units, to which only AOFF and ASLO are applied.
-fn device_value(db: &mut Db, body: Body<Ai>, fed: &DeviceSample) -> Read {
+fn device_value(db: &mut Db, body: Body<Ai>, fed: &DeviceSample) -> ReadOutcome {
     let r = &mut db.records[body];
     if let Some(raw) = fed.raw() {
         r.rval = raw;
-        return Read::Raw;
+        return ReadOutcome::Raw;
     }
-    let Some(value) = fed.scalar().and_then(conv::number::<f64>) else { return Read::Failed };
+    let Some(value) = fed.scalar().and_then(conv::number::<f64>) else { return ReadOutcome::Failed };
     let slope = if r.aslo == 0.0 { 1.0 } else { r.aslo };
     let value = value * slope + r.aoff;
     smooth(db, body, value);
-    Read::Value
+    ReadOutcome::Value
 }
 
 /// Takes the value read by a soft input.
@@ -253,16 +253,16 @@ fn smooth(db: &mut Db, body: Body<Ai>, value: f64) {
     r.smooth = true;
 }
 
-fn simulated(db: &mut Db, rec: RecId, body: Body<Ai>, simm: u16) -> Read {
+fn simulated(db: &mut Db, rec: RecId, body: Body<Ai>, simm: u16) -> ReadOutcome {
     read_simulated(db, rec, body, Db::get_link::<f64>, |db, value| {
         let r = &mut db.records[body];
         r.sval = value.unwrap_or(r.sval);
         if simm == 1 {
             r.val = r.sval;
-            return Read::Value;
+            return ReadOutcome::Value;
         }
         r.rval = conv::to_i64(r.sval.floor()) as i32;
-        Read::Raw
+        ReadOutcome::Raw
     })
 }
 

@@ -210,9 +210,9 @@ macro_rules! array_input {
                 let (kind, nelm) = (kind_of(r.ftvl), r.nelm);
                 let values = if device == Device::External && link == r.inp.brief() {
                     match db.device_read(rec, resumed) {
-                        Got::Pending => return ProcessResult::Pending,
-                        Got::Value(fed) => fed.array(kind, nelm as usize).map(Some).ok_or(LinkError),
-                        Got::Constant | Got::Failed => Err(LinkError),
+                        ReadResult::Pending => return ProcessResult::Pending,
+                        ReadResult::Value(fed) => fed.array(kind, nelm as usize).map(Some).ok_or(LinkError),
+                        ReadResult::Constant | ReadResult::Failed => Err(LinkError),
                     }
                 } else {
                     db.get_link_array(rec, link, kind, nelm as usize)

@@ -5,12 +5,12 @@ use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Lazy, Text, record};
 use crate::rec::common::Common;
 use crate::rec::{
-    Body, Read, RecId, RecordType, Sim, States, cannot_read, changed, device_state, init_sim, no_state, post_raw,
+    Body, ReadOutcome, RecId, RecordType, Sim, States, cannot_read, changed, device_state, init_sim, no_state, post_raw,
     read_input, read_soft, take_stamp,
 };
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};
-use crate::run::notify::Got;
+use crate::run::notify::ReadResult;
 use crate::run::scan::DeviceSample;
 use base::{Stamp, Status};
 
@@ -44,7 +44,7 @@ bits_input!(
 
 impl Bi {
     /// Result of a failed raw read through a link.
-    const RAW_FAILED: Read = Read::Failed;
+    const RAW_FAILED: ReadOutcome = ReadOutcome::Failed;
 
     fn set_mask(&mut self, _: Device) {}
 
@@ -68,25 +68,25 @@ impl Bi {
 }
 
 /// Takes a device value: whole numbers are raw, texts name a state, other values are state numbers.
-fn device_value(db: &mut Db, rec: RecId, body: Body<Bi>, fed: &DeviceSample) -> Read {
+fn device_value(db: &mut Db, rec: RecId, body: Body<Bi>, fed: &DeviceSample) -> ReadOutcome {
     let state = device_state(db, rec, fed);
     let r = &mut db.records[body];
     match (fed.raw(), state) {
         (Some(raw), _) => {
             r.rval = raw as u32;
             r.mask_raw();
-            Read::Raw
+            ReadOutcome::Raw
         }
         (None, Some(state)) => {
             r.val = state;
-            Read::Value
+            ReadOutcome::Value
         }
         (None, None) => no_state(db, rec),
     }
 }
 
 /// Reads a database state (device support `Db State`).
-fn read_state(db: &mut Db, rec: RecId, body: Body<Bi>) -> Read {
+fn read_state(db: &mut Db, rec: RecId, body: Body<Bi>) -> ReadOutcome {
     let (common, r) = db.records.both(rec, body);
     if common.device != Device::DbState || r.inp.brief().kind != LinkKind::Hardware {
         return cannot_read(db, rec);
@@ -94,7 +94,7 @@ fn read_state(db: &mut Db, rec: RecId, body: Body<Bi>) -> Read {
     let name = r.inp.text().trim_start_matches('@').to_owned();
     r.val = u16::from(*db.states.entry(name).or_insert(false));
     common.udf = 0;
-    Read::Value
+    ReadOutcome::Value
 }
 
 fn check_alarms(common: &mut Common, r: &mut Bi, _: Stamp) {

@@ -55,7 +55,7 @@ macro_rules! bits_input {
                     Err(outcome) => return outcome,
                 };
                 let (common, r) = db.records.both(rec, body);
-                if read == Read::Raw {
+                if read == ReadOutcome::Raw {
                     r.convert();
                     common.udf = 0;
                 }
@@ -67,11 +67,11 @@ macro_rules! bits_input {
             $($more)*
         }
 
-        fn read(db: &mut Db, rec: RecId, body: Body<$T>, resumed: bool) -> Read {
+        fn read(db: &mut Db, rec: RecId, body: Body<$T>, resumed: bool) -> ReadOutcome {
             let link = db.records[body].inp.brief();
             match db.device(rec) {
                 Device::Soft | Device::SoftAsync => {
-                    read_soft(db, rec, link, resumed, Read::Value, |bodies, value: $val| bodies[body].val = value as _)
+                    read_soft(db, rec, link, resumed, ReadOutcome::Value, |bodies, value: $val| bodies[body].val = value as _)
                 }
                 Device::SoftRaw => match db.get_link::<$raw>(rec, link) {
                     Ok(value) => {
@@ -81,20 +81,20 @@ macro_rules! bits_input {
                         }
                         r.mask_raw();
                         take_stamp(db, rec, link);
-                        Read::Raw
+                        ReadOutcome::Raw
                     }
                     Err(_) => $T::RAW_FAILED,
                 },
                 Device::External => match db.device_read(rec, resumed) {
-                    Got::Pending => Read::Pending,
-                    Got::Value(fed) => device_value(db, rec, body, &fed),
-                    Got::Constant | Got::Failed => Read::Failed,
+                    ReadResult::Pending => ReadOutcome::Pending,
+                    ReadResult::Value(fed) => device_value(db, rec, body, &fed),
+                    ReadResult::Constant | ReadResult::Failed => ReadOutcome::Failed,
                 },
                 _ => $other(db, rec, body),
             }
         }
 
-        fn simulated(db: &mut Db, rec: RecId, body: Body<$T>, simm: u16) -> Read {
+        fn simulated(db: &mut Db, rec: RecId, body: Body<$T>, simm: u16) -> ReadOutcome {
             crate::rec::read_simulated(db, rec, body, Db::get_link::<u32>, |db, value| {
                 let r = &mut db.records[body];
                 if let Some(value) = value {
@@ -102,10 +102,10 @@ macro_rules! bits_input {
                 }
                 if simm == 1 {
                     r.val = r.sval as _;
-                    return Read::Value;
+                    return ReadOutcome::Value;
                 }
                 r.rval = r.simulated_raw();
-                Read::Raw
+                ReadOutcome::Raw
             })
         }
     };

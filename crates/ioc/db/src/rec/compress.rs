@@ -4,7 +4,7 @@ use super::arrays::ELEMENTS_LIMIT;
 use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Inline, record};
 use crate::rec::common::Common;
-use crate::rec::{Body, Properties, RecId, RecordType, Seen};
+use crate::rec::{Body, Properties, RecId, RecordType, ArrayView};
 use crate::run::engine::{Db, ProcessResult};
 use crate::text::error::PutError;
 use base::{Array, EventMask, FieldType, Scalar, Status, Str40};
@@ -151,8 +151,8 @@ impl RecordType for Compress {
     }
 
     /// The samples, oldest first (newest first with LIFO).
-    fn seen(&self, _: &Common) -> Seen {
-        Seen::Ring { first: self.first(), used: self.nuse as usize }
+    fn seen(&self, _: &Common) -> ArrayView {
+        ArrayView::Ring { first: self.first(), used: self.nuse as usize }
     }
 
     /// With one sample, newest first, the element in memory differs from the visible one.

@@ -3,7 +3,7 @@
 use crate::model::link::Link;
 use crate::model::slot::{Lazy, record};
 use crate::rec::{
-    Body, Mode, Read, RecId, RecordType, Sim, init_sim, mode, read_simulated, simulation, stamp_input, take_stamp,
+    Body, Mode, ReadOutcome, RecId, RecordType, Sim, init_sim, mode, read_simulated, simulation, stamp_input, take_stamp,
 };
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};
@@ -59,9 +59,9 @@ impl RecordType for Event {
                     let r = &mut db.records[body];
                     r.sval = name.unwrap_or(r.sval);
                     r.val = r.sval;
-                    Read::Value
+                    ReadOutcome::Value
                 });
-                failed = read == Read::Failed;
+                failed = read == ReadOutcome::Failed;
             }
             Mode::Delayed => return ProcessResult::Pending,
             Mode::Bad => failed = true,

@@ -5,12 +5,12 @@ use crate::model::link::Link;
 use crate::model::slot::{Lazy, record};
 use crate::model::values::text;
 use crate::rec::{
-    Body, Read, RecId, RecordType, Sim, cannot_read, environment, init_sim, read_simulated, simulation, take_stamp,
+    Body, ReadOutcome, RecId, RecordType, Sim, cannot_read, environment, init_sim, read_simulated, simulation, take_stamp,
 };
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};
 use crate::run::link::LinkError;
-use crate::run::notify::Got;
+use crate::run::notify::ReadResult;
 use base::Str40;
 use base::{Array, EventMask, FieldType, Scalar};
 
@@ -55,7 +55,7 @@ impl RecordType for Lsi {
 }
 
 impl TextInput for Lsi {
-    fn read(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Read {
+    fn read(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ReadOutcome {
         let size = db.records[body].sizv;
         let read = match db.device(rec) {
             Device::Soft => {
@@ -72,17 +72,17 @@ impl TextInput for Lsi {
                 Ok(Some(with_nul(value.as_bytes(), size)))
             }
             Device::External => match db.device_read(rec, resumed) {
-                Got::Pending => return Read::Pending,
-                Got::Value(fed) => fed.bytes().map(|bytes| Some(with_nul(text(&bytes), size))).ok_or(LinkError),
-                Got::Constant | Got::Failed => Err(LinkError),
+                ReadResult::Pending => return ReadOutcome::Pending,
+                ReadResult::Value(fed) => fed.bytes().map(|bytes| Some(with_nul(text(&bytes), size))).ok_or(LinkError),
+                ReadResult::Constant | ReadResult::Failed => Err(LinkError),
             },
             _ => return cannot_read(db, rec),
         };
-        let Ok(read) = read else { return Read::Failed };
+        let Ok(read) = read else { return ReadOutcome::Failed };
         take(db, body, read)
     }
 
-    fn simulated(db: &mut Db, rec: RecId, body: Body<Self>) -> Read {
+    fn simulated(db: &mut Db, rec: RecId, body: Body<Self>) -> ReadOutcome {
         let size = db.records[body].sizv;
         let get = |db: &mut Db, rec, link| get_link_long(db, rec, link, size);
         read_simulated(db, rec, body, get, |db, val| take(db, body, val))
@@ -93,11 +93,11 @@ impl TextInput for Lsi {
     }
 }
 
-fn take(db: &mut Db, body: Body<Lsi>, val: Option<Array>) -> Read {
+fn take(db: &mut Db, body: Body<Lsi>, val: Option<Array>) -> ReadOutcome {
     if let Some(val) = val {
         set(db, body, val);
     }
-    Read::Value
+    ReadOutcome::Value
 }
 
 long_text!(Lsi);

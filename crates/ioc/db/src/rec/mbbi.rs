@@ -6,12 +6,12 @@ use crate::model::link::Link;
 use crate::model::slot::{Lazy, Text, record};
 use crate::rec::common::Common;
 use crate::rec::{
-    Body, Read, RecId, RecordType, Sim, States, any_state, cannot_read, changed, device_mask, device_state, init_sim,
+    Body, ReadOutcome, RecId, RecordType, Sim, States, any_state, cannot_read, changed, device_mask, device_state, init_sim,
     mask_of, no_state, post_raw, read_input, read_soft, state_written, take_stamp,
 };
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};
-use crate::run::notify::Got;
+use crate::run::notify::ReadResult;
 use crate::run::scan::DeviceSample;
 use crate::text::error::PutError;
 use base::{Stamp, Status};
@@ -62,7 +62,7 @@ bits_input!(
 
 impl Mbbi {
     /// Result of a failed raw read through a link.
-    const RAW_FAILED: Read = Read::Failed;
+    const RAW_FAILED: ReadOutcome = ReadOutcome::Failed;
 
     fn set_mask(&mut self, device: Device) {
         self.mask = device_mask(device, mask_of(self.mask, self.nobt), self.nobt == 0, self.shft);
@@ -96,7 +96,7 @@ impl Mbbi {
 }
 
 /// Takes a device value: whole numbers are raw, texts name a state, other values are state numbers.
-fn device_value(db: &mut Db, rec: RecId, body: Body<Mbbi>, fed: &DeviceSample) -> Read {
+fn device_value(db: &mut Db, rec: RecId, body: Body<Mbbi>, fed: &DeviceSample) -> ReadOutcome {
     let state = device_state(db, rec, fed);
     let r = &mut db.records[body];
     match (fed.raw(), state) {
@@ -104,16 +104,16 @@ fn device_value(db: &mut Db, rec: RecId, body: Body<Mbbi>, fed: &DeviceSample) -
         (Some(raw), _) if r.sdef != 0 && r.values.iter().all(|value| *value == 0) => {
             let raw = if r.mask == 0 { raw as u32 } else { raw as u32 & r.mask };
             r.val = raw.wrapping_shr(u32::from(r.shft)) as u16;
-            Read::Value
+            ReadOutcome::Value
         }
         (Some(raw), _) => {
             // Without NOBT there is no mask, and all bits are used.
             r.rval = if r.mask == 0 { raw as u32 } else { raw as u32 & r.mask };
-            Read::Raw
+            ReadOutcome::Raw
         }
         (None, Some(state)) => {
             r.val = state;
-            Read::Value
+            ReadOutcome::Value
         }
         (None, None) => no_state(db, rec),
     }

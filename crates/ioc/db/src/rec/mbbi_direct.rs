@@ -6,12 +6,12 @@ use crate::model::link::Link;
 use crate::model::slot::{Lazy, record};
 use crate::rec::common::Common;
 use crate::rec::{
-    Body, Properties, Read, RecId, RecordType, Sim, cannot_read, device_mask, init_sim, mask_of, read_input, read_soft,
+    Body, Properties, ReadOutcome, RecId, RecordType, Sim, cannot_read, device_mask, init_sim, mask_of, read_input, read_soft,
     take_stamp,
 };
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};
-use crate::run::notify::Got;
+use crate::run::notify::ReadResult;
 use crate::run::scan::DeviceSample;
 use base::{EventMask, FieldType, Stamp};
 
@@ -43,7 +43,7 @@ bits_input!(
 
 impl MbbiDirect {
     /// Result of a failed raw read through a link. As in C, the previous raw value is converted.
-    const RAW_FAILED: Read = Read::Raw;
+    const RAW_FAILED: ReadOutcome = ReadOutcome::Raw;
 
     fn set_mask(&mut self, device: Device) {
         self.mask = device_mask(device, mask_of(self.mask, self.nobt), self.nobt == 0, self.shft);
@@ -83,12 +83,12 @@ pub(crate) fn post_bits(db: &mut Db, rec: RecId, bits: u32, mask: EventMask) {
 }
 
 /// Takes a device value, which is the raw value.
-fn device_value(db: &mut Db, _: RecId, body: Body<MbbiDirect>, fed: &DeviceSample) -> Read {
-    let Some(raw) = fed.scalar().and_then(crate::text::conv::number::<u32>) else { return Read::Failed };
+fn device_value(db: &mut Db, _: RecId, body: Body<MbbiDirect>, fed: &DeviceSample) -> ReadOutcome {
+    let Some(raw) = fed.scalar().and_then(crate::text::conv::number::<u32>) else { return ReadOutcome::Failed };
     let r = &mut db.records[body];
     // Without NOBT there is no mask, and all bits are used.
     r.rval = if r.mask == 0 { raw } else { raw & r.mask };
-    Read::Raw
+    ReadOutcome::Raw
 }
 
 fn check_alarms(common: &mut Common, _: &mut MbbiDirect, _: Stamp) {

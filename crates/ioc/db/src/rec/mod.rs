@@ -28,7 +28,7 @@ pub(crate) use records::Records;
 pub(crate) use sim::{Mode, Sim, init_sim, mode, output_mode, read_simulated, simulation, stamp_input, stamp_output};
 pub(crate) use states::{STATES, States, any_state, device_mask, mask_of, state_written};
 pub(crate) use steps::{
-    Drive, Read, cannot_read, changed, check_limits, check_limits_filtered, deadbands, device_state, drive,
+    Drive, ReadOutcome, cannot_read, changed, check_limits, check_limits_filtered, deadbands, device_state, drive,
     drive_output, drive_stamped, environment, no_device, no_state, post_raw, post_text, read_input, read_soft,
     stamp_by_device, take_stamp,
 };
@@ -184,8 +184,8 @@ pub(crate) trait RecordType: Layout + Stored {
     fn long_text_written(&mut self) {}
 
     /// Visible part of the array in VAL.
-    fn seen(&self, _: &Common) -> Seen {
-        Seen::Stored
+    fn seen(&self, _: &Common) -> ArrayView {
+        ArrayView::Stored
     }
 
     /// Value of a link that reads one element, if it differs from what clients read: links in C read the field's memory
@@ -223,7 +223,7 @@ pub(crate) trait RecordType: Layout + Stored {
 
 /// Visible part of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum ArrayView {
     /// All elements as stored.
     Stored,
     /// No element.
@@ -454,7 +454,7 @@ impl Records {
     }
 
     /// Visible part of the array in VAL.
-    pub(crate) fn seen(&self, rec: RecId) -> Seen {
+    pub(crate) fn seen(&self, rec: RecId) -> ArrayView {
         let common = &self[rec];
         of_type!(common.kind(), T => self[at::<T>(common.body)].seen(common))
     }

@@ -5,7 +5,7 @@ use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Text, record};
 use crate::model::values::text;
 use crate::rec::common::Common;
-use crate::rec::{Body, RecId, RecordType, Seen};
+use crate::rec::{Body, RecId, RecordType, ArrayView};
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};
 use crate::text::conv::Number;
@@ -44,8 +44,8 @@ impl RecordType for Printf {
     }
 
     /// As in C, a text written by a client is visible only after the record was processed.
-    fn seen(&self, _: &Common) -> Seen {
-        if self.len == 0 { Seen::Nothing } else { Seen::Stored }
+    fn seen(&self, _: &Common) -> ArrayView {
+        if self.len == 0 { ArrayView::Nothing } else { ArrayView::Stored }
     }
 }
 

@@ -1,12 +1,12 @@
 //! Simulation mode.
 
-use super::{Body, Read, RecordType};
+use super::{Body, ReadOutcome, RecordType};
 use crate::model::id::RecId;
 use crate::model::link::{Link, ResolvedLink};
 use crate::model::slot::{Fields, Idle, Slot};
 use crate::run::callback::Callback;
 use crate::run::engine::Db;
-use crate::run::link::Got;
+use crate::run::link::LinkResult;
 use base::Status;
 
 /// Fields of simulation mode.
@@ -103,11 +103,11 @@ pub(crate) fn read_simulated<T: RecordType, V>(
     db: &mut Db,
     rec: RecId,
     body: Body<T>,
-    get: impl FnOnce(&mut Db, RecId, ResolvedLink) -> Got<V>,
-    take: impl FnOnce(&mut Db, Option<V>) -> Read,
-) -> Read {
+    get: impl FnOnce(&mut Db, RecId, ResolvedLink) -> LinkResult<V>,
+    take: impl FnOnce(&mut Db, Option<V>) -> ReadOutcome,
+) -> ReadOutcome {
     let siol = db.records[body].sim().map_or(Link::EMPTY.brief(), |sim| sim.siol.brief());
-    let Ok(value) = get(db, rec, siol) else { return Read::Failed };
+    let Ok(value) = get(db, rec, siol) else { return ReadOutcome::Failed };
     db.records[rec].udf = 0;
     take(db, value)
 }

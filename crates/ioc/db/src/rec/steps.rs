@@ -8,7 +8,7 @@ use crate::model::id::RecId;
 use crate::model::link::ResolvedLink;
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};
-use crate::run::notify::Got;
+use crate::run::notify::ReadResult;
 use crate::run::scan::DeviceSample;
 use crate::text::conv::Number;
 use base::{EventMask, Scalar, Status};
@@ -16,7 +16,7 @@ use std::collections::HashMap;
 
 /// Result of reading a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Read {
+pub(crate) enum ReadOutcome {
     /// A raw value, which must be converted.
     Raw,
     /// A value in engineering units.
@@ -27,7 +27,7 @@ pub(crate) enum Read {
     Pending,
 }
 
-impl Read {
+impl ReadOutcome {
     /// Result of the processing after this read.
     #[inline]
     pub(crate) fn outcome(self) -> ProcessResult {
@@ -44,16 +44,16 @@ pub(crate) fn read_input<T: RecordType>(
     body: Body<T>,
     resumed: bool,
     raw: bool,
-    read: impl FnOnce(&mut Db) -> Read,
-    simulated: impl FnOnce(&mut Db, u16) -> Read,
-) -> Result<Read, ProcessResult> {
+    read: impl FnOnce(&mut Db) -> ReadOutcome,
+    simulated: impl FnOnce(&mut Db, u16) -> ReadOutcome,
+) -> Result<ReadOutcome, ProcessResult> {
     let read = match mode(db, rec, body, resumed, raw) {
         Mode::Real => read(db),
         Mode::Simulated(simm) => simulated(db, simm),
-        Mode::Delayed => Read::Pending,
-        Mode::Bad => Read::Failed,
+        Mode::Delayed => ReadOutcome::Pending,
+        Mode::Bad => ReadOutcome::Failed,
     };
-    if read == Read::Pending {
+    if read == ReadOutcome::Pending {
         return Err(ProcessResult::Pending);
     }
     if db.records[rec].broken {
@@ -70,20 +70,20 @@ pub(crate) fn read_soft<T: Number>(
     rec: RecId,
     link: ResolvedLink,
     resumed: bool,
-    failed: Read,
+    failed: ReadOutcome,
     set: impl Fn(&mut Bodies, T),
-) -> Read {
+) -> ReadOutcome {
     let value = if db.device(rec) == Device::SoftAsync {
         match db.async_get::<T>(rec, link, resumed) {
-            Got::Constant => return Read::Value,
-            Got::Failed => return failed,
-            Got::Pending => return Read::Pending,
-            Got::Value(value) => Some(value),
+            ReadResult::Constant => return ReadOutcome::Value,
+            ReadResult::Failed => return failed,
+            ReadResult::Pending => return ReadOutcome::Pending,
+            ReadResult::Value(value) => Some(value),
         }
     } else {
         match db.get_link::<T>(rec, link) {
             Ok(value) => value,
-            Err(_) => return Read::Failed,
+            Err(_) => return ReadOutcome::Failed,
         }
     };
     if let Some(value) = value {
@@ -91,7 +91,7 @@ pub(crate) fn read_soft<T: Number>(
     }
     db.records[rec].udf = 0;
     take_stamp(db, rec, link);
-    Read::Value
+    ReadOutcome::Value
 }
 
 /// Environment variable named by a device address; raises UDF and returns an empty text if it is not set.
@@ -112,9 +112,9 @@ pub(crate) fn no_device(db: &mut Db, rec: RecId) -> ProcessResult {
 }
 
 /// Leaves an input whose device support cannot read active, as in EPICS.
-pub(crate) fn cannot_read(db: &mut Db, rec: RecId) -> Read {
+pub(crate) fn cannot_read(db: &mut Db, rec: RecId) -> ReadOutcome {
     db.records[rec].broken = true;
-    Read::Failed
+    ReadOutcome::Failed
 }
 
 /// State number that a device returned, as a name or as a number.
@@ -127,9 +127,9 @@ pub(crate) fn device_state(db: &Db, rec: RecId, fed: &DeviceSample) -> Option<u1
 }
 
 /// The device returned a state name that the record does not have.
-pub(crate) fn no_state(db: &mut Db, rec: RecId) -> Read {
+pub(crate) fn no_state(db: &mut Db, rec: RecId) -> ReadOutcome {
     db.records[rec].raise(Status::Read, 3);
-    Read::Failed
+    ReadOutcome::Failed
 }
 
 /// Whether the device support provides the time stamp (TSE −2 and no TSEL).

@@ -4,12 +4,12 @@ use super::texts::{TextInput, process_input};
 use crate::model::link::Link;
 use crate::model::slot::{Lazy, record};
 use crate::rec::{
-    Body, Read, RecId, RecordType, Sim, cannot_read, changed, environment, init_sim, post_text, read_simulated,
+    Body, ReadOutcome, RecId, RecordType, Sim, cannot_read, changed, environment, init_sim, post_text, read_simulated,
     simulation, take_stamp,
 };
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};
-use crate::run::notify::Got;
+use crate::run::notify::ReadResult;
 use base::{Status, Str40};
 
 record! {
@@ -55,16 +55,16 @@ impl RecordType for StringIn {
 }
 
 impl TextInput for StringIn {
-    fn read(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Read {
+    fn read(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ReadOutcome {
         read(db, rec, body, resumed)
     }
 
-    fn simulated(db: &mut Db, rec: RecId, body: Body<Self>) -> Read {
+    fn simulated(db: &mut Db, rec: RecId, body: Body<Self>) -> ReadOutcome {
         read_simulated(db, rec, body, Db::get_link_text, |db, value| {
             let r = &mut db.records[body];
             r.sval = value.unwrap_or(r.sval);
             r.val = r.sval;
-            Read::Value
+            ReadOutcome::Value
         })
     }
 
@@ -76,7 +76,7 @@ impl TextInput for StringIn {
     }
 }
 
-fn read(db: &mut Db, rec: RecId, body: Body<StringIn>, resumed: bool) -> Read {
+fn read(db: &mut Db, rec: RecId, body: Body<StringIn>, resumed: bool) -> ReadOutcome {
     let link = db.records[body].inp.brief();
     match db.device(rec) {
         Device::Soft => match db.get_link_text(rec, link) {
@@ -86,30 +86,30 @@ fn read(db: &mut Db, rec: RecId, body: Body<StringIn>, resumed: bool) -> Read {
                     db.records[rec].udf = 0;
                 }
                 take_stamp(db, rec, link);
-                Read::Value
+                ReadOutcome::Value
             }
-            Err(_) => Read::Failed,
+            Err(_) => ReadOutcome::Failed,
         },
         Device::SoftAsync => match db.async_get_text(rec, link, resumed) {
-            Got::Constant | Got::Failed => Read::Value,
-            Got::Pending => Read::Pending,
-            Got::Value(value) => {
+            ReadResult::Constant | ReadResult::Failed => ReadOutcome::Value,
+            ReadResult::Pending => ReadOutcome::Pending,
+            ReadResult::Value(value) => {
                 db.records[body].val = value;
                 db.records[rec].udf = 0;
                 take_stamp(db, rec, link);
-                Read::Value
+                ReadOutcome::Value
             }
         },
         Device::External => match db.device_read(rec, resumed) {
-            Got::Pending => Read::Pending,
-            Got::Value(fed) => match fed.text() {
+            ReadResult::Pending => ReadOutcome::Pending,
+            ReadResult::Value(fed) => match fed.text() {
                 Some(text) => {
                     db.records[body].val = text;
-                    Read::Value
+                    ReadOutcome::Value
                 }
-                None => Read::Failed,
+                None => ReadOutcome::Failed,
             },
-            Got::Constant | Got::Failed => Read::Failed,
+            ReadResult::Constant | ReadResult::Failed => ReadOutcome::Failed,
         },
         Device::SoftTimestamp => {
             db.stamp_now(rec);
@@ -121,7 +121,7 @@ fn read(db: &mut Db, rec: RecId, body: Body<StringIn>, resumed: bool) -> Read {
                 db.records[body].val = Str40::new(&text[..length]);
             }
             db.records[rec].udf = 0;
-            Read::Value
+            ReadOutcome::Value
         }
         Device::GeneralTime => {
             // Names of the best time and event providers. There are no event providers. The provider with the highest
@@ -132,12 +132,12 @@ fn read(db: &mut Db, rec: RecId, body: Body<StringIn>, resumed: bool) -> Read {
             if !known {
                 db.records[rec].raise(Status::Read, 2);
             }
-            Read::Value
+            ReadOutcome::Value
         }
         Device::Getenv => {
             let (common, r) = db.records.both(rec, body);
             r.val = Str40::from(environment(&db.environment, common, r.inp.text()));
-            Read::Value
+            ReadOutcome::Value
         }
         _ => cannot_read(db, rec),
     }

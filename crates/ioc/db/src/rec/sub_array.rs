@@ -4,7 +4,7 @@ use super::arrays::{array_memory, array_properties, kind_of, set};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, record};
 use crate::rec::common::Common;
-use crate::rec::{Body, Properties, RecId, RecordType, Seen, no_device, take_stamp};
+use crate::rec::{Body, Properties, RecId, RecordType, ArrayView, no_device, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};
 use base::{Array, EventMask, FieldType};
@@ -102,8 +102,8 @@ impl RecordType for SubArray {
     array_memory!(malm MALM i32);
 
     /// As in C, an undefined record has no visible elements.
-    fn seen(&self, common: &Common) -> Seen {
-        if common.udf != 0 { Seen::Nothing } else { Seen::Stored }
+    fn seen(&self, common: &Common) -> ArrayView {
+        if common.udf != 0 { ArrayView::Nothing } else { ArrayView::Stored }
     }
 }
 

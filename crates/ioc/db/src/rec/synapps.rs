@@ -8,7 +8,7 @@ use crate::model::id::RecId;
 use crate::model::link::{LinkKind, ResolvedLink};
 use crate::model::slot::Slot;
 use crate::run::engine::Db;
-use crate::run::link::{Got, LinkError};
+use crate::run::link::{LinkError, LinkResult};
 use base::{Array, EventMask, FieldType, Scalar, Str40, Value};
 
 /// Longest text of the types, with its NUL.
@@ -91,7 +91,7 @@ pub(crate) fn elements(db: &Db, link: ResolvedLink) -> usize {
 }
 
 /// Reads the text at the start of an array of characters.
-pub(crate) fn get_characters(db: &mut Db, rec: RecId, link: ResolvedLink, max: usize) -> Got<Str40> {
+pub(crate) fn get_characters(db: &mut Db, rec: RecId, link: ResolvedLink, max: usize) -> LinkResult<Str40> {
     Ok(db.get_link_array(rec, link, FieldType::U8, max)?.map(|array| match array {
         Array::U8(bytes) => Str40::new(crate::model::values::text(&bytes)),
         _ => Str40::EMPTY,
@@ -99,7 +99,7 @@ pub(crate) fn get_characters(db: &mut Db, rec: RecId, link: ResolvedLink, max: u
 }
 
 /// Reads a text. Characters that do not print become escapes.
-pub(crate) fn get_text(db: &mut Db, rec: RecId, link: ResolvedLink) -> Got<Str40> {
+pub(crate) fn get_text(db: &mut Db, rec: RecId, link: ResolvedLink) -> LinkResult<Str40> {
     match takes(db, link) {
         Takes::Characters(max) => {
             Ok(get_characters(db, rec, link, max.min(TEXT - 1))?.map(|text| escaped(text.bytes())))

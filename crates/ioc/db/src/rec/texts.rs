@@ -2,21 +2,21 @@
 //! byte arrays with a NUL.
 
 use super::common::Common;
-use super::{Body, Read, RecordType, drive_output, no_device, read_input, stamp_output};
+use super::{Body, ReadOutcome, RecordType, drive_output, no_device, read_input, stamp_output};
 use crate::model::id::RecId;
 use crate::model::link::{LinkKind, ResolvedLink};
 use crate::model::values::text;
 use crate::run::device::{Device, Stream};
 use crate::run::engine::{Db, ProcessResult};
-use crate::run::link::Got;
+use crate::run::link::LinkResult;
 use base::{Array, FieldType};
 
 /// Type-specific parts of a text input.
 pub(crate) trait TextInput: RecordType {
     /// Reads the device.
-    fn read(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Read;
+    fn read(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ReadOutcome;
     /// Reads SIOL.
-    fn simulated(db: &mut Db, rec: RecId, body: Body<Self>) -> Read;
+    fn simulated(db: &mut Db, rec: RecId, body: Body<Self>) -> ReadOutcome;
     fn monitor(db: &mut Db, rec: RecId, body: Body<Self>);
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn with_nul(text: &[u8], size: u16) -> Array {
 }
 
 /// Reads a text of any length through a link (dbGetLinkLS).
-pub(crate) fn get_link_long(db: &mut Db, rec: RecId, link: ResolvedLink, size: u16) -> Got<Array> {
+pub(crate) fn get_link_long(db: &mut Db, rec: RecId, link: ResolvedLink, size: u16) -> LinkResult<Array> {
     if link.kind == LinkKind::Constant {
         return Ok(None);
     }

@@ -56,7 +56,7 @@ macro_rules! whole_input {
                 Ok(read) => read,
                 Err(outcome) => return outcome,
             };
-            if read == Read::Value {
+            if read == ReadOutcome::Value {
                 db.records[rec].udf = 0;
             }
             let (common, r) = db.records.both(rec, body);
@@ -72,27 +72,27 @@ macro_rules! whole_input {
             $($more)*
         }
 
-        fn read(db: &mut Db, rec: RecId, body: Body<$T>, resumed: bool) -> Read {
+        fn read(db: &mut Db, rec: RecId, body: Body<$T>, resumed: bool) -> ReadOutcome {
             let link = db.records[body].inp.brief();
             match db.device(rec) {
                 Device::Soft | Device::SoftAsync => {
-                    read_soft(db, rec, link, resumed, Read::Failed, |bodies, value: $type| bodies[body].val = value)
+                    read_soft(db, rec, link, resumed, ReadOutcome::Failed, |bodies, value: $type| bodies[body].val = value)
                 }
                 Device::External => match db.device_read(rec, resumed) {
-                    Got::Constant | Got::Failed => Read::Failed,
-                    Got::Pending => Read::Pending,
-                    Got::Value(fed) => match fed.scalar().and_then(crate::text::conv::number::<$type>) {
+                    ReadResult::Constant | ReadResult::Failed => ReadOutcome::Failed,
+                    ReadResult::Pending => ReadOutcome::Pending,
+                    ReadResult::Value(fed) => match fed.scalar().and_then(crate::text::conv::number::<$type>) {
                         Some(value) => {
                             db.records[body].val = value;
-                            Read::Value
+                            ReadOutcome::Value
                         }
-                        None => Read::Failed,
+                        None => ReadOutcome::Failed,
                     },
                 },
                 Device::GeneralTime => {
                     // GETERRCNT counts clock errors; tahti has none.
                     db.records[body].val = 0;
-                    Read::Value
+                    ReadOutcome::Value
                 }
                 _ => {
                     cannot_read(db, rec)
@@ -100,12 +100,12 @@ macro_rules! whole_input {
             }
         }
 
-        fn simulated(db: &mut Db, rec: RecId, body: Body<$T>) -> Read {
+        fn simulated(db: &mut Db, rec: RecId, body: Body<$T>) -> ReadOutcome {
             crate::rec::read_simulated(db, rec, body, Db::get_link::<$type>, |db, value| {
                 let r = &mut db.records[body];
                 r.sval = value.unwrap_or(r.sval);
                 r.val = r.sval;
-                Read::Value
+                ReadOutcome::Value
             })
         }
 

@@ -191,11 +191,11 @@ impl Filters {
             .enumerate()
             .filter_map(|(at, step)| {
                 let state = match step {
-                    Step::Time { show: Show::Now, .. } => Held::Nothing,
-                    Step::Deadband { value, .. } => Held::Deadband { hyst: *value, last: f64::NAN },
-                    Step::Sync { .. } => Held::Sync { entry: None, on: false },
-                    Step::Decimate { .. } => Held::Count(0),
-                    Step::UserTag { .. } => Held::First(true),
+                    Step::Time { show: Show::Now, .. } => FilterState::Nothing,
+                    Step::Deadband { value, .. } => FilterState::Deadband { hyst: *value, last: f64::NAN },
+                    Step::Sync { .. } => FilterState::Sync { entry: None, on: false },
+                    Step::Decimate { .. } => FilterState::Count(0),
+                    Step::UserTag { .. } => FilterState::First(true),
                     _ => return None,
                 };
                 Some(State { step: at, held: state })
@@ -332,10 +332,10 @@ pub(crate) struct Watch {
 
 struct State {
     step: usize,
-    held: Held,
+    held: FilterState,
 }
 
-enum Held {
+enum FilterState {
     Nothing,
     Deadband { hyst: f64, last: f64 },
     Sync { entry: Option<Entry>, on: bool },
@@ -358,7 +358,7 @@ impl Watch {
             let property = entry.mask.meets(EventMask::PROPERTY);
             match (&self.filters.steps()[*step], held) {
                 (Step::Time { .. }, _) => entry.stamp = now,
-                (Step::Deadband { relative, value }, Held::Deadband { hyst, last }) => {
+                (Step::Deadband { relative, value }, FilterState::Deadband { hyst, last }) => {
                     let Some(number) = conv::number::<f64>(entry.value).filter(|_| !late) else { continue };
                     let asked = entry.mask & (EventMask::VALUE | EventMask::LOG);
                     let mut send = entry.mask & (EventMask::ALARM | EventMask::PROPERTY);
@@ -370,7 +370,7 @@ impl Watch {
                         *hyst = number * value / 100.0;
                     }
                 }
-                (Step::Sync { mode, state }, Held::Sync { entry: kept, on }) if !property => {
+                (Step::Sync { mode, state }, FilterState::Sync { entry: kept, on }) if !property => {
                     let now_on = states.get(state.as_str()).copied().unwrap_or(false);
                     let (rose, fell) = (now_on && !*on, !now_on && *on);
                     *on = now_on;
@@ -391,14 +391,14 @@ impl Watch {
                         _ => return None,
                     }
                 }
-                (Step::Decimate { n }, Held::Count(count)) if !property => {
+                (Step::Decimate { n }, FilterState::Count(count)) if !property => {
                     let passes = *count == 0;
                     *count = (*count + 1) % n;
                     if !passes {
                         return None;
                     }
                 }
-                (Step::UserTag { mask, value }, Held::First(first)) if !property => {
+                (Step::UserTag { mask, value }, FilterState::First(first)) if !property => {
                     let first = std::mem::take(first);
                     let other = entry.utag & mask != *value;
                     if other && !first {

@@ -216,7 +216,7 @@ impl Db {
 
 /// Result of an asynchronous read.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Got<T> {
+pub(crate) enum ReadResult<T> {
     /// The link is constant, so nothing is read.
     Constant,
     /// The source is processing; a callback resumes the record.
@@ -234,15 +234,15 @@ impl Db {
         rec: RecId,
         link: crate::model::link::ResolvedLink,
         resumed: bool,
-    ) -> Got<T> {
+    ) -> ReadResult<T> {
         match self.async_ready(rec, link, resumed) {
-            Got::Value(()) => match self.read_number::<T>(link.record(), link.field) {
-                Some(value) => Got::Value(value),
+            ReadResult::Value(()) => match self.read_number::<T>(link.record(), link.field) {
+                Some(value) => ReadResult::Value(value),
                 None => self.async_failed(rec),
             },
-            Got::Constant => Got::Constant,
-            Got::Pending => Got::Pending,
-            Got::Failed => Got::Failed,
+            ReadResult::Constant => ReadResult::Constant,
+            ReadResult::Pending => ReadResult::Pending,
+            ReadResult::Failed => ReadResult::Failed,
         }
     }
 
@@ -252,27 +252,27 @@ impl Db {
         rec: RecId,
         link: crate::model::link::ResolvedLink,
         resumed: bool,
-    ) -> Got<base::Str40> {
+    ) -> ReadResult<base::Str40> {
         match self.async_ready(rec, link, resumed) {
-            Got::Value(()) => match self.read_text(link.record(), link.field) {
-                Some(value) => Got::Value(value),
+            ReadResult::Value(()) => match self.read_text(link.record(), link.field) {
+                Some(value) => ReadResult::Value(value),
                 None => self.async_failed(rec),
             },
-            Got::Constant => Got::Constant,
-            Got::Pending => Got::Pending,
-            Got::Failed => Got::Failed,
+            ReadResult::Constant => ReadResult::Constant,
+            ReadResult::Pending => ReadResult::Pending,
+            ReadResult::Failed => ReadResult::Failed,
         }
     }
 
-    fn async_failed<T>(&mut self, rec: RecId) -> Got<T> {
+    fn async_failed<T>(&mut self, rec: RecId) -> ReadResult<T> {
         self.records[rec].raise(base::Status::Read, 3);
-        Got::Failed
+        ReadResult::Failed
     }
 
-    fn async_ready(&mut self, rec: RecId, link: crate::model::link::ResolvedLink, resumed: bool) -> Got<()> {
+    fn async_ready(&mut self, rec: RecId, link: crate::model::link::ResolvedLink, resumed: bool) -> ReadResult<()> {
         use crate::model::link::LinkKind;
         match link.kind {
-            LinkKind::Constant => return Got::Constant,
+            LinkKind::Constant => return ReadResult::Constant,
             LinkKind::Db => {}
             _ => return self.async_failed(rec),
         }
@@ -280,7 +280,7 @@ impl Db {
             let source = &self.records[link.record()];
             let (status, severity) = (source.stat, source.sevr);
             self.inherit(rec, link.flags, status, severity);
-            return Got::Value(());
+            return ReadResult::Value(());
         }
         let target = &self.records[link.record()];
         if target.scan == 0 && target.notify == 0 && target.pact == 0 {
@@ -300,6 +300,6 @@ impl Db {
         } else {
             self.call_back(rec, crate::run::callback::Callback::Resume);
         }
-        Got::Pending
+        ReadResult::Pending
     }
 }

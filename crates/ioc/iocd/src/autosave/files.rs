@@ -42,7 +42,7 @@ pub fn save(path: &Path, values: &[Saved], now: Stamp) -> io::Result<()> {
 
 /// Content of a `.sav` file, or of its backup.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct LoadedSet {
     /// The file that was complete.
     pub file: PathBuf,
     /// The saved values.
@@ -63,7 +63,7 @@ pub struct NoneWhole {
 ///
 /// # Errors
 /// If files exist, but none is complete.
-pub fn load(path: &Path) -> Result<Option<Found>, NoneWhole> {
+pub fn load(path: &Path) -> Result<Option<LoadedSet>, NoneWhole> {
     let suffixes = ["", "B"].into_iter().map(str::to_owned).chain((0..SEQUENCE_MAX).map(|number| number.to_string()));
     let mut complaints = Vec::new();
     for file in suffixes.map(|suffix| with_suffix(path, &suffix)) {
@@ -74,7 +74,7 @@ pub fn load(path: &Path) -> Result<Option<Found>, NoneWhole> {
         };
         let shown = file.display().to_string();
         match text.map(|text| parse_sav(&base::raw::decode(&text), &shown)) {
-            Ok(Ok(values)) => return Ok(Some(Found { file, values, complaints })),
+            Ok(Ok(values)) => return Ok(Some(LoadedSet { file, values, complaints })),
             Ok(Err(error)) => complaints.push(error.to_string()),
             Err(error) => complaints.push(format!("{shown}: {error}")),
         }

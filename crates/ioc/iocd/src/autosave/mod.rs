@@ -25,7 +25,7 @@ const HEARTBEAT_PERIOD: Duration = Duration::from_secs(1);
 
 /// When a set is saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum SaveTrigger {
     /// When a value has changed, at most once per period.
     Monitored(Duration),
     /// Once per period.
@@ -36,7 +36,7 @@ pub enum When {
     Manual,
 }
 
-impl When {
+impl SaveTrigger {
     const fn word(&self) -> &'static str {
         match self {
             Self::Monitored(_) => "monitored",
@@ -81,7 +81,7 @@ struct Set {
     /// Name of the request file.
     name: String,
     file: PathBuf,
-    when: When,
+    when: SaveTrigger,
     channels: Vec<String>,
     last: Vec<Saved>,
     due: Option<Instant>,
@@ -121,7 +121,7 @@ pub enum SaveError {
 }
 
 enum SaverRequest {
-    Add { name: String, channels: Vec<String>, when: When, settings: Settings },
+    Add { name: String, channels: Vec<String>, when: SaveTrigger, settings: Settings },
     Remove { name: String, reply: SyncSender<Result<(), SaveError>> },
     Save { name: String, reply: SyncSender<Result<(), SaveError>> },
     Show { reply: SyncSender<String> },
@@ -150,7 +150,7 @@ impl Autosave {
     }
 
     /// Adds a set and saves it for the first time.
-    pub fn add(&self, name: &str, channels: Vec<String>, when: When, settings: Settings) {
+    pub fn add(&self, name: &str, channels: Vec<String>, when: SaveTrigger, settings: Settings) {
         // A thread that has ended has reported the reason.
         let _ = self.sender.send(SaverRequest::Add { name: name.to_owned(), channels, when, settings });
     }
@@ -231,7 +231,7 @@ impl Saver {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(SaverRequest::Stop) | Err(RecvTimeoutError::Disconnected) => {
                     for at in 0..self.sets.len() {
-                        if self.sets[at].when != When::Manual {
+                        if self.sets[at].when != SaveTrigger::Manual {
                             let _ = self.save(at, false);
                         }
                     }
@@ -248,7 +248,7 @@ impl Saver {
         sets.chain(beat).min().unwrap_or_else(|| Instant::now() + Duration::from_secs(3600))
     }
 
-    fn add(&mut self, name: String, channels: Vec<String>, when: When, settings: Settings) {
+    fn add(&mut self, name: String, channels: Vec<String>, when: SaveTrigger, settings: Settings) {
         self.settings = settings;
         let file = self.settings.folder.join(format!("{}.sav", name.strip_suffix(".req").unwrap_or(&name)));
         self.sets.retain(|set| set.name != name);
@@ -268,7 +268,7 @@ impl Saver {
             saved_at: None,
         });
         let at = self.sets.len() - 1;
-        if matches!(self.sets[at].when, When::Manual) {
+        if matches!(self.sets[at].when, SaveTrigger::Manual) {
             self.sets[at].due = None;
         }
         self.tell_set(at);
@@ -282,9 +282,9 @@ impl Saver {
                 continue;
             }
             let (period, always) = match &set.when {
-                When::Monitored(period) => (*period, false),
-                When::Periodic(period) => (*period, true),
-                When::Triggered(channel) => {
+                SaveTrigger::Monitored(period) => (*period, false),
+                SaveTrigger::Periodic(period) => (*period, true),
+                SaveTrigger::Triggered(channel) => {
                     let (channel, seen) = (channel.clone(), set.trigger);
                     let stamp = self.triggered(&channel);
                     let set = &mut self.sets[at];
@@ -296,7 +296,7 @@ impl Saver {
                     }
                     continue;
                 }
-                When::Manual => continue,
+                SaveTrigger::Manual => continue,
             };
             // A failure is displayed, and the save is tried again in the next period.
             let _ = self.save(at, always);

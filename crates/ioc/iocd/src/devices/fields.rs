@@ -6,7 +6,7 @@
 use crate::engine::Mailbox;
 use base::{Array, FieldType, Scalar, Stamp, Str40};
 use db::{Channel, Db, Now, PutError};
-use fieldbus::stream::{Field, Given, Kind, Protocol, State, Takes, Value};
+use fieldbus::stream::{Field, Kind, Protocol, RunInputs, State, Takes, Value};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
 
@@ -94,7 +94,7 @@ impl Fields {
     }
 
     /// Reads the fields that a protocol writes to the device and, if `own` is set, the record's value.
-    pub(super) fn fill(&self, protocol: &Protocol, own: bool, given: &mut Given) {
+    pub(super) fn fill(&self, protocol: &Protocol, own: bool, given: &mut RunInputs) {
         given.fields = protocol.fields().into_iter().map(|(name, kind)| self.read(name, kind)).collect();
         if own && protocol.says_own_value() {
             self.read_own(given);
@@ -111,7 +111,7 @@ impl Fields {
     }
 
     /// Reads the record's own value, for the `out` of an input.
-    fn read_own(&self, given: &mut Given) {
+    fn read_own(&self, given: &mut RunInputs) {
         let read =
             |name: &str| self.with(name, |db, channel, _, _| (db.get(channel, usize::MAX), db.get_text(channel)));
         let Some((value, text)) = read("VAL") else { return };

@@ -33,7 +33,7 @@ impl DeviceSupport for Frame {
     fn attach(&self, place: &Attaching<'_>, _: &Ports) -> Result<Served, AttachError> {
         let mut options = Options::parse(place.address);
         let frame = options.needed("PLANT/FRAME")?.to_owned();
-        let what = What::parse(options.needed(EXPECTED)?)?;
+        let what = Quantity::parse(options.needed(EXPECTED)?)?;
         let every = options.time("every", DurNs::from_secs(1))?;
         options.finish()?;
         let watch = Watch { frame, what, every, watcher: None, interrupt: None };
@@ -106,7 +106,7 @@ impl Stat {
 
 /// The quantity to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum What {
+enum Quantity {
     State,
     Mode,
     Pulse,
@@ -119,7 +119,7 @@ enum What {
     Exec(String, Stat),
 }
 
-impl What {
+impl Quantity {
     fn parse(word: &str) -> Result<Self, AttachError> {
         let counter = |word: &str| COUNTERS.iter().position(|(name, _)| *name == word);
         let bad = || AttachError::Unexpected { found: format!("\"{word}\""), expected: EXPECTED.to_owned() };
@@ -173,7 +173,7 @@ impl What {
 /// The device of one record.
 struct Watch {
     frame: String,
-    what: What,
+    what: Quantity,
     every: DurNs,
     watcher: Option<Watcher>,
     interrupt: Option<Interrupt>,
@@ -223,13 +223,13 @@ mod tests {
 
     #[test]
     fn figures_have_the_documented_names() {
-        assert_eq!(What::parse("late.p99"), Ok(What::Late(Stat::P99)));
-        assert_eq!(What::parse("slack.2.mean"), Ok(What::Slack(2, Stat::Mean)));
-        assert_eq!(What::parse("control.exec.max"), Ok(What::Exec("control".into(), Stat::Max)));
-        assert_eq!(What::parse("control.over_budget"), Ok(What::Activity("control".into(), 4)));
-        assert_eq!(What::parse("overruns"), Ok(What::Counter(2)));
+        assert_eq!(Quantity::parse("late.p99"), Ok(Quantity::Late(Stat::P99)));
+        assert_eq!(Quantity::parse("slack.2.mean"), Ok(Quantity::Slack(2, Stat::Mean)));
+        assert_eq!(Quantity::parse("control.exec.max"), Ok(Quantity::Exec("control".into(), Stat::Max)));
+        assert_eq!(Quantity::parse("control.over_budget"), Ok(Quantity::Activity("control".into(), 4)));
+        assert_eq!(Quantity::parse("overruns"), Ok(Quantity::Counter(2)));
         for bad in ["overun", "late", "late.p98", "slack.p50", "control.x", "a.b.c.d"] {
-            assert!(What::parse(bad).unwrap_err().to_string().contains("expected state"), "{bad}");
+            assert!(Quantity::parse(bad).unwrap_err().to_string().contains("expected state"), "{bad}");
         }
     }
 

@@ -26,7 +26,7 @@ use crate::engine::now;
 use base::{Array, FieldType, MonoNs, Scalar, Stamp, Status, Str40};
 use db::{AttachError, Attaching, DeviceSample, Now, Output};
 use fieldbus::Exchange;
-use fieldbus::stream::{File, Given, Protocol, Session, State, Taken, Takes, Trouble, Value, Zone};
+use fieldbus::stream::{File, RunInputs, Protocol, Session, State, RunOutputs, Takes, Trouble, Value, Zone};
 use port::{Job, Listener};
 use std::fmt::Display;
 use std::path::Path;
@@ -204,9 +204,9 @@ struct Runs {
 
 impl Runs {
     /// Input of a run, collected before the run starts.
-    fn given(&self, output: Option<Output>) -> Given {
+    fn given(&self, output: Option<Output>) -> RunInputs {
         let takes = self.shape.takes();
-        let given = Given { takes, zone: Zone(sys::clock::local_offset_secs), ..Given::default() };
+        let given = RunInputs { takes, zone: Zone(sys::clock::local_offset_secs), ..RunInputs::default() };
         let Some(Output { value, raw, name, converted }) = output else { return given };
         let number = match (self.shape.record_type.as_str(), value.get(0)) {
             ("bo", Some(Scalar::U16(state))) => Some(state.into()),
@@ -220,7 +220,7 @@ impl Runs {
             "ao" => converted,
             _ => true,
         };
-        Given { raw: has_raw.then_some(raw), value: Some(value), state, ..given }
+        RunInputs { raw: has_raw.then_some(raw), value: Some(value), state, ..given }
     }
 
     /// Sample for the record at the end of a run, after fields were written.
@@ -351,7 +351,7 @@ impl Ear {
         let Runs { protocol, shape, fields } = &*self.run;
         let mut given = self.run.given(None);
         fields.fill(protocol, true, &mut given);
-        if let Some(Taken { values, fields: others }) = protocol.unasked(line, &given) {
+        if let Some(RunOutputs { values, fields: others }) = protocol.unasked(line, &given) {
             let written = fields.write(&others, Write::Runs);
             let stamp = stamp(&others).unwrap_or(now().wall);
             let fed = if written { shape.fed(&values, stamp) } else { DeviceSample::failed(Status::Calc) };

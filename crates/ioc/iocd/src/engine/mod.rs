@@ -23,7 +23,7 @@ use ca::beacon::Beacon;
 use ca::search::{self, SearchCounters};
 use ca::server::{CircuitId, Limits, Server};
 use canet::config::ServerConfig;
-use canet::net::{Net, Ready, Sent};
+use canet::net::{Net, Ready, SendOutcome};
 use db::{Db, Now, Security};
 use std::cmp::Reverse;
 use std::io;
@@ -451,12 +451,12 @@ impl Engine {
                 return;
             }
             match self.net.send(id, bytes) {
-                Sent::Bytes(len) => self.server.sent(self.store.now.mono, id, len, &mut self.store),
-                Sent::Full => {
+                SendOutcome::Bytes(len) => self.server.sent(self.store.now.mono, id, len, &mut self.store),
+                SendOutcome::Full => {
                     self.net.interest(id, self.server.wants_input(id), true);
                     return;
                 }
-                Sent::Gone => {
+                SendOutcome::Gone => {
                     self.hang_up(id);
                     return;
                 }

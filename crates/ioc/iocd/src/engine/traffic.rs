@@ -1,7 +1,7 @@
 //! Events from the owners of other shards, and from links between owners and to other IOCs.
 
 use super::{Engine, now};
-use crate::bridge::{self, Holder, WriteDone};
+use crate::bridge::{self, Holder, WriteCallback};
 use crate::job::{Job, JobResult, OwnerEvent, OwnerRequest, Requester};
 use crate::links::{Links, Servers};
 use base::Value;
@@ -93,7 +93,7 @@ impl Engine {
     }
 
     /// Writes a field and reports completion, with whether it succeeded. Returns the record's name, if the field exists.
-    pub(crate) fn write(&mut self, name: &str, value: Value, told: WriteDone) -> Option<String> {
+    pub(crate) fn write(&mut self, name: &str, value: Value, told: WriteCallback) -> Option<String> {
         let channel = self.store.db.find(name).ok()?;
         let record = self.store.db.name_of(channel.record).to_owned();
         self.bridges.write(name, value, told, &mut self.store).then_some(record)

@@ -28,7 +28,7 @@ const ENTRIES_MAX: usize = 1_000;
 
 /// Writes to be logged (numbers of caPutLog).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum PutFilter {
     /// None (−1).
     None,
     /// Writes that change a value, with bursts in one line (0).
@@ -39,7 +39,7 @@ pub enum Which {
     Each,
 }
 
-impl Which {
+impl PutFilter {
     /// Converts a number of caPutLog.
     #[must_use]
     pub const fn from_number(number: i64) -> Self {
@@ -124,7 +124,7 @@ pub struct Counts {
 /// delays that by some seconds.
 pub struct PutLog {
     /// Writes to be logged.
-    pub which: Which,
+    pub which: PutFilter,
     /// Counters of log entries.
     pub counts: Arc<Counts>,
     form: Form,
@@ -139,7 +139,7 @@ impl PutLog {
     ///
     /// # Errors
     /// If a file cannot be opened or the thread cannot be started.
-    pub fn open(targets: Vec<Target>, which: Which, form: Form, quiet: DurNs) -> io::Result<Self> {
+    pub fn open(targets: Vec<Target>, which: PutFilter, form: Form, quiet: DurNs) -> io::Result<Self> {
         let open = |target: Target| {
             let name = target.to_string();
             Sink::new(target).map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))
@@ -168,12 +168,12 @@ impl PutLog {
 
     /// Logs a write. Allocates, does not block.
     pub fn log(&self, when: Stamp, peer: Peer<'_>, channel: String, old: Option<&Value>, new: Option<&Value>) {
-        if self.which == Which::None || (self.which == Which::Changes && old.is_some() && old == new) {
+        if self.which == PutFilter::None || (self.which == PutFilter::Changes && old.is_some() && old == new) {
             return;
         }
         let logged = |value: Option<&Value>| value.map(|value| Logged::new(value, &self.form));
         let (host, user) = (peer.host.to_owned(), peer.user.to_owned());
-        let joins = self.which != Which::Each;
+        let joins = self.which != PutFilter::Each;
         let entry = Entry { joins, when, host, user, channel, new: logged(new), old: logged(old) };
         let Some(sender) = &self.sender else { return };
         match sender.try_send(entry) {
@@ -294,8 +294,14 @@ mod tests {
     fn a_full_queue_drops_and_counts() {
         let (sender, entries) = sync_channel(1);
         let (form, quiet) = (Form::Plain, Quiet::default());
-        let log =
-            PutLog { which: Which::Changes, counts: Arc::default(), form, quiet, sender: Some(sender), thread: None };
+        let log = PutLog {
+            which: PutFilter::Changes,
+            counts: Arc::default(),
+            form,
+            quiet,
+            sender: Some(sender),
+            thread: None,
+        };
         let peer = Peer { user: "u", host: "h", address: "a" };
         let (one, two) = (Value::from(1.0), Value::from(2.0));
         log.log(Stamp::default(), peer, "X".into(), Some(&one), Some(&one));
@@ -310,7 +316,7 @@ mod tests {
     fn a_pending_burst_is_written_when_the_log_ends() {
         let path = std::env::temp_dir().join(format!("tahti-putlog-{}", std::process::id()));
         let target = Target::File(path.to_str().unwrap().into());
-        let log = PutLog::open(vec![target], Which::All, Form::Plain, QUIET).unwrap();
+        let log = PutLog::open(vec![target], PutFilter::All, Form::Plain, QUIET).unwrap();
         let peer = Peer { user: "u", host: "h", address: "a" };
         for new in [3.0, 1.0, 2.0] {
             log.log(Stamp::default(), peer, "X".into(), Some(&Value::from(0.0)), Some(&Value::from(new)));

@@ -2,7 +2,7 @@
 
 use super::commands::{Command, CommandResult, arg, command, needed, number, said};
 use super::{Failed, Shell};
-use crate::autosave::{Autosave, Settings, When, files};
+use crate::autosave::{Autosave, SaveTrigger, Settings, files};
 use crate::engine::{self, Mailbox};
 use db::{Db, FileError, Macros, RequestFile, Requested, parse_request};
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ pub(super) struct State {
     pass0: Vec<String>,
     pass1: Vec<String>,
     /// Sets created before the IOC runs.
-    waiting: Vec<(String, Vec<String>, When)>,
+    waiting: Vec<(String, Vec<String>, SaveTrigger)>,
     /// In check mode: channels of the sets.
     requested: Vec<Requested>,
     /// In check mode: errors in request files.
@@ -40,27 +40,27 @@ macro_rules! idle {
 
 pub(super) const COMMANDS: &[Command] = &[
     command!("create_manual_set", "file.req [macros]", "a set that manual_save saves", |shell, args| {
-        create(shell, args, arg(args, 1), When::Manual)
+        create(shell, args, arg(args, 1), SaveTrigger::Manual)
     }),
     command!(
         "create_monitor_set",
         "file.req seconds [macros]",
         "a set saved when something has changed",
-        |shell, args| { create(shell, args, arg(args, 2), When::Monitored(seconds(args)?)) }
+        |shell, args| { create(shell, args, arg(args, 2), SaveTrigger::Monitored(seconds(args)?)) }
     ),
     command!("create_periodic_set", "file.req seconds [macros]", "a set saved periodically", |shell, args| {
-        create(shell, args, arg(args, 2), When::Periodic(seconds(args)?))
+        create(shell, args, arg(args, 2), SaveTrigger::Periodic(seconds(args)?))
     }),
     command!(
         "create_triggered_set",
         "file.req channel [macros]",
         "a set saved when a channel is processed",
-        |shell, args| { create(shell, args, arg(args, 2), When::Triggered(arg(args, 1).to_owned())) }
+        |shell, args| { create(shell, args, arg(args, 2), SaveTrigger::Triggered(arg(args, 1).to_owned())) }
     ),
     command!("fdbrestore", "file.sav", "restores a file's values now, as a client would write them", |shell, args| {
         let name = needed(args, "fdbrestore file.sav")?;
         let path = shell.saves.settings.folder.join(name);
-        let files::Found { values, complaints, .. } =
+        let files::LoadedSet { values, complaints, .. } =
             files::load(&path)?.ok_or_else(|| Failed(format!("{}: no such file", path.display())))?;
         complaints.iter().for_each(|complaint| eprintln!("{complaint}"));
         let mut done = 0;
@@ -186,7 +186,7 @@ fn restore_at(shell: &mut Shell, args: &[String], pass: u8) -> CommandResult {
     Ok(None)
 }
 
-fn create(shell: &mut Shell, args: &[String], macros: &str, when: When) -> CommandResult {
+fn create(shell: &mut Shell, args: &[String], macros: &str, when: SaveTrigger) -> CommandResult {
     let name = needed(args, "create_…_set file.req …")?;
     let mut all = Macros::parse(macros);
     shell.add_environment(&mut all);
@@ -265,7 +265,7 @@ impl Shell {
         for (pass, name) in files {
             let path = self.saves.settings.folder.join(&name);
             let (file, values) = match files::load(&path) {
-                Ok(Some(files::Found { file, values, complaints })) => {
+                Ok(Some(files::LoadedSet { file, values, complaints })) => {
                     for complaint in complaints {
                         eprintln!("autosave: {complaint}; {} is used instead", file.display());
                     }

@@ -1,6 +1,6 @@
 //! Loading of databases, templates and definitions, and the search for included files.
 
-use super::{Failed, IocState, Shell, Wanted, dump, look, variables};
+use super::{Failed, IocState, Shell, StatusRecords, dump, look, variables};
 use crate::engine::Engine;
 use crate::{health, scanstats};
 use db::Macros;
@@ -93,10 +93,10 @@ impl Shell {
         let given = Macros::parse(macros);
         let given = |name: &str| given.get(name).unwrap_or_default();
         let wanted = match name {
-            "iocAdminSoft.db" => Some(Wanted::Health(given("IOC"))),
+            "iocAdminSoft.db" => Some(StatusRecords::Health(given("IOC"))),
             "scanStats.db" => {
                 let rate = self.known_rate(&given("SCAN"))?;
-                Some(Wanted::Scan(format!("{}:{}", given("IOC"), given("NAME")), rate))
+                Some(StatusRecords::Scan(format!("{}:{}", given("IOC"), given("NAME")), rate))
             }
             _ => None,
         };
@@ -122,8 +122,8 @@ impl Shell {
         for wanted in self.wanted.drain(..) {
             let mailbox = mailbox.clone();
             self.publishers.push(match wanted {
-                Wanted::Health(prefix) => health::start(mailbox, prefix, &env)?,
-                Wanted::Scan(prefix, rate) => scanstats::start(mailbox, prefix, rate)?,
+                StatusRecords::Health(prefix) => health::start(mailbox, prefix, &env)?,
+                StatusRecords::Scan(prefix, rate) => scanstats::start(mailbox, prefix, rate)?,
             });
         }
         Ok(())

@@ -57,7 +57,7 @@ enum IocState {
 }
 
 /// Status records that a thread must update.
-enum Wanted {
+enum StatusRecords {
     /// Health records, with their prefix.
     Health(String),
     /// Records of a scan: their prefix and the choice of menuScan.
@@ -99,7 +99,7 @@ pub struct Shell {
     acf_macros: String,
     saves: autosave::State,
     /// Status records whose thread is not started yet, and the threads.
-    wanted: Vec<Wanted>,
+    wanted: Vec<StatusRecords>,
     publishers: Vec<Publisher>,
     devices: Devices,
     groups: Vec<GroupSpec>,

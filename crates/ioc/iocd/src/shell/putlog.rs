@@ -2,7 +2,7 @@
 
 use super::commands::{Command, CommandResult, arg, command, needed, said};
 use super::{Failed, Shell};
-use crate::putlog::{Form, PutLog, QUIET, Target, Which};
+use crate::putlog::{Form, PutFilter, PutLog, QUIET, Target};
 use base::DurNs;
 use canet::config::addresses;
 use std::sync::atomic::Ordering;
@@ -115,7 +115,7 @@ fn targets(shell: &Shell, text: &str) -> Result<Vec<Target>, Failed> {
     text.split_whitespace().map(target).collect()
 }
 
-fn which(text: &str) -> Result<Which, Failed> {
+fn which(text: &str) -> Result<PutFilter, Failed> {
     let number = if text.is_empty() { Ok(0) } else { text.parse() };
-    number.map(Which::from_number).map_err(|_| Failed(format!("found \"{text}\", expected -1, 0, 1 or 2")))
+    number.map(PutFilter::from_number).map_err(|_| Failed(format!("found \"{text}\", expected -1, 0, 1 or 2")))
 }

@@ -11,7 +11,7 @@ use crate::putlog::PutLog;
 use crate::shard_port::ShardPort;
 use base::{Alarm, Array, EventMask, FieldType, Meta, NumberHash, Scalar, Stamp, Value};
 use ca::encode::{Needs, Reading};
-use ca::server::{Access, Backend, Get, Opened, Peer, Post, Put, Token, Write};
+use ca::server::{Access, Backend, Get, Opened, Peer, Post, PutOutcome, Token, Write};
 use ca::{Basic, Eca};
 use db::{Channel, Db, FieldInfo, Now, RecId, RemoteId};
 use mirror::{Fetch, Mirror, Next};
@@ -322,7 +322,7 @@ const fn handle_of(number: u64) -> u64 {
 fn log_write(log: Option<&PutLog>, now: Now, request: &mut OwnerRequest, outcome: &JobResult, before: &Reading) {
     let OwnerRequest::Write { log: logged, .. } = request else { return };
     if let (Some(log), Some(logged)) = (log, logged.take())
-        && !matches!(outcome, JobResult::Write(Put::Failed))
+        && !matches!(outcome, JobResult::Write(PutOutcome::Failed))
     {
         let Logged { user, host, address, channel, new } = *logged;
         let peer = Peer { user: &user, host: &host, address: &address };
@@ -428,8 +428,8 @@ impl Backend for Store {
         Ok(Get::Sent)
     }
 
-    fn write(&mut self, handle: u64, peer: Peer<'_>, write: Write, token: Token, notify: bool) -> Put {
-        let Some(entry) = entry(&self.entries, handle) else { return Put::Failed };
+    fn write(&mut self, handle: u64, peer: Peer<'_>, write: Write, token: Token, notify: bool) -> PutOutcome {
+        let Some(entry) = entry(&self.entries, handle) else { return PutOutcome::Failed };
         let trapped = self.put_log.is_some() && self.is_trapped(&entry.channel, peer);
         if entry.remote.is_none() && !trapped {
             return write_to(&mut self.db, &entry.channel, &write, notify.then_some(token.0), self.now);
@@ -439,9 +439,9 @@ impl Backend for Store {
         let (owner, channel) = entry.there();
         let request = OwnerRequest::Write { channel: channel.clone(), write, notify: notify.then_some(token.0), log };
         match self.submit(owner, Requester::Client(token), request, room, None) {
-            None => Put::Sent,
+            None => PutOutcome::Sent,
             Some(JobResult::Write(put)) => put,
-            Some(_) => Put::Failed,
+            Some(_) => PutOutcome::Failed,
         }
     }
 

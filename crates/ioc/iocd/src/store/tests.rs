@@ -57,7 +57,7 @@ struct Ioc {
     owner: Owner,
     posts: Vec<(u64, Value)>,
     readings: Vec<Value>,
-    puts: Vec<Put>,
+    puts: Vec<PutOutcome>,
 }
 
 impl Ioc {
@@ -127,9 +127,9 @@ impl Ioc {
         self.readings.pop().unwrap()
     }
 
-    fn write(&mut self, handle: u64, value: Value) -> Put {
+    fn write(&mut self, handle: u64, value: Value) -> PutOutcome {
         match self.store.write(handle, PEER, Write::Value(value), TOKEN, false) {
-            Put::Sent => {
+            PutOutcome::Sent => {
                 self.settle();
                 self.puts.pop().unwrap()
             }
@@ -143,7 +143,7 @@ fn a_field_is_read_written_and_watched_in_the_same_way_for_any_owner() {
     for name in ["here.ADEL", "there.ADEL"] {
         let mut ioc = Ioc::new();
         let handle = ioc.open(name);
-        assert_eq!(ioc.write(handle, Value::from(2.5)), Put::Done, "{name}");
+        assert_eq!(ioc.write(handle, Value::from(2.5)), PutOutcome::Done, "{name}");
         assert_eq!(ioc.read(handle), Value::from(2.5), "{name}");
         assert!(ioc.store.watch(handle), "{name}: the value of now is sent");
         ioc.settle();

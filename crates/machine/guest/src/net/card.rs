@@ -139,7 +139,7 @@ fn wish(frame: &[u8]) -> Option<(IpProtocol, Ipv4Address, u16)> {
 }
 
 /// A frame from the guest.
-pub(super) struct Taken(Vec<u8>);
+pub(super) struct GuestFrame(Vec<u8>);
 
 /// Permission to send one frame to the guest.
 pub(super) struct Room<'a> {
@@ -147,7 +147,7 @@ pub(super) struct Room<'a> {
     bucket: &'a mut Bucket,
 }
 
-impl RxToken for Taken {
+impl RxToken for GuestFrame {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
         f(&self.0)
     }
@@ -165,10 +165,10 @@ impl TxToken for Room<'_> {
 }
 
 impl Device for Card {
-    type RxToken<'a> = Taken;
+    type RxToken<'a> = GuestFrame;
     type TxToken<'a> = Room<'a>;
 
-    fn receive(&mut self, _: Instant) -> Option<(Taken, Room<'_>)> {
+    fn receive(&mut self, _: Instant) -> Option<(GuestFrame, Room<'_>)> {
         if self.left == 0 || !self.bucket.is_open() {
             return None;
         }
@@ -178,7 +178,7 @@ impl Device for Card {
                 self.left -= 1;
                 self.bucket.take(count);
                 self.note(&bytes[..count]);
-                Some((Taken(bytes[..count].to_vec()), Room { socket: &self.socket, bucket: &mut self.bucket }))
+                Some((GuestFrame(bytes[..count].to_vec()), Room { socket: &self.socket, bucket: &mut self.bucket }))
             }
             Err(error) => {
                 self.gone |= !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);

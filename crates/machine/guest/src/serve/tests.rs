@@ -47,8 +47,8 @@ fn a_missing_program_or_disk_is_reported_with_a_remedy_and_nothing_is_left() {
 #[test]
 fn a_name_that_is_taken_is_refused_with_its_owner() {
     let place = Place::new("taken");
-    let held = Held::take(&guest(), &place.0).unwrap();
-    let error = Held::take(&guest(), &place.0).err().unwrap().to_string();
+    let held = LockedFolder::take(&guest(), &place.0).unwrap();
+    let error = LockedFolder::take(&guest(), &place.0).err().unwrap().to_string();
     assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
     drop(held);
     assert!(!place.0.exists());
@@ -56,7 +56,7 @@ fn a_name_that_is_taken_is_refused_with_its_owner() {
 
 #[test]
 fn a_path_that_no_socket_can_have_is_refused() {
-    let error = Held::take(&guest(), &Path::new("/tmp").join("x".repeat(100))).err().unwrap();
+    let error = LockedFolder::take(&guest(), &Path::new("/tmp").join("x".repeat(100))).err().unwrap();
     assert!(matches!(error, ServeError::TooLong(_)));
 }
 
@@ -65,10 +65,10 @@ fn the_end_of_qemu_is_judged_by_the_requested_stop() {
     let (good, bad) = (ExitStatus::from_raw(0), ExitStatus::from_raw(9));
     let within = DurNs::from_secs(1);
     let mut stop = Stop::begin(MonoNs(0), within);
-    assert_eq!(outcome(good, None, within).unwrap(), Ended::ByItself);
+    assert_eq!(outcome(good, None, within).unwrap(), GuestEnd::ByItself);
     assert!(matches!(outcome(bad, None, within), Err(ServeError::Lost(_))));
     stop.due(MonoNs(0));
-    assert_eq!(outcome(good, Some(&stop), within).unwrap(), Ended::Asked);
+    assert_eq!(outcome(good, Some(&stop), within).unwrap(), GuestEnd::Asked);
     stop.hurry(MonoNs(1));
     stop.due(MonoNs(1));
     assert!(matches!(outcome(good, Some(&stop), within), Err(ServeError::Hung { killed: false, .. })));
@@ -85,7 +85,7 @@ enum Turn {
 
 /// Serves a guest under KVM with these QEMUs, one after the other. Returns the result, and the messages, each with the
 /// note at that time.
-fn served(name: &str, accel: Accel, turns: &'static [Turn]) -> (Result<Ended, ServeError>, String) {
+fn served(name: &str, accel: Accel, turns: &'static [Turn]) -> (Result<GuestEnd, ServeError>, String) {
     let (place, bench) = (Place::new(name), Place::new(&format!("{name}-bench")));
     fs::create_dir_all(&bench.0).unwrap();
     let program = bench.0.join("qemu");
@@ -171,7 +171,7 @@ fn play(turn: &Turn, room: &Path, folder: &Path, is_over: &AtomicBool) {
 fn a_guest_that_kvm_stops_with_an_internal_error_restarts_emulated_if_allowed() {
     let turns = &[Turn::Runs(&[INTERNAL_ERROR]), Turn::Runs(&[])];
     let (ended, told) = served("falls-back", Accel::Auto, turns);
-    assert_eq!(ended.unwrap(), Ended::ByItself, "{told}");
+    assert_eq!(ended.unwrap(), GuestEnd::ByItself, "{told}");
     let emulated = "EMULATED, many times slower than the processor: KVM failed: internal-error";
     for line in [
         "hmi runs, by the processor (KVM) []\n",
@@ -197,7 +197,7 @@ fn a_guest_that_requires_kvm_fails_with_its_internal_error() {
 #[test]
 fn a_guest_is_emulated_if_qemu_cannot_start_with_kvm() {
     let (ended, told) = served("no-begin", Accel::Auto, &[Turn::Aborts, Turn::Runs(&[])]);
-    assert_eq!(ended.unwrap(), Ended::ByItself, "{told}");
+    assert_eq!(ended.unwrap(), GuestEnd::ByItself, "{told}");
     assert!(told.contains("under KVM: QEMU ended with signal: 6 (SIGABRT)"), "{told}");
     assert!(told.contains("the processor: KVM failed: QEMU ended with signal: 6 (SIGABRT)"), "{told}");
 }
@@ -205,7 +205,7 @@ fn a_guest_is_emulated_if_qemu_cannot_start_with_kvm() {
 #[test]
 fn a_temporary_stop_of_a_guest_is_reported_and_noted_until_it_continues() {
     let (ended, told) = served("still", Accel::Auto, &[Turn::Runs(&["io-error", "running", "paused", "running"])]);
-    assert_eq!(ended.unwrap(), Ended::ByItself, "{told}");
+    assert_eq!(ended.unwrap(), GuestEnd::ByItself, "{told}");
     for line in
         ["the guest STANDS STILL (io-error): a write", "the guest STANDS STILL (paused): it was paused through QEMU"]
     {

@@ -15,7 +15,7 @@
 //! the error that the kernel returned. `/` at the end marks a directory. `-` in front marks a file that does not exist.
 //! `{…}` in a path is a list of numbers; the line applies to the path with each of them.
 
-use super::facts::{Files, Read};
+use super::facts::{FileContent, Files};
 use base::CpuSet;
 use std::fmt::{self, Write};
 
@@ -54,25 +54,25 @@ impl Files {
                 continue;
             }
             if let Some(path) = line.strip_prefix('-') {
-                files.insert(path, Read::Absent);
+                files.insert(path, FileContent::Absent);
                 continue;
             }
             if !line.starts_with('/') {
                 return Err(wrong("a path that begins with / (or two blanks before a further line of a value)"));
             }
             let (path, read) = if let Some((path, value)) = line.split_once(": ") {
-                (path, Read::Text(value.to_owned()))
+                (path, FileContent::Text(value.to_owned()))
             } else if let Some((path, why)) = line.split_once("! ") {
-                (path, Read::Refused(why.to_owned()))
+                (path, FileContent::Refused(why.to_owned()))
             } else if let Some(path) = line.strip_suffix(':') {
                 let mut value = String::new();
                 while let Some((_, more)) = lines.next_if(|(_, line)| line.starts_with("  ")) {
                     value.push_str(&more[2..]);
                     value.push('\n');
                 }
-                (path, Read::Text(value))
+                (path, FileContent::Text(value))
             } else if let Some(path) = line.strip_suffix('/') {
-                (path, Read::Directory)
+                (path, FileContent::Directory)
             } else {
                 return Err(wrong("a colon and a value, an exclamation mark and a reason, or / at the end"));
             };
@@ -97,10 +97,10 @@ impl Files {
                 continue;
             }
             let written = match read {
-                Read::Absent => writeln!(out, "-{path}"),
-                Read::Directory => writeln!(out, "{path}/"),
-                Read::Refused(why) => writeln!(out, "{path}! {}", why.replace('\n', " ")),
-                Read::Text(text) => {
+                FileContent::Absent => writeln!(out, "-{path}"),
+                FileContent::Directory => writeln!(out, "{path}/"),
+                FileContent::Refused(why) => writeln!(out, "{path}! {}", why.replace('\n', " ")),
+                FileContent::Text(text) => {
                     let body = text.strip_suffix('\n').unwrap_or(text);
                     if body.contains(['\n', '\r']) || body.is_empty() {
                         let lines = body.lines().map(|line| format!("  {line}\n")).collect::<String>();
@@ -155,7 +155,7 @@ mod tests {
         fn a_capture_survives_a_round_trip(texts in proptest::collection::vec("[a-z:!#{} \n]{0,12}", 0..6)) {
             let mut files = Files::new(true);
             for (index, text) in texts.iter().enumerate() {
-                files.insert(format!("/p{index}"), Read::Text(text.clone()));
+                files.insert(format!("/p{index}"), FileContent::Text(text.clone()));
             }
             let again = Files::from_capture(&files.to_capture()).unwrap();
             for (index, text) in texts.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! The facts of a machine, as a plain value: contents of its files and results of probes.
 
 use super::pattern::{matches_path, numbers};
-use super::probe::{NotTried, Probes};
+use super::probe::{Probes, SkipReason};
 use base::CpuSet;
 use proc::boot_line::BootLine;
 use proc::kconfig::Kconfig;
@@ -20,7 +20,7 @@ pub struct Facts {
 
 /// Result of reading one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Read {
+pub enum FileContent {
     /// Its text.
     Text(String),
     /// It is a directory.
@@ -41,15 +41,15 @@ impl fmt::Display for Unknown {
     }
 }
 
-impl From<NotTried> for Unknown {
-    fn from(why: NotTried) -> Self {
+impl From<SkipReason> for Unknown {
+    fn from(why: SkipReason) -> Self {
         Self(why.0)
     }
 }
 
 /// A file whose path matches a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found<'a> {
+pub struct FileMatch<'a> {
     /// The numbers that matched the pattern's `#`, in order.
     pub numbers: Vec<u32>,
     /// The path.
@@ -63,7 +63,7 @@ pub struct Found<'a> {
 pub struct Files {
     /// Whether the files come from a capture. A file that is missing there may exist on the machine.
     captured: bool,
-    read: BTreeMap<String, Read>,
+    read: BTreeMap<String, FileContent>,
 }
 
 impl Files {
@@ -74,18 +74,18 @@ impl Files {
     }
 
     /// Adds a file.
-    pub fn insert(&mut self, path: impl Into<String>, read: Read) {
+    pub fn insert(&mut self, path: impl Into<String>, read: FileContent) {
         self.read.insert(path.into(), read);
     }
 
     /// Result of reading the file at `path`; `None` if it was not read.
     #[must_use]
-    pub fn get(&self, path: &str) -> Option<&Read> {
+    pub fn get(&self, path: &str) -> Option<&FileContent> {
         self.read.get(path)
     }
 
     /// All files, sorted by path.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Read)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &FileContent)> {
         self.read.iter().map(|(path, read)| (path.as_str(), read))
     }
 
@@ -109,10 +109,10 @@ impl Files {
     /// Why the text is unknown.
     pub fn optional(&self, path: &str) -> Result<Option<&str>, Unknown> {
         match self.read.get(path) {
-            Some(Read::Text(text)) => Ok(Some(text)),
-            Some(Read::Absent) => Ok(None),
-            Some(Read::Directory) => Err(Unknown(format!("{path} is a directory"))),
-            Some(Read::Refused(why)) => Err(Unknown(format!("{path} could not be read: {why}"))),
+            Some(FileContent::Text(text)) => Ok(Some(text)),
+            Some(FileContent::Absent) => Ok(None),
+            Some(FileContent::Directory) => Err(Unknown(format!("{path} is a directory"))),
+            Some(FileContent::Refused(why)) => Err(Unknown(format!("{path} could not be read: {why}"))),
             None if self.captured && self.has_neighbour(path) => Ok(None),
             None if self.captured => Err(Unknown(format!("{path} was not captured"))),
             None => Err(Unknown(format!("{path} was not requested (a fault of this check)"))),
@@ -122,7 +122,7 @@ impl Files {
     /// Whether a file or directory exists.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
-        matches!(self.read.get(path), Some(Read::Text(_) | Read::Directory | Read::Refused(_)))
+        matches!(self.read.get(path), Some(FileContent::Text(_) | FileContent::Directory | FileContent::Refused(_)))
     }
 
     /// A file's text, parsed by `parse`.
@@ -168,12 +168,12 @@ impl Files {
     }
 
     /// The readable files that match a pattern.
-    pub fn each(&self, pattern: &str) -> impl Iterator<Item = Found<'_>> {
+    pub fn each(&self, pattern: &str) -> impl Iterator<Item = FileMatch<'_>> {
         let fixed = pattern.split(['#', '*']).next().unwrap_or_default();
         self.read.range(fixed.to_owned()..).take_while(move |(path, _)| path.starts_with(fixed)).filter_map(
             move |(path, read)| match read {
-                Read::Text(text) if matches_path(pattern, path) => {
-                    Some(Found { numbers: numbers(pattern, path), path, text: text.trim() })
+                FileContent::Text(text) if matches_path(pattern, path) => {
+                    Some(FileMatch { numbers: numbers(pattern, path), path, text: text.trim() })
                 }
                 _ => None,
             },
@@ -184,13 +184,15 @@ impl Files {
     ///
     /// # Errors
     /// Why the files are unknown.
-    pub fn some(&self, pattern: &str) -> Result<Vec<Found<'_>>, Unknown> {
+    pub fn some(&self, pattern: &str) -> Result<Vec<FileMatch<'_>>, Unknown> {
         let found: Vec<_> = self.each(pattern).collect();
         if !found.is_empty() {
             return Ok(found);
         }
         let refused = self.read.iter().find_map(|(path, read)| match read {
-            Read::Refused(why) if matches_path(pattern, path) => Some(format!("{path} could not be read: {why}")),
+            FileContent::Refused(why) if matches_path(pattern, path) => {
+                Some(format!("{path} could not be read: {why}"))
+            }
             _ => None,
         });
         match refused {
@@ -202,7 +204,7 @@ impl Files {
     /// Possible paths of the kernel's configuration, derived from its release.
     #[must_use]
     pub fn config_paths(&self) -> Vec<String> {
-        let Some(Read::Text(release)) = self.read.get("/proc/sys/kernel/osrelease") else { return Vec::new() };
+        let Some(FileContent::Text(release)) = self.read.get("/proc/sys/kernel/osrelease") else { return Vec::new() };
         let release = release.trim();
         // A release names a folder here. Names that could lead elsewhere are rejected.
         if release.is_empty() || release.contains('/') || release.starts_with('.') {
@@ -307,9 +309,9 @@ mod tests {
 
     fn files(captured: bool) -> Files {
         let mut files = Files::new(captured);
-        files.insert("/sys/devices/system/cpu/online", Read::Text("0-3\n".into()));
-        files.insert("/sys/devices/system/cpu/cpu0/cpuidle/state1/name", Read::Text("C1\n".into()));
-        files.insert("/proc/sys/kernel/x", Read::Refused("Permission denied".into()));
+        files.insert("/sys/devices/system/cpu/online", FileContent::Text("0-3\n".into()));
+        files.insert("/sys/devices/system/cpu/cpu0/cpuidle/state1/name", FileContent::Text("C1\n".into()));
+        files.insert("/proc/sys/kernel/x", FileContent::Refused("Permission denied".into()));
         files
     }
 
@@ -339,14 +341,14 @@ mod tests {
     #[test]
     fn a_malformed_number_is_an_error_with_the_text_found() {
         let mut files = Files::new(false);
-        files.insert("/n", Read::Text("many\n".into()));
+        files.insert("/n", FileContent::Text("many\n".into()));
         assert_eq!(files.number("/n").unwrap_err().0, "/n: expected a number, found \"many\"");
     }
 
     #[test]
     fn a_release_that_is_not_a_plain_name_is_not_used_in_a_path() {
         let mut files = Files::new(true);
-        files.insert("/proc/sys/kernel/osrelease", Read::Text("../../etc".into()));
+        files.insert("/proc/sys/kernel/osrelease", FileContent::Text("../../etc".into()));
         assert!(files.config_paths().is_empty());
     }
 }

@@ -88,7 +88,7 @@ impl fmt::Display for Severity {
 /// Kind of remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum How {
+pub enum RemedyKind {
     /// A command or a file, effective at once or at the next login.
     Change,
     /// Done by `tahti shield apply`, which can also revert it.
@@ -107,21 +107,21 @@ pub enum How {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remedy {
     /// Kind of remedy.
-    pub how: How,
+    pub how: RemedyKind,
     /// The step, in the imperative.
     pub text: String,
 }
 
 impl Remedy {
     /// Creates a remedy of kind `how`.
-    pub fn new(how: How, text: impl Into<String>) -> Self {
+    pub fn new(how: RemedyKind, text: impl Into<String>) -> Self {
         Self { how, text: text.into() }
     }
 
     /// Whether the remedy needs a reboot.
     #[must_use]
     pub fn needs_reboot(&self) -> bool {
-        matches!(self.how, How::Boot | How::Kernel | How::Firmware)
+        matches!(self.how, RemedyKind::Boot | RemedyKind::Kernel | RemedyKind::Firmware)
     }
 }
 
@@ -169,7 +169,7 @@ impl Finding {
 
     /// Sets the remedy.
     #[must_use]
-    pub fn remedy(mut self, how: How, text: impl Into<String>) -> Self {
+    pub fn remedy(mut self, how: RemedyKind, text: impl Into<String>) -> Self {
         self.remedy = Some(Remedy::new(how, text));
         self
     }

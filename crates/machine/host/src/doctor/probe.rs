@@ -5,13 +5,13 @@ use proc::ptp::CurrentDataSet;
 use std::fmt;
 
 /// Result of a probe, or why it was not made.
-pub type Probe<T> = Result<T, NotTried>;
+pub type Probe<T> = Result<T, SkipReason>;
 
 /// Why a probe was not made, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotTried(pub String);
+pub struct SkipReason(pub String);
 
-impl fmt::Display for NotTried {
+impl fmt::Display for SkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -122,7 +122,7 @@ impl Probes {
     /// No probe was made, with one reason for all.
     #[must_use]
     pub fn none(why: &str) -> Self {
-        let why = || NotTried(why.to_owned());
+        let why = || SkipReason(why.to_owned());
         Self {
             clock: Err(why()),
             timex: Err(why()),

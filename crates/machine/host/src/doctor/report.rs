@@ -2,7 +2,7 @@
 
 use super::checks::CHECKS;
 use super::facts::Facts;
-use super::finding::{Effect, How, Remedy, Severity, Use};
+use super::finding::{Effect, Remedy, RemedyKind, Severity, Use};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
@@ -134,7 +134,7 @@ fn judge(wanted: Use, findings: &[Entry]) -> UseReport {
         Some(Effect::Reservation) => (Verdict::WithReservations, Effect::Reservation),
         _ => (Verdict::Fit, Effect::Unfit),
     };
-    let by_shield = |entry: &&Entry| entry.remedy.as_ref().is_some_and(|remedy| remedy.how == How::Shield);
+    let by_shield = |entry: &&Entry| entry.remedy.as_ref().is_some_and(|remedy| remedy.how == RemedyKind::Shield);
     UseReport {
         wanted,
         verdict,
@@ -146,7 +146,7 @@ fn judge(wanted: Use, findings: &[Entry]) -> UseReport {
 fn remedy<S: Serializer>(remedy: &Option<Remedy>, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct Form<'a> {
-        how: How,
+        how: RemedyKind,
         text: &'a str,
     }
     remedy.as_ref().map(|remedy| Form { how: remedy.how, text: &remedy.text }).serialize(serializer)

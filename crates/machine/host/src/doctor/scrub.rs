@@ -1,7 +1,7 @@
 //! Removes private content from captured files: names of users' programs, disks and networks. No check reads it.
 
 use super::checks::discipline::STEERING;
-use super::facts::{Files, Read};
+use super::facts::{FileContent, Files};
 use super::pattern::matches_path;
 use proc::boot_line::BootLine;
 use proc::mountinfo::mounts;
@@ -55,7 +55,7 @@ impl Files {
         let mut out = Self::new(self.is_capture());
         for (path, read) in self.iter() {
             let read = match read {
-                Read::Text(text) => Read::Text(scrub(self, path, text)),
+                FileContent::Text(text) => FileContent::Text(scrub(self, path, text)),
                 other => other.clone(),
             };
             out.insert(path, read);
@@ -133,9 +133,12 @@ mod tests {
     #[test]
     fn scrubbing_removes_private_words_of_the_boot_line_and_task_names() {
         let mut files = Files::new(true);
-        files.insert("/proc/cmdline", Read::Text("root=UUID=1 quiet isolcpus=2 ip=10.0.0.1 kthread_cpus=0\n".into()));
-        files.insert("/proc/7/comm", Read::Text("chronyd\n".into()));
-        files.insert("/proc/8/comm", Read::Text("payroll\n".into()));
+        files.insert(
+            "/proc/cmdline",
+            FileContent::Text("root=UUID=1 quiet isolcpus=2 ip=10.0.0.1 kthread_cpus=0\n".into()),
+        );
+        files.insert("/proc/7/comm", FileContent::Text("chronyd\n".into()));
+        files.insert("/proc/8/comm", FileContent::Text("payroll\n".into()));
         let scrubbed = files.scrubbed();
         assert_eq!(scrubbed.text("/proc/cmdline"), Ok("quiet isolcpus=2 kthread_cpus=0\n"));
         assert_eq!(scrubbed.text("/proc/7/comm"), Ok("chronyd\n"));

@@ -8,7 +8,7 @@ pub const RUNGS_MAX: usize = 8;
 
 /// State of the process since the last step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum BudgetState {
     /// It still exceeds its budget, or it is not known whether it does.
     Burning,
     /// Its threads have yielded their CPU and keep the budget.
@@ -67,20 +67,20 @@ impl Ladder {
         }
         self.climbing = Some((0, now));
         self.tamable = false;
-        self.advance(now, Seen::Burning)
+        self.advance(now, BudgetState::Burning)
     }
 
     /// Returns the action that is due at `now`.
-    pub fn advance(&mut self, now: MonoNs, seen: Seen) -> Deed {
+    pub fn advance(&mut self, now: MonoNs, seen: BudgetState) -> Deed {
         let Some((next, due)) = self.climbing else { return Deed::Wait };
-        if seen == Seen::Gone {
+        if seen == BudgetState::Gone {
             self.climbing = None;
             return Deed::Ended;
         }
         if now < due {
             return Deed::Wait;
         }
-        if seen == Seen::Tame && self.tamable {
+        if seen == BudgetState::Tame && self.tamable {
             self.climbing = None;
             return Deed::Tamed;
         }
@@ -115,7 +115,7 @@ mod tests {
         let mut ladder = Ladder::new(&LADDER);
         let mut deeds = vec![(0, ladder.begin(at(0)))];
         for ms in (0..5000).step_by(10) {
-            match ladder.advance(at(ms), Seen::Burning) {
+            match ladder.advance(at(ms), BudgetState::Burning) {
                 Deed::Wait => {}
                 deed => deeds.push((ms, deed)),
             }
@@ -131,7 +131,7 @@ mod tests {
                 (4700, Deed::Exhausted),
             ]
         );
-        assert_eq!(ladder.advance(at(4800), Seen::Gone), Deed::Ended);
+        assert_eq!(ladder.advance(at(4800), BudgetState::Gone), Deed::Ended);
         assert!(!ladder.is_climbing());
     }
 
@@ -140,8 +140,8 @@ mod tests {
         let mut ladder = Ladder::new(&LADDER);
         assert_eq!(ladder.begin(at(0)), Deed::Do(RungAction::Demote));
         assert_eq!(ladder.begin(at(1)), Deed::Wait);
-        assert_eq!(ladder.advance(at(100), Seen::Tame), Deed::Wait);
-        assert_eq!(ladder.advance(at(500), Seen::Tame), Deed::Tamed);
+        assert_eq!(ladder.advance(at(100), BudgetState::Tame), Deed::Wait);
+        assert_eq!(ladder.advance(at(500), BudgetState::Tame), Deed::Tamed);
         assert_eq!(ladder.due(), None);
         assert_eq!(ladder.begin(at(900)), Deed::Do(RungAction::Demote));
     }
@@ -150,7 +150,7 @@ mod tests {
     fn a_frozen_process_is_not_treated_as_tamed() {
         let mut ladder = Ladder::new(&LADDER[1..]);
         assert_eq!(ladder.begin(at(0)), Deed::Do(RungAction::Freeze));
-        assert_eq!(ladder.advance(at(200), Seen::Tame), Deed::Do(RungAction::Abort));
-        assert_eq!(ladder.advance(at(210), Seen::Gone), Deed::Ended);
+        assert_eq!(ladder.advance(at(200), BudgetState::Tame), Deed::Do(RungAction::Abort));
+        assert_eq!(ladder.advance(at(210), BudgetState::Gone), Deed::Ended);
     }
 }

@@ -1,6 +1,6 @@
 //! The promises of a plant file, as rows.
 
-use crate::plant::{Budget, Cpus, Partition, Plant, Process, ReadyWhen, RestartPolicy};
+use crate::plant::{Budget, Cpus, Partition, Plant, Process, ReadyCondition, RestartPolicy};
 use base::{DurNs, Policy, RtLevel};
 use serde::{Deserialize, Serialize};
 
@@ -168,7 +168,7 @@ impl List<'_> {
         let name = &process.name;
         let key = |key: &str| format!("{name}.{key}");
         self.add(name, Claim::Runs, "runs".to_owned(), name);
-        if process.ready.when != ReadyWhen::Started {
+        if process.ready.when != ReadyCondition::Started {
             self.add(name, Claim::Ready, format!("ready within {}", process.ready.within), &key("ready"));
         }
         let class = class_words(process);

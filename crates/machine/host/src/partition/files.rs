@@ -1,6 +1,6 @@
 //! The files and values of each limit, in either version.
 
-use super::plan::Wanted;
+use super::plan::RequestedValue;
 use super::{Controller, Device, Ground, Home, Version};
 use crate::plant::{IoMax, Partition};
 use crate::snapshot::{Form, Target, Value};
@@ -10,9 +10,14 @@ const WEIGHT_V2: u64 = 100;
 const SHARES_V1: u64 = 1024;
 
 /// The files with a partition's limits for one controller.
-pub(super) fn bounds(ground: &Ground, home: &Home, controller: Controller, partition: &Partition) -> Vec<Wanted> {
+pub(super) fn bounds(
+    ground: &Ground,
+    home: &Home,
+    controller: Controller,
+    partition: &Partition,
+) -> Vec<RequestedValue> {
     let v2 = home.version == Version::V2;
-    let file = |name: &str, form: Form, value: String, option: &'static str| Wanted {
+    let file = |name: &str, form: Form, value: String, option: &'static str| RequestedValue {
         target: Target::File { path: format!("{}/{name}", home.dir), form },
         value: Value::Text(value),
         why: format!("partition {:?}", partition.name),
@@ -60,8 +65,8 @@ fn io(
     ground: &Ground,
     v2: bool,
     one: &IoMax,
-    file: &dyn Fn(&str, Form, String, &'static str) -> Wanted,
-) -> Vec<Wanted> {
+    file: &dyn Fn(&str, Form, String, &'static str) -> RequestedValue,
+) -> Vec<RequestedValue> {
     const OPTION: &str = "CONFIG_BLK_DEV_THROTTLING";
     let Some(Device::Block(major, minor)) = ground.devices.get(&one.device).copied() else { return Vec::new() };
     let form = Form::Device { major, minor };

@@ -14,7 +14,7 @@ mod plan;
 pub mod resctrl;
 
 pub use controller::{Controller, Counted, Version};
-pub use plan::{Wanted, drift, dropped, made, plan, wanted};
+pub use plan::{RequestedValue, drift, dropped, made, plan, wanted};
 
 use crate::plant::Partition;
 use serde::{Deserialize, Serialize};

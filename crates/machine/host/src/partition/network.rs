@@ -8,7 +8,7 @@
 //!
 //! Must never take over a device whose root discipline another program has created.
 
-use super::plan::Wanted;
+use super::plan::RequestedValue;
 use super::{Ground, Lack};
 use crate::plant::{Network, Partition, Queue};
 use crate::snapshot::{Target, Value};
@@ -164,11 +164,11 @@ pub fn lacks(ground: &Ground, network: &Network) -> Vec<Lack> {
 }
 
 /// Settings of a partition on its device, in the order in which they must be made. `all` are the plant's partitions.
-pub(super) fn wanted(dir: &str, partition: &Partition, all: &[Partition]) -> Vec<Wanted> {
+pub(super) fn wanted(dir: &str, partition: &Partition, all: &[Partition]) -> Vec<RequestedValue> {
     let Some(network) = &partition.network else { return Vec::new() };
     let device = &network.device;
     let why = format!("partition {:?}", partition.name);
-    let wanted = |target: Target, text: String, option: &'static str| Wanted {
+    let wanted = |target: Target, text: String, option: &'static str| RequestedValue {
         target,
         value: Value::Text(text),
         why: why.clone(),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A requested value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct RequestedValue {
     /// The target.
     pub target: Target,
     /// The value.
@@ -21,10 +21,15 @@ pub struct Wanted {
 
 /// All requested values of a partition, in the order in which they must be set.
 #[must_use]
-pub fn wanted(ground: &Ground, homes: &[Home], partition: &Partition, all_partitions: &[Partition]) -> Vec<Wanted> {
+pub fn wanted(
+    ground: &Ground,
+    homes: &[Home],
+    partition: &Partition,
+    all_partitions: &[Partition],
+) -> Vec<RequestedValue> {
     let mut all = Vec::new();
     let why = format!("partition {:?}", partition.name);
-    let pass = |dir: &str, controller: Controller| Wanted {
+    let pass = |dir: &str, controller: Controller| RequestedValue {
         target: Target::File { path: format!("{dir}/cgroup.subtree_control"), form: Form::Passes { controller } },
         value: Value::Text(format!("+{controller}")),
         why: why.clone(),
@@ -35,7 +40,7 @@ pub fn wanted(ground: &Ground, homes: &[Home], partition: &Partition, all_partit
             all.extend(controllers.iter().map(|controller| pass(above, *controller)));
         }
         let target = Target::Dir { path: home.dir.clone() };
-        all.push(Wanted { target, value: Value::Present, why: why.clone(), option: "CONFIG_CGROUPS" });
+        all.push(RequestedValue { target, value: Value::Present, why: why.clone(), option: "CONFIG_CGROUPS" });
         if home.version == Version::Resctrl {
             all.extend(super::resctrl::wanted(ground, &home.dir, partition));
         }
@@ -70,7 +75,7 @@ fn network_stands(ground: &Ground, partition: &Partition) -> bool {
 /// Missing requirements, and targets that belong to another program.
 pub fn plan(
     seen: &BTreeMap<Target, Value>,
-    wanted: &[Wanted],
+    wanted: &[RequestedValue],
     ours: &BTreeSet<Target>,
     required: bool,
 ) -> Result<Plan, Vec<Lack>> {
@@ -113,7 +118,12 @@ pub fn plan(
 /// (`seen`). Directories in `kept` stay, because they contain processes; their limits get the values from their
 /// creation.
 #[must_use]
-pub fn dropped(noted: &[Step], wanted: &[Wanted], kept: &BTreeSet<String>, seen: &BTreeMap<Target, Value>) -> Plan {
+pub fn dropped(
+    noted: &[Step],
+    wanted: &[RequestedValue],
+    kept: &BTreeSet<String>,
+    seen: &BTreeMap<Target, Value>,
+) -> Plan {
     let is_wanted = |target: &Target| wanted.iter().any(|one| one.target == *target);
     let stays = |path: &str| kept.contains(path) || is_wanted(&Target::Dir { path: path.to_owned() });
     let goes = |path: &str| !stays(path) && noted.iter().any(|step| dir(&step.target) == Some(path));
@@ -138,9 +148,9 @@ pub fn dropped(noted: &[Step], wanted: &[Wanted], kept: &BTreeSet<String>, seen:
 
 /// Differences between present and requested values.
 #[must_use]
-pub fn drift(seen: &BTreeMap<Target, Value>, wanted: &[Wanted]) -> Vec<Drift> {
-    let differs = |one: &&Wanted| seen.get(&one.target).unwrap_or(&Value::Absent) != &one.value;
-    let drift = |one: &Wanted| Drift {
+pub fn drift(seen: &BTreeMap<Target, Value>, wanted: &[RequestedValue]) -> Vec<Drift> {
+    let differs = |one: &&RequestedValue| seen.get(&one.target).unwrap_or(&Value::Absent) != &one.value;
+    let drift = |one: &RequestedValue| Drift {
         target: one.target.clone(),
         label: one.target.to_string(),
         expected: one.value.clone(),

@@ -7,7 +7,7 @@
 //!
 //! Must never touch a group that another program has created.
 
-use super::plan::Wanted;
+use super::plan::RequestedValue;
 use super::{Ground, Lack, RESCTRL};
 use crate::plant::Partition;
 use crate::snapshot::{Cache, Form, Share, Target, Value};
@@ -66,9 +66,9 @@ fn shares(has: &Resctrl) -> Option<(&Bandwidth, Share)> {
 }
 
 /// Requested lines of the group's `schemata`.
-pub(super) fn wanted(ground: &Ground, dir: &str, partition: &Partition) -> Vec<Wanted> {
+pub(super) fn wanted(ground: &Ground, dir: &str, partition: &Partition) -> Vec<RequestedValue> {
     let Some(has) = ground.resctrl.as_ref() else { return Vec::new() };
-    let file = |form: Form, text: String| Wanted {
+    let file = |form: Form, text: String| RequestedValue {
         target: Target::File { path: format!("{dir}/schemata"), form },
         value: Value::Text(text),
         why: format!("partition {:?}", partition.name),

@@ -6,7 +6,7 @@ use base::Size;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-type Seen = BTreeMap<Target, Value>;
+type TargetValues = BTreeMap<Target, Value>;
 
 fn partition() -> Partition {
     Partition {
@@ -51,7 +51,7 @@ fn ground(v1: &[Controller], passed: &[Controller]) -> Ground {
 }
 
 /// Simulates the kernel: a directory appears and disappears with its files, and a written value stays.
-fn take(seen: &mut Seen, all: &[Wanted], plan: &Plan) {
+fn take(seen: &mut TargetValues, all: &[RequestedValue], plan: &Plan) {
     for step in &plan.steps {
         let found = seen.get(&step.target).unwrap_or(&Value::Absent);
         assert_eq!(found, &step.from, "{}", step.label);
@@ -77,12 +77,12 @@ fn take(seen: &mut Seen, all: &[Wanted], plan: &Plan) {
 }
 
 /// Initial state: the files of the groups above.
-fn before(all: &[Wanted]) -> Seen {
+fn before(all: &[RequestedValue]) -> TargetValues {
     let dirs: BTreeSet<&str> = all
         .iter()
         .filter_map(|one| if let Target::Dir { path } = &one.target { Some(path.as_str()) } else { None })
         .collect();
-    let mut seen = Seen::new();
+    let mut seen = TargetValues::new();
     for one in all {
         let above = match &one.target {
             Target::File { path, form } if !dirs.contains(path.rsplit_once('/').unwrap().0) => form.read("cpuset"),
@@ -93,7 +93,7 @@ fn before(all: &[Wanted]) -> Seen {
     seen
 }
 
-fn text(target: &str, all: &[Wanted]) -> String {
+fn text(target: &str, all: &[RequestedValue]) -> String {
     let one = all.iter().find(|one| one.target.to_string() == target);
     one.unwrap_or_else(|| panic!("{target} in {all:#?}")).value.to_string()
 }
@@ -271,10 +271,10 @@ proptest! {
             (homes.iter().map(|home| home.dir.clone()).collect::<BTreeSet<_>>(), wanted(&ground, &homes, one, std::slice::from_ref(one)))
         };
         let ((had, old), (has, new)) = (of(&first), of(&second));
-        let all: Vec<Wanted> = old.iter().chain(&new).cloned().collect();
+        let all: Vec<RequestedValue> = old.iter().chain(&new).cloned().collect();
         let origin = before(&all);
         let (mut seen, mut noted) = (origin.clone(), Vec::new());
-        let stand = |seen: &mut Seen, noted: &mut Vec<Step>, wants: &[Wanted]| {
+        let stand = |seen: &mut TargetValues, noted: &mut Vec<Step>, wants: &[RequestedValue]| {
             for _ in 0..2 {
                 let ours = noted.iter().map(|step: &Step| step.target.clone()).collect();
                 let next = plan(seen, wants, &ours, true).unwrap();

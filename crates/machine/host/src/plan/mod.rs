@@ -44,7 +44,7 @@ mod want;
 pub use draft::{Context, Draft, GUARD};
 pub use error::{PlanError, PlanErrors, Reserved};
 pub use orphan::{InUse, User, orphans};
-pub use release::{Kept, Release, release};
+pub use release::{ForeignValue, Release, release};
 pub use spare::Spare;
 pub use step::{Note, Plan, Step};
 pub use verify::{Drift, verify};

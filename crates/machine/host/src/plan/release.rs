@@ -19,12 +19,12 @@ pub struct Release {
     /// Steps that remain to be executed.
     pub plan: Plan,
     /// Values that another program changed, and that are kept.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<ForeignValue>,
 }
 
 /// A value that is neither the old one nor the shield's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct ForeignValue {
     /// The target.
     pub target: Target,
     /// Name of the value for users.
@@ -132,7 +132,7 @@ fn value(snapshot: &Snapshot, story: &Story<'_>, force: bool, out: &mut Release)
         if matches!(step.target, Target::Irq { .. }) && snapshot.irqbalance.is_some() {
             return;
         }
-        out.kept.push(Kept {
+        out.kept.push(ForeignValue {
             target: step.target.clone(),
             label: step.label.clone(),
             before: step.from.clone(),
@@ -195,7 +195,7 @@ fn task(snapshot: &Snapshot, key: TaskKey, story: &Story<'_>, force: bool, out: 
         Placement { cpuset: home, cpus: if kept.is_empty() { there } else { kept }, own: true }
     };
     if !(force || by_cpuset && by_mask) {
-        out.kept.push(Kept {
+        out.kept.push(ForeignValue {
             target: story.first.target.clone(),
             label: story.first.label.clone(),
             before: story.first.from.clone(),

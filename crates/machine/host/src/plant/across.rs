@@ -1,7 +1,7 @@
 //! Checks across tables: names, dependencies, CPUs, programs.
 
 use super::model::Cpus;
-use super::process::Read;
+use super::process::PlacedProcess;
 use super::{Inactive, Surroundings};
 use base::{CpuSet, Policy};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use table::Diagnostics;
 
 /// Finds errors that can be found only after the whole file has been read.
 pub(crate) fn check(
-    reads: &[Read],
+    reads: &[PlacedProcess],
     has_shield: bool,
     isolated: Option<(CpuSet, Range<usize>)>,
     watchdog: Option<Range<usize>>,
@@ -26,7 +26,7 @@ pub(crate) fn check(
         placement(read, has_shield, isolated, around, found);
         existence(read, around, found);
     }
-    let critical = |read: &Read| read.process.heartbeat.is_some_and(|heartbeat| heartbeat.critical);
+    let critical = |read: &PlacedProcess| read.process.heartbeat.is_some_and(|heartbeat| heartbeat.critical);
     match watchdog {
         Some(span) if !reads.iter().any(critical) => found.warning(
             span,
@@ -43,7 +43,7 @@ pub(crate) fn check(
     }
 }
 
-fn names(reads: &[Read], found: &mut Diagnostics<'_>) {
+fn names(reads: &[PlacedProcess], found: &mut Diagnostics<'_>) {
     let mut seen = BTreeMap::new();
     for read in reads.iter().filter(|read| !read.process.name.is_empty()) {
         let name = read.process.name.as_str();
@@ -57,7 +57,7 @@ fn names(reads: &[Read], found: &mut Diagnostics<'_>) {
     }
 }
 
-fn dependencies(reads: &[Read], inactive: &Inactive, found: &mut Diagnostics<'_>) {
+fn dependencies(reads: &[PlacedProcess], inactive: &Inactive, found: &mut Diagnostics<'_>) {
     let known = || reads.iter().map(|read| read.process.name.as_str());
     for read in reads {
         for (name, span) in read.process.after.iter().zip(&read.after) {
@@ -89,7 +89,7 @@ fn dependencies(reads: &[Read], inactive: &Inactive, found: &mut Diagnostics<'_>
 }
 
 /// Each cycle of dependencies once, as indices. A process that waits for itself is reported elsewhere.
-fn cycles(reads: &[Read]) -> Vec<Vec<usize>> {
+fn cycles(reads: &[PlacedProcess]) -> Vec<Vec<usize>> {
     let index: BTreeMap<&str, usize> =
         reads.iter().enumerate().map(|(index, read)| (read.process.name.as_str(), index)).collect();
     let next = |at: usize| -> Vec<usize> {
@@ -122,7 +122,7 @@ fn cycles(reads: &[Read]) -> Vec<Vec<usize>> {
 }
 
 fn placement(
-    read: &Read,
+    read: &PlacedProcess,
     has_shield: bool,
     isolated: Option<CpuSet>,
     around: &dyn Surroundings,
@@ -197,7 +197,7 @@ fn placement(
 }
 
 /// Checks whether the kernel accepts a reservation on its own.
-fn reservation(read: &Read, around: &dyn Surroundings, found: &mut Diagnostics<'_>) {
+fn reservation(read: &PlacedProcess, around: &dyn Surroundings, found: &mut Diagnostics<'_>) {
     let Policy::Deadline(asked) = read.process.class else { return };
     let rules = around.reservations();
     if asked.period < rules.period_min || asked.period > rules.period_max {
@@ -212,9 +212,14 @@ fn reservation(read: &Read, around: &dyn Surroundings, found: &mut Diagnostics<'
 }
 
 /// Checks whether all reservations together fit on the shield.
-fn reservations(reads: &[Read], isolated: Option<CpuSet>, around: &dyn Surroundings, found: &mut Diagnostics<'_>) {
+fn reservations(
+    reads: &[PlacedProcess],
+    isolated: Option<CpuSet>,
+    around: &dyn Surroundings,
+    found: &mut Diagnostics<'_>,
+) {
     let Some(shield) = isolated else { return };
-    let share = |read: &Read| match read.process.class {
+    let share = |read: &PlacedProcess| match read.process.class {
         // Rounded up, because this check must not accept what the kernel refuses.
         Policy::Deadline(asked) => {
             (asked.runtime.0.max(0) as u64).saturating_mul(1000).div_ceil(asked.period.0.max(1) as u64)
@@ -232,7 +237,7 @@ fn reservations(reads: &[Read], isolated: Option<CpuSet>, around: &dyn Surroundi
     }
 }
 
-fn existence(read: &Read, around: &dyn Surroundings, found: &mut Diagnostics<'_>) {
+fn existence(read: &PlacedProcess, around: &dyn Surroundings, found: &mut Diagnostics<'_>) {
     let process = &read.process;
     let commands = [Some((&process.command, &read.command)), process.on_fault.as_ref().map(|c| (c, &read.on_fault))];
     for (command, span) in commands.into_iter().flatten() {

@@ -5,8 +5,8 @@
 
 use super::as_written::as_written;
 use super::keys::{Key, PROCESS, Table, key, with_process};
-use super::model::{Ready, ReadyWhen};
-use super::process::{self, Made, Read};
+use super::model::{Ready, ReadyCondition};
+use super::process::{self, GeneratedCommand, PlacedProcess};
 use base::DurNs;
 use table::{Diagnostics, Section, tables};
 use toml::de::DeTable;
@@ -112,7 +112,7 @@ pub(crate) fn member(
     text: &str,
     (plant, has_shield): (&str, bool),
     found: &mut Diagnostics<'_>,
-) -> Option<Read> {
+) -> Option<PlacedProcess> {
     let rows = || ROWS.iter().flat_map(|(name, _)| root.iter().filter(move |(key, _)| *key.get_ref() == *name));
     let Some((table, span)) = tables(root, "alarms", false, found).into_iter().next() else {
         if let Some((key, _)) = rows().next() {
@@ -155,10 +155,10 @@ pub(crate) fn member(
         }
     }
     command.extend(["--plant".to_owned(), plant.to_owned()]);
-    let made = Made { command, has_own_priorities: false };
+    let made = GeneratedCommand { command, has_own_priorities: false };
     let mut read = process::read(&section, called, has_shield, Some(made), found);
     if section.value("ready").is_none() {
-        read.process.ready = Ready { when: ReadyWhen::Line(SERVING.to_owned()), within: READY_WITHIN };
+        read.process.ready = Ready { when: ReadyCondition::Line(SERVING.to_owned()), within: READY_WITHIN };
     }
     Some(read)
 }

@@ -6,8 +6,8 @@
 
 use super::as_written::as_written;
 use super::keys::{Key, PROCESS, Table, key, with_process};
-use super::model::{Ready, ReadyWhen};
-use super::process::{self, Made, Read};
+use super::model::{Ready, ReadyCondition};
+use super::process::{self, GeneratedCommand, PlacedProcess};
 use super::signal::signals;
 pub use super::signal::{Policy, SIGNAL, Signal, Source};
 use base::{Cluster, DurNs, Size};
@@ -147,7 +147,12 @@ pub fn read(text: &str) -> (Option<Archive>, Vec<Diagnostic>) {
 }
 
 /// Reads the archive of a plant as a process; `None` if the plant has no archive.
-pub(crate) fn member(root: &DeTable<'_>, text: &str, has_shield: bool, found: &mut Diagnostics<'_>) -> Option<Read> {
+pub(crate) fn member(
+    root: &DeTable<'_>,
+    text: &str,
+    has_shield: bool,
+    found: &mut Diagnostics<'_>,
+) -> Option<PlacedProcess> {
     let Some((table, span)) = tables(root, "archive", false, found).into_iter().next() else {
         if let Some((key, _)) = root.iter().find(|(key, _)| *key.get_ref() == "signal") {
             let remedy = "add `[archive]` with name and folder";
@@ -165,10 +170,10 @@ pub(crate) fn member(root: &DeTable<'_>, text: &str, has_shield: bool, found: &m
     for (table, _) in tables(root, "signal", true, found) {
         command.extend(["--table".to_owned(), as_written(SIGNAL.header, table, text, |name| Some(name.to_owned()))]);
     }
-    let made = Made { command, has_own_priorities: false };
+    let made = GeneratedCommand { command, has_own_priorities: false };
     let mut read = process::read(&section, "[archive]", has_shield, Some(made), found);
     if section.value("ready").is_none() {
-        read.process.ready = Ready { when: ReadyWhen::Line(LOGS.to_owned()), within: BEGIN_WITHIN };
+        read.process.ready = Ready { when: ReadyCondition::Line(LOGS.to_owned()), within: BEGIN_WITHIN };
     }
     Some(read)
 }

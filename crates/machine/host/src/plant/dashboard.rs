@@ -1,8 +1,8 @@
 //! Reads `[dashboard]`. The dashboard is a process whose command line is generated from the table.
 
 use super::keys::{Key, PROCESS, Table, key, with_process};
-use super::model::{Process, Ready, ReadyWhen};
-use super::process::{self, Made, Read};
+use super::model::{Process, Ready, ReadyCondition};
+use super::process::{self, GeneratedCommand, PlacedProcess};
 use base::DurNs;
 use core::net::SocketAddr;
 use std::ops::Range;
@@ -146,13 +146,18 @@ pub(crate) fn read(
     span: Range<usize>,
     around: &Around<'_>,
     found: &mut Diagnostics<'_>,
-) -> Option<Read> {
+) -> Option<PlacedProcess> {
     let is_on = value(table, "enabled").is_none_or(|value| value.as_bool() != Some(false));
     // A disabled table is checked as well.
     Some(read_table(table, span, around, found)).filter(|_| is_on)
 }
 
-fn read_table(table: &DeTable<'_>, span: Range<usize>, around: &Around<'_>, found: &mut Diagnostics<'_>) -> Read {
+fn read_table(
+    table: &DeTable<'_>,
+    span: Range<usize>,
+    around: &Around<'_>,
+    found: &mut Diagnostics<'_>,
+) -> PlacedProcess {
     let called = "[dashboard]";
     let section = Section::open(table, span, &READ, called, found);
     let mut command: Vec<String> = ["tahti", "dash", "serve", "--plant", around.plant].map(str::to_owned).into();
@@ -224,10 +229,10 @@ fn read_table(table: &DeTable<'_>, span: Range<usize>, around: &Around<'_>, foun
         Some(_) => process::name(&section, found).unwrap_or_else(|| (String::new(), section.range())),
         None => (NAME.to_owned(), section.range()),
     };
-    let made = Made { command, has_own_priorities: false };
+    let made = GeneratedCommand { command, has_own_priorities: false };
     let mut read = process::read_as(&section, name, called, around.has_shield, Some(made), found);
     if section.value("ready").is_none() {
-        read.process.ready = Ready { when: ReadyWhen::Line(SERVES.to_owned()), within: BEGIN_WITHIN };
+        read.process.ready = Ready { when: ReadyCondition::Line(SERVES.to_owned()), within: BEGIN_WITHIN };
     }
     read
 }

@@ -1,8 +1,8 @@
 //! Reads `[[equipment]]`. An equipment manager is a process whose command line is generated from the table.
 
 use super::keys::{Key, PROCESS, Table, key, with_process};
-use super::model::{Ready, ReadyWhen};
-use super::process::{self, Made, Read};
+use super::model::{Ready, ReadyCondition};
+use super::process::{self, GeneratedCommand, PlacedProcess};
 use base::DurNs;
 use std::ops::Range;
 use table::{Diagnostics, Section};
@@ -51,7 +51,7 @@ pub(crate) fn read(
     called: &str,
     has_shield: bool,
     found: &mut Diagnostics<'_>,
-) -> Read {
+) -> PlacedProcess {
     let section = Section::open(table, span, &READ, called, found);
     if section.value("file").is_none() {
         section.missing("file", found);
@@ -64,10 +64,10 @@ pub(crate) fn read(
         command.push("--require-rt".into());
     }
     // The manager's file sets the class of its real-time lane. The file can be reloaded at any time.
-    let made = Made { command, has_own_priorities: true };
+    let made = GeneratedCommand { command, has_own_priorities: true };
     let mut read = process::read(&section, called, has_shield, Some(made), found);
     if section.value("ready").is_none() {
-        read.process.ready = Ready { when: ReadyWhen::Line(SERVING.to_owned()), within: READY_WITHIN };
+        read.process.ready = Ready { when: ReadyCondition::Line(SERVING.to_owned()), within: READY_WITHIN };
     }
     read
 }

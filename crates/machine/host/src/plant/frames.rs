@@ -1,7 +1,7 @@
 //! Reads `[[frame]]`, and creates the process that runs a frame.
 
 use super::model::*;
-use super::process::{self, Read};
+use super::process::{self, PlacedProcess};
 use super::{Surroundings, keys};
 use crate::guard::{BUDGET, LADDER};
 use base::{CpuSet, DurNs, Policy, Priority, ResultDeadline, Size};
@@ -23,7 +23,7 @@ const HOUR: DurNs = DurNs::from_secs(3600);
 pub(crate) fn read_all(
     root: &DeTable<'_>,
     isolated: Option<CpuSet>,
-    reads: &[Read],
+    reads: &[PlacedProcess],
     around: &dyn Surroundings,
     found: &mut Diagnostics<'_>,
 ) -> Vec<(Config, Option<MissRatio>)> {
@@ -326,7 +326,7 @@ pub(crate) fn process(config: &Config, miss_ratio_max: Option<MissRatio>, isolat
         dir: None,
         after: Vec::new(),
         ready: Ready {
-            when: ReadyWhen::Line(format!("frame {name} runs")),
+            when: ReadyCondition::Line(format!("frame {name} runs")),
             within: DurNs(config.join_within.0 + DurNs::from_secs(10).0),
         },
         restart: Restart {

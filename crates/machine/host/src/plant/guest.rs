@@ -1,8 +1,8 @@
 //! Reads `[[guest]]`. A virtual machine is a process whose command line is generated from the table.
 
 use super::keys::{Key, PROCESS, Table, key, with_process};
-use super::model::{Ready, ReadyWhen, Signal, StopStep};
-use super::process::{self, Made, Read};
+use super::model::{Ready, ReadyCondition, Signal, StopStep};
+use super::process::{self, GeneratedCommand, PlacedProcess};
 use base::{DurNs, Policy, RtLevel, Size};
 use core::net::SocketAddr;
 use std::ops::Range;
@@ -181,7 +181,7 @@ pub(crate) fn read(
     called: &str,
     (plant, dashboard, has_shield): (&str, Option<SocketAddr>, bool),
     found: &mut Diagnostics<'_>,
-) -> Read {
+) -> PlacedProcess {
     let section = Section::open(table, span, &READ, called, found);
     let mut command: Vec<String> = ["tahti", "guest", "serve"].map(str::to_owned).into();
     let mut say = |option: &str, value: &dyn std::fmt::Display| command.push(format!("--{option}={value}"));
@@ -309,7 +309,7 @@ pub(crate) fn read(
     }
     command.push(section.text("name", found).map_or(String::new(), |(name, _)| name.to_owned()));
     let has_own_priorities = vcpu_class.is_some_and(|(class, _)| matches!(class.level(), RtLevel::Fixed(_)));
-    let made = Made { command, has_own_priorities };
+    let made = GeneratedCommand { command, has_own_priorities };
     let mut read = process::read(&section, called, has_shield, Some(made), found);
     // Only QEMU's memory is locked, and QEMU locks it.
     read.process.mlock = false;
@@ -319,7 +319,7 @@ pub(crate) fn read(
         read.process.stop = vec![StopStep { signal: Signal::TERM, wait }];
     }
     if section.value("ready").is_none() {
-        read.process.ready = Ready { when: ReadyWhen::Line(RUNS.to_owned()), within: BEGIN_WITHIN };
+        read.process.ready = Ready { when: ReadyCondition::Line(RUNS.to_owned()), within: BEGIN_WITHIN };
     }
     read
 }

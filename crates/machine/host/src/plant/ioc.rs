@@ -1,8 +1,8 @@
 //! Reads `[[ioc]]`. An EPICS IOC is a process whose command line is generated from the table.
 
 use super::keys::{Key, PROCESS, Table, key, with_process};
-use super::model::{Cpus, Ready, ReadyWhen};
-use super::process::{self, Made, Read};
+use super::model::{Cpus, Ready, ReadyCondition};
+use super::process::{self, GeneratedCommand, PlacedProcess};
 use base::{DurNs, Policy};
 use std::ops::Range;
 use table::{Diagnostics, Section, clipped};
@@ -139,7 +139,7 @@ pub(crate) fn read(
     called: &str,
     has_shield: bool,
     found: &mut Diagnostics<'_>,
-) -> Read {
+) -> PlacedProcess {
     let section = Section::open(table, span, &READ, called, found);
     let mut command: Vec<String> = vec!["tahti".into(), "ioc".into()];
     if let Some((file, _)) = section.words("access", found) {
@@ -171,13 +171,13 @@ pub(crate) fn read(
         }
         None => {}
     }
-    let made = Made { command, has_own_priorities: real_time };
+    let made = GeneratedCommand { command, has_own_priorities: real_time };
     let mut read = process::read(&section, called, has_shield, Some(made), found);
     if section.value("cpus").is_none() && real_time && has_shield {
         read.process.cpus = Cpus::Shield;
     }
     if section.value("ready").is_none() {
-        read.process.ready = Ready { when: ReadyWhen::Line(SERVING.to_owned()), within: LOAD_WITHIN };
+        read.process.ready = Ready { when: ReadyCondition::Line(SERVING.to_owned()), within: LOAD_WITHIN };
     }
     read
 }

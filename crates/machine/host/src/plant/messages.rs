@@ -2,8 +2,8 @@
 
 use super::ioc::each;
 use super::keys::{Key, PROCESS, Table, key, with_process};
-use super::model::{Ready, ReadyWhen};
-use super::process::{self, Made, Read};
+use super::model::{Ready, ReadyCondition};
+use super::process::{self, GeneratedCommand, PlacedProcess};
 use base::{DurNs, Policy, RtLevel, Size, Verb};
 use std::ops::{Range, RangeInclusive};
 use table::{Diagnostics, Placed, Section, clipped};
@@ -122,7 +122,7 @@ pub(crate) fn read(
     span: Range<usize>,
     has_shield: bool,
     found: &mut Diagnostics<'_>,
-) -> Read {
+) -> PlacedProcess {
     let called = "[messages]";
     let section = Section::open(table, span, &READ, called, found);
     let mut command: Vec<String> = ["tahti", "msg", "serve"].map(str::to_owned).into();
@@ -147,10 +147,10 @@ pub(crate) fn read(
     if section.flag("require_rt", found).unwrap_or(false) {
         command.push("--require-rt".into());
     }
-    let made = Made { command, has_own_priorities };
+    let made = GeneratedCommand { command, has_own_priorities };
     let mut read = process::read(&section, called, has_shield, Some(made), found);
     if section.value("ready").is_none() {
-        read.process.ready = Ready { when: ReadyWhen::Line(SERVING.to_owned()), within: BEGIN_WITHIN };
+        read.process.ready = Ready { when: ReadyCondition::Line(SERVING.to_owned()), within: BEGIN_WITHIN };
     }
     read
 }

@@ -291,7 +291,7 @@ pub struct Bounds {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
     /// The condition.
-    pub when: ReadyWhen,
+    pub when: ReadyCondition,
     /// Time limit.
     pub within: DurNs,
 }
@@ -299,7 +299,7 @@ pub struct Ready {
 /// Condition for readiness.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ReadyWhen {
+pub enum ReadyCondition {
     /// It has been started.
     Started,
     /// Its output contains a line with this text.
@@ -312,7 +312,7 @@ pub enum ReadyWhen {
     Notify,
 }
 
-impl ReadyWhen {
+impl ReadyCondition {
     /// The sign of readiness that a process has not given, for messages; `None` if it needs none.
     #[must_use]
     pub fn missing(&self) -> Option<String> {

@@ -564,7 +564,7 @@ fn io_max(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Vec<IoMax> {
 /// Checks processes against the partitions that they name, and partitions against the machine.
 pub(crate) fn check(
     partitions: &mut [Placed<Partition>],
-    reads: &[process::Read],
+    reads: &[process::PlacedProcess],
     shield: Option<base::CpuSet>,
     around: &dyn Surroundings,
     found: &mut Diagnostics<'_>,

@@ -11,7 +11,7 @@ use table::{Diagnostics, Placed, Section, clipped};
 use toml::de::DeValue;
 
 /// A process with the positions in the plant file that later checks report.
-pub(crate) struct Read {
+pub(crate) struct PlacedProcess {
     pub(crate) process: Process,
     pub(crate) header: Range<usize>,
     pub(crate) name: Range<usize>,
@@ -40,7 +40,7 @@ fn placed<T>(value: Option<Placed<T>>, default: T, header: &Range<usize>) -> Pla
 }
 
 /// Generated command of a table other than `[[process]]`.
-pub(crate) struct Made {
+pub(crate) struct GeneratedCommand {
     /// The command.
     pub(crate) command: Vec<String>,
     /// Whether the process gives some of its threads a fixed priority, regardless of its class.
@@ -53,9 +53,9 @@ pub(crate) fn read(
     section: &Section<'_>,
     called: &str,
     has_shield: bool,
-    made: Option<Made>,
+    made: Option<GeneratedCommand>,
     found: &mut Diagnostics<'_>,
-) -> Read {
+) -> PlacedProcess {
     let name = name(section, found).unwrap_or_else(|| (String::new(), section.range()));
     read_as(section, name, called, has_shield, made, found)
 }
@@ -66,9 +66,9 @@ pub(crate) fn read_as(
     name: Placed<String>,
     called: &str,
     has_shield: bool,
-    made: Option<Made>,
+    made: Option<GeneratedCommand>,
     found: &mut Diagnostics<'_>,
-) -> Read {
+) -> PlacedProcess {
     let header = section.range();
     let has_own_priorities = made.as_ref().is_some_and(|made| made.has_own_priorities);
     let command = made.map(|made| (made.command, header.clone())).unwrap_or_else(|| {
@@ -113,7 +113,7 @@ pub(crate) fn read_as(
     profiles(section, found);
     let on_fault = section.command("on_fault", found);
     let threads = threads(section, found);
-    Read {
+    PlacedProcess {
         process: Process {
             name: name.0,
             command: command.0,
@@ -268,7 +268,7 @@ fn capabilities(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Ve
 }
 
 fn ready(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Ready {
-    let mut ready = Ready { when: ReadyWhen::Started, within: DurNs::from_secs(10) };
+    let mut ready = Ready { when: ReadyCondition::Started, within: DurNs::from_secs(10) };
     let Some(table) = section.section("ready", &keys::READY, "ready", found) else { return ready };
     let signs: Vec<_> =
         ["line", "file", "port", "notify"].into_iter().filter(|name| table.value(name).is_some()).collect();
@@ -280,16 +280,16 @@ fn ready(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Ready {
         found.error(table.range(), message, "one of line, file, port, notify", "keep the last one to appear");
     }
     if let Some((line, _)) = table.words("line", found) {
-        ready.when = ReadyWhen::Line(line.to_owned());
+        ready.when = ReadyCondition::Line(line.to_owned());
     }
     if let Some((file, _)) = table.words("file", found) {
-        ready.when = ReadyWhen::File(file.to_owned());
+        ready.when = ReadyCondition::File(file.to_owned());
     }
     if let Some((port, _)) = table.number("port", 1, 65535, found) {
-        ready.when = ReadyWhen::Port(port as u16);
+        ready.when = ReadyCondition::Port(port as u16);
     }
     match table.flag("notify", found) {
-        Some(true) => ready.when = ReadyWhen::Notify,
+        Some(true) => ready.when = ReadyCondition::Notify,
         Some(false) => {
             let span = table.value("notify").map_or(table.range(), toml::Spanned::span);
             found.error(span, "`notify = false` is no sign of readiness", "true", "remove `ready` to be ready at once");

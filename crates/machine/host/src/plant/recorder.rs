@@ -1,8 +1,8 @@
 //! Reads `[recorder]`. The flight recorder is a process whose command line is generated from the table.
 
 use super::keys::{Key, PROCESS, Table, key, with_process};
-use super::model::{Ready, ReadyWhen};
-use super::process::{self, Made, Read};
+use super::model::{Ready, ReadyCondition};
+use super::process::{self, GeneratedCommand, PlacedProcess};
 use base::{CpuSet, DurNs, Size};
 use std::ops::Range;
 use table::{Diagnostics, Section};
@@ -54,7 +54,7 @@ pub(crate) fn read(
     span: Range<usize>,
     (plant, shield): (&str, Option<CpuSet>),
     found: &mut Diagnostics<'_>,
-) -> Read {
+) -> PlacedProcess {
     let called = "[recorder]";
     let section = Section::open(table, span, &READ, called, found);
     let mut command: Vec<String> = ["tahti", "trace", "serve", "--plant", plant].map(str::to_owned).into();
@@ -84,10 +84,10 @@ pub(crate) fn read(
         }
         command.push(format!("--window-kb={}", size.0 / 1024));
     }
-    let made = Made { command, has_own_priorities: false };
+    let made = GeneratedCommand { command, has_own_priorities: false };
     let mut read = process::read(&section, called, shield.is_some(), Some(made), found);
     if section.value("ready").is_none() {
-        read.process.ready = Ready { when: ReadyWhen::Line(RECORDS.to_owned()), within: BEGIN_WITHIN };
+        read.process.ready = Ready { when: ReadyCondition::Line(RECORDS.to_owned()), within: BEGIN_WITHIN };
     }
     read
 }

@@ -596,7 +596,7 @@ fn an_ioc_is_a_process_with_a_generated_command_line() {
                     --port|psu=/dev/ttyS0,baud=19200,parity=even|--protocols|protocols:/opt/protocols|--require-rt|st.cmd";
     assert_eq!(ioc.command.join("|"), expected);
     assert_eq!((ioc.cpus, ioc.class), (Cpus::Shield, Policy::OTHER));
-    assert_eq!(ioc.ready.when, ReadyWhen::Line("iocRun: All initialization complete".into()));
+    assert_eq!(ioc.ready.when, ReadyCondition::Line("iocRun: All initialization complete".into()));
 }
 
 #[test]
@@ -625,7 +625,7 @@ fn a_dashboard_is_a_process_also_if_its_port_is_taken() {
     let page = checked.plant.unwrap().with_dashboard().process("page").unwrap().clone();
     let expected = "tahti|dash|serve|--plant|rf|--listen=[::1]:80|--name=rf.example|--write|--archive=a";
     assert_eq!(page.command.join("|"), expected);
-    assert_eq!(page.ready.when, ReadyWhen::Line("tahti dash: ".into()));
+    assert_eq!(page.ready.when, ReadyCondition::Line("tahti dash: ".into()));
     assert_eq!(errors(&text.replace("[::1]:80", "localhost")).len(), 1);
     let secure = format!("{text}certificate = \"c.pem\"\nkey = \"c.key\"\n");
     let page = check(&secure, &Bench).plant.unwrap().with_dashboard().process("page").unwrap().clone();
@@ -645,7 +645,7 @@ fn a_recorder_is_a_process_that_records_the_shields_cpus() {
     let expected = "tahti|trace|serve|--plant|rf|--cpus=2-3|--above=100us|--keep=5|--window-kb=1024";
     assert_eq!(recorder.command.join("|"), expected);
     assert_eq!((recorder.cpus, recorder.class), (Cpus::Housekeeping, Policy::OTHER));
-    assert_eq!(recorder.ready.when, ReadyWhen::Line("tahti trace: records".into()));
+    assert_eq!(recorder.ready.when, ReadyCondition::Line("tahti trace: records".into()));
     let bad = errors(&text.replace("100us", "2s").replace("1MiB", "1KiB"));
     assert_eq!(bad.len(), 2, "{bad:?}");
 }
@@ -678,7 +678,7 @@ fn alarms_are_a_process_that_receives_the_name_of_its_plant() {
     let plant = checked.plant.unwrap();
     let alarms = plant.process("alarms").unwrap();
     assert_eq!(alarms.command.join("|"), "tahti|alarm|serve|a.toml|--plant|rf");
-    assert_eq!(alarms.ready.when, ReadyWhen::Line(" alarms at @".into()));
+    assert_eq!(alarms.ready.when, ReadyCondition::Line(" alarms at @".into()));
     assert_eq!(errors(&text.replace("file = \"a.toml\"", "")).len(), 1);
 }
 

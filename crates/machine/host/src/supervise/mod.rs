@@ -11,7 +11,7 @@ mod step;
 
 pub use change::{Change, Effect, Presence, diff};
 
-use crate::plant::{Plant, Process, ReadyWhen, Restart, RestartPolicy, Signal, StopStep};
+use crate::plant::{Plant, Process, ReadyCondition, Restart, RestartPolicy, Signal, StopStep};
 use base::{DurNs, MonoNs};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -596,7 +596,7 @@ fn spec(process: &Process) -> Spec {
         after: Vec::new(),
         ends_first: false,
         optional: process.optional,
-        ready_within: (process.ready.when != ReadyWhen::Started).then_some(process.ready.within),
+        ready_within: (process.ready.when != ReadyCondition::Started).then_some(process.ready.within),
         restart: process.restart,
         stop: process.stop.clone(),
         has_fault_command: process.on_fault.is_some(),

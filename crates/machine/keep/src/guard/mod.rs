@@ -84,12 +84,12 @@ pub struct GuardEvent {
     /// The thread concerned.
     pub tid: i32,
     /// The observation or action.
-    pub what: What,
+    pub what: EventKind,
 }
 
 /// Kind of a guard event.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum What {
+pub enum EventKind {
     /// A thread used up its budget; the ladder begins.
     Runaway {
         /// Processor time used.
@@ -146,7 +146,7 @@ enum Command {
 }
 
 /// The guard's reply to a new watch: accepted, or refused for lack of room.
-struct Taken {
+struct WatchReply {
     id: WatchId,
     watched: bool,
 }
@@ -159,7 +159,7 @@ pub struct Guard {
     /// Ended watches, returned here so that the guard's thread does not free memory.
     over: Receiver<Box<Watched>>,
     /// The guard's replies to new watches.
-    taken: Receiver<Taken>,
+    taken: Receiver<WatchReply>,
     wake_guard: Arc<OwnedFd>,
     wake_owner: Arc<OwnedFd>,
     wake_taken: Arc<OwnedFd>,
@@ -180,7 +180,7 @@ pub(crate) struct Ends {
     commands: Receiver<Command>,
     events: SyncSender<GuardEvent>,
     over: SyncSender<Box<Watched>>,
-    taken: SyncSender<Taken>,
+    taken: SyncSender<WatchReply>,
     wake_guard: Arc<OwnedFd>,
     wake_owner: Arc<OwnedFd>,
     wake_taken: Arc<OwnedFd>,
@@ -192,7 +192,7 @@ impl Ends {
     fn take(&self, id: WatchId, watched: bool) {
         // The queue has room for every watch that can be in transit. The owner waits on the descriptor, so neither side
         // blocks in the queue itself.
-        let _ = self.taken.try_send(Taken { id, watched });
+        let _ = self.taken.try_send(WatchReply { id, watched });
         let _ = rustix::io::write(&*self.wake_taken, &1u64.to_ne_bytes());
     }
 

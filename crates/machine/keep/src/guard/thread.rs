@@ -1,7 +1,7 @@
 //! The guard's thread: checks each watch when it is due, then sleeps until the next is due or a command arrives.
 
 use super::watched::Watched;
-use super::{Command, Ends, GuardEvent, WATCHES_MAX, WatchId, What};
+use super::{Command, Ends, EventKind, GuardEvent, WATCHES_MAX, WatchId};
 use base::{DurNs, MonoNs};
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -70,7 +70,7 @@ fn wait(ends: &Ends, next: Option<MonoNs>) {
 }
 
 impl Ends {
-    pub(super) fn event(&self, at: MonoNs, watch: WatchId, pid: i32, tid: i32, what: What) {
+    pub(super) fn event(&self, at: MonoNs, watch: WatchId, pid: i32, tid: i32, what: EventKind) {
         self.tell(GuardEvent { at, watch, pid, tid, what });
     }
 }

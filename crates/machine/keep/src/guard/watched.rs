@@ -4,10 +4,10 @@
 
 use super::member::Member;
 use super::read;
-use super::{Beats, Ends, Freezer, WatchId, What};
+use super::{Beats, Ends, EventKind, Freezer, WatchId};
 use crate::keeper::protocol::ChildId;
 use base::{DurNs, MonoNs, Policy};
-use host::guard::{Deed, Ladder, Meter, RungAction, Sample, Seen, Silence, Verdict};
+use host::guard::{BudgetState, Deed, Ladder, Meter, RungAction, Sample, Silence, Verdict};
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use sys::process::Process;
@@ -129,8 +129,8 @@ impl Watched {
         if now >= self.next_scan || self.ladder.is_climbing() {
             if self.process.has_ended() {
                 let by_ladder = self.ladder.is_climbing();
-                self.ladder.advance(now, Seen::Gone);
-                ends.event(now, self.id, self.child.pid, self.child.pid, What::Gone { by_ladder });
+                self.ladder.advance(now, BudgetState::Gone);
+                ends.event(now, self.id, self.child.pid, self.child.pid, EventKind::Gone { by_ladder });
                 return None;
             }
             if now >= self.next_scan {
@@ -144,7 +144,7 @@ impl Watched {
         }
         self.listen(now, ends);
         if self.ladder.due().is_some_and(|due| now >= due) {
-            let seen = if self.culprit_is_tame() { Seen::Tame } else { Seen::Burning };
+            let seen = if self.culprit_is_tame() { BudgetState::Tame } else { BudgetState::Burning };
             let deed = self.ladder.advance(now, seen);
             self.perform(deed, ends);
         }
@@ -182,7 +182,7 @@ impl Watched {
         self.threads.retain(|thread| thread.seen);
         let overflow = unwatched > 0 || lacking > 0;
         if overflow && !self.overflow_told {
-            let what = What::Unwatched { threads: unwatched, processes: lacking };
+            let what = EventKind::Unwatched { threads: unwatched, processes: lacking };
             ends.event(now, self.id, self.child.pid, 0, what);
         }
         self.overflow_told = overflow;
@@ -246,15 +246,15 @@ impl Watched {
             None => Verdict::Within,
         };
         if let Some(waited) = starved {
-            ends.event(now, self.id, pid, tid, What::Starved { waited });
+            ends.event(now, self.id, pid, tid, EventKind::Starved { waited });
         }
         match verdict {
             Verdict::Within => {}
-            Verdict::Over { in_a_row } => ends.event(now, self.id, pid, tid, What::Over { in_a_row }),
+            Verdict::Over { in_a_row } => ends.event(now, self.id, pid, tid, EventKind::Over { in_a_row }),
             Verdict::Runaway { used, window } => {
                 let files = dup_files(&self.threads[index]);
                 let culprit = Culprit { process: None, pid, tid, voluntary, files };
-                self.runaway(now, culprit, What::Runaway { used, window }, ends);
+                self.runaway(now, culprit, EventKind::Runaway { used, window }, ends);
             }
         }
     }
@@ -270,7 +270,7 @@ impl Watched {
             return;
         }
         self.silence_told = true;
-        let what = What::Silent { silence: silent };
+        let what = EventKind::Silent { silence: silent };
         let pid = self.child.pid;
         if self.meter.is_some() {
             // With a budget, the ladder depends on processor time. Silence is a hang, which the supervisor handles.
@@ -281,7 +281,7 @@ impl Watched {
         }
     }
 
-    fn runaway(&mut self, now: MonoNs, mut culprit: Culprit, what: What, ends: &Ends) {
+    fn runaway(&mut self, now: MonoNs, mut culprit: Culprit, what: EventKind, ends: &Ends) {
         if self.ladder.is_climbing() {
             return;
         }
@@ -333,15 +333,15 @@ impl Watched {
             ends.event(at, self.id, pid, tid, what);
         }
         let what = match (deed, counts) {
-            (Deed::Do(_), Some((action, (reached, refused)))) => What::Step { action, reached, refused },
+            (Deed::Do(_), Some((action, (reached, refused)))) => EventKind::Step { action, reached, refused },
             (Deed::Tamed, _) => {
                 self.threads.clear();
                 (self.culprit, self.next_scan) = (None, at);
-                What::Tamed
+                EventKind::Tamed
             }
             (Deed::Exhausted, _) => {
                 self.act(RungAction::Kill);
-                What::Exhausted
+                EventKind::Exhausted
             }
             _ => return,
         };
@@ -419,7 +419,7 @@ impl Watched {
 /// An event that is reported after the first step has been taken.
 struct FirstReport {
     at: MonoNs,
-    what: What,
+    what: EventKind,
 }
 
 impl Thread {

@@ -14,7 +14,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use sys::spawn::{Prepared, Step, Wanted, above};
+use sys::spawn::{PlannedStep, Prepared, Step, above};
 
 /// Maximum time for an answer. A keeper that takes longer counts as hung.
 pub const ANSWER_WITHIN: DurNs = DurNs::from_secs(5);
@@ -106,7 +106,7 @@ impl Keeper {
         let null = high(null.map_err(|error| failed(format!("/dev/null: {error}")))?.as_raw_fd())?;
         steps.extend((0..3).map(|to| Step::Descriptor(null.as_raw_fd(), to)));
         write_spec(&handed).map_err(|error| failed(format!("{SPEC_NAME} cannot be written: {error}")))?;
-        let steps = steps.into_iter().map(|step| Wanted { step, required: true }).collect();
+        let steps = steps.into_iter().map(|step| PlannedStep { step, required: true }).collect();
         let word = |text: &[u8]| CString::new(text).map_err(|_| failed("its path holds a zero byte".to_owned()));
         let argv =
             vec![word(b"tahti")?, word(SUBCOMMAND.as_bytes())?, word(spec.dir.as_os_str().as_bytes())?, word(b"3")?];

@@ -12,7 +12,7 @@ use base::DurNs;
 use rustix::event::Timespec;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt as _;
-use sys::child::Ended;
+use sys::child::ChildExit;
 use sys::signal::{SIGCONT, SIGTERM};
 
 /// Time for descendants to end after a child that was asked to end.
@@ -24,7 +24,7 @@ const LAST_CHUNKS: usize = 64;
 
 impl Keeper {
     /// Handles the end of a child or an orphan. Only the child's end is reported.
-    pub(super) fn reaped(&mut self, ended: Ended) {
+    pub(super) fn reaped(&mut self, ended: ChildExit) {
         if let Some(held) = self.held.take_if(|held| held.child().pid == ended.pid) {
             held.was_reaped();
             return self.launch_failed(format!("it was ended before it ran: {}", End::of(ended.status)));

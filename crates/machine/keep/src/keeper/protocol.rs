@@ -348,7 +348,7 @@ pub struct Used {
 impl Used {
     /// The resources that the kernel reported for a reaped child.
     #[must_use]
-    pub fn of(ended: &sys::child::Ended) -> Self {
+    pub fn of(ended: &sys::child::ChildExit) -> Self {
         Self {
             user: ended.user,
             system: ended.system,

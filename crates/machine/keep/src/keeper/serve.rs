@@ -96,7 +96,7 @@ pub(super) struct Keeper {
     clients: Vec<Client>,
     pub(super) child: Option<Running>,
     /// The child, held before its program starts.
-    pub(super) held: Option<launch::Held>,
+    pub(super) held: Option<launch::HeldProcess>,
     /// Control group of the child and its descendants, if one could be created.
     pub(super) group: Option<Group>,
     /// Limits that could not be set on the group.
@@ -257,7 +257,7 @@ impl Keeper {
     }
 
     /// Releases the child to run its program.
-    fn go(&mut self, held: launch::Held) {
+    fn go(&mut self, held: launch::HeldProcess) {
         match held.go() {
             Ok(mut started) => {
                 started.shortfalls.append(&mut self.unbounded);
@@ -578,7 +578,7 @@ impl Keeper {
             name: self.spec.launch.name.clone(),
             keeper: self.own,
             child: child.map(|child| child.id),
-            held: self.held.as_ref().map(launch::Held::child),
+            held: self.held.as_ref().map(launch::HeldProcess::child),
             started: self.started,
             last_exit: self.last_exit.clone(),
             launch_error: self.launch_error.clone(),

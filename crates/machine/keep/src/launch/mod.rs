@@ -12,7 +12,7 @@ mod start;
 pub(crate) mod users;
 
 pub use spec::{Capability, CapabilityError, InheritedFd, LaunchSpec, Limit, Resource, Shortfall, Terminal};
-pub use start::{Held, LaunchError, Started, hold, start};
+pub use start::{HeldProcess, LaunchError, Started, hold, start};
 pub(crate) use start::{is_below, user_of};
 pub use sys::process::start_ticks;
 pub use users::IdentityError;

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use sys::root::RootDir;
 use sys::sched::Scheduling;
-use sys::spawn::{Step, Wanted, above};
+use sys::spawn::{PlannedStep, Step, above};
 
 /// Above the highest capability number of any kernel so far.
 const CAPABILITY_MAX: u8 = 63;
@@ -19,7 +19,7 @@ const CAPABILITY_MAX: u8 = 63;
 /// Steps in the order that the kernel requires, and descriptors that must stay open until the fork.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    pub(super) steps: Vec<Wanted>,
+    pub(super) steps: Vec<PlannedStep>,
     /// Variables with the numbers of inherited descriptors.
     pub(super) variables: Vec<(String, String)>,
     /// Variables of the process's user.
@@ -112,11 +112,11 @@ impl Plan {
     }
 
     fn must(&mut self, step: Step) {
-        self.steps.push(Wanted { step, required: true });
+        self.steps.push(PlannedStep { step, required: true });
     }
 
     fn want(&mut self, spec: &LaunchSpec, step: Step) {
-        self.steps.push(Wanted { step, required: spec.require_rt });
+        self.steps.push(PlannedStep { step, required: spec.require_rt });
     }
 
     fn may_lock(&mut self, spec: &LaunchSpec, program: &Path, identity: &Identity) -> Result<bool, LaunchError> {

@@ -71,21 +71,21 @@ pub fn start(spec: &LaunchSpec) -> Result<Started, LaunchError> {
 /// A process that exists and has a PID, but no scheduling class, CPUs or program yet. A guard can watch it before it
 /// can use processor time. Dropping the value ends it.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldProcess {
     spec: LaunchSpec,
     program: PathBuf,
     plan: Plan,
-    held: sys::spawn::Held,
+    held: sys::spawn::HeldChild,
     child: ChildId,
 }
 
-/// Starts a process up to the point before its class is set. It waits for [`Held::go`].
+/// Starts a process up to the point before its class is set. It waits for [`HeldProcess::go`].
 ///
 /// The calling thread is its parent and must reap it.
 ///
 /// # Errors
 /// The request that failed, with the remedy. No process runs then.
-pub fn hold(spec: &LaunchSpec) -> Result<Held, LaunchError> {
+pub fn hold(spec: &LaunchSpec) -> Result<HeldProcess, LaunchError> {
     let error = |wanted: &str, found: String, remedy: &str| LaunchError {
         process: spec.name.clone(),
         wanted: wanted.to_owned(),
@@ -130,10 +130,10 @@ pub fn hold(spec: &LaunchSpec) -> Result<Held, LaunchError> {
     let Some(start_ticks) = start_ticks(pid) else {
         return Err(error("process", format!("process {pid} vanished"), "try again"));
     };
-    Ok(Held { spec: spec.clone(), program, plan, held, child: ChildId { pid, start_ticks } })
+    Ok(HeldProcess { spec: spec.clone(), program, plan, held, child: ChildId { pid, start_ticks } })
 }
 
-impl Held {
+impl HeldProcess {
     /// The process.
     #[must_use]
     pub fn child(&self) -> ChildId {

@@ -2,7 +2,7 @@
 
 use super::{facts, snapshot};
 use base::{CpuSet, Policy};
-use host::doctor::{CaptureError, Files, Read};
+use host::doctor::{CaptureError, FileContent, Files};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub fn take(root: &RootDir) -> Result<Files> {
     let online = root.read("/sys/devices/system/cpu/online")?.parse().unwrap_or_default();
     snapshot(&recorder, &online)?;
     for (path, text) in recorder.read.into_inner() {
-        files.insert(path, Read::Text(text));
+        files.insert(path, FileContent::Text(text));
     }
     Ok(files.scrubbed())
 }
@@ -154,9 +154,9 @@ impl Captured {
         let prefix = format!("{}/", path.trim_end_matches('/'));
         let mut names = BTreeMap::new();
         for (file, read) in self.0.iter() {
-            if let (Some(rest), true) = (file.strip_prefix(&prefix), *read != Read::Absent) {
+            if let (Some(rest), true) = (file.strip_prefix(&prefix), *read != FileContent::Absent) {
                 let (name, deeper) = rest.split_once('/').map_or((rest, false), |(name, _)| (name, true));
-                *names.entry(name.to_owned()).or_insert(false) |= deeper || *read == Read::Directory;
+                *names.entry(name.to_owned()).or_insert(false) |= deeper || *read == FileContent::Directory;
             }
         }
         names
@@ -166,10 +166,10 @@ impl Captured {
 impl Kernel for Captured {
     fn read(&self, path: &str) -> Result<String> {
         match self.0.get(path) {
-            Some(Read::Text(text)) => Ok(text.clone()),
-            Some(Read::Directory) => Err(refused(format!("read {path}"), Errno::ISDIR)),
-            Some(Read::Refused(_)) => Err(refused(format!("read {path}"), Errno::ACCESS)),
-            Some(Read::Absent) | None => Err(refused(format!("read {path}"), Errno::NOENT)),
+            Some(FileContent::Text(text)) => Ok(text.clone()),
+            Some(FileContent::Directory) => Err(refused(format!("read {path}"), Errno::ISDIR)),
+            Some(FileContent::Refused(_)) => Err(refused(format!("read {path}"), Errno::ACCESS)),
+            Some(FileContent::Absent) | None => Err(refused(format!("read {path}"), Errno::NOENT)),
         }
     }
 

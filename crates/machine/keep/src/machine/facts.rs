@@ -2,7 +2,7 @@
 //! measurements. Makes no decisions.
 
 use super::probe;
-use host::doctor::{Facts, Files, Probes, Read, gzip, matches_component, reads, reads_then};
+use host::doctor::{Facts, FileContent, Files, Probes, gzip, matches_component, reads, reads_then};
 use sys::root::RootDir;
 use sys::{Errno, Error};
 
@@ -68,7 +68,7 @@ fn read(root: &RootDir, pattern: &str, files: &mut Files) {
     for path in paths {
         match read_one(root, &path) {
             // A capture is incomplete. The checks decide what an absent file means there.
-            Read::Absent if !one || files.is_capture() => {}
+            FileContent::Absent if !one || files.is_capture() => {}
             found => {
                 any = true;
                 files.insert(path, found);
@@ -81,27 +81,27 @@ fn read(root: &RootDir, pattern: &str, files: &mut Files) {
         match root.list(folder) {
             Err(error) if !absent(error.errno) => files.insert(pattern, refused(&error)),
             _ if files.is_capture() => {}
-            _ => files.insert(pattern, Read::Absent),
+            _ => files.insert(pattern, FileContent::Absent),
         }
     }
 }
 
-fn read_one(root: &RootDir, path: &str) -> Read {
+fn read_one(root: &RootDir, path: &str) -> FileContent {
     let bytes = match root.read_bytes(path) {
         Ok(bytes) => bytes,
-        Err(error) if absent(error.errno) => return Read::Absent,
-        Err(error) if error.errno == Errno::ISDIR => return Read::Directory,
+        Err(error) if absent(error.errno) => return FileContent::Absent,
+        Err(error) if error.errno == Errno::ISDIR => return FileContent::Directory,
         Err(error) => return refused(&error),
     };
     let bytes = if path.ends_with(".gz") {
         match gzip::unpack(&bytes, UNPACKED_BYTES_MAX) {
             Ok(text) => text,
-            Err(why) => return Read::Refused(why.to_owned()),
+            Err(why) => return FileContent::Refused(why.to_owned()),
         }
     } else {
         bytes
     };
-    Read::Text(String::from_utf8_lossy(&bytes).into_owned())
+    FileContent::Text(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// A task that ended between listing and reading (`ESRCH`) counts as absent, like a missing file.
@@ -109,8 +109,8 @@ fn absent(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::SRCH)
 }
 
-fn refused(error: &Error) -> Read {
-    Read::Refused(std::io::Error::from(error.errno).to_string())
+fn refused(error: &Error) -> FileContent {
+    FileContent::Refused(std::io::Error::from(error.errno).to_string())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Every change to a thread is made on a temporary thread, so a probe has no lasting effect.
 
 use base::{CpuSet, Deadline, DurNs, Policy, Priority};
-use host::doctor::{ClockCost, Errno, NotTried, Permissions, Probe, Probes, Timex, Trial};
+use host::doctor::{ClockCost, Errno, Permissions, Probe, Probes, SkipReason, Timex, Trial};
 use proc::chrony::Tracking;
 use proc::ptp::CurrentDataSet;
 use std::thread;
@@ -21,16 +21,16 @@ const ANSWER_LIMIT: DurNs = DurNs::from_secs(2);
 #[must_use]
 pub fn all(root: &RootDir, runs: impl Fn(&str) -> bool) -> Probes {
     let asked = |daemon: &str, tool: &str, args: &[&str]| match runs(daemon) {
-        true => ask(tool, args, ANSWER_LIMIT).map_err(|error| NotTried(error.to_string())),
-        false => Err(NotTried(format!("{daemon} does not run"))),
+        true => ask(tool, args, ANSWER_LIMIT).map_err(|error| SkipReason(error.to_string())),
+        false => Err(SkipReason(format!("{daemon} does not run"))),
     };
     let chrony = asked("chronyd", "chronyc", &["-n", "-c", "tracking"]);
     let ptp = asked("ptp4l", "pmc", &["-u", "-b", "0", "GET CURRENT_DATA_SET"]);
     Probes {
         clock: on_a_thread(clock_cost),
         timex: timex(),
-        chrony: chrony.and_then(|text| Tracking::parse(&text).map_err(|why| NotTried(format!("chronyc: {why}")))),
-        ptp: ptp.and_then(|text| CurrentDataSet::parse(&text).map_err(|why| NotTried(format!("pmc: {why}")))),
+        chrony: chrony.and_then(|text| Tracking::parse(&text).map_err(|why| SkipReason(format!("chronyc: {why}")))),
+        ptp: ptp.and_then(|text| CurrentDataSet::parse(&text).map_err(|why| SkipReason(format!("pmc: {why}")))),
         permissions: permissions(),
         smi_count: smi_count(root),
     }
@@ -85,7 +85,7 @@ pub fn clock_cost() -> ClockCost {
 /// # Errors
 /// The kernel refused the query.
 pub fn timex() -> Probe<Timex> {
-    let found = discipline().map_err(|error| NotTried(error.to_string()))?;
+    let found = discipline().map_err(|error| SkipReason(error.to_string()))?;
     Ok(Timex {
         synchronised: found.synchronised,
         tai_offset_s: found.tai_offset_s,
@@ -101,7 +101,7 @@ pub fn timex() -> Probe<Timex> {
 /// The counter does not exist or cannot be read.
 pub fn smi_count(root: &RootDir) -> Probe<u64> {
     const MSR_SMI_COUNT: u64 = 0x34;
-    read_msr(root, 0, MSR_SMI_COUNT).map_err(|error| NotTried(error.to_string()))
+    read_msr(root, 0, MSR_SMI_COUNT).map_err(|error| SkipReason(error.to_string()))
 }
 
 /// Reads a model-specific register of `cpu` through `/dev/cpu/N/msr`.
@@ -124,8 +124,8 @@ fn trial(result: Result<()>) -> Trial {
 /// Runs `work` on a temporary thread.
 fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Probe<T> {
     let started = thread::Builder::new().name("probe".into()).spawn(work);
-    let handle = started.map_err(|error| NotTried(format!("no thread to try it on: {error}")))?;
-    handle.join().map_err(|_| NotTried("the thread that tried it ended early".into()))
+    let handle = started.map_err(|error| SkipReason(format!("no thread to try it on: {error}")))?;
+    handle.join().map_err(|_| SkipReason("the thread that tried it ended early".into()))
 }
 
 #[cfg(test)]

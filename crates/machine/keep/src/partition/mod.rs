@@ -19,7 +19,9 @@ use crate::group::Group;
 use crate::shield::executor::{Stopped, execute};
 use crate::shield::machine::Machine;
 use base::DurNs;
-use host::partition::{DIR_BEGINS, Ground, Home, Lack, Version, Wanted, drift, dropped, homes, made, plan, wanted};
+use host::partition::{
+    DIR_BEGINS, Ground, Home, Lack, RequestedValue, Version, drift, dropped, homes, made, plan, wanted,
+};
 use host::plan::{Drift, Plan, revert};
 use host::plant::Partition;
 use host::snapshot::{Target, Value};
@@ -44,7 +46,7 @@ pub struct Partitions {
 struct Standing {
     name: String,
     homes: Vec<Home>,
-    wanted: Vec<Wanted>,
+    wanted: Vec<RequestedValue>,
 }
 
 /// Result of raising partitions.
@@ -208,7 +210,7 @@ fn change_noted(
         let (homes, _) = homes(&journal.ground, &dir_name(dir, &one.name), one);
         wanted(&journal.ground, &homes, one, partitions)
     };
-    let wanted: Vec<Wanted> = partitions.iter().flat_map(wants).collect();
+    let wanted: Vec<RequestedValue> = partitions.iter().flat_map(wants).collect();
     let noted = journal.steps();
     let mut seen = BTreeMap::new();
     for step in &noted {
@@ -368,7 +370,7 @@ fn take_back(
     Ok(Lowered { left })
 }
 
-fn look(machine: &mut dyn Machine, wanted: &[Wanted]) -> Result<BTreeMap<Target, Value>, sys::Error> {
+fn look(machine: &mut dyn Machine, wanted: &[RequestedValue]) -> Result<BTreeMap<Target, Value>, sys::Error> {
     wanted.iter().map(|one| Ok((one.target.clone(), machine.read(&one.target)?))).collect()
 }
 

@@ -3,7 +3,7 @@
 use crate::group::{Group, MEMORY, Standing, TASKS};
 use base::DurNs;
 use host::partition::network::{Class, is_partitions};
-use host::partition::{Controller, Home, Version, Wanted};
+use host::partition::{Controller, Home, RequestedValue, Version};
 use host::plant::BitRate;
 use host::snapshot::Target;
 use proc::cgroup::keyed;
@@ -71,7 +71,7 @@ pub struct Processor {
     pub waited: DurNs,
 }
 
-pub(super) fn of(name: &str, homes: &[Home], wanted: &[Wanted]) -> Stands {
+pub(super) fn of(name: &str, homes: &[Home], wanted: &[RequestedValue]) -> Stands {
     let group = Group::at(homes.iter().map(|home| PathBuf::from(&home.dir)).collect());
     Stands {
         name: name.to_owned(),
@@ -87,7 +87,7 @@ pub(super) fn of(name: &str, homes: &[Home], wanted: &[Wanted]) -> Stands {
 }
 
 /// Rates and traffic of a partition's own class, read from the kernel.
-fn sending(wanted: &Wanted) -> Option<Sending> {
+fn sending(wanted: &RequestedValue) -> Option<Sending> {
     let Target::TrafficClass { device, id } = &wanted.target else { return None };
     let class: Class = wanted.value.text()?.parse().ok().filter(|_| is_partitions(*id))?;
     let sent = super::traffic::sent(device, *id)?;

@@ -4,7 +4,7 @@ use host::partition::network::{Class, Discipline, priority_of, sender};
 use host::plant::Queue;
 use host::snapshot::{Target, Value};
 use rustix::io::Errno;
-use sys::traffic::{ROOT, Sent, Traffic};
+use sys::traffic::{ClassCounters, ROOT, Traffic};
 use sys::{Error, Result};
 
 /// Present value of a target; [`Value::Absent`] if the device or control group is gone.
@@ -75,7 +75,7 @@ pub(crate) fn write(target: &Target, to: &Value) -> Result<()> {
 }
 
 /// Traffic of a class of a device; `None` if either is gone.
-pub(super) fn sent(device: &str, id: u32) -> Option<Sent> {
+pub(super) fn sent(device: &str, id: u32) -> Option<ClassCounters> {
     let classes = Traffic::of(device).ok()?.classes().ok()?;
     classes.into_iter().find(|(one, _)| one.id == id).map(|(_, sent)| sent)
 }

@@ -1,7 +1,7 @@
 //! Start of an apply: no shield, an active shield, or the remains of an earlier one.
 
 use super::claim::Claim;
-use super::journal::{Found, Journal, State};
+use super::journal::{Journal, JournalState, State};
 use super::machine::Machine;
 use super::{Error, ROUNDS_MAX, ShieldGroup, give_back};
 use crate::RunDir;
@@ -62,9 +62,9 @@ pub(super) fn begin(
 }
 
 /// Determines the first action.
-fn first(snapshot: &Snapshot, want: &Want, found: Found) -> Result<First, Error> {
+fn first(snapshot: &Snapshot, want: &Want, found: JournalState) -> Result<First, Error> {
     let journal = match found {
-        Found::Here(journal) => *journal,
+        JournalState::Here(journal) => *journal,
         found => {
             let orphans = if want.parts.tasks { plan::orphans(snapshot).map_err(Error::Foreign)? } else { Vec::new() };
             let mut journal = fresh(snapshot, want);
@@ -74,7 +74,7 @@ fn first(snapshot: &Snapshot, want: &Want, found: Found) -> Result<First, Error>
                 return Ok(First::GiveBack(journal, why));
             }
             let other = "a journal from another boot was removed: the reboot has undone its changes";
-            let found = matches!(found, Found::OtherBoot).then(|| other.to_owned());
+            let found = matches!(found, JournalState::OtherBoot).then(|| other.to_owned());
             return Ok(First::GoOn { journal, found, stood: false });
         }
     };
@@ -140,8 +140,11 @@ mod tests {
         Snapshot { cgroup: Cgroup::V1 { mount: "/cg".to_owned() }, dirs, ..Snapshot::default() }
     }
 
-    fn journal(state: State, cpus: &str) -> Found {
-        Found::Here(Box::new(Journal { state, ..Journal::new("boot", &want(cpus), "any", ShieldGroup::Affinity) }))
+    fn journal(state: State, cpus: &str) -> JournalState {
+        JournalState::Here(Box::new(Journal {
+            state,
+            ..Journal::new("boot", &want(cpus), "any", ShieldGroup::Affinity)
+        }))
     }
 
     #[test]
@@ -156,13 +159,13 @@ mod tests {
             assert!(matches!(first(journal(state, "3")), Ok(First::GiveBack(..))), "{state:?}");
         }
         assert!(matches!(first(journal(State::Left, "3")), Ok(First::GoOn { stood: false, found: None, .. })));
-        assert!(matches!(first(Found::None), Ok(First::GoOn { stood: false, found: None, .. })));
-        assert!(matches!(first(Found::OtherBoot), Ok(First::GoOn { stood: false, found: Some(_), .. })));
+        assert!(matches!(first(JournalState::None), Ok(First::GoOn { stood: false, found: None, .. })));
+        assert!(matches!(first(JournalState::OtherBoot), Ok(First::GoOn { stood: false, found: Some(_), .. })));
     }
 
     #[test]
     fn of_a_left_journal_only_values_set_by_the_shield_are_adopted() {
-        let Found::Here(mut left) = journal(State::Left, "2") else { unreachable!() };
+        let JournalState::Here(mut left) = journal(State::Left, "2") else { unreachable!() };
         let file = |name: &str| Target::File { path: name.to_owned(), form: host::snapshot::Form::Text };
         let text = |text: &str| Value::Text(text.to_owned());
         let step = |name: &str| Step {
@@ -177,7 +180,9 @@ mod tests {
         let mut snapshot = machine(&["/cg"]);
         snapshot.files.insert("/ours".to_owned(), text("ours"));
         snapshot.files.insert("/theirs".to_owned(), text("another"));
-        let Ok(First::GoOn { journal, found, .. }) = first(&snapshot, &want("2"), Found::Here(left)) else { panic!() };
+        let Ok(First::GoOn { journal, found, .. }) = first(&snapshot, &want("2"), JournalState::Here(left)) else {
+            panic!()
+        };
         assert_eq!(journal.steps(), [step("/ours")]);
         assert!(found.unwrap().starts_with("1 value that another program changed"));
     }
@@ -185,10 +190,10 @@ mod tests {
     #[test]
     fn a_cpuset_without_journal_is_removed_if_empty_and_otherwise_named_with_its_user() {
         let orphan = machine(&["/cg", "/cg/tahti.housekeeping"]);
-        let Ok(First::GiveBack(journal, _)) = first(&orphan, &want("2"), Found::None) else { panic!() };
+        let Ok(First::GiveBack(journal, _)) = first(&orphan, &want("2"), JournalState::None) else { panic!() };
         assert_eq!(journal.steps().len(), 1);
         let used = machine(&["/cg", "/cg/tahti.shield", "/cg/tahti.shield/mine"]);
-        let error = first(&used, &want("2"), Found::None).unwrap_err().to_string();
+        let error = first(&used, &want("2"), JournalState::None).unwrap_err().to_string();
         assert!(error.starts_with("/cg/tahti.shield exists, but has no journal, and it is in use"), "{error}");
         assert!(error.contains("(/cg/tahti.shield/mine is in it)") && error.contains("rmdir"), "{error}");
     }

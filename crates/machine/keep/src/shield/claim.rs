@@ -7,7 +7,7 @@
 //! A copy of the journal is next to the lock file, so that removing a run directory loses no old value.
 
 use super::Error;
-use super::journal::{Found, Journal, read};
+use super::journal::{Journal, JournalState, read};
 use super::machine::Machine;
 use crate::RunDir;
 use std::fs::OpenOptions;
@@ -79,9 +79,9 @@ impl Claim {
     ///
     /// # Errors
     /// Neither can be read.
-    pub(super) fn load(&mut self, dir: &RunDir, boot_id: &str) -> Result<Found, Error> {
+    pub(super) fn load(&mut self, dir: &RunDir, boot_id: &str) -> Result<JournalState, Error> {
         match Journal::load(dir, boot_id)? {
-            Found::None if self.holder()?.as_deref() == Some(&absolute(dir)) => read_copy(&self.path, boot_id),
+            JournalState::None if self.holder()?.as_deref() == Some(&absolute(dir)) => read_copy(&self.path, boot_id),
             found => Ok(found),
         }
     }
@@ -94,12 +94,12 @@ impl Claim {
         let own = absolute(dir);
         let Some(other) = self.holder()?.filter(|other| *other != own) else { return Ok(()) };
         let found = match Journal::load(&RunDir::at(&other), boot_id)? {
-            Found::None => read_copy(&self.path, boot_id)?,
+            JournalState::None => read_copy(&self.path, boot_id)?,
             found => found,
         };
         match found {
-            Found::None | Found::OtherBoot => Ok(()),
-            Found::Here(journal) => Err(Error::Elsewhere {
+            JournalState::None | JournalState::OtherBoot => Ok(()),
+            JournalState::Here(journal) => Err(Error::Elsewhere {
                 dir: other.display().to_string(),
                 cpus: Box::new(journal.want.cpus),
                 state: journal.state,
@@ -127,10 +127,10 @@ fn copy_beside(lock: &Path) -> PathBuf {
     lock.with_extension("copy")
 }
 
-fn read_copy(lock: &Path, boot_id: &str) -> Result<Found, Error> {
+fn read_copy(lock: &Path, boot_id: &str) -> Result<JournalState, Error> {
     let copy = copy_beside(lock);
     match std::fs::read_to_string(&copy) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(JournalState::None),
         Err(error) => Err(Error::Journal { path: copy.display().to_string(), error: error.to_string() }),
         // A copy of another boot is overwritten by the next one.
         Ok(text) => read(&text, boot_id, &copy),
@@ -146,8 +146,8 @@ pub(super) fn lost(dir: &RunDir, boot_id: &str) -> Result<Option<Box<Journal>>, 
         return Ok(None);
     }
     match read_copy(Path::new(MACHINE), boot_id)? {
-        Found::Here(journal) => Ok(Some(journal)),
-        Found::None | Found::OtherBoot => Ok(None),
+        JournalState::Here(journal) => Ok(Some(journal)),
+        JournalState::None | JournalState::OtherBoot => Ok(None),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Error, ShieldGroup};
 use crate::RunDir;
-use host::plan::{Kept, Note, Step, Want};
+use host::plan::{ForeignValue, Note, Step, Want};
 use host::snapshot::Target;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -46,7 +46,7 @@ pub struct Journal {
     pub boot: Vec<Note>,
     /// Values that another program had changed before the release.
     #[serde(default)]
-    pub kept: Vec<Kept>,
+    pub kept: Vec<ForeignValue>,
 }
 
 /// State of a shield.
@@ -143,15 +143,15 @@ impl Journal {
     ///
     /// # Errors
     /// The journal cannot be read.
-    pub fn load(dir: &RunDir, boot_id: &str) -> Result<Found, Error> {
+    pub fn load(dir: &RunDir, boot_id: &str) -> Result<JournalState, Error> {
         let path = dir.path().join(FILE).display().to_string();
         let Some(text) =
             dir.read(FILE).map_err(|error| Error::Journal { path: path.clone(), error: error.to_string() })?
         else {
-            return Ok(Found::None);
+            return Ok(JournalState::None);
         };
         let found = read(&text, boot_id, &dir.path().join(FILE))?;
-        if matches!(found, Found::OtherBoot) {
+        if matches!(found, JournalState::OtherBoot) {
             dir.remove(FILE).map_err(|error| Error::Journal { path, error: error.to_string() })?;
         }
         Ok(found)
@@ -196,7 +196,7 @@ impl Journal {
 ///
 /// # Errors
 /// The text is not a journal of this format.
-pub(super) fn read(text: &str, boot_id: &str, path: &Path) -> Result<Found, Error> {
+pub(super) fn read(text: &str, boot_id: &str, path: &Path) -> Result<JournalState, Error> {
     let path = path.display().to_string();
     let broken = |error: serde_json::Error| Error::Journal {
         path: path.clone(),
@@ -209,14 +209,14 @@ pub(super) fn read(text: &str, boot_id: &str, path: &Path) -> Result<Found, Erro
     }
     let journal: Journal = serde_json::from_str(text).map_err(broken)?;
     if journal.boot_id != boot_id {
-        return Ok(Found::OtherBoot);
+        return Ok(JournalState::OtherBoot);
     }
-    Ok(Found::Here(Box::new(journal)))
+    Ok(JournalState::Here(Box::new(journal)))
 }
 
 /// Result of reading the journal in a run directory.
 #[derive(Debug)]
-pub enum Found {
+pub enum JournalState {
     /// No journal.
     None,
     /// A journal of another boot.

@@ -24,10 +24,10 @@ use begin::{Beginning, begin, fresh};
 use claim::Claim;
 pub use compare::{Compared, compare};
 use executor::{Stopped, execute};
-use host::plan::{self, Drift, Kept, Note, PlanErrors, Profile, Step, Want};
+use host::plan::{self, Drift, ForeignValue, Note, PlanErrors, Profile, Step, Want};
 use host::snapshot::{Snapshot, Target};
 use host::suggest::Choice;
-use journal::{Found, Journal, Refused, State};
+use journal::{Journal, JournalState, Refused, State};
 use machine::{Machine, RealMachine};
 use serde::{Deserialize, Serialize};
 use sys::root::RootDir;
@@ -122,7 +122,7 @@ pub struct Released {
     /// Writes that succeeded.
     pub writes: usize,
     /// Values that another program had changed, and that were not restored.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<ForeignValue>,
     /// Values that could not be restored, with the kernel's error.
     pub refused: Vec<Refused>,
     /// Whether a journal of another boot was found and removed.
@@ -250,9 +250,9 @@ pub fn leftover(root: &RootDir, dir: &RunDir) -> Result<Option<Journal>, Error> 
 fn here(root: &RootDir, dir: &RunDir) -> Result<Option<Journal>, Error> {
     let boot = root.read("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned()).unwrap_or_default();
     match Journal::load(dir, &boot)? {
-        Found::Here(journal) => Ok(Some(*journal)),
-        Found::None if root.is_machine() => Ok(claim::lost(dir, &boot)?.map(|journal| *journal)),
-        Found::None | Found::OtherBoot => Ok(None),
+        JournalState::Here(journal) => Ok(Some(*journal)),
+        JournalState::None if root.is_machine() => Ok(claim::lost(dir, &boot)?.map(|journal| *journal)),
+        JournalState::None | JournalState::OtherBoot => Ok(None),
     }
 }
 
@@ -262,8 +262,8 @@ pub fn journal_fault(root: &RootDir, dir: &RunDir) -> Option<String> {
     let path = dir.path().join(journal::FILE);
     let path = path.display();
     let lost = match Journal::load(dir, &boot) {
-        Ok(Found::Here(_)) => return None,
-        Ok(Found::None | Found::OtherBoot) => format!("{path} is missing"),
+        Ok(JournalState::Here(_)) => return None,
+        Ok(JournalState::None | JournalState::OtherBoot) => format!("{path} is missing"),
         Err(error) => error.to_string(),
     };
     Some(match claim::lost(dir, &boot) {
@@ -334,7 +334,7 @@ pub fn apply_on(machine: &mut dyn Machine, want: &Want, dir: &RunDir) -> Result<
 pub fn repair_on(machine: &mut dyn Machine, dir: &RunDir) -> Result<Option<Applied>, Error> {
     let mut claim = Claim::take(machine, dir)?;
     match claim.load(dir, &machine.boot_id())? {
-        Found::Here(journal) if journal.state == State::Applied => {
+        JournalState::Here(journal) if journal.state == State::Applied => {
             apply_claimed(machine, &journal.want, dir, &mut claim).map(Some)
         }
         _ => Ok(None),
@@ -443,13 +443,13 @@ pub fn release_on(machine: &mut dyn Machine, dir: &RunDir, force: bool) -> Resul
     let mut claim = Claim::take(machine, dir)?;
     let boot = machine.boot_id();
     match claim.load(dir, &boot)? {
-        Found::Here(journal) => give_back(machine, dir, *journal, force, &mut claim),
+        JournalState::Here(journal) => give_back(machine, dir, *journal, force, &mut claim),
         found => {
             claim.is_free_for(dir, &boot)?;
             let snapshot = machine.snapshot(&base::CpuSet::EMPTY)?;
             let orphans = plan::orphans(&snapshot).map_err(Error::Foreign)?;
             if orphans.is_empty() {
-                let other_boot = matches!(found, Found::OtherBoot);
+                let other_boot = matches!(found, JournalState::OtherBoot);
                 if other_boot {
                     // The copy next to the lock is of that boot, too.
                     claim.give_up()?;

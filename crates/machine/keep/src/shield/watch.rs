@@ -5,7 +5,7 @@ use super::machine::{Machine, RealMachine};
 use super::{Applied, Error, ShieldGroup, current, drift, leftover, repair_on};
 use crate::RunDir;
 use base::CpuSet;
-use host::plan::{self, Drift, Kept, Step, Want};
+use host::plan::{self, Drift, ForeignValue, Step, Want};
 use host::reach::{CpuReach, reach};
 use host::snapshot::{Snapshot, Task, TaskKey};
 use serde::Serialize;
@@ -28,7 +28,7 @@ pub struct Status {
     /// State and CPUs of a shield that is not active.
     pub leftover: Option<(State, CpuSet)>,
     /// Values that another program changed.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<ForeignValue>,
     /// Control groups of a shield without a journal.
     pub orphans: Vec<String>,
 }

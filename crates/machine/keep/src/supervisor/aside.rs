@@ -54,7 +54,7 @@ impl Drop for Rings {
 /// The thread ended without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("its background thread ended without a result")]
-pub(crate) struct Lost;
+pub(crate) struct NoResult;
 
 impl<T: Send + 'static> Aside<T> {
     /// Starts the task.
@@ -74,11 +74,11 @@ impl<T: Send + 'static> Aside<T> {
     }
 
     /// The result, if the task has ended; an error if it ended without one.
-    pub(crate) fn take(&self) -> Option<Result<T, Lost>> {
+    pub(crate) fn take(&self) -> Option<Result<T, NoResult>> {
         match self.outcome.try_recv() {
             Ok(outcome) => Some(Ok(outcome)),
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(Err(Lost)),
+            Err(TryRecvError::Disconnected) => Some(Err(NoResult)),
         }
     }
 }
@@ -116,6 +116,6 @@ mod tests {
         let lost = Aside::<()>::begin("test", || std::panic::resume_unwind(Box::new(()))).unwrap();
         assert!(sys::poll::is_readable(lost.as_fd(), DurNs::from_secs(60)));
         let outcome = std::iter::repeat_with(|| lost.take()).flatten().next().unwrap();
-        assert_eq!(outcome, Err(Lost));
+        assert_eq!(outcome, Err(NoResult));
     }
 }

@@ -1,7 +1,7 @@
 //! The supervisor's connection to the keeper of a process. The supervisor never waits for a keeper, because the other
 //! processes need it meanwhile. Slow work runs on a background thread.
 
-use super::aside::{Aside, Lost};
+use super::aside::{Aside, NoResult};
 use super::probe;
 use crate::keeper::protocol::{ChildId, KeeperSpec, Request};
 use crate::keeper::{ANSWER_WITHIN, Keeper, KeeperError, News};
@@ -46,7 +46,7 @@ pub(crate) enum ConnectionError {
     #[error(transparent)]
     Thread(#[from] sys::Error),
     #[error(transparent)]
-    Lost(#[from] Lost),
+    Lost(#[from] NoResult),
 }
 
 /// A keeper, or the background work to get one.
@@ -82,7 +82,7 @@ pub(crate) enum Finished {
     /// A keeper serves, and messages about its process follow; or the start failed.
     Started(Result<(), ConnectionError>),
     /// The keeper is gone for this reason, and this many remaining processes were killed.
-    Ended(String, Result<usize, Lost>),
+    Ended(String, Result<usize, NoResult>),
     /// A keeper that was no longer needed is gone.
     Dismissed,
 }

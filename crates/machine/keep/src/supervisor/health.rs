@@ -23,7 +23,7 @@ use host::health::gap::{Effort, Steps, cause};
 use host::health::{
     Claim, INTERVAL, MACHINE, Observation, Outcome, PLANT, SHIELD, SUPERVISOR, Table, own_service, promises,
 };
-use host::plant::{Process, ReadyWhen};
+use host::plant::{Process, ReadyCondition};
 use host::supervise::{Phase, State, Troubles, Unit};
 use place::{Place, Room};
 use std::borrow::Cow;
@@ -300,7 +300,7 @@ impl Health {
         let serves = match (&supervised.trouble, own_service(process)) {
             (Some(trouble), _) => Observation::Broken(trouble.clone()),
             (None, Some(service)) if live.is_some() && unit.state == State::Running => {
-                let is_begun = process.ready.when != ReadyWhen::Started;
+                let is_begun = process.ready.when != ReadyCondition::Started;
                 memory.works(now, supervised.rounds, service.longest_step, is_begun)
             }
             _ => waits(),

@@ -7,7 +7,7 @@ use super::site::Site;
 use super::tell::Teller;
 use crate::evidence::{Kind, describe, kind_of_end, out_of_memory_kills, out_of_memory_line};
 use crate::group::{Group, MEMORY};
-use crate::guard::{GuardEvent, What};
+use crate::guard::{EventKind, GuardEvent};
 use crate::keeper::protocol::{self, ChildId, ExitRecord};
 use crate::page::Page;
 use base::{DurNs, MonoNs};
@@ -49,10 +49,10 @@ impl Evidence {
     /// Adds a guard event to the incident of a process. Opens an incident if needed.
     pub(crate) fn guard(&mut self, id: Id, event: &GuardEvent, polls: bool, processes: &mut Processes) {
         let kind = match event.what {
-            What::Runaway { .. } => Some(Kind::Runaway),
-            What::Silent { .. } if polls => Some(Kind::Runaway),
-            What::Silent { .. } => Some(Kind::Hang),
-            What::Starved { .. } => Some(Kind::Starved),
+            EventKind::Runaway { .. } => Some(Kind::Runaway),
+            EventKind::Silent { .. } if polls => Some(Kind::Runaway),
+            EventKind::Silent { .. } => Some(Kind::Hang),
+            EventKind::Starved { .. } => Some(Kind::Starved),
             _ => None,
         };
         if let (Some(kind), Some(child), false) = (kind, processes[id].child, processes[id].incident.open) {
@@ -63,7 +63,7 @@ impl Evidence {
         }
         self.jobs.push(Job::Guard(id, *event));
         // A starved or tamed process continues. Its next fault is a new incident.
-        if kind == Some(Kind::Starved) || matches!(event.what, What::Tamed) {
+        if kind == Some(Kind::Starved) || matches!(event.what, EventKind::Tamed) {
             self.close(id, &mut processes[id]);
         }
     }

@@ -49,7 +49,7 @@ use crate::keeper::protocol::Operators;
 use crate::launch::IdentityError;
 use base::DurNs;
 pub use engine::NoShield;
-use engine::{Engine, Left};
+use engine::{Engine, LoopEnd};
 use files::Disk;
 use host::health::Outcome;
 use host::plant::{Diagnostic, Joined, NotUtf8, Plant, Profiles, check_joined, utf8};
@@ -341,8 +341,8 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
     }
     engine.promise();
     match engine.run() {
-        Left::Upgrade(program) => Ok(Exit::Upgrade { program }),
-        Left::Down => {
+        LoopEnd::Upgrade(program) => Ok(Exit::Upgrade { program }),
+        LoopEnd::Down => {
             let failed = engine.processes.all.failed().is_some();
             Ok(Exit::Down { outcome: engine.finish()?, failed })
         }

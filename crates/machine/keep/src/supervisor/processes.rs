@@ -3,13 +3,13 @@
 use super::connection::Connection;
 use super::incidents::Incident;
 use super::probe;
-use super::pulses::{Pulses, Told};
+use super::pulses::{Pulses, ReportedValue};
 use super::tell::Teller;
 use super::watch::Watched;
 use crate::keeper::protocol::{ChildId, ExitRecord};
 use crate::page::{Page, PageError};
 use base::{DurNs, MonoNs, ResultDeadline, Tally};
-use host::plant::{Plant, Process, ReadyWhen};
+use host::plant::{Plant, Process, ReadyCondition};
 use host::supervise::{Event, Id, State, Supervision, Unit};
 use std::collections::BTreeSet;
 use std::ops::{Index, IndexMut, Range};
@@ -132,7 +132,7 @@ pub(crate) struct Supervised {
     /// Value of the results of its earlier lives.
     past_value: Tally,
     /// Reported value of the results of its current life.
-    pub(crate) told_value: Option<Told>,
+    pub(crate) told_value: Option<ReportedValue>,
     /// Fault that it reported in its current life.
     pub(crate) trouble: Option<String>,
     /// Number of reports of its working loop, if it is a service of tahti.
@@ -239,12 +239,12 @@ impl Supervised {
     /// Whether the file or port that signals readiness has appeared. Such signs are polled, because no event announces them.
     pub(crate) fn looks_ready(&self, process: &Process, dir: &Path) -> bool {
         match &process.ready.when {
-            ReadyWhen::File(file) => {
+            ReadyCondition::File(file) => {
                 let found = probe::file_id(&dir.join(file));
                 found.is_some() && found != self.before.file
             }
-            ReadyWhen::Port(port) => !probe::listeners(*port).is_subset(&self.before.listeners),
-            ReadyWhen::Started | ReadyWhen::Line(_) | ReadyWhen::Notify => false,
+            ReadyCondition::Port(port) => !probe::listeners(*port).is_subset(&self.before.listeners),
+            ReadyCondition::Started | ReadyCondition::Line(_) | ReadyCondition::Notify => false,
         }
     }
 
@@ -252,7 +252,7 @@ impl Supervised {
     pub(crate) fn look_before(&mut self, process: &Process, dir: &Path, tell: &mut Teller) {
         self.before = Before::default();
         let text = match &process.ready.when {
-            ReadyWhen::File(file) => {
+            ReadyCondition::File(file) => {
                 let path = dir.join(file);
                 self.before.file = probe::file_id(&path);
                 let is_there = self.before.file.is_some();
@@ -260,13 +260,13 @@ impl Supervised {
                     format!("{} exists already: the process is ready once it writes the file again", path.display())
                 })
             }
-            ReadyWhen::Port(port) => {
+            ReadyCondition::Port(port) => {
                 self.before.listeners = probe::listeners(*port);
                 let is_there = !self.before.listeners.is_empty();
                 is_there
                     .then(|| format!("another process already listens on port {port}: that does not count as ready"))
             }
-            ReadyWhen::Started | ReadyWhen::Line(_) | ReadyWhen::Notify => None,
+            ReadyCondition::Started | ReadyCondition::Line(_) | ReadyCondition::Notify => None,
         };
         if let Some(text) = text {
             tell.event(mono_now(), &process.name, &text);

@@ -20,14 +20,14 @@ pub(crate) fn trouble_told(text: &str) -> Option<Option<String>> {
 
 /// Reported value of a process's results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct ReportedValue {
     /// Totals of all results.
     pub(crate) tally: Tally,
     /// Hard deadlines missed.
     pub(crate) hard: u64,
 }
 
-impl Told {
+impl ReportedValue {
     /// Parses a message, if it has this prefix.
     pub(crate) fn of(text: &str) -> Option<Self> {
         let line = text.lines().find_map(|line| line.strip_prefix(VALUE_TOLD))?;
@@ -80,9 +80,9 @@ mod tests {
         for text in ["", "X_TAHTI_PULSES=", "X_TAHTI_PULSES=1 2", "X_TAHTI_PULSES=1 2 -3", "X_TAHTI_PULSES=a b c"] {
             assert_eq!(Pulses::of_frame(text), None, "{text:?}");
         }
-        let told = Told::of("X_TAHTI_VALUE=1000 27 973456000 1\n").unwrap();
+        let told = ReportedValue::of("X_TAHTI_VALUE=1000 27 973456000 1\n").unwrap();
         assert_eq!((told.tally, told.hard), (Tally { due: 1000, late: 27, worth: 973_456_000 }, 1));
-        assert_eq!(Told::of("X_TAHTI_VALUE=1000 27 973456000"), None);
+        assert_eq!(ReportedValue::of("X_TAHTI_VALUE=1000 27 973456000"), None);
     }
 
     #[test]

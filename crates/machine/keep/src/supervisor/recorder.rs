@@ -47,7 +47,7 @@ pub(crate) struct Begin {
 
 /// A completed job.
 #[derive(Debug)]
-pub(crate) struct Done {
+pub(crate) struct CompletedJob {
     /// The process.
     pub(crate) id: Id,
     /// Whether it began an incident.
@@ -60,7 +60,7 @@ pub(crate) struct Done {
 #[derive(Debug)]
 pub(crate) struct Recorder {
     jobs: SyncSender<Job>,
-    done: Receiver<Done>,
+    done: Receiver<CompletedJob>,
     bell: Bell,
     /// Jobs without an answer.
     owed: usize,
@@ -102,7 +102,7 @@ impl Recorder {
     }
 
     /// The next completed job; never waits.
-    pub(crate) fn next_done(&mut self, now: MonoNs) -> Option<Done> {
+    pub(crate) fn next_done(&mut self, now: MonoNs) -> Option<CompletedJob> {
         self.bell.heard();
         let done = self.done.try_recv().ok()?;
         (self.owed, self.since) = (self.owed.saturating_sub(1), now);
@@ -121,7 +121,7 @@ impl AsFd for Recorder {
     }
 }
 
-fn perform(job: Job, open: &mut BTreeMap<Id, Incident>, base: &Path) -> Done {
+fn perform(job: Job, open: &mut BTreeMap<Id, Incident>, base: &Path) -> CompletedJob {
     let (id, began) = match job {
         Job::Begin(id, begin) => {
             let Begin { kind, name, child, at, summary, cycles } = *begin;
@@ -144,5 +144,5 @@ fn perform(job: Job, open: &mut BTreeMap<Id, Incident>, base: &Path) -> Done {
             (id, false)
         }
     };
-    Done { id, began, written: open.get(&id).map(|incident| incident.write(base)) }
+    CompletedJob { id, began, written: open.get(&id).map(|incident| incident.write(base)) }
 }

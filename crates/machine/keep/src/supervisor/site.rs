@@ -5,7 +5,7 @@ use crate::keeper::protocol::{KeeperSpec, LogSpec, Operators};
 use crate::launch::{CapabilityError, LaunchSpec, Limit, Resource, Terminal};
 use crate::partition::Partitions;
 use base::{CpuSet, MonoNs};
-use host::plant::{Cpus, Plant, Process, ReadyWhen, UsableCpus};
+use host::plant::{Cpus, Plant, Process, ReadyCondition, UsableCpus};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -149,10 +149,10 @@ impl Site {
                 also: self.also.map(|also| (also, self.run.name().to_owned())),
             }),
             ready_line: match &process.ready.when {
-                ReadyWhen::Line(line) => Some(line.clone()),
+                ReadyCondition::Line(line) => Some(line.clone()),
                 _ => None,
             },
-            notify: process.ready.when == ReadyWhen::Notify
+            notify: process.ready.when == ReadyCondition::Notify
                 || process.heartbeat.is_some()
                 || is_frame
                 || weighs

@@ -2,7 +2,7 @@
 
 use base::DurNs;
 use host::guard::{Budget, Rung, RungAction};
-use keep::guard::{Guard, GuardEvent, WatchSpec, What};
+use keep::guard::{EventKind, Guard, GuardEvent, WatchSpec};
 use keep::launch::{LaunchSpec, Terminal, hold};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 fn expect(guard: &mut Guard, action: RungAction) {
     let wanted =
-        |event: &GuardEvent| matches!(event.what, What::Step { action: done, refused: 0, .. } if done == action);
+        |event: &GuardEvent| matches!(event.what, EventKind::Step { action: done, refused: 0, .. } if done == action);
     until(action.word(), || guard.next_event().is_some_and(|event| wanted(&event)));
 }
 

@@ -1,10 +1,10 @@
 //! Invented machines, for hardware that the developers do not have, as the files that the kernel would show.
 
 use base::{CpuId, CpuSet};
-use host::doctor::{Files, Read};
+use host::doctor::{FileContent, Files};
 
 fn file(files: &mut Files, path: impl Into<String>, text: impl Into<String>) {
-    files.insert(path, Read::Text(text.into() + "\n"));
+    files.insert(path, FileContent::Text(text.into() + "\n"));
 }
 
 fn mask(cpus: &CpuSet) -> String {
@@ -52,7 +52,7 @@ fn with_systemd(release: &str, count: usize, groups: &[&str]) -> Files {
     ] {
         file(&mut files, path, text);
     }
-    files.insert("/run/systemd/system", Read::Directory);
+    files.insert("/run/systemd/system", FileContent::Directory);
     for group in groups {
         file(&mut files, format!("{cgroup}{group}/cgroup.subtree_control"), "memory pids");
     }
@@ -79,7 +79,7 @@ fn card(files: &mut Files, count: usize, device: &str) {
         file(files, format!("/sys/class/net/{device}/queues/tx-{queue}/xps_cpus"), own);
         file(files, format!("/sys/class/net/{device}/queues/rx-{queue}/rps_cpus"), "0");
     }
-    files.insert("/proc/interrupts", Read::Text(table));
+    files.insert("/proc/interrupts", FileContent::Text(table));
 }
 
 /// Two sockets of eight cores with two threads each, a card with 32 queues, a cache that can be partitioned, 300 tasks.

@@ -10,7 +10,7 @@ mod team;
 
 use crate::failed::joined;
 use crate::measure::{settle, usable};
-use crate::{Bench, Failed, Found, Progress, read};
+use crate::{Bench, Failed, BenchResult, Progress, read};
 use base::{CpuId, CpuSet, Policy};
 use clap::{ArgMatches, Args as _};
 use std::path::PathBuf;
@@ -66,7 +66,7 @@ const WARM: usize = 8;
 /// Rows of the largest matrix: a GiB of f32.
 const ROWS_MAX: usize = 16_384;
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: Args = read(matches)?;
     let ours = sys::sched::affinity(0)?;
     let cpus = args.cpus.unwrap_or(ours);
@@ -82,9 +82,9 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     std::thread::scope(|scope| joined(scope.spawn(|| measure(&args, &cpus, progress)).join()))
 }
 
-fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Found, Failed> {
+fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<BenchResult, Failed> {
     settle(cpus[0], args.class)?;
-    let mut found = Found::default();
+    let mut found = BenchResult::default();
     let class = args.class.map_or("this program's".into(), |class| class.to_string());
     let names: CpuSet = cpus.iter().copied().collect();
     found.setup.push(format!("CPUs {names}, class {class}; vectors: {}", simd::levels()));

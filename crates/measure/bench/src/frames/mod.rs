@@ -6,10 +6,10 @@ mod piece;
 
 use crate::cyclictest;
 use crate::explained::{Explained, Ours};
-use crate::measure::Where;
+use crate::measure::TaskPlacement;
 use crate::measure::installed;
 use crate::shielded::Shielded;
-use crate::{Bench, Failed, Found, Progress, Touched, read};
+use crate::{Bench, Failed, BenchResult, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, Histogram, MonoNs, Policy, Priority};
 use chain::{Figures, TEAM, quantile};
 use clap::{ArgMatches, Args as _};
@@ -56,7 +56,7 @@ struct Args {
     touched: Touched,
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: &Args = &read(matches)?;
     let cpus: Vec<CpuId> = sys::sched::affinity(0)?.iter().collect();
     let cpu = *cpus.last().ok_or(Failed::Needs("a CPU"))?;
@@ -91,7 +91,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         true => Some(Shielded::apply(&args.touched, &CpuSet::single(cpu))?),
         false => None,
     };
-    let place = Where { cpu, place: shielded.as_ref().map(|shielded| shielded.place.clone()) };
+    let place = TaskPlacement { cpu, place: shielded.as_ref().map(|shielded| shielded.place.clone()) };
     let measured = measure_rounds(args, &place, compared, progress);
     if let Some(shielded) = shielded {
         shielded.release()?;
@@ -102,7 +102,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     notes.extend(measured.unexplained_because.iter().map(|why| format!("the host's share is unknown: {why}")));
     let mut tables = vec![alone];
     tables.extend(tables_of(&measured, compared)?);
-    Ok(Found { setup: Vec::new(), tables, notes })
+    Ok(BenchResult { setup: Vec::new(), tables, notes })
 }
 
 fn us(time: DurNs) -> f64 {
@@ -131,7 +131,7 @@ struct Measured {
     unexplained_because: Option<String>,
 }
 
-fn measure_rounds(args: &Args, place: &Where, compared: bool, progress: &mut Progress) -> Result<Measured, Failed> {
+fn measure_rounds(args: &Args, place: &TaskPlacement, compared: bool, progress: &mut Progress) -> Result<Measured, Failed> {
     let mut all = Measured::default();
     // The reader of the recording stays outside of a shield: the measured parts are separate processes.
     let explained = Explained::start(place.cpu);

@@ -3,7 +3,7 @@
 use super::chain::{self, Figures};
 use super::pairs;
 use crate::explained::Explained;
-use crate::measure::{Gate, Where, own_program};
+use crate::measure::{Gate, TaskPlacement, own_program};
 use crate::{Failed, Helper, read};
 use base::{CpuId, DurNs, Histogram, Outside, Policy};
 use clap::Args as _;
@@ -40,7 +40,7 @@ pub(super) struct Bare {
 
 /// The same as text.
 #[derive(Serialize, Deserialize)]
-struct Sent {
+struct PieceRecord {
     dispatch: Times,
     late: Times,
     whole: Times,
@@ -91,7 +91,7 @@ impl From<&Times> for Histogram {
 }
 
 /// Measures a piece on the CPU of `place`, in its shield if it has one; `explained` watches it.
-pub(super) fn measure(place: &Where, piece: DurNs, bare: bool, explained: Option<&Explained>) -> Result<Turn, Failed> {
+pub(super) fn measure(place: &TaskPlacement, piece: DurNs, bare: bool, explained: Option<&Explained>) -> Result<Turn, Failed> {
     let program = own_program()?;
     let mut words = vec![
         program.display().to_string(),
@@ -104,7 +104,7 @@ pub(super) fn measure(place: &Where, piece: DurNs, bare: bool, explained: Option
     let gate = Gate::start(&words, place, None)?;
     explained.inspect(|explained| explained.watch(gate.pid(), Policy::Fifo(super::PRIORITY), "frame"));
     let output = gate.output()?;
-    let sent: Sent = serde_json::from_str(&output).map_err(|error| Failed::answer("the frame", error, &output))?;
+    let sent: PieceRecord = serde_json::from_str(&output).map_err(|error| Failed::answer("the frame", error, &output))?;
     let (faults, allocations, missing) = (sent.faults, sent.allocations, sent.missing);
     Ok(Turn {
         figures: Figures {
@@ -135,7 +135,7 @@ fn run(args: &FrameArgs) -> Result<(), Failed> {
         }
         false => None,
     };
-    let sent = Sent {
+    let sent = PieceRecord {
         dispatch: (&figures.dispatch).into(),
         late: (&figures.late).into(),
         whole: (&figures.whole).into(),

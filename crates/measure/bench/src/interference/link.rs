@@ -4,7 +4,7 @@ use super::computation::Computation;
 use super::setting::{Ground, Setting};
 use super::{REAL_TIME, iperf3, primes};
 use crate::failed::joined;
-use crate::measure::{Gate, Where, installed, own_program};
+use crate::measure::{Gate, TaskPlacement, installed, own_program};
 use crate::wire::{ADDRESSES, Wire};
 use crate::{Failed, Helper, read};
 use base::{DurNs, Policy, Priority};
@@ -69,7 +69,7 @@ impl Link {
         Ok(Self { wire, offered: (mbit * OFFERED_PERCENT / 100).max(1) })
     }
 
-    fn end(&self, which: usize, place: &Where, words: &[&str]) -> Result<Gate, Failed> {
+    fn end(&self, which: usize, place: &TaskPlacement, words: &[&str]) -> Result<Gate, Failed> {
         let program = own_program()?.display().to_string();
         let own = [&program, "bench", "stream"].into_iter().chain(words.iter().copied()).map(str::to_owned);
         let command: Vec<String> = self.wire.words(which).into_iter().chain(own).collect();
@@ -77,7 +77,7 @@ impl Link {
     }
 
     /// One run: received Mbit/s, and the lost share of the sent data, in percent.
-    fn run(&self, place: &Where, class: Policy, udp: bool) -> Result<(f64, f64), Failed> {
+    fn run(&self, place: &TaskPlacement, class: Policy, udp: bool) -> Result<(f64, f64), Failed> {
         let class = format!("--class={class}");
         let offered = format!("--offered={}", self.offered);
         let kind = if udp { vec![class.as_str(), "--udp", &offered] } else { vec![class.as_str()] };
@@ -163,7 +163,7 @@ pub(super) fn measure(
             let row = row(format!("{kind}, {word}"), "Mbit/s", rates).good(Good::High);
             streams = streams.row(match setting {
                 Setting::Plain => row,
-                _ => row.target(Target { of: report::Of::Ratio, ..Target::at_least(KEPT) }),
+                _ => row.target(Target { of: report::TargetSubject::Ratio, ..Target::at_least(KEPT) }),
             });
         }
         streams = streams.row(row(format!("UDP, lost, {word}"), "%", found.lost));

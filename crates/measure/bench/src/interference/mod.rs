@@ -9,7 +9,7 @@ mod setting;
 
 use crate::explained::Explained;
 use crate::measure::{Interrupt, measured_cpu};
-use crate::{Bench, Failed, Found, Progress, Touched, read};
+use crate::{Bench, Failed, BenchResult, Progress, Touched, read};
 use base::{CpuId, Policy, Priority};
 use clap::{ArgMatches, Args as _};
 pub(crate) use computation::COMPUTE;
@@ -67,13 +67,13 @@ const LEVELS: [u32; 3] = [0, 70, 100];
 /// Maximum spread with a shield, as a share of that without.
 const SPREAD: f64 = 0.2;
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: Args = read(matches)?;
     let interrupt = Interrupt::watch()?;
     let online = sys::sched::affinity(0)?;
     let cpu = measured_cpu(args.cpu, &online)?;
     let below = primes::calibrated(cpu)?;
-    let mut found = Found::default();
+    let mut found = BenchResult::default();
     found.setup.push(format!("the prime task counts the primes below {below} on CPU {cpu}"));
     let mut ground = Ground::new(&args.touched, cpu, online)?;
     let (settings, lacks) = ground.possible();
@@ -170,14 +170,14 @@ fn times(all: &mut [Condition]) -> Vec<Table> {
 }
 
 /// Selects times of a condition.
-type Which = fn(&Condition) -> &[u64];
+type Selector = fn(&Condition) -> &[u64];
 
 /// Spread of the times at full interference, compared with the plain setting. The times are sorted.
 fn spread(all: &[Condition]) -> Table {
     let full = |setting| all.iter().find(move |one| one.setting == setting && one.level == 100);
     let mut table =
         Table::new("spread of the prime task's time under 100 % interference").columns("in the setting", "plain");
-    let kinds: [(&str, Which); 2] = [("as measured", |one| &one.times.raw), ("ours", |one| &one.times.ours)];
+    let kinds: [(&str, Selector); 2] = [("as measured", |one| &one.times.raw), ("ours", |one| &one.times.ours)];
     for (name, of) in [("p99.9/p50", high as fn(&[u64]) -> Option<f64>), ("maximum / minimum", widest)] {
         for (kind, times) in kinds {
             let plain = full(Setting::Plain).and_then(|one| of(times(one)));

@@ -3,7 +3,7 @@
 use super::Times;
 use crate::explained::Explained;
 use crate::failed::joined;
-use crate::measure::{Gate, Where, own_program};
+use crate::measure::{Gate, TaskPlacement, own_program};
 use crate::{Failed, Helper, read};
 use base::{CpuId, CpuSet, DurNs, MonoNs, Policy};
 use clap::Args as _;
@@ -84,7 +84,7 @@ pub(super) fn calibrated(cpu: CpuId) -> Result<u32, Failed> {
 }
 
 /// One piece: [`RUNS`] runs, each with the host's share.
-pub(super) fn piece(place: &Where, class: Policy, below: u32, explained: Option<&Explained>) -> Result<Times, Failed> {
+pub(super) fn piece(place: &TaskPlacement, class: Policy, below: u32, explained: Option<&Explained>) -> Result<Times, Failed> {
     let words = [
         own_program()?.display().to_string(),
         "bench".into(),

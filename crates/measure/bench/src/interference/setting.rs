@@ -1,6 +1,6 @@
 //! The compared settings, each extending the previous one, and their requirements.
 
-use crate::measure::{Where, installed};
+use crate::measure::{TaskPlacement, installed};
 use crate::scratch::Scratch;
 use crate::shielded::Shielded;
 use crate::{Failed, Touched};
@@ -139,8 +139,8 @@ impl<'a> Ground<'a> {
     }
 
     /// CPU and shield of the measured task.
-    pub(super) fn place(&self) -> Where {
-        Where { cpu: self.cpu, place: self.shielded.as_ref().map(|shielded| shielded.place.clone()) }
+    pub(super) fn place(&self) -> TaskPlacement {
+        TaskPlacement { cpu: self.cpu, place: self.shielded.as_ref().map(|shielded| shielded.place.clone()) }
     }
 
     /// Moves an interfering process into its partition.

@@ -27,7 +27,7 @@ pub(super) fn transfer_database(_: &Scale) -> String {
 
 /// The requests of a batch.
 #[derive(Clone, Copy)]
-enum What {
+enum BatchKind {
     Put,
     Get,
     Both,
@@ -40,7 +40,7 @@ pub(super) fn transfer(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, Failed> {
     let names: Vec<String> = (0..CHANNELS).map(|n| format!("x{n}")).collect();
     let sids = circuit.channels(&names)?;
     let mut figures = Vec::new();
-    for what in [What::Put, What::Get, What::Both] {
+    for what in [BatchKind::Put, BatchKind::Get, BatchKind::Both] {
         batch(&mut circuit, &sids, what)?;
         let before = circuit.bytes;
         let (cpu, wall) = ioc.measure(|| (0..BATCHES).try_for_each(|_| batch(&mut circuit, &sids, what)))?;
@@ -58,11 +58,11 @@ pub(super) fn transfer(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, Failed> {
     Ok(figures)
 }
 
-fn batch(circuit: &mut Circuit, sids: &[u32], what: What) -> Result<(), Failed> {
+fn batch(circuit: &mut Circuit, sids: &[u32], what: BatchKind) -> Result<(), Failed> {
     let mut gets = 0;
     for n in 0..BATCH {
         let sid = sids[n % sids.len()];
-        let is_put = matches!(what, What::Put) || (matches!(what, What::Both) && n % 2 == 0);
+        let is_put = matches!(what, BatchKind::Put) || (matches!(what, BatchKind::Both) && n % 2 == 0);
         if is_put {
             circuit.put(sid, n as f64);
         } else {

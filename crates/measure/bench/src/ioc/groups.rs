@@ -13,7 +13,7 @@ use crate::explained::{Explained, Ours};
 use crate::failed::joined;
 use crate::measure::Interrupt;
 use crate::shielded::Shielded;
-use crate::{Bench, Failed, Found, Progress, Touched, read};
+use crate::{Bench, Failed, BenchResult, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, Policy, Priority};
 use ca::wire::command;
 use clap::{ArgMatches, Args as _};
@@ -81,7 +81,7 @@ const CONTROL_BYTES: usize = 64 << 20;
 const MENU: &str = "menu(menuScan) { choice(menuScanPassive, \"Passive\") choice(menuScanEvent, \"Event\") \
     choice(menuScanI_O_Intr, \"I/O Intr\") choice(menuScan1_second, \"1 second\") choice(menuScan_001_second, \".001 second\") }\n";
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: Args = read(matches)?;
     let online = sys::sched::affinity(0)?;
     let cpu = args.cpu.or_else(|| online.iter().last()).ok_or(Failed::Needs("a CPU"))?;
@@ -112,7 +112,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     });
     drop(scan);
     shield.map_or(Ok(()), Shielded::release)?;
-    Ok(Found { tables: std::iter::once(scaling).chain(measured?).collect(), ..Found::default() })
+    Ok(BenchResult { tables: std::iter::once(scaling).chain(measured?).collect(), ..BenchResult::default() })
 }
 
 /// Time of a pass over all copies on one CPU, two, four, … (the slowest thread), and processor time per record, which

@@ -14,7 +14,7 @@ mod kraimer;
 mod scan;
 mod wire;
 
-use crate::{Bench, Failed, Found, Progress, papers, read};
+use crate::{Bench, Failed, BenchResult, Progress, papers, read};
 use clap::{ArgMatches, Args as _};
 use host::{Ioc, Kind};
 use kraimer::{Reading, kraimer};
@@ -355,7 +355,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: Args = read(matches)?;
     // Two thousand clients have as many sockets.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
@@ -365,7 +365,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let window = Duration::from_secs(if args.quick { 1 } else { 3 });
     let scale = Scale { quick: args.quick, window };
     let with_c = host::epics().is_some();
-    let mut found = Found::default();
+    let mut found = BenchResult::default();
     if !with_c {
         found.setup.push("C EPICS not found (TAHTI_EPICS): only tahti is measured".into());
     }

@@ -11,7 +11,7 @@ mod zmq;
 use crate::fingerprint::Steal;
 use crate::measure::handed_on;
 use crate::noise::{Load, Noise};
-use crate::{Bench, Failed, Found, Helper, Progress, read};
+use crate::{Bench, Failed, BenchResult, Helper, Progress, read};
 use base::{CpuSet, DurNs, Policy, Priority};
 use broker::{Client, ClientError, Sending};
 use clap::{ArgMatches, Args as _};
@@ -232,7 +232,7 @@ fn timed<E: Into<Failed>>(
     Ok(())
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: &Args = &read(matches)?;
     let allowed = sys::sched::affinity(0)?;
     let last = allowed.iter().last().unwrap_or_default();
@@ -294,7 +294,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     flows.rows.extend(flow::throughput(&stage, args.pairs)?);
     tables.push(flows);
     notes.extend(zmq.err().map(|why| why.to_string()));
-    Ok(Found { setup: Vec::new(), tables, notes })
+    Ok(BenchResult { setup: Vec::new(), tables, notes })
 }
 
 /// Class, CPUs and load of a case, in words.
@@ -330,7 +330,7 @@ fn one_case(
     roles: &Roles,
     (allowed, before): (&CpuSet, Policy),
     zmq: Result<Zmq, Failed>,
-) -> Result<Found, Failed> {
+) -> Result<BenchResult, Failed> {
     let (class, cpus) = roles.client;
     let measure = || case(rounds, Some(roles), zmq.as_ref().ok());
     let mut times = settled((allowed, before), (&cpus, false, class), measure)??;
@@ -344,7 +344,7 @@ fn one_case(
     }
     table.rows.extend(spread(&mut calm, class.is_real_time()));
     let notes = zmq.err().map(|why| why.to_string());
-    Ok(Found { notes: notes.into_iter().collect(), ..Found::from(table) })
+    Ok(BenchResult { notes: notes.into_iter().collect(), ..BenchResult::from(table) })
 }
 
 /// Deviation of round trips from mean and median, with the targets of real time. Without those near steal, if the kernel counts it.

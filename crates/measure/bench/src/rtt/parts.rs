@@ -5,7 +5,7 @@ use crate::failed::joined;
 use crate::measure::own_program;
 use base::{DurNs, Policy};
 use broker::{Client, ClientError, Manager, ManagerLane, Replies, Sending};
-use msg::{Answer, Asked, Band, Code, Lines, Verb, write_lines};
+use msg::{Answer, ManagerRequest, Band, Code, Lines, Verb, write_lines};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering;
 use sys::clock::mono_now;
@@ -109,7 +109,7 @@ fn serve(mut lane: ManagerLane, top: Option<Policy>) -> Result<(), Failed> {
     }
 }
 
-fn answer(asked: &Asked<'_>, replies: &mut Replies<'_>, copy: &mut [u8], body: &mut Vec<u8>) {
+fn answer(asked: &ManagerRequest<'_>, replies: &mut Replies<'_>, copy: &mut [u8], body: &mut Vec<u8>) {
     if let Some(room) = replies.room() {
         // The one copy, made by the receiver.
         std::hint::black_box(room.copy_to(copy));

@@ -5,7 +5,7 @@ mod reader;
 pub(crate) use reader::READER;
 
 use crate::measure::measured_cpu;
-use crate::{Bench, Failed, Found, Progress, read};
+use crate::{Bench, Failed, BenchResult, Progress, read};
 use base::{CpuId, DurNs, MonoNs, Policy, Priority, Quantile};
 use clap::{ArgMatches, Args as _};
 use reader::Reader;
@@ -58,13 +58,13 @@ const SAMPLED: usize = 4;
 /// Period of the second, slower loop.
 const SLOW: DurNs = DurNs::from_ms(1);
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: Args = read(matches)?;
     if args.rounds == 0 || args.period < DurNs::from_us(20) {
         let given = format!("--rounds {} --period {}", args.rounds, args.period);
         return Err(Failed::Argument { given, expected: "1 round or more, and 20us or more".into() });
     }
-    Ok(Found { tables: vec![cost(&args, progress)?, loops(&args, progress)?], ..Found::default() })
+    Ok(BenchResult { tables: vec![cost(&args, progress)?, loops(&args, progress)?], ..BenchResult::default() })
 }
 
 fn exported() -> Result<(String, Exports), Failed> {
@@ -125,14 +125,14 @@ fn each_cycle(sampler: &mut Sampler, rounds: usize) -> Vec<f64> {
 }
 
 /// Figures from the pages of the two loops.
-struct Seen {
+struct LoopFigures {
     p99_us: f64,
     slow_p99_us: f64,
     compute_us: f64,
 }
 
 /// Selects a figure.
-type Pick = fn(&Seen) -> f64;
+type Pick = fn(&LoopFigures) -> f64;
 
 /// The alternating cases; the difference of the first two is chance.
 const CASES: [(&str, Reader); 6] = [
@@ -147,7 +147,7 @@ const CASES: [(&str, Reader); 6] = [
 /// The loop with and without a reader, alternating.
 fn loops(args: &Args, progress: &mut Progress) -> Result<Table, Failed> {
     let cpu = measured_cpu(args.cpu, &sys::sched::affinity(0)?)?;
-    let mut found: [Vec<Seen>; CASES.len()] = Default::default();
+    let mut found: [Vec<LoopFigures>; CASES.len()] = Default::default();
     for round in 0..args.rounds {
         progress.at(round, args.rounds, "a loop with and without a reader");
         // The previous case affects the next one, so the order rotates.
@@ -179,7 +179,7 @@ fn loops(args: &Args, progress: &mut Progress) -> Result<Table, Failed> {
 }
 
 /// Runs the loops once, with a reader or without.
-fn turn(args: &Args, cpu: CpuId, reader: Reader) -> Result<Seen, Failed> {
+fn turn(args: &Args, cpu: CpuId, reader: Reader) -> Result<LoopFigures, Failed> {
     let (name, exports) = exported()?;
     let (page, slow, shown) = (SharedPage::own("bench-scope")?, SharedPage::own("bench-slow")?, exports.clone());
     let mut rt = Rt::new();
@@ -210,7 +210,7 @@ fn turn(args: &Args, cpu: CpuId, reader: Reader) -> Result<Seen, Failed> {
         Quantile::Empty => f64::NAN,
     };
     let compute_us = page.read().compute().mean().map_or(f64::NAN, micros);
-    Ok(Seen { p99_us: p99(&page), slow_p99_us: p99(&slow), compute_us })
+    Ok(LoopFigures { p99_us: p99(&page), slow_p99_us: p99(&slow), compute_us })
 }
 
 /// The class of the slow loop: below that of the fast one.

@@ -1,7 +1,7 @@
 //! The reader of a loop's variables: a separate process on the other CPUs, like `tahti scope`.
 
 use super::{SAMPLED, exported, request};
-use crate::measure::{Gate, Where, own_program};
+use crate::measure::{Gate, TaskPlacement, own_program};
 use crate::{Failed, Helper, read};
 use base::{CpuId, CpuSet, DurNs, MonoNs};
 use clap::Args as _;
@@ -61,7 +61,7 @@ impl Reader {
                 words.extend([format!("--segment={segment}"), format!("--every={every}")])
             }
         }
-        let mut gate = Gate::start(&words, &Where { cpu: loop_cpu, place: None }, None)?;
+        let mut gate = Gate::start(&words, &TaskPlacement { cpu: loop_cpu, place: None }, None)?;
         gate.ready()?;
         Ok(Some(gate))
     }

@@ -7,7 +7,7 @@ mod protobuf;
 pub use chrome::chrome;
 pub use perfetto::perfetto;
 
-use crate::event::{Task, What};
+use crate::event::{EventKind, Task};
 use crate::merge::Item;
 use crate::stored::{Stored, StoredError};
 use crate::symbols::Symbols;
@@ -104,22 +104,22 @@ impl Picture {
 #[derive(Default)]
 struct Cpu {
     task: Option<(MonoNs, Task)>,
-    open: Vec<(MonoNs, What, String)>,
+    open: Vec<(MonoNs, EventKind, String)>,
 }
 
 impl Cpu {
-    fn take(&mut self, at: MonoNs, cpu: CpuId, what: &What, symbols: &Symbols, all: &mut Vec<Span>) {
+    fn take(&mut self, at: MonoNs, cpu: CpuId, what: &EventKind, symbols: &Symbols, all: &mut Vec<Span>) {
         let name = match what {
-            What::Switch { to, .. } => {
+            EventKind::Switch { to, .. } => {
                 self.end(at, cpu, all);
                 self.task = Some((at, *to));
                 return;
             }
-            What::VectorEntry(vector) => format!("{} interrupt", vector.name()),
-            What::IrqEntry { irq, name } => format!("interrupt {irq} ({name})"),
-            What::SoftirqEntry { vec } => format!("softirq {}", softirq_name(*vec)),
-            What::TimerFire { function, .. } => symbols.show(*function),
-            What::WorkStart { function } => format!("work item {}", symbols.show(*function)),
+            EventKind::VectorEntry(vector) => format!("{} interrupt", vector.name()),
+            EventKind::IrqEntry { irq, name } => format!("interrupt {irq} ({name})"),
+            EventKind::SoftirqEntry { vec } => format!("softirq {}", softirq_name(*vec)),
+            EventKind::TimerFire { function, .. } => symbols.show(*function),
+            EventKind::WorkStart { function } => format!("work item {}", symbols.show(*function)),
             _ => {
                 if let Some(from) = self.open.iter().rposition(|(_, begun, _)| ends(begun, what)) {
                     self.open.drain(from..).for_each(|open| all.push(inside(open, at, cpu)));
@@ -141,18 +141,18 @@ impl Cpu {
     }
 }
 
-fn inside((from, _, name): (MonoNs, What, String), to: MonoNs, cpu: CpuId) -> Span {
+fn inside((from, _, name): (MonoNs, EventKind, String), to: MonoNs, cpu: CpuId) -> Span {
     Span { track: Track::Inside(cpu), from, to, name, details: Vec::new() }
 }
 
 /// Whether `end` matches `begun`.
-fn ends(begun: &What, end: &What) -> bool {
+fn ends(begun: &EventKind, end: &EventKind) -> bool {
     match (begun, end) {
-        (What::VectorEntry(one), What::VectorExit(other)) => one == other,
-        (What::IrqEntry { irq: one, .. }, What::IrqExit { irq: other }) => one == other,
-        (What::SoftirqEntry { vec: one }, What::SoftirqExit { vec: other }) => one == other,
-        (What::TimerFire { timer: one, .. }, What::TimerFired { timer: other }) => one == other,
-        (What::WorkStart { .. }, What::WorkEnd) => true,
+        (EventKind::VectorEntry(one), EventKind::VectorExit(other)) => one == other,
+        (EventKind::IrqEntry { irq: one, .. }, EventKind::IrqExit { irq: other }) => one == other,
+        (EventKind::SoftirqEntry { vec: one }, EventKind::SoftirqExit { vec: other }) => one == other,
+        (EventKind::TimerFire { timer: one, .. }, EventKind::TimerFired { timer: other }) => one == other,
+        (EventKind::WorkStart { .. }, EventKind::WorkEnd) => true,
         _ => false,
     }
 }

@@ -5,7 +5,7 @@
 
 use super::protobuf::Message;
 use super::{Picture, Span, Track};
-use crate::event::{Event, What};
+use crate::event::{Event, EventKind};
 use crate::stored::{Stored, StoredError};
 use base::{CpuId, MonoNs};
 use std::collections::{BTreeMap, BTreeSet};
@@ -116,17 +116,17 @@ impl Writer {
         let [switch, idle, waking] = [4, 13, 20];
         let signed = |number: i32| i64::from(number) as u64;
         let (field, message) = match &event.what {
-            What::Switch { from, state, to } => {
+            EventKind::Switch { from, state, to } => {
                 let message = Message::default().text(1, &from.name.to_string()).number(2, signed(from.tid));
                 let message = message.number(3, signed(from.prio)).number(4, *state);
                 let message = message.text(5, &to.name.to_string()).number(6, signed(to.tid));
                 (switch, message.number(7, signed(to.prio)))
             }
-            What::Waking { task, cpu } => {
+            EventKind::Waking { task, cpu } => {
                 let message = Message::default().text(1, &task.name.to_string()).number(2, signed(task.tid));
                 (waking, message.number(3, signed(task.prio)).number(4, 1).number(5, (*cpu).into()))
             }
-            What::Idle { state } => {
+            EventKind::Idle { state } => {
                 let state = state.map_or(u64::from(u32::MAX), u64::from);
                 (idle, Message::default().number(1, state).number(2, event.cpu.into()))
             }

@@ -10,8 +10,8 @@ use crate::spin::Spin;
 use crate::wake_gate::{Sleeper, WakeGate};
 use base::{DurNs, MonoNs, Tally};
 use msg::{
-    Band, Code, Conn, Counters, Done, Excess, Flags, HEADER_WORDS, Header, Kind, Lane, Pooled, Reply, Step, Subject,
-    Tables, TextBuffer,
+    Band, Code, Completion, Conn, Counters, Excess, Flags, HEADER_WORDS, Header, Kind, Lane, Pooled, Reply, Step,
+    Subject, Tables, TextBuffer,
 };
 use ring::{Damaged, StreamReader, StreamWriter};
 use rt::rounds::Rounds;
@@ -101,7 +101,7 @@ pub(crate) enum Return {
 
 /// State of a lane that other threads can read.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct LaneStatus {
     /// Number of changes applied.
     pub(crate) adopted: AtomicU64,
     counters: [AtomicU64; COUNTERS],
@@ -117,7 +117,7 @@ const COUNTERS: usize = 9;
 pub(crate) const COUNTER_NAMES: [&str; COUNTERS] =
     ["requests", "forwarded", "replied", "answered", "strays", "orphaned", "unlogged", "withheld", "allocations"];
 
-impl Seen {
+impl LaneStatus {
     fn publish(&self, counters: &Counters, [unlogged, withheld, allocations]: [u64; 3]) {
         let answered = counters.answered.iter().sum();
         let Counters { requests, forwarded, replied, strays, orphaned, over_share, .. } = *counters;
@@ -167,7 +167,7 @@ pub(crate) struct LaneThread {
     /// Words logged since the control thread was last woken.
     pub(crate) logged: usize,
     pub(crate) control_bell: Arc<rustix::fd::OwnedFd>,
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) seen: Arc<LaneStatus>,
     pub(crate) stop: Arc<AtomicBool>,
     /// Number of rounds, for the control thread.
     pub(crate) rounds: Rounds,
@@ -490,7 +490,7 @@ impl Outgoing<'_> {
 
     /// Passes a manager's reply on unchanged. If it does not fit because the client has not taken earlier replies,
     /// sends a short reply that reports this. Room for a short reply is always reserved.
-    fn pass(&mut self, done: &Done<'_>, text: &str, body_bytes: usize, rest: &[u64]) {
+    fn pass(&mut self, done: &Completion<'_>, text: &str, body_bytes: usize, rest: &[u64]) {
         let header = Header { text_bytes: text.len() as u16, body_bytes: body_bytes as u32, ..done.header };
         if self.put(done.to, &header, rest, SPARE_WORDS)
             || text.len() + body_bytes < 128 && self.put(done.to, &header, rest, 0)
@@ -504,7 +504,7 @@ impl Outgoing<'_> {
     }
 
     /// Sends a reply to a client and logs it.
-    fn give(&mut self, done: &Done<'_>, text: &str, body: &[u8]) {
+    fn give(&mut self, done: &Completion<'_>, text: &str, body: &[u8]) {
         let Ok((head, rest)) = self.packing.pack(done.header, text, body) else { return };
         let connection = self.connections.get_mut(done.to.slot as usize).and_then(Option::as_mut);
         if let Some(connection) =
@@ -515,7 +515,7 @@ impl Outgoing<'_> {
         self.log(done, text);
     }
 
-    fn log(&mut self, done: &Done<'_>, text: &str) {
+    fn log(&mut self, done: &Completion<'_>, text: &str) {
         if !done.log || !self.refusals.is_logged(done.header.subject, done.asked, text, self.now) {
             return;
         }

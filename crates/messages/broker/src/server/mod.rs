@@ -26,7 +26,7 @@ use crate::wake_gate::WakeGate;
 use base::{DurNs, MonoNs, Tally};
 use checked::Checked;
 use greetings::{GREETINGS_MAX, Greetings};
-use lane::{Change, Connection, Return, Seen};
+use lane::{Change, Connection, LaneStatus, Return};
 use log_file::LogFile;
 use msg::{Band, Conn, Route, Subject, Tables};
 use pools::{Lent, News, Pools};
@@ -94,7 +94,7 @@ struct Lanes {
     log: StreamReader<Inside>,
     /// Lost records that the log has already reported.
     lost: u64,
-    seen: Arc<Seen>,
+    seen: Arc<LaneStatus>,
     sent: u64,
 }
 

@@ -1,6 +1,6 @@
 //! Creation, start and join of the lanes' threads.
 
-use super::lane::{LaneThread, Seen};
+use super::lane::{LaneStatus, LaneThread};
 use super::queued::Queued;
 use super::refusals::Refusals;
 use super::{CHANGES, CONTROL_WORDS, Config, LOG_WORDS, Lanes, ROUND};
@@ -41,7 +41,7 @@ pub(super) fn lane(
     let (returns, returns_in) = RingBuffer::new(CHANGES + config.limits.conns);
     let ((to_control, to_control_in), (from_control, from_control_in), (log, log_in)) =
         (both(CONTROL_WORDS), both(CONTROL_WORDS), both(LOG_WORDS));
-    let (gate, seen) = (Arc::new(WakeGate::new()?), Arc::new(Seen::default()));
+    let (gate, seen) = (Arc::new(WakeGate::new()?), Arc::new(LaneStatus::default()));
     let thread = LaneThread {
         band,
         lane: Lane::new(config.limits, sys::handover::own_user(), Arc::new(tables.clone())),

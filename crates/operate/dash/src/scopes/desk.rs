@@ -5,7 +5,7 @@ use super::{Arm, Around, Forcing, Out, lock};
 use crate::signals::Outcome;
 use base::{DurNs, MonoNs};
 use rt::scope::{Cause, Oscilloscope};
-use scope::{Capture, Kind, Mode, Wanted};
+use scope::{Capture, CaptureSettings, Kind, Mode};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::{Mutex, Weak};
@@ -100,7 +100,7 @@ impl Desk {
                 "expected 0 to 100 % before the trigger, 2 rows or more, and a row in each 1 or more cycles".into()
             );
         }
-        let wanted = Wanted {
+        let wanted = CaptureSettings {
             channels: arm.channels.clone(),
             trigger: arm.trigger.clone().filter(|text| !text.trim().is_empty()),
             mode,

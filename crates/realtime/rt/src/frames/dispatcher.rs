@@ -7,9 +7,9 @@ use crate::frames::accounts::{self, Accounts};
 use crate::frames::event;
 use crate::frames::shared::Shared;
 use crate::frames::trigger::{self, Trigger, Waited};
-use crate::frames::verdicts::Ended;
+use crate::frames::verdicts::MinorState;
 use base::{DurNs, MonoNs};
-use frame::{Beat, Border, Entry, Judgement, Machine, Rhythm, Seen};
+use frame::{ActivityProgress, Beat, Border, Entry, Judgement, Machine, Rhythm};
 use ring::{ActivityCounter, FrameBorder, FrameCounter, FrameEvent, FramePage, Presence, Turn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use sys::futex;
 
 /// Copy of an activity's state, so that the dispatcher need not read the page, which other threads write.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct ActivityState {
     /// Number of threads that had joined.
     pub(crate) joins: u64,
     /// A thread had joined when the minor began, and still is.
@@ -36,7 +36,7 @@ pub(crate) struct Dispatcher {
     pub(crate) trigger: Trigger,
     /// Faults at one border, with room for all activities.
     pub(crate) faults: Vec<Judgement>,
-    pub(crate) known: Vec<Known>,
+    pub(crate) known: Vec<ActivityState>,
     /// Whether all activities are present.
     pub(crate) complete: bool,
     /// Whether safe values must still be put in force or withdrawn.
@@ -104,13 +104,13 @@ impl Dispatcher {
             let looked = short.is_none();
             let next = short.unwrap_or_else(|| self.border_of_some(&page, due, ticks, (!smooth).then_some(turn)));
             if next.extended.is_some() {
-                let ended = Ended::of(&page, stood);
+                let ended = MinorState::of(&page, stood);
                 page.extend(&shown(&next, woke));
                 self.wake_followers(&page);
                 self.tell(&page, &border, &ended, woke);
             } else {
                 let slack = page.at(stood).is_none().then(|| border.end - page.last_yield());
-                let ended = looked.then(|| Ended::of(&page, stood));
+                let ended = looked.then(|| MinorState::of(&page, stood));
                 self.close(&page, stood);
                 self.welcome(&page);
                 (turn, first) = self.begin(&page, &next, woke);
@@ -141,9 +141,9 @@ impl Dispatcher {
         let (faults, known) = (&mut self.faults, &self.known);
         let seen = |activity: u16| {
             let present = known[usize::from(activity)].present;
-            let Some(turn) = turn else { return Seen { present, ran: present, yielded: present } };
+            let Some(turn) = turn else { return ActivityProgress { present, ran: present, yielded: present } };
             let (ran, yielded, _) = page.progress(activity.into(), turn.sequence);
-            Seen { present, ran, yielded }
+            ActivityProgress { present, ran, yielded }
         };
         self.machine.border(due, ticks, seen, |fault| faults.push(fault))
     }

@@ -3,7 +3,7 @@
 use crate::frames::address;
 use crate::frames::callers::Connected;
 use crate::frames::caretaker;
-use crate::frames::dispatcher::{Dispatcher, Known};
+use crate::frames::dispatcher::{ActivityState, Dispatcher};
 use crate::frames::shared::{Shared, Slot};
 use crate::frames::trigger::{HandedTrigger, Trigger};
 use crate::obtained::Obtained;
@@ -285,7 +285,10 @@ impl Runner {
         };
         let spec = self.config.spec.clone();
         let (shared, activities) = (self.shared.clone(), plan.activities());
-        let known = |activity: &frame::Activity| Known { background: activity.is_background(), ..Known::default() };
+        let known = |activity: &frame::Activity| ActivityState {
+            background: activity.is_background(),
+            ..ActivityState::default()
+        };
         let (faults, known) = (Vec::with_capacity(activities), spec.activities.iter().map(known).collect());
         let dispatch = move || {
             // Computed last: the steps before take longer than the lead on a busy machine, and minors would be lost.

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 /// State of the minor that has ended, taken from the page before the next minor began.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ended {
+pub(super) struct MinorState {
     /// Place that its queue had reached.
     pub(super) stood: Turn,
     /// Time at which the dispatcher began it.
@@ -19,7 +19,7 @@ pub(super) struct Ended {
     pub(super) last_yield: MonoNs,
 }
 
-impl Ended {
+impl MinorState {
     pub(super) fn of(page: &FramePage<'_>, stood: Turn) -> Self {
         Self { stood, begun: page.border().begun, last_yield: page.last_yield() }
     }
@@ -61,7 +61,7 @@ impl Ended {
 impl Dispatcher {
     /// Writes an event for each fault and carries out the recoveries.
     #[cold]
-    pub(super) fn tell(&mut self, page: &FramePage<'_>, border: &Border, ended: &Ended, now: MonoNs) {
+    pub(super) fn tell(&mut self, page: &FramePage<'_>, border: &Border, ended: &MinorState, now: MonoNs) {
         if self.faults.is_empty() && !self.unsettled && !self.known.iter().any(|known| known.safe) {
             return;
         }
@@ -180,7 +180,7 @@ mod tests {
             page.set_begun(activity.into(), MonoNs(begun));
             first = if activity == 3 { None } else { page.finish(activity.into(), MonoNs(begun + 30)) };
         }
-        let ended = Ended::of(&page, page.turn());
+        let ended = MinorState::of(&page, page.turn());
         let before = ended.before(&page, 3, border.due, page.begun(3));
         // Activity 0 took 40, including the start of its successor; activity 2 took 610. Both have a budget of 100.
         assert_eq!(before, Before { late: DurNs(40), kept: DurNs(10), front: Some((2, DurNs(510))) });

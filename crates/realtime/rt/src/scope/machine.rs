@@ -151,7 +151,7 @@ pub struct Timing {
 
 /// A cycle as input of the state machine.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
+pub struct CycleInput {
     /// Pulse number.
     pub pulse: u64,
     /// Bits of [`marks`].
@@ -214,7 +214,7 @@ pub struct Watch {
     below: bool,
     above: bool,
     inside: Option<bool>,
-    before: Option<Seen>,
+    before: Option<CycleInput>,
 }
 
 impl Watch {
@@ -225,7 +225,7 @@ impl Watch {
     }
 
     /// Whether the condition holds in this cycle.
-    pub fn holds(&mut self, seen: &Seen) -> bool {
+    pub fn holds(&mut self, seen: &CycleInput) -> bool {
         let before = self.before.replace(*seen);
         let value = seen.value;
         match self.condition {
@@ -326,7 +326,7 @@ impl Machine {
     /// Processes one cycle. `force` begins a capture at once, even if there are too few rows before it.
     ///
     /// Real-time: about twenty comparisons.
-    pub fn step(&mut self, seen: &Seen, force: Option<Cause>) -> Step {
+    pub fn step(&mut self, seen: &CycleInput, force: Option<Cause>) -> Step {
         if self.phase == Phase::Stopped {
             return Step::default();
         }
@@ -400,7 +400,7 @@ mod tests {
 
     fn fired(condition: Condition, values: &[f64]) -> Vec<usize> {
         let mut watch = Watch::new(condition);
-        let seen = |(pulse, value): (usize, &f64)| Seen {
+        let seen = |(pulse, value): (usize, &f64)| CycleInput {
             pulse: pulse as u64,
             value: *value,
             bits: value.to_bits(),
@@ -434,7 +434,7 @@ mod tests {
     fn skipped_pulses_still_trigger() {
         let pulses = |condition, pulses: &[u64]| {
             let mut watch = Watch::new(condition);
-            let seen = |pulse: u64| Seen { pulse, ..Seen::default() };
+            let seen = |pulse: u64| CycleInput { pulse, ..CycleInput::default() };
             pulses.iter().copied().filter(|pulse| watch.holds(&seen(*pulse))).collect::<Vec<_>>()
         };
         assert_eq!(pulses(Condition::Pulse { number: 5 }, &[3, 4, 7, 8]), [7]);
@@ -446,7 +446,7 @@ mod tests {
         let mut machine = Machine::new(timing, condition);
         let (mut rows, mut captures, mut at): (Vec<u64>, Vec<_>, _) = (Vec::new(), Vec::new(), None);
         for (pulse, value) in values.iter().enumerate() {
-            let seen = Seen { pulse: pulse as u64, value: *value, bits: value.to_bits(), marks: 0 };
+            let seen = CycleInput { pulse: pulse as u64, value: *value, bits: value.to_bits(), marks: 0 };
             let step = machine.step(&seen, None);
             if step.row {
                 rows.push(pulse as u64);
@@ -487,7 +487,7 @@ mod tests {
         let (captures, _) = captured(Timing { mode: Mode::Auto, patience: 5, ..NORMAL }, EDGE, &[0.0; 20]);
         assert_eq!(captures[0], (vec![5, 6, 7, 8], 2));
         let mut machine = Machine::new(NORMAL, Condition::Never);
-        let step = machine.step(&Seen::default(), Some(Cause::Alarm));
+        let step = machine.step(&CycleInput::default(), Some(Cause::Alarm));
         assert_eq!((step.trigger, machine.phase()), (Some(Cause::Alarm), Phase::Triggered));
         let (captures, machine) = captured(Timing { mode: Mode::Roll, ..NORMAL }, EDGE, &[0.0, 1.0, 0.0]);
         assert_eq!((captures.len(), machine.phase()), (0, Phase::Rolling));

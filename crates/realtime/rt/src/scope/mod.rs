@@ -16,7 +16,7 @@ mod sampler;
 mod shared;
 
 pub use client::{Oscilloscope, Rows, ScopeError, Status, exported};
-pub use machine::{Cause, Condition, Machine, Mode, Phase, Seen, Step, Timing, Watch};
+pub use machine::{Cause, Condition, CycleInput, Machine, Mode, Phase, Step, Timing, Watch};
 pub use request::{Request, RequestError};
 pub use ring::{CAPTURES_MAX, CHANNELS_MAX, ROW_WORDS, marks};
 pub use sampler::Sampler;

@@ -1,6 +1,6 @@
 //! The loop's part of an oscilloscope.
 
-use super::machine::{Cause, Machine, Phase, Seen};
+use super::machine::{Cause, CycleInput, Machine, Phase};
 use super::request::Setup;
 use super::shared::Shared;
 use base::MonoNs;
@@ -111,7 +111,7 @@ impl State {
             Some((Number::Bool(value), bits)) => (f64::from(u8::from(value)), bits),
             None => (f64::NAN, 0),
         };
-        let step = self.machine.step(&Seen { pulse, marks, value, bits }, force);
+        let step = self.machine.step(&CycleInput { pulse, marks, value, bits }, force);
         self.marks |= marks;
         if step.row {
             let wanted = &self.setup.channels[..self.setup.count];

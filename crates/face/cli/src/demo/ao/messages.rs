@@ -21,13 +21,13 @@ const DESCRIBE: &str = "put reconstructor=FILE|dark=FILE|gain=FILE|zeros=FILE: a
                         get latency: pokes the mirror and measures when the camera sees it";
 
 /// The non-real-time side of the loop, and the folder of its files.
-pub(super) struct Asked {
+pub(super) struct LoopDesk {
     pub(super) desk: Desk,
     pub(super) folder: PathBuf,
 }
 
 /// Serves requests until the process ends, on an ordinary (not real-time) thread.
-pub(super) fn serve(mut asked: Asked, server: String) -> std::io::Result<()> {
+pub(super) fn serve(mut asked: LoopDesk, server: String) -> std::io::Result<()> {
     let serve = move || {
         let other = sys::sched::Scheduling { policy: base::Policy::OTHER, reset_on_fork: false };
         // Fails only if the thread is in the time-sharing class already.
@@ -45,7 +45,7 @@ pub(super) fn serve(mut asked: Asked, server: String) -> std::io::Result<()> {
 /// A refusal: the code and the reason.
 type Refused = (Code, String);
 
-impl Asked {
+impl LoopDesk {
     /// Waits for requests and answers them. Returns false if the server is gone.
     fn take(&mut self, lane: &mut ManagerLane) -> bool {
         let served = lane.serve(AGAIN, |asked, replies| {

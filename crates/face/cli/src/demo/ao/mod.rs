@@ -189,7 +189,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(server) = &args.messages {
         // Use an absolute path: the client may run in another folder.
         let folder = std::path::absolute(&args.files).map_err(|error| format!("--files: {error}"))?;
-        messages::serve(messages::Asked { desk, folder }, server.clone())?;
+        messages::serve(messages::LoopDesk { desk, folder }, server.clone())?;
     }
     control.missing().for_each(|missing| println!("{missing}"));
     let loop_spec = LoopSpec { class: args.run.class, cpu, exports, ..LoopSpec::new("ao", args.period) };

@@ -60,7 +60,7 @@ fn model() -> Model {
     let buckets = vec![(1_000, 1_999, 10), (2_000, 3_999, 980), (60_000, 70_000, 10)];
     let minor = json!({ "length_ns": 1_000_000, "p50": 250_000, "p99": 500_000, "max": 900_000 });
     let counts = json!({ "overruns": 2, "minors": 4000 });
-    let seen = Seen {
+    let seen = PlantSample {
         plant,
         percents: BTreeMap::from([(11, 0.5), (12, 42.0), (13, 7.0)]),
         threads: BTreeMap::new(),

@@ -57,7 +57,7 @@ fn requests_after_one_of_a_dropped_channel_continue() {
     bench.server.drop_channels(|handle| handle == 0, &mut bench.values);
     bench.receive();
     let (token, ..) = bench.values.asked.remove(0);
-    bench.server.answer(MonoNs(0), token, Answer::Write(Put::Later), &mut bench.values);
+    bench.server.answer(MonoNs(0), token, Answer::Write(PutOutcome::Later), &mut bench.values);
     assert_eq!(bench.receive()[0].0.p2, 2);
     bench.server.put_done(MonoNs(0), token, true, &mut bench.values);
     assert_eq!(bench.receive(), [], "a client without the channel waits for no end");

@@ -11,7 +11,7 @@ use crate::model::slot::Slot;
 use crate::run::callback::Callback;
 use crate::run::device::Device;
 use crate::run::engine::{Db, Now};
-use crate::run::notify::Got;
+use crate::run::notify::ReadResult;
 use crate::run::scan::DeviceSample;
 use base::{Array, FieldType, Scalar, Severity, Stamp, Status, Str40, Value};
 use std::collections::{HashMap, VecDeque};
@@ -364,11 +364,11 @@ impl Db {
 
     /// Reads the device of an input record: immediately, from the value fed by its source, or by a request whose callback
     /// resumes the record. Sets alarm, stamp (TSE −2) and UTAG; clears UDF if there is a value.
-    pub(crate) fn device_read(&mut self, rec: RecId, resumed: bool) -> Got<DeviceSample> {
+    pub(crate) fn device_read(&mut self, rec: RecId, resumed: bool) -> ReadResult<DeviceSample> {
         const IO_INTR: u16 = 2;
         let now = self.time.now;
         let interrupts = self.records[rec].scan == IO_INTR;
-        let Some(one) = self.supports.attached.get_mut(&rec) else { return Got::Failed };
+        let Some(one) = self.supports.attached.get_mut(&rec) else { return ReadResult::Failed };
         let fed = match &mut one.answers {
             Answers::Now(direct) => direct.read(now),
             Answers::Later if resumed => match &one.reply {
@@ -379,7 +379,7 @@ impl Db {
                 Some(fed) => fed.clone(),
                 None => {
                     self.supports.requests.push_back(Request { record: rec, output: None });
-                    return Got::Pending;
+                    return ReadResult::Pending;
                 }
             },
         };
@@ -389,10 +389,10 @@ impl Db {
             if fed.alarm.severity == Severity::None {
                 self.records[rec].udf = 0;
             }
-            return Got::Failed;
+            return ReadResult::Failed;
         }
         self.records[rec].udf = 0;
-        Got::Value(fed)
+        ReadResult::Value(fed)
     }
 
     /// Writes the device of an output record. Returns whether a callback is pending. A failed write raises the alarm itself.

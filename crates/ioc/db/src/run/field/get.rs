@@ -4,7 +4,7 @@ use crate::model::id::RecId;
 use crate::model::link::{self, LinkKind};
 use crate::model::slot::Slot;
 use crate::model::values::{copy_into, copy_ring, slice};
-use crate::rec::Seen;
+use crate::rec::ArrayView;
 use crate::run::channel::Channel;
 use crate::run::engine::Db;
 use base::{Array, Characters, FieldType, Scalar, Stamp, Str40, Value};
@@ -97,7 +97,7 @@ impl Db {
         }
         let unwritten = |slot: Slot<'_>| matches!(slot, Slot::Array(array) if array.is_empty());
         if self.records.is_long_text(rec, channel.field)
-            && (unwritten(self.records.peek(rec, channel.field)) || self.seen(rec, channel.field) == Seen::Nothing)
+            && (unwritten(self.records.peek(rec, channel.field)) || self.seen(rec, channel.field) == ArrayView::Nothing)
         {
             // A field that was never written has no element in C.
             return Value::Array(Array::String(Vec::new()));
@@ -115,7 +115,7 @@ impl Db {
             && self.records.is_array(rec, channel.field)
         {
             let seen = self.seen(rec, channel.field);
-            if let (Seen::Stored, Some(range)) = (&seen, channel.filters.only_range())
+            if let (ArrayView::Stored, Some(range)) = (&seen, channel.filters.only_range())
                 && let Slot::Array(found) = self.records.peek(rec, channel.field)
             {
                 let len = found.len();
@@ -125,7 +125,7 @@ impl Db {
                 copy_into(found, from, step, to, max, into);
                 return;
             }
-            if seen != Seen::Stored && (seen == Seen::Nothing || channel.filters.is_empty()) {
+            if seen != ArrayView::Stored && (seen == ArrayView::Nothing || channel.filters.is_empty()) {
                 self.copy_seen(rec, channel.field, max, into);
                 return;
             }
@@ -180,9 +180,9 @@ impl Db {
         let kind = self.records.def(rec, field).kind;
         if kind.is_none() {
             match self.records.seen(rec) {
-                Seen::Stored => {}
-                Seen::Nothing => return None,
-                Seen::Ring { .. } => {
+                ArrayView::Stored => {}
+                ArrayView::Nothing => return None,
+                ArrayView::Ring { .. } => {
                     let mut first = Array::zeros(self.records.element_type(rec, field), 0);
                     self.copy_seen(rec, field, 1, &mut first);
                     return first.get(0);
@@ -263,8 +263,8 @@ impl Db {
     }
 
     /// Visible part of an array field; all of other fields.
-    fn seen(&self, rec: RecId, field: u16) -> Seen {
-        if self.records.def(rec, field).kind.is_none() { self.records.seen(rec) } else { Seen::Stored }
+    fn seen(&self, rec: RecId, field: u16) -> ArrayView {
+        if self.records.def(rec, field).kind.is_none() { self.records.seen(rec) } else { ArrayView::Stored }
     }
 
     /// All visible elements of an array field, in order.
@@ -279,9 +279,9 @@ impl Db {
         let seen = self.seen(rec, field);
         let Slot::Array(array) = self.records.peek(rec, field) else { return };
         match seen {
-            Seen::Nothing => into.truncate(0),
-            Seen::Stored => copy_into(array, 0, 1, array.len(), max, into),
-            Seen::Ring { first, used } => copy_ring(array, first, used.min(max), into),
+            ArrayView::Nothing => into.truncate(0),
+            ArrayView::Stored => copy_into(array, 0, 1, array.len(), max, into),
+            ArrayView::Ring { first, used } => copy_ring(array, first, used.min(max), into),
         }
     }
 
@@ -294,7 +294,7 @@ impl Db {
     pub(crate) fn read_array(&mut self, rec: RecId, field: u16, kind: FieldType, max: usize) -> Option<Array> {
         if self.records.is_array(rec, field) && !(max == 1 && self.records.in_memory(rec, field).is_some()) {
             let precision = self.precision_of(rec, field);
-            let stored = self.seen(rec, field) == Seen::Stored;
+            let stored = self.seen(rec, field) == ArrayView::Stored;
             let mut into = self.lend_array(kind);
             let fits = match self.records.peek(rec, field) {
                 Slot::Array(array) if stored => crate::model::values::convert_into(array, max, precision, &mut into),

@@ -67,7 +67,7 @@ impl Links {
 pub(crate) struct LinkError;
 
 /// Value read through a link; `None` from a constant, which changes nothing.
-pub(crate) type Got<T> = Result<Option<T>, LinkError>;
+pub(crate) type LinkResult<T> = Result<Option<T>, LinkError>;
 
 impl Db {
     /// Propagates the severity of a link's source to the holder, as the link specifies (recGblInheritSevr).
@@ -118,7 +118,7 @@ impl Db {
     /// Reads one number through an input link (dbGetLink).
     // Inlined: this is most of a record's work. A call, and returning the value through memory, would add a tenth to it.
     #[inline(always)]
-    pub(crate) fn get_link<T: Number>(&mut self, rec: RecId, link: ResolvedLink) -> Got<T> {
+    pub(crate) fn get_link<T: Number>(&mut self, rec: RecId, link: ResolvedLink) -> LinkResult<T> {
         match link.kind {
             LinkKind::Constant => Ok(None),
             LinkKind::Db => {
@@ -130,7 +130,7 @@ impl Db {
     }
 
     /// Like [`get_link`](Self::get_link), without an alarm on failure (dbTryGetLink).
-    pub(crate) fn try_link<T: Number>(&mut self, rec: RecId, link: ResolvedLink) -> Got<T> {
+    pub(crate) fn try_link<T: Number>(&mut self, rec: RecId, link: ResolvedLink) -> LinkResult<T> {
         match link.kind {
             LinkKind::Constant => Ok(None),
             LinkKind::Db => self.get_db::<T>(rec, link).map(Some).ok_or(LinkError),
@@ -156,7 +156,7 @@ impl Db {
     }
 
     #[cold]
-    fn get_elsewhere<T: Number>(&mut self, rec: RecId, link: ResolvedLink) -> Got<T> {
+    fn get_elsewhere<T: Number>(&mut self, rec: RecId, link: ResolvedLink) -> LinkResult<T> {
         match link.kind {
             LinkKind::Remote => match self.remote_number(rec, link) {
                 Some(value) => Ok(Some(value)),
@@ -199,7 +199,7 @@ impl Db {
     }
 
     /// Reads a text through an input link (DBR_STRING).
-    pub(crate) fn get_link_text(&mut self, rec: RecId, link: ResolvedLink) -> Got<Str40> {
+    pub(crate) fn get_link_text(&mut self, rec: RecId, link: ResolvedLink) -> LinkResult<Str40> {
         match link.kind {
             LinkKind::Constant => Ok(None),
             LinkKind::Db => {
@@ -237,7 +237,13 @@ impl Db {
     }
 
     /// Reads up to `max` elements through an input link, as elements of `kind`.
-    pub(crate) fn get_link_array(&mut self, rec: RecId, link: ResolvedLink, kind: FieldType, max: usize) -> Got<Array> {
+    pub(crate) fn get_link_array(
+        &mut self,
+        rec: RecId,
+        link: ResolvedLink,
+        kind: FieldType,
+        max: usize,
+    ) -> LinkResult<Array> {
         match link.kind {
             LinkKind::Constant => Ok(None),
             LinkKind::Db => {

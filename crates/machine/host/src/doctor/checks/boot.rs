@@ -1,6 +1,6 @@
 //! Checks the boot line for parameters without effect.
 
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown};
+use crate::doctor::{About, Check, Facts, Finding, RemedyKind, Unknown};
 
 /// Parameters from guides that no mainline kernel has or that do harm.
 const MYTHS: &[(&str, &str)] = &[
@@ -46,6 +46,6 @@ impl Check for Myths {
             finding.and(format!("{} {what}", next.text))
         });
         let names = found.iter().map(|(parameter, _)| parameter.text.as_str()).collect::<Vec<_>>().join(" ");
-        Ok(finding.remedy(How::Boot, format!("remove {names} from the boot line")))
+        Ok(finding.remedy(RemedyKind::Boot, format!("remove {names} from the boot line")))
     }
 }

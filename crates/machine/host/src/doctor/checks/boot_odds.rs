@@ -1,6 +1,6 @@
 //! Checks the boot line for parameters that conflict. Each rule is one function of [`RULES`].
 
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
+use crate::doctor::{About, Check, Facts, Finding, RemedyKind, Unknown, Use, named};
 use base::CpuSet;
 use proc::boot_line::{BootLine, Isolcpus};
 use proc::version::Version;
@@ -24,7 +24,7 @@ impl Check for Contradictions {
     }
 
     fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
-        let seen = Seen::new(facts)?;
+        let seen = BootFacts::new(facts)?;
         let odds: Vec<Odds> = RULES.iter().filter_map(|rule| rule(&seen)).collect();
         let Some((first, rest)) = odds.split_first() else { return Ok(Finding::fine("none")) };
         let mut finding = Finding::note(first.what.clone());
@@ -35,12 +35,12 @@ impl Check for Contradictions {
             finding = finding.reserve(odds.reserve);
         }
         let steps: Vec<_> = odds.iter().map(|odds| odds.remedy.as_str()).collect();
-        Ok(finding.remedy(How::Boot, steps.join("; ")))
+        Ok(finding.remedy(RemedyKind::Boot, steps.join("; ")))
     }
 }
 
 /// Input of the rules.
-struct Seen {
+struct BootFacts {
     line: BootLine,
     isolcpus: Option<Isolcpus>,
     /// The CPUs of `isolcpus=`; empty without the parameter.
@@ -53,7 +53,7 @@ struct Seen {
     can_nohz_full: Option<bool>,
 }
 
-impl Seen {
+impl BootFacts {
     fn new(facts: &Facts) -> Result<Self, Unknown> {
         let line = facts.boot_line()?;
         let online = facts.online()?;
@@ -92,7 +92,7 @@ impl Odds {
 
 const DISTURBED: &[Use] = &[Use::Loop10kHz, Use::Polling];
 
-const RULES: &[fn(&Seen) -> Option<Odds>] = &[
+const RULES: &[fn(&BootFacts) -> Option<Odds>] = &[
     no_housekeeping,
     unreadable_list,
     missing_cpus,
@@ -110,7 +110,7 @@ const RULES: &[fn(&Seen) -> Option<Odds>] = &[
     given_twice,
 ];
 
-fn no_housekeeping(seen: &Seen) -> Option<Odds> {
+fn no_housekeeping(seen: &BootFacts) -> Option<Odds> {
     let (name, cpus) = [("isolcpus", seen.isolated), ("nohz_full", seen.nohz_full)]
         .into_iter()
         .find(|(_, cpus)| !cpus.is_empty() && seen.possible.is_subset(cpus))?;
@@ -124,7 +124,7 @@ fn no_housekeeping(seen: &Seen) -> Option<Odds> {
 /// Parameters that take a list of CPUs.
 const LISTS: &[&str] = &["nohz_full", "rcu_nocbs", "irqaffinity"];
 
-fn unreadable_list(seen: &Seen) -> Option<Odds> {
+fn unreadable_list(seen: &BootFacts) -> Option<Odds> {
     let isolcpus = seen.isolcpus.as_ref().filter(|isolcpus| isolcpus.cpus.is_none()).map(|_| "isolcpus");
     let name = isolcpus.or_else(|| {
         // nohz_full and rcu_nocbs may have no list. They then only prepare settings that can be changed later.
@@ -136,7 +136,7 @@ fn unreadable_list(seen: &Seen) -> Option<Odds> {
     Odds::new(DISTURBED, format!("{text} is not a valid CPU list: the kernel ignores it"), format!("correct {text}"))
 }
 
-fn missing_cpus(seen: &Seen) -> Option<Odds> {
+fn missing_cpus(seen: &BootFacts) -> Option<Odds> {
     let named = [("isolcpus", seen.isolated), ("nohz_full", seen.nohz_full)];
     let (name, cpus) = named.into_iter().find(|(_, cpus)| !cpus.is_subset(&seen.possible))?;
     Odds::new(
@@ -146,7 +146,7 @@ fn missing_cpus(seen: &Seen) -> Option<Odds> {
     )
 }
 
-fn interrupts_on_isolated_cpus(seen: &Seen) -> Option<Odds> {
+fn interrupts_on_isolated_cpus(seen: &BootFacts) -> Option<Odds> {
     let affinity = seen.line.cpus("irqaffinity", seen.last()).flatten()?;
     let shared = affinity.and(&seen.isolated.or(&seen.nohz_full));
     if shared.is_empty() {
@@ -159,7 +159,7 @@ fn interrupts_on_isolated_cpus(seen: &Seen) -> Option<Odds> {
     )
 }
 
-fn nohz_full_not_isolated(seen: &Seen) -> Option<Odds> {
+fn nohz_full_not_isolated(seen: &BootFacts) -> Option<Odds> {
     let open = seen.nohz_full.minus(&seen.isolated);
     if open.is_empty() || !seen.isolated.is_empty() {
         return None;
@@ -171,7 +171,7 @@ fn nohz_full_not_isolated(seen: &Seen) -> Option<Odds> {
     )
 }
 
-fn nohz_full_differs(seen: &Seen) -> Option<Odds> {
+fn nohz_full_differs(seen: &BootFacts) -> Option<Odds> {
     if seen.nohz_full.is_empty() || seen.isolated.is_empty() || seen.nohz_full == seen.isolated {
         return None;
     }
@@ -198,7 +198,7 @@ fn nohz_full_differs(seen: &Seen) -> Option<Odds> {
     )
 }
 
-fn nohz_full_not_built(seen: &Seen) -> Option<Odds> {
+fn nohz_full_not_built(seen: &BootFacts) -> Option<Odds> {
     let parameter = seen.line.last("nohz_full")?;
     if seen.can_nohz_full != Some(false) {
         return None;
@@ -210,14 +210,14 @@ fn nohz_full_not_built(seen: &Seen) -> Option<Odds> {
     )
 }
 
-fn nohz_full_without_nohz(seen: &Seen) -> Option<Odds> {
+fn nohz_full_without_nohz(seen: &BootFacts) -> Option<Odds> {
     if seen.nohz_full.is_empty() || seen.line.value("nohz") != Some("off") {
         return None;
     }
     Odds::new(&[Use::Polling], "nohz=off together with nohz_full=: the tick stays".into(), "remove nohz=off")
 }
 
-fn callbacks_on_isolated_cpus(seen: &Seen) -> Option<Odds> {
+fn callbacks_on_isolated_cpus(seen: &BootFacts) -> Option<Odds> {
     let offloaded = seen.line.cpus("rcu_nocbs", seen.last()).flatten()?.or(&seen.nohz_full);
     let left = seen.isolated.minus(&offloaded);
     if left.is_empty() {
@@ -230,7 +230,7 @@ fn callbacks_on_isolated_cpus(seen: &Seen) -> Option<Odds> {
     )
 }
 
-fn isolcpus_without_domain(seen: &Seen) -> Option<Odds> {
+fn isolcpus_without_domain(seen: &BootFacts) -> Option<Odds> {
     let isolcpus = seen.isolcpus.as_ref().filter(|isolcpus| !isolcpus.domain)?;
     let cpus = isolcpus.cpus?;
     Odds::new(
@@ -240,7 +240,7 @@ fn isolcpus_without_domain(seen: &Seen) -> Option<Odds> {
     )
 }
 
-fn polling_beside_idle_states(seen: &Seen) -> Option<Odds> {
+fn polling_beside_idle_states(seen: &BootFacts) -> Option<Odds> {
     if seen.line.value("idle") != Some("poll") {
         return None;
     }
@@ -253,7 +253,7 @@ fn polling_beside_idle_states(seen: &Seen) -> Option<Odds> {
     )
 }
 
-fn polling_beside_siblings(seen: &Seen) -> Option<Odds> {
+fn polling_beside_siblings(seen: &BootFacts) -> Option<Odds> {
     if seen.line.value("idle") != Some("poll") || !seen.smt {
         return None;
     }
@@ -264,7 +264,7 @@ fn polling_beside_siblings(seen: &Seen) -> Option<Odds> {
     )
 }
 
-fn clock_at_odds(seen: &Seen) -> Option<Odds> {
+fn clock_at_odds(seen: &BootFacts) -> Option<Odds> {
     let tsc = seen.line.value("clocksource") == Some("tsc") || seen.line.value("tsc") == Some("reliable");
     let against = seen.line.last("notsc").or_else(|| seen.line.last("tsc").filter(|it| it.text == "tsc=unstable"))?;
     if !tsc {
@@ -277,7 +277,7 @@ fn clock_at_odds(seen: &Seen) -> Option<Odds> {
     )
 }
 
-fn watchdogs_at_odds(seen: &Seen) -> Option<Odds> {
+fn watchdogs_at_odds(seen: &BootFacts) -> Option<Odds> {
     let on = ["nmi_watchdog", "softlockup_panic", "hardlockup_panic"].iter().find_map(|name| {
         seen.line.last(name).filter(|parameter| parameter.value.as_deref().is_some_and(|value| value != "0"))
     })?;
@@ -289,7 +289,7 @@ fn watchdogs_at_odds(seen: &Seen) -> Option<Odds> {
     )
 }
 
-fn given_twice(seen: &Seen) -> Option<Odds> {
+fn given_twice(seen: &BootFacts) -> Option<Odds> {
     const ONCE: &[&str] =
         &["isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity", "idle", "preempt", "clocksource", "tsc", "mitigations"];
     let differs = |name: &&&str| {

@@ -1,6 +1,6 @@
 //! Checks what a shield needs: control groups and their owner.
 
-use crate::doctor::{About, Check, Facts, Files, Finding, How, Unknown, Use};
+use crate::doctor::{About, Check, Facts, Files, Finding, RemedyKind, Unknown, Use};
 use proc::mountinfo::mounts;
 use proc::version::Version;
 
@@ -47,18 +47,18 @@ impl Check for CpusetVersion {
                     "version 2 at {point}, but Linux {kernel} does not support isolated partitions"
                 ))
                 .reserve(&[Use::Loop10kHz, Use::Polling])
-                .remedy(How::Kernel, "boot Linux 6.1 or later"),
+                .remedy(RemedyKind::Kernel, "boot Linux 6.1 or later"),
             });
         }
         if let Some(mount) = mounts(text).find(|mount| mount.kind == "cgroup" && mount.has("cpuset")) {
             return Ok(Finding::note(format!("version 1 at {}: no isolated partition", mount.point))
                 .and("only masks keep unbound kernel work away")
                 .reserve(&[Use::Loop10kHz, Use::Polling])
-                .remedy(How::Boot, "boot with systemd.unified_cgroup_hierarchy=1, or mount only cgroup2"));
+                .remedy(RemedyKind::Boot, "boot with systemd.unified_cgroup_hierarchy=1, or mount only cgroup2"));
         }
         Ok(Finding::note("no mounted hierarchy has the cpuset controller: a shield can only bind each task")
             .reserve(&Use::ALL)
-            .remedy(How::Change, "mount -t cgroup2 none /sys/fs/cgroup, or run outside the container that hides it"))
+            .remedy(RemedyKind::Change, "mount -t cgroup2 none /sys/fs/cgroup, or run outside the container that hides it"))
     }
 }
 
@@ -93,7 +93,7 @@ impl Check for CpusetOwner {
         if !broken.is_empty() {
             let finding = Finding::note(owner).reserve(&Use::ALL);
             return Ok(broken.into_iter().fold(finding, Finding::and).remedy(
-                How::Change,
+                RemedyKind::Change,
                 "an invalid partition isolates nothing: remove the cause that it names, or the partition",
             ));
         }

@@ -1,6 +1,6 @@
 //! Checks the clock that times loops.
 
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use crate::doctor::{About, Check, Facts, Finding, RemedyKind, Unknown, Use};
 
 const CURRENT: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 const AVAILABLE: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
@@ -38,10 +38,10 @@ impl Check for Source {
             "jiffies" | "refined-jiffies" => Finding::note(evidence)
                 .and("time advances only in whole ticks")
                 .unfit(&Use::ALL)
-                .remedy(How::Machine, "check dmesg for the reason why the kernel accepted no other clock source"),
+                .remedy(RemedyKind::Machine, "check dmesg for the reason why the kernel accepted no other clock source"),
             _ if available.split_whitespace().any(|name| name == "tsc") => {
                 Finding::note(evidence).reserve(&[Use::Loop10kHz, Use::Polling]).remedy(
-                    How::Shield,
+                    RemedyKind::Shield,
                     format!("echo tsc > {CURRENT}; if the kernel refuses, check dmesg for the reason"),
                 )
             }
@@ -49,7 +49,7 @@ impl Check for Source {
                 .and("the kernel does not offer tsc: it is unstable or disabled")
                 .reserve(&[Use::Loop10kHz, Use::Polling])
                 .remedy(
-                    How::Boot,
+                    RemedyKind::Boot,
                     "look for \"tsc: Marking TSC unstable\" in dmesg and update the firmware; add tsc=reliable only \
                      if the vendor vouches for it",
                 ),
@@ -85,11 +85,11 @@ impl Check for Cost {
         };
         Ok(match facts.files.text(CURRENT).map(str::trim) {
             Ok("tsc" | "arch_sys_counter") => finding.remedy(
-                How::Machine,
+                RemedyKind::Machine,
                 "the counter is the CPU's own, so the machine reads it slowly: an emulated guest, or a hypervisor that \
                  catches each read",
             ),
-            _ => finding.remedy(How::Change, "see clocksource: use the CPU's counter"),
+            _ => finding.remedy(RemedyKind::Change, "see clocksource: use the CPU's counter"),
         })
     }
 }
@@ -119,8 +119,8 @@ impl Check for Resolution {
         let off = facts.boot_line().is_ok_and(|line| line.value("highres") == Some("off"));
         let finding = Finding::note(format!("{resolution_ns} ns: sleeps end only at a tick")).unfit(&Use::LOOPS);
         Ok(match off {
-            true => finding.remedy(How::Boot, "remove highres=off from the boot line"),
-            false => finding.remedy(How::Kernel, "boot a kernel built with CONFIG_HIGH_RES_TIMERS=y"),
+            true => finding.remedy(RemedyKind::Boot, "remove highres=off from the boot line"),
+            false => finding.remedy(RemedyKind::Kernel, "boot a kernel built with CONFIG_HIGH_RES_TIMERS=y"),
         })
     }
 }

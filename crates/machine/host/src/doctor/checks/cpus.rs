@@ -1,6 +1,6 @@
 //! Checks the number of CPUs.
 
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use crate::doctor::{About, Check, Facts, Finding, RemedyKind, Unknown, Use};
 
 /// Whether the machine has enough CPUs to shield one.
 pub struct Count;
@@ -27,6 +27,6 @@ impl Check for Count {
         Ok(Finding::note("only one CPU is online: no CPU can be reserved")
             .reserve(&Use::LOOPS)
             .unfit(&[Use::Polling])
-            .remedy(How::Machine, "use a machine with at least two CPUs"))
+            .remedy(RemedyKind::Machine, "use a machine with at least two CPUs"))
     }
 }

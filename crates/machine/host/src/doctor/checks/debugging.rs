@@ -1,6 +1,6 @@
 //! Checks for kernels that are built for debugging, not for speed.
 
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use crate::doctor::{About, Check, Facts, Finding, RemedyKind, Unknown, Use};
 
 /// Expensive options, each with a description.
 const COSTLY: &[(&str, &str)] = &[
@@ -45,6 +45,6 @@ impl Check for DebugKernel {
             .iter()
             .fold(finding, |finding, (option, what)| finding.and(format!("CONFIG_{option}: {what}")))
             .reserve(&[Use::Loop10kHz])
-            .remedy(How::Kernel, "boot the distribution's ordinary kernel"))
+            .remedy(RemedyKind::Kernel, "boot the distribution's ordinary kernel"))
     }
 }

@@ -1,6 +1,6 @@
 //! Checks devices that disturb real-time threads.
 
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use crate::doctor::{About, Check, Facts, Finding, RemedyKind, Unknown, Use};
 use base::DurNs;
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ impl Check for UsbPolling {
         let finding = Finding::note(evidence);
         let finding = if fastest_us <= 1000 { finding.reserve(&[Use::Loop10kHz]) } else { finding };
         Ok(finding.remedy(
-            How::Change,
+            RemedyKind::Change,
             "unplug what is not needed while the plant runs, and keep the controller's interrupt off the isolated CPUs",
         ))
     }
@@ -92,7 +92,7 @@ impl Check for SerialConsole {
         if level <= 4 {
             return Ok(Finding::fine(evidence));
         }
-        Ok(Finding::note(evidence).reserve(&[Use::Loop10kHz]).remedy(How::Change, "sysctl kernel.printk=3"))
+        Ok(Finding::note(evidence).reserve(&[Use::Loop10kHz]).remedy(RemedyKind::Change, "sysctl kernel.printk=3"))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Checks the synchronisation of the system clock: by which program, and how well.
 
-use crate::doctor::{About, Check, Facts, Finding, How, Timex, Unknown, Use};
+use crate::doctor::{About, Check, Facts, Finding, RemedyKind, Timex, Unknown, Use};
 
 /// Programs that adjust `CLOCK_REALTIME`: names as in `/proc/PID/comm`, at most 15 characters.
 pub(in crate::doctor) const STEERING: &[&str] =
@@ -37,7 +37,7 @@ impl Check for Synchronised {
         if steering.len() > 1 {
             let finding = Finding::note(format!("{by} run, and each can steer the clock")).reserve(&Use::LOOPS);
             return Ok(details(facts).into_iter().fold(finding, Finding::and).remedy(
-                How::Change,
+                RemedyKind::Change,
                 "use only one of them: give chrony the PTP clock as refclock, or stop the other program",
             ));
         }
@@ -49,7 +49,7 @@ impl Check for Synchronised {
 
 fn unsynchronised(by: &str) -> Finding {
     Finding::note(format!("not synchronised; steered by {by}"))
-        .remedy(How::Change, "start chronyd, or ptp4l with phc2sys if there is a PTP grandmaster")
+        .remedy(RemedyKind::Change, "start chronyd, or ptp4l with phc2sys if there is a PTP grandmaster")
 }
 
 fn synchronised(timex: &Timex, by: &str) -> Finding {
@@ -67,7 +67,7 @@ fn synchronised(timex: &Timex, by: &str) -> Finding {
     }
     Finding::note(evidence)
         .and("the frequency is near its limit of 500 ppm")
-        .remedy(How::Machine, "the clock source is inaccurate: compare it with another one")
+        .remedy(RemedyKind::Machine, "the clock source is inaccurate: compare it with another one")
 }
 
 /// Reports of the running synchronisation programs, or why a query failed.
@@ -115,7 +115,7 @@ impl Check for TaiOffset {
             return Ok(Finding::fine(format!("{offset_s} s")));
         }
         Ok(Finding::note("not set (0 s)").remedy(
-            How::Change,
+            RemedyKind::Change,
             "add \"leapsectz right/UTC\" or \"leapseclist /usr/share/zoneinfo/leap-seconds.list\" to chrony.conf, or let \
              ptp4l and phc2sys set it",
         ))

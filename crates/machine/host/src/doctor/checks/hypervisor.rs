@@ -1,6 +1,6 @@
 //! Checks whether a hypervisor or the firmware takes CPU time from the kernel.
 
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use crate::doctor::{About, Check, Facts, Finding, RemedyKind, Unknown, Use};
 use proc::stat::cpu_times;
 
 const TYPE: &str = "/sys/hypervisor/type";
@@ -29,7 +29,7 @@ impl Check for Guest {
         match guest(facts)? {
             None => Ok(Finding::fine("none seen")),
             Some(evidence) => Ok(Finding::note(evidence).reserve(&Use::ALL).remedy(
-                How::Machine,
+                RemedyKind::Machine,
                 "run on the bare machine, or pin each CPU of the guest to a dedicated isolated CPU of the host",
             )),
         }
@@ -72,7 +72,7 @@ impl Check for Steal {
             10_000..50_000 => finding.reserve(&Use::ALL).unfit(&[Use::Loop10kHz, Use::Polling]),
             _ => finding.unfit(&Use::ALL),
         };
-        Ok(finding.remedy(How::Machine, "give this guest dedicated CPUs on the host"))
+        Ok(finding.remedy(RemedyKind::Machine, "give this guest dedicated CPUs on the host"))
     }
 }
 
@@ -119,7 +119,7 @@ impl Check for Smi {
             _ => finding.reserve(&Use::ALL).unfit(&[Use::Loop10kHz]),
         };
         Ok(finding.remedy(
-            How::Firmware,
+            RemedyKind::Firmware,
             "switch off USB legacy support, fan control by SMI and patrol scrubbing in the firmware's setup; find the \
              length of each with hwlatdetect",
         ))

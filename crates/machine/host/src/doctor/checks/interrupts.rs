@@ -1,7 +1,7 @@
 //! Checks interrupts: the program that moves them, and the interrupts that cannot be moved.
 
 use super::isolation::{isolated, last_cpu};
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
+use crate::doctor::{About, Check, Facts, Finding, RemedyKind, Unknown, Use, named};
 use proc::interrupts::Interrupts;
 
 const TABLE: &str = "/proc/interrupts";
@@ -45,7 +45,7 @@ impl Check for Irqbalance {
         }
         Ok(Finding::note(format!("runs (process {pid}); no CPU is isolated at boot, so it uses all CPUs"))
             .reserve(&[Use::Loop10kHz, Use::Polling])
-            .remedy(How::Shield, "set the CPUs to avoid through its socket"))
+            .remedy(RemedyKind::Shield, "set the CPUs to avoid through its socket"))
     }
 }
 
@@ -112,6 +112,6 @@ impl Check for Managed {
         }
         Ok(Finding::note(evidence)
             .reserve(&[Use::Loop10kHz, Use::Polling])
-            .remedy(How::Boot, "shield CPUs that they do not reach (tahti shield suggest), or add isolcpus=managed_irq,LIST to the boot line"))
+            .remedy(RemedyKind::Boot, "shield CPUs that they do not reach (tahti shield suggest), or add isolcpus=managed_irq,LIST to the boot line"))
     }
 }

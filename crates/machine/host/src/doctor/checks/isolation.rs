@@ -1,6 +1,6 @@
 //! Checks CPUs that are isolated from tasks, from the tick and from RCU callbacks.
 
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
+use crate::doctor::{About, Check, Facts, Finding, RemedyKind, Unknown, Use, named};
 use base::CpuSet;
 
 const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
@@ -30,12 +30,12 @@ impl Check for Isolation {
         if !online.is_empty() && online.is_subset(&isolated) {
             return Ok(Finding::note(format!("every CPU is isolated ({isolated}): no housekeeping CPU is left"))
                 .unfit(&Use::ALL)
-                .remedy(How::Boot, "remove at least one CPU from isolcpus="));
+                .remedy(RemedyKind::Boot, "remove at least one CPU from isolcpus="));
         }
         if isolated.is_empty() {
             return Ok(Finding::note(format!("none of {}", named(&online)))
                 .reserve(&Use::ALL)
-                .remedy(How::Shield, "isolate CPUs while they are needed"));
+                .remedy(RemedyKind::Shield, "isolate CPUs while they are needed"));
         }
         let by_partition = partitioned.minus(&boot);
         Ok(match (boot.is_empty(), by_partition.is_empty()) {
@@ -76,10 +76,10 @@ impl Check for NohzFull {
         let finding = Finding::note(ticks).reserve(&[Use::Polling]);
         // The file exists only if the kernel was built with the option.
         Ok(match facts.files.optional(NOHZ_FULL)? {
-            Some(_) => finding.remedy(How::Boot, "add nohz_full=LIST to the boot line for the CPUs that poll"),
+            Some(_) => finding.remedy(RemedyKind::Boot, "add nohz_full=LIST to the boot line for the CPUs that poll"),
             None => finding
                 .and("the kernel is built without CONFIG_NO_HZ_FULL")
-                .remedy(How::Kernel, "boot a kernel built with CONFIG_NO_HZ_FULL=y, with nohz_full=LIST"),
+                .remedy(RemedyKind::Kernel, "boot a kernel built with CONFIG_NO_HZ_FULL=y, with nohz_full=LIST"),
         })
     }
 }
@@ -120,8 +120,8 @@ impl Check for RcuCallbacks {
         }
         let finding = Finding::note("they run on the CPUs that requested them");
         Ok(match config.is_err() || is_set("RCU_NOCB_CPU") {
-            true => finding.remedy(How::Boot, "add rcu_nocbs=LIST to the boot line for the isolated CPUs"),
-            false => finding.remedy(How::Kernel, "boot a kernel built with CONFIG_RCU_NOCB_CPU=y, with rcu_nocbs=LIST"),
+            true => finding.remedy(RemedyKind::Boot, "add rcu_nocbs=LIST to the boot line for the isolated CPUs"),
+            false => finding.remedy(RemedyKind::Kernel, "boot a kernel built with CONFIG_RCU_NOCB_CPU=y, with rcu_nocbs=LIST"),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Checks the limits of this login: locked memory and real-time priority.
 
 use super::permissions::{CAP_IPC_LOCK, CAP_SYS_NICE, RAISE_RTPRIO, has_capability};
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use crate::doctor::{About, Check, Facts, Finding, RemedyKind, Unknown, Use};
 use base::Size;
 use proc::limits::limit;
 
@@ -38,7 +38,7 @@ impl Check for Memlock {
             return Ok(Finding::fine(evidence));
         }
         Ok(Finding::note(evidence).reserve(&Use::LOOPS).remedy(
-            How::Change,
+            RemedyKind::Change,
             "\"@realtime - memlock unlimited\" in /etc/security/limits.d and log in again, or LimitMEMLOCK=infinity of a unit",
         ))
     }
@@ -70,6 +70,6 @@ impl Check for Rtprio {
         if priority >= 80 {
             return Ok(Finding::fine(priority.to_string()));
         }
-        Ok(Finding::note(priority.to_string()).remedy(How::Change, RAISE_RTPRIO))
+        Ok(Finding::note(priority.to_string()).remedy(RemedyKind::Change, RAISE_RTPRIO))
     }
 }

@@ -1,6 +1,6 @@
 //! Checks kernel features that change a program's memory while it runs.
 
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use crate::doctor::{About, Check, Facts, Finding, RemedyKind, Unknown, Use};
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 const KSM: &str = "/sys/kernel/mm/ksm/run";
@@ -29,7 +29,7 @@ impl Check for HugePages {
         match mode {
             Some("always") => Ok(Finding::note("always")
                 .reserve(&Use::LOOPS)
-                .remedy(How::Shield, format!("echo madvise > {THP}, or let the program set PR_SET_THP_DISABLE"))),
+                .remedy(RemedyKind::Shield, format!("echo madvise > {THP}, or let the program set PR_SET_THP_DISABLE"))),
             Some(mode) => Ok(Finding::fine(mode)),
             None => Err(Unknown(format!("{THP}: expected a mode in brackets, found {text:?}"))),
         }
@@ -57,7 +57,7 @@ impl Check for SamePages {
             None => Finding::fine("not built in"),
             Some(1) => Finding::note("runs")
                 .reserve(&[Use::Loop10kHz])
-                .remedy(How::Shield, format!("echo 0 > {KSM} (2 also unmerges all pages, which cannot be undone)")),
+                .remedy(RemedyKind::Shield, format!("echo 0 > {KSM} (2 also unmerges all pages, which cannot be undone)")),
             Some(_) => Finding::fine("does not run"),
         })
     }
@@ -86,7 +86,7 @@ impl Check for NumaBalancing {
             Some(0) => Finding::fine("off"),
             Some(mode) => Finding::note(format!("on ({mode})"))
                 .reserve(&Use::LOOPS)
-                .remedy(How::Shield, "sysctl kernel.numa_balancing=0"),
+                .remedy(RemedyKind::Shield, "sysctl kernel.numa_balancing=0"),
         })
     }
 }

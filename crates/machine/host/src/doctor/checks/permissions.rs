@@ -1,6 +1,6 @@
 //! Checks this user's permissions by trying each action, and finds the cause and remedy of each refusal.
 
-use crate::doctor::{About, Check, Errno, Facts, Finding, How, Remedy, Unknown, Use, named};
+use crate::doctor::{About, Check, Errno, Facts, Finding, RemedyKind, Remedy, Unknown, Use, named};
 use proc::limits::limit;
 use proc::status;
 
@@ -32,7 +32,7 @@ impl Check for Fifo {
             (Ok(()), Ok(())) => Finding::fine("priorities 1 and 80 were granted"),
             (Ok(()), Err(errno)) => Finding::note(format!("priority 1 was granted, 80 refused ({errno})"))
                 .reserve(&[Use::Loop10kHz])
-                .remedy(How::Change, RAISE_RTPRIO),
+                .remedy(RemedyKind::Change, RAISE_RTPRIO),
             (Err(errno), _) => {
                 let finding = Finding::note(format!("refused: {errno}")).unfit(&Use::LOOPS).reserve(&[Use::Polling]);
                 with_cause(finding, class_refused(facts, errno))
@@ -89,16 +89,16 @@ impl Check for Deadline {
                 let finding = Finding::note(format!("refused: {errno}"));
                 match errno {
                     Errno::BUSY => finding.remedy(
-                        How::Change,
+                        RemedyKind::Change,
                         "other DEADLINE threads hold the bandwidth: see chrt -p on them, or raise \
                          kernel.sched_rt_runtime_us",
                     ),
                     Errno::PERM if has_capability(facts, CAP_SYS_NICE) == Some(true) => finding.remedy(
-                        How::Change,
+                        RemedyKind::Change,
                         "this process may not run on all CPUs of its root domain: start it with the full mask, or in a \
                          cpuset partition of its own",
                     ),
-                    _ => finding.remedy(How::Change, give_capability(facts, "SYS_NICE")),
+                    _ => finding.remedy(RemedyKind::Change, give_capability(facts, "SYS_NICE")),
                 }
             }
         })
@@ -125,7 +125,7 @@ impl Check for MemoryLock {
         Ok(match facts.probes.permissions.clone()?.memory_lock {
             Ok(()) => Finding::fine("1 MiB was locked"),
             Err(errno) => Finding::note(format!("refused: {errno}")).unfit(&Use::LOOPS).reserve(&[Use::Polling]).remedy(
-                How::Change,
+                RemedyKind::Change,
                 format!("raise the limit of locked memory (memlock in /etc/security/limits.d, LimitMEMLOCK= of a unit), or {}", give_capability(facts, "IPC_LOCK")),
             ),
         })
@@ -152,7 +152,7 @@ impl Check for Affinity {
         if let Err(errno) = facts.probes.permissions.clone()?.affinity {
             return Ok(Finding::note(format!("refused: {errno}"))
                 .unfit(&Use::ALL)
-                .remedy(How::Change, "a seccomp filter or a container forbids sched_setaffinity: change its profile"));
+                .remedy(RemedyKind::Change, "a seccomp filter or a container forbids sched_setaffinity: change its profile"));
         }
         let online = facts.online()?;
         let allowed = facts.files.parse("/proc/self/status", status::cpus_allowed)?;
@@ -170,7 +170,7 @@ pub(super) const RAISE_RTPRIO: &str = "raise the limit of real-time priority: \"
 
 /// Why a real-time class was refused, and the remedy.
 fn class_refused(facts: &Facts, errno: Errno) -> (Option<String>, Remedy) {
-    let change = |text: String| Remedy::new(How::Change, text);
+    let change = |text: String| Remedy::new(RemedyKind::Change, text);
     if errno != Errno::PERM {
         return (
             None,

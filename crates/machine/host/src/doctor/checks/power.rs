@@ -1,7 +1,7 @@
 //! Checks power management: idle states, frequency, temperature.
 
 use super::isolation::in_question;
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
+use crate::doctor::{About, Check, Facts, Finding, RemedyKind, Unknown, Use, named};
 use base::{CpuId, CpuSet};
 use std::collections::BTreeMap;
 
@@ -75,7 +75,7 @@ impl Check for IdleStates {
         };
         Ok(Finding::note(evidence)
             .reserve(uses)
-            .remedy(How::Shield, "disable deep idle states of the loop's CPU while it runs"))
+            .remedy(RemedyKind::Shield, "disable deep idle states of the loop's CPU while it runs"))
     }
 }
 
@@ -127,7 +127,7 @@ impl Check for Governor {
         }
         Ok(Finding::note(evidence)
             .reserve(&Use::LOOPS)
-            .remedy(How::Shield, "set the governor of the isolated CPUs to performance"))
+            .remedy(RemedyKind::Shield, "set the governor of the isolated CPUs to performance"))
     }
 }
 
@@ -167,6 +167,6 @@ impl Check for Thermal {
             if throttled.len() > shown { format!(" and {} more CPUs", throttled.len() - shown) } else { String::new() };
         Ok(Finding::note(format!("{}{more}", throttled[..shown].join(", ")))
             .reserve(&Use::LOOPS)
-            .remedy(How::Machine, "improve the cooling, or limit the frequency to a value that it can sustain"))
+            .remedy(RemedyKind::Machine, "improve the cooling, or limit the frequency to a value that it can sustain"))
     }
 }

@@ -1,7 +1,7 @@
 //! Checks how soon the kernel can run a real-time thread.
 
 use super::isolation::isolated;
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
+use crate::doctor::{About, Check, Facts, Finding, RemedyKind, Unknown, Use, named};
 
 const REALTIME: &str = "/sys/kernel/realtime";
 const DEBUG_PREEMPT: &str = "/sys/kernel/debug/sched/preempt";
@@ -32,7 +32,7 @@ impl Check for PreemptRt {
         Ok(Finding::note(format!("not PREEMPT_RT: no {REALTIME}, version is \"{version}\""))
             .reserve(&[Use::Loop10kHz])
             .remedy(
-                How::Kernel,
+                RemedyKind::Kernel,
                 "boot a PREEMPT_RT kernel (Debian: linux-image-rt-amd64; Ubuntu: pro enable realtime-kernel; \
                  else build one with CONFIG_PREEMPT_RT=y)",
             ))
@@ -75,9 +75,9 @@ impl Check for Model {
         };
         Ok(match (at_run_time, dynamic) {
             (true, _) => finding
-                .remedy(How::Change, format!("echo full > {DEBUG_PREEMPT}, and for the next boot add preempt=full")),
-            (false, true) => finding.remedy(How::Boot, "add preempt=full to the boot line"),
-            _ => finding.remedy(How::Kernel, "boot a kernel built with CONFIG_PREEMPT or, better, CONFIG_PREEMPT_RT"),
+                .remedy(RemedyKind::Change, format!("echo full > {DEBUG_PREEMPT}, and for the next boot add preempt=full")),
+            (false, true) => finding.remedy(RemedyKind::Boot, "add preempt=full to the boot line"),
+            _ => finding.remedy(RemedyKind::Kernel, "boot a kernel built with CONFIG_PREEMPT or, better, CONFIG_PREEMPT_RT"),
         })
     }
 }

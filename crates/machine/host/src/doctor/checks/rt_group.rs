@@ -1,7 +1,7 @@
 //! Checks whether `RT_GROUP_SCHED` refuses real-time classes.
 
 use super::permissions::fifo_was_granted;
-use crate::doctor::{About, Check, Facts, Files, Finding, How, Unknown, Use};
+use crate::doctor::{About, Check, Facts, Files, Finding, RemedyKind, Unknown, Use};
 use proc::cgroup::memberships;
 use proc::mountinfo::mounts;
 
@@ -70,14 +70,14 @@ impl Check for RtGroupSched {
             true => Finding::note(evidence).unfit(&Use::LOOPS),
         };
         let switch_off = match config.knows("RT_GROUP_SCHED_DEFAULT_DISABLED") {
-            true => (How::Boot, "add rt_group_sched=0 to the boot line"),
-            false => (How::Kernel, "boot a kernel built without CONFIG_RT_GROUP_SCHED"),
+            true => (RemedyKind::Boot, "add rt_group_sched=0 to the boot line"),
+            false => (RemedyKind::Kernel, "boot a kernel built without CONFIG_RT_GROUP_SCHED"),
         };
         Ok(match own_runtime_path(&facts.files).filter(|_| trapped) {
             Some(path) => {
                 let (_, permanent) = switch_off;
                 finding.remedy(
-                    How::Change,
+                    RemedyKind::Change,
                     format!("echo 100000 > {path}, first in the groups above it; permanently: {permanent}"),
                 )
             }

@@ -2,7 +2,7 @@
 
 use super::isolation::isolated;
 use super::{DEBUGFS, debugfs_is_missing};
-use crate::doctor::{About, Check, Facts, Finding, Found, How, Unknown, Use, named};
+use crate::doctor::{About, Check, Facts, Finding, FileMatch, RemedyKind, Unknown, Use, named};
 use base::CpuId;
 use proc::version::Version;
 
@@ -38,7 +38,7 @@ impl Check for Throttling {
         if runtime_us == 0 {
             return Ok(Finding::note(format!("{value}: no real-time thread may run"))
                 .unfit(&Use::LOOPS)
-                .remedy(How::Change, "sysctl kernel.sched_rt_runtime_us=950000"));
+                .remedy(RemedyKind::Change, "sysctl kernel.sched_rt_runtime_us=950000"));
         }
         let kernel = facts.kernel()?;
         // If the configuration cannot be read, assume that the kernel throttles, and report the assumption.
@@ -53,14 +53,14 @@ impl Check for Throttling {
         if !throttles {
             return Ok(match runtime_us {
                 -1 => Finding::note(format!("{value}: in Linux {kernel} this disables the DEADLINE admission control"))
-                    .remedy(How::Change, "sysctl kernel.sched_rt_runtime_us=950000: FIFO threads are not affected"),
+                    .remedy(RemedyKind::Change, "sysctl kernel.sched_rt_runtime_us=950000: FIFO threads are not affected"),
                 _ => Finding::fine(format!("{value}: in Linux {kernel} a limit for DEADLINE threads only")),
             });
         }
         Ok(match runtime_us {
             -1 => {
                 Finding::note(format!("{value}: off")).and("a runaway real-time thread blocks its CPU forever").remedy(
-                    How::Change,
+                    RemedyKind::Change,
                     "sysctl kernel.sched_rt_runtime_us=950000, unless a supervisor catches such threads",
                 )
             }
@@ -75,7 +75,7 @@ impl Check for Throttling {
             .and("loops that sleep are not affected, and are protected from a runaway loop")
             .reserve(&[Use::Polling])
             .remedy(
-                How::Change,
+                RemedyKind::Change,
                 "poll in the time-sharing class on an isolated CPU, or set kernel.sched_rt_runtime_us=-1 while a \
                  supervisor watches the thread",
             ),
@@ -115,14 +115,14 @@ impl Check for FairServer {
             return Ok(Finding::note("off on every CPU: a runaway real-time thread starves its CPU forever"));
         };
         let is_isolated =
-            |server: &Found<'_>| CpuId::try_from(server.numbers[0]).is_ok_and(|cpu| isolated.contains(cpu));
+            |server: &FileMatch<'_>| CpuId::try_from(server.numbers[0]).is_ok_and(|cpu| isolated.contains(cpu));
         if !isolated.is_empty() && !on.iter().any(|server| is_isolated(server)) {
             return Ok(Finding::fine(format!("off on the isolated {}, on elsewhere", named(&isolated))));
         }
         Ok(Finding::note(format!("on for {} of {} CPUs, {} ns a period", on.len(), servers.len(), first.text))
             .reserve(&[Use::Polling])
             .remedy(
-                How::Shield,
+                RemedyKind::Shield,
                 "keep every other task off the polling CPU c; if one must stay: \
                  echo 0 > /sys/kernel/debug/sched/fair_server/cpuC/runtime",
             ))

@@ -1,7 +1,7 @@
 //! Checks resources that CPUs share: cores and memory.
 
 use super::isolation::isolated;
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
+use crate::doctor::{About, Check, Facts, Finding, RemedyKind, Unknown, Use, named};
 use base::CpuSet;
 use std::collections::BTreeSet;
 
@@ -57,7 +57,7 @@ impl Check for Smt {
             None => Finding::note(evidence),
         };
         Ok(finding.reserve(&[Use::Loop10kHz, Use::Polling]).remedy(
-            How::Change,
+            RemedyKind::Change,
             format!("shield whole cores and leave the sibling idle, or switch SMT off: echo off > {}", SMT_CONTROL),
         ))
     }
@@ -98,6 +98,6 @@ impl Check for Numa {
         }
         let list = nodes.iter().map(|(node, cpus)| format!("{node}: {}", named(cpus))).collect::<Vec<_>>().join("; ");
         Ok(Finding::note(format!("{} nodes; {list}", nodes.len()))
-            .remedy(How::Change, "choose CPUs of the node of the loop's device (its numa_node in /sys)"))
+            .remedy(RemedyKind::Change, "choose CPUs of the node of the loop's device (its numa_node in /sys)"))
     }
 }

@@ -1,7 +1,7 @@
 //! Checks watchdogs: the kernel's own, which cost time, and hardware watchdogs, which reset a hung machine.
 
 use super::isolation::isolated;
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
+use crate::doctor::{About, Check, Facts, Finding, RemedyKind, Unknown, Use, named};
 
 const NMI: &str = "/proc/sys/kernel/nmi_watchdog";
 const SOFT: &str = "/proc/sys/kernel/soft_watchdog";
@@ -47,7 +47,7 @@ impl Check for Lockup {
         }
         Ok(Finding::note(evidence)
             .reserve(&[Use::Loop10kHz, Use::Polling])
-            .remedy(How::Shield, "remove the isolated CPUs from kernel.watchdog_cpumask, and disable the NMI detector"))
+            .remedy(RemedyKind::Shield, "remove the isolated CPUs from kernel.watchdog_cpumask, and disable the NMI detector"))
     }
 }
 
@@ -72,7 +72,7 @@ impl Check for Hardware {
         all.dedup();
         if all.is_empty() {
             return Ok(Finding::note("none: a machine that hangs is not reset").remedy(
-                How::Change,
+                RemedyKind::Change,
                 "load the driver of the board's watchdog (iTCO_wdt, sp5100_tco, i6300esb ...), or softdog",
             ));
         }

@@ -2,16 +2,16 @@
 
 use super::{Engine, Waits};
 use crate::evidence::describe;
-use crate::guard::{GuardEvent, What};
+use crate::guard::{EventKind, GuardEvent};
 use crate::keeper::protocol::{self, ChildId, ExitRecord, Request};
 use crate::keeper::{Keeper, SPEC_NAME};
 use crate::notify;
 use crate::page::Page;
 use crate::supervisor::connection::{self, Asker, Connection, ConnectionError};
 use crate::supervisor::incidents;
-use crate::supervisor::pulses::{Pulses, Told, trouble_told};
+use crate::supervisor::pulses::{Pulses, ReportedValue, trouble_told};
 use base::{DurNs, MonoNs};
-use host::plant::ReadyWhen;
+use host::plant::ReadyCondition;
 use host::supervise::{End, Event, Id, State};
 use std::collections::BTreeMap;
 use sys::clock::mono_now;
@@ -135,7 +135,7 @@ impl Engine {
                 if let Some(trouble) = trouble_told(&text) {
                     self.processes[id].trouble = trouble;
                 }
-                if let Some(told) = Told::of(&text) {
+                if let Some(told) = ReportedValue::of(&text) {
                     self.processes[id].told_value = Some(told);
                     self.hard_misses(now, id);
                 }
@@ -170,7 +170,7 @@ impl Engine {
     /// Readiness by line or notification counts only if the plant file configures it.
     fn ready(&mut self, id: Id) {
         let asked = self.site.process(self.processes.name(id)).map(|process| &process.ready.when);
-        if matches!(asked, Some(ReadyWhen::Line(_) | ReadyWhen::Notify)) {
+        if matches!(asked, Some(ReadyCondition::Line(_) | ReadyCondition::Notify)) {
             self.processes.event(Event::Ready(id));
         }
     }
@@ -244,7 +244,7 @@ impl Engine {
     }
 
     fn guard_event(&mut self, id: Id, event: &GuardEvent) {
-        if matches!(event.what, What::Gone { by_ladder: false }) {
+        if matches!(event.what, EventKind::Gone { by_ladder: false }) {
             return;
         }
         let name = self.processes.name(id);
@@ -252,11 +252,11 @@ impl Engine {
         let polls = incidents::polls(self.site.process(name));
         self.evidence.guard(id, event, polls, &mut self.processes);
         match event.what {
-            What::Runaway { .. } => self.processes.event(Event::Runaway(id)),
-            What::Silent { .. } if polls => self.processes.event(Event::Runaway(id)),
-            What::Silent { .. } => self.processes.event(Event::HeartbeatLost(id)),
-            What::Starved { .. } => self.processes.event(Event::Starved(id)),
-            What::Unwatched { .. } => self.tell.shortfall(self.processes.name(id), describe(&event.what)),
+            EventKind::Runaway { .. } => self.processes.event(Event::Runaway(id)),
+            EventKind::Silent { .. } if polls => self.processes.event(Event::Runaway(id)),
+            EventKind::Silent { .. } => self.processes.event(Event::HeartbeatLost(id)),
+            EventKind::Starved { .. } => self.processes.event(Event::Starved(id)),
+            EventKind::Unwatched { .. } => self.tell.shortfall(self.processes.name(id), describe(&event.what)),
             _ => {}
         }
     }

@@ -33,7 +33,7 @@ use crate::partition::PartitionError;
 use base::{DurNs, MonoNs};
 use connection::{Asker, ConnectionError};
 use host::health::Outcome;
-use host::plant::{ReadyWhen, Signal};
+use host::plant::{ReadyCondition, Signal};
 use host::supervise::{Action, Event, Id, Phase, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd as _;
@@ -88,7 +88,7 @@ pub(crate) struct Engine {
 
 /// The reason why the loop ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum LoopEnd {
     /// Every process is down.
     Down,
     /// Another program takes over. The processes keep running.
@@ -142,7 +142,7 @@ impl Engine {
     }
 
     /// Runs until the plant is down or another program takes over.
-    pub(crate) fn run(&mut self) -> Left {
+    pub(crate) fn run(&mut self) -> LoopEnd {
         loop {
             self.step("results of background work");
             self.reshielded();
@@ -158,10 +158,10 @@ impl Engine {
             let beside = self.reshield.is_some() || self.processes.iter().any(|(_, one)| one.link.is_busy());
             let busy = beside || self.evidence.until(mono_now()).is_some();
             if !busy && let Some(program) = self.upgrade.take() {
-                return Left::Upgrade(program);
+                return LoopEnd::Upgrade(program);
             }
             if !busy && phase == Phase::Down && self.safe_outputs.is_empty() {
-                return Left::Down;
+                return LoopEnd::Down;
             }
             self.step("messages of keepers");
             // Messages received together with an answer are already out of the socket, so poll would not report them.
@@ -293,7 +293,7 @@ impl Engine {
 
     /// Time of the next check for signs of readiness that must be polled.
     fn next_look(&self, now: MonoNs) -> Option<MonoNs> {
-        let looked_for = |when: &ReadyWhen| matches!(when, ReadyWhen::File(_) | ReadyWhen::Port(_));
+        let looked_for = |when: &ReadyCondition| matches!(when, ReadyCondition::File(_) | ReadyCondition::Port(_));
         let mut warming = self.processes.all.units().iter().filter(|unit| matches!(unit.state, State::Warming { .. }));
         let any = warming.any(|unit| self.site.process(&unit.spec.name).is_some_and(|one| looked_for(&one.ready.when)));
         any.then(|| now + LOOK_EVERY)

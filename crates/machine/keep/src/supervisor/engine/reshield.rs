@@ -2,7 +2,7 @@
 //! needs to follow, so it runs in the background. Process starts wait until it is complete.
 
 use super::Engine;
-use crate::supervisor::aside::{Aside, Lost};
+use crate::supervisor::aside::{Aside, NoResult};
 use crate::supervisor::control::Reply;
 use crate::supervisor::probe;
 use crate::supervisor::shielding::{Lowered, Raised, Shielding};
@@ -58,7 +58,7 @@ pub(super) enum ReshieldError {
     #[error(transparent)]
     Kernel(#[from] sys::Error),
     #[error(transparent)]
-    Lost(#[from] Lost),
+    Lost(#[from] NoResult),
 }
 
 impl Engine {

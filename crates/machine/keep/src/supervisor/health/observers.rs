@@ -1,7 +1,7 @@
 //! Fault injection: each observer is run on a faulty world, and its observation is passed to the table. For each claim, each
 //! fault has its expected verdict. A new claim without an entry here does not compile.
 
-use super::threads::Found;
+use super::threads::ProcessFindings;
 use super::*;
 use crate::supervisor::pulses::Pulses;
 use crate::supervisor::rundir;
@@ -61,7 +61,7 @@ impl Drop for Temporary {
 }
 
 /// The fault, the observer's observation, and the expected verdict.
-type Way = (&'static str, Observation, &'static str);
+type Scenario = (&'static str, Observation, &'static str);
 
 fn unit(state: State) -> Unit {
     let text = "[plant]\nname = \"p\"\n[[process]]\nname = \"loop\"\ncommand = \"x\"\n";
@@ -76,9 +76,17 @@ fn running(letter: Option<char>) -> Observation {
 }
 
 /// A process with these findings about its threads.
-fn found(class: &[&str], cpus: &[&str], unshielded: bool) -> Found {
+fn found(class: &[&str], cpus: &[&str], unshielded: bool) -> ProcessFindings {
     let owned = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
-    Found { pid: 77, letter: 'S', is_dead: false, class: owned(class), has_class: true, cpus: owned(cpus), unshielded }
+    ProcessFindings {
+        pid: 77,
+        letter: 'S',
+        is_dead: false,
+        class: owned(class),
+        has_class: true,
+        cpus: owned(cpus),
+        unshielded,
+    }
 }
 
 /// The observation of locked memory, from a fake `/proc`.
@@ -145,7 +153,7 @@ fn files(harm: impl FnOnce(&Path)) -> Observation {
 
 /// Every fault of a claim that an observer can detect. Empty for claims that are observed where the fault is reported; tests
 /// with whole processes cover these.
-fn ways(claim: Claim) -> Vec<Way> {
+fn ways(claim: Claim) -> Vec<Scenario> {
     let irq = || Target::Irq { key: host::snapshot::IrqKey("eth0".into()) };
     let file = || Target::File { path: "/proc/sys/vm/stat_interval".into(), form: host::snapshot::Form::Text };
     let pulses = |given_up: u64| Pulses { ran: 1000 - given_up, given_up, overran: 0 };

@@ -20,13 +20,13 @@ const THREADS_MAX: usize = 1024;
 /// Findings of earlier passes.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
-    seen: BTreeMap<i32, Seen>,
+    seen: BTreeMap<i32, ThreadHistory>,
     passes: u64,
 }
 
 /// Findings about a thread.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct ThreadHistory {
     /// Number of consecutive passes in which it had its class.
     had_class: u32,
     /// Number of consecutive passes in which it had all of its CPUs.
@@ -36,7 +36,7 @@ struct Seen {
 
 /// Findings of one pass about a process.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ProcessFindings {
     pub(super) pid: i32,
     /// The state letter of `/proc/PID/stat`; `X` if there is no such process.
     pub(super) letter: char,
@@ -51,7 +51,7 @@ pub(super) struct Found {
 
 impl Threads {
     /// Reads the threads of a process.
-    pub(super) fn read(&mut self, pid: i32, process: &Process, site: &Site) -> Found {
+    pub(super) fn read(&mut self, pid: i32, process: &Process, site: &Site) -> ProcessFindings {
         let root = RootDir::machine();
         let stat = root.read(&format!("/proc/{pid}/stat")).ok();
         let stat = stat.as_deref().and_then(proc::task_stat::Stat::parse);
@@ -61,7 +61,7 @@ impl Threads {
         let is_dead = matches!(letter, 'X' | 'x') || (letter == 'Z' && !others);
         let unshielded = process.cpus == Cpus::Shield && site.isolated.is_empty();
         let mut found =
-            Found { pid, letter, is_dead, class: Vec::new(), has_class: false, cpus: Vec::new(), unshielded };
+            ProcessFindings { pid, letter, is_dead, class: Vec::new(), has_class: false, cpus: Vec::new(), unshielded };
         if letter == 'Z' && others {
             found.letter = 'S';
         }
@@ -92,7 +92,7 @@ impl Threads {
     }
 
     /// Compares a thread with its declaration. Returns whether the thread exists.
-    fn thread(&mut self, tid: i32, process: &Process, site: &Site, found: &mut Found) -> bool {
+    fn thread(&mut self, tid: i32, process: &Process, site: &Site, found: &mut ProcessFindings) -> bool {
         let (Ok(scheduling), Ok(cpus)) = (sys::sched::scheduling(tid), sys::sched::affinity(tid)) else { return false };
         let seen = self.seen.entry(tid).or_default();
         seen.pass = self.passes;
@@ -190,7 +190,7 @@ pub(super) fn in_short(text: &str) -> &str {
     text.split_once(": ").map_or(text, |(what, _)| what)
 }
 
-impl Found {
+impl ProcessFindings {
     /// Whether all threads have their class.
     pub(super) fn class(&self, shortfalls: &[String]) -> Observation {
         verdict(&self.class, lacking(shortfalls, &CLASS))

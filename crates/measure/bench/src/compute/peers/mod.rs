@@ -5,7 +5,7 @@ mod faer;
 mod program;
 
 use super::{Args, WARM};
-use crate::{Failed, Found, Progress};
+use crate::{Failed, BenchResult, Progress};
 use kernels::{F16, Level, Panels};
 use program::Program;
 use report::{Figure, Row, Table, Target};
@@ -71,7 +71,7 @@ impl Peers {
     }
 }
 
-pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Found, Failed> {
+pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let mut peers = Peers::find(args);
     let level = Level::best();
     let mut compared = Table::new(format!(
@@ -118,7 +118,7 @@ pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Found, Fai
     if !compared.rows.is_empty() {
         tables.insert(0, compared);
     }
-    Ok(Found { setup: peers.setup, tables, notes: peers.notes })
+    Ok(BenchResult { setup: peers.setup, tables, notes: peers.notes })
 }
 
 /// The matrices of one size.
