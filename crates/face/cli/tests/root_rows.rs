@@ -51,7 +51,8 @@ fn kept_max(claim: Claim) -> usize {
     match claim {
         // Its loop may be in its longest pass.
         Serves => 2 + 6,
-        Runs | Ready | Class | Cpus | Memory | Restarts | Heartbeat | Budget | Skipped | Value | Deadline | Available => 2,
+        Runs | Ready | Class | Cpus | Memory | Restarts | Heartbeat | Budget | Skipped | Value | Deadline
+        | Available => 2,
         Isolated | Journal | Bounds | Observes | Files | Records | Restored => 2,
     }
 }
@@ -167,7 +168,11 @@ fn each_broken_promise_of_a_process_fails_the_plant_within_two_intervals() {
         + &sleeps("killed", never)
         + &sh("exits", "sleep 2; exit 7", never)
         + &sh("often", "sleep 0.5; exit 7", "restart = { backoff = \"0s\", limit = 2 }")
-        + &sh("unready", "[ -e once ] || echo up; touch once; exec sleep 1000", "ready = { line = \"up\", within = \"1s\" }")
+        + &sh(
+            "unready",
+            "[ -e once ] || echo up; touch once; exec sleep 1000",
+            "ready = { line = \"up\", within = \"1s\" }",
+        )
         + &sleeps("class", "class = \"fifo:20\"\nbudget = \"99%/1s\"")
         + &sleeps("priority", "class = \"fifo:20\"\nbudget = \"99%/1s\"")
         + &sleeps("nice", "nice = -5")
@@ -277,7 +282,8 @@ impl Drop for Overwritten {
 
 /// The directory of the plant's only partition in the hierarchy that has this file.
 fn partition_file(file: &str) -> PathBuf {
-    let below = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect::<Vec<_>>();
+    let below =
+        |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect::<Vec<_>>();
     let mut all = vec![PathBuf::from("/sys/fs/cgroup")];
     for _ in 0..6 {
         all = all.iter().flat_map(|dir| below(dir)).filter(|path| path.is_dir()).collect();
