@@ -49,7 +49,7 @@ type BoxedLane = Box<Lane<Id>>;
 type LaneResult = (usize, Option<BoxedLane>);
 
 /// Serves until SIGTERM or SIGINT. SIGHUP reloads the tables. `say` receives messages for the log. `trouble` is called
-/// repeatedly with the present fault, or `None`.
+/// repeatedly with the present fault, or `None`. Tables that a reload refused are a fault until a reload succeeds.
 ///
 /// # Errors
 /// The tables have errors, a device or thread is unavailable, the frame ended, or a required class was not obtained.
@@ -70,6 +70,7 @@ pub fn serve(
         sources: Sources::default(),
         lanes: Vec::new(),
         hup: false,
+        refused: None,
         tables,
     };
     let mut lanes = manager.build(&manager.tables, None)?;
@@ -107,6 +108,8 @@ struct Running<'o> {
     lanes: Vec<BoxedLane>,
     /// The tables must be reloaded when a server is available again.
     hup: bool,
+    /// Why the last reload was refused. The running tables differ from the file until a reload succeeds.
+    refused: Option<String>,
 }
 
 impl Running<'_> {
@@ -133,13 +136,18 @@ impl Running<'_> {
                     }
                     lane.look_after()?;
                     let hangs = lane.hanging();
-                    trouble(hangs.as_deref().or(self.watched.trouble()));
+                    trouble(self.fault(hangs.as_deref()));
                     if self.alone(signals)? {
                         return Ok(());
                     }
                 }
             }
         }
+    }
+
+    /// The present fault: a lane that hangs, stale values, or refused tables.
+    fn fault<'a>(&'a mut self, hangs: Option<&'a str>) -> Option<&'a str> {
+        hangs.or(self.watched.trouble()).or(self.refused.as_deref())
     }
 
     /// Creates the lanes of `tables`. Devices that are unchanged from `before` are not created.
@@ -201,14 +209,15 @@ impl Running<'_> {
                 Err(error) => break Err(error.into()),
             }
             if std::mem::take(&mut self.hup) {
-                say(match self.reload(lane, &mut threads) {
-                    Ok(()) => format!("tables reloaded: {} objects", self.tables.objects().len()),
-                    Err(why) => format!("tables not reloaded, the old ones stay in use: {why}"),
-                });
+                let reloaded = self.reload(lane, &mut threads);
+                self.refused =
+                    reloaded.err().map(|why| format!("tables not reloaded, the old ones stay in use: {why}"));
+                let done = || format!("tables reloaded: {} objects", self.tables.objects().len());
+                say(self.refused.clone().unwrap_or_else(done));
             }
             self.sources.look_after();
             let hangs = bands.hanging(mono_now()).or_else(|| lane.hanging());
-            trouble(hangs.as_deref().or(self.watched.trouble()));
+            trouble(self.fault(hangs.as_deref()));
             if let Err(why) = lane.look_after() {
                 break Err(why);
             }

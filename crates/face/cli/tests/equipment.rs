@@ -5,6 +5,7 @@ use harness::process::Running;
 use harness::site::Site;
 use harness::{PATIENCE, fresh, tahti};
 use msg::Band;
+use std::os::unix::net::UnixDatagram;
 use std::time::Instant;
 
 const MAGNETS: &str = r#"
@@ -80,13 +81,29 @@ point = "on"
 convert = [{ enum = { off = 0, on = 1 } }]
 "#;
 
+/// Waits until a process reports such a fault to its supervisor.
+fn hears_fault(supervisor: &UnixDatagram, is_expected: impl Fn(&str) -> bool) {
+    supervisor.set_read_timeout(Some(PATIENCE)).unwrap();
+    loop {
+        let mut bytes = [0; 4096];
+        let len = supervisor.recv(&mut bytes).unwrap();
+        let text = String::from_utf8_lossy(&bytes[..len]).into_owned();
+        if text.lines().filter_map(|line| line.strip_prefix("X_TAHTI_TROUBLE=")).any(&is_expected) {
+            return;
+        }
+    }
+}
+
 #[test]
 fn a_manager_serves_its_tables_keeps_its_state_and_takes_new_tables() {
     let mut site = Site::new();
     let poll = fresh("values");
     let text = format!("{MAGNETS}\n[[poll]]\nname = \"{poll}\"\nperiod = \"20ms\"\nobjects = [\"sr_*\"]\n");
     let file = site.folder.write("magnets.toml", &text);
-    let manager = site.manager(&file);
+    // The supervisor of the manager.
+    let notify = site.folder.0.join("notify").display().to_string();
+    let supervisor = UnixDatagram::bind(&notify).unwrap();
+    let manager = site.manager_with(&file, &[("NOTIFY_SOCKET", &notify)]);
     for (line, answer) in [
         ("put/sr_mag_ps_b/on", "OK"),
         ("set/sr_mag_ps_b/100A", "OK"),
@@ -122,6 +139,11 @@ fn a_manager_serves_its_tables_keeps_its_state_and_takes_new_tables() {
     manager.signal("-HUP");
     assert!(manager.hears("the old ones stay").contains("not reloaded"));
     assert_eq!(site.ask("put/sr_mag_ps_b/40A"), "OK");
+    hears_fault(&supervisor, |fault| fault.starts_with("tables not reloaded, the old ones stay in use"));
+    site.folder.write("magnets.toml", &text);
+    manager.signal("-HUP");
+    manager.hears("tables reloaded");
+    hears_fault(&supervisor, str::is_empty);
 
     // The message server is lost and comes back: loops kept running, and devices kept their state.
     site.serve();

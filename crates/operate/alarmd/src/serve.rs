@@ -79,7 +79,7 @@ struct Server<'a> {
     report: &'a mut dyn FnMut(&str),
 }
 
-/// Serves the alarms until SIGINT or SIGTERM, including those of `plant`, if given. `report` receives log lines.
+/// Serves the alarms until SIGINT, SIGTERM or SIGHUP, including those of `plant`, if given. `report` receives log lines.
 ///
 /// # Errors
 /// If the journal, the socket or the network cannot be used.

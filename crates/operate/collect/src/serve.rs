@@ -94,7 +94,7 @@ struct Collector<'a> {
     trouble: &'a mut dyn FnMut(Option<&str>),
 }
 
-/// Archives until SIGINT or SIGTERM. Then everything is synced, and a gap records the stop. `tell` receives log lines. `trouble`
+/// Archives until SIGINT, SIGTERM or SIGHUP. Then everything is synced, and a gap records the stop. `tell` receives log lines. `trouble`
 /// is called repeatedly with the present disk error, or `None`.
 ///
 /// # Errors

@@ -116,7 +116,7 @@ fn bind(options: &Options) -> io::Result<Server> {
     Err(refused.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into()))
 }
 
-/// Serves until SIGINT or SIGTERM. If the port is in use, reports that and retries: a plant can be up without a dashboard.
+/// Serves until SIGINT, SIGTERM or SIGHUP. If the port is in use, reports that and retries: a plant can be up without a dashboard.
 ///
 /// # Errors
 /// The kernel's error, or if the plant's folder cannot be written.

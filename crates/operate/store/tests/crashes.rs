@@ -277,8 +277,7 @@ fn gaps_and_descriptions_that_a_failing_disk_confirmed_and_dropped_are_written_a
     drop(logger);
     assert_eq!((numbers(&files, "A"), damage(&files)), (vec![1.0, 10.0], 0));
     let archive = Archive::open(files).unwrap();
-    let gaps: Vec<_> =
-        archive.gaps("A", Span::ALL).iter().map(|gap| (gap.at / SECOND, gap.cause, gap.lost)).collect();
+    let gaps: Vec<_> = archive.gaps("A", Span::ALL).iter().map(|gap| (gap.at / SECOND, gap.cause, gap.lost)).collect();
     assert_eq!(gaps, [(2, Cause::DiskFull, 1), (3, Cause::Disconnected, 0), (6, Cause::DiskFailed, 2)]);
     let units: Vec<String> = archive.rows("A").into_iter().map(|row| row.about.units).collect();
     assert_eq!(units, ["", "V", "mV"]);
