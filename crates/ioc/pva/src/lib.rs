@@ -1,7 +1,8 @@
 //! PVAccess, the second protocol of EPICS: bytes in, bytes and events out.
 //!
 //! This crate opens no socket, reads no clock and does not depend on records. [`codec`] decodes and encodes types and
-//! values, [`wire`] splits a stream into messages. The caller transfers the bytes and passes in the time.
+//! values, [`wire`] splits a stream into messages, [`search`] processes datagrams. [`server::Server`] serves the values of
+//! a [`server::Source`] as the types of [`nt`]. The caller transfers the bytes and passes in the time.
 //!
 //! Bytes from outside never cause a panic. Decoding reserves memory in proportion to the bytes of the message, and
 //! recursion is limited by [`codec::DEPTH_MAX`].
@@ -19,4 +20,8 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
+pub mod nt;
+pub mod request;
+pub mod search;
+pub mod server;
 pub mod wire;

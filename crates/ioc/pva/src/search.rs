@@ -1,0 +1,364 @@
+//! Searches and beacons: datagrams as functions of their bytes.
+
+use crate::codec::{Fault, Order, Reader, Writer};
+use crate::wire::{self, NAME_MAX, Side, command};
+
+/// Maximum size of a sent datagram in bytes. It fits into one Ethernet frame.
+pub const DATAGRAM_BYTES_MAX: usize = 1400;
+/// Maximum number of names in one received request. A datagram cannot hold more.
+const NAMES_MAX: usize = 16_384;
+
+/// The client wants an answer even if no name is known.
+const MUST_REPLY: u8 = 0x01;
+/// The request was sent to the address of one host, where only one of several servers receives it.
+pub const UNICAST: u8 = 0x80;
+
+/// An IPv4 address and a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Address {
+    /// The address as a number. 0 is the sender of the datagram.
+    pub ip: u32,
+    /// The port.
+    pub port: u16,
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [a, b, c, d] = self.ip.to_be_bytes();
+        write!(f, "{a}.{b}.{c}.{d}:{}", self.port)
+    }
+}
+
+/// First bytes of an IPv4 address that is written as an IPv6 address.
+const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF];
+
+/// An IPv4 address from the 16 bytes in a message. Zero in both spellings is 0; `None` for other IPv6 addresses.
+fn ipv4(bytes: [u8; 16]) -> Option<u32> {
+    if bytes == [0; 16] {
+        return Some(0);
+    }
+    let [first @ .., a, b, c, d] = bytes;
+    (first == MAPPED).then(|| u32::from_be_bytes([a, b, c, d]))
+}
+
+/// The 16 bytes of an IPv4 address in a message.
+fn mapped(ip: u32) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..12].copy_from_slice(&MAPPED);
+    bytes[12..].copy_from_slice(&ip.to_be_bytes());
+    bytes
+}
+
+fn write_ip(out: &mut Writer, ip: u32) {
+    out.bytes.extend_from_slice(&mapped(ip));
+}
+
+fn read_ip(reader: &mut Reader<'_>) -> Result<Option<u32>, Fault> {
+    Ok(ipv4(reader.take(16)?.try_into().unwrap_or([0; 16])))
+}
+
+/// A request of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Search<'a> {
+    /// Repeated in the answer.
+    pub sequence: u32,
+    /// Flags of the request, see [`UNICAST`].
+    pub flags: u8,
+    /// Destination of the answer. Without an IP address it is the sender.
+    pub reply_to: Address,
+    /// The client can connect by TCP without TLS.
+    pub tcp: bool,
+    /// Identifiers and names of channels.
+    pub names: Vec<(u32, &'a [u8])>,
+}
+
+impl<'a> Search<'a> {
+    /// Decodes the payload of a search.
+    ///
+    /// # Errors
+    /// It is not one.
+    pub fn read(payload: &'a [u8], order: Order) -> Result<Self, Fault> {
+        let mut reader = Reader::new(payload, order);
+        let (sequence, flags) = (reader.u32()?, reader.u8()?);
+        reader.take(3)?;
+        let ip = read_ip(&mut reader)?.unwrap_or(0);
+        let reply_to = Address { ip, port: reader.u16()? };
+        let protocols = reader.size()?;
+        let mut tcp = protocols == 0;
+        for _ in 0..protocols {
+            tcp |= reader.text_bytes()? == b"tcp";
+        }
+        let count = usize::from(reader.u16()?).min(NAMES_MAX);
+        let mut names = Vec::with_capacity(count.min(reader.rest().len() / 5));
+        for _ in 0..count {
+            names.push((reader.u32()?, reader.text_bytes()?));
+        }
+        Ok(Self { sequence, flags, reply_to, tcp, names })
+    }
+}
+
+/// Appends a request for names.
+pub fn write_search(out: &mut Writer, sequence: u32, flags: u8, reply_to: Address, names: &[(u32, &str)]) {
+    wire::message(out, Side::Client, command::SEARCH, |out| {
+        out.u32(sequence);
+        out.u8(flags);
+        out.bytes.extend_from_slice(&[0; 3]);
+        write_ip(out, reply_to.ip);
+        out.u16(reply_to.port);
+        out.size(1);
+        out.text("tcp");
+        out.u16(names.len() as u16);
+        for (id, name) in names {
+            out.u32(*id);
+            out.text(name);
+        }
+    });
+}
+
+/// Changes the flags of an encoded request, for the kind of its destination.
+pub fn set_flags(datagram: &mut [u8], flags: u8) {
+    if let Some(byte) = datagram.get_mut(wire::HEADER_BYTES + 4) {
+        *byte = flags;
+    }
+}
+
+/// Counters of a server's answers to searches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SearchCounters {
+    /// Number of names searched.
+    pub asked: u64,
+    /// Number of names found.
+    pub found: u64,
+}
+
+/// The identity of a server in its answers and beacons.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// A number that is new at each start.
+    pub guid: [u8; 12],
+    /// The TCP port.
+    pub port: u16,
+}
+
+/// Appends the answer to a search. `None` if there is nothing to answer: unknown names are ignored.
+pub fn answer(
+    search: &Search<'_>,
+    identity: Identity,
+    counters: &mut SearchCounters,
+    mut exists: impl FnMut(&[u8]) -> bool,
+    out: &mut Writer,
+) -> Option<()> {
+    if !search.tcp {
+        return None;
+    }
+    counters.asked += search.names.len() as u64;
+    let known = |(_, name): &&(u32, &[u8])| name.len() <= NAME_MAX && exists(name);
+    let found: Vec<u32> = search.names.iter().filter(known).map(|(id, _)| *id).collect();
+    counters.found += found.len() as u64;
+    if found.is_empty() && search.flags & MUST_REPLY == 0 {
+        return None;
+    }
+    wire::message(out, Side::Server, command::SEARCH_RESPONSE, |out| {
+        out.bytes.extend_from_slice(&identity.guid);
+        out.u32(search.sequence);
+        // The client uses the address from which the answer comes.
+        write_ip(out, 0);
+        out.u16(identity.port);
+        out.text("tcp");
+        out.u8((!found.is_empty()).into());
+        out.u16(found.len() as u16);
+        found.iter().for_each(|id| out.u32(*id));
+    });
+    Some(())
+}
+
+/// An answer of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The server.
+    pub guid: [u8; 12],
+    /// The number of the request.
+    pub sequence: u32,
+    /// Address of the server. Without an IP address it is the sender.
+    pub server: Address,
+    /// Identifiers of the channels that it has.
+    pub ids: Vec<u32>,
+}
+
+impl Found {
+    /// Decodes the payload of an answer; `None` if the server has no name or uses another protocol.
+    ///
+    /// # Errors
+    /// It is not an answer.
+    pub fn read(payload: &[u8], order: Order) -> Result<Option<Self>, Fault> {
+        let mut reader = Reader::new(payload, order);
+        let guid = reader.take(12)?.try_into().unwrap_or([0; 12]);
+        let sequence = reader.u32()?;
+        let ip = read_ip(&mut reader)?;
+        let port = reader.u16()?;
+        let tcp = reader.text_bytes()? == b"tcp";
+        let found = reader.u8()? != 0;
+        let count = usize::from(reader.u16()?);
+        let mut ids = Vec::with_capacity(count.min(reader.rest().len() / 4));
+        for _ in 0..count {
+            ids.push(reader.u32()?);
+        }
+        let server = ip.map(|ip| Address { ip, port });
+        Ok(server.filter(|_| tcp && found).map(|server| Self { guid, sequence, server, ids }))
+    }
+}
+
+/// A copy of a search for the other servers of the host, which share a multicast group on the loopback interface. The first
+/// message names the address at which the search arrived. `None` if it must not be copied.
+#[must_use]
+pub fn forwarded(search: &Search<'_>, payload: &[u8], order: Order, from: Address, at: u32) -> Option<Vec<u8>> {
+    let ip = if search.reply_to.ip == 0 { from.ip } else { search.reply_to.ip };
+    if ip == 0 || payload.len() > 65_000 {
+        return None;
+    }
+    let mut out = Writer::new(order);
+    wire::message(&mut out, Side::Client, command::ORIGIN_TAG, |out| write_ip(out, at));
+    wire::message(&mut out, Side::Client, command::SEARCH, |out| {
+        let start = out.bytes.len();
+        out.bytes.extend_from_slice(payload);
+        // The layout before the names is fixed: sequence, flags, reserved, address, port.
+        if let Some(head) = out.bytes.get_mut(start..start + 24) {
+            head[4] &= !UNICAST;
+            head[8..24].copy_from_slice(&mapped(ip));
+        }
+    });
+    Some(out.bytes)
+}
+
+/// Appends a beacon.
+pub fn write_beacon(out: &mut Writer, identity: Identity, sequence: u8) {
+    wire::message(out, Side::Server, command::BEACON, |out| {
+        out.bytes.extend_from_slice(&identity.guid);
+        out.u8(0);
+        out.u8(sequence);
+        out.u16(0);
+        write_ip(out, 0);
+        out.u16(identity.port);
+        out.text("tcp");
+        out.u8(0xFF);
+    });
+}
+
+/// The server that sent a beacon, with its port.
+///
+/// # Errors
+/// The payload is not a beacon.
+pub fn read_beacon(payload: &[u8], order: Order) -> Result<Identity, Fault> {
+    let mut reader = Reader::new(payload, order);
+    let guid = reader.take(12)?.try_into().unwrap_or([0; 12]);
+    reader.take(4 + 16)?;
+    Ok(Identity { guid, port: reader.u16()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const IDENTITY: Identity = Identity { guid: *b"0123456789ab", port: 5075 };
+    const FROM: Address = Address { ip: 0x7F00_0001, port: 4000 };
+
+    fn asked(order: Order, flags: u8, names: &[(u32, &str)]) -> Vec<u8> {
+        let mut out = Writer::new(order);
+        write_search(&mut out, 7, flags, Address { ip: 0, port: 4000 }, names);
+        out.bytes
+    }
+
+    fn answered(datagram: &[u8]) -> Option<Vec<u8>> {
+        let message = wire::datagram(datagram, Some(Side::Client)).next()?;
+        let search = Search::read(message.payload, message.header.order()).ok()?;
+        let mut out = Writer::new(Order::Big);
+        let known = |name: &[u8]| name.starts_with(b"X:");
+        answer(&search, IDENTITY, &mut SearchCounters::default(), known, &mut out)?;
+        Some(out.bytes)
+    }
+
+    #[test]
+    fn a_search_is_answered_for_known_names_only() {
+        for order in [Order::Little, Order::Big] {
+            let bytes = answered(&asked(order, 0, &[(17, "X:a"), (18, "nothing"), (19, "X:b")])).unwrap();
+            let message = wire::datagram(&bytes, Some(Side::Server)).next().unwrap();
+            let found = Found::read(message.payload, message.header.order()).unwrap().unwrap();
+            let server = Address { ip: 0, port: 5075 };
+            assert_eq!(found, Found { guid: IDENTITY.guid, sequence: 7, server, ids: vec![17, 19] });
+        }
+        assert_eq!(answered(&asked(Order::Big, 0, &[(1, "nothing")])), None);
+        let long = format!("X:{}", "x".repeat(NAME_MAX));
+        assert_eq!(answered(&asked(Order::Big, 0, &[(1, &long)])), None);
+    }
+
+    #[test]
+    fn an_answer_has_the_bytes_that_clients_expect() {
+        let bytes = answered(&asked(Order::Little, 0, &[(17, "X:a")])).unwrap();
+        let expected = [
+            &[0xCA, 2, 0xC0, 4, 0, 0, 0, 0x2D][..],
+            b"0123456789ab",
+            &[0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0, 0, 0, 0],
+            &[0x13, 0xD3, 3],
+            b"tcp",
+            &[1, 0, 1, 0, 0, 0, 17],
+        ];
+        assert_eq!(bytes, expected.concat());
+    }
+
+    #[test]
+    fn addresses_are_ipv4_in_the_bytes_of_ipv6() {
+        assert_eq!(ipv4([0; 16]), Some(0));
+        assert_eq!(ipv4(mapped(0)), Some(0));
+        let bytes = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 1];
+        assert_eq!((mapped(FROM.ip), ipv4(bytes)), (bytes, Some(FROM.ip)));
+        let mut other = bytes;
+        other[0] = 0xFE;
+        assert_eq!(ipv4(other), None, "an address of IPv6 only");
+        assert_eq!(FROM.to_string(), "127.0.0.1:4000");
+    }
+
+    #[test]
+    fn a_search_without_names_finds_the_server() {
+        let bytes = answered(&asked(Order::Little, MUST_REPLY, &[])).unwrap();
+        let message = wire::datagram(&bytes, Some(Side::Server)).next().unwrap();
+        assert_eq!(Found::read(message.payload, message.header.order()), Ok(None), "no channel was found");
+    }
+
+    #[test]
+    fn a_forwarded_search_has_the_address_of_the_client_and_is_not_forwarded_again() {
+        let datagram = asked(Order::Little, UNICAST, &[(1, "X:a")]);
+        let message = wire::datagram(&datagram, None).next().unwrap();
+        let search = Search::read(message.payload, Order::Little).unwrap();
+        let copy = forwarded(&search, message.payload, Order::Little, FROM, FROM.ip).unwrap();
+        let messages: Vec<_> = wire::datagram(&copy, None).collect();
+        assert_eq!([messages[0].header.command, messages[1].header.command], [command::ORIGIN_TAG, command::SEARCH]);
+        let again = Search::read(messages[1].payload, Order::Little).unwrap();
+        assert_eq!((again.flags & UNICAST, again.reply_to, again.names), (0, FROM, search.names.clone()));
+        let nowhere = Address { ip: 0, port: 1 };
+        assert_eq!(forwarded(&search, message.payload, Order::Little, nowhere, 0), None);
+    }
+
+    #[test]
+    fn a_beacon_names_the_server() {
+        let mut out = Writer::new(Order::Big);
+        write_beacon(&mut out, IDENTITY, 3);
+        let message = wire::datagram(&out.bytes, Some(Side::Server)).next().unwrap();
+        assert_eq!(read_beacon(message.payload, Order::Big), Ok(IDENTITY));
+    }
+
+    proptest! {
+        #[test]
+        fn no_datagram_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300), order in any::<bool>()) {
+            let order = if order { Order::Big } else { Order::Little };
+            if let Ok(search) = Search::read(&bytes, order) {
+                let mut out = Writer::new(order);
+                let _ = answer(&search, IDENTITY, &mut SearchCounters::default(), |_| true, &mut out);
+                let _ = forwarded(&search, &bytes, order, FROM, 1);
+            }
+            let _ = Found::read(&bytes, order);
+            let _ = read_beacon(&bytes, order);
+            let _ = answered(&bytes);
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The connection of one client: its channels, operations and unsent bytes.
+
+use super::monitor::Monitor;
+use super::{Limits, Opened, Peer, Source, Token, Write, unlink};
+use crate::codec::{Order, SentTypes, Status, TypeTable, Writer};
+use crate::nt::Layout;
+use crate::wire::{self, Inbox, Side, command};
+use base::{MonoNs, NumberHash};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// A channel that a client has open.
+pub(super) struct Channel {
+    pub(super) cid: u32,
+    pub(super) opened: Opened,
+    pub(super) layout: Arc<Layout>,
+}
+
+/// An operation on a channel.
+pub(super) struct Op {
+    pub(super) sid: u32,
+    pub(super) kind: OpKind,
+    /// The request that is being executed.
+    pub(super) busy: Option<Busy>,
+    /// Writes that wait for the one that is being executed, with their sub-commands.
+    pub(super) later: VecDeque<(Write, u8)>,
+    /// The fields that the client selected.
+    pub(super) select: u64,
+}
+
+pub(super) enum OpKind {
+    Get,
+    /// A write, with whether its answer waits for the end of processing.
+    Put {
+        wait: bool,
+    },
+    Process {
+        wait: bool,
+    },
+    Monitor(Box<Monitor>),
+}
+
+/// A request with a pending answer.
+#[derive(Clone, Copy)]
+pub(super) struct Busy {
+    pub(super) token: Token,
+    /// The sub-command of the request.
+    pub(super) sub: u8,
+    pub(super) step: Step,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Read,
+    Write,
+    /// The first update of a monitor.
+    First,
+}
+
+pub(super) struct Conn {
+    pub(super) out: Writer,
+    /// Number of bytes of `out` that were sent.
+    head: usize,
+    pub(super) inbox: Inbox,
+    pub(super) received: TypeTable,
+    pub(super) sent: SentTypes,
+    pub(super) channels: HashMap<u32, Channel, NumberHash>,
+    pub(super) next_sid: u32,
+    pub(super) ops: HashMap<u32, Op, NumberHash>,
+    /// Operations by the token of their pending answer.
+    pub(super) pending: HashMap<u64, u32, NumberHash>,
+    pub(super) tokens: u32,
+    /// Monitors with updates that may be sent when there is room.
+    pub(super) waiting: VecDeque<u32>,
+    /// Bytes of the values in all queues.
+    pub(super) queued: usize,
+    pub(super) user: String,
+    pub(super) address: String,
+    pub(super) heard: MonoNs,
+    pub(super) closing: bool,
+    pub(super) touched: bool,
+}
+
+impl Conn {
+    /// A new connection, with the greeting to send.
+    pub(super) fn new(now: MonoNs, address: &str, limits: &Limits) -> Self {
+        let mut out = Writer::new(Order::Little);
+        wire::set_order(&mut out, Side::Server);
+        wire::message(&mut out, Side::Server, command::VALIDATION, |out| {
+            out.u32(0x1_0000);
+            out.u16(0x7FFF);
+            // The weakest method first, because old clients use the last one that they know.
+            out.size(2);
+            out.text("anonymous");
+            out.text("ca");
+        });
+        Self {
+            out,
+            head: 0,
+            inbox: Inbox::new(Side::Client, limits.message_bytes),
+            received: TypeTable::default(),
+            sent: SentTypes::default(),
+            channels: HashMap::default(),
+            next_sid: 1,
+            ops: HashMap::default(),
+            pending: HashMap::default(),
+            tokens: 0,
+            waiting: VecDeque::new(),
+            queued: 0,
+            user: "anonymous".into(),
+            address: address.into(),
+            heard: now,
+            closing: false,
+            touched: false,
+        }
+    }
+
+    pub(super) fn unsent(&self) -> &[u8] {
+        &self.out.bytes[self.head..]
+    }
+
+    pub(super) fn take_sent(&mut self, len: usize) {
+        self.head = (self.head + len).min(self.out.bytes.len());
+        if self.head == self.out.bytes.len() {
+            self.out.bytes.clear();
+            self.head = 0;
+            // The memory of a large message is not kept for small ones.
+            self.out.bytes.shrink_to(1 << 20);
+        } else if self.head > 1 << 16 && self.head > self.out.bytes.len() / 2 {
+            self.out.bytes.drain(..self.head);
+            self.head = 0;
+        }
+    }
+
+    pub(super) fn has_room(&self, limits: &Limits) -> bool {
+        self.out.bytes.len() - self.head < limits.out_bytes
+    }
+
+    /// Closes the connection without sending the rest.
+    pub(super) fn abandon(&mut self) {
+        self.closing = true;
+        self.out.bytes.clear();
+        self.head = 0;
+    }
+
+    pub(super) fn peer(&self) -> Peer<'_> {
+        Peer { user: &self.user, address: &self.address }
+    }
+
+    /// A new token of the connection with this number.
+    pub(super) fn token(&mut self, id: u32) -> Token {
+        self.tokens = self.tokens.wrapping_add(1);
+        Token(u64::from(id) << 32 | u64::from(self.tokens))
+    }
+
+    /// Appends a reply: operation, sub-command, status, and data after success.
+    pub(super) fn reply(&mut self, command: u8, ioid: u32, sub: u8, status: &Status, data: impl FnOnce(&mut Writer)) {
+        wire::message(&mut self.out, Side::Server, command, |out| {
+            out.u32(ioid);
+            out.u8(sub);
+            out.status(status);
+            if status.is_success() {
+                data(out);
+            }
+        });
+    }
+
+    /// Appends a reply with an error.
+    pub(super) fn refuse(&mut self, command: u8, ioid: u32, sub: u8, message: &str) {
+        self.reply(command, ioid, sub, &Status::error(message), |_| {});
+    }
+
+    /// Appends a warning about an operation.
+    pub(super) fn warn(&mut self, ioid: u32, text: &str) {
+        wire::message(&mut self.out, Side::Server, command::MESSAGE, |out| {
+            out.u32(ioid);
+            out.u8(1);
+            out.text(text);
+        });
+    }
+
+    /// Ends an operation: its pending answer is no longer needed, and a monitor no longer gets posts.
+    pub(super) fn end_op(
+        &mut self,
+        id: u32,
+        ioid: u32,
+        watchers: &mut HashMap<u64, Vec<(u32, u32)>, NumberHash>,
+        source: &mut impl Source,
+    ) {
+        let Some(op) = self.ops.remove(&ioid) else { return };
+        if let Some(busy) = op.busy {
+            self.pending.remove(&busy.token.0);
+            if busy.step == Step::Write {
+                source.forget(busy.token);
+            }
+        }
+        if let OpKind::Monitor(monitor) = op.kind {
+            self.queued -= monitor.bytes;
+            self.waiting.retain(|other| *other != ioid);
+            if let Some(channel) = self.channels.get(&op.sid) {
+                unlink(watchers, channel.opened.watch, (id, ioid));
+                source.unwatch(channel.opened.handle);
+            }
+        }
+    }
+
+    /// Ends a channel with its operations, and reports it to the client.
+    pub(super) fn destroy_channel(
+        &mut self,
+        id: u32,
+        sid: u32,
+        watchers: &mut HashMap<u64, Vec<(u32, u32)>, NumberHash>,
+        source: &mut impl Source,
+    ) {
+        let ops: Vec<u32> = self.ops.iter().filter(|(_, op)| op.sid == sid).map(|(ioid, _)| *ioid).collect();
+        ops.into_iter().for_each(|ioid| self.end_op(id, ioid, watchers, source));
+        let Some(channel) = self.channels.remove(&sid) else { return };
+        source.close(channel.opened.handle);
+        wire::message(&mut self.out, Side::Server, command::DESTROY_CHANNEL, |out| {
+            out.u32(sid);
+            out.u32(channel.cid);
+        });
+    }
+
+    /// Asks for the access rights of all channels again. Returns the monitors that may send again.
+    pub(super) fn refresh_access(&mut self, source: &mut impl Source) -> Vec<u32> {
+        let mut regained = Vec::new();
+        let peer = Peer { user: &self.user, address: &self.address };
+        for (sid, channel) in &mut self.channels {
+            let access = source.access(channel.opened.handle, peer);
+            if access.read && !channel.opened.access.read {
+                let ops = self.ops.iter().filter(|(_, op)| op.sid == *sid);
+                regained.extend(ops.filter(|(_, op)| op.kind.is_running()).map(|(ioid, _)| *ioid));
+            }
+            channel.opened.access = access;
+        }
+        regained
+    }
+}
+
+impl OpKind {
+    /// The command of its messages.
+    pub(super) const fn command(&self) -> u8 {
+        match self {
+            Self::Get => command::GET,
+            Self::Put { .. } => command::PUT,
+            Self::Process { .. } => command::PROCESS,
+            Self::Monitor(_) => command::MONITOR,
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        matches!(self, Self::Monitor(monitor) if monitor.running)
+    }
+}
