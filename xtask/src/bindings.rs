@@ -34,7 +34,7 @@ pub(crate) fn main() -> Outcome {
 /// The streams of the adaptive-optics loop, read by NumPy.
 fn numpy() -> Outcome {
     let python = peers::python("numpy", &["numpy"])?.join("python");
-    Suite { programs: vec!["numpy".into()], ..Suite::default() }.env("TAHTI_PYTHON", python).run(Show::Live)
+    Suite::of("bindings")?.env("TAHTI_PYTHON", python).run(Show::Live)
 }
 
 /// Builds the same source with the flags of pkg-config and the C compiler's strictest warnings, as C and as C++.

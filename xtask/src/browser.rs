@@ -18,5 +18,5 @@ pub(crate) fn modules() -> Result<PathBuf, String> {
 
 /// Tests every panel. The tests that need root are in the stage for root.
 pub(crate) fn main() -> Outcome {
-    Suite { programs: vec!["dashboard_page".into()], ..Suite::default() }.env(VARIABLE, modules()?).run(Show::Live)
+    Suite::of("browser")?.env(VARIABLE, modules()?).run(Show::Live)
 }

@@ -48,9 +48,14 @@ pub(crate) fn main() -> Outcome {
     all(done)
 }
 
+/// All test programs of the stage.
+pub(crate) fn tests() -> Vec<&'static str> {
+    PARTS.iter().flat_map(|part| part.tests).copied().collect()
+}
+
 /// The tests that need separate networks.
 pub(crate) fn networks() -> Outcome {
-    Suite { programs: vec!["ca_hosts".into()], ..Suite::default() }.env("TAHTI_EPICS", programs()?).run(Show::Live)
+    Suite::of("networks")?.env("TAHTI_EPICS", programs()?).run(Show::Live)
 }
 
 /// Test programs that run in one part.

@@ -13,6 +13,9 @@ use std::time::Instant;
 /// Option of the second run, which the first run starts for the stages that run in parallel.
 const BESIDE: &str = "--beside";
 
+/// Option that selects every stage.
+const ALL: &str = "--all";
+
 /// Parsed command line of a run.
 struct Asked {
     unprivileged: bool,
@@ -24,15 +27,21 @@ struct Asked {
 impl Asked {
     fn parse(args: Vec<String>) -> Result<Self, String> {
         let (flags, names): (Vec<_>, Vec<_>) = args.into_iter().partition(|arg| arg.starts_with("--"));
-        if let Some(unknown) = flags.iter().find(|flag| !["--unprivileged", BESIDE].contains(&flag.as_str())) {
-            return Err(format!("unknown option {unknown}: expected --unprivileged"));
+        if let Some(unknown) = flags.iter().find(|flag| !["--unprivileged", ALL, BESIDE].contains(&flag.as_str())) {
+            return Err(format!("unknown option {unknown}: expected {ALL} or --unprivileged"));
         }
         for name in &names {
             stage(name)?;
         }
         let has = |flag: &str| flags.iter().any(|given| given == flag);
-        let is_wanted = |stage: &&Stage| names.is_empty() || names.iter().any(|name| name == stage.name);
-        let stages = STAGES.iter().filter(is_wanted).collect();
+        if has(ALL) && !names.is_empty() {
+            return Err(format!("{ALL} and the names of stages: expected one of them, as {ALL} selects every stage"));
+        }
+        let is_selected = |stage: &&Stage| match names[..] {
+            [] => has(ALL) || stage.in_gate,
+            _ => names.iter().any(|name| name == stage.name),
+        };
+        let stages = STAGES.iter().filter(is_selected).collect();
         Ok(Self { unprivileged: has("--unprivileged"), is_beside: has(BESIDE), stages })
     }
 }
@@ -43,9 +52,9 @@ fn stage(name: &str) -> Result<&'static Stage, String> {
     found.ok_or_else(|| format!("unknown stage {name:?}: expected one of {}", known()))
 }
 
-/// Runs the named stages, or all of them in order. Continues after a failure and reports all outcomes at the end.
+/// Runs the selected stages in order. Continues after a failure and reports all outcomes at the end.
 pub(crate) fn main(args: Vec<String>) -> Outcome {
-    let asked = Asked::parse(args)?;
+    let (asked, start) = (Asked::parse(args)?, Instant::now());
     if !asked.is_beside {
         record::clear()?;
     }
@@ -53,7 +62,7 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
     let records = asked.stages.iter().map(|stage| (stage.name, record::of(stage.name)));
     let records: Vec<(&str, Record)> = records.collect();
     if !asked.is_beside {
-        let report = record::report(&records) + &again::shown();
+        let report = record::report(&records, start.elapsed().as_secs_f64()) + &again::shown();
         println!("\n{report}kept in {}", record::keep(&report).display());
     }
     let fine = |record: &Record| matches!(record.ended, Some(Ended::Passed { .. } | Ended::DidNotRun { .. }));
@@ -177,5 +186,31 @@ impl Background {
         if let (Err(error), _) | (_, Err(error)) = (ended.map(drop), read.map(drop)) {
             println!("the stages beside the others are lost: {error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stages(args: &[&str]) -> Result<Vec<&'static str>, String> {
+        let asked = Asked::parse(args.iter().map(|arg| (*arg).to_owned()).collect())?;
+        Ok(asked.stages.iter().map(|stage| stage.name).collect())
+    }
+
+    #[test]
+    fn without_options_the_gate_runs_and_with_all_every_stage_runs() {
+        assert_eq!(stages(&[]).unwrap(), ["fmt", "tidy", "clippy", "unit", "root", "doc"]);
+        assert_eq!(stages(&["--unprivileged"]), stages(&[]));
+        let all = STAGES.iter().map(|stage| stage.name).collect::<Vec<_>>();
+        assert_eq!(stages(&["--all"]).unwrap(), all);
+        assert_eq!(stages(&["vm", "fmt"]).unwrap(), ["fmt", "vm"]);
+    }
+
+    #[test]
+    fn unknown_options_and_stages_are_refused() {
+        assert!(stages(&["--al"]).unwrap_err().starts_with("unknown option --al: expected --all"));
+        assert!(stages(&["units"]).unwrap_err().starts_with("unknown stage \"units\": expected one of fmt, "));
+        assert!(stages(&["--all", "fmt"]).unwrap_err().starts_with("--all and the names of stages"));
     }
 }

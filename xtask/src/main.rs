@@ -19,6 +19,7 @@ mod record;
 mod run;
 mod soak;
 mod suite;
+mod targets;
 mod test;
 mod tidy;
 mod vm;
@@ -28,10 +29,13 @@ use std::process::ExitCode;
 
 const HELP: &str = "usage: cargo xtask <command>
 
-  test [--unprivileged] [STAGE...]   everything that CI checks; without STAGE all of it
+  test [--unprivileged]              the gate: the stages that CI runs
+  test --all [--unprivileged]        every stage
+  test [--unprivileged] STAGE...     these stages
   test-vm [--list] [--only GUEST,...] [--test PART] [--run COMMAND]
                                      the tests that need other kernels, in QEMU guests
-  tidy                               the house rules: arrows between crates, pure crates, unsafe, dependencies, pages
+  tidy                               the house rules: arrows between crates, pure crates, unsafe, dependencies, pages,
+                                     one stage for each test
   bench [NAME...] [--write]          measures what docs/develop/benchmark-tables.md names; --write puts the figures there
   bench -- COMMAND                   runs any `tahti bench COMMAND`
   soak [--for SECONDS]               messages while each party in turn is killed by SIGKILL (600 s)

@@ -123,9 +123,11 @@ fn parse(text: &str) -> Record {
     record
 }
 
-/// The report of a run: each stage with its outcome and duration, followed by its test programs, the longest first.
-pub(crate) fn report(records: &[(&str, Record)]) -> String {
+/// The report of a run: each stage with its outcome and duration, followed by its test programs, the longest first; and the
+/// duration of the run, with the CPU time of all stages.
+pub(crate) fn report(records: &[(&str, Record)], run_seconds: f64) -> String {
     let mut text = format!("{:<10} {:<8} {:>8} {:>8}\n", "stage", "outcome", "seconds", "CPU s");
+    let mut run_cpu_seconds = 0.0;
     for (stage, record) in records {
         let (word, seconds, cpu_seconds) = match &record.ended {
             Some(Ended::Passed { seconds, cpu_seconds }) => ("passed", *seconds, *cpu_seconds),
@@ -139,6 +141,7 @@ pub(crate) fn report(records: &[(&str, Record)]) -> String {
                 continue;
             }
         };
+        run_cpu_seconds += cpu_seconds;
         let _ = writeln!(text, "{stage:<10} {word:<8} {seconds:>8.1} {cpu_seconds:>8.0}");
         for test in &record.again {
             let _ = writeln!(text, "           ONLY WHEN RUN AGAIN: {test}");
@@ -156,6 +159,7 @@ pub(crate) fn report(records: &[(&str, Record)]) -> String {
             let _ = writeln!(text, "  {name:<55} {sum:>8.1}");
         }
     }
+    let _ = writeln!(text, "{:<19} {run_seconds:>8.1} {run_cpu_seconds:>8.0}", "whole run");
     text
 }
 
@@ -233,7 +237,8 @@ mod tests {
         let unit = parse(unit);
         assert_eq!(unit.failure, "c::never: expected 1\nfound 2\n");
         let none = parse("without needs root\n");
-        let report = report(&[("fmt", parse("passed 3.0 2\n")), ("unit", unit), ("root", none), ("doc", parse(""))]);
+        let records = [("fmt", parse("passed 3.0 2\n")), ("unit", unit), ("root", none), ("doc", parse(""))];
+        let report = report(&records, 44.0);
         let expected = "
 stage      outcome   seconds    CPU s
 fmt        passed        3.0        2
@@ -244,6 +249,7 @@ unit       FAILED       40.0       71
   1 more, each below 1 s                                       0.4
 root       DID NOT RUN: needs root
 doc        FAILED: it did not end
+whole run               44.0       73
 ";
         assert_eq!(format!("\n{report}"), expected);
     }

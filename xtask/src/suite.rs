@@ -4,6 +4,7 @@ use crate::again;
 use crate::hang;
 use crate::record::{self, Clock};
 use crate::run::{Outcome, cargo, metadata, root, shown};
+use crate::targets::{self, APART};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{ErrorKind, PipeReader, Read, Write};
@@ -20,14 +21,16 @@ pub(crate) enum Show {
 }
 
 /// Features that compile tests, some of which change the machine. Release builds enable none of them.
-const FOR_TESTS: [&str; 3] = ["root-tests", "guest-tests", "peer-tests"];
+pub(crate) const FOR_TESTS: [&str; 3] = ["root-tests", "guest-tests", "peer-tests"];
 
 /// A selection of the workspace's test programs, by name.
 ///
-/// Every stage builds the whole workspace with all of [`FOR_TESTS`]. With another set of packages or features, cargo
+/// Nearly all stages build the same packages with all of [`FOR_TESTS`]. With another set of packages or features, cargo
 /// would rebuild everything that depends on it.
 #[derive(Default)]
 pub(crate) struct Suite {
+    /// The packages to build. Empty selects those of [`for_tests`].
+    pub(crate) packages: &'static [&'static str],
     /// Additional features (`package/feature`).
     pub(crate) features: Vec<String>,
     /// Cargo's options for kinds of programs, for example `--lib`.
@@ -40,13 +43,19 @@ pub(crate) struct Suite {
 }
 
 impl Suite {
+    /// The integration tests of a stage.
+    pub(crate) fn of(stage: &str) -> Result<Self, String> {
+        Ok(Self { programs: targets::tests_of(stage)?, ..Self::default() })
+    }
+
     pub(crate) fn env(mut self, name: &'static str, value: impl AsRef<OsStr>) -> Self {
         self.environment.push((name, value.as_ref().to_owned()));
         self
     }
 
     fn command(&self) -> Result<Command, String> {
-        let mut command = for_tests("test")?;
+        let mut command =
+            if self.packages.is_empty() { for_tests("test") } else { of_packages("test", self.packages) }?;
         command.arg("--no-fail-fast").args(self.kinds);
         command.args(self.features.iter().flat_map(|feature| ["--features", feature]));
         command.args(self.programs.iter().flat_map(|program| ["--test", program]));
@@ -90,41 +99,32 @@ impl Suite {
 /// Name of the build step in the stage's record.
 pub(crate) const BUILDING: &str = "(building)";
 
-/// `cargo test` or `cargo build` of the workspace with the features that all suites use.
+/// A cargo command for the packages and features that nearly all stages build: the workspace without [`APART`].
 pub(crate) fn for_tests(verb: &str) -> Result<Command, String> {
     let mut command = cargo([verb, "--workspace"]);
+    command.args(APART.iter().flat_map(|(package, _)| ["--exclude", package]));
+    enable(&mut command, |name| !APART.iter().any(|(apart, _)| *apart == name))?;
+    Ok(command)
+}
+
+/// A cargo command for some packages with the test features that they have.
+pub(crate) fn of_packages(verb: &str, names: &[&str]) -> Result<Command, String> {
+    let mut command = cargo([verb]);
+    command.args(names.iter().flat_map(|name| ["--package", name]));
+    enable(&mut command, |name| names.contains(&name))?;
+    Ok(command)
+}
+
+/// Enables the test features of the selected packages.
+fn enable(command: &mut Command, is_selected: impl Fn(&str) -> bool) -> Result<(), String> {
     for package in metadata()? {
-        let Some(name) = package["name"].as_str() else { continue };
+        let Some(name) = package["name"].as_str().filter(|name| is_selected(name)) else { continue };
         let has = |feature: &&&str| !package["features"][**feature].is_null();
         for feature in FOR_TESTS.iter().filter(has) {
             command.arg("--features").arg(format!("{name}/{feature}"));
         }
     }
-    Ok(command)
-}
-
-/// The cargo command for one package with the test features that the package has.
-pub(crate) fn of_package(verb: &str, name: &str) -> Result<Command, String> {
-    let mut command = cargo([verb, "--package", name]);
-    let package = metadata()?.into_iter().find(|package| package["name"] == name);
-    let package = package.ok_or_else(|| format!("the workspace has no package {name}"))?;
-    for feature in FOR_TESTS.iter().filter(|feature| !package["features"][**feature].is_null()) {
-        command.args(["--features", feature]);
-    }
-    Ok(command)
-}
-
-/// The integration tests that need none of these features.
-pub(crate) fn plain() -> Result<Vec<String>, String> {
-    let mut names = Vec::new();
-    for package in metadata()? {
-        let targets = package["targets"].as_array().into_iter().flatten();
-        let plain = targets.filter(|target| target["kind"][0] == "test" && target["required-features"].is_null());
-        names.extend(plain.filter_map(|target| target["name"].as_str().map(str::to_owned)));
-    }
-    names.sort_unstable();
-    names.dedup();
-    Ok(names)
+    Ok(())
 }
 
 /// Maximum time that a command may print nothing. It is longer than any build or test. After it, the runner prints what
@@ -268,17 +268,28 @@ error: 1 target failed:
     `-p sys --lib`
 ";
 
+    fn words(command: &Command) -> Vec<String> {
+        command.get_args().map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+
     #[test]
     fn every_suite_enables_all_test_features_and_plain_tests_run_without_root() {
-        let words: Vec<_> =
-            for_tests("test").unwrap().get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+        let words = words(&for_tests("test").unwrap());
         for feature in ["cli/root-tests", "cli/peer-tests", "keep/guest-tests", "db/peer-tests"] {
             assert!(words.iter().any(|word| word == feature), "{words:?}");
         }
-        let plain = plain().unwrap();
-        assert!(plain.iter().any(|name| name == "plant"));
+        assert_eq!(words[1..4], ["--workspace", "--exclude", "fabric"]);
+        let plain = targets::tests_of("unit").unwrap();
+        assert!(plain.iter().any(|name| name == "alarm_plant"));
         let gated = |name: &&String| name.starts_with("root_") || name.starts_with("guest_") || *name == "differential";
         assert_eq!(plain.iter().find(gated), None);
+    }
+
+    #[test]
+    fn a_suite_of_some_packages_enables_only_their_test_features() {
+        let words = words(&of_packages("test", &["broker", "fabric"]).unwrap());
+        let expected = ["test", "--package", "broker", "--package", "fabric", "--features", "broker/root-tests"];
+        assert_eq!(words, expected);
     }
 
     #[test]

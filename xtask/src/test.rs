@@ -1,4 +1,5 @@
-//! The stages that CI runs. Each is a row of one table: its purpose, the programs that it may start, and its function.
+//! The stages of the test command. Each is a row of one table: its purpose, its tests, the programs that it may start, and its
+//! function.
 
 use crate::appliance;
 use crate::bindings;
@@ -7,8 +8,8 @@ use crate::epics;
 use crate::fuzz;
 use crate::programs::{self, Package, package};
 use crate::run::{Outcome, all, cargo, root, run};
-use crate::suite::{Show, Suite, for_tests, plain};
-use crate::{peers, tidy, vm};
+use crate::suite::{Show, Suite, for_tests};
+use crate::{peers, targets, tidy, vm};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -17,6 +18,10 @@ pub(crate) struct Stage {
     pub(crate) name: &'static str,
     /// The subject of the stage's tests, for the report.
     pub(crate) what: &'static str,
+    /// The stage is part of the gate, which CI runs. `--all` runs the other stages, too.
+    pub(crate) in_gate: bool,
+    /// The integration tests that this stage declares. See [`crate::targets`] for those that no stage declares.
+    pub(crate) tests: fn() -> Vec<&'static str>,
     /// The Debian packages that it needs, in addition to those of every stage. Other programs are not in its `PATH`.
     pub(crate) needs: &'static [Package],
     /// The stage changes the machine and restores it, so it must run as root.
@@ -28,7 +33,16 @@ pub(crate) struct Stage {
 }
 
 /// Default values of a stage.
-const STAGE: Stage = Stage { name: "", what: "", needs: &[], needs_root: false, beside: false, run: || Ok(()) };
+const STAGE: Stage = Stage {
+    name: "",
+    what: "",
+    in_gate: false,
+    tests: Vec::new,
+    needs: &[],
+    needs_root: false,
+    beside: false,
+    run: || Ok(()),
+};
 
 /// Programs to send signals and to list processes.
 const PROCPS: Package = package("procps", &["kill", "ps"]);
@@ -55,19 +69,59 @@ const QEMU: Package = package("qemu-system-x86", &["qemu-system-x86_64"]);
 const BUSYBOX: Package = package("busybox-static", &["busybox"]);
 
 pub(crate) const STAGES: &[Stage] = &[
-    Stage { name: "fmt", what: "formatting", run: formatting, ..STAGE },
-    Stage { name: "tidy", what: "the house rules", run: tidy::main, ..STAGE },
-    Stage { name: "clippy", what: "lints", run: clippy, ..STAGE },
+    Stage { name: "fmt", what: "formatting", in_gate: true, run: formatting, ..STAGE },
+    Stage { name: "tidy", what: "the house rules", in_gate: true, run: tidy::main, ..STAGE },
+    Stage { name: "clippy", what: "lints", in_gate: true, run: clippy, ..STAGE },
     Stage {
         name: "unit",
-        what: "tests that need no privilege",
+        what: "unit tests, examples in documentation, and short tests of whole processes",
+        in_gate: true,
         needs: &[PROCPS, PYTHON, PKG_CONFIG],
         run: unit,
         ..STAGE
     },
     Stage {
         name: "root",
-        what: "tests that change the real machine and restore it",
+        what: "the shield, the guard and other tests that change the real machine and restore it",
+        in_gate: true,
+        tests: || {
+            vec![
+                "root_bounds",
+                "root_exec",
+                "root_family",
+                "root_guard",
+                "root_holes",
+                "root_ioc",
+                "root_launch",
+                "root_locks",
+                "root_shield",
+                "root_state",
+                "root_strangers",
+            ]
+        },
+        needs: &[PROCPS, PYTHON, IPROUTE, MOUNT],
+        needs_root: true,
+        run: || one_at_a_time("root"),
+        ..STAGE
+    },
+    Stage { name: "doc", what: "documentation builds without warnings", in_gate: true, run: doc, ..STAGE },
+    Stage {
+        name: "features",
+        what: "lints and documentation with all features, and lints of the released packages",
+        run: features,
+        ..STAGE
+    },
+    Stage {
+        name: "whole",
+        what: "long tests of whole processes",
+        tests: || vec!["ao", "init", "madoca", "plant", "verdict", "verdict_services"],
+        needs: &[PROCPS, PYTHON, PKG_CONFIG],
+        run: whole,
+        ..STAGE
+    },
+    Stage {
+        name: "machine",
+        what: "all other tests that change the real machine and restore it",
         needs: &[
             PROCPS,
             PYTHON,
@@ -79,12 +133,13 @@ pub(crate) const STAGES: &[Stage] = &[
             package("e2fsprogs", &["fsck.ext4", "mkfs.ext4"]),
         ],
         needs_root: true,
-        run: root_tests,
+        run: machine,
         ..STAGE
     },
     Stage {
         name: "vm",
         what: "tests that need other kernels, in QEMU guests",
+        tests: vm::tests,
         needs: &[
             PROCPS,
             PYTHON,
@@ -105,6 +160,7 @@ pub(crate) const STAGES: &[Stage] = &[
     Stage {
         name: "guests",
         what: "virtual machines as members of a plant, in QEMU",
+        tests: || vec!["guests"],
         needs: &[
             PROCPS,
             PYTHON,
@@ -122,6 +178,7 @@ pub(crate) const STAGES: &[Stage] = &[
     Stage {
         name: "loom",
         what: "shared-memory blocks under every order of memory accesses",
+        tests: || vec!["loom"],
         beside: true,
         run: loom,
         ..STAGE
@@ -152,6 +209,7 @@ pub(crate) const STAGES: &[Stage] = &[
     Stage {
         name: "epics",
         what: "databases, servers and tools beside C EPICS",
+        tests: epics::tests,
         needs: &[PROCPS, PYTHON, VENV, JAVA, MAVEN],
         run: epics::main,
         ..STAGE
@@ -159,6 +217,7 @@ pub(crate) const STAGES: &[Stage] = &[
     Stage {
         name: "networks",
         what: "Channel Access between hosts beside C EPICS, in network namespaces",
+        tests: || vec!["ca_hosts"],
         needs: &[PROCPS, PYTHON, VENV, IPROUTE, MOUNT],
         needs_root: true,
         run: epics::networks,
@@ -167,14 +226,23 @@ pub(crate) const STAGES: &[Stage] = &[
     Stage {
         name: "appliance",
         what: "the archive beside other people's clients of the EPICS Archiver Appliance and readers of Parquet",
+        tests: appliance::tests,
         needs: &[PROCPS, PYTHON, VENV],
         run: appliance::main,
         ..STAGE
     },
-    Stage { name: "tls", what: "HTTPS beside OpenSSL and curl", needs: &[OPENSSL, CURL], run: tls, ..STAGE },
+    Stage {
+        name: "tls",
+        what: "HTTPS beside OpenSSL and curl",
+        tests: || vec!["tls"],
+        needs: &[OPENSSL, CURL],
+        run: tls,
+        ..STAGE
+    },
     Stage {
         name: "bindings",
         what: "libtahti as CMake, pkg-config and pip find it, with the examples in C and C++",
+        tests: || vec!["numpy"],
         needs: &[PROCPS, PYTHON, VENV, CPLUSPLUS, package("cmake", &["cmake"]), package("make", &["make"]), PKG_CONFIG],
         run: bindings::main,
         ..STAGE
@@ -182,6 +250,7 @@ pub(crate) const STAGES: &[Stage] = &[
     Stage {
         name: "browser",
         what: "the dashboard's page in Chromium, panel by panel",
+        tests: || vec!["dashboard_page"],
         needs: &[PROCPS, NODE, NPM, CHROMIUM],
         run: browser::main,
         ..STAGE
@@ -189,6 +258,7 @@ pub(crate) const STAGES: &[Stage] = &[
     Stage {
         name: "beyond",
         what: "beyond one machine: messages between hosts, whose links are cut and restored; a logger whose node of Cassandra is killed; the dashboard by TLS",
+        tests: || vec!["cassandra", "dashboard_tls", "fabric", "soak"],
         needs: &[PROCPS, PYTHON, OPENSSL, CURL, JAVA, MAVEN, JAVA_17, IPROUTE, MOUNT],
         needs_root: true,
         run: beyond,
@@ -197,12 +267,12 @@ pub(crate) const STAGES: &[Stage] = &[
     Stage {
         name: "cassandra",
         what: "the archive in nodes of Cassandra, which are killed while it is written",
+        tests: || vec!["cluster"],
         needs: &[JAVA, MAVEN, JAVA_17],
         beside: true,
         run: cassandra,
         ..STAGE
     },
-    Stage { name: "doc", what: "documentation builds without warnings", run: doc, ..STAGE },
 ];
 
 /// Formatting, including files that a macro declares, which `cargo fmt` does not find.
@@ -219,10 +289,9 @@ fn formatting() -> Outcome {
     }
 }
 
-/// Checks with all features, as every other stage builds, and the released packages without features.
+/// Checks the packages and features that the tests build.
 fn clippy() -> Outcome {
-    run(&mut cargo(["clippy", "--workspace", "--all-targets", "--all-features", "--quiet", "--", "-D", "warnings"]))?;
-    run(&mut cargo(["clippy", "--package", "cli", "--package", "capi", "--quiet", "--", "-D", "warnings"]))?;
+    run(for_tests("clippy")?.args(["--all-targets", "--quiet", "--", "-D", "warnings"]))?;
     // The build script of `heap` compiles this file, so it is not a target of cargo.
     let out = root().join("target/lint");
     let mut driver = Command::new("clippy-driver");
@@ -233,14 +302,39 @@ fn clippy() -> Outcome {
     run(&mut driver)
 }
 
+/// Lints and documentation of the optional features, and lints of the released packages, which have no features.
+fn features() -> Outcome {
+    all([
+        run(&mut cargo([
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--all-features",
+            "--quiet",
+            "--",
+            "-D",
+            "warnings",
+        ])),
+        run(&mut cargo(["clippy", "--package", "cli", "--package", "capi", "--quiet", "--", "-D", "warnings"])),
+        run(documentation(&mut cargo(["doc", "--workspace", "--all-features"]))),
+    ])
+}
+
 /// Test programs first. Cargo runs the examples in documentation separately.
 fn unit() -> Outcome {
     // Some tests start examples as programs.
     run(for_tests("build")?.args(["--examples", "--quiet"]))?;
     let kinds = &["--lib", "--bins", "--examples"];
-    let programs = Suite { kinds, programs: plain()?, ..Suite::default() }.run(Show::Live);
+    let programs = Suite { kinds, ..Suite::of("unit")? }.run(Show::Live);
     let examples = Suite { kinds: &["--doc"], ..Suite::default() }.run(Show::Live);
     all([programs, examples])
+}
+
+/// Tests that start a plant, or all programs of a tutorial, and wait for them.
+fn whole() -> Outcome {
+    // Some tests start examples as programs.
+    run(for_tests("build")?.args(["--examples", "--quiet"]))?;
+    Suite::of("whole")?.run(Show::Live)
 }
 
 /// Uses a separate target folder, because the flag would rebuild everything else each time.
@@ -307,14 +401,21 @@ fn neon() -> Outcome {
     run(command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER", "qemu-aarch64"))
 }
 
-/// Tests behind the feature `root-tests`, one at a time: they share the machine.
-fn root_tests() -> Outcome {
+/// Tests of a stage behind the feature `root-tests`. They share the machine.
+fn one_at_a_time(stage: &str) -> Outcome {
+    as_root(stage)?.run(Show::Live)
+}
+
+fn machine() -> Outcome {
+    as_root("machine")?.env(browser::VARIABLE, browser::modules()?).run(Show::Live)
+}
+
+/// The tests of a stage, one at a time.
+fn as_root(stage: &str) -> Result<Suite, String> {
     if !is_root() {
-        return Err("this needs root; run as root, or give --unprivileged to leave it out (and be told so)".into());
+        return Err("this needs root; run as root, or give --unprivileged to list it as not run".into());
     }
-    Suite { programs: vec!["root_*".into()], words: vec!["--test-threads=1"], ..Suite::default() }
-        .env(browser::VARIABLE, browser::modules()?)
-        .run(Show::Live)
+    Ok(Suite { words: vec!["--test-threads=1"], ..Suite::of(stage)? })
 }
 
 /// Whether this process runs as root.
@@ -326,20 +427,24 @@ fn is_root() -> bool {
 
 fn guests() -> Outcome {
     let linux = peers::small_linux()?;
-    Suite { programs: vec!["guests".into()], ..Suite::default() }
+    Suite::of("guests")?
         .env("TAHTI_QEMU", "qemu-system-x86_64")
         .env("TAHTI_GUEST", linux)
         .env("TAHTI_LIBVIRT_SCHEMAS", "/usr/share/libvirt/schemas")
         .run(Show::Live)
 }
 
-/// Rarely needed features, in one build of the program.
+/// Rarely needed features, in one build of the program, with the unit tests of the package that no other stage builds.
 fn beyond() -> Outcome {
-    let features = vec!["cli/fabric".into(), "cli/cassandra".into(), "cli/tls".into()];
-    let programs = vec!["fabric".into(), "soak".into(), "cassandra".into(), "dashboard_tls".into()];
+    let suite = || Suite {
+        packages: &["cli", "fabric"],
+        features: vec!["cli/fabric".into(), "cli/cassandra".into(), "cli/tls".into()],
+        ..Suite::default()
+    };
     let (jars, java) = (cassandra_jars()?, peers::java_17()?);
-    let suite = Suite { features, programs, ..Suite::default() };
-    suite.env("TAHTI_CASSANDRA", jars).env("TAHTI_JAVA", java).run(Show::Live)
+    let programs = Suite { kinds: &["--lib"], programs: targets::tests_of("beyond")?, ..suite() };
+    let programs = programs.env("TAHTI_CASSANDRA", jars).env("TAHTI_JAVA", java).run(Show::Live);
+    all([programs, Suite { kinds: &["--doc"], ..suite() }.run(Show::Live)])
 }
 
 pub(crate) fn cassandra_jars() -> Result<PathBuf, String> {
@@ -352,18 +457,26 @@ fn cassandra() -> Outcome {
     let words =
         ["test", "--package", "cassandra", "--features", "driver", "--quiet", "--target-dir", "target/cassandra"];
     let mut command = cargo(words);
+    // Most unit tests of the package need the feature.
+    command.args(["--lib", "--test", "cluster"]);
     command.args(["--", "--test-threads=1"]);
     run(command.env("TAHTI_CASSANDRA", cassandra_jars()?).env("TAHTI_JAVA", peers::java_17()?))
 }
 
 /// Uses a separate target folder, because the common crates have fewer features when the package is built alone.
 fn tls() -> Outcome {
-    run(&mut cargo(["test", "--package", "web", "--features", "tls", "--quiet", "--target-dir", "target/tls"]))
+    let words = ["test", "--package", "web", "--features", "tls", "--test", "tls"];
+    run(cargo(words).args(["--quiet", "--target-dir", "target/tls"]))
 }
 
 fn doc() -> Outcome {
-    let words = ["doc", "--workspace", "--no-deps", "--document-private-items", "--all-features", "--quiet"];
-    run(cargo(words).env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"))
+    run(documentation(&mut for_tests("doc")?))
+}
+
+/// Adds the options of a build of the documentation.
+fn documentation(command: &mut Command) -> &mut Command {
+    command.args(["--no-deps", "--document-private-items", "--quiet"]);
+    command.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")
 }
 
 /// Installs the packages of a stage, for a command that does not run as a stage.

@@ -2,7 +2,7 @@
 
 use crate::run::{Outcome, metadata, output, root};
 use crate::wording::Wording;
-use crate::{calls, pages};
+use crate::{calls, pages, targets};
 use proc_macro2::{TokenStream, TokenTree};
 use serde_json::Value;
 use std::fs;
@@ -211,6 +211,7 @@ pub(crate) fn main() -> Outcome {
     let mut findings = Vec::new();
     let packages = metadata()?;
     dependencies(&packages, &mut findings);
+    targets::check(&packages, &mut findings);
     let folders: Vec<(PathBuf, String)> = packages.iter().filter_map(folder).collect();
     let files = files()?;
     pages::check(&files, &mut findings);

@@ -244,12 +244,18 @@ impl Round<'_> {
 /// The built test binaries by crate and target, and the program itself as `("tahti", "bin")`.
 type Binaries = BTreeMap<(String, String), PathBuf>;
 
-/// Builds the program and the test binaries of every crate in the table, with their guest tests.
-fn build() -> Result<Binaries, String> {
+/// The integration tests that run in guests.
+pub(crate) fn tests() -> Vec<&'static str> {
     let rows = GUESTS.iter().flat_map(|guest| guest.tests);
     let mut targets: Vec<&str> = rows.map(|tests| tests.target).filter(|target| *target != "lib").collect();
     targets.sort_unstable();
     targets.dedup();
+    targets
+}
+
+/// Builds the program and the test binaries of every crate in the table, with their guest tests.
+fn build() -> Result<Binaries, String> {
+    let targets = tests();
     println!("building the tests: {}", targets.join(", "));
     let messages = ["--quiet", "--message-format", "json-render-diagnostics"];
     let mut tests = suite::for_tests("test")?;
@@ -276,7 +282,7 @@ fn build_some(wanted: &[&Guest], part: &str) -> Result<Binaries, String> {
     packages.sort_unstable();
     packages.dedup();
     for package in &packages {
-        let mut command = suite::of_package("test", package)?;
+        let mut command = suite::of_packages("test", &[package])?;
         command.arg("--no-run").args(messages);
         let mut targets: Vec<&str> = rows.iter().filter(|row| row.package == *package).map(|row| row.target).collect();
         targets.sort_unstable();
@@ -292,7 +298,7 @@ fn build_some(wanted: &[&Guest], part: &str) -> Result<Binaries, String> {
     }
     let starts = |row: &&Tests| ["capi", "cli"].contains(&row.package) || row.target == "guest_shield";
     if rows.iter().any(starts) {
-        collect(&output(suite::of_package("build", "cli")?.args(messages))?, &mut binaries);
+        collect(&output(suite::of_packages("build", &["cli"])?.args(messages))?, &mut binaries);
     }
     Ok(binaries)
 }
