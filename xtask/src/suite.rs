@@ -1,6 +1,5 @@
-//! Builds and runs test programs with cargo. A failed test fails its stage, except the tests listed in [`crate::again`].
+//! Builds and runs test programs with cargo. A failed test fails its stage.
 
-use crate::again;
 use crate::hang;
 use crate::record::{self, Clock};
 use crate::run::{Outcome, cargo, metadata, root, shown};
@@ -70,29 +69,18 @@ impl Suite {
         record::timed(BUILDING, || crate::run::run(&mut command))
     }
 
-    /// Builds and runs all tests. If every failed test has a second chance, runs the failed tests again.
+    /// Builds and runs all tests.
     pub(crate) fn run(&self, show: Show) -> Outcome {
         let mut command = self.command()?;
         command.args(["--", "--quiet"]).args(&self.words);
+        let line = shown(&command);
         let said = watched(&mut command, show, SILENCE)?;
         said.programs.iter().for_each(|(name, seconds)| record::program(name, *seconds));
         if said.status.success() {
             return Ok(());
         }
-        let error = format!("`{}` ended with {}", shown(&command), said.status);
-        let failed = failed(&said.text).ok_or(&*error)?;
-        if failed.is_empty() || !failed.iter().all(|test| again::is_listed(test)) {
-            return Err(format!("{error}\nfailed: {}", failed.join(", ")));
-        }
-        let mut command = self.command()?;
-        command.args(["--", "--quiet", "--exact", "--test-threads=1"]).args(&failed);
-        println!("once more: {}", failed.join(", "));
-        let said = watched(&mut command, show, SILENCE)?;
-        if !said.status.success() || passed(&said.text) < failed.len() {
-            return Err(format!("{error}\nfailed, also at their second run: {}", failed.join(", ")));
-        }
-        record::again(failed);
-        Ok(())
+        let failed: String = failed(&said.text).iter().map(|name| format!("\nfailed: {name}")).collect();
+        Err(format!("`{line}` ended with {}{failed}", said.status))
     }
 }
 
@@ -209,34 +197,26 @@ fn read(pipe: &mut File, bytes: &mut [u8]) -> std::io::Result<Option<usize>> {
     }
 }
 
-/// Names of the failed tests in the output of cargo and the programs; `None` if a program failed otherwise.
-fn failed(text: &str) -> Option<Vec<String>> {
-    let (mut all, mut list, mut programs) = (Vec::new(), Vec::new(), 0);
+/// Names of the failed tests in the output of cargo and the programs. A program that ended without naming a failed test has
+/// cargo's words that select it.
+fn failed(text: &str) -> Vec<String> {
+    let (mut all, mut list) = (Vec::new(), Vec::new());
+    let mut is_named = false;
     for line in text.lines() {
         if line == "failures:" {
             list.clear();
         } else if let Some(name) = line.strip_prefix("    ") {
             list.push(name.to_owned());
-        } else if let Some(result) = line.strip_prefix("test result: FAILED.") {
-            if count(result, " failed") != Some(list.len()) {
-                return None;
-            }
+        } else if line.starts_with("test result: FAILED.") {
+            is_named = !list.is_empty();
             all.append(&mut list);
-            programs += 1;
+        } else if let Some(program) = line.strip_prefix("error: test failed, to rerun pass ")
+            && !std::mem::take(&mut is_named)
+        {
+            all.push(program.to_owned());
         }
     }
-    let told = text.lines().filter(|line| line.starts_with("error: test failed") || line.starts_with("error: doctest"));
-    (told.count() == programs).then_some(all)
-}
-
-/// Number of tests that passed.
-fn passed(text: &str) -> usize {
-    text.lines().filter_map(|line| count(line.strip_prefix("test result: ok.")?, " passed")).sum()
-}
-
-/// The number before a word in a line like `1 passed; 2 failed; …`.
-fn count(result: &str, word: &str) -> Option<usize> {
-    result.split(';').find_map(|part| part.strip_suffix(word))?.trim().parse().ok()
+    all
 }
 
 #[cfg(test)]
@@ -293,16 +273,11 @@ error: 1 target failed:
     }
 
     #[test]
-    fn failed_and_passed_tests_are_parsed_from_the_output() {
-        assert_eq!(failed(SAID), Some(vec!["a::goes_wrong".to_owned()]));
-        assert_eq!(passed(SAID), 1);
-    }
-
-    #[test]
-    fn a_program_that_ended_without_naming_a_failed_test_is_not_repeated() {
+    fn failed_tests_and_programs_that_named_none_are_parsed_from_the_output() {
+        assert_eq!(failed(SAID), ["a::goes_wrong"]);
         let killed = "\nrunning 2 tests\nerror: test failed, to rerun pass `-p rt --test frames`\n\nCaused by:\n  process didn't exit successfully\n";
-        assert_eq!(failed(&format!("{SAID}{killed}")), None);
-        assert_eq!(failed("error[E0308]: mismatched types\nerror: could not compile `sys`\n"), Some(vec![]));
+        assert_eq!(failed(&format!("{SAID}{killed}")), ["a::goes_wrong", "`-p rt --test frames`"]);
+        assert_eq!(failed("error[E0308]: mismatched types\nerror: could not compile `sys`\n"), Vec::<String>::new());
     }
 
     #[test]

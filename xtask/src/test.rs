@@ -113,8 +113,8 @@ pub(crate) const STAGES: &[Stage] = &[
     },
     Stage {
         name: "whole",
-        what: "long tests of whole processes",
-        tests: || vec!["ao", "init", "madoca", "plant", "verdict", "verdict_services"],
+        what: "the longest tests of whole processes and teams",
+        tests: || vec!["ao", "init", "madoca", "plant", "team", "verdict", "verdict_services", "zmq"],
         needs: &[PROCPS, PYTHON, PKG_CONFIG],
         run: whole,
         ..STAGE
