@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 /// The lower bits of a number are the slot, the upper bits count its uses.
 const SLOT_BITS: u32 = 20;
+/// Numbers have this many bits, so that tokens with a circuit number in their upper half leave room for other tokens.
+pub(crate) const NUMBER_BITS: u32 = 30;
 /// Maximum number of values in a slab.
 pub(crate) const SLOTS_MAX: usize = 1 << SLOT_BITS;
 
 /// Values by number. The caller must limit them to [`SLOTS_MAX`]. A slot is reused under a new number. An outdated number
-/// therefore finds no value, until the slot has been used 4,096 times.
+/// therefore finds no value, until the slot has been used 1,024 times.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     slots: Vec<Slot<T>>,
@@ -46,7 +48,7 @@ impl<T> Slab<T> {
     pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
         let slot = self.slots.get_mut(index_of(number)).filter(|slot| slot.number == number)?;
         let value = slot.value.take()?;
-        slot.number = number.wrapping_add(1 << SLOT_BITS);
+        slot.number = (number + (1 << SLOT_BITS)) % (1 << NUMBER_BITS);
         self.free.push(index_of(number) as u32);
         Some(value)
     }
@@ -141,5 +143,15 @@ mod tests {
         assert_eq!(slab.slots.len(), 1, "the slot is reused");
         assert!(slab.get(first).is_none() && slab.get_mut(first).is_none() && slab.remove(first).is_none());
         assert_eq!((slab.get(second), slab.len(), slab.keys()), (Some(&"second"), 1, vec![second]));
+    }
+
+    #[test]
+    fn numbers_keep_to_their_bits_when_a_slot_is_reused_many_times() {
+        let mut slab = Slab::default();
+        for _ in 0..5000 {
+            let number = slab.insert(());
+            assert!(number < 1 << NUMBER_BITS, "{number}");
+            assert_eq!(slab.remove(number), Some(()));
+        }
     }
 }

@@ -17,6 +17,7 @@ pub(crate) type Holder = Option<usize>;
 const NOBODY: Token = Token(u64::MAX);
 /// Tokens from here up belong to writes of links or the interpreter with completion. Lower ones belong to circuits.
 const AWAITED: u64 = 1 << 63;
+const _: () = assert!(Token::END <= AWAITED);
 
 const SELF: Peer<'_> = Peer { user: "", host: "", address: "" };
 

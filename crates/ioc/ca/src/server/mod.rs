@@ -18,7 +18,7 @@ pub use circuit::{CircuitInfo, Counters};
 use crate::dbr::Basic;
 use crate::eca::Eca;
 use crate::encode::{Needs, Reading};
-use crate::slab::{SLOTS_MAX, Slab};
+use crate::slab::{NUMBER_BITS, SLOTS_MAX, Slab};
 use base::{EventMask, MonoNs, NumberHash, Value};
 use circuit::Circuit;
 use std::collections::HashMap;
@@ -102,6 +102,11 @@ pub enum Get {
 /// Identifies a request with a pending answer or completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
+
+impl Token {
+    /// The tokens of the server are below this number. The backend may use the others for its own requests.
+    pub const END: u64 = 1 << (32 + NUMBER_BITS);
+}
 
 /// The answer to a request that was [`Get::Sent`] or [`PutOutcome::Sent`].
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,22 @@
-//! Channels that the server drops while answers are pending, and the channels and subscriptions that reuse their slots.
+//! Channels that the server drops while answers are pending, and the circuits, channels and subscriptions that
+//! reuse their slots.
 
 use super::*;
+
+#[test]
+fn tokens_stay_below_their_limit_after_thousands_of_clients() {
+    let mut bench = Bench::new();
+    bench.values.later = true;
+    for _ in 0..5000 {
+        bench.server.close(bench.id, &mut bench.values);
+        bench.id = bench.server.accept("here");
+        bench.send(Header::bare(command::VERSION, 10, 13, 0, 0), &[]);
+        let x = bench.create("x", 1);
+        bench.send(Header::bare(command::WRITE_NOTIFY, 6, 1, x, 1), &[0; 8]);
+        let token = bench.values.pending[0];
+        assert!(token.0 < Token::END, "{token:?}");
+    }
+}
 
 #[test]
 fn a_pending_update_of_a_dropped_channel_does_not_reach_the_next_subscription_in_its_slot() {
