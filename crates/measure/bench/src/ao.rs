@@ -2,7 +2,7 @@
 
 use crate::failed::joined;
 use crate::measure::settle;
-use crate::{Bench, Failed, BenchResult, Progress, read};
+use crate::{Bench, BenchResult, Failed, Progress, read};
 use adaptive::{Calibrated, Chosen, Control, Desk, Input, Pixels, Shown, Spec, sender};
 use base::{CpuId, CpuSet, DurNs, Policy};
 use clap::{ArgMatches, Args as _};

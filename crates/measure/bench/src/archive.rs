@@ -1,6 +1,6 @@
 //! `tahti bench archive`: cost of logging a sample, its size, and the time to read it back.
 
-use crate::{Bench, Failed, BenchResult, Progress, read};
+use crate::{Bench, BenchResult, Failed, Progress, read};
 use base::DurNs;
 use clap::{ArgMatches, Args as _};
 use report::{Good, Row, Table, Target};

@@ -3,7 +3,7 @@
 
 use crate::failed::joined;
 use crate::measure::{Interrupt, own_program};
-use crate::{Bench, Failed, BenchResult, Helper, Progress, papers, read};
+use crate::{Bench, BenchResult, Failed, Helper, Progress, papers, read};
 use base::{CpuId, CpuSet, DurNs, MonoNs, Policy, Priority};
 use clap::{ArgMatches, Args as _};
 use report::{Good, Row as Line, Table};

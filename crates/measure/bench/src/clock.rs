@@ -1,6 +1,6 @@
 //! `tahti bench clock`: cost of reading the clock, which every other figure includes.
 
-use crate::{Bench, Failed, BenchResult, Progress, read};
+use crate::{Bench, BenchResult, Failed, Progress, read};
 use clap::{ArgMatches, Args as _};
 use report::{Good, Row, Table, Target};
 use sys::clock::mono_now;

@@ -2,7 +2,7 @@
 
 use crate::ioc::host::{Ioc, Kind};
 use crate::scratch::Scratch;
-use crate::{Bench, Failed, BenchResult, Progress, read};
+use crate::{Bench, BenchResult, Failed, Progress, read};
 use base::DurNs;
 use clap::{ArgMatches, Args as _};
 use report::{Good, Row, Table, Target};

@@ -3,7 +3,7 @@
 use crate::measure::{Interrupt, installed, own_program};
 use crate::scratch::Scratch;
 use crate::served::Served;
-use crate::{Bench, Failed, BenchResult, Progress, read, sector};
+use crate::{Bench, BenchResult, Failed, Progress, read, sector};
 use base::Size;
 use base::text::Counted;
 use clap::{ArgMatches, Args as _};

@@ -3,7 +3,7 @@
 use crate::failed::joined;
 use crate::measure::{Interrupt, settle, usable};
 use crate::wire::{ADDRESSES, Wire};
-use crate::{Bench, Failed, BenchResult, Progress, read};
+use crate::{Bench, BenchResult, Failed, Progress, read};
 use adaptive::{Card, Input, sender};
 use base::{CpuId, CpuSet, DurNs, MonoNs, Policy};
 use clap::{ArgMatches, Args as _};

@@ -3,7 +3,7 @@
 use crate::looprun::WaitArg;
 use crate::measure::{self, Interrupt, Measured, TaskPlacement, measured_cpu};
 use crate::noise::{Load, Noise};
-use crate::{Bench, Failed, BenchResult, Progress, Touched, read};
+use crate::{Bench, BenchResult, Failed, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, Histogram, Policy, Quantile};
 use clap::{ArgMatches, Args as _};
 use host::knob;

@@ -5,7 +5,7 @@ use crate::measure::{Gate, Interrupt, TaskPlacement, installed, measured_cpu, ow
 use crate::noise::{Load, Noise};
 use crate::oslat;
 use crate::shielded::Shielded;
-use crate::{Bench, Failed, BenchResult, Helper, Progress, Touched, read};
+use crate::{Bench, BenchResult, Failed, Helper, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, Histogram, MonoNs, Policy};
 use clap::{ArgMatches, Args as _};
 use report::{Culprit, Figure, Good, Latency, Row, Spike, Table};

@@ -1,7 +1,7 @@
 //! `tahti bench quiet`: time that a thread with a CPU to itself loses.
 
 use crate::failed::joined;
-use crate::{Bench, Failed, BenchResult, Progress, read};
+use crate::{Bench, BenchResult, Failed, Progress, read};
 use base::{CpuId, CpuSet, DurNs, Policy};
 use clap::{ArgMatches, Args as _};
 use report::{Good, Row, Table};

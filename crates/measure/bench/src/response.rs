@@ -5,7 +5,7 @@ use crate::failed::joined;
 use crate::measure::{Gate, Interrupt, TaskPlacement, measured_cpu, own_program};
 use crate::noise::{Load, Noise};
 use crate::shielded::Shielded;
-use crate::{Bench, Failed, BenchResult, Helper, Progress, Touched, read};
+use crate::{Bench, BenchResult, Failed, Helper, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, Histogram, MonoNs, Policy};
 use clap::{ArgMatches, Args as _};
 use report::{Figure, Good, Latency, Row, Table, Target};
@@ -193,7 +193,12 @@ fn divide(events: &[Event], woken: &[[MonoNs; 2]], stages: &mut [Histogram; 3]) 
 }
 
 /// One piece: its events.
-fn events(args: &Args, place: &TaskPlacement, others: &CpuSet, explained: Option<&Explained>) -> Result<Vec<Event>, Failed> {
+fn events(
+    args: &Args,
+    place: &TaskPlacement,
+    others: &CpuSet,
+    explained: Option<&Explained>,
+) -> Result<Vec<Event>, Failed> {
     let program = own_program()?;
     let count = (args.events / ROUNDS) as usize;
     let words = [

@@ -4,7 +4,7 @@
 //! demoted. It stops after 900 ms, so that a failing guard does not hang the machine.
 
 use crate::measure::own_program;
-use crate::{Bench, Failed, BenchResult, Helper, Progress, read};
+use crate::{Bench, BenchResult, Failed, Helper, Progress, read};
 use base::{CpuSet, DurNs, MonoNs, Policy};
 use clap::{ArgMatches, Args as _};
 use host::guard::{Budget, Rung, RungAction};

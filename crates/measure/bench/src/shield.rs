@@ -1,7 +1,7 @@
 //! `tahti bench shield`: time to apply and release a shield, compared with a bare C loop with the same writes.
 
 use crate::scratch::Scratch;
-use crate::{Bench, Failed, BenchResult, Progress, Touched, read};
+use crate::{Bench, BenchResult, Failed, Progress, Touched, read};
 use base::CpuSet;
 use base::text::Counted;
 use clap::{ArgMatches, Args as _};

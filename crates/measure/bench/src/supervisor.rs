@@ -1,7 +1,7 @@
 //! `tahti bench supervisor`: cost of supervising idle processes, and start time of a plant.
 
 use crate::measure::own_program;
-use crate::{Bench, Failed, BenchResult, Progress, read};
+use crate::{Bench, BenchResult, Failed, Progress, read};
 use base::DurNs;
 use clap::{ArgMatches, Args as _};
 use keep::supervisor::control::{Client, Reply, Request, Status};

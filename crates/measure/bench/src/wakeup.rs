@@ -6,7 +6,7 @@ use crate::looprun::{WaitArg, wait_word};
 use crate::measure::{self, Interrupt, Measured, TaskPlacement, installed, usable};
 use crate::noise::{self, Load, Noise};
 use crate::shielded::Shielded;
-use crate::{Bench, Failed, BenchResult, Progress, Touched, read};
+use crate::{Bench, BenchResult, Failed, Progress, Touched, read};
 use base::text::Counted;
 use base::{CpuId, CpuSet, DurNs, Histogram, Policy};
 use clap::{ArgMatches, Args as _};

@@ -5,8 +5,8 @@ use crate::model::deadband::Limits;
 use crate::model::link::{Link, LinkKind, ResolvedLink};
 use crate::model::slot::{Inline, Lazy, record};
 use crate::rec::{
-    Body, Mode, Properties, ReadOutcome, RecId, RecordType, Sim, cannot_read, check_limits_filtered, deadbands, init_sim,
-    mode, no_device, number_properties, read_simulated, simulation, stamp_input, take_stamp,
+    Body, Mode, Properties, ReadOutcome, RecId, RecordType, Sim, cannot_read, check_limits_filtered, deadbands,
+    init_sim, mode, no_device, number_properties, read_simulated, simulation, stamp_input, take_stamp,
 };
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};

@@ -5,8 +5,8 @@ use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Lazy, Text, record};
 use crate::rec::common::Common;
 use crate::rec::{
-    Body, ReadOutcome, RecId, RecordType, Sim, States, cannot_read, changed, device_state, init_sim, no_state, post_raw,
-    read_input, read_soft, take_stamp,
+    Body, ReadOutcome, RecId, RecordType, Sim, States, cannot_read, changed, device_state, init_sim, no_state,
+    post_raw, read_input, read_soft, take_stamp,
 };
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};

@@ -4,7 +4,7 @@ use super::arrays::ELEMENTS_LIMIT;
 use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Inline, record};
 use crate::rec::common::Common;
-use crate::rec::{Body, Properties, RecId, RecordType, ArrayView};
+use crate::rec::{ArrayView, Body, Properties, RecId, RecordType};
 use crate::run::engine::{Db, ProcessResult};
 use crate::text::error::PutError;
 use base::{Array, EventMask, FieldType, Scalar, Status, Str40};

@@ -3,7 +3,8 @@
 use crate::model::link::Link;
 use crate::model::slot::{Lazy, record};
 use crate::rec::{
-    Body, Mode, ReadOutcome, RecId, RecordType, Sim, init_sim, mode, read_simulated, simulation, stamp_input, take_stamp,
+    Body, Mode, ReadOutcome, RecId, RecordType, Sim, init_sim, mode, read_simulated, simulation, stamp_input,
+    take_stamp,
 };
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};

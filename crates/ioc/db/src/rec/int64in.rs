@@ -5,8 +5,8 @@ use crate::model::deadband::Limits;
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Lazy, record};
 use crate::rec::{
-    Body, Properties, ReadOutcome, RecId, RecordType, Sim, cannot_read, check_limits_filtered, init_sim, number_properties,
-    read_input, read_soft,
+    Body, Properties, ReadOutcome, RecId, RecordType, Sim, cannot_read, check_limits_filtered, init_sim,
+    number_properties, read_input, read_soft,
 };
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};

@@ -5,7 +5,8 @@ use crate::model::link::Link;
 use crate::model::slot::{Lazy, record};
 use crate::model::values::text;
 use crate::rec::{
-    Body, ReadOutcome, RecId, RecordType, Sim, cannot_read, environment, init_sim, read_simulated, simulation, take_stamp,
+    Body, ReadOutcome, RecId, RecordType, Sim, cannot_read, environment, init_sim, read_simulated, simulation,
+    take_stamp,
 };
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};

@@ -6,8 +6,8 @@ use crate::model::link::Link;
 use crate::model::slot::{Lazy, Text, record};
 use crate::rec::common::Common;
 use crate::rec::{
-    Body, ReadOutcome, RecId, RecordType, Sim, States, any_state, cannot_read, changed, device_mask, device_state, init_sim,
-    mask_of, no_state, post_raw, read_input, read_soft, state_written, take_stamp,
+    Body, ReadOutcome, RecId, RecordType, Sim, States, any_state, cannot_read, changed, device_mask, device_state,
+    init_sim, mask_of, no_state, post_raw, read_input, read_soft, state_written, take_stamp,
 };
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};

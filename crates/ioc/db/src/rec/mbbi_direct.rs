@@ -6,8 +6,8 @@ use crate::model::link::Link;
 use crate::model::slot::{Lazy, record};
 use crate::rec::common::Common;
 use crate::rec::{
-    Body, Properties, ReadOutcome, RecId, RecordType, Sim, cannot_read, device_mask, init_sim, mask_of, read_input, read_soft,
-    take_stamp,
+    Body, Properties, ReadOutcome, RecId, RecordType, Sim, cannot_read, device_mask, init_sim, mask_of, read_input,
+    read_soft, take_stamp,
 };
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};

@@ -5,7 +5,7 @@ use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Text, record};
 use crate::model::values::text;
 use crate::rec::common::Common;
-use crate::rec::{Body, RecId, RecordType, ArrayView};
+use crate::rec::{ArrayView, Body, RecId, RecordType};
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};
 use crate::text::conv::Number;

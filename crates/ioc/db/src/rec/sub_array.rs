@@ -4,7 +4,7 @@ use super::arrays::{array_memory, array_properties, kind_of, set};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, record};
 use crate::rec::common::Common;
-use crate::rec::{Body, Properties, RecId, RecordType, ArrayView, no_device, take_stamp};
+use crate::rec::{ArrayView, Body, Properties, RecId, RecordType, no_device, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};
 use base::{Array, EventMask, FieldType};

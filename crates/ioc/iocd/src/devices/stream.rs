@@ -26,7 +26,7 @@ use crate::engine::now;
 use base::{Array, FieldType, MonoNs, Scalar, Stamp, Status, Str40};
 use db::{AttachError, Attaching, DeviceSample, Now, Output};
 use fieldbus::Exchange;
-use fieldbus::stream::{File, RunInputs, Protocol, Session, State, RunOutputs, Takes, Trouble, Value, Zone};
+use fieldbus::stream::{File, Protocol, RunInputs, RunOutputs, Session, State, Takes, Trouble, Value, Zone};
 use port::{Job, Listener};
 use std::fmt::Display;
 use std::path::Path;

@@ -10,7 +10,7 @@ mod team;
 
 use crate::failed::joined;
 use crate::measure::{settle, usable};
-use crate::{Bench, Failed, BenchResult, Progress, read};
+use crate::{Bench, BenchResult, Failed, Progress, read};
 use base::{CpuId, CpuSet, Policy};
 use clap::{ArgMatches, Args as _};
 use std::path::PathBuf;

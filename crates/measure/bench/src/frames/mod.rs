@@ -9,7 +9,7 @@ use crate::explained::{Explained, Ours};
 use crate::measure::TaskPlacement;
 use crate::measure::installed;
 use crate::shielded::Shielded;
-use crate::{Bench, Failed, BenchResult, Progress, Touched, read};
+use crate::{Bench, BenchResult, Failed, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, Histogram, MonoNs, Policy, Priority};
 use chain::{Figures, TEAM, quantile};
 use clap::{ArgMatches, Args as _};
@@ -131,7 +131,12 @@ struct Measured {
     unexplained_because: Option<String>,
 }
 
-fn measure_rounds(args: &Args, place: &TaskPlacement, compared: bool, progress: &mut Progress) -> Result<Measured, Failed> {
+fn measure_rounds(
+    args: &Args,
+    place: &TaskPlacement,
+    compared: bool,
+    progress: &mut Progress,
+) -> Result<Measured, Failed> {
     let mut all = Measured::default();
     // The reader of the recording stays outside of a shield: the measured parts are separate processes.
     let explained = Explained::start(place.cpu);

@@ -91,7 +91,12 @@ impl From<&Times> for Histogram {
 }
 
 /// Measures a piece on the CPU of `place`, in its shield if it has one; `explained` watches it.
-pub(super) fn measure(place: &TaskPlacement, piece: DurNs, bare: bool, explained: Option<&Explained>) -> Result<Turn, Failed> {
+pub(super) fn measure(
+    place: &TaskPlacement,
+    piece: DurNs,
+    bare: bool,
+    explained: Option<&Explained>,
+) -> Result<Turn, Failed> {
     let program = own_program()?;
     let mut words = vec![
         program.display().to_string(),
@@ -104,7 +109,8 @@ pub(super) fn measure(place: &TaskPlacement, piece: DurNs, bare: bool, explained
     let gate = Gate::start(&words, place, None)?;
     explained.inspect(|explained| explained.watch(gate.pid(), Policy::Fifo(super::PRIORITY), "frame"));
     let output = gate.output()?;
-    let sent: PieceRecord = serde_json::from_str(&output).map_err(|error| Failed::answer("the frame", error, &output))?;
+    let sent: PieceRecord =
+        serde_json::from_str(&output).map_err(|error| Failed::answer("the frame", error, &output))?;
     let (faults, allocations, missing) = (sent.faults, sent.allocations, sent.missing);
     Ok(Turn {
         figures: Figures {

@@ -9,7 +9,7 @@ mod setting;
 
 use crate::explained::Explained;
 use crate::measure::{Interrupt, measured_cpu};
-use crate::{Bench, Failed, BenchResult, Progress, Touched, read};
+use crate::{Bench, BenchResult, Failed, Progress, Touched, read};
 use base::{CpuId, Policy, Priority};
 use clap::{ArgMatches, Args as _};
 pub(crate) use computation::COMPUTE;

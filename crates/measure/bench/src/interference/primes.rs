@@ -84,7 +84,12 @@ pub(super) fn calibrated(cpu: CpuId) -> Result<u32, Failed> {
 }
 
 /// One piece: [`RUNS`] runs, each with the host's share.
-pub(super) fn piece(place: &TaskPlacement, class: Policy, below: u32, explained: Option<&Explained>) -> Result<Times, Failed> {
+pub(super) fn piece(
+    place: &TaskPlacement,
+    class: Policy,
+    below: u32,
+    explained: Option<&Explained>,
+) -> Result<Times, Failed> {
     let words = [
         own_program()?.display().to_string(),
         "bench".into(),

@@ -13,7 +13,7 @@ use crate::explained::{Explained, Ours};
 use crate::failed::joined;
 use crate::measure::Interrupt;
 use crate::shielded::Shielded;
-use crate::{Bench, Failed, BenchResult, Progress, Touched, read};
+use crate::{Bench, BenchResult, Failed, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, Policy, Priority};
 use ca::wire::command;
 use clap::{ArgMatches, Args as _};

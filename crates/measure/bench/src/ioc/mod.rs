@@ -14,7 +14,7 @@ mod kraimer;
 mod scan;
 mod wire;
 
-use crate::{Bench, Failed, BenchResult, Progress, papers, read};
+use crate::{Bench, BenchResult, Failed, Progress, papers, read};
 use clap::{ArgMatches, Args as _};
 use host::{Ioc, Kind};
 use kraimer::{Reading, kraimer};

@@ -2,7 +2,7 @@
 //! needs.
 
 use crate::Failed;
-use ca::wire::{self, Header, MINOR, HeaderParse as Parsed, command, padded};
+use ca::wire::{self, Header, HeaderParse as Parsed, MINOR, command, padded};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::time::Duration;

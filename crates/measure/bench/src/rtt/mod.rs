@@ -11,7 +11,7 @@ mod zmq;
 use crate::fingerprint::Steal;
 use crate::measure::handed_on;
 use crate::noise::{Load, Noise};
-use crate::{Bench, Failed, BenchResult, Helper, Progress, read};
+use crate::{Bench, BenchResult, Failed, Helper, Progress, read};
 use base::{CpuSet, DurNs, Policy, Priority};
 use broker::{Client, ClientError, Sending};
 use clap::{ArgMatches, Args as _};

@@ -5,7 +5,7 @@ use crate::failed::joined;
 use crate::measure::own_program;
 use base::{DurNs, Policy};
 use broker::{Client, ClientError, Manager, ManagerLane, Replies, Sending};
-use msg::{Answer, ManagerRequest, Band, Code, Lines, Verb, write_lines};
+use msg::{Answer, Band, Code, Lines, ManagerRequest, Verb, write_lines};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering;
 use sys::clock::mono_now;

@@ -5,7 +5,7 @@ mod reader;
 pub(crate) use reader::READER;
 
 use crate::measure::measured_cpu;
-use crate::{Bench, Failed, BenchResult, Progress, read};
+use crate::{Bench, BenchResult, Failed, Progress, read};
 use base::{CpuId, DurNs, MonoNs, Policy, Priority, Quantile};
 use clap::{ArgMatches, Args as _};
 use reader::Reader;

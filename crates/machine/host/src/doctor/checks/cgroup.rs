@@ -58,7 +58,10 @@ impl Check for CpusetVersion {
         }
         Ok(Finding::note("no mounted hierarchy has the cpuset controller: a shield can only bind each task")
             .reserve(&Use::ALL)
-            .remedy(RemedyKind::Change, "mount -t cgroup2 none /sys/fs/cgroup, or run outside the container that hides it"))
+            .remedy(
+                RemedyKind::Change,
+                "mount -t cgroup2 none /sys/fs/cgroup, or run outside the container that hides it",
+            ))
     }
 }
 

@@ -35,10 +35,12 @@ impl Check for Source {
             | "hyperv_clocksource_tsc_page"
             | "riscv_clocksource"
             | "timebase" => Finding::fine(evidence),
-            "jiffies" | "refined-jiffies" => Finding::note(evidence)
-                .and("time advances only in whole ticks")
-                .unfit(&Use::ALL)
-                .remedy(RemedyKind::Machine, "check dmesg for the reason why the kernel accepted no other clock source"),
+            "jiffies" | "refined-jiffies" => {
+                Finding::note(evidence).and("time advances only in whole ticks").unfit(&Use::ALL).remedy(
+                    RemedyKind::Machine,
+                    "check dmesg for the reason why the kernel accepted no other clock source",
+                )
+            }
             _ if available.split_whitespace().any(|name| name == "tsc") => {
                 Finding::note(evidence).reserve(&[Use::Loop10kHz, Use::Polling]).remedy(
                     RemedyKind::Shield,

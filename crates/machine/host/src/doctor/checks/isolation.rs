@@ -121,7 +121,8 @@ impl Check for RcuCallbacks {
         let finding = Finding::note("they run on the CPUs that requested them");
         Ok(match config.is_err() || is_set("RCU_NOCB_CPU") {
             true => finding.remedy(RemedyKind::Boot, "add rcu_nocbs=LIST to the boot line for the isolated CPUs"),
-            false => finding.remedy(RemedyKind::Kernel, "boot a kernel built with CONFIG_RCU_NOCB_CPU=y, with rcu_nocbs=LIST"),
+            false => finding
+                .remedy(RemedyKind::Kernel, "boot a kernel built with CONFIG_RCU_NOCB_CPU=y, with rcu_nocbs=LIST"),
         })
     }
 }

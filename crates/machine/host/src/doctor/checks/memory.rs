@@ -27,9 +27,10 @@ impl Check for HugePages {
         let Some(text) = facts.files.optional(THP)? else { return Ok(Finding::fine("not built in")) };
         let mode = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(mode, _)| mode);
         match mode {
-            Some("always") => Ok(Finding::note("always")
-                .reserve(&Use::LOOPS)
-                .remedy(RemedyKind::Shield, format!("echo madvise > {THP}, or let the program set PR_SET_THP_DISABLE"))),
+            Some("always") => Ok(Finding::note("always").reserve(&Use::LOOPS).remedy(
+                RemedyKind::Shield,
+                format!("echo madvise > {THP}, or let the program set PR_SET_THP_DISABLE"),
+            )),
             Some(mode) => Ok(Finding::fine(mode)),
             None => Err(Unknown(format!("{THP}: expected a mode in brackets, found {text:?}"))),
         }
@@ -55,9 +56,10 @@ impl Check for SamePages {
     fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
         Ok(match facts.files.optional_number(KSM)? {
             None => Finding::fine("not built in"),
-            Some(1) => Finding::note("runs")
-                .reserve(&[Use::Loop10kHz])
-                .remedy(RemedyKind::Shield, format!("echo 0 > {KSM} (2 also unmerges all pages, which cannot be undone)")),
+            Some(1) => Finding::note("runs").reserve(&[Use::Loop10kHz]).remedy(
+                RemedyKind::Shield,
+                format!("echo 0 > {KSM} (2 also unmerges all pages, which cannot be undone)"),
+            ),
             Some(_) => Finding::fine("does not run"),
         })
     }

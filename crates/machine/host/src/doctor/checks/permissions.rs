@@ -1,6 +1,6 @@
 //! Checks this user's permissions by trying each action, and finds the cause and remedy of each refusal.
 
-use crate::doctor::{About, Check, Errno, Facts, Finding, RemedyKind, Remedy, Unknown, Use, named};
+use crate::doctor::{About, Check, Errno, Facts, Finding, Remedy, RemedyKind, Unknown, Use, named};
 use proc::limits::limit;
 use proc::status;
 
@@ -150,9 +150,10 @@ impl Check for Affinity {
 
     fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
         if let Err(errno) = facts.probes.permissions.clone()?.affinity {
-            return Ok(Finding::note(format!("refused: {errno}"))
-                .unfit(&Use::ALL)
-                .remedy(RemedyKind::Change, "a seccomp filter or a container forbids sched_setaffinity: change its profile"));
+            return Ok(Finding::note(format!("refused: {errno}")).unfit(&Use::ALL).remedy(
+                RemedyKind::Change,
+                "a seccomp filter or a container forbids sched_setaffinity: change its profile",
+            ));
         }
         let online = facts.online()?;
         let allowed = facts.files.parse("/proc/self/status", status::cpus_allowed)?;

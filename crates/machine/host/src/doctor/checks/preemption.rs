@@ -74,10 +74,13 @@ impl Check for Model {
             cpus => Finding::note(format!("{evidence}; isolated: {}", named(&cpus))).reserve(&[Use::Loop10kHz]),
         };
         Ok(match (at_run_time, dynamic) {
-            (true, _) => finding
-                .remedy(RemedyKind::Change, format!("echo full > {DEBUG_PREEMPT}, and for the next boot add preempt=full")),
+            (true, _) => finding.remedy(
+                RemedyKind::Change,
+                format!("echo full > {DEBUG_PREEMPT}, and for the next boot add preempt=full"),
+            ),
             (false, true) => finding.remedy(RemedyKind::Boot, "add preempt=full to the boot line"),
-            _ => finding.remedy(RemedyKind::Kernel, "boot a kernel built with CONFIG_PREEMPT or, better, CONFIG_PREEMPT_RT"),
+            _ => finding
+                .remedy(RemedyKind::Kernel, "boot a kernel built with CONFIG_PREEMPT or, better, CONFIG_PREEMPT_RT"),
         })
     }
 }

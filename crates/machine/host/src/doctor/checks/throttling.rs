@@ -2,7 +2,7 @@
 
 use super::isolation::isolated;
 use super::{DEBUGFS, debugfs_is_missing};
-use crate::doctor::{About, Check, Facts, Finding, FileMatch, RemedyKind, Unknown, Use, named};
+use crate::doctor::{About, Check, Facts, FileMatch, Finding, RemedyKind, Unknown, Use, named};
 use base::CpuId;
 use proc::version::Version;
 
@@ -53,7 +53,10 @@ impl Check for Throttling {
         if !throttles {
             return Ok(match runtime_us {
                 -1 => Finding::note(format!("{value}: in Linux {kernel} this disables the DEADLINE admission control"))
-                    .remedy(RemedyKind::Change, "sysctl kernel.sched_rt_runtime_us=950000: FIFO threads are not affected"),
+                    .remedy(
+                        RemedyKind::Change,
+                        "sysctl kernel.sched_rt_runtime_us=950000: FIFO threads are not affected",
+                    ),
                 _ => Finding::fine(format!("{value}: in Linux {kernel} a limit for DEADLINE threads only")),
             });
         }

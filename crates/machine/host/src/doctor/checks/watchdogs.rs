@@ -45,9 +45,10 @@ impl Check for Lockup {
         if !isolated.is_empty() && !watched.intersects(&isolated) {
             return Ok(Finding::fine(format!("{evidence}; not on the isolated {}", named(&isolated))));
         }
-        Ok(Finding::note(evidence)
-            .reserve(&[Use::Loop10kHz, Use::Polling])
-            .remedy(RemedyKind::Shield, "remove the isolated CPUs from kernel.watchdog_cpumask, and disable the NMI detector"))
+        Ok(Finding::note(evidence).reserve(&[Use::Loop10kHz, Use::Polling]).remedy(
+            RemedyKind::Shield,
+            "remove the isolated CPUs from kernel.watchdog_cpumask, and disable the NMI detector",
+        ))
     }
 }
 

@@ -5,7 +5,7 @@ mod faer;
 mod program;
 
 use super::{Args, WARM};
-use crate::{Failed, BenchResult, Progress};
+use crate::{BenchResult, Failed, Progress};
 use kernels::{F16, Level, Panels};
 use program::Program;
 use report::{Figure, Row, Table, Target};
