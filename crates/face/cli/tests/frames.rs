@@ -1,6 +1,6 @@
 //! A frame and its activities as separate processes: each of them dies, hangs or starts twice.
 
-use harness::plant::Bench;
+use harness::plant::{Bench, sh};
 use harness::process::{alive, kill};
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
@@ -242,6 +242,27 @@ fn activities_that_overran_are_named_in_the_verdict() {
         last.contains(&format!("{frame}: 0.00 % of the possible value obtained (")),
         "each call takes longer: {said}"
     );
+}
+
+#[test]
+fn an_activity_that_no_program_joins_breaks_the_promise_of_its_frame_until_one_joins() {
+    let frame = format!("wrong{}", std::process::id());
+    let text = format!(
+        "[[frame]]\nname = \"{frame}\"\nminors = 2\nperiod = \"5ms\"\njoin_within = \"1s\"\n\
+         [[frame.activity]]\nname = \"steady\"\nbudget = \"100us\"\n"
+    );
+    let bench = Bench::new("wrong", &(text + &sh("steady", "exec sleep 1000", "")));
+    bench.ok(&["up", ".", "--detach"]);
+    let found = bench.until_row(&frame, "serves", "broken");
+    let expected = format!(
+        "activity steady has not joined within 1s; expected a program that joins frame \"{frame}\" by this name"
+    );
+    assert_eq!(found["evidence"], *expected);
+    let _late =
+        Running::start(&["demo", "activity", &format!("p/{frame}"), "steady", "--exports", &frame], "elsewhere", None);
+    bench.until_row(&frame, "serves", "kept");
+    let (code, last) = bench.down();
+    assert!(code == Some(3) && last.contains(&format!("failed: {frame}: activity steady has not joined")), "{last}");
 }
 
 /// Waits until both activities make progress.

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use base::{DurNs, MonoNs};
 use host::plant::FRAME;
 use recorder::request::{Call, Request};
-use ring::{Cursor, FramePage};
+use ring::{Cursor, FramePage, Presence};
 use rt::frames::{Report, Runner, what_word};
 use std::path::PathBuf;
 use sys::clock::mono_now;
@@ -29,6 +29,7 @@ pub(super) fn run() -> Result<(), Failure> {
         .map_err(|_| format!("{FRAME} is not set; `tahti up` runs frames, from a plant file with [[frame]]"))?;
     let config: frame::Config = serde_json::from_str(&text).map_err(|error| format!("{FRAME}: {error}"))?;
     let name = config.spec.name.clone();
+    let mut unjoined = Unjoined::new(&config);
     // Not SIGHUP, which the death of its keeper sends: after an end in order the activities would end as finished, and would not
     // be there for the restarted frame.
     let signals = SignalFd::new(&[sys::signal::SIGINT, sys::signal::SIGTERM])?;
@@ -41,8 +42,13 @@ pub(super) fn run() -> Result<(), Failure> {
     let mut gone: Vec<(MonoNs, String)> = Vec::new();
     while !runner.is_over() {
         runner.turn(|report| match report {
-            Report::Running { missing } if missing.is_empty() => println!("frame {name} runs"),
-            Report::Running { missing } => println!("frame {name} runs, without {}", missing.join(", ")),
+            Report::Running { missing } => {
+                match missing.as_slice() {
+                    [] => println!("frame {name} runs"),
+                    missing => println!("frame {name} runs, without {}", missing.join(", ")),
+                }
+                unjoined.activities = missing;
+            }
             Report::Joined(activity, process) => println!("{activity} joined: process {process}"),
             Report::Gone(activity, true) => println!("{activity} left"),
             Report::Gone(activity, false) => gone.push((mono_now(), activity)),
@@ -51,6 +57,8 @@ pub(super) fn run() -> Result<(), Failure> {
             Report::Over(why) => over = Some(why),
         });
         let now = mono_now();
+        unjoined.update(&runner.page());
+        supervisor.works(now, unjoined.fault().as_deref());
         for (_, activity) in gone.extract_if(.., |(at, _)| now - *at >= SAME_MOMENT) {
             println!("{activity} is gone: its thread ended without leaving, or its process was killed");
         }
@@ -71,6 +79,38 @@ pub(super) fn run() -> Result<(), Failure> {
     match over {
         Some(why) => Err(format!("frame {name} ends: {why}").into()),
         None => Ok(()),
+    }
+}
+
+/// Activities that had not joined when the frame began, and have not joined since. An activity that joined once and
+/// ended is not listed: the rows of its process report the end.
+struct Unjoined {
+    frame: String,
+    within: DurNs,
+    activities: Vec<String>,
+}
+
+impl Unjoined {
+    fn new(config: &frame::Config) -> Self {
+        Self { frame: config.spec.name.clone(), within: config.join_within, activities: Vec::new() }
+    }
+
+    /// Removes the activities that have joined.
+    fn update(&mut self, page: &FramePage<'_>) {
+        let waits = |activity: usize| matches!(page.who(activity).0, Presence::Never | Presence::Joining);
+        let is_missing =
+            |name: &String| (0..page.shape().activities).any(|at| page.activity_name(at).as_str() == name && waits(at));
+        self.activities.retain(is_missing);
+    }
+
+    fn fault(&self) -> Option<String> {
+        let (frame, within) = (&self.frame, self.within);
+        let who = match self.activities.as_slice() {
+            [] => return None,
+            [one] => format!("activity {one} has"),
+            more => format!("activities {} have", more.join(", ")),
+        };
+        Some(format!("{who} not joined within {within}; expected a program that joins frame {frame:?} by this name"))
     }
 }
 

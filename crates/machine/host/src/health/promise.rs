@@ -263,11 +263,12 @@ pub struct Service {
 
 /// All services. A pass of the archive or the alarms may wait for the disk. A pass of the recorder waits up to 5 s for
 /// the supervisor, a pass of an equipment manager for the message server.
-const SERVICES: [Service; 8] = [
+const SERVICES: [Service; 9] = [
     Service { command: "alarm", longest_step: DurNs::from_secs(5) },
     Service { command: "archive", longest_step: DurNs::from_secs(5) },
     Service { command: "dash", longest_step: DurNs::from_secs(2) },
     Service { command: "em", longest_step: DurNs::from_secs(6) },
+    Service { command: "frames", longest_step: DurNs::from_secs(2) },
     Service { command: "guest", longest_step: DurNs::from_secs(2) },
     Service { command: "ioc", longest_step: DurNs::from_secs(2) },
     Service { command: "msg", longest_step: DurNs::from_secs(2) },
@@ -278,7 +279,8 @@ const SERVICES: [Service; 8] = [
 #[must_use]
 pub fn own_service(process: &Process) -> Option<&'static Service> {
     let [tahti, command, more @ ..] = process.command.as_slice() else { return None };
-    let serves = command == "ioc" || more.first().is_some_and(|word| word == "serve");
+    let word = if command == "frames" { "run" } else { "serve" };
+    let serves = command == "ioc" || more.first().is_some_and(|first| first == word);
     let service = SERVICES.iter().find(|service| service.command == command);
     service.filter(|_| tahti == "tahti" && serves)
 }
