@@ -18,5 +18,6 @@ import signals from "./panels/signals.js";
 import settings from "./panels/settings.js";
 import scope from "./panels/scope.js";
 import messages from "./panels/messages.js";
+import logs from "./panels/logs.js";
 
-export default [overview, latency, shield, frames, processes, alarms, signals, scope, settings, messages];
+export default [overview, latency, shield, frames, processes, alarms, signals, scope, settings, messages, logs];

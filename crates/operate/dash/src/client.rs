@@ -165,6 +165,13 @@ impl Client {
                 let who = writes.then_some(who);
                 return self.give(id, Job::Settings { who, user: self.user.clone(), act });
             }
+            Ask::Logs { filter } => {
+                let texts = [Some(&filter.text), filter.process.as_ref()];
+                if texts.into_iter().flatten().any(|text| text.len() > TEXT_MAX) {
+                    return Err(format!("the filter is too long; expected at most {TEXT_MAX} bytes"));
+                }
+                return self.give(id, Job::Logs { filter });
+            }
             Ask::Scope { act } => {
                 let done = self.done(id);
                 return self.scope.ask(act, done);

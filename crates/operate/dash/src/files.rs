@@ -34,6 +34,7 @@ const FILES: &[(&str, &str, &[u8])] = &[
     file!("panels/settings.js", "text/javascript; charset=utf-8"),
     file!("panels/scope.js", "text/javascript; charset=utf-8"),
     file!("scope/draw.js", "text/javascript; charset=utf-8"),
+    file!("panels/logs.js", "text/javascript; charset=utf-8"),
     file!("panels/messages.js", "text/javascript; charset=utf-8"),
     file!("vendor/uPlot.iife.min.js", "text/javascript; charset=utf-8"),
     file!("vendor/uPlot.min.css", "text/css; charset=utf-8"),

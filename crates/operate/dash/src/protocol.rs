@@ -108,6 +108,11 @@ pub enum Ask {
         /// The action.
         act: crate::settings::Act,
     },
+    /// Read the newest log lines that pass a filter.
+    Logs {
+        /// The filter.
+        filter: crate::logs::Filter,
+    },
     /// Use the oscilloscope.
     Scope {
         /// The action.

@@ -3,12 +3,14 @@
 
 use crate::Options;
 use crate::alarms::Alarms;
+use crate::logs::Logs;
 use crate::messages::Console;
 use crate::protocol::Act;
 use crate::shares::{Party, Queue, queue};
 use crate::signals::{Done, Outcome, Signals};
 use base::Visible;
 use keep::supervisor::control::{Client, Reply, Request};
+use keep::supervisor::logs::Reader;
 use keep::supervisor::rundir::RunDir;
 use serde_json::{Value, json};
 use std::io;
@@ -36,6 +38,8 @@ pub(crate) enum Job {
     Objects { pattern: String },
     /// Read an envelope from the archive.
     History { name: String, span: Span, points: u16 },
+    /// Read log lines.
+    Logs { filter: crate::logs::Filter },
     /// Search for signals.
     Search { pattern: String },
 }
@@ -49,6 +53,7 @@ pub(crate) struct Worker {
     objects: Queue<(Job, Done)>,
     archive: Queue<(Job, Done)>,
     settings: Queue<(Job, Done)>,
+    logs: Queue<(Job, Done)>,
 }
 
 impl Worker {
@@ -93,7 +98,12 @@ impl Worker {
             }
             _ => Err("no work for this thread".to_owned()),
         })?;
-        Ok(Self { acts, alarms, messages, commands, objects, archive, settings })
+        let mut lines = Logs::new(Reader::new(&RunDir::find(&options.plant)));
+        let logs = begin("dash-logs", move |job| match job {
+            Job::Logs { filter } => lines.look(&filter),
+            _ => Err("no work for this thread".to_owned()),
+        })?;
+        Ok(Self { acts, alarms, messages, commands, objects, archive, settings, logs })
     }
 
     /// Queues a job for `party`; the outcome goes to `done`. An error means that the job was not started.
@@ -106,6 +116,7 @@ impl Worker {
             Job::Objects { .. } => &self.objects,
             Job::History { .. } | Job::Search { .. } => &self.archive,
             Job::Settings { .. } => &self.settings,
+            Job::Logs { .. } => &self.logs,
         };
         queue.push(party, (job, done))
     }

@@ -81,6 +81,10 @@ async function quotes() {
       else if (told?.topic === "late") {
         told.data = { now_ns: 2, above_ns: 1, wakeups: 1, late: 1, unexplained_percent: 0, last: [{ at_ns: 1, name: evil, tid: 1, cpu: 0, delay_ns: 9, parts: [[evil, 9]] }] };
       }
+      if (told?.ok?.unreadable) {
+        told.ok.lines = [[told.ok.newest, evil, evil, evil, evil]];
+        Object.assign(told.ok, { processes: [evil], unreadable: [evil] });
+      }
       socket.send(told ? JSON.stringify(told) : message);
     });
   }));
@@ -91,6 +95,8 @@ async function quotes() {
   await page.getByRole("option").first().waitFor(patience);
   await page.keyboard.press("Escape");
   for (const panel of ["processes", "alarms", "latency", "overview"]) await go(page, panel);
+  await go(page, "logs");
+  await page.locator(".logs .line", { hasText: "onerror" }).first().waitFor(patience);
   assert.equal(await page.locator("body img, body script").count(), 0);
   assert.doesNotMatch(await page.title(), /^run$/);
   assert.deepEqual(wrong, []);

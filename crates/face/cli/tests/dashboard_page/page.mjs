@@ -93,6 +93,9 @@ async function phone() {
   await page.keyboard.press("Enter");
   await page.locator("[data-part=lines]").first().waitFor(patience);
   await fits("messages");
+  await go(page, "logs");
+  await page.locator(".logs .line").first().waitFor(patience);
+  await fits("logs");
   await go(page, "settings");
   await page.getByRole("button", { name: /^compare/ }).first().tap();
   await page.locator("#settings-compared", { hasText: "equal" }).waitFor(patience);

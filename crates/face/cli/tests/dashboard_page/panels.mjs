@@ -22,7 +22,7 @@ async function looks() {
   assert.equal(icon, outcome === "good" ? "icon.svg" : `icon-${outcome}.svg`);
   assert.equal(title.includes(outcome), outcome !== "good");
   // State, class, CPUs, processor time, memory, missed deadlines, restarts.
-  await page.locator("tr[data-process=loop]").filter({ hasText: /^loop\d+runningother[\d,-]+\d+\.\d %\d+\.\d MiB\d+0$/ }).waitFor(patience);
+  await page.locator("tr[data-process=loop]").filter({ hasText: /^loop\d+runningother[\d,-]+\d+\.\d %\d+\.\d MiB\d+0log$/ }).waitFor(patience);
   await page.getByLabel("show threads").check();
   await page.locator("tr.thread").filter({ hasText: /^llrf\d+threadother/ }).first().waitFor(patience);
 
@@ -99,11 +99,24 @@ async function asks() {
   await page.keyboard.press("Enter");
   await page.locator("[role=log]", { hasText: "viewers may only read" }).waitFor(patience);
 
+  // From a process to its log. The filter of processes excludes the supervisor, and text excludes all lines.
+  await go(page, "processes");
+  await page.getByRole("link", { name: "log of loop", exact: true }).click();
+  const lines = page.getByRole("region", { name: "Log lines, the newest last" }).locator(".line");
+  await lines.filter({ hasText: "armed:" }).first().waitFor(patience);
+  assert.deepEqual([...new Set(await lines.locator("b").allTextContents())], ["loop"]);
+  await page.getByLabel("Process", { exact: true }).selectOption("*");
+  await lines.filter({ has: page.getByText("supervisor", { exact: true }) }).first().waitFor(patience);
+  await shot(page, "logs");
+  await page.getByLabel("Text", { exact: true }).fill("no such line");
+  await page.getByText("no line fits").waitFor(patience);
+  await page.getByLabel("Text", { exact: true }).fill("");
+
   await go(page, "processes");
   await page.getByLabel("show threads").check();
   await page.locator("tr.thread").first().waitFor(patience);
   await accessible(page, "processes");
-  for (const panel of ["overview", "latency", "shield", "frames", "scope", "settings", "messages"]) {
+  for (const panel of ["overview", "latency", "shield", "frames", "scope", "settings", "messages", "logs"]) {
     await go(page, panel);
     await accessible(page, panel);
   }

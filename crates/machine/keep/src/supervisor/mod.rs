@@ -21,6 +21,7 @@ mod engine;
 mod files;
 mod health;
 mod incidents;
+pub mod logs;
 mod partitions;
 mod probe;
 mod processes;

@@ -1,9 +1,10 @@
 // Processes and their threads: state, class, CPUs, processor time, misses, restarts; start, stop, restart for operators.
 import { bytes, el, say, table, time, tr } from "../dom.js";
+import { address } from "../frame.js";
 
 const WORDS = { running: "good", FAULT: "bad", stopped: "faint", finished: "faint", down: "faint" };
 const HEADS = ["process", "pid", "state", "class", "CPUs", { text: "CPU", number: true }, { text: "memory", number: true },
-  { text: "missed", number: true }, { text: "restarts", number: true }, "last end", { text: "do", acts: true }];
+  { text: "missed", number: true }, { text: "restarts", number: true }, "last end", "log", { text: "do", acts: true }];
 
 let tahti, list, problems, outcome, threads;
 /** The process that the address names. */
@@ -63,15 +64,18 @@ export default {
       const row = tr([
         process.name, alive ? String(process.pid) : "-", el("span", { class: WORDS[process.state] ?? "doubt" }, process.state),
         process.class, process.cpus, alive ? percent(process.cpu_percent) : "-", alive ? bytes(process.memory) : "-",
-        process.loop ? String(process.loop.misses) : "", String(process.restarts), ended, controls(process),
+        process.loop ? String(process.loop.misses) : "", String(process.restarts), ended,
+        el("a", { href: address("logs", process.name), "aria-label": `log of ${process.name}`, "data-key": `log ${process.name}` }, "log"), controls(process),
       ], HEADS, { "data-process": process.name, class: process.name === marked ? "marked" : null });
       const below = threads.checked ? process.threads : [];
       return [row, ...below.map((thread) => tr(
-        [thread.name, String(thread.tid), "thread", thread.class, thread.cpus, percent(thread.cpu_percent), "", "", "", "", ""],
+        [thread.name, String(thread.tid), "thread", thread.class, thread.cpus, percent(thread.cpu_percent), "", "", "", "", "", ""],
         HEADS, { class: "thread" }))];
     });
     list.fill(rows);
-    if (focus?.isConnected && focus !== document.body) focus.focus();
+    const key = focus?.dataset?.key;
+    if (key) list.body.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus();
+    else if (focus?.isConnected && focus !== document.body) focus.focus();
     tahti.badge("processes", plant.processes.filter(({ name }) => plant.attention.some(({ subject }) => subject === name)).length);
     const item = (kind, text) => el("li", { class: kind }, text);
     problems.replaceChildren(

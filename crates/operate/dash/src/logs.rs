@@ -1,0 +1,180 @@
+//! The newest log lines of the plant, for all clients together.
+//!
+//! Memory: at most [`LINES_MAX`] lines with [`BYTES_MAX`] bytes of text. The logs are read only if a client asks.
+
+use keep::supervisor::logs::{Line, Origin, Reader};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+
+/// Maximum lines kept.
+const LINES_MAX: usize = 5000;
+/// Maximum bytes of text kept.
+const BYTES_MAX: usize = 2 << 20;
+/// Maximum lines in an answer, the newest.
+const ANSWER_MAX: usize = 500;
+
+/// Severity of a line, from its first word and its origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// Nothing unusual.
+    Info,
+    /// A warning, or a line of the standard error.
+    Warning,
+    /// An error.
+    Error,
+}
+
+/// Which lines a client wants.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Filter {
+    /// Only lines after this number, from the last answer; 0 for all.
+    pub after: u64,
+    /// Name of a process; empty for the supervisor; `None` for all.
+    pub process: Option<String>,
+    /// Minimum severity.
+    pub level: Level,
+    /// Text in the line, in any case; empty for all lines.
+    pub text: String,
+}
+
+/// The lines.
+pub(crate) struct Logs {
+    reader: Reader,
+    lines: VecDeque<(Level, Line)>,
+    bytes: usize,
+    /// Number of the newest line.
+    newest: u64,
+}
+
+impl Logs {
+    pub(crate) fn new(reader: Reader) -> Self {
+        Self { reader, lines: VecDeque::new(), bytes: 0, newest: 0 }
+    }
+
+    /// The lines that pass the filter, oldest first: number, stamp, process, severity, text. With the logs that cannot be read.
+    pub(crate) fn look(&mut self, filter: &Filter) -> Result<Value, String> {
+        let fresh = self.reader.fresh().map_err(|error| format!("the logs cannot be read: {error}"))?;
+        fresh.into_iter().for_each(|line| self.push(line));
+        let (text, first) = (filter.text.to_lowercase(), self.newest + 1 - self.lines.len() as u64);
+        let fits = |(_, (level, line)): &(u64, &(Level, Line))| {
+            *level >= filter.level
+                && filter.process.as_ref().is_none_or(|name| *name == line.process)
+                && line.text.to_lowercase().contains(&text)
+        };
+        let all = (first..=self.newest)
+            .zip(&self.lines)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+            .take_while(|(number, _)| *number > filter.after);
+        let mut lines: Vec<Value> = all
+            .filter(fits)
+            .take(ANSWER_MAX)
+            .map(|(number, (level, line))| json!([number, line.stamp, line.process, level, line.text]))
+            .collect();
+        lines.reverse();
+        let (processes, unreadable) = (self.reader.names(), self.reader.unreadable());
+        Ok(json!({ "lines": lines, "newest": self.newest, "processes": processes, "unreadable": unreadable }))
+    }
+
+    fn push(&mut self, line: Line) {
+        self.newest += 1;
+        self.bytes += line.text.len();
+        self.lines.push_back((level(&line), line));
+        while self.lines.len() > LINES_MAX || self.bytes > BYTES_MAX {
+            let Some((_, old)) = self.lines.pop_front() else { break };
+            self.bytes -= old.text.len();
+        }
+    }
+}
+
+/// From the first word, as in `[ERROR] no water`. A line such as `0 errors` is neither an error nor a warning.
+fn level(line: &Line) -> Level {
+    let first = line.text.split(|one: char| !one.is_alphanumeric()).find(|word| !word.is_empty()).unwrap_or_default();
+    let is = |words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(first));
+    if is(&["error", "err", "fatal", "critical", "panic", "fault", "failed"]) {
+        Level::Error
+    } else if line.origin == Origin::Error || is(&["warning", "warn"]) {
+        Level::Warning
+    } else {
+        Level::Info
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(after: u64) -> Filter {
+        Filter { after, process: None, level: Level::Info, text: String::new() }
+    }
+
+    fn logs(lines: &[(&str, Origin, &str)]) -> Logs {
+        let mut logs = Logs::new(Reader::of_folder(std::env::temp_dir()));
+        for (process, origin, text) in lines {
+            let (process, text) = ((*process).to_owned(), (*text).to_owned());
+            logs.push(Line { stamp: "2026-11-27T05:00:00.000Z".to_owned(), process, origin: *origin, text });
+        }
+        logs
+    }
+
+    #[test]
+    fn lines_pass_by_process_severity_and_text_and_only_newer_ones_are_sent_again() {
+        let some = [
+            ("a", Origin::Output, "all is well"),
+            ("a", Origin::Error, "pump slow"),
+            ("b", Origin::Output, "ERROR: no water"),
+            ("", Origin::Tahti, "b: started"),
+        ];
+        let run = std::env::temp_dir().join(format!("tahti-dash-logs-{}", std::process::id()));
+        std::fs::create_dir_all(&run).unwrap();
+        let mut logs = logs(&some);
+        logs.reader = Reader::of_folder(run.clone());
+        let mut numbers = |filter: Filter| -> Vec<u64> {
+            let answer = logs.look(&filter).unwrap();
+            answer["lines"].as_array().unwrap().iter().map(|line| line[0].as_u64().unwrap()).collect()
+        };
+        assert_eq!(numbers(filter(0)), [1, 2, 3, 4]);
+        assert_eq!(numbers(filter(2)), [3, 4]);
+        assert_eq!(numbers(Filter { level: Level::Warning, ..filter(0) }), [2, 3]);
+        assert_eq!(numbers(Filter { level: Level::Error, ..filter(0) }), [3]);
+        assert_eq!(numbers(Filter { process: Some("a".into()), ..filter(0) }), [1, 2]);
+        assert_eq!(numbers(Filter { process: Some(String::new()), ..filter(0) }), [4]);
+        assert_eq!(numbers(Filter { text: "Water".into(), ..filter(0) }), [3]);
+        std::fs::remove_dir_all(run).unwrap();
+    }
+
+    #[test]
+    fn only_the_first_word_of_a_line_makes_it_an_error_or_a_warning() {
+        let of =
+            |origin, text: &str| level(&Line { stamp: String::new(), process: "a".into(), origin, text: text.into() });
+        for text in ["error: no water", "[ERROR] no water", "  Fatal", "Failed to open"] {
+            assert_eq!(of(Origin::Output, text), Level::Error, "{text}");
+        }
+        for text in ["warning: slow", "[WARN] slow"] {
+            assert_eq!(of(Origin::Output, text), Level::Warning, "{text}");
+        }
+        for text in ["0 errors", "errors: 0", "no error", "warned of nothing", "", "---"] {
+            assert_eq!(of(Origin::Output, text), Level::Info, "{text}");
+        }
+        assert_eq!(of(Origin::Error, "0 errors"), Level::Warning);
+    }
+
+    #[test]
+    fn memory_for_lines_is_bounded() {
+        let mut logs = logs(&[]);
+        let long = "x".repeat(1000);
+        for _ in 0..LINES_MAX {
+            logs.push(Line { stamp: String::new(), process: "a".into(), origin: Origin::Output, text: long.clone() });
+        }
+        assert!(logs.bytes <= BYTES_MAX && logs.lines.len() == BYTES_MAX / 1000, "{} lines", logs.lines.len());
+        for _ in 0..2 * LINES_MAX {
+            logs.push(Line { stamp: String::new(), process: "a".into(), origin: Origin::Output, text: "x".into() });
+        }
+        assert_eq!((logs.lines.len(), logs.bytes), (LINES_MAX, LINES_MAX));
+        assert_eq!(logs.newest, 3 * LINES_MAX as u64);
+    }
+}
