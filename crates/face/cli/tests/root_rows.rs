@@ -12,13 +12,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+type Harm = Box<dyn Fn(&Bench)>;
+
 /// One fault of one row.
 struct Way {
     claim: Claim,
     subject: String,
     fault: &'static str,
     /// Causes the fault. `None`: the process causes it by itself.
-    harm: Option<Box<dyn Fn(&Bench)>>,
+    harm: Option<Harm>,
 }
 
 fn own(claim: Claim, subject: &str, fault: &'static str) -> Way {
@@ -350,7 +352,7 @@ impl Drop for Mount {
 fn a_machine_that_cannot_be_restored_fails_the_plant_at_its_end() {
     let mut total = turn();
     let before = fs::read_to_string(STAT_INTERVAL).unwrap();
-    let bench = Bench::new("rows-restored", &&(shield() + &sh("a", "exec sleep 1000", "")));
+    let bench = Bench::new("rows-restored", &(shield() + &sh("a", "exec sleep 1000", "")));
     bench.ok(&["up", ".", "--detach"]);
     bench.until_row("a", "runs", "kept");
     let read_only = Mount::new(&["--bind", "-o", "ro", STAT_INTERVAL], Path::new(STAT_INTERVAL));
