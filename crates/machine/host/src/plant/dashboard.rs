@@ -79,7 +79,7 @@ const OWN: [Key; 11] = [
         r#""settings""#,
         "folder",
         "none",
-        "Folder of saved [settings](../../dashboard.md#settings), relative to the plant file.",
+        "Folder of saved [settings](../dashboard.md#settings), relative to the plant file.",
     ),
     key("messages", r#""main""#, "name", "that of `[messages]`, else `main`", "Message server of the console."),
 ];
@@ -89,7 +89,7 @@ const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 2] = with_process(&OWN, &["c
 /// `[dashboard]`, for the documentation.
 pub(crate) const DASHBOARD: Table = Table {
     header: "[dashboard]",
-    doc: "A page that shows the plant in a browser ([dashboard](../../dashboard.md)). `tahti up` and `tahti dash url` print \
+    doc: "A page that shows the plant in a browser ([dashboard](../dashboard.md)). `tahti up` and `tahti dash url` print \
           its address. Without this table every plant has a read-only page for this machine. It is a process: all keys \
           of `[[process]]` except `command` are valid here.",
     keys: &OWN,
