@@ -2,7 +2,9 @@
 
 use crate::control::plant_name;
 use crate::failure::{Failure, end, in_file};
-use base::Visible;
+use crate::out::{Colour, Painted};
+use base::{DurNs, Visible};
+use keep::supervisor::logs::{Level, Line, Reader, stamp};
 use keep::supervisor::rundir::{RunDir, living, plants};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -12,24 +14,40 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Show the log of a process, or of the supervisor
+/// Show the log of a process, of the supervisor, or of all of them
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tahti logs                   log of the supervisor
   tahti logs loop -f           follow the log of a process
+  tahti logs --all --since 10m --grep water
+                               lines of all logs, merged by time
+  tahti logs -f --all --severity warning
+                               follow the warnings and errors of all processes
   tahti logs loop -n 100000 --raw > loop.log")]
 pub(crate) struct Args {
     /// Process
     name: Option<String>,
-    /// Number of lines
-    #[arg(long, short = 'n', default_value_t = 50)]
-    lines: usize,
+    /// Merge the logs of all processes and of the supervisor by time
+    #[arg(long, short = 'a', conflicts_with = "name")]
+    all: bool,
+    /// Number of lines, the newest [default: 50, with --since all]
+    #[arg(long, short = 'n')]
+    lines: Option<usize>,
+    /// Only lines of this last time, such as 10m
+    #[arg(long, value_name = "TIME")]
+    since: Option<DurNs>,
+    /// Only lines that contain this text, in any case
+    #[arg(long, value_name = "TEXT")]
+    grep: Option<String>,
+    /// Only lines of at least this severity: info, warning, error
+    #[arg(long, value_name = "SEVERITY", value_parser = ["info", "warning", "error"])]
+    severity: Option<String>,
     /// Follow the log
     #[arg(long, short = 'f')]
     follow: bool,
     /// Print all bytes unchanged, including terminal control sequences
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["all", "since", "grep", "severity"])]
     raw: bool,
     #[command(flatten)]
     which: crate::control::PlantArgs,
@@ -40,6 +58,12 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// Maximum number of lines kept in memory.
 const LINES_MAX: usize = 1_000_000;
+
+/// Number of lines printed by default.
+const LINES: usize = 50;
+
+/// Interval at which a log is read while it is followed.
+const FOLLOW_EVERY: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: Args) -> ExitCode {
     end(show(&args))
@@ -58,13 +82,19 @@ fn show(args: &Args) -> Result<(), Failure> {
         (Err(why), _) => return Err(why),
     };
     let run = RunDir::find(&name);
+    if args.all {
+        return merged(args, &run);
+    }
     let path = run.log(args.name.as_deref());
     if !path.exists() {
         let known = known(&run);
         let wanted = args.name.as_deref().unwrap_or("the supervisor");
         return Err(format!("plant {name:?} has no log of {wanted:?}; there are: {}", known.join(", ")).into());
     }
-    for line in tail(&path, args.lines)? {
+    if args.since.is_some() || args.grep.is_some() || args.severity.is_some() {
+        return merged(args, &run);
+    }
+    for line in tail(&path, args.lines.unwrap_or(LINES))? {
         if write(&line, args.raw).is_err() {
             return Ok(());
         }
@@ -94,8 +124,66 @@ fn show(args: &Args) -> Result<(), Failure> {
                 file = File::open(&path).map_err(seek)?;
                 continue;
             }
-            std::thread::sleep(Duration::from_millis(200));
+            std::thread::sleep(FOLLOW_EVERY);
         }
+    }
+}
+
+/// Prints the lines of all logs, or of one, that pass the filters of `args`.
+fn merged(args: &Args, run: &RunDir) -> Result<(), Failure> {
+    let level = match args.severity.as_deref() {
+        Some("error") => Level::Error,
+        Some("warning") => Level::Warning,
+        _ => Level::Info,
+    };
+    let process = (!args.all).then(|| args.name.as_deref().unwrap_or_default());
+    let text = args.grep.as_deref().unwrap_or_default().to_lowercase();
+    let fits =
+        |line: &Line| process.is_none_or(|name| name == line.process) && line.level() >= level && line.contains(&text);
+    let ago = |span: DurNs| stamp(sys::clock::wall_ns().saturating_sub(span.0.max(0).unsigned_abs()) / 1_000_000);
+    let since = args.since.map_or_else(String::new, ago);
+    let most = args.lines.unwrap_or(if args.since.is_some() { LINES_MAX } else { LINES }).min(LINES_MAX);
+    let folder = run.path().join("log");
+    let mut reader = Reader::new(run);
+    let mut lines = reader.past(&since, most, &fits).map_err(in_file(&folder))?;
+    let (mut width, mut unreadable) = (0, Vec::new());
+    loop {
+        if reader.unreadable() != unreadable {
+            unreadable = reader.unreadable().to_vec();
+            unreadable.iter().for_each(|why| eprintln!("tahti: cannot read the log {why}"));
+        }
+        let names = reader.names().into_iter().map(|name| shown(name).chars().count());
+        width = names.max().unwrap_or(0).max(width);
+        for line in &lines {
+            if print(line, args.all.then_some(width)).is_err() {
+                return Ok(());
+            }
+        }
+        if !args.follow {
+            return Ok(());
+        }
+        std::thread::sleep(FOLLOW_EVERY);
+        lines = reader.fresh().map_err(in_file(&folder))?;
+        lines.retain(fits);
+    }
+}
+
+/// Name of a process; the supervisor has an empty one.
+fn shown(process: &str) -> &str {
+    if process.is_empty() { "supervisor" } else { process }
+}
+
+/// Prints a line: time, name of the process padded to `width`, severity, text. Without `width` there is no name.
+fn print(line: &Line, width: Option<usize>) -> std::io::Result<()> {
+    let level = line.level();
+    let word = format!("{:<7}", level.word());
+    let text = Visible { text: &line.text, colours: crate::out::colours() };
+    let name = width.map_or_else(String::new, |width| format!("{:<width$} ", shown(&line.process)));
+    let (stamp, name) = (Painted(Colour::Faint, &line.stamp), Painted(Colour::Head, name));
+    match level {
+        Level::Info => crate::out::tell(format_args!("{stamp} {name}{word} {text}\n")),
+        Level::Warning => crate::out::tell(format_args!("{stamp} {name}{} {text}\n", Painted(Colour::Doubtful, word))),
+        Level::Error => crate::out::tell(format_args!("{stamp} {name}{} {text}\n", Painted(Colour::Bad, word))),
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Memory: at most [`LINES_MAX`] lines with [`BYTES_MAX`] bytes of text. The logs are read only if a client asks.
 
-use keep::supervisor::logs::{Line, Origin, Reader};
+pub use keep::supervisor::logs::Level;
+use keep::supervisor::logs::{Line, Reader};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -13,18 +14,6 @@ const LINES_MAX: usize = 5000;
 const BYTES_MAX: usize = 2 << 20;
 /// Maximum lines in an answer, the newest.
 const ANSWER_MAX: usize = 500;
-
-/// Severity of a line, from its first word and its origin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Level {
-    /// Nothing unusual.
-    Info,
-    /// A warning, or a line of the standard error.
-    Warning,
-    /// An error.
-    Error,
-}
 
 /// Which lines a client wants.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -59,19 +48,15 @@ impl Logs {
         let fresh = self.reader.fresh().map_err(|error| format!("the logs cannot be read: {error}"))?;
         fresh.into_iter().for_each(|line| self.push(line));
         let (text, first) = (filter.text.to_lowercase(), self.newest + 1 - self.lines.len() as u64);
-        let fits = |(_, (level, line)): &(u64, &(Level, Line))| {
+        let fits = |(level, line): &(Level, Line)| {
             *level >= filter.level
                 && filter.process.as_ref().is_none_or(|name| *name == line.process)
-                && line.text.to_lowercase().contains(&text)
+                && line.contains(&text)
         };
-        let all = (first..=self.newest)
-            .zip(&self.lines)
-            .collect::<Vec<_>>()
-            .into_iter()
-            .rev()
-            .take_while(|(number, _)| *number > filter.after);
-        let mut lines: Vec<Value> = all
-            .filter(fits)
+        let newest_first = self.lines.iter().enumerate().rev().map(|(at, line)| (first + at as u64, line));
+        let mut lines: Vec<Value> = newest_first
+            .take_while(|(number, _)| *number > filter.after)
+            .filter(|(_, line)| fits(line))
             .take(ANSWER_MAX)
             .map(|(number, (level, line))| json!([number, line.stamp, line.process, level, line.text]))
             .collect();
@@ -83,7 +68,7 @@ impl Logs {
     fn push(&mut self, line: Line) {
         self.newest += 1;
         self.bytes += line.text.len();
-        self.lines.push_back((level(&line), line));
+        self.lines.push_back((line.level(), line));
         while self.lines.len() > LINES_MAX || self.bytes > BYTES_MAX {
             let Some((_, old)) = self.lines.pop_front() else { break };
             self.bytes -= old.text.len();
@@ -91,22 +76,10 @@ impl Logs {
     }
 }
 
-/// From the first word, as in `[ERROR] no water`. A line such as `0 errors` is neither an error nor a warning.
-fn level(line: &Line) -> Level {
-    let first = line.text.split(|one: char| !one.is_alphanumeric()).find(|word| !word.is_empty()).unwrap_or_default();
-    let is = |words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(first));
-    if is(&["error", "err", "fatal", "critical", "panic", "fault", "failed"]) {
-        Level::Error
-    } else if line.origin == Origin::Error || is(&["warning", "warn"]) {
-        Level::Warning
-    } else {
-        Level::Info
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use keep::supervisor::logs::Origin;
 
     fn filter(after: u64) -> Filter {
         Filter { after, process: None, level: Level::Info, text: String::new() }
@@ -145,22 +118,6 @@ mod tests {
         assert_eq!(numbers(Filter { process: Some(String::new()), ..filter(0) }), [4]);
         assert_eq!(numbers(Filter { text: "Water".into(), ..filter(0) }), [3]);
         std::fs::remove_dir_all(run).unwrap();
-    }
-
-    #[test]
-    fn only_the_first_word_of_a_line_makes_it_an_error_or_a_warning() {
-        let of =
-            |origin, text: &str| level(&Line { stamp: String::new(), process: "a".into(), origin, text: text.into() });
-        for text in ["error: no water", "[ERROR] no water", "  Fatal", "Failed to open"] {
-            assert_eq!(of(Origin::Output, text), Level::Error, "{text}");
-        }
-        for text in ["warning: slow", "[WARN] slow"] {
-            assert_eq!(of(Origin::Output, text), Level::Warning, "{text}");
-        }
-        for text in ["0 errors", "errors: 0", "no error", "warned of nothing", "", "---"] {
-            assert_eq!(of(Origin::Output, text), Level::Info, "{text}");
-        }
-        assert_eq!(of(Origin::Error, "0 errors"), Level::Warning);
     }
 
     #[test]

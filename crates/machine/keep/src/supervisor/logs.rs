@@ -1,12 +1,14 @@
 //! New lines of all logs of a plant, merged by time.
 //!
-//! Bounds: the first read takes the last [`FIRST_BYTES`] of each log, each later read at most [`READ_BYTES`] of it. A line is
-//! cut after [`LINE_BYTES_MAX`].
+//! Bounds: the first read takes the last [`FIRST_BYTES`] of each log, each later read at most [`READ_BYTES`] of it.
+//! [`Reader::past`] reads whole logs and keeps a given number of lines. A line is cut after [`LINE_BYTES_MAX`].
 
 use super::rundir::RunDir;
-use std::collections::BTreeMap;
+use base::Utc;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -18,8 +20,42 @@ const READ_BYTES: u64 = 256 << 10;
 const LINE_BYTES_MAX: usize = 2048;
 /// Maximum number of logs.
 const LOGS_MAX: usize = 256;
+/// Maximum number of rotated files of a log.
+const ROTATED_MAX: u32 = 100;
 /// Length of the time stamp of a line, such as `2026-11-21T06:07:14.567Z`.
 const STAMP_BYTES: usize = 24;
+
+/// The time stamp of a line, from milliseconds since 1970.
+#[must_use]
+pub fn stamp(unix_ms: u64) -> String {
+    let (seconds, ms) = (unix_ms / 1000, unix_ms % 1000);
+    let Utc { year, month, day, hour, minute, second } = Utc::of(seconds);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
+/// Severity of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// Nothing unusual.
+    Info,
+    /// A warning, or a line of the standard error.
+    Warning,
+    /// An error.
+    Error,
+}
+
+impl Level {
+    /// Its name.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
 
 /// Origin of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +101,28 @@ impl Line {
             (Origin::Output, rest)
         };
         Self { stamp: stamp.to_owned(), process: process.to_owned(), origin, text: text.to_owned() }
+    }
+
+    /// Severity, from the first word, as in `[ERROR] no water`, and the origin. A line such as `0 errors` is neither an error
+    /// nor a warning.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        let mut words = self.text.split(|one: char| !one.is_alphanumeric());
+        let first = words.find(|word| !word.is_empty()).unwrap_or_default();
+        let is = |words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(first));
+        if is(&["error", "err", "fatal", "critical", "panic", "fault", "failed"]) {
+            Level::Error
+        } else if self.origin == Origin::Error || is(&["warning", "warn"]) {
+            Level::Warning
+        } else {
+            Level::Info
+        }
+    }
+
+    /// Whether the text contains `lower`, a text in lower case, in any case.
+    #[must_use]
+    pub fn contains(&self, lower: &str) -> bool {
+        self.text.to_lowercase().contains(lower)
     }
 }
 
@@ -129,6 +187,51 @@ impl Followed {
     }
 }
 
+/// The last `most` complete lines of a file that pass the filter, the position behind the last line, and the stamps of the
+/// first and last lines.
+struct FileLines {
+    lines: VecDeque<Line>,
+    at: u64,
+    first: Option<String>,
+    last: String,
+}
+
+impl FileLines {
+    fn read(file: File, process: &str, most: usize, fits: &dyn Fn(&Line) -> bool) -> io::Result<Self> {
+        let mut all = Self { lines: VecDeque::new(), at: 0, first: None, last: String::new() };
+        let (mut reader, mut behind) = (BufReader::new(file), 0);
+        let (mut start, mut part) = (Vec::new(), Vec::new());
+        loop {
+            part.clear();
+            let read = reader.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut part)?;
+            if read == 0 {
+                return Ok(all);
+            }
+            behind += read as u64;
+            // Of a long line, the start is kept.
+            if start.is_empty() {
+                start.clone_from(&part);
+            }
+            if part.last() == Some(&b'\n') {
+                all.push(Line::parse(process, start.strip_suffix(b"\n").unwrap_or(&start), &all.last), most, fits);
+                all.at = behind;
+                start.clear();
+            }
+        }
+    }
+
+    fn push(&mut self, line: Line, most: usize, fits: &dyn Fn(&Line) -> bool) {
+        self.last.clone_from(&line.stamp);
+        self.first.get_or_insert_with(|| line.stamp.clone());
+        if fits(&line) {
+            self.lines.push_back(line);
+        }
+        if self.lines.len() > most {
+            self.lines.pop_front();
+        }
+    }
+}
+
 /// Reads the new lines of all logs of a plant.
 #[derive(Debug)]
 pub struct Reader {
@@ -169,11 +272,55 @@ impl Reader {
     /// # Errors
     /// The folder of the logs cannot be read.
     pub fn fresh(&mut self) -> io::Result<Vec<Line>> {
+        self.each(Self::read)
+    }
+
+    /// The last `most` lines that pass the filter, from the stamp `since` on, in the order of their stamps, also from rotated
+    /// files. [`fresh`](Self::fresh) then continues behind them. Keeps at most `most` lines of each log in memory.
+    ///
+    /// # Errors
+    /// The folder of the logs cannot be read.
+    pub fn past(&mut self, since: &str, most: usize, fits: &dyn Fn(&Line) -> bool) -> io::Result<Vec<Line>> {
+        let fits = |line: &Line| line.stamp.as_str() >= since && fits(line);
+        let mut lines = self.each(|reader, path, process, lines| {
+            let (file, mut wanted) = (File::open(path)?, VecDeque::new());
+            let now = FileLines::read(file.try_clone()?, process, most, &fits)?;
+            let followed = Followed { path: path.to_owned(), file, at: now.at, stamp: now.last };
+            reader.logs.insert(process.to_owned(), followed);
+            let (mut first, mut number) = (now.first, 0);
+            wanted.push_front(now.lines);
+            let enough = |wanted: &VecDeque<VecDeque<Line>>| wanted.iter().map(VecDeque::len).sum::<usize>() >= most;
+            // Older files are read only if they can contain further lines.
+            while !enough(&wanted) && first.as_deref().is_none_or(|first| first >= since) && number < ROTATED_MAX {
+                number += 1;
+                let mut older = path.as_os_str().to_owned();
+                older.push(format!(".{number}"));
+                let file = match File::open(&older) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                    file => file?,
+                };
+                let before = FileLines::read(file, process, most, &fits)?;
+                first = before.first.or(first);
+                wanted.push_front(before.lines);
+            }
+            lines.extend(wanted.into_iter().flatten());
+            Ok(())
+        })?;
+        lines.drain(..lines.len().saturating_sub(most));
+        Ok(lines)
+    }
+
+    /// Reads every log by `read(reader, path, process, lines)`, and sorts the lines by their stamps.
+    fn each(
+        &mut self,
+        read: impl Fn(&mut Self, &Path, &str, &mut Vec<Line>) -> io::Result<()>,
+    ) -> io::Result<Vec<Line>> {
         let mut lines = Vec::new();
         self.unreadable.clear();
         let paths = std::fs::read_dir(&self.folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
         for path in paths.iter().filter(|path| path.extension().is_some_and(|end| end == "log")).take(LOGS_MAX) {
-            if let Err(error) = self.read(path, &mut lines) {
+            let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
+            if let Err(error) = read(self, path, if name == "_supervisor" { "" } else { name }, &mut lines) {
                 self.unreadable.push(format!("{}: {error}", path.display()));
             }
         }
@@ -181,9 +328,7 @@ impl Reader {
         Ok(lines)
     }
 
-    fn read(&mut self, path: &Path, lines: &mut Vec<Line>) -> io::Result<()> {
-        let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { return Ok(()) };
-        let process = if name == "_supervisor" { "" } else { name };
+    fn read(&mut self, path: &Path, process: &str, lines: &mut Vec<Line>) -> io::Result<()> {
         if let Some(log) = self.logs.get_mut(process) {
             return log.read(process, READ_BYTES, lines);
         }
@@ -240,6 +385,58 @@ mod tests {
         assert_eq!(texts(reader.fresh().unwrap()), expected(&all));
         assert_eq!(reader.fresh().unwrap(), []);
         std::fs::remove_dir_all(log).unwrap();
+    }
+
+    #[test]
+    fn the_past_of_all_logs_has_the_wanted_lines_of_rotated_files_and_new_lines_follow() {
+        let log = folder("past");
+        let write = |name: &str, text: String| std::fs::write(log.join(name), text).unwrap();
+        write("a.log.2", line(0, "water too old"));
+        write("a.log.1", line(1, "water 1") + &line(2, "air 2"));
+        write("a.log", line(5, "Water 5") + &line(6, &"x".repeat(9000)) + "2026-11-27T05:00:07.000Z water not comp");
+        write("b.log", line(3, "[err] water 3"));
+        let since = "2026-11-27T05:00:01.000Z";
+        let past = |most| {
+            let mut reader = Reader::of_folder(log.clone());
+            let lines = reader.past(since, most, &|line| line.contains("water")).unwrap();
+            (reader, lines.into_iter().map(|line| line.text).collect::<Vec<_>>())
+        };
+        assert_eq!(past(2).1, ["water 3", "Water 5"]);
+        let (mut reader, texts) = past(100);
+        assert_eq!(texts, ["water 1", "water 3", "Water 5"]);
+        let all = Reader::of_folder(log.clone()).past("", 100, &|_| true).unwrap();
+        assert_eq!((all.len(), all[0].text.as_str(), all[5].text.len()), (6, "water too old", LINE_BYTES_MAX - 25));
+        std::fs::OpenOptions::new().append(true).open(log.join("a.log")).unwrap().write_all(b"lete\n").unwrap();
+        let fresh: Vec<_> = reader.fresh().unwrap().into_iter().map(|line| line.text).collect();
+        assert_eq!(fresh, ["water not complete"]);
+        std::fs::remove_dir_all(log).unwrap();
+    }
+
+    #[test]
+    fn only_the_first_word_of_a_line_makes_it_an_error_or_a_warning() {
+        let of =
+            |origin, text: &str| Line { stamp: String::new(), process: "a".into(), origin, text: text.into() }.level();
+        for text in ["error: no water", "[ERROR] no water", "  Fatal", "Failed to open"] {
+            assert_eq!(of(Origin::Output, text), Level::Error, "{text}");
+        }
+        for text in ["warning: slow", "[WARN] slow"] {
+            assert_eq!(of(Origin::Output, text), Level::Warning, "{text}");
+        }
+        for text in ["0 errors", "errors: 0", "no error", "warned of nothing", "", "---"] {
+            assert_eq!(of(Origin::Output, text), Level::Info, "{text}");
+        }
+        assert_eq!(of(Origin::Error, "0 errors"), Level::Warning);
+    }
+
+    #[test]
+    fn stamps_follow_the_calendar() {
+        for (unix_ms, expected) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (1_795_241_234_567, "2026-11-21T06:07:14.567Z"),
+        ] {
+            assert_eq!(stamp(unix_ms), expected);
+        }
     }
 
     #[test]
