@@ -96,10 +96,10 @@ export function markStale(id, isStale) {
 export function showVerdict({ outcome, reasons }, plant, isStale) {
   const { sign, icon: file } = OUTCOMES[outcome] ?? OUTCOMES.unknown, verdict = byId("verdict");
   const [first, ...more] = reasons;
-  const why = first == null ? "" : `: ${first}${more.length ? ` (and ${more.length} more)` : ""}`;
+  const why = first == null ? "" : `: ${first.words}${more.length ? ` (and ${more.length} more)` : ""}`;
   say(verdict, `${sign} ${outcome}${why}`);
   // The bar may truncate the text. The overview shows all reasons.
-  verdict.title = reasons.join("\n");
+  verdict.title = reasons.map(({ words }) => words).join("\n");
   verdict.dataset.outcome = outcome;
   verdict.hidden = false;
   const state = isStale ? " STALE" : outcome === "good" ? "" : ` ${sign} ${outcome}`;

@@ -70,7 +70,7 @@ async function quotes() {
     server.onMessage((message) => {
       const told = typeof message === "string" ? JSON.parse(message) : null;
       if (told?.topic === "plant") {
-        told.data.reasons = [evil];
+        told.data.reasons = [{ outcome: evil, words: evil }];
         told.data.shortfalls = [evil];
         told.data.attention = [{ subject: evil, claim: "runs", promise: evil, state: evil, evidence: `\`${evil}\``, line: 1, since_ns: 1e9 }];
         for (const one of told.data.processes) [one.state, one.class, one.cpus] = [evil, evil, evil];

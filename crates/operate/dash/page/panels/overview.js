@@ -131,7 +131,7 @@ function showAttention() {
   say(calm, all.length ? "" : plant.outcome === "unknown" ? plant.words : "Nothing needs attention now.");
   // The verdict covers the whole life of the plant, so its reasons may be over.
   say(verdict, plant.reasons.length ? `The verdict since the start of the plant is ${plant.outcome}:` : "");
-  reasons.replaceChildren(...plant.reasons.map((text) => el("li", {}, ...coded(text))), ...plant.shortfalls.map((text) => el("li", {}, `unavailable: ${text}`)));
+  reasons.replaceChildren(...plant.reasons.map(({ outcome, words }) => el("li", {}, `${outcome}: `, ...coded(words))), ...plant.shortfalls.map((text) => el("li", {}, `unavailable: ${text}`)));
 }
 
 /** Reuses the elements of a row, so that the keyboard's focus and the drawings survive an update. */

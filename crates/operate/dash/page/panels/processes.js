@@ -80,7 +80,7 @@ export default {
     const item = (kind, text) => el("li", { class: kind }, text);
     problems.replaceChildren(
       ...plant.attention.map((one) => item("bad", `${one.subject} ${one.state}: ${one.evidence} [${one.promise}]`)),
-      ...plant.reasons.map((text) => item(plant.outcome === "failed" ? "bad" : "doubt", `${plant.outcome}: ${text}`)),
+      ...plant.reasons.map(({ outcome, words }) => item(outcome === "failed" ? "bad" : "doubt", `${outcome}: ${words}`)),
       ...plant.shortfalls.map((text) => item("doubt", `unavailable: ${text}`)));
   },
   open(name) {

@@ -2,7 +2,7 @@
 
 use super::status;
 use base::{DurNs, MonoNs};
-use keep::supervisor::control::{Claim, LoopStatus, ProcessStatus, RowState, RowStatus, Status};
+use keep::supervisor::control::{Claim, LoopStatus, Outcome, ProcessStatus, Reason, RowState, RowStatus, Status};
 use keep::supervisor::{phase_word, short};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ impl Processes {
             "words": format!("{} for {since}, {}, {}", phase_word(status.phase), status.outcome.word(), status.shield),
             "phase": phase_word(status.phase), "up_ns": (status.now - status.since).0, "promises": status.health.len(),
             "outcome": status.outcome.word(),
-            "reasons": status.outcome.reasons().iter().map(|reason| reason.words(short)).collect::<Vec<_>>(),
+            "reasons": reasons(&status.outcome),
             "attention": attention(&status.health, status.now), "within": within(&status.health),
             "processes": processes,
             "shortfalls": status.shortfalls,
@@ -81,6 +81,12 @@ impl Processes {
         // The two clocks have different resolutions.
         (span > 0).then(|| 100.0 * (time.0 - before.0).max(0) as f64 / span as f64)
     }
+}
+
+/// Reasons of the outcome, each with the word that it alone would give.
+fn reasons(outcome: &Outcome) -> Value {
+    let shown = |reason: &Reason| json!({ "outcome": outcome.word_of(reason), "words": reason.words(short) });
+    outcome.reasons().iter().map(shown).collect()
 }
 
 /// Promises that are broken or not observed, with the age of that state.
@@ -125,6 +131,31 @@ mod tests {
             evidence: "stopped by a signal".to_owned(),
             transitions: 1,
         }
+    }
+
+    #[test]
+    fn each_reason_has_the_word_that_it_alone_would_give() {
+        let reason = |subject: &str, is_failure| Reason {
+            subject: subject.to_owned(),
+            promise: "runs".to_owned(),
+            line: None,
+            file: None,
+            found: "stopped".to_owned(),
+            from: DurNs(0),
+            lasted: DurNs(0),
+            lasts: true,
+            count: 1,
+            whole_life: true,
+            is_failure,
+        };
+        let shown = reasons(&Outcome::Failed(vec![reason("pump", true), reason("loop", false)]));
+        assert_eq!(
+            shown,
+            json!([
+                { "outcome": "failed", "words": "pump: stopped [runs]" },
+                { "outcome": "degraded", "words": "loop: stopped [runs]" },
+            ])
+        );
     }
 
     #[test]
