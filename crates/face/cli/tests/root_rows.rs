@@ -2,6 +2,7 @@
 //! kept; then the outcome names it. Runs as root. Every task that the test did not start is spared.
 
 use base::MonoNs;
+use harness::disk::Disk;
 use harness::plant::{Bench, sh};
 use harness::process::{alive, kill};
 use harness::{fresh, machine::last_cpu};
@@ -15,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 type Harm = Box<dyn Fn(&Bench)>;
 
 /// One fault of one row.
-struct Way {
+struct Fault {
     claim: Claim,
     subject: String,
     fault: &'static str,
@@ -23,12 +24,12 @@ struct Way {
     harm: Option<Harm>,
 }
 
-fn own(claim: Claim, subject: &str, fault: &'static str) -> Way {
-    Way { claim, subject: subject.to_owned(), fault, harm: None }
+fn own(claim: Claim, subject: &str, fault: &'static str) -> Fault {
+    Fault { claim, subject: subject.to_owned(), fault, harm: None }
 }
 
-fn way(claim: Claim, subject: &str, fault: &'static str, harm: impl Fn(&Bench) + 'static) -> Way {
-    Way { harm: Some(Box::new(harm)), ..own(claim, subject, fault) }
+fn way(claim: Claim, subject: &str, fault: &'static str, harm: impl Fn(&Bench) + 'static) -> Fault {
+    Fault { harm: Some(Box::new(harm)), ..own(claim, subject, fault) }
 }
 
 /// Numbers of all tests so far.
@@ -63,21 +64,21 @@ fn word(claim: Claim) -> String {
     serde_json::to_value(claim).unwrap().as_str().unwrap().to_owned()
 }
 
-fn row_of<'a>(status: &'a serde_json::Value, way: &Way) -> &'a serde_json::Value {
+fn row_of<'a>(status: &'a serde_json::Value, way: &Fault) -> &'a serde_json::Value {
     let rows = status["health"].as_array().unwrap();
     let found = rows.iter().find(|row| row["subject"] == *way.subject && row["claim"] == *word(way.claim));
     found.unwrap_or_else(|| panic!("{} {} in {status}", way.subject, word(way.claim)))
 }
 
 /// Whether the outcome has this row as a reason.
-fn is_named(status: &serde_json::Value, way: &Way) -> bool {
+fn is_named(status: &serde_json::Value, way: &Fault) -> bool {
     let promise = &row_of(status, way)["promise"];
     let reasons = status["reasons"].as_array().into_iter().flatten();
     reasons.into_iter().any(|reason| reason["subject"] == *way.subject && reason["promise"] == *promise)
 }
 
 /// Causes the fault of each way and waits until the outcome names its row. Fails if one went wrong.
-fn try_all(total: &mut Total, bench: &Bench, ways: &[Way], outcome: &str) {
+fn try_all(total: &mut Total, bench: &Bench, ways: &[Fault], outcome: &str) {
     let mut wrong = Vec::new();
     for way in ways {
         let shown = format!("{} {}, {}", way.subject, word(way.claim), way.fault);
@@ -250,7 +251,7 @@ fn each_service_that_stops_fails_the_plant() {
     fs::write(bench.dir.join("t.db"), "record(ai, \"V:A\") { field(SCAN, \"10 second\") }").unwrap();
     bench.ok(&["up", ".", "--detach"]);
     let services = [messages, "em".into(), "ioc".into(), "archive".into(), "alarms".into(), "recorder".into()];
-    let ways: Vec<Way> = services
+    let ways: Vec<Fault> = services
         .into_iter()
         .chain(["dashboard".to_owned()])
         .map(|name| {
@@ -369,8 +370,7 @@ fn a_full_disk_of_the_logs_and_a_stopped_supervisor_fail_the_plant() {
     let mut total = turn();
     let bench = Bench::new("rows-supervisor", &sh("a", "exec sleep 1000", ""));
     let run_folder = bench.dir.join("run");
-    fs::create_dir_all(&run_folder).unwrap();
-    let disk = Mount::new(&["-t", "tmpfs", "-o", "size=2m", "tahti-rows"], &run_folder);
+    let disk = Disk::mount(run_folder, "2m");
     bench.ok(&["up", ".", "--detach"]);
     let ways = [
         way(Claim::Records, "supervisor", "the disk is full", |bench| {
