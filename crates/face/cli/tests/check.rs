@@ -102,6 +102,31 @@ fn a_plant_file_in_another_encoding_is_refused_with_the_place_and_the_remedy() {
 }
 
 #[test]
+fn a_program_that_cannot_be_executed_is_an_error_with_its_remedy() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = folder("check-programs");
+    let process = |name: &str| format!("[[process]]\nname = \"{name}\"\ncommand = \"./{name}\"\n");
+    let plant = "[plant]\nname = \"mine\"\n".to_owned() + &["plain", "missing", "dos"].map(process).concat();
+    let scripts = [("plain", "#!/bin/sh\n"), ("missing", "#!/usr/bin/pythn3\n"), ("dos", "#!/bin/sh\r\necho\r\n")];
+    write(&folder, &[("plant.toml", &plant)]);
+    write(&folder, &scripts);
+    for name in ["missing", "dos"] {
+        fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let (well, said) = check(&folder, &[]);
+    assert!(!well && said.matches("error: program").count() == 3, "{said}");
+    let at = |name: &str| folder.join(name).display().to_string();
+    for expected in [
+        format!("{} is no executable file", at("./plain")),
+        format!("help: chmod +x {}", at("./plain")),
+        format!("{} names the interpreter \"/usr/bin/pythn3\", which does not exist", at("missing")),
+        format!("help: its lines end with CR LF: sed -i 's/\\r$//' {}", at("dos")),
+    ] {
+        assert!(said.contains(&expected), "{expected}\n{said}");
+    }
+}
+
+#[test]
 fn mistakes_in_all_files_are_reported_with_their_place() {
     let folder = folder("check-wrong");
     write(

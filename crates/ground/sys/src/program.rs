@@ -1,9 +1,11 @@
 //! Finds the path of a program like `execvp(3)`.
 
 use rustix::fs::{Access, access};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::os::unix::ffi::OsStrExt as _;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 /// Search path if `PATH` is not set.
@@ -16,6 +18,13 @@ pub enum Missing {
     File(PathBuf),
     /// A file without permission to execute it.
     Executable(PathBuf),
+    /// A script whose interpreter does not exist.
+    Interpreter {
+        /// The script.
+        script: PathBuf,
+        /// The interpreter in its first line.
+        name: String,
+    },
     /// No folder contains it.
     Program {
         /// Its name.
@@ -32,6 +41,9 @@ impl fmt::Display for Missing {
             Self::Executable(path) => {
                 write!(f, "{} is no executable file (`chmod +x` makes it one)", path.display())
             }
+            Self::Interpreter { script, name } => {
+                write!(f, "{} names the interpreter {name:?}, which does not exist", script.display())
+            }
             Self::Program { name, path } => write!(f, "{name:?} is in no folder of PATH ({path})"),
         }
     }
@@ -45,8 +57,30 @@ impl std::error::Error for Missing {}
 /// Blocks on the file system; allocates.
 ///
 /// # Errors
-/// There is no such program that this process may run.
+/// There is no such program that this process may run, or its interpreter is missing.
 pub fn find(name: impl AsRef<OsStr>, dir: &Path, path: Option<&str>) -> Result<PathBuf, Missing> {
+    let found = file_of(name, dir, path)?;
+    match interpreter(&found) {
+        Some(name) if Path::new(&name).try_exists().is_ok_and(|exists| !exists) => {
+            Err(Missing::Interpreter { script: found, name: name.to_string_lossy().into_owned() })
+        }
+        _ => Ok(found),
+    }
+}
+
+/// The interpreter in the first line of a script, as the kernel reads it: a carriage return belongs to the name. `None` for
+/// other files, and for a name that is relative to the folder at the start.
+fn interpreter(file: &Path) -> Option<OsString> {
+    // The kernel reads 256 bytes (`BINPRM_BUF_SIZE`).
+    let mut first = Vec::with_capacity(256);
+    File::open(file).ok()?.take(256).read_to_end(&mut first).ok()?;
+    let line = first.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let name = line.trim_ascii_start();
+    let end = name.iter().position(|byte| matches!(byte, b' ' | b'\t' | 0)).unwrap_or(name.len());
+    name.starts_with(b"/").then(|| OsString::from_vec(name[..end].to_vec()))
+}
+
+fn file_of(name: impl AsRef<OsStr>, dir: &Path, path: Option<&str>) -> Result<PathBuf, Missing> {
     let name = name.as_ref();
     let runs = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
     let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
@@ -70,6 +104,30 @@ pub fn find(name: impl AsRef<OsStr>, dir: &Path, path: Option<&str>) -> Result<P
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_script_needs_its_interpreter() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = std::env::temp_dir().join(format!("tahti-sys-program-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let found = |first: &str| {
+            let script = folder.join("script");
+            std::fs::write(&script, first).unwrap();
+            std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+            match find("./script", &folder, None) {
+                Err(Missing::Interpreter { name, .. }) => Some(name),
+                Err(other) => panic!("{other}"),
+                Ok(_) => None,
+            }
+        };
+        for good in ["#!/bin/sh\n", "#! /bin/sh -e\n", "#!/bin/sh", "#!relative\n", "\u{7f}ELF", ""] {
+            assert_eq!(found(good), None, "{good:?}");
+        }
+        assert_eq!(found("#!/usr/bin/pythn3\n").as_deref(), Some("/usr/bin/pythn3"));
+        assert_eq!(found("#! /usr/bin/pythn3 -u\n").as_deref(), Some("/usr/bin/pythn3"));
+        assert_eq!(found("#!/bin/sh\r\necho\r\n").as_deref(), Some("/bin/sh\r"));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 
     #[test]
     fn a_name_is_searched_in_path_and_a_path_is_not() {

@@ -2,7 +2,7 @@
 
 use super::model::Cpus;
 use super::process::PlacedProcess;
-use super::{Inactive, Surroundings};
+use super::{Inactive, Missing, Surroundings};
 use base::{CpuSet, Policy};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -244,7 +244,14 @@ fn existence(read: &PlacedProcess, around: &dyn Surroundings, found: &mut Diagno
         let Some(program) = command.first() else { continue };
         if let Err(why) = around.program(program, process.dir.as_deref()) {
             let message = format!("program {program:?} of process {:?} cannot be run: {why}", process.name);
-            found.error(span.clone(), message, "a program that exists and may be run", "");
+            let remedy = match why {
+                Missing::Executable(path) => format!("chmod +x {}", path.display()),
+                Missing::Interpreter { script, name } if name.ends_with('\r') => {
+                    format!("its lines end with CR LF: sed -i 's/\\r$//' {}", script.display())
+                }
+                _ => String::new(),
+            };
+            found.error(span.clone(), message, "a program that exists and may be run", remedy);
         }
     }
     // A folder that another process creates first cannot be checked here.

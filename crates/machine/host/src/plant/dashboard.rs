@@ -98,7 +98,7 @@ pub(crate) const DASHBOARD: Table = Table {
 pub(super) const READ: Table = Table { header: "[dashboard]", doc: "", keys: &SHAPE };
 
 /// Information about the plant that the dashboard uses without a key in its table.
-pub(crate) struct Around<'a> {
+pub(crate) struct PlantContext<'a> {
     /// The plant's name.
     pub(crate) plant: &'a str,
     /// Folder of the plant's archive.
@@ -111,7 +111,7 @@ pub(crate) struct Around<'a> {
     pub(crate) has_shield: bool,
 }
 
-impl<'a> Around<'a> {
+impl<'a> PlantContext<'a> {
     pub(crate) fn of(root: &'a DeTable<'_>, plant: &'a str, has_shield: bool) -> Self {
         let messages = value(root, "messages").and_then(|table| value(table.as_table()?, "name")?.as_str());
         let guests = value(root, "guest").and_then(DeValue::as_array);
@@ -130,7 +130,7 @@ impl<'a> Around<'a> {
 }
 
 /// The dashboard of a plant without `[dashboard]`. Its name differs from the names of all other processes.
-pub(crate) fn by_default(around: &Around<'_>, is_taken: impl Fn(&str) -> bool) -> Process {
+pub(crate) fn by_default(around: &PlantContext<'_>, is_taken: impl Fn(&str) -> bool) -> Process {
     let names = std::iter::once(NAME.to_owned()).chain((2..).map(|nth| format!("{NAME}-{nth}")));
     let nothing = DeTable::new();
     let read = read_table(&nothing, 0..0, around, &mut Diagnostics::new(""));
@@ -144,7 +144,7 @@ pub(crate) fn by_default(around: &Around<'_>, is_taken: impl Fn(&str) -> bool) -
 pub(crate) fn read(
     table: &DeTable<'_>,
     span: Range<usize>,
-    around: &Around<'_>,
+    around: &PlantContext<'_>,
     found: &mut Diagnostics<'_>,
 ) -> Option<PlacedProcess> {
     let is_on = value(table, "enabled").is_none_or(|value| value.as_bool() != Some(false));
@@ -155,7 +155,7 @@ pub(crate) fn read(
 fn read_table(
     table: &DeTable<'_>,
     span: Range<usize>,
-    around: &Around<'_>,
+    around: &PlantContext<'_>,
     found: &mut Diagnostics<'_>,
 ) -> PlacedProcess {
     let called = "[dashboard]";

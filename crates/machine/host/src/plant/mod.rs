@@ -72,6 +72,14 @@ pub enum Missing {
     /// An existing file that can be executed.
     #[error("{} is no executable file", .0.display())]
     Executable(PathBuf),
+    /// The interpreter of a script.
+    #[error("{} names the interpreter {name:?}, which does not exist", .script.display())]
+    Interpreter {
+        /// The script.
+        script: PathBuf,
+        /// The interpreter in its first line.
+        name: String,
+    },
     /// An existing file.
     #[error("{} does not exist", .0.display())]
     File(PathBuf),
@@ -363,7 +371,7 @@ fn read_plant(
     let plant_called = name.as_deref().unwrap_or_default();
     reads.extend(alarms::member(root, text, (plant_called, shield.is_some()), found));
     reads.extend(archive::member(root, text, shield.is_some(), found));
-    let around_dashboard = dashboard::Around::of(root, plant_called, shield.is_some());
+    let around_dashboard = dashboard::PlantContext::of(root, plant_called, shield.is_some());
     let says_dashboard = root.iter().any(|(key, _)| *key.get_ref() == "dashboard");
     let mut own_dashboard = None;
     if let Some((table, span)) = tables(root, "dashboard", false, found).into_iter().next() {

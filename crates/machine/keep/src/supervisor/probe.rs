@@ -253,6 +253,7 @@ impl Surroundings for Machine {
         find(program, &dir, None).map(drop).map_err(|missing| match missing {
             Absent::File(path) => Missing::File(path),
             Absent::Executable(path) => Missing::Executable(path),
+            Absent::Interpreter { script, name } => Missing::Interpreter { script, name },
             Absent::Program { name, path } => Missing::Program { name, path },
         })
     }
