@@ -906,3 +906,37 @@ fn a_plant_of_several_files_reads_them_all_again_on_reload() {
     let verdict = text(&bench.run(&["down", "."]));
     assert!(verdict.contains("of parts/b.toml]"), "{verdict}");
 }
+
+#[test]
+fn a_keeper_that_answers_too_late_is_replaced_by_the_next_start() {
+    use keep::keeper::Keeper;
+    use keep::keeper::protocol::KeeperSpec;
+    use keep::launch::LaunchSpec;
+    let bench = Bench::new("late-keeper", &sh("loop", "exec sleep 1000", ""));
+    let spec = KeeperSpec {
+        dir: bench.dir.join("run/p/keep/loop"),
+        launch: LaunchSpec::new("loop", ["/bin/sleep", "1000"]),
+        bounds: host::plant::Bounds::default(),
+        within: Vec::new(),
+        log: None,
+        ready_line: None,
+        notify: false,
+        held: false,
+        operators: None,
+        supervisor: None,
+    };
+    let mut late =
+        Keeper::start(&spec, Path::new(env!("CARGO_BIN_EXE_tahti"))).unwrap_or_else(|error| panic!("{error}"));
+    let status = late.status().unwrap();
+    let (keeper, child) = (status.keeper.pid, status.child.unwrap().pid);
+    drop(late);
+    kill(keeper, "STOP");
+    let mut up = Running::start(&mut bench.tahti(&["up", ".", "--detach"]));
+    bench.until("a start failed", || bench.log().contains("another keeper already serves there"));
+    kill(keeper, "CONT");
+    bench.until("up has ended", || up.child.try_wait().unwrap().is_some());
+    bench.until_row("loop", "runs", "kept");
+    assert!(bench.pid("loop") != child && !alive(child) && !alive(keeper), "{}", bench.log());
+    let (_, last) = bench.down();
+    assert!(last.contains("loop: restarted"), "{last}");
+}

@@ -131,6 +131,10 @@ impl Connection {
             if let Some(before) = before {
                 dismiss(before);
             }
+            // A keeper that answered an earlier start too late. A new one ends the processes that it leaves.
+            if let Ok(Some((late, _))) = Keeper::adopt(&wanted.dir) {
+                probe::end_keeper(&late);
+            }
             Keeper::start(&wanted, &program)
         })?;
         self.work = Some(Work::Start(work, Box::new(spec)));

@@ -380,7 +380,7 @@ impl RunDir {
                 Ok(true) => io(fs::remove_file(from), "remove", from)?,
                 // An empty folder is simply removed.
                 Ok(false) if fs::remove_dir(from).is_err() => {
-                    io(fs::rename(from, from.with_extension("before")), "put aside", from)?;
+                    io(fs::rename(from, from.with_extension("before")), "rename", from)?;
                 }
                 Ok(false) | Err(_) => {}
             }
