@@ -40,7 +40,6 @@ pub struct Reason {
     /// Whether the promise is judged over the whole life. The times have no meaning then.
     pub whole_life: bool,
     /// Whether it makes the plant *failed*; otherwise *degraded*.
-    #[serde(default)]
     pub is_failure: bool,
 }
 
@@ -62,14 +61,6 @@ impl Outcome {
             Self::Good => &[],
             Self::Degraded(reasons) | Self::Failed(reasons) => reasons,
         }
-    }
-
-    /// The outcome that a reason alone would give, as one word. Supervisors before this version do not mark reasons that
-    /// are failures; their reasons have the word of the outcome.
-    #[must_use]
-    pub fn word_of(&self, reason: &Reason) -> &'static str {
-        let is_marked = self.reasons().iter().any(|one| one.is_failure);
-        if is_marked && !reason.is_failure { "degraded" } else { self.word() }
     }
 
     /// The exit status of `tahti up` and `tahti down`.
@@ -94,6 +85,12 @@ impl Outcome {
 }
 
 impl Reason {
+    /// The outcome that the reason alone would give, as one word.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        if self.is_failure { "failed" } else { "degraded" }
+    }
+
     /// The reason on one line. `time` formats a duration.
     #[must_use]
     pub fn words(&self, time: impl Fn(DurNs) -> String) -> String {

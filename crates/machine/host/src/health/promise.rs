@@ -257,6 +257,8 @@ fn has_budget(process: &Process) -> bool {
 pub struct Service {
     /// The tahti command: `archive` of `tahti archive serve`.
     pub command: &'static str,
+    /// Its subcommand that runs the service; `None` if the command has none.
+    pub subcommand: Option<&'static str>,
     /// Maximum duration of one pass of its loop.
     pub longest_step: DurNs,
 }
@@ -264,23 +266,24 @@ pub struct Service {
 /// All services. A pass of the archive or the alarms may wait for the disk. A pass of the recorder waits up to 5 s for
 /// the supervisor, a pass of an equipment manager for the message server.
 const SERVICES: [Service; 9] = [
-    Service { command: "alarm", longest_step: DurNs::from_secs(5) },
-    Service { command: "archive", longest_step: DurNs::from_secs(5) },
-    Service { command: "dash", longest_step: DurNs::from_secs(2) },
-    Service { command: "em", longest_step: DurNs::from_secs(6) },
-    Service { command: "frames", longest_step: DurNs::from_secs(2) },
-    Service { command: "guest", longest_step: DurNs::from_secs(2) },
-    Service { command: "ioc", longest_step: DurNs::from_secs(2) },
-    Service { command: "msg", longest_step: DurNs::from_secs(2) },
-    Service { command: "trace", longest_step: DurNs::from_secs(6) },
+    Service { command: "alarm", subcommand: Some("serve"), longest_step: DurNs::from_secs(5) },
+    Service { command: "archive", subcommand: Some("serve"), longest_step: DurNs::from_secs(5) },
+    Service { command: "dash", subcommand: Some("serve"), longest_step: DurNs::from_secs(2) },
+    Service { command: "em", subcommand: Some("serve"), longest_step: DurNs::from_secs(6) },
+    Service { command: "frames", subcommand: Some("run"), longest_step: DurNs::from_secs(2) },
+    Service { command: "guest", subcommand: Some("serve"), longest_step: DurNs::from_secs(2) },
+    Service { command: "ioc", subcommand: None, longest_step: DurNs::from_secs(2) },
+    Service { command: "msg", subcommand: Some("serve"), longest_step: DurNs::from_secs(2) },
+    Service { command: "trace", subcommand: Some("serve"), longest_step: DurNs::from_secs(6) },
 ];
 
 /// The service that a process runs, if it is a tahti service.
 #[must_use]
 pub fn own_service(process: &Process) -> Option<&'static Service> {
     let [tahti, command, more @ ..] = process.command.as_slice() else { return None };
-    let word = if command == "frames" { "run" } else { "serve" };
-    let serves = command == "ioc" || more.first().is_some_and(|first| first == word);
-    let service = SERVICES.iter().find(|service| service.command == command);
-    service.filter(|_| tahti == "tahti" && serves)
+    let runs = |service: &&Service| {
+        service.command == command
+            && service.subcommand.is_none_or(|word| more.first().is_some_and(|first| first == word))
+    };
+    SERVICES.iter().find(runs).filter(|_| tahti == "tahti")
 }

@@ -110,8 +110,7 @@ fn a_reason_within_its_limit_is_called_degraded_also_in_a_failed_plant() {
     let restarts = Promise { claim: Claim::Restarts, ..promise(false, false) };
     table.promise(second(0), vec![restarts, promise(false, false)]);
     table.observe(second(1), "loop", Claim::Restarts, Observation::Within("restarted once".to_owned()));
-    let words =
-        |outcome: Outcome| -> Vec<&str> { outcome.reasons().iter().map(|reason| outcome.word_of(reason)).collect() };
+    let words = |outcome: Outcome| -> Vec<&str> { outcome.reasons().iter().map(Reason::word).collect() };
     assert_eq!(words(table.outcome(second(2))), ["degraded"]);
     table.observe(second(2), "loop", Claim::Class, Observation::Broken("class other".to_owned()));
     assert_eq!(words(table.outcome(second(3))), ["failed", "degraded"]);

@@ -85,7 +85,7 @@ impl Processes {
 
 /// Reasons of the outcome, each with the word that it alone would give.
 fn reasons(outcome: &Outcome) -> Value {
-    let shown = |reason: &Reason| json!({ "outcome": outcome.word_of(reason), "words": reason.words(short) });
+    let shown = |reason: &Reason| json!({ "outcome": reason.word(), "words": reason.words(short) });
     outcome.reasons().iter().map(shown).collect()
 }
 
