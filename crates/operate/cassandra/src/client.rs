@@ -2,7 +2,7 @@
 
 use crate::cell::Cell;
 use crate::put::{Bucket, Extent, Put};
-use crate::schema::{self, cql};
+use crate::schema::{self, Form, cql};
 use base::Cluster;
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
@@ -101,15 +101,25 @@ pub(crate) struct Writer {
     sample: PreparedStatement,
     chunk: PreparedStatement,
     get_bucket: PreparedStatement,
+    newest: PreparedStatement,
     bucket: PreparedStatement,
+    extent: PreparedStatement,
+    entries: PreparedStatement,
+    bucket_ttl: i32,
 }
 
-/// Extent of a bucket, with the log and portion up to which it has been counted.
+/// Rows in the answer to [`cql::GET_NEWEST`].
+const NEWEST: usize = 4;
+
+/// State of a bucket in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
-    pub(crate) extent: Extent,
-    pub(crate) log: i64,
-    pub(crate) upto: i64,
+pub(crate) enum BucketState {
+    /// It is not there.
+    Missing,
+    /// It may get more samples, and its extent is not written yet.
+    Open,
+    /// Its extent is written.
+    Ended,
 }
 
 /// Destination of an upload. A write returns after a majority of its replicas has acknowledged it.
@@ -120,11 +130,17 @@ pub(crate) trait Sink: Send + Sync + 'static {
     /// Writes samples, a gap or the description of a signal.
     fn put(&self, put: &Put) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// Reads the extent of a bucket.
-    fn known(&self, bucket: &Bucket) -> impl Future<Output = Result<Option<Known>, Failure>> + Send;
+    /// Reads the state of a bucket, and the beginnings of other open ones among the newest buckets of the signal in this form.
+    fn state(&self, bucket: &Bucket) -> impl Future<Output = Result<(BucketState, Vec<i64>), Failure>> + Send;
+
+    /// Writes a bucket without extent, in state `before` until now, by which readers find its samples.
+    fn begin(&self, bucket: &Bucket, before: BucketState) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Counts the samples of a bucket in the cluster; `None` if they have expired.
+    fn extent(&self, bucket: &Bucket) -> impl Future<Output = Result<Option<Extent>, Failure>> + Send;
 
     /// Writes the extent of a bucket.
-    fn set_known(&self, bucket: &Bucket, known: Known) -> impl Future<Output = Result<(), Failure>> + Send;
+    fn end(&self, bucket: &Bucket, extent: Extent) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
 impl Writer {
@@ -137,7 +153,11 @@ impl Writer {
             sample: prepare(&session, cluster, cql::PUT_SAMPLE).await?,
             chunk: prepare(&session, cluster, cql::PUT_CHUNK).await?,
             get_bucket: prepare(&session, cluster, cql::GET_BUCKET).await?,
+            newest: prepare(&session, cluster, cql::GET_NEWEST).await?,
             bucket: prepare(&session, cluster, cql::PUT_BUCKET).await?,
+            extent: prepare(&session, cluster, cql::GET_EXTENT).await?,
+            entries: prepare(&session, cluster, cql::GET_ENTRIES).await?,
+            bucket_ttl: schema::bucket_ttl_secs(cluster),
             session,
         })
     }
@@ -189,19 +209,73 @@ impl Sink for Writer {
         Ok(())
     }
 
-    async fn known(&self, (name, form, begin): &Bucket) -> Result<Option<Known>, Failure> {
-        let values = (&**name, *form as i8, CqlTimestamp(*begin));
-        let found = self.session.execute_unpaged(&self.get_bucket, values).await?.into_rows_result()?;
-        let row = found.maybe_first_row::<(i64, i64, i64, i64, i64)>()?;
-        Ok(row.map(|(count, first, last, log, upto)| Known { extent: Extent { count, first, last }, log, upto }))
+    async fn state(&self, (name, form, begin): &Bucket) -> Result<(BucketState, Vec<i64>), Failure> {
+        let found = self.session.execute_unpaged(&self.newest, (&**name, *form as i8)).await?.into_rows_result()?;
+        let newest = found.rows::<(CqlTimestamp, Option<i64>)>()?.collect::<Result<Vec<_>, _>>()?;
+        let of = |count: Option<i64>| if count.is_some() { BucketState::Ended } else { BucketState::Open };
+        let state = match newest.iter().find(|(one, _)| one.0 == *begin) {
+            Some((_, count)) => of(*count),
+            None if newest.len() < NEWEST || newest.iter().any(|(one, _)| one.0 < *begin) => BucketState::Missing,
+            // It is older than the newest ones.
+            None => {
+                let values = (&**name, *form as i8, CqlTimestamp(*begin));
+                let found = self.session.execute_unpaged(&self.get_bucket, values).await?.into_rows_result()?;
+                found.maybe_first_row::<(Option<i64>,)>()?.map_or(BucketState::Missing, |(count,)| of(count))
+            }
+        };
+        let open = newest.iter().filter(|(one, count)| one.0 != *begin && count.is_none()).map(|(one, _)| one.0);
+        Ok((state, open.collect()))
     }
 
-    async fn set_known(&self, (name, form, begin): &Bucket, known: Known) -> Result<(), Failure> {
-        let Known { extent: Extent { count, first, last }, log, upto } = known;
-        let values = (&**name, *form as i8, CqlTimestamp(*begin), count, first, last, log, upto);
+    async fn begin(&self, (name, form, begin): &Bucket, before: BucketState) -> Result<(), Failure> {
+        // A null would write a tombstone. It is needed only over an earlier extent.
+        let none: MaybeUnset<Option<i64>> =
+            if before == BucketState::Ended { MaybeUnset::Set(None) } else { MaybeUnset::Unset };
+        let values = (&**name, *form as i8, CqlTimestamp(*begin), none, none, none, self.bucket_ttl);
         self.session.execute_unpaged(&self.bucket, values).await?;
         Ok(())
     }
+
+    async fn extent(&self, (name, form, begin): &Bucket) -> Result<Option<Extent>, Failure> {
+        if *form == Form::Chunks {
+            let values = (&**name, CqlTimestamp(*begin), i64::MAX);
+            let found = self.session.execute_unpaged(&self.entries, values).await?.into_rows_result()?;
+            let mut all: Option<Extent> = None;
+            for row in found.rows::<EntryRow>()? {
+                // An unreadable entry is reported to readers of its chunk.
+                let Some(extent) = extent_of(&row?.2) else { continue };
+                all.get_or_insert(Extent { count: 0, ..extent }).join(extent);
+            }
+            return Ok(all);
+        }
+        let values = (&**name, CqlTimestamp(*begin));
+        let found = self.session.execute_unpaged(&self.extent, values).await?.into_rows_result()?;
+        Ok(extent_in(found.single_row()?))
+    }
+
+    async fn end(&self, (name, form, begin): &Bucket, extent: Extent) -> Result<(), Failure> {
+        let Extent { count, first, last } = extent;
+        let values = (&**name, *form as i8, CqlTimestamp(*begin), count, first, last, self.bucket_ttl);
+        self.session.execute_unpaged(&self.bucket, values).await?;
+        Ok(())
+    }
+}
+
+/// Time, number and index entry of a chunk.
+pub(crate) type EntryRow = (i64, i64, Vec<u8>);
+
+/// Answer to [`cql::GET_EXTENT`].
+pub(crate) type ExtentRow = (i64, Option<i64>, Option<i64>);
+
+/// Extent of the samples of a chunk, by its index entry.
+fn extent_of(entry: &[u8]) -> Option<Extent> {
+    let entry = *segment::pack::entries(entry).ok()?.first()?;
+    Some(Extent { count: entry.count.into(), first: entry.first, last: entry.last })
+}
+
+/// Extent of rows; `None` if there are none.
+pub(crate) fn extent_in((count, first, last): ExtentRow) -> Option<Extent> {
+    Some(Extent { count, first: first?, last: last? })
 }
 
 fn unless_none<T: scylla::serialize::value::SerializeValue>(value: Option<T>) -> MaybeUnset<T> {

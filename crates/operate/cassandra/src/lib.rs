@@ -10,6 +10,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "driver")]
+mod buckets;
+#[cfg(feature = "driver")]
 mod cell;
 #[cfg(feature = "driver")]
 mod client;

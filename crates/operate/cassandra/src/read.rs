@@ -1,7 +1,8 @@
 //! Reader of archives written by an upload.
 
 use crate::cell::Cell;
-use crate::client::{Failure, prepare, session};
+use crate::client::{EntryRow, ExtentRow, Failure, extent_in, prepare, session};
+use crate::put::Extent;
 use crate::samples::{Page, Partitions, Samples};
 use crate::schema::{self, Form, cql};
 use base::Cluster;
@@ -31,20 +32,32 @@ pub struct Archive {
     buckets: PreparedStatement,
     samples: PreparedStatement,
     last: PreparedStatement,
+    extent: PreparedStatement,
     entries: PreparedStatement,
     chunk: PreparedStatement,
     gaps: PreparedStatement,
     known: OnceCell<Vec<String>>,
 }
 
-/// A partition of samples, and its extent.
+/// A partition of samples. All of them are between `first` and `last`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
     pub(crate) form: Form,
     pub(crate) begin: i64,
-    pub(crate) count: i64,
+    /// Number of samples; `None` if it may get more.
+    pub(crate) count: Option<i64>,
     pub(crate) first: i64,
     pub(crate) last: i64,
+}
+
+impl Bucket {
+    /// A bucket that ends with its time, unless its extent is known.
+    fn new(form: Form, begin: i64, extent: Option<Extent>) -> Self {
+        let ns = |ms: i64| ms.saturating_mul(1_000_000);
+        let (first, last) =
+            extent.map_or((ns(begin), ns(form.end(begin)).saturating_sub(1)), |extent| (extent.first, extent.last));
+        Self { form, begin, count: extent.map(|extent| extent.count), first, last }
+    }
 }
 
 /// Key and index entry of a chunk.
@@ -75,18 +88,34 @@ impl Archive {
                 cql::GET_BUCKETS,
                 cql::GET_SAMPLES,
                 cql::GET_LAST,
+                cql::GET_EXTENT,
                 cql::GET_ENTRIES,
                 cql::GET_CHUNK,
                 cql::GET_GAPS,
             ] {
                 prepared.push(prepare(&session, &cluster, text).await?);
             }
-            let prepared: [PreparedStatement; 8] = prepared.try_into().map_err(|_| "a statement is missing")?;
+            let prepared: [PreparedStatement; 9] = prepared.try_into().map_err(|_| "a statement is missing")?;
             Ok::<_, Failure>((session, prepared))
         });
-        let (session, [names, signal, buckets, samples, last, entries, chunk, gaps]) = connected.map_err(wrong)?;
+        let (session, [names, signal, buckets, samples, last, extent, entries, chunk, gaps]) =
+            connected.map_err(wrong)?;
         let known = OnceCell::new();
-        Ok(Self { cluster, runtime, session, names, signal, buckets, samples, last, entries, chunk, gaps, known })
+        Ok(Self {
+            cluster,
+            runtime,
+            session,
+            names,
+            signal,
+            buckets,
+            samples,
+            last,
+            extent,
+            entries,
+            chunk,
+            gaps,
+            known,
+        })
     }
 
     fn wrong(&self, doing: &'static str) -> impl FnOnce(Failure) -> StoreError {
@@ -137,14 +166,43 @@ impl Archive {
 
     /// Partitions of a signal, ordered by their first sample.
     fn buckets(&self, name: &str) -> Result<Vec<Bucket>, StoreError> {
-        let rows: Vec<(i8, CqlTimestamp, i64, i64, i64)> =
-            self.all(&self.buckets, &(name,)).map_err(self.wrong("read which samples there are"))?;
-        let bucket = |(form, begin, count, first, last): (i8, CqlTimestamp, i64, i64, i64)| {
-            Some(Bucket { form: Form::from_code(form)?, begin: begin.0, count, first, last })
+        type Row = (i8, CqlTimestamp, Option<i64>, Option<i64>, Option<i64>);
+        let rows: Vec<Row> = self.all(&self.buckets, &(name,)).map_err(self.wrong("read which samples there are"))?;
+        let bucket = |(form, begin, count, first, last): Row| {
+            let extent = count.and_then(|count| extent_in((count, first, last)));
+            Some(Bucket::new(Form::from_code(form)?, begin.0, extent))
         };
         let mut buckets: Vec<Bucket> = rows.into_iter().filter_map(bucket).collect();
         buckets.sort_by_key(|bucket| (bucket.first, bucket.begin, bucket.form));
         Ok(buckets)
+    }
+
+    /// The bucket with its extent, which is counted if it is not written yet. `None` if all samples have expired.
+    fn counted(&self, name: &str, bucket: Bucket) -> Result<Option<Bucket>, StoreError> {
+        if bucket.count.is_some() {
+            return Ok(Some(bucket));
+        }
+        let extent = match bucket.form {
+            Form::Rows => {
+                let values = (name, CqlTimestamp(bucket.begin));
+                let rows: Vec<ExtentRow> =
+                    self.all(&self.extent, &values).map_err(self.wrong("count the samples of a day"))?;
+                rows.into_iter().next().and_then(extent_in)
+            }
+            Form::Chunks => {
+                let mut all: Option<Extent> = None;
+                for row in self.chunk_rows(name, bucket.begin, i64::MAX)?.into_iter().flatten() {
+                    let Entry { count, first, last, .. } = row.entry;
+                    all.get_or_insert(Extent { count: 0, first, last }).join(Extent {
+                        count: count.into(),
+                        first,
+                        last,
+                    });
+                }
+                all
+            }
+        };
+        Ok(extent.map(|extent| Bucket::new(bucket.form, bucket.begin, Some(extent))))
     }
 
     fn damaged(&self, name: &str, at: i64, why: String) -> StoreError {
@@ -170,9 +228,9 @@ impl Partitions for Archive {
 
     fn chunk_rows(&self, name: &str, hour: i64, until: i64) -> Result<Vec<Result<ChunkRow, StoreError>>, StoreError> {
         let values = (name, CqlTimestamp(hour), until);
-        let rows: Vec<(i64, i64, Vec<u8>)> =
+        let rows: Vec<EntryRow> =
             self.all(&self.entries, &values).map_err(self.wrong("read which chunks there are"))?;
-        let row = |(at, number, entry): (i64, i64, Vec<u8>)| {
+        let row = |(at, number, entry): EntryRow| {
             let damaged = |why: &dyn ToString| self.damaged(name, at, why.to_string());
             let entries = pack::entries(&entry).map_err(|why| damaged(&why))?;
             let entry = *entries.first().ok_or_else(|| damaged(&"no entry"))?;
@@ -226,8 +284,11 @@ impl Reader for Archive {
         if rows.is_empty() {
             return Ok(None);
         }
-        let buckets = self.buckets(name)?;
-        let counts = buckets.iter().map(|bucket| bucket.count.max(0) as u64);
+        let mut buckets = Vec::new();
+        for bucket in self.buckets(name)? {
+            buckets.extend(self.counted(name, bucket)?);
+        }
+        let counts = buckets.iter().map(|bucket| bucket.count.unwrap_or(0).max(0) as u64);
         let count = counts.fold(0, u64::saturating_add);
         let first = buckets.iter().map(|bucket| bucket.first).min();
         let last = buckets.iter().map(|bucket| bucket.last).max();

@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_damaged_row_or_a_page_without_an_answer_is_one_error_and_costs_no_sample_that_was_read() {
-        let bucket = |begin, first, last| Bucket { form: Form::Rows, begin, count: 3, first, last };
+        let bucket = |begin, first, last| Bucket { form: Form::Rows, begin, count: Some(3), first, last };
         let chunks = Bucket { form: Form::Chunks, ..bucket(0, 3, 4) };
         let buckets = vec![bucket(0, 1, 9), bucket(10, 2, 7), chunks, bucket(20, 8, 9)];
         let samples = Samples::new(&Broken, "A", Span::ALL, buckets);

@@ -5,7 +5,7 @@
 //! | `signal` | a sixteenth of the names | description of a signal since an instant |
 //! | `sample` | a day of a signal | a sample, each column readable with `cqlsh` |
 //! | `chunk` | an hour of a signal | up to 8,192 samples of a fast signal, in columns as in a segment ([`segment::chunk`]) |
-//! | `bucket` | a signal | a partition of `sample` or `chunk`: number of samples, first and last timestamp |
+//! | `bucket` | a signal | a partition of `sample` or `chunk`: number of samples, first and last timestamp; all null until it ends |
 //! | `gap` | a signal; a tab, which is not a valid signal name, for all signals | reason for missing samples |
 //!
 //! `at` is in nanoseconds since 1970, UTC. `number` is the place in the log. It is unique, and unchanged when a portion of the log is sent
@@ -35,13 +35,23 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// Start of the bucket that contains an instant, in milliseconds since 1970, as in Cassandra's `timestamp`.
-    pub(crate) const fn bucket(self, at: i64) -> i64 {
-        let secs = match self {
+    pub(crate) const ALL: [Self; 2] = [Self::Rows, Self::Chunks];
+
+    const fn secs(self) -> i64 {
+        match self {
             Self::Rows => DAY,
             Self::Chunks => HOUR,
-        };
-        at.div_euclid(secs * 1_000_000_000) * secs * 1_000
+        }
+    }
+
+    /// Start of the bucket that contains an instant, in milliseconds since 1970, as in Cassandra's `timestamp`.
+    pub(crate) const fn bucket(self, at: i64) -> i64 {
+        at.div_euclid(self.secs() * 1_000_000_000) * self.secs() * 1_000
+    }
+
+    /// Start of the next bucket, in milliseconds since 1970.
+    pub(crate) const fn end(self, begin: i64) -> i64 {
+        begin.saturating_add(self.secs() * 1_000)
     }
 
     pub(crate) const fn from_code(code: i8) -> Option<Self> {
@@ -64,6 +74,15 @@ pub(crate) fn shard(name: &str) -> i8 {
 /// Seconds after which samples expire; 0 for never.
 pub(crate) fn ttl_secs(cluster: &Cluster) -> i32 {
     cluster.ttl.map_or(0, |DurNs(ns)| i32::try_from(ns / 1_000_000_000).unwrap_or(i32::MAX))
+}
+
+/// Seconds after which a row of `bucket` expires: not before the samples of the bucket, the last of which may be a day younger.
+pub(crate) fn bucket_ttl_secs(cluster: &Cluster) -> i32 {
+    // Cassandra's maximum is 20 years.
+    match ttl_secs(cluster) {
+        0 => 0,
+        secs => secs.saturating_add(DAY as i32).min(630_720_000),
+    }
 }
 
 /// Tables with rows that expire.
@@ -107,7 +126,7 @@ pub(crate) fn tables(cluster: &Cluster) -> [String; 5] {
         ),
         format!(
             "CREATE TABLE IF NOT EXISTS {keyspace}.bucket (signal text, form tinyint, beginning timestamp, count bigint, \
-             first bigint, last bigint, log bigint, upto bigint, PRIMARY KEY ((signal), form, beginning)) {plain}"
+             first bigint, last bigint, PRIMARY KEY ((signal), form, beginning)) {plain}"
         ),
         format!(
             "CREATE TABLE IF NOT EXISTS {keyspace}.gap (signal text, at bigint, number bigint, cause tinyint, \
@@ -123,7 +142,7 @@ pub(crate) mod cql {
          VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
     pub(crate) const PUT_CHUNK: &str =
         "INSERT INTO {keyspace}.chunk (signal, hour, at, number, entry, data) VALUES (?, ?, ?, ?, ?, ?)";
-    pub(crate) const PUT_BUCKET: &str = "INSERT INTO {keyspace}.bucket (signal, form, beginning, count, first, last, log, upto) VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
+    pub(crate) const PUT_BUCKET: &str = "INSERT INTO {keyspace}.bucket (signal, form, beginning, count, first, last) VALUES (?, ?, ?, ?, ?, ?) USING TTL ?";
     pub(crate) const PUT_GAP: &str =
         "INSERT INTO {keyspace}.gap (signal, at, number, cause, lost) VALUES (?, ?, ?, ?, ?)";
     pub(crate) const GET_NAMES: &str = "SELECT name FROM {keyspace}.signal WHERE shard = ?";
@@ -132,7 +151,12 @@ pub(crate) mod cql {
     pub(crate) const GET_BUCKETS: &str =
         "SELECT form, beginning, count, first, last FROM {keyspace}.bucket WHERE signal = ?";
     pub(crate) const GET_BUCKET: &str =
-        "SELECT count, first, last, log, upto FROM {keyspace}.bucket WHERE signal = ? AND form = ? AND beginning = ?";
+        "SELECT count FROM {keyspace}.bucket WHERE signal = ? AND form = ? AND beginning = ?";
+    /// The form is restricted, but the order must begin with it.
+    pub(crate) const GET_NEWEST: &str = "SELECT beginning, count FROM {keyspace}.bucket WHERE signal = ? AND form = ? \
+         ORDER BY form DESC, beginning DESC LIMIT 4";
+    pub(crate) const GET_EXTENT: &str =
+        "SELECT COUNT(*), MIN(at), MAX(at) FROM {keyspace}.sample WHERE signal = ? AND day = ?";
     pub(crate) const GET_SAMPLES: &str = "SELECT at, number, kind, value, whole, words, bytes, severity, status, pulse FROM {keyspace}.sample \
          WHERE signal = ? AND day = ? AND at >= ? AND at <= ?";
     pub(crate) const GET_LAST: &str = "SELECT at, number, kind, value, whole, words, bytes, severity, status, pulse FROM {keyspace}.sample \

@@ -1,12 +1,12 @@
 //! Upload of the log to the cluster, portion by portion. The log is the queue. A portion is planned on the disk before it is sent, and repeated
 //! unchanged until all of it is acknowledged. Memory: one portion (about 120 bytes per sample of slow signals, which are chunks of one in the
-//! log), and the extents of known buckets.
+//! log), and the extents of open buckets.
 
-use crate::client::{Failure, Known, Sink, Writer};
-use crate::put::{Bucket, Extent, Put, Puts};
+use crate::buckets::{Buckets, Job};
+use crate::client::{Failure, Sink, Writer};
+use crate::put::{Put, Puts};
 use crate::status::Status;
 use base::Cluster;
-use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ const LOCK: &str = "cassandra.lock";
 /// Minimum and maximum size of a portion that is sent without waiting, in bytes of the log.
 const PORTION: (u64, u64) = (1 << 20, 16 << 20);
 
-/// Bytes of the log per signal of a portion: about ten samples of a slow signal. A portion costs two statements per signal, however few samples
+/// Bytes of the log per signal of a portion: about ten samples of a slow signal. A portion costs a statement per signal, however few samples
 /// it has.
 const SIGNAL: u64 = 200;
 
@@ -43,9 +43,6 @@ const CALM: usize = 16;
 
 /// Initial and maximum pause after a failure.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
-
-/// Maximum number of cached bucket extents.
-const KNOWN_MAX: usize = 200_000;
 
 #[derive(Default)]
 struct Shared {
@@ -159,7 +156,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The upload was asked to end.
-struct Ended;
+struct Abandoned;
 
 /// Condition for sending a portion: its size in bytes, or the time since the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,7 +180,7 @@ struct Work<F: Files> {
     mark: Mark,
     cluster: Cluster,
     shared: Arc<Shared>,
-    known: HashMap<Bucket, Known>,
+    buckets: Buckets,
     /// Limits for the next portion.
     size: Size,
     at_once: usize,
@@ -196,7 +193,7 @@ struct Work<F: Files> {
 impl<F: Files> Work<F> {
     fn new(files: F, mark: Mark, cluster: Cluster, shared: Arc<Shared>) -> Self {
         let follow = Follow::new(files.clone(), mark.done);
-        let known = HashMap::new();
+        let buckets = Buckets::default();
         let size = Size::of(0);
         Self {
             files,
@@ -204,7 +201,7 @@ impl<F: Files> Work<F> {
             mark,
             cluster,
             shared,
-            known,
+            buckets,
             size,
             at_once: 1,
             calm: 0,
@@ -271,7 +268,7 @@ impl<F: Files> Work<F> {
     }
 
     /// Retries until a session is established.
-    async fn connect(&mut self) -> Result<Writer, Ended> {
+    async fn connect(&mut self) -> Result<Writer, Abandoned> {
         loop {
             match self.unless_abandoned(Writer::open(&self.cluster)).await? {
                 Ok(writer) => {
@@ -309,8 +306,8 @@ impl<F: Files> Work<F> {
         Ok(Some(window))
     }
 
-    /// Sends all of a portion, then the extents of its buckets, by which readers find it.
-    async fn send(&mut self, writer: &Arc<impl Sink>, window: &Window) -> Result<(), Ended> {
+    /// Sends all of a portion, then begins its new buckets, by which readers find it, and ends old ones.
+    async fn send(&mut self, writer: &Arc<impl Sink>, window: &Window) -> Result<(), Abandoned> {
         let mut puts = Puts::new(window);
         let mut flying: JoinSet<Result<(), (Put, Failure)>> = JoinSet::new();
         let mut again: Vec<Put> = Vec::new();
@@ -345,7 +342,10 @@ impl<F: Files> Work<F> {
         let damaged = gaps + puts.damaged;
         let samples: i64 = extents.values().map(|extent| extent.count).sum();
         self.size = Size::of(extents.len());
-        self.tell_buckets(writer, window.number, extents).await?;
+        let begun = self.buckets.count(extents);
+        self.run_jobs(writer, begun).await?;
+        let ended = self.buckets.ended();
+        self.run_jobs(writer, ended).await?;
         let mut status = locked(&self.shared.status);
         status.samples += samples as u64;
         status.refused += refused;
@@ -354,49 +354,31 @@ impl<F: Files> Work<F> {
         Ok(())
     }
 
-    /// Adds a portion's samples to the counts of its buckets, exactly once: each count is stored with the number of the last portion in it.
-    async fn tell_buckets(
-        &mut self,
-        writer: &Arc<impl Sink>,
-        number: i64,
-        extents: BTreeMap<Bucket, Extent>,
-    ) -> Result<(), Ended> {
-        if self.known.len() > KNOWN_MAX {
-            self.known.clear();
-        }
-        let mut left: Vec<(Bucket, Extent)> =
-            extents.iter().map(|(bucket, extent)| (bucket.clone(), *extent)).collect();
+    /// Does jobs of buckets until each has succeeded.
+    async fn run_jobs(&mut self, writer: &Arc<impl Sink>, jobs: Vec<Job>) -> Result<(), Abandoned> {
+        let mut left = jobs.clone();
+        // Set if a task panicked. All jobs are then done again; each can be repeated.
         let mut is_unknown = false;
-        let log = self.mark.log;
         let mut flying = JoinSet::new();
         loop {
             if flying.is_empty() {
                 self.pause_if_failed().await?;
             }
             while !self.has_failed && flying.len() < self.at_once {
-                let Some((bucket, extent)) = left.pop() else { break };
-                let (writer, known) = (writer.clone(), self.known.get(&bucket).copied());
-                flying.spawn(async move {
-                    let done = count(&*writer, &bucket, known, extent, log, number).await;
-                    done.map_err(|error| (bucket.clone(), extent, error)).map(|known| (bucket, known))
-                });
+                let Some(job) = left.pop() else { break };
+                let writer = writer.clone();
+                flying.spawn(async move { job.run(&*writer).await.map_err(|error| (job, error)) });
             }
             match self.unless_abandoned(flying.join_next()).await? {
                 None if self.has_failed => {}
-                None if std::mem::take(&mut is_unknown) => {
-                    // The outcome of a request is unknown. All extents are read again, and each portion is counted once.
-                    self.known.clear();
-                    left = extents.iter().map(|(bucket, extent)| (bucket.clone(), *extent)).collect();
-                }
+                None if std::mem::take(&mut is_unknown) => left.clone_from(&jobs),
                 None => return Ok(()),
-                Some(Ok(Ok((bucket, known)))) => {
-                    self.known.insert(bucket, known);
+                Some(Ok(Ok(begun))) => {
+                    begun.into_iter().for_each(|(bucket, extent)| self.buckets.begun(bucket, extent));
                     self.went_well(&**writer);
                 }
-                Some(Ok(Err((bucket, extent, error)))) => {
-                    // The outcome is unknown, so the extent is read again.
-                    self.known.remove(&bucket);
-                    left.push((bucket, extent));
+                Some(Ok(Err((job, error)))) => {
+                    left.push(job);
                     self.failed(&error);
                 }
                 Some(Err(error)) => {
@@ -432,7 +414,7 @@ impl<F: Files> Work<F> {
     }
 
     /// Halves the number of concurrent requests, after a pause.
-    async fn pause_if_failed(&mut self) -> Result<(), Ended> {
+    async fn pause_if_failed(&mut self) -> Result<(), Abandoned> {
         if !std::mem::take(&mut self.has_failed) {
             return Ok(());
         }
@@ -444,25 +426,25 @@ impl<F: Files> Work<F> {
     }
 
     /// Waits. The time doubles with each call, up to the maximum.
-    async fn wait(&mut self) -> Result<(), Ended> {
+    async fn wait(&mut self) -> Result<(), Abandoned> {
         let until = Instant::now() + self.pause;
         self.pause = (self.pause * 2).min(PAUSE.1);
         while Instant::now() < until {
             if self.is_abandoned() {
-                return Err(Ended);
+                return Err(Abandoned);
             }
             tokio::time::sleep(LOOK.min(until.saturating_duration_since(Instant::now()))).await;
         }
-        if self.is_abandoned() { Err(Ended) } else { Ok(()) }
+        if self.is_abandoned() { Err(Abandoned) } else { Ok(()) }
     }
 
     /// Waits for a future that may block on the network, unless the upload is abandoned.
-    async fn unless_abandoned<T>(&self, what: impl Future<Output = T>) -> Result<T, Ended> {
+    async fn unless_abandoned<T>(&self, what: impl Future<Output = T>) -> Result<T, Abandoned> {
         let mut what = pin!(what);
         loop {
             match tokio::time::timeout(LOOK, &mut what).await {
                 Ok(done) => return Ok(done),
-                Err(_) if self.is_abandoned() => return Err(Ended),
+                Err(_) if self.is_abandoned() => return Err(Abandoned),
                 Err(_) => {}
             }
         }
@@ -490,31 +472,6 @@ impl<F: Files> Work<F> {
         status.is_connected = false;
         status.error = Some(error);
     }
-}
-
-/// Adds the extent to that of the bucket, unless this portion is already included.
-async fn count(
-    writer: &impl Sink,
-    bucket: &Bucket,
-    known: Option<Known>,
-    extent: Extent,
-    log: i64,
-    number: i64,
-) -> Result<Known, Failure> {
-    let before = match known {
-        Some(known) => Some(known),
-        None => writer.known(bucket).await?,
-    };
-    let next = match before {
-        Some(known) if known.log == log && known.upto >= number => return Ok(known),
-        Some(mut known) => {
-            known.extent.join(extent);
-            Known { log, upto: number, ..known }
-        }
-        None => Known { extent, log, upto: number },
-    };
-    writer.set_known(bucket, next).await?;
-    Ok(next)
 }
 
 #[cfg(test)]

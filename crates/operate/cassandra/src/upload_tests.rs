@@ -2,9 +2,12 @@
 //! cluster has acknowledged.
 
 use super::*;
+use crate::client::BucketState;
+use crate::put::{Bucket, Extent};
+use crate::schema::Form;
 use segment::Sample;
 use segment::rows::About;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use store::{Config, Logger, Memory};
 use tokio::sync::Notify;
 
@@ -27,9 +30,9 @@ struct Fake {
     fates: Mutex<Vec<Fate>>,
     released: Notify,
     asked: Mutex<usize>,
-    /// Signals and numbers of the acknowledged samples.
-    samples: Mutex<HashSet<(Arc<str>, i64)>>,
-    known: Mutex<HashMap<Bucket, Known>>,
+    /// Signals and numbers of the acknowledged samples, with their bucket.
+    samples: Mutex<HashMap<(Arc<str>, i64), Bucket>>,
+    buckets: Mutex<HashMap<Bucket, Option<Extent>>>,
     /// Position of the mark at each acknowledged request.
     marks: Mutex<Vec<Position>>,
 }
@@ -42,7 +45,7 @@ impl Fake {
             released: Notify::new(),
             asked: Mutex::new(0),
             samples: Mutex::default(),
-            known: Mutex::default(),
+            buckets: Mutex::default(),
             marks: Mutex::default(),
         })
     }
@@ -78,25 +81,50 @@ impl Sink for Fake {
         self.answer().await?;
         let mut samples = locked(&self.samples);
         match put {
-            Put::Rows { name, rows, .. } => samples.extend(rows.iter().map(|(number, _)| (name.clone(), *number))),
-            Put::Chunk { name, number, entry, .. } => {
+            Put::Rows { name, bucket, rows } => {
+                let bucket = (name.clone(), Form::Rows, *bucket);
+                samples.extend(rows.iter().map(|(number, _)| ((name.clone(), *number), bucket.clone())));
+            }
+            Put::Chunk { name, bucket, number, entry, .. } => {
+                let bucket = (name.clone(), Form::Chunks, *bucket);
                 let count: i64 =
                     segment::pack::entries(entry).unwrap().iter().map(|entry| i64::from(entry.count)).sum();
-                samples.extend((*number..*number + count).map(|number| (name.clone(), number)));
+                samples.extend((*number..*number + count).map(|number| ((name.clone(), number), bucket.clone())));
             }
             Put::Signal(_) | Put::Gap { .. } => {}
         }
         Ok(())
     }
 
-    async fn known(&self, bucket: &Bucket) -> Result<Option<Known>, Failure> {
+    async fn state(&self, bucket: &Bucket) -> Result<(BucketState, Vec<i64>), Failure> {
         self.answer().await?;
-        Ok(locked(&self.known).get(bucket).copied())
+        let buckets = locked(&self.buckets);
+        let state = match buckets.get(bucket) {
+            None => BucketState::Missing,
+            Some(None) => BucketState::Open,
+            Some(Some(_)) => BucketState::Ended,
+        };
+        let is_other = |one: &Bucket| one != bucket && (&one.0, one.1) == (&bucket.0, bucket.1);
+        let open = buckets.iter().filter(|(one, extent)| extent.is_none() && is_other(one));
+        Ok((state, open.map(|((_, _, begin), _)| *begin).collect()))
     }
 
-    async fn set_known(&self, bucket: &Bucket, known: Known) -> Result<(), Failure> {
+    async fn begin(&self, bucket: &Bucket, before: BucketState) -> Result<(), Failure> {
         self.answer().await?;
-        locked(&self.known).insert(bucket.clone(), known);
+        let old = locked(&self.buckets).insert(bucket.clone(), None);
+        assert_eq!(old.flatten().is_some(), before == BucketState::Ended);
+        Ok(())
+    }
+
+    async fn extent(&self, bucket: &Bucket) -> Result<Option<Extent>, Failure> {
+        self.answer().await?;
+        let count = locked(&self.samples).values().filter(|one| *one == bucket).count() as i64;
+        Ok(Some(Extent { count, first: 0, last: 0 }))
+    }
+
+    async fn end(&self, bucket: &Bucket, extent: Extent) -> Result<(), Failure> {
+        self.answer().await?;
+        locked(&self.buckets).insert(bucket.clone(), Some(extent));
         Ok(())
     }
 }
@@ -144,11 +172,10 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Checks that everything was acknowledged and counted once, and that the mark did not advance before.
+/// Checks that everything was acknowledged, in buckets that readers find, and that the mark did not advance before.
 fn all_was_acknowledged(files: &Memory, limit: Position, fake: &Fake) {
     assert_eq!(locked(&fake.samples).len() as i64, SAMPLES);
-    let counted: i64 = locked(&fake.known).values().map(|known| known.extent.count).sum();
-    assert_eq!(counted, SAMPLES);
+    assert!(locked(&fake.samples).values().all(|bucket| locked(&fake.buckets).contains_key(bucket)));
     assert!(locked(&fake.marks).iter().all(|mark| *mark == Position::default()));
     assert_eq!(done(files), limit);
 }
@@ -210,8 +237,37 @@ fn a_portion_grows_with_the_number_of_signals_up_to_a_bound() {
     assert_eq!([of(100_000), of(usize::MAX)], [(16 << 20, 30); 2]);
 }
 
-/// A portion needs one statement for a batch and one for a bucket per signal. With 20,000 signals at 1 Hz a portion of 1 MiB has two or three
-/// samples of each.
+/// Sends a log of samples at these seconds of two signals, as portions that end behind each group. Returns the buckets.
+fn send_groups(fake: &Arc<Fake>, groups: &[&[i64]]) {
+    let files = &fake.files;
+    let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
+    let ids = ["A", "B"].map(|name| logger.signal(name, About::default(), 0).unwrap());
+    for group in groups {
+        for (second, id) in group.iter().flat_map(|second| ids.map(|id| (*second, id))) {
+            logger.push(id, &Sample::new(second * 1_000_000_000, second as f64));
+        }
+        logger.sync(1);
+        let (_, thread) = send(files, logger.safe_to(), fake);
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn a_bucket_that_ends_has_the_count_of_its_samples_also_if_several_uploads_have_sent_them() {
+    const DAY: i64 = 86_400;
+    let files = Memory::default();
+    Mark { log: 7, done: Position::default(), planned: Position::default() }.write(&files, MARK).unwrap();
+    let fake = Fake::new(&files, &[Fate::Acknowledged]);
+    // Each group is sent by an upload of its own. The last one has a late sample of the first day.
+    send_groups(&fake, &[&[1, 2, 3], &[4, DAY, DAY + 1], &[5, 2 * DAY]]);
+    let buckets = locked(&fake.buckets);
+    let counts =
+        |day: i64| ["A", "B"].map(|name| buckets[&(name.into(), Form::Rows, day * DAY * 1_000)].map(|all| all.count));
+    assert_eq!((counts(0), counts(1), counts(2)), ([Some(5); 2], [Some(2); 2], [None; 2]));
+}
+
+/// A portion needs one statement for a batch per signal. With 20,000 signals at 1 Hz a portion of 1 MiB has two or three samples of each. Its
+/// bucket needs two when it begins.
 #[test]
 fn many_slow_signals_need_fewer_than_one_statement_for_two_samples() {
     const SIGNALS: u32 = 20_000;
