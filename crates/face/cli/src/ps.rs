@@ -104,11 +104,9 @@ pub(crate) fn wrong(status: &Status) -> Vec<String> {
         let text = format!("{} {word} for {age}: {} [{}{line}]", row.subject, row.evidence, row.promise);
         format!("  {}", Painted(Colour::Bad, text))
     });
-    let outcome = &status.outcome;
-    let reasons = outcome.reasons().iter().map(|reason| {
-        let word = outcome.word_of(reason);
-        let text = format!("{word}: {}", reason.words(short));
-        format!("  {}", Painted(if word == "failed" { Colour::Bad } else { Colour::Doubtful }, text))
+    let reasons = status.outcome.reasons().iter().map(|reason| {
+        let text = format!("{}: {}", reason.word(), reason.words(short));
+        format!("  {}", Painted(if reason.is_failure { Colour::Bad } else { Colour::Doubtful }, text))
     });
     now.chain(reasons).collect()
 }
@@ -185,6 +183,7 @@ pub(crate) fn more(process: &ProcessStatus) -> Vec<String> {
     }
     lines.extend(process.family.and_then(bounds).map(|bounds| format!("  {:<16} {bounds}", "")));
     lines.extend(process.trouble.as_ref().map(|why| format!("  {:<16} {}", "", Painted(Colour::Bad, why))));
+    lines.extend(process.status_text.as_ref().map(|text| format!("  {:<16} {text}", "")));
     if let Some(evidence) = &process.evidence {
         lines.push(format!("  {:<16} evidence in {}", "", evidence.display()));
     }

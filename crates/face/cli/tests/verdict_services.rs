@@ -30,7 +30,7 @@ fn each_service_that_works_keeps_its_promise() {
     let (messages, tree) = (fresh("msg"), fresh("tree"));
     let text = format!(
         "[messages]\nname = \"{messages}\"\n[[equipment]]\nname = \"em\"\nfile = \"em.toml\"\nserver = \"{messages}\"\n\
-         [[ioc]]\nname = \"ioc\"\nload = [{{ file = \"t.db\" }}]\n[archive]\nname = \"archive\"\nfolder = \"archive\"\n[[signal]]\nnames = [\"V:NONE\"]\n\
+         [[ioc]]\nname = \"ioc\"\nload = [{{ file = \"t.db\" }}]\n[archive]\nname = \"archive\"\nfolder = \"archive\"\n[[signal]]\nalarms = [\"{tree}/*\"]\n\
          [alarms]\nname = \"alarms\"\nfolder = \"journal\"\ntree = \"{tree}\"\n[dashboard]\nname = \"dashboard\"\n"
     );
     let bench = Bench::new("services-kept", &text);
@@ -42,6 +42,29 @@ fn each_service_that_works_keeps_its_promise() {
     }
     let (_, last) = bench.down();
     assert!(!last.contains("working loop"), "{last}");
+}
+
+#[test]
+fn a_variable_that_is_not_connected_is_named_by_ps_and_degrades_the_plant() {
+    let tree = fresh("tree");
+    let text = format!(
+        "env = {{ EPICS_CA_AUTO_ADDR_LIST = \"NO\", EPICS_CA_ADDR_LIST = \"127.0.0.1\" }}\n\
+         [[ioc]]\nname = \"ioc\"\nload = [{{ file = \"t.db\" }}]\n[archive]\nname = \"archive\"\nfolder = \"archive\"\n\
+         [[signal]]\nnames = [\"V:UNKNOWN:1\"]\n[alarms]\nname = \"alarms\"\nfolder = \"journal\"\ntree = \"{tree}\"\n\
+         [[alarm]]\nchannels = [\"V:UNKNOWN:2\"]\n"
+    );
+    let bench = Bench::new("services-unconnected", &text);
+    fs::write(bench.dir.join("t.db"), "record(ai, \"V:A\") { field(INP, \"V:UNKNOWN:3 CPP\") }").unwrap();
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("ps names all three", || {
+        let shown = bench.ok(&["ps", "p"]);
+        (1..=3).all(|number| shown.contains(&format!("1 of 1 variables not connected: V:UNKNOWN:{number}\n")))
+    });
+    for service in ["ioc", "archive", "alarms"] {
+        let row = bench.until_row(service, "serves", "within");
+        assert!(row["evidence"].as_str().unwrap().starts_with("1 of 1 variables not connected: V:UNKNOWN:"), "{row}");
+    }
+    assert_eq!(bench.down().0, Some(4));
 }
 
 /// A function of `sub` records that waits while the file `hang` exists.

@@ -13,8 +13,8 @@ pub const TROUBLE: &str = "X_TAHTI_TROUBLE=";
 /// Time between two messages of the main loop.
 pub const WORKS_EVERY: DurNs = DurNs::from_secs(1);
 
-/// Maximum characters of a fault's description, because a message has at most 1 KiB.
-const TROUBLE_MAX: usize = 200;
+/// Maximum characters of a fault's description or a status, because a message has at most 1 KiB.
+const TEXT_MAX: usize = 200;
 
 /// The supervisor of this process; a process without one sends nothing.
 #[derive(Debug, Default)]
@@ -25,6 +25,8 @@ pub struct Supervisor {
     trouble: Option<String>,
     /// Time of the next message of the main loop.
     due: MonoNs,
+    /// The last text of [`status`](Self::status), and the time of the next one.
+    status: (String, MonoNs),
 }
 
 impl Supervisor {
@@ -63,12 +65,23 @@ impl Supervisor {
         if self.socket.is_none() || (is_same && now < self.due) {
             return;
         }
-        let letters = trouble.unwrap_or_default().chars().take(TROUBLE_MAX);
-        let line: String = letters.map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-        if self.post(&format!("{WORKS}\n{TROUBLE}{line}\n")) {
+        if self.post(&format!("{WORKS}\n{TROUBLE}{}\n", line(trouble.unwrap_or_default()))) {
             self.trouble = trouble.map(str::to_owned);
         }
         self.due = now + WORKS_EVERY;
+    }
+
+    /// Sends a line about the present state for users, if it has changed. `text` is called once per [`WORKS_EVERY`]; an
+    /// empty text removes the line.
+    pub fn status(&mut self, now: MonoNs, text: impl FnOnce() -> String) {
+        if self.socket.is_none() || now < self.status.1 {
+            return;
+        }
+        self.status.1 = now + WORKS_EVERY;
+        let text = text();
+        if text != self.status.0 && self.post(&format!("STATUS={}\n", line(&text))) {
+            self.status.0 = text;
+        }
     }
 
     /// Latest time of the next call of [`works`](Self::works); `None` without a supervisor.
@@ -80,6 +93,11 @@ impl Supervisor {
     fn post(&self, text: &str) -> bool {
         self.socket.as_ref().is_some_and(|(socket, to)| socket.send_to_addr(text.as_bytes(), to).is_ok())
     }
+}
+
+/// A text as one line of limited length.
+fn line(text: &str) -> String {
+    text.chars().take(TEXT_MAX).map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
 #[cfg(test)]
@@ -110,6 +128,23 @@ mod tests {
         assert!(heard().is_some());
         supervisor.works(ms(7000), None);
         assert_eq!(heard().unwrap(), "X_TAHTI_WORKS=1\nX_TAHTI_TROUBLE=\n");
+    }
+
+    #[test]
+    fn a_status_is_sent_when_it_has_changed_and_at_most_once_a_second() {
+        let name = format!("tahti-sys-status-{}", std::process::id());
+        let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut supervisor = Supervisor::at(Some(&format!("@{name}")));
+        let mut sent = |ms: u64, text: &str| {
+            supervisor.status(MonoNs(ms * 1_000_000), || text.to_owned());
+            let mut bytes = [0; 1024];
+            socket.recv(&mut bytes).ok().map(|length| String::from_utf8_lossy(&bytes[..length]).into_owned())
+        };
+        assert_eq!(sent(1, ""), None, "a process without a status sends none");
+        assert_eq!(sent(1001, "1 of 2\nconnected").as_deref(), Some("STATUS=1 of 2 connected\n"));
+        assert_eq!([sent(1500, "2 of 2"), sent(2001, "1 of 2\nconnected")], [None, None]);
+        assert_eq!(sent(3001, "").as_deref(), Some("STATUS=\n"));
     }
 
     #[test]

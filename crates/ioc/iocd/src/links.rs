@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
+use sys::notify::Supervisor;
 
 /// Maximum number of request batches waiting for the thread.
 const BATCHES_MAX: usize = 64;
@@ -149,6 +150,7 @@ fn start(
         links: HashMap::new(),
         awaited: HashMap::new(),
         servers,
+        supervisor: Supervisor::from_env(),
     };
     std::thread::Builder::new().name("ca-links".into()).spawn(move || {
         if let Err(error) = client.run(&requests, &mailbox) {
@@ -181,6 +183,8 @@ struct Client {
     /// Link that waits for each write in progress.
     awaited: HashMap<IoId, LinkId>,
     servers: Arc<Mutex<Servers>>,
+    /// Receives the links that are not connected.
+    supervisor: Supervisor,
 }
 
 impl Client {
@@ -198,6 +202,7 @@ impl Client {
                 }
             }
             self.write_held(&mut news);
+            self.supervisor.status(Session::now(), || self.session.client.unconnected());
             if !hand_over(&mut news, mailbox) {
                 return Ok(());
             }

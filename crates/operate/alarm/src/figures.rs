@@ -1,6 +1,6 @@
 //! Alarm statistics for a period, according to ISA-18.2 (IEC 62682), computed from the journal.
 
-use crate::{Entry, Severity, State, Wall, What};
+use crate::{Entry, EntryContent, Severity, State, Wall};
 use base::DurNs;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
@@ -44,18 +44,18 @@ pub struct Figures {
     /// Median time until acknowledgement, in seconds; `None` if there was none.
     pub acknowledged_after_secs: Option<f64>,
     /// The most frequent alarms with their shares. ISA-18.2: the first ten below 5 % together.
-    pub top: Vec<Often>,
+    pub top: Vec<FrequentAlarm>,
     /// Chattering alarms: at least three times within a minute, with a suggested remedy.
     pub chattering: Vec<Chatter>,
     /// Alarms active for more than a day.
-    pub stale: Vec<Standing>,
+    pub stale: Vec<StaleAlarm>,
     /// Alarms hidden at the end of the period.
-    pub aside: Vec<Aside>,
+    pub aside: Vec<HiddenAlarm>,
 }
 
 /// Frequency of an alarm.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Often {
+pub struct FrequentAlarm {
     /// Its path.
     pub path: String,
     /// Number of times.
@@ -77,7 +77,7 @@ pub struct Chatter {
 
 /// A stale alarm.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Standing {
+pub struct StaleAlarm {
     /// Its path.
     pub path: String,
     /// Its severity.
@@ -88,7 +88,7 @@ pub struct Standing {
 
 /// A hidden alarm.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Aside {
+pub struct HiddenAlarm {
     /// Its path.
     pub path: String,
     /// The way of hiding: shelved, suppressed, out of service or disabled.
@@ -148,11 +148,11 @@ impl Reckoner {
     /// Tracks starts and ends of servers. A killed server is assumed to have ended with its last entry.
     fn server(&mut self, entry: &Entry) {
         match &entry.what {
-            What::Begins { started: true, .. } => {
+            EntryContent::Begins { started: true, .. } => {
                 self.end_server(self.last);
                 self.server = Server::RunsSince(entry.at);
             }
-            What::Stopped => {
+            EntryContent::Stopped => {
                 self.end_server(Some(entry.at));
                 self.server = Server::Ended;
             }
@@ -172,7 +172,7 @@ impl Reckoner {
     /// Processes the next entry. `is_snapshot`: it is part of the state at the start of a file.
     pub fn take(&mut self, entry: &Entry, is_snapshot: bool) {
         self.server(entry);
-        let What::State { state, .. } = &entry.what else { return };
+        let EntryContent::State { state, .. } = &entry.what else { return };
         let (at, one) = (entry.at, self.all.entry(entry.path.clone()).or_default());
         let before = std::mem::replace(&mut one.state, state.clone());
         let (was, is) = (before.alarm.severity, state.alarm.severity);
@@ -249,7 +249,7 @@ impl Reckoner {
         for (path, one) in self.all {
             let severity = one.state.alarm.severity;
             if one.count > 0 {
-                figures.top.push(Often { path: path.clone(), count: one.count, percent: percent(one.count) });
+                figures.top.push(FrequentAlarm { path: path.clone(), count: one.count, percent: percent(one.count) });
             }
             if one.per_minute >= CHATTER_COUNT {
                 let off_delay = DurNs::from_secs((one.well.0 / SECOND) + 1).to_string();
@@ -260,9 +260,9 @@ impl Reckoner {
                 let mark = state.disabled.as_ref().or(state.out_of_service.as_ref()).map(|mark| mark.by.clone());
                 let by = mark.or(state.shelved.as_ref().map(|shelf| shelf.by.clone()));
                 let by = by.unwrap_or_else(|| "its filter".to_owned());
-                figures.aside.push(Aside { path, how: how.to_owned(), by });
+                figures.aside.push(HiddenAlarm { path, how: how.to_owned(), by });
             } else if let Some(since) = one.since.filter(|since| to.0 - since.0 > STALE_AFTER) {
-                figures.stale.push(Standing { path, severity, since });
+                figures.stale.push(StaleAlarm { path, severity, since });
             }
         }
         figures.top.sort_by(|one, other| other.count.cmp(&one.count).then_with(|| one.path.cmp(&other.path)));
@@ -299,7 +299,7 @@ mod tests {
     fn entry(secs: i64, path: &str, alarm: Severity, current: Severity) -> Entry {
         let moment = Moment { severity: alarm, message: String::new(), value: String::new(), time: at(secs) };
         let state = State { alarm: moment, current_severity: current, ..State::default() };
-        Entry { at: at(secs), path: path.to_owned(), what: What::State { state, announce: None } }
+        Entry { at: at(secs), path: path.to_owned(), what: EntryContent::State { state, announce: None } }
     }
 
     use Severity::{Major, MajorAck, Minor, Ok as Well};
@@ -321,8 +321,8 @@ mod tests {
 
     /// Entry for a server's start or stop.
     fn server(secs: i64, is_start: bool) -> Entry {
-        let begins = What::Begins { started: true, maintenance: false, states: 0 };
-        Entry { at: at(secs), path: String::new(), what: if is_start { begins } else { What::Stopped } }
+        let begins = EntryContent::Begins { started: true, maintenance: false, states: 0 };
+        Entry { at: at(secs), path: String::new(), what: if is_start { begins } else { EntryContent::Stopped } }
     }
 
     #[test]
@@ -370,14 +370,14 @@ mod tests {
         reckoner.take(&entry(210, "/a/over", Minor, Well), false);
         reckoner.take(&entry(290, "/a/over", Well, Well), false);
         let mut shelved = entry(300, "/a/shelf", Minor, Minor);
-        let What::State { state, .. } = &mut shelved.what else { unreachable!() };
+        let EntryContent::State { state, .. } = &mut shelved.what else { unreachable!() };
         state.shelved = Some(crate::Shelf { until: at(9), once: false, by: "bob".into(), why: String::new() });
         reckoner.take(&shelved, false);
         let figures = reckoner.finish(at(0), at(90_000), true);
         assert_eq!((figures.alarms, figures.acknowledged, figures.acknowledged_after_secs), (2, 2, Some(90.0)));
         let stale: Vec<&str> = figures.stale.iter().map(|one| one.path.as_str()).collect();
         assert_eq!(stale, ["/a/old", "/a/new"]);
-        assert_eq!(figures.aside, [Aside { path: "/a/shelf".into(), how: "shelved".into(), by: "bob".into() }]);
+        assert_eq!(figures.aside, [HiddenAlarm { path: "/a/shelf".into(), how: "shelved".into(), by: "bob".into() }]);
         assert_eq!(figures.by_severity, [("MAJOR".to_owned(), 1), ("MINOR".to_owned(), 1)].into());
     }
 }

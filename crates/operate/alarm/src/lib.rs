@@ -20,9 +20,9 @@ pub mod wire;
 pub mod xml;
 
 pub use config::{Action, Area, Config, DEFAULT_NAME, DOCUMENT, Guide, Help, Spec, check_plant, read, read_told};
-pub use figures::{Aside, Chatter, Figures, Often, Reckoner, Standing};
+pub use figures::{HiddenAlarm, Chatter, Figures, FrequentAlarm, Reckoner, StaleAlarm};
 pub use filter::{Filter, FilterError};
 pub use logic::{Alarm, Happened, Now, Rules, Update};
-pub use panel::{Act, ActError, Actor, ChannelUse, Entry, Panel, What, is_meant};
+pub use panel::{Act, ActError, Actor, ChannelUse, Entry, EntryContent, Panel, is_meant};
 pub use severity::Severity;
 pub use state::{Mark, Moment, Shelf, State, Wall};

@@ -145,7 +145,7 @@ fn meant(nearest: Option<&str>) -> String {
 /// Content of a journal entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum What {
+pub enum EntryContent {
     /// Start of a journal file; the following states are those at that time.
     Begins {
         /// Whether the server was started too.
@@ -185,7 +185,7 @@ pub struct Entry {
     pub path: String,
     /// The content.
     #[serde(flatten)]
-    pub what: What,
+    pub what: EntryContent,
 }
 
 /// Identifies a channel that the panel uses.
@@ -289,7 +289,7 @@ impl Panel {
     /// configured.
     pub fn restore(&mut self, entry: Entry, now: Now) {
         match entry.what {
-            What::State { mut state, .. } => {
+            EntryContent::State { mut state, .. } => {
                 let Some(item) = self.by_path.get(&entry.path).map(|index| &mut self.items[*index]) else { return };
                 // The configuration determines whether an alarm is enabled, unless a user has changed it.
                 let by_configuration =
@@ -302,9 +302,9 @@ impl Panel {
                 item.alarm.restore(state, now);
                 self.schedule(self.by_path[&entry.path]);
             }
-            What::Act { act: Act::Maintenance { on }, .. } => self.maintenance = on,
-            What::Begins { maintenance, .. } => self.maintenance = maintenance,
-            What::Stopped | What::Act { .. } => {}
+            EntryContent::Act { act: Act::Maintenance { on }, .. } => self.maintenance = on,
+            EntryContent::Begins { maintenance, .. } => self.maintenance = maintenance,
+            EntryContent::Stopped | EntryContent::Act { .. } => {}
         }
     }
 
@@ -315,8 +315,8 @@ impl Panel {
         let entry = |path: &str, what| Entry { at: now.wall, path: path.to_owned(), what };
         let states = states.filter(|(_, state)| !state.is_normal());
         let states: Vec<Entry> =
-            states.map(|(path, state)| entry(path, What::State { state, announce: None })).collect();
-        let begins = What::Begins { started, maintenance: self.maintenance, states: states.len() };
+            states.map(|(path, state)| entry(path, EntryContent::State { state, announce: None })).collect();
+        let begins = EntryContent::Begins { started, maintenance: self.maintenance, states: states.len() };
         std::iter::once(entry("", begins)).chain(states).collect()
     }
 
@@ -418,7 +418,7 @@ impl Panel {
         self.schedule(index);
         if happened.changed || happened.announce.is_some() {
             let item = &self.items[index];
-            let what = What::State { state: item.alarm.state(), announce: happened.announce };
+            let what = EntryContent::State { state: item.alarm.state(), announce: happened.announce };
             self.entries.push_back(Entry { at: now.wall, path: item.path.clone(), what });
         }
     }

@@ -347,7 +347,7 @@ proptest! {
                 Wait(time) => { secs += time; panel.tick(at(secs)); None }
             };
             if let Some(act) = act {
-                entries.push(Entry { at: now.wall, path: String::new(), what: What::Act { by: by.clone(), act: act.clone() } });
+                entries.push(Entry { at: now.wall, path: String::new(), what: EntryContent::Act { by: by.clone(), act: act.clone() } });
                 panel.act(&act, &by, now).unwrap();
             }
             while let Some(entry) = panel.poll_entry() {
@@ -447,7 +447,7 @@ fn suppressed_alarms_are_not_announced_at_a_start() {
     let announced = |panel: &mut Panel| -> Vec<Severity> {
         let entries = std::iter::from_fn(|| panel.poll_entry());
         let of = |entry: Entry| match entry.what {
-            What::State { announce, .. } => announce,
+            EntryContent::State { announce, .. } => announce,
             _ => None,
         };
         entries.filter_map(of).collect()

@@ -23,7 +23,7 @@ const READ_AT_ONCE: usize = 64 << 10;
 const LISTENER: u64 = 0;
 
 /// A request with its client, or the error of parsing it.
-pub(crate) struct Asked {
+pub(crate) struct ClientRequest {
     pub(crate) client: u64,
     pub(crate) by: Actor,
     pub(crate) request: Result<Request, NotARequest>,
@@ -86,7 +86,7 @@ impl Clients {
     }
 
     /// Accepts connections and reads requests, without blocking.
-    pub(crate) fn serve(&mut self) -> Vec<Asked> {
+    pub(crate) fn serve(&mut self) -> Vec<ClientRequest> {
         let mut asked = Vec::new();
         let mut events =
             [const { epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) } }; 32];
@@ -135,7 +135,7 @@ impl Clients {
         }
     }
 
-    fn read(&mut self, id: u64, asked: &mut Vec<Asked>) {
+    fn read(&mut self, id: u64, asked: &mut Vec<ClientRequest>) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let mut bytes = [0u8; 4096];
         let mut taken = 0;
@@ -162,7 +162,7 @@ impl Clients {
                 let mut by = client.by.clone();
                 let request = parse(&line, &mut by);
                 client.watches |= matches!(request, Ok(Request::Look(Look::Watch)));
-                asked.push(Asked { client: id, by, request, may_act: client.may_act });
+                asked.push(ClientRequest { client: id, by, request, may_act: client.may_act });
             }
             if client.read.len() > REQUEST_BYTES_MAX {
                 break;

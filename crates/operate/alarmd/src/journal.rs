@@ -55,7 +55,7 @@ fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> Journal
 
 /// Retention of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep {
+pub struct Retention {
     /// Age in days at which a file is removed.
     pub days: u32,
     /// Maximum size of all files in bytes. The oldest are removed first; the present file and the previous one are kept.
@@ -79,13 +79,13 @@ pub struct Journal {
     waiting_bytes: usize,
     /// Reason why nothing more is appended to the file.
     failed: Option<String>,
-    keep: Keep,
+    keep: Retention,
     sync: fn(&File) -> io::Result<()>,
 }
 
 /// Result of opening a journal.
 #[derive(Debug)]
-pub struct Opened {
+pub struct JournalReport {
     /// Number of lines that could not be read.
     pub unread: u64,
     /// Reason why no new file could be created, for example a full disk; [`Journal::renew`] tries again.
@@ -97,7 +97,12 @@ impl Journal {
     ///
     /// # Errors
     /// If the folder cannot be used; [`JournalError::Taken`].
-    pub fn open(folder: &Path, keep: Keep, panel: &mut Panel, now: Now) -> Result<(Self, Opened), JournalError> {
+    pub fn open(
+        folder: &Path,
+        keep: Retention,
+        panel: &mut Panel,
+        now: Now,
+    ) -> Result<(Self, JournalReport), JournalError> {
         DirBuilder::new().recursive(true).mode(0o750).create(folder).map_err(failed(folder, "make it"))?;
         let path = folder.join("lock");
         let mut options = OpenOptions::new();
@@ -129,7 +134,7 @@ impl Journal {
             sync: File::sync_data,
         };
         let unwritten = journal.begin(panel, true, now).and_then(|()| journal.forget(now)).err();
-        Ok((journal, Opened { unread, unwritten }))
+        Ok((journal, JournalReport { unread, unwritten }))
     }
 
     /// Appends a line. With `safe`, it is synced before this returns; otherwise by the next [`sync`](Self::sync).
@@ -275,7 +280,7 @@ pub fn read(folder: &Path, from: Wall, entry: &mut dyn FnMut(Entry, bool)) -> Re
         unread += each_line(&path, &mut |one| {
             let is_snapshot = standing > 0;
             standing = match one.what {
-                alarm::What::Begins { states, .. } => states,
+                alarm::EntryContent::Begins { states, .. } => states,
                 _ => standing.saturating_sub(1),
             };
             if one.at >= from {
@@ -391,11 +396,11 @@ fn each_line(path: &Path, entry: &mut dyn FnMut(Entry)) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alarm::{Act, Actor, What};
+    use alarm::{Act, Actor, EntryContent};
     use base::MonoNs;
     use rustix::io::Errno;
 
-    const KEEP: Keep = Keep { days: 1, bytes: 1000 };
+    const KEEP: Retention = Retention { days: 1, bytes: 1000 };
 
     struct Place(PathBuf);
 
@@ -428,7 +433,7 @@ mod tests {
 
     fn entry(path: &str) -> Entry {
         let by = Actor { uid: 0, user: "root".into(), pid: 1, on_behalf_of: String::new() };
-        Entry { at: NOW.wall, path: path.into(), what: What::Act { by, act: Act::Maintenance { on: true } } }
+        Entry { at: NOW.wall, path: path.into(), what: EntryContent::Act { by, act: Act::Maintenance { on: true } } }
     }
 
     #[test]
@@ -501,7 +506,7 @@ mod tests {
     }
 
     fn stopped(secs: i64) -> Entry {
-        Entry { at: Wall(secs * 1_000_000_000), path: "/a/é".to_owned(), what: What::Stopped }
+        Entry { at: Wall(secs * 1_000_000_000), path: "/a/é".to_owned(), what: EntryContent::Stopped }
     }
 
     fn entries(path: &Path) -> (Vec<Entry>, u64) {

@@ -12,5 +12,5 @@ mod plant;
 mod serve;
 
 pub use client::{Client, socket};
-pub use journal::{Journal, JournalError, Keep, is_written, read};
+pub use journal::{Journal, JournalError, Retention, is_written, read};
 pub use serve::{ServeError, serve};

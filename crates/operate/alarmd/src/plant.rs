@@ -23,11 +23,11 @@ const SHIELD_EVERY: u32 = 5;
 const TRIES: u32 = 10;
 
 /// The supervisor's answer; `None` if there was none.
-pub(crate) type Said = Option<Told>;
+pub(crate) type Answer = Option<PlantState>;
 
 /// State of the plant.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct PlantState {
     processes: BTreeMap<String, ProcessStatus>,
     partitions: BTreeMap<String, Stands>,
     /// The first broken promise about each subject.
@@ -70,7 +70,7 @@ impl Part {
     }
 
     /// Its state; `None` if the plant did not report it.
-    pub(crate) fn judge(&self, told: &Told, before: &mut BTreeMap<String, Before>, at: Wall) -> Option<Update> {
+    pub(crate) fn judge(&self, told: &PlantState, before: &mut BTreeMap<String, Before>, at: Wall) -> Option<Update> {
         let ((severity, message), value, number) = match self {
             Self::Process(name) => {
                 let process = told.processes.get(name)?;
@@ -88,7 +88,7 @@ impl Part {
 ///
 /// # Errors
 /// The kernel's error.
-pub(crate) fn watch(plant: &str) -> io::Result<Receiver<Said>> {
+pub(crate) fn watch(plant: &str) -> io::Result<Receiver<Answer>> {
     let (say, said) = sync_channel(1);
     let run = RunDir::find(plant);
     std::thread::Builder::new().name("plant".into()).spawn(move || {
@@ -97,7 +97,7 @@ pub(crate) fn watch(plant: &str) -> io::Result<Receiver<Said>> {
             if round == 0 {
                 drift = shield_drift();
             }
-            let now = ask(&run, &mut client).map(|told| Told { drift: drift.clone(), ..told });
+            let now = ask(&run, &mut client).map(|told| PlantState { drift: drift.clone(), ..told });
             // If the receiver is busy, it gets the next answer.
             if let Err(std::sync::mpsc::TrySendError::Disconnected(_)) = say.try_send(now) {
                 return;
@@ -121,12 +121,12 @@ fn broken(rows: &[RowStatus]) -> BTreeMap<String, String> {
     wrong.map(|row| (row.subject.clone(), format!("{}: {}", row.promise, row.evidence))).collect()
 }
 
-fn ask(run: &RunDir, client: &mut Option<Client>) -> Said {
+fn ask(run: &RunDir, client: &mut Option<Client>) -> Answer {
     if client.is_none() {
         *client = Client::connect(&run.socket()).ok();
     }
     match client.as_mut()?.ask(&Request::Status) {
-        Ok(Reply::Status(status)) => Some(Told {
+        Ok(Reply::Status(status)) => Some(PlantState {
             processes: status.processes.into_iter().map(|process| (process.name.clone(), process)).collect(),
             partitions: status.partitions.into_iter().map(|stands| (stands.name.clone(), stands)).collect(),
             broken: broken(&status.health),
@@ -141,12 +141,12 @@ fn ask(run: &RunDir, client: &mut Option<Client>) -> Said {
 
 /// Alarms of processes, partitions and the shield, if active, that the file does not define. Waits for the supervisor's first
 /// answer.
-pub(crate) fn specs(said: &Receiver<Said>, known: &[Spec]) -> Vec<Spec> {
+pub(crate) fn specs(said: &Receiver<Answer>, known: &[Spec]) -> Vec<Spec> {
     let answers = std::iter::repeat_with(|| said.recv().ok()).take(TRIES as usize).map_while(|said| said);
     answers.flatten().next().map_or(Vec::new(), |told| missing(&told, known))
 }
 
-fn missing(told: &Told, known: &[Spec]) -> Vec<Spec> {
+fn missing(told: &PlantState, known: &[Spec]) -> Vec<Spec> {
     let processes = told.processes.keys().cloned().map(Part::Process);
     let partitions = told.partitions.keys().cloned().map(Part::Partition);
     let parts = processes.chain(partitions).chain(told.drift.as_ref().map(|_| Part::Shield));
@@ -237,11 +237,11 @@ mod tests {
     }
 
     /// A plant with a process, a partition and a shield, with these differences.
-    fn told(partition: &[&str], shield: Option<&[&str]>) -> Told {
+    fn told(partition: &[&str], shield: Option<&[&str]>) -> PlantState {
         let partition = serde_json::json!({
             "name": "hmi", "cpu": null, "memory": null, "tasks": null, "io": [], "drift": partition
         });
-        Told {
+        PlantState {
             processes: [("loop".to_owned(), process())].into(),
             partitions: [("hmi".to_owned(), serde_json::from_value(partition).unwrap())].into(),
             broken: BTreeMap::new(),
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_shield_and_a_partition_are_alarms_while_a_setting_differs() {
-        let is = |part: Part, told: &Told| {
+        let is = |part: Part, told: &PlantState| {
             let update = part.judge(told, &mut BTreeMap::new(), Wall(1))?;
             Some((update.moment.severity, update.moment.message, update.moment.value, update.number))
         };
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn parts_of_the_plant_are_added_as_alarms_unless_the_file_has_them() {
-        let paths = |told: &Told, known: &[Spec]| -> Vec<String> {
+        let paths = |told: &PlantState, known: &[Spec]| -> Vec<String> {
             missing(told, known).iter().map(|spec| format!("{}/{}", spec.area[0], spec.channel)).collect()
         };
         let all = ["processes/process loop", "partitions/partition hmi", "shield/plant shield"];

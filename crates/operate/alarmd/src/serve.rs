@@ -1,11 +1,11 @@
 //! The server's main loop: from channels to alarms, journal and clients.
 
 use crate::client::socket;
-use crate::clients::{Asked, Clients};
-use crate::journal::{Journal, JournalError, Keep, Opened};
-use crate::plant::{self, Part, Said};
+use crate::clients::{ClientRequest, Clients};
+use crate::journal::{Journal, JournalError, JournalReport, Retention};
+use crate::plant::{self, Answer, Part};
 use alarm::wire::{List, Look, Reply, Request};
-use alarm::{ChannelUse, Config, Entry, Moment, Now, Panel, Severity, Update, Wall, What};
+use alarm::{ChannelUse, Config, Entry, EntryContent, Moment, Now, Panel, Severity, Update, Wall};
 use base::{EventMask, MonoNs, Scalar, Stamp};
 use ca::client::{ChannelId, Event};
 use ca::encode::Reading;
@@ -59,7 +59,7 @@ struct Source {
 
 /// Alarms of the plant's parts.
 struct Parts {
-    said: Receiver<Said>,
+    said: Receiver<Answer>,
     all: Vec<(Part, ChannelUse)>,
     before: BTreeMap<String, plant::Before>,
 }
@@ -97,8 +97,8 @@ pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str))
         config.alarms.extend(own);
     }
     let mut panel = Panel::new(&config, now());
-    let keep = Keep { days: config.keep_days, bytes: config.keep_size.0 };
-    let (journal, Opened { unread, unwritten }) = Journal::open(&config.folder, keep, &mut panel, now())?;
+    let keep = Retention { days: config.keep_days, bytes: config.keep_size.0 };
+    let (journal, JournalReport { unread, unwritten }) = Journal::open(&config.folder, keep, &mut panel, now())?;
     if unread > 0 {
         report(&format!(
             "{unread} lines of the last journal cannot be read: truncated by a kill or power failure, or damaged"
@@ -155,6 +155,7 @@ impl Server<'_> {
             self.keep();
         }
         self.supervisor.works(at, (!self.is_written).then_some("the journal cannot be written"));
+        self.supervisor.status(at, || self.session.client.unconnected());
         Ok(())
     }
 
@@ -230,8 +231,8 @@ impl Server<'_> {
         self.session.client.subscribe(id, Dbr::new(Class::Time, info.native), 1, mask);
     }
 
-    fn asked(&mut self, asked: Asked) {
-        let Asked { client, by, request, may_act } = asked;
+    fn asked(&mut self, asked: ClientRequest) {
+        let ClientRequest { client, by, request, may_act } = asked;
         let reply = match request {
             Err(why) => Reply::Refused(why.to_string()),
             Ok(Request::Look(Look::List { names, all })) => Reply::List(Box::new(self.list(&names, all))),
@@ -243,7 +244,7 @@ impl Server<'_> {
             Ok(Request::Act(act)) => match self.panel.check(&act) {
                 Err(why) => Reply::Refused(why.to_string()),
                 Ok(_) => {
-                    let what = What::Act { by: by.clone(), act: act.clone() };
+                    let what = EntryContent::Act { by: by.clone(), act: act.clone() };
                     let entry = Entry { at: now().wall, path: String::new(), what };
                     // The action is on the disk before it is executed.
                     match self.journal.add(&entry, true) {
@@ -293,7 +294,7 @@ impl Server<'_> {
         while let Some(entry) = self.panel.poll_entry() {
             let written = self.journal.add(&entry, false);
             self.wrote(written);
-            let What::State { state, announce } = &entry.what else { continue };
+            let EntryContent::State { state, announce } = &entry.what else { continue };
             if let Some(severity) = announce {
                 let alarm = &state.alarm;
                 (self.report)(&format!("{severity} {} {} {}", entry.path, alarm.message, alarm.value));
@@ -330,7 +331,7 @@ impl Server<'_> {
 
     fn end(mut self) -> Result<(), ServeError> {
         self.publish();
-        self.journal.add(&Entry { at: now().wall, path: String::new(), what: What::Stopped }, true)?;
+        self.journal.add(&Entry { at: now().wall, path: String::new(), what: EntryContent::Stopped }, true)?;
         Ok(())
     }
 }

@@ -101,6 +101,11 @@ impl Channels {
         (self.channels.len(), self.channels.iter().filter(|channel| channel.is_connected).count())
     }
 
+    /// The channels that are not connected, for users.
+    pub(crate) fn unconnected(&self) -> String {
+        self.session.client.unconnected()
+    }
+
     /// Whether all channels are registered as signals.
     pub(crate) fn are_known(&self) -> bool {
         self.channels.iter().all(|channel| channel.signal.is_some())

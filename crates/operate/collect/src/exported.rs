@@ -176,7 +176,7 @@ impl Variable {
         let joint = had.map_or(Joint::Fresh, |had| Joint::of(&had, &there, before + self.lost));
         let new = match joint {
             Joint::Fresh => &there[..],
-            Joint::Known(count) => &there[count..],
+            Joint::LoopState(count) => &there[count..],
             Joint::Lost(count) => {
                 if let Some(had) = had.filter(|_| keeps_all) {
                     logger.gap(Some(self.signal), had.at.saturating_add(1), Cause::Away, count);
@@ -226,7 +226,7 @@ enum Joint {
     /// None: another process wrote them, or the ring still has all samples of its process.
     Fresh,
     /// This many of the ring's samples are archived.
-    Known(usize),
+    LoopState(usize),
     /// This many samples in between are lost; 0 if the number is unknown.
     Lost(u64),
 }
@@ -240,7 +240,7 @@ impl Joint {
         };
         // Values without a pulse number may repeat within the time by which stamps may differ: take the last match.
         if let Some(last) = there.iter().rposition(|sample| is_that(&sample)) {
-            return Self::Known(last + 1);
+            return Self::LoopState(last + 1);
         }
         let Some(first) = there.first().filter(|_| before > 0) else { return Self::Fresh };
         let (Some(had), Some(pulse)) = (had.pulse, first.pulse) else {

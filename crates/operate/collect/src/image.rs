@@ -23,7 +23,7 @@ pub(crate) struct Image {
 
 /// Result of a poll.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Seen {
+pub(crate) enum ImagePoll {
     /// No image yet: the stream was just created.
     Empty,
     /// No new image.
@@ -92,16 +92,16 @@ impl Image {
         known: Option<u64>,
         buffer: &mut Vec<u8>,
         is_wanted: impl FnOnce(&Head) -> bool,
-    ) -> Result<Seen, String> {
+    ) -> Result<ImagePoll, String> {
         let head = self.head()?;
         if head.images == 0 {
-            return Ok(Seen::Empty);
+            return Ok(ImagePoll::Empty);
         }
         if Some(head.images) == known {
-            return Ok(Seen::Same);
+            return Ok(ImagePoll::Same);
         }
         if head.is_being_written {
-            return Ok(Seen::Torn);
+            return Ok(ImagePoll::Torn);
         }
         let bytes = head.bytes().filter(|bytes| *bytes <= BYTES_MAX);
         let Some(bytes) = bytes else {
@@ -112,7 +112,7 @@ impl Image {
             ));
         };
         if !is_wanted(&head) {
-            return Ok(Seen::New(head, None));
+            return Ok(ImagePoll::New(head, None));
         }
         buffer.resize(bytes as usize, 0);
         let read = self.read(buffer, HEAD_BYTES as u64)?;
@@ -124,10 +124,10 @@ impl Image {
             ));
         }
         if !head.is_of_the_same_image(&self.head()?) {
-            return Ok(Seen::Torn);
+            return Ok(ImagePoll::Torn);
         }
         let datum = Datum::from_bytes(Kind::Array(field(head.element)), buffer).map_err(|bad| bad.to_string())?;
-        Ok(Seen::New(head, Some(datum)))
+        Ok(ImagePoll::New(head, Some(datum)))
     }
 }
 

@@ -23,7 +23,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 type Patterns = Vec<(String, Policy)>;
 
 /// An item from a source.
-pub(crate) enum Found {
+pub(crate) enum Item {
     /// A value of a signal. `name` is the part after `SOURCE/OWNER/`.
     Sample { name: String, about: About, sample: Sample },
     /// No values of a signal from now on. If `prefix` is empty or ends with a slash, this applies to all signals whose names
@@ -35,7 +35,7 @@ pub(crate) enum Found {
     Told(String),
 }
 
-impl Found {
+impl Item {
     /// A number at an instant.
     pub(crate) fn number(name: String, units: &str, at: i64, value: i64) -> Self {
         Self::value(name, units, Sample::new(at, value))
@@ -51,28 +51,28 @@ impl Found {
 pub(crate) trait Origin: Send {
     /// Waits for new items and adds them to `found`. An error means that the source is away. It is logged once, the source is
     /// tried again a second later, and the implementation must discard its previous state.
-    fn look(&mut self, found: &mut Vec<Found>) -> Result<(), String>;
+    fn look(&mut self, found: &mut Vec<Item>) -> Result<(), String>;
 }
 
 /// Result of polling a source.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Looked {
+pub(crate) struct SourcePoll {
     /// The source had items, so more may follow soon.
     pub(crate) has_said: bool,
     /// Time of the next scan; [`i64::MAX`] if no signal is scanned.
     pub(crate) due: i64,
 }
 
-enum Said {
-    Found(Vec<Found>),
+enum Message {
+    Items(Vec<Item>),
     Away(String),
 }
 
 /// A source as the logger sees it.
-pub(crate) struct Followed {
+pub(crate) struct Follower {
     /// Prefix of its signals' names: `SOURCE/OWNER/`.
     name: String,
-    said: Receiver<Said>,
+    said: Receiver<Message>,
     /// Patterns of names; the first match decides.
     wanted: Patterns,
     /// By the name without prefix; `None` for signals that are not archived.
@@ -80,7 +80,7 @@ pub(crate) struct Followed {
     is_there: Option<bool>,
 }
 
-impl Followed {
+impl Follower {
     /// Starts one source, with its thread, per owner that the signals name.
     pub(crate) fn all(signals: &[Signal]) -> std::io::Result<Vec<Self>> {
         let mut wanted: Vec<(Source, String, Patterns)> = Vec::new();
@@ -131,15 +131,15 @@ impl Followed {
         now: i64,
         logger: &mut Logger<Folder>,
         tell: &mut dyn FnMut(&str),
-    ) -> Result<Looked, StoreError> {
+    ) -> Result<SourcePoll, StoreError> {
         let mut has_said = false;
         // At most one queue: a source faster than the logger would otherwise keep it in this loop.
         for _ in 0..WAITING_MAX {
             match self.said.try_recv() {
-                Ok(Said::Found(found)) => {
+                Ok(Message::Items(found)) => {
                     has_said = true;
                     // An error message alone does not mean that the source is connected.
-                    let is_there = found.is_empty() || found.iter().any(|one| matches!(one, Found::Sample { .. }));
+                    let is_there = found.is_empty() || found.iter().any(|one| matches!(one, Item::Sample { .. }));
                     if is_there && self.is_there != Some(true) {
                         self.is_there = Some(true);
                         tell(&format!("{}: connected", self.name.trim_end_matches('/')));
@@ -148,7 +148,7 @@ impl Followed {
                         self.take(one, now, logger, tell)?;
                     }
                 }
-                Ok(Said::Away(why)) => {
+                Ok(Message::Away(why)) => {
                     if self.is_there != Some(false) {
                         self.is_there = Some(false);
                         tell(&format!("{}: away: {why}", self.name.trim_end_matches('/')));
@@ -163,23 +163,23 @@ impl Followed {
             kept::scan(gate, *signal, now, logger);
             due = due.min(gate.due().unwrap_or(i64::MAX));
         }
-        Ok(Looked { has_said, due })
+        Ok(SourcePoll { has_said, due })
     }
 
     fn take(
         &mut self,
-        found: Found,
+        found: Item,
         now: i64,
         logger: &mut Logger<Folder>,
         tell: &mut dyn FnMut(&str),
     ) -> Result<(), StoreError> {
         let (name, about, sample) = match found {
-            Found::Sample { name, about, sample } => (name, about, sample),
-            Found::Gap { prefix, cause, lost } => {
+            Item::Sample { name, about, sample } => (name, about, sample),
+            Item::Gap { prefix, cause, lost } => {
                 self.gap(&prefix, cause, lost, logger);
                 return Ok(());
             }
-            Found::Behind { name, at, cause, lost } => {
+            Item::Behind { name, at, cause, lost } => {
                 match self.signals.get_mut(&name) {
                     // Not a fault: the source continues.
                     Some(Some((signal, _))) if cause == Cause::Overflow => logger.gap(Some(*signal), at, cause, lost),
@@ -188,7 +188,7 @@ impl Followed {
                 }
                 return Ok(());
             }
-            Found::Told(what) => {
+            Item::Told(what) => {
                 tell(&format!("{}{what}", self.name));
                 return Ok(());
             }
@@ -227,16 +227,16 @@ impl Followed {
 }
 
 /// Thread of a source: polls until the logger drops the receiver.
-fn follow(origin: &mut dyn Origin, say: &SyncSender<Said>) {
+fn follow(origin: &mut dyn Origin, say: &SyncSender<Message>) {
     loop {
         let mut found = Vec::new();
         let looked = origin.look(&mut found);
         // An empty list means connected, so it is not sent with an error.
-        if (looked.is_ok() || !found.is_empty()) && say.send(Said::Found(found)).is_err() {
+        if (looked.is_ok() || !found.is_empty()) && say.send(Message::Items(found)).is_err() {
             return;
         }
         if let Err(why) = looked {
-            if say.send(Said::Away(why)).is_err() {
+            if say.send(Message::Away(why)).is_err() {
                 return;
             }
             std::thread::sleep(AGAIN);
@@ -260,13 +260,13 @@ mod tests {
         let mut logger = Logger::open(Folder::new(&folder.0), store::Config::default(), 0).unwrap();
         let (say, said) = sync_channel(8);
         let wanted = vec![("*".to_owned(), Policy::Monitor { deadband: 0.0 })];
-        let mut followed = Followed { name: "streams/".into(), said, wanted, signals: HashMap::new(), is_there: None };
-        let gap = || Found::Gap { prefix: "x".into(), cause: Cause::Disconnected, lost: 0 };
+        let mut followed = Follower { name: "streams/".into(), said, wanted, signals: HashMap::new(), is_there: None };
+        let gap = || Item::Gap { prefix: "x".into(), cause: Cause::Disconnected, lost: 0 };
         for said in [
-            Said::Away("none".into()),
-            Said::Found(vec![Found::Told("x: not archived: a link".into()), gap()]),
-            Said::Away("none that can be read".into()),
-            Said::Found(vec![Found::number("y".into(), "", 1, 7)]),
+            Message::Away("none".into()),
+            Message::Items(vec![Item::Told("x: not archived: a link".into()), gap()]),
+            Message::Away("none that can be read".into()),
+            Message::Items(vec![Item::number("y".into(), "", 1, 7)]),
         ] {
             assert!(say.send(said).is_ok());
         }
@@ -282,15 +282,15 @@ mod tests {
         let (say, said) = sync_channel(4);
         let scan = Policy::Scan { period: DurNs::from_secs(10) };
         let wanted = vec![("slow".to_owned(), scan), ("*".to_owned(), Policy::Monitor { deadband: 0.0 })];
-        let mut followed = Followed { name: "loops/x/".into(), said, wanted, signals: HashMap::new(), is_there: None };
+        let mut followed = Follower { name: "loops/x/".into(), said, wanted, signals: HashMap::new(), is_there: None };
         let mut look = |now| followed.look(now, &mut logger, &mut |_| ()).unwrap();
-        assert_eq!(look(5), Looked { has_said: false, due: i64::MAX });
-        let of = |name: &str| Found::number(name.into(), "", 1, 7);
-        assert!(say.send(Said::Found(vec![of("fast")])).is_ok());
-        assert_eq!(look(6), Looked { has_said: true, due: i64::MAX });
-        assert!(say.send(Said::Found(vec![of("slow")])).is_ok());
+        assert_eq!(look(5), SourcePoll { has_said: false, due: i64::MAX });
+        let of = |name: &str| Item::number(name.into(), "", 1, 7);
+        assert!(say.send(Message::Items(vec![of("fast")])).is_ok());
+        assert_eq!(look(6), SourcePoll { has_said: true, due: i64::MAX });
+        assert!(say.send(Message::Items(vec![of("slow")])).is_ok());
         let first = look(7);
         assert!(first.has_said && first.due == 7 + 10_000_000_000, "{first:?}");
-        assert_eq!(look(8), Looked { has_said: false, due: first.due });
+        assert_eq!(look(8), SourcePoll { has_said: false, due: first.due });
     }
 }

@@ -3,9 +3,9 @@
 use crate::channels::Channels;
 use crate::clock::Clock;
 use crate::exported::Page;
-use crate::origin::{Followed, Looked};
-use crate::status::{self, Asked, Status};
-use crate::troubles::{Again, Troubles, Unsent};
+use crate::origin::{Follower, SourcePoll};
+use crate::status::{self, Status, StatusServer};
+use crate::troubles::{RateLimit, Troubles, UnsentReports};
 use base::MonoNs;
 use canet::session::Session;
 use cassandra::{News, Upload};
@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use store::{Account, Config, Files as _, Folder, Form, Logger, Packed, StoreError, WhenFull, due, pack, written_to};
+use sys::notify::Supervisor;
 use sys::signal::{SignalFd, end_signals};
 
 /// Maximum interval between checks for the end signals.
@@ -57,7 +58,7 @@ struct Collector<'a> {
     /// `None` if no Channel Access variables are configured.
     channels: Option<Channels>,
     pages: Vec<Page>,
-    followed: Vec<Followed>,
+    followed: Vec<Follower>,
     clock: Clock,
     logger: Logger<Folder>,
     folder: Folder,
@@ -68,7 +69,7 @@ struct Collector<'a> {
     /// Path of the folder.
     place: PathBuf,
     /// `None` while the status socket is unavailable.
-    asked: Option<Asked>,
+    asked: Option<StatusServer>,
     /// Time and total of accepted samples, once per second.
     taken: VecDeque<(i64, u64)>,
     /// Time of the next scan.
@@ -76,34 +77,30 @@ struct Collector<'a> {
     /// Time of the next poll of exported variables.
     look_at: i64,
     /// Result of the last poll of the sources.
-    said: Looked,
+    said: SourcePoll,
     packing: Option<JoinHandle<Result<Option<Packed>, StoreError>>>,
     form: Form,
     /// Rate limit for reports of failed packing, and the last damaged file.
-    pack_failed: Again,
+    pack_failed: RateLimit,
     damaged: Option<String>,
     /// First open segment at the last check for packing.
     looked_at: u64,
     troubles: Troubles,
-    unsent: Unsent,
+    unsent: UnsentReports,
     /// Upload to a cluster; `None` if samples stay in the folder.
     upload: Option<(Upload, News)>,
     /// Time of the next update of the upload's limit.
     send_at: i64,
     tell: &'a mut dyn FnMut(&str),
-    trouble: &'a mut dyn FnMut(Option<&str>),
+    /// Receives the present disk error, and the variables that are not connected.
+    supervisor: Supervisor,
 }
 
-/// Archives until SIGINT, SIGTERM or SIGHUP. Then everything is synced, and a gap records the stop. `tell` receives log lines. `trouble`
-/// is called repeatedly with the present disk error, or `None`.
+/// Archives until SIGINT, SIGTERM or SIGHUP. Then everything is synced, and a gap records the stop. `tell` receives log lines.
 ///
 /// # Errors
 /// If the archive or the network cannot be used.
-pub fn serve(
-    archive: &Archive,
-    tell: &mut dyn FnMut(&str),
-    trouble: &mut dyn FnMut(Option<&str>),
-) -> Result<(), CollectError> {
+pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), CollectError> {
     let ended = SignalFd::new(&end_signals()).map_err(CollectError::Kernel)?;
     let shown = archive.folder.display().to_string();
     let folder = Folder::make(&archive.folder).map_err(|error| CollectError::Folder(shown.clone(), error))?;
@@ -113,9 +110,9 @@ pub fn serve(
     let upload = archive.cluster.clone().map(|cluster| Upload::start(folder.clone(), cluster)).transpose()?;
     let channels = Channels::open(&archive.signals, now, tell).map_err(CollectError::Network)?;
     let pages = Page::all(&archive.signals);
-    let followed = Followed::all(&archive.signals).map_err(CollectError::Thread)?;
+    let followed = Follower::all(&archive.signals).map_err(CollectError::Thread)?;
     let count = archive.signals.len();
-    let asked = Asked::listen(&archive.folder);
+    let asked = StatusServer::listen(&archive.folder);
     if let Err(error) = &asked {
         tell(&format!("the status is unavailable: {error}"));
     }
@@ -138,18 +135,18 @@ pub fn serve(
         taken: VecDeque::new(),
         scan_at: now,
         look_at: now,
-        said: Looked { has_said: true, due: i64::MAX },
+        said: SourcePoll { has_said: true, due: i64::MAX },
         packing: None,
-        pack_failed: Again::default(),
+        pack_failed: RateLimit::default(),
         damaged: None,
         form: if archive.packs_as_parquet { Form::Parquet } else { Form::Compact },
         looked_at,
         troubles,
-        unsent: Unsent::default(),
+        unsent: UnsentReports::default(),
         upload: upload.map(|upload| (upload, News::default())),
         send_at: now,
         tell,
-        trouble,
+        supervisor: Supervisor::from_env(),
     };
     while ended.read().map_err(CollectError::Kernel)?.is_none() {
         collector.step()?;
@@ -191,7 +188,7 @@ impl Collector<'_> {
         }
         let now = mono();
         self.look_at_variables(now)?;
-        self.said = Looked { has_said: false, due: i64::MAX };
+        self.said = SourcePoll { has_said: false, due: i64::MAX };
         for followed in &mut self.followed {
             let looked = followed.look(now, &mut self.logger, self.tell)?;
             self.said.has_said |= looked.has_said;
@@ -219,7 +216,7 @@ impl Collector<'_> {
                 self.taken.pop_front();
             }
             // The previous owner of the socket's name may have ended.
-            self.asked = self.asked.take().or_else(|| Asked::listen(&self.place).ok());
+            self.asked = self.asked.take().or_else(|| StatusServer::listen(&self.place).ok());
         }
         if let Some(asked) = &self.asked {
             asked.answer(|| self.status(now));
@@ -302,7 +299,9 @@ impl Collector<'_> {
             (self.tell)(&news);
         }
         self.inspect(now);
-        (self.trouble)(self.troubles.stands().or(self.missing.as_deref()));
+        let at = Session::now();
+        self.supervisor.works(at, self.troubles.stands().or(self.missing.as_deref()));
+        self.supervisor.status(at, || self.channels.as_ref().map_or_else(String::new, Channels::unconnected));
     }
 
     /// Checks whether the archive's files still exist.

@@ -151,9 +151,9 @@ pub fn ask(folder: &Path) -> io::Result<Status> {
 }
 
 /// The logger's end of the status socket.
-pub(crate) struct Asked(Counter);
+pub(crate) struct StatusServer(Counter);
 
-impl Asked {
+impl StatusServer {
     pub(crate) fn listen(folder: &Path) -> io::Result<Self> {
         let socket = socket(folder)?;
         let listener = Counter::open_stream(&socket).map_err(|error| {

@@ -45,12 +45,12 @@ impl Troubles {
 
 /// Reports of segments that were removed before an upload had sent them.
 #[derive(Debug, Default)]
-pub(crate) struct Unsent {
+pub(crate) struct UnsentReports {
     reported: u64,
-    again: Again,
+    again: RateLimit,
 }
 
-impl Unsent {
+impl UnsentReports {
     /// The message to log now, if any. `last` is the last removed file.
     pub(crate) fn news(&mut self, account: &Account, last: Option<&str>, now: i64) -> Option<String> {
         let last = last.filter(|_| account.unsent > self.reported && self.again.is_due(now))?;
@@ -65,11 +65,11 @@ impl Unsent {
 
 /// A report that is made at most once a minute.
 #[derive(Debug, Default)]
-pub(crate) struct Again {
+pub(crate) struct RateLimit {
     reported_at: Option<i64>,
 }
 
-impl Again {
+impl RateLimit {
     /// Whether to report now; if so, the time is recorded.
     pub(crate) fn is_due(&mut self, now: i64) -> bool {
         let is_due = self.reported_at.is_none_or(|at| now.saturating_sub(at) >= AGAIN_NS);
@@ -86,14 +86,14 @@ mod tests {
 
     #[test]
     fn a_failure_to_pack_is_reported_once_a_minute() {
-        let mut again = Again::default();
+        let mut again = RateLimit::default();
         let reported: Vec<i64> = (0..200).filter(|second| again.is_due(second * 1_000_000_000)).collect();
         assert_eq!(reported, [0, 60, 120, 180]);
     }
 
     #[test]
     fn segments_that_were_removed_unsent_are_reported_with_their_number_at_most_once_a_minute() {
-        let mut unsent = Unsent::default();
+        let mut unsent = UnsentReports::default();
         let mut account = Account::default();
         assert_eq!(unsent.news(&account, None, 0), None);
         let mut reports = Vec::new();

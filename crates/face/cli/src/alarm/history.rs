@@ -3,7 +3,7 @@
 use super::{ServerArgs, visible};
 use crate::archive::time;
 use crate::failure::Failure;
-use alarm::{Act, Entry, What};
+use alarm::{Act, Entry, EntryContent};
 use std::path::PathBuf;
 
 /// Print alarm states and operator actions from the journal
@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 /// Whether an operator action names at least one alarm that `is_meant` accepts.
 fn is_about(entry: &Entry, is_meant: &dyn Fn(&str) -> bool) -> bool {
     match &entry.what {
-        What::Act { act, .. } => act.names().iter().any(|name| is_meant(&format!("/{name}"))),
+        EntryContent::Act { act, .. } => act.names().iter().any(|name| is_meant(&format!("/{name}"))),
         _ => false,
     }
 }
@@ -82,15 +82,15 @@ fn is_about(entry: &Entry, is_meant: &dyn Fn(&str) -> bool) -> bool {
 fn line(entry: &Entry) -> String {
     let at = time::show(entry.at.0);
     match &entry.what {
-        What::Begins { started: true, .. } => format!("{at}  -- started"),
-        What::Begins { .. } => format!("{at}  -- a new file begins"),
-        What::Stopped => format!("{at}  -- stopped"),
-        What::Act { by, act } => {
+        EntryContent::Begins { started: true, .. } => format!("{at}  -- started"),
+        EntryContent::Begins { .. } => format!("{at}  -- a new file begins"),
+        EntryContent::Stopped => format!("{at}  -- stopped"),
+        EntryContent::Act { by, act } => {
             let behalf =
                 if by.on_behalf_of.is_empty() { String::new() } else { format!(" for {}", visible(&by.on_behalf_of)) };
             format!("{at}  {} by {}{behalf} (user {}, process {})", described(act), visible(&by.user), by.uid, by.pid)
         }
-        What::State { state, announce } => {
+        EntryContent::State { state, announce } => {
             let (alarm, aside) = (&state.alarm, state.hidden().map_or_else(String::new, |aside| format!("  {aside}")));
             let announced = if announce.is_some() { "  announced" } else { "" };
             format!(

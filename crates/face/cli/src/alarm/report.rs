@@ -85,9 +85,9 @@ fn text(figures: &Figures) -> String {
         .stale
         .iter()
         .map(|one| format!("  {:<13} {}  since {}", one.severity, visible(&one.path), time::show(one.since.0)));
-    list("standing for more than a day", stale.collect());
+    list("active for more than a day", stale.collect());
     let aside =
         figures.aside.iter().map(|one| format!("  {:<15} {}  by {}", one.how, visible(&one.path), visible(&one.by)));
-    list("put aside", aside.collect());
+    list("shelved or disabled", aside.collect());
     lines.join("\n") + "\n"
 }

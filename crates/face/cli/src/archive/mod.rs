@@ -18,8 +18,6 @@ use host::plant::archive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::{Archive, Folder, Reader, Span, StoreError};
-use sys::clock::mono_now;
-use sys::notify::Supervisor;
 
 /// Store samples of signals, and read, export or verify them
 #[derive(clap::Args)]
@@ -205,9 +203,7 @@ fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
     if args.check {
         return Ok(ExitCode::SUCCESS);
     }
-    let mut supervisor = Supervisor::from_env();
-    let mut tell = |line: &str| println!("tahti archive: {}", visible(line));
-    collect::serve(&wanted, &mut tell, &mut |why| supervisor.works(mono_now(), why))?;
+    collect::serve(&wanted, &mut |line: &str| println!("tahti archive: {}", visible(line)))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -291,6 +291,28 @@ impl Client {
         self.channels.get(id.0).map_or("", |channel| &channel.name)
     }
 
+    /// The channels that are not connected, for users: `2 of 12 variables not connected: A, B`. Empty if all are connected.
+    /// Goes through all channels.
+    #[must_use]
+    pub fn unconnected(&self) -> String {
+        const NAMES_MAX: usize = 3;
+        let (mut all, mut missing, mut names) = (0, 0, Vec::new());
+        for (_, channel) in self.channels.iter() {
+            all += 1;
+            if !matches!(channel.state, State::Connected(..)) {
+                missing += 1;
+                names.extend((missing <= NAMES_MAX).then_some(channel.name.as_str()));
+            }
+        }
+        match missing {
+            0 => String::new(),
+            _ => {
+                let more = if missing > NAMES_MAX { ", …" } else { "" };
+                format!("{missing} of {all} variables not connected: {}{more}", names.join(", "))
+            }
+        }
+    }
+
     /// The number of unsent bytes on the circuit of a channel.
     #[must_use]
     pub fn backlog(&self, id: ChannelId) -> usize {

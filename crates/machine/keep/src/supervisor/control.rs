@@ -206,6 +206,9 @@ pub struct ProcessStatus {
     /// Fault reported by the process itself.
     #[serde(default)]
     pub trouble: Option<String>,
+    /// Its own line about its present state (`STATUS=` of `sd_notify(3)`).
+    #[serde(default)]
+    pub status_text: Option<String>,
     /// Directory with the evidence of its last incident.
     pub evidence: Option<std::path::PathBuf>,
     /// Status of its loop, if it publishes one.

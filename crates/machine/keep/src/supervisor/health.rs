@@ -45,6 +45,9 @@ const START: &str = "taking over";
 /// Maximum time until a keeper reports the end of its process. The keeper first ends the remaining descendants.
 const KEEPER_WITHIN: DurNs = DurNs(LEFT_WITHIN.0 + INTERVAL.0 * 3 / 2);
 
+/// Time for which variables of a service may be unconnected before the plant is degraded, as `connect_within` of alarms.
+const CONNECT_WITHIN: DurNs = DurNs::from_secs(30);
+
 /// The table of promises, and the state that the observers keep between passes.
 #[derive(Debug)]
 pub(crate) struct Health {
@@ -76,6 +79,8 @@ struct Memory {
     threads: Threads,
     restarts: u64,
     troubles: Troubles,
+    /// Time since which a service has reported that it lacks something.
+    lacks_since: Option<MonoNs>,
     /// Number of signs of life, and the time at which it last changed.
     beats: Option<(u64, MonoNs)>,
     /// Number of reports of its working loop, and the time at which it last changed.
@@ -301,7 +306,11 @@ impl Health {
             (Some(trouble), _) => Observation::Broken(trouble.clone()),
             (None, Some(service)) if live.is_some() && unit.state == State::Running => {
                 let is_begun = process.ready.when != ReadyCondition::Started;
-                memory.works(now, supervised.rounds, service.longest_step, is_begun)
+                let lacks = memory.lacks(now, supervised.status_text.as_deref());
+                match memory.works(now, supervised.rounds, service.longest_step, is_begun) {
+                    Observation::Kept => lacks.unwrap_or(Observation::Kept),
+                    other => other,
+                }
             }
             _ => waits(),
         };
@@ -408,6 +417,17 @@ impl Memory {
             return Observation::Broken(format!("no answer from its working loop for {}", short(silence)));
         }
         Observation::Kept
+    }
+
+    /// Observes what a service lacks, by its own status: variables that are not connected. `None` during the first
+    /// [`CONNECT_WITHIN`].
+    fn lacks(&mut self, now: MonoNs, status: Option<&str>) -> Option<Observation> {
+        let Some(status) = status else {
+            self.lacks_since = None;
+            return None;
+        };
+        let since = *self.lacks_since.get_or_insert(now);
+        (now - since >= CONNECT_WITHIN).then(|| Observation::Within(status.to_owned()))
     }
 
     /// Observes the heartbeat by the number of signs of life.
@@ -533,6 +553,18 @@ mod tests {
         let broken = Observation::Broken("no answer from its working loop for 8.0 s".to_owned());
         assert_eq!(memory.works(second(19), 4, step, true), broken);
         kept(memory.works(second(20), 5, step, true));
+    }
+
+    #[test]
+    fn a_service_is_degraded_if_a_variable_is_not_connected_for_30_seconds() {
+        let mut memory = Memory::default();
+        let (text, within) =
+            ("1 of 2 variables not connected: A", |text: &str| Some(Observation::Within(text.to_owned())));
+        assert_eq!([memory.lacks(second(1), Some(text)), memory.lacks(second(30), Some(text))], [None, None]);
+        assert_eq!(memory.lacks(second(31), Some(text)), within(text));
+        assert_eq!(memory.lacks(second(32), None), None);
+        assert_eq!([memory.lacks(second(33), Some(text)), memory.lacks(second(62), Some(text))], [None, None]);
+        assert_eq!(memory.lacks(second(63), Some("2 of 2")), within("2 of 2"));
     }
 
     #[test]

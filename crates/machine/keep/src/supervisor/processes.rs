@@ -135,6 +135,8 @@ pub(crate) struct Supervised {
     pub(crate) told_value: Option<ReportedValue>,
     /// Fault that it reported in its current life.
     pub(crate) trouble: Option<String>,
+    /// Its last status (`STATUS=`) in its current life.
+    pub(crate) status_text: Option<String>,
     /// Number of reports of its working loop, if it is a service of tahti.
     pub(crate) rounds: u64,
     /// Missed hard deadlines at the last check, and the time of the last report.
@@ -208,7 +210,7 @@ impl Supervised {
 
     /// Begins a new life: adds the minor frames and result values of the previous one to the totals.
     pub(crate) fn close_minors(&mut self) {
-        self.trouble = None;
+        (self.trouble, self.status_text) = (None, None);
         self.past = self.minors.take().map_or(self.past, |minors| self.past.plus(minors));
         if let Some(told) = self.told_value.take() {
             self.past_value = self.past_value.plus(told.tally);

@@ -13,9 +13,21 @@ pub const VALUE_TOLD: &str = "X_TAHTI_VALUE=";
 /// The fault in a process's message: `None` if the message does not mention faults, `Some(None)` if there is none any
 /// longer.
 pub(crate) fn trouble_told(text: &str) -> Option<Option<String>> {
-    let said = text.lines().find_map(|line| line.strip_prefix(sys::notify::TROUBLE))?.trim();
-    // The text is displayed on terminals, so control characters are replaced.
-    Some((!said.is_empty()).then(|| said.replace(char::is_control, " ")))
+    text.lines().find_map(|line| line.strip_prefix(sys::notify::TROUBLE)).map(shown)
+}
+
+/// The status in a process's message, in the same form.
+pub(crate) fn status_told(text: &str) -> Option<Option<String>> {
+    text.lines().find_map(|line| line.strip_prefix("STATUS=")).map(shown)
+}
+
+/// A process's text for users; `None` if it is empty. It is displayed on terminals, so control characters are replaced.
+pub(crate) fn shown(text: &str) -> Option<String> {
+    /// Maximum characters.
+    const TEXT_MAX: usize = 400;
+    let text = text.trim();
+    let letters = text.chars().take(TEXT_MAX).map(|letter| if letter.is_control() { ' ' } else { letter });
+    (!text.is_empty()).then(|| letters.collect())
 }
 
 /// Reported value of a process's results.
@@ -75,6 +87,9 @@ mod tests {
     fn reports_of_a_process_are_parsed_completely_or_not_at_all() {
         assert_eq!(trouble_told("STATUS=x\nX_TAHTI_TROUBLE=disk\x1bfull \n"), Some(Some("disk full".into())));
         assert_eq!([trouble_told("X_TAHTI_TROUBLE="), trouble_told("STATUS=x")], [Some(None), None]);
+        assert_eq!(status_told("WATCHDOG=1\nSTATUS=tuning \x1b[31m\n"), Some(Some("tuning  [31m".into())));
+        assert_eq!([status_told("STATUS="), status_told("X_TAHTI_TROUBLE=x")], [Some(None), None]);
+        assert_eq!(shown(&"é".repeat(5000)).unwrap().chars().count(), 400);
         let pulses = Pulses { ran: 9995, given_up: 5, overran: 20 };
         assert_eq!(Pulses::of_frame("STATUS=x\nX_TAHTI_PULSES=9995 5 20\n"), Some(pulses));
         for text in ["", "X_TAHTI_PULSES=", "X_TAHTI_PULSES=1 2", "X_TAHTI_PULSES=1 2 -3", "X_TAHTI_PULSES=a b c"] {

@@ -74,6 +74,7 @@ fn process_status(site: &Site, unit: &Unit, one: &Supervised, parents: &OnceCell
         automatic: super::site::automatic(process).map(|(name, value)| (name.clone(), value.clone())).collect(),
         shortfalls: one.shortfalls.clone(),
         trouble: one.trouble.clone(),
+        status_text: one.status_text.clone(),
         evidence: one.incident.evidence.clone(),
         loop_page: one.page.as_ref().and_then(Page::status),
         value: value(process, one),

@@ -1,6 +1,6 @@
 //! Alarms as a source: the initial state of each, then every change.
 
-use crate::origin::{Found, Origin};
+use crate::origin::{Item, Origin};
 use alarm::Severity;
 use alarm::wire::{Look, Reply, Row};
 use alarmd::Client;
@@ -18,7 +18,7 @@ impl Alarms {
         Self { name: name.to_owned(), client: None }
     }
 
-    fn row(&self, row: &Row, at: i64, found: &mut Vec<Found>) {
+    fn row(&self, row: &Row, at: i64, found: &mut Vec<Item>) {
         let path = row.path.trim_start_matches('/');
         // Paths start with the server's name, which is already in the prefix.
         let path = path.strip_prefix(&self.name).and_then(|path| path.strip_prefix('/')).unwrap_or(path);
@@ -30,19 +30,19 @@ impl Alarms {
         };
         let sample = |datum: Datum| Sample { severity, status: status as u16, ..Sample::new(at, datum) };
         let labels = Severity::ALL.iter().map(|severity| severity.name().to_owned()).collect();
-        found.push(Found::Sample {
+        found.push(Item::Sample {
             name: format!("{path}/state"),
             about: About { labels, ..About::default() },
             sample: sample(Datum::Number(Scalar::Enum(state))),
         });
         for (what, text) in [("message", &alarm.message), ("value", &alarm.value)] {
-            found.push(Found::value(format!("{path}/{what}"), "", sample(Datum::from(text.as_str()))));
+            found.push(Item::value(format!("{path}/{what}"), "", sample(Datum::from(text.as_str()))));
         }
     }
 }
 
 impl Origin for Alarms {
-    fn look(&mut self, found: &mut Vec<Found>) -> Result<(), String> {
+    fn look(&mut self, found: &mut Vec<Item>) -> Result<(), String> {
         let lost = |error: std::io::Error| error.to_string();
         let (client, heard) = match self.client.take() {
             Some(mut client) => {

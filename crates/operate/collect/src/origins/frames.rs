@@ -2,7 +2,7 @@
 
 use super::{more, next_second, quantiles};
 use crate::interval::Interval;
-use crate::origin::{Found, Origin};
+use crate::origin::{Item, Origin};
 use base::{Histogram, MonoNs};
 use ring::{ActivityCounter, FrameCounter, FramePage};
 use rt::frames::Watcher;
@@ -54,14 +54,14 @@ impl Frames {
 }
 
 impl Origin for Frames {
-    fn look(&mut self, found: &mut Vec<Found>) -> Result<(), String> {
+    fn look(&mut self, found: &mut Vec<Item>) -> Result<(), String> {
         next_second(&mut self.due);
         let running = self.running().inspect_err(|_| self.known.clear())?;
         let is_gone = |(name, frame): &(&String, &Frame)| !running.contains(*name) || !frame.watcher.is_alive();
         let gone: Vec<String> = self.known.iter().filter(is_gone).map(|(name, _)| name.clone()).collect();
         for name in gone {
             self.known.remove(&name);
-            found.push(Found::Gap { prefix: format!("{name}/"), cause: Cause::Disconnected, lost: 0 });
+            found.push(Item::Gap { prefix: format!("{name}/"), cause: Cause::Disconnected, lost: 0 });
         }
         for name in running {
             // Fails if the frame is just ending; it is not listed next time.
@@ -82,13 +82,13 @@ impl Origin for Frames {
 }
 
 impl Frame {
-    fn look(&mut self, name: &str, at: i64, found: &mut Vec<Found>) {
+    fn look(&mut self, name: &str, at: i64, found: &mut Vec<Item>) {
         let Self { watcher, counters, histograms } = self;
         let page: FramePage<'_> = watcher.page();
         let mut count = |name: String, now: u64| {
             // On the first poll the interval is unknown.
             if let Some(before) = counters.insert(name.clone(), now) {
-                found.push(Found::number(name, "", at, more(now, before)));
+                found.push(Item::number(name, "", at, more(now, before)));
             }
         };
         COUNTERS.iter().for_each(|(word, counter)| count(format!("{name}/{word}"), page.counter(*counter)));

@@ -2,7 +2,7 @@
 
 use super::{more, next_second, quantiles};
 use crate::interval::Interval;
-use crate::origin::{Found, Origin, array};
+use crate::origin::{Item, Origin, array};
 use base::{MonoNs, Tally};
 use keep::supervisor::control::{Client, LoopHistogram, ProcessStatus, Reply, Request};
 use keep::supervisor::rundir::RunDir;
@@ -13,14 +13,14 @@ use std::collections::BTreeMap;
 pub(crate) struct Loops {
     plant: String,
     client: Option<Client>,
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, LoopState>,
     /// Totals of the result values per process with deadlines, at the last poll.
     worth: BTreeMap<String, Tally>,
     due: MonoNs,
 }
 
 /// Previous state of a loop.
-struct Known {
+struct LoopState {
     /// Due time of its first pulse; it identifies a run of the process.
     first: MonoNs,
     misses: u64,
@@ -49,13 +49,13 @@ impl Loops {
     }
 
     /// Adds the figures of one loop since the last poll.
-    fn one(&mut self, process: &ProcessStatus, histogram: &LoopHistogram, at: i64, found: &mut Vec<Found>) {
+    fn one(&mut self, process: &ProcessStatus, histogram: &LoopHistogram, at: i64, found: &mut Vec<Item>) {
         let Some(page) = &process.loop_page else { return };
         let prefix = format!("{}/", process.name);
-        let begin = || Known { first: page.first, misses: page.misses, wake: Interval::default() };
+        let begin = || LoopState { first: page.first, misses: page.misses, wake: Interval::default() };
         let known = self.known.entry(process.name.clone()).or_insert_with(begin);
         if known.first != page.first {
-            found.push(Found::Gap { prefix: prefix.clone(), cause: Cause::Restarted, lost: 0 });
+            found.push(Item::Gap { prefix: prefix.clone(), cause: Cause::Restarted, lost: 0 });
             *known = begin();
         }
         // Entries beyond the last bucket are at most the maximum.
@@ -66,10 +66,10 @@ impl Loops {
         if figures.is_new {
             return;
         }
-        found.push(Found::number(format!("{prefix}count"), "", at, more(figures.count(), 0)));
-        found.push(Found::number(format!("{prefix}misses"), "", at, misses));
+        found.push(Item::number(format!("{prefix}count"), "", at, more(figures.count(), 0)));
+        found.push(Item::number(format!("{prefix}misses"), "", at, misses));
         quantiles(&prefix, &figures, at, found);
-        found.push(Found::value(format!("{prefix}histogram"), "ns", Sample::new(at, array(figures.flat()))));
+        found.push(Item::value(format!("{prefix}histogram"), "ns", Sample::new(at, array(figures.flat()))));
     }
 }
 
@@ -83,7 +83,7 @@ fn since(before: Tally, now: Tally) -> Option<(f64, i64)> {
 }
 
 impl Origin for Loops {
-    fn look(&mut self, found: &mut Vec<Found>) -> Result<(), String> {
+    fn look(&mut self, found: &mut Vec<Item>) -> Result<(), String> {
         next_second(&mut self.due);
         let (processes, histograms) = self.ask().inspect_err(|_| {
             self.known.clear();
@@ -96,15 +96,15 @@ impl Origin for Loops {
             let before = self.worth.insert(process.name.clone(), value.tally);
             if let Some((worth, late)) = before.and_then(|before| since(before, value.tally)) {
                 let name = |what: &str| format!("{}/{what}", process.name);
-                found.push(Found::value(name("worth"), "%", Sample::new(at, worth)));
-                found.push(Found::number(name("late"), "", at, late));
+                found.push(Item::value(name("worth"), "%", Sample::new(at, worth)));
+                found.push(Item::number(name("late"), "", at, late));
             }
         }
         let has = |name: &str| histograms.iter().any(|one| one.name == name);
         let gone: Vec<String> = self.known.keys().filter(|name| !has(name)).cloned().collect();
         for name in gone {
             self.known.remove(&name);
-            found.push(Found::Gap { prefix: format!("{name}/"), cause: Cause::Disconnected, lost: 0 });
+            found.push(Item::Gap { prefix: format!("{name}/"), cause: Cause::Disconnected, lost: 0 });
         }
         for histogram in &histograms {
             if let Some(process) = processes.iter().find(|process| process.name == histogram.name) {

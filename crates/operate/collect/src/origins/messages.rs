@@ -1,6 +1,6 @@
 //! Messages as a source: the log of a message server.
 
-use crate::origin::{Found, Origin};
+use crate::origin::{Item, Origin};
 use base::DurNs;
 use broker::{Client, Sending};
 use msg::{Band, Code, Verb};
@@ -38,7 +38,7 @@ impl Messages {
         if answer.code == Code::Ok { Ok((client, unseen)) } else { Err(format!("{}: {}", answer.code, answer.text)) }
     }
 
-    fn gather(&mut self, client: &mut Client, found: &mut Vec<Found>) -> Result<(), String> {
+    fn gather(&mut self, client: &mut Client, found: &mut Vec<Item>) -> Result<(), String> {
         let (until, before) = (mono_now() + GATHER, found.len());
         loop {
             let left = until - mono_now();
@@ -47,7 +47,7 @@ impl Messages {
             }
             match client.next(left).map_err(|error| error.to_string())? {
                 Some(event) if event.event => {
-                    found.push(Found::value(self.pattern.clone(), "", sample(&event.text)));
+                    found.push(Item::value(self.pattern.clone(), "", sample(&event.text)));
                 }
                 // An error reply that ends the watch.
                 Some(other) if other.code != Code::Ok => return Err(format!("{}: {}", other.code, other.text)),
@@ -58,7 +58,7 @@ impl Messages {
             let now = unseen(client)?;
             let lost = now.saturating_sub(self.unseen);
             if lost > 0 {
-                found.push(Found::Gap { prefix: self.pattern.clone(), cause: Cause::Overflow, lost });
+                found.push(Item::Gap { prefix: self.pattern.clone(), cause: Cause::Overflow, lost });
             }
             self.unseen = now;
         }
@@ -67,7 +67,7 @@ impl Messages {
 }
 
 impl Origin for Messages {
-    fn look(&mut self, found: &mut Vec<Found>) -> Result<(), String> {
+    fn look(&mut self, found: &mut Vec<Item>) -> Result<(), String> {
         let mut client = match self.client.take() {
             Some(client) => client,
             None => {

@@ -13,7 +13,7 @@ pub(crate) use messages::Messages;
 pub(crate) use streams::Streams;
 
 use crate::interval::Figures;
-use crate::origin::Found;
+use crate::origin::Item;
 use base::{DurNs, MonoNs};
 use sys::clock::{mono_now, sleep_until};
 
@@ -27,10 +27,10 @@ fn next_second(due: &mut MonoNs) {
 }
 
 /// Adds quantiles of an interval in nanoseconds; none if the interval is empty.
-fn quantiles(prefix: &str, figures: &Figures, at: i64, found: &mut Vec<Found>) {
+fn quantiles(prefix: &str, figures: &Figures, at: i64, found: &mut Vec<Item>) {
     for (name, num, den) in [("p50", 1, 2), ("p99", 99, 100), ("p999", 999, 1_000), ("max", 1, 1)] {
         if let Some(value) = figures.quantile(num, den) {
-            found.push(Found::number(format!("{prefix}{name}"), "ns", at, value));
+            found.push(Item::number(format!("{prefix}{name}"), "ns", at, value));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Streams of images in shared memory, written by any program. Polls each stream as often as its image may have changed.
 
 use crate::gate::Nth;
-use crate::image::{Image, Seen, identity};
-use crate::origin::{Found, Origin};
+use crate::image::{Image, ImagePoll, identity};
+use crate::origin::{Item, Origin};
 use crate::serve::{mono, wall};
 use base::MonoNs;
 use host::plant::archive::Policy;
@@ -113,7 +113,7 @@ impl Streams {
     }
 
     /// Lists the folder: finds new, replaced and removed files.
-    fn census(&mut self, now: i64, found: &mut Vec<Found>) -> Result<(), String> {
+    fn census(&mut self, now: i64, found: &mut Vec<Item>) -> Result<(), String> {
         let lost = |error: std::io::Error| format!("{}: {error}", self.folder.display());
         let (mut there, mut beyond) = (BTreeMap::new(), 0);
         for entry in std::fs::read_dir(&self.folder).map_err(lost)? {
@@ -149,7 +149,7 @@ impl Streams {
             return Err(format!("{} {files}", self.folder.display()));
         }
         // If all are gone, the error is reported for all of them.
-        found.extend(gone.into_iter().map(|prefix| Found::Gap { prefix, cause: Cause::Disconnected, lost: 0 }));
+        found.extend(gone.into_iter().map(|prefix| Item::Gap { prefix, cause: Cause::Disconnected, lost: 0 }));
         Ok(())
     }
 
@@ -160,7 +160,7 @@ impl Streams {
         (path, about): (&Path, &Metadata),
         policy: Policy,
         now: i64,
-        found: &mut Vec<Found>,
+        found: &mut Vec<Item>,
     ) {
         let known = self.known.get(&name);
         if known.is_some_and(|known| known.image.identity() == identity(about)) {
@@ -181,7 +181,7 @@ impl Streams {
     }
 
     /// Records an error of a stream, or of all if `name` is empty. It is reported once it has persisted.
-    fn trouble(&mut self, name: &str, why: String, now: i64, found: &mut Vec<Found>) {
+    fn trouble(&mut self, name: &str, why: String, now: i64, found: &mut Vec<Item>) {
         if self.troubles.len() >= STREAMS_MAX && !self.troubles.contains_key(name) {
             return;
         }
@@ -192,13 +192,13 @@ impl Streams {
         }
         if !trouble.is_told && now - trouble.since >= TROUBLE_NS {
             trouble.is_told = true;
-            found.push(Found::Told(format!("{name}: not archived: {}", trouble.why)));
-            found.push(Found::Gap { prefix: name.to_owned(), cause: Cause::Disconnected, lost: 0 });
+            found.push(Item::Told(format!("{name}: not archived: {}", trouble.why)));
+            found.push(Item::Gap { prefix: name.to_owned(), cause: Cause::Disconnected, lost: 0 });
         }
     }
 
     /// Polls the streams that are due. Returns the bytes of images read.
-    fn take(&mut self, now: i64, found: &mut Vec<Found>) -> usize {
+    fn take(&mut self, now: i64, found: &mut Vec<Item>) -> usize {
         let (mut bytes, mut troubles) = (0, Vec::new());
         for (name, stream) in self.known.iter_mut().filter(|(_, stream)| stream.due <= now) {
             let now = Now { mono: now, wall: wall(), tai: self.tai };
@@ -208,7 +208,7 @@ impl Streams {
                     bytes += taken;
                     if let Some(trouble) = self.troubles.remove(name).filter(|trouble| trouble.is_told) {
                         let since = (now.mono - trouble.since) / 1_000_000_000;
-                        found.push(Found::Told(format!("{name}: archived again after {since} s")));
+                        found.push(Item::Told(format!("{name}: archived again after {since} s")));
                     }
                 }
                 Err(why) => troubles.push((name.clone(), why)),
@@ -222,7 +222,7 @@ impl Streams {
 }
 
 impl Origin for Streams {
-    fn look(&mut self, found: &mut Vec<Found>) -> Result<(), String> {
+    fn look(&mut self, found: &mut Vec<Item>) -> Result<(), String> {
         let begin = mono();
         if begin >= self.census_at {
             self.census(begin, found)?;
@@ -261,7 +261,7 @@ impl Stream {
         name: &str,
         buffer: &mut Vec<u8>,
         now: Now,
-        found: &mut Vec<Found>,
+        found: &mut Vec<Item>,
     ) -> Result<Option<usize>, String> {
         let known = self.last.map(|last| last.images);
         let is_wanted = |head: &Head| match self.policy {
@@ -271,12 +271,12 @@ impl Stream {
         let looked = self.image.look(known, buffer, is_wanted);
         let torn = std::mem::replace(&mut self.torn, (0, now.mono));
         let taken = match looked.inspect_err(|_| self.due = now.mono + LOOK_NS.1)? {
-            Seen::Same => None,
-            Seen::Empty => {
+            ImagePoll::Same => None,
+            ImagePoll::Empty => {
                 self.follow(name, None, now, found);
                 None
             }
-            Seen::Torn => {
+            ImagePoll::Torn => {
                 self.torn = (torn.0 + 1, if torn.0 == 0 { now.mono } else { torn.1 });
                 self.due = now.mono + (LOOK_NS.0 << torn.0.min(8)).min(LOOK_NS.1);
                 if now.mono - self.torn.1 >= TROUBLE_NS {
@@ -284,7 +284,7 @@ impl Stream {
                 }
                 return Ok(None);
             }
-            Seen::New(head, datum) => {
+            ImagePoll::New(head, datum) => {
                 let bytes = if datum.is_some() { buffer.len() } else { 0 };
                 self.take(name, &head, datum, now, found);
                 Some(bytes)
@@ -295,7 +295,7 @@ impl Stream {
     }
 
     /// Takes a new image; `datum` is `None` if the policy does not keep it.
-    fn take(&mut self, name: &str, head: &Head, datum: Option<Datum>, now: Now, found: &mut Vec<Found>) {
+    fn take(&mut self, name: &str, head: &Head, datum: Option<Datum>, now: Now, found: &mut Vec<Item>) {
         self.follow(name, Some(head), now, found);
         let pulse = self.pulse(head);
         self.has_frames = pulse == head.frame;
@@ -321,21 +321,21 @@ impl Stream {
         if let Some(datum) = datum {
             self.stamped = Some(at);
             let sample = Sample { pulse: Some(pulse), ..Sample::new(at, datum) };
-            found.push(Found::Sample { name: name.to_owned(), about: About::default(), sample });
+            found.push(Item::Sample { name: name.to_owned(), about: About::default(), sample });
         }
         if lost > 0 {
-            found.push(Found::Behind { name: name.to_owned(), at: before, cause: Cause::Overflow, lost });
+            found.push(Item::Behind { name: name.to_owned(), at: before, cause: Cause::Overflow, lost });
         }
     }
 
     /// Marks a restart after the last sample.
-    fn restarted(&self, name: &str) -> Found {
+    fn restarted(&self, name: &str) -> Item {
         let at = self.stamped.map_or_else(wall, |stamped| stamped.saturating_add(1));
-        Found::Behind { name: name.to_owned(), at, cause: Cause::Restarted, lost: 0 }
+        Item::Behind { name: name.to_owned(), at, cause: Cause::Restarted, lost: 0 }
     }
 
     /// Detects that a stream was recreated in the same file.
-    fn follow(&mut self, name: &str, head: Option<&Head>, now: Now, found: &mut Vec<Found>) {
+    fn follow(&mut self, name: &str, head: Option<&Head>, now: Now, found: &mut Vec<Item>) {
         let Some(last) = self.last.filter(|last| last.images > 0) else { return };
         if head.is_none_or(|head| head.images < last.images || head.created != last.created) {
             found.push(self.restarted(name));

@@ -84,7 +84,7 @@ impl Site {
         self.now += ns;
         if let Err(away) = self.streams.census(self.now, &mut found) {
             let folder = self.folder.0.display().to_string();
-            found.push(Found::Told(format!("away: {}", away.replace(&folder, "FOLDER"))));
+            found.push(Item::Told(format!("away: {}", away.replace(&folder, "FOLDER"))));
         }
         self.streams.take(self.now, &mut found);
         found.iter().map(shown).collect()
@@ -96,13 +96,13 @@ impl Site {
     }
 }
 
-fn shown(found: &Found) -> String {
+fn shown(found: &Item) -> String {
     match found {
-        Found::Sample { name, sample, .. } => format!("{name} {} = {}", sample.pulse.unwrap(), sample.datum),
-        Found::Gap { prefix, cause, lost } => format!("{prefix}: {cause} {lost}"),
-        Found::Behind { name, cause: Cause::Overflow, lost, .. } => format!("{name}: missed {lost}"),
-        Found::Behind { name, cause, lost, .. } => format!("{name}: {cause} {lost}"),
-        Found::Told(what) => what.clone(),
+        Item::Sample { name, sample, .. } => format!("{name} {} = {}", sample.pulse.unwrap(), sample.datum),
+        Item::Gap { prefix, cause, lost } => format!("{prefix}: {cause} {lost}"),
+        Item::Behind { name, cause: Cause::Overflow, lost, .. } => format!("{name}: missed {lost}"),
+        Item::Behind { name, cause, lost, .. } => format!("{name}: {cause} {lost}"),
+        Item::Told(what) => what.clone(),
     }
 }
 
@@ -303,7 +303,7 @@ fn the_time_of_an_image_is_when_it_was_acquired_else_written_else_polled() {
         let mut stream = Stream::new(Image::open(&site.path("a")).unwrap(), ALL, false, 0);
         let times = before.map(Some);
         stream.last = Some(Last { images: 0, frame: 0, created: None, times, at: 0, age: None });
-        let Seen::New(head, _) = stream.image.look(None, &mut Vec::new(), |_| true).unwrap() else {
+        let ImagePoll::New(head, _) = stream.image.look(None, &mut Vec::new(), |_| true).unwrap() else {
             panic!("an image")
         };
         (stream.stamp(&head, Now { mono: 0, wall, tai: tai * second }) - wall) / MS
@@ -383,12 +383,12 @@ fn with_a_continuous_writer_each_image_is_complete_and_archived_or_counted() {
     let (mut seen, mut missed) = (0, 0);
     for one in found {
         match one {
-            Found::Sample { sample: Sample { datum: Datum::Array(base::Array::U16(values)), pulse, .. }, .. } => {
+            Item::Sample { sample: Sample { datum: Datum::Array(base::Array::U16(values)), pulse, .. }, .. } => {
                 assert_eq!(values.len(), 64 * 64);
                 assert!(values.iter().all(|value| u64::from(*value) == pulse.unwrap()), "{pulse:?} is torn");
                 seen += 1;
             }
-            Found::Behind { cause: Cause::Overflow, lost, .. } => missed += lost,
+            Item::Behind { cause: Cause::Overflow, lost, .. } => missed += lost,
             other => panic!("{}", shown(&other)),
         }
     }

@@ -33,6 +33,7 @@ fn process(name: &str, pid: i32, misses: Option<u64>) -> ProcessStatus {
         automatic: BTreeMap::new(),
         shortfalls: Vec::new(),
         trouble: None,
+        status_text: None,
         evidence: None,
         loop_page: misses.map(page),
         value: None,

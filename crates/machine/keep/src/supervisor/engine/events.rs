@@ -9,7 +9,7 @@ use crate::notify;
 use crate::page::Page;
 use crate::supervisor::connection::{self, Asker, Connection, ConnectionError};
 use crate::supervisor::incidents;
-use crate::supervisor::pulses::{Pulses, ReportedValue, trouble_told};
+use crate::supervisor::pulses::{Pulses, ReportedValue, shown, status_told, trouble_told};
 use base::{DurNs, MonoNs};
 use host::plant::ReadyCondition;
 use host::supervise::{End, Event, Id, State};
@@ -57,6 +57,7 @@ impl Engine {
 
     pub(super) fn note_shortfalls(&mut self, id: Id, status: &protocol::Status) {
         self.processes[id].shortfalls = status.shortfalls.iter().map(ToString::to_string).collect();
+        self.processes[id].status_text = status.said.as_deref().and_then(shown);
         for text in &self.processes[id].shortfalls {
             self.tell.shortfall(self.processes.name(id), text.clone());
         }
@@ -134,6 +135,9 @@ impl Engine {
                 }
                 if let Some(trouble) = trouble_told(&text) {
                     self.processes[id].trouble = trouble;
+                }
+                if let Some(status) = status_told(&text) {
+                    self.processes[id].status_text = status;
                 }
                 if let Some(told) = ReportedValue::of(&text) {
                     self.processes[id].told_value = Some(told);
