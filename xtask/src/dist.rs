@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: builds a Debian package, a static binary and a Python wheel, and tests each of them.
+//! `cargo xtask dist`: builds a Debian package, a static binary, a Python wheel and the documentation as HTML, and tests each of them.
 
 use crate::peers;
 use crate::run::{Outcome, cargo, metadata, output, root, run};
@@ -22,6 +22,7 @@ const PRODUCTS: &[Product] = &[
     Product { name: "deb", make: deb },
     Product { name: "static", make: static_binary },
     Product { name: "wheel", make: wheel },
+    Product { name: "docs", make: docs },
 ];
 
 /// Settings of a build.
@@ -32,7 +33,7 @@ struct Dist {
     folder: PathBuf,
 }
 
-/// `cargo xtask dist [deb|static|wheel ...] [--profile dev]`.
+/// `cargo xtask dist [deb|static|wheel|docs ...] [--profile dev]`.
 pub(crate) fn main(args: Vec<String>) -> Outcome {
     let mut profile = "lto".to_owned();
     let mut names = Vec::new();
@@ -41,7 +42,7 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
         match arg.as_str() {
             "--profile" => profile = args.next().ok_or("--profile needs lto, release or dev")?,
             name if PRODUCTS.iter().any(|product| product.name == name) => names.push(arg),
-            other => return Err(format!("unknown product {other:?}: expected deb, static, wheel or --profile")),
+            other => return Err(format!("unknown product {other:?}: expected deb, static, wheel, docs or --profile")),
         }
     }
     let packages = metadata()?;
@@ -266,6 +267,24 @@ fn serves(tahti: &Path, folder: &Path) -> Outcome {
         "3.25" => Ok(()),
         other => Err(format!("caget says {other:?}, expected \"3.25\"")),
     }
+}
+
+/// The documentation as HTML pages.
+fn docs(dist: &Dist) -> Result<PathBuf, String> {
+    let built = dist.build("cli", None, &["--features", "tls"])?;
+    let stage = dist.stage("docs")?.join(format!("tahti-docs-{}", dist.version));
+    run(Command::new(built.join("tahti")).arg("docs").arg(&stage))?;
+    let file = dist.folder.join(format!("tahti-docs-{}.tar.gz", dist.version));
+    let (parent, name) = (stage.parent().unwrap_or(Path::new("/")), stage.file_name().unwrap_or_default());
+    run(Command::new("tar")
+        .arg("--create")
+        .arg("--gzip")
+        .arg("--file")
+        .arg(&file)
+        .arg("--directory")
+        .arg(parent)
+        .arg(name))?;
+    Ok(file)
 }
 
 /// The Python package with the library in it.

@@ -16,7 +16,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("EPICS", &["ioc", "caget", "caput", "camonitor", "cainfo", "carepeater"]),
     ("Operate", &["dash", "alarm", "archive", "settings", "scope", "msg", "em"]),
     ("Measure", &["explain", "trace", "profile", "bench", "report"]),
-    ("Tools", &["demo", "completion", "man", "schema", "help"]),
+    ("Tools", &["demo", "completion", "docs", "man", "schema", "help"]),
 ];
 
 /// The command line, whose help lists the commands by subject.

@@ -20,6 +20,7 @@ mod complete;
 mod control;
 mod dash;
 mod demo;
+mod docs;
 mod doctor;
 mod em;
 mod explain;
@@ -97,6 +98,7 @@ Examples:
     Completion(words::CompletionArgs),
     Dash(dash::Args),
     Demo(demo::Args),
+    Docs(docs::Args),
     #[command(after_help = "\
 Examples:
   tahti doctor                 problems, worst first
@@ -264,6 +266,7 @@ fn run(command: Command) -> ExitCode {
         Command::Completion(args) => words::completion(args),
         Command::Dash(args) => dash::run(args),
         Command::Demo(args) => demo::run(args),
+        Command::Docs(args) => docs::run(args),
         Command::Em(args) => em::run(args),
         Command::Explain(args) => explain::run(&args),
         Command::Frames(args) => frames::run(args),

@@ -15,6 +15,7 @@ mod client;
 mod files;
 mod hub;
 mod logs;
+pub mod manual;
 mod messages;
 mod protocol;
 mod scopes;

@@ -4,6 +4,7 @@ use crate::access::{Access, Closed, Role};
 use crate::client::{Client, Shared};
 use crate::files;
 use crate::hub::Hub;
+use crate::manual;
 use crate::scopes::{Scope, Scopes};
 use crate::shares::{Party, Shares};
 use crate::signals::Signals;
@@ -103,6 +104,12 @@ impl Site for Dashboard {
                 None => Answer::text(401, LOCKED),
             },
             (Method::Post, "/login") => self.login(request, now),
+            (Method::Get, "/docs" | "/docs/") => Answer::text(308, "the documentation is at /docs/index.html")
+                .with_header("location", "/docs/index.html"),
+            (Method::Get, path) if path.starts_with("/docs/") => match manual::file(&path["/docs/".len()..]) {
+                Some(file) => Answer::new(200, file.kind, file.bytes),
+                None => Answer::text(404, "no such page; the first one is /docs/index.html"),
+            },
             (Method::Get, path) => files::answer(path, request.header("accept-encoding")),
             _ => Answer::text(405, "expected GET, or POST of /login").with_header("allow", "GET, POST"),
         }
