@@ -64,7 +64,7 @@ struct Inner {
 
 /// Contents of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Kept {
+struct AccessFile {
     tokens: BTreeMap<Role, String>,
     /// Session id (the cookie's value), role, and the user or address that logged in.
     sessions: Vec<(String, Role, Result<u32, IpAddr>)>,
@@ -115,7 +115,7 @@ impl Access {
     /// # Errors
     /// If the file cannot be read or written, or the kernel provides no random bytes.
     pub(crate) fn open(file: &Path, port: u16, write: bool, now: MonoNs) -> io::Result<Self> {
-        let Kept { mut tokens, sessions } = kept(file)?;
+        let AccessFile { mut tokens, sessions } = kept(file)?;
         let roles = if write { &Role::ALL[..] } else { &[Role::Viewer] };
         tokens.retain(|role, _| roles.contains(role));
         for role in roles {
@@ -143,7 +143,7 @@ impl Access {
         };
         let sessions = inner.sessions.iter();
         let sessions = sessions.map(|(id, Session { party, .. })| (id.clone(), party.role, began(party.owner)));
-        let kept = Kept { tokens: self.tokens.clone(), sessions: sessions.collect() };
+        let kept = AccessFile { tokens: self.tokens.clone(), sessions: sessions.collect() };
         let written = replace(&self.file, &serde_json::to_vec(&kept)?, 0o600, Survives::Kill);
         written.map_err(|error| named(&self.file, error))
     }
@@ -203,15 +203,15 @@ impl Access {
 }
 
 /// Reads the file of an earlier dashboard.
-fn kept(file: &Path) -> io::Result<Kept> {
+fn kept(file: &Path) -> io::Result<AccessFile> {
     let bytes = match std::fs::read(file) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kept::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(AccessFile::default()),
         Err(error) => return Err(named(file, error)),
     };
     Ok(serde_json::from_slice(&bytes).unwrap_or_else(|error| {
         println!("tahti dash: {}: {error}: not as a dashboard writes it; tokens are new", file.display());
-        Kept::default()
+        AccessFile::default()
     }))
 }
 

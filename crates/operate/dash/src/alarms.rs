@@ -12,11 +12,11 @@ const COMMAND: [&str; 3] = ["tahti", "alarm", "serve"];
 
 /// Location of the alarms' configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Said {
+enum ConfigPlace {
     /// A separate file.
     File(PathBuf),
     /// The plant file, whose tables are passed to the alarm server.
-    Told(String),
+    Plant(String),
 }
 
 /// Reason why the alarms of a plant are unavailable.
@@ -76,7 +76,7 @@ pub struct Alarms {
     /// Name of the plant.
     called: String,
     /// Location of the configuration, or the reason why there is none.
-    said: Result<Said, AlarmsError>,
+    said: Result<ConfigPlace, AlarmsError>,
     client: Option<Client>,
 }
 
@@ -139,11 +139,11 @@ impl Alarms {
 
     fn called(&self) -> Result<String, AlarmsError> {
         let (config, file) = match self.said.as_ref().map_err(Clone::clone)? {
-            Said::File(file) => {
+            ConfigPlace::File(file) => {
                 let unread = |error: io::Error| AlarmsError::File { file: file.clone(), why: error.to_string() };
                 (alarm::read(&std::fs::read_to_string(file).map_err(unread)?).0, file.clone())
             }
-            Said::Told(tables) => (alarm::read_told(tables).0, PathBuf::from("[alarms]")),
+            ConfigPlace::Plant(tables) => (alarm::read_told(tables).0, PathBuf::from("[alarms]")),
         };
         let config = config.ok_or(AlarmsError::Wrong { file })?;
         Ok(config.served_as(Some(&self.called)).to_owned())
@@ -159,7 +159,7 @@ fn lost(error: io::Error) -> AlarmsError {
 }
 
 /// Finds the alarms' configuration in a plant file.
-fn said(plant: &Plant, plant_file: &Path) -> Option<Said> {
+fn said(plant: &Plant, plant_file: &Path) -> Option<ConfigPlace> {
     plant.processes.iter().find_map(|process| {
         let (begin, rest) = process.command.split_at_checked(COMMAND.len())?;
         if begin != COMMAND {
@@ -167,10 +167,10 @@ fn said(plant: &Plant, plant_file: &Path) -> Option<Said> {
         }
         let mut told = rest.chunks(2).filter(|pair| pair[0] == "--table").map(|pair| pair[1].as_str()).peekable();
         if told.peek().is_some() {
-            return Some(Said::Told(told.collect::<Vec<_>>().join("\n")));
+            return Some(ConfigPlace::Plant(told.collect::<Vec<_>>().join("\n")));
         }
         let folder = plant_file.parent()?.join(process.dir.as_deref().unwrap_or_default());
-        Some(Said::File(folder.join(rest.first()?)))
+        Some(ConfigPlace::File(folder.join(rest.first()?)))
     })
 }
 
@@ -188,10 +188,10 @@ mod tests {
         };
         assert_eq!(plant(""), None);
         let table = "[alarms]\nname = \"alarms\"\nfile = \"b.toml\"\n";
-        assert_eq!(plant(table), Some(Said::File("/plants/b.toml".into())));
-        assert_eq!(plant(&format!("{table}dir = \"/tmp\"\n")), Some(Said::File("/tmp/b.toml".into())));
+        assert_eq!(plant(table), Some(ConfigPlace::File("/plants/b.toml".into())));
+        assert_eq!(plant(&format!("{table}dir = \"/tmp\"\n")), Some(ConfigPlace::File("/tmp/b.toml".into())));
         let rows = "[alarms]\nname = \"alarms\"\nfolder = \"j\"\ntree = \"ring\"\n[[alarm]]\nchannels = [\"A\"]\n";
-        let Some(Said::Told(tables)) = plant(rows) else { panic!("the plant is read") };
+        let Some(ConfigPlace::Plant(tables)) = plant(rows) else { panic!("the plant is read") };
         assert_eq!(alarm::read_told(&tables).0.map(|config| config.name).as_deref(), Some("ring"));
     }
 }

@@ -3,10 +3,10 @@
 use crate::access::Role;
 use crate::hub::{Hub, Topic};
 use crate::messages::{self, Watching};
-use crate::protocol::{Ask, Asked, Tick, tick, topic};
+use crate::protocol::{Ask, Question, Tick, tick, topic};
 use crate::scopes::Scope;
 use crate::shares::{Party, Shares};
-use crate::signals::{Done, Outcome, Series, Signals};
+use crate::signals::{Callback, Outcome, Series, Signals};
 use crate::work::{Job, Worker, audit};
 use base::{DurNs, MonoNs};
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ pub(crate) struct Client {
 
 /// Only the id of a question, so that a question with any other error gets an answer.
 #[derive(serde::Deserialize)]
-struct Numbered {
+struct QuestionId {
     id: Option<u32>,
 }
 
@@ -101,12 +101,12 @@ impl Client {
     }
 
     /// Callback for the outcome of a question.
-    fn done(&self, id: Option<u32>) -> Done {
+    fn done(&self, id: Option<u32>) -> Callback {
         let answers = self.answers.clone();
         Box::new(move |outcome| answer(&answers, id, outcome))
     }
 
-    fn ask(&mut self, asked: Asked, now: Now) {
+    fn ask(&mut self, asked: Question, now: Now) {
         let id = asked.id;
         if let Err(why) = self.begin(id, asked.ask, now) {
             answer(&self.answers, id, Err(why));
@@ -305,7 +305,7 @@ impl Socket for Client {
         match serde_json::from_str(text) {
             Ok(asked) => self.ask(asked, now),
             Err(error) => {
-                let id = serde_json::from_str::<Numbered>(text).ok().and_then(|question| question.id);
+                let id = serde_json::from_str::<QuestionId>(text).ok().and_then(|question| question.id);
                 answer(&self.answers, id, Err(format!("not understood: {error}")));
             }
         }

@@ -1,6 +1,6 @@
 //! The message console: requests with structured replies, completion, and watching messages.
 
-use crate::shares::{Shares, Taken};
+use crate::shares::{Shares, Unit};
 use crate::signals::Outcome;
 use crate::work::audit;
 use base::DurNs;
@@ -170,7 +170,7 @@ impl Watching {
     ///
     /// # Errors
     /// If the thread cannot be started. The server's answer is reported as the state.
-    pub(crate) fn begin(server: &str, pattern: &str, taken: Taken) -> Result<Self, String> {
+    pub(crate) fn begin(server: &str, pattern: &str, taken: Unit) -> Result<Self, String> {
         let (server, pattern) = (server.to_owned(), pattern.to_owned());
         let shared = Arc::<Passing>::default();
         let inside = shared.clone();

@@ -134,7 +134,7 @@ pub enum Act {
 
 /// An [`Ask`] with an optional id.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct Question {
     /// Id of the answer.
     pub(crate) id: Option<u32>,
     #[serde(flatten)]
@@ -193,10 +193,10 @@ mod tests {
 
     #[test]
     fn requests_of_the_page_are_parsed_and_others_refused() {
-        let said = |text: &str| serde_json::from_str::<Asked>(text);
+        let said = |text: &str| serde_json::from_str::<Question>(text);
         let asked = said(r#"{"id":7,"do":"process","what":"stop","name":"loop"}"#).unwrap();
         assert_eq!((asked.id, asked.ask), (Some(7), Ask::Process { what: Act::Stop, name: "loop".into() }));
-        assert_eq!(said(r#"{"do":"rate","hz":10}"#).unwrap(), Asked { id: None, ask: Ask::Rate { hz: 10 } });
+        assert_eq!(said(r#"{"do":"rate","hz":10}"#).unwrap(), Question { id: None, ask: Ask::Rate { hz: 10 } });
         let act = alarm::Act::Acknowledge { names: vec!["/ring/RF/X".into()] };
         let asked = said(r#"{"id":8,"do":"alarm","act":{"do":"acknowledge","names":["/ring/RF/X"]}}"#).unwrap();
         assert_eq!((asked.id, asked.ask), (Some(8), Ask::Alarm { act }));
@@ -227,13 +227,13 @@ mod tests {
                 for byte in [0, b'"', b'{', b'[', b'9', b'-', 0x80, 0xff] {
                     let mut bytes = ask.as_bytes().to_vec();
                     bytes[at] = byte;
-                    let _ = serde_json::from_slice::<Asked>(&bytes);
-                    let _ = serde_json::from_slice::<Asked>(&bytes[..at]);
+                    let _ = serde_json::from_slice::<Question>(&bytes);
+                    let _ = serde_json::from_slice::<Question>(&bytes[..at]);
                 }
             }
         }
         // Nesting up to the maximum message length: an error, not a stack overflow.
-        assert!(serde_json::from_str::<Asked>(&format!("{{\"do\":{}", "[".repeat(100_000))).is_err());
+        assert!(serde_json::from_str::<Question>(&format!("{{\"do\":{}", "[".repeat(100_000))).is_err());
     }
 
     #[test]

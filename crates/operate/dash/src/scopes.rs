@@ -10,8 +10,8 @@ mod picture;
 
 use crate::access::Role;
 use crate::alarms::Alarms;
-use crate::shares::{Jobs, Party, Queue, Shares, Taken, queue};
-use crate::signals::{Done, Outcome};
+use crate::shares::{Jobs, Party, Queue, Shares, Unit, queue};
+use crate::signals::{Callback, Outcome};
 use crate::work::audit;
 use base::{DurNs, MonoNs};
 use desk::Desk;
@@ -132,7 +132,7 @@ pub(crate) struct Scope {
     party: Party,
     who: String,
     /// A file being received: name, size, bytes so far, and callback.
-    opening: Option<(String, usize, Vec<u8>, Done)>,
+    opening: Option<(String, usize, Vec<u8>, Callback)>,
 }
 
 /// A request to the thread.
@@ -140,22 +140,22 @@ struct Job {
     of: Weak<Mutex<Out>>,
     party: Party,
     who: String,
-    what: What,
-    done: Done,
+    what: ScopeCommand,
+    done: Callback,
 }
 
-enum What {
+enum ScopeCommand {
     Act(Act),
     Opened(String, Vec<u8>),
 }
 
 /// Servers for triggers outside the loop.
-struct Around {
+struct TriggerServers {
     alarms: Alarms,
     messages: String,
 }
 
-impl Around {
+impl TriggerServers {
     /// Starts watching a trigger outside the loop of `segment`.
     fn forcing(&mut self, beside: &Beside, segment: &str) -> Result<Forcing, String> {
         let alarms = match beside {
@@ -179,7 +179,7 @@ impl Scopes {
     /// If the thread cannot be started.
     pub(crate) fn start(plant: &str, messages: &str) -> io::Result<Self> {
         let (queue, jobs) = queue(WAITING_MAX);
-        let mut around = Around { alarms: Alarms::new(plant), messages: messages.to_owned() };
+        let mut around = TriggerServers { alarms: Alarms::new(plant), messages: messages.to_owned() };
         std::thread::Builder::new().name("dash-scope".to_owned()).spawn(move || work(&jobs, &mut around))?;
         Ok(Self { jobs: queue })
     }
@@ -191,7 +191,7 @@ impl Scope {
     }
 
     /// Passes a request to the thread. An error means that it was not started.
-    pub(crate) fn ask(&mut self, act: Act, done: Done) -> Result<(), String> {
+    pub(crate) fn ask(&mut self, act: Act, done: Callback) -> Result<(), String> {
         if let Act::Open { name, bytes } = act {
             kind(&name)?;
             if bytes == 0 || bytes > FILE_BYTES_MAX {
@@ -200,7 +200,7 @@ impl Scope {
             self.opening = Some((name, bytes, Vec::new(), done));
             return Ok(());
         }
-        self.give(What::Act(act), done)
+        self.give(ScopeCommand::Act(act), done)
     }
 
     /// Takes a part of the file being opened.
@@ -212,10 +212,10 @@ impl Scope {
             return Ok(());
         }
         there.truncate(whole);
-        self.give(What::Opened(name, there), done)
+        self.give(ScopeCommand::Opened(name, there), done)
     }
 
-    fn give(&self, what: What, done: Done) -> Result<(), String> {
+    fn give(&self, what: ScopeCommand, done: Callback) -> Result<(), String> {
         let job = Job { of: Arc::downgrade(&self.out), party: self.party, who: self.who.clone(), what, done };
         self.scopes.jobs.push(self.party, job)
     }
@@ -257,7 +257,7 @@ fn kind(name: &str) -> Result<Kind, String> {
 }
 
 /// Main loop of the thread: handles requests and polls loops. Ends with the process.
-fn work(jobs: &Jobs<Job>, around: &mut Around) -> ! {
+fn work(jobs: &Jobs<Job>, around: &mut TriggerServers) -> ! {
     let mut desks = Desks::default();
     loop {
         let pace = if desks.all.values().any(|(desk, _)| desk.is_live()) { LOOK } else { IDLE };
@@ -273,7 +273,7 @@ fn work(jobs: &Jobs<Job>, around: &mut Around) -> ! {
 
 /// The clients' desks, each with its share.
 struct Desks {
-    all: BTreeMap<usize, (Desk, Taken)>,
+    all: BTreeMap<usize, (Desk, Unit)>,
     shares: Shares,
 }
 
@@ -301,21 +301,21 @@ impl Desks {
     }
 }
 
-fn one(desks: &mut Desks, around: &mut Around, job: &Job) -> Outcome {
-    if let What::Act(Act::List) = job.what {
+fn one(desks: &mut Desks, around: &mut TriggerServers, job: &Job) -> Outcome {
+    if let ScopeCommand::Act(Act::List) = job.what {
         return desk::list();
     }
     let desk = desks.of(&job.of, job.party)?;
     match &job.what {
-        What::Opened(name, bytes) => {
+        ScopeCommand::Opened(name, bytes) => {
             let capture = Capture::from_bytes(kind(name)?, bytes).map_err(|error| format!("{name}: {error}"))?;
             desk.opened(name, capture).map(|id| json!({ "capture": id }))
         }
-        What::Act(act) => acted(desk, around, act, job),
+        ScopeCommand::Act(act) => acted(desk, around, act, job),
     }
 }
 
-fn acted(desk: &mut Desk, around: &mut Around, act: &Act, job: &Job) -> Outcome {
+fn acted(desk: &mut Desk, around: &mut TriggerServers, act: &Act, job: &Job) -> Outcome {
     let is_operator = job.party.role == Role::Operator;
     let empty = |(): ()| json!({});
     let audited = |text: String, outcome: Result<(), String>| {

@@ -64,7 +64,7 @@ pub(crate) struct Shares {
 
 /// One unit of a resource, released on drop.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct Unit {
     party: Party,
     of: Shares,
 }
@@ -75,7 +75,7 @@ impl Shares {
     }
 
     /// Takes one unit for `party`. The error states the limit.
-    pub(crate) fn take(&self, party: Party) -> Result<Taken, String> {
+    pub(crate) fn take(&self, party: Party) -> Result<Unit, String> {
         let mut taken = self.taken();
         let Self { what, remedy, all, .. } = self;
         if let Some(excess) = Excess::of(taken.iter().copied(), party, *all) {
@@ -88,7 +88,7 @@ impl Shares {
             return Err(format!("{whose} have {most} of {all} {what} already, as many as they may; {remedy}"));
         }
         taken.push(party);
-        Ok(Taken { party, of: self.clone() })
+        Ok(Unit { party, of: self.clone() })
     }
 
     fn taken(&self) -> MutexGuard<'_, Vec<Party>> {
@@ -96,7 +96,7 @@ impl Shares {
     }
 }
 
-impl Drop for Taken {
+impl Drop for Unit {
     fn drop(&mut self) {
         let mut taken = self.of.taken();
         if let Some(at) = taken.iter().position(|party| *party == self.party) {
@@ -116,7 +116,7 @@ pub(crate) struct Jobs<T>(Arc<Waiting<T>>);
 
 struct Waiting<T> {
     /// Jobs of operators, and of viewers.
-    jobs: Mutex<[VecDeque<(T, Taken)>; 2]>,
+    jobs: Mutex<[VecDeque<(T, Unit)>; 2]>,
     more: Condvar,
 }
 
@@ -171,7 +171,7 @@ pub(crate) mod tests {
     fn viewers_leave_a_quarter_to_operators_and_one_viewer_leaves_half() {
         let shares = Shares::new("desks", "close one", 8);
         let viewer = |user| shares.take(party(Role::Viewer, user));
-        let mut taken: Vec<Taken> = (0..4).map(|_| viewer(1).unwrap()).collect();
+        let mut taken: Vec<Unit> = (0..4).map(|_| viewer(1).unwrap()).collect();
         let why = viewer(1).unwrap_err();
         assert_eq!(why, "user 1 as viewer have 4 of 8 desks already, as many as they may; close one");
         taken.extend((0..2).map(|_| viewer(2).unwrap()));

@@ -1,7 +1,7 @@
 //! Signals over Channel Access: one thread and session for all clients, which share subscriptions.
 
 use crate::access::Role;
-use crate::shares::{Party, Shares, Taken};
+use crate::shares::{Party, Shares, Unit};
 use base::{Array, DurNs, EventMask, MonoNs, Scalar, Str40, Value};
 use ca::client::{ChannelId, Event, IoId};
 use ca::encode::Reading;
@@ -117,13 +117,13 @@ impl Series {
 pub(crate) type Outcome = Result<serde_json::Value, String>;
 
 /// Callback for a result.
-pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
+pub(crate) type Callback = Box<dyn FnOnce(Outcome) + Send>;
 
 /// A command to the thread.
 enum Command {
     Watch(String, Arc<Series>),
     Leave(String),
-    Once(String, Once, Done),
+    Once(String, Once, Callback),
 }
 
 /// A single operation.
@@ -133,7 +133,7 @@ enum Once {
 }
 
 /// Watched signals, each with its number of clients and the share of the first one.
-type Watched = HashMap<String, (Arc<Series>, usize, Taken)>;
+type Watched = HashMap<String, (Arc<Series>, usize, Unit)>;
 
 /// The clients' interface to the thread.
 #[derive(Clone)]
@@ -190,16 +190,16 @@ impl Signals {
     }
 
     /// Reads units, limits and state names of a signal.
-    pub(crate) fn describe(&self, party: Party, name: &str, done: Done) -> Result<(), String> {
+    pub(crate) fn describe(&self, party: Party, name: &str, done: Callback) -> Result<(), String> {
         self.once(party, name, Once::Describe, done)
     }
 
     /// Writes a signal.
-    pub(crate) fn put(&self, party: Party, name: &str, value: &str, done: Done) -> Result<(), String> {
+    pub(crate) fn put(&self, party: Party, name: &str, value: &str, done: Callback) -> Result<(), String> {
         self.once(party, name, Once::Put(value.to_owned()), done)
     }
 
-    fn once(&self, party: Party, name: &str, what: Once, done: Done) -> Result<(), String> {
+    fn once(&self, party: Party, name: &str, what: Once, done: Callback) -> Result<(), String> {
         let taken = self.questions.take(party)?;
         let done = move |outcome| {
             drop(taken);
@@ -245,7 +245,7 @@ struct Waiting {
     until: MonoNs,
     /// The pending request to the server.
     io: Option<IoId>,
-    done: Done,
+    done: Callback,
 }
 
 struct Thread {

@@ -7,7 +7,7 @@ use crate::logs::Logs;
 use crate::messages::Console;
 use crate::protocol::Act;
 use crate::shares::{Party, Queue, queue};
-use crate::signals::{Done, Outcome, Signals};
+use crate::signals::{Callback, Outcome, Signals};
 use base::Visible;
 use keep::supervisor::control::{Client, Reply, Request};
 use keep::supervisor::logs::Reader;
@@ -46,14 +46,14 @@ pub(crate) enum Job {
 
 /// The worker threads.
 pub(crate) struct Worker {
-    acts: Queue<(Job, Done)>,
-    alarms: Queue<(Job, Done)>,
-    messages: Queue<(Job, Done)>,
-    commands: Queue<(Job, Done)>,
-    objects: Queue<(Job, Done)>,
-    archive: Queue<(Job, Done)>,
-    settings: Queue<(Job, Done)>,
-    logs: Queue<(Job, Done)>,
+    acts: Queue<(Job, Callback)>,
+    alarms: Queue<(Job, Callback)>,
+    messages: Queue<(Job, Callback)>,
+    commands: Queue<(Job, Callback)>,
+    objects: Queue<(Job, Callback)>,
+    archive: Queue<(Job, Callback)>,
+    settings: Queue<(Job, Callback)>,
+    logs: Queue<(Job, Callback)>,
 }
 
 impl Worker {
@@ -107,7 +107,7 @@ impl Worker {
     }
 
     /// Queues a job for `party`; the outcome goes to `done`. An error means that the job was not started.
-    pub(crate) fn give(&self, party: Party, job: Job, done: Done) -> Result<(), String> {
+    pub(crate) fn give(&self, party: Party, job: Job, done: Callback) -> Result<(), String> {
         let queue = match job {
             Job::Process { .. } => &self.acts,
             Job::Alarm { .. } => &self.alarms,
@@ -122,8 +122,8 @@ impl Worker {
     }
 }
 
-fn begin(name: &str, mut work: impl FnMut(Job) -> Outcome + Send + 'static) -> io::Result<Queue<(Job, Done)>> {
-    let (queue, jobs) = queue::<(Job, Done)>(WAITING_MAX);
+fn begin(name: &str, mut work: impl FnMut(Job) -> Outcome + Send + 'static) -> io::Result<Queue<(Job, Callback)>> {
+    let (queue, jobs) = queue::<(Job, Callback)>(WAITING_MAX);
     let started = std::thread::Builder::new().name(name.to_owned());
     started.spawn(move || {
         loop {

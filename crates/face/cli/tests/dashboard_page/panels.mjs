@@ -183,9 +183,9 @@ async function acknowledges() {
   await page.getByLabel("because").fill("pump on order");
   await act("shelve X:TEMP");
   await alarm.getByText(/shelved for .* by .*: pump on order/).waitFor(patience);
-  await page.getByLabel("also what is put aside").uncheck();
+  await page.getByLabel("show shelved and disabled alarms").uncheck();
   await alarm.waitFor({ state: "hidden", ...patience });
-  await page.getByLabel("also what is put aside").check();
+  await page.getByLabel("show shelved and disabled alarms").check();
   await act("unshelve X:TEMP");
   await alarm.getByText("not acknowledged").waitFor(patience);
   await accessible(page, "alarms");

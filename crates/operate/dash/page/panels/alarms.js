@@ -119,7 +119,7 @@ function draw() {
 }
 
 function summary(data) {
-  const parts = [`${data.active} active`, `${data.acknowledged} acknowledged`, `${data.aside} put aside`, `${data.alarms} in all`];
+  const parts = [`${data.active} active`, `${data.acknowledged} acknowledged`, `${data.aside} shelved or disabled`, `${data.alarms} in all`];
   if (data.disconnected) parts.push(`${data.disconnected} not connected`);
   if (data.maintenance) parts.push("MAINTENANCE: what is invalid or not connected is acknowledged by itself");
   if (data.left_out) parts.push(`the ${data.left_out} least of them are not shown`);
@@ -140,7 +140,7 @@ export default {
     filter = el("input", { id: "alarm-filter", type: "search", autocomplete: "off", size: "20", input: draw });
     aside = el("input", { id: "alarm-aside", type: "checkbox", checked: true, change: draw });
     const look = el("form", { submit: (event) => event.preventDefault() }, el("label", { for: "alarm-filter" }, "Only alarms with"), filter,
-      aside, el("label", { for: "alarm-aside" }, "also what is put aside"));
+      aside, el("label", { for: "alarm-aside" }, "show shelved and disabled alarms"));
     shelf = el("select", { id: "alarm-time" }, ...TIMES.map((one) => el("option", { value: one, selected: one === "1h" }, one)));
     why = el("input", { id: "alarm-why", autocomplete: "off", size: "20", maxlength: "200" });
     all = el("form", { hidden: true, submit: (event) => { event.preventDefault(); acknowledgeShown(); } }, el("button", {}, "acknowledge all shown"),

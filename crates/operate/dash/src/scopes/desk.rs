@@ -1,7 +1,7 @@
 //! A client's desk at the oscilloscope: its captures, the loop it follows, and its view.
 
 use super::picture::{self, View};
-use super::{Arm, Around, Forcing, Out, lock};
+use super::{Arm, Forcing, Out, TriggerServers, lock};
 use crate::signals::Outcome;
 use base::{DurNs, MonoNs};
 use rt::scope::{Cause, Oscilloscope};
@@ -26,7 +26,7 @@ const PART_BYTES: usize = 48 << 10;
 const FILE: u8 = 3;
 
 /// A capture with its label.
-pub(super) struct Kept {
+pub(super) struct LabelledCapture {
     pub(super) id: u32,
     pub(super) label: String,
     pub(super) capture: Capture,
@@ -52,7 +52,7 @@ struct Live {
 pub(super) struct Desk {
     of: Weak<Mutex<Out>>,
     live: Option<Live>,
-    kept: Vec<Kept>,
+    kept: Vec<LabelledCapture>,
     /// Maximum captures from loops.
     keep: usize,
     last_id: u32,
@@ -92,7 +92,7 @@ impl Desk {
     }
 
     /// Sets up a loop. One that another client holds can be taken by operators only.
-    pub(super) fn arm(&mut self, arm: &Arm, around: &mut Around, operator: bool) -> Result<(), String> {
+    pub(super) fn arm(&mut self, arm: &Arm, around: &mut TriggerServers, operator: bool) -> Result<(), String> {
         let mode = Mode::of_word(&arm.mode)
             .ok_or_else(|| format!("mode {:?}; expected single, normal, auto or roll", arm.mode))?;
         if !(0.0..=100.0).contains(&arm.pre) || arm.length < 2 || arm.every == 0 {
@@ -207,7 +207,7 @@ impl Desk {
         Ok(())
     }
 
-    fn find(&self, capture: u32) -> Result<&Kept, String> {
+    fn find(&self, capture: u32) -> Result<&LabelledCapture, String> {
         let found = self.kept.iter().find(|kept| kept.id == capture);
         found.ok_or_else(|| format!("capture {capture} is no longer available"))
     }
@@ -225,7 +225,7 @@ impl Desk {
 
     fn add(&mut self, label: String, capture: Capture, opened: bool) -> u32 {
         self.last_id += 1;
-        self.kept.push(Kept { id: self.last_id, label, capture, opened });
+        self.kept.push(LabelledCapture { id: self.last_id, label, capture, opened });
         self.is_new = true;
         loop {
             let of_loops = self.kept.iter().filter(|kept| !kept.opened).count();
@@ -235,7 +235,7 @@ impl Desk {
             }
             // Remove the oldest capture that is not displayed, if there is one.
             let (last, view) = (self.last_id, &self.view);
-            let looked_at = |kept: &Kept| [view.capture, view.reference].contains(&Some(kept.id));
+            let looked_at = |kept: &LabelledCapture| [view.capture, view.reference].contains(&Some(kept.id));
             let oldest = self.kept.iter().position(|kept| !kept.opened && kept.id != last && !looked_at(kept));
             let Some(at) = oldest else { return last };
             self.kept.remove(at);
@@ -325,7 +325,7 @@ impl Desk {
                 "ignored": status.map(|status| status.ignored),
             })
         });
-        let one = |kept: &Kept| {
+        let one = |kept: &LabelledCapture| {
             json!({
                 "id": kept.id, "label": kept.label, "cause": kept.capture.cause, "rows": kept.capture.len(), "opened": kept.opened,
             })

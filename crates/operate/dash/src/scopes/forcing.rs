@@ -125,9 +125,9 @@ impl Drop for Forcing {
 }
 
 /// Last known severity level of each alarm, by path.
-struct Known(HashMap<String, u8>);
+struct SeverityLevels(HashMap<String, u8>);
 
-impl Known {
+impl SeverityLevels {
     fn of(rows: &[Row]) -> Self {
         Self(rows.iter().map(|row| (row.path.clone(), row.state.current_severity.level())).collect())
     }
@@ -146,11 +146,11 @@ fn of_alarms(
     scope: &Oscilloscope,
     failed: impl Fn(io::Error) -> ForcingError,
 ) -> Result<(), ForcingError> {
-    let mut known = Known(HashMap::new());
+    let mut known = SeverityLevels(HashMap::new());
     let mut next = Some(first);
     while let Some(reply) = next {
         match reply {
-            Reply::List(list) => known = Known::of(&list.rows),
+            Reply::List(list) => known = SeverityLevels::of(&list.rows),
             Reply::Change(row) if alarm::is_meant(names, &row.path) && known.is_worse(&row) => {
                 scope.force(Cause::Alarm).map_err(ForcingError::Loop)?;
             }
@@ -195,7 +195,7 @@ mod tests {
             displays: Vec::new(),
             state: State { current_severity, ..State::default() },
         };
-        let mut known = Known::of(&[row("/a/X", Severity::Minor)]);
+        let mut known = SeverityLevels::of(&[row("/a/X", Severity::Minor)]);
         let told = [
             ("/a/X", Severity::Minor, false),
             ("/a/X", Severity::Major, true),

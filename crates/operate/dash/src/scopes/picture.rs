@@ -1,6 +1,6 @@
 //! Rendering of a capture as a binary message: an envelope of the visible part, not its rows.
 
-use super::desk::Kept;
+use super::desk::LabelledCapture;
 use scope::{Capture, Operation, Persistence, Window, cursors, envelope, maths, measure, spectrum};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -74,7 +74,7 @@ struct Columns {
 }
 
 /// Renders a view; `None` if there is nothing to display.
-pub(super) fn of(view: &View, kept: &[Kept]) -> Option<Vec<u8>> {
+pub(super) fn of(view: &View, kept: &[LabelledCapture]) -> Option<Vec<u8>> {
     let by_id = |id: u32| kept.iter().find(|kept| kept.id == id);
     // The newest one is from a loop; one from a file is displayed when it is opened.
     let shown = view.capture.and_then(by_id).or_else(|| kept.last())?;
@@ -183,9 +183,9 @@ fn xy(capture: &Capture, asked: (f64, f64), (x, y): (usize, usize), columns: &mu
 }
 
 /// Counts how often a channel's traces pass each cell, over all captures that have it.
-fn grid(capture: &Capture, channel: usize, kept: &[Kept], columns: &mut Columns) -> Option<Value> {
+fn grid(capture: &Capture, channel: usize, kept: &[LabelledCapture], columns: &mut Columns) -> Option<Value> {
     let name = &capture.channels.get(channel)?.name;
-    let having = |kept: &'_ Kept| kept.capture.channels.iter().position(|channel| channel.name == *name);
+    let having = |kept: &'_ LabelledCapture| kept.capture.channels.iter().position(|channel| channel.name == *name);
     let all: Vec<(&Capture, usize)> = kept.iter().filter_map(|kept| Some((&kept.capture, having(kept)?))).collect();
     let measured = || all.iter().filter_map(|(capture, index)| measure(capture, *index));
     let low = measured().map(|found| found.min).reduce(f64::min)?;
