@@ -37,14 +37,14 @@ impl Site for Echo {
     }
 
     fn socket(&self, _: &Request, _: Now) -> Result<Box<dyn Socket>, Answer> {
-        Ok(Box::new(Said(VecDeque::new())))
+        Ok(Box::new(Script(VecDeque::new())))
     }
 }
 
 /// Received texts and bytes, to be sent back.
-struct Said(VecDeque<Next>);
+struct Script(VecDeque<Next>);
 
-impl Socket for Said {
+impl Socket for Script {
     fn receive(&mut self, message: Message<'_>, _: Now) {
         self.0.push_back(match message {
             Message::Text("end") => Next::Close("as you like".to_owned()),

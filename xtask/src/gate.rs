@@ -2,7 +2,7 @@
 
 use crate::again;
 use crate::programs;
-use crate::record::{self, Ended, Record};
+use crate::record::{self, Record, StageOutcome};
 use crate::run::{Outcome, root, run};
 use crate::test::{STAGES, Stage};
 use std::fs::File;
@@ -17,14 +17,14 @@ const BESIDE: &str = "--beside";
 const ALL: &str = "--all";
 
 /// Parsed command line of a run.
-struct Asked {
+struct Arguments {
     unprivileged: bool,
     /// Another run prints the report.
     is_beside: bool,
     stages: Vec<&'static Stage>,
 }
 
-impl Asked {
+impl Arguments {
     fn parse(args: Vec<String>) -> Result<Self, String> {
         let (flags, names): (Vec<_>, Vec<_>) = args.into_iter().partition(|arg| arg.starts_with("--"));
         if let Some(unknown) = flags.iter().find(|flag| !["--unprivileged", ALL, BESIDE].contains(&flag.as_str())) {
@@ -54,7 +54,7 @@ fn stage(name: &str) -> Result<&'static Stage, String> {
 
 /// Runs the selected stages in order. Continues after a failure and reports all outcomes at the end.
 pub(crate) fn main(args: Vec<String>) -> Outcome {
-    let (asked, start) = (Asked::parse(args)?, Instant::now());
+    let (asked, start) = (Arguments::parse(args)?, Instant::now());
     if !asked.is_beside {
         record::clear()?;
     }
@@ -65,20 +65,21 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
         let report = record::report(&records, start.elapsed().as_secs_f64()) + &again::shown();
         println!("\n{report}kept in {}", record::keep(&report).display());
     }
-    let fine = |record: &Record| matches!(record.ended, Some(Ended::Passed { .. } | Ended::DidNotRun { .. }));
+    let fine =
+        |record: &Record| matches!(record.ended, Some(StageOutcome::Passed { .. } | StageOutcome::DidNotRun { .. }));
     let failed = records.iter().filter(|(_, record)| !fine(record));
     let failed: Vec<_> =
         failed.map(|(name, record)| format!("stage {name} failed: {}", record.failure.trim_end())).collect();
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
-fn run_all(asked: &Asked) {
+fn run_all(asked: &Arguments) {
     let beside: Vec<&str> = asked.stages.iter().filter(|stage| stage.beside).map(|stage| stage.name).collect();
     let alone = asked.is_beside || beside.len() == asked.stages.len();
     let (mut background, mut begun) = (None, false);
     for stage in &asked.stages {
         if stage.needs_root && asked.unprivileged {
-            record::ended(stage.name, &Ended::DidNotRun { why: "it needs root (--unprivileged)".into() });
+            record::ended(stage.name, &StageOutcome::DidNotRun { why: "it needs root (--unprivileged)".into() });
         } else if !stage.beside || alone {
             perform(stage);
         } else if !begun {
@@ -107,17 +108,17 @@ fn perform(stage: &Stage) {
     });
     let (seconds, cpu_seconds) = (start.elapsed().as_secs_f64(), cpu_seconds() - used);
     let ended = match outcome {
-        Ok(()) => Ended::Passed { seconds, cpu_seconds },
+        Ok(()) => StageOutcome::Passed { seconds, cpu_seconds },
         Err(why) => {
             record::failure(stage.name, &why);
-            Ended::Failed { seconds, cpu_seconds }
+            StageOutcome::Failed { seconds, cpu_seconds }
         }
     };
     record::ended(stage.name, &ended);
     println!(
         "{} {} in {seconds:.1} s",
         stage.name,
-        if matches!(ended, Ended::Passed { .. }) { "passed" } else { "FAILED" }
+        if matches!(ended, StageOutcome::Passed { .. }) { "passed" } else { "FAILED" }
     );
 }
 
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
 
     fn stages(args: &[&str]) -> Result<Vec<&'static str>, String> {
-        let asked = Asked::parse(args.iter().map(|arg| (*arg).to_owned()).collect())?;
+        let asked = Arguments::parse(args.iter().map(|arg| (*arg).to_owned()).collect())?;
         Ok(asked.stages.iter().map(|stage| stage.name).collect())
     }
 

@@ -15,7 +15,7 @@ pub(crate) const STAGE: &str = "TAHTI_STAGE";
 
 /// The outcome of a stage.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Ended {
+pub(crate) enum StageOutcome {
     Passed { seconds: f64, cpu_seconds: f64 },
     Failed { seconds: f64, cpu_seconds: f64 },
     DidNotRun { why: String },
@@ -24,7 +24,7 @@ pub(crate) enum Ended {
 /// Record of a stage.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Record {
-    pub(crate) ended: Option<Ended>,
+    pub(crate) ended: Option<StageOutcome>,
     /// Test programs, or other steps, with their durations in seconds.
     pub(crate) programs: Vec<(String, f64)>,
     /// Tests that passed only at their second run.
@@ -88,13 +88,13 @@ pub(crate) fn failure(stage: &str, text: &str) {
 }
 
 /// Records how a stage ended.
-pub(crate) fn ended(stage: &str, ended: &Ended) {
+pub(crate) fn ended(stage: &str, ended: &StageOutcome) {
     append(
         stage,
         &match ended {
-            Ended::Passed { seconds, cpu_seconds } => format!("passed {seconds:.1} {cpu_seconds:.0}\n"),
-            Ended::Failed { seconds, cpu_seconds } => format!("failed {seconds:.1} {cpu_seconds:.0}\n"),
-            Ended::DidNotRun { why } => format!("without {why}\n"),
+            StageOutcome::Passed { seconds, cpu_seconds } => format!("passed {seconds:.1} {cpu_seconds:.0}\n"),
+            StageOutcome::Failed { seconds, cpu_seconds } => format!("failed {seconds:.1} {cpu_seconds:.0}\n"),
+            StageOutcome::DidNotRun { why } => format!("without {why}\n"),
         },
     );
 }
@@ -114,9 +114,13 @@ fn parse(text: &str) -> Record {
             "program" => record.programs.push((second.to_owned(), number(first))),
             "again" => record.again.push(rest.to_owned()),
             "failure" => record.failure += &format!("{rest}\n"),
-            "passed" => record.ended = Some(Ended::Passed { seconds: number(first), cpu_seconds: number(second) }),
-            "failed" => record.ended = Some(Ended::Failed { seconds: number(first), cpu_seconds: number(second) }),
-            "without" => record.ended = Some(Ended::DidNotRun { why: rest.to_owned() }),
+            "passed" => {
+                record.ended = Some(StageOutcome::Passed { seconds: number(first), cpu_seconds: number(second) })
+            }
+            "failed" => {
+                record.ended = Some(StageOutcome::Failed { seconds: number(first), cpu_seconds: number(second) })
+            }
+            "without" => record.ended = Some(StageOutcome::DidNotRun { why: rest.to_owned() }),
             _ => {}
         }
     }
@@ -130,9 +134,9 @@ pub(crate) fn report(records: &[(&str, Record)], run_seconds: f64) -> String {
     let mut run_cpu_seconds = 0.0;
     for (stage, record) in records {
         let (word, seconds, cpu_seconds) = match &record.ended {
-            Some(Ended::Passed { seconds, cpu_seconds }) => ("passed", *seconds, *cpu_seconds),
-            Some(Ended::Failed { seconds, cpu_seconds }) => ("FAILED", *seconds, *cpu_seconds),
-            Some(Ended::DidNotRun { why }) => {
+            Some(StageOutcome::Passed { seconds, cpu_seconds }) => ("passed", *seconds, *cpu_seconds),
+            Some(StageOutcome::Failed { seconds, cpu_seconds }) => ("FAILED", *seconds, *cpu_seconds),
+            Some(StageOutcome::DidNotRun { why }) => {
                 let _ = writeln!(text, "{stage:<10} DID NOT RUN: {why}");
                 continue;
             }

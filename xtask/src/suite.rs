@@ -123,7 +123,7 @@ const SILENCE: Duration = Duration::from_secs(20 * 60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Result of a command.
-struct Said {
+struct CommandOutput {
     status: ExitStatus,
     /// Output of the command and its children until the command ended.
     text: String,
@@ -132,7 +132,7 @@ struct Said {
 }
 
 /// Runs a command to its end.
-fn watched(command: &mut Command, show: Show, silence: Duration) -> Result<Said, String> {
+fn watched(command: &mut Command, show: Show, silence: Duration) -> Result<CommandOutput, String> {
     let shown = shown(command);
     let wrong = |error: std::io::Error| format!("`{shown}` could not be started: {error}");
     let mut said = Vec::new();
@@ -178,7 +178,7 @@ fn watched(command: &mut Command, show: Show, silence: Duration) -> Result<Said,
     if show == Show::AtEnd {
         print!("{text}");
     }
-    Ok(Said { status, text, programs: clock.programs })
+    Ok(CommandOutput { status, text, programs: clock.programs })
 }
 
 /// Makes a pipe non-blocking. The standard library offers this for sockets only; the kernel accepts it for a pipe, too.
@@ -284,7 +284,7 @@ error: 1 target failed:
     fn output_and_errors_of_a_command_are_in_order_although_a_child_lives_on() {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 5 & echo one; echo two >&2; echo three; exit 3"]);
-        let Said { status, text, .. } = watched(&mut command, Show::AtEnd, SILENCE).unwrap();
+        let CommandOutput { status, text, .. } = watched(&mut command, Show::AtEnd, SILENCE).unwrap();
         assert_eq!((status.code(), text.lines().skip(1).collect::<Vec<_>>()), (Some(3), vec!["one", "two", "three"]));
     }
 
@@ -292,7 +292,7 @@ error: 1 target failed:
     fn a_child_that_hangs_is_ended_and_its_state_is_reported() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo begins; sleep 1000; echo goes on"]);
-        let Said { status, text, .. } = watched(&mut command, Show::AtEnd, Duration::from_secs(1)).unwrap();
+        let CommandOutput { status, text, .. } = watched(&mut command, Show::AtEnd, Duration::from_secs(1)).unwrap();
         assert!(status.success() && text.contains("begins\n") && text.contains("HANGS"), "{text}");
         assert!(
             text.contains(": sleep 1000\n") && text.contains("sleep: S in ") && text.ends_with("goes on\n"),

@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: checks the rules of ARCHITECTURE.md.
 
 use crate::run::{Outcome, metadata, output, root};
-use crate::wording::Wording;
+use crate::wording::{self, Wording};
 use crate::{calls, pages, targets};
 use proc_macro2::{TokenStream, TokenTree};
 use serde_json::Value;
@@ -221,6 +221,7 @@ pub(crate) fn main() -> Outcome {
         let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
         if file.extension().is_some_and(|extension| extension == "rs") {
             source(&folders, file, &text, &mut messages, &mut findings);
+            wording::type_names(file.strip_prefix(root()).unwrap_or(file), &text, &mut findings);
         } else if !file.ends_with("CHANGELOG.md") {
             prose.page(&text);
         }

@@ -1,6 +1,7 @@
 //! A limit on phrases that pages and messages avoid, in phrases per 10,000 words, so that their number can only fall.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Phrases that pages and messages avoid, and what to write instead.
 const PHRASES: &[(&str, &str)] = &[
@@ -33,6 +34,30 @@ const PHRASES: &[(&str, &str)] = &[
 
 /// Words that do not begin a statement: its subject is a thing with a name.
 const SUBJECTS: &[&str] = &["what", "who"];
+
+/// Names that say nothing about a type. A type is called by the noun of the field.
+const TYPE_NAMES: &[&str] = &[
+    "Again", "Around", "Asked", "Done", "Found", "How", "Kept", "Known", "Looked", "Of", "Said", "Seen", "Sent",
+    "Taken", "Told", "Unsent", "Untold", "Way", "What", "Where", "Which", "Who", "Why",
+];
+
+/// A finding for each type of a source file whose name says nothing.
+pub(crate) fn type_names(file: &Path, source: &str, findings: &mut Vec<String>) {
+    for line in source.lines() {
+        let mut words =
+            line.split(|letter: char| !letter.is_alphanumeric() && letter != '_').filter(|word| !word.is_empty());
+        let kind = words.find(|word| !["pub", "crate", "super", "in"].contains(word));
+        let name = words
+            .next()
+            .filter(|_| kind.is_some_and(|kind| ["struct", "enum", "trait", "type", "union"].contains(&kind)));
+        if let Some(name) = name.filter(|name| TYPE_NAMES.contains(name)) {
+            findings.push(format!(
+                "{}: a type {name}: expected the noun of the field, such as Reading or PlantStatus",
+                file.display()
+            ));
+        }
+    }
+}
 
 /// Phrases and words of one kind of text.
 pub(crate) struct Wording {
@@ -119,6 +144,15 @@ impl Wording {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_type_that_is_a_question_word_or_a_participle_is_found() {
+        let mut findings = Vec::new();
+        let source = "pub(crate) struct Found {\n    What(u8),\nenum What {\n// type Way\nlet found: Found;\ntype Readings = Told;\nstruct Finding;";
+        type_names(Path::new("a.rs"), source, &mut findings);
+        assert_eq!(findings.len(), 2, "{findings:?}");
+        assert!(findings[0].starts_with("a.rs: a type Found: expected"), "{findings:?}");
+    }
 
     #[test]
     fn avoided_phrases_are_counted_as_whole_words_and_not_in_code_blocks() {

@@ -1,7 +1,7 @@
 //! The process of a manager: reads tables, starts threads, reconnects to the server, reloads tables.
 
 use crate::batch::Batches;
-use crate::devices::{Around, Maker, Sources, make};
+use crate::devices::{DeviceContext, Maker, Sources, make};
 use crate::error::Error;
 use crate::front::{self, Call, Connection, Front, LaneLink, Nobody};
 use crate::job::{Job, JobResult};
@@ -154,7 +154,7 @@ impl Running<'_> {
     fn build(&self, tables: &Arc<Tables>, before: Option<&Tables>) -> Result<Vec<BoxedLane>, Error> {
         let folder = self.options.file.parent().unwrap_or(Path::new(""));
         let plug_in = &*self.options.plug_in;
-        let around = Around { server: &self.options.server, folder, sources: &self.sources, plug_in };
+        let around = DeviceContext { server: &self.options.server, folder, sources: &self.sources, plug_in };
         let mut make = |device: usize| make(&tables.devices[device], &around).map_err(Box::new);
         (0..tables.lanes())
             .map(|number| Lane::new(tables.clone(), number, sys::clock::mono_and_scale(), before, &mut make))

@@ -174,7 +174,7 @@ pub fn answer(
 
 /// An answer of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct SearchResponse {
     /// The server.
     pub guid: [u8; 12],
     /// The number of the request.
@@ -185,7 +185,7 @@ pub struct Found {
     pub ids: Vec<u32>,
 }
 
-impl Found {
+impl SearchResponse {
     /// Decodes the payload of an answer; `None` if the server has no name or uses another protocol.
     ///
     /// # Errors
@@ -283,9 +283,9 @@ mod tests {
         for order in [Order::Little, Order::Big] {
             let bytes = answered(&asked(order, 0, &[(17, "X:a"), (18, "nothing"), (19, "X:b")])).unwrap();
             let message = wire::datagram(&bytes, Some(Side::Server)).next().unwrap();
-            let found = Found::read(message.payload, message.header.order()).unwrap().unwrap();
+            let found = SearchResponse::read(message.payload, message.header.order()).unwrap().unwrap();
             let server = Address { ip: 0, port: 5075 };
-            assert_eq!(found, Found { guid: IDENTITY.guid, sequence: 7, server, ids: vec![17, 19] });
+            assert_eq!(found, SearchResponse { guid: IDENTITY.guid, sequence: 7, server, ids: vec![17, 19] });
         }
         assert_eq!(answered(&asked(Order::Big, 0, &[(1, "nothing")])), None);
         let long = format!("X:{}", "x".repeat(NAME_MAX));
@@ -322,7 +322,7 @@ mod tests {
     fn a_search_without_names_finds_the_server() {
         let bytes = answered(&asked(Order::Little, MUST_REPLY, &[])).unwrap();
         let message = wire::datagram(&bytes, Some(Side::Server)).next().unwrap();
-        assert_eq!(Found::read(message.payload, message.header.order()), Ok(None), "no channel was found");
+        assert_eq!(SearchResponse::read(message.payload, message.header.order()), Ok(None), "no channel was found");
     }
 
     #[test]
@@ -356,7 +356,7 @@ mod tests {
                 let _ = answer(&search, IDENTITY, &mut SearchCounters::default(), |_| true, &mut out);
                 let _ = forwarded(&search, &bytes, order, FROM, 1);
             }
-            let _ = Found::read(&bytes, order);
+            let _ = SearchResponse::read(&bytes, order);
             let _ = read_beacon(&bytes, order);
             let _ = answered(&bytes);
         }

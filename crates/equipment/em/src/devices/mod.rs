@@ -124,7 +124,7 @@ pub fn plug_in() -> Box<Maker> {
 }
 
 /// The environment of a device.
-pub(crate) struct Around<'a> {
+pub(crate) struct DeviceContext<'a> {
     /// The message server.
     pub(crate) server: &'a str,
     /// Relative programs are resolved against this folder.
@@ -134,7 +134,7 @@ pub(crate) struct Around<'a> {
 }
 
 /// Makes a device.
-pub(crate) fn make(spec: &DeviceSpec, around: &Around<'_>) -> Result<Box<dyn Device + Send>, DeviceError> {
+pub(crate) fn make(spec: &DeviceSpec, around: &DeviceContext<'_>) -> Result<Box<dyn Device + Send>, DeviceError> {
     if let Some(made) = (around.plug_in)(spec) {
         return made;
     }

@@ -381,7 +381,7 @@ fn searches_are_answered_over_tcp() {
     bench.server.handle_bytes(MonoNs(1), bench.id, &out.bytes, &mut bench.values);
     let (command, payload) = bench.one();
     assert_eq!(command, command::SEARCH_RESPONSE);
-    assert_eq!(crate::search::Found::read(&payload, Order::Little).unwrap().unwrap().ids, [9]);
+    assert_eq!(crate::search::SearchResponse::read(&payload, Order::Little).unwrap().unwrap().ids, [9]);
 }
 
 #[test]
