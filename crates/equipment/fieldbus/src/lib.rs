@@ -1,4 +1,4 @@
-//! Protocols of equipment: Modbus, and line protocols described by protocol files.
+//! Protocols of equipment: Modbus, line protocols described by protocol files, and messages without one.
 //!
 //! The crate is pure: it opens no socket, reads no clock, starts no thread and does not depend on records. Received
 //! bytes and the time `now` are arguments; bytes to send and wake-up times are results ([`Exchange`]). IOC records and
@@ -21,6 +21,7 @@
 pub mod checksum;
 pub mod exchange;
 pub mod modbus;
+pub mod octet;
 pub mod stream;
 
 pub use exchange::Exchange;

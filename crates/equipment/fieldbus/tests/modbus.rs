@@ -174,7 +174,7 @@ proptest! {
         transaction.poll_transmit(MonoNs(0), &mut out);
         let (frame, len) = decode(framing, &out).unwrap().unwrap();
         prop_assert_eq!((len, frame.transaction), (out.len(), number));
-        prop_assert_eq!(Request::decode(frame.pdu), Ok(request.clone()));
+        prop_assert_eq!(Request::decode(&frame.pdu), Ok(request.clone()));
         let response = match &request {
             Request::Read { table, count, .. } if table.is_bits() => {
                 Response::Bits((0..*count).map(|bit| seed >> (bit % 16) & 1 == 1).collect())

@@ -103,6 +103,12 @@ impl fmt::Display for DataType {
 )]
 pub struct NoDataType(String);
 
+impl NoDataType {
+    pub(super) fn new(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
 impl FromStr for DataType {
     type Err = NoDataType;
 

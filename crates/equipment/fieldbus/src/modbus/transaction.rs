@@ -71,10 +71,10 @@ impl Transaction {
         while let Some((frame, len)) = decode(self.framing, &self.bytes)? {
             let mine = match self.framing {
                 Framing::Tcp => frame.transaction == self.number,
-                Framing::Rtu => frame.unit == self.unit,
+                Framing::Rtu | Framing::Ascii => frame.unit == self.unit,
             };
             if mine {
-                let response = Response::decode(&self.request, frame.pdu)?;
+                let response = Response::decode(&self.request, &frame.pdu)?;
                 self.end(match response {
                     Response::Exception(exception) => Err(Failure::Exception(exception)),
                     response => Ok(response),
@@ -136,7 +136,7 @@ impl Exchange for Transaction {
         match &self.result {
             Some(Err(Failure::Frame(_) | Failure::Answer(_))) => true,
             // On a serial line a late response cannot be distinguished from the next one.
-            Some(Err(Failure::Timeout(_))) => self.framing == Framing::Rtu,
+            Some(Err(Failure::Timeout(_))) => self.framing != Framing::Tcp,
             _ => false,
         }
     }
