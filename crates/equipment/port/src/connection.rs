@@ -3,6 +3,7 @@
 use crate::address::{Address, Com, Parity, Serial, Tcp};
 use crate::pace::Pace;
 use crate::telnet::Telnet;
+use crate::trace::{self, Trace};
 use base::{DurNs, MonoNs};
 use fieldbus::Exchange;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -12,6 +13,7 @@ use rustix::time::Timespec;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 use sys::clock::mono_now;
 
@@ -62,8 +64,33 @@ pub struct Connection {
     /// Earliest time of the next attempt, and the pause after it if it fails.
     again: (MonoNs, DurNs),
     pace: Pace,
+    tracer: Option<Tracer>,
     /// Counters and state.
     pub status: Status,
+}
+
+/// The trace of a connection.
+#[derive(Debug)]
+struct Tracer {
+    trace: Arc<Trace>,
+    /// Name of the port.
+    port: String,
+}
+
+impl Tracer {
+    fn bytes(&self, address: &Address, verb: &str, bytes: &[u8]) {
+        self.trace.print(&self.port, format_args!("{address} {verb} {} bytes", bytes.len()), bytes);
+    }
+
+    fn traces_bytes(&self) -> bool {
+        self.trace.traces(trace::DRIVER | trace::FILTER)
+    }
+
+    fn error(&self, what: &str) {
+        if self.trace.traces(trace::ERROR) {
+            self.trace.print(&self.port, format_args!("{what}"), &[]);
+        }
+    }
 }
 
 impl Connection {
@@ -76,8 +103,16 @@ impl Connection {
             telnet: None,
             again: (MonoNs(0), BACKOFF.0),
             pace: Pace::default(),
+            tracer: None,
             status: Status::default(),
         }
+    }
+
+    /// Traces the connection under the name of a port.
+    #[must_use]
+    pub fn traced(mut self, port: &str, trace: Arc<Trace>) -> Self {
+        self.tracer = Some(Tracer { trace, port: port.to_owned() });
+        self
     }
 
     /// Runs an exchange to its end. Blocks as long as that takes, and for connecting, which is tried again only after
@@ -157,7 +192,12 @@ impl Connection {
                 let wait = self.again.1;
                 self.again = (mono_now() + wait, DurNs((wait.0 * 2).min(BACKOFF.1.0)));
                 self.status.refused += 1;
-                self.status.trouble = format!("{}: {error}", self.address);
+                let trouble = format!("{}: {error}", self.address);
+                // The same failure is traced once.
+                if let Some(tracer) = self.tracer.as_ref().filter(|_| trouble != self.status.trouble) {
+                    tracer.error(&trouble);
+                }
+                self.status.trouble = trouble;
                 Err(ConnectError { trouble: self.status.trouble.clone(), retry_at: self.again.0 })
             }
         }
@@ -200,13 +240,16 @@ impl Connection {
         self.link = None;
         self.status.connected = false;
         self.status.trouble = format!("{}: {why}", self.address);
+        if let Some(tracer) = &self.tracer {
+            tracer.error(&self.status.trouble);
+        }
     }
 
     /// Sends all queued bytes within a time limit.
     fn send(&mut self, out: &mut Vec<u8>, until: MonoNs) -> io::Result<()> {
         let Some(link) = &self.link else { return Ok(()) };
         while !out.is_empty() {
-            self.status.sent += write_some(link, out)? as u64;
+            self.status.sent += write_traced(link, out, &self.address, self.tracer.as_ref())? as u64;
             let left = (until - mono_now()).0;
             if left <= 0 {
                 break;
@@ -229,13 +272,16 @@ impl Connection {
         let Some(link) = &self.link else { return Err(io::ErrorKind::NotConnected.into()) };
         let datagrams = matches!(self.address, Address::Udp(..));
         loop {
-            self.status.sent += write_some(link, out)? as u64;
+            self.status.sent += write_traced(link, out, &self.address, self.tracer.as_ref())? as u64;
             let now = mono_now();
             let pause = self.pace.pause_until(now);
             if pause.is_none() {
                 if let Some(bytes) = read_some(link, datagrams)? {
                     self.pace.read(now);
                     self.status.received += bytes.len() as u64;
+                    if let Some(tracer) = self.tracer.as_ref().filter(|tracer| tracer.traces_bytes()) {
+                        tracer.bytes(&self.address, "read", &bytes);
+                    }
                     let bytes = match &mut self.telnet {
                         Some(telnet) => decoded(telnet, &bytes, out),
                         None => bytes,
@@ -297,6 +343,19 @@ fn write_some(link: &OwnedFd, out: &mut Vec<u8>) -> io::Result<usize> {
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(0),
         Err(error) => Err(error.into()),
     }
+}
+
+/// As [`write_some`], and traces the bytes.
+fn write_traced(link: &OwnedFd, out: &mut Vec<u8>, address: &Address, tracer: Option<&Tracer>) -> io::Result<usize> {
+    let Some(tracer) = tracer.filter(|tracer| !out.is_empty() && tracer.traces_bytes()) else {
+        return write_some(link, out);
+    };
+    let before = out.clone();
+    let len = write_some(link, out)?;
+    if len > 0 {
+        tracer.bytes(address, "write", &before[..len]);
+    }
+    Ok(len)
 }
 
 fn open(address: &Address) -> io::Result<(OwnedFd, Option<Telnet>)> {

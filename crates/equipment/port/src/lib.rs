@@ -58,7 +58,9 @@ mod connection;
 mod pace;
 mod queue;
 mod telnet;
+pub mod trace;
 
 pub use address::{Address, BadAddress, BadOption, Com, Parity, Serial, Tcp};
 pub use connection::{ConnectError, Connection, Status};
 pub use queue::{Job, Listener, Port};
+pub use trace::Trace;

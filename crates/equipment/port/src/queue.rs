@@ -2,6 +2,7 @@
 
 use crate::address::Address;
 use crate::connection::{Connection, Status};
+use crate::trace::Trace;
 use base::{DurNs, MonoNs};
 use fieldbus::Exchange;
 use rustix::event::{EventfdFlags, eventfd};
@@ -105,6 +106,14 @@ impl Port {
     /// # Errors
     /// The kernel's.
     pub fn open(name: &str, address: Address, bound: usize) -> io::Result<Self> {
+        Self::open_traced(name, address, bound, Arc::default())
+    }
+
+    /// As [`open`](Self::open), with a trace.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn open_traced(name: &str, address: Address, bound: usize, trace: Arc<Trace>) -> io::Result<Self> {
         let inside = Inside {
             waiting: VecDeque::new(),
             listeners: Vec::new(),
@@ -124,7 +133,8 @@ impl Port {
         let port = Self { shared: Arc::new(shared) };
         let mine = port.shared.clone();
         let builder = std::thread::Builder::new().name(format!("port-{name}")).stack_size(256 << 10);
-        builder.spawn(move || serve(&mine, Connection::new(address)))?;
+        let line = Connection::new(address).traced(name, trace);
+        builder.spawn(move || serve(&mine, line))?;
         Ok(port)
     }
 
