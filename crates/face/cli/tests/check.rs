@@ -137,10 +137,7 @@ fn mistakes_in_all_files_are_reported_with_their_place() {
             ("a.proto", "get {\n  out '\\$1?';\n  in '%y';\n}"),
             ("b.substitutions", "file none.db { { P=B: } }"),
             ("c.db", "record(ai, \"x\") {\n  field(NONE, \"1\")\n}"),
-            (
-                "st.cmd",
-                &format!("{SCRIPT}frobnicate\nsite_registerRecordDeviceDriver pdbbase\nasynSetTraceMask L0 -1 9\n"),
-            ),
+            ("st.cmd", &format!("{SCRIPT}frobnicate\nsite_registerRecordDeviceDriver pdbbase\nseq prog\n")),
             ("magnets.toml", "nonsense = 1\n"),
         ],
     );
@@ -153,7 +150,7 @@ fn mistakes_in_all_files_are_reported_with_their_place() {
         "c.db:2:",
         "st.cmd line 2: ",
         "st.cmd line 6: Command frobnicate not found.",
-        "st.cmd line 8: Command asynSetTraceMask not found. ports have no trace",
+        "st.cmd line 8: Command seq not found. programs of the state notation language",
         "magnets: ",
         "magnets.toml:1:1",
     ];

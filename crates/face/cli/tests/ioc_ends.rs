@@ -60,12 +60,11 @@ fn unsupported_commands_of_scripts_and_modules_name_the_replacement() {
     let mut ioc = Ioc::start(&[("x.db", RECORDS)], &[]);
     assert_eq!(["casr", "casr 2", "iocLogPrefix fac=X"].map(|line| ioc.say(line)), ["", "", ""]);
     for (line, words) in [
-        ("asynAutoConnect P 0 1", "ports connect by themselves"),
-        ("asynInterposeEosConfig P 0 1 1", "asynOctetSetInputEos"),
+        ("asynAutoConnect P 0 0", "ports always connect by themselves"),
         ("set_savefile_name a.req b.sav", "saved as NAME.sav"),
         ("source st.cmd", "< FILE"),
         ("require asyn", "dbLoadRecords"),
-        ("afterInit x", "behind iocInit"),
+        ("drvAsynIPServerPortConfigure S \"localhost:1\"", "configure the device as the server"),
         ("pvxsl", "dbl"),
     ] {
         let said = ioc.say(line);

@@ -42,7 +42,7 @@ impl Support for Later {
             "bad" => {
                 Err(AttachError::Unexpected { found: "found \"bad\"".to_owned(), expected: "\"good\"".to_owned() })
             }
-            _ => Ok(Attached { answers: Answers::Later, interrupts: true }),
+            _ => Ok(Attached { answers: Answers::Later, interrupts: true, raw_range: None, writes: false }),
         }
     }
 }
@@ -60,7 +60,12 @@ impl Support for Now1 {
         TYPES
     }
     fn attach(&self, _: &Attaching<'_>) -> Result<Attached, AttachError> {
-        Ok(Attached { answers: Answers::Now(Box::new(Cell(self.0.clone()))), interrupts: false })
+        Ok(Attached {
+            answers: Answers::Now(Box::new(Cell(self.0.clone()))),
+            interrupts: false,
+            raw_range: None,
+            writes: false,
+        })
     }
 }
 

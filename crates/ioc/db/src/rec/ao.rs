@@ -115,9 +115,10 @@ impl RecordType for Ao {
     }
 
     /// A change of the conversion resets it.
-    fn special(db: &mut Db, _: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
+    fn special(db: &mut Db, rec: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         if after && matches!(field, Self::LINR | Self::EGUF | Self::EGUL) {
             db.records[body].init = 1;
+            db.scale_raw(rec);
         }
         Ok(())
     }

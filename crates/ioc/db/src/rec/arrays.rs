@@ -208,7 +208,15 @@ macro_rules! array_input {
             if let Some(link) = link {
                 let r = &db.records[body];
                 let (kind, nelm) = (kind_of(r.ftvl), r.nelm);
-                let values = if device == Device::External && link == r.inp.brief() {
+                let real = device == Device::External && link == r.inp.brief();
+                let values = if real && db.writes_input(rec) {
+                    let value = if resumed { Array::U8(Vec::new()) } else { r.val.clone() };
+                    match db.device_write_array(rec, resumed, value) {
+                        ReadResult::Pending => return ProcessResult::Pending,
+                        ReadResult::Failed => Err(LinkError),
+                        ReadResult::Constant | ReadResult::Value(()) => Ok(None),
+                    }
+                } else if real {
                     match db.device_read(rec, resumed) {
                         ReadResult::Pending => return ProcessResult::Pending,
                         ReadResult::Value(fed) => fed.array(kind, nelm as usize).map(Some).ok_or(LinkError),

@@ -79,6 +79,11 @@ impl Fields {
         answer.recv().ok()
     }
 
+    /// The text of a field; `None` if it does not exist.
+    pub(super) fn text(&self, name: &str) -> Option<base::Value> {
+        self.with(name, |db, channel, _, _| as_kind(db, channel, Kind::Text))?
+    }
+
     /// Reports fields of a protocol that do not exist.
     pub(super) fn check(&self, protocol: &Protocol) {
         let names = protocol.fields().into_iter().map(|(name, _)| name.to_owned());

@@ -7,6 +7,7 @@
 //! record. The answer returns through the owner's feeder. Ports have separate threads. A device support that can answer
 //! without waiting does so on the owner's thread ([`db::Direct`]).
 
+pub(crate) mod asyn;
 mod fields;
 mod hub;
 mod options;
@@ -45,7 +46,7 @@ macro_rules! supports {
 supports! {
     frame: Frame;
     message: Message;
-    modbus: Modbus(Framing::Tcp), Modbus(Framing::Rtu);
+    modbus: Modbus(Framing::Tcp), Modbus(Framing::Rtu), Modbus(Framing::Ascii);
     simulation: Simulation;
     stream: Stream;
     variable: Variable;
@@ -75,6 +76,10 @@ pub struct Served {
     pub device: Option<Box<dyn RecordDevice>>,
     /// Whether SCAN may be `I/O Intr`.
     pub interrupts: bool,
+    /// Lowest and highest raw value. With LINR `LINEAR` they become EGUL and EGUF.
+    pub raw_range: Option<(f64, f64)>,
+    /// A waveform or aai is written to the device instead of read.
+    pub writes: bool,
 }
 
 /// The device of one record. Called on the thread "devices", so it must not block.
@@ -117,7 +122,7 @@ impl Default for Devices {
 impl Devices {
     /// Registers the device supports with a database. Call it before records are loaded.
     pub fn register(&self, db: &mut Db) {
-        built_in().into_iter().for_each(|support| self.add(db, support));
+        built_in().into_iter().chain(asyn::all()).for_each(|support| self.add(db, support));
     }
 
     /// Registers one more device support.
@@ -173,12 +178,13 @@ impl Support for Adapter {
     }
 
     fn attach(&self, place: &Attaching<'_>) -> Result<Attached, AttachError> {
-        let Served { direct, device, interrupts } = self.support.attach(place, &self.devices.ports)?;
+        let Served { direct, device, interrupts, raw_range, writes } =
+            self.support.attach(place, &self.devices.ports)?;
         match device {
             Some(device) => self.devices.hub.attach(place.shard, place.record, device),
             None => self.devices.hub.detach(place.shard, place.record),
         }
-        Ok(Attached { answers: direct.map_or(Answers::Later, Answers::Now), interrupts })
+        Ok(Attached { answers: direct.map_or(Answers::Later, Answers::Now), interrupts, raw_range, writes })
     }
 
     fn detach(&self, shard: usize, record: db::RecId) {

@@ -1,4 +1,4 @@
-//! "Modbus TCP" and "Modbus RTU": cells of a device's tables, `@PORT TABLE ADDRESS [TYPE] unit=1 timeout=1s poll=…`.
+//! "Modbus TCP", "Modbus RTU" and "Modbus ASCII": cells of a device's tables, `@PORT TABLE ADDRESS [TYPE] unit=1 timeout=1s poll=…`.
 //!
 //! TABLE is `coil`, `discrete`, `holding` or `input`. ADDRESS counts from 0, as in the protocol. TYPE is a type name of
 //! EPICS' modbus module (`UINT16`, `INT32_BE`, `FLOAT32_LE`, …); the default is `UINT16`. Whole numbers in one register are
@@ -29,11 +29,17 @@ pub(super) struct Modbus(pub(super) Framing);
 /// Transaction numbers are unique within the IOC, so that a late answer matches no other transaction.
 static NUMBER: AtomicU16 = AtomicU16::new(1);
 
+/// Reserves transaction numbers and returns the first.
+pub(super) fn numbers(count: u16) -> u16 {
+    NUMBER.fetch_add(count, Ordering::Relaxed)
+}
+
 impl DeviceSupport for Modbus {
     fn name(&self) -> &'static str {
         match self.0 {
             Framing::Tcp => "Modbus TCP",
             Framing::Rtu => "Modbus RTU",
+            Framing::Ascii => "Modbus ASCII",
         }
     }
 
@@ -211,7 +217,8 @@ impl Cells {
     }
 }
 
-fn number_of(scalar: Scalar) -> Number {
+/// The number in a scalar; not a number if a text is none.
+pub(super) fn number_of(scalar: Scalar) -> Number {
     match scalar {
         Scalar::F32(value) => Number::Float(value.into()),
         Scalar::F64(value) => Number::Float(value),
@@ -237,7 +244,7 @@ struct Modbuses {
 
 impl Modbuses {
     fn submit(&self, request: Request, then: Then) {
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let number = numbers(1);
         let cells = &self.cells;
         let made = Transaction::new(cells.framing, number, cells.unit, request, cells.timeout);
         let Ok(transaction) = made else { return then.end(&cells.clone(), None) };

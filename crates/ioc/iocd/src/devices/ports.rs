@@ -1,10 +1,11 @@
 //! Ports by name, as configured by `drvAsynIPPortConfigure` and similar commands, and connections to message servers. Their
 //! threads start at first use.
 
+use super::asyn::{Block, Inbox, Interpose, ModbusSpec, Poller};
 use super::server::{PendingRequest, RequestOutcome, ServerConnection};
 use crate::engine::Mailbox;
 use msg::Band;
-use port::{Address, BadOption, Port};
+use port::{Address, BadOption, Port, Trace};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -35,7 +36,7 @@ pub enum PortError {
     },
     /// No port has this name.
     #[error(
-        "no port \"{name}\"; {} (drvAsynIPPortConfigure or drvAsynSerialPortConfigure, before iocInit)",
+        "no port \"{name}\"; {} (drvAsynIPPortConfigure, drvAsynSerialPortConfigure or drvModbusAsynConfigure, before iocInit)",
         listed(known)
     )]
     Unknown {
@@ -70,6 +71,11 @@ pub struct Configured {
     pub input_end: Vec<u8>,
     /// Default terminator of sent messages, if the protocol sets none.
     pub output_end: Vec<u8>,
+    /// Framing and times of Modbus devices on it.
+    pub(crate) interpose: Interpose,
+    trace: Arc<Trace>,
+    /// Received bytes for messages without a protocol, once they are used.
+    inbox: Option<Inbox>,
     port: Option<Port>,
 }
 
@@ -80,6 +86,11 @@ pub struct Ports(Arc<Mutex<Inside>>);
 #[derive(Default)]
 struct Inside {
     ports: BTreeMap<String, Configured>,
+    /// Blocks of Modbus devices (`drvModbusAsynConfigure`).
+    blocks: BTreeMap<String, Arc<Block>>,
+    poller: Arc<Poller>,
+    /// Trace settings of ports that are added.
+    trace: Arc<Trace>,
     /// Connections to message servers, by server and band.
     servers: BTreeMap<(String, u8), ServerConnection>,
     /// Folders with protocol files.
@@ -105,12 +116,49 @@ impl Ports {
         if name.is_empty() || name.contains(char::is_whitespace) {
             return Err(PortError::BadName { name: name.to_owned() });
         }
-        if inside.ports.contains_key(name) {
+        if inside.ports.contains_key(name) || inside.blocks.contains_key(name) {
             return Err(PortError::Taken { name: name.to_owned() });
         }
-        let configured = Configured { address, input_end: Vec::new(), output_end: Vec::new(), port: None };
+        let configured = Configured {
+            address,
+            input_end: Vec::new(),
+            output_end: Vec::new(),
+            interpose: Interpose::default(),
+            trace: Arc::new(inside.trace.copied()),
+            inbox: None,
+            port: None,
+        };
         inside.ports.insert(name.to_owned(), configured);
         Ok(())
+    }
+
+    /// Adds a block of registers or coils of a Modbus device.
+    ///
+    /// # Errors
+    /// If the name is taken, or the port for its bytes does not exist.
+    pub(crate) fn add_block(&self, name: &str, spec: ModbusSpec) -> Result<(), PortError> {
+        self.find(spec.line())?;
+        let mut inside = self.lock();
+        if name.is_empty() || name.contains(char::is_whitespace) {
+            return Err(PortError::BadName { name: name.to_owned() });
+        }
+        if inside.ports.contains_key(name) || inside.blocks.contains_key(name) {
+            return Err(PortError::Taken { name: name.to_owned() });
+        }
+        let trace = Arc::new(inside.trace.copied());
+        let block = Block::new(name, spec, self.clone(), inside.poller.clone(), trace);
+        inside.blocks.insert(name.to_owned(), Arc::new(block));
+        Ok(())
+    }
+
+    /// A block of a Modbus device.
+    pub(super) fn block(&self, name: &str) -> Option<Arc<Block>> {
+        self.lock().blocks.get(name).cloned()
+    }
+
+    /// Framing and times of the Modbus devices on a port.
+    pub(super) fn interpose(&self, name: &str) -> Interpose {
+        self.lock().ports.get(name).map_or_else(Interpose::default, |configured| configured.interpose)
     }
 
     /// Changes the settings of a port that is not in use yet.
@@ -151,10 +199,60 @@ impl Ports {
         if let Some(port) = &configured.port {
             return Ok(port.clone());
         }
-        let port = Port::open(name, configured.address.clone(), WAITING_MAX)
+        let trace = configured.trace.clone();
+        let port = Port::open_traced(name, configured.address.clone(), WAITING_MAX, trace)
             .map_err(|source| PortError::System { name: name.to_owned(), source })?;
         configured.port = Some(port.clone());
         Ok(port)
+    }
+
+    /// A port and its unread bytes. From the first call on, the port stays connected and keeps what it receives.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn inbox(&self, name: &str) -> Result<(Port, Inbox), PortError> {
+        let port = self.open(name)?;
+        let mut inside = self.lock();
+        let known = no_port(name, &inside);
+        let configured = inside.ports.get_mut(name).ok_or(known)?;
+        let fresh = || {
+            let inbox = Inbox::default();
+            port.listen(Box::new(inbox.clone()));
+            inbox
+        };
+        let inbox = configured.inbox.get_or_insert_with(fresh).clone();
+        Ok((port, inbox))
+    }
+
+    /// Sets the terminator of received or sent messages. Records with DTYP stream keep the one they started with.
+    ///
+    /// # Errors
+    /// If the port does not exist.
+    pub(crate) fn set_end(&self, name: &str, input: bool, end: Vec<u8>) -> Result<(), PortError> {
+        let mut inside = self.lock();
+        let known = no_port(name, &inside);
+        let configured = inside.ports.get_mut(name).ok_or(known)?;
+        *(if input { &mut configured.input_end } else { &mut configured.output_end }) = end;
+        Ok(())
+    }
+
+    /// The trace of a port or block. Without a name: those of all, also of ports that are added later.
+    ///
+    /// # Errors
+    /// If the port does not exist.
+    pub(crate) fn traces(&self, name: &str) -> Result<Vec<Arc<Trace>>, PortError> {
+        let inside = self.lock();
+        let ports = inside.ports.iter().map(|(known, port)| (known, &port.trace));
+        let blocks = inside.blocks.iter().map(|(known, block)| (known, &block.trace));
+        let mut found: Vec<_> = ports
+            .chain(blocks)
+            .filter(|(known, _)| name.is_empty() || *known == name)
+            .map(|(_, trace)| trace.clone())
+            .collect();
+        if name.is_empty() {
+            found.push(inside.trace.clone());
+        }
+        if found.is_empty() { Err(no_port(name, &inside)) } else { Ok(found) }
     }
 
     /// Reads the environment: `STREAM_PROTOCOL_PATH`, `TAHTI_MESSAGES`. Call it before records start.
@@ -231,7 +329,7 @@ impl Ports {
                 status.sent
             )
         };
-        inside.ports.iter().map(line).collect()
+        inside.ports.iter().map(line).chain(inside.blocks.values().map(|block| block.report())).collect()
     }
 
     /// Drops the ports, which ends their threads.
@@ -239,9 +337,14 @@ impl Ports {
         let mut inside = self.lock();
         inside.ports.values_mut().for_each(|configured| configured.port = None);
         inside.servers.clear();
+        inside.blocks.clear();
+        inside.poller.stop();
     }
 }
 
 fn no_port(name: &str, inside: &Inside) -> PortError {
-    PortError::Unknown { name: name.to_owned(), known: inside.ports.keys().cloned().collect() }
+    PortError::Unknown {
+        name: name.to_owned(),
+        known: inside.ports.keys().chain(inside.blocks.keys()).cloned().collect(),
+    }
 }

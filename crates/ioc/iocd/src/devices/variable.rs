@@ -51,7 +51,8 @@ impl DeviceSupport for Variable {
         let page = page_of(page);
         let view = || View { view: SourceView::new(&page, name), stale };
         let poll = Poll { view: view(), every, interrupt: None, last: None };
-        Ok(Served { direct: Some(Box::new(view())), device: Some(Box::new(poll)), interrupts: true })
+        let (direct, device) = (Some(Box::new(view()) as _), Some(Box::new(poll) as _));
+        Ok(Served { direct, device, interrupts: true, ..Served::default() })
     }
 }
 

@@ -36,6 +36,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Command> {
         super::security::COMMANDS,
         super::trial::COMMANDS,
         super::look::COMMANDS,
+        super::octets::COMMANDS,
         super::variables::COMMANDS,
     ]
     .into_iter()

@@ -3,6 +3,7 @@
 use super::commands::{Command, arg, command, needed, said};
 use super::{Failed, IocState, Shell};
 use crate::devices::DeviceSupport;
+use crate::devices::asyn::{Interpose, ModbusSpec};
 use port::Address;
 use std::sync::Arc;
 
@@ -15,10 +16,7 @@ pub(super) const COMMANDS: &[Command] = &[
         |shell, args| {
             let end = unescape(arg(args, 2));
             let name = needed(args, "asynOctetSetInputEos port 0 terminator")?;
-            shell.devices.ports.change(name, |port| {
-                port.input_end = end;
-                Ok(())
-            })?;
+            shell.devices.ports.set_end(name, true, end)?;
             Ok(None)
         }
     ),
@@ -29,10 +27,7 @@ pub(super) const COMMANDS: &[Command] = &[
         |shell, args| {
             let end = unescape(arg(args, 2));
             let name = needed(args, "asynOctetSetOutputEos port 0 terminator")?;
-            shell.devices.ports.change(name, |port| {
-                port.output_end = end;
-                Ok(())
-            })?;
+            shell.devices.ports.set_end(name, false, end)?;
             Ok(None)
         }
     ),
@@ -64,6 +59,31 @@ pub(super) const COMMANDS: &[Command] = &[
                 )));
             }
             shell.devices.ports.add(name, address)?;
+            Ok(None)
+        }
+    ),
+    command!(
+        "drvModbusAsynConfigure",
+        "port line unit function start length type poll [plc]",
+        "a block of registers or coils of a Modbus device behind a port",
+        |shell, args| {
+            let name = needed(args, "drvModbusAsynConfigure port line unit function start length type poll [plc]")?;
+            let spec = ModbusSpec::parse(&args[1..]).map_err(|why| Failed(format!("{name}: {why}")))?;
+            shell.devices.ports.add_block(name, spec)?;
+            Ok(None)
+        }
+    ),
+    command!(
+        "modbusInterposeConfig",
+        "port link timeout delay",
+        "framing (0 TCP, 1 RTU, 2 ASCII, 3 UDP), time limit and pause in ms of Modbus devices on a port",
+        |shell, args| {
+            let name = needed(args, "modbusInterposeConfig port link timeout delay")?;
+            let interpose = Interpose::parse(&args[1..]).map_err(|why| Failed(format!("{name}: {why}")))?;
+            shell.devices.ports.change(name, |port| {
+                port.interpose = interpose;
+                Ok(())
+            })?;
             Ok(None)
         }
     ),

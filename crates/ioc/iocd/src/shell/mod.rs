@@ -3,6 +3,8 @@
 //! It runs on the thread that reads the commands. Before `iocInit` it holds the database. Afterwards it sends requests to the
 //! engine thread.
 
+#[cfg(test)]
+mod asyn_tests;
 mod autosave;
 mod breaks;
 mod check;
@@ -15,6 +17,7 @@ mod exit;
 mod load;
 mod look;
 mod modules;
+mod octets;
 mod putlog;
 mod report;
 mod script;
@@ -117,6 +120,10 @@ pub struct Shell {
     last_stop: Option<u32>,
     /// Whether scripts are only checked.
     checking: bool,
+    /// Commands to run after the start.
+    after_init: Vec<String>,
+    /// Names of asynOctetConnect.
+    octets: BTreeMap<String, octets::OctetEntry>,
     /// Number of failed commands.
     pub failures: u64,
 }
@@ -153,6 +160,8 @@ impl Shell {
             put_metadata: Metadata::default(),
             last_stop: None,
             checking: false,
+            after_init: Vec::new(),
+            octets: BTreeMap::new(),
             failures: 0,
         }
     }
@@ -274,7 +283,23 @@ impl Shell {
         self.start_saver()?;
         self.publish()?;
         eprintln!("iocRun: All initialization complete");
-        self.print_notices()
+        self.print_notices()?;
+        self.run_after_init()
+    }
+
+    /// Runs the commands that were given to `afterInit`.
+    fn run_after_init(&mut self) -> Result<(), Failed> {
+        for line in std::mem::take(&mut self.after_init) {
+            match self.run_line(&line) {
+                Ok(_) => {}
+                Err(failed) if self.fatal => return Err(failed),
+                Err(Failed(error)) => {
+                    self.failures += 1;
+                    eprintln!("afterInit {line}: {error}");
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Reads commands from standard input until its end. A terminal has line editing, history (`IOCSH_HISTSIZE` lines) and

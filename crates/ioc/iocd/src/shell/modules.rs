@@ -5,20 +5,11 @@ const REGISTERS: &str = "_registerRecordDeviceDriver";
 
 /// Commands by pattern (the first match applies), and their replacement in a script.
 const ABSENT: &[(&str, &str)] = &[
-    ("asynSetTrace*", "ports have no trace; asynReport shows them, and a failed exchange its record's alarm"),
     ("asynSetMinTimerPeriod", "timers have the clock's own resolution"),
-    ("asynOctet*", "no octets are written or read by commands; a record with DTYP stream does both"),
-    ("asynAutoConnect", "ports connect by themselves, and again; delete the line"),
     (
-        "asynInterposeEosConfig",
-        "asynOctetSetInputEos and asynOctetSetOutputEos set terminators without it; delete the line",
+        "drvAsynIPServerPortConfigure",
+        "ports connect to servers and do not wait for clients; configure the device as the server",
     ),
-    ("asynWaitConnect", "ports connect by themselves, and again; records are in COMM alarm until then"),
-    (
-        "drvModbusAsynConfigure",
-        "each record has its own request: DTYP \"Modbus TCP\" or \"Modbus RTU\" and @PORT TABLE ADDRESS",
-    ),
-    ("modbusInterposeConfig", "the DTYP says it: \"Modbus TCP\" or \"Modbus RTU\""),
     ("vxi11Configure", "VXI-11 is not spoken; TCP and serial lines are"),
     ("seq*", "programs of the state notation language are compiled C code; records, or a client, do it here"),
     ("putenv", "a command of VxWorks; epicsEnvSet is iocsh's"),
@@ -28,8 +19,6 @@ const ABSENT: &[(&str, &str)] = &[
         "the set of NAME.req is saved as NAME.sav: name the request file so; set_savefile_path sets the folder",
     ),
     ("autosaveBuild", "info(autosaveFields, …) and makeAutosaveFiles make request files"),
-    ("doAfterIocInit", "write the command behind iocInit"),
-    ("afterInit", "write the command behind iocInit"),
     ("source", "\"< FILE\" runs a script, as does iocshLoad FILE MACROS"),
     ("require", "a module's code is not loaded; dbLoadRecords loads its databases, dlload a plug-in. Delete the line"),
     ("pvxsl", "dbl lists the records that are served"),

@@ -117,6 +117,10 @@ pub struct Attached {
     pub answers: Answers,
     /// Whether SCAN may be `I/O Intr`. If so, [`Db::feed_record`] processes the record.
     pub interrupts: bool,
+    /// Lowest and highest raw value of an ai or ao. With LINR `LINEAR`, ESLO and EOFF map them to EGUL and EGUF.
+    pub raw_range: Option<(f64, f64)>,
+    /// The record is a waveform or aai whose value is written to the device instead of read.
+    pub writes: bool,
 }
 
 /// Modes of answering the requests of a record.
@@ -172,6 +176,8 @@ pub(crate) struct Supports {
 struct One {
     support: usize,
     answers: Answers,
+    raw_range: Option<(f64, f64)>,
+    writes: bool,
     /// Answer to the request that the record waits for.
     reply: Option<DeviceSample>,
 }
@@ -335,9 +341,10 @@ impl Db {
             count: count.max(1) as usize,
         };
         match self.supports.all[support].attach(&place) {
-            Ok(Attached { answers, interrupts }) => {
+            Ok(Attached { answers, interrupts, raw_range, writes }) => {
                 let reply = self.supports.attached.remove(&rec).and_then(|one| one.reply);
-                self.supports.attached.insert(rec, One { support, answers, reply });
+                self.supports.attached.insert(rec, One { support, answers, raw_range, writes, reply });
+                self.scale_raw(rec);
                 self.supports.requests.reserve(self.supports.attached.len());
                 let own = format!("device of {}", self.records.name(rec));
                 let source = interrupts.then(|| self.source(&own));
@@ -349,6 +356,31 @@ impl Db {
                 Some(Device::Missing)
             }
         }
+    }
+
+    /// Sets ESLO and EOFF from the raw range of the device, if LINR is `LINEAR`.
+    pub(crate) fn scale_raw(&mut self, rec: RecId) {
+        const LINEAR: f64 = 2.0;
+        let Some((low, high)) = self.supports.attached.get(&rec).and_then(|one| one.raw_range) else { return };
+        let kind = self.records.type_of(rec);
+        let fields = ["LINR", "EGUL", "EGUF", "ESLO", "EOFF"].map(|name| kind.field(name));
+        let [Some(linr), Some(egul), Some(eguf), Some(eslo), Some(eoff)] = fields else { return };
+        let mut number = |field| self.records.peek(rec, field).scalar().and_then(Scalar::to_f64).unwrap_or_default();
+        let (linr, egul, eguf) = (number(linr), number(egul), number(eguf));
+        if linr != LINEAR {
+            return;
+        }
+        let width = high - low;
+        for (field, value) in [(eslo, (eguf - egul) / width), (eoff, (high * egul - low * eguf) / width)] {
+            if let Slot::F64(place) = self.records.slot(rec, field) {
+                *place = value;
+            }
+        }
+    }
+
+    /// Whether an array input is written to its device instead of read.
+    pub(crate) fn writes_input(&self, rec: RecId) -> bool {
+        self.supports.attached.get(&rec).is_some_and(|one| one.writes)
     }
 
     fn shard_number(&self) -> usize {
@@ -413,6 +445,15 @@ impl Db {
         self.take_fed(rec, &fed);
         self.pass.failed = fed.alarm.severity == Severity::Invalid;
         false
+    }
+
+    /// Writes the value of an array input to its device.
+    pub(crate) fn device_write_array(&mut self, rec: RecId, resumed: bool, value: Array) -> ReadResult<()> {
+        let output = Output { value: Value::Array(value), raw: 0, name: None, converted: false };
+        if self.device_write(rec, resumed, output) {
+            return ReadResult::Pending;
+        }
+        if std::mem::take(&mut self.pass.failed) { ReadResult::Failed } else { ReadResult::Constant }
     }
 
     /// Takes alarm, stamp and tag from a device sample.
