@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
+/// All states, in the order of the tables.
+const FATES: [Fate; 4] = [Fate::Works, Fate::WithoutDriver, Fate::CDriver, Fate::Missing];
 /// Maximum rows of a table on the terminal.
 const ROWS_MAX: usize = 30;
 
@@ -32,6 +34,7 @@ const fn word(fate: Fate) -> &'static str {
     match fate {
         Fate::Works => "works",
         Fate::WithoutDriver => "without driver",
+        Fate::CDriver => "driver in C",
         Fate::Missing => "not here",
     }
 }
@@ -40,7 +43,8 @@ fn as_json(found: &Survey) -> Value {
     let fates = |counts: &BTreeMap<Fate, usize>| -> Value {
         let count = |fate| counts.get(&fate).copied().unwrap_or_default();
         json!({
-            "works": count(Fate::Works), "without_driver": count(Fate::WithoutDriver), "not_here": count(Fate::Missing),
+            "works": count(Fate::Works), "without_driver": count(Fate::WithoutDriver), "c_driver": count(Fate::CDriver),
+            "not_here": count(Fate::Missing),
         })
     };
     let uses = |all: &BTreeMap<String, Use>| -> Value {
@@ -77,21 +81,24 @@ fn as_text(found: &Survey) -> String {
     }
     let count = |counts: &BTreeMap<Fate, usize>, fate| counts.get(&fate).copied().unwrap_or_default();
     let all: usize = found.records.values().sum();
-    let works = count(&found.records, Fate::Works);
+    let [works, driver, c, missing] = FATES.map(|fate| count(&found.records, fate));
     if let Some(percent) = (100 * works).checked_div(all) {
         out += &format!("\n{all} records, each template counted once: {works} work ({percent} %), ");
         out += &format!(
-            "{} load without their driver, {} have a type that is not here\n",
-            count(&found.records, Fate::WithoutDriver),
-            count(&found.records, Fate::Missing)
+            "{driver} load without their driver, {c} need a driver in C, {missing} have a type that is not here\n"
         );
-        out += &format!("\n{:<24} {:>8} {:>14} {:>8}\n", "record type", "works", "without driver", "not here");
+        if let (Some(percent), true) = ((100 * works).checked_div(all - c), c > 0) {
+            out += &format!("of the {} that need no driver in C, {works} work ({percent} %)\n", all - c);
+        }
+        out += &format!(
+            "\n{:<24} {:>8} {:>14} {:>12} {:>8}\n",
+            "record type", "works", "without driver", "driver in C", "not here"
+        );
         let mut types: Vec<_> = found.record_types.iter().collect();
         types.sort_by_key(|(_, counts)| std::cmp::Reverse(counts.values().sum::<usize>()));
         for (name, counts) in types.iter().take(ROWS_MAX) {
-            let [works, driver, missing] =
-                [Fate::Works, Fate::WithoutDriver, Fate::Missing].map(|fate| count(counts, fate));
-            out += &format!("{name:<24} {works:>8} {driver:>14} {missing:>8}\n");
+            let [works, driver, c, missing] = FATES.map(|fate| count(counts, fate));
+            out += &format!("{name:<24} {works:>8} {driver:>14} {c:>12} {missing:>8}\n");
         }
         out += &rest(types.len());
     }
@@ -141,7 +148,7 @@ mod tests {
     fn found() -> Survey {
         let mut found = Survey::default();
         found.files.insert(Kind::Database, Files { all: 2, refused: 1 });
-        found.records = BTreeMap::from([(Fate::Works, 3), (Fate::Missing, 1)]);
+        found.records = BTreeMap::from([(Fate::Works, 3), (Fate::CDriver, 2), (Fate::Missing, 1)]);
         found.record_types.insert("motor".into(), BTreeMap::from([(Fate::Missing, 1)]));
         let of = |fate, count, why| Use { fate, count, files: 1, why };
         found.commands.insert("dbl".into(), of(Fate::Works, 9, ""));
@@ -155,8 +162,9 @@ mod tests {
         let text = as_text(&found());
         for line in [
             "databases, templates            2        1",
-            "4 records, each template counted once: 3 work (75 %), 0 load without their driver, 1 have a type that is not here",
-            "motor                           0              0        1",
+            "6 records, each template counted once: 3 work (50 %), 0 load without their driver, 2 need a driver in C, 1 have a type that is not here",
+            "of the 4 that need no driver in C, 3 work (75 %)",
+            "motor                           0              0            0        1",
             "seq                                     2      1  without driver: records do it here",
             "not read: x.db: too large",
         ] {
@@ -168,7 +176,7 @@ mod tests {
     #[test]
     fn the_json_has_every_row() {
         let all = as_json(&found());
-        assert_eq!(all["records"], json!({ "works": 3, "without_driver": 0, "not_here": 1 }));
+        assert_eq!(all["records"], json!({ "works": 3, "without_driver": 0, "c_driver": 2, "not_here": 1 }));
         assert_eq!(all["commands"][1]["instead"], "records do it here");
         assert_eq!(all["record_types"][0]["records"]["not_here"], 1);
     }

@@ -11,6 +11,8 @@ pub struct Outline {
     pub record_type: String,
     /// DTYP; empty if the file does not set it.
     pub dtyp: String,
+    /// Text of INP or OUT; empty if the file sets neither.
+    pub link: String,
     /// Whether it names a C function in SNAM or INAM.
     pub has_function: bool,
 }
@@ -106,6 +108,7 @@ fn record(lexer: &mut Lexer<'_>, start: Position) -> Result<Outline, FileError> 
                 let (name, value) = pair(lexer)?;
                 match name.as_str() {
                     "DTYP" if word == "field" => outline.dtyp = value,
+                    "INP" | "OUT" if word == "field" => outline.link = value,
                     "SNAM" | "INAM" if word == "field" => outline.has_function |= !value.is_empty(),
                     _ => {}
                 }
@@ -127,10 +130,11 @@ mod tests {
 
     #[test]
     fn each_record_of_a_file_is_listed_with_its_type_and_device() {
-        let text = "menu(m) { choice(a, \"b\") }\nrecord(ai, \"$(P)a\") { field(DTYP, \"asynInt32\") info(x, {a: 1}) }\n\
+        let text = "menu(m) { choice(a, \"b\") }\nrecord(ai, \"$(P)a\") { field(DTYP, \"asynInt32\") field(INP, \"@p\") info(x, {a: 1}) }\n\
                     record(sub, b) { field(SNAM, \"f\") alias(c) }\nrecord(*, b) { field(DESC, \"d\") }\nrecord(bo, d)\nalias(b, e)";
         let (found, error) = outline(text, "x.db", &Macros::parse("P=X:"));
         assert_eq!(error, None);
+        assert_eq!(found[0].link, "@p");
         let found: Vec<_> = found.iter().map(|one| (&*one.record_type, &*one.dtyp, one.has_function)).collect();
         assert_eq!(found, [("ai", "asynInt32", false), ("sub", "", true), ("*", "", false), ("bo", "", false)]);
         assert_eq!(undefined_macros("$(P)$(R=1)$(P)\n$(Q)"), ["P", "Q"]);

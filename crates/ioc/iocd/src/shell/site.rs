@@ -5,7 +5,7 @@
 
 use super::load::text_of;
 use super::{commands, look, modules, words};
-use crate::devices::Devices;
+use crate::devices::{Devices, asyn};
 use db::{Db, FileError, Macros, Schema};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,6 +38,9 @@ pub enum Fate {
     Works,
     /// The record loads, but a driver or function in C is missing. For commands: tahti has no need for it, or a replacement.
     WithoutDriver,
+    /// The record loads, but its driver is compiled C code by nature: its DTYP is not one of EPICS base, asyn, StreamDevice,
+    /// synApps or tahti, or its parameter is one of a compiled asyn driver.
+    CDriver,
     /// The record type, device type or command does not exist.
     Missing,
 }
@@ -250,8 +253,14 @@ impl Survey {
                 _ if record.has_function => Some(("function in C (SNAM, INAM)".to_owned(), Fate::WithoutDriver)),
                 "" => None,
                 _ if uses_macro => None,
-                name if devices.iter().any(|device| device.name == name) => Some((name.to_owned(), Fate::Works)),
-                name => Some((name.to_owned(), Fate::WithoutDriver)),
+                name if devices.iter().any(|device| device.name == name) => {
+                    let is_open = |info: &str| text.contains("$(") && macros.contains(info);
+                    match asyn::has_driver(name, &record.link, is_open) {
+                        Some(false) => Some((format!("{name} of a C driver"), Fate::CDriver)),
+                        Some(true) | None => Some((name.to_owned(), Fate::Works)),
+                    }
+                }
+                name => Some((name.to_owned(), fate_of_device(name))),
             };
             self.count(record.record_type, device.as_ref().map_or(Fate::Works, |(_, fate)| *fate));
             if let Some((name, fate)) = device {
@@ -330,6 +339,14 @@ impl Survey {
     }
 }
 
+/// Support level of a DTYP that tahti does not have.
+fn fate_of_device(name: &str) -> Fate {
+    // Interfaces with a public definition, which need no driver of a manufacturer.
+    const PUBLIC: [&str; 7] =
+        ["asyn*Array*", "asyn*Average", "asyn*TimeSeries", "asynOctet*", "asynInt*", "asyn ?? stringParm", "*Soft*"];
+    if PUBLIC.iter().any(|pattern| base::glob(pattern, name)) { Fate::WithoutDriver } else { Fate::CDriver }
+}
+
 /// Support level of a command, and the reason.
 fn fate_of(name: &str) -> (Fate, &'static str) {
     let resolved = modules::resolved(name);
@@ -398,15 +415,16 @@ mod tests {
             ],
         );
         let found = survey(&folder.0).unwrap();
-        assert_eq!(found.records, BTreeMap::from([(Fate::Works, 3), (Fate::WithoutDriver, 2), (Fate::Missing, 1)]));
+        let counts = [(Fate::Works, 3), (Fate::WithoutDriver, 1), (Fate::CDriver, 1), (Fate::Missing, 1)];
+        assert_eq!(found.records, BTreeMap::from(counts));
         assert_eq!(found.record_types["sscan"], BTreeMap::from([(Fate::Missing, 1)]));
         let device = |name: &str| (found.device_types[name].fate, found.device_types[name].count);
-        assert_eq!(device("asynInt32"), (Fate::WithoutDriver, 1));
+        assert_eq!(device("asynInt32 of a C driver"), (Fate::CDriver, 1));
         assert_eq!(device("stream"), (Fate::Works, 1));
         assert!(!found.device_types.contains_key("D"));
         let command = |name: &str| (found.commands[name].fate, found.commands[name].count);
         assert_eq!(command("dbLoadRecords"), (Fate::Works, 1));
-        assert_eq!(command("asynSetTraceMask"), (Fate::WithoutDriver, 1));
+        assert_eq!(command("asynSetTraceMask"), (Fate::Works, 1));
         assert_eq!(command("mine"), (Fate::Missing, 2));
         assert_eq!(found.commands.len(), 3, "{:?}", found.commands);
         let refused: Vec<String> = found.refused.iter().map(ToString::to_string).collect();
@@ -414,6 +432,25 @@ mod tests {
         assert!(refused[0].contains("gone.template") && refused[1].contains("ZNAMM"), "{refused:?}");
         assert_eq!(found.files[&Kind::Database], Files { all: 1, refused: 1 });
         assert_eq!(found.unread, Vec::<String>::new());
+    }
+
+    #[test]
+    fn records_of_asyn_work_if_their_parameter_is_one_of_a_driver_of_tahti() {
+        let record = |name: &str, dtyp: &str, link: &str| {
+            format!("record(ai, \"{name}\") {{ field(DTYP, \"{dtyp}\") field(INP, \"{link}\") }}\n")
+        };
+        let database = [
+            record("a", "asynInt32", "@asyn($(PORT),$(OFFSET))$(TYPE)"),
+            record("b", "asynInt32", "@asyn($(PORT) 3)INT16"),
+            record("c", "asynFloat64", "@asyn(CAM1,0,1)GAIN"),
+            record("d", "asynInt32", "@asynMask($(PORT) 0 12)"),
+            record("e", "asynInt32Average", "@asyn(P)"),
+            record("f", "CAEN_HV", "@1 2"),
+        ];
+        let folder = Folder::new("asyn", &[("a.db", &database.concat())]);
+        let found = survey(&folder.0).unwrap();
+        let counts = [(Fate::Works, 2), (Fate::WithoutDriver, 1), (Fate::CDriver, 3)];
+        assert_eq!(found.records, BTreeMap::from(counts), "{:?}", found.device_types);
     }
 
     #[test]
