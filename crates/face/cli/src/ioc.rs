@@ -29,12 +29,13 @@ use std::process::ExitCode;
 ///   --check     report every error in the files to load and the scripts, and exit
 ///   --check-site DIR [--json]  report which databases, records and commands of a site's
 ///               folder work here, and why others do not; runs nothing
+///   --no-pvaccess  serve Channel Access only
 ///   --require-rt  exit if the class, CPU or memory lock of a scan is unavailable
 ///   -x PREFIX   load the records PREFIX:exit, which ends the IOC, and PREFIX:BaseVersion
 ///   st.cmd      run this script, then iocInit if databases were given, then the interpreter
 ///
-/// Serves this host only, unless EPICS_CAS_INTF_ADDR_LIST names addresses to listen on
-/// (0.0.0.0 for all).
+/// Serves Channel Access and PVAccess to this host only, unless EPICS_CAS_INTF_ADDR_LIST
+/// and EPICS_PVAS_INTF_ADDR_LIST name addresses to listen on (0.0.0.0 for all).
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 #[allow(rustdoc::broken_intra_doc_links, reason = "in this help, brackets mark optional parts")]
@@ -64,6 +65,7 @@ struct Plan {
     ports: Vec<PortSpec>,
     protocols: Option<String>,
     require_rt: bool,
+    no_pvaccess: bool,
     strict: bool,
     check: bool,
     /// Only print the names of the records.
@@ -107,6 +109,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
         }
     };
     shell.scan_on(plan.scans.clone(), home, plan.require_rt);
+    if plan.no_pvaccess {
+        shell.without_pvaccess();
+    }
     let ports = plan.ports.iter().try_for_each(|(name, address, options)| shell.add_port(name, address, options));
     if let Some(path) = &plan.protocols {
         shell.set_protocol_path(path);
@@ -267,6 +272,10 @@ fn parse(words: &[String]) -> Result<Plan, Failure> {
                 plan.require_rt = true;
                 continue;
             }
+            "--no-pvaccess" => {
+                plan.no_pvaccess = true;
+                continue;
+            }
             "--strict" => {
                 plan.strict = true;
                 continue;
@@ -309,7 +318,7 @@ fn parse(words: &[String]) -> Result<Plan, Failure> {
                 'x' => plan.load.push(Load::Builtin { name: "exit.db", macros: format!("IOC={}", value()?) }),
                 _ => {
                     return Err(format!(
-                        "unknown option -{letter} (in {word}): expected one of -a -d -D -m -S -s -v -x --check --check-site --scan --plugin --require-rt --strict, see tahti ioc --help"
+                        "unknown option -{letter} (in {word}): expected one of -a -d -D -m -S -s -v -x --check --check-site --scan --plugin --no-pvaccess --require-rt --strict, see tahti ioc --help"
                     ).into());
                 }
             }

@@ -21,6 +21,8 @@ pub struct Reading {
     pub acks: Severity,
     /// The record's type, e.g. `ai`.
     pub record_type: Str40,
+    /// The record's description. Only PVAccess sends it; set if [`Needs::All`] was requested.
+    pub description: Str40,
     /// Units, precision, limits, state names. Meta data, acknowledgement and record type are used only if [`needs`] returns
     /// [`Needs::All`]; the text of a value also uses precision and state names.
     pub meta: Meta,
@@ -36,6 +38,7 @@ impl Default for Reading {
             ackt: true,
             acks: Severity::None,
             record_type: Str40::EMPTY,
+            description: Str40::EMPTY,
             meta: Meta::default(),
         }
     }

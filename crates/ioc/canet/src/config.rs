@@ -1,4 +1,4 @@
-//! Configuration of Channel Access from EPICS' environment variables.
+//! Configuration of servers and clients from EPICS' environment variables.
 
 use base::DurNs;
 use std::io;
@@ -9,10 +9,19 @@ use std::net::{Ipv4Addr, SocketAddrV4, ToSocketAddrs, UdpSocket};
 pub struct ServerConfig {
     /// Addresses to listen on. Default: loopback only; see `EPICS_CAS_INTF_ADDR_LIST`.
     pub interfaces: Vec<Ipv4Addr>,
+    /// The variable with the addresses to listen on, for messages.
+    pub interfaces_variable: &'static str,
     /// Multicast groups in that list. Searches sent to them are also answered.
     pub groups: Vec<Ipv4Addr>,
-    /// The UDP port, and the preferred TCP port.
+    /// Multicast group on the loopback interface by which the servers of this host share searches.
+    pub local_group: Option<Ipv4Addr>,
+    /// Broadcast addresses of this host's networks, each with the host's own address there, if only this host is served. Searches
+    /// that programs of this host send to them are answered, too.
+    pub own_broadcasts: Vec<(Ipv4Addr, Ipv4Addr)>,
+    /// The preferred TCP port.
     pub port: u16,
+    /// The UDP port of searches.
+    pub search_port: u16,
     /// Destinations of beacons.
     pub beacons: Vec<SocketAddrV4>,
     /// Maximum number of routers for beacons to multicast groups: `EPICS_CA_MCAST_TTL`, 1 to 255.
@@ -29,29 +38,76 @@ pub struct ServerConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint(pub String);
 
+/// The variables of a protocol's servers. In a list, the first variable that is set counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Variables {
+    /// The addresses to listen on.
+    pub interfaces: &'static str,
+    /// The TCP port.
+    pub ports: &'static [&'static str],
+    /// The TCP port if no variable sets it.
+    pub port: u16,
+    /// The UDP port of searches, and its default. Without variables it is the TCP port.
+    pub search_ports: (&'static [&'static str], u16),
+    /// The UDP port of beacons, and its default. Without variables it is that of searches.
+    pub beacon_ports: (&'static [&'static str], u16),
+    /// The destinations of beacons.
+    pub beacons: &'static str,
+    /// The addresses that clients search; beacons go to them if there is no list of their own.
+    pub searched: &'static str,
+    /// Whether beacons also go to this host and to broadcast addresses.
+    pub automatic: &'static [&'static str],
+    /// Seconds between beacons.
+    pub periods: &'static [&'static str],
+    /// Clients whose searches are ignored.
+    pub ignored: &'static str,
+    /// See [`ServerConfig::local_group`].
+    pub local_group: Option<Ipv4Addr>,
+    /// Fill [`ServerConfig::own_broadcasts`].
+    pub own_broadcasts: bool,
+}
+
+/// The variables of Channel Access.
+const CHANNEL_ACCESS: Variables = Variables {
+    interfaces: "EPICS_CAS_INTF_ADDR_LIST",
+    ports: &["EPICS_CAS_SERVER_PORT", "EPICS_CA_SERVER_PORT"],
+    port: ca::wire::SERVER_PORT,
+    search_ports: (&[], 0),
+    beacon_ports: (&["EPICS_CAS_BEACON_PORT", "EPICS_CA_REPEATER_PORT"], ca::wire::REPEATER_PORT),
+    beacons: "EPICS_CAS_BEACON_ADDR_LIST",
+    searched: "EPICS_CA_ADDR_LIST",
+    automatic: &["EPICS_CAS_AUTO_BEACON_ADDR_LIST", "EPICS_CA_AUTO_ADDR_LIST"],
+    periods: &["EPICS_CAS_BEACON_PERIOD", "EPICS_CA_BEACON_PERIOD"],
+    ignored: "EPICS_CAS_IGNORE_ADDR_LIST",
+    local_group: None,
+    own_broadcasts: false,
+};
+
 impl ServerConfig {
-    /// Reads the variables. Invalid values are reported and replaced by their defaults.
+    /// Reads the variables of Channel Access. Invalid values are reported and replaced by their defaults.
     pub fn from_env(get: impl Fn(&str) -> Option<String>) -> (Self, Vec<Complaint>) {
+        let (mut config, mut complaints) = Self::read(&CHANNEL_ACCESS, &get);
+        config.message_bytes = message_bytes(&get);
+        config.multicast_ttl = multicast_ttl(&get, &mut complaints);
+        (config, complaints)
+    }
+
+    /// Reads the variables of a protocol. Invalid values are reported and replaced by their defaults.
+    pub fn read(of: &Variables, get: impl Fn(&str) -> Option<String>) -> (Self, Vec<Complaint>) {
         let mut complaints = Vec::new();
-        let first = |names: &[&str]| {
-            names
-                .iter()
-                .find_map(|name| get(name).filter(|text| !text.trim().is_empty()).map(|text| (name.to_string(), text)))
+        let port = port_of(&get, of.ports, of.port, &mut complaints);
+        let search_port = match of.search_ports {
+            ([], _) => port,
+            (names, default) => port_of(&get, names, default, &mut complaints),
         };
-        let port_of = |names: &[&str], default: u16, complaints: &mut Vec<Complaint>| match first(names) {
-            None => default,
-            Some((name, text)) => text.trim().parse().ok().filter(|port| *port > 1024).unwrap_or_else(|| {
-                complaints.push(Complaint(format!("{name}={text}: expected a port above 1024, using {default}")));
-                default
-            }),
+        let beacon_port = match of.beacon_ports {
+            ([], _) => search_port,
+            (names, default) => port_of(&get, names, default, &mut complaints),
         };
-        let port = port_of(&["EPICS_CAS_SERVER_PORT", "EPICS_CA_SERVER_PORT"], ca::wire::SERVER_PORT, &mut complaints);
-        let repeater =
-            port_of(&["EPICS_CAS_BEACON_PORT", "EPICS_CA_REPEATER_PORT"], ca::wire::REPEATER_PORT, &mut complaints);
         let list = |name: &str, port: u16, complaints: &mut Vec<Complaint>| {
             get(name).map(|text| addresses(name, &text, port, complaints)).filter(|list| !list.is_empty())
         };
-        let listed = list("EPICS_CAS_INTF_ADDR_LIST", 0, &mut complaints);
+        let listed = list(of.interfaces, 0, &mut complaints);
         let listed = listed.map(|list| list.iter().map(|address| *address.ip()).collect::<Vec<_>>());
         let (groups, interfaces) = listed
             .unwrap_or_else(|| vec![Ipv4Addr::LOCALHOST])
@@ -59,19 +115,17 @@ impl ServerConfig {
             .partition::<Vec<_>, _>(|address| address.is_multicast());
         // A list with only multicast groups makes the server available to other hosts.
         let interfaces = if interfaces.is_empty() { vec![Ipv4Addr::UNSPECIFIED] } else { interfaces };
-        let beacons = list("EPICS_CAS_BEACON_ADDR_LIST", repeater, &mut complaints)
-            .or_else(|| list("EPICS_CA_ADDR_LIST", repeater, &mut Vec::new()).map(|list| at_port(&list, repeater)))
+        let mut beacons = list(of.beacons, beacon_port, &mut complaints)
+            .or_else(|| list(of.searched, beacon_port, &mut Vec::new()).map(|list| at_port(&list, beacon_port)))
             .unwrap_or_default();
-        let mut beacons = beacons;
-        let automatic = get("EPICS_CAS_AUTO_BEACON_ADDR_LIST").or_else(|| get("EPICS_CA_AUTO_ADDR_LIST"));
+        let automatic = of.automatic.iter().find_map(|name| get(name));
         if automatic.is_none_or(|text| !text.trim().eq_ignore_ascii_case("no")) {
             let ips = std::iter::once(Ipv4Addr::LOCALHOST).chain(broadcasts_of(&interfaces));
             let missing: Vec<_> =
-                ips.map(|ip| SocketAddrV4::new(ip, repeater)).filter(|to| !beacons.contains(to)).collect();
+                ips.map(|ip| SocketAddrV4::new(ip, beacon_port)).filter(|to| !beacons.contains(to)).collect();
             beacons.extend(missing);
         }
-        let period = first(&["EPICS_CAS_BEACON_PERIOD", "EPICS_CA_BEACON_PERIOD"]);
-        let beacon_period = match period {
+        let beacon_period = match first(&get, of.periods) {
             None => DurNs::from_secs(15),
             Some((name, text)) => match text.trim().parse::<f64>() {
                 Ok(seconds) if (0.1..1e6).contains(&seconds) => DurNs((seconds * 1e9) as i64),
@@ -81,15 +135,47 @@ impl ServerConfig {
                 }
             },
         };
-        let ignored = list("EPICS_CAS_IGNORE_ADDR_LIST", 0, &mut complaints)
-            .unwrap_or_default()
-            .iter()
-            .map(|address| *address.ip())
-            .collect();
-        let message_bytes = message_bytes(&get);
-        let multicast_ttl = multicast_ttl(&get, &mut complaints);
-        let config = Self { interfaces, groups, port, beacons, multicast_ttl, beacon_period, ignored, message_bytes };
+        let ignored =
+            list(of.ignored, 0, &mut complaints).unwrap_or_default().iter().map(|address| *address.ip()).collect();
+        let only_here = of.own_broadcasts && interfaces.iter().all(Ipv4Addr::is_loopback);
+        let config = Self {
+            own_broadcasts: if only_here { own_broadcasts() } else { Vec::new() },
+            interfaces,
+            interfaces_variable: of.interfaces,
+            groups,
+            local_group: of.local_group,
+            port,
+            search_port,
+            beacons,
+            multicast_ttl: 1,
+            beacon_period,
+            ignored,
+            message_bytes: None,
+        };
         (config, complaints)
+    }
+}
+
+/// The first variable that is set, with its name.
+fn first(get: impl Fn(&str) -> Option<String>, names: &[&str]) -> Option<(String, String)> {
+    names
+        .iter()
+        .find_map(|name| get(name).filter(|text| !text.trim().is_empty()).map(|text| ((*name).to_owned(), text)))
+}
+
+/// A port from the first variable that is set.
+pub fn port_of(
+    get: impl Fn(&str) -> Option<String>,
+    names: &[&str],
+    default: u16,
+    complaints: &mut Vec<Complaint>,
+) -> u16 {
+    match first(get, names) {
+        None => default,
+        Some((name, text)) => text.trim().parse().ok().filter(|port| *port > 1024).unwrap_or_else(|| {
+            complaints.push(Complaint(format!("{name}={text}: expected a port above 1024, using {default}")));
+            default
+        }),
     }
 }
 
@@ -140,6 +226,13 @@ pub(crate) fn broadcasts_of(served: &[Ipv4Addr]) -> Vec<Ipv4Addr> {
     let all = sys::interfaces::list().unwrap_or_default();
     let serves = |address: Ipv4Addr| served.iter().any(|served| served.is_unspecified() || *served == address);
     all.iter().filter(|interface| serves(interface.address)).filter_map(|interface| interface.broadcast).collect()
+}
+
+/// Broadcast addresses of this host's networks, each with the host's own address there.
+fn own_broadcasts() -> Vec<(Ipv4Addr, Ipv4Addr)> {
+    // If the interfaces cannot be listed, clients find the server by its address.
+    let all = sys::interfaces::list().unwrap_or_default();
+    all.iter().filter_map(|interface| Some((interface.broadcast?, interface.address))).collect()
 }
 
 fn at_port(list: &[SocketAddrV4], port: u16) -> Vec<SocketAddrV4> {

@@ -1,4 +1,4 @@
-//! The sockets of a server: readiness, input and output. The crate `ca` interprets the bytes.
+//! The sockets of a server: readiness, input and output. The crates of the protocols interpret the bytes.
 
 use crate::config::{Complaint, ServerConfig, join};
 use crate::spin::Spin;
@@ -25,6 +25,7 @@ const TAG_MAIL: u64 = 2 << 40;
 const TAG_LISTEN: u64 = 3 << 40;
 const TAG_UDP: u64 = 4 << 40;
 const TAG_CIRCUIT: u64 = 5 << 40;
+const TAG_NESTED: u64 = 6 << 40;
 
 /// An event of [`Net::wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub enum Ready {
     Listener(usize),
     /// Datagrams have arrived; the index of the socket.
     Datagrams(usize),
+    /// The [nested](Net::nest) sockets have events.
+    Nested,
     /// A circuit can be read or written, or has ended.
     Circuit {
         /// The circuit.
@@ -64,6 +67,14 @@ struct Conn {
     flags: EventFlags,
 }
 
+/// The multicast group by which the servers of this host share searches.
+struct LocalGroup {
+    /// Index of the socket that receives its datagrams.
+    index: usize,
+    sender: UdpSocket,
+    to: SocketAddrV4,
+}
+
 /// All sockets of a server.
 pub struct Net {
     epoll: OwnedFd,
@@ -72,6 +83,9 @@ pub struct Net {
     listeners: Vec<TcpListener>,
     datagrams: Vec<UdpSocket>,
     beacons: Option<UdpSocket>,
+    local: Option<LocalGroup>,
+    /// Sockets that take datagrams of one address of this host only.
+    own_only: HashMap<usize, Ipv4Addr, NumberHash>,
     conns: HashMap<CircuitId, Conn, NumberHash>,
     /// Number of connections refused because of the limit or a lack of file descriptors.
     pub refused: u64,
@@ -108,6 +122,8 @@ impl Net {
             listeners: Vec::new(),
             datagrams: Vec::new(),
             beacons: None,
+            local: None,
+            own_only: HashMap::default(),
             conns: HashMap::default(),
             refused: 0,
             tcp_port: 0,
@@ -147,20 +163,39 @@ impl Net {
         let named_ones: Vec<Ipv4Addr> =
             config.interfaces.iter().copied().filter(|address| !address.is_unspecified()).collect();
         let broadcasts = crate::config::broadcasts_of(&named_ones);
+        let port = config.search_port;
         for &address in config.interfaces.iter().chain(&broadcasts) {
-            let socket = shared_udp(address, config.port).map_err(|error| named(error, address, config.port))?;
+            let socket = shared_udp(address, port).map_err(|error| named(error, address, port))?;
             if address.is_unspecified() {
-                config.groups.iter().for_each(|group| self.join(&socket, *group, address));
+                config.groups.iter().for_each(|group| self.join(config, &socket, *group, address));
             }
             self.hear(socket)?;
         }
         // It receives no multicasts either. A socket bound to the unspecified address receives those of all joined groups.
         if !config.interfaces.iter().any(Ipv4Addr::is_unspecified) {
             for &group in &config.groups {
-                let socket = shared_udp(group, config.port).map_err(|error| named(error, group, config.port))?;
-                config.interfaces.iter().for_each(|address| self.join(&socket, group, *address));
+                let socket = shared_udp(group, port).map_err(|error| named(error, group, port))?;
+                config.interfaces.iter().for_each(|address| self.join(config, &socket, group, *address));
                 self.hear(socket)?;
             }
+        }
+        for &(broadcast, own) in &config.own_broadcasts {
+            match shared_udp(broadcast, port) {
+                Ok(socket) => {
+                    self.own_only.insert(self.datagrams.len(), own);
+                    self.hear(socket)?;
+                }
+                Err(error) => {
+                    let what = format!("programs on this host that search {broadcast}:{port} do not find this server");
+                    self.complaints.push(Complaint(format!("{what}: {error}")));
+                }
+            }
+        }
+        if let Some(group) = config.local_group
+            && let Err(error) = self.share_in(group, port)
+        {
+            let what = format!("of several servers on this host only one gets the searches: {group}:{port}: {error}");
+            self.complaints.push(Complaint(what));
         }
         let beacons = UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
         beacons.set_broadcast(true)?;
@@ -171,11 +206,31 @@ impl Net {
     }
 
     /// Joins a multicast group. A failure is not fatal, because other groups may work.
-    fn join(&mut self, socket: &UdpSocket, group: Ipv4Addr, interface: Ipv4Addr) {
+    fn join(&mut self, config: &ServerConfig, socket: &UdpSocket, group: Ipv4Addr, interface: Ipv4Addr) {
         if let Err(error) = join(socket, group, interface) {
             let what = format!("searches to the multicast group {group} are not heard on {interface}: {error}");
-            self.complaints.push(Complaint(format!("EPICS_CAS_INTF_ADDR_LIST: {what}")));
+            self.complaints.push(Complaint(format!("{}: {what}", config.interfaces_variable)));
         }
+    }
+
+    /// Joins the group by which the servers of this host share searches.
+    fn share_in(&mut self, group: Ipv4Addr, port: u16) -> io::Result<()> {
+        let socket = shared_udp(group, port)?;
+        join(&socket, group, Ipv4Addr::LOCALHOST)?;
+        // The kernel sends multicasts from this address on the loopback interface.
+        let sender = UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
+        sender.set_nonblocking(true)?;
+        self.local = Some(LocalGroup { index: self.datagrams.len(), sender, to: SocketAddrV4::new(group, port) });
+        self.hear(socket)
+    }
+
+    /// Makes [`wait`](Self::wait) report events of other sockets as [`Ready::Nested`]. The caller then waits for those without
+    /// blocking.
+    ///
+    /// # Errors
+    /// An error from the kernel.
+    pub fn nest(&self, inner: &Self) -> io::Result<()> {
+        add(&self.epoll, &inner.epoll, TAG_NESTED)
     }
 
     /// Receives datagrams on a socket.
@@ -233,6 +288,7 @@ impl Net {
                 }
                 TAG_LISTEN => Ready::Listener(index),
                 TAG_UDP => Ready::Datagrams(index),
+                TAG_NESTED => Ready::Nested,
                 _ => Ready::Circuit {
                     id: CircuitId(index as u32),
                     read: flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP),
@@ -240,7 +296,7 @@ impl Net {
                 },
             });
         }
-        let asked = ready.iter().any(|ready| matches!(ready, Ready::Circuit { read: true, .. }));
+        let asked = ready.iter().any(|ready| matches!(ready, Ready::Circuit { read: true, .. } | Ready::Nested));
         self.spin.ended(now, sys::clock::mono_now(), asked);
         Ok(())
     }
@@ -335,6 +391,10 @@ impl Net {
     /// Receives one datagram.
     pub fn receive(&mut self, socket: usize) -> Option<(usize, SocketAddrV4)> {
         match self.datagrams.get(socket)?.recv_from(&mut self.buffer).ok()? {
+            // Without its bytes, so that the caller counts it against its limit.
+            (_, SocketAddr::V4(from)) if self.own_only.get(&socket).is_some_and(|own| own != from.ip()) => {
+                Some((0, from))
+            }
             (len, SocketAddr::V4(from)) => Some((len, from)),
             (_, SocketAddr::V6(_)) => None,
         }
@@ -344,6 +404,25 @@ impl Net {
     pub fn answer(&self, socket: usize, to: SocketAddrV4, bytes: &[u8]) {
         if let Some(socket) = self.datagrams.get(socket) {
             let _ = socket.send_to(bytes, to);
+        }
+    }
+
+    /// Whether this socket receives the datagrams that servers of this host share.
+    #[must_use]
+    pub fn is_local_group(&self, socket: usize) -> bool {
+        self.local.as_ref().is_some_and(|local| local.index == socket)
+    }
+
+    /// Whether datagrams can be shared with the other servers of this host.
+    #[must_use]
+    pub const fn shares(&self) -> bool {
+        self.local.is_some()
+    }
+
+    /// Sends a datagram to all servers of this host, including this one. Datagrams may be lost.
+    pub fn share(&self, bytes: &[u8]) {
+        if let Some(local) = &self.local {
+            let _ = local.sender.send_to(bytes, local.to);
         }
     }
 

@@ -97,6 +97,7 @@ pub(crate) fn read_rest(db: &mut Db, channel: &Channel, needs: Needs, reading: &
         reading.ackt = ackt != 0;
         reading.acks = Severity::from_index(acks);
         reading.record_type = Str40::from(db.type_name(record));
+        reading.description = db.description(record);
         reading.meta = db.meta(channel);
     }
 }

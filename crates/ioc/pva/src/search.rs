@@ -2,6 +2,7 @@
 
 use crate::codec::{Fault, Order, Reader, Writer};
 use crate::wire::{self, NAME_MAX, Side, command};
+use base::{DurNs, MonoNs};
 
 /// Maximum size of a sent datagram in bytes. It fits into one Ethernet frame.
 pub const DATAGRAM_BYTES_MAX: usize = 1400;
@@ -136,6 +137,8 @@ pub struct SearchCounters {
 pub struct Identity {
     /// A number that is new at each start.
     pub guid: [u8; 12],
+    /// The IPv4 address that clients connect to. 0 is the address from which the answer comes.
+    pub ip: u32,
     /// The TCP port.
     pub port: u16,
 }
@@ -161,8 +164,7 @@ pub fn answer(
     wire::message(out, Side::Server, command::SEARCH_RESPONSE, |out| {
         out.bytes.extend_from_slice(&identity.guid);
         out.u32(search.sequence);
-        // The client uses the address from which the answer comes.
-        write_ip(out, 0);
+        write_ip(out, identity.ip);
         out.u16(identity.port);
         out.text("tcp");
         out.u8((!found.is_empty()).into());
@@ -237,11 +239,45 @@ pub fn write_beacon(out: &mut Writer, identity: Identity, sequence: u8) {
         out.u8(0);
         out.u8(sequence);
         out.u16(0);
-        write_ip(out, 0);
+        write_ip(out, identity.ip);
         out.u16(identity.port);
         out.text("tcp");
         out.u8(0xFF);
     });
+}
+
+/// The schedule of a server's beacons.
+#[derive(Debug)]
+pub struct Beacons {
+    next: MonoNs,
+    period: DurNs,
+    sequence: u8,
+}
+
+impl Beacons {
+    /// The first beacon is sent at `now`.
+    #[must_use]
+    pub const fn new(now: MonoNs, period: DurNs) -> Self {
+        Self { next: now, period, sequence: 0 }
+    }
+
+    /// The time of the next call to [`poll`](Self::poll).
+    #[must_use]
+    pub const fn poll_timeout(&self) -> MonoNs {
+        self.next
+    }
+
+    /// The beacon to send, if one is due.
+    pub fn poll(&mut self, now: MonoNs, identity: Identity) -> Option<Vec<u8>> {
+        if now < self.next {
+            return None;
+        }
+        let mut out = Writer::new(Order::Big);
+        write_beacon(&mut out, identity, self.sequence);
+        self.sequence = self.sequence.wrapping_add(1);
+        self.next = now + self.period;
+        Some(out.bytes)
+    }
 }
 
 /// The server that sent a beacon, with its port.
@@ -251,8 +287,9 @@ pub fn write_beacon(out: &mut Writer, identity: Identity, sequence: u8) {
 pub fn read_beacon(payload: &[u8], order: Order) -> Result<Identity, Fault> {
     let mut reader = Reader::new(payload, order);
     let guid = reader.take(12)?.try_into().unwrap_or([0; 12]);
-    reader.take(4 + 16)?;
-    Ok(Identity { guid, port: reader.u16()? })
+    reader.take(4)?;
+    let ip = read_ip(&mut reader)?.unwrap_or(0);
+    Ok(Identity { guid, ip, port: reader.u16()? })
 }
 
 #[cfg(test)]
@@ -260,7 +297,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const IDENTITY: Identity = Identity { guid: *b"0123456789ab", port: 5075 };
+    const IDENTITY: Identity = Identity { guid: *b"0123456789ab", ip: 0, port: 5075 };
     const FROM: Address = Address { ip: 0x7F00_0001, port: 4000 };
 
     fn asked(order: Order, flags: u8, names: &[(u32, &str)]) -> Vec<u8> {
@@ -345,6 +382,13 @@ mod tests {
         write_beacon(&mut out, IDENTITY, 3);
         let message = wire::datagram(&out.bytes, Some(Side::Server)).next().unwrap();
         assert_eq!(read_beacon(message.payload, Order::Big), Ok(IDENTITY));
+    }
+
+    #[test]
+    fn beacons_are_sent_once_per_period() {
+        let mut beacons = Beacons::new(MonoNs(5), DurNs(10));
+        let sent: Vec<u64> = (0..30).filter(|at| beacons.poll(MonoNs(*at), IDENTITY).is_some()).collect();
+        assert_eq!((sent, beacons.poll_timeout()), (vec![5, 15, 25], MonoNs(35)));
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use crate::model::schema::{FieldDef, Special, TypeDef};
 use crate::run::engine::Db;
 use crate::run::filter::Filters;
 use crate::text::error::FindError;
-use base::{Alarm, FieldType, Stamp};
+use base::{Alarm, FieldType, Stamp, Str40};
 
 /// Field number of VAL in most record types: the first field after the common ones. A test checks it against the field table.
 pub(crate) const VAL_FIELD: usize = 48;
@@ -226,6 +226,12 @@ impl Db {
     #[must_use]
     pub fn type_name(&self, record: RecId) -> &str {
         &self.records.type_of(record).name
+    }
+
+    /// The description of a record (DESC).
+    #[must_use]
+    pub fn description(&self, record: RecId) -> Str40 {
+        Str40::new(self.records[record].desc.bytes())
     }
 
     /// Fields of a record's type.

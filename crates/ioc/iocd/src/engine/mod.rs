@@ -2,6 +2,7 @@
 //! first.
 
 mod mail;
+pub(crate) mod pvaccess;
 mod records;
 mod stops;
 mod traffic;
@@ -31,6 +32,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use sys::notify::Supervisor;
 
 use mail::Mail;
+use pvaccess::PvAccess;
 
 /// Maximum number of waiting requests to the engine.
 const MAIL_MAX: usize = 64;
@@ -58,6 +60,8 @@ pub struct Engine {
     /// Counters of names searched by datagram.
     pub searches: SearchCounters,
     pub(crate) config: Option<ServerConfig>,
+    /// The server of PVAccess, if it is enabled.
+    pub(crate) pvaccess: Option<PvAccess>,
     beacon: Option<Beacon>,
     mail: Receiver<Mail>,
     finished: Receiver<db::Token>,
@@ -121,6 +125,7 @@ impl Engine {
             scans: Scans::default(),
             searches: SearchCounters::default(),
             config,
+            pvaccess: None,
             beacon,
             mail,
             finished,
@@ -140,6 +145,15 @@ impl Engine {
         };
         engine.plan_scans();
         Ok((engine, mailbox))
+    }
+
+    /// Also serves the database over PVAccess.
+    ///
+    /// # Errors
+    /// If a socket cannot be opened.
+    pub fn serve_pvaccess(&mut self, config: ServerConfig, limits: pva::server::Limits) -> io::Result<()> {
+        self.pvaccess = Some(PvAccess::open(config, limits, &self.net, now())?);
+        Ok(())
     }
 
     /// Connects links to other IOCs.
@@ -274,13 +288,15 @@ impl Engine {
             let now = sys::clock::mono_now();
             let until = self.next_deadline(now);
             let mut ready = std::mem::take(&mut self.ready);
-            let until = if self.again.is_empty() { until } else { Some(MonoNs(0)) };
+            let more = !self.again.is_empty() || self.pvaccess.as_ref().is_some_and(PvAccess::has_more);
+            let until = if more { Some(MonoNs(0)) } else { until };
             self.net.wait(now, until, &mut ready)?;
             self.run_due();
             // Circuits of high priority are first. Each gets a bounded burst.
             ready.sort_by_key(|ready| match ready {
                 Ready::Timer | Ready::Mail => (0, 0),
                 Ready::Circuit { id, .. } => (1, 99 - i32::from(self.server.priority(*id))),
+                Ready::Nested => (1, 99),
                 Ready::Listener(_) => (2, 0),
                 Ready::Datagrams(_) => (3, 0),
             });
@@ -294,6 +310,9 @@ impl Engine {
             let mut again = std::mem::take(&mut self.again);
             again.sort_unstable_by_key(|id| Reverse(self.server.priority(*id)));
             again.into_iter().for_each(|id| self.flush(id));
+            if let Some(pvaccess) = &mut self.pvaccess {
+                pvaccess.flush_again(&mut self.store);
+            }
             self.settle();
             self.supervisor.works(self.store.now.mono, None);
         }
@@ -303,8 +322,10 @@ impl Engine {
     fn next_deadline(&mut self, now: MonoNs) -> Option<MonoNs> {
         let scans = self.scans.next(now, |scan| self.store.db.scanned(scan));
         let beacon = self.beacon.as_ref().map(Beacon::poll_timeout);
+        let pvaccess = self.pvaccess.as_ref().map(PvAccess::poll_timeout);
         let sign = self.supervisor.due();
-        [scans, beacon, self.store.db.next_deadline(), self.server.poll_timeout(), sign].into_iter().flatten().min()
+        let own = [scans, beacon, self.store.db.next_deadline(), self.server.poll_timeout(), pvaccess, sign];
+        own.into_iter().flatten().min()
     }
 
     /// Runs scans, delays, beacons and timeouts that are due.
@@ -326,6 +347,10 @@ impl Engine {
         {
             self.net.beacon(&config.beacons, &bytes);
         }
+        if let Some(pvaccess) = self.pvaccess.as_mut().filter(|pvaccess| pvaccess.poll_timeout() <= now.mono) {
+            pvaccess.run_due(now.mono);
+            pvaccess.flush_touched(&mut self.store);
+        }
         if self.server.poll_timeout().is_some_and(|until| until <= now.mono) {
             self.server.handle_timeout(now.mono, &mut self.store);
         }
@@ -341,10 +366,7 @@ impl Engine {
         loop {
             let posts = self.store.take_posts();
             let empty = posts.is_empty();
-            for post in &posts {
-                self.server.post(post, &mut self.store);
-                self.bridges.post(post, &mut self.store);
-            }
+            posts.iter().for_each(|post| self.post(post));
             self.store.recycle(posts);
             if empty {
                 break;
@@ -353,6 +375,9 @@ impl Engine {
         let regrouped = !self.store.db.take_regrouped().is_empty();
         if self.store.guard.take_changed() || regrouped {
             self.server.refresh_access(&mut self.store);
+            if let Some(pvaccess) = &mut self.pvaccess {
+                pvaccess.server.refresh_access(&mut self.store);
+            }
         }
         let completed = self.store.db.take_completed();
         for done in completed {
@@ -377,9 +402,10 @@ impl Engine {
             touched.extend(std::iter::from_fn(|| self.server.poll_touched()));
             touched.sort_unstable_by_key(|id| Reverse(self.server.priority(*id)));
             touched.iter().for_each(|id| self.flush(*id));
-            let none = touched.is_empty();
+            let mut none = touched.is_empty();
             touched.clear();
             self.touched = touched;
+            none &= !self.pvaccess.as_mut().is_some_and(|pvaccess| pvaccess.flush_touched(&mut self.store));
             if none {
                 break;
             }
@@ -413,6 +439,7 @@ impl Engine {
                 self.settle();
             }
             Ready::Datagrams(socket) => self.datagrams(socket),
+            Ready::Nested => self.pvaccess_events(),
             Ready::Circuit { id, read, write } => {
                 if read {
                     self.read(id);
@@ -421,6 +448,29 @@ impl Engine {
                     self.flush(id);
                 }
             }
+        }
+    }
+
+    /// Handles the events of PVAccess. Scans that are due go between them.
+    fn pvaccess_events(&mut self) {
+        let Some(Ok(ready)) = self.pvaccess.as_mut().map(|pvaccess| pvaccess.events(self.store.now.mono)) else {
+            return;
+        };
+        for &item in &ready {
+            self.store.now = now();
+            if let Some(pvaccess) = &mut self.pvaccess {
+                pvaccess.handle(item, &mut self.store);
+            }
+            if self.store.db.next_deadline().is_some_and(|until| until <= self.store.now.mono) {
+                self.store.db.advance(self.store.now, ADVANCE_MAX);
+            }
+            self.settle();
+            if self.scans.is_due(sys::clock::mono_now()) {
+                self.run_due();
+            }
+        }
+        if let Some(pvaccess) = &mut self.pvaccess {
+            pvaccess.recycle(ready);
         }
     }
 

@@ -93,6 +93,9 @@ impl Engine {
         let store = &self.store;
         let gone: Vec<u64> = store.handles_of(record).collect();
         self.server.drop_channels(|handle| gone.contains(&handle), &mut self.store);
+        if let Some(pvaccess) = &mut self.pvaccess {
+            pvaccess.server.drop_channels(|handle| gone.contains(&handle), &mut self.store);
+        }
         let asked = self.bridges.drop_handles(&gone, &mut self.store);
         let db = &mut self.store.db;
         let (owner, there, last) = match db.location_of(record) {

@@ -4,6 +4,7 @@ use super::{Engine, now};
 use crate::bridge::{self, Holder, WriteCallback};
 use crate::job::{Job, JobResult, OwnerEvent, OwnerRequest, Requester};
 use crate::links::{Links, Servers};
+use crate::store;
 use base::Value;
 use ca::server::{Access, Answer, Post, Token};
 use db::{RecordLocation, RemoteRequest, Signal};
@@ -35,8 +36,9 @@ impl Engine {
                 self.take_done(job);
             }
             OwnerEvent::Post { key, value, alarm, stamp, mask } => {
-                let post = self.store.posted(key, mask, value, alarm, stamp);
-                self.post(post);
+                if let Some(post) = self.store.posted(key, mask, value, alarm, stamp) {
+                    self.post(&post);
+                }
             }
             OwnerEvent::Completed(done) => self.completed(&done),
             OwnerEvent::Remote(request) => self.remote(Some(shard), request),
@@ -52,6 +54,19 @@ impl Engine {
     fn take_done(&mut self, job: Box<Job>) {
         let mono = self.store.now.mono;
         match (job.requester, &job.outcome) {
+            (Requester::Client(token), outcome) if let Some(request) = store::pva::request_of(token) => {
+                let Some(pvaccess) = &mut self.pvaccess else { return };
+                match outcome {
+                    JobResult::Read(read) => {
+                        let view = read.is_ok().then(|| store::pva::view(&job.reading));
+                        pvaccess.server.answer(request, view, &mut self.store);
+                    }
+                    JobResult::Write(put) => {
+                        pvaccess.server.written(request, store::pva::put(*put), &mut self.store);
+                    }
+                    JobResult::Nothing => {}
+                }
+            }
             (Requester::Client(token), JobResult::Read(read)) => {
                 let answer = Answer::Read(read.map(|()| &job.reading));
                 self.server.answer(mono, token, answer, &mut self.store);
@@ -62,8 +77,9 @@ impl Engine {
                 self.server.answer(mono, token, Answer::Write(*put), &mut self.store);
             }
             (Requester::Watch { key, mask }, JobResult::Read(_)) => {
-                let post = self.store.fetched(key, mask, job);
-                self.post(post);
+                if let Some(post) = self.store.fetched(key, mask, job) {
+                    self.post(&post);
+                }
             }
             (Requester::Link(holder, id), JobResult::Read(_)) => {
                 bridge::properties(&mut self.store, holder, id, job.reading.meta);
@@ -75,7 +91,9 @@ impl Engine {
     /// Routes the completion of a put callback: to a client or a link.
     pub(super) fn completed(&mut self, done: &db::Completed) {
         let (token, ok) = (Token(done.token), done.error.is_none());
-        if !self.bridges.done(token, ok, &mut self.store) {
+        if let (Some(request), Some(pvaccess)) = (store::pva::request_of(token), &mut self.pvaccess) {
+            pvaccess.server.put_done(request, ok, &mut self.store);
+        } else if !self.bridges.done(token, ok, &mut self.store) {
             self.server.put_done(self.store.now.mono, token, ok, &mut self.store);
         }
     }
@@ -99,10 +117,13 @@ impl Engine {
         self.bridges.write(name, value, told, &mut self.store).then_some(record)
     }
 
-    pub(super) fn post(&mut self, post: Option<Post>) {
-        if let Some(post) = post {
-            self.server.post(&post, &mut self.store);
-            self.bridges.post(&post, &mut self.store);
+    /// Forwards a post to clients and links.
+    pub(super) fn post(&mut self, post: &Post) {
+        self.server.post(post, &mut self.store);
+        self.bridges.post(post, &mut self.store);
+        if let Some(pvaccess) = &mut self.pvaccess {
+            let Post { watch, mask, alarm, stamp, ref value } = *post;
+            pvaccess.server.post(&pva::server::Post { watch, mask, alarm, stamp, value }, &mut self.store);
         }
     }
 

@@ -91,6 +91,8 @@ pub struct Shell {
     state: IocState,
     /// Whether the database is served over Channel Access.
     serves: bool,
+    /// Whether a database that is served is also served over PVAccess.
+    pvaccess: bool,
     env: BTreeMap<String, String>,
     vars: BTreeMap<String, f64>,
     on_error: OnError,
@@ -141,6 +143,7 @@ impl Shell {
             state: IocState::Building(Box::new(db)),
             devices,
             serves,
+            pvaccess: true,
             env: env.into_iter().collect(),
             vars: variables::at_start(),
             on_error: OnError::Continue,
@@ -172,6 +175,11 @@ impl Shell {
         self.groups = groups;
         self.home = home;
         self.require_rt = require_rt;
+    }
+
+    /// Serves the database over Channel Access only.
+    pub const fn without_pvaccess(&mut self) {
+        self.pvaccess = false;
     }
 
     /// Whether the IOC is running.
@@ -251,6 +259,7 @@ impl Shell {
         complaints.into_iter().flatten().for_each(|complaint| eprintln!("{}", complaint.0));
         let (mut engine, mailbox) = Engine::new(*db, config)?;
         engine.net.complaints.iter().for_each(|complaint| eprintln!("{}", complaint.0));
+        let other_pvaccess_port = self.serve_pvaccess(&mut engine)?;
         engine.follow_links(Links::new(mailbox.clone(), self.env.clone()));
         let other_port = engine.net.port_taken.then_some(engine.net.tcp_port);
         let mut threads = None;
@@ -280,6 +289,11 @@ impl Shell {
         if let Some(port) = other_port {
             eprintln!("The TCP port is in use by another server; circuits are taken on port {port} instead.");
         }
+        if let Some(port) = other_pvaccess_port {
+            eprintln!(
+                "The TCP port of PVAccess is in use by another server; connections are taken on port {port} instead."
+            );
+        }
         self.start_saver()?;
         self.publish()?;
         eprintln!("iocRun: All initialization complete");
@@ -300,6 +314,23 @@ impl Shell {
             }
         }
         Ok(())
+    }
+
+    /// Opens the sockets of PVAccess, unless it is disabled. Returns the TCP port if the configured one is in use.
+    fn serve_pvaccess(&self, engine: &mut Engine) -> Result<Option<u16>, Failed> {
+        let get = |name: &str| self.env.get(name).cloned();
+        if !self.serves || !self.pvaccess || pvanet::config::is_disabled(get) {
+            return Ok(None);
+        }
+        let (config, limits, complaints) = pvanet::config::server(get);
+        engine.serve_pvaccess(config, limits).map_err(|error| {
+            Failed(format!(
+                "PVAccess: {error}\n  try: set EPICS_PVAS_BROADCAST_PORT, or --no-pvaccess to serve without it"
+            ))
+        })?;
+        let Some(pvaccess) = &engine.pvaccess else { return Ok(None) };
+        complaints.iter().chain(&pvaccess.net.complaints).for_each(|complaint| eprintln!("{}", complaint.0));
+        Ok(pvaccess.net.port_taken.then_some(pvaccess.net.tcp_port))
     }
 
     /// Reads commands from standard input until its end. A terminal has line editing, history (`IOCSH_HISTSIZE` lines) and

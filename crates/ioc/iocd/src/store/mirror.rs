@@ -75,6 +75,7 @@ impl Mirror {
         if needs != Needs::All {
             (self.newest.meta, self.newest.record_type) = (before.meta, before.record_type);
             (self.newest.ackt, self.newest.acks) = (before.ackt, before.acks);
+            self.newest.description = before.description;
         }
         self.known = true;
         let since = self.asked.take().unwrap_or(EventMask::NONE);

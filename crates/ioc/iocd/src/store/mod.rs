@@ -1,7 +1,8 @@
-//! The database, as accessed by Channel Access. Every field has an owner, and requests use one path. The housekeeping shard
+//! The database, as accessed by Channel Access and PVAccess. Every field has an owner, and requests use one path. The housekeeping shard
 //! belongs to the network thread and answers immediately. Other owners answer with jobs that return finished.
 
 mod mirror;
+pub(crate) mod pva;
 
 use crate::bridge::Holder;
 use crate::execute::{Subscriptions, execute, read, write_to};
@@ -104,6 +105,8 @@ pub struct Store {
     subs: Subscriptions,
     /// Buffer for readings without a requester: the value before a logged write.
     scratch: Reading,
+    /// Buffer for readings of PVAccess clients.
+    pva_reading: Reading,
     drained: Vec<Post>,
     /// Shards of the database that other threads own.
     pub shards: Vec<ShardPort>,
@@ -125,6 +128,7 @@ impl Store {
             by_key: HashMap::default(),
             subs: Subscriptions::new(queue, 0),
             scratch: Reading::default(),
+            pva_reading: Reading::default(),
             drained: Vec::new(),
             shards: Vec::new(),
             opened: 0,
@@ -176,6 +180,50 @@ impl Store {
 
     fn entry(&self, handle: u64) -> Option<&Entry> {
         entry(&self.entries, handle)
+    }
+
+    /// Opens a channel to a field.
+    fn open_channel(&mut self, channel: Channel, peer: Peer<'_>) -> Option<Opened> {
+        // As in C, searches find fields without a type, but channels to them fail.
+        if !self.db.has_value(&channel) {
+            return None;
+        }
+        let info = self.db.info(&channel);
+        let access = self.guard.access(&self.db, &channel, &info, peer);
+        let location = self.db.location_of(channel.record);
+        let key = Key::of(&channel);
+        let shared = channel.filters.is_empty();
+        let known = self.by_key.get(&key).copied().filter(|_| shared);
+        let handle = known.unwrap_or_else(|| {
+            let native = Basic::native_of(info.kind);
+            let slot = self.free.pop().unwrap_or_else(|| {
+                self.entries.push(None);
+                self.entries.len() as u32 - 1
+            });
+            self.opened += 1;
+            let remote = location.map(|location| {
+                let channel = Channel { record: location.record, ..channel.clone() };
+                Box::new(Remote { shard: location.shard, channel, info, mirror: Mirror::default() })
+            });
+            let number = self.opened << 32 | u64::from(slot);
+            let entry = Entry { channel, key, native, channels: 0, watchers: 0, number, remote };
+            self.entries[slot as usize] = Some(entry);
+            if shared {
+                self.by_key.insert(key, slot);
+            }
+            slot
+        });
+        let entry = self.entries.get_mut(handle as usize)?.as_mut()?;
+        entry.channels += 1;
+        Some(Opened {
+            handle: handle.into(),
+            watch: handle.into(),
+            native: entry.native,
+            count: info.elements_max,
+            access,
+            posted: true,
+            lane: location.map_or(0, |location| location.shard as u16 + 1),
+        })
     }
 
     /// Shards that have an owner, with their numbers.
@@ -347,46 +395,7 @@ impl Backend for Store {
 
     fn open(&mut self, name: &[u8], peer: Peer<'_>) -> Option<Opened> {
         let channel = self.db.find(text(name)?).ok()?;
-        // As in C, searches find fields without a type, but channels to them fail.
-        if !self.db.has_value(&channel) {
-            return None;
-        }
-        let info = self.db.info(&channel);
-        let access = self.guard.access(&self.db, &channel, &info, peer);
-        let location = self.db.location_of(channel.record);
-        let key = Key::of(&channel);
-        let shared = channel.filters.is_empty();
-        let known = self.by_key.get(&key).copied().filter(|_| shared);
-        let handle = known.unwrap_or_else(|| {
-            let native = Basic::native_of(info.kind);
-            let slot = self.free.pop().unwrap_or_else(|| {
-                self.entries.push(None);
-                self.entries.len() as u32 - 1
-            });
-            self.opened += 1;
-            let remote = location.map(|location| {
-                let channel = Channel { record: location.record, ..channel.clone() };
-                Box::new(Remote { shard: location.shard, channel, info, mirror: Mirror::default() })
-            });
-            let number = self.opened << 32 | u64::from(slot);
-            let entry = Entry { channel, key, native, channels: 0, watchers: 0, number, remote };
-            self.entries[slot as usize] = Some(entry);
-            if shared {
-                self.by_key.insert(key, slot);
-            }
-            slot
-        });
-        let entry = self.entries.get_mut(handle as usize)?.as_mut()?;
-        entry.channels += 1;
-        Some(Opened {
-            handle: handle.into(),
-            watch: handle.into(),
-            native: entry.native,
-            count: info.elements_max,
-            access,
-            posted: true,
-            lane: location.map_or(0, |location| location.shard as u16 + 1),
-        })
+        self.open_channel(channel, peer)
     }
 
     fn access(&mut self, handle: u64, peer: Peer<'_>) -> Access {

@@ -106,8 +106,9 @@ pub trait Source {
     fn access(&mut self, handle: u64, peer: Peer<'_>) -> Access;
     /// The channel is no longer used.
     fn close(&mut self, handle: u64);
-    /// Reads the field with its properties. Without a token the answer must be immediate, from the available data.
-    fn read(&mut self, handle: u64, token: Option<Token>) -> Get<'_>;
+    /// Reads the field, if `properties` is set with its properties. Without a token the answer must be immediate, from the
+    /// available data.
+    fn read(&mut self, handle: u64, properties: bool, token: Option<Token>) -> Get<'_>;
     /// Writes. With `wait` the client requests the answer when all processing is complete.
     fn write(&mut self, handle: u64, peer: Peer<'_>, write: Write, token: Token, wait: bool) -> Put;
     /// The completion of a write is no longer needed.

@@ -182,7 +182,8 @@ impl Server {
         let token = conn.token(id);
         let Some(op) = conn.ops.get_mut(&ioid).filter(|op| op.busy.is_none()) else { return };
         let Some(channel) = conn.channels.get(&op.sid).filter(|channel| channel.opened.access.read) else { return };
-        match source.read(channel.opened.handle, Some(token)) {
+        let properties = op.select & channel.layout.properties() != 0;
+        match source.read(channel.opened.handle, properties, Some(token)) {
             Get::Done(view) => self.first_answer(id, ioid, &view),
             Get::Sent => {
                 op.busy = Some(Busy { token, sub: 0, step: Step::First });
@@ -350,7 +351,7 @@ fn write_properties(
     update: &View<'_>,
     source: &mut impl Source,
 ) {
-    match source.read(handle, None) {
+    match source.read(handle, true, None) {
         Get::Done(now) => {
             let view = View { meta: now.meta, description: now.description, ..*update };
             write_update(out, ioid, marks, overrun, |out| layout.encode(marks, &view, out));

@@ -73,7 +73,7 @@ impl Server {
             );
         }
         let (layout, marks) = (channel.layout.clone(), op.select & channel.layout.all());
-        match source.read(channel.opened.handle, Some(token)) {
+        match source.read(channel.opened.handle, marks & layout.properties() != 0, Some(token)) {
             Get::Done(view) => {
                 reply_value(conn, ioid, sub, &layout, marks, &view);
                 self.ended(id, ioid, sub, source);

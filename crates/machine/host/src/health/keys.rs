@@ -86,7 +86,7 @@ pub const MEANINGS: &[(&str, &[(&str, Meaning)])] = &[
     (
         "[[ioc]]",
         &[
-            ("load access scan port protocols strict script", SERVICE),
+            ("load access scan port protocols pvaccess strict script", SERVICE),
             ("require_rt", Rows(&[Available])),
             ("ready", Rows(&[Ready])),
         ],

@@ -14,7 +14,7 @@ const SERVING: &str = "iocRun: All initialization complete";
 /// Time limit for loading.
 const LOAD_WITHIN: DurNs = DurNs::from_secs(60);
 
-const OWN: [Key; 9] = [
+const OWN: [Key; 10] = [
     key(
         "load",
         r#"[{ file = "ring.db", macros = "P=SR:" }]"#,
@@ -59,6 +59,13 @@ const OWN: [Key; 9] = [
         "`false`",
         "Refuse a whole database file that has an error. Otherwise its valid part is loaded; the IOC still exits if \
          the file is in `load`.",
+    ),
+    key(
+        "pvaccess",
+        "false",
+        "true or false",
+        "`true`",
+        "Serve records over PVAccess ([PVAccess](../pvaccess.md)) in addition to Channel Access.",
     ),
     key(
         "script",
@@ -157,6 +164,9 @@ pub(crate) fn read(
     }
     if section.flag("require_rt", found).unwrap_or(false) {
         command.push("--require-rt".into());
+    }
+    if section.flag("pvaccess", found) == Some(false) {
+        command.push("--no-pvaccess".into());
     }
     match section.words("script", found) {
         Some((script, _)) => command.push(script.to_owned()),

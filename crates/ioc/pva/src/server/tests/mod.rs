@@ -50,7 +50,7 @@ impl Source for Values {
     fn close(&mut self, _: u64) {
         self.open -= 1;
     }
-    fn read(&mut self, handle: u64, token: Option<Token>) -> Get<'_> {
+    fn read(&mut self, handle: u64, _: bool, token: Option<Token>) -> Get<'_> {
         if let (true, Some(token)) = (self.later, token) {
             self.asked.push(token);
             return Get::Sent;
@@ -92,7 +92,7 @@ struct Bench {
 
 impl Bench {
     fn new(limits: Limits) -> Self {
-        let mut server = Server::new(limits, Identity { guid: [7; 12], port: 5075 });
+        let mut server = Server::new(limits, Identity { guid: [7; 12], ip: 0, port: 5075 });
         let id = server.accept(MonoNs(0), "10.0.0.9:4000");
         let mut bench = Self {
             server,

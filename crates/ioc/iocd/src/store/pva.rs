@@ -1,0 +1,329 @@
+//! The database, as accessed by PVAccess. Opening, reading and writing take the path of Channel Access.
+
+use super::Store;
+use base::{Array, FieldType, Scalar, Value};
+use ca::encode::{Needs, Reading};
+use ca::server::{Backend, Peer, PutOutcome, Token, Write};
+use db::{Channel, FieldInfo};
+use pva::codec::Kind;
+use pva::nt::{Shape, View, Written, short_text};
+use pva::server::{self, Access, Get, Opened, Put, Source};
+
+/// Tokens with this bit belong to PVAccess. Those of Channel Access are below it; those with a higher bit belong to links.
+const TOKENS: u64 = 1 << 62;
+const _: () = assert!(Token::END <= TOKENS);
+
+/// Minimum size in bytes of a text field whose value does not fit into EPICS' short text.
+const LONG_TEXT: u16 = 42;
+
+/// The token of a PVAccess request among those of the engine.
+const fn token_of(token: server::Token) -> Token {
+    Token(token.0 | TOKENS)
+}
+
+/// The PVAccess request of a token; `None` if it belongs to another protocol.
+#[must_use]
+pub(crate) const fn request_of(token: Token) -> Option<server::Token> {
+    if token.0 >> 62 == 1 { Some(server::Token(token.0 & !TOKENS)) } else { None }
+}
+
+/// A reading as PVAccess sends it.
+#[must_use]
+pub(crate) const fn view(reading: &Reading) -> View<'_> {
+    View {
+        value: &reading.value,
+        alarm: reading.alarm,
+        stamp: reading.stamp,
+        meta: &reading.meta,
+        description: reading.description,
+    }
+}
+
+/// The result of a write for the client.
+#[must_use]
+pub(crate) fn put(outcome: PutOutcome) -> Put {
+    match outcome {
+        PutOutcome::Done => Put::Done,
+        PutOutcome::Later => Put::Later,
+        PutOutcome::Sent => Put::Sent,
+        PutOutcome::Failed => Put::Failed(
+            "the record refused the write: the value does not fit the field, DISP is set, or processing failed".into(),
+        ),
+    }
+}
+
+/// A client as access security sees it. Host names that clients send are not trusted: rules apply to the address.
+fn peer_of(peer: server::Peer<'_>) -> Peer<'_> {
+    let host = peer.address.rsplit_once(':').map_or(peer.address, |(host, _)| host);
+    Peer { user: peer.user, host, address: peer.address }
+}
+
+const fn access(access: ca::server::Access) -> Access {
+    Access { read: access.read, write: access.write }
+}
+
+impl Store {
+    /// The channel of a name. Long texts and links are read as characters, because a short text would cut them.
+    fn channel_of(&self, name: &[u8]) -> Option<Channel> {
+        let mut channel = self.db.find(super::text(name)?).ok()?;
+        let info = self.db.info(&channel);
+        let long = info.kind == FieldType::Link || (info.kind == FieldType::String && info.text_size >= LONG_TEXT);
+        channel.long_string |= long && !info.array && !channel.type_name;
+        Some(channel)
+    }
+
+    /// What a field is served as.
+    fn shape(&self, channel: &Channel, info: &FieldInfo) -> Shape {
+        if channel.long_string {
+            return Shape::Scalar(Kind::Text);
+        }
+        let many = info.array && info.elements_max > 1;
+        let kind = match info.kind {
+            FieldType::String | FieldType::Link => Kind::Text,
+            FieldType::I8 | FieldType::U8 if many && self.is_text(channel) => return Shape::Scalar(Kind::Text),
+            FieldType::I8 => Kind::I8,
+            FieldType::U8 => Kind::U8,
+            FieldType::I16 => Kind::I16,
+            FieldType::U16 => Kind::U16,
+            FieldType::I32 => Kind::I32,
+            FieldType::U32 => Kind::U32,
+            FieldType::I64 => Kind::I64,
+            FieldType::U64 => Kind::U64,
+            FieldType::F32 => Kind::F32,
+            FieldType::F64 => Kind::F64,
+            FieldType::Enum | FieldType::Menu | FieldType::Device if !many => return Shape::Enum,
+            FieldType::Enum | FieldType::Menu | FieldType::Device => Kind::U16,
+        };
+        if many { Shape::Array(kind) } else { Shape::Scalar(kind) }
+    }
+
+    /// Whether the characters of a record's value are a text, by `info(Q:form, "String")`.
+    fn is_text(&self, channel: &Channel) -> bool {
+        let is_value = self.db.channel_name(channel) == self.db.name_of(channel.record);
+        is_value && self.db.info_tags(channel.record).iter().any(|(name, form)| name == "Q:form" && form == "String")
+    }
+
+    /// The value that a client's text is written as.
+    fn text_value(&self, handle: u64, text: &str) -> Result<Value, String> {
+        let Some(channel) = self.channel(handle) else { return Err("the channel is closed".into()) };
+        let info = self.db.info(channel);
+        let characters = matches!(info.kind, FieldType::I8 | FieldType::U8) && info.array;
+        if !channel.long_string && !characters {
+            return short_text(text).map(|text| Value::Scalar(Scalar::String(text))).map_err(|unfit| unfit.to_string());
+        }
+        let room = info.elements_max as usize;
+        if text.len() >= room && characters {
+            return Err(format!("the text has {} bytes, the field holds {}", text.len(), room.saturating_sub(1)));
+        }
+        Ok(Value::Array(Array::I8(text.bytes().chain([0]).map(|byte| byte as i8).collect())))
+    }
+
+    /// Processes the record of a channel by its field PROC.
+    fn process_record(&mut self, handle: u64, peer: Peer<'_>, token: Token, wait: bool) -> PutOutcome {
+        let Some(record) = self.channel(handle).map(|channel| self.db.name_of(channel.record).to_owned()) else {
+            return PutOutcome::Failed;
+        };
+        let Some(process) = Backend::open(self, format!("{record}.PROC").as_bytes(), peer) else {
+            return PutOutcome::Failed;
+        };
+        let write = Write::Value(Value::Scalar(Scalar::U8(1)));
+        let outcome = Backend::write(self, process.handle, peer, write, token, wait);
+        Backend::close(self, process.handle);
+        outcome
+    }
+}
+
+impl Source for Store {
+    fn exists(&mut self, name: &[u8]) -> bool {
+        // Searches and channels use the same check, so that a client does not search for a name that is then refused.
+        Backend::exists(self, name) && self.channel_of(name).is_some_and(|channel| self.db.has_value(&channel))
+    }
+
+    fn open(&mut self, name: &[u8], peer: server::Peer<'_>) -> Option<Opened> {
+        let channel = self.channel_of(name)?;
+        let shape = self.shape(&channel, &self.db.info(&channel));
+        let opened = self.open_channel(channel, peer_of(peer))?;
+        Some(Opened { handle: opened.handle, watch: opened.watch, shape, access: access(opened.access) })
+    }
+
+    fn access(&mut self, handle: u64, peer: server::Peer<'_>) -> Access {
+        access(Backend::access(self, handle, peer_of(peer)))
+    }
+
+    fn close(&mut self, handle: u64) {
+        Backend::close(self, handle);
+    }
+
+    fn read(&mut self, handle: u64, properties: bool, token: Option<server::Token>) -> Get<'_> {
+        let mut reading = std::mem::take(&mut self.pva_reading);
+        let needs = if properties { Needs::All } else { Needs::Value };
+        let got = Backend::read(self, handle, needs, &mut reading, token.map(token_of));
+        self.pva_reading = reading;
+        match got {
+            Ok(ca::server::Get::Done) => Get::Done(view(&self.pva_reading)),
+            Ok(ca::server::Get::Sent) => Get::Sent,
+            Err(_) => Get::Failed,
+        }
+    }
+
+    fn write(
+        &mut self,
+        handle: u64,
+        peer: server::Peer<'_>,
+        write: server::Write,
+        token: server::Token,
+        wait: bool,
+    ) -> Put {
+        let (peer, token) = (peer_of(peer), token_of(token));
+        let value = match write {
+            server::Write::Process => return put(self.process_record(handle, peer, token, wait)),
+            server::Write::Value(Written::Value(value)) => {
+                let room = self.channel(handle).map_or(0, |channel| self.db.info(channel).elements_max as usize);
+                if value.len() > room {
+                    return Put::Failed(format!("the value has {} elements, the field holds {room}", value.len()));
+                }
+                value
+            }
+            server::Write::Value(Written::Text(text)) => match self.text_value(handle, &text) {
+                Ok(value) => value,
+                Err(unfit) => return Put::Failed(unfit),
+            },
+        };
+        put(Backend::write(self, handle, peer, Write::Value(value), token, wait))
+    }
+
+    fn forget(&mut self, token: server::Token) {
+        Backend::forget(self, token_of(token));
+    }
+
+    fn watch(&mut self, handle: u64) {
+        Backend::watch(self, handle);
+    }
+
+    fn unwatch(&mut self, handle: u64) {
+        Backend::unwatch(self, handle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use db::{Db, Macros, Now};
+
+    const PEER: server::Peer<'_> = server::Peer { user: "ann", address: "10.0.0.9:4000" };
+    const TOKEN: server::Token = server::Token(7);
+
+    const RECORDS: &str = r#"
+record(ao, "ao") { field(DESC, "a set point") field(VAL, "1.5") }
+record(calc, "count") { field(INPA, "count") field(CALC, "A+1") }
+record(mbbo, "mbbo") { field(ZRST, "zero") field(ONST, "one") }
+record(stringout, "text") {}
+record(lso, "long") { field(SIZV, "60") }
+record(waveform, "wave") { field(FTVL, "LONG") field(NELM, "4") }
+record(waveform, "one") { field(FTVL, "FLOAT") field(NELM, "1") }
+record(waveform, "states") { field(FTVL, "ENUM") field(NELM, "3") }
+record(waveform, "characters") { field(FTVL, "CHAR") field(NELM, "10") info(Q:form, "String") }
+"#;
+
+    fn store() -> Store {
+        let mut db = Db::new();
+        db.load_records(RECORDS, "test.db", &Macros::default(), &mut |_| None).unwrap();
+        db.init(Now::default());
+        Store::new(db)
+    }
+
+    fn open(store: &mut Store, name: &str) -> Opened {
+        assert!(Source::exists(store, name.as_bytes()), "{name} is found");
+        Source::open(store, name.as_bytes(), PEER).unwrap_or_else(|| panic!("{name} opens"))
+    }
+
+    fn write(store: &mut Store, name: &str, write: server::Write) -> Put {
+        let opened = open(store, name);
+        Source::write(store, opened.handle, PEER, write, TOKEN, false)
+    }
+
+    fn text_of(store: &mut Store, name: &str) -> String {
+        let (opened, layout) = (open(store, name), pva::nt::Layout::new(Shape::Scalar(Kind::Text)));
+        assert_eq!(opened.shape, Shape::Scalar(Kind::Text), "{name}");
+        let Get::Done(view) = Source::read(store, opened.handle, false, Some(TOKEN)) else { panic!("{name} is read") };
+        let mut out = pva::codec::Writer::new(pva::codec::Order::Little);
+        layout.encode(2, &view, &mut out);
+        String::from_utf8(out.bytes[1..].to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_field_is_served_as_the_type_of_its_elements() {
+        let mut store = store();
+        for (name, shape) in [
+            ("ao", Shape::Scalar(Kind::F64)),
+            ("ao.PREC", Shape::Scalar(Kind::I16)),
+            ("ao.SCAN", Shape::Enum),
+            ("ao.DTYP", Shape::Enum),
+            ("ao.OUT", Shape::Scalar(Kind::Text)),
+            ("ao.DESC", Shape::Scalar(Kind::Text)),
+            ("ao.DESC$", Shape::Scalar(Kind::Text)),
+            ("mbbo", Shape::Enum),
+            ("mbbo.ZRVL", Shape::Scalar(Kind::U32)),
+            ("text", Shape::Scalar(Kind::Text)),
+            ("long", Shape::Scalar(Kind::Text)),
+            ("wave", Shape::Array(Kind::I32)),
+            ("one", Shape::Scalar(Kind::F32)),
+            ("states", Shape::Array(Kind::U16)),
+            ("characters", Shape::Scalar(Kind::Text)),
+        ] {
+            assert_eq!(open(&mut store, name).shape, shape, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_found_only_if_its_channel_opens() {
+        let mut store = store();
+        for name in ["ao.NONE", "nothing", "ao.TIME", "wave.VAL$", "ao.VAL{\"none\":{}}"] {
+            assert!(!Source::exists(&mut store, name.as_bytes()), "{name}");
+            assert!(Source::open(&mut store, name.as_bytes(), PEER).is_none(), "{name}");
+        }
+    }
+
+    #[test]
+    fn properties_include_the_description() {
+        let mut store = store();
+        let handle = open(&mut store, "ao").handle;
+        let Get::Done(view) = Source::read(&mut store, handle, true, None) else { panic!("it is read") };
+        assert_eq!((view.value, view.description), (&Value::from(1.5), "a set point".into()));
+    }
+
+    #[test]
+    fn texts_are_written_and_read_whole_or_refused() {
+        let mut store = store();
+        let long = "a text that is longer than forty characters";
+        let text = |text: &str| server::Write::Value(Written::Text(text.to_owned()));
+        for (name, given) in
+            [("text", "short"), ("long", long), ("characters", "123456789"), ("ao.OUT", "text.VAL NPP")]
+        {
+            assert_eq!(write(&mut store, name, text(given)), Put::Done, "{name}");
+            assert!(text_of(&mut store, name).starts_with(given), "{name}");
+        }
+        for (name, given) in [("text", long), ("characters", "1234567890")] {
+            let Put::Failed(message) = write(&mut store, name, text(given)) else { panic!("{name} takes {given}") };
+            assert!(message.contains(&format!("{} bytes", given.len())), "{message}");
+        }
+        let many = server::Write::Value(Written::Value(Value::from(vec![1, 2, 3, 4, 5])));
+        assert!(matches!(write(&mut store, "wave", many), Put::Failed(_)), "more elements than the field holds");
+    }
+
+    #[test]
+    fn processing_a_record_needs_no_value() {
+        let mut store = store();
+        assert_eq!(write(&mut store, "count", server::Write::Process), Put::Done);
+        assert_eq!(write(&mut store, "count", server::Write::Process), Put::Done);
+        let handle = open(&mut store, "count").handle;
+        let Get::Done(view) = Source::read(&mut store, handle, false, None) else { panic!("it is read") };
+        assert_eq!(view.value, &Value::from(2.0));
+    }
+
+    #[test]
+    fn tokens_of_the_protocols_are_different() {
+        assert_eq!(request_of(token_of(TOKEN)), Some(TOKEN));
+        assert_eq!([request_of(Token(7)), request_of(Token(u64::MAX)), request_of(Token(1 << 63))], [None; 3]);
+    }
+}
