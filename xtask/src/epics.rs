@@ -21,6 +21,7 @@ const RUNNERS: &[&str] = &[
     "ophyd==1.11.2",
     "p4p==4.3.0",
     "psutil==7.2.2",
+    "pvxslibs==1.5.3",
 ];
 
 /// Installs C EPICS and runs every test that compares with it.
@@ -73,7 +74,7 @@ const PARTS: &[Part] = &[
         waits: false,
     },
     Part { tests: &["suites", "displays"], waits: true },
-    Part { tests: &["c_tools"], waits: true },
+    Part { tests: &["c_tools", "pvaccess"], waits: true },
 ];
 
 /// The folder with C EPICS: `usr/bin/softIoc` and its tools.

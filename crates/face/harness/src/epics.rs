@@ -38,8 +38,22 @@ pub fn program(ours: bool, name: &str, port: u16) -> Command {
         command.env(variable, value);
     }
     command.env("EPICS_CA_SERVER_PORT", port.to_string()).env("EPICS_CA_REPEATER_PORT", (port + 1).to_string());
+    for (variable, value) in pvaccess(port) {
+        command.env(variable, value);
+    }
     command.stdin(Stdio::null());
     command
+}
+
+/// Variables of PVAccess for servers and clients of the IOC whose first port is `port`.
+pub fn pvaccess(port: u16) -> [(&'static str, String); 5] {
+    [
+        ("EPICS_PVA_ADDR_LIST", "127.0.0.1".into()),
+        ("EPICS_PVA_AUTO_ADDR_LIST", "NO".into()),
+        ("EPICS_PVAS_INTF_ADDR_LIST", "127.0.0.1".into()),
+        ("EPICS_PVA_SERVER_PORT", (port + 4).to_string()),
+        ("EPICS_PVA_BROADCAST_PORT", (port + 5).to_string()),
+    ]
 }
 
 /// Starts a repeater on the port that [`program`] sets for clients, and waits until it is bound. The clients of C EPICS then do not start one.

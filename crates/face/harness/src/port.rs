@@ -7,11 +7,11 @@ use std::sync::Mutex;
 const CLAIMS: &str = "127.93.0.1";
 /// Below the kernel's range of ephemeral ports, so that clients of other tests do not get one by chance.
 const FIRST: u16 = 12_000;
-/// Ports per reservation: a server, its repeater, and two more for a second server.
-const STEP: u16 = 4;
-const COUNT: u16 = 5_000;
+/// Ports per reservation: a server, its repeater, two more for a second server, and two for PVAccess.
+const STEP: u16 = 6;
+const COUNT: u16 = 3_400;
 
-/// The first of four consecutive ports that are free for TCP and UDP. Reserved until the process ends.
+/// The first of six consecutive ports that are free for TCP and UDP. Reserved until the process ends.
 pub fn free_port() -> u16 {
     static CLAIMED: Mutex<Vec<TcpListener>> = Mutex::new(Vec::new());
     let start = (std::process::id() % u32::from(COUNT)) as u16;

@@ -1,0 +1,115 @@
+//! PVAccess of `tahti ioc` beside its peers: p4p as a client, and QSRV2 as another server of the same database.
+//!
+//! `cargo xtask test epics` installs both. Everything stays on loopback, on free ports.
+
+use harness::epics::pvaccess;
+use harness::eventually;
+use harness::ioc::Ioc;
+use harness::port::free_port;
+use harness::process::Running;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const CLIENTS: &str = include_str!("clients.py");
+const COMPARE: &str = include_str!("compare.py");
+const TYPES: &str = include_str!("types.db");
+
+/// Python with p4p and QSRV2, on the ports of an IOC.
+fn python(port: u16) -> Command {
+    let bin = std::env::var("TAHTI_PYTHON").expect("TAHTI_PYTHON is not set; run `cargo xtask test epics`");
+    let mut python = Command::new(Path::new(&bin).join("python"));
+    python.envs(pvaccess(port)).stdin(Stdio::null());
+    python
+}
+
+/// Standard output of a script with arguments.
+fn output(port: u16, script: &str, words: &[&str]) -> String {
+    let output = python(port).args(["-c", script]).args(words).output().unwrap();
+    assert!(output.status.success(), "{}", harness::process::text(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The example of an accelerator, served with its script.
+fn ring() -> Ioc {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/ring");
+    let entries = std::fs::read_dir(source).unwrap().flatten().filter(|entry| entry.path().is_file());
+    let files: Vec<(String, String)> = entries
+        .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read_to_string(entry.path()).unwrap()))
+        .collect();
+    let mut files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    files.push(("state/.keep", ""));
+    Ioc::start(&files, &["st.cmd"])
+}
+
+#[test]
+fn p4p_reads_writes_and_monitors_every_record_of_the_example() {
+    let mut ioc = ring();
+    let names = ioc.say("dbl");
+    let names: Vec<&str> = names.lines().filter(|line| line.starts_with("SR:")).collect();
+    assert!(names.len() > 20, "{names:?}");
+    let lines = output(ioc.port, CLIENTS, &names);
+    let lines: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), names.len() + 1);
+    for (line, name) in lines.iter().zip(&names) {
+        let states = ["SR:Beam:Shutter", "SR:RF1:Enable", "SR:Beam:Inject"].contains(name);
+        let id = if states { "epics:nt/NTEnum:1.0" } else { "epics:nt/NTScalar:1.0" };
+        assert_eq!((&line["name"], &line["id"], &line["monitored"]), (&(*name).into(), &id.into(), &id.into()));
+        let described = ioc.say(&format!("dbgf {name}.DESC"));
+        assert!(described.contains(&format!("\"{}\"", line["description"].as_str().unwrap())), "{described}");
+    }
+    let enable = lines.iter().find(|line| line["name"] == "SR:RF1:Enable").unwrap();
+    assert_eq!(enable["value"], "on");
+    let puts = lines.last().unwrap();
+    assert_eq!((&puts["set"], &puts["shutter"]), (&90.0.into(), &"open".into()), "{puts}");
+    assert_eq!((&puts["marked"], &puts["locked"]), (&["value"].as_slice().into(), &"no write access".into()), "{puts}");
+    let log = std::fs::read_to_string(ioc.folder.join("state/put.log")).unwrap();
+    assert!(log.contains("SR:QF1:Set new=90"), "writes are in the put log: {log}");
+}
+
+#[test]
+fn several_iocs_of_a_host_share_the_port_of_searches() {
+    let port = free_port();
+    let shared: Vec<(&str, String)> = pvaccess(port).into_iter().collect();
+    let shared: Vec<(&str, &str)> = shared.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let start = |name: &str| {
+        Ioc::start_with(&[("test.db", &format!("record(ao, \"{name}\") {{}}"))], &["-d", "test.db"], &shared)
+    };
+    let iocs = ["S:one", "S:two", "S:three"].map(start);
+    let script = "import sys\nfrom p4p.client.thread import Context\n\
+                  with Context('pva') as clients: print([float(value) for value in clients.get(sys.argv[1:], timeout=60)])";
+    // Which of the servers receives a search is chance, so it is repeated.
+    for _ in 0..4 {
+        assert_eq!(output(port, script, &["S:one", "S:two", "S:three"]), "[0.0, 0.0, 0.0]\n");
+    }
+    assert!(iocs[1].started.contains("The TCP port of PVAccess is in use"), "{}", iocs[1].started);
+}
+
+/// Differences from QSRV2 that are intended: a text is a text also with `$`, and there are more device supports.
+const INTENDED: [&str; 2] = ["T:ai.DESC$", "T:ai.DTYP value.choices"];
+
+#[test]
+fn all_record_types_have_the_structure_and_the_values_of_qsrv2() {
+    let ours = Ioc::start(&[("types.db", TYPES)], &["-d", "types.db"]);
+    let port = free_port();
+    let mut theirs = python(port);
+    theirs.args(["-m", "pvxslibs.ioc", "-d", "types.db"]).current_dir(&ours.folder);
+    theirs.env("EPICS_CAS_INTF_ADDR_LIST", "127.0.0.1").env("EPICS_CAS_SERVER_PORT", port.to_string());
+    theirs
+        .env("EPICS_PVAS_SERVER_PORT", (port + 4).to_string())
+        .env("EPICS_PVAS_BROADCAST_PORT", (port + 5).to_string());
+    theirs.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let _theirs = Running::start(&mut theirs);
+    eventually("QSRV2 serves", || TcpStream::connect(("127.0.0.1", port + 4)).is_ok());
+    let records = TYPES.lines().filter_map(|line| line.split('"').nth(1));
+    let fields = ["DESC", "DESC$", "SCAN", "DTYP", "INP", "HIHI", "PREC", "NAME", "RTYP", "STAT", "PROC", "FLNK"];
+    let names: Vec<String> = records.map(str::to_owned).chain(fields.map(|field| format!("T:ai.{field}"))).collect();
+    let ports = [ours.port + 4, ours.port + 5, port + 4, port + 5].map(|port| port.to_string());
+    let words: Vec<&str> = ports.iter().chain(&names).map(String::as_str).collect();
+    let output = output(port, COMPARE, &words);
+    // Properties that a record type does not have are sent as zero; QSRV2 does not send them.
+    let wrong = output.lines().filter(|line| !line.ends_with(", theirs not marked"));
+    let wrong: Vec<&str> = wrong.filter(|line| !INTENDED.iter().any(|known| line.starts_with(known))).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(output.contains("T:ai.DESC$"), "the comparison sees differences: {output}");
+}
