@@ -125,7 +125,7 @@ pub(super) const PAPER: Paper = Paper {
         Entry {
             key: "vxworks/tools",
             what: "SystemViewer, ProfileScope, MemScope, StethoScope, CoverageScope",
-            shown: "tahti trace, tahti profile, tahti profile --heap, tahti scope (docs/reference/measuring.md, docs/reference/profile.md, docs/reference/scope.md)",
+            shown: "tahti trace, tahti profile, tahti profile --memory, tahti profile --coverage, tahti scope (docs/reference/measuring.md, docs/reference/profile.md, docs/reference/scope.md)",
             differs: "coverage of a running program is not shown",
             ..Entry::NONE
         },
