@@ -1,17 +1,19 @@
 //! `cargo xtask bench`: builds the binary as it is packaged and runs the measurements in docs/develop/benchmark-tables.md.
 //!
-//! A section of that page begins with `<!-- bench COMMAND -->` and ends with `<!-- /bench -->`. Between them
-//! is the output of `tahti bench COMMAND`.
+//! That page names each measurement as `<!-- bench COMMAND -->`. Its complete output is in docs/develop/benchmark-runs.txt, behind
+//! the line `$ tahti bench COMMAND`.
 
 use crate::run::{Outcome, cargo, output, root, run};
 use std::fs;
 use std::process::Command;
 
 const PAGE: &str = "docs/develop/benchmark-tables.md";
+const RUNS: &str = "docs/develop/benchmark-runs.txt";
 const HEAD: &str = "<!-- bench ";
-const TAIL: &str = "<!-- /bench -->";
+const PROMPT: &str = "$ tahti bench ";
 
-/// `[NAME...] [--write]`: runs the page's measurements, all or those named, and prints them or writes them into the page.
+/// `[NAME...] [--write]`: runs the page's measurements, all or those named. With `--write` their output replaces the one in
+/// docs/develop/benchmark-runs.txt.
 /// `cassandra`: uploads into a real node. `-- COMMAND`: runs any measurement.
 pub(crate) fn main(args: Vec<String>) -> Outcome {
     let mut args = args.into_iter();
@@ -32,15 +34,16 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
         ["--write"] => true,
         _ => return Err(format!("unknown option {}: expected --write", flags.join(" "))),
     };
-    let path = root().join(PAGE);
-    let mut text = fs::read_to_string(&path).map_err(|error| format!("{PAGE}: {error}"))?;
+    let page = fs::read_to_string(root().join(PAGE)).map_err(|error| format!("{PAGE}: {error}"))?;
+    let path = root().join(RUNS);
+    let mut runs = fs::read_to_string(&path).map_err(|error| format!("{RUNS}: {error}"))?;
     let is_wanted = |command: &String| {
         let name = command.split(' ').next().unwrap_or_default();
         names.is_empty() || names.iter().any(|wanted| wanted == name)
     };
-    let wanted: Vec<String> = commands(&text).into_iter().filter(is_wanted).collect();
+    let wanted: Vec<String> = commands(&page).into_iter().filter(is_wanted).collect();
     if wanted.is_empty() {
-        let known = commands(&text).join("\n  ");
+        let known = commands(&page).join("\n  ");
         return Err(format!("no measurement of {PAGE} is called {}; it has\n  {known}", names.join(" ")));
     }
     build()?;
@@ -51,8 +54,8 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
         let printed = output(tahti(&words)?.args(&words))?;
         print!("{printed}");
         if write {
-            text = replaced(&text, &command, &printed);
-            fs::write(&path, &text).map_err(|error| format!("{PAGE}: {error}"))?;
+            runs = replaced(&runs, &command, &printed);
+            fs::write(&path, &runs).map_err(|error| format!("{RUNS}: {error}"))?;
         }
     }
     Ok(())
@@ -98,12 +101,15 @@ fn commands(text: &str) -> Vec<String> {
     text.lines().filter_map(command).collect()
 }
 
-/// The page with a new text in the section of `command`.
-fn replaced(text: &str, command: &str, printed: &str) -> String {
-    let head = format!("{HEAD}{command} -->\n");
-    let Some((before, rest)) = text.split_once(&head) else { return text.to_owned() };
-    let Some((_, after)) = rest.split_once(TAIL) else { return text.to_owned() };
-    format!("{before}{head}```text\n$ tahti bench {command}\n{}\n```\n{TAIL}{after}", printed.trim_end())
+/// The runs with a new output of `command`: at the end if it has none.
+fn replaced(runs: &str, command: &str, printed: &str) -> String {
+    let head = format!("{PROMPT}{command}\n");
+    let text = format!("{head}{}\n\n", printed.trim_end());
+    let Some(at) = runs.find(&head) else { return format!("{}\n\n{text}", runs.trim_end()) };
+    let rest = &runs[at + head.len()..];
+    let is_end = |line: &str| line.starts_with(PROMPT) || line.starts_with("====");
+    let len: usize = rest.split_inclusive('\n').take_while(|line| !is_end(line)).map(str::len).sum();
+    format!("{}{text}{}", &runs[..at], &rest[len..])
 }
 
 #[cfg(test)]
@@ -111,11 +117,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_section_is_replaced_and_the_rest_of_the_page_stays() {
-        let page = "# A\n<!-- bench x --a -->\nold\n<!-- /bench -->\nkept\n<!-- bench y -->\n<!-- /bench -->\n";
-        assert_eq!(commands(page), ["x --a", "y"]);
-        let expected = "# A\n<!-- bench x --a -->\n```text\n$ tahti bench x --a\nnew\n```\n<!-- /bench -->\nkept\n<!-- bench y -->\n<!-- /bench -->\n";
-        assert_eq!(replaced(page, "x --a", "new\n"), expected);
-        assert_eq!(replaced(page, "z", "new"), page);
+    fn an_output_is_replaced_and_the_others_stay() {
+        assert_eq!(commands("# A\n<!-- bench x --a -->\nkept\n<!-- bench y -->\n"), ["x --a", "y"]);
+        let runs = "first\n====\nA\n\n$ tahti bench x --a\nold\n\n$ tahti bench y\nold\n\n====\nB\n";
+        let new = "first\n====\nA\n\n$ tahti bench x --a\nnew\n\n$ tahti bench y\nold\n\n====\nB\n";
+        assert_eq!(replaced(runs, "x --a", "new\n"), new);
+        let last = "first\n====\nA\n\n$ tahti bench x --a\nold\n\n$ tahti bench y\nnew\n\n====\nB\n";
+        assert_eq!(replaced(runs, "y", "new"), last);
+        assert_eq!(replaced("first\n", "z", "new"), "first\n\n$ tahti bench z\nnew\n\n");
     }
 }

@@ -36,7 +36,7 @@ const HELP: &str = "usage: cargo xtask <command>
                                      the tests that need other kernels, in QEMU guests
   tidy                               the house rules: arrows between crates, pure crates, unsafe, dependencies, pages,
                                      one stage for each test
-  bench [NAME...] [--write]          measures what docs/develop/benchmark-tables.md names; --write puts the figures there
+  bench [NAME...] [--write]          measures what docs/develop/benchmark-tables.md names; --write keeps the output
   bench -- COMMAND                   runs any `tahti bench COMMAND`
   soak [--for SECONDS]               messages while each party in turn is killed by SIGKILL (600 s)
   dist [deb|static|wheel ...] [--profile dev]
