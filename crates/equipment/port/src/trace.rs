@@ -92,6 +92,24 @@ impl Trace {
         self.io.store(io, Ordering::Relaxed);
     }
 
+    /// How bytes are printed.
+    #[must_use]
+    pub fn io(&self) -> u32 {
+        self.io.load(Ordering::Relaxed)
+    }
+
+    /// What begins a line.
+    #[must_use]
+    pub fn info(&self) -> u32 {
+        self.info.load(Ordering::Relaxed)
+    }
+
+    /// Maximum number of bytes that are printed of one message.
+    #[must_use]
+    pub fn truncate(&self) -> usize {
+        self.truncate.load(Ordering::Relaxed)
+    }
+
     /// Sets what begins a line: 1 time, 2 port, 8 thread.
     pub fn set_info(&self, info: u32) {
         self.info.store(info, Ordering::Relaxed);

@@ -54,6 +54,7 @@ table::record_types! {
     acalcout ACalcOut "acalcout";
     ai Ai "ai";
     ao Ao "ao";
+    asyn Asyn "asyn";
     bi Bi "bi";
     bo Bo "bo";
     busy Busy "busy";

@@ -79,6 +79,24 @@ impl Fields {
         answer.recv().ok()
     }
 
+    /// Writes fields of the record itself, without waiting for it.
+    pub(super) fn set(&self, fields: Vec<(&'static str, base::Value)>) {
+        let Some(ioc) = self.ioc.get() else { return };
+        let own = self.own.clone();
+        ioc.tell(move |engine| {
+            let name = own.clone();
+            let job = move |db: &mut Db, now: Now| {
+                for (field, value) in &fields {
+                    let put = db.find(&format!("{own}.{field}")).map(|channel| db.put_by_device(&channel, value, now));
+                    if let Ok(Err(error)) = put {
+                        eprintln!("{own}.{field}: {error}");
+                    }
+                }
+            };
+            engine.call(&name, Box::new(job));
+        });
+    }
+
     /// The text of a field; `None` if it does not exist.
     pub(super) fn text(&self, name: &str) -> Option<base::Value> {
         self.with(name, |db, channel, _, _| as_kind(db, channel, Kind::Text))?

@@ -152,6 +152,11 @@ impl Reply {
         self.answer(fed);
     }
 
+    /// The request needs no answer: no record waits for it.
+    pub(super) fn withdraw(mut self) {
+        self.sent = true;
+    }
+
     fn answer(&mut self, fed: DeviceSample) {
         self.sent = true;
         let mut outlet = lock(&self.outlet);

@@ -254,6 +254,8 @@ record(stringin, "gone") { field(DTYP, "asynOctetCmdResponse") field(INP, "@asyn
 record(stringout, "parm:out") { field(DTYP, "asyn so stringParm") field(OUT, "@asyn(dev)TERM=0d0a") field(VAL, "RAW") field(FLNK, "parm:in") }
 record(ai, "parm:in") { field(DTYP, "asyn ai stringParm") field(INP, "@asyn(dev)TERM=3b,IX=2,FMT=%lf,TO=5000") field(PREC, "1") }
 record(longin, "after") {}
+record(asyn, "panel") { field(PORT, "dev") field(AOUT, "*IDN?") field(TMOT, "5") }
+record(asyn, "lost") { field(PORT, "none") }
 "#;
 
 #[test]
@@ -282,6 +284,29 @@ fn octet_records_and_commands_exchange_messages_with_a_device() {
     ioc.until("gone.STAT", "COMM");
     ioc.process("parm:out");
     ioc.until("parm:in", "2.5");
+    ioc.until("panel.CNCT", "Connect");
+    ioc.until("panel.IEOS", "\\r\\n");
+    ioc.process("panel");
+    ioc.until("panel.AINP", "ACME,7");
+    assert_eq!(
+        ["NORD", "NAWT", "EOMR", "SEVR"].map(|field| ioc.text(&format!("panel.{field}"))),
+        ["6", "6", "Eos", "NO_ALARM"]
+    );
+    ioc.put("panel.TMOD", "Write");
+    ioc.put("panel.AOUT", "FIRE");
+    ioc.put("panel.TMOD", "Read");
+    ioc.process("panel");
+    ioc.until("panel.AINP", "EVENT 17");
+    ioc.put("panel.TB3", "On");
+    assert_eq!(ioc.text("panel.TMSK"), "8");
+    ioc.put("panel.TMSK", "0");
+    assert_eq!(ioc.text("panel.TB3"), "Off");
+    ioc.put("panel.TMOT", "0.05");
+    ioc.process("panel");
+    ioc.until("panel.ERRS", "no answer in time");
+    assert_eq!(ioc.text("panel.STAT"), "READ");
+    assert_eq!(ioc.text("lost.CNCT"), "Disconnect");
+    ioc.until("lost.ERRS", "no port none");
     let trace = ioc.folder.join("trace");
     ioc.run(&format!("asynSetTraceFile dev 0 \"{}\"", trace.display()));
     ioc.run("asynSetTraceIOMask dev 0 ESCAPE");

@@ -456,6 +456,30 @@ impl Db {
         if std::mem::take(&mut self.pass.failed) { ReadResult::Failed } else { ReadResult::Constant }
     }
 
+    /// Makes a request of a record that handles the answer itself. Returns the answer when the record is resumed, and `None`
+    /// while it is pending.
+    pub(crate) fn device_exchange(
+        &mut self,
+        rec: RecId,
+        resumed: bool,
+        output: Option<Output>,
+    ) -> Option<DeviceSample> {
+        let Some(one) = self.supports.attached.get_mut(&rec) else { return Some(DeviceSample::failed(Status::Comm)) };
+        if resumed {
+            return Some(one.reply.take().unwrap_or_else(|| DeviceSample::failed(Status::Comm)));
+        }
+        self.supports.requests.push_back(Request { record: rec, output });
+        None
+    }
+
+    /// Passes the value of a field to the record's device, outside of processing and without an answer.
+    pub(crate) fn device_setting(&mut self, rec: RecId, field: &str, value: Value) {
+        if self.supports.attached.contains_key(&rec) {
+            let output = Some(Output { value, raw: 0, name: Some(Str40::from(field)), converted: false });
+            self.supports.requests.push_back(Request { record: rec, output });
+        }
+    }
+
     /// Takes alarm, stamp and tag from a device sample.
     fn take_fed(&mut self, rec: RecId, fed: &DeviceSample) {
         let by_device = crate::rec::stamp_by_device(self, rec);

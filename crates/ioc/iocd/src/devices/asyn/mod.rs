@@ -11,6 +11,7 @@ mod modbus;
 mod octet;
 mod parm;
 mod poller;
+mod record;
 
 pub(crate) use block::{Block, Interpose, ModbusSpec};
 pub(crate) use inbox::{Inbox, Message, Talk, latest};
@@ -84,7 +85,8 @@ const WRITES: &[&str] = &["waveform", "aao"];
 
 /// The device supports of this module.
 pub(super) fn all() -> impl Iterator<Item = Arc<dyn DeviceSupport>> {
-    SUPPORTS.iter().map(|support| Arc::new(support) as Arc<dyn DeviceSupport>)
+    let record: Arc<dyn DeviceSupport> = Arc::new(record::AsynRecord);
+    SUPPORTS.iter().map(|support| Arc::new(support) as Arc<dyn DeviceSupport>).chain([record])
 }
 
 /// Whether a link with one of asyn's DTYPs belongs to a driver that tahti has; `None` for other DTYPs. `is_open` tells
@@ -123,15 +125,15 @@ impl DeviceSupport for &'static Asyn {
         }
         ports.find(&link.port).map_err(|error| AttachError::Unusable { what: error.to_string() })?;
         let way = match (self.interface, link.info.as_str()) {
-            (Interface::Parm, info) => octet::Way::Parm(parm::Parm::parse(info, output)?),
-            (Interface::OctetCommand, info) => octet::Way::Command(db::unescape(info).into_owned()),
+            (Interface::Parm, info) => octet::Transfer::Parm(parm::Parm::parse(info, output)?),
+            (Interface::OctetCommand, info) => octet::Transfer::Command(db::unescape(info).into_owned()),
             (Interface::OctetAsk, "") => {
                 return Err(AttachError::Ends { expected: "the name of a record with the command".to_owned() });
             }
-            (Interface::OctetAsk, info) => octet::Way::Ask(info.to_owned()),
-            (Interface::OctetRead, "") => octet::Way::Read,
-            (Interface::OctetWrite, "") => octet::Way::Write,
-            (Interface::OctetWriteBinary, "") => octet::Way::WriteBinary,
+            (Interface::OctetAsk, info) => octet::Transfer::Ask(info.to_owned()),
+            (Interface::OctetRead, "") => octet::Transfer::Read,
+            (Interface::OctetWrite, "") => octet::Transfer::Write,
+            (Interface::OctetWriteBinary, "") => octet::Transfer::WriteBinary,
             (Interface::OctetRead | Interface::OctetWrite | Interface::OctetWriteBinary, info) => {
                 let (found, expected) = (format!("parameter \"{info}\""), "none: the port transfers bytes".to_owned());
                 return Err(AttachError::Unexpected { found, expected });

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// What a record does with messages.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Way {
+pub(super) enum Transfer {
     Read,
     Write,
     /// Writes bytes without a terminator.
@@ -35,7 +35,7 @@ pub(super) enum Way {
 
 /// A record and its messages.
 struct Line {
-    way: Way,
+    transfer: Transfer,
     port: String,
     ports: Ports,
     limit: DurNs,
@@ -45,26 +45,26 @@ struct Line {
 
 /// Attaches a record to a port that transfers bytes.
 pub(super) fn attach(
-    way: Way,
+    transfer: Transfer,
     output: bool,
     link: &AsynLink,
     place: &Attaching<'_>,
     ports: &Ports,
 ) -> Result<Served, AttachError> {
     ports.find(&link.port).map_err(|error| AttachError::Unusable { what: error.to_string() })?;
-    let limit = match &way {
-        Way::Parm(parm) => parm.limit,
+    let limit = match &transfer {
+        Transfer::Parm(parm) => parm.limit,
         _ => link.timeout,
     };
     let line = Line {
-        way,
+        transfer,
         port: link.port.clone(),
         ports: ports.clone(),
         limit,
         record_type: place.record_type.to_owned(),
         count: place.count,
     };
-    let interrupts = matches!(line.way, Way::Read);
+    let interrupts = matches!(line.transfer, Transfer::Read);
     let fields = Fields::new(ports.ioc(), place.name);
     let device = OctetRecord { line: Arc::new(line), fields, interrupts };
     Ok(Served { device: Some(Box::new(device)), interrupts, writes: output, ..Served::default() })
@@ -73,8 +73,8 @@ pub(super) fn attach(
 impl Line {
     /// How an answer is read.
     fn until(&self) -> Until {
-        let (terminator, max) = match &self.way {
-            Way::Parm(parm) => (parm.terminator.clone(), parm.max),
+        let (terminator, max) = match &self.transfer {
+            Transfer::Parm(parm) => (parm.terminator.clone(), parm.max),
             _ => (self.terminators().0, self.count_max()),
         };
         Until { terminator, max, limit: self.limit }
@@ -103,15 +103,15 @@ impl Line {
     /// The message of a request; `None` if it needs the text of a field.
     fn message(&self, output: Option<&Output>) -> Option<Message> {
         let text = || output.map_or_else(Vec::new, |output| text_of(&output.value));
-        Some(match &self.way {
-            Way::Read => Message { until: Some(self.until()), ..Message::default() },
-            Way::Write => Message { out: [text(), self.terminators().1].concat(), ..Message::default() },
-            Way::WriteBinary => {
+        Some(match &self.transfer {
+            Transfer::Read => Message { until: Some(self.until()), ..Message::default() },
+            Transfer::Write => Message { out: [text(), self.terminators().1].concat(), ..Message::default() },
+            Transfer::WriteBinary => {
                 Message { out: output.map_or_else(Vec::new, |output| bytes_of(&output.value)), ..Message::default() }
             }
-            Way::Command(command) => self.asking(command.clone()),
-            Way::Ask(_) => return None,
-            Way::Parm(parm) => match output {
+            Transfer::Command(command) => self.asking(command.clone()),
+            Transfer::Ask(_) => return None,
+            Transfer::Parm(parm) => match output {
                 Some(_) => {
                     let out = text().get(parm.start..).unwrap_or_default().to_vec();
                     Message { out: [out, parm.terminator.clone()].concat(), ..Message::default() }
@@ -129,15 +129,16 @@ impl Line {
             Ok(received) => received.bytes,
             // Without a terminator the time limit is the normal end.
             Err(OctetFailure::Timeout(bytes))
-                if matches!(&self.way, Way::Parm(parm) if parm.terminator.is_empty()) && !bytes.is_empty() =>
+                if matches!(&self.transfer, Transfer::Parm(parm) if parm.terminator.is_empty())
+                    && !bytes.is_empty() =>
             {
                 bytes
             }
             Err(OctetFailure::Timeout(_)) => return DeviceSample::failed(Status::Timeout),
             Err(OctetFailure::Closed(_)) => return DeviceSample::failed(Status::Comm),
         };
-        let value = match &self.way {
-            Way::Parm(parm) => parm.value(&bytes, &self.record_type),
+        let value = match &self.transfer {
+            Transfer::Parm(parm) => parm.value(&bytes, &self.record_type),
             _ => Some(match self.record_type.as_str() {
                 "stringin" => Value::Scalar(Scalar::String(Str40::new(&bytes))),
                 _ => Value::Array(Array::U8(bytes)),
@@ -173,7 +174,7 @@ struct OctetRecord {
 
 impl RecordDevice for OctetRecord {
     fn start(&mut self, _: Now, interrupt: Interrupt) {
-        if matches!(self.line.way, Way::Write | Way::WriteBinary) {
+        if matches!(self.line.transfer, Transfer::Write | Transfer::WriteBinary) {
             return;
         }
         // Bytes from now on are kept for the first reading.
@@ -189,9 +190,9 @@ impl RecordDevice for OctetRecord {
         let latest = latest(now.mono, line.limit);
         let mine = line.clone();
         let then = move |answer| reply.send(mine.sample(answer, writes));
-        let talk = match (&line.way, line.message(output.as_ref())) {
+        let talk = match (&line.transfer, line.message(output.as_ref())) {
             (_, Some(message)) => Talk::new(message, inbox, latest, then),
-            (Way::Ask(name), None) => {
+            (Transfer::Ask(name), None) => {
                 let (fields, name, line) = (self.fields.clone(), name.clone(), line.clone());
                 Talk::prepared(move || fields.text(&name).map(|text| line.asking(text_of(&text))), inbox, latest, then)
             }
