@@ -1,4 +1,4 @@
-//! `cargo xtask test browser`: the dashboard's page in Chromium, with axe-core.
+//! `cargo xtask test browser`: the dashboard's page in Chromium, with axe-core, and its metrics in Prometheus.
 
 use crate::peers;
 use crate::run::Outcome;
@@ -16,7 +16,12 @@ pub(crate) fn modules() -> Result<PathBuf, String> {
     peers::node("browser", PACKAGES)
 }
 
-/// Tests every panel. The tests that need root are in the stage for root.
+/// Environment variable with the folder of Prometheus' programs, read by the tests.
+const PROMETHEUS: &str = "TAHTI_PROMETHEUS";
+
+/// Tests every panel, and the metrics. The tests that need root are in the stage for root.
 pub(crate) fn main() -> Outcome {
-    Suite::of("browser")?.env(VARIABLE, modules()?).run(Show::Live)
+    // The package's service must not start.
+    let prometheus = peers::unpacked("prometheus")?.join("usr/bin");
+    Suite::of("browser")?.env(VARIABLE, modules()?).env(PROMETHEUS, prometheus).run(Show::Live)
 }

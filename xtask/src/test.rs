@@ -249,9 +249,9 @@ pub(crate) const STAGES: &[Stage] = &[
     },
     Stage {
         name: "browser",
-        what: "the dashboard's page in Chromium, panel by panel",
-        tests: || vec!["dashboard_page"],
-        needs: &[PROCPS, NODE, NPM, CHROMIUM],
+        what: "the dashboard's page in Chromium, panel by panel; its metrics beside Prometheus",
+        tests: || vec!["dashboard_page", "dashboard_prometheus"],
+        needs: &[PROCPS, NODE, NPM, CHROMIUM, APT],
         run: browser::main,
         ..STAGE
     },

@@ -47,6 +47,11 @@ static PACKED: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     FILES.iter().map(pack).collect()
 });
 
+/// Whether an `accept-encoding` header contains the encoding of [`PACKED`].
+pub(crate) fn accepts_deflate(encodings: Option<&str>) -> bool {
+    encodings.is_some_and(|all| all.split(',').any(|one| one.trim() == "deflate"))
+}
+
 /// The file of a path; `/` is the page. `encodings` is the `accept-encoding` header of the request.
 pub(crate) fn answer(path: &str, encodings: Option<&str>) -> Answer {
     let name = if path == "/" { "index.html" } else { path.strip_prefix('/').unwrap_or(path) };
@@ -54,8 +59,7 @@ pub(crate) fn answer(path: &str, encodings: Option<&str>) -> Answer {
         return Answer::text(404, "not here");
     };
     let (_, kind, bytes) = FILES[at];
-    let accepts = encodings.is_some_and(|all| all.split(',').any(|one| one.trim() == "deflate"));
-    if !accepts {
+    if !accepts_deflate(encodings) {
         return Answer::new(200, kind, bytes);
     }
     Answer::new(200, kind, PACKED[at].as_slice()).with_header("content-encoding", "deflate")

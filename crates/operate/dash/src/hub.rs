@@ -1,6 +1,9 @@
-//! Newest data of each topic, written by the watching threads and read by all clients.
+//! Newest data of each topic, written by the watching threads and read by all clients, with the history of its figures.
 
+use crate::history::History;
+use crate::metrics::Source;
 use base::{DurNs, MonoNs};
+use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A topic to subscribe to.
@@ -21,12 +24,44 @@ pub(crate) enum Topic {
     Alarms,
     /// The archive's sample rate, last sync and disk.
     Archive,
+    /// Counters of the message server.
+    MessageServer,
 }
 
 impl Topic {
     /// All of them.
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Plant, Self::Histograms, Self::Late, Self::Shield, Self::Frames, Self::Alarms, Self::Archive];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Plant,
+        Self::Histograms,
+        Self::Late,
+        Self::Shield,
+        Self::Frames,
+        Self::Alarms,
+        Self::Archive,
+        Self::MessageServer,
+    ];
+
+    /// Its name in the protocol.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Plant => "plant",
+            Self::Histograms => "histograms",
+            Self::Late => "late",
+            Self::Shield => "shield",
+            Self::Frames => "frames",
+            Self::Alarms => "alarms",
+            Self::Archive => "archive",
+            Self::MessageServer => "message-server",
+        }
+    }
+
+    /// Polling interval without a subscribed client, for history and metrics.
+    pub(crate) const fn every_alone(self) -> DurNs {
+        match self {
+            Self::Shield => DurNs::from_secs(15),
+            _ => self.every(),
+        }
+    }
 
     /// Polling interval while a client is subscribed.
     pub(crate) const fn every(self) -> DurNs {
@@ -36,6 +71,7 @@ impl Topic {
             }
             // The measurement takes 1 s, and reading all threads of the machine some more.
             Self::Shield => DurNs::from_secs(3),
+            Self::MessageServer => DurNs::from_secs(5),
         }
     }
 
@@ -51,21 +87,35 @@ struct Newest {
     number: u64,
     at: MonoNs,
     text: Arc<str>,
+    source: Option<Arc<Source>>,
     watchers: usize,
     /// Time of the first subscription.
     watched: MonoNs,
 }
 
-/// All topics.
+/// New data of a topic.
 #[derive(Debug, Default)]
+pub(crate) struct News {
+    /// As the page receives them.
+    pub(crate) page: Value,
+    /// For metrics; `None` if the source is unavailable.
+    pub(crate) source: Option<Source>,
+}
+
+/// All topics.
+#[derive(Default)]
 pub(crate) struct Hub {
     newest: [Mutex<Newest>; Topic::ALL.len()],
+    history: Mutex<History>,
 }
 
 impl Hub {
-    /// Replaces the data of a topic.
-    pub(crate) fn publish(&self, topic: Topic, text: String, now: MonoNs) {
+    /// Replaces the data of a topic and adds its figures to the history. `second` is the time in seconds since 1970.
+    pub(crate) fn publish(&self, topic: Topic, news: News, now: MonoNs, second: i64) {
+        let figures = self.history().collect(topic, &news.page, second);
+        let text = json!({ "topic": topic, "data": news.page, "figures": figures }).to_string();
         let mut newest = self.lock(topic);
+        newest.source = news.source.map(Arc::new);
         newest.number += 1;
         newest.at = now;
         newest.text = text.into();
@@ -75,6 +125,26 @@ impl Hub {
     pub(crate) fn newer(&self, topic: Topic, than: u64) -> Option<(u64, Arc<str>)> {
         let newest = self.lock(topic);
         (newest.number > than).then(|| (newest.number, newest.text.clone()))
+    }
+
+    /// The typed data of a topic.
+    pub(crate) fn source(&self, topic: Topic) -> Option<Arc<Source>> {
+        self.lock(topic).source.clone()
+    }
+
+    /// Time of the newest data; `None` before the first.
+    pub(crate) fn published(&self, topic: Topic) -> Option<MonoNs> {
+        let newest = self.lock(topic);
+        (newest.number > 0).then_some(newest.at)
+    }
+
+    /// The last 15 minutes of all figures.
+    pub(crate) fn past(&self) -> Value {
+        self.history().past()
+    }
+
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the data are older than they should be with subscribers, or have never been published.
@@ -110,17 +180,30 @@ impl Hub {
 mod tests {
     use super::*;
 
+    fn news(text: &str) -> News {
+        News { page: text.into(), source: None }
+    }
+
+    #[test]
+    fn topics_have_the_names_of_the_protocol() {
+        for topic in Topic::ALL {
+            assert_eq!(json!(topic), topic.word());
+        }
+    }
+
     #[test]
     fn new_data_replace_old_data_and_are_stale_after_two_poll_periods() {
         let (hub, then) = (Hub::default(), MonoNs(5_000_000_000));
-        assert!(hub.newer(Topic::Plant, 0).is_none());
-        hub.publish(Topic::Plant, "old".into(), then);
-        hub.publish(Topic::Plant, "new".into(), then);
-        let (number, text) = hub.newer(Topic::Plant, 0).unwrap();
-        assert_eq!((number, &*text), (2, "new"));
-        assert!(hub.newer(Topic::Plant, 2).is_none() && hub.newer(Topic::Shield, 0).is_none());
-        assert!(!hub.is_stale(Topic::Plant, then + DurNs::from_secs(2)));
-        assert!(hub.is_stale(Topic::Plant, then + DurNs::from_secs(2) + DurNs(1)));
+        assert!(hub.newer(Topic::Late, 0).is_none());
+        hub.publish(Topic::Late, news("old"), then, 5);
+        hub.publish(Topic::Late, news("new"), then, 5);
+        let (number, text) = hub.newer(Topic::Late, 0).unwrap();
+        let text: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((number, &text["data"]), (2, &json!("new")));
+        assert!(hub.newer(Topic::Late, 2).is_none() && hub.newer(Topic::Shield, 0).is_none());
+        assert_eq!((hub.published(Topic::Late), hub.published(Topic::Shield)), (Some(then), None));
+        assert!(!hub.is_stale(Topic::Late, then + DurNs::from_secs(2)));
+        assert!(hub.is_stale(Topic::Late, then + DurNs::from_secs(2) + DurNs(1)));
     }
     #[test]
     fn missing_data_are_stale_once_a_subscriber_has_waited_two_poll_periods() {
@@ -132,7 +215,7 @@ mod tests {
         (0..2).for_each(|_| hub.watch(Topic::Alarms, false, came));
         assert!(!hub.is_watched(Topic::Alarms));
         // Data that became old without subscribers count as stale only after a new subscriber has waited.
-        hub.publish(Topic::Alarms, "old".into(), came);
+        hub.publish(Topic::Alarms, news("old"), came, 5);
         hub.watch(Topic::Alarms, true, came + look + look);
         assert!(!hub.is_stale(Topic::Alarms, came + look + look + look));
     }

@@ -13,10 +13,12 @@ mod access;
 mod alarms;
 mod client;
 mod files;
+mod history;
 mod hub;
 mod logs;
 pub mod manual;
 mod messages;
+mod metrics;
 mod protocol;
 mod scopes;
 mod settings;
@@ -80,6 +82,8 @@ pub struct Options {
 pub const PORT: u16 = 8765;
 /// Number of ports to try by default, from [`PORT`] up; other plants use some of them.
 pub const PORTS: u16 = 20;
+/// File with the token of viewers alone, for programs such as Prometheus that read it for each request.
+const TOKEN: &str = "token";
 /// Delay before a port in use is tried again.
 const AGAIN: DurNs = DurNs::from_secs(10);
 
@@ -155,7 +159,7 @@ pub fn serve(options: &Options) -> io::Result<()> {
     let access = Access::open(&folder.join("access.json"), server.address().port(), options.write, mono_now())?;
     publish(&folder, &access, &server.url())?;
     let hub = Arc::new(Hub::default());
-    let mut readers = watch::start(&options.plant, options.archive.clone(), &hub)?;
+    let mut readers = watch::start(&options.plant, options.archive.clone(), &options.messages, &hub)?;
     let server = server.with_rounds(move || {
         let now = mono_now();
         supervisor.works(now, readers.hanging(now).as_deref());
@@ -172,9 +176,9 @@ pub fn serve(options: &Options) -> io::Result<()> {
         say(&options.plant, &address);
     }
     let ended = server.run(Arc::new(site), signals.as_fd().try_clone_to_owned()?);
-    for role in Role::ALL {
+    for file in Role::ALL.map(Role::word).into_iter().chain([TOKEN]) {
         // The supervisor removes the whole folder when the plant is down.
-        let _ = std::fs::remove_file(folder.join(role.word()));
+        let _ = std::fs::remove_file(folder.join(file));
     }
     ended
 }
@@ -188,10 +192,14 @@ fn publish(folder: &Path, access: &Access, url: &str) -> io::Result<()> {
             let _ = std::fs::remove_file(&file);
             continue;
         };
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&file)?;
-        writeln!(file, "{url}/#token={token}")?;
+        write(&file, &format!("{url}/#token={token}"))?;
     }
-    Ok(())
+    write(&folder.join(TOKEN), access.token(Role::Viewer).unwrap_or_default())
+}
+
+fn write(file: &Path, line: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(file)?;
+    writeln!(file, "{line}")
 }
 
 /// Asks the supervisor to print a line where the plant was started.

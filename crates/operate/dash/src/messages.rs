@@ -83,6 +83,14 @@ impl Console {
         received.map(|received| parts(&received, took))
     }
 
+    /// Counters of the message server by name.
+    pub(crate) fn counters(&mut self) -> Result<Vec<(String, u64)>, String> {
+        let sending = Sending { limit: DurNs::from_secs(2), ..Sending::default() };
+        let received = self.with(|client| client.ask("describe/server", &sending))?;
+        let pairs = received.text.split_whitespace().filter_map(|word| word.split_once('='));
+        Ok(pairs.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect())
+    }
+
     /// Objects that match `pattern`, connected clients, and managers that did not list their objects.
     pub(crate) fn known(&mut self, pattern: &str) -> Outcome {
         let sending = Sending { limit: DurNs::from_secs(2), ..Sending::default() };

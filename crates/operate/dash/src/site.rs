@@ -73,11 +73,35 @@ impl Dashboard {
         }
     }
 
+    /// The metrics of the plant.
+    fn metrics(&self, request: &Request, now: Now) -> Answer {
+        let format = crate::metrics::Format::accepted(request.header("accept"));
+        let text = crate::metrics::page(&self.hub, &self.plant, format, now);
+        packed(request, format.content_type(), text.into_bytes())
+    }
+
+    /// An answer for clients with a session or a token.
+    fn for_viewers(&self, request: &Request, now: Now, answer: impl FnOnce() -> Answer) -> Answer {
+        match self.role(request, now) {
+            Some(_) => answer(),
+            None => Answer::text(401, LOCKED),
+        }
+    }
+
     /// Describes the client for the log: role, address, and the user if it is on this machine.
     fn who(&self, request: &Request, role: Option<Role>) -> String {
         let user = request.owner.user().map_or_else(String::new, |user| format!(", user {user}"));
         format!("{} {}{user}", role.map_or("nobody", Role::word), request.peer)
     }
+}
+
+/// An answer, compressed if the client supports it.
+fn packed(request: &Request, kind: &str, bytes: Vec<u8>) -> Answer {
+    if !files::accepts_deflate(request.header("accept-encoding")) {
+        return Answer::new(200, kind, bytes);
+    }
+    let packed = miniz_oxide::deflate::compress_to_vec_zlib(&bytes, 6);
+    Answer::new(200, kind, packed).with_header("content-encoding", "deflate")
 }
 
 /// Whether the path belongs to the archive.
@@ -86,9 +110,9 @@ fn is_of_the_archive(path: &str) -> bool {
 }
 
 impl Site for Dashboard {
-    /// Archive reads must not delay logins and the page.
+    /// Reads of the archive and of the history must not delay logins and the page.
     fn may_take_long(&self, request: &Request) -> bool {
-        is_of_the_archive(&request.path)
+        is_of_the_archive(&request.path) || ["/history", "/metrics"].contains(&request.path.as_str())
     }
 
     /// Operators are admitted when viewers use all connections.
@@ -99,6 +123,10 @@ impl Site for Dashboard {
     fn answer(&self, request: &Request, now: Now) -> Answer {
         match (request.method, request.path.as_str()) {
             (_, path) if is_of_the_archive(path) => self.archive(request, now),
+            (Method::Get, "/metrics") => self.for_viewers(request, now, || self.metrics(request, now)),
+            (Method::Get, "/history") => self.for_viewers(request, now, || {
+                packed(request, "application/json", self.hub.past().to_string().into_bytes())
+            }),
             (Method::Get, "/who") => match self.role(request, now) {
                 Some(role) => Answer::text(200, role.word()),
                 None => Answer::text(401, LOCKED),

@@ -1,4 +1,4 @@
-//! Watching threads, each with its own interval, active only while a client is subscribed.
+//! Watching threads, each with its own interval. They always poll, for the history and the metrics.
 
 mod alarms;
 mod archive;
@@ -9,7 +9,9 @@ mod shield;
 pub use frames::Frames;
 
 use crate::alarms::Alarms;
-use crate::hub::{Hub, Topic};
+use crate::hub::{Hub, News, Topic};
+use crate::messages::Console;
+use crate::metrics::Source;
 use base::{DurNs, MonoNs};
 use host::plant::Plant;
 use keep::supervisor::control::{Client, Reply, Request, Status};
@@ -20,10 +22,10 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
-use sys::clock::{mono_now, sleep_until};
+use sys::clock::{mono_now, sleep_until, wall_ns};
 
 /// Interval of checks for subscribers.
-const IDLE: DurNs = DurNs::from_ms(200);
+const IDLE: DurNs = DurNs::from_ms(500);
 
 /// A thread that finishes no round of its loop for longer than this hangs. A round has at most two requests to the
 /// supervisor, which wait 5 s each.
@@ -33,26 +35,28 @@ const HANGS_AFTER: DurNs = DurNs::from_secs(15);
 ///
 /// # Errors
 /// If a thread cannot be started.
-pub(crate) fn start(plant: &str, archive: Option<PathBuf>, hub: &Arc<Hub>) -> io::Result<Threads> {
+pub(crate) fn start(plant: &str, archive: Option<PathBuf>, messages: &str, hub: &Arc<Hub>) -> io::Result<Threads> {
     let mut threads = Threads::new(HANGS_AFTER);
     let mut begin = |name: &str, topic, look: Look| begin(&mut threads, name, topic, hub, look);
     let mut processes = plant::Processes::new(plant);
-    begin("watch-plant", Topic::Plant, Box::new(move || processes.look()))?;
+    begin("watch-plant", Topic::Plant, Box::new(move |is_watched| processes.look(is_watched)))?;
     let name = plant.to_owned();
-    begin("watch-hists", Topic::Histograms, Box::new(move || histograms(&name)))?;
+    begin("watch-hists", Topic::Histograms, Box::new(move |_| histograms(&name)))?;
     let folder = RunDir::find(plant).path().join("recorder");
-    begin("watch-late", Topic::Late, Box::new(move || late(&folder)))?;
-    begin("watch-shield", Topic::Shield, Box::new(shield::look))?;
+    begin("watch-late", Topic::Late, Box::new(move |_| late(&folder)))?;
+    begin("watch-shield", Topic::Shield, Box::new(|_| shield::look()))?;
     let mut frames = Frames::new(plant);
-    begin("watch-frames", Topic::Frames, Box::new(move || frames.look()))?;
+    begin("watch-frames", Topic::Frames, Box::new(move |_| of_frames(frames.look())))?;
     let mut alarms = Alarms::new(plant);
-    begin("watch-alarms", Topic::Alarms, Box::new(move || alarms::look(&mut alarms)))?;
-    begin("watch-archive", Topic::Archive, Box::new(move || archive::status(archive.as_deref())))?;
+    begin("watch-alarms", Topic::Alarms, Box::new(move |_| alarms::look(&mut alarms)))?;
+    begin("watch-archive", Topic::Archive, Box::new(move |_| archive::status(archive.as_deref())))?;
+    let mut console = Console::new(messages.to_owned());
+    begin("watch-messages", Topic::MessageServer, Box::new(move |_| message_server(&mut console)))?;
     Ok(threads)
 }
 
-/// Reads the data of a topic.
-type Look = Box<dyn FnMut() -> Value + Send>;
+/// Reads the data of a topic. The argument is whether a client is subscribed.
+type Look = Box<dyn FnMut(bool) -> News + Send>;
 
 /// Starts a thread that polls repeatedly.
 fn begin(threads: &mut Threads, name: &str, topic: Topic, hub: &Arc<Hub>, mut look: Look) -> io::Result<()> {
@@ -61,13 +65,18 @@ fn begin(threads: &mut Threads, name: &str, topic: Topic, hub: &Arc<Hub>, mut lo
         let mut next = mono_now();
         loop {
             rounds.count();
-            if hub.is_watched(topic) {
-                hub.publish(topic, json!({ "topic": topic, "data": look() }).to_string(), mono_now());
-                next = (next + topic.every()).max(mono_now());
-            } else {
-                next = mono_now() + IDLE;
+            let is_watched = hub.is_watched(topic);
+            let news = look(is_watched);
+            hub.publish(topic, news, mono_now(), (wall_ns() / 1_000_000_000).cast_signed());
+            next = (next + if is_watched { topic.every() } else { topic.every_alone() }).max(mono_now());
+            while mono_now() < next {
+                // A new subscriber does not wait.
+                if !is_watched && hub.is_watched(topic) {
+                    next = mono_now();
+                }
+                sleep_until(next.min(mono_now() + IDLE));
+                rounds.count();
             }
-            sleep_until(next);
         }
     });
     started.map(drop)
@@ -125,22 +134,41 @@ fn status(plant: &str) -> Result<Status, String> {
     }
 }
 
-fn histograms(plant: &str) -> Value {
+fn histograms(plant: &str) -> News {
     match ask(plant, &Request::Histograms) {
-        Ok(Reply::Histograms(all)) => json!(all),
+        Ok(Reply::Histograms(all)) => News { page: json!(all), source: Some(Source::Loops(all)) },
         // The plant topic reports the error already.
-        _ => json!([]),
+        _ => News { page: json!([]), source: None },
+    }
+}
+
+fn of_frames(page: Value) -> News {
+    News { source: Some(Source::Frames(page.clone())), page }
+}
+
+/// Counters of the message server.
+fn message_server(console: &mut Console) -> News {
+    match console.counters() {
+        Ok(counters) => News { page: json!({ "counters": counters }), source: Some(Source::Messages(counters)) },
+        Err(error) => News { page: json!({ "error": error }), source: None },
     }
 }
 
 /// The flight recorder's status, with its age.
-fn late(folder: &std::path::Path) -> Value {
+fn late(folder: &std::path::Path) -> News {
     match recorder::status::Status::read(folder) {
-        Some(status) => json!({
-            "now_ns": mono_now(), "above_ns": status.above.0, "wakeups": status.wakeups, "late": status.late,
-            "unexplained_percent": status.unexplained_percent, "last": status.last, "stale_ns": age(status.now),
-        }),
-        None => json!({ "error": "this plant has no flight recorder: [recorder] in its file makes one" }),
+        Some(status) => {
+            let page = json!({
+                "now_ns": mono_now(), "above_ns": status.above.0, "wakeups": status.wakeups, "late": status.late,
+                "unexplained_percent": status.unexplained_percent, "last": status.last, "stale_ns": age(status.now),
+                "windows": status.kept,
+            });
+            News { page, source: Some(Source::Late(Box::new(status))) }
+        }
+        None => {
+            let page = json!({ "error": "this plant has no flight recorder: [recorder] in its file makes one" });
+            News { page, source: None }
+        }
     }
 }
 
@@ -156,12 +184,11 @@ mod tests {
     #[test]
     fn a_reader_that_hangs_is_named_until_it_reads_again() {
         let (hub, mut threads) = (Arc::new(Hub::default()), Threads::new(HANGS_AFTER));
-        hub.watch(Topic::Plant, true, mono_now());
         let (read, go): (_, Receiver<()>) = channel();
-        let look = move || {
+        let look = move |_| {
             // The test waits for the end of this read.
             let _ = go.recv();
-            Value::Null
+            News::default()
         };
         begin(&mut threads, "watch-plant", Topic::Plant, &hub, Box::new(look)).unwrap();
         // The clock of the checks is injected: half a second between two of them.

@@ -319,6 +319,9 @@ pub struct LoopHistogram {
     pub buckets: Vec<(i64, i64, u64)>,
     /// Number of wake-ups beyond the last possible bucket.
     pub beyond: u64,
+    /// Sum of all latencies, rounded down to a multiple of the count in nanoseconds.
+    #[serde(default)]
+    pub sum: DurNs,
 }
 
 /// A connection to a supervisor, for commands.

@@ -140,7 +140,9 @@ pub(crate) fn histograms(processes: &Processes) -> Vec<LoopHistogram> {
     let of = |(unit, one): (&Unit, &Supervised)| {
         let hist = one.page.as_ref()?.wake()?;
         let buckets = hist.buckets().map(|(from, to, count)| (from.0, to.0, count)).collect();
-        Some(LoopHistogram { name: unit.spec.name.clone(), buckets, beyond: hist.overflow() })
+        let mean = hist.mean().unwrap_or_default();
+        let sum = DurNs(mean.0.saturating_mul(i64::try_from(hist.count()).unwrap_or(i64::MAX)));
+        Some(LoopHistogram { name: unit.spec.name.clone(), buckets, beyond: hist.overflow(), sum })
     };
     processes.iter().filter_map(of).collect()
 }

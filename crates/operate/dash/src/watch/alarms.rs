@@ -1,6 +1,8 @@
 //! Active and hidden alarms of the plant, most severe first.
 
 use crate::alarms::Alarms;
+use crate::hub::News;
+use crate::metrics::Source;
 use alarm::Severity;
 use alarm::wire::{List, Row};
 use serde_json::{Value, json};
@@ -8,12 +10,18 @@ use serde_json::{Value, json};
 /// Maximum alarms displayed; in a flood, the most severe and oldest.
 const SHOWN_MAX: usize = 500;
 
-pub(super) fn look(alarms: &mut Alarms) -> Value {
-    alarms.list().map_or_else(|why| json!({ "error": why.to_string() }), |list| shown(list, sys::clock::wall_ns()))
+pub(super) fn look(alarms: &mut Alarms) -> News {
+    match alarms.list() {
+        Ok(mut list) => {
+            list.sort();
+            News { page: shown(&list, sys::clock::wall_ns()), source: Some(Source::Alarms(list)) }
+        }
+        Err(why) => News { page: json!({ "error": why.to_string() }), source: None },
+    }
 }
 
-fn shown(mut list: List, now_ns: u64) -> Value {
-    list.sort();
+/// A sorted list for the page.
+fn shown(list: &List, now_ns: u64) -> Value {
     let count = |is: fn(&Row) -> bool| list.rows.iter().filter(|row| is(row)).count();
     json!({
         "now_s": now_ns / 1_000_000_000,
@@ -51,6 +59,11 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
+    fn sorted(mut list: List, now_ns: u64) -> Value {
+        list.sort();
+        shown(&list, now_ns)
+    }
+
     #[test]
     fn the_most_severe_alarm_comes_first_and_shelved_ones_last() {
         let shelf = json!({ "shelved": { "until": { "seconds": 9, "nano": 0 }, "by": "alice", "why": "cable" } });
@@ -60,7 +73,7 @@ mod tests {
             row_of("/a/minor", "MINOR", json!({})),
             row_of("/a/major", "MAJOR", json!({})),
         ];
-        let data = shown(List { rows, alarms: 9, ..List::default() }, 8_000_000_000);
+        let data = sorted(List { rows, alarms: 9, ..List::default() }, 8_000_000_000);
         let paths: Vec<_> = data["rows"].as_array().unwrap().iter().map(|row| row["path"].as_str().unwrap()).collect();
         assert_eq!(paths, ["/a/major", "/a/minor", "/a/acknowledged", "/a/shelved"]);
         let counts = ["active", "acknowledged", "aside", "left_out", "now_s"].map(|key| data[key].as_u64().unwrap());
@@ -76,7 +89,7 @@ mod tests {
     fn in_a_flood_the_most_severe_alarms_are_shown_and_the_rest_is_counted() {
         let mut rows: Vec<_> = (0..SHOWN_MAX + 3).map(|at| row_of(&format!("/a/{at}"), "MINOR", json!({}))).collect();
         rows.push(row_of("/a/worst", "MAJOR", json!({})));
-        let data = shown(List { rows, ..List::default() }, 0);
+        let data = sorted(List { rows, ..List::default() }, 0);
         assert_eq!((data["rows"].as_array().unwrap().len(), &data["left_out"]), (SHOWN_MAX, &json!(4)));
         assert_eq!((&data["rows"][0]["path"], &data["active"]), (&json!("/a/worst"), &json!(SHOWN_MAX + 4)));
     }

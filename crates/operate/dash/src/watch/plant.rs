@@ -1,6 +1,8 @@
 //! Processes and their threads, with their present processor time.
 
 use super::status;
+use crate::hub::News;
+use crate::metrics::Source;
 use base::{DurNs, MonoNs};
 use keep::supervisor::control::{Claim, LoopStatus, Outcome, ProcessStatus, Reason, RowState, RowStatus, Status};
 use keep::supervisor::{phase_word, short};
@@ -26,19 +28,26 @@ impl Processes {
         Self { plant: plant.to_owned(), at: MonoNs(0), used: BTreeMap::new() }
     }
 
-    pub(super) fn look(&mut self) -> Value {
+    /// Reads the processes, `with_threads` or without.
+    pub(super) fn look(&mut self, with_threads: bool) -> News {
         match status(&self.plant) {
-            Ok(status) => self.shown(&status),
-            Err(why) => json!({
-                "words": format!("NOT KNOWN: the supervisor does not answer ({why})"), "processes": [], "shortfalls": [],
-                "outcome": "unknown", "reasons": [], "attention": [], "within": [],
-            }),
+            Ok(status) => {
+                News { page: self.shown(&status, with_threads), source: Some(Source::Plant(Box::new(status))) }
+            }
+            Err(why) => News {
+                source: None,
+                page: json!({
+                    "words": format!("NOT KNOWN: the supervisor does not answer ({why})"), "processes": [], "shortfalls": [],
+                    "outcome": "unknown", "reasons": [], "attention": [], "within": [],
+                }),
+            },
         }
     }
 
-    fn shown(&mut self, status: &Status) -> Value {
+    fn shown(&mut self, status: &Status, with_threads: bool) -> Value {
         let mut used = BTreeMap::new();
-        let processes: Vec<Value> = status.processes.iter().map(|one| self.process(status, one, &mut used)).collect();
+        let processes: Vec<Value> =
+            status.processes.iter().map(|one| self.process(status, one, with_threads, &mut used)).collect();
         (self.at, self.used) = (status.now, used);
         let since = short(status.now - status.since);
         json!({
@@ -52,9 +61,15 @@ impl Processes {
         })
     }
 
-    fn process(&self, status: &Status, one: &ProcessStatus, used: &mut BTreeMap<i32, DurNs>) -> Value {
+    fn process(
+        &self,
+        status: &Status,
+        one: &ProcessStatus,
+        with_threads: bool,
+        used: &mut BTreeMap<i32, DurNs>,
+    ) -> Value {
         let percent = one.pid.map(|pid| self.percent(status.now, pid, one.family_cpu(), used));
-        let threads = one.pid.map(keep::supervisor::threads).unwrap_or_default();
+        let threads = one.pid.filter(|_| with_threads).map(keep::supervisor::threads).unwrap_or_default();
         let thread = |thread: &keep::supervisor::Thread, used: &mut _| {
             json!({
                 "tid": thread.tid, "name": thread.name, "class": thread.class.to_string(), "cpus": thread.cpus.to_string(),
@@ -64,7 +79,9 @@ impl Processes {
         let threads: Vec<Value> = threads.iter().take(THREADS_MAX).map(|one| thread(one, used)).collect();
         json!({
             "name": one.name, "state": one.state, "pid": one.pid, "class": one.class.to_string(), "cpus": one.cpus.to_string(),
-            "cpu_percent": percent, "memory": one.family_memory().0, "restarts": one.restarts, "shortfalls": one.shortfalls,
+            "cpu_percent": percent, "memory": one.family_memory().0, "restarts": one.restarts, "starts": one.starts, "shortfalls": one.shortfalls,
+            "trouble": one.trouble, "evidence": one.evidence, "started_ns": one.started.map(|at| (status.now - at).0),
+            "environment": one.automatic,
             "ended": one.ended.as_ref().map(|(at, cause)| {
                 json!({ "ago_ns": (status.now - *at).0, "cause": cause.to_string(), "last_line": one.last_line })
             }),

@@ -65,7 +65,7 @@ fn model() -> Model {
         plant,
         percents: BTreeMap::from([(11, 0.5), (12, 42.0), (13, 7.0)]),
         threads: BTreeMap::new(),
-        histograms: vec![LoopHistogram { name: "loop".to_owned(), buckets, beyond: 1 }],
+        histograms: vec![LoopHistogram { name: "loop".to_owned(), buckets, beyond: 1, sum: DurNs(0) }],
         late: None,
         alarms: Ok((2, 1)),
         frames: json!([{ "name": "sr", "state": "runs", "counts": counts, "minors": [minor] }]),
