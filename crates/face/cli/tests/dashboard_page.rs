@@ -69,5 +69,5 @@ fn every_panel_shows_its_data_and_is_usable_by_keyboard_and_screen_reader() {
     let up = finish(up.unwrap());
     assert!(up.status.success(), "{up:?}\n{}", bench.log());
     let more = json!({ "segment": segment, "loop": bench.pid("loop"), "sensor": sensor, "filter": filter });
-    tour::go(&bench, &["panels", "work", "scope", "overview", "page"], &more);
+    tour::go(&bench, &["panels", "work", "scope", "overview", "views", "page"], &more);
 }

@@ -1,5 +1,5 @@
 // Small drawings: sparklines, bars of causes, and the heat map of wake-up latency.
-import { el, say, time } from "./dom.js";
+import { counted, el, say, time } from "./dom.js";
 import { edge, KEPT, ROWS, rowOf } from "./figures.js";
 
 const WIDTH = 160, HEIGHT = 24, PARTS = 80;
@@ -78,26 +78,31 @@ const LEFT = 52, BOTTOM = 18, TALL = 210;
 /** Minimum width of a column in pixels, and minimum number of columns: a page that was just opened does not show minutes without values. */
 const COLUMN_MIN = 4, COLUMNS_MIN = 60;
 
-/** Wake-up latency over time: one column per second, darker for more wake-ups. `draw(wakeups, period)`. */
-export function heatMap(name) {
+/** Wake-up latency over time: one column per second, darker for more wake-ups. `draw(wakeups, period, marked)` also marks a cell. A click calls
+ *  `chosen(second, row)`. */
+export function heatMap(name, chosen) {
   const canvas = el("canvas", { role: "img", class: "heat", "aria-label": `Wake-up latency of ${name} over time` });
   const about = el("p", { class: "faint" });
   let shown = null;
   canvas.addEventListener("pointermove", (event) => say(about, shown ? under(shown, event) : ""));
+  canvas.addEventListener("click", (event) => {
+    const cell = shown && cellUnder(shown, event);
+    if (cell) chosen(cell.second, cell.row);
+  });
   canvas.addEventListener("pointerleave", () => say(about, shown?.words ?? ""));
-  const draw = (wakeups, periodNs) => {
+  const draw = (wakeups, periodNs, marked = null) => {
     const width = canvas.clientWidth;
     if (!width || wakeups?.second == null) return;
     const fitting = Math.min(KEPT, Math.floor((width - LEFT) / COLUMN_MIN)), columns = Math.min(fitting, Math.max(COLUMNS_MIN, wakeups.second - wakeups.first));
     const wide = (width - LEFT) / columns;
-    shown = { wakeups, columns, wide, words: paint(canvas, wakeups, columns, wide, periodNs) };
+    shown = { wakeups, columns, wide, words: paint(canvas, wakeups, columns, wide, periodNs, marked) };
     canvas.setAttribute("aria-label", `Wake-up latency of ${name} over time. ${shown.words}`);
     if (!canvas.matches(":hover")) say(about, shown.words);
   };
   return { whole: el("div", {}, canvas, about), draw };
 }
 
-function paint(canvas, wakeups, columns, wide, periodNs) {
+function paint(canvas, wakeups, columns, wide, periodNs, marked) {
   const width = canvas.clientWidth, ratio = window.devicePixelRatio || 1, style = getComputedStyle(document.body);
   const colour = (key) => style.getPropertyValue(key).trim();
   [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(TALL * ratio)];
@@ -114,6 +119,7 @@ function paint(canvas, wakeups, columns, wide, periodNs) {
     pen.fillText(time(ns).replace(/\.0+ /, " "), LEFT - 8, Math.max(7, at));
   }
   let most = 1, worst = 0;
+  const tops = [];
   const each = (act) => {
     for (let column = 0; column < columns; column++) {
       const second = wakeups.second - columns + 1 + column;
@@ -121,6 +127,7 @@ function paint(canvas, wakeups, columns, wide, periodNs) {
       const slot = second % KEPT;
       for (let row = 0; row < ROWS; row++) act(wakeups.cells[slot * ROWS + row], column, row);
       worst = Math.max(worst, wakeups.worst[slot]);
+      if (wakeups.worst[slot]) tops[column] = rowOf(wakeups.worst[slot]);
     }
   };
   each((count) => { most = Math.max(most, count); });
@@ -132,14 +139,28 @@ function paint(canvas, wakeups, columns, wide, periodNs) {
     pen.fillRect(LEFT + column * wide, y(row), wide - 0.6, tall - 0.6);
   });
   pen.globalAlpha = 1;
+  // The longest wake-up of each second, so that a single one is seen.
+  tops.forEach((row, column) => {
+    pen.fillStyle = colour(row >= late ? "--bad" : "--text");
+    pen.fillRect(LEFT + column * wide, y(row), wide - 0.6, 2);
+  });
+  if (marked) {
+    pen.strokeStyle = colour("--text");
+    pen.lineWidth = 2;
+    pen.strokeRect(LEFT + (columns - 1 - wakeups.second + marked.second) * wide - 1, y(marked.row) - 1, wide + 1, tall + 1);
+    pen.lineWidth = 1;
+  }
   if (periodNs && late < ROWS) {
     const at = y(late) + tall;
     pen.strokeStyle = colour("--bad");
     pen.setLineDash([4, 3]);
     pen.strokeRect(LEFT, at, width - LEFT, 0);
+    const label = `period ${time(periodNs)}`;
+    pen.fillStyle = colour("--back");
+    pen.fillRect(LEFT, at - 16, pen.measureText(label).width + 8, 15);
     pen.fillStyle = colour("--faint");
     pen.textAlign = "left";
-    pen.fillText(`period ${time(periodNs)}`, LEFT + 4, at - 8);
+    pen.fillText(label, LEFT + 4, at - 8);
   }
   pen.fillStyle = colour("--faint");
   const step = columns > 600 ? 300 : columns > 90 ? 60 : 30;
@@ -147,14 +168,25 @@ function paint(canvas, wakeups, columns, wide, periodNs) {
     pen.textAlign = back ? "center" : "right";
     pen.fillText(back === 0 ? "now" : step < 60 ? `−${back} s` : `−${back / 60} min`, LEFT + (columns - back) * wide, TALL - 7);
   }
-  return `A column is a second; darker: more wake-ups, at most ${most} in a cell. Maximum: ${worst ? time(worst) : "none yet"}.`;
+  return `A column is a second; darker: more wake-ups, at most ${most} in a cell. The dark edge is the longest of the second. Maximum: ${worst ? time(worst) : "none yet"}.`;
+}
+
+/** The second and row under the pointer; null outside the known cells. */
+function cellUnder({ wakeups, columns, wide }, event) {
+  const column = Math.floor((event.offsetX - LEFT) / wide), row = ROWS - 1 - Math.floor(event.offsetY / ((TALL - BOTTOM) / ROWS));
+  const second = wakeups.second - columns + 1 + column;
+  return column < 0 || column >= columns || row < 0 || second <= wakeups.first ? null : { second, row };
+}
+
+/** A cell in words. */
+export function cellWords(wakeups, { second, row }) {
+  const range = row === ROWS - 1 ? `over ${time(edge(row))}` : `${time(edge(row))} to ${time(edge(row + 1))}`;
+  const isKept = wakeups && second > wakeups.second - KEPT && second <= wakeups.second, count = isKept ? wakeups.cells[(second % KEPT) * ROWS + row] : null;
+  return `${new Date(second * 1000).toLocaleTimeString("sv")}, ${range}${count == null ? "" : `: ${counted(count, "wake-up")}`}`;
 }
 
 /** Describes the cell under the pointer. */
-function under({ wakeups, columns, wide, words }, event) {
-  const column = Math.floor((event.offsetX - LEFT) / wide), row = ROWS - 1 - Math.floor(event.offsetY / ((TALL - BOTTOM) / ROWS));
-  const second = wakeups.second - columns + 1 + column;
-  if (column < 0 || column >= columns || row < 0 || second <= wakeups.first) return words;
-  const count = wakeups.cells[(second % KEPT) * ROWS + row], range = row === ROWS - 1 ? `over ${time(edge(row))}` : `${time(edge(row))} to ${time(edge(row + 1))}`;
-  return `${new Date(second * 1000).toLocaleTimeString("sv")}, ${range}: ${count} wake-up${count === 1 ? "" : "s"}`;
+function under(shown, event) {
+  const cell = cellUnder(shown, event);
+  return cell ? cellWords(shown.wakeups, cell) : shown.words;
 }

@@ -1,6 +1,6 @@
 // The page: one connection to the dashboard, the panels and their topics, and the marking of stale data.
 import { say } from "./dom.js";
-import { collect, reconnected } from "./figures.js";
+import { collect, keepOnly, restore } from "./figures.js";
 import * as frame from "./frame.js";
 import { setUp } from "./palette.js";
 import panels from "./panels.js";
@@ -125,8 +125,11 @@ function text(message) {
   if (message.hello) hello(message.hello);
   else if (message.topic) {
     newest.set(message.topic, message.data);
-    collect(message.topic, message.data, tahti.now());
-    if (message.topic === "plant") frame.showPlant(message.data);
+    if (message.figures) collect(message.figures);
+    if (message.topic === "plant") {
+      if (message.data.outcome !== "unknown") keepOnly(message.data.processes);
+      frame.showPlant(message.data);
+    }
     if (message.topic === "alarms") frame.showAlarms(message.data);
     for (const panel of panels) if (panel.topics.includes(message.topic)) panel.show(message.topic, message.data);
   } else if (message.answer != null) {
@@ -162,8 +165,14 @@ function hello(what) {
   document.getElementById("plant").textContent = what.plant;
   document.body.dataset.role = what.role;
   tahti.tell({ do: "want", topics: [...new Set(panels.flatMap((panel) => panel.topics))] });
-  reconnected();
+  recall();
   for (const panel of panels) panel.connected?.();
+}
+
+/** Fetches the history of the figures. Without it the page has the figures since its last connection. */
+async function recall() {
+  const answer = await fetch("history", { signal: AbortSignal.timeout(SILENT_MS) }).catch(() => null);
+  if (answer?.ok) restore(await answer.json());
 }
 
 function watch() {
@@ -194,6 +203,7 @@ function opened(panel, thing) {
   window.dispatchEvent(new Event("resize"));
   for (const topic of panel.topics) if (newest.has(topic)) panel.show(topic, newest.get(topic));
   if (thing != null) panel.open?.(thing);
+  else panel.close?.();
 }
 
 frame.build(panels);

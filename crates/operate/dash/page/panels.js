@@ -7,6 +7,7 @@
 //   connected()  optional: called after each connection
 //   stale(topics)  optional: called with the topics without new data; if absent, one stale topic of the panel marks its whole section as stale
 //   open(thing)  optional: called if the address names an item of the panel
+//   close()      optional: called if the address names the panel without an item
 // Binary messages: `tahti.onBinary(kind, take)`; kinds are in src/protocol.rs.
 import overview from "./panels/overview.js";
 import processes from "./panels/processes.js";

@@ -56,6 +56,7 @@ async function leads() {
   await page.getByRole("dialog", { name: "Keys" }).waitFor(patience);
   await accessible(page, "keys");
   await page.keyboard.press("Escape");
+  await page.getByRole("dialog", { name: "Keys" }).waitFor({ state: "hidden", ...patience });
   await page.keyboard.press("]");
   await page.locator("#latency-panel").waitFor(patience);
   assert.deepEqual(wrong, []);

@@ -39,7 +39,7 @@ async function looks() {
     const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
     return pixels.some((value) => value > 0);
   }), null, patience);
-  await page.locator("canvas.heat[aria-label*='Maximum: '][aria-label$='s.']").waitFor(patience);
+  await page.locator("[data-loop=loop] canvas.heat[aria-label*='Maximum: '][aria-label$='s.']").waitFor(patience);
   const cycles = () => page.locator("section[aria-labelledby=latency-title] tbody tr td").first().textContent();
   const before = Number(await cycles());
   await page.waitForFunction((old) => Number(document.querySelector("section[aria-labelledby=latency-title] tbody tr td").textContent) > old, before, patience);

@@ -1,7 +1,7 @@
 // The plant at a glance: six figures with their trends, what needs attention, the latency of its first loop, its processes.
 import { bytes, coded, counted, el, say, table, time, tr } from "../dom.js";
 import { causeLegend, heatMap, sparkline, stack } from "../draw.js";
-import { figures, intrusions, quantile } from "../figures.js";
+import { figure, intrusions, loops } from "../figures.js";
 import { address } from "../frame.js";
 
 const ATTENTION = ["what", "where", "since", "why", "what to do"];
@@ -58,16 +58,16 @@ function showDeadlines(plant) {
   const text = missed && share > 99.999 ? "> 99.999 %" : `${share.toFixed(missed ? 3 : 0)} %`;
   const counts = `${rounded(missed)} of ${rounded(due)} missed`;
   const doubt = plant.within.some((claim) => ABOUT_TIME.includes(claim)) ? counts : "";
-  tiles.deadlines.show(text, counts, { history: figures.missed, wrong: wrongOf(plant, ABOUT_TIME), doubt, range: { to: 1 } });
+  tiles.deadlines.show(text, counts, { history: figure("missed"), wrong: wrongOf(plant, ABOUT_TIME), doubt, range: { to: 1 } });
 }
 
 function showWakeups() {
-  const each = [...figures.loops].map(([name, loop]) => ({ name, buckets: loop.lastMinute() })).filter(({ buckets }) => buckets.length);
-  if (!each.length) return tiles.wakeups.show("–", figures.loops.size ? "measuring" : "no loop reports its latency");
-  const worst = each.map((one) => ({ ...one, p99: quantile(one.buckets, 0.99) })).sort((one, other) => other.p99 - one.p99)[0];
+  const each = [...loops].filter(([, { minute }]) => minute?.p99 != null).map(([name, { minute }]) => ({ name, ...minute }));
+  if (!each.length) return tiles.wakeups.show("–", tahti.newest("histograms")?.length ? "measuring" : "no loop reports its latency");
+  const worst = each.sort((one, other) => other.p99 - one.p99)[0];
   const newest = tahti.newest("late")?.last?.[0];
-  const words = newest ? `last late: ${time(newest.delay_ns)}, ${newest.parts[0]?.[0] ?? "unexplained"}` : `${worst.name}: maximum ${time(quantile(worst.buckets, 1))}`;
-  tiles.wakeups.show(time(worst.p99), words, { history: figures.p99 });
+  const words = newest ? `last late: ${time(newest.delay_ns)}, ${newest.parts[0]?.[0] ?? "unexplained"}` : `${worst.name}: maximum ${time(worst.max)}`;
+  tiles.wakeups.show(time(worst.p99), words, { history: figure("p99") });
 }
 
 function showShield(shield) {
@@ -75,7 +75,7 @@ function showShield(shield) {
   if (!shield.want) return tiles.shield.show("none", "no shield is active");
   const shielded = shield.cpus.filter((one) => one.shielded), reached = shielded.reduce((sum, one) => sum + intrusions(one), 0);
   const wrong = shield.drift.length ? `${counted(shield.drift.length, "setting")} changed by another program` : "";
-  tiles.shield.show(`CPU ${shield.want.cpus}`, `${rounded((reached * 1000) / shield.window_ms)} intrusions a second`, { history: figures.intrusions, wrong, range: { to: 10 } });
+  tiles.shield.show(`CPU ${shield.want.cpus}`, `${rounded((reached * 1000) / shield.window_ms)} intrusions a second`, { history: figure("intrusions"), wrong, range: { to: 10 } });
 }
 
 function showProcesses(plant) {
@@ -86,7 +86,7 @@ function showProcesses(plant) {
   const first = wrong.map(({ name, state }) => plant.attention.find(({ subject }) => subject === name) ?? { subject: name, evidence: state })[0];
   const off = plant.processes.filter((one) => ENDED.includes(one.state)).length;
   tiles.processes.show(`${running} / ${plant.processes.length}`, off ? `${off} stopped or finished` : "all run", {
-    history: figures.cpu, wrong: first ? `${first.subject}: ${first.evidence || first.state}` : "", range: { to: 10 },
+    history: figure("cpu"), wrong: first ? `${first.subject}: ${first.evidence || first.state}` : "", range: { to: 10 },
   });
 }
 
@@ -94,7 +94,7 @@ function showAlarms(alarms) {
   if (alarms.error) return tiles.alarms.show("–", "this plant has no alarms");
   const worst = alarms.rows.find((row) => row.is_active && !row.hidden);
   tiles.alarms.show(`${alarms.active} active`, `${alarms.acknowledged} acknowledged, ${alarms.aside} shelved or disabled`, {
-    history: figures.alarms, [worst?.severity === "MINOR" ? "doubt" : "wrong"]: worst ? `${worst.severity} ${worst.channel}` : "", range: { to: 3 },
+    history: figure("alarms"), [worst?.severity === "MINOR" ? "doubt" : "wrong"]: worst ? `${worst.severity} ${worst.channel}` : "", range: { to: 3 },
   });
 }
 
@@ -104,7 +104,7 @@ function showArchive(archive) {
   const { samples_per_s: rate, samples, last_sync: sync, disk, last_error: error } = archive.status;
   const lost = samples.lost_on_disk + samples.lost_by_overflow;
   const wrong = error ?? (lost ? `${counted(lost, "sample")} lost` : "");
-  tiles.archive.show(`${rounded(rate)} /s`, `synced ${sync == null ? "never" : sync < 1e6 ? "just now" : `${time(sync)} ago`}, ${bytes(disk.free)} free`, { history: figures.archive, wrong, range: { to: 1 } });
+  tiles.archive.show(`${rounded(rate)} /s`, `synced ${sync == null ? "never" : sync < 1e6 ? "just now" : `${time(sync)} ago`}, ${bytes(disk.free)} free`, { history: figure("archive"), wrong, range: { to: 1 } });
 }
 
 /** Lists what needs an operator's attention, the worst first: broken promises, then alarms. */
@@ -153,7 +153,7 @@ function showList(plant) {
       one.loop ? rounded(one.loop.misses) : "", one.restarts ? String(one.restarts) : ""];
     texts.forEach((text, cell) => { if (text != null) say(cells[cell], text); });
     cells[0].className = isWrong ? "bad" : ENDED.includes(one.state) ? "faint" : "";
-    spark.draw(figures.processes.get(one.name), { to: 10, wrong: isWrong });
+    spark.draw(figure(`process/${one.name}/cpu`), { to: 10, wrong: isWrong });
     if (list.body.children[at] !== whole) list.body.insertBefore(whole, list.body.children[at] ?? null);
   });
 }
@@ -165,17 +165,17 @@ function showLate(data) {
 }
 
 function showHeat() {
-  const process = tahti.newest("plant")?.processes.find((one) => one.loop && figures.loops.has(one.name));
+  const process = tahti.newest("plant")?.processes.find((one) => one.loop && loops.has(one.name));
   heatSection.hidden = !process;
   if (!process) return;
   if (heatSection.dataset.name !== process.name) {
     heatSection.dataset.name = process.name;
     heat?.whole.remove();
-    heat = heatMap(process.name);
+    heat = heatMap(process.name, (second, row) => { location.hash = address("latency", `${process.name}/${second}/${row}`); });
     heatSection.append(heat.whole);
     say(heatTitle, `Wake-up latency of ${process.name}`);
   }
-  heat.draw(figures.loops.get(process.name), process.loop.period_ns);
+  heat.draw(loops.get(process.name), process.loop.period_ns);
 }
 
 /** Lists the parts of tahti that the plant file does not use, each with the entry that adds it. */
