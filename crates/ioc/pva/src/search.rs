@@ -116,10 +116,46 @@ pub fn write_search(out: &mut Writer, sequence: u32, flags: u8, reply_to: Addres
     });
 }
 
-/// Changes the flags of an encoded request, for the kind of its destination.
-pub fn set_flags(datagram: &mut [u8], flags: u8) {
+/// Sets or clears [`UNICAST`] in an encoded request, for the kind of its destination.
+pub fn set_unicast(datagram: &mut [u8], unicast: bool) {
     if let Some(byte) = datagram.get_mut(wire::HEADER_BYTES + 4) {
-        *byte = flags;
+        *byte = *byte & !UNICAST | if unicast { UNICAST } else { 0 };
+    }
+}
+
+/// A request that all servers answer, see [`ServerReply`].
+#[must_use]
+pub fn servers(reply_port: u16) -> Vec<u8> {
+    let mut out = Writer::new(Order::Big);
+    write_search(&mut out, 0, MUST_REPLY, Address { ip: 0, port: reply_port }, &[]);
+    out.bytes
+}
+
+/// The answer of a server to a request, with or without channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerReply {
+    /// The server.
+    pub guid: [u8; 12],
+    /// Address of the server. Without an IP address it is the sender.
+    pub server: Address,
+    /// Protocol version of the server.
+    pub version: u8,
+}
+
+impl ServerReply {
+    /// The answers in a datagram. Others are skipped.
+    pub fn all(datagram: &[u8]) -> impl Iterator<Item = Self> {
+        wire::datagram(datagram, Some(Side::Server)).filter_map(|message| {
+            if message.header.command != command::SEARCH_RESPONSE {
+                return None;
+            }
+            let mut reader = Reader::new(message.payload, message.header.order());
+            let guid = reader.take(12).ok()?.try_into().ok()?;
+            reader.u32().ok()?;
+            let ip = read_ip(&mut reader).ok()??;
+            let server = Address { ip, port: reader.u16().ok()? };
+            Some(Self { guid, server, version: message.header.version })
+        })
     }
 }
 
@@ -357,7 +393,10 @@ mod tests {
 
     #[test]
     fn a_search_without_names_finds_the_server() {
-        let bytes = answered(&asked(Order::Little, MUST_REPLY, &[])).unwrap();
+        let bytes = answered(&servers(4000)).unwrap();
+        let server = Address { ip: 0, port: 5075 };
+        let reply = ServerReply { guid: IDENTITY.guid, server, version: wire::VERSION };
+        assert_eq!(ServerReply::all(&bytes).collect::<Vec<_>>(), [reply]);
         let message = wire::datagram(&bytes, Some(Side::Server)).next().unwrap();
         assert_eq!(SearchResponse::read(message.payload, message.header.order()), Ok(None), "no channel was found");
     }
@@ -401,6 +440,7 @@ mod tests {
                 let _ = forwarded(&search, &bytes, order, FROM, 1);
             }
             let _ = SearchResponse::read(&bytes, order);
+            let _ = ServerReply::all(&bytes).count();
             let _ = read_beacon(&bytes, order);
             let _ = answered(&bytes);
         }

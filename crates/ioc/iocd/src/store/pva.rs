@@ -203,6 +203,10 @@ impl Source for Store {
     fn unwatch(&mut self, handle: u64) {
         Backend::unwatch(self, handle);
     }
+
+    fn names(&self) -> Vec<String> {
+        self.db.all_names().map(|(name, _)| name.to_owned()).collect()
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::codec::{Order, SentTypes, Status, TypeTable, Writer};
 use crate::nt::Layout;
 use crate::wire::{self, Inbox, Side, command};
 use base::{MonoNs, NumberHash};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 /// A channel that a client has open.
@@ -67,6 +67,10 @@ pub(super) struct Conn {
     pub(super) channels: HashMap<u32, Channel, NumberHash>,
     pub(super) next_sid: u32,
     pub(super) ops: HashMap<u32, Op, NumberHash>,
+    /// Open channels of the name `server`, with the client's numbers.
+    pub(super) describes: HashMap<u32, u32, NumberHash>,
+    /// Operations on them.
+    pub(super) calls: HashSet<u32, NumberHash>,
     /// Operations by the token of their pending answer.
     pub(super) pending: HashMap<u64, u32, NumberHash>,
     pub(super) tokens: u32,
@@ -103,6 +107,8 @@ impl Conn {
             channels: HashMap::default(),
             next_sid: 1,
             ops: HashMap::default(),
+            describes: HashMap::default(),
+            calls: HashSet::default(),
             pending: HashMap::default(),
             tokens: 0,
             waiting: VecDeque::new(),

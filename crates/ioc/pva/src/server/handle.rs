@@ -68,7 +68,9 @@ impl Server {
             command::CREATE_CHANNEL => self.create_channels(id, &mut reader, source),
             command::DESTROY_CHANNEL => {
                 let sid = reader.u32()?;
-                if let Some(conn) = self.conns.get_mut(&id) {
+                if let Some(conn) = self.conns.get_mut(&id)
+                    && !conn.close_server(sid)
+                {
                     conn.destroy_channel(id, sid, &mut self.watchers, source);
                 }
                 Ok(())
@@ -76,7 +78,9 @@ impl Server {
             command::GET_FIELD => self.get_field(id, &mut reader),
             command::DESTROY_REQUEST => {
                 let (_, ioid) = (reader.u32()?, reader.u32()?);
-                if let Some(conn) = self.conns.get_mut(&id) {
+                if let Some(conn) = self.conns.get_mut(&id)
+                    && !conn.calls.remove(&ioid)
+                {
                     conn.end_op(id, ioid, &mut self.watchers, source);
                 }
                 Ok(())
@@ -91,7 +95,8 @@ impl Server {
             command::GET | command::PUT | command::MONITOR | command::PROCESS => {
                 self.operation(id, header.command, &mut reader, source)
             }
-            command::PUT_GET | command::ARRAY | command::RPC => self.unsupported(id, header.command, &mut reader),
+            command::RPC => self.rpc(id, &mut reader, source),
+            command::PUT_GET | command::ARRAY => self.unsupported(id, header.command, &mut reader),
             // Commands of later versions are skipped.
             _ => Ok(()),
         }
@@ -140,8 +145,12 @@ impl Server {
     fn create_channels(&mut self, id: u32, reader: &mut Reader<'_>, source: &mut impl Source) -> Result<(), Fault> {
         for _ in 0..reader.u16()? {
             let (cid, name) = (reader.u32()?, reader.text_bytes()?);
-            let Some(conn) = self.conns.get(&id) else { return Ok(()) };
-            let full = conn.channels.len() >= self.limits.channels;
+            let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
+            let full = conn.channels.len() + conn.describes.len() >= self.limits.channels;
+            if name == super::rpc::NAME && !full {
+                conn.open_server(cid);
+                continue;
+            }
             let opened = if full || name.len() > NAME_MAX { None } else { source.open(name, conn.peer()) };
             let layout = opened.map(|opened| self.layout(opened.shape));
             let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
@@ -198,14 +207,10 @@ impl Server {
     fn unsupported(&mut self, id: u32, command: u8, reader: &mut Reader<'_>) -> Result<(), Fault> {
         let (_, ioid, sub) = (reader.u32()?, reader.u32()?, reader.u8()?);
         let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
-        if sub & sub::INIT != 0 || command == command::RPC {
+        if sub & sub::INIT != 0 {
             read_request(reader, &mut conn.received)?;
         }
-        let name = match command {
-            command::PUT_GET => "put-get",
-            command::ARRAY => "array",
-            _ => "RPC",
-        };
+        let name = if command == command::PUT_GET { "put-get" } else { "array" };
         conn.refuse(command, ioid, sub, &format!("{name} is not supported by this server"));
         Ok(())
     }
@@ -293,6 +298,16 @@ fn read_request(reader: &mut Reader<'_>, table: &mut crate::codec::TypeTable) ->
             Request::of(&ty, &value)
         }
     })
+}
+
+/// Reads the argument of a call, or the request that creates one.
+pub(super) fn call_argument(
+    reader: &mut Reader<'_>,
+    table: &mut crate::codec::TypeTable,
+) -> Result<Option<(Type, Value)>, Fault> {
+    let Some(ty) = reader.ty_or_null(table)? else { return Ok(None) };
+    let value = reader.value_with(&ty, table)?;
+    Ok(Some((ty, value)))
 }
 
 /// An option that changes what a write does and is not implemented must not be ignored.

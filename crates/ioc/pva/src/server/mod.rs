@@ -12,6 +12,7 @@ mod conn;
 mod handle;
 mod monitor;
 mod ops;
+mod rpc;
 
 #[cfg(test)]
 mod tests;
@@ -117,6 +118,8 @@ pub trait Source {
     fn watch(&mut self, handle: u64);
     /// A monitor ended.
     fn unwatch(&mut self, handle: u64);
+    /// The names of all channels.
+    fn names(&self) -> Vec<String>;
 }
 
 /// Limits of a server.
@@ -308,7 +311,8 @@ impl Server {
             }
             self.touch(id);
         }
-        let open = self.conns.values().filter(|conn| !conn.closing);
+        // One that closes still waits until its output is sent.
+        let open = self.conns.values().filter(|conn| !conn.closing || !conn.unsent().is_empty());
         self.next_check = open.map(|conn| conn.heard + quiet).min();
     }
 

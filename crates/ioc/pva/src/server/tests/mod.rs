@@ -72,6 +72,9 @@ impl Source for Values {
     fn unwatch(&mut self, _: u64) {
         self.watched -= 1;
     }
+    fn names(&self) -> Vec<String> {
+        vec!["n".into(), "a".into()]
+    }
 }
 
 impl Values {
@@ -370,6 +373,22 @@ fn a_silent_client_is_disconnected_and_an_echo_keeps_it() {
     let late = bench.server.poll_timeout().unwrap();
     bench.server.handle_timeout(late);
     assert!(bench.server.is_closing(bench.id));
+    assert_eq!(bench.server.poll_timeout(), None);
+}
+
+#[test]
+fn a_client_that_sent_invalid_bytes_and_reads_nothing_is_disconnected() {
+    let mut bench = Bench::new(Limits::default());
+    bench.send(command::ECHO, |out| out.bytes.extend_from_slice(b"hello"));
+    let other = bench.server.accept(MonoNs(0), "10.0.0.9:4001");
+    bench.server.close(other, &mut bench.values);
+    let first = bench.server.poll_timeout().unwrap();
+    bench.server.handle_bytes(MonoNs(first.0 - 1), bench.id, b"GET /", &mut bench.values);
+    assert!(bench.server.is_closing(bench.id) && !bench.server.output(bench.id).is_empty());
+    bench.server.handle_timeout(first);
+    let late = bench.server.poll_timeout().expect("its output was not sent");
+    bench.server.handle_timeout(late);
+    assert!(bench.server.output(bench.id).is_empty());
     assert_eq!(bench.server.poll_timeout(), None);
 }
 
