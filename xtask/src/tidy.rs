@@ -124,6 +124,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "optics",
             "proc",
             "profile",
+            "pva",
+            "pvanet",
             "recorder",
             "report",
             "scope",

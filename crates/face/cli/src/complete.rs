@@ -193,7 +193,9 @@ fn positional(command: &clap::Command, nth: usize) -> Option<Kind> {
     let all: Vec<&clap::Arg> = command.get_positionals().collect();
     let arg = all.get(nth).or_else(|| all.last().filter(|last| is_list(last)))?;
     match (command.get_name(), arg.get_id().as_str()) {
-        ("caget" | "cainfo" | "camonitor" | "caput", _) => Some(Kind::Records),
+        ("caget" | "cainfo" | "camonitor" | "caput" | "pvget" | "pvinfo" | "pvmonitor" | "pvput", _) => {
+            Some(Kind::Records)
+        }
         ("attach" | "logs" | "restart" | "signal" | "start" | "status" | "stop", "name" | "names") => {
             Some(Kind::Processes)
         }

@@ -40,6 +40,7 @@ mod process;
 mod profile;
 mod progress;
 mod ps;
+mod pvatools;
 mod report;
 mod run;
 mod scope;
@@ -140,6 +141,16 @@ Examples:
     Msg(msg::Args),
     Profile(profile::Args),
     Ps(ps::PsArgs),
+    /// Read channels over PVAccess (as EPICS pvget)
+    Pvget(pvatools::Args),
+    /// Show the server and type of channels (as EPICS pvinfo)
+    Pvinfo(pvatools::Args),
+    /// List servers of PVAccess, or their channels (as EPICS pvlist)
+    Pvlist(pvatools::Args),
+    /// Print channels of PVAccess when they change (as EPICS pvmonitor)
+    Pvmonitor(pvatools::Args),
+    /// Write a channel over PVAccess (as EPICS pvput)
+    Pvput(pvatools::Args),
     Reload(control::ReloadArgs),
     #[command(after_help = "\
 Examples:
@@ -185,6 +196,10 @@ impl Command {
             | Self::Doctor(_)
             | Self::Logs(_)
             | Self::Ps(_)
+            | Self::Pvget(_)
+            | Self::Pvinfo(_)
+            | Self::Pvlist(_)
+            | Self::Pvmonitor(_)
             | Self::Schema(_)
             | Self::Status(_) => true,
             Self::Alarm(args) => args.only_looks(),
@@ -256,6 +271,11 @@ fn run(command: Command) -> ExitCode {
         Command::Cainfo(args) => catools::cainfo(args),
         Command::Camonitor(args) => catools::camonitor(args),
         Command::Caput(args) => catools::caput(args),
+        Command::Pvget(args) => pvatools::pvget(args),
+        Command::Pvinfo(args) => pvatools::pvinfo(args),
+        Command::Pvlist(args) => pvatools::pvlist(args),
+        Command::Pvmonitor(args) => pvatools::pvmonitor(args),
+        Command::Pvput(args) => pvatools::pvput(args),
         Command::Alarm(args) => alarm::run(args),
         Command::Archive(args) => archive::run(args),
         Command::Attach(args) => attach::run(args),

@@ -20,7 +20,7 @@ pub mod wire;
 pub mod xml;
 
 pub use config::{Action, Area, Config, DEFAULT_NAME, DOCUMENT, Guide, Help, Spec, check_plant, read, read_told};
-pub use figures::{HiddenAlarm, Chatter, Figures, FrequentAlarm, Reckoner, StaleAlarm};
+pub use figures::{Chatter, Figures, FrequentAlarm, HiddenAlarm, Reckoner, StaleAlarm};
 pub use filter::{Filter, FilterError};
 pub use logic::{Alarm, Happened, Now, Rules, Update};
 pub use panel::{Act, ActError, Actor, ChannelUse, Entry, EntryContent, Panel, is_meant};

@@ -113,3 +113,46 @@ fn all_record_types_have_the_structure_and_the_values_of_qsrv2() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(output.contains("T:ai.DESC$"), "the comparison sees differences: {output}");
 }
+
+#[test]
+fn our_tools_print_what_cs_tools_print() {
+    let ioc = Ioc::start(&[("types.db", TYPES)], &["-d", "types.db"]);
+    let names = ["T:ai", "T:bi", "T:wf:long", "T:wf:string", "T:lso", "T:stringin", "T:mbbi", "T:int64in", "T:ai.DESC"];
+    let all = |words: &[&'static str]| [words, &names[..]].concat();
+    let cases: Vec<(&str, Vec<&str>)> = vec![
+        ("pvget", all(&[])),
+        ("pvget", all(&["-v"])),
+        ("pvget", all(&["-r", "field(value,alarm)"])),
+        ("pvget", vec!["-M", "json", "T:ai", "T:bi", "T:wf:long", "T:stringin"]),
+        ("pvinfo", vec!["T:ai", "T:bi", "T:wf:string", "T:stringin"]),
+    ];
+    for (tool, args) in cases {
+        // C prints channels in the order of their answers.
+        let sorted = |text: String| {
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort_unstable();
+            lines
+        };
+        let [theirs, ours] = [false, true].map(|ours| sorted(ioc.run(ours, tool, &args)));
+        assert_eq!(theirs, ours, "{tool} {args:?}: EPICS left, tahti right");
+    }
+    for args in [
+        vec!["T:ao", "3"],
+        vec!["T:wf:double", "3", "1", "2.5", "3"],
+        vec!["T:wf:double", "[4,5]"],
+        vec!["T:mbbo", "one"],
+        vec!["T:mbbo", "0"],
+        vec!["T:stringout", "some text"],
+        vec!["-r", "record[block=true]", "T:ao", "4"],
+        vec!["T:longout", "value=5"],
+    ] {
+        // The second one finds the value of the first one.
+        let [theirs, ours] = [false, true].map(|ours| ioc.run(ours, "pvput", &args));
+        let new = |text: &str| {
+            let line = text.lines().last().unwrap_or_default().split_whitespace().skip(4).collect::<Vec<_>>();
+            line.join(" ")
+        };
+        assert_eq!(new(&theirs), new(&ours), "{args:?}: EPICS {theirs}, tahti {ours}");
+        assert!(!new(&ours).is_empty(), "{ours}");
+    }
+}
