@@ -309,7 +309,7 @@ fn a_silent_server_is_asked_for_an_echo_and_then_given_up() {
     let (circuit, _) = pair.line.unwrap();
     for asked in [false, true] {
         pair.now = pair.client.poll_timeout().unwrap();
-        assert_eq!(pair.client.is_closing(circuit), false, "{asked}");
+        assert!(!pair.client.is_closing(circuit), "{asked}");
         pair.client.handle_timeout(pair.now);
     }
     assert!(pair.client.is_closing(circuit));
