@@ -43,7 +43,7 @@ const TYPE_NAMES: &[&str] = &[
 
 /// A finding for each type of a source file whose name says nothing.
 pub(crate) fn type_names(file: &Path, source: &str, findings: &mut Vec<String>) {
-    for line in source.lines() {
+    for line in source.lines().filter(|line| !line.trim_start().starts_with("//")) {
         let mut words =
             line.split(|letter: char| !letter.is_alphanumeric() && letter != '_').filter(|word| !word.is_empty());
         let kind = words.find(|word| !["pub", "crate", "super", "in"].contains(word));

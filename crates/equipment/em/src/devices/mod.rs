@@ -27,7 +27,7 @@ pub const DRIVERS: &[Driver] = &[
         table: &Table {
             header: "modbus",
             doc: "A Modbus TCP device. Points: `TABLE:ADDRESS[:TYPE]`; tables `coil`, `discrete`, `holding`, `input`; addresses from 0, as on \
-                  the wire; types as in the [Modbus support](devices.md#modbus-tcp-modbus-rtu), `UINT16` without one.",
+                  the wire; types as in the [Modbus support](devices.md#modbus-tcp-modbus-rtu-modbus-ascii), `UINT16` without one.",
             keys: &[
                 NAME,
                 DRIVER,
