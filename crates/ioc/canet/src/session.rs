@@ -164,7 +164,7 @@ impl Session {
             }
         }
         while let Some((id, server)) = self.client.poll_connect() {
-            match connect(server) {
+            match connect(SocketAddrV4::new(server.ip.into(), server.port)) {
                 Ok(stream) => {
                     self.conns.insert(id, Conn { stream, opening: Some(now + CONNECT_MAX) });
                 }
@@ -282,14 +282,18 @@ impl Session {
     }
 }
 
-/// Starts to open a connection.
-fn connect(server: Address) -> io::Result<TcpStream> {
+/// Starts to open a connection, without waiting: the socket becomes writable when it is open or has failed. Sends small
+/// messages at once, and detects a dead peer by keepalive.
+///
+/// # Errors
+/// The kernel refuses the socket or the destination.
+pub fn connect(server: SocketAddrV4) -> io::Result<TcpStream> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
     sockopt::set_socket_keepalive(&socket, true)?;
-    match rustix::net::connect(&socket, &SocketAddrV4::new(server.ip.into(), server.port)) {
+    match rustix::net::connect(&socket, &server) {
         Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket.into()),
         Err(error) => Err(error.into()),
     }

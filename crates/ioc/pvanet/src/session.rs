@@ -3,6 +3,7 @@
 use crate::config::quiet_max;
 use base::{DurNs, MonoNs};
 use canet::config::{Complaint, addresses, port_of};
+use canet::session::connect;
 use pva::client::{CircuitId, Client, ClientConfig, Event};
 use pva::search::{self, Address};
 use pva::wire;
@@ -135,7 +136,7 @@ impl Session {
             self.send(datagram);
         }
         while let Some((id, server)) = self.client.poll_connect() {
-            match connect(server) {
+            match connect(SocketAddrV4::new(server.ip.into(), server.port)) {
                 Ok(stream) => {
                     self.conns.insert(id, Conn { stream, opening: Some(now + CONNECT_MAX) });
                 }
@@ -228,18 +229,5 @@ impl Session {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(_) => self.close(id),
         }
-    }
-}
-
-/// Starts to open a connection.
-fn connect(server: Address) -> io::Result<TcpStream> {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-    sockopt::set_tcp_nodelay(&socket, true)?;
-    sockopt::set_socket_keepalive(&socket, true)?;
-    match rustix::net::connect(&socket, &SocketAddrV4::new(server.ip.into(), server.port)) {
-        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket.into()),
-        Err(error) => Err(error.into()),
     }
 }
