@@ -240,13 +240,10 @@ impl Sink for Writer {
         if *form == Form::Chunks {
             let values = (&**name, CqlTimestamp(*begin), i64::MAX);
             let found = self.session.execute_unpaged(&self.entries, values).await?.into_rows_result()?;
-            let mut all: Option<Extent> = None;
-            for row in found.rows::<EntryRow>()? {
-                // An unreadable entry is reported to readers of its chunk.
-                let Some(extent) = extent_of(&row?.2) else { continue };
-                all.get_or_insert(Extent { count: 0, ..extent }).join(extent);
-            }
-            return Ok(all);
+            let rows = found.rows::<EntryRow>()?.collect::<Result<Vec<_>, _>>()?;
+            // An unreadable entry is reported to readers of its chunk.
+            let entries = rows.iter().filter_map(|(_, _, entry)| segment::pack::entries(entry).ok()?.first().copied());
+            return Ok(Extent::of_all(entries.map(|entry| Extent::of_entry(&entry))));
         }
         let values = (&**name, CqlTimestamp(*begin));
         let found = self.session.execute_unpaged(&self.extent, values).await?.into_rows_result()?;
@@ -266,12 +263,6 @@ pub(crate) type EntryRow = (i64, i64, Vec<u8>);
 
 /// Answer to [`cql::GET_EXTENT`].
 pub(crate) type ExtentRow = (i64, Option<i64>, Option<i64>);
-
-/// Extent of the samples of a chunk, by its index entry.
-fn extent_of(entry: &[u8]) -> Option<Extent> {
-    let entry = *segment::pack::entries(entry).ok()?.first()?;
-    Some(Extent { count: entry.count.into(), first: entry.first, last: entry.last })
-}
 
 /// Extent of rows; `None` if there are none.
 pub(crate) fn extent_in((count, first, last): ExtentRow) -> Option<Extent> {

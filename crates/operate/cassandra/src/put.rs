@@ -54,6 +54,19 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
+    /// Extent of several sets of samples together; `None` without one.
+    pub(crate) fn of_all(all: impl Iterator<Item = Self>) -> Option<Self> {
+        all.reduce(|mut sum, one| {
+            sum.join(one);
+            sum
+        })
+    }
+
+    /// Extent of a chunk.
+    pub(crate) fn of_entry(entry: &Entry) -> Self {
+        Self { count: entry.count.into(), first: entry.first, last: entry.last }
+    }
+
     pub(crate) fn join(&mut self, other: Self) {
         self.count += other.count;
         self.first = self.first.min(other.first);

@@ -190,16 +190,8 @@ impl Archive {
                 rows.into_iter().next().and_then(extent_in)
             }
             Form::Chunks => {
-                let mut all: Option<Extent> = None;
-                for row in self.chunk_rows(name, bucket.begin, i64::MAX)?.into_iter().flatten() {
-                    let Entry { count, first, last, .. } = row.entry;
-                    all.get_or_insert(Extent { count: 0, first, last }).join(Extent {
-                        count: count.into(),
-                        first,
-                        last,
-                    });
-                }
-                all
+                let rows = self.chunk_rows(name, bucket.begin, i64::MAX)?;
+                Extent::of_all(rows.into_iter().flatten().map(|row| Extent::of_entry(&row.entry)))
             }
         };
         Ok(extent.map(|extent| Bucket::new(bucket.form, bucket.begin, Some(extent))))
