@@ -213,12 +213,11 @@ fn body(name: &str, text: &str) -> (String, Vec<Heading>) {
             target.map(|target| Event::Start(Tag::Image { link_type, dest_url: target.into(), title, id }))
         }
         Event::End(TagEnd::Link | TagEnd::Image) => kept.pop().unwrap_or(true).then_some(event),
-        // Tables scroll on their own, so that a phone does not scroll the page.
-        Event::Start(Tag::Table(_)) | Event::End(TagEnd::Table) => Some(event),
         event => Some(event),
     });
     let mut html = String::new();
     pulldown_cmark::html::push_html(&mut html, events);
+    // Tables scroll on their own, so that a phone does not scroll the page.
     (html.replace("<table>", "<div class=\"table\"><table>").replace("</table>", "</table></div>"), headings)
 }
 
