@@ -127,6 +127,37 @@ fn a_program_that_cannot_be_executed_is_an_error_with_its_remedy() {
 }
 
 #[test]
+fn a_program_that_its_user_may_not_execute_is_an_error_with_its_remedy() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = std::env::temp_dir().join(format!("tahti-check-user-{}", std::process::id()));
+    fs::create_dir_all(folder.join("private")).unwrap();
+    let process = |name: &str, command: &str| {
+        format!("[[process]]\nname = \"{name}\"\ncommand = \"{command}\"\nuser = \"nobody\"\n")
+    };
+    let plant = "[plant]\nname = \"mine\"\n".to_owned()
+        + &process("good", "./good")
+        + &process("own", "./own")
+        + &process("inside", "private/good");
+    write(&folder, &[("plant.toml", &plant), ("good", "#!/bin/sh\n"), ("own", "#!/bin/sh\n")]);
+    write(&folder.join("private"), &[("good", "#!/bin/sh\n")]);
+    for (name, mode) in [("", 0o755), ("good", 0o755), ("own", 0o700), ("private/good", 0o755), ("private", 0o700)] {
+        fs::set_permissions(folder.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let (well, said) = check(&folder, &[]);
+    let at = |name: &str| folder.join(name).display().to_string();
+    assert!(!well && said.matches("error: program").count() == 2, "{said}");
+    for expected in [
+        format!("user \"nobody\" may not execute {}", at("own")),
+        format!("help: chmod o+rx {}", at("own")),
+        format!("user \"nobody\" may not enter {}", at("private")),
+        format!("help: chmod o+x {}", at("private")),
+    ] {
+        assert!(said.contains(&expected), "{expected}\n{said}");
+    }
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn mistakes_in_all_files_are_reported_with_their_place() {
     let folder = folder("check-wrong");
     write(

@@ -6,6 +6,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// Search path if `PATH` is not set.
@@ -101,6 +102,34 @@ fn file_of(name: impl AsRef<OsStr>, dir: &Path, path: Option<&str>) -> Result<Pa
     })
 }
 
+/// The first part of the path of a program or folder that a user with these groups may not enter or execute, by mode bits.
+/// A script must be readable, too. `None` if the user may, for root, and where an access control list or an unreadable part
+/// leaves it open.
+///
+/// Blocks on the file system; allocates.
+#[must_use]
+pub fn barred(path: &Path, uid: u32, groups: &[u32]) -> Option<PathBuf> {
+    if uid == 0 {
+        return None;
+    }
+    let path = path.canonicalize().ok()?;
+    let is_script = path.is_file() && interpreter(&path).is_some();
+    let parts: Vec<&Path> = path.ancestors().collect();
+    parts.into_iter().rev().find(|part| !may(part, uid, groups, is_script && **part == *path)).map(Path::to_owned)
+}
+
+fn may(part: &Path, uid: u32, groups: &[u32], reads: bool) -> bool {
+    let Ok(about) = part.metadata() else { return true };
+    let has_list = rustix::fs::getxattr(part, c"system.posix_acl_access", &mut [0u8; 0]).is_ok_and(|bytes| bytes > 0);
+    let shift = match () {
+        () if about.uid() == uid => 6,
+        () if groups.contains(&about.gid()) => 3,
+        () => 0,
+    };
+    let wanted = if reads { 0o5 } else { 0o1 };
+    has_list || about.mode() >> shift & wanted == wanted
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,6 +155,35 @@ mod tests {
         assert_eq!(found("#!/usr/bin/pythn3\n").as_deref(), Some("/usr/bin/pythn3"));
         assert_eq!(found("#! /usr/bin/pythn3 -u\n").as_deref(), Some("/usr/bin/pythn3"));
         assert_eq!(found("#!/bin/sh\r\necho\r\n").as_deref(), Some("/bin/sh\r"));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn the_part_of_a_path_without_permission_is_found() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = std::env::temp_dir().join(format!("tahti-sys-barred-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("in")).unwrap();
+        let folder = folder.canonicalize().unwrap();
+        let (inner, script, program) = (folder.join("in"), folder.join("in/script"), folder.join("in/program"));
+        std::fs::write(&script, "#!/bin/sh\n").unwrap();
+        std::fs::write(&program, "\u{7f}ELF").unwrap();
+        let modes = |modes: [u32; 3]| {
+            for (path, mode) in [&inner, &script, &program].into_iter().zip(modes) {
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+            }
+        };
+        let about = folder.metadata().unwrap();
+        let (stranger, group) = (about.uid() + 1, about.gid());
+        modes([0o711, 0o755, 0o711]);
+        assert_eq!([&script, &program].map(|path| barred(path, stranger, &[])), [None, None]);
+        modes([0o711, 0o711, 0o610]);
+        assert_eq!(barred(&script, stranger, &[]), Some(script.clone()), "a script is read by its interpreter");
+        assert_eq!(barred(&program, stranger, &[]), Some(program.clone()));
+        assert_eq!(barred(&program, stranger, &[group]), None);
+        modes([0o700, 0o755, 0o755]);
+        assert_eq!(barred(&program, stranger, &[]), Some(inner.clone()));
+        assert_eq!(barred(&inner, stranger, &[]), Some(inner.clone()));
+        assert_eq!(barred(&program, 0, &[]), None);
         std::fs::remove_dir_all(folder).unwrap();
     }
 

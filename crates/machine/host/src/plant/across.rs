@@ -242,10 +242,17 @@ fn existence(read: &PlacedProcess, around: &dyn Surroundings, found: &mut Diagno
     let commands = [Some((&process.command, &read.command)), process.on_fault.as_ref().map(|c| (c, &read.on_fault))];
     for (command, span) in commands.into_iter().flatten() {
         let Some(program) = command.first() else { continue };
-        if let Err(why) = around.program(program, process.dir.as_deref()) {
+        let dir = process.dir.as_deref();
+        // A sandbox shows other paths, and a capability may replace permissions.
+        let by_mode = process.hygiene.sandbox.is_none() && process.capabilities.is_none();
+        let user = process.user.as_deref().filter(|user| by_mode && around.has_user(user));
+        let permitted = || user.map_or(Ok(()), |user| around.may_start(user, program, dir));
+        if let Err(why) = around.program(program, dir).and_then(|()| permitted()) {
             let message = format!("program {program:?} of process {:?} cannot be run: {why}", process.name);
             let remedy = match why {
                 Missing::Executable(path) => format!("chmod +x {}", path.display()),
+                Missing::Permission { path, is_folder: true, .. } => format!("chmod o+x {}", path.display()),
+                Missing::Permission { path, .. } => format!("chmod o+rx {}", path.display()),
                 Missing::Interpreter { script, name } if name.ends_with('\r') => {
                     format!("its lines end with CR LF: sed -i 's/\\r$//' {}", script.display())
                 }

@@ -80,6 +80,16 @@ pub enum Missing {
         /// The interpreter in its first line.
         name: String,
     },
+    /// Permission of the process's user.
+    #[error("user {user:?} may not {} {}", if *.is_folder { "enter" } else { "execute" }, .path.display())]
+    Permission {
+        /// The file, or a folder of its path.
+        path: PathBuf,
+        /// Whether the path is a folder.
+        is_folder: bool,
+        /// The user.
+        user: String,
+    },
     /// An existing file.
     #[error("{} does not exist", .0.display())]
     File(PathBuf),
@@ -133,6 +143,13 @@ pub trait Surroundings {
     /// # Errors
     /// The missing program or file.
     fn program(&self, program: &str, dir: Option<&str>) -> Result<(), Missing>;
+    /// Whether `user` has the permission to start `program` from folder `dir`, as far as mode bits tell.
+    ///
+    /// # Errors
+    /// The first file or folder without it.
+    fn may_start(&self, _user: &str, _program: &str, _dir: Option<&str>) -> Result<(), Missing> {
+        Ok(())
+    }
     /// Missing requirements of a partition. `on_shield` names its processes that run on the shield.
     fn bound(&self, _partition: &Partition, _on_shield: &[String]) -> Vec<Missing> {
         Vec::new()

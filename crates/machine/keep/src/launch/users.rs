@@ -44,6 +44,12 @@ pub(super) fn identity(user: Option<&str>, group: Option<&str>) -> Result<Identi
     resolve(user, group, &root.read("/etc/passwd")?, &root.read("/etc/group")?)
 }
 
+/// UID and GIDs of a user, given by name or number; `None` if there is no such user.
+pub(crate) fn rights_of(user: &str) -> Option<(u32, Vec<u32>)> {
+    let identity = identity(Some(user), None).ok()?;
+    Some((identity.uid?, identity.groups.unwrap_or_default()))
+}
+
 /// GID of a group, given by name or number.
 ///
 /// # Errors

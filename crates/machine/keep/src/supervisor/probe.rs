@@ -258,6 +258,15 @@ impl Surroundings for Machine {
         })
     }
 
+    fn may_start(&self, user: &str, program: &str, dir: Option<&str>) -> Result<(), Missing> {
+        let dir = dir.map_or(self.folder.clone(), |dir| self.folder.join(dir));
+        let own = std::env::current_exe().ok().filter(|_| program == "tahti");
+        let Some(file) = own.or_else(|| sys::program::find(program, &dir, None).ok()) else { return Ok(()) };
+        let Some((uid, groups)) = crate::launch::users::rights_of(user) else { return Ok(()) };
+        let barred = sys::program::barred(&dir, uid, &groups).or_else(|| sys::program::barred(&file, uid, &groups));
+        barred.map_or(Ok(()), |path| Err(Missing::Permission { is_folder: path.is_dir(), path, user: user.to_owned() }))
+    }
+
     fn bound(&self, partition: &Partition, on_shield: &[String]) -> Vec<Missing> {
         let ground = crate::partition::ground(std::slice::from_ref(partition));
         crate::partition::lacking(&ground, partition, on_shield).into_iter().map(Missing::from).collect()
