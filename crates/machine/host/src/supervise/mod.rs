@@ -350,6 +350,9 @@ pub struct Supervision {
     phase: Phase,
     /// The process whose failed start made the plant go down.
     failed: Option<Id>,
+    /// Whether the plant has been up since it was started: a failed start then concerns its process only.
+    #[serde(default)]
+    was_up: bool,
     /// Whether processes are killed without a request to end.
     #[serde(default)]
     forced: bool,
@@ -361,8 +364,14 @@ impl Supervision {
     /// A plant that is down.
     #[must_use]
     pub fn new(plant: &Plant) -> Self {
-        let mut all =
-            Self { units: Vec::new(), phase: Phase::Down, failed: None, forced: false, actions: VecDeque::new() };
+        let mut all = Self {
+            units: Vec::new(),
+            phase: Phase::Down,
+            failed: None,
+            was_up: false,
+            forced: false,
+            actions: VecDeque::new(),
+        };
         for process in &plant.processes {
             all.add(process);
         }
@@ -375,7 +384,7 @@ impl Supervision {
     #[must_use]
     pub fn begun(plant: &Plant) -> Self {
         let mut all = Self::new(plant);
-        all.phase = Phase::Starting;
+        (all.phase, all.was_up) = (Phase::Starting, true);
         all.units.iter_mut().for_each(|unit| unit.wanted = true);
         all
     }

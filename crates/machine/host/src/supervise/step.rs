@@ -10,6 +10,7 @@ pub(super) fn handle(all: &mut Supervision, now: MonoNs, event: Event) {
             for unit in all.units.iter_mut().filter(|unit| !unit.retired) {
                 unit.wanted = !unit.stopped;
             }
+            all.was_up &= matches!(all.phase, Phase::Starting | Phase::Up);
             (all.phase, all.failed, all.forced) = (Phase::Starting, None, false);
         }
         Event::Down => go_down(all, None),
@@ -232,7 +233,7 @@ fn backoff_after(used: u32, first: DurNs, longest: DurNs) -> DurNs {
 fn latch(all: &mut Supervision, id: Id, cause: Cause) {
     all.units[id].state = State::Faulted;
     all.actions.push_back(Action::Note(id, Note::Latched(cause)));
-    if all.phase == Phase::Starting && !all.units[id].spec.optional {
+    if all.phase == Phase::Starting && !all.was_up && !all.units[id].spec.optional {
         all.actions.push_back(Action::Note(id, Note::GroupStop));
         go_down(all, Some(id));
     }
@@ -277,9 +278,14 @@ fn start(all: &mut Supervision, now: MonoNs, id: Id) {
 fn settle(all: &mut Supervision) {
     match all.phase {
         Phase::Starting => {
+            let is_settled = |state| match state {
+                State::Running | State::Finished => true,
+                State::Faulted => all.was_up,
+                _ => false,
+            };
             let mut wanted = all.units.iter().filter(|unit| unit.wanted && !unit.spec.optional);
-            if wanted.all(|unit| matches!(unit.state, State::Running | State::Finished)) {
-                all.phase = Phase::Up;
+            if wanted.all(|unit| is_settled(unit.state)) {
+                (all.phase, all.was_up) = (Phase::Up, true);
             }
         }
         Phase::Stopping(_) if !all.is_alive() => all.phase = Phase::Down,

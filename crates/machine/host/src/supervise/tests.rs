@@ -373,6 +373,34 @@ fn a_reload_changes_only_processes_that_differ() {
     assert_eq!(diff(&new, &new), []);
 }
 
+#[test]
+fn a_process_that_fails_to_start_after_a_reload_leaves_the_others_running() {
+    let (old, new) =
+        (plant(&[("a", ""), ("b", "")]), plant(&[("a", ""), ("b", "mlock = true\nrestart = { policy = \"never\" }")]));
+    let mut bench = Bench::new(&[("a", ""), ("b", "")]);
+    bench.on(Event::Up);
+    bench.on(Event::Started(0));
+    bench.on(Event::Started(1));
+    bench.all.reload(bench.now, &old, &new);
+    assert_eq!(bench.on(Event::Tick), [Action::Signal(1, Signal::TERM)]);
+    assert_eq!(bench.on(Event::Exited(1, End::Exit(0))), [Action::Start(1)]);
+    assert_eq!(bench.on(Event::StartFailed(1, "no such file".into())), []);
+    assert_eq!((bench.state(0), bench.state(1), bench.all.phase()), (State::Running, State::Faulted, Phase::Up));
+    // After it was down, a failed start makes the plant go down again.
+    let mut bench = Bench::new(&[("a", ""), ("b", "restart = { policy = \"never\" }")]);
+    for last in [Event::Started(1), Event::StartFailed(1, "no such file".into())] {
+        bench.on(Event::Up);
+        bench.on(Event::Started(0));
+        bench.on(last);
+        let is_up = bench.all.phase() == Phase::Up;
+        bench.on(Event::Down);
+        bench.on(Event::Exited(0, End::Exit(0)));
+        bench.on(Event::Exited(1, End::Exit(0)));
+        assert_eq!((is_up, bench.all.failed()), if is_up { (true, None) } else { (false, Some(1)) });
+    }
+    assert_eq!(bench.all.failed(), Some(1));
+}
+
 /// Random events for the processes of the model.
 #[derive(Clone, Debug)]
 enum Blow {
