@@ -1,6 +1,6 @@
 //! `tahti attach`: connects the terminal to the console of a process.
 
-use crate::control::{PlantArgs, plant_name};
+use crate::control::{PlantArgs, foreign, plant_name};
 use crate::failure::{Failure, end};
 use base::Tamed;
 use keep::keeper::SOCKET_NAME;
@@ -81,8 +81,14 @@ pub(crate) fn run(args: Args) -> ExitCode {
 fn attach(args: &Args) -> Result<String, Failure> {
     let plant = plant_name(args.which.plant.as_deref())?;
     let socket = RunDir::find(&plant).keeper(&args.name).join(SOCKET_NAME);
-    let stream = UnixStream::connect(&socket).map_err(|error| {
-        format!("process {:?} of plant {plant:?} has no console ({error}); `tahti ps` lists the processes", args.name)
+    let stream = UnixStream::connect(&socket).map_err(|error| match error.kind() {
+        std::io::ErrorKind::PermissionDenied => foreign(&plant, &error),
+        _ => {
+            format!(
+                "process {:?} of plant {plant:?} has no console ({error}); `tahti ps` lists the processes",
+                args.name
+            )
+        }
     })?;
     // Before the size is read, so that no change is missed.
     let resized = SignalFd::new(&[SIGWINCH])?;

@@ -141,7 +141,7 @@ pub(crate) fn connect(name: &str) -> Result<Client, Failure> {
     let run = RunDir::find(name);
     Client::connect(&run.socket()).map_err(|error| {
         let why = if error.kind() == std::io::ErrorKind::PermissionDenied {
-            format!("plant {name:?} is another user's: root, that user and the plant's operators may ask ({error})")
+            foreign(name, &error)
         } else if let Some(pid) = run.supervisor() {
             keep::supervisor::rundir::RunDirError::Unreachable { name: name.to_owned(), pid }.to_string()
         } else if living().iter().any(|living| living == name) {
@@ -156,6 +156,11 @@ pub(crate) fn connect(name: &str) -> Result<Client, Failure> {
         };
         why.into()
     })
+}
+
+/// The message about a plant whose run folder may not be entered.
+pub(crate) fn foreign(name: &str, error: &std::io::Error) -> String {
+    format!("plant {name:?} is another user's: root, that user and the plant's operators may ask ({error})")
 }
 
 /// Sends a request to a plant's supervisor. A refusal is an error.

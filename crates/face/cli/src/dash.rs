@@ -1,6 +1,6 @@
 //! `tahti dash`: serves the dashboard of a plant.
 
-use crate::control::{PlantArgs, Whole, plant_name};
+use crate::control::{PlantArgs, Whole, connect, plant_name};
 use crate::failure::{Failure, end};
 use dash::{Options, Role};
 use std::net::SocketAddr;
@@ -113,7 +113,12 @@ fn serve(args: Serve) -> Result<(), Failure> {
 fn url(args: &Url) -> Result<(), Failure> {
     let plant = plant_name(args.which.given())?;
     let role = if args.operator { Role::Operator } else { Role::Viewer };
-    let address = dash::address(&plant, role).map_err(|error| match error.kind() {
+    let address = dash::address(&plant, role);
+    if matches!(&address, Err(error) if error.kind() == std::io::ErrorKind::NotFound) {
+        // A plant that does not exist, or is not up, is the cause.
+        connect(&plant)?;
+    }
+    let address = address.map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound if args.operator => {
             format!("plant {plant:?} has no dashboard for operators; set `write = true` in [dashboard]")
         }

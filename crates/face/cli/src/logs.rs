@@ -1,6 +1,6 @@
 //! `tahti logs`: prints the output of processes from the rotated log files.
 
-use crate::control::plant_name;
+use crate::control::{foreign, plant_name};
 use crate::failure::{Failure, end, in_file};
 use crate::out::{Colour, Painted};
 use base::{DurNs, Visible};
@@ -86,7 +86,10 @@ fn show(args: &Args) -> Result<(), Failure> {
         return merged(args, &run);
     }
     let path = run.log(args.name.as_deref());
-    if !path.exists() {
+    if let Err(error) = path.metadata() {
+        if error.kind() == std::io::ErrorKind::PermissionDenied {
+            return Err(foreign(&name, &error).into());
+        }
         let known = known(&run);
         let wanted = args.name.as_deref().unwrap_or("the supervisor");
         return Err(format!("plant {name:?} has no log of {wanted:?}; there are: {}", known.join(", ")).into());

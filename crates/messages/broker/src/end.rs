@@ -103,7 +103,8 @@ pub(crate) fn greet(server: &str, hello: &Hello) -> Result<Vec<End>, ClientError
         // Another user's process has the name.
         sys::Errno::PERM => ClientError::System(error.to_string()),
         _ => ClientError::System(format!(
-            "{error}; is `tahti msg serve` or a plant with [messages] running as \"{server}\"?"
+            "{error}; no message server {server:?} runs here: start `tahti msg serve --name {server}` or a plant with such a \
+             server, or name another one with --server or TAHTI_MESSAGES"
         )),
     };
     let connection = Arc::new(sys::handover::connect(&socket).map_err(nobody)?);

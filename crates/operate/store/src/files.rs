@@ -137,7 +137,8 @@ impl Files for Folder {
 
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
         let mut files = Vec::new();
-        for entry in std::fs::read_dir(&self.0)? {
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", self.0.display()));
+        for entry in std::fs::read_dir(&self.0).map_err(named)? {
             let entry = entry?;
             let Ok(name) = entry.file_name().into_string() else { continue };
             match entry.metadata() {

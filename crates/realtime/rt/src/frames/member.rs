@@ -29,7 +29,7 @@ impl fmt::Display for JoinError {
         match self {
             Self::NoFrame(name) => write!(
                 f,
-                "no frame {name:?} runs here; expected one that `tahti up` has started ({} names its plant)",
+                "no frame {name:?} runs here; expected FRAME or PLANT/FRAME of a plant that is up ({} names its plant)",
                 super::PLANT
             ),
             Self::Refused(why) | Self::Kernel(why) => f.write_str(why),
