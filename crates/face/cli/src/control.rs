@@ -115,11 +115,15 @@ pub(crate) struct ReloadArgs {
     no_wait: bool,
 }
 
-/// The name of the selected plant. Without one given, the only plant that is up.
+/// The name of the selected plant: of a plant that is up, else of a plant file or folder, else as given. Without one given,
+/// the only plant that is up.
 pub(crate) fn plant_name(given: Option<&str>) -> Result<String, Failure> {
     let living = living();
     match given {
-        Some(text) if text.contains('/') || Path::new(text).is_dir() || Path::new(text).is_file() => {
+        Some(name) if living.iter().any(|living| living == name) => Ok(name.to_owned()),
+        Some(text)
+            if text.contains('/') || Path::new(text).join("plant.toml").is_file() || Path::new(text).is_file() =>
+        {
             let plant = plant_file(Path::new(text)).and_then(|file| read_plant(&file, &Profiles::all()));
             Ok(plant?.0.name)
         }

@@ -124,7 +124,7 @@ pub(crate) fn settled(plant: &str) -> Result<(), Failure> {
     let mut said = Progress::default();
     loop {
         let all = status(plant)?;
-        said.say(&all, |_| true);
+        said.say(&all, |_, _| true);
         let mut still = false;
         for process in &all.processes {
             match runs(process) {
@@ -148,12 +148,14 @@ pub(crate) fn settled(plant: &str) -> Result<(), Failure> {
 struct Progress(BTreeMap<String, String>);
 
 impl Progress {
-    fn say(&mut self, all: &Status, concerns: impl Fn(&str) -> bool) {
+    /// `concerns` gets the name of a process, and whether its state lasts.
+    fn say(&mut self, all: &Status, concerns: impl Fn(&str, bool) -> bool) {
         let first = self.0.is_empty();
-        for process in all.processes.iter().filter(|process| concerns(&process.name)) {
+        for process in &all.processes {
             let before = self.0.insert(process.name.clone(), process.state.clone());
             let settled = matches!(process.state.as_str(), "running" | "finished" | "stopped" | "FAULT");
-            if before.as_ref() != Some(&process.state) && !(first && settled) {
+            let is_new = before.as_ref() != Some(&process.state) && !(first && settled);
+            if is_new && concerns(&process.name, settled) {
                 eprintln!("{}: {}", process.name, process.state);
             }
         }
@@ -201,7 +203,8 @@ fn run(
         for name in what.names.iter().filter(|_| !what.no_wait) {
             loop {
                 let all = status(&plant)?;
-                said.say(&all, |process| what.names.iter().any(|name| name == process));
+                // The final state is the result.
+                said.say(&all, |process, settled| !settled && what.names.iter().any(|name| name == process));
                 let process = all.processes.iter().find(|process| process.name == *name);
                 let process = process.ok_or_else(|| format!("{name} is no longer in the plant"))?;
                 let ended = process.ended.as_ref().map(|(_, cause)| cause.to_string());

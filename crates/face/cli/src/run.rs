@@ -26,7 +26,7 @@ Examples:
   tahti run --thread 'scan-*=fifo:60' --thread 'cb*=cpus:0' -- softIoc st.cmd")]
 pub(crate) struct Args {
     /// fifo:PRIORITY, rr:PRIORITY, deadline:RUNTIME/DEADLINE/PERIOD, other, batch or idle
-    #[arg(long, value_name = "CLASS")]
+    #[arg(long, visible_alias = "class", value_name = "CLASS")]
     policy: Option<Policy>,
     /// CPUs such as 2-3, or `shield` for the shielded CPUs
     #[arg(long, value_name = "LIST")]

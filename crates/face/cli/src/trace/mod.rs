@@ -182,7 +182,13 @@ pub(crate) fn folder(plant: Option<&str>) -> PathBuf {
 impl RecorderArgs {
     fn folder(&self) -> Result<PathBuf, Failure> {
         let plant = self.plant.as_deref().map(|plant| plant_name(Some(plant))).transpose()?;
-        Ok(folder(plant.as_deref()))
+        let alone = folder(plant.as_deref());
+        if plant.is_some() || lives(&alone) {
+            return Ok(alone);
+        }
+        // Without a recorder of its own: that of the only plant, if it has one.
+        let only = plant_name(None).ok().map(|plant| folder(Some(&plant)));
+        Ok(only.filter(|folder| lives(folder)).unwrap_or(alone))
     }
 
     /// The folder of the selected recorder, which must be running.

@@ -78,14 +78,14 @@ impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name { to } => write!(f, "~ plant: another name, {to}"),
-            Self::Added { name } => write!(f, "+ {name}: start"),
-            Self::Removed { name } => write!(f, "- {name}: stop"),
+            Self::Added { name } => write!(f, "+ {name}: starts"),
+            Self::Removed { name } => write!(f, "- {name}: stops"),
             Self::Process { name, keys, effect } => {
                 let effect = match effect {
-                    Effect::Live => "goes on",
-                    Effect::Restart => "restart",
+                    Effect::Live => "continues",
+                    Effect::Restart => "restarts",
                 };
-                write!(f, "~ {name}: {effect} ({})", keys.join(", "))
+                write!(f, "~ {name}: {effect} (changed: {})", keys.join(", "))
             }
             Self::Shield { text } => write!(f, "~ shield: {text}"),
             Self::Partition { name, is: Presence::New, .. } => write!(f, "+ partition {name}: bound"),

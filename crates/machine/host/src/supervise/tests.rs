@@ -358,7 +358,10 @@ fn a_reload_changes_only_processes_that_differ() {
     let old = plant(&[("a", ""), ("b", ""), ("c", "after = [\"a\"]"), ("d", "")]);
     let new = plant(&[("a", "stop = [\"INT 1s\"]"), ("b", "mlock = true"), ("c", "after = [\"a\"]"), ("e", "")]);
     let shown: Vec<_> = diff(&old, &new).iter().map(ToString::to_string).collect();
-    assert_eq!(shown, ["~ a: goes on (stop)", "~ b: restart (mlock)", "- d: stop", "+ e: start"]);
+    assert_eq!(
+        shown,
+        ["~ a: continues (changed: stop)", "~ b: restarts (changed: mlock)", "- d: stops", "+ e: starts"]
+    );
     let mut bench = Bench::new(&[("a", ""), ("b", ""), ("c", "after = [\"a\"]"), ("d", "")]);
     bench.on(Event::Up);
     for id in [0, 1, 3, 2] {

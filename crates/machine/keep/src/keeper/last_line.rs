@@ -35,7 +35,8 @@ impl LastLine {
 
     /// The line for display: at most 200 characters, without colours, control characters as `\x07`.
     pub(super) fn text(&self) -> Option<String> {
-        let blank = self.open.trim_ascii().is_empty();
+        // A prompt that waits for input is no reason.
+        let blank = matches!(self.open.trim_ascii(), b"" | b"epics>" | b"$" | b"#" | b">" | b">>>");
         let line = String::from_utf8_lossy(if blank { &self.ended } else { &self.open }).replace('\t', " ");
         let plain = Visible { text: line.trim(), colours: false }.to_string();
         let line = OneLine(plain.trim()).to_string();
@@ -58,6 +59,7 @@ mod tests {
         assert_eq!(last(&[b"one\r\ntwo: no su", b"ch file\r\n", b"\r\n  \n"]).unwrap(), "two: no such file");
         assert_eq!(last(&[b"one\nwithout an end"]).unwrap(), "without an end");
         assert_eq!(last(&[b"10 %\r20 %\r"]).unwrap(), "20 %");
+        assert_eq!(last(&[b"no such record\nepics> "]).unwrap(), "no such record");
         assert_eq!((last(&[]), last(&[b"\n \n"])), (None, None));
     }
 

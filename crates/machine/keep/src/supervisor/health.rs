@@ -293,7 +293,9 @@ impl Health {
         };
         table.observe(now, name, Claim::Budget, budget);
         let heartbeat = match (process.heartbeat, unit.state) {
-            _ if grown(|all| all.hangs) > 0 => Observation::Broken("it hung: no sign of life in time".to_owned()),
+            _ if grown(|all| all.hangs) > 0 => {
+                Observation::Broken("it hung: no heartbeat in time (WATCHDOG=1 to NOTIFY_SOCKET, or a loop)".to_owned())
+            }
             (Some(heartbeat), State::Running) => memory.silence(now, supervised.signs(), heartbeat.within),
             _ => waits(),
         };
@@ -438,7 +440,7 @@ impl Memory {
         }
         match now - at {
             silence if signs == last && silence > within => {
-                Observation::Broken(format!("no sign of life for {}", short(silence)))
+                Observation::Broken(format!("no heartbeat for {}", short(silence)))
             }
             _ => Observation::Kept,
         }
