@@ -296,7 +296,7 @@ fn a_reload_changes_only_processes_that_differ_and_prints_them() {
     assert_eq!(bench.ok(&["reload"]), "nothing differs\n");
     let (kept, old, edit) = (bench.pid("keep"), bench.pid("old"), bench.pid("edit"));
     bench.write(&(keep + &sh("edit", "sleep 2000", "") + &sh("new", "sleep 1000", "")));
-    let expected = "- old: stop\n~ edit: restart (command)\n+ new: start\n";
+    let expected = "- old: stops\n~ edit: restarts (changed: command)\n+ new: starts\n";
     assert_eq!(bench.ok(&["reload", "--dry-run"]), expected);
     assert_eq!(bench.pid("old"), old);
     let said = bench.ok(&["reload"]);
