@@ -274,7 +274,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
                 eprintln!("tahti msg: serving as {name}");
             }
         }
-        Event::Joined(who) => eprintln!("tahti msg: {who} has come"),
+        Event::Joined(who) => eprintln!("tahti msg: {who} connected"),
         Event::Left(who) => eprintln!("tahti msg: {who} disconnected"),
         Event::CutOff(who) => eprintln!("tahti msg: cut off {who}"),
         Event::Trouble(what) | Event::Mended(what) => eprintln!("tahti msg: {what}"),
@@ -289,7 +289,7 @@ fn zmq(args: &ZmqArgs) -> Result<(), Failure> {
     let stop = until_asked(None)?;
     broker::zmq::serve(&args.server, args.listen, args.bodies.0, &stop, &mut |event| match event {
         Event::Ready(at) => eprintln!("tahti msg: ZeroMQ at tcp://{at} for {}", args.server),
-        Event::Joined(who) => eprintln!("tahti msg: {who} has come"),
+        Event::Joined(who) => eprintln!("tahti msg: {who} connected"),
         Event::Left(who) => eprintln!("tahti msg: {who} disconnected"),
         Event::CutOff(who, why) => eprintln!("tahti msg: cut off {who}: {why}"),
         Event::Trouble(what) => eprintln!("tahti msg: {what}"),

@@ -51,7 +51,7 @@ impl Dashboard {
         };
         match self.access.begin(Party { role, owner: request.owner }, now.mono) {
             Ok(id) => {
-                println!("audit: {}: has come", self.who(request, Some(role)));
+                println!("audit: {}: connected", self.who(request, Some(role)));
                 let secure = if request.secure { "; Secure" } else { "" };
                 let cookie = format!("{}={id}; Path=/; HttpOnly; SameSite=Strict{secure}", self.access.cookie);
                 Answer::text(200, role.word()).with_header("set-cookie", cookie)

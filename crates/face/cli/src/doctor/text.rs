@@ -26,7 +26,7 @@ pub(super) fn report(report: &Report, all: bool) -> String {
 /// Documentation of a check.
 pub(super) fn about(about: &About) -> String {
     let mut out = format!("{} ({})\n", about.id, about.title);
-    for (name, text) in [("looks at", about.what), ("matters", about.why), ("source", about.source)] {
+    for (name, text) in [("checks", about.what), ("matters", about.why), ("source", about.source)] {
         out += &hang(&format!("{name:<10}"), text);
     }
     for (index, path) in about.reads.iter().enumerate() {

@@ -83,7 +83,7 @@ fn some<'a>(names: impl Iterator<Item = &'a str>) -> String {
 
 fn notes(notes: &[Note]) {
     if !notes.is_empty() {
-        println!("\nTo know:");
+        println!("\nNotes:");
     }
     for note in notes {
         println!("  {}: {}", note.about, note.text);

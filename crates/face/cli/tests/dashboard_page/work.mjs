@@ -30,7 +30,7 @@ async function remembers() {
   assert.match(await row.textContent(), /^X:SET3.54.25/);
   await accessible(page, "settings");
   await shot(page, "settings", section);
-  await page.getByRole("button", { name: "restore what is chosen" }).click();
+  await page.getByRole("button", { name: "restore selected" }).click();
   await page.getByRole("dialog").getByText("Write 1 channel of station back?").waitFor(patience);
   await page.locator("#ask-yes").click();
   await page.locator("#settings-outcome", { hasText: "1 channel restored" }).waitFor(patience);

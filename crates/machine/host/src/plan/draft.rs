@@ -84,7 +84,7 @@ impl<'a> Context<'a> {
         }
         let spared = self.intruders().filter(|(_, task)| self.spare.contains(task)).count();
         if spared > 0 {
-            draft.note("spared tasks", format!("{spared} threads keep the shielded CPUs: they are to be spared"));
+            draft.note("spared tasks", format!("{spared} spared threads may run on the shielded CPUs"));
         }
     }
 }

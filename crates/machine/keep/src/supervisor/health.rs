@@ -494,7 +494,7 @@ fn runs(unit: &Unit, letter: Option<char>, phase: Phase, after: &str) -> Observa
         }
         (State::Warming { .. }, Some(_)) => Observation::NotDue("not ready yet".to_owned()),
         (State::Running, Some(_)) | (State::Finished, _) => Observation::Kept,
-        (State::Resting { .. }, _) => Observation::Within(format!("down for the pause before its restart{after}")),
+        (State::Resting { .. }, _) => Observation::Within(format!("waits for its restart{after}")),
         (State::Faulted, _) => Observation::Broken(format!("its fault is latched{after}")),
         (State::Idle, _) if matches!(phase, Phase::Starting | Phase::Up) => {
             let why = if unit.word() == "stopped" { "stopped on request" } else { "waits for processes before it" };

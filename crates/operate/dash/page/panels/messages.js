@@ -154,7 +154,7 @@ export default {
     passing = el("div", { class: "console", role: "log", "aria-live": "off", "aria-label": "Messages as they pass", tabindex: "0" });
     section.append(
       el("form", { submit: send }, el("label", { for: "message-line" }, "verb/object/complement"), input, options, el("button", {}, "send")), lacking, said,
-      el("h3", {}, "As they pass"),
+      el("h3", {}, "Passing messages"),
       el("form", { submit: toggle }, el("label", { for: "message-pattern" }, "verb/object like"), pattern, objectOptions,
         el("label", { for: "message-only" }, "only lines with"), only, subjects, watch, pause), standing, passing);
   },

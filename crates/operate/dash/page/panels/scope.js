@@ -274,7 +274,7 @@ function status(data) {
 function setup() {
   parts.channels = el("fieldset", {});
   return el("form", { submit: arm, "aria-label": "Set up the oscilloscope" },
-    choice("segment", "Loop", [], variables), button("look again", list, { "aria-label": "look again which variables there are" }), parts.channels,
+    choice("segment", "Loop", [], variables), button("refresh", list, { "aria-label": "refresh the list of variables" }), parts.channels,
     choice("kind", "Trigger", TRIGGERS.map(([text, value]) => [value, text]), template), choice("variable", "of", [], template),
     field("trigger", "as text", el("input", { size: "28", spellcheck: "false", autocomplete: "off" })),
     choice("mode", "Mode", ["single", "normal", "auto", "roll"].map((word) => [word, word])),

@@ -98,10 +98,10 @@ export default {
     rows = table("Differences from the saved settings", ROWS);
     outcome = el("p", { role: "status", id: "settings-outcome" });
     compared = el("p", { id: "settings-compared" });
-    restore = el("button", { type: "button", disabled: true, click: back }, "restore what is chosen");
+    restore = el("button", { type: "button", disabled: true, click: back }, "restore selected");
     section.append(
       el("form", { submit: keep }, el("label", { for: "settings-set" }, "Set"), choice, el("label", { for: "settings-note" }, "Note"), note, save,
-        el("button", { type: "button", click: list }, "look again"), el("label", { for: "settings-tolerance" }, "Equal within"), tolerance),
+        el("button", { type: "button", click: list }, "refresh"), el("label", { for: "settings-tolerance" }, "Equal within"), tolerance),
       outcome, files.frame, compared, rows.frame, restore);
   },
   connected() {
