@@ -45,15 +45,14 @@ impl Definition<'_> {
             let rules: Vec<String> = guest.allow.iter().map(ToString::to_string).collect();
             let reached = if rules.is_empty() { "nothing".to_owned() } else { rules.join(", ") };
             notes.push(format!(
-                "the network that leads to {reached} and nowhere else is made by tahti: there is no card here; give it one in a network \
-                 that is filtered so"
+                "no network card: only tahti provides a network to {reached} and nowhere else; add a card in a filtered network"
             ));
         }
         if let Some(processor) = &guest.processor {
-            notes.push(format!("processor = {processor:?} is QEMU's word: here it is whatever the processor has"));
+            notes.push(format!("processor = {processor:?} is QEMU's name; the file uses the host's processor"));
         }
         if guest.network_rate.is_some() && guest.network == Network::User {
-            notes.push("network_rate goes with that network".to_owned());
+            notes.push("network_rate has no effect without that network".to_owned());
         }
         notes
     }
@@ -70,13 +69,13 @@ impl Definition<'_> {
             Accel::Emulated => "qemu",
             Accel::Kvm => "kvm",
             Accel::Auto => {
-                notes.push("accel = \"auto\" is \"kvm\" here: libvirt does not choose".to_owned());
+                notes.push("accel = \"auto\" becomes \"kvm\": libvirt does not choose".to_owned());
                 "kvm"
             }
         };
         let class = guest.vcpu_class.as_ref().and_then(scheduler);
         if let Some(class) = guest.vcpu_class.as_ref().filter(|_| class.is_none()) {
-            notes.push(format!("vcpu_class {class}: libvirt has no word for it"));
+            notes.push(format!("vcpu_class {class}: libvirt has no equivalent"));
         }
         let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
         let text = |writer: &mut Writer<Vec<u8>>, name: &str, value: &str| {
