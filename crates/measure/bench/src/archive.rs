@@ -7,7 +7,7 @@ use report::{Good, Row, Table, Target};
 use segment::Sample;
 use segment::rows::About;
 use std::path::{Path, PathBuf};
-use store::{Archive, Bins, Config, Folder, Form, Logger, due, pack};
+use store::{Archive, Bins, Config, Folder, Logger, due, pack};
 use sys::clock::{mono_now, thread_cpu};
 
 /// The row of the table.
@@ -140,7 +140,7 @@ impl Noise {
 
 impl Load {
     fn measure(&self, place: &Path, rounds: usize, table: Table) -> Result<Table, Failed> {
-        let (mut rates, mut bytes, mut packed, mut tables) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut rates, mut bytes, mut packed) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..rounds {
             let round_place = TemporaryFolder(place.join(round.to_string()));
             let folder = Folder::make(&round_place.0).map_err(Failed::file(place))?;
@@ -174,8 +174,7 @@ impl Load {
             drop(logger);
             // Each round writes the same bytes.
             if round == 0 {
-                packed.push(pack_all(&folder, open, Form::Compact)?);
-                tables.push(pack_all(&folder, open, Form::Parquet)?);
+                packed.push(pack_all(&folder, open)?);
             }
         }
         let cpu: Vec<f64> = rates.iter().map(|rate| 0.1 / rate * 100.0).collect();
@@ -186,9 +185,7 @@ impl Load {
         let segment = Row::samples(format!("{}: sample size in segments", self.name), "B", bytes);
         let table = table.row(segment.target(Target::at_most(20.0)));
         let pack = Row::samples(format!("{}: sample size in packs", self.name), "B", packed);
-        let table = table.row(pack.target(Target::at_most(10.0)));
-        let parquet = Row::samples(format!("{}: sample size in packs as Parquet files", self.name), "B", tables);
-        Ok(table.row(parquet.target(Target::at_most(10.0))))
+        Ok(table.row(pack.target(Target::at_most(10.0))))
     }
 }
 
@@ -216,11 +213,11 @@ fn producer(rounds: usize, table: Table) -> Result<Table, Failed> {
     Ok(table.row(row.good(Good::Low).target(Target::at_most(30.0))))
 }
 
-/// Packs everything in one format after the logger has ended; returns bytes per sample.
-fn pack_all(folder: &Folder, open_from: u64, form: Form) -> Result<f64, Failed> {
+/// Packs everything after the logger has ended; returns bytes per sample.
+fn pack_all(folder: &Folder, open_from: u64) -> Result<f64, Failed> {
     let (mut bytes, mut samples) = (0, 0);
-    while let Some((first, last)) = due(folder, open_from, form, true)? {
-        let packed = pack(folder, first, last, form)?;
+    while let Some((first, last)) = due(folder, open_from, true)? {
+        let packed = pack(folder, first, last)?;
         bytes += packed.after;
         samples += packed.samples;
     }
@@ -246,8 +243,8 @@ fn find(
         logger.push(signal, &Sample::new(T0 + k * step + late, (k as f64 / 1_000.0).sin() + 1e-3 * noise.share()));
         if k % 10_000 == 0 {
             logger.sync(k);
-            if let Some((first, last)) = due(&folder, logger.open_from(), Form::Compact, false)? {
-                pack(&folder, first, last, Form::Compact)?;
+            if let Some((first, last)) = due(&folder, logger.open_from(), false)? {
+                pack(&folder, first, last)?;
             }
         }
     }
@@ -255,15 +252,12 @@ fn find(
     let as_logged = times(&folder, count * step, rounds)?;
     let open = logger.open_from() + 1;
     drop(logger);
-    pack_all(&folder, open, Form::Compact)?;
+    pack_all(&folder, open)?;
     let packed = times(&folder, count * step, rounds)?;
-    pack_all(&folder, open, Form::Parquet)?;
-    let tables = times(&folder, count * step, rounds)?;
     let row = |what: &str, times| {
         Row::samples(format!("{name}, {what}"), "ms", times).good(Good::Low).target(Target::at_most(target))
     };
-    let table = table.row(row("as logged", as_logged)).row(row("packed", packed));
-    Ok(table.row(row("packed as Parquet", tables)))
+    Ok(table.row(row("as logged", as_logged)).row(row("packed", packed)))
 }
 
 fn times(folder: &Folder, span: i64, rounds: usize) -> Result<Vec<f64>, Failed> {

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use store::{Account, Config, Files as _, Folder, Form, Logger, Packed, StoreError, WhenFull, due, pack, written_to};
+use store::{Account, Config, Files as _, Folder, Logger, PACK, Packed, StoreError, WhenFull, due, pack, written_to};
 use sys::notify::Supervisor;
 use sys::signal::{SignalFd, end_signals};
 
@@ -79,7 +79,6 @@ struct Collector<'a> {
     /// Result of the last poll of the sources.
     said: SourcePoll,
     packing: Option<JoinHandle<Result<Option<Packed>, StoreError>>>,
-    form: Form,
     /// Rate limit for reports of failed packing, and the last damaged file.
     pack_failed: RateLimit,
     damaged: Option<String>,
@@ -139,7 +138,6 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
         packing: None,
         pack_failed: RateLimit::default(),
         damaged: None,
-        form: if archive.packs_as_parquet { Form::Parquet } else { Form::Compact },
         looked_at,
         troubles,
         unsent: UnsentReports::default(),
@@ -255,8 +253,7 @@ impl Collector<'_> {
         let files = self.folder.list().unwrap_or_default();
         let count = |ending: &str| files.iter().filter(|(name, _)| name.ends_with(ending)).count();
         let bytes = files.iter().map(|(_, len)| len).sum();
-        let packs = Form::ALL.iter().map(|form| count(form.ending())).sum();
-        let segments = count(".segment");
+        let (segments, packs) = (count(".segment"), count(PACK));
         let (removed, unsent) = (account.removed, account.unsent);
         status::Disk { segments, packs, bytes, free: self.folder.free().unwrap_or_default(), removed, unsent }
     }
@@ -362,10 +359,8 @@ impl Collector<'_> {
         let open = self.logger.open_from();
         if self.packing.is_none() && open != self.looked_at {
             self.looked_at = open;
-            let (folder, form) = (self.folder.clone(), self.form);
-            let work = move || {
-                due(&folder, open, form, false)?.map(|(first, last)| pack(&folder, first, last, form)).transpose()
-            };
+            let folder = self.folder.clone();
+            let work = move || due(&folder, open, false)?.map(|(first, last)| pack(&folder, first, last)).transpose();
             match std::thread::Builder::new().name("pack".into()).spawn(work) {
                 Ok(packing) => self.packing = Some(packing),
                 Err(error) => (self.tell)(&format!("failed to pack: {error}")),

@@ -5,7 +5,7 @@ use columns::ParquetReader;
 use exchange::Row;
 use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
-use store::{Archive, Config, Form, Logger, Memory, Span, pack};
+use store::{Archive, Config, Logger, Memory, Span, pack};
 
 /// The value of a signal of type `kind` at the number `k`.
 fn datum(kind: usize, k: i64) -> Datum {
@@ -49,7 +49,7 @@ fn each_row_of_a_pack_equals_that_of_the_archive_and_the_file_checksum_is_right(
     logger.gap(None, 90, Cause::Paused, 0);
     logger.close(0, 100_000_000_000);
     let segments: Vec<String> = list(&files);
-    let packed = pack(&files, 1, 1_000, Form::Parquet).unwrap();
+    let packed = pack(&files, 1, 1_000).unwrap();
     let left = vec![packed.name.clone(), "manifest".to_owned()];
     assert_eq!((list(&files), packed.samples), (left, 60_000 + 15 * 1_500), "{segments:?}");
     let archive = Archive::open(files.clone()).unwrap();

@@ -84,7 +84,7 @@ fn duckdb_pandas_and_polars_read_the_packs_of_an_archive_while_it_is_written() {
                 drop(logger);
                 store::Logger::open(place.clone(), store::Config::default(), 0).unwrap()
             };
-            store::pack(&place, part as u64 + 1, part as u64 + 1, store::Form::Parquet).unwrap();
+            store::pack(&place, part as u64 + 1, part as u64 + 1).unwrap();
         }
     }
     let read = said(python("packs.py").arg(folder.0.join("*.parquet")));

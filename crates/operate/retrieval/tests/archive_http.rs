@@ -55,7 +55,7 @@ fn three_files() -> Folder {
         let open = logger.open_from();
         logger.close(0, BEGIN + (life * 100 + 99) * SECOND);
         if life == 0 {
-            store::pack(&files, open, open, store::Form::Compact).unwrap();
+            store::pack(&files, open, open).unwrap();
         }
     }
     folder

@@ -29,13 +29,11 @@ pub enum BlockKind {
     Samples = 3,
     /// Gaps: why there are no samples.
     Gaps = 4,
-    /// Positions and summaries of a signal's chunks (packs).
-    Index = 5,
     /// Positions of the indices (packs).
     Directory = 6,
     /// Positions of dictionary, gaps and directory; the last block of a pack.
     Trailer = 7,
-    /// Positions and summaries of a signal's chunks in pages (Parquet packs).
+    /// Positions and summaries of a signal's chunks in pages (packs).
     Pages = 8,
     /// The closing mark: the last block of a segment that was closed.
     Closing = 9,
@@ -44,12 +42,11 @@ pub enum BlockKind {
 }
 
 impl BlockKind {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 9] = [
         Self::Head,
         Self::Dictionary,
         Self::Samples,
         Self::Gaps,
-        Self::Index,
         Self::Directory,
         Self::Trailer,
         Self::Pages,

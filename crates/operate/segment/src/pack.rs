@@ -1,7 +1,5 @@
-//! Layout of a pack: a segment in which the samples of each signal are together, in large chunks.
-//!
-//! For each signal: its chunks, one block each, and its index. Then dictionary, gaps, directory, trailer. The trailer is found
-//! from the end of the file.
+//! Layout of a pack behind its samples: the index of each signal, dictionary, gaps, directory, trailer. The trailer is found
+//! from the end of the file. Also the entry of a chunk, as a cluster stores it.
 
 use crate::bytes::{Bad, Input};
 use crate::manifest::{CLOSING, Closing};

@@ -178,8 +178,8 @@ impl Catalogue {
             return;
         }
         let mut within = self.manifest.live.keys().filter(|other| numbers.holds(**other)).peekable();
-        let replaces = numbers.is_pack() && within.peek().is_some() && within.all(|other| there.contains_key(other));
-        let is_packed = self.manifest.live.keys().any(|pack| pack.is_pack() && pack.holds(numbers));
+        let replaces = numbers.is_pack && within.peek().is_some() && within.all(|other| there.contains_key(other));
+        let is_packed = self.manifest.live.keys().any(|pack| pack.is_pack && pack.holds(numbers));
         // An empty file is a segment that was just created and is not listed yet.
         if self.manifest.gone.contains(&numbers) || replaces || is_packed || len == 0 {
             self.left.push(numbers);

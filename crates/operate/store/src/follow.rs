@@ -222,7 +222,7 @@ impl<F: Files> Follow<F> {
         }
         let is_foreign = part.as_ref().is_some_and(|part| part.is_foreign);
         let (is_listed, is_checked) = (entry.listed.is_some(), part.is_some());
-        if let Some(part) = part.filter(|_| numbers.is_pack()) {
+        if let Some(part) = part.filter(|_| numbers.is_pack) {
             // In a pack the dictionary follows the samples.
             names.extend(part.signals.iter().flat_map(|(name, rows)| {
                 let name: Arc<str> = name.as_str().into();
@@ -411,7 +411,7 @@ pub fn begin<F: Files>(files: &F) -> Result<Position, StoreError> {
 pub fn written_to<F: Files>(files: &F) -> Result<Position, StoreError> {
     let catalogue = Catalogue::read(files)?;
     let last = catalogue.used.last().map_or(Position::default(), |Entry { numbers, len, .. }| {
-        if numbers.is_pack() {
+        if numbers.is_pack {
             Position { segment: numbers.last + 1, offset: 0 }
         } else {
             Position { segment: numbers.first, offset: *len }

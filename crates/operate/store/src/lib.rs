@@ -1,8 +1,7 @@
 //! The archive on a disk: logging, reading, packing, verification.
 //!
 //! A folder contains *segments*, which a [`Logger`] appends to, and *packs*, which [`pack()`] makes from closed segments. A pack
-//! stores the samples of each signal together, with an index and a summary of each chunk. It is in the archive's own format or a
-//! Parquet file ([`Form`]). Each start of the logger begins a new segment, so data on the disk never change. An [`Archive`] reads
+//! stores the samples of each signal together, with an index and a summary of each chunk. It is a Parquet file. Each start of the logger begins a new segment, so data on the disk never change. An [`Archive`] reads
 //! the folder, also while a logger writes to it.
 //!
 //! [`Reader`] is the common interface of folders and databases. Programs that copy samples elsewhere follow the log with
@@ -59,7 +58,7 @@ pub use follow::{Follow, Logged, Position, Window, begin, behind, written_to};
 pub use logger::{Logger, SignalId};
 pub use mark::Mark;
 pub use memory::{Memory, MemoryFile, MemoryLock};
-pub use pack::{PACKED_AT_ONCE, Packed, due, form, pack, unpacked};
-pub use part::Form;
+pub use pack::{PACKED_AT_ONCE, Packed, due, pack, unpacked};
+pub use part::PACK;
 pub use reader::{Reader, Stream};
 pub use verify::{Checked, Damage, verify, verify_while};

@@ -10,7 +10,7 @@
 
 use crate::error::StoreError;
 use crate::files::Files;
-use crate::part::{Form, Numbers, UNFINISHED};
+use crate::part::{Numbers, UNFINISHED};
 use segment::block::{self, BlockKind};
 use segment::manifest::{Contents, Digest, Name, Record, read_records, write_records};
 use std::collections::{BTreeMap, HashSet};
@@ -227,7 +227,7 @@ impl Manifest {
         }
         let Some(archive) = self.archive else { return Err(ErrorKind::NotFound.into()) };
         let is_packed =
-            |name: &Name| Numbers::named(*name).is_some_and(|numbers| !numbers.is_pack() && self.is_packed(numbers));
+            |name: &Name| Numbers::named(*name).is_some_and(|numbers| !numbers.is_pack && self.is_packed(numbers));
         // After a failure, entries may be appended twice. A file may have been packed in between.
         let records: Vec<Record> = records
             .iter()
@@ -259,7 +259,7 @@ impl Manifest {
     /// Whether a pack has replaced a file.
     fn is_packed(&self, numbers: Numbers) -> bool {
         self.gone.contains(&numbers)
-            || self.live.keys().any(|pack| *pack != numbers && pack.is_pack() && pack.holds(numbers))
+            || self.live.keys().any(|pack| *pack != numbers && pack.is_pack && pack.holds(numbers))
     }
 
     /// Whether most entries are about files that no longer exist.
@@ -318,25 +318,17 @@ impl Manifest {
     }
 }
 
+/// Code of a pack in the manifest; that of a segment is 0.
+const PACK_CODE: u8 = 2;
+
 impl Numbers {
     /// Code of the file in the manifest.
     pub(crate) const fn code(self) -> (u64, u64, u8) {
-        let form = match self.form {
-            None => 0,
-            Some(Form::Compact) => 1,
-            Some(Form::Parquet) => 2,
-        };
-        (self.first, self.last, form)
+        (self.first, self.last, if self.is_pack { PACK_CODE } else { 0 })
     }
 
-    fn named((first, last, form): (u64, u64, u8)) -> Option<Self> {
-        let form = match form {
-            0 => None,
-            1 => Some(Form::Compact),
-            2 => Some(Form::Parquet),
-            _ => return None,
-        };
-        Some(Self { first, last, form })
+    fn named((first, last, code): (u64, u64, u8)) -> Option<Self> {
+        matches!(code, 0 | PACK_CODE).then_some(Self { first, last, is_pack: code == PACK_CODE })
     }
 
     /// Whether this file's range of segments includes the other's.

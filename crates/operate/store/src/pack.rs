@@ -6,14 +6,13 @@ use crate::error::StoreError;
 use crate::files::Files;
 use crate::manifest::Manifest;
 use crate::mark;
-use crate::part::{Form, Numbers, UNFINISHED};
+use crate::part::{Numbers, UNFINISHED};
 use output::Output;
 use segment::manifest::{Closing, Contents, Record};
 use segment::pack::{DirectoryEntry, Trailer};
 use segment::rows::{Gap, Head, Signal};
 use segment::{Chunk, Full, block::BlockKind};
 
-mod compact;
 mod output;
 mod parquet;
 
@@ -43,26 +42,23 @@ pub struct Packed {
 }
 
 /// Selects files that should become one pack, as the range of their segment numbers. Normally these are eight consecutive files
-/// of similar size. With `all`, they are any closed segments that are not packed yet, then packs of another form. Segments from
+/// of similar size. With `all`, they are any closed segments that are not packed yet. Segments from
 /// `open_from` on (still written) and from a [`Mark`](crate::Mark) on are never selected.
 ///
 /// # Errors
 /// If the files cannot be listed.
-pub fn due<F: Files>(files: &F, open_from: u64, form: Form, all: bool) -> Result<Option<(u64, u64)>, StoreError> {
+pub fn due<F: Files>(files: &F, open_from: u64, all: bool) -> Result<Option<(u64, u64)>, StoreError> {
     let listed = files.list().map_err(StoreError::io("", "list"))?;
     let open_from = mark::held_from(files, &listed)?.map_or(open_from, |held| held.min(open_from));
     let runs = Catalogue::read(files)?.packable(open_from);
     let ends = |some: &[(Numbers, u64)]| Some((some.first()?.0.first, some.last()?.0.last));
     let size = |some: &[(Numbers, u64)]| some.iter().map(|(_, len)| len).sum::<u64>();
     if all {
-        let segments = runs.iter().find_map(|run| {
-            let first = run.iter().position(|(numbers, _)| !numbers.is_pack())?;
-            let count = run[first..].iter().take_while(|(numbers, _)| !numbers.is_pack()).count();
+        return Ok(runs.iter().find_map(|run| {
+            let first = run.iter().position(|(numbers, _)| !numbers.is_pack)?;
+            let count = run[first..].iter().take_while(|(numbers, _)| !numbers.is_pack).count();
             ends(&run[first..first + count.min(PACKED_AT_ONCE)])
-        });
-        let is_other = |numbers: &Numbers| numbers.form.is_some_and(|other| other != form);
-        let other = runs.iter().flatten().find(|(numbers, _)| is_other(numbers));
-        return Ok(segments.or_else(|| other.map(|(numbers, _)| (numbers.first, numbers.last))));
+        }));
     }
     // Smallest first: each byte is rewritten once per eightfold growth.
     let windows = runs.iter().flat_map(|run| run.windows(PACKED_AT_ONCE)).filter(|some| size(some) <= ENOUGH);
@@ -77,32 +73,23 @@ pub fn due<F: Files>(files: &F, open_from: u64, form: Form, all: bool) -> Result
 ///
 /// # Errors
 /// If the files cannot be listed.
-pub fn unpacked<F: Files>(files: &F, open_from: u64, form: Form) -> Result<u64, StoreError> {
+pub fn unpacked<F: Files>(files: &F, open_from: u64) -> Result<u64, StoreError> {
     let listed = files.list().map_err(StoreError::io("", "list"))?;
     let open_from = mark::held_from(files, &listed)?.map_or(open_from, |held| held.min(open_from));
     let runs = Catalogue::read(files)?.packable(open_from);
-    let is_due = |numbers: &Numbers| numbers.form != Some(form);
-    Ok(runs.iter().flatten().filter(|(numbers, _)| is_due(numbers)).map(|(_, len)| len).sum())
-}
-
-/// Form of the newest pack; `None` if there are no packs.
-///
-/// # Errors
-/// If the files cannot be listed.
-pub fn form<F: Files>(files: &F) -> Result<Option<Form>, StoreError> {
-    Ok(Catalogue::read(files)?.used.iter().rev().find_map(|entry| entry.numbers.form))
+    Ok(runs.iter().flatten().filter(|(numbers, _)| !numbers.is_pack).map(|(_, len)| len).sum())
 }
 
 /// Packs the files with segments `first` to `last` into one, and removes them. After a crash, either they or the pack are in use.
-/// Memory: the segments to be packed, 64 bytes per chunk of them, and overlapping chunks. A Parquet file also needs one row group
-/// and 100 bytes per chunk.
+/// Memory: the segments to be packed, 64 bytes per chunk of them, and overlapping chunks. Also one row group and
+/// 100 bytes per chunk.
 ///
 /// # Errors
 /// If a file cannot be read or written; the files are then unchanged. A damaged file is not packed. The manifest marks it, so
 /// that it is no longer [`due`] and the files next to it are packed without it.
-pub fn pack<F: Files>(files: &F, first: u64, last: u64, form: Form) -> Result<Packed, StoreError> {
+pub fn pack<F: Files>(files: &F, first: u64, last: u64) -> Result<Packed, StoreError> {
     let catalogue = Catalogue::read(files)?;
-    let target = Numbers::pack(first, last, form);
+    let target = Numbers::pack(first, last);
     let inputs = inputs(&catalogue, target)?;
     let before = inputs.iter().map(|entry| entry.len).sum();
     if let [Entry { numbers, len, listed: Some(listed), .. }] = inputs[..]
@@ -155,9 +142,8 @@ fn make<F: Files>(
     let archive = Archive::open_whole(files.clone(), inputs)?;
     let name = target.name();
     let unfinished = format!("{name}{UNFINISHED}");
-    let form = target.form.unwrap_or_default();
     let own = manifest.archive.unwrap_or_default();
-    let made = write(files, &archive, &unfinished, (target.first..=target.last, form), own).and_then(|contents| {
+    let made = write(files, &archive, &unfinished, target.first..=target.last, own).and_then(|contents| {
         files.rename(&unfinished, &name).map_err(StoreError::io(&unfinished, "rename"))?;
         files.sync_names().map_err(StoreError::io("", "sync"))?;
         let record = Record::Closed(target.code(), contents);
@@ -184,15 +170,10 @@ fn write<F: Files>(
     files: &F,
     archive: &Archive<F>,
     name: &str,
-    (numbers, form): (std::ops::RangeInclusive<u64>, Form),
+    numbers: std::ops::RangeInclusive<u64>,
     own: u64,
 ) -> Result<Contents, StoreError> {
     let mut out = Output::create(files, name, *numbers.end())?;
-    let head = |out: &mut Output<'_, F>| {
-        let mut head = Vec::new();
-        Head { begun: 0, sync_ns: 0, merged: vec![*numbers.start(), *numbers.end()], archive: own }.write(&mut head);
-        out.put(BlockKind::Head, 0, &head)
-    };
     let (mut dictionary, mut gaps) = (Vec::new(), archive.gaps("", Span::ALL));
     let names = archive.names();
     let signals = || (0u32..).zip(&names).map(|(id, name)| Packing { id, name });
@@ -202,17 +183,11 @@ fn write<F: Files>(
         gaps.extend(own.map(|gap| Gap { id: Some(id), ..gap }));
     }
     gaps.sort_by_key(|gap| gap.at);
-    let (signals, table) = match form {
-        Form::Compact => {
-            head(&mut out)?;
-            (compact::samples(&mut out, archive, signals())?, None)
-        }
-        Form::Parquet => {
-            let (table, chunks) = parquet::samples(&mut out, archive, signals(), &dictionary, &gaps)?;
-            head(&mut out)?;
-            (parquet::index(&mut out, chunks)?, Some(table))
-        }
-    };
+    let (table, chunks) = parquet::samples(&mut out, archive, signals(), &dictionary, &gaps)?;
+    let mut head = Vec::new();
+    Head { begun: 0, sync_ns: 0, merged: vec![*numbers.start(), *numbers.end()], archive: own }.write(&mut head);
+    out.put(BlockKind::Head, 0, &head)?;
+    let signals = parquet::index(&mut out, chunks)?;
     let dictionary_at = out.offset();
     out.rows(BlockKind::Dictionary, &dictionary, Signal::write)?;
     let gaps_at = out.offset();
@@ -228,11 +203,9 @@ fn write<F: Files>(
     let trailer = Trailer { dictionary: dictionary_at, gaps: gaps_at, directory, closing };
     out.put(BlockKind::Trailer, 0, &trailer.write())?;
     out.append()?;
-    if let Some(table) = table {
-        let end = table.end(out.sum);
-        out.raw(&end)?;
-        out.append()?;
-    }
+    let end = table.end(out.sum);
+    out.raw(&end)?;
+    out.append()?;
     let len = out.sync()?;
     Ok(Contents { len, is_left: false, closing })
 }

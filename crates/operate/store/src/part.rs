@@ -17,6 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// File name extension of segments.
 const SEGMENT: &str = ".segment";
+/// File name extension of packs, which are Parquet files.
+pub const PACK: &str = ".parquet";
 /// Extension of files that are not complete yet.
 pub(crate) const UNFINISHED: &str = ".unfinished";
 
@@ -26,50 +28,21 @@ const NUMBER_MAX: u64 = 1_000_000_000_000;
 /// Problem of a segment whose closing mark is not in the manifest.
 pub(crate) const CLOSED_UNLISTED: &str = "it has a closing mark that the manifest does not list: the manifest's end is missing, or the logger was killed between the two";
 
-/// Format of a pack. Both formats hold the same information.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Form {
-    /// The archive's own format, which is smaller.
-    Compact,
-    /// A Parquet file, which other programs can read directly.
-    #[default]
-    Parquet,
-}
-
-impl Form {
-    /// All forms.
-    pub const ALL: [Self; 2] = [Self::Compact, Self::Parquet];
-
-    /// File name extension of such packs.
-    #[must_use]
-    pub const fn ending(self) -> &'static str {
-        match self {
-            Self::Compact => ".pack",
-            Self::Parquet => ".parquet",
-        }
-    }
-}
-
-/// Range of segments in a file, and its form.
+/// Range of segments in a file, and whether it is a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Numbers {
     pub(crate) first: u64,
     pub(crate) last: u64,
-    /// `None` for a segment.
-    pub(crate) form: Option<Form>,
+    pub(crate) is_pack: bool,
 }
 
 impl Numbers {
     pub(crate) const fn segment(number: u64) -> Self {
-        Self { first: number, last: number, form: None }
+        Self { first: number, last: number, is_pack: false }
     }
 
-    pub(crate) const fn pack(first: u64, last: u64, form: Form) -> Self {
-        Self { first, last, form: Some(form) }
-    }
-
-    pub(crate) const fn is_pack(self) -> bool {
-        self.form.is_some()
+    pub(crate) const fn pack(first: u64, last: u64) -> Self {
+        Self { first, last, is_pack: true }
     }
 
     /// Parses a file name. `None` for other files, including similar ones such as `1.segment`, whose canonical name would differ.
@@ -82,24 +55,20 @@ impl Numbers {
         if let Some(number) = name.strip_suffix(SEGMENT) {
             return number.parse().ok().map(Self::segment);
         }
-        let (name, form) = Form::ALL.into_iter().find_map(|form| Some((name.strip_suffix(form.ending())?, form)))?;
-        let (first, last) = name.split_once('-')?;
-        Some(Self::pack(first.parse().ok()?, last.parse().ok()?, form))
+        let (first, last) = name.strip_suffix(PACK)?.split_once('-')?;
+        Some(Self::pack(first.parse().ok()?, last.parse().ok()?))
     }
 
     pub(crate) fn name(self) -> String {
-        match self.form {
-            Some(form) => format!("{:010}-{:010}{}", self.first, self.last, form.ending()),
-            None => format!("{:010}{SEGMENT}", self.first),
+        match self.is_pack {
+            true => format!("{:010}-{:010}{PACK}", self.first, self.last),
+            false => format!("{:010}{SEGMENT}", self.first),
         }
     }
 
-    /// Whether this pack includes all of `other`. Of two packs of the same segments, the Parquet file takes precedence.
+    /// Whether this pack includes all of `other`.
     pub(crate) fn covers(self, other: Self) -> bool {
-        let is_wider = self.first != other.first || self.last != other.last;
-        let is_other =
-            is_wider || !other.is_pack() || (self.form, other.form) == (Some(Form::Parquet), Some(Form::Compact));
-        self.is_pack() && is_other && self.first <= other.first && other.last <= self.last
+        self.is_pack && self != other && self.holds(other)
     }
 }
 
@@ -119,17 +88,16 @@ pub(crate) fn parts(listed: Vec<(String, u64)>) -> (Vec<(Numbers, u64)>, Vec<Num
 pub(crate) struct Ref {
     /// Index of the part in the archive.
     pub(crate) part: usize,
-    /// Offset in the file of the chunk's bytes, or of its block in a pack.
+    /// Offset in the file of the chunk's bytes. Unused in a pack.
     pub(crate) offset: u64,
     pub(crate) len: u32,
-    pub(crate) is_block: bool,
-    /// Base of its stamps. Unused for a block, which has its own.
+    /// Base of its stamps. Unused in a pack.
     pub(crate) base: i64,
     pub(crate) first: i64,
     pub(crate) last: i64,
     pub(crate) count: u32,
     pub(crate) summary: Option<Box<Summary>>,
-    /// Position of its pages in a Parquet file.
+    /// Position of its pages in a pack.
     pub(crate) pages: Option<Box<Pages>>,
 }
 
@@ -138,7 +106,7 @@ impl Ref {
         let offset = pages.pages.first().map_or(0, |page| page.offset);
         let (first, last, count, summary) = (pages.first, pages.last, pages.count, pages.summary.take().map(Box::new));
         let pages = Some(Box::new(pages));
-        Self { part, offset, len: 0, is_block: false, base: 0, first, last, count, summary, pages }
+        Self { part, offset, len: 0, base: 0, first, last, count, summary, pages }
     }
 }
 
@@ -162,7 +130,7 @@ pub(crate) struct Part<F: Files> {
     pub(crate) blocks_end: u64,
     /// Packs: offset of the dictionary.
     dictionary_at: u64,
-    /// Parquet files: the value dictionary that was read last, and its offset.
+    /// Packs: the value dictionary that was read last, and its offset.
     dictionary: Mutex<Option<Numbered>>,
     /// Number of the archive in the file's head.
     pub(crate) archive: Option<u64>,
@@ -208,12 +176,12 @@ impl<F: Files> Part<F> {
             is_foreign: false,
             counted: 0,
         };
-        if numbers.form == Some(Form::Parquet)
+        if numbers.is_pack
             && let Some(end) = end_of(files, &part.file, &part.name)?
         {
             part.blocks_end = end;
         }
-        let has_directory = numbers.is_pack() && part.directory(files)?;
+        let has_directory = numbers.is_pack && part.directory(files)?;
         if !has_directory {
             part.scan(files, entry, index, wanted)?;
         }
@@ -241,7 +209,7 @@ impl<F: Files> Part<F> {
             if own.is_some() && own != entry.archive {
                 self.is_of_another_archive(entry);
             }
-            if self.numbers.is_pack() && !has_directory {
+            if self.numbers.is_pack && !has_directory {
                 self.problems.push(Problem::whole(self.numbers, None, "the pack's end is missing"));
             }
             return Ok(());
@@ -266,7 +234,7 @@ impl<F: Files> Part<F> {
 
     /// Number of readable samples, of all signals.
     fn count(&self, files: &F, has_directory: bool) -> Result<u64, StoreError> {
-        if self.numbers.is_pack() {
+        if self.numbers.is_pack {
             let in_directory = self.directory.values().map(|entry| entry.count).sum();
             return Ok(if has_directory { in_directory } else { self.counted });
         }
@@ -307,12 +275,9 @@ impl<F: Files> Part<F> {
         self.refs.clear();
     }
 
-    /// Offset of the first block: in a Parquet pack, after the samples, which are not in blocks.
+    /// Offset of a pack's first block, after the samples.
     pub(crate) fn blocks_begin(&self) -> u64 {
-        match self.numbers.form {
-            Some(Form::Parquet) => self.directory.values().map(|entry| entry.index).min().unwrap_or(self.dictionary_at),
-            _ => 0,
-        }
+        self.directory.values().map(|entry| entry.index).min().unwrap_or(self.dictionary_at)
     }
 
     /// Reads the directory at a pack's end. Returns false if it is missing or damaged.
@@ -354,7 +319,7 @@ impl<F: Files> Part<F> {
     fn scan(&mut self, files: &F, entry: &Entry, part: usize, wanted: &dyn Fn(&str) -> bool) -> Result<(), StoreError> {
         let name = self.name.clone();
         // In a pack, the dictionary follows the samples.
-        let is_pack = self.numbers.is_pack();
+        let is_pack = self.numbers.is_pack;
         let expected = (!is_pack).then_some((self.numbers.first, 0));
         let mut scan = Scan::between(files, &self.file, &name, 0, expected)?.until(self.blocks_end);
         let mut is_wanted: HashMap<u32, bool> = HashMap::new();
@@ -398,7 +363,7 @@ impl<F: Files> Part<F> {
                 BlockKind::Gaps => self.gaps.extend(rows::gaps(&scan.payload, header.base).map_while(Result::ok)),
                 BlockKind::Samples => {
                     for (id, begin, bytes) in rows::chunks(&scan.payload).map_while(Result::ok) {
-                        if !is_wanted.get(&id).copied().unwrap_or(is_pack) {
+                        if !is_wanted.get(&id).copied().unwrap_or(false) {
                             continue;
                         }
                         let Ok((first, last, count)) = Chunk::span(bytes, header.base) else { continue };
@@ -407,7 +372,6 @@ impl<F: Files> Part<F> {
                             part,
                             offset: offset + (HEADER + begin) as u64,
                             len: bytes.len() as u32,
-                            is_block: false,
                             base: header.base,
                             first,
                             last,
@@ -479,38 +443,21 @@ impl<F: Files> Part<F> {
         for _ in 0..entry.blocks {
             let damaged = |offset: u64, why: String| StoreError::damaged(&self.name, offset, why);
             let offset = match scan.next()? {
-                Some(ScanItem::Block { offset, header }) if header.kind == BlockKind::Index => offset,
-                Some(ScanItem::Block { offset, header }) if header.kind == BlockKind::Pages => {
-                    let (_, entries) =
-                        parquet::entries(&scan.payload).map_err(|why| damaged(offset, why.to_string()))?;
-                    refs.extend(entries.into_iter().map(|entry| Ref::of_pages(part, entry)));
-                    continue;
-                }
+                Some(ScanItem::Block { offset, header }) if header.kind == BlockKind::Pages => offset,
                 Some(ScanItem::Damage { offset, why, .. } | ScanItem::Tail { offset, why, .. }) => {
                     return Err(damaged(offset, why.to_string()));
                 }
                 _ => return Err(damaged(entry.index, "an index is missing".into())),
             };
-            let entries = pack::entries(&scan.payload).map_err(|why| damaged(offset, why.to_string()))?;
-            refs.extend(entries.into_iter().map(|entry| Ref {
-                part,
-                offset: entry.offset,
-                len: entry.len,
-                is_block: true,
-                base: 0,
-                first: entry.first,
-                last: entry.last,
-                count: entry.count,
-                summary: entry.summary.map(Box::new),
-                pages: None,
-            }));
+            let (_, entries) = parquet::entries(&scan.payload).map_err(|why| damaged(offset, why.to_string()))?;
+            refs.extend(entries.into_iter().map(|entry| Ref::of_pages(part, entry)));
         }
         Ok(())
     }
 
     /// Loads a segment into memory, because its chunks are read in a different order from that in the file.
     pub(crate) fn load(&mut self, files: &F, entry: &Entry) -> Result<(), StoreError> {
-        if !self.numbers.is_pack() {
+        if !self.numbers.is_pack {
             let len = files.len(&self.file).map_err(StoreError::io(&self.name, "ask for its length"))?;
             let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
             let read = files.read_at(&self.file, 0, &mut bytes).map_err(StoreError::io(&self.name, "read"))?;
@@ -543,29 +490,20 @@ impl<F: Files> Part<F> {
         if place.len as usize > block::PAYLOAD_MAX + HEADER {
             return Err(damaged("a chunk is longer than there are".into()));
         }
-        if let (Some(bytes), false) = (&self.bytes, place.is_block) {
+        let decode = |chunk: &[u8]| Chunk::decode(chunk, place.base).map_err(|why| damaged(why.to_string()));
+        if let Some(bytes) = &self.bytes {
             let begin = usize::try_from(place.offset).unwrap_or(usize::MAX);
             let chunk = begin.checked_add(place.len as usize).and_then(|end| bytes.get(begin..end));
-            let chunk = chunk.ok_or_else(|| damaged("the file has become shorter".into()))?;
-            return Chunk::decode(chunk, place.base).map_err(|why| damaged(why.to_string()));
+            return decode(chunk.ok_or_else(|| damaged("the file has become shorter".into()))?);
         }
         let mut bytes = vec![0; place.len as usize];
         let len = files.read_at(&self.file, place.offset, &mut bytes).map_err(StoreError::io(&self.name, "read"))?;
-        if !place.is_block {
-            return Chunk::decode(&bytes[..len], place.base).map_err(|why| damaged(why.to_string()));
-        }
-        let (header, payload, _) = block::read(&bytes[..len]).map_err(|why| damaged(why.to_string()))?;
-        if header.segment != self.numbers.last {
-            return Err(damaged(NoBlock::Foreign.to_string()));
-        }
-        let row = rows::chunks(payload).next().ok_or_else(|| damaged("a block without a chunk".into()))?;
-        let (_, _, chunk) = row.map_err(|why| damaged(why.to_string()))?;
-        Chunk::decode(chunk, header.base).map_err(|why| damaged(why.to_string()))
+        decode(&bytes[..len])
     }
 }
 
 impl<F: Files> Part<F> {
-    /// Reads a chunk of a Parquet file.
+    /// Reads a chunk of a pack.
     pub(crate) fn of_pages(&self, files: &F, pages: &Pages) -> Result<Chunk, StoreError> {
         let at = pages.pages.first().map_or(0, |page| page.offset);
         let damaged = |why: segment::Bad| StoreError::damaged(&self.name, at, why);

@@ -3,7 +3,7 @@
 use crate::catalogue::{Catalogue, Entry, Problem};
 use crate::error::StoreError;
 use crate::files::Files;
-use crate::part::{CLOSED_UNLISTED, Form, Part, end_of};
+use crate::part::{CLOSED_UNLISTED, Part, end_of};
 use crate::scan::{Scan, ScanItem};
 use segment::block::{BlockKind, HEADER};
 use segment::manifest::{CLOSING, Closing, Digest};
@@ -121,11 +121,9 @@ fn file<F: Files>(
     let mut checked = Checked { name: name.to_owned(), bytes, ..Checked::default() };
     let mut ids = HashSet::new();
     let mut last = None;
-    let is_pack = numbers.is_pack();
+    let is_pack = numbers.is_pack;
     let part = is_pack.then(|| Part::open(files, entry, 0, &|_| true)).transpose()?;
-    let is_parquet = numbers.form == Some(Form::Parquet);
-    let table = part.as_ref().filter(|_| is_parquet);
-    let (begin, end) = table.map_or((0, u64::MAX), |part| (part.blocks_begin(), part.blocks_end));
+    let (begin, end) = part.as_ref().map_or((0, u64::MAX), |part| (part.blocks_begin(), part.blocks_end));
     let scan = Scan::between(files, &open, name, begin, (!is_pack).then_some((numbers.first, 0)))?;
     let mut scan = if is_pack { scan.of(numbers.last) } else { scan }.until(end);
     let proven = entry.contents().filter(|contents| contents.is_left).map(|contents| contents.len);
@@ -147,7 +145,7 @@ fn file<F: Files>(
                     }
                     _ => {}
                 }
-                if let (Some(part), BlockKind::Pages) = (table, header.kind) {
+                if let (Some(part), BlockKind::Pages) = (&part, header.kind) {
                     pages(files, part, (offset, &scan.payload), &mut checked);
                 } else if let Err(why) =
                     rows_of(header.kind, header.base, &scan.payload, &mut ids, &mut checked.samples, is_pack)
@@ -196,7 +194,7 @@ fn file<F: Files>(
             whole("the file's digest is another than when it was written".into());
         }
     }
-    if is_parquet && checked.damage.is_empty() && !is_as_written(files, &open, name)? {
+    if is_pack && checked.damage.is_empty() && !is_as_written(files, &open, name)? {
         // The archive's own data are valid.
         let why = "the file's checksum differs: other programs may read its table differently".into();
         checked.damage.push(Damage { offset: 0, len: bytes, why });
@@ -209,7 +207,7 @@ fn digested(entry: &Entry, bytes: u64, end: u64) -> u64 {
     match entry.contents().filter(|contents| contents.is_left) {
         Some(contents) => contents.len.min(bytes),
         None => {
-            let mark = if entry.numbers.is_pack() { TRAILER } else { CLOSING };
+            let mark = if entry.numbers.is_pack { TRAILER } else { CLOSING };
             bytes.min(end).saturating_sub((HEADER + mark) as u64)
         }
     }
@@ -324,7 +322,6 @@ fn rows_of(
                 *samples += chunk.len() as u64;
             }
         }
-        BlockKind::Index => drop(pack::entries(payload)?),
         BlockKind::Pages => drop(parquet::entries(payload)?),
         BlockKind::Directory => drop(pack::directory(payload)?),
         BlockKind::Trailer => drop(pack::Trailer::read(payload)?),

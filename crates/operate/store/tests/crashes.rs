@@ -6,7 +6,7 @@ mod common;
 use common::{all, log, logged, numbers, small};
 use segment::rows::{About, Cause};
 use segment::{Sample, block};
-use store::{Archive, Config, Files as _, Form, Logger, Memory, SignalId, Span, WhenFull, pack, verify};
+use store::{Archive, Config, Files as _, Logger, Memory, SignalId, Span, WhenFull, pack, verify};
 
 const SAMPLES: u64 = 60;
 
@@ -113,39 +113,25 @@ fn a_power_cut_at_any_operation_keeps_all_safe_samples_once() {
 
 #[test]
 fn a_kill_at_any_operation_of_packing_loses_and_duplicates_nothing() {
-    Form::ALL.into_iter().for_each(|form| killed_while_packing(form, None));
-}
-
-#[test]
-fn a_kill_at_any_operation_of_repacking_loses_and_duplicates_nothing() {
-    killed_while_packing(Form::Parquet, Some(Form::Compact));
-    killed_while_packing(Form::Compact, Some(Form::Parquet));
-}
-
-/// Packs the logged samples with a kill at each operation. If `before` is given, they were packed in that form first.
-fn killed_while_packing(form: Form, before: Option<Form>) {
     let files = Memory::default();
     log(&files, SAMPLES);
-    if let Some(before) = before {
-        pack(&files, 1, 1_000, before).unwrap();
-    }
     assert!(files.operations() > 0);
     let whole = files.copy();
-    pack(&whole, 1, 1_000, form).unwrap();
+    pack(&whole, 1, 1_000).unwrap();
     let expected = logged(&files);
     assert_eq!(expected, (0..SAMPLES).collect::<Vec<_>>());
     assert_eq!(logged(&whole), expected);
     for at in 1..=whole.operations() {
         let files = files.copy();
         files.fail_from(Some(at));
-        assert!(pack(&files, 1, 1_000, form).is_err(), "operation {at}");
+        assert!(pack(&files, 1, 1_000).is_err(), "operation {at}");
         for left in [files.copy(), files.after_power_cut(0), files.after_power_cut(50)] {
-            assert_eq!(logged(&left), expected, "{form:?}, operation {at}");
+            assert_eq!(logged(&left), expected, "operation {at}");
             // The next start removes leftovers, and packing again gives the same.
             drop(Logger::open(left.clone(), small(), 0).unwrap());
-            assert_eq!(logged(&left), expected, "{form:?}, operation {at}");
-            pack(&left, 1, 1_000, form).unwrap();
-            assert_eq!((logged(&left), damage(&left)), (expected.clone(), 0), "{form:?}, operation {at}");
+            assert_eq!(logged(&left), expected, "operation {at}");
+            pack(&left, 1, 1_000).unwrap();
+            assert_eq!((logged(&left), damage(&left)), (expected.clone(), 0), "operation {at}");
         }
     }
 }
@@ -155,15 +141,15 @@ fn a_full_disk_during_packing_changes_nothing() {
     let files = Memory::default();
     log(&files, SAMPLES);
     let (before, expected) = (files.list().unwrap(), logged(&files));
-    for form in Form::ALL {
+    {
         for room in (0..4_000).step_by(97) {
             let files = files.copy();
             files.set_room(Some(room));
-            let packed = pack(&files, 1, 1_000, form);
+            let packed = pack(&files, 1, 1_000);
             files.set_room(None);
-            assert_eq!((logged(&files), damage(&files)), (expected.clone(), 0), "{form:?}, {room} bytes");
+            assert_eq!((logged(&files), damage(&files)), (expected.clone(), 0), "{room} bytes");
             if packed.is_err() {
-                assert_eq!(files.list().unwrap(), before, "{form:?}, {room} bytes");
+                assert_eq!(files.list().unwrap(), before, "{room} bytes");
             }
         }
     }
@@ -171,7 +157,7 @@ fn a_full_disk_during_packing_changes_nothing() {
 
 #[test]
 fn a_truncated_or_altered_pack_gives_no_wrong_sample_and_is_reported() {
-    for form in Form::ALL {
+    {
         let files = Memory::default();
         let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
         let signal = logger.signal("A", About::default(), 0).unwrap();
@@ -179,7 +165,7 @@ fn a_truncated_or_altered_pack_gives_no_wrong_sample_and_is_reported() {
             logger.push(signal, &Sample::new(k * 1_000_000, k as f64 / 8.0));
         }
         logger.close(0, 1);
-        let packed = pack(&files, 1, 1, form).unwrap();
+        let packed = pack(&files, 1, 1).unwrap();
         let bytes = files.bytes(&packed.name).unwrap();
         let expected: Vec<f64> = (0..40).map(|k| f64::from(k) / 8.0).collect();
         let there = |bytes: Vec<u8>| {
@@ -192,14 +178,14 @@ fn a_truncated_or_altered_pack_gives_no_wrong_sample_and_is_reported() {
                 .map(|found| found.flatten().filter_map(|one| one.datum.to_f64()).collect());
             (found.unwrap_or_else(|_| Vec::new()), damage(&other))
         };
-        assert_eq!(there(bytes.clone()), (expected.clone(), 0), "{form:?}");
+        assert_eq!(there(bytes.clone()), (expected.clone(), 0));
         for at in 0..bytes.len() {
             let mut turned = bytes.clone();
             turned[at] ^= 0x10;
             for (what, bytes) in [("turned", turned), ("cut", bytes[..at].to_vec())] {
                 let (found, damage) = there(bytes);
-                assert!(damage > 0, "{form:?}, {what} at byte {at}");
-                assert!(found.is_empty() || found == expected, "{form:?}, {what} at byte {at}: {found:?}");
+                assert!(damage > 0, "{what} at byte {at}");
+                assert!(found.is_empty() || found == expected, "{what} at byte {at}: {found:?}");
             }
         }
     }

@@ -5,7 +5,7 @@ mod common;
 use segment::Sample;
 use segment::rows::About;
 use std::sync::atomic::{AtomicBool, Ordering};
-use store::{Archive, Config, Folder, Form, Logger, Span, due, pack};
+use store::{Archive, Config, Folder, Logger, Span, due, pack};
 
 /// A folder that is removed on drop.
 struct Place(std::path::PathBuf);
@@ -26,12 +26,8 @@ impl Drop for Place {
 
 #[test]
 fn a_reader_during_writes_and_packing_sees_a_growing_prefix() {
-    Form::ALL.into_iter().for_each(read_while_written);
-}
-
-fn read_while_written(form: Form) {
     const SAMPLES: i64 = 20_000;
-    let place = Place::new(&format!("reads-{form:?}"));
+    let place = Place::new("reads");
     let folder = Folder::make(&place.0).unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -54,8 +50,8 @@ fn read_while_written(form: Form) {
             logger.push(signal, &Sample::new(k, (k as f64).sqrt()));
             if k % 100 == 99 {
                 logger.sync(k);
-                if let Some((first, last)) = due(&folder, logger.open_from(), form, false).unwrap() {
-                    pack(&folder, first, last, form).unwrap();
+                if let Some((first, last)) = due(&folder, logger.open_from(), false).unwrap() {
+                    pack(&folder, first, last).unwrap();
                 }
                 assert_eq!(logger.missing().unwrap(), Vec::<String>::new());
             }
@@ -96,9 +92,13 @@ fn foreign_files_in_the_folder_are_ignored_and_kept() {
     log(&folder, 0);
     let at = |name: &str| place.0.join(name);
     let first = at("0000000001.segment");
-    for name in
-        ["1.segment", "+1.segment", "00000000001.segment", "0000000005-0000000003.pack", "18446744073709551615.segment"]
-    {
+    for name in [
+        "1.segment",
+        "+1.segment",
+        "00000000001.segment",
+        "0000000005-0000000003.parquet",
+        "18446744073709551615.segment",
+    ] {
         std::fs::copy(&first, at(name)).unwrap();
     }
     std::fs::write(at("notes.unfinished"), "mine").unwrap();
@@ -110,8 +110,8 @@ fn foreign_files_in_the_folder_are_ignored_and_kept() {
     log(&folder, 20);
     assert_eq!(count(&folder), 30);
     let open_from = 100;
-    let (from, to) = due(&folder, open_from, Form::Parquet, true).unwrap().unwrap();
-    pack(&folder, from, to, Form::Parquet).unwrap();
+    let (from, to) = due(&folder, open_from, true).unwrap().unwrap();
+    pack(&folder, from, to).unwrap();
     assert_eq!(count(&folder), 30);
     assert!(at("1.segment").exists() && at("notes.unfinished").exists() && at("0000000002.segment").is_symlink());
     assert!(store::verify(&folder).unwrap().iter().all(|file| file.damage.is_empty()));

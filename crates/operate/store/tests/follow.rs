@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
 use std::collections::HashSet;
-use store::{Config, Files, Follow, Form, Logger, Mark, Memory, Position, Window, due, pack};
+use store::{Config, Files, Follow, Logger, Mark, Memory, Position, Window, due, pack};
 
 /// Samples and gaps of windows: name, number, and the sample as text.
 fn taken(windows: &[Window]) -> Vec<(String, i64, String)> {
@@ -106,10 +106,6 @@ fn samples_that_are_not_yet_safe_are_not_followed() {
 
 #[test]
 fn segments_after_a_mark_are_not_packed_and_packs_are_followed_too() {
-    Form::ALL.into_iter().for_each(packs_are_followed);
-}
-
-fn packs_are_followed(form: Form) {
     let files = Memory::default();
     let logger = logged(&files, 200);
     let whole: HashSet<_> = taken(&windows(&files, Position::default(), logger.safe_to(), u64::MAX))
@@ -120,9 +116,9 @@ fn packs_are_followed(form: Form) {
         Mark { log: 7, done: Position { segment: 3, offset: 100 }, planned: Position { segment: 3, offset: 200 } };
     mark.write(&files, "elsewhere").unwrap();
     assert_eq!(Mark::read(&files, "elsewhere").unwrap(), Some(mark));
-    assert_eq!(due(&files, logger.open_from(), form, true).unwrap(), Some((1, 2)));
-    pack(&files, 1, 2, form).unwrap();
-    assert_eq!(due(&files, logger.open_from(), form, true).unwrap(), None);
+    assert_eq!(due(&files, logger.open_from(), true).unwrap(), Some((1, 2)));
+    pack(&files, 1, 2).unwrap();
+    assert_eq!(due(&files, logger.open_from(), true).unwrap(), None);
     let all = taken(&windows(&files, Position::default(), logger.safe_to(), u64::MAX));
     assert_eq!(all.len(), 200);
     // Also from each position at which a reader may stop, with the same numbers.
@@ -130,13 +126,13 @@ fn packs_are_followed(form: Form) {
     assert_eq!(taken(&portions), all);
     for (index, portion) in portions.iter().enumerate() {
         let rest = windows(&files, portion.from, logger.safe_to(), u64::MAX);
-        assert_eq!(taken(&rest), taken(&portions[index..]), "{form:?}, from {:?}", portion.from);
+        assert_eq!(taken(&rest), taken(&portions[index..]), "from {:?}", portion.from);
     }
     assert_eq!(all.into_iter().map(|(name, _, sample)| (name, sample)).collect::<HashSet<_>>(), whole);
     files.set_bytes("elsewhere.mark", b"log 7 done".to_vec());
     let error = Mark::read(&files, "elsewhere").unwrap_err().to_string();
     assert!(error.contains("elsewhere.mark") && error.contains("expected `log NUMBER"), "{error}");
-    assert!(due(&files, logger.open_from(), form, true).is_err(), "no file is packed without a known position");
+    assert!(due(&files, logger.open_from(), true).is_err(), "no file is packed without a known position");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
 use std::collections::BTreeMap;
-use store::{Archive, Bins, Config, Form, Logger, Memory, Span, due, pack, verify};
+use store::{Archive, Bins, Config, Logger, Memory, Span, due, pack, verify};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -16,7 +16,7 @@ enum Step {
     Gap(usize),
     Sync,
     Restart,
-    Pack { all: bool, form: Form },
+    Pack { all: bool },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -33,7 +33,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..3usize).prop_map(Step::Gap),
         4 => Just(Step::Sync),
         2 => Just(Step::Restart),
-        1 => (any::<bool>(), any::<bool>()).prop_map(|(all, parquet)| Step::Pack { all, form: Form::ALL[usize::from(parquet)] }),
+        1 => any::<bool>().prop_map(|all| Step::Pack { all }),
     ]
 }
 
@@ -94,10 +94,10 @@ impl Run {
                 logger.sync(self.now);
                 self.open();
             }
-            Step::Pack { all, form } => {
+            Step::Pack { all } => {
                 let open = logger.open_from();
-                if let Some((first, last)) = due(&self.files, open, *form, *all).unwrap() {
-                    pack(&self.files, first, last, *form).unwrap();
+                if let Some((first, last)) = due(&self.files, open, *all).unwrap() {
+                    pack(&self.files, first, last).unwrap();
                 }
             }
         }
@@ -164,11 +164,9 @@ fn a_change_of_units_and_of_type_is_a_row_with_its_date_also_in_packs() {
     };
     assert_eq!(rows(&files), ["10 f64 V", "20 f64 mV", "30 i64 mV"]);
     drop(logger);
-    for form in Form::ALL {
-        pack(&files, 1, 1, form).unwrap();
-        assert_eq!(rows(&files), ["10 f64 V", "20 f64 mV", "30 i64 mV"]);
-        assert_eq!(common::all(&files, "A").len(), 3);
-    }
+    pack(&files, 1, 1).unwrap();
+    assert_eq!(rows(&files), ["10 f64 V", "20 f64 mV", "30 i64 mV"]);
+    assert_eq!(common::all(&files, "A").len(), 3);
     // A restart with the same properties is no change.
     let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
     let signal = logger.signal("A", about("mV"), 40).unwrap();
@@ -214,11 +212,9 @@ fn gaps_keep_their_cause_and_signal_in_packs() {
         (gaps("A"), gaps("B")),
         (expected.0.map(str::to_owned).to_vec(), expected.1.map(str::to_owned).to_vec())
     );
-    for form in Form::ALL {
-        pack(&files, 1, 1, form).unwrap();
-        assert_eq!(
-            (gaps("A"), gaps("B")),
-            (expected.0.map(str::to_owned).to_vec(), expected.1.map(str::to_owned).to_vec())
-        );
-    }
+    pack(&files, 1, 1).unwrap();
+    assert_eq!(
+        (gaps("A"), gaps("B")),
+        (expected.0.map(str::to_owned).to_vec(), expected.1.map(str::to_owned).to_vec())
+    );
 }

@@ -5,9 +5,7 @@ mod common;
 use common::small;
 use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
-use store::{
-    Archive, Files as _, Follow, Form, Logger, Memory, Position, Span, due, pack, unpacked, verify, verify_while,
-};
+use store::{Archive, Files as _, Follow, Logger, Memory, Position, Span, due, pack, unpacked, verify, verify_while};
 
 /// Pseudo-random numbers, the same in each run.
 struct Chance(u64);
@@ -47,9 +45,8 @@ fn whole(first: u64) -> Memory {
         let open = logger.open_from();
         logger.close(0, (life * 60 + 59) as i64 * 1_000_000 + 1);
         let first = (0..open).find(|first| files.bytes(&format!("{first:010}.segment")).is_some());
-        let form = [Form::Compact, Form::Parquet].get(life as usize);
-        if let (Some(form), Some(first)) = (form, first) {
-            pack(&files, first, open, *form).unwrap();
+        if let Some(first) = first.filter(|_| life < 2) {
+            pack(&files, first, open).unwrap();
         }
     }
     files
@@ -136,17 +133,12 @@ fn verification_reports_its_progress_and_can_be_stopped_at_any_place() {
 }
 
 #[test]
-fn unpacked_bytes_are_those_of_segments_and_of_packs_in_another_form() {
+fn unpacked_bytes_are_those_of_segments() {
     let files = whole(0);
-    let len = |is_due: &dyn Fn(&str) -> bool| -> u64 {
-        files.list().unwrap().iter().filter(|(name, _)| is_due(name)).map(|(_, len)| len).sum()
-    };
-    let segments = len(&|name| name.ends_with(".segment"));
-    let parquet = len(&|name| name.ends_with(".parquet"));
-    assert!(segments > 0 && parquet > 0);
-    let other = unpacked(&files, u64::MAX, Form::Compact).unwrap();
-    assert_eq!(other, segments + parquet);
-    assert!(unpacked(&files, u64::MAX, Form::Parquet).unwrap() < other + segments);
+    let segments = |(name, len): (String, u64)| name.ends_with(".segment").then_some(len);
+    let segments: u64 = files.list().unwrap().into_iter().filter_map(segments).sum();
+    assert!(segments > 0);
+    assert_eq!(unpacked(&files, u64::MAX).unwrap(), segments);
 }
 
 #[test]
@@ -154,7 +146,7 @@ fn an_intact_archive_has_no_damage() {
     let files = whole(0);
     let checked = verify(&files).unwrap();
     assert!(checked.iter().all(|one| one.damage.is_empty() && one.tail == 0), "{checked:?}");
-    assert!(names(&files).iter().any(|name| name.ends_with(".pack")));
+    assert!(names(&files).iter().any(|name| name.ends_with(store::PACK)));
     assert!(names(&files).iter().any(|name| name.ends_with(".parquet")));
     assert!(names(&files).iter().filter(|name| name.ends_with(".segment")).count() >= 4, "{:?}", names(&files));
     let (found, is_reported) = read(&files).unwrap();
@@ -277,7 +269,7 @@ fn damage_is_a_gap_at_its_time_with_the_number_of_missing_samples() {
 
 #[test]
 fn neighbours_of_a_damaged_segment_are_packed_without_it() {
-    for form in Form::ALL {
+    {
         let files = Memory::default();
         common::log(&files, 200);
         drop(Logger::open(files.clone(), small(), 0).unwrap());
@@ -291,8 +283,8 @@ fn neighbours_of_a_damaged_segment_are_packed_without_it() {
         files.set_bytes(damaged, bytes);
         let expected = read(&files).unwrap().0;
         let mut refused = 0;
-        while let Some((first, last)) = due(&files, 1_000, form, true).unwrap() {
-            match pack(&files, first, last, form) {
+        while let Some((first, last)) = due(&files, 1_000, true).unwrap() {
+            match pack(&files, first, last) {
                 Ok(_) => {}
                 Err(store::StoreError::Damaged { name, .. }) => {
                     assert_eq!(&name, damaged);
@@ -302,8 +294,8 @@ fn neighbours_of_a_damaged_segment_are_packed_without_it() {
             }
             assert!(refused < 2, "there is no second attempt");
         }
-        assert_eq!(segments(), std::slice::from_ref(damaged), "{form:?}");
-        assert_eq!(read(&files).unwrap(), (expected, true), "{form:?}");
+        assert_eq!(segments(), std::slice::from_ref(damaged));
+        assert_eq!(read(&files).unwrap(), (expected, true));
     }
 }
 

@@ -57,19 +57,8 @@ struct VerifyArgs {
 struct PackArgs {
     /// Archive folder
     folder: PathBuf,
-    /// Format of the packs [default: that of the newest pack, else parquet]
-    #[arg(long, value_enum)]
-    format: Option<PackForm>,
     #[command(flatten)]
     progress: ProgressArgs,
-}
-
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum PackForm {
-    /// Compact format of tahti
-    Compact,
-    /// Parquet files, readable by DuckDB, pandas and polars
-    Parquet,
 }
 
 #[derive(clap::Args)]
@@ -242,27 +231,22 @@ fn pack(args: &PackArgs) -> Result<ExitCode, Failure> {
     // The logger holds the lock, so no other process writes meanwhile.
     let logger = store::Logger::open(folder.clone(), store::Config::default(), 0)?;
     let open = logger.open_from();
-    let form = match args.format {
-        Some(PackForm::Compact) => store::Form::Compact,
-        Some(PackForm::Parquet) => store::Form::Parquet,
-        None => store::form(&folder)?.unwrap_or_default(),
-    };
-    let next = || match store::due(&folder, open, form, true)? {
-        None => store::due(&folder, open, form, false),
+    let next = || match store::due(&folder, open, true)? {
+        None => store::due(&folder, open, false),
         due => Ok(due),
     };
     let mut progress = Progress::begin(&args.progress)?;
-    let total = store::unpacked(&folder, open, form)?;
+    let total = store::unpacked(&folder, open)?;
     let (mut damaged, mut packs) = (0, 0);
     while let Some((first, last)) = next()? {
-        let left = store::unpacked(&folder, open, form)?;
+        let left = store::unpacked(&folder, open)?;
         // Afterwards packs are merged into larger ones, which takes additional time.
         let share = (left > 0).then(|| 1.0 - left as f64 / total.max(1) as f64);
         if progress.is_interrupted() || !progress.step(share, || format!("{packs} packs made")) {
             let done = format!("{packs} packs made; the other files are as they were");
             return Err(interrupted(&done, "run the command again; it continues with the next pack"));
         }
-        let packed = match store::pack(&folder, first, last, form) {
+        let packed = match store::pack(&folder, first, last) {
             Ok(packed) => packed,
             Err(error @ StoreError::Damaged { .. }) => {
                 // The next pass skips the damaged file. If an error persists, the limit ends the loop.

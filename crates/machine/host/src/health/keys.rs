@@ -117,7 +117,7 @@ pub const MEANINGS: &[(&str, &[(&str, Meaning)])] = &[
         "[archive]",
         &[
             ("folder sync segment_size segment_age total_max keep_free when_full", REPORTED),
-            ("pack engine replication ttl", SERVICE),
+            ("engine replication ttl", SERVICE),
         ],
     ),
     ("[[signal]]", &[("names variables loops frames messages alarms streams deadband scan every on_fault", REPORTED)]),

@@ -25,7 +25,7 @@ const LOGS: &str = "tahti archive: logs ";
 /// Time limit for that output. The logger first reads the existing archive.
 const BEGIN_WITHIN: DurNs = DurNs::from_secs(60);
 
-const OWN: [Key; 11] = [
+const OWN: [Key; 10] = [
     key("folder", r#""/var/lib/tahti/archive""#, "path", "", "Folder of the archive; created if missing."),
     key(
         "sync",
@@ -45,13 +45,6 @@ const OWN: [Key; 11] = [
         "`remove-oldest`",
         "Reaction to a full disk or archive. `remove-oldest`: delete the oldest file, unless other files have filled the disk. `stop`: write nothing \
          until space is free; a gap then records the number of missing samples.",
-    ),
-    key(
-        "pack",
-        r#""compact""#,
-        "`parquet` or `compact`",
-        "`parquet`",
-        "Format of closed segments. `parquet`: files that DuckDB, pandas and polars read directly. `compact`: smaller files in tahti's own format.",
     ),
     key(
         "engine",
@@ -109,8 +102,6 @@ pub struct Archive {
     pub keep_free: Size,
     /// Whether logging stops when there is no room. If not, the oldest file is removed.
     pub stops_when_full: bool,
-    /// Whether packs are Parquet files.
-    pub packs_as_parquet: bool,
     /// The cluster that gets the samples; `None` if they stay in the folder.
     pub cluster: Option<Cluster>,
     /// The archived signals.
@@ -197,7 +188,6 @@ fn place(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Archive> 
         total_max: None,
         keep_free: Size(0),
         stops_when_full: false,
-        packs_as_parquet: true,
         cluster: None,
         signals: Vec::new(),
     };
@@ -228,7 +218,6 @@ fn place(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Archive> 
         archive.keep_free = size;
     }
     archive.stops_when_full = is_second("when_full", ["remove-oldest", "stop"], section, found);
-    archive.packs_as_parquet = !is_second("pack", ["parquet", "compact"], section, found);
     archive.cluster = cluster(section, found);
     archive.folder = PathBuf::from(folder?.0);
     Some(archive)
@@ -266,13 +255,11 @@ mod tests {
 
     #[test]
     fn a_file_defines_the_archived_signals() {
-        let text = "[archive]\nfolder = \"/a\"\nsync = \"1s\"\nwhen_full = \"stop\"\npack = \"parquet\"\n[[signal]]\nnames = [\"A\", \"B\"]\ndeadband = 0.5\n[[signal]]\nnames = [\"C\"]\nscan = \"10s\"\n";
+        let text = "[archive]\nfolder = \"/a\"\nsync = \"1s\"\nwhen_full = \"stop\"\n[[signal]]\nnames = [\"A\", \"B\"]\ndeadband = 0.5\n[[signal]]\nnames = [\"C\"]\nscan = \"10s\"\n";
         let (archive, found) = read(text);
         assert!(found.is_empty(), "{found:?}");
         let archive = archive.unwrap();
         assert_eq!((archive.sync, archive.stops_when_full), (DurNs::from_secs(1), true));
-        assert!(archive.packs_as_parquet && !read(&text.replace("parquet", "compact")).0.unwrap().packs_as_parquet);
-        assert_eq!(read(&text.replace("parquet", "zip")).1.iter().map(|finding| finding.line).collect::<Vec<_>>(), [5]);
         let (monitor, scan) = (Policy::Monitor { deadband: 0.5 }, Policy::Scan { period: DurNs::from_secs(10) });
         let wanted = |name: &str, policy| Signal { source: Source::ChannelAccess, name: name.into(), policy };
         assert_eq!(archive.signals, [wanted("A", monitor), wanted("B", monitor), wanted("C", scan)]);

@@ -68,7 +68,7 @@ fn contents_of<F: Files>(files: &F, numbers: Numbers, archive: u64) -> Result<Op
     let name = numbers.name();
     let file = files.open(&name).map_err(StoreError::io(&name, "open"))?;
     let len = files.len(&file).map_err(StoreError::io(&name, "ask for its length"))?;
-    if numbers.is_pack() {
+    if numbers.is_pack {
         let entry = Entry { numbers, len, archive: None, listed: None };
         let part = Part::open(files, &entry, 0, &|_| false)?;
         return Ok(part.closing.map(|closing| Contents { len, is_left: false, closing }));
