@@ -64,6 +64,55 @@ pub fn try_write(path: &str, value: &str) -> std::io::Result<()> {
     fs::write(path, value)
 }
 
+/// A PCI device bound to a user-space driver until it is dropped.
+pub struct Bound {
+    /// Its PCI address.
+    pub address: String,
+    driver: &'static str,
+    id: String,
+}
+
+impl Bound {
+    /// QEMU's teaching device (`docs/specs/edu.rst` of QEMU): its register 0x60 raises interrupts, 0x64 acknowledges them.
+    ///
+    /// # Panics
+    /// Outside of a guest, or if the guest does not have it.
+    #[must_use]
+    pub fn edu(driver: &'static str) -> Self {
+        Self::to(driver, "1234", "11e8")
+    }
+
+    /// The device with these ids.
+    ///
+    /// # Panics
+    /// Outside of a guest, or if the guest does not have it.
+    #[must_use]
+    pub fn to(driver: &'static str, vendor: &str, device: &str) -> Self {
+        required();
+        let id = format!("{vendor} {device}");
+        let is = |folder: &str, file: &str, expected: &str| {
+            fs::read_to_string(format!("{folder}/{file}")).is_ok_and(|text| text.trim() == format!("0x{expected}"))
+        };
+        let devices = fs::read_dir("/sys/bus/pci/devices").unwrap_or_else(|error| panic!("PCI devices: {error}"));
+        let mut names = devices.flatten().map(|entry| entry.file_name().display().to_string());
+        let found = names.find(|address| {
+            let folder = format!("/sys/bus/pci/devices/{address}");
+            is(&folder, "vendor", vendor) && is(&folder, "device", device)
+        });
+        let address = found.unwrap_or_else(|| panic!("the guest has no device {id}"));
+        write(&format!("/sys/bus/pci/drivers/{driver}/new_id"), &id);
+        Self { address, driver, id }
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let driver = format!("/sys/bus/pci/drivers/{}", self.driver);
+        write(&format!("{driver}/remove_id"), &self.id);
+        write(&format!("{driver}/unbind"), &self.address);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,41 +9,9 @@ use rt::Wait;
 use rt::device::{Signal, Uio, Vfio, await_interrupt};
 use std::fs;
 use sys::root::RootDir;
+use testkit::guest::Bound;
 
 const LIMIT: DurNs = DurNs::from_secs(30);
-
-/// The PCI device with these ids, bound to a user-space driver until it is dropped.
-struct Bound {
-    address: String,
-    driver: &'static str,
-    id: String,
-}
-
-impl Bound {
-    fn to(driver: &'static str, vendor: &str, device: &str) -> Self {
-        testkit::guest::required();
-        let id = format!("{vendor} {device}");
-        let is = |folder: &str, file: &str, wanted: &str| {
-            fs::read_to_string(format!("{folder}/{file}")).is_ok_and(|text| text.trim() == format!("0x{wanted}"))
-        };
-        let devices = fs::read_dir("/sys/bus/pci/devices").unwrap();
-        let found = devices.map(|entry| entry.unwrap().path().display().to_string());
-        let folder = found
-            .into_iter()
-            .find(|folder| is(folder, "vendor", vendor) && is(folder, "device", device))
-            .expect("the guest has this device");
-        fs::write(format!("/sys/bus/pci/drivers/{driver}/new_id"), &id).unwrap();
-        Self { address: folder.rsplit('/').next().unwrap().to_owned(), driver, id }
-    }
-}
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        let driver = format!("/sys/bus/pci/drivers/{}", self.driver);
-        fs::write(format!("{driver}/remove_id"), &self.id).unwrap();
-        fs::write(format!("{driver}/unbind"), &self.address).unwrap();
-    }
-}
 
 /// Number of interrupts of `device` on each CPU.
 fn counts(device: &str) -> Vec<u64> {
@@ -91,7 +59,7 @@ mod edu {
 
     #[test]
     fn a_device_has_registers_and_pin_interrupts_through_uio() {
-        let bound = Bound::to("uio_pci_generic", "1234", "11e8");
+        let bound = Bound::edu("uio_pci_generic");
         let device = Uio::open(&Uio::node_of(&bound.address).unwrap()).unwrap();
         assert_eq!(device.driver(), "uio_pci_generic");
         let registers = device.bar(0).unwrap();
@@ -121,7 +89,7 @@ mod edu {
 
     #[test]
     fn a_device_has_message_interrupts_through_vfio_with_an_iommu() {
-        let bound = Bound::to("vfio-pci", "1234", "11e8");
+        let bound = Bound::edu("vfio-pci");
         let device = Vfio::open(&bound.address).unwrap();
         assert!(device.bar(5).is_err(), "it has one region");
         let registers = device.bar(0).unwrap();
@@ -148,7 +116,7 @@ mod edu {
 
     #[test]
     fn a_pin_interrupt_through_vfio_occurs_once_until_it_is_unmasked() {
-        let bound = Bound::to("vfio-pci", "1234", "11e8");
+        let bound = Bound::edu("vfio-pci");
         let device = Vfio::open(&bound.address).unwrap();
         assert!(device.unmask().is_err(), "it is not switched on");
         assert_eq!(device.messages(Signal::Pin).unwrap(), 1);
@@ -178,7 +146,7 @@ mod edu {
         const COPIED: usize = PAGE / 2;
         // Within the device's 28 address bits.
         const OURS: u64 = 0x10_0000;
-        let bound = Bound::to("vfio-pci", "1234", "11e8");
+        let bound = Bound::edu("vfio-pci");
         let device = Vfio::open(&bound.address).unwrap();
         let message = device.message(Signal::Msi, 0).unwrap();
         device.master_bus().unwrap();
@@ -222,7 +190,7 @@ mod frame_on_it {
 
     #[test]
     fn each_message_interrupt_begins_a_minor() {
-        let bound = Bound::to("vfio-pci", "1234", "11e8");
+        let bound = Bound::edu("vfio-pci");
         let device = Vfio::open(&bound.address).unwrap();
         let message = device.message(Signal::Msi, 0).unwrap();
         device.master_bus().unwrap();
@@ -248,7 +216,7 @@ mod frame_on_a_pin {
     /// The device's interrupt begins minors. As in an activity, it is acknowledged and enabled again after each.
     #[test]
     fn each_interrupt_of_a_pin_begins_one_minor() {
-        let bound = Bound::to("uio_pci_generic", "1234", "11e8");
+        let bound = Bound::edu("uio_pci_generic");
         let node = Uio::node_of(&bound.address).unwrap();
         let device = Uio::open(&node).unwrap();
         let registers = device.bar(0).unwrap();
