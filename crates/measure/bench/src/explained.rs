@@ -6,12 +6,13 @@ use crate::Failed;
 use base::{CpuId, CpuSet, DurNs, Histogram, MonoNs, Policy};
 use recorder::{Recorder, RecorderSettings};
 use report::{Culprit, Latency, Row, Spike};
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use sys::root::RootDir;
 use sys::sched::Scheduling;
-use trace::{DelayPart, Explainer, Late, Merge, Occasion, Summary};
+use trace::{DelayPart, Event, EventKind, Explainer, Late, Merge, Occasion, Summary, Vector};
 
 /// Delays above this count in the table of culprits.
 const BLAMED: u64 = 50_000;
@@ -52,17 +53,59 @@ pub(crate) struct Ours {
     least: Histogram,
     /// Late wake-ups by culprit.
     blamed: Summary,
-    /// Of each wake-up by an event: when the thread was woken, and when it had the CPU. In order; not merged.
-    pub(crate) woken: Vec<[MonoNs; 2]>,
+    /// The steps of each wake-up. In order; not merged.
+    pub(crate) steps: Vec<Steps>,
     /// When the recording began.
     begun: MonoNs,
     lost: u64,
 }
 
+/// The steps of a wake-up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Steps {
+    /// When its timer was due; for an event, as `woken`.
+    pub(crate) due: MonoNs,
+    /// When the handler of the watched interrupt was last entered before: the timer's, or a device's.
+    pub(crate) entered: Option<MonoNs>,
+    /// When the thread was woken.
+    pub(crate) woken: MonoNs,
+    /// When it had the CPU.
+    pub(crate) ran: MonoNs,
+}
+
+/// Follows the interrupts that wake the watched threads.
+#[derive(Debug, Default)]
+struct Wakers {
+    /// Number of the watched device's interrupt.
+    irq: Option<i32>,
+    /// When the handler was last entered.
+    entered: Option<MonoNs>,
+    /// The last wake-up of each watched thread, with `entered` at that time.
+    woken: BTreeMap<i32, (MonoNs, Option<MonoNs>)>,
+}
+
+impl Wakers {
+    fn take(&mut self, event: &Event, occasion: Occasion, is_watched: impl Fn(i32) -> bool) {
+        match event.what {
+            EventKind::IrqEntry { irq, .. } if Some(irq) == self.irq => self.entered = Some(event.at),
+            EventKind::VectorEntry(Vector::LocalTimer) if occasion == Occasion::Timer => self.entered = Some(event.at),
+            EventKind::Waking { task, .. } if is_watched(task.tid) => {
+                self.woken.insert(task.tid, (event.at, self.entered));
+            }
+            _ => {}
+        }
+    }
+
+    fn steps(&self, late: &Late) -> Option<Steps> {
+        let (woken, entered) = *self.woken.get(&late.tid)?;
+        Some(Steps { due: late.due, entered, woken, ran: late.ran })
+    }
+}
+
 impl Default for Ours {
     fn default() -> Self {
         let [whole, ours, least] = [Histogram::new(), Histogram::new(), Histogram::new()];
-        Self { whole, ours, least, blamed: Summary::new(SPIKES_MAX), woken: Vec::new(), begun: MonoNs(0), lost: 0 }
+        Self { whole, ours, least, blamed: Summary::new(SPIKES_MAX), steps: Vec::new(), begun: MonoNs(0), lost: 0 }
     }
 }
 
@@ -74,9 +117,6 @@ impl Ours {
         let host = sum(|part| part.culprit.is_host());
         let either = host + sum(|part| part.culprit.may_be_host());
         let all = late.delay_ns();
-        if late.occasion == Occasion::Event {
-            self.woken.push([late.due, late.ran]);
-        }
         let span = |ns: u64| DurNs(i64::try_from(ns).unwrap_or(i64::MAX));
         self.whole.record(span(all));
         self.ours.record(span(all.saturating_sub(host)));
@@ -155,14 +195,15 @@ impl Explained {
     /// # Errors
     /// No privilege, or no tracing in this kernel.
     pub(crate) fn start(cpu: CpuId) -> Result<Self, Failed> {
-        Self::of(cpu, Occasion::Timer)
+        Self::of(cpu, Occasion::Timer, None)
     }
 
-    /// The same for threads with other wakers, which may run on any CPU: records all of them.
+    /// The same for threads with other wakers, which may run on any CPU: records all of them. `irq` is the interrupt of the
+    /// device that wakes them, if one does.
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub(crate) fn of(cpu: CpuId, occasion: Occasion) -> Result<Self, Failed> {
+    pub(crate) fn of(cpu: CpuId, occasion: Occasion, irq: Option<i32>) -> Result<Self, Failed> {
         let measured = CpuSet::single(cpu);
         let online = sys::kernel::online(&RootDir::machine())
             .ok_or(Failed::Needs("the list of CPUs that are online (/sys/devices/system/cpu/online)"))?;
@@ -171,7 +212,7 @@ impl Explained {
         let recorder = Recorder::start(&wanted)?;
         let (orders, received) = channel();
         // Reading the names of the kernel's functions takes a while; the measurement waits for it.
-        let reader = Work::new(recorder, occasion);
+        let reader = Work::new(recorder, occasion, irq);
         let work = move || {
             let aside = online.minus(&measured);
             if !aside.is_empty() {
@@ -232,6 +273,7 @@ struct Work {
     merge: Merge,
     explainer: Explainer,
     occasion: Occasion,
+    wakers: Wakers,
     process: Option<(i32, Option<&'static str>)>,
     ours: Ours,
     begun: MonoNs,
@@ -239,13 +281,14 @@ struct Work {
 }
 
 impl Work {
-    fn new(recorder: Recorder, occasion: Occasion) -> Self {
+    fn new(recorder: Recorder, occasion: Occasion, irq: Option<i32>) -> Self {
         let explainer = Explainer::new(recorder::facts(), DurNs::ZERO, None, 0);
         Self {
             recorder,
             merge: Merge::default(),
             explainer,
             occasion,
+            wakers: Wakers { irq, ..Wakers::default() },
             process: None,
             ours: Ours::default(),
             begun: sys::clock::mono_now(),
@@ -283,12 +326,16 @@ impl Work {
             // Threads that have ended meanwhile must still be explained.
             threads.iter().for_each(|(tid, name)| self.explainer.watch(*tid, name));
         }
-        let Self { recorder, merge, explainer, occasion, ours, .. } = self;
+        let Self { recorder, merge, explainer, occasion, wakers, ours, .. } = self;
         let until = recorder.poll(|lane, item| merge.push(lane, item))?;
         merge.drain(until, |item| {
+            if let (_, _, Some(event)) = &item {
+                wakers.take(event, *occasion, |tid| explainer.prio(tid).is_some());
+            }
             explainer.take(&item, |late| {
                 if late.occasion == *occasion {
                     ours.add(late);
+                    ours.steps.extend(wakers.steps(late));
                 }
             });
         });
@@ -297,6 +344,7 @@ impl Work {
 
     fn take_results(&mut self) -> Ours {
         self.process = None;
+        self.wakers.woken.clear();
         self.explainer.watch_only(std::iter::empty());
         let lost = self.recorder.lost().times;
         let mut ours = std::mem::take(&mut self.ours);

@@ -10,7 +10,7 @@ use rt::{Flow, LOOP_FD, LoopSpec, SharedPage};
 use std::io::Write as _;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use sys::root::RootDir;
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
@@ -169,6 +169,11 @@ impl Gate {
     /// Its standard input, which ends when this is dropped.
     pub(crate) fn input(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()
+    }
+
+    /// Its standard output from here on; [`output`](Self::output) then returns nothing.
+    pub(crate) fn results(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
     }
 
     /// Its process.

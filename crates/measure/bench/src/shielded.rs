@@ -3,7 +3,7 @@
 use crate::Failed;
 use crate::Touched;
 use base::CpuSet;
-use host::plan::{Profile, Want};
+use host::plan::{Placed, Profile, Want};
 use keep::RunDir;
 use keep::shield::{self, ShieldGroup};
 use sys::root::RootDir;
@@ -19,12 +19,18 @@ pub(super) struct Shielded {
 impl Shielded {
     /// Shields CPUs from all tasks except the spared ones, this process and its parent.
     pub(super) fn apply(touched: &Touched, cpus: &CpuSet) -> Result<Self, Failed> {
+        Self::with_irqs(touched, cpus, Vec::new())
+    }
+
+    /// The same with interrupts on the CPUs of their handlers.
+    pub(super) fn with_irqs(touched: &Touched, cpus: &CpuSet, irqs: Vec<Placed>) -> Result<Self, Failed> {
         let root = RootDir::machine();
         let want = Want {
             cpus: *cpus,
             profile: Profile::default(),
             spare: touched.spare()?,
             own: shield::own_processes(),
+            irqs,
             ..Want::default()
         };
         let applied = shield::apply(&root, &want, &RunDir::from_env())?;

@@ -1,6 +1,6 @@
 //! EPICS on VME boards at KEK.
 
-use super::{Entry, Paper, Run};
+use super::{ANY, Entry, Paper, Run};
 use report::Published;
 
 const WHO: &str = "KEK";
@@ -91,7 +91,19 @@ pub(super) const PAPER: Paper = Paper {
                 Published::new(WHO, YEAR, POWERPC, "vector 1.0 us, service routine 6.0 us"),
                 Published::new(WHO, YEAR, M68K, "vector 2.1 us, service routine 5.4 us"),
             ],
-            needs: "a device that interrupts, and an oscilloscope on its interrupt line (docs/how-to/drive-a-device-from-user-space.md)",
+            runs: &[Run {
+                bench: "response",
+                full: &[
+                    "--device", "uio0", "--raise", "0x60=1", "--clear", "0x64=1", "--load", "none", "--events", "40000",
+                ],
+                quick: &["--device", "uio0", "--raise", "0x60=1", "--clear", "0x64=1", "--load", "none"],
+                must: &[("device", ANY), ("load", "none"), ("policy", "fifo:80")],
+                figures: &[("stages of the response", "until the handler is entered")],
+                by_hand: true,
+                ..Run::NONE
+            }],
+            differs: "from the write of the register that raises the interrupt, with the bus, to the kernel's event at the handler",
+            needs: "a device that interrupts, bound to UIO or VFIO (docs/how-to/drive-a-device-from-user-space.md)",
             ..Entry::NONE
         },
         Entry {

@@ -52,11 +52,11 @@ pub(crate) struct Run {
     pub(crate) quick: &'static [&'static str],
     /// Arguments for the test that every row is answered; the quick ones if there are none.
     pub(crate) smallest: &'static [&'static str],
-    /// Arguments without which a result belongs to another experiment: name and value. Defaults count as given.
+    /// Arguments without which a result belongs to another experiment: name and value, or [`ANY`]. Defaults count as given.
     pub(crate) must: &'static [(&'static str, &'static str)],
     /// The figures that answer: parts of the title of their table, and of their name.
     pub(crate) figures: &'static [(&'static str, &'static str)],
-    /// Stops other processes of the machine: `all` does not run it.
+    /// Stops other processes of the machine, or needs a device that the command names: `all` does not run it.
     pub(crate) by_hand: bool,
 }
 
@@ -82,6 +82,9 @@ pub(crate) const PAPERS: &[Paper] = &[madoca::PAPER, kek::PAPER, open_next::PAPE
 
 /// Figures of one table that are shown; the rest is counted.
 const FIGURES_MAX: usize = 12;
+
+/// Any value of an argument that must be given.
+pub(crate) const ANY: &str = "";
 
 /// Their name among reports.
 const NAME: &str = "experiments";
@@ -212,7 +215,7 @@ impl Run {
         self.must.iter().all(|(name, value)| {
             let given = given.get_raw(name).into_iter().flatten();
             let mut given = given.filter_map(|text| text.to_str());
-            given.any(|given| same(given, value))
+            given.any(|given| *value == ANY || same(given, value))
         })
     }
 }
@@ -339,6 +342,18 @@ mod tests {
     }
 
     #[test]
+    fn an_interrupt_of_any_device_answers_and_one_of_a_timer_does_not() {
+        let interrupt = entries().find(|(_, entry)| entry.key == "kek/interrupt").map(|(_, entry)| &entry.runs[0]);
+        let answers = |words: &str| {
+            let arguments = words.split_whitespace().map(str::to_owned).collect();
+            let report = Report { bench: "response".into(), arguments, ..Report::default() };
+            interrupt.unwrap().is_answered_by(&report)
+        };
+        assert!(answers("--load none --device 0000:00:08.0 --raise 0=1"));
+        assert!(!answers("--load none --timer") && !answers("--load none") && !answers("--device uio0 --raise 0=1"));
+    }
+
+    #[test]
     fn published_figures_are_printed_even_if_nothing_was_measured() {
         let row = Row::figure("1 second", "%", 0.045).against(report::Figure::once(0.204));
         let table = Table::new("periods: table II: load of one CPU").columns("tahti", "softIoc").row(row);
@@ -354,7 +369,12 @@ mod tests {
         assert!(of("kek/scan-load").is_answered());
         let response = of("react/response");
         assert_eq!(response.published.len(), 2);
-        assert_eq!(response.missing, ["tahti bench response --compare --events 5000000"]);
+        let commands = [
+            "tahti bench response --compare --events 5000000",
+            "tahti bench response --timer --compare --events 5000000",
+            "tahti bench response --device uio0 --raise 0x60=1 --clear 0x64=1 --compare --events 5000000",
+        ];
+        assert_eq!(response.missing, commands);
         assert!(!response.is_answered());
         assert_eq!(published_beside(&ioc), published("kek/scan-load"), "no figures of other experiments beside it");
         assert_eq!(published_beside(&Report { arguments: Vec::new(), bench: "wakeup".into(), ..ioc.clone() }), []);
