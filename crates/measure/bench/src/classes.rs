@@ -285,7 +285,7 @@ fn shells(end: MonoNs) -> Result<Vec<f64>, Failed> {
 }
 
 /// Time until a shell has started, run and ended, in ms.
-fn shell() -> Result<f64, Failed> {
+pub(crate) fn shell() -> Result<f64, Failed> {
     let begun = mono_now();
     let mut command = Command::new("/bin/sh");
     command.args(["-c", ":"]).stdin(Stdio::null()).stdout(Stdio::null());
