@@ -119,6 +119,7 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("cli", "guest_host", ""),
             tests("cli", "guest_within", ""),
             tests("cli", "guest_orders", ""),
+            tests("cli", "guest_stream", ""),
             tests("testkit", "guest_model", ""),
             // It resets the machine, so it must be the last.
             tests("cli", "guest_reset", ""),
@@ -162,7 +163,7 @@ pub(crate) const GUESTS: &[Guest] = &[
         name: "isolcpus-model",
         what: "as isolcpus, freshly booted: quiet sections, and beside the model of the kernel",
         boot: "isolcpus=managed_irq,domain,2-3 nohz_full=2-3 rcu_nocbs=2-3 irqaffinity=0-1 tsc=reliable",
-        tests: &[tests("rt", "guest_quiet", ""), tests("testkit", "guest_model", "")],
+        tests: &[tests("rt", "guest_quiet", ""), tests("cli", "guest_quiet", ""), tests("testkit", "guest_model", "")],
         ..USUAL
     },
     Guest {
@@ -213,7 +214,12 @@ pub(crate) const GUESTS: &[Guest] = &[
         boot: "intel_iommu=on iommu=pt no_timer_check",
         cpus: "4",
         hardware: Hardware::Devices,
-        tests: &[tests("rt", "guest_devices", ""), tests("rt", "guest_edges", ""), tests("capi", "guest_device", "")],
+        tests: &[
+            tests("rt", "guest_devices", ""),
+            tests("rt", "guest_edges", ""),
+            tests("capi", "guest_device", ""),
+            tests("cli", "guest_interrupts", ""),
+        ],
         ..USUAL
     },
     Guest {

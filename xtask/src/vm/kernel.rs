@@ -65,6 +65,7 @@ const MODULES: &[&str] = &[
     "sch_taprio",
     "sch_etf",
     "sch_netem",
+    "sctp",
     "uio_pci_generic",
     "vfio_iommu_type1",
     "vfio-pci",

@@ -10,6 +10,9 @@ use sys::Errno;
 /// The ends' addresses.
 pub(crate) const ADDRESSES: [&str; 2] = ["10.94.1.1", "10.94.1.2"];
 
+/// The same by IPv6, unique local.
+pub(crate) const ADDRESSES_V6: [&str; 2] = ["fd94:7461:6874:6900::1", "fd94:7461:6874:6900::2"];
+
 /// The program that runs another program in a namespace.
 const NSENTER: &str = "nsenter";
 
@@ -61,6 +64,20 @@ impl Wire {
             self.tool(end, "ip", &format!("link set {interface} up"))?;
         }
         Ok(())
+    }
+
+    /// Gives both ends IPv6 addresses.
+    pub(crate) fn add_ipv6(&self) -> Result<(), Failed> {
+        let mut both = self.interfaces.iter().zip(ADDRESSES_V6).enumerate();
+        // Without the detection of duplicates, which takes a second.
+        both.try_for_each(|(end, (interface, address))| {
+            self.tool(end, "ip", &format!("addr add {address}/64 dev {interface} nodad"))
+        })
+    }
+
+    /// Whether its interfaces are borrowed from the host.
+    pub(crate) const fn is_lent(&self) -> bool {
+        self.lent.is_some()
     }
 
     /// Sets the MTU of both ends.

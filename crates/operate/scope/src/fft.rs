@@ -89,12 +89,16 @@ pub fn average(spectra: &[Spectrum]) -> Option<Spectrum> {
     Some(Spectrum { amplitudes: amplitudes.collect(), ..first.clone() })
 }
 
-/// Transforms the points in place. Their number must be a power of two. Radix 2, decimation in time.
-fn fft(points: &mut [(f64, f64)]) {
+/// Transforms complex points in place (radix 2, decimation in time). Does not allocate.
+///
+/// # Panics
+/// If their number is not a power of two.
+pub fn fft(points: &mut [(f64, f64)]) {
     let count = points.len();
+    assert!(count.is_power_of_two(), "{count} points: expected a power of two");
     let bits = count.ilog2();
     for index in 0..count {
-        let other = index.reverse_bits() >> (usize::BITS - bits);
+        let other = index.reverse_bits().checked_shr(usize::BITS - bits).unwrap_or(0);
         if index < other {
             points.swap(index, other);
         }

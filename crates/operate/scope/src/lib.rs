@@ -25,7 +25,7 @@ mod wanted;
 
 pub use capture::{Capture, Channel, TRIGGER_MARK};
 pub use envelope::{Persistence, Span, envelope};
-pub use fft::{Spectrum, Window, average, spectrum};
+pub use fft::{Spectrum, Window, average, fft, spectrum};
 pub use file::{FileError, Kind};
 pub use maths::{Operation, maths};
 pub use measure::{Cursors, Measured, cursors, measure};

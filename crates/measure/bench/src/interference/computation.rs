@@ -1,4 +1,4 @@
-//! The interference: threads that compute pi, in a separate process or in guests.
+//! The interference: threads that compute pi or a Fourier transform, in a separate process, or pi in guests.
 
 use super::setting::{Ground, QEMU, Setting};
 use crate::measure::own_program;
@@ -26,6 +26,26 @@ struct ComputeArgs {
     threads: usize,
     #[arg(long, allow_hyphen_values = true)]
     nice: i8,
+    #[arg(long, value_enum, default_value = "pi")]
+    work: Work,
+}
+
+/// What the interference computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Work {
+    /// Pi by a series, in registers
+    Pi,
+    /// Fourier transforms of 4096 points, in the caches
+    Fft,
+}
+
+impl Work {
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Pi => "pi",
+            Self::Fft => "fft",
+        }
+    }
 }
 
 /// Period of the shares.
@@ -79,6 +99,7 @@ impl Computing {
         let threads = THREADS * ground.online.count();
         let mut command = Command::new(own_program()?);
         command.args(["bench", "compute-pi", "--percent", &percent.to_string(), "--threads", &threads.to_string()]);
+        command.args(["--work", ground.work.word()]);
         command.arg(format!("--nice={nice}")).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut computing = Self(command.spawn().map_err(&failed)?);
         ground.bind(computing.0.id() as i32)?;
@@ -112,21 +133,38 @@ fn compute(args: &ComputeArgs) -> Result<(), Failed> {
     let busy = DurNs(PERIOD.0 * i64::from(args.percent) / 100 / THREADS as i64);
     for _ in 0..args.threads {
         // They inherit the class of this thread.
-        let percent = args.percent;
-        std::thread::Builder::new().spawn(move || share(percent, busy)).map_err(&failed)?;
+        let (percent, work) = (args.percent, args.work);
+        std::thread::Builder::new().spawn(move || share(percent, busy, work)).map_err(&failed)?;
     }
     println!("ready");
     // Waits for the end of the input. No further data arrive.
     input.read(&mut go).map(drop).map_err(failed)
 }
 
-fn share(percent: u32, busy: DurNs) {
+fn share(percent: u32, busy: DurNs, work: Work) {
+    let mut points: Vec<(f64, f64)> = (0..POINTS).map(|point| (f64::from(point % 17), 0.0)).collect();
     loop {
         let begun = mono_now();
-        std::hint::black_box(pi(begun + if percent >= 100 { PERIOD } else { busy }));
+        let end = begun + if percent >= 100 { PERIOD } else { busy };
+        match work {
+            Work::Pi => _ = std::hint::black_box(pi(end)),
+            Work::Fft => transforms(&mut points, end),
+        }
         if percent < 100 {
             sleep_until(begun + PERIOD);
         }
+    }
+}
+
+/// Points of a transform: 64 KiB, more than the first cache holds.
+const POINTS: u32 = 4096;
+
+/// Transforms the points and scales them to the same power, until `end`.
+fn transforms(points: &mut [(f64, f64)], end: MonoNs) {
+    let scale = 1.0 / (points.len() as f64).sqrt();
+    while mono_now() < end {
+        scope::fft(points);
+        points.iter_mut().for_each(|(re, im)| (*re, *im) = (*re * scale, *im * scale));
     }
 }
 
@@ -147,6 +185,15 @@ fn pi(end: MonoNs) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn repeated_transforms_keep_the_power_of_the_points() {
+        let mut points: Vec<(f64, f64)> = (0..64).map(|point| (f64::from(point % 17), 0.0)).collect();
+        let power = |points: &[(f64, f64)]| points.iter().map(|(re, im)| re * re + im * im).sum::<f64>();
+        let before = power(&points);
+        transforms(&mut points, mono_now() + DurNs::from_ms(20));
+        assert!((power(&points) / before - 1.0).abs() < 1e-6 && points[1].1 != 0.0, "{before}");
+    }
 
     #[test]
     fn the_computed_digits_of_pi_are_correct() {

@@ -13,7 +13,7 @@ use crate::{Bench, BenchResult, Failed, Progress, Touched, read};
 use base::{CpuId, Policy, Priority};
 use clap::{ArgMatches, Args as _};
 pub(crate) use computation::COMPUTE;
-use computation::Computation;
+use computation::{Computation, Work};
 pub(crate) use link::STREAM;
 pub(crate) use primes::PRIMES;
 use report::{Figure, Good, Latency, Row, Table, Target};
@@ -32,12 +32,13 @@ pub(crate) static BENCH: Bench = Bench {
 
 /// Effect of interference on a computing task and on a network stream
 ///
-/// A task repeatedly counts primes on one CPU for about 1 ms. Meanwhile two threads for each CPU, not bound to CPUs, compute pi for 0, 70 or
-/// 100 % of the time. Each setting extends the previous one: plain (all in time sharing); priorities (the task FIFO 50, the interference
+/// A task repeatedly counts primes on one CPU for about 1 ms. Meanwhile two threads for each CPU, not bound to CPUs, compute pi (or Fourier transforms,
+/// `--work fft`) for 0, 70 or 100 % of the time. Each setting extends the previous one: plain (all in time sharing); priorities (the task FIFO 50, the interference
 /// nice 19); a shield for the task's CPU; the interference in a partition of half a CPU. The last setting has the interference in emulated
 /// guests instead of the partition. Prints the task's times as measured, and as *ours*, without the host's share by the kernel's events. The
 /// stream uses a link of limited rate between two temporary network namespaces (needs root, `ip` and `tc`), alone and under 100 %
-/// interference, in the same settings. If iperf3 is installed, it alternates with the stream. Notes list the settings that the machine does not
+/// interference, in the same settings: TCP, UDP, and SCTP if the kernel has it. A datagram that is lost, or arrives more than 1 ms after it was due,
+/// misses its deadline. If iperf3 is installed, it alternates with the stream. Notes list the settings that the machine does not
 /// support.
 #[derive(clap::Args)]
 struct Args {
@@ -56,6 +57,16 @@ struct Args {
     /// Rate of the network link in Mbit/s
     #[arg(long, value_name = "MBIT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     link: u32,
+    /// Send the streams by IPv6
+    #[arg(long)]
+    ipv6: bool,
+    /// Use two unused interfaces of this host, connected by a cable of that rate, instead of virtual ones. Afterwards they are down and
+    /// without addresses
+    #[arg(long, value_name = "IFACE", num_args = 2)]
+    between: Option<Vec<String>>,
+    /// What the interference computes
+    #[arg(long, value_enum, default_value = "pi")]
+    work: Work,
     #[command(flatten)]
     touched: Touched,
 }
@@ -75,7 +86,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Fai
     let below = primes::calibrated(cpu)?;
     let mut found = BenchResult::default();
     found.setup.push(format!("the prime task counts the primes below {below} on CPU {cpu}"));
-    let mut ground = Ground::new(&args.touched, cpu, online)?;
+    let mut ground = Ground::new(&args.touched, cpu, online, args.work)?;
     let (settings, lacks) = ground.possible();
     found.notes.extend(lacks);
     let (rounds, mut done) = (args.rounds as usize, 0);
@@ -104,8 +115,10 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Fai
         found.notes.extend(explained.err().map(|why| format!("the host's share is unknown: {why}")));
     }
     if !args.no_network {
-        match link::measure((args.link, rounds), &mut ground, &settings, below, || next("a stream under interference"))
-        {
+        let measured = link::Link::make(&args).and_then(|link| {
+            link::measure((&link, rounds), &mut ground, &settings, below, || next("a stream under interference"))
+        });
+        match measured {
             Ok((tables, without)) => {
                 found.tables.extend(tables);
                 found.notes.extend(without.map(|why| why.to_string()));

@@ -1,5 +1,6 @@
 //! The compared settings, each extending the previous one, and their requirements.
 
+use super::computation::Work;
 use crate::measure::{TaskPlacement, installed};
 use crate::scratch::Scratch;
 use crate::shielded::Shielded;
@@ -79,14 +80,16 @@ pub(super) struct Ground<'a> {
     pub(super) cpu: CpuId,
     pub(super) online: CpuSet,
     pub(super) scratch: Scratch,
+    /// What the interference computes.
+    pub(super) work: Work,
     bounded: Option<Bounded>,
     shielded: Option<Shielded>,
 }
 
 impl<'a> Ground<'a> {
-    pub(super) fn new(touched: &'a Touched, cpu: CpuId, online: CpuSet) -> Result<Self, Failed> {
+    pub(super) fn new(touched: &'a Touched, cpu: CpuId, online: CpuSet, work: Work) -> Result<Self, Failed> {
         let scratch = Scratch::new("interference")?;
-        Ok(Self { touched, cpu, online, scratch, bounded: None, shielded: None })
+        Ok(Self { touched, cpu, online, scratch, work, bounded: None, shielded: None })
     }
 
     /// The settings that this machine supports, and the reasons against the others.
@@ -112,6 +115,7 @@ impl<'a> Ground<'a> {
             return Err(Failed::Needs("a second CPU: a shield leaves one CPU to all other processes"));
         }
         match setting {
+            Setting::Guest if self.work != Work::Pi => Err(Failed::Needs("--work pi: the guest computes nothing else")),
             Setting::Guest => installed(QEMU, "--version", "qemu-system-x86"),
             _ => Ok(()),
         }

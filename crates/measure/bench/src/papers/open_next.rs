@@ -19,7 +19,7 @@ pub(super) const PAPER: Paper = Paper {
                 full: &["--no-network", "--rounds", "20"],
                 quick: &["--no-network", "--rounds", "4"],
                 smallest: &["--no-network", "--rounds", "1"],
-                must: &[("no_primes", "false")],
+                must: &[("no_primes", "false"), ("work", "pi")],
                 figures: &[("spread of the prime task", "maximum"), ("time of the prime task", "as measured")],
                 ..Run::NONE
             }],
@@ -35,16 +35,28 @@ pub(super) const PAPER: Paper = Paper {
                 "Core i7-4770T, Windows 7, gigabit network",
                 "20 runs between about 820 and 950 Mbit/s (axis of a damaged slide)",
             )],
-            runs: &[Run {
-                bench: "interference",
-                full: &["--no-primes", "--link", "1000", "--rounds", "20"],
-                quick: &["--no-primes", "--link", "1000", "--rounds", "4"],
-                smallest: &["--no-primes", "--link", "1000", "--rounds", "1"],
-                must: &[("no_network", "false"), ("link", "1000")],
-                figures: &[("a stream", "")],
-                ..Run::NONE
-            }],
-            differs: "a pair of virtual interfaces limited to 1000 Mbit/s between two network namespaces; all computing tasks on the same machine",
+            runs: &[
+                Run {
+                    bench: "interference",
+                    full: &["--no-primes", "--link", "1000", "--work", "fft", "--rounds", "20"],
+                    quick: &["--no-primes", "--link", "1000", "--work", "fft", "--rounds", "2"],
+                    smallest: &["--no-primes", "--link", "1000", "--work", "fft", "--rounds", "1"],
+                    must: &[("no_network", "false"), ("link", "1000"), ("work", "fft"), ("ipv6", "false")],
+                    figures: &[("a stream", "")],
+                    ..Run::NONE
+                },
+                Run {
+                    bench: "interference",
+                    full: &["--no-primes", "--link", "1000", "--work", "fft", "--ipv6", "--rounds", "20"],
+                    quick: &["--no-primes", "--link", "1000", "--work", "fft", "--ipv6", "--rounds", "2"],
+                    smallest: &["--no-primes", "--link", "1000", "--work", "fft", "--ipv6", "--rounds", "1"],
+                    must: &[("no_network", "false"), ("link", "1000"), ("work", "fft"), ("ipv6", "true")],
+                    figures: &[("a stream", "")],
+                    ..Run::NONE
+                },
+            ],
+            differs: "a pair of virtual interfaces limited to 1000 Mbit/s between two network namespaces (real ones with --between); all computing \
+                      tasks on the same machine; Fourier transforms as prime95 computes them",
             ..Entry::NONE
         },
         Entry {
@@ -56,11 +68,11 @@ pub(super) const PAPER: Paper = Paper {
                 full: &["--no-primes", "--rounds", "20"],
                 quick: &["--no-primes", "--rounds", "4"],
                 smallest: &["--no-primes", "--rounds", "1"],
-                must: &[("no_network", "false"), ("link", "100")],
+                must: &[("no_network", "false"), ("link", "100"), ("ipv6", "false")],
                 figures: &[("a stream", "")],
                 ..Run::NONE
             }],
-            differs: "a pair of virtual interfaces limited to 100 Mbit/s between two network namespaces",
+            differs: "a pair of virtual interfaces limited to 100 Mbit/s between two network namespaces (real ones with --between)",
             ..Entry::NONE
         },
         Entry {
