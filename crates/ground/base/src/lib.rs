@@ -22,6 +22,7 @@ mod cpuset;
 mod directive;
 mod hash;
 mod hist;
+pub mod json;
 mod meta;
 pub mod raw;
 mod sched;

@@ -2,7 +2,7 @@
 
 use crate::model::link::Link;
 use crate::text::conv::{self, Number};
-use crate::text::json::{self, Json};
+use base::json::{self, Json};
 use base::{Array, FieldType, Scalar, Str40};
 
 /// Value of a constant link.

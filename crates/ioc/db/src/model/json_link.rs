@@ -3,8 +3,8 @@
 use crate::calc::{self, INPUTS, Program};
 use crate::model::constant::json_const;
 use crate::model::link::LinkField;
-use crate::text::json::Json;
 use base::Str40;
+use base::json::Json;
 
 /// A computing JSON link.
 #[derive(Clone, Debug)]

@@ -199,7 +199,7 @@ pub(crate) fn parse(text: &str, field: LinkField) -> Result<LinkText<'_>, String
         return Ok(LinkText::Hardware(text));
     }
     if text.starts_with('{') && text.ends_with('}') {
-        let json = crate::text::json::parse(text).map_err(|error| error.to_string())?;
+        let json = base::json::parse(text).map_err(|error| error.to_string())?;
         return Ok(match crate::model::json_link::from_json(&json, field)? {
             Some(link) => LinkText::Json(text, Box::new(link)),
             None => LinkText::Constant(text),

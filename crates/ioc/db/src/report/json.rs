@@ -5,7 +5,7 @@ use crate::model::json_link::{Calc, JsonLink};
 use crate::model::link::LinkKind;
 use crate::model::slot::Slot;
 use crate::run::engine::Db;
-use crate::text::json::{self, Json};
+use base::json::{self, Json};
 use base::text::general;
 use std::fmt::Write as _;
 

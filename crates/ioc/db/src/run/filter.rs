@@ -7,8 +7,8 @@
 use crate::model::deadband;
 use crate::run::events::Entry;
 use crate::text::conv;
-use crate::text::json::Json;
 use crate::text::local::LocalText;
+use base::json::Json;
 use base::{Array, EventMask, FieldType, Scalar, Stamp, Str40, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -433,7 +433,7 @@ mod tests {
             ("{ts:{num:'day'}}", "filter ts: \"num\" is \"day\", expected one of dbl, sec, nsec, ts"),
             ("{arr:{x:1}}", "filter arr has no setting \"x\", expected s, i, e"),
         ] {
-            let json = crate::text::json::parse(text).unwrap();
+            let json = base::json::parse(text).unwrap();
             assert_eq!(Filters::default().add_json(&json, &states).unwrap_err(), expected);
         }
     }

@@ -1,8 +1,7 @@
-//! File syntax without a database: lexer, JSON, macros, substitutions, conversion of numbers and stamps, autosave files.
+//! File syntax without a database: lexer, macros, substitutions, conversion of numbers and stamps, autosave files.
 
 pub(crate) mod conv;
 pub(crate) mod error;
-pub(crate) mod json;
 pub(crate) mod lex;
 pub(crate) mod local;
 pub(crate) mod macros;

@@ -309,7 +309,7 @@ impl Db {
     }
 
     /// Number of a state, menu choice or device.
-    fn choice(&self, rec: RecId, field: u16, value: Scalar) -> Result<u16, PutError> {
+    pub(crate) fn choice(&self, rec: RecId, field: u16, value: Scalar) -> Result<u16, PutError> {
         let Scalar::String(text) = value else {
             return conv::number::<u16>(value).ok_or_else(|| bad_number(value));
         };
@@ -389,7 +389,7 @@ impl Db {
     }
 }
 
-fn bad_number(value: Scalar) -> PutError {
+pub(crate) fn bad_number(value: Scalar) -> PutError {
     let given = base::text::scalar(value, 6);
     PutError::BadValue { what: format!("found \"{}\", expected a number that fits the field", given.to_str()) }
 }

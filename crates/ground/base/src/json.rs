@@ -1,8 +1,16 @@
-//! JSON as EPICS reads it in links and channel names: JSON5 with bare keys, single quotes, trailing commas and JSON5 numbers.
+//! JSON as EPICS reads it in links, channel names and group files: JSON5 with bare keys, single quotes, trailing commas and
+//! JSON5 numbers.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
 
 /// A JSON value.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Json {
+#[allow(missing_docs, reason = "each is the JSON value of its name")]
+pub enum Json {
     Null,
     Bool(bool),
     Int(i64),
@@ -18,29 +26,41 @@ const DEPTH_LIMIT: u32 = 32;
 
 /// Position and reason of a syntax error.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct JsonError {
+pub struct JsonError {
     /// Offset of the error in bytes.
-    pub(crate) at: usize,
-    pub(crate) what: String,
+    pub at: usize,
+    /// What was found and what was expected.
+    pub what: String,
 }
 
-impl std::fmt::Display for JsonError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for JsonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "JSON, byte {}: {}", self.at + 1, self.what)
     }
 }
 
+impl core::error::Error for JsonError {}
+
 /// Parses one value, which must be the whole text.
-pub(crate) fn parse(text: &str) -> Result<Json, JsonError> {
-    let mut reader = Reader { text, at: 0 };
-    let value = reader.value(0)?;
-    reader.blank();
-    if reader.at < text.len() { Err(reader.error("nothing more")) } else { Ok(value) }
+///
+/// # Errors
+/// The text is not a JSON value.
+pub fn parse(text: &str) -> Result<Json, JsonError> {
+    Reader { text, at: 0, comments: false }.whole()
+}
+
+/// Like [`parse`], with comments: `/* … */` and `// …` to the end of the line.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_commented(text: &str) -> Result<Json, JsonError> {
+    Reader { text, at: 0, comments: true }.whole()
 }
 
 struct Reader<'a> {
     text: &'a str,
     at: usize,
+    comments: bool,
 }
 
 impl Reader<'_> {
@@ -48,9 +68,24 @@ impl Reader<'_> {
         self.text.as_bytes().get(self.at).copied()
     }
 
+    fn whole(mut self) -> Result<Json, JsonError> {
+        let value = self.value(0)?;
+        self.blank();
+        if self.at < self.text.len() { Err(self.error("nothing more")) } else { Ok(value) }
+    }
+
     fn blank(&mut self) {
-        while self.peek().is_some_and(|byte| byte.is_ascii_whitespace()) {
-            self.at += 1;
+        loop {
+            while self.peek().is_some_and(|byte| byte.is_ascii_whitespace()) {
+                self.at += 1;
+            }
+            let rest = &self.text[self.at..];
+            let end = match rest.get(..2) {
+                Some("/*") if self.comments => rest[2..].find("*/").map(|end| end + 4),
+                Some("//") if self.comments => Some(rest.find('\n').unwrap_or(rest.len())),
+                _ => return,
+            };
+            self.at += end.unwrap_or(rest.len());
         }
     }
 
@@ -162,7 +197,7 @@ impl Reader<'_> {
         if let Some(value) = whole {
             return Ok(Json::Int(if negative { -value } else { value }));
         }
-        match base::text::parse_double(text.as_bytes()) {
+        match crate::text::parse_double(text.as_bytes()) {
             Some((value, len)) if len == text.len() && hex.is_none() => Ok(Json::Real(value)),
             _ => {
                 self.at = start;
@@ -182,7 +217,7 @@ impl Reader<'_> {
             };
             self.at += 1;
             match byte {
-                byte if byte == quote => return Ok(base::raw::decode(&out).into_owned()),
+                byte if byte == quote => return Ok(crate::raw::decode(&out).into_owned()),
                 b'\\' => self.escape(&mut out)?,
                 byte => out.push(byte),
             }
@@ -231,7 +266,18 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString;
+    use alloc::vec;
     use proptest::prelude::*;
+
+    #[test]
+    fn comments_are_skipped_only_where_they_are_allowed() {
+        let text = "/* a */ {a: 1, // one\n b: /* two */ 2} // end";
+        let expected = Json::Map(vec![("a".into(), Json::Int(1)), ("b".into(), Json::Int(2))]);
+        assert_eq!(parse_commented(text), Ok(expected));
+        assert!(parse(text).is_err());
+        assert!(parse_commented("1 /* no end").is_ok());
+    }
 
     #[test]
     fn json_is_read_with_the_freedoms_of_json5() {
@@ -272,6 +318,7 @@ mod tests {
         #[test]
         fn no_text_panics(text in "[\\[\\]{}:,'\"\\\\a-zu0-9 .+-]{0,40}|.{0,20}") {
             let _ = parse(&text);
+            let _ = parse_commented(&text);
         }
     }
 }
