@@ -1,8 +1,8 @@
 //! Execution of requests to an owner's shard of the database. The code is the same for every owner: it runs immediately if
 //! the calling thread owns the shard, and from a ring otherwise.
 
-use crate::job::{JobResult, OwnerRequest};
-use base::{EventMask, NumberHash, Severity, Str40};
+use crate::job::{JobResult, MemberAction, MemberPart, MemberStep, OwnerRequest};
+use base::{EventMask, NumberHash, Scalar, Severity, Str40, Value};
 use ca::encode::{Needs, Reading};
 use ca::server::{PutOutcome, Write};
 use db::{Channel, Db, NotifyState, Now, QueueId, SubId};
@@ -45,6 +45,7 @@ pub(crate) fn execute(
             }
             return JobResult::Write(put);
         }
+        OwnerRequest::Members { parts, step } => members(db, parts, *step, now),
         OwnerRequest::Process(record) => db.process_if_passive(*record, now),
         OwnerRequest::Forget(token) => db.cancel_notify(*token),
         OwnerRequest::Watch { channel, key } => {
@@ -73,6 +74,57 @@ pub(crate) fn execute(
         OwnerRequest::Feed(_) | OwnerRequest::Retire | OwnerRequest::Pause(_) | OwnerRequest::Adopt(_) => {}
     }
     JobResult::Nothing
+}
+
+/// Reads, checks or writes fields of a group.
+pub(crate) fn members(db: &mut Db, parts: &mut [MemberPart], step: MemberStep, now: Now) {
+    if step == MemberStep::Read {
+        parts.iter_mut().for_each(|part| read(db, &part.channel, part.needs, &mut part.reading));
+        return;
+    }
+    let mut ok = true;
+    for part in &mut *parts {
+        let checked = match &part.write {
+            Some(MemberAction::Value(value)) => db.check_write(&part.channel, value),
+            Some(MemberAction::Process { always }) if *always || db.is_passive(part.channel.record) => {
+                db.check_write(&part.channel, &PROCESS)
+            }
+            _ => Ok(()),
+        };
+        ok &= checked.is_ok();
+        part.outcome = checked.map(|()| PutOutcome::Done);
+    }
+    if ok && step == MemberStep::Write {
+        parts.iter_mut().for_each(|part| write_member(db, part, now));
+    }
+}
+
+/// The value that is written to PROC.
+const PROCESS: Value = Value::Scalar(Scalar::U8(1));
+
+fn write_member(db: &mut Db, part: &mut MemberPart, now: Now) {
+    let value = match &part.write {
+        Some(MemberAction::Value(value)) => value,
+        Some(MemberAction::Process { always }) if *always || db.is_passive(part.channel.record) => &PROCESS,
+        _ => return,
+    };
+    if part.log.is_some() {
+        db.get_into(&part.channel, usize::MAX, &mut part.reading.value);
+    }
+    part.outcome = match part.notify {
+        None => db.put_with_outcome(&part.channel, value, now).map(|ok| match ok {
+            true => PutOutcome::Done,
+            false => PutOutcome::Failed,
+        }),
+        Some(token) => db.put_notify(&part.channel, value, token, now).map(|state| match state {
+            NotifyState::Done => PutOutcome::Done,
+            NotifyState::Pending => PutOutcome::Later,
+        }),
+    };
+    part.written = part.outcome.is_ok();
+    if let Some(log) = &mut part.log {
+        db.get_into(&part.channel, usize::MAX, &mut log.new);
+    }
 }
 
 /// Reads a field with its alarm, stamp and properties.

@@ -9,7 +9,7 @@ use base::{Alarm, EventMask, Meta, Scalar, Stamp, Str40, Value};
 use ca::Eca;
 use ca::encode::{Needs, Reading};
 use ca::server::{Peer, PutOutcome, Write};
-use db::{Channel, Completed, Db, Now, RecId, RemoteId, RemoteRequest, Signal, Token};
+use db::{Channel, Completed, Db, Now, PutError, RecId, RemoteId, RemoteRequest, Signal, Token};
 
 /// A job for an owner.
 pub(crate) struct Job {
@@ -33,6 +33,8 @@ pub(crate) enum Requester {
     },
     /// A link to the field, for its properties.
     Link(Holder, RemoteId),
+    /// A request on a group of PVAccess, by the number of the call.
+    Group(u64),
 }
 
 /// Work with a database.
@@ -50,6 +52,11 @@ pub(crate) enum OwnerRequest {
         notify: Option<u64>,
         /// For the put log: the owner reads the field before the write into the job's reading, and after it into this.
         log: Option<Box<Logged>>,
+    },
+    /// Several fields of a group, without a scan in between.
+    Members {
+        parts: Vec<MemberPart>,
+        step: MemberStep,
     },
     /// Process the record if it is passive.
     Process(RecId),
@@ -94,6 +101,46 @@ pub(crate) enum OwnerRequest {
     Adopt(Option<Box<Shard>>),
     /// The shard has no records left and must be returned.
     Retire,
+}
+
+/// What is done with the members of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MemberStep {
+    Read,
+    /// Checks whether the writes would fail.
+    Check,
+    /// Checks all writes, and makes them if none would fail.
+    Write,
+}
+
+/// A field of a group in a job.
+pub(crate) struct MemberPart {
+    /// Index of the member in its group.
+    pub(crate) member: usize,
+    /// Parts of the member that are read, as bits of its layout.
+    pub(crate) bits: u64,
+    pub(crate) channel: Channel,
+    pub(crate) needs: Needs,
+    /// The value that was read, or the one before a logged write.
+    pub(crate) reading: Reading,
+    pub(crate) write: Option<MemberAction>,
+    /// Number under which completion is reported, if requested.
+    pub(crate) notify: Option<u64>,
+    pub(crate) log: Option<Box<Logged>>,
+    pub(crate) outcome: Result<PutOutcome, PutError>,
+    /// It was written.
+    pub(crate) written: bool,
+}
+
+/// A write to a member of a group.
+pub(crate) enum MemberAction {
+    Value(Value),
+    /// Write to PROC, if the record is passive or if `always` is set.
+    Process {
+        always: bool,
+    },
+    /// The field does not process its record.
+    Nothing,
 }
 
 pub(crate) enum JobResult {

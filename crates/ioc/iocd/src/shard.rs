@@ -114,7 +114,9 @@ impl Shard {
             OwnerRequest::Retire => self.retired = true,
             request => job.outcome = execute(&mut self.db, &mut self.subs, request, &mut job.reading, now),
         }
-        if matches!(job.request, OwnerRequest::Write { .. }) && self.db.next_deadline() == Some(MonoNs(0)) {
+        if matches!(job.request, OwnerRequest::Write { .. } | OwnerRequest::Members { .. })
+            && self.db.next_deadline() == Some(MonoNs(0))
+        {
             self.db.advance(now, ADVANCE_MAX);
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! This crate opens no socket, reads no clock and does not depend on records. [`codec`] decodes and encodes types and
 //! values, [`wire`] splits a stream into messages, [`search`] processes datagrams. [`server::Server`] serves the values of
-//! a [`server::Source`] as the types of [`nt`], [`client::Client`] reads, writes and monitors channels. The caller transfers the bytes and passes in the time.
+//! a [`server::Source`] as the types of [`nt`], and several fields as the structures of [`group`]. [`client::Client`] reads,
+//! writes and monitors channels. The caller transfers the bytes and passes in the time.
 //!
 //! Bytes from outside never cause a panic. Decoding reserves memory in proportion to the bytes of the message, and
 //! recursion is limited by [`codec::DEPTH_MAX`].
@@ -21,6 +22,7 @@
 
 pub mod client;
 pub mod codec;
+pub mod group;
 pub mod nt;
 pub mod request;
 pub mod search;

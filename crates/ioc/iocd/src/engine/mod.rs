@@ -156,6 +156,11 @@ impl Engine {
         Ok(())
     }
 
+    /// Serves groups of fields over PVAccess. Returns what is wrong with definitions.
+    pub fn define_groups(&mut self, definitions: pva::group::Definitions) -> Vec<String> {
+        self.store.define_groups(definitions)
+    }
+
     /// Connects links to other IOCs.
     pub fn follow_links(&mut self, links: Links) {
         self.links = Some(links);
@@ -372,6 +377,7 @@ impl Engine {
                 break;
             }
         }
+        self.deliver_groups();
         let regrouped = !self.store.db.take_regrouped().is_empty();
         if self.store.guard.take_changed() || regrouped {
             self.server.refresh_access(&mut self.store);

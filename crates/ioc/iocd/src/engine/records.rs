@@ -94,7 +94,11 @@ impl Engine {
         let gone: Vec<u64> = store.handles_of(record).collect();
         self.server.drop_channels(|handle| gone.contains(&handle), &mut self.store);
         if let Some(pvaccess) = &mut self.pvaccess {
-            pvaccess.server.drop_channels(|handle| gone.contains(&handle), &mut self.store);
+            let groups = self.store.drop_groups(&gone);
+            let is_gone = |handle: u64| gone.contains(&handle) || groups.contains(&handle);
+            pvaccess.server.drop_channels(is_gone, &mut self.store);
+            groups.iter().for_each(|group| self.store.end_group(*group));
+            self.deliver_groups();
         }
         let asked = self.bridges.drop_handles(&gone, &mut self.store);
         let db = &mut self.store.db;

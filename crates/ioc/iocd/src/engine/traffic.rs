@@ -5,6 +5,7 @@ use crate::bridge::{self, Holder, WriteCallback};
 use crate::job::{Job, JobResult, OwnerEvent, OwnerRequest, Requester};
 use crate::links::{Links, Servers};
 use crate::store;
+use crate::store::groups::GroupResult;
 use base::Value;
 use ca::server::{Access, Answer, Post, Token};
 use db::{RecordLocation, RemoteRequest, Signal};
@@ -53,6 +54,10 @@ impl Engine {
     /// Routes the answer of a finished job to its requester.
     fn take_done(&mut self, job: Box<Job>) {
         let mono = self.store.now.mono;
+        if let Requester::Group(call) = job.requester {
+            self.store.group_done(call, *job);
+            return self.deliver_groups();
+        }
         match (job.requester, &job.outcome) {
             (Requester::Client(token), outcome) if let Some(request) = store::pva::request_of(token) => {
                 let Some(pvaccess) = &mut self.pvaccess else { return };
@@ -91,7 +96,10 @@ impl Engine {
     /// Routes the completion of a put callback: to a client or a link.
     pub(super) fn completed(&mut self, done: &db::Completed) {
         let (token, ok) = (Token(done.token), done.error.is_none());
-        if let (Some(request), Some(pvaccess)) = (store::pva::request_of(token), &mut self.pvaccess) {
+        if let Some(completion) = store::groups::completion_of(token) {
+            self.store.group_completed(completion, ok);
+            self.deliver_groups();
+        } else if let (Some(request), Some(pvaccess)) = (store::pva::request_of(token), &mut self.pvaccess) {
             pvaccess.server.put_done(request, ok, &mut self.store);
         } else if !self.bridges.done(token, ok, &mut self.store) {
             self.server.put_done(self.store.now.mono, token, ok, &mut self.store);
@@ -124,6 +132,22 @@ impl Engine {
         if let Some(pvaccess) = &mut self.pvaccess {
             let Post { watch, mask, alarm, stamp, ref value } = *post;
             pvaccess.server.post(&pva::server::Post { watch, mask, alarm, stamp, value }, &mut self.store);
+            self.store.posted_to_groups(post);
+            self.deliver_groups();
+        }
+    }
+
+    /// Forwards the results of requests on groups.
+    pub(super) fn deliver_groups(&mut self) {
+        while let Some(result) = self.store.groups.next_result() {
+            let Some(pvaccess) = &mut self.pvaccess else { continue };
+            match result {
+                GroupResult::Answer(token, answer) => {
+                    pvaccess.server.answer_structure(token, answer, &mut self.store);
+                }
+                GroupResult::Written(token, put) => pvaccess.server.written(token, put, &mut self.store),
+                GroupResult::Post(watch, snapshot) => pvaccess.server.post_structure(watch, &snapshot),
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Checking scripts and databases without running an IOC, with the loaders and messages of the IOC.
 
 use super::{Failed, IocState, Shell};
+use crate::store::Store;
 use crate::{engine, groups};
 
 /// Commands that are executed in check mode: they load files, or set paths and names. All others are only looked up by name.
@@ -66,11 +67,13 @@ impl Shell {
         }
         self.devices.ports.set_environment(|name| self.env.get(name).cloned());
         found.extend(self.check_saves(&db));
+        let definitions = self.definitions(&db);
         let shards = groups::divide(&mut db, &mut self.groups).unwrap_or_else(|why| {
             found.push(format!("scan: {why}"));
             Vec::new()
         });
         db.init(engine::now());
+        found.extend(Store::check_groups(&db, definitions));
         found.extend(std::iter::once(*db).chain(shards).flat_map(|mut db| db.take_notices()).map(|notice| notice.0));
         found
     }

@@ -37,6 +37,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Command> {
         super::trial::COMMANDS,
         super::look::COMMANDS,
         super::octets::COMMANDS,
+        super::pvaccess::COMMANDS,
         super::variables::COMMANDS,
     ]
     .into_iter()

@@ -19,6 +19,7 @@ mod look;
 mod modules;
 mod octets;
 mod putlog;
+mod pvaccess;
 mod report;
 mod script;
 mod security;
@@ -126,6 +127,8 @@ pub struct Shell {
     after_init: Vec<String>,
     /// Names of asynOctetConnect.
     octets: BTreeMap<String, octets::OctetEntry>,
+    /// Files with groups of PVAccess.
+    group_files: Vec<pvaccess::GroupFile>,
     /// Number of failed commands.
     pub failures: u64,
 }
@@ -165,6 +168,7 @@ impl Shell {
             checking: false,
             after_init: Vec::new(),
             octets: BTreeMap::new(),
+            group_files: Vec::new(),
             failures: 0,
         }
     }
@@ -252,6 +256,7 @@ impl Shell {
             db.stamp_each_record(Some(stamps::clock()));
         }
         self.restore(&mut db);
+        let definitions = self.definitions(&db);
         let shards = groups::divide(&mut db, &mut self.groups).map_err(|error| Failed(format!("--scan: {error}")))?;
         db.init(engine::now());
         let config = self.serves.then(|| ServerConfig::from_env(|name| self.env.get(name).cloned()));
@@ -275,6 +280,9 @@ impl Shell {
             }
             armed.start();
             threads = Some(armed);
+        }
+        if engine.pvaccess.is_some() {
+            engine.define_groups(definitions).iter().for_each(|fault| eprintln!("{fault}"));
         }
         engine.use_devices(&self.devices);
         if let Some(rules) = rules {

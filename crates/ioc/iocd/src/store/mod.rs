@@ -1,13 +1,14 @@
 //! The database, as accessed by Channel Access and PVAccess. Every field has an owner, and requests use one path. The housekeeping shard
 //! belongs to the network thread and answers immediately. Other owners answer with jobs that return finished.
 
+pub(crate) mod groups;
 mod mirror;
 pub(crate) mod pva;
 
 use crate::bridge::Holder;
 use crate::execute::{Subscriptions, execute, read, write_to};
 use crate::guard::Guard;
-use crate::job::{Job, JobResult, Logged, OwnerRequest, Requester};
+use crate::job::{Job, JobResult, Logged, MemberPart, OwnerRequest, Requester};
 use crate::putlog::PutLog;
 use crate::shard_port::ShardPort;
 use base::{Alarm, Array, EventMask, FieldType, Meta, NumberHash, Scalar, Stamp, Value};
@@ -15,6 +16,7 @@ use ca::encode::{Needs, Reading};
 use ca::server::{Access, Backend, Get, Opened, Peer, Post, PutOutcome, Token, Write};
 use ca::{Basic, Eca};
 use db::{Channel, Db, FieldInfo, Now, RecId, RemoteId};
+use groups::Groups;
 use mirror::{Fetch, Mirror, Next};
 use std::collections::HashMap;
 
@@ -110,6 +112,8 @@ pub struct Store {
     drained: Vec<Post>,
     /// Shards of the database that other threads own.
     pub shards: Vec<ShardPort>,
+    /// Groups of PVAccess.
+    pub(crate) groups: Groups,
     opened: u64,
 }
 
@@ -131,6 +135,7 @@ impl Store {
             pva_reading: Reading::default(),
             drained: Vec::new(),
             shards: Vec::new(),
+            groups: Groups::default(),
             opened: 0,
         }
     }
@@ -369,9 +374,20 @@ const fn handle_of(number: u64) -> u64 {
 /// Logs a completed write, if logging is requested. `before` has the previous value.
 fn log_write(log: Option<&PutLog>, now: Now, request: &mut OwnerRequest, outcome: &JobResult, before: &Reading) {
     let OwnerRequest::Write { log: logged, .. } = request else { return };
-    if let (Some(log), Some(logged)) = (log, logged.take())
-        && !matches!(outcome, JobResult::Write(PutOutcome::Failed))
-    {
+    if !matches!(outcome, JobResult::Write(PutOutcome::Failed)) {
+        log_one(log, now, logged, before);
+    }
+}
+
+/// Logs a write to a member of a group, if it was made and logging is requested.
+fn log_part(log: Option<&PutLog>, now: Now, part: &mut MemberPart) {
+    if part.written {
+        log_one(log, now, &mut part.log, &part.reading);
+    }
+}
+
+fn log_one(log: Option<&PutLog>, now: Now, logged: &mut Option<Box<Logged>>, before: &Reading) {
+    if let (Some(log), Some(logged)) = (log, logged.take()) {
         let Logged { user, host, address, channel, new } = *logged;
         let peer = Peer { user: &user, host: &host, address: &address };
         log.log(now.wall, peer, channel, Some(&before.value), Some(&new));

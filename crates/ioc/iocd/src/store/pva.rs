@@ -1,13 +1,14 @@
 //! The database, as accessed by PVAccess. Opening, reading and writing take the path of Channel Access.
 
-use super::Store;
+use super::{Store, groups};
 use base::{Array, FieldType, Scalar, Value};
 use ca::encode::{Needs, Reading};
 use ca::server::{Backend, Peer, PutOutcome, Token, Write};
-use db::{Channel, FieldInfo};
+use db::{Channel, Db, FieldInfo};
 use pva::codec::Kind;
 use pva::nt::{Shape, View, Written, short_text};
-use pva::server::{self, Access, Get, Opened, Put, Source};
+use pva::server::{self, Access, Get, Opened, Options, Put, Source, StructureGet};
+use std::sync::Arc;
 
 /// Tokens with this bit belong to PVAccess. Those of Channel Access are below it; those with a higher bit belong to links.
 const TOKENS: u64 = 1 << 62;
@@ -24,7 +25,7 @@ const fn token_of(token: server::Token) -> Token {
 /// The PVAccess request of a token; `None` if it belongs to another protocol.
 #[must_use]
 pub(crate) const fn request_of(token: Token) -> Option<server::Token> {
-    if token.0 >> 62 == 1 { Some(server::Token(token.0 & !TOKENS)) } else { None }
+    if token.0 >> 61 == 2 { Some(server::Token(token.0 & !TOKENS)) } else { None }
 }
 
 /// A reading as PVAccess sends it.
@@ -62,47 +63,59 @@ const fn access(access: ca::server::Access) -> Access {
     Access { read: access.read, write: access.write }
 }
 
+/// The channel of a name. Long texts and links are read as characters, because a short text would cut them.
+pub(super) fn channel_of(db: &Db, name: &[u8]) -> Option<Channel> {
+    let mut channel = db.find(super::text(name)?).ok()?;
+    let info = db.info(&channel);
+    let long = info.kind == FieldType::Link || (info.kind == FieldType::String && info.text_size >= LONG_TEXT);
+    channel.long_string |= long && !info.array && !channel.type_name;
+    Some(channel)
+}
+
+/// What the field of a name is served as.
+///
+/// # Errors
+/// It is no field with a value.
+pub(super) fn shape_of(db: &Db, name: &str) -> Result<Shape, String> {
+    let wrong = |why: String| format!("found +channel \"{name}\", expected a field of a record: {why}");
+    db.find(name).map_err(|error| wrong(error.to_string()))?;
+    let channel = channel_of(db, name.as_bytes()).filter(|channel| db.has_value(channel));
+    let channel = channel.ok_or_else(|| wrong("the field has no value".into()))?;
+    Ok(shape(db, &channel, &db.info(&channel)))
+}
+
+/// What a field is served as.
+fn shape(db: &Db, channel: &Channel, info: &FieldInfo) -> Shape {
+    if channel.long_string {
+        return Shape::Scalar(Kind::Text);
+    }
+    let many = info.array && info.elements_max > 1;
+    let kind = match info.kind {
+        FieldType::String | FieldType::Link => Kind::Text,
+        FieldType::I8 | FieldType::U8 if many && is_text(db, channel) => return Shape::Scalar(Kind::Text),
+        FieldType::I8 => Kind::I8,
+        FieldType::U8 => Kind::U8,
+        FieldType::I16 => Kind::I16,
+        FieldType::U16 => Kind::U16,
+        FieldType::I32 => Kind::I32,
+        FieldType::U32 => Kind::U32,
+        FieldType::I64 => Kind::I64,
+        FieldType::U64 => Kind::U64,
+        FieldType::F32 => Kind::F32,
+        FieldType::F64 => Kind::F64,
+        FieldType::Enum | FieldType::Menu | FieldType::Device if !many => return Shape::Enum,
+        FieldType::Enum | FieldType::Menu | FieldType::Device => Kind::U16,
+    };
+    if many { Shape::Array(kind) } else { Shape::Scalar(kind) }
+}
+
+/// Whether the characters of a record's value are a text, by `info(Q:form, "String")`.
+fn is_text(db: &Db, channel: &Channel) -> bool {
+    let is_value = db.channel_name(channel) == db.name_of(channel.record);
+    is_value && db.info_tags(channel.record).iter().any(|(name, form)| name == "Q:form" && form == "String")
+}
+
 impl Store {
-    /// The channel of a name. Long texts and links are read as characters, because a short text would cut them.
-    fn channel_of(&self, name: &[u8]) -> Option<Channel> {
-        let mut channel = self.db.find(super::text(name)?).ok()?;
-        let info = self.db.info(&channel);
-        let long = info.kind == FieldType::Link || (info.kind == FieldType::String && info.text_size >= LONG_TEXT);
-        channel.long_string |= long && !info.array && !channel.type_name;
-        Some(channel)
-    }
-
-    /// What a field is served as.
-    fn shape(&self, channel: &Channel, info: &FieldInfo) -> Shape {
-        if channel.long_string {
-            return Shape::Scalar(Kind::Text);
-        }
-        let many = info.array && info.elements_max > 1;
-        let kind = match info.kind {
-            FieldType::String | FieldType::Link => Kind::Text,
-            FieldType::I8 | FieldType::U8 if many && self.is_text(channel) => return Shape::Scalar(Kind::Text),
-            FieldType::I8 => Kind::I8,
-            FieldType::U8 => Kind::U8,
-            FieldType::I16 => Kind::I16,
-            FieldType::U16 => Kind::U16,
-            FieldType::I32 => Kind::I32,
-            FieldType::U32 => Kind::U32,
-            FieldType::I64 => Kind::I64,
-            FieldType::U64 => Kind::U64,
-            FieldType::F32 => Kind::F32,
-            FieldType::F64 => Kind::F64,
-            FieldType::Enum | FieldType::Menu | FieldType::Device if !many => return Shape::Enum,
-            FieldType::Enum | FieldType::Menu | FieldType::Device => Kind::U16,
-        };
-        if many { Shape::Array(kind) } else { Shape::Scalar(kind) }
-    }
-
-    /// Whether the characters of a record's value are a text, by `info(Q:form, "String")`.
-    fn is_text(&self, channel: &Channel) -> bool {
-        let is_value = self.db.channel_name(channel) == self.db.name_of(channel.record);
-        is_value && self.db.info_tags(channel.record).iter().any(|(name, form)| name == "Q:form" && form == "String")
-    }
-
     /// The value that a client's text is written as.
     fn text_value(&self, handle: u64, text: &str) -> Result<Value, String> {
         let Some(channel) = self.channel(handle) else { return Err("the channel is closed".into()) };
@@ -116,6 +129,23 @@ impl Store {
             return Err(format!("the text has {} bytes, the field holds {}", text.len(), room.saturating_sub(1)));
         }
         Ok(Value::Array(Array::I8(text.bytes().chain([0]).map(|byte| byte as i8).collect())))
+    }
+
+    /// The value that is written to a field.
+    ///
+    /// # Errors
+    /// It does not fit the field.
+    pub(super) fn value_of(&self, handle: u64, written: Written) -> Result<Value, String> {
+        match written {
+            Written::Value(value) => {
+                let room = self.channel(handle).map_or(0, |channel| self.db.info(channel).elements_max as usize);
+                if value.len() > room {
+                    return Err(format!("the value has {} elements, the field holds {room}", value.len()));
+                }
+                Ok(value)
+            }
+            Written::Text(text) => self.text_value(handle, &text),
+        }
     }
 
     /// Processes the record of a channel by its field PROC.
@@ -136,22 +166,31 @@ impl Store {
 impl Source for Store {
     fn exists(&mut self, name: &[u8]) -> bool {
         // Searches and channels use the same check, so that a client does not search for a name that is then refused.
-        Backend::exists(self, name) && self.channel_of(name).is_some_and(|channel| self.db.has_value(&channel))
+        let is_field = Backend::exists(self, name)
+            && channel_of(&self.db, name).is_some_and(|channel| self.db.has_value(&channel));
+        is_field || super::text(name).is_some_and(|name| self.groups.has(name))
     }
 
     fn open(&mut self, name: &[u8], peer: server::Peer<'_>) -> Option<Opened> {
-        let channel = self.channel_of(name)?;
-        let shape = self.shape(&channel, &self.db.info(&channel));
+        let Some(channel) = channel_of(&self.db, name) else {
+            return self.open_group(super::text(name)?, peer_of(peer));
+        };
+        let shape = shape(&self.db, &channel, &self.db.info(&channel));
         let opened = self.open_channel(channel, peer_of(peer))?;
         Some(Opened { handle: opened.handle, watch: opened.watch, shape, access: access(opened.access) })
     }
 
     fn access(&mut self, handle: u64, peer: server::Peer<'_>) -> Access {
+        if groups::is_group(handle) {
+            return self.group_access(handle, peer_of(peer));
+        }
         access(Backend::access(self, handle, peer_of(peer)))
     }
 
     fn close(&mut self, handle: u64) {
-        Backend::close(self, handle);
+        if !groups::is_group(handle) {
+            Backend::close(self, handle);
+        }
     }
 
     fn read(&mut self, handle: u64, properties: bool, token: Option<server::Token>) -> Get<'_> {
@@ -174,38 +213,61 @@ impl Source for Store {
         token: server::Token,
         wait: bool,
     ) -> Put {
-        let (peer, token) = (peer_of(peer), token_of(token));
-        let value = match write {
+        let peer = peer_of(peer);
+        if groups::is_group(handle) {
+            let (marks, value) = match write {
+                server::Write::Structure { marks, value, .. } => (marks, value),
+                _ => (pva::codec::Mask::default(), pva::codec::Value::Struct(Vec::new())),
+            };
+            return self.write_group(handle, peer, (&marks, &value), token, wait);
+        }
+        let token = token_of(token);
+        let written = match write {
             server::Write::Process => return put(self.process_record(handle, peer, token, wait)),
-            server::Write::Value(Written::Value(value)) => {
-                let room = self.channel(handle).map_or(0, |channel| self.db.info(channel).elements_max as usize);
-                if value.len() > room {
-                    return Put::Failed(format!("the value has {} elements, the field holds {room}", value.len()));
-                }
-                value
-            }
-            server::Write::Value(Written::Text(text)) => match self.text_value(handle, &text) {
-                Ok(value) => value,
-                Err(unfit) => return Put::Failed(unfit),
-            },
+            server::Write::Structure { .. } => return Put::Failed("the channel is a field, not a group".into()),
+            server::Write::Value(written) => written,
+        };
+        let value = match self.value_of(handle, written) {
+            Ok(value) => value,
+            Err(unfit) => return Put::Failed(unfit),
         };
         put(Backend::write(self, handle, peer, Write::Value(value), token, wait))
     }
 
+    fn structure(&self, handle: u64) -> Option<Arc<pva::codec::Struct>> {
+        self.groups.ty(handle)
+    }
+
+    fn read_structure(&mut self, handle: u64, options: Options, token: server::Token) -> StructureGet {
+        self.read_group(handle, options, token)
+    }
+
+    fn take_warnings(&mut self) -> Vec<String> {
+        self.groups.take_warnings()
+    }
+
     fn forget(&mut self, token: server::Token) {
+        self.forget_group(token);
         Backend::forget(self, token_of(token));
     }
 
     fn watch(&mut self, handle: u64) {
+        if groups::is_group(handle) {
+            return self.watch_group(handle);
+        }
         Backend::watch(self, handle);
     }
 
     fn unwatch(&mut self, handle: u64) {
+        if groups::is_group(handle) {
+            return self.unwatch_group(handle);
+        }
         Backend::unwatch(self, handle);
     }
 
     fn names(&self) -> Vec<String> {
-        self.db.all_names().map(|(name, _)| name.to_owned()).collect()
+        let records = self.db.all_names().map(|(name, _)| name);
+        records.chain(self.groups.names()).map(str::to_owned).collect()
     }
 }
 

@@ -15,6 +15,7 @@ const TOKEN: Token = Token(7);
 const RECORDS: &str = r#"
 record(ao, "here") {}
 record(ao, "there") { field(SCAN, ".1 second") }
+record(stringout, "there:text") { field(SCAN, ".1 second") }
 record(waveform, "there:w") { field(SCAN, ".1 second") field(FTVL, "LONG") field(NELM, "8") }
 "#;
 
@@ -52,8 +53,8 @@ impl Owner {
 }
 
 /// A store with a simulated owner, and the answers received so far.
-struct Ioc {
-    store: Store,
+pub(super) struct Ioc {
+    pub(super) store: Store,
     owner: Owner,
     posts: Vec<(u64, Value)>,
     readings: Vec<Value>,
@@ -61,7 +62,7 @@ struct Ioc {
 }
 
 impl Ioc {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut db = Db::new();
         db.load_records(RECORDS, "test.db", &Macros::default(), &mut |_| None).unwrap();
         let shard = divide(&mut db, &mut [".1 second=other".parse().unwrap()]).unwrap().remove(0);
@@ -81,11 +82,29 @@ impl Ioc {
         self.store.open(name.as_bytes(), PEER).unwrap().handle
     }
 
+    /// Processes a record of the owner as its scan does.
+    pub(super) fn scan(&mut self) {
+        self.owner.scan(self.store.now);
+    }
+
+    /// Writes a field on its owner's thread.
+    pub(super) fn put_there(&mut self, name: &str, value: Value) {
+        let channel = self.owner.db.find(name).unwrap();
+        self.owner.db.put(&channel, &value, self.store.now).unwrap();
+    }
+
+    /// Reads a field on its owner's thread.
+    pub(super) fn get_there(&mut self, name: &str) -> Value {
+        let channel = self.owner.db.find(name).unwrap();
+        self.owner.db.get(&channel, usize::MAX)
+    }
+
     /// Does the engine's work until nothing is left.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         loop {
             let posts = self.store.take_posts();
             self.posts.extend(posts.iter().map(|post| (post.watch, post.value.clone())));
+            posts.iter().for_each(|post| self.store.posted_to_groups(post));
             self.store.recycle(posts);
             self.owner.turn(self.store.now);
             let mut taken = Vec::new();
@@ -101,6 +120,10 @@ impl Ioc {
         let post = match out {
             OwnerEvent::Post { key, value, alarm, stamp, mask } => self.store.posted(key, mask, value, alarm, stamp),
             OwnerEvent::Done(job) => match (job.requester, &job.outcome) {
+                (Requester::Group(call), _) => {
+                    self.store.group_done(call, *job);
+                    None
+                }
                 (Requester::Client(TOKEN), JobResult::Read(read)) => {
                     assert!(read.is_ok());
                     self.readings.push(job.reading.value);
@@ -115,6 +138,7 @@ impl Ioc {
             },
             _ => None,
         };
+        post.iter().for_each(|post| self.store.posted_to_groups(post));
         self.posts.extend(post.map(|post| (post.watch, post.value)));
     }
 

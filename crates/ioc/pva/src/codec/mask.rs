@@ -47,6 +47,20 @@ impl Mask {
         self.words.get(bit as usize / 64).is_some_and(|word| word >> (bit % 64) & 1 == 1)
     }
 
+    /// The bits in both sets. The bit of a structure includes only itself here; see [`leaves`](Self::leaves).
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        Self::from_words(self.words.iter().zip(&other.words).map(|(one, other)| one & other).collect())
+    }
+
+    /// Adds the bits of another set.
+    pub fn add(&mut self, other: &Self) {
+        if self.words.len() < other.words.len() {
+            self.words.resize(other.words.len(), 0);
+        }
+        self.words.iter_mut().zip(&other.words).for_each(|(one, other)| *one |= other);
+    }
+
     /// Whether a bit from `first` up to but not including `end` is in the set.
     #[must_use]
     pub fn meets(&self, first: u32, end: u32) -> bool {

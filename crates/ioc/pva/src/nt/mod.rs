@@ -3,7 +3,7 @@
 //! A [`Layout`] is the type that a field is served as. Sets of its fields are 64-bit masks, because it has fewer than 64
 //! nodes. [`Layout::encode`] writes fields from a [`View`] of the record without intermediate values.
 
-use crate::codec::{Kind, Mask, Struct, Type, Writer};
+use crate::codec::{Kind, Mask, Order, Reader, Struct, Type, Value, Writer};
 use base::{Alarm, EventMask, Meta, Scalar, Severity, Stamp, Status, Str40};
 use std::sync::Arc;
 
@@ -23,6 +23,8 @@ pub enum Shape {
     Array(Kind),
     /// A number with names of its states.
     Enum,
+    /// A structure that is no record's field, such as a group. Its values are not encoded by a [`Layout`].
+    Structure,
 }
 
 /// A record's field with all data that may be sent.
@@ -38,6 +40,26 @@ pub struct View<'a> {
     pub meta: &'a Meta,
     /// The record's description. Used only for properties.
     pub description: Str40,
+}
+
+/// No properties, for updates without them.
+const NO_META: &Meta = &Meta {
+    units: Str40::EMPTY,
+    precision: 0,
+    text_precision: None,
+    display: base::Range { low: 0.0, high: 0.0 },
+    control: base::Range { low: 0.0, high: 0.0 },
+    alarm: base::AlarmLimits::NONE,
+    labels: Vec::new(),
+    beyond: None,
+};
+
+impl<'a> View<'a> {
+    /// A value without properties.
+    #[must_use]
+    pub const fn of_value(value: &'a base::Value, alarm: Alarm, stamp: Stamp) -> Self {
+        Self { value, alarm, stamp, meta: NO_META, description: Str40::EMPTY }
+    }
 }
 
 /// The type that a field is served as, with the places of its parts.
@@ -77,6 +99,7 @@ impl Layout {
             Shape::Scalar(kind) => ("epics:nt/NTScalar:1.0", Some(kind), Type::Scalar(kind)),
             Shape::Array(kind) => ("epics:nt/NTScalarArray:1.0", Some(kind), Type::Array(kind)),
             Shape::Enum => ("epics:nt/NTEnum:1.0", None, choices.clone()),
+            Shape::Structure => return Self::of_structure(structure("", &[])),
         };
         let mut fields = vec![("value", value), ("alarm", alarm), ("timeStamp", time)];
         let properties = match kind {
@@ -125,6 +148,63 @@ impl Layout {
         Self { shape, ty: Type::Struct(structure(id, &fields)), value, alarm, time, properties }
     }
 
+    /// The layout of a structure that is no record's field, such as a group.
+    #[must_use]
+    pub(crate) const fn of_structure(ty: Arc<Struct>) -> Self {
+        Self { shape: Shape::Structure, ty: Type::Struct(ty), value: 0, alarm: 0, time: 0, properties: 0 }
+    }
+
+    /// What the field is served as.
+    #[must_use]
+    pub const fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The bit of the value.
+    pub(crate) const fn value(&self) -> u64 {
+        self.value
+    }
+
+    /// The bits of the alarm.
+    pub(crate) const fn alarm(&self) -> u64 {
+        self.alarm
+    }
+
+    /// The bits of the time stamp.
+    pub(crate) const fn time(&self) -> u64 {
+        self.time
+    }
+
+    /// The fields that are ever sent, with the names that lead to them.
+    pub(crate) fn leaves(&self) -> Vec<(u32, Vec<&str>)> {
+        fn walk<'a>(ty: &'a Type, bit: u32, path: &[&'a str], out: &mut Vec<(u32, Vec<&'a str>)>) {
+            let Some(fields) = ty.fields() else {
+                out.push((bit, path.to_vec()));
+                return;
+            };
+            let mut next = bit + 1;
+            for (name, ty) in fields.fields() {
+                walk(ty, next, &[path, &[name.as_str()]].concat(), out);
+                next += ty.nodes();
+            }
+        }
+        let mut out = Vec::new();
+        walk(&self.ty, 0, &[], &mut out);
+        out.retain(|(bit, _)| self.all() >> bit & 1 == 1);
+        out
+    }
+
+    /// One of the [`leaves`](Self::leaves) as a type and a value.
+    pub(crate) fn leaf(&self, bit: u32, view: &View<'_>) -> (Type, Value) {
+        let mut out = Writer::new(Order::Little);
+        self.encode(1 << bit, view, &mut out);
+        let ty = leaf_type(&self.ty, bit).cloned().unwrap_or(Type::Any);
+        let value = Reader::new(&out.bytes, Order::Little).value(&ty);
+        debug_assert!(value.is_ok(), "what is encoded can be decoded");
+        let value = value.unwrap_or_else(|_| Value::zero(&ty));
+        (ty, value)
+    }
+
     /// The type.
     #[must_use]
     pub const fn ty(&self) -> &Type {
@@ -145,7 +225,7 @@ impl Layout {
 
     /// The fields to which names like `value` or `alarm.severity` refer. No name selects all; `None` if no name exists.
     #[must_use]
-    pub fn select<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<u64> {
+    pub fn select<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<Mask> {
         let (mut mask, mut any, mut found) = (Mask::default(), false, false);
         for name in names {
             any = true;
@@ -155,9 +235,9 @@ impl Layout {
             }
         }
         match (any, found) {
-            (false, _) => Some(u64::MAX),
+            (false, _) => Some(Mask::of([0]).leaves(&self.ty)),
             (true, false) => None,
-            (true, true) => Some(mask.leaves(&self.ty).words().first().copied().unwrap_or(0)),
+            (true, true) => Some(mask.leaves(&self.ty)),
         }
     }
 
@@ -211,9 +291,25 @@ impl Layout {
                     bit => common(bit, view, out),
                 },
                 Shape::Scalar(kind) | Shape::Array(kind) => property(kind, bit, view, out),
+                Shape::Structure => debug_assert!(false, "a structure has no view"),
             }
         }
     }
+}
+
+/// The type of the node at a bit.
+fn leaf_type(ty: &Type, bit: u32) -> Option<&Type> {
+    if bit == 0 {
+        return Some(ty);
+    }
+    let mut next = 1;
+    for (_, ty) in ty.fields()?.fields() {
+        if bit < next + ty.nodes() {
+            return leaf_type(ty, bit - next);
+        }
+        next += ty.nodes();
+    }
+    None
 }
 
 /// Alarm and time stamp, by their bits in types without an enumeration.

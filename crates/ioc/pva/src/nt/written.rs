@@ -48,10 +48,22 @@ impl Layout {
         if marked.words().first().is_none_or(|word| word & self.value == 0) {
             return Ok(None);
         }
-        let Some(value) = fields.into_iter().next() else { return Ok(None) };
+        match fields.into_iter().next() {
+            Some(Value::Struct(parts)) => parts.into_iter().next().map_or(Ok(None), |index| self.written_leaf(index)),
+            Some(value) => self.written_leaf(value),
+            None => Ok(None),
+        }
+    }
+
+    /// Like [`written`](Self::written), from the value alone: of an enumeration, the number of the state.
+    ///
+    /// # Errors
+    /// The value does not fit the field.
+    pub(crate) fn written_leaf(&self, value: Value) -> Result<Option<Written>, Unfit> {
         Ok(Some(match (self.shape, value) {
-            (Shape::Enum, Value::Struct(parts)) => {
-                let index = parts.first().and_then(Value::to_i64).unwrap_or(0);
+            (_, Value::Any(Some(any))) => return self.written_leaf(any.1),
+            (Shape::Enum, index) => {
+                let index = index.to_i64().unwrap_or(0);
                 let state = u16::try_from(index).map_err(|_| Unfit::State(index))?;
                 Written::Value(base::Value::Scalar(Scalar::Enum(state)))
             }

@@ -1,7 +1,8 @@
 //! The connection of one client: its channels, operations and unsent bytes.
 
 use super::monitor::Monitor;
-use super::{Limits, Opened, Peer, Source, Token, Write, unlink};
+use super::structure::StructureOp;
+use super::{ClientInfo, Limits, Opened, Peer, Source, Token, Write, unlink};
 use crate::codec::{Order, SentTypes, Status, TypeTable, Writer};
 use crate::nt::Layout;
 use crate::wire::{self, Inbox, Side, command};
@@ -26,6 +27,8 @@ pub(super) struct Op {
     pub(super) later: VecDeque<(Write, u8)>,
     /// The fields that the client selected.
     pub(super) select: u64,
+    /// Only for structures that are no field.
+    pub(super) structure: Option<Box<StructureOp>>,
 }
 
 pub(super) enum OpKind {
@@ -118,6 +121,23 @@ impl Conn {
             heard: now,
             closing: false,
             touched: false,
+        }
+    }
+
+    /// A summary for reports.
+    pub(super) fn info(&self) -> ClientInfo<'_> {
+        let monitors = |sid: u32| {
+            let ops = self.ops.values().filter(|op| op.sid == sid);
+            ops.filter(|op| matches!(op.kind, OpKind::Monitor(_))).count()
+        };
+        let mut channels: Vec<(u32, u64)> = self.channels.iter().map(|(sid, it)| (*sid, it.opened.handle)).collect();
+        channels.sort_unstable();
+        ClientInfo {
+            address: &self.address,
+            user: &self.user,
+            channels: channels.into_iter().map(|(sid, handle)| (handle, monitors(sid))).collect(),
+            operations: self.ops.len(),
+            unsent: self.unsent().len(),
         }
     }
 

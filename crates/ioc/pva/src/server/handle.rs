@@ -2,8 +2,10 @@
 
 use super::conn::{Channel, Conn, Op, OpKind};
 use super::monitor::Monitor;
+use super::structure::{Options, StructureOp};
 use super::{ConnId, Server, Source};
 use crate::codec::{Fault, Reader, Status, StatusKind, Type, Value};
+use crate::nt::Shape;
 use crate::request::Request;
 use crate::search::{self, Search};
 use crate::wire::{self, Inbox, Message, NAME_MAX, Side, command, flag, sub};
@@ -152,7 +154,7 @@ impl Server {
                 continue;
             }
             let opened = if full || name.len() > NAME_MAX { None } else { source.open(name, conn.peer()) };
-            let layout = opened.map(|opened| self.layout(opened.shape));
+            let layout = opened.map(|opened| self.layout(&opened, source));
             let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
             let status = match opened {
                 Some(_) => Status::OK,
@@ -232,7 +234,8 @@ impl Server {
             conn.refuse(command, ioid, sub, "bad channel id");
             return Ok(());
         };
-        let (layout, opened) = (channel.layout.clone(), channel.opened);
+        let layout = channel.layout.clone();
+        let (handle, watch) = (channel.opened.handle, channel.opened.watch);
         let select = layout.select(request.fields.iter().map(String::as_str));
         let refused = if conn.ops.contains_key(&ioid) {
             Some("the operation id is in use".to_owned())
@@ -259,14 +262,20 @@ impl Server {
                 if let Some(warning) = warning {
                     conn.warn(ioid, &warning);
                 }
-                let list = self.watchers.entry(opened.watch).or_default();
+                let list = self.watchers.entry(watch).or_default();
                 let place = list.partition_point(|entry| *entry < (id, ioid));
                 list.insert(place, (id, ioid));
-                source.watch(opened.handle);
+                source.watch(handle);
                 OpKind::Monitor(Box::new(monitor))
             }
         };
-        let op = Op { sid, kind, busy: None, later: Default::default(), select: select.unwrap_or(u64::MAX) };
+        let selected = select.unwrap_or_default();
+        let structure = (layout.shape() == Shape::Structure).then(|| {
+            let atomic = request.option("atomic").map(|_| request.is_set("atomic"));
+            Box::new(StructureOp { select: selected.clone(), options: Options { atomic } })
+        });
+        let select = selected.words().first().copied().unwrap_or(0);
+        let op = Op { sid, kind, busy: None, later: Default::default(), select, structure };
         conn.ops.insert(ioid, op);
         let start = wire::begin(&mut conn.out, Side::Server, command);
         conn.out.u32(ioid);

@@ -13,17 +13,20 @@ mod handle;
 mod monitor;
 mod ops;
 mod rpc;
+mod structure;
 
 #[cfg(test)]
 mod tests;
 
-use crate::codec::{Order, Writer};
+use crate::codec::{Mask, Order, Struct, Writer};
 use crate::nt::{Layout, Shape, View, Written};
 use crate::search::{Identity, SearchCounters};
 use base::{Alarm, DurNs, EventMask, MonoNs, NumberHash, Stamp, Value};
 use conn::Conn;
 use std::collections::HashMap;
 use std::sync::Arc;
+
+pub use structure::{Options, Snapshot, StructureGet};
 
 /// The number of a connection in its [`Server`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,7 +48,7 @@ pub struct Opened {
     pub handle: u64,
     /// The identifier of its posts. Channels to the same field have the same one.
     pub watch: u64,
-    /// What the field is served as.
+    /// What it is served as. For [`Shape::Structure`], [`Source::structure`] returns the type.
     pub shape: Shape,
     /// The access rights of this client.
     pub access: Access,
@@ -60,7 +63,7 @@ pub struct Peer<'a> {
     pub address: &'a str,
 }
 
-/// Identifies a request with a pending answer or completion. Below 2⁶².
+/// Identifies a request with a pending answer or completion. Below 2⁶¹.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
@@ -93,6 +96,15 @@ pub enum Put {
 pub enum Write {
     /// A value. It processes the record as a write over Channel Access does.
     Value(Written),
+    /// Fields of a structure.
+    Structure {
+        /// The fields.
+        marks: Mask,
+        /// A value of the whole type.
+        value: crate::codec::Value,
+        /// What the client requests.
+        options: Options,
+    },
     /// Processes the record.
     Process,
 }
@@ -110,6 +122,20 @@ pub trait Source {
     /// Reads the field, if `properties` is set with its properties. Without a token the answer must be immediate, from the
     /// available data.
     fn read(&mut self, handle: u64, properties: bool, token: Option<Token>) -> Get<'_>;
+    /// The type of an open channel that is no record's field.
+    fn structure(&self, handle: u64) -> Option<Arc<Struct>> {
+        let _ = handle;
+        None
+    }
+    /// Reads a structure that is no record's field.
+    fn read_structure(&mut self, handle: u64, options: Options, token: Token) -> StructureGet {
+        let _ = (handle, options, token);
+        StructureGet::Failed("the source has no structures".into())
+    }
+    /// Warnings about the last write for its client.
+    fn take_warnings(&mut self) -> Vec<String> {
+        Vec::new()
+    }
     /// Writes. With `wait` the client requests the answer when all processing is complete.
     fn write(&mut self, handle: u64, peer: Peer<'_>, write: Write, token: Token, wait: bool) -> Put;
     /// The completion of a write is no longer needed.
@@ -166,6 +192,21 @@ pub struct Counters {
     pub faults: u64,
     /// Number of requests refused because of a limit.
     pub refused: u64,
+}
+
+/// A client in a report.
+#[derive(Clone, Debug)]
+pub struct ClientInfo<'a> {
+    /// The client's network address and port.
+    pub address: &'a str,
+    /// The account that the client sent.
+    pub user: &'a str,
+    /// The handles of its channels, with their numbers of monitors.
+    pub channels: Vec<(u64, usize)>,
+    /// Number of operations.
+    pub operations: usize,
+    /// Number of bytes that wait to be sent.
+    pub unsent: usize,
 }
 
 /// A value at the time of its post.
@@ -225,12 +266,12 @@ impl Server {
 
     /// Adds a client that has connected from `address`.
     pub fn accept(&mut self, now: MonoNs, address: &str) -> ConnId {
-        // Numbers are below 2³⁰, so that tokens are below 2⁶².
+        // Numbers are below 2²⁹, so that tokens are below 2⁶¹.
         while self.conns.contains_key(&self.next_id) {
-            self.next_id = (self.next_id + 1) & 0x3FFF_FFFF;
+            self.next_id = (self.next_id + 1) & 0x1FFF_FFFF;
         }
         let id = self.next_id;
-        self.next_id = (self.next_id + 1) & 0x3FFF_FFFF;
+        self.next_id = (self.next_id + 1) & 0x1FFF_FFFF;
         let conn = Conn::new(now, address, &self.limits);
         self.next_check.get_or_insert(now + self.limits.quiet_max);
         self.conns.insert(id, conn);
@@ -291,6 +332,14 @@ impl Server {
         (self.conns.len(), sum(|conn| conn.channels.len()), sum(|conn| conn.ops.len()))
     }
 
+    /// The clients, for reports, in the order of their addresses.
+    #[must_use]
+    pub fn clients(&self) -> Vec<ClientInfo<'_>> {
+        let mut clients: Vec<ClientInfo<'_>> = self.conns.values().map(Conn::info).collect();
+        clients.sort_unstable_by_key(|client| client.address);
+        clients
+    }
+
     /// The time of the next call to [`handle_timeout`](Self::handle_timeout).
     #[must_use]
     pub const fn poll_timeout(&self) -> Option<MonoNs> {
@@ -345,8 +394,12 @@ impl Server {
         }
     }
 
-    fn layout(&mut self, shape: Shape) -> Arc<Layout> {
-        self.layouts.entry(shape).or_insert_with(|| Arc::new(Layout::new(shape))).clone()
+    fn layout(&mut self, opened: &Opened, source: &impl Source) -> Arc<Layout> {
+        let (shape, layouts) = (opened.shape, &mut self.layouts);
+        match source.structure(opened.handle).filter(|_| shape == Shape::Structure) {
+            Some(ty) => Arc::new(Layout::of_structure(ty)),
+            None => layouts.entry(shape).or_insert_with(|| Arc::new(Layout::new(shape))).clone(),
+        }
     }
 
     fn touch(&mut self, id: u32) {

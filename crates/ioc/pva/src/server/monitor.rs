@@ -1,13 +1,15 @@
 //! Monitors: their options, queues and flow control.
 
 use super::conn::{Busy, Conn, OpKind, Step};
+use super::structure::write_queued;
 use super::{Get, Limits, Post, Server, Source};
-use crate::codec::{Fault, Reader, Writer};
+use crate::codec::{Array, Fault, Mask, Reader, Value as Tree, Writer};
 use crate::nt::{Layout, View};
 use crate::request::Request;
 use crate::wire::{self, Side, command, sub};
-use base::{Alarm, EventMask, Meta, Stamp, Str40, Value};
+use base::{Alarm, EventMask, Stamp, Value};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Length of a queue if the client does not request one.
 const QUEUE_DEFAULT: usize = 4;
@@ -28,13 +30,55 @@ pub(super) struct Monitor {
 }
 
 /// An update that waits.
-struct Update {
-    marks: u64,
+pub(super) struct Update {
+    pub(super) marks: u64,
     /// Fields that were replaced before they were sent.
-    overrun: u64,
-    value: Value,
-    alarm: Alarm,
-    stamp: Stamp,
+    pub(super) overrun: u64,
+    pub(super) content: Content,
+}
+
+/// The values of an update.
+pub(super) enum Content {
+    Field {
+        value: Value,
+        alarm: Alarm,
+        stamp: Stamp,
+    },
+    /// Of a structure that is no field, with its own marks. The value is shared.
+    Structure {
+        marks: Mask,
+        overrun: Mask,
+        value: Arc<Tree>,
+    },
+}
+
+impl Update {
+    const fn field(marks: u64, value: Value, alarm: Alarm, stamp: Stamp) -> Self {
+        Self { marks, overrun: 0, content: Content::Field { value, alarm, stamp } }
+    }
+
+    /// Memory of its value, for the limit of a connection's queues.
+    fn bytes(&self) -> usize {
+        match &self.content {
+            Content::Field { value, .. } => bytes_of(value),
+            Content::Structure { value, .. } => tree_bytes(value),
+        }
+    }
+
+    /// Takes over the marks of an update that this one replaces.
+    fn replace(&mut self, newest: &Self) {
+        self.overrun |= newest.overrun | (newest.marks & self.marks);
+        self.marks |= newest.marks;
+        if let (
+            Content::Structure { marks, overrun, .. },
+            Content::Structure { marks: before, overrun: overrun_before, .. },
+        ) = (&mut self.content, &newest.content)
+        {
+            overrun.add(overrun_before);
+            overrun.add(&marks.and(before));
+            marks.add(before);
+        }
+    }
 }
 
 impl Monitor {
@@ -60,11 +104,20 @@ impl Monitor {
         (monitor, warning)
     }
 
+    /// Whether an update may be sent at once.
+    pub(super) fn is_open(&self) -> bool {
+        self.may_send() && self.queue.is_empty()
+    }
+
+    pub(super) const fn queue_max(&self) -> usize {
+        self.queue_max
+    }
+
     const fn may_send(&self) -> bool {
         !matches!(self.credit, Some(0))
     }
 
-    fn take_credit(&mut self) {
+    pub(super) fn take_credit(&mut self) {
         if let Some(credit) = &mut self.credit {
             *credit = credit.saturating_sub(1);
         }
@@ -73,7 +126,7 @@ impl Monitor {
     /// Removes the oldest update from the queue.
     fn pop(&mut self) -> Option<Update> {
         let update = self.queue.pop_front()?;
-        self.bytes -= bytes_of(&update.value);
+        self.bytes -= update.bytes();
         Some(update)
     }
 
@@ -82,11 +135,10 @@ impl Monitor {
         let full = is_full || self.queue.len() >= self.queue_max;
         let newest = if full { self.queue.pop_back() } else { None };
         if let Some(newest) = &newest {
-            self.bytes -= bytes_of(&newest.value);
-            update.overrun |= newest.overrun | (newest.marks & update.marks);
-            update.marks |= newest.marks;
+            self.bytes -= newest.bytes();
+            update.replace(newest);
         }
-        self.bytes += bytes_of(&update.value);
+        self.bytes += update.bytes();
         self.queue.push_back(update);
         newest.is_some()
     }
@@ -127,17 +179,19 @@ fn bytes_of(value: &Value) -> usize {
     value.len() * each
 }
 
-/// No properties, for updates without them.
-const NO_META: &Meta = &Meta {
-    units: Str40::EMPTY,
-    precision: 0,
-    text_precision: None,
-    display: base::Range { low: 0.0, high: 0.0 },
-    control: base::Range { low: 0.0, high: 0.0 },
-    alarm: base::AlarmLimits::NONE,
-    labels: Vec::new(),
-    beyond: None,
-};
+/// Memory of the value of a structure.
+fn tree_bytes(value: &Tree) -> usize {
+    match value {
+        Tree::Text(text) => text.len(),
+        Tree::Array(Array::Text(texts)) => texts.iter().map(String::len).sum(),
+        Tree::Array(array) => array.len() * 8,
+        Tree::Struct(fields) => fields.iter().map(tree_bytes).sum(),
+        Tree::Elements(elements) => elements.iter().flatten().map(tree_bytes).sum(),
+        Tree::Any(Some(any)) => tree_bytes(&any.1),
+        Tree::Union(Some(one)) => tree_bytes(&one.1),
+        _ => 8,
+    }
+}
 
 impl Server {
     /// Starts, stops, acknowledges or ends a monitor.
@@ -179,6 +233,9 @@ impl Server {
     /// Sends the present value with all selected fields.
     pub(super) fn first_update(&mut self, id: u32, ioid: u32, source: &mut impl Source) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
+        if conn.ops.get(&ioid).is_some_and(|op| op.structure.is_some()) {
+            return self.first_structure(id, ioid, source);
+        }
         let token = conn.token(id);
         let Some(op) = conn.ops.get_mut(&ioid).filter(|op| op.busy.is_none()) else { return };
         let Some(channel) = conn.channels.get(&op.sid).filter(|channel| channel.opened.access.read) else { return };
@@ -205,12 +262,12 @@ impl Server {
         if !monitor.running {
             return;
         }
-        if room && monitor.may_send() && monitor.queue.is_empty() {
+        if room && monitor.is_open() {
             monitor.take_credit();
             self.counters.updates += 1;
             write_update(&mut conn.out, ioid, marks, 0, |out| layout.encode(marks, view, out));
         } else {
-            let update = Update { marks, overrun: 0, value: view.value.clone(), alarm: view.alarm, stamp: view.stamp };
+            let update = Update::field(marks, view.value.clone(), view.alarm, view.stamp);
             self.counters.replaced += u64::from(conn.queue(ioid, update, self.limits.queued_bytes));
         }
         self.touch(id);
@@ -250,20 +307,20 @@ impl Server {
             return;
         }
         let Post { alarm, stamp, value, .. } = *post;
-        if !(room && monitor.may_send() && monitor.queue.is_empty()) {
-            let update = Update { marks, overrun: 0, value: value.clone(), alarm, stamp };
+        if !(room && monitor.is_open()) {
+            let update = Update::field(marks, value.clone(), alarm, stamp);
             self.counters.replaced += u64::from(conn.queue(ioid, update, self.limits.queued_bytes));
             return;
         }
         self.counters.updates += 1;
         monitor.take_credit();
-        let view = View { value, alarm, stamp, meta: NO_META, description: Str40::EMPTY };
+        let view = View::of_value(value, alarm, stamp);
         if marks & layout.properties() != 0 {
             write_properties(&mut conn.out, ioid, marks, 0, layout, channel.opened.handle, &view, source);
             return;
         }
-        if *shared != Some((marks, std::sync::Arc::as_ptr(layout))) {
-            *shared = Some((marks, std::sync::Arc::as_ptr(layout)));
+        if *shared != Some((marks, Arc::as_ptr(layout))) {
+            *shared = Some((marks, Arc::as_ptr(layout)));
             self.shared.bytes.clear();
             layout.encode(marks, &view, &mut self.shared);
         }
@@ -289,8 +346,17 @@ impl Server {
             conn.queued -= before - monitor.bytes;
             monitor.take_credit();
             self.counters.updates += 1;
-            let Update { marks, overrun, value, alarm, stamp } = &update;
-            let view = View { value, alarm: *alarm, stamp: *stamp, meta: NO_META, description: Str40::EMPTY };
+            let Update { marks, overrun, content } = &update;
+            let (value, alarm, stamp) = match content {
+                Content::Field { value, alarm, stamp } => (value, alarm, stamp),
+                Content::Structure { marks, overrun, value } => {
+                    let queue = monitor.queue_max;
+                    write_queued(&mut conn.out, ioid, channel.layout.ty(), (marks, overrun), value, queue);
+                    conn.list(ioid);
+                    continue;
+                }
+            };
+            let view = View::of_value(value, *alarm, *stamp);
             let (layout, handle) = (&channel.layout, channel.opened.handle);
             if marks & layout.properties() == 0 {
                 write_update(&mut conn.out, ioid, *marks, *overrun, |out| layout.encode(*marks, &view, out));
@@ -305,7 +371,7 @@ impl Server {
 
 impl Conn {
     /// Queues an update of a monitor. Returns whether it replaced another.
-    fn queue(&mut self, ioid: u32, update: Update, queued_max: usize) -> bool {
+    pub(super) fn queue(&mut self, ioid: u32, update: Update, queued_max: usize) -> bool {
         let is_full = self.queued >= queued_max;
         let Some(OpKind::Monitor(monitor)) = self.ops.get_mut(&ioid).map(|op| &mut op.kind) else { return false };
         self.queued -= monitor.bytes;

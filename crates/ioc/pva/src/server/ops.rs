@@ -9,7 +9,7 @@ use crate::wire::{self, Side, command, sub};
 /// Maximum number of writes of an operation that wait for the one that is being executed.
 const LATER_MAX: usize = 16;
 
-const NO_READ: &str = "no read access";
+pub(super) const NO_READ: &str = "no read access";
 const NO_WRITE: &str = "no write access";
 const NOT_READ: &str = "the value cannot be read";
 
@@ -32,6 +32,9 @@ impl Server {
             }
             return Ok(());
         };
+        if op.structure.is_some() {
+            return self.execute_structure(id, ioid, sub, reader, source);
+        }
         let Some(channel) = conn.channels.get(&op.sid) else { return Ok(()) };
         match &op.kind {
             OpKind::Monitor(_) => return self.monitor_request(id, ioid, sub, reader, source),
@@ -87,7 +90,7 @@ impl Server {
     }
 
     /// Starts a write, after earlier ones of the same operation.
-    fn write(&mut self, id: u32, ioid: u32, sub: u8, write: Write, source: &mut impl Source) {
+    pub(super) fn write(&mut self, id: u32, ioid: u32, sub: u8, write: Write, source: &mut impl Source) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let token = conn.token(id);
         let Some(op) = conn.ops.get_mut(&ioid) else { return };
@@ -110,6 +113,7 @@ impl Server {
         op.busy = Some(Busy { token, sub, step: Step::Write });
         conn.pending.insert(token.0, ioid);
         let put = source.write(handle, conn.peer(), write, token, wait);
+        source.take_warnings().iter().for_each(|warning| conn.warn(ioid, warning));
         self.written(token, put, source);
     }
 
@@ -158,14 +162,14 @@ impl Server {
     }
 
     /// Replies without data.
-    fn finish(&mut self, id: u32, ioid: u32, sub: u8, status: &Status, source: &mut impl Source) {
+    pub(super) fn finish(&mut self, id: u32, ioid: u32, sub: u8, status: &Status, source: &mut impl Source) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.reply(op_command(conn, ioid), ioid, sub, status, |_| {});
         self.ended(id, ioid, sub, source);
     }
 
     /// A request was answered: its operation ends, or continues with the next write.
-    fn ended(&mut self, id: u32, ioid: u32, sub: u8, source: &mut impl Source) {
+    pub(super) fn ended(&mut self, id: u32, ioid: u32, sub: u8, source: &mut impl Source) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if sub & sub::DESTROY != 0 {
             return conn.end_op(id, ioid, &mut self.watchers, source);

@@ -8,6 +8,7 @@ use base::{Meta, Scalar};
 use proptest::prelude::*;
 
 mod monitor;
+mod structure;
 
 /// A number and an array. `later` makes reads and writes answer later.
 #[derive(Default)]
@@ -22,6 +23,8 @@ struct Values {
     open: i32,
     forgotten: Vec<Token>,
     value: Option<Value>,
+    structure: structure::Shared,
+    warnings: Vec<String>,
 }
 
 const ALL: Access = Access { read: true, write: true };
@@ -35,6 +38,7 @@ impl Source for Values {
         let (handle, shape) = match name {
             b"n" => (0, Shape::Scalar(F64)),
             b"a" => (1, Shape::Array(F64)),
+            b"s" => (2, Shape::Structure),
             _ => return None,
         };
         self.open += 1;
@@ -62,6 +66,19 @@ impl Source for Values {
         self.writes.push((handle, write, wait));
         self.asked.push(token);
         if wait { Put::Later } else { Put::Done }
+    }
+    fn structure(&self, handle: u64) -> Option<Arc<Struct>> {
+        (handle == 2).then(|| self.structure.0.clone())
+    }
+    fn read_structure(&mut self, _: u64, options: Options, token: Token) -> StructureGet {
+        if self.later {
+            self.asked.push(token);
+            return StructureGet::Sent;
+        }
+        StructureGet::Done(structure::snapshot(self.number, options.atomic))
+    }
+    fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
     }
     fn forget(&mut self, token: Token) {
         self.forgotten.push(token);
