@@ -122,7 +122,8 @@ impl Threads {
         let setting = rule.and_then(|rule| rule.cpus).unwrap_or(process.cpus);
         let allowed = site.resolve(setting);
         let is_strict = !has_own;
-        if cpus == allowed || (setting == Cpus::Housekeeping && cpus == allowed.minus(&shielded_here())) {
+        let again = || sys::sched::affinity(tid).unwrap_or(cpus);
+        if cpus == allowed || (setting == Cpus::Housekeeping && is_housekeeping(&allowed, shielded_here, again)) {
             seen.had_cpus = seen.had_cpus.saturating_add(1);
         } else if seen.had_cpus > 1 || (is_strict && rule.is_none() && !cpus.is_subset(&allowed)) {
             found.cpus.push(format!("thread {tid} may run on CPUs {cpus}, expected {allowed}"));
@@ -131,6 +132,13 @@ impl Threads {
         }
         true
     }
+}
+
+/// Whether a thread has the housekeeping CPUs, without those of the machine's shield. Its CPUs are read after the shield, which
+/// ends last when it is released.
+fn is_housekeeping(allowed: &CpuSet, shielded: impl FnOnce() -> CpuSet, cpus: impl FnOnce() -> CpuSet) -> bool {
+    let left = allowed.minus(&shielded());
+    [*allowed, left].contains(&cpus())
 }
 
 /// The CPUs of the machine's shield, which takes them from all plants, also from one that was up before; also while the
@@ -234,6 +242,22 @@ pub(super) fn memory(root: &RootDir, pid: i32, shortfalls: &[String]) -> Observa
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shield_that_is_released_between_two_reads_breaks_no_promise() {
+        let cpus = |text: &str| text.parse::<CpuSet>().unwrap();
+        // The CPUs of the thread without the released shield, then with all CPUs; the shield is gone before the second read.
+        let (shield, thread) = (std::cell::Cell::new(cpus("3")), std::cell::Cell::new(cpus("0-2")));
+        let released = || {
+            thread.set(cpus("0-3"));
+            shield.replace(CpuSet::EMPTY);
+            shield.get()
+        };
+        assert!(is_housekeeping(&cpus("0-3"), released, || thread.get()));
+        assert!(is_housekeeping(&cpus("0-3"), || cpus("3"), || cpus("0-2")));
+        assert!(!is_housekeeping(&cpus("0-3"), || CpuSet::EMPTY, || cpus("0-2")));
+        assert!(!is_housekeeping(&cpus("0-3"), || cpus("3"), || cpus("1")));
+    }
 
     #[test]
     fn the_promise_of_a_class_is_kept_by_that_class_or_a_more_urgent_one() {
