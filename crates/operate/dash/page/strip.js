@@ -154,7 +154,7 @@ export class Strip {
     const bar = style.getPropertyValue("--bar");
     return new uPlot({
       title: this.name, width: this.width(), height: HEIGHT, legend: { show: true }, axes: [axis, { ...axis, label: this.units || undefined, size: 70 }],
-      series: [{}, { label: "least", stroke: bar, width: 0 }, { label: "most", stroke: bar, width: 0 }, { label: "value", stroke: bar, width: 1.5 }],
+      series: [{}, { label: "minimum", stroke: bar, width: 0 }, { label: "maximum", stroke: bar, width: 0 }, { label: "value", stroke: bar, width: 1.5 }],
       bands: [{ series: [2, 1], fill: `${bar}55` }],
       scales: { x: { time: true, range: shown } },
       cursor: { drag: { x: true, y: false, setScale: false }, sync: { key: "signals" } },
@@ -179,7 +179,7 @@ export class Strip {
     const least = rows.reduce((least, row) => Math.min(least, row[1]), Infinity), most = rows.reduce((most, row) => Math.max(most, row[2]), -Infinity);
     const samples = this.past ? rows.reduce((sum, row) => sum + row[4], 0) : 0;
     const mean = samples ? `, mean ${digits(rows.reduce((sum, row) => sum + row[3] * row[4], 0) / samples)}${unit} of ${samples} samples` : "";
-    return `least ${digits(least)}${unit}, most ${digits(most)}${unit}${mean}${gaps}`;
+    return `minimum ${digits(least)}${unit}, maximum ${digits(most)}${unit}${mean}${gaps}`;
   }
 
   save() {

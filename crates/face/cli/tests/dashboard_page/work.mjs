@@ -134,7 +134,7 @@ async function looksBack() {
   for (;;) {
     await press(page, control("earlier"));
     await page.waitForFunction(() => / to /.test(document.getElementById("signal-time").textContent), null, patience);
-    if (await figures.getByText(/^least .* turns, most .* turns, mean .* turns of \d{2,} samples/).waitFor({ timeout: 3000 }).then(() => true, () => false)) break;
+    if (await figures.getByText(/^minimum .* turns, maximum .* turns, mean .* turns of \d{2,} samples/).waitFor({ timeout: 3000 }).then(() => true, () => false)) break;
     assert.ok(Date.now() < until, `no past of X:COUNT: ${await figures.textContent()}`);
     await press(page, control("live"));
   }
