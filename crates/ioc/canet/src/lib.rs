@@ -30,6 +30,7 @@ pub mod net;
 pub mod repeater;
 pub mod session;
 mod spin;
+pub mod streams;
 mod waker;
 
 pub use waker::Waker;

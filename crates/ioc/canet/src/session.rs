@@ -1,30 +1,20 @@
 //! A Channel Access client with its sockets, driven by calls to [`Session::step`].
 
 use crate::config::{Complaint, addresses, message_bytes, multicast_ttl};
+use crate::streams::Streams;
 use crate::waker::Waker;
 use base::{DurNs, MonoNs};
 use ca::client::{Address, CircuitId, Client, ClientConfig, Event};
 use ca::wire::{self, Header, command};
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::time::Timespec;
-use std::collections::HashMap;
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 
-/// Maximum time to open a connection.
-const CONNECT_MAX: DurNs = DurNs::from_secs(5);
+crate::client_protocol!(Bytes, Client, CircuitId);
 
 /// Interval between attempts to register with the repeater, and their maximum number.
 const REGISTER_GAP: DurNs = DurNs::from_secs(1);
 const REGISTER_TRIES_MAX: u32 = 50;
-
-/// The connection of a circuit.
-struct Conn {
-    stream: TcpStream,
-    /// The deadline for opening; `None` once it is open.
-    opening: Option<MonoNs>,
-}
 
 /// The user name for access security: the user of this process, independent of the environment. A user without a name is sent
 /// as an empty name, as in C clients.
@@ -48,7 +38,7 @@ pub struct Session {
     repeater: SocketAddrV4,
     /// The time of the next registration with the repeater and the number of attempts; `None` after its confirmation.
     register: Option<(MonoNs, u32)>,
-    conns: HashMap<CircuitId, Conn>,
+    streams: Streams<CircuitId>,
     bell: Option<Waker>,
     beside: Option<OwnedFd>,
     /// Invalid values in the environment.
@@ -104,7 +94,7 @@ impl Session {
             search_to,
             repeater,
             register: Some((Self::now(), 0)),
-            conns: HashMap::new(),
+            streams: Streams::default(),
             bell: None,
             beside: None,
             complaints,
@@ -143,9 +133,9 @@ impl Session {
             if now >= until {
                 return Ok(None);
             }
-            let openings = self.conns.values().filter_map(|conn| conn.opening);
             let register = self.register.map(|(at, _)| at);
-            let wake = openings.chain(self.client.poll_timeout()).chain(register).fold(until, MonoNs::min);
+            let others = [self.streams.poll_timeout(), self.client.poll_timeout(), register];
+            let wake = others.into_iter().flatten().fold(until, MonoNs::min);
             if self.wait(now, wake)? {
                 return Ok(None);
             }
@@ -163,20 +153,7 @@ impl Session {
                 let _ = self.udp.send_to(&datagram, to);
             }
         }
-        while let Some((id, server)) = self.client.poll_connect() {
-            match connect(SocketAddrV4::new(server.ip.into(), server.port)) {
-                Ok(stream) => {
-                    self.conns.insert(id, Conn { stream, opening: Some(now + CONNECT_MAX) });
-                }
-                Err(_) => self.client.closed(now, id),
-            }
-        }
-        let late = |conn: &Conn| conn.opening.is_some_and(|until| until <= now);
-        let late: Vec<CircuitId> = self.conns.iter().filter(|(_, conn)| late(conn)).map(|(id, _)| *id).collect();
-        late.into_iter().for_each(|id| self.close(id));
-        while let Some(id) = self.client.poll_touched() {
-            self.flush(id);
-        }
+        self.streams.pump(&mut Bytes(&mut self.client), now);
     }
 
     /// Registers with the repeater of this host, which forwards beacons. Without a repeater, lost servers are found by searching.
@@ -189,62 +166,17 @@ impl Session {
         }
     }
 
-    fn flush(&mut self, id: CircuitId) {
-        if self.client.is_closing(id) {
-            self.close(id);
-            return;
-        }
-        let Some(Conn { stream, opening: None }) = self.conns.get_mut(&id) else { return };
-        loop {
-            let out = self.client.output(id);
-            if out.is_empty() {
-                return;
-            }
-            match stream.write(out) {
-                Ok(len) => self.client.sent(id, len),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => {
-                    self.close(id);
-                    return;
-                }
-            }
-        }
-    }
-
-    fn close(&mut self, id: CircuitId) {
-        self.conns.remove(&id);
-        self.client.closed(Self::now(), id);
-    }
-
     /// Waits until a socket is ready or `until` is reached, and processes the input. Returns whether the bell woke it.
     fn wait(&mut self, now: MonoNs, until: MonoNs) -> io::Result<bool> {
-        let left = (until - now).0.max(0);
-        let timeout = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
-        let ids: Vec<CircuitId> = self.conns.keys().copied().collect();
-        let (rung, udp_ready, ready) = {
-            let mut fds = vec![PollFd::new(&self.udp, PollFlags::IN)];
-            for id in &ids {
-                let conn = &self.conns[id];
-                let writes = conn.opening.is_some() || !self.client.output(*id).is_empty();
-                let flags = if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-                fds.push(PollFd::new(&conn.stream, flags));
-            }
-            let others = self.beside.as_ref().map(AsFd::as_fd).into_iter().chain(self.bell.as_ref().map(Waker::fd));
-            fds.extend(others.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-            match poll(&mut fds, Some(&timeout)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-            let ready: Vec<bool> = fds[1..=ids.len()].iter().map(is_ready).collect();
-            (fds[1 + ids.len()..].iter().any(is_ready), is_ready(&fds[0]), ready)
-        };
+        let others = self.beside.as_ref().map(AsFd::as_fd).into_iter().chain(self.bell.as_ref().map(Waker::fd));
+        let others: Vec<_> = std::iter::once(self.udp.as_fd()).chain(others).collect();
+        let ready = self.streams.wait(&Bytes(&mut self.client), &others, now, until)?;
+        let rung = ready.others[1..].contains(&true);
         if let Some(bell) = self.bell.as_ref().filter(|_| rung) {
             bell.answer();
         }
         let now = Self::now();
-        if udp_ready {
+        if ready.others[0] {
             while let Ok((len, SocketAddr::V4(from))) = self.udp.recv_from(&mut self.buffer) {
                 let confirms = |(header, _): (Header, &[u8])| header.command == command::REPEATER_CONFIRM;
                 if from.port() == self.repeater.port() && wire::messages(&self.buffer[..len]).any(confirms) {
@@ -254,47 +186,7 @@ impl Session {
                 self.client.handle_datagram(now, from, &self.buffer[..len]);
             }
         }
-        for (id, _) in ids.into_iter().zip(ready).filter(|(_, ready)| *ready) {
-            self.serve(now, id);
-        }
+        self.streams.serve(&mut Bytes(&mut self.client), now, &ready);
         Ok(rung)
-    }
-
-    /// Handles a connection that has opened, failed to open, or received bytes.
-    fn serve(&mut self, now: MonoNs, id: CircuitId) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        if conn.opening.is_some() {
-            if !matches!(conn.stream.take_error(), Ok(None)) {
-                self.close(id);
-                return;
-            }
-            conn.opening = None;
-            self.client.connected_to(now, id);
-        }
-        self.flush(id);
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        match conn.stream.read(&mut self.buffer) {
-            Ok(0) => self.close(id),
-            Ok(len) => self.client.handle_bytes(now, id, &self.buffer[..len]),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            Err(_) => self.close(id),
-        }
-    }
-}
-
-/// Starts to open a connection, without waiting: the socket becomes writable when it is open or has failed. Sends small
-/// messages at once, and detects a dead peer by keepalive.
-///
-/// # Errors
-/// The kernel refuses the socket or the destination.
-pub fn connect(server: SocketAddrV4) -> io::Result<TcpStream> {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-    sockopt::set_tcp_nodelay(&socket, true)?;
-    sockopt::set_socket_keepalive(&socket, true)?;
-    match rustix::net::connect(&socket, &server) {
-        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket.into()),
-        Err(error) => Err(error.into()),
     }
 }

@@ -27,12 +27,13 @@ impl Waker {
     }
 
     /// The file descriptor to wait for.
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
     /// Clears the wake-up.
-    pub(crate) fn answer(&self) {
+    pub fn answer(&self) {
         // Without a wake-up there is nothing to read.
         let _ = rustix::io::read(&*self.0, &mut [0u8; 8]);
     }

@@ -1,27 +1,18 @@
 //! A PVAccess client with its sockets, driven by calls to [`Session::step`].
 
 use crate::config::quiet_max;
-use base::{DurNs, MonoNs};
+use base::MonoNs;
+use canet::Waker;
 use canet::config::{Complaint, addresses, port_of};
-use canet::session::connect;
+use canet::streams::Streams;
 use pva::client::{CircuitId, Client, ClientConfig, Event};
 use pva::search::{self, Address};
 use pva::wire;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::time::Timespec;
-use std::collections::HashMap;
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
+use rustix::fd::{AsFd, OwnedFd};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 
-/// Maximum time to open a connection.
-const CONNECT_MAX: DurNs = DurNs::from_secs(5);
-
-/// A connection to a server.
-struct Conn {
-    stream: TcpStream,
-    /// The deadline for opening; `None` once it is open.
-    opening: Option<MonoNs>,
-}
+canet::client_protocol!(Bytes, Client, CircuitId);
 
 /// A client with its sockets.
 pub struct Session {
@@ -31,7 +22,9 @@ pub struct Session {
     reply_port: u16,
     /// Destinations of searches, each with whether it is the address of one host.
     search_to: Vec<(SocketAddrV4, bool)>,
-    conns: HashMap<CircuitId, Conn>,
+    streams: Streams<CircuitId>,
+    bell: Option<Waker>,
+    beside: Option<OwnedFd>,
     /// Invalid values in the environment.
     pub complaints: Vec<Complaint>,
     buffer: Vec<u8>,
@@ -73,7 +66,9 @@ impl Session {
             reply_port: udp.local_addr()?.port(),
             udp,
             search_to,
-            conns: HashMap::new(),
+            streams: Streams::default(),
+            bell: None,
+            beside: None,
             complaints,
             buffer: vec![0; 65_536],
             datagrams: Vec::new(),
@@ -99,8 +94,19 @@ impl Session {
         std::mem::take(&mut self.datagrams)
     }
 
-    /// Transfers bytes until there is an event or `until` is reached. Returns `None` after `until`, or if a datagram arrived
-    /// after [`search_servers`](Self::search_servers).
+    /// Makes [`step`](Self::step) return after `bell.wake()`.
+    pub fn listen_to(&mut self, bell: Waker) {
+        self.bell = Some(bell);
+    }
+
+    /// Makes [`step`](Self::step) return while `fd` is readable. For callers with other sockets.
+    pub fn look_beside(&mut self, fd: OwnedFd) {
+        self.beside = Some(fd);
+    }
+
+    /// Transfers bytes until there is an event or `until` is reached. Returns `None` after `until`, after a wake-up by the
+    /// bell, if the additional file descriptor is readable, or if a datagram arrived after
+    /// [`search_servers`](Self::search_servers).
     ///
     /// # Errors
     /// An error from the kernel while waiting.
@@ -114,9 +120,11 @@ impl Session {
             if now >= until || !self.datagrams.is_empty() {
                 return Ok(None);
             }
-            let openings = self.conns.values().filter_map(|conn| conn.opening);
-            let wake = openings.chain(self.client.poll_timeout()).fold(until, MonoNs::min);
-            self.wait(now, wake)?;
+            let others = [self.streams.poll_timeout(), self.client.poll_timeout()];
+            let wake = others.into_iter().flatten().fold(until, MonoNs::min);
+            if self.wait(now, wake)? {
+                return Ok(None);
+            }
         }
     }
 
@@ -135,67 +143,19 @@ impl Session {
         while let Some(datagram) = self.client.poll_datagram(now, self.reply_port) {
             self.send(datagram);
         }
-        while let Some((id, server)) = self.client.poll_connect() {
-            match connect(SocketAddrV4::new(server.ip.into(), server.port)) {
-                Ok(stream) => {
-                    self.conns.insert(id, Conn { stream, opening: Some(now + CONNECT_MAX) });
-                }
-                Err(_) => self.client.closed(now, id),
-            }
-        }
-        let late = |conn: &Conn| conn.opening.is_some_and(|until| until <= now);
-        let late: Vec<CircuitId> = self.conns.iter().filter(|(_, conn)| late(conn)).map(|(id, _)| *id).collect();
-        late.into_iter().for_each(|id| self.close(id));
-        while let Some(id) = self.client.poll_touched() {
-            self.flush(id);
-        }
+        self.streams.pump(&mut Bytes(&mut self.client), now);
     }
 
-    fn flush(&mut self, id: CircuitId) {
-        if self.client.is_closing(id) {
-            return self.close(id);
+    /// Waits until a socket is ready or `until` is reached, and processes the input. Returns whether the caller was woken.
+    fn wait(&mut self, now: MonoNs, until: MonoNs) -> io::Result<bool> {
+        let others = self.beside.as_ref().map(AsFd::as_fd).into_iter().chain(self.bell.as_ref().map(Waker::fd));
+        let others: Vec<_> = std::iter::once(self.udp.as_fd()).chain(others).collect();
+        let ready = self.streams.wait(&Bytes(&mut self.client), &others, now, until)?;
+        let rung = ready.others[1..].contains(&true);
+        if let Some(bell) = self.bell.as_ref().filter(|_| rung) {
+            bell.answer();
         }
-        let Some(Conn { stream, opening: None }) = self.conns.get_mut(&id) else { return };
-        loop {
-            let out = self.client.output(id);
-            if out.is_empty() {
-                return;
-            }
-            match stream.write(out) {
-                Ok(len) => self.client.sent(id, len),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return self.close(id),
-            }
-        }
-    }
-
-    fn close(&mut self, id: CircuitId) {
-        self.conns.remove(&id);
-        self.client.closed(Self::now(), id);
-    }
-
-    /// Waits until a socket is ready or `until` is reached, and processes the input.
-    fn wait(&mut self, now: MonoNs, until: MonoNs) -> io::Result<()> {
-        let left = (until - now).0.max(0);
-        let timeout = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
-        let ids: Vec<CircuitId> = self.conns.keys().copied().collect();
-        let (udp_ready, ready) = {
-            let mut fds = vec![PollFd::new(&self.udp, PollFlags::IN)];
-            for id in &ids {
-                let conn = &self.conns[id];
-                let writes = conn.opening.is_some() || !self.client.output(*id).is_empty();
-                let flags = if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-                fds.push(PollFd::new(&conn.stream, flags));
-            }
-            match poll(&mut fds, Some(&timeout)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-            (is_ready(&fds[0]), fds[1..].iter().map(is_ready).collect::<Vec<bool>>())
-        };
-        if udp_ready {
+        if ready.others[0] {
             while let Ok((len, SocketAddr::V4(from))) = self.udp.recv_from(&mut self.buffer) {
                 let from = Address { ip: (*from.ip()).into(), port: from.port() };
                 if self.keeps_datagrams {
@@ -204,30 +164,7 @@ impl Session {
                 self.client.handle_datagram(from, &self.buffer[..len]);
             }
         }
-        let now = Self::now();
-        for (id, _) in ids.into_iter().zip(ready).filter(|(_, ready)| *ready) {
-            self.serve(now, id);
-        }
-        Ok(())
-    }
-
-    /// Handles a connection that has opened, failed to open, or received bytes.
-    fn serve(&mut self, now: MonoNs, id: CircuitId) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        if conn.opening.is_some() {
-            if !matches!(conn.stream.take_error(), Ok(None)) {
-                return self.close(id);
-            }
-            conn.opening = None;
-            self.client.connected_to(now, id);
-        }
-        self.flush(id);
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        match conn.stream.read(&mut self.buffer) {
-            Ok(0) => self.close(id),
-            Ok(len) => self.client.handle_bytes(now, id, &self.buffer[..len]),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            Err(_) => self.close(id),
-        }
+        self.streams.serve(&mut Bytes(&mut self.client), Self::now(), &ready);
+        Ok(rung)
     }
 }
