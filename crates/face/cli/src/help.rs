@@ -27,6 +27,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "pvmonitor",
             "pvinfo",
             "pvlist",
+            "pvcall",
         ],
     ),
     ("Operate", &["dash", "alarm", "archive", "settings", "scope", "msg", "em"]),

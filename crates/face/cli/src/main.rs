@@ -145,6 +145,8 @@ Examples:
     Pvget(pvatools::Args),
     /// Show the server and type of channels (as EPICS pvinfo)
     Pvinfo(pvatools::Args),
+    /// Call a channel of PVAccess as a function (as EPICS pvcall)
+    Pvcall(pvatools::Args),
     /// List servers of PVAccess, or their channels (as EPICS pvlist)
     Pvlist(pvatools::Args),
     /// Print channels of PVAccess when they change (as EPICS pvmonitor)
@@ -198,6 +200,7 @@ impl Command {
             | Self::Ps(_)
             | Self::Pvget(_)
             | Self::Pvinfo(_)
+            | Self::Pvcall(_)
             | Self::Pvlist(_)
             | Self::Pvmonitor(_)
             | Self::Schema(_)
@@ -273,6 +276,7 @@ fn run(command: Command) -> ExitCode {
         Command::Caput(args) => catools::caput(args),
         Command::Pvget(args) => pvatools::pvget(args),
         Command::Pvinfo(args) => pvatools::pvinfo(args),
+        Command::Pvcall(args) => pvatools::pvcall(args),
         Command::Pvlist(args) => pvatools::pvlist(args),
         Command::Pvmonitor(args) => pvatools::pvmonitor(args),
         Command::Pvput(args) => pvatools::pvput(args),

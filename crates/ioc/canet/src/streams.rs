@@ -122,8 +122,7 @@ impl<Id: Copy + Eq + Hash> Streams<Id> {
     ) -> io::Result<Readiness<Id>> {
         let left = (until - now).0.max(0);
         let timeout = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
-        let mut fds: Vec<PollFd<'_>> =
-            others.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+        let mut fds: Vec<PollFd<'_>> = others.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         let mut ids = Vec::with_capacity(self.conns.len());
         for (id, conn) in &self.conns {
             let writes = conn.opening.is_some() || !client.output(*id).is_empty();

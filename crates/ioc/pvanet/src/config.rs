@@ -1,7 +1,8 @@
 //! Configuration of PVAccess from EPICS' environment variables.
 
 use base::DurNs;
-use canet::config::{Complaint, ServerConfig, Variables};
+use canet::config::{Complaint, ServerConfig, Variables, addresses, port_of};
+use pva::search::Address;
 use pva::server::Limits;
 use pva::wire;
 use std::net::Ipv4Addr;
@@ -52,6 +53,16 @@ pub fn quiet_max(get: impl Fn(&str) -> Option<String>, complaints: &mut Vec<Comp
     DurNs((seconds * 4.0 / 3.0 * 1e9) as i64)
 }
 
+/// The servers of `EPICS_PVA_NAME_SERVERS`, which are searched over TCP. Without a port, theirs is that of
+/// `EPICS_PVA_SERVER_PORT`.
+pub fn name_servers(get: impl Fn(&str) -> Option<String>, complaints: &mut Vec<Complaint>) -> Vec<Address> {
+    let name = "EPICS_PVA_NAME_SERVERS";
+    let Some(text) = get(name) else { return Vec::new() };
+    let port = port_of(&get, &["EPICS_PVA_SERVER_PORT"], wire::SERVER_PORT, complaints);
+    let servers = addresses(name, &text, port, complaints);
+    servers.into_iter().map(|to| Address { ip: (*to.ip()).into(), port: to.port() }).collect()
+}
+
 /// Whether the variables of other servers disable PVAccess: `PVXS_QSRV_ENABLE=NO`, or `qsrv` or `qsrv2` in
 /// `EPICS_IOC_IGNORE_SERVERS`.
 pub fn is_disabled(get: impl Fn(&str) -> Option<String>) -> bool {
@@ -100,6 +111,15 @@ mod tests {
         assert_eq!(limits.quiet_max, DurNs::from_secs(40));
         assert!(complaints[0].0.contains("EPICS_PVAS_SERVER_PORT=80"), "{complaints:?}");
         assert!(complaints[1].0.contains("EPICS_PVA_CONN_TMO=soon"), "{complaints:?}");
+    }
+
+    #[test]
+    fn name_servers_have_the_port_of_servers() {
+        let mut complaints = Vec::new();
+        let vars = of(&[("EPICS_PVA_NAME_SERVERS", "10.0.0.1 10.0.0.2:7"), ("EPICS_PVA_SERVER_PORT", "6000")]);
+        let found: Vec<String> = name_servers(vars, &mut complaints).iter().map(ToString::to_string).collect();
+        assert_eq!((found, complaints), (vec!["10.0.0.1:6000".to_owned(), "10.0.0.2:7".to_owned()], vec![]));
+        assert!(name_servers(of(&[]), &mut Vec::new()).is_empty());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A PVAccess client with its sockets, driven by calls to [`Session::step`].
 
-use crate::config::quiet_max;
+use crate::config::{name_servers, quiet_max};
 use base::MonoNs;
 use canet::Waker;
 use canet::config::{Complaint, addresses, port_of};
@@ -57,6 +57,7 @@ impl Session {
             user: user.unwrap_or_else(|| uid.to_string()),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             quiet_max: quiet_max(&get, &mut complaints),
+            name_servers: name_servers(&get, &mut complaints),
         };
         let udp = UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
         udp.set_broadcast(true)?;

@@ -1,8 +1,8 @@
 //! `tahti pvlist`: lists servers, or the channels of servers.
 
+use super::call::{answer, uri};
 use super::options::{self, Options};
 use super::{Args, open};
-use pva::client::{Event, OpId};
 use pva::codec::{Array, Kind, Struct, Type, Value};
 use pva::search::{Address, ServerReply};
 use pvanet::session::Session;
@@ -99,8 +99,9 @@ fn channels(session: &mut Session, options: &Options, word: &str) -> Result<(), 
     };
     let id = session.client.channel_at("server", server);
     let op = if options.info { "info" } else { "channels" };
-    let (ty, argument) = query(op).ok_or("the request has too many fields")?;
-    let call = session.client.call(id, ty, argument);
+    let query = ("op".to_owned(), Type::Scalar(Kind::Text), Value::Text(op.to_owned()));
+    let (ty, argument) = uri("server", vec![query])?;
+    let call = session.client.call(id, &options.request, ty, argument);
     match answer(session, options, call)? {
         (Type::Struct(fields), value) => {
             match value.field(&fields, "value") {
@@ -121,19 +122,6 @@ fn print_fields(fields: &Struct, value: &Value) {
     }
 }
 
-fn answer(session: &mut Session, options: &Options, call: OpId) -> Result<(Type, Value), String> {
-    let until = options.until();
-    loop {
-        match session.step(until).map_err(|error| error.to_string())? {
-            Some(Event::Returned(op, ty, value)) if op == call => return Ok((ty, value)),
-            Some(Event::Failed(op, status)) if op == call => return Err(status.message),
-            Some(Event::Refused(_, status)) => return Err(status.message),
-            Some(_) => {}
-            None => return Err("connection timeout".into()),
-        }
-    }
-}
-
 /// The address of a server with an optional port.
 fn resolved(word: &str) -> Result<Address, String> {
     let named = if word.contains(':') { word.to_owned() } else { format!("{word}:{}", pva::wire::SERVER_PORT) };
@@ -143,14 +131,4 @@ fn resolved(word: &str) -> Result<Address, String> {
         std::net::SocketAddr::V6(_) => None,
     });
     found.next().ok_or_else(|| format!("{word} has no IPv4 address"))
-}
-
-/// The argument of a call with one query, `op`.
-fn query(op: &str) -> Option<(Type, Value)> {
-    let text = |name: &str| (name.to_owned(), Type::Scalar(Kind::Text));
-    let inner = Struct::new("", vec![text("op")]).ok()?;
-    let fields = vec![text("scheme"), text("path"), ("query".to_owned(), Type::Struct(inner))];
-    let ty = Type::Struct(Struct::new("epics:nt/NTURI:1.0", fields).ok()?);
-    let word = |text: &str| Value::Text(text.to_owned());
-    Some((ty, Value::Struct(vec![word("pva"), word("server"), Value::Struct(vec![word(op)])])))
 }

@@ -1,5 +1,6 @@
-//! `tahti pvget`, `pvput`, `pvmonitor`, `pvinfo`, `pvlist`: compatible with the options and output of EPICS' PVAccess tools.
+//! `tahti pvget`, `pvput`, `pvmonitor`, `pvinfo`, `pvlist`, `pvcall`: compatible with the options and output of EPICS' PVAccess tools.
 
+mod call;
 mod format;
 mod get;
 mod info;
@@ -9,6 +10,7 @@ mod options;
 mod parse;
 mod put;
 
+pub(crate) use call::run as pvcall;
 pub(crate) use get::run as pvget;
 pub(crate) use info::run as pvinfo;
 pub(crate) use list::run as pvlist;

@@ -119,6 +119,8 @@ fn apply(tool: &Tool, options: &mut Options, letter: char, value: &str) -> Resul
         'v' => options.mode = if matches!(options.mode, Mode::Raw | Mode::Whole) { Mode::Whole } else { Mode::Raw },
         'q' => options.quiet = true,
         'i' if tool.name == "pvlist" => options.info = true,
+        's' if tool.name == "pvcall" => options.words.insert(0, value.to_owned()),
+        'a' if tool.name == "pvcall" => options.words.push(value.to_owned()),
         'f' => return Err(Err("Unsupported option: '-f'.".into())),
         // Accepted and ignored, as by EPICS' tools.
         _ => {}

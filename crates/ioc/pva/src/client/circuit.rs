@@ -2,7 +2,7 @@
 
 use super::MESSAGE_BYTES_MAX;
 use crate::codec::{Order, TypeTable, Writer};
-use crate::search::Address;
+use crate::search::{self, Address};
 use crate::wire::{self, Inbox, Side, command};
 use base::{DurNs, MonoNs};
 
@@ -80,6 +80,19 @@ impl Circuit {
             out.u16(1);
             out.u32(cid);
             out.text(name);
+        });
+    }
+
+    /// Appends a search for names. The answer arrives over this connection.
+    pub(super) fn search(&mut self, sequence: u32, names: &[(u32, &str)]) {
+        search::write_search(&mut self.out, sequence, 0, Address { ip: 0, port: 0 }, names);
+    }
+
+    /// Appends the request to close a channel.
+    pub(super) fn destroy(&mut self, sid: u32, cid: u32) {
+        wire::message(&mut self.out, Side::Client, command::DESTROY_CHANNEL, |out| {
+            out.u32(sid);
+            out.u32(cid);
         });
     }
 

@@ -1,7 +1,7 @@
 //! Messages of servers, and requests of the caller.
 
 use super::circuit::Circuit;
-use super::{Action, ChannelId, CircuitId, Client, Event, Op, OpId, REFUSED_GAP, SEARCH_GAP};
+use super::{Action, ChannelId, CircuitId, Client, Event, NAME_SERVER_GAP, Op, OpId, REFUSED_GAP, SEARCH_GAP};
 use crate::codec::{Fault, Kind, Mask, Reader, Status, Struct, Type, TypeTable, Value};
 use crate::search::{Address, SearchResponse};
 use crate::wire::{self, Inbox, Message, Side, command, sub};
@@ -28,11 +28,17 @@ impl Client {
                 continue;
             }
             let Ok(Some(found)) = SearchResponse::read(message.payload, message.header.order()) else { continue };
-            let ip = if found.server.ip == 0 { from.ip } else { found.server.ip };
-            for id in found.ids {
-                if self.channels.get(&id).is_some_and(|channel| channel.circuit.is_none()) {
-                    self.assign(id, Address { ip, port: found.server.port });
-                }
+            self.found(&found, from.ip, 0);
+        }
+    }
+
+    /// An answer to a search. A server without address or port is the one that answered.
+    fn found(&mut self, found: &SearchResponse, ip: u32, port: u16) {
+        let ip = if found.server.ip == 0 { ip } else { found.server.ip };
+        let port = if found.server.port == 0 { port } else { found.server.port };
+        for id in &found.ids {
+            if self.channels.get(id).is_some_and(|channel| channel.circuit.is_none()) {
+                self.assign(*id, Address { ip, port });
             }
         }
     }
@@ -47,6 +53,9 @@ impl Client {
     /// A connection has ended, or could not be opened.
     pub fn closed(&mut self, now: MonoNs, id: CircuitId) {
         let Some(circuit) = self.circuits.remove(&id.0) else { return };
+        for server in self.name_servers.iter_mut().filter(|server| server.circuit == Some(id.0)) {
+            (server.circuit, server.retry_at) = (None, now + NAME_SERVER_GAP);
+        }
         for (cid, channel) in &mut self.channels {
             if channel.circuit != Some(id.0) {
                 continue;
@@ -69,7 +78,11 @@ impl Client {
         for id in ids {
             let Some(op) = self.ops.get_mut(&id) else { continue };
             op.ty = None;
-            if op.writes || op.action == Action::Rpc {
+            if op.stays {
+                if std::mem::take(&mut op.writes) {
+                    self.events.push_back(Event::Written(OpId(id), Status::error("disconnected")));
+                }
+            } else if op.writes || op.action == Action::Rpc {
                 self.fail(id, Status::error("disconnected"));
             }
         }
@@ -124,6 +137,16 @@ impl Client {
                 circuit.ready = true;
                 let mine = self.channels.iter().filter(|(_, channel)| channel.circuit == Some(id));
                 mine.for_each(|(cid, channel)| circuit.create(*cid, &channel.name));
+                if self.name_servers.iter().any(|server| server.circuit == Some(id)) {
+                    self.search_all_at(id);
+                }
+                Ok(())
+            }
+            command::SEARCH_RESPONSE => {
+                let Address { ip, port } = circuit.server;
+                if let Some(found) = SearchResponse::read(payload, header.order())? {
+                    self.found(&found, ip, port);
+                }
                 Ok(())
             }
             command::CREATE_CHANNEL => self.created(now, id, &mut reader),
@@ -188,6 +211,10 @@ impl Client {
     fn created(&mut self, now: MonoNs, id: u32, reader: &mut Reader<'_>) -> Result<(), Fault> {
         let (cid, sid, status) = (reader.u32()?, reader.u32()?, reader.status()?);
         let Some(channel) = self.channels.get_mut(&cid).filter(|channel| channel.circuit == Some(id)) else {
+            // It was closed before the server opened it.
+            if let Some(circuit) = self.circuits.get_mut(&id).filter(|_| status.is_success()) {
+                circuit.destroy(sid, cid);
+            }
             return Ok(());
         };
         if !status.is_success() {
@@ -246,6 +273,11 @@ impl Client {
         let status = if is_update && sub & sub::DESTROY == 0 { Status::OK } else { reader.status()? };
         let Some(circuit) = self.circuits.get_mut(&id) else { return Ok(()) };
         let op = self.ops.get_mut(&ioid).filter(|op| op.action.command() == command);
+        if command == command::PUT && !is_init && sub & sub::GET == 0 && op.as_ref().is_some_and(|op| op.stays) {
+            op.into_iter().for_each(|op| op.writes = false);
+            self.events.push_back(Event::Written(OpId(ioid), status));
+            return Ok(());
+        }
         if !status.is_success() {
             if op.is_some() {
                 self.fail(ioid, status);
@@ -327,12 +359,23 @@ impl Client {
         }
     }
 
-    /// Writes the fields in `mask` of a put that is [`Event::Ready`]. `value` is of the type of the operation.
+    /// Writes the fields in `mask` of a put that is [`Event::Ready`], and ends it. `value` is of the type of the operation.
     pub fn write(&mut self, id: OpId, mask: &Mask, value: &Value) {
+        self.execute_put(id, mask, value, sub::DESTROY);
+    }
+
+    /// Like [`write`](Self::write), but the put remains for further writes, and is [`Event::Ready`] again after each loss of
+    /// the connection. [`Event::Written`] follows. The caller waits for it before the next write: some servers ignore a
+    /// second one.
+    pub fn write_again(&mut self, id: OpId, mask: &Mask, value: &Value) {
+        self.execute_put(id, mask, value, 0);
+    }
+
+    fn execute_put(&mut self, id: OpId, mask: &Mask, value: &Value, sub: u8) {
         let Some((op, circuit, sid)) = self.place(id.0) else { return };
         let (Action::Put, Some(ty)) = (op.action, &op.ty) else { return };
-        op.writes = true;
-        circuit.operate(command::PUT, sid, id.0, sub::DESTROY, |out| {
+        (op.writes, op.stays) = (true, sub == 0);
+        circuit.operate(command::PUT, sid, id.0, sub, |out| {
             out.mask(mask);
             out.fields_of(ty, mask, value);
         });

@@ -4,6 +4,8 @@
 //! server ([`Client::poll_connect`], [`Client::connected_to`], [`Client::closed`]) and transfers bytes
 //! ([`Client::poll_touched`], [`Client::output`], [`Client::sent`], [`Client::handle_bytes`]). Results are [`Event`]s.
 //!
+//! Names are also searched over connections to name servers ([`ClientConfig::name_servers`]), which are kept open.
+//!
 //! Operations on a channel that is not connected wait for it. After a loss of the connection, monitors and reads start again;
 //! writes fail, because the server may have executed them.
 
@@ -27,6 +29,10 @@ const SEARCH_GAP: DurNs = DurNs::from_ms(100);
 const SEARCH_GAP_MAX: DurNs = DurNs::from_secs(10);
 /// Time until a name is searched again after its server refused the channel or the connection.
 const REFUSED_GAP: DurNs = DurNs::from_secs(30);
+/// Time until a lost connection to a name server is opened again.
+const NAME_SERVER_GAP: DurNs = DurNs::from_secs(10);
+/// Maximum number of names in one request to a name server.
+const NAMES_MAX: usize = 1_000;
 /// Maximum size of a received message.
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
 /// Number of updates that a server may send before an acknowledgement, if the request does not set `queueSize`.
@@ -85,6 +91,8 @@ pub enum Event {
     Returned(OpId, Type, Value),
     /// A write is complete, or a monitor has ended at the server.
     Done(OpId),
+    /// A write with [`Client::write_again`] has ended. The operation remains.
+    Written(OpId, Status),
     /// The operation failed. It has ended.
     Failed(OpId, Status),
     /// A text of the server about an operation.
@@ -100,6 +108,16 @@ pub struct ClientConfig {
     pub host: String,
     /// A connection without received bytes for this time is closed. Half of it after the last byte, an echo is requested.
     pub quiet_max: DurNs,
+    /// Servers that are searched over a connection.
+    pub name_servers: Vec<Address>,
+}
+
+/// A server that is searched over a connection.
+struct NameServer {
+    server: Address,
+    circuit: Option<u32>,
+    /// The time of the next attempt, without a connection.
+    retry_at: MonoNs,
 }
 
 struct Channel {
@@ -126,11 +144,14 @@ struct Op {
     value: Value,
     /// The server executes a write.
     writes: bool,
+    /// A write does not end it.
+    stays: bool,
 }
 
 /// A client with all its connections.
 pub struct Client {
     config: ClientConfig,
+    name_servers: Vec<NameServer>,
     channels: BTreeMap<u32, Channel>,
     ops: BTreeMap<u32, Op>,
     circuits: BTreeMap<u32, Circuit>,
@@ -144,8 +165,11 @@ pub struct Client {
 impl Client {
     /// A client without channels.
     #[must_use]
-    pub const fn new(config: ClientConfig) -> Self {
+    pub fn new(config: ClientConfig) -> Self {
+        let servers = config.name_servers.iter();
+        let name_servers = servers.map(|server| NameServer { server: *server, circuit: None, retry_at: MonoNs(0) });
         Self {
+            name_servers: name_servers.collect(),
             config,
             channels: BTreeMap::new(),
             ops: BTreeMap::new(),
@@ -186,6 +210,33 @@ impl Client {
         ChannelId(id)
     }
 
+    /// Closes a channel and ends its operations.
+    pub fn close(&mut self, id: ChannelId) {
+        let Some(channel) = self.channels.remove(&id.0) else { return };
+        self.ops.retain(|_, op| op.channel != id.0);
+        if let (Some(number), Some(sid)) = (channel.circuit, channel.sid)
+            && let Some(circuit) = self.circuits.get_mut(&number)
+        {
+            circuit.destroy(sid, id.0);
+            self.touched.push_back(number);
+        }
+    }
+
+    /// The channels that are not connected, for users, as for Channel Access: `2 of 12 channels not connected: A, B`. Empty
+    /// if all are connected. Goes through all channels.
+    #[must_use]
+    pub fn unconnected(&self) -> String {
+        const NAMES_MAX: usize = 3;
+        let missing = self.channels.values().filter(|channel| channel.sid.is_none());
+        let names: Vec<&str> = missing.map(|channel| channel.name.as_str()).collect();
+        if names.is_empty() {
+            return String::new();
+        }
+        let more = if names.len() > NAMES_MAX { ", …" } else { "" };
+        let shown = names[..names.len().min(NAMES_MAX)].join(", ");
+        format!("{} of {} PVAccess channels not connected: {shown}{more}", names.len(), self.channels.len())
+    }
+
     /// The name of a channel.
     #[must_use]
     pub fn name(&self, id: ChannelId) -> &str {
@@ -211,8 +262,8 @@ impl Client {
     }
 
     /// Calls a channel with an argument.
-    pub fn call(&mut self, id: ChannelId, ty: Type, argument: Value) -> OpId {
-        self.create(id, Action::Rpc, Request::default().to_value(), None, Some((ty, argument)))
+    pub fn call(&mut self, id: ChannelId, request: &Request, ty: Type, argument: Value) -> OpId {
+        self.create(id, Action::Rpc, request.to_value(), None, Some((ty, argument)))
     }
 
     fn create(
@@ -234,6 +285,7 @@ impl Client {
             ty: None,
             value: Value::Any(None),
             writes: false,
+            stays: false,
         };
         self.ops.insert(number, op);
         self.init(number);
@@ -298,11 +350,18 @@ impl Client {
         let searched = self.channels.values().filter(|channel| channel.circuit.is_none());
         let searches = searched.map(|channel| channel.next_search);
         let checks = self.circuits.values().filter_map(|circuit| circuit.next_check(self.config.quiet_max));
-        searches.chain(checks).min()
+        let servers = self.name_servers.iter().filter(|server| server.circuit.is_none());
+        searches.chain(checks).chain(servers.map(|server| server.retry_at)).min()
     }
 
-    /// Requests echos on silent connections, and gives up those that do not answer.
+    /// Opens connections to name servers, requests echos on silent connections, and gives up those that do not answer.
     pub fn handle_timeout(&mut self, now: MonoNs) {
+        for nth in 0..self.name_servers.len() {
+            let NameServer { server, circuit: None, retry_at } = self.name_servers[nth] else { continue };
+            if retry_at <= now {
+                self.name_servers[nth].circuit = Some(self.circuit_to(server));
+            }
+        }
         let quiet = self.config.quiet_max;
         for (id, circuit) in &mut self.circuits {
             if circuit.check(now, quiet) {
@@ -332,24 +391,42 @@ impl Client {
         }
         self.sequence = self.sequence.wrapping_add(1);
         let names: Vec<(u32, &str)> = names.iter().map(|(id, name)| (*id, name.as_str())).collect();
+        for id in self.name_servers.iter().filter_map(|server| server.circuit) {
+            if let Some(circuit) = self.circuits.get_mut(&id).filter(|circuit| circuit.ready) {
+                circuit.search(self.sequence, &names);
+                self.touched.push_back(id);
+            }
+        }
         let mut out = Writer::new(Order::Big);
         let reply_to = Address { ip: 0, port: reply_port };
         search::write_search(&mut out, self.sequence, 0, reply_to, &names);
         Some(out.bytes)
     }
 
+    /// The connection to a server, a new one if there is none.
+    fn circuit_to(&mut self, server: Address) -> u32 {
+        let known = self.circuits.iter().find(|(_, circuit)| circuit.server == server && !circuit.closing);
+        if let Some((id, _)) = known {
+            return *id;
+        }
+        let id = self.number();
+        self.circuits.insert(id, Circuit::new(server));
+        self.connects.push_back((id, server));
+        id
+    }
+
+    /// Searches all channels without a server at a name server that has just been connected.
+    fn search_all_at(&mut self, id: u32) {
+        let Some(circuit) = self.circuits.get_mut(&id) else { return };
+        let missing = self.channels.iter().filter(|(_, channel)| channel.circuit.is_none());
+        let names: Vec<(u32, &str)> = missing.map(|(id, channel)| (*id, channel.name.as_str())).collect();
+        names.chunks(NAMES_MAX).for_each(|names| circuit.search(self.sequence, names));
+        self.touched.push_back(id);
+    }
+
     /// Assigns a channel to a server, with a new connection if there is none.
     fn assign(&mut self, cid: u32, server: Address) {
-        let known = self.circuits.iter().find(|(_, circuit)| circuit.server == server && !circuit.closing);
-        let id = match known.map(|(id, _)| *id) {
-            Some(id) => id,
-            None => {
-                let id = self.number();
-                self.circuits.insert(id, Circuit::new(server));
-                self.connects.push_back((id, server));
-                id
-            }
-        };
+        let id = self.circuit_to(server);
         let Some(channel) = self.channels.get_mut(&cid) else { return };
         channel.circuit = Some(id);
         if let Some(circuit) = self.circuits.get_mut(&id).filter(|circuit| circuit.ready) {

@@ -5,6 +5,7 @@ use crate::codec::Kind;
 use crate::nt::{Shape, View, Written};
 use crate::search::Identity;
 use crate::server::{self, Access, ConnId, Get, Limits, Opened, Peer, Put, Server, Source, Token, Write};
+use crate::wire;
 use base::{Alarm, EventMask, Meta, Scalar, Stamp};
 
 const SERVER: Address = Address { ip: 0x7F00_0001, port: 5075 };
@@ -72,11 +73,18 @@ struct Pair {
     line: Option<(CircuitId, ConnId)>,
     now: MonoNs,
     events: Vec<Event>,
+    /// Datagrams are lost.
+    deaf: bool,
 }
 
 impl Pair {
     fn new() -> Self {
-        let config = ClientConfig { user: "ann".into(), host: "desk".into(), quiet_max: DurNs::from_secs(40) };
+        Self::with(Vec::new())
+    }
+
+    fn with(name_servers: Vec<Address>) -> Self {
+        let quiet_max = DurNs::from_secs(40);
+        let config = ClientConfig { user: "ann".into(), host: "desk".into(), quiet_max, name_servers };
         let mut number = Number::default();
         number.set(1.5);
         Self {
@@ -86,6 +94,7 @@ impl Pair {
             line: None,
             now: MonoNs(1),
             events: Vec::new(),
+            deaf: false,
         }
     }
 
@@ -95,7 +104,7 @@ impl Pair {
             let mut quiet = true;
             while let Some(datagram) = self.client.poll_datagram(self.now, 4000) {
                 quiet = false;
-                for message in crate::wire::datagram(&datagram, None) {
+                for message in wire::datagram(&datagram, None).filter(|_| !self.deaf) {
                     let search = search::Search::read(message.payload, message.header.order()).unwrap();
                     let mut out = Writer::new(Order::Big);
                     let mut counters = search::SearchCounters::default();
@@ -163,6 +172,15 @@ impl Pair {
         self.settle();
     }
 
+    fn write_again(&mut self, put: OpId, number: f64) {
+        let mut value = self.client.value(put).cloned().unwrap();
+        if let Value::Struct(parts) = &mut value {
+            parts[0] = Value::F64(number);
+        }
+        self.client.write_again(put, &Mask::of([1]), &value);
+        self.settle();
+    }
+
     /// The connection is lost.
     fn cut(&mut self) {
         if let Some((id, conn)) = self.line.take() {
@@ -207,6 +225,49 @@ fn a_put_reads_before_it_writes() {
     pair.client.write(put, &Mask::of([bit]), &value);
     pair.settle();
     assert_eq!((pair.take(), &pair.number.value), (vec![Event::Done(put)], &Some(base::Value::from(4.5))));
+}
+
+#[test]
+fn a_put_stays_open_for_further_writes_and_after_a_loss_of_the_connection() {
+    let mut pair = Pair::new();
+    let id = pair.channel();
+    let put = pair.start(id, Action::Put, "");
+    pair.take();
+    for number in [4.5, 5.5] {
+        pair.write_again(put, number);
+        assert_eq!(pair.take(), [Event::Written(put, Status::OK)]);
+        assert_eq!(pair.number.value, Some(base::Value::from(number)));
+    }
+    pair.number.refuses = true;
+    pair.server.refresh_access(&mut pair.number);
+    pair.write_again(put, 6.5);
+    assert!(matches!(&pair.take()[..], [Event::Written(op, status)] if *op == put && !status.is_success()));
+    pair.number.refuses = false;
+    let value = pair.client.value(put).cloned().unwrap();
+    pair.client.write_again(put, &Mask::of([1]), &value);
+    pair.cut();
+    pair.settle();
+    let lost = Event::Written(put, Status::error("disconnected"));
+    assert_eq!(pair.take(), [Event::Disconnected(id), lost]);
+    pair.now = pair.client.poll_timeout().unwrap();
+    pair.settle();
+    assert_eq!(pair.take(), [Event::Connected(id), Event::Ready(put)]);
+    pair.write_again(put, 7.5);
+    assert_eq!(pair.take(), [Event::Written(put, Status::OK)]);
+}
+
+#[test]
+fn a_closed_channel_is_closed_at_the_server() {
+    let mut pair = Pair::new();
+    let id = pair.channel();
+    pair.start(id, Action::Monitor, "");
+    assert_eq!(pair.server.size(), (1, 1, 1));
+    assert_eq!(pair.client.unconnected(), "");
+    pair.client.close(id);
+    pair.settle();
+    assert_eq!(pair.server.size(), (1, 0, 0));
+    pair.client.channel(pair.now, "missing");
+    assert_eq!(pair.client.unconnected(), "1 of 1 PVAccess channels not connected: missing");
 }
 
 #[test]
@@ -262,6 +323,33 @@ fn a_server_that_drops_a_channel_is_searched_again() {
 }
 
 #[test]
+fn a_name_server_is_searched_over_its_connection_and_found_again() {
+    let mut pair = Pair::with(vec![SERVER]);
+    pair.deaf = true;
+    let early = pair.channel();
+    pair.client.handle_timeout(pair.now);
+    pair.settle();
+    assert_eq!(pair.take(), [Event::Connected(early)], "a name from before the connection");
+    let late = pair.channel();
+    pair.settle();
+    assert_eq!(pair.take(), [Event::Connected(late)]);
+    assert_eq!(pair.server.size().0, 1, "the name server is the server, on the same connection");
+    pair.cut();
+    pair.settle();
+    assert_eq!(pair.take().len(), 2);
+    for _ in 0..100 {
+        pair.now = pair.client.poll_timeout().unwrap();
+        pair.client.handle_timeout(pair.now);
+        pair.settle();
+        if pair.line.is_some() {
+            break;
+        }
+    }
+    assert!(pair.now >= MonoNs(1) + NAME_SERVER_GAP);
+    assert_eq!(pair.take().len(), 2, "both are connected again");
+}
+
+#[test]
 fn a_type_is_described() {
     let mut pair = Pair::new();
     let id = pair.channel();
@@ -280,7 +368,7 @@ fn the_channel_server_lists_the_names_of_channels() {
         let query = Struct::new("", vec![text]).unwrap();
         let ty = Type::Struct(Struct::new("epics:nt/NTURI:1.0", vec![("query".into(), Type::Struct(query))]).unwrap());
         let argument = Value::Struct(vec![Value::Struct(vec![Value::Text(op.into())])]);
-        let call = pair.client.call(id, ty, argument);
+        let call = pair.client.call(id, &Request::default(), ty, argument);
         pair.settle();
         let events = pair.take();
         match (events.last().unwrap(), expected) {
@@ -328,7 +416,7 @@ proptest::proptest! {
         let Some((circuit, _)) = pair.line else { return Ok(()) };
         for (command, payload) in messages {
             let mut out = Writer::new(Order::Little);
-            crate::wire::message(&mut out, crate::wire::Side::Server, command, |out| out.bytes.extend_from_slice(&payload));
+            wire::message(&mut out, wire::Side::Server, command, |out| out.bytes.extend_from_slice(&payload));
             pair.client.handle_bytes(pair.now, circuit, &out.bytes);
             pair.client.handle_datagram(SERVER, &out.bytes);
         }
