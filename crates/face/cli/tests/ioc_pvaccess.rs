@@ -67,6 +67,82 @@ fn servers_and_their_channels_are_listed() {
     assert!(ioc.tool_text("pvlist", &["-i", &server]).contains("version: tahti"));
 }
 
+/// Waits until channels have values, as `pvget` prints them without time and alarm.
+fn eventually_values(ioc: &Ioc, expected: &[(&str, &str)]) {
+    let end = std::time::Instant::now() + PATIENCE;
+    loop {
+        let now: Vec<String> =
+            expected.iter().map(|(name, _)| ioc.run(true, "caget", &["-t", name]).trim().to_owned()).collect();
+        if now.iter().zip(expected).all(|(now, (_, expected))| now == expected) {
+            return;
+        }
+        assert!(std::time::Instant::now() < end, "{now:?}, expected {expected:?}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+const LINKED: &str = r#"
+record(ai, "L:in") { field(INP, {pva:{pv:"X:ao", proc:"CP", sevr:"MS"}}) }
+record(stringin, "L:state") { field(INP, {pva:{pv:"X:bo", proc:"CP"}}) }
+record(waveform, "L:wave") { field(INP, {pva:{pv:"X:wave", proc:"CP"}}) field(FTVL, "DOUBLE") field(NELM, "4") }
+record(ao, "L:out") { field(OUT, {pva:"X:ao"}) }
+record(ao, "L:retry") { field(OUT, {pva:{pv:"X:scanned", retry:true, proc:true}}) }
+record(calc, "L:forward") { field(FLNK, {pva:"L:counter"}) }
+record(calc, "L:counter") { field(INPA, "L:counter") field(CALC, "A+1") }
+record(ai, "L:mine") { field(INP, {pva:{pv:"L:out", local:true, proc:"CP"}}) }
+record(ai, "L:never") { field(INP, {pva:{pv:"X:ao", local:true, proc:"CP"}}) }
+"#;
+
+#[test]
+fn links_over_pvaccess_read_and_write_the_records_of_another_ioc() {
+    let mut source = ioc(&[]);
+    let own = |port: u16| format!("127.0.0.1:{}", port + 5);
+    let searched = format!("{} 127.0.0.1", own(source.port));
+    let mut holder = Ioc::start_with(&[("test.db", LINKED)], &["-d", "test.db"], &[("EPICS_PVA_ADDR_LIST", &searched)]);
+    assert!(holder.started.contains("local:true to X:ao"), "{}", holder.started);
+    eventually_values(&holder, &[("L:in", "1.5"), ("L:state", "off")]);
+    source.run(true, "caput", &["-a", "X:wave", "2", "3", "4"]);
+    eventually_values(&holder, &[("L:wave", "4 3 4 0 0")]);
+    holder.until("dbpvar", |text| text.contains("6/6 channels connected used by 8 links"));
+    holder.run(true, "caput", &["L:out", "6"]);
+    eventually_values(&source, &[("X:ao", "6")]);
+    eventually_values(&holder, &[("L:in", "6"), ("L:mine", "6"), ("L:never", "0")]);
+    holder.run(true, "caput", &["L:forward.PROC", "1"]);
+    eventually_values(&holder, &[("L:counter", "1")]);
+    let report = holder.say("dbpvar \"\" 5");
+    assert!(report.contains("L:retry.OUT PP NMS Q=4 pipe=F defer=F time=F retry=T atomic=F morder=0"), "{report}");
+    assert!(holder.say("dbjlr L:in 1").contains("'pva': X:ao CP MS Q=4"), "{}", holder.say("dbjlr L:in 1"));
+    assert!(holder.say("dbcar").contains("Total 0 CA links"));
+    source.crash();
+    eventually_values(&holder, &[("L:in.SEVR", "INVALID"), ("L:in.AMSG", "INP Disconn"), ("L:in", "6")]);
+    holder.run(true, "caput", &["L:out", "7"]);
+    holder.run(true, "caput", &["L:retry", "8"]);
+    eventually_values(&holder, &[("L:out.STAT", "LINK"), ("L:retry.STAT", "NO_ALARM")]);
+    source.up();
+    eventually_values(&holder, &[("L:in.SEVR", "NO_ALARM")]);
+    eventually_values(&source, &[("X:scanned", "8"), ("X:ao", "1.5")]);
+}
+
+#[test]
+fn channels_are_found_by_a_name_server_without_datagrams() {
+    let ioc = ioc(&[]);
+    let mut get = program(true, "pvget", ioc.port);
+    get.env("EPICS_PVA_ADDR_LIST", "").env("EPICS_PVA_NAME_SERVERS", format!("127.0.0.1:{}", ioc.port + 4));
+    let text = harness::process::text(&get.args(["X:ao", "X:bo"]).output().unwrap());
+    assert_eq!(timeless(&text).lines().collect::<Vec<_>>(), ["X:ao 1.5", "X:bo (0) off"]);
+}
+
+#[test]
+fn a_channel_is_called_with_arguments() {
+    let ioc = ioc(&[]);
+    let refused = ioc.tool_text("pvcall", &["X:ao", "a=1"]);
+    assert!(refused.starts_with("Error: ") && refused.contains("not supported"), "{refused}");
+    let missing = ioc.tool_text("pvcall", &["-w", "0.5", "missing"]);
+    assert_eq!(missing, "Timeout\n");
+    let wrong = ioc.tool_text("pvcall", &["X:ao", "a"]);
+    assert_eq!(wrong, "Error: argument 'a': '=' is missing\n");
+}
+
 /// Standard output and errors of a tool, unchanged.
 trait Tool {
     fn tool_text(&self, tool: &str, args: &[&str]) -> String;

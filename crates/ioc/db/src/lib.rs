@@ -39,7 +39,7 @@
 //! | save and restore | [`Db::saved`], [`write_sav`], [`parse_sav`], [`Db::restore_first`], [`Db::restore_at_init`] |
 //! | access security | [`Security::parse`], [`Security::rights`], [`Db::take_regrouped`] |
 //! | report | [`Db::links_of`], [`Db::lock_set_members`], [`Db::queues`] |
-//! | links to other IOCs | [`Db::next_remote`], [`Db::remote_update`], [`Db::remote_disconnect`] |
+//! | links to other IOCs | [`Db::next_remote`], [`Db::remote_update`], [`Db::remote_updates`], [`Db::remote_disconnect`] |
 //!
 //! Modules, from the lowest layer up: `text` (file syntax, no database), `calc` (expressions), `security` (access rules),
 //! `model` (field tables, field storage, links as data), `rec` (record types, one file each), `run` (the engine), `load`
@@ -61,17 +61,18 @@ mod text;
 
 pub use calc::CalcError;
 pub use model::id::RecId;
+pub use model::pva_link::{PvaLink, PvaProcess};
 pub use model::schema::{BreakTable, Device, FieldDef, Menu, Schema, Special, TypeDef};
 pub use report::links::{LinkChannel, LinkInfo};
 pub use run::callback::QueueInfo;
-pub use run::channel::{Channel, FieldInfo};
+pub use run::channel::{Channel, FieldInfo, Processing};
 pub use run::device::Stream;
 pub use run::device::support::{Answers, AttachError, Attached, Attaching, Direct, Output, Request, Support};
 pub use run::engine::{Counters, Db, Notice, Now};
 pub use run::events::{Event, Posted, QueueId, SubId};
 pub use run::filter::Filters;
 pub use run::function::{ARGUMENTS, ASubCall, Call, Function, SubCall, Token};
-pub use run::link::remote::{RemoteId, RemoteRequest};
+pub use run::link::remote::{RemoteId, RemoteRequest, RemoteUpdate};
 pub use run::notify::{Completed, NotifyState};
 pub use run::scan::{DeviceSample, Scan, Signal, SourceId};
 pub use run::split::{RecordLocation, ScanGroup};

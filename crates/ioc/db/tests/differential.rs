@@ -243,7 +243,7 @@ impl Fleet {
         }
         while let Some(request) = self.shards[from].next_remote() {
             match request {
-                RemoteRequest::Connect { id, name, monitor } => {
+                RemoteRequest::Connect { id, name, monitor, .. } => {
                     let Some((source, channel)) = self.find(&name) else { continue };
                     self.writes.insert((from, id), (source, channel.clone()));
                     if !monitor {

@@ -1,7 +1,8 @@
 //! The engine's interface to clients and the shell: subscriptions, completion, scans, adding and removing records.
 
 use base::{Alarm, Array, DurNs, EventMask, MonoNs, Severity, Stamp, Status, Value};
-use db::{Channel, Db, Function, Macros, NotifyState, Now, PutError, RemoteRequest, Token};
+use db::{Channel, Db, Function, Macros, NotifyState, Now, PutError, RemoteId, RemoteRequest, RemoteUpdate, Token};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 fn now(ms: u64) -> Now {
@@ -233,7 +234,7 @@ fn errors_of_malformed_files_name_the_place_and_the_expected_text() {
 fn values_of_remote_links_are_delivered_by_the_shell() {
     let mut db = database("record(ai, \"a\") { field(INP, \"elsewhere CP MS\") }");
     let requests: Vec<RemoteRequest> = std::iter::from_fn(|| db.next_remote()).collect();
-    let [RemoteRequest::Connect { id, name, monitor: true }] = &requests[..] else { panic!("{requests:?}") };
+    let [RemoteRequest::Connect { id, name, monitor: true, pva: None }] = &requests[..] else { panic!("{requests:?}") };
     assert_eq!(name, "elsewhere");
     let alarm = Alarm { status: Status::High, severity: Severity::Minor };
     db.remote_update(*id, Value::from(2.5), alarm, Stamp::EPOCH);
@@ -244,6 +245,104 @@ fn values_of_remote_links_are_delivered_by_the_shell() {
     db.remote_disconnect(*id);
     db.advance(now(3), 10);
     assert_eq!(db.alarm(a.record).severity, Severity::Invalid);
+}
+
+/// The PVAccess links of a database, by the name of their channel.
+fn pva_links(db: &mut Db) -> HashMap<String, RemoteId> {
+    let requests = std::iter::from_fn(|| db.next_remote());
+    let each = requests.map(|request| match request {
+        RemoteRequest::Connect { id, name, pva: Some(link), .. } if link.pv == name => (name, id),
+        other => panic!("{other:?}"),
+    });
+    each.collect()
+}
+
+fn pva_update(id: RemoteId, value: f64, severity: Severity) -> RemoteUpdate {
+    let alarm = Alarm { status: Status::Link, severity };
+    RemoteUpdate { id, value: Some(Value::from(value)), alarm, stamp: Stamp::from_unix(1_800_000_000, 5), tag: 7 }
+}
+
+#[test]
+fn a_link_over_pvaccess_has_value_severity_and_time_of_its_channel() {
+    let mut db = database(
+        "record(ai, \"a\") { field(INP, {pva:{pv:\"far\", proc:\"CP\", sevr:\"MS\", time:true}}) field(TSE, -2) }
+         record(ai, \"b\") { field(INP, {pva:\"near\"}) }",
+    );
+    let links = pva_links(&mut db);
+    let (far, near) = (links["far"], links["near"]);
+    assert_eq!(get(&mut db, "b.INP"), Value::from("{pva:\"near\"}"), "the text as written");
+    db.remote_updates(&mut [pva_update(far, 2.5, Severity::Major)], false, now(2));
+    db.remote_updates(&mut [pva_update(near, 3.5, Severity::Major)], false, now(2));
+    db.advance(now(2), 10);
+    let [a, b] = ["a", "b"].map(|name| channel(&db, name));
+    assert_eq!((get(&mut db, "a"), get(&mut db, "b")), (Value::from(2.5), Value::from(0.0)), "only CP processes");
+    assert_eq!(db.alarm(a.record), Alarm { status: Status::Link, severity: Severity::Major });
+    assert_eq!(db.stamp(a.record), (Stamp::from_unix(1_800_000_000, 5), 7));
+    db.process(b.record, now(3));
+    assert_eq!((get(&mut db, "b"), db.alarm(b.record).severity), (Value::from(3.5), Severity::None));
+    for id in [far, near] {
+        db.remote_disconnect(id);
+    }
+    db.advance(now(4), 10);
+    db.process(b.record, now(4));
+    for (of, channel) in [("a", &a), ("b", &b)] {
+        assert_eq!(db.alarm(channel.record), Alarm { status: Status::Link, severity: Severity::Invalid }, "{of}");
+        assert_eq!(get(&mut db, &format!("{of}.AMSG")), Value::from("INP Disconn"));
+    }
+    assert_eq!((get(&mut db, "a"), get(&mut db, "b")), (Value::from(2.5), Value::from(3.5)), "values are kept");
+    assert!(db.stamp(a.record).0 > Stamp::from_unix(1_800_000_000, 5), "the time of the disconnection");
+}
+
+#[test]
+fn holders_of_atomic_links_are_processed_together_in_their_order() {
+    let mut db = database(
+        "record(calc, \"sum\") { field(INPA, \"one\") field(INPB, \"two\") field(CALC, \"A+B\") }
+         record(ai, \"two\") { field(INP, {pva:{pv:\"x\", field:\"b\", proc:\"CP\", atomic:true, monorder:1}}) field(FLNK, \"sum\") }
+         record(ai, \"one\") { field(INP, {pva:{pv:\"y\", field:\"a\", proc:\"CP\", atomic:true}}) }",
+    );
+    let links = pva_links(&mut db);
+    let mut updates = [pva_update(links["y"], 1.0, Severity::None), pva_update(links["x"], 2.0, Severity::None)];
+    db.remote_updates(&mut updates, true, now(2));
+    assert_eq!(get(&mut db, "sum"), Value::from(3.0), "without a later scan");
+    assert!(updates.iter().all(|update| update.value.is_none()), "the previous values return");
+}
+
+#[test]
+fn a_write_over_pvaccess_without_connection_fails_unless_it_is_retried() {
+    let mut db = database(
+        "record(ao, \"a\") { field(OUT, {pva:\"x\"}) }
+         record(ao, \"b\") { field(OUT, {pva:{pv:\"y\", retry:true}}) }
+         record(ai, \"c\") { field(FLNK, {pva:\"z\"}) }",
+    );
+    let links = pva_links(&mut db);
+    for (name, sent) in [("a", None), ("b", Some(links["y"]))] {
+        let out = channel(&db, name);
+        db.put(&out, &Value::from(2.0), now(2)).unwrap();
+        let put = db.next_remote().map(|request| match request {
+            RemoteRequest::Put { id, .. } => id,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(put, sent, "{name}");
+        let expected = if sent.is_none() { Severity::Invalid } else { Severity::None };
+        assert_eq!(db.alarm(out.record).severity, expected, "{name}");
+    }
+    let forward = channel(&db, "c").record;
+    db.process(forward, now(3));
+    assert_eq!(db.next_remote(), None);
+    db.remote_connect(links["z"]);
+    db.process(forward, now(4));
+    assert_eq!(db.next_remote(), Some(RemoteRequest::Process { id: links["z"] }));
+    assert_eq!(get(&mut db, "c.AMSG"), Value::from("Disconn"), "of the first processing");
+}
+
+#[test]
+fn ignored_options_of_a_link_over_pvaccess_are_reported() {
+    let mut db = Db::new();
+    let text = "record(ai, \"a\") { field(INP, {pva:{pv:\"x\", prok:\"CP\"}}) }";
+    db.load_records(text, "t.db", &Macros::default(), &mut |_| None).unwrap();
+    db.init(now(1));
+    let notices: Vec<String> = db.take_notices().iter().map(|notice| format!("{notice:?}")).collect();
+    assert!(notices.iter().any(|notice| notice.contains("a.INP") && notice.contains("nearest is")), "{notices:?}");
 }
 
 #[test]

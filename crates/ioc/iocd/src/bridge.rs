@@ -54,7 +54,8 @@ impl Bridges {
     /// Handles a link's request if its target is in this IOC; otherwise returns the request.
     pub(crate) fn take(&mut self, holder: Holder, request: RemoteRequest, store: &mut Store) -> Option<RemoteRequest> {
         match request {
-            RemoteRequest::Connect { id, ref name, monitor } => {
+            RemoteRequest::Connect { pva: Some(_), .. } => Some(request),
+            RemoteRequest::Connect { id, ref name, monitor, pva: None } => {
                 let Some(opened) = store.open(name.as_bytes(), SELF) else {
                     // Access security updates its own links to new records.
                     if holder != GUARD {
@@ -93,9 +94,8 @@ impl Bridges {
                 None => Some(RemoteRequest::Put { id, value, notify }),
             },
             RemoteRequest::Process { id } => {
-                if let Some(bridge) = self.links.get(&(holder, id)) {
-                    store.process_if_passive(bridge.opened.handle);
-                }
+                let Some(bridge) = self.links.get(&(holder, id)) else { return Some(request) };
+                store.process_if_passive(bridge.opened.handle);
                 None
             }
             RemoteRequest::Disconnect { id } => {
@@ -177,7 +177,8 @@ impl Bridges {
         let mut asked = Vec::new();
         for (holder, id) in links {
             let Some(bridge) = self.links.get(&(holder, id)) else { continue };
-            let connect = RemoteRequest::Connect { id, name: bridge.name.clone(), monitor: bridge.monitor };
+            let name = bridge.name.clone();
+            let connect = RemoteRequest::Connect { id, name, monitor: bridge.monitor, pva: None };
             if holder != GUARD {
                 asked.push((holder, connect));
             }
@@ -190,7 +191,9 @@ impl Bridges {
     /// Links to other IOCs whose name now exists in this one. They must be disconnected there and connected here.
     pub(crate) fn found(&mut self, store: &Store) -> Vec<(Holder, RemoteRequest)> {
         let here = self.elsewhere.extract_if(|_, (name, _)| store.db.find(name).is_ok());
-        here.map(|((holder, id), (name, monitor))| (holder, RemoteRequest::Connect { id, name, monitor })).collect()
+        let connect =
+            |((holder, id), (name, monitor))| (holder, RemoteRequest::Connect { id, name, monitor, pva: None });
+        here.map(connect).collect()
     }
 }
 

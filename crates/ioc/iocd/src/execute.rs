@@ -63,6 +63,7 @@ pub(crate) fn execute(
                 *value = db.remote_update(*id, new, *alarm, *stamp);
             }
         }
+        OwnerRequest::Updates { updates, atomic } => db.remote_updates(updates, *atomic, now),
         OwnerRequest::Meta { id, meta } => db.remote_meta(*id, meta),
         OwnerRequest::Connect { id, connected: true } => db.remote_connect(*id),
         OwnerRequest::Connect { id, connected: false } => db.remote_disconnect(*id),

@@ -58,7 +58,7 @@ impl Guard {
         for (group, letter, name) in inputs {
             let id = RemoteId(self.first.wrapping_add(self.watched.len() as u32));
             self.watched.push((group, letter, Reached::Never));
-            asked.push(RemoteRequest::Connect { id, name, monitor: true });
+            asked.push(RemoteRequest::Connect { id, name, monitor: true, pva: None });
         }
         asked
     }

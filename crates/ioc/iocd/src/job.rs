@@ -9,7 +9,7 @@ use base::{Alarm, EventMask, Meta, Scalar, Stamp, Str40, Value};
 use ca::Eca;
 use ca::encode::{Needs, Reading};
 use ca::server::{Peer, PutOutcome, Write};
-use db::{Channel, Completed, Db, Now, PutError, RecId, RemoteId, RemoteRequest, Signal, Token};
+use db::{Channel, Completed, Db, Now, PutError, RecId, RemoteId, RemoteRequest, RemoteUpdate, Signal, Token};
 
 /// A job for an owner.
 pub(crate) struct Job {
@@ -75,6 +75,12 @@ pub(crate) enum OwnerRequest {
         value: Option<Value>,
         alarm: Alarm,
         stamp: Stamp,
+    },
+    /// New values of links over PVAccess to one channel. The job returns the previous ones.
+    Updates {
+        updates: Vec<RemoteUpdate>,
+        /// The holders are processed together.
+        atomic: bool,
     },
     /// Units, limits and state names of a link's source. The job returns the previous ones.
     Meta {

@@ -2,6 +2,8 @@
 //!
 //! `cargo xtask test epics` installs both. Everything stays on loopback, on free ports.
 
+mod links;
+
 use harness::epics::pvaccess;
 use harness::eventually;
 use harness::ioc::Ioc;

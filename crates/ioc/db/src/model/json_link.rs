@@ -44,10 +44,10 @@ pub(crate) struct Calc {
 
 /// Parses a JSON link; `None` for a constant.
 pub(crate) fn from_json(json: &Json, field: LinkField) -> Result<Option<JsonLink>, String> {
-    let Json::Map(entries) = json else { return Err("expected one of const, calc, state, debug, trace".into()) };
+    let Json::Map(entries) = json else { return Err("expected one of const, calc, pva, state, debug, trace".into()) };
     let [(kind, value)] = &entries[..] else {
         return Err(format!(
-            "a JSON link has {} keys, expected one of const, calc, state, debug, trace",
+            "a JSON link has {} keys, expected one of const, calc, pva, state, debug, trace",
             entries.len()
         ));
     };
@@ -64,9 +64,10 @@ pub(crate) fn from_json(json: &Json, field: LinkField) -> Result<Option<JsonLink
             let bare = name.strip_prefix('!').filter(|bare| !bare.is_empty());
             Ok(Some(JsonLink::State { name: bare.unwrap_or(name).to_owned(), invert: bare.is_some(), value: false }))
         }
+        "pva" => Err("pva cannot be inside of another JSON link".into()),
         "debug" | "trace" => Ok(from_json(value, field)?.map(|inner| JsonLink::Trace(Box::new(inner)))),
         other => {
-            let known = base::nearest(other, ["const", "calc", "state", "debug", "trace"]);
+            let known = base::nearest(other, ["const", "calc", "pva", "state", "debug", "trace"]);
             let hint = known.map_or(String::new(), |known| format!("; nearest is \"{known}\""));
             Err(format!("no JSON link is called \"{other}\"{hint}"))
         }

@@ -1,6 +1,8 @@
 //! Links: their text, and their target once resolved.
 
 use crate::model::id::RecId;
+use crate::model::pva_link::PvaLink;
+use base::json::Json;
 use std::fmt::Write;
 
 /// Process the source or target if it is passive.
@@ -185,6 +187,8 @@ pub(crate) enum LinkText<'a> {
     Hardware(&'a str),
     /// A computing JSON link: its text and its parsed form.
     Json(&'a str, Box<crate::model::json_link::JsonLink>),
+    /// A link over PVAccess: its text, its parsed form, and complaints about ignored options.
+    Pva(&'a str, Box<PvaLink>, Vec<String>),
 }
 
 /// Whether EPICS reads the text as a number.
@@ -200,6 +204,13 @@ pub(crate) fn parse(text: &str, field: LinkField) -> Result<LinkText<'_>, String
     }
     if text.starts_with('{') && text.ends_with('}') {
         let json = base::json::parse(text).map_err(|error| error.to_string())?;
+        if let Json::Map(entries) = &json
+            && let [(kind, value)] = &entries[..]
+            && kind == "pva"
+        {
+            let (link, complaints) = PvaLink::from_json(value, field)?;
+            return Ok(LinkText::Pva(text, Box::new(link), complaints));
+        }
         return Ok(match crate::model::json_link::from_json(&json, field)? {
             Some(link) => LinkText::Json(text, Box::new(link)),
             None => LinkText::Constant(text),

@@ -6,6 +6,7 @@ pub(crate) mod id;
 pub(crate) mod json_link;
 pub(crate) mod link;
 pub(crate) mod names;
+pub(crate) mod pva_link;
 pub(crate) mod schema;
 pub(crate) mod slot;
 pub(crate) mod values;

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 pub(crate) struct Message(u16);
 
 /// Messages that do not name a link, in numeric order.
-const TEXTS: [&str; 9] = [
+const TEXTS: [&str; 10] = [
     "",
     "Async in progress",
     "No such ENV",
@@ -18,6 +18,7 @@ const TEXTS: [&str; 9] = [
     "BPT Error",
     "post_major error",
     "post_minor error",
+    "Disconn",
 ];
 
 impl Message {
@@ -30,16 +31,24 @@ impl Message {
     pub(crate) const BREAKS: Self = Self(6);
     pub(crate) const MAJOR: Self = Self(7);
     pub(crate) const MINOR: Self = Self(8);
+    pub(crate) const DISCONNECTED: Self = Self(9);
 
     /// The message `field NAME` of a LINK alarm.
     pub(crate) fn of_field(name: &str) -> Self {
         let fields = &table()[TEXTS.len()..];
+        let fields = &fields[..fields.len() / 2];
         let found = fields.binary_search_by(|text| text["field ".len()..].cmp(name));
         found.map_or(Self::NONE, |at| Self((TEXTS.len() + at) as u16))
     }
+
+    /// The message `NAME Disconn` of a link over PVAccess, from that of its LINK alarm.
+    pub(crate) fn disconnected(self) -> Self {
+        let fields = (table().len() - TEXTS.len()) / 2;
+        if usize::from(self.0) < TEXTS.len() { Self::DISCONNECTED } else { Self(self.0 + fields as u16) }
+    }
 }
 
-/// All messages: the texts above, then one per link field name, sorted. Built once.
+/// All messages: the texts above, then one per link field name, sorted, and as many for disconnected links. Built once.
 fn table() -> &'static [String] {
     static TABLE: OnceLock<Vec<String>> = OnceLock::new();
     TABLE.get_or_init(|| {
@@ -48,7 +57,8 @@ fn table() -> &'static [String] {
         let mut fields: Vec<String> = links.map(|field| format!("field {}", field.name)).collect();
         fields.sort_unstable();
         fields.dedup();
-        TEXTS.iter().map(|text| (*text).to_owned()).chain(fields).collect()
+        let lost: Vec<String> = fields.iter().map(|text| format!("{} Disconn", &text["field ".len()..])).collect();
+        TEXTS.iter().map(|text| (*text).to_owned()).chain(fields).chain(lost).collect()
     })
 }
 
@@ -84,5 +94,7 @@ mod tests {
         assert_eq!(Message::of_field("INPA").bytes(), b"field INPA");
         assert_eq!(Message::of_field("FLNK").bytes(), b"field FLNK");
         assert_eq!(Message::of_field("NONSENSE"), Message::NONE);
+        assert_eq!(Message::of_field("INPA").disconnected().bytes(), b"INPA Disconn");
+        assert_eq!(Message::NONE.disconnected().bytes(), b"Disconn");
     }
 }

@@ -166,7 +166,7 @@ fn connect(db: &mut Db, rec: RecId, body: Body<Swait>, place: usize) -> Result<(
     let (link, wrong) = match parse(&name, LinkField::In) {
         Ok(LinkText::Constant(text)) => (Link::of_constant(text), None),
         Ok(LinkText::Pv(name, _)) => (db.link_over_channel(rec, name, place != OUTN), None),
-        Ok(LinkText::Hardware(_) | LinkText::Json(..)) => {
+        Ok(LinkText::Hardware(_) | LinkText::Json(..) | LinkText::Pva(..)) => {
             let what =
                 format!("\"{name}\" is a device address or JSON, expected the name of a process variable or a number");
             (Link::EMPTY, Some(what))

@@ -3,7 +3,9 @@
 use crate::model::id::RecId;
 use crate::model::json_link::{Calc, JsonLink};
 use crate::model::link::LinkKind;
+use crate::model::pva_link::PvaLink;
 use crate::model::slot::Slot;
+use crate::report::links::{LinkChannel, LinkInfo};
 use crate::run::engine::Db;
 use base::json::{self, Json};
 use base::text::general;
@@ -12,10 +14,13 @@ use std::fmt::Write as _;
 impl Db {
     /// A record's JSON links by field. Level 1 adds the arguments of computing links, level 2 the elements of lists.
     pub fn json_report(&mut self, record: RecId, level: i64) -> Vec<(String, String)> {
-        let links = self.links_of(record).into_iter().filter(|link| link.json);
-        let links: Vec<_> = links.map(|link| (link.field, link.text)).collect();
+        let links: Vec<_> = self.links_of(record).into_iter().filter(|link| link.json).collect();
         let mut reports = Vec::new();
-        for (field, text) in links {
+        for LinkInfo { field, text, channel, .. } in links {
+            if let Some((channel, pva)) = channel.as_ref().and_then(|channel| Some((channel, channel.pva.as_ref()?))) {
+                reports.push((field, over_pvaccess(channel, pva, level)));
+                continue;
+            }
             let number = self.records.type_of(record).field(&field);
             let brief = number.and_then(|number| match self.records.peek(record, number) {
                 Slot::Link(link) => Some(link.brief()),
@@ -31,6 +36,14 @@ impl Db {
         }
         reports
     }
+}
+
+/// The report of a link over PVAccess.
+fn over_pvaccess(channel: &LinkChannel, link: &PvaLink, level: i64) -> String {
+    let field = if link.field.is_empty() { String::new() } else { format!("|.{}", link.field) };
+    let connected = if channel.connected { 'T' } else { 'F' };
+    let disconnects = if level > 0 { format!(" #disconn={}", channel.disconnects) } else { String::new() };
+    format!("      'pva': {}{field}{} conn={connected}{disconnects}\n", link.pv, link.options(level > 0))
 }
 
 /// Appends the report of one link: its JSON and its current state. Constants have no state.

@@ -2,10 +2,12 @@
 
 use crate::model::id::RecId;
 use crate::model::link::{LinkKind, MS_BITS, PP};
+use crate::model::pva_link::PvaLink;
 use crate::model::slot::Slot;
 use crate::run::engine::Db;
 use crate::run::split::Sets;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// A link field that is not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,11 +26,11 @@ pub struct LinkInfo {
     pub severity: &'static str,
     /// Whether it is JSON.
     pub json: bool,
-    /// Its channel if it uses Channel Access (`CA`, `CP`, `CPP`), even to a record of this database.
+    /// Its channel if it uses Channel Access (`CA`, `CP`, `CPP`), even to a record of this database, or PVAccess.
     pub channel: Option<LinkChannel>,
 }
 
-/// Channel of a link that uses Channel Access.
+/// Channel of a link that uses Channel Access or PVAccess.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkChannel {
     /// Name of the process variable.
@@ -37,6 +39,8 @@ pub struct LinkChannel {
     pub connected: bool,
     /// Number of disconnects.
     pub disconnects: u32,
+    /// Options of a link over PVAccess; `None` for Channel Access.
+    pub pva: Option<Arc<PvaLink>>,
 }
 
 impl Db {
@@ -65,13 +69,13 @@ impl Db {
                 crate::model::link::MSS => "MSS",
                 _ => "NMS",
             };
-            let channel =
-                match brief.kind {
-                    LinkKind::Remote => self.remote_state(brief.target).map(|(name, connected, disconnects)| {
-                        LinkChannel { name: name.to_owned(), connected, disconnects }
-                    }),
-                    _ => None,
-                };
+            let channel = match brief.kind {
+                LinkKind::Remote => self.remote_state(brief.target).map(|(name, connected, disconnects)| {
+                    let pva = self.links.remotes.pva(brief.target).cloned();
+                    LinkChannel { name: name.to_owned(), connected, disconnects, pva }
+                }),
+                _ => None,
+            };
             links.push(LinkInfo {
                 channel,
                 field,

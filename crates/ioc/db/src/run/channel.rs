@@ -27,6 +27,20 @@ pub struct Channel {
     pub type_name: bool,
     /// Filters of its values and events (`[1:2:9]`, `{"dbnd":{"abs":1}}`).
     pub filters: Filters,
+    /// What a write through it processes.
+    pub processing: Processing,
+}
+
+/// Whether a write processes the record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Processing {
+    /// If the field asks for it and the record is passive, or if the field is PROC.
+    #[default]
+    Passive,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
 }
 
 /// Properties of a field.
@@ -95,8 +109,14 @@ impl Db {
         let known = known.filter(|(_, rec)| !self.records[*rec].removed && self.is_started(*rec));
         let (_, rec) = known.ok_or(Absent { record, field, kind: None })?;
         let kind = self.records.type_of(rec);
-        let mut channel =
-            Channel { record: rec, field: kind.val, long_string: false, type_name: false, filters: Filters::default() };
+        let mut channel = Channel {
+            record: rec,
+            field: kind.val,
+            long_string: false,
+            type_name: false,
+            filters: Filters::default(),
+            processing: Processing::Passive,
+        };
         if !field.is_empty() {
             match kind.field(field) {
                 Some(found) => channel.field = found,

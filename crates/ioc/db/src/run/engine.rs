@@ -449,7 +449,7 @@ impl Db {
             LinkKind::Db => {
                 self.process_passive(rec, link.record());
             }
-            LinkKind::Remote => self.remote_forward(link),
+            LinkKind::Remote => self.remote_forward(rec, link),
             LinkKind::Through => {
                 if let Some(bare) = self.bare(link) {
                     self.process_passive(rec, bare.record());
@@ -564,6 +564,9 @@ impl Db {
             LinkKind::Remote => {
                 if let Some(time) = self.links.remotes.stamp(link.target) {
                     self.records[rec].time = time;
+                }
+                if let Some(tag) = self.links.remotes.tag(link.target) {
+                    self.records[rec].utag = tag;
                 }
             }
             _ => {}

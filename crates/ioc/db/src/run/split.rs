@@ -5,7 +5,7 @@
 //! remote links, as over Channel Access.
 
 use crate::model::id::{PerRecord, RecId};
-use crate::model::link::{self, CA, CP, CPP, LinkText};
+use crate::model::link::{self, CA, CP, CPP, LinkField, LinkText};
 use crate::rec::Kind;
 use crate::run::engine::Db;
 use crate::run::scan::period;
@@ -233,6 +233,8 @@ impl Db {
     /// Joins records that are connected by database links.
     fn lock_sets(&self) -> Sets {
         let mut sets = Sets::of(self.records.common.ids());
+        // Holders of atomic PVAccess links to one channel are processed together, so they need one owner.
+        let mut atomic: HashMap<String, RecId> = HashMap::new();
         for item in &self.links.pending.links {
             let Some(link_field) = self.records.def(item.rec, item.field).link_field() else { continue };
             let text = self.links.pending.text_of(item);
@@ -245,6 +247,9 @@ impl Db {
                     .split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | '{' | '}' | '[' | ']' | ':'))
                     .chain(text.split(['"', '\'']))
                     .for_each(|word| self.join_name(&mut sets, item.rec, word.split_whitespace().next().unwrap_or(""))),
+                Ok(LinkText::Pva(_, link, _)) if link.atomic && link_field == LinkField::In => {
+                    sets.join(item.rec, *atomic.entry(link.pv).or_insert(item.rec));
+                }
                 _ => {}
             }
         }

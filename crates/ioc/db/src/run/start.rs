@@ -161,6 +161,15 @@ impl Db {
             Ok(LinkText::Json(text, link)) => {
                 Link::to(ResolvedLink { kind: LinkKind::Json, flags: 0, field: 0, target: self.add_json(*link) }, text)
             }
+            Ok(LinkText::Pva(text, link, complaints)) => {
+                for complaint in complaints {
+                    let name = format!("{}.{}", self.records.name(rec), self.records.def(rec, field).name);
+                    self.notice(format!("{name}: {complaint}"));
+                }
+                let flags = link.flags(link_field);
+                let target = self.links.remotes.add_pva(rec, flags, *link, link_field == LinkField::In);
+                Link::to(ResolvedLink { kind: LinkKind::Remote, flags, field: 0, target }, text)
+            }
             Ok(LinkText::Pv(name, flags)) => self.resolve(rec, field, link_field, name, flags),
         };
         if let Slot::Link(slot) = self.records.slot(rec, field) {

@@ -153,6 +153,16 @@ impl Engine {
 
     /// Handles requests of links to other IOCs.
     pub(super) fn remote(&mut self, holder: Holder, request: RemoteRequest) {
+        if let RemoteRequest::Connect { pva: Some(link), .. } = &request
+            && link.local
+            && self.store.db.find(&link.pv).is_err()
+        {
+            eprintln!(
+                "link with local:true to {}: no record of this IOC has this name; it stays disconnected",
+                link.pv
+            );
+            return;
+        }
         if let Some(request) = self.bridges.take(holder, request, &mut self.store)
             && let Some(links) = &mut self.links
         {

@@ -84,6 +84,13 @@ pub(super) const COMMANDS: &[Command] = &[
         let servers = shell.with_engine(move |engine| engine.servers(names))?;
         said(shell, &report::remote_links(&record, level, &links, lost, &servers))
     }),
+    command!("dbpvar", "[record [level]]", "links over PVAccess", |shell, args| {
+        let (record, level) = (arg(args, 0).to_owned(), number(args, 1));
+        let of = record.clone();
+        let owners = shell.with_each(move |db, _| report::channel_links(db, &of))?;
+        let links: Vec<_> = owners.into_iter().flat_map(|(links, _)| links).collect();
+        said(shell, &report::pvaccess_links(&record, level, &links))
+    }),
     command!("dbhcr", "", "records with links to hardware", |shell, _| hardware_report(shell)),
     command!("dbReportDeviceConfig", "pdbbase", "as dbhcr", |shell, _| hardware_report(shell)),
     command!("dbior", "[driver [level]]", "reports of drivers: there are none", |_, _| Ok(None)),

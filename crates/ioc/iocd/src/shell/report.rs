@@ -5,7 +5,8 @@ use crate::links::Servers;
 use crate::scans::Scans;
 use crate::shard_port::OwnerCounters;
 use base::{FieldType, Quantile, Stamp};
-use db::{Channel, Db, LinkChannel, RecId, Special};
+use db::{Channel, Db, LinkChannel, PvaLink, RecId, Special};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// `dbl`: record names, of one type or all, sorted by type; with values of some fields.
@@ -103,15 +104,52 @@ pub(super) fn channel_links(db: &mut Db, record: &str) -> (Vec<ChannelLink>, u64
     (links, db.remote_lost())
 }
 
+/// `dbpvar`: links over PVAccess of all owners' records, in the format of C. Level 1 lists the disconnected channels, 2 all,
+/// 5 their links.
+pub(super) fn pvaccess_links(record: &str, level: u64, links: &[ChannelLink]) -> String {
+    let mut out = match record {
+        "" | "*" => "PVA links in all records\n\n".into(),
+        record => format!("PVA links in record named '{record}'\n\n"),
+    };
+    // Links with the same queue share a channel.
+    let mut channels: BTreeMap<_, Vec<(&ChannelLink, &PvaLink)>> = BTreeMap::new();
+    for (link, pva) in links.iter().filter_map(|link| Some((link, link.channel.pva.as_deref()?))) {
+        channels.entry((pva.pv.as_str(), pva.pipeline, pva.queue)).or_default().push((link, pva));
+    }
+    let (mut connected, mut count) = (0, 0);
+    for ((name, ..), links) in &channels {
+        let [(first, _), ..] = links[..] else { continue };
+        let LinkChannel { connected: is_connected, disconnects, .. } = first.channel;
+        connected += usize::from(is_connected);
+        count += links.len();
+        if level < 2 && (level == 0 || is_connected) {
+            continue;
+        }
+        let letter = if is_connected { 'T' } else { 'F' };
+        let changes = disconnects + u32::from(is_connected);
+        let _ = writeln!(out, "{name:>28} conn={letter} {disconnects} disconnects, {changes} type changes");
+        if level < 5 {
+            continue;
+        }
+        for (link, pva) in links {
+            let _ = writeln!(out, "{:30}{}.{}{}", "", link.holder, link.field, pva.options(true));
+        }
+        out.push('\n');
+    }
+    let _ = writeln!(out, "  {connected}/{} channels connected used by {count} links", channels.len());
+    out
+}
+
 /// `dbcar`: links of all owners' records, in the format of C. Level 1 lists the disconnected ones, 2 all.
 pub(super) fn remote_links(record: &str, level: u64, links: &[ChannelLink], lost: u64, servers: &Servers) -> String {
+    let links: Vec<&ChannelLink> = links.iter().filter(|link| link.channel.pva.is_none()).collect();
     let mut out = match record {
         "" | "*" => "CA links in all records\n\n".into(),
         record => format!("CA links in record named '{record}'\n\n"),
     };
     let (mut connected, mut disconnects, mut unreadable, mut unwritable) = (0, 0, 0, 0);
-    for ChannelLink { holder, field, input, channel } in links {
-        let LinkChannel { name, connected: is_connected, disconnects: times } = channel;
+    for ChannelLink { holder, field, input, channel } in &links {
+        let LinkChannel { name, connected: is_connected, disconnects: times, .. } = channel;
         let arrow = if *is_connected { "==>" } else { "-->" };
         if level > 1 || (level == 1 && !is_connected) {
             let _ = writeln!(out, "{holder:>28}.{field:<4} {arrow} {name:<28}  ({times}, 0)");

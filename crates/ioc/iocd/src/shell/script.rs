@@ -53,6 +53,7 @@ const FORGIVEN: &[&str] = &[
     "dbp",
     "dbpf",
     "dbpr",
+    "dbpvar",
     "dbs",
     "dbsr",
     "dbstat",

@@ -15,7 +15,7 @@ use base::{Alarm, Array, EventMask, FieldType, Meta, NumberHash, Scalar, Stamp, 
 use ca::encode::{Needs, Reading};
 use ca::server::{Access, Backend, Get, Opened, Peer, Post, PutOutcome, Token, Write};
 use ca::{Basic, Eca};
-use db::{Channel, Db, FieldInfo, Now, RecId, RemoteId};
+use db::{Channel, Db, FieldInfo, Now, Processing, RecId, RemoteId};
 use groups::Groups;
 use mirror::{Fetch, Mirror, Next};
 use std::collections::HashMap;
@@ -328,6 +328,32 @@ impl Store {
         Some(reading.meta)
     }
 
+    /// Writes a field for a client, and processes its record as `processing` specifies.
+    fn write_processing(
+        &mut self,
+        handle: u64,
+        peer: Peer<'_>,
+        write: Write,
+        (token, notify): (Token, bool),
+        processing: Processing,
+    ) -> PutOutcome {
+        let Some(entry) = entry(&self.entries, handle) else { return PutOutcome::Failed };
+        let trapped = self.put_log.is_some() && self.is_trapped(&entry.channel, peer);
+        if entry.remote.is_none() && !trapped && processing == Processing::Passive {
+            return write_to(&mut self.db, &entry.channel, &write, notify.then_some(token.0), self.now);
+        }
+        let log = trapped.then(|| Box::new(Logged::new(peer, self.db.channel_name(&entry.channel), entry.room())));
+        let room = if trapped { entry.room() } else { NO_ROOM };
+        let (owner, channel) = entry.there();
+        let channel = Channel { processing, ..channel.clone() };
+        let request = OwnerRequest::Write { channel, write, notify: notify.then_some(token.0), log };
+        match self.submit(owner, Requester::Client(token), request, room, None) {
+            None => PutOutcome::Sent,
+            Some(JobResult::Write(put)) => put,
+            Some(_) => PutOutcome::Failed,
+        }
+    }
+
     /// Sends a mirror's request to the owner of its field.
     fn send(&mut self, key: u64, Fetch { needs, mask }: Fetch) {
         let Some(entry) = self.entry(handle_of(key)) else { return };
@@ -454,20 +480,7 @@ impl Backend for Store {
     }
 
     fn write(&mut self, handle: u64, peer: Peer<'_>, write: Write, token: Token, notify: bool) -> PutOutcome {
-        let Some(entry) = entry(&self.entries, handle) else { return PutOutcome::Failed };
-        let trapped = self.put_log.is_some() && self.is_trapped(&entry.channel, peer);
-        if entry.remote.is_none() && !trapped {
-            return write_to(&mut self.db, &entry.channel, &write, notify.then_some(token.0), self.now);
-        }
-        let log = trapped.then(|| Box::new(Logged::new(peer, self.db.channel_name(&entry.channel), entry.room())));
-        let room = if trapped { entry.room() } else { NO_ROOM };
-        let (owner, channel) = entry.there();
-        let request = OwnerRequest::Write { channel: channel.clone(), write, notify: notify.then_some(token.0), log };
-        match self.submit(owner, Requester::Client(token), request, room, None) {
-            None => PutOutcome::Sent,
-            Some(JobResult::Write(put)) => put,
-            Some(_) => PutOutcome::Failed,
-        }
+        self.write_processing(handle, peer, write, (token, notify), Processing::Passive)
     }
 
     fn forget(&mut self, token: Token) {

@@ -4,7 +4,7 @@ use super::{Store, groups};
 use base::{Array, FieldType, Scalar, Value};
 use ca::encode::{Needs, Reading};
 use ca::server::{Backend, Peer, PutOutcome, Token, Write};
-use db::{Channel, Db, FieldInfo};
+use db::{Channel, Db, FieldInfo, Processing};
 use pva::codec::Kind;
 use pva::nt::{Shape, View, Written, short_text};
 use pva::server::{self, Access, Get, Opened, Options, Put, Source, StructureGet};
@@ -222,16 +222,18 @@ impl Source for Store {
             return self.write_group(handle, peer, (&marks, &value), token, wait);
         }
         let token = token_of(token);
-        let written = match write {
+        let (written, processing) = match write {
             server::Write::Process => return put(self.process_record(handle, peer, token, wait)),
             server::Write::Structure { .. } => return Put::Failed("the channel is a field, not a group".into()),
-            server::Write::Value(written) => written,
+            server::Write::Value(written) => (written, Processing::Passive),
+            server::Write::ValueAs(written, true) => (written, Processing::Always),
+            server::Write::ValueAs(written, false) => (written, Processing::Never),
         };
         let value = match self.value_of(handle, written) {
             Ok(value) => value,
             Err(unfit) => return Put::Failed(unfit),
         };
-        put(Backend::write(self, handle, peer, Write::Value(value), token, wait))
+        put(self.write_processing(handle, peer, Write::Value(value), (token, wait), processing))
     }
 
     fn structure(&self, handle: u64) -> Option<Arc<pva::codec::Struct>> {
@@ -385,6 +387,23 @@ record(waveform, "characters") { field(FTVL, "CHAR") field(NELM, "10") info(Q:fo
         let handle = open(&mut store, "count").handle;
         let Get::Done(view) = Source::read(&mut store, handle, false, None) else { panic!("it is read") };
         assert_eq!(view.value, &Value::from(2.0));
+    }
+
+    #[test]
+    fn a_write_processes_the_record_as_the_client_requests() {
+        let mut store = store();
+        let mut expected = 0.0;
+        // INPA is its own value, so each processing counts.
+        for (process, processes) in [(Some(true), true), (Some(false), false), (None, false)] {
+            let value = Written::Value(Value::from(3i16));
+            let given = process
+                .map_or_else(|| server::Write::Value(value.clone()), |on| server::Write::ValueAs(value.clone(), on));
+            assert_eq!(write(&mut store, "count.PREC", given), Put::Done);
+            expected += f64::from(u8::from(processes));
+            let handle = open(&mut store, "count").handle;
+            let Get::Done(view) = Source::read(&mut store, handle, false, None) else { panic!("it is read") };
+            assert_eq!(view.value, &Value::from(expected), "{process:?}");
+        }
     }
 
     #[test]

@@ -7,8 +7,10 @@ use crate::codec::{Kind, Mask, Order, Reader, Struct, Type, Value, Writer};
 use base::{Alarm, EventMask, Meta, Scalar, Severity, Stamp, Status, Str40};
 use std::sync::Arc;
 
+mod read;
 mod written;
 
+pub use read::{Parts, Place, from_base, is_enum};
 pub use written::{Unfit, Written, short_text};
 
 /// The choices of `display.form`.

@@ -77,7 +77,7 @@ impl Layout {
     }
 }
 
-fn one(value: &Value) -> Option<Scalar> {
+pub(super) fn one(value: &Value) -> Option<Scalar> {
     Some(match value {
         Value::Bool(value) => Scalar::U8((*value).into()),
         Value::I8(value) => Scalar::I8(*value),

@@ -33,9 +33,11 @@ pub(super) struct Op {
 
 pub(super) enum OpKind {
     Get,
-    /// A write, with whether its answer waits for the end of processing.
+    /// A write, with whether its answer waits for the end of processing, and whether it processes the record instead of
+    /// what the record specifies.
     Put {
         wait: bool,
+        process: Option<bool>,
     },
     Process {
         wait: bool,

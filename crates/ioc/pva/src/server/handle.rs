@@ -245,7 +245,7 @@ impl Server {
         } else if select.is_none() {
             Some(format!("the channel has none of the fields {}", request.fields.join(", ")))
         } else {
-            unsupported_option(&request)
+            process_option(&request, layout.shape()).err()
         };
         if let Some(refused) = refused {
             conn.refuse(command, ioid, sub, &refused);
@@ -254,7 +254,7 @@ impl Server {
         let wait = request.is_set("block");
         let kind = match command {
             command::GET => OpKind::Get,
-            command::PUT => OpKind::Put { wait },
+            command::PUT => OpKind::Put { wait, process: process_option(&request, layout.shape()).ok().flatten() },
             command::PROCESS => OpKind::Process { wait },
             _ => {
                 let credit = if sub & sub::ACK != 0 { Some(reader.u32()?) } else { None };
@@ -319,9 +319,16 @@ pub(super) fn call_argument(
     Ok(Some((ty, value)))
 }
 
-/// An option that changes what a write does and is not implemented must not be ignored.
-fn unsupported_option(request: &Request) -> Option<String> {
-    let process = request.option("process")?;
-    let refused = !process.eq_ignore_ascii_case("passive");
-    refused.then(|| format!("record[process={process}] is not supported by this server, expected passive"))
+/// The option `process`: whether a write processes the record; `None` if the record specifies it. In a group, each record does.
+fn process_option(request: &Request, shape: Shape) -> Result<Option<bool>, String> {
+    match request.option("process") {
+        None => Ok(None),
+        Some(text) if text.eq_ignore_ascii_case("passive") => Ok(None),
+        Some(text) if shape == Shape::Structure => {
+            Err(format!("record[process={text}] of a group is not supported, expected passive"))
+        }
+        Some(_) if request.is_set("process") => Ok(Some(true)),
+        Some(text) if text.eq_ignore_ascii_case("false") || text == "0" => Ok(Some(false)),
+        Some(text) => Err(format!("record[process={text}] is unknown, expected true, false or passive")),
+    }
 }

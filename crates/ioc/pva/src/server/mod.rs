@@ -105,6 +105,8 @@ pub enum Write {
         /// What the client requests.
         options: Options,
     },
+    /// A value. Whether it processes the record is given.
+    ValueAs(Written, bool),
     /// Processes the record.
     Process,
 }

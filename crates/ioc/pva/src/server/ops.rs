@@ -40,14 +40,24 @@ impl Server {
             OpKind::Monitor(_) => return self.monitor_request(id, ioid, sub, reader, source),
             OpKind::Get => self.read(id, ioid, sub, source),
             OpKind::Put { .. } if sub & sub::GET != 0 => self.read(id, ioid, sub, source),
-            OpKind::Put { .. } => {
+            OpKind::Put { process, .. } => {
+                let process = *process;
                 let layout = channel.layout.clone();
                 let mask = reader.mask()?;
                 let mut value = Value::zero(layout.ty());
                 reader.fields_of(layout.ty(), &mask, &mut value, &mut conn.received)?;
                 match layout.written(&mask, value) {
                     Ok(written) => {
-                        let write = written.map_or(Write::Process, Write::Value);
+                        let write = match (written, process) {
+                            (Some(value), None) => Write::Value(value),
+                            (Some(value), Some(process)) => Write::ValueAs(value, process),
+                            // Nothing is written and nothing processed.
+                            (None, Some(false)) => {
+                                self.finish(id, ioid, sub, &Status::OK, source);
+                                return Ok(());
+                            }
+                            (None, _) => Write::Process,
+                        };
                         self.write(id, ioid, sub, write, source);
                     }
                     Err(unfit) => self.finish(id, ioid, sub, &Status::error(unfit.to_string()), source),
@@ -108,7 +118,7 @@ impl Server {
             return self.finish(id, ioid, sub, &Status::error(NO_WRITE), source);
         }
         let handle = channel.opened.handle;
-        let wait = matches!(op.kind, OpKind::Put { wait: true } | OpKind::Process { wait: true });
+        let wait = matches!(op.kind, OpKind::Put { wait: true, .. } | OpKind::Process { wait: true });
         // A completion may arrive before the source returns.
         op.busy = Some(Busy { token, sub, step: Step::Write });
         conn.pending.insert(token.0, ioid);

@@ -1,7 +1,7 @@
 //! Initial values of outputs, read from their devices.
 
 use crate::model::id::RecId;
-use crate::run::channel::Channel;
+use crate::run::channel::{Channel, Processing};
 use crate::run::engine::{Db, Now};
 use crate::run::filter::Filters;
 use crate::run::scan::DeviceSample;
@@ -54,7 +54,14 @@ impl Db {
         let value = crate::rec::from_device(self, rec, fed).map(Value::Scalar);
         let val = self.records.type_of(rec).val;
         let record = rec;
-        let channel = Channel { record, field: val, long_string: false, type_name: false, filters: Filters::default() };
+        let channel = Channel {
+            record,
+            field: val,
+            long_string: false,
+            type_name: false,
+            filters: Filters::default(),
+            processing: Processing::Passive,
+        };
         if self.put_value(&channel, value.as_ref().unwrap_or(given)).is_err() {
             return false;
         }

@@ -346,6 +346,7 @@ impl Db {
                 let flags = if by_notify { brief.flags & link::MS_BITS | link::NO_PP } else { brief.flags };
                 link::write_modifiers(&mut text, flags, link_field);
             }
+            LinkKind::Remote if text.starts_with('{') => {}
             LinkKind::Remote | LinkKind::Through => link::write_modifiers(&mut text, brief.flags, link_field),
         }
         text

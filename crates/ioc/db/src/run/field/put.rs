@@ -4,7 +4,7 @@ use crate::model::id::RecId;
 use crate::model::schema::Special;
 use crate::model::slot::{Slot, with_number};
 use crate::model::values::{convert_into, set_element};
-use crate::run::channel::{Channel, DISP_FIELD, PROC_FIELD};
+use crate::run::channel::{Channel, DISP_FIELD, PROC_FIELD, Processing};
 use crate::run::engine::{Db, Now};
 use crate::text::conv::{self, prefix};
 use crate::text::error::PutError;
@@ -43,7 +43,12 @@ impl Db {
         let def = self.records.def(rec, field);
         let pp = def.process_passive;
         let common = &mut self.records[rec];
-        if usize::from(field) == PROC_FIELD || (pp && common.scan == 0) {
+        let processes = match channel.processing {
+            Processing::Passive => usize::from(field) == PROC_FIELD || (pp && common.scan == 0),
+            Processing::Always => true,
+            Processing::Never => false,
+        };
+        if processes {
             if common.pact != 0 {
                 common.rpro = 1;
             } else {

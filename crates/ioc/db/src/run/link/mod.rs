@@ -95,8 +95,12 @@ impl Db {
     }
 
     fn alarm_of_link(&mut self, rec: RecId, link: ResolvedLink, way: LinkField) -> LinkError {
+        self.remote_time(rec, link);
         if self.records[rec].nsev < 3 {
-            let message = self.link_message(rec, link, way);
+            let message = match self.link_message(rec, link, way) {
+                field if way == LinkField::In && self.is_lost_pva(link) => field.disconnected(),
+                field => field,
+            };
             self.records[rec].raise_with(Status::Link, 3, message);
         }
         LinkError

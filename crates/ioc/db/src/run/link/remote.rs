@@ -3,17 +3,20 @@
 
 use crate::model::id::RecId;
 use crate::model::link::{CA, CP, CPP, LinkKind, MS_BITS, ResolvedLink};
+use crate::model::pva_link::PvaLink;
 use crate::model::values::array_of;
+use crate::rec::message::Message;
 use crate::run::callback::Callback;
 use crate::run::channel::Channel;
 use crate::run::device::Device;
-use crate::run::engine::Db;
+use crate::run::engine::{Db, Now};
 use crate::run::link::LinkError;
 use crate::run::link::here::Chore;
 use crate::run::scan::IO_INTR;
 use crate::text::conv::{self, Number};
 use base::{Alarm, Array, FieldType, Meta, Scalar, Stamp, Status, Str40, Value};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Number of a remote link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,6 +33,8 @@ pub enum RemoteRequest {
         name: String,
         /// Whether values must be monitored (input links).
         monitor: bool,
+        /// Options of a link over PVAccess; `None` for Channel Access.
+        pva: Option<Arc<PvaLink>>,
     },
     /// Write a value.
     Put {
@@ -40,8 +45,8 @@ pub enum RemoteRequest {
         /// Whether [`Db::remote_written`] must report completion.
         notify: bool,
     },
-    /// Process the target of a forward link to a record (not to a PROC field), if the record belongs to this IOC. Over
-    /// Channel Access such a link does nothing, as in C.
+    /// Process the target of a forward link to a record (not to a PROC field), if the record belongs to this IOC, or over
+    /// PVAccess. Over Channel Access such a link does nothing, as in C.
     Process {
         /// Number of the link.
         id: RemoteId,
@@ -53,16 +58,34 @@ pub enum RemoteRequest {
     },
 }
 
+/// A new value of a link over PVAccess.
+#[derive(Debug)]
+pub struct RemoteUpdate {
+    /// Number of the link.
+    pub id: RemoteId,
+    /// The value. [`Db::remote_updates`] replaces it by the previous one.
+    pub value: Option<Value>,
+    /// Severity of the source.
+    pub alarm: Alarm,
+    /// Time stamp of the source.
+    pub stamp: Stamp,
+    /// User tag of the source.
+    pub tag: u64,
+}
+
 struct Remote {
     holder: RecId,
     flags: u8,
     name: Box<str>,
+    /// Options of a link over PVAccess.
+    pva: Option<Arc<PvaLink>>,
     /// Target, if it is in this database.
     source: Option<Box<Channel>>,
     disconnects: u32,
     value: Option<Value>,
     alarm: Alarm,
     stamp: Stamp,
+    tag: u64,
     /// Properties at connection time; `None` for a text.
     meta: Option<Box<Meta>>,
     connected: bool,
@@ -111,27 +134,61 @@ impl Remotes {
 
     /// Adds a link and returns its number. `source` is its target, if that is in this database.
     pub(crate) fn add(&mut self, holder: RecId, flags: u8, name: &str, monitor: bool, source: Option<Channel>) -> u32 {
+        let id = self.push(holder, flags, name, None, source);
+        if self.source(id).is_some() {
+            self.chores.push_back(Chore::Connect { id: RemoteId(id), monitor });
+        } else {
+            let name = name.to_owned();
+            self.requests.push_back(RemoteRequest::Connect { id: RemoteId(id), name, monitor, pva: None });
+        }
+        id
+    }
+
+    /// Adds a link over PVAccess and returns its number.
+    pub(crate) fn add_pva(&mut self, holder: RecId, flags: u8, link: PvaLink, monitor: bool) -> u32 {
+        let link = Arc::new(link);
+        let id = self.push(holder, flags, &link.pv, Some(Arc::clone(&link)), None);
+        let name = link.pv.clone();
+        self.requests.push_back(RemoteRequest::Connect { id: RemoteId(id), name, monitor, pva: Some(link) });
+        id
+    }
+
+    fn push(
+        &mut self,
+        holder: RecId,
+        flags: u8,
+        name: &str,
+        pva: Option<Arc<PvaLink>>,
+        source: Option<Channel>,
+    ) -> u32 {
         let id = self.links.len() as u32;
         self.links.push(Remote {
             holder,
             flags,
             name: name.into(),
+            pva,
             source: source.map(Box::new),
             disconnects: 0,
             value: None,
             alarm: Alarm::NONE,
             stamp: Stamp::EPOCH,
+            tag: 0,
             meta: None,
             connected: false,
             alive: true,
             waiting: false,
         });
-        if self.source(id).is_some() {
-            self.chores.push_back(Chore::Connect { id: RemoteId(id), monitor });
-        } else {
-            self.requests.push_back(RemoteRequest::Connect { id: RemoteId(id), name: name.to_owned(), monitor });
-        }
         id
+    }
+
+    /// User tag of a link over PVAccess.
+    pub(crate) fn tag(&self, id: u32) -> Option<u64> {
+        self.links.get(id as usize).filter(|link| link.connected && link.pva.is_some()).map(|link| link.tag)
+    }
+
+    /// Options of a link over PVAccess.
+    pub(crate) fn pva(&self, id: u32) -> Option<&Arc<PvaLink>> {
+        self.links.get(id as usize)?.pva.as_ref()
     }
 
     /// Removes a link. Returns its target, if that is in this database.
@@ -194,20 +251,59 @@ impl Db {
         let before = link.value.replace(value);
         link.alarm = alarm;
         link.stamp = stamp;
+        if self.remote_is_due(id) {
+            let holder = self.links.remotes.links[id.0 as usize].holder;
+            self.scan_once(holder);
+        }
+        before
+    }
+
+    /// New values of links over PVAccess to one channel, in the order in which their holders are processed. With `atomic`
+    /// the holders of CP and CPP links are processed now, after all links have their values. The previous values are
+    /// returned in the updates, so that they are not freed on a real-time thread.
+    pub fn remote_updates(&mut self, updates: &mut [RemoteUpdate], atomic: bool, now: Now) {
+        self.time.now = now;
+        for update in &mut *updates {
+            let Some(link) = self.links.remotes.links.get_mut(update.id.0 as usize).filter(|link| link.alive) else {
+                continue;
+            };
+            std::mem::swap(&mut link.value, &mut update.value);
+            (link.alarm, link.stamp, link.tag) = (update.alarm, update.stamp, update.tag);
+        }
+        for update in updates {
+            if !self.remote_is_due(update.id) {
+                continue;
+            }
+            let holder = self.links.remotes.links[update.id.0 as usize].holder;
+            if atomic {
+                self.run(holder);
+            } else {
+                self.scan_once(holder);
+            }
+        }
+        self.restart_notifies(now);
+    }
+
+    /// Called after a link's new value: connects it, and returns whether it processes its holder.
+    fn remote_is_due(&mut self, id: RemoteId) -> bool {
+        let Some(link) = self.links.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive) else {
+            return false;
+        };
         let fresh = !std::mem::replace(&mut link.connected, true);
         let (holder, flags) = (link.holder, link.flags);
         if fresh {
             crate::rec::connection_changed(self, holder);
         }
         if flags & CP != 0 || (flags & CPP != 0 && self.records[holder].scan == 0) {
-            self.scan_once(holder);
-        } else if self.records[holder].scan == IO_INTR
+            return true;
+        }
+        if self.records[holder].scan == IO_INTR
             && self.records.processes_for(holder, id.0)
             && let Some(source) = self.scans.source_of(holder)
         {
             self.interrupt(source);
         }
-        before
+        false
     }
 
     /// Swaps in new units, limits and labels of a remote process variable. The old ones are returned in `meta`, so that they
@@ -233,6 +329,7 @@ impl Db {
         link.disconnects += u32::from(link.connected);
         link.connected = false;
         link.value = None;
+        link.stamp = self.time.now.wall;
         let (holder, flags) = (link.holder, link.flags);
         crate::rec::connection_changed(self, holder);
         self.remote_written(id, false);
@@ -333,6 +430,24 @@ impl Db {
             let alarm = remote.alarm;
             self.inherit(rec, link.flags, alarm.status as u16, alarm.severity as u16);
         }
+        self.remote_time(rec, link);
+    }
+
+    /// Takes the time stamp of a link over PVAccess with the option `time`: that of its value, or of its disconnection.
+    pub(crate) fn remote_time(&mut self, rec: RecId, link: ResolvedLink) {
+        if link.kind == LinkKind::Remote
+            && let Some(remote) = self.links.remotes.links.get(link.target as usize)
+            && remote.pva.as_ref().is_some_and(|pva| pva.time)
+        {
+            let common = &mut self.records[rec];
+            (common.time, common.utag) = (remote.stamp, remote.tag);
+        }
+    }
+
+    /// Whether a link is over PVAccess and not connected.
+    pub(crate) fn is_lost_pva(&self, link: ResolvedLink) -> bool {
+        let remote = self.links.remotes.links.get(link.target as usize);
+        link.kind == LinkKind::Remote && remote.is_some_and(|remote| remote.pva.is_some() && !remote.connected)
     }
 
     /// First element of a remote link's newest value; `None` for an empty array.
@@ -378,8 +493,9 @@ impl Db {
     }
 
     pub(crate) fn remote_put(&mut self, rec: RecId, link: ResolvedLink, value: Value) -> Result<(), LinkError> {
-        let connected = self.links.remotes.links.get(link.target as usize).is_some_and(|remote| remote.connected);
-        if !connected || !self.fits(link.target, &value) {
+        let remote = self.links.remotes.links.get(link.target as usize);
+        let accepts = remote.is_some_and(|it| it.connected || it.pva.as_ref().is_some_and(|pva| pva.retry));
+        if !accepts || !self.fits(link.target, &value) {
             return Err(self.put_link_alarm(rec, link));
         }
         self.request_put(link.target, value);
@@ -387,9 +503,17 @@ impl Db {
     }
 
     /// Follows a forward link over a channel: writes 1 to the PROC field that it names. A link to another field does nothing,
-    /// as in C. A link without CA to a record of another owner processes that record.
-    pub(crate) fn remote_forward(&mut self, link: ResolvedLink) {
+    /// as in C. A link without CA to a record of another owner processes that record, and so does a link over PVAccess.
+    pub(crate) fn remote_forward(&mut self, rec: RecId, link: ResolvedLink) {
         let id = link.target;
+        if let Some(pva) = self.links.remotes.pva(id) {
+            if pva.retry || self.links.remotes.is_connected(id) {
+                self.request(RemoteRequest::Process { id: RemoteId(id) });
+            } else {
+                self.records[rec].raise_with(Status::Link, 3, Message::DISCONNECTED);
+            }
+            return;
+        }
         let Some(remote) = self.links.remotes.links.get(id as usize).filter(|remote| remote.connected) else { return };
         if names_proc(&remote.name) {
             self.request_put(id, Value::from(1i16));

@@ -274,7 +274,7 @@ fn impossible_requests_are_answered_with_an_error() {
     assert_eq!(bench.create(2, "n"), u32::MAX, "too many channels");
     assert!(!bench.init(command::GET, 99, 1, "", None).0.is_success(), "a channel that does not exist");
     assert!(!bench.init(command::GET, sid, 1, "field(nothing)", None).0.is_success());
-    assert!(!bench.init(command::PUT, sid, 1, "record[process=true]", None).0.is_success());
+    assert!(!bench.init(command::PUT, sid, 1, "record[process=maybe]", None).0.is_success());
     assert!(bench.init(command::GET, sid, 1, "", None).0.is_success());
     assert!(!bench.init(command::GET, sid, 1, "", None).0.is_success(), "an operation that exists");
     assert!(bench.init(command::PUT, sid, 2, "", None).0.is_success());
@@ -284,6 +284,30 @@ fn impossible_requests_are_answered_with_an_error() {
         assert!(status.message.contains("not supported"), "{status}");
     }
     assert_eq!(bench.server.counters.refused, 2);
+}
+
+#[test]
+fn a_write_processes_as_its_option_says() {
+    let mut bench = Bench::new(Limits::default());
+    let sid = bench.create(1, "n");
+    let value = Written::Value(Value::Scalar(Scalar::F64(3.0)));
+    for (ioid, option, expected) in [
+        (1, "passive", Write::Value(value.clone())),
+        (2, "true", Write::ValueAs(value.clone(), true)),
+        (3, "false", Write::ValueAs(value, false)),
+    ] {
+        assert!(bench.init(command::PUT, sid, ioid, &format!("record[process={option}]"), None).0.is_success());
+        bench.put(sid, ioid, 3.0);
+        assert_eq!(bench.values.writes.last(), Some(&(0, expected, false)), "{option}");
+    }
+    let count = bench.values.writes.len();
+    bench.send(command::PUT, |out| {
+        out.u32(sid);
+        out.u32(3);
+        out.u8(0);
+        out.mask64(0);
+    });
+    assert_eq!(bench.values.writes.len(), count, "nothing to write and nothing to process");
 }
 
 #[test]
