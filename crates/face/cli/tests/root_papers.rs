@@ -105,3 +105,26 @@ fn real_time_loops_on_every_cpu_are_demoted_and_the_recovery_is_timed() {
     let is_recovery = rows[2]["name"].as_str().unwrap().starts_with("recovery:");
     assert!(is_recovery && recovery.len() == 2 && recovery.iter().all(|ms| ms.as_f64() > Some(0.0)), "{report:#}");
 }
+
+#[test]
+fn streams_are_measured_between_two_interfaces_of_the_host() {
+    let folder = Folder::new();
+    let tahti = env!("CARGO_BIN_EXE_tahti");
+    let script = format!(
+        "ip link add left type veth peer name right && \
+         {tahti} bench interference --no-primes --rounds 1 --between left right --spare 1+ --json && ip -o link show right >&2"
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--net", "sh", "-c", &script]).env("TAHTI_RUN", folder.0.join("run")).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let table = &report["tables"][0];
+    assert!(table["title"].as_str().unwrap().contains("100 Mbit/s between real interfaces"), "{report:#}");
+    let missed =
+        table["rows"].as_array().unwrap().iter().find(|row| row["name"] == "UDP, deadline of 1ms missed, plain");
+    assert!(missed.is_some_and(|row| row["ours"]["value"].is_number()), "{report:#}");
+    // The interface is back, and down.
+    assert!(errors.contains("right") && errors.contains("state DOWN"), "{errors}");
+}

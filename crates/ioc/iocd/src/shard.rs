@@ -63,7 +63,7 @@ impl Shard {
         db.share_signals();
         db.reserve_arrays();
         let mut feeds = Vec::with_capacity(FEEDS_ROOM);
-        feeds.push(devices.feed);
+        feeds.extend(devices.feeds);
         let bell = shared.clone();
         devices.wake.set(move || bell.bell.ring());
         let shard = Self {

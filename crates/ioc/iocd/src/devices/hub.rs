@@ -24,6 +24,8 @@ struct Room {
 
 /// Ring sizes of an owner's first shard.
 const ALL_ROOM: Room = Room { requests: REQUESTS_ROOM, deliveries: DELIVERIES_ROOM };
+/// Maximum number of deliveries in transit of a record with a thread of its own.
+const OWN_ROOM: usize = 256;
 /// Delay before an owner without room is tried again.
 const AGAIN: DurNs = DurNs::from_ms(5);
 
@@ -55,7 +57,8 @@ impl Outlet {
 
 /// Ring ends for the thread that owns a shard.
 pub(crate) struct OwnerEnds {
-    pub(crate) feed: Feed,
+    /// The first is shared by the threads that answer; each other one belongs to a thread.
+    pub(crate) feeds: Vec<Feed>,
     pub(crate) requests: Requests,
     pub(crate) wake: WakeSlot,
 }
@@ -108,6 +111,8 @@ struct Owner {
 
 struct Record {
     device: Option<Box<dyn RecordDevice>>,
+    /// The ring of its own thread, if it has one.
+    own: Option<Arc<Mutex<Outlet>>>,
     started: bool,
     /// End of its current period.
     due: Option<MonoNs>,
@@ -144,6 +149,8 @@ pub struct Reply {
 pub struct Interrupt {
     outlet: Arc<Mutex<Outlet>>,
     record: RecId,
+    /// Whether no other record uses the ring.
+    own: bool,
 }
 
 impl Reply {
@@ -174,6 +181,11 @@ impl Drop for Reply {
 }
 
 impl Interrupt {
+    /// Whether the record has a ring of its own ([`RecordDevice::has_thread`]): a real-time thread then waits for no lock.
+    pub(super) const fn is_own(&self) -> bool {
+        self.own
+    }
+
     /// Delivers a new value. Returns whether the owner had room; if not, the value is refused and counted.
     pub fn feed_or_refuse(&self, fed: DeviceSample) -> bool {
         lock(&self.outlet).feeder.feed_record_or_refuse(self.record, fed)
@@ -201,7 +213,10 @@ impl Hub {
             let (to, requests) = RingBuffer::new(room.requests);
             let woken = wake.clone();
             let (feeder, feed) = feed::ring(room.deliveries, Box::new(move || woken.wake()));
-            ends.insert(shard, OwnerEnds { feed, requests: Requests { to, hub: self.bell.clone() }, wake });
+            ends.insert(
+                shard,
+                OwnerEnds { feeds: vec![feed], requests: Requests { to, hub: self.bell.clone() }, wake },
+            );
             Owner { requests, outlet: Arc::new(Mutex::new(Outlet { feeder, held: VecDeque::new() })) }
         })
     }
@@ -234,7 +249,14 @@ impl Hub {
     pub(super) fn attach(&self, shard: usize, record: RecId, device: Box<dyn RecordDevice>) {
         let mut inside = lock(&self.inside);
         self.owner(&mut inside, shard, ALL_ROOM);
-        inside.records.insert((shard, record), Record { device: Some(device), started: false, due: None });
+        // Not after the owner has taken its ends: records loaded at run time share the first ring.
+        let own = inside.ends.get_mut(&shard).filter(|_| device.has_thread()).map(|ends| {
+            let woken = ends.wake.clone();
+            let (feeder, feed) = feed::ring(OWN_ROOM, Box::new(move || woken.wake()));
+            ends.feeds.push(feed);
+            Arc::new(Mutex::new(Outlet { feeder, held: VecDeque::new() }))
+        });
+        inside.records.insert((shard, record), Record { device: Some(device), own, started: false, due: None });
         inside.fresh.push((shard, record));
         drop(inside);
         self.bell.ring();
@@ -338,14 +360,19 @@ impl Hub {
             let mut inside = lock(&self.inside);
             let Some(outlet) = inside.owners.get(&key.0).map(|owner| owner.outlet.clone()) else { return };
             let Some(record) = inside.records.get_mut(&key) else { return };
-            let taken = Record { device: record.device.take(), started: record.started, due: record.due };
+            let (device, own) = (record.device.take(), record.own.clone());
+            let taken = Record { device, own, started: record.started, due: record.due };
             let before = taken.due;
             (taken, outlet, before)
         };
         if record.device.is_none() {
             return;
         }
-        work(&mut record, Interrupt { outlet, record: key.1 });
+        let interrupt = match &record.own {
+            Some(own) => Interrupt { outlet: own.clone(), record: key.1, own: true },
+            None => Interrupt { outlet, record: key.1, own: false },
+        };
+        work(&mut record, interrupt);
         let mut inside = lock(&self.inside);
         if let Some(place) = inside.records.get_mut(&key)
             && place.device.is_none()
@@ -355,5 +382,53 @@ impl Hub {
                 inside.timers.push(Reverse((due, key.0, key.1)));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Sender, channel};
+
+    /// A device with a thread, which passes its interrupt on.
+    struct Threaded(Sender<Interrupt>);
+
+    impl RecordDevice for Threaded {
+        fn start(&mut self, _: db::Now, interrupt: Interrupt) {
+            self.0.send(interrupt).unwrap();
+        }
+
+        fn has_thread(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_device_with_a_thread_has_a_ring_of_its_own_unless_it_is_loaded_at_run_time() {
+        let (hub, (sender, started)) = (Hub::new(), channel());
+        let attach = |record| hub.attach(1, RecId(record), Box::new(Threaded(sender.clone())));
+        attach(1);
+        let mut ends = hub.ends(1);
+        assert_eq!(ends.feeds.len(), 2);
+        attach(2);
+        hub.turn();
+        let [early, late] = [(); 2].map(|()| started.recv().unwrap());
+        assert_eq!([early.is_own(), late.is_own()], [true, false]);
+        assert!(early.feed_or_refuse(DeviceSample::failed(Status::Comm)));
+        // The second ring ends with its record and its thread.
+        assert!(!ends.feeds[1].is_over());
+        drop((early, hub));
+        let mut db = Db::new();
+        db.load_records(
+            "record(longin, \"a\") {} record(longin, \"b\") {}",
+            "a.db",
+            &db::Macros::default(),
+            &mut |_| None,
+        )
+        .unwrap();
+        ends.feeds[1].take(&mut db);
+        assert!(ends.feeds[1].is_over() && !ends.feeds[0].is_over());
+        drop(late);
+        assert!(ends.feeds[0].is_over());
     }
 }

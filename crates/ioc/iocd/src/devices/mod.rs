@@ -45,6 +45,7 @@ macro_rules! supports {
 }
 supports! {
     frame: Frame;
+    interrupt: DeviceInterrupt;
     message: Message;
     modbus: Modbus(Framing::Tcp), Modbus(Framing::Rtu), Modbus(Framing::Ascii);
     simulation: Simulation;
@@ -92,6 +93,11 @@ pub trait RecordDevice: Send {
     /// The record makes a request: `output` is the value to write, `None` reads.
     fn request(&mut self, now: Now, output: Option<Output>, reply: Reply) {
         let _ = (now, output, reply);
+    }
+
+    /// Whether it delivers from a thread of its own, which may be real-time.
+    fn has_thread(&self) -> bool {
+        false
     }
 
     /// Period of calls to [`poll`](Self::poll).

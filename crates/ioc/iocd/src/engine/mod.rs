@@ -172,7 +172,7 @@ impl Engine {
         self.devices = Some(devices.clone());
         let waker = self.net.waker();
         ends.wake.set(move || waker.wake());
-        self.feeds.push(ends.feed);
+        self.feeds.extend(ends.feeds);
         self.requests = Some(ends.requests);
     }
 

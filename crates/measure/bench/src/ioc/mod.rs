@@ -9,6 +9,7 @@ mod database;
 mod event;
 pub(super) mod groups;
 pub(super) mod host;
+pub(super) mod interrupt;
 #[path = "../../../../ioc/db/examples/kraimer/database.rs"]
 mod kraimer;
 mod scan;

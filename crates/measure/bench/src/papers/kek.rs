@@ -113,8 +113,19 @@ pub(super) const PAPER: Paper = Paper {
                 Published::new(WHO, YEAR, POWERPC, "first 12.5 us, second 19.5 us"),
                 Published::new(WHO, YEAR, M68K, "first 73 us, second 122 us"),
             ],
-            needs: "a device that interrupts. `tahti bench ioc --only event` measures the last step alone, from the time stamp of the \
-                    record that posts the event to the stamps of the records that it processes, on the same thread",
+            runs: &[Run {
+                bench: "response",
+                full: &["--device", "uio0", "--raise", "0x60=1", "--clear", "0x64=1", "--ioc", "--events", "40000"],
+                quick: &["--device", "uio0", "--raise", "0x60=1", "--clear", "0x64=1", "--ioc", "--events", "4000"],
+                must: &[("device", ANY), ("ioc", "true")],
+                figures: &[("to the records of the IOC", "until")],
+                by_hand: true,
+                ..Run::NONE
+            }],
+            differs: "from the write of the register that raises the interrupt; a thread of the IOC takes the interrupt, and another one, in a \
+                      real-time class, scans. `tahti bench ioc --only event` measures the last step alone: from the time stamp of the record that \
+                      posts the event to the stamps of the records that it processes, on the same thread",
+            needs: "a device that interrupts, bound to UIO",
             ..Entry::NONE
         },
     ],

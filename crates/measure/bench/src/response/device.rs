@@ -21,6 +21,12 @@ pub(super) struct RegisterWrite {
     value: u32,
 }
 
+impl std::fmt::Display for RegisterWrite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#x}={:#x}", self.at, self.value)
+    }
+}
+
 impl std::str::FromStr for RegisterWrite {
     type Err = String;
 
@@ -36,7 +42,7 @@ impl std::str::FromStr for RegisterWrite {
 }
 
 /// An open device.
-pub(super) struct Device {
+pub(crate) struct Device {
     handle: Handle,
     raise: (Register<u32>, u32),
     clear: Option<(Register<u32>, u32)>,
@@ -45,7 +51,8 @@ pub(super) struct Device {
 }
 
 enum Handle {
-    Uio(Uio),
+    /// The device and its node.
+    Uio(Uio, String),
     Vfio {
         /// Open as long as its interrupt is used.
         _device: Vfio,
@@ -62,7 +69,7 @@ impl Device {
                 let device = Uio::open(&node)?;
                 let registers = device.bar(0).or_else(|_| device.region(0))?;
                 let words = device.driver().to_owned();
-                (Handle::Uio(device), registers, words)
+                (Handle::Uio(device, node), registers, words)
             }
             None => {
                 let device = Vfio::open(name)?;
@@ -92,9 +99,22 @@ impl Device {
     /// A copy of the interrupt's descriptor for a child process, and the length of a reading.
     pub(super) fn handed(&self) -> Result<(OwnedFd, usize), Failed> {
         match &self.handle {
-            Handle::Uio(device) => Ok((handed_on(device.as_fd())?, 4)),
+            Handle::Uio(device, _) => Ok((handed_on(device.as_fd())?, 4)),
             Handle::Vfio { interrupt, .. } => Ok((handed_on(interrupt.as_fd())?, 8)),
         }
+    }
+
+    /// Its UIO node, if it is bound to UIO.
+    pub(crate) fn uio(&self) -> Option<&str> {
+        match &self.handle {
+            Handle::Uio(_, node) => Some(node),
+            Handle::Vfio { .. } => None,
+        }
+    }
+
+    /// Writes the register that raises the interrupt.
+    pub(crate) fn ring(&self) {
+        self.raise.0.write(self.raise.1);
     }
 
     /// Raises `count` interrupts, each after the answer to the previous one: the time at which it was read.
@@ -107,7 +127,7 @@ impl Device {
             sleep_until(next);
             let sent = mono_now();
             next = sent + period;
-            self.raise.0.write(self.raise.1);
+            self.ring();
             let read = answer(&mut answers)?;
             if let Some((register, value)) = &self.clear {
                 register.write(*value);
@@ -118,7 +138,7 @@ impl Device {
     }
 
     fn enable(&self) -> Result<(), Failed> {
-        let Handle::Uio(device) = &self.handle else { return Ok(()) };
+        let Handle::Uio(device, _) = &self.handle else { return Ok(()) };
         let doing = || "enable the device's interrupt".to_owned();
         Ok(device.enable().map_err(|errno| sys::Error { doing: doing(), errno })?)
     }
@@ -173,6 +193,7 @@ mod tests {
     fn a_register_write_is_an_offset_and_a_value() {
         assert_eq!("0x60=1".parse(), Ok(RegisterWrite { at: 0x60, value: 1 }));
         assert_eq!("96=0x10".parse(), Ok(RegisterWrite { at: 96, value: 16 }));
+        assert_eq!(RegisterWrite { at: 96, value: 16 }.to_string(), "0x60=0x10");
         for wrong in ["", "0x60", "0x60=", "=1", "-1=1", "0x100000000=1"] {
             assert!(wrong.parse::<RegisterWrite>().is_err(), "{wrong}");
         }

@@ -1,10 +1,11 @@
 //! `tahti bench response`: from an event on another CPU, a timer's expiry or a device's interrupt until the waiting thread runs.
 
-mod device;
+pub(crate) mod device;
 mod events;
 mod stages;
 
 use crate::explained::{Explained, Ours};
+use crate::ioc::interrupt::PostEvent;
 use crate::measure::{self, Interrupt, TaskPlacement, usable};
 use crate::noise::{Load, Noise};
 use crate::shielded::Shielded;
@@ -66,6 +67,10 @@ struct Args {
     /// Write that silences the interrupt
     #[arg(long, value_name = "OFFSET=VALUE", requires = "device")]
     clear: Option<RegisterWrite>,
+    /// Measure until the first and second record that the interrupt processes in an IOC (UIO, without load and shield): the device posts an
+    /// event, and the scan has a thread of this class
+    #[arg(long, requires = "device", conflicts_with_all = ["compare", "timer"])]
+    ioc: bool,
     /// Load of the loaded pieces
     #[arg(long, value_enum, default_value = "all")]
     load: Load,
@@ -145,7 +150,6 @@ impl Condition {
 
 fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Failed> {
     let args: &Args = &read(matches)?;
-    let interrupt = Interrupt::watch()?;
     let online = sys::sched::affinity(0)?;
     let cpus = args.cpus.or_else(|| online.iter().last().map(CpuSet::single)).ok_or(Failed::Needs("a CPU"))?;
     usable(&cpus, &format!("--cpus {cpus}"))?;
@@ -159,6 +163,13 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Fai
         (Some(name), Some(raise)) => Some(Device::open(name, raise, args.clear)?),
         _ => None,
     };
+    if let Some(device) = device.as_ref().filter(|_| args.ioc) {
+        let cpu = cpus.iter().last().ok_or(Failed::Needs("a CPU"))?;
+        let clear = args.clear.map_or(String::new(), |clear| format!("clear={clear}"));
+        let (policy, events, period) = (args.policy, args.events as usize, args.period);
+        return PostEvent { device, clear, policy, cpu, events, period }.measure(progress);
+    }
+    let interrupt = Interrupt::watch()?;
     let with = &Measurement { args, device: device.as_ref(), online };
     let shields: &[bool] = if args.compare { &[false, true] } else { &[false] };
     let conditions =
