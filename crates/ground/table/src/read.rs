@@ -22,6 +22,9 @@ pub struct Section<'t> {
 /// A value with its place.
 pub type Placed<T> = (T, Range<usize>);
 
+/// Words that only a shell understands.
+const OF_SHELLS: [&str; 9] = ["|", ">", ">>", "<", "&&", "||", ";", "&", "2>&1"];
+
 impl<'t> Section<'t> {
     /// Begins to read `table`: keys that `shape` does not have are findings.
     pub fn open(
@@ -231,7 +234,14 @@ impl<'t> Section<'t> {
         let value = self.value(name)?;
         let words = match value.get_ref() {
             DeValue::String(text) => match split_words(text) {
-                Ok(words) => words,
+                Ok(words) => {
+                    // In quotes it would not be a word of its own.
+                    if let Some(word) = text.split_whitespace().find(|word| OF_SHELLS.contains(word)) {
+                        let message = format!("`{name}` in {} passes {word:?} to its program as text", self.called);
+                        found.warning(value.span(), message, "only a shell understands it: [\"sh\", \"-c\", \"…\"]");
+                    }
+                    words
+                }
                 Err(expected) => {
                     found.error(value.span(), format!("`{name}` in {} cannot be read", self.called), expected, "");
                     return None;

@@ -67,11 +67,13 @@ fn dependencies(reads: &[PlacedProcess], inactive: &Inactive, found: &mut Diagno
             } else if let Some((message, remedy)) = inactive.waited_for(&read.process.name, name) {
                 found.error(span.clone(), message, "a member that is always there, or one of the same profile", remedy);
             } else {
-                let remedy = match base::nearest(name, known()) {
+                let others = || known().filter(|other| *other != read.process.name);
+                let remedy = match base::nearest(name, others()) {
                     Some(meant) => format!("did you mean {meant:?}?"),
                     None => String::new(),
                 };
-                let all = known().collect::<Vec<_>>().join(", ");
+                let all = others().collect::<Vec<_>>().join(", ");
+                let all = if all.is_empty() { "another process; there is none".to_owned() } else { all };
                 found.error(span.clone(), format!("`after` names an unknown process {name:?}"), all, remedy);
             }
         }

@@ -295,6 +295,19 @@ fn rules_across_keys_are_checked() {
 }
 
 #[test]
+fn a_command_with_words_of_a_shell_is_a_warning() {
+    let findings = |command: &str| {
+        let text = format!("[plant]\nname = \"p\"\n[[process]]\nname = \"a\"\ncommand = {command}\n");
+        check(&text, &Anywhere).found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let found = findings("\"echo hi | cat > out\"");
+    assert!(found.len() == 1 && found[0].contains("passes \"|\" to its program as text"), "{found:?}");
+    for good in ["\"grep '|' log\"", "[\"sh\", \"-c\", \"echo hi | cat\"]", "\"echo a|b\""] {
+        assert_eq!(findings(good), [""; 0], "{good}");
+    }
+}
+
+#[test]
 fn a_mistyped_key_is_shown_with_its_line_a_caret_and_the_nearest_key() {
     let text = with("hartbeat = 1");
     let shown = render_all(&check(&text, &Bench).found, "plant.toml", &text);

@@ -115,7 +115,7 @@ pub enum UpError {
 #[derive(Debug, thiserror::Error)]
 pub enum PlantError {
     /// It cannot be read.
-    #[error("plant file {}: {error}", .file.display())]
+    #[error("plant file {}: {error}{}", .file.display(), absent(.error))]
     Read {
         /// The file.
         file: PathBuf,
@@ -166,6 +166,16 @@ pub enum Exit {
         /// The program.
         program: PathBuf,
     },
+}
+
+/// The remedy if a plant file does not exist.
+fn absent(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            "; expected a plant file, or a folder with plant.toml (`tahti init FOLDER` creates one)"
+        }
+        _ => "",
+    }
 }
 
 /// Resolves `path` to a plant file: the file itself, or `plant.toml` in the folder.
