@@ -106,6 +106,17 @@ fn for_each_pair<T: Send + PartialEq + std::fmt::Debug>(story: impl Fn(bool, boo
 const EVERYWHERE: (&str, &str) = ("EPICS_CAS_INTF_ADDR_LIST", "0.0.0.0");
 
 #[test]
+fn a_server_for_its_host_only_is_found_by_programs_there_without_configuration() {
+    let [host, other, _] = network();
+    let _ioc = host.serve(true, "here", &[]);
+    for ours in [true, false] {
+        assert_eq!(host.run(ours, "caget", &[], &["here"]), "here                           1.5\n", "ours: {ours}");
+        let said = other.run(ours, "caget", &[], &["-w", "0.5", "here"]);
+        assert!(said.contains("Channel connect timed out"), "ours: {ours}: {said}");
+    }
+}
+
+#[test]
 fn servers_on_every_interface_are_found_by_broadcast() {
     let said = for_each_pair(|client, server| {
         let [here, left, right] = network();

@@ -63,8 +63,6 @@ pub struct Variables {
     pub ignored: &'static str,
     /// See [`ServerConfig::local_group`].
     pub local_group: Option<Ipv4Addr>,
-    /// Fill [`ServerConfig::own_broadcasts`].
-    pub own_broadcasts: bool,
 }
 
 /// The variables of Channel Access.
@@ -80,7 +78,6 @@ const CHANNEL_ACCESS: Variables = Variables {
     periods: &["EPICS_CAS_BEACON_PERIOD", "EPICS_CA_BEACON_PERIOD"],
     ignored: "EPICS_CAS_IGNORE_ADDR_LIST",
     local_group: None,
-    own_broadcasts: false,
 };
 
 impl ServerConfig {
@@ -137,7 +134,7 @@ impl ServerConfig {
         };
         let ignored =
             list(of.ignored, 0, &mut complaints).unwrap_or_default().iter().map(|address| *address.ip()).collect();
-        let only_here = of.own_broadcasts && interfaces.iter().all(Ipv4Addr::is_loopback);
+        let only_here = interfaces.iter().all(Ipv4Addr::is_loopback);
         let config = Self {
             own_broadcasts: if only_here { own_broadcasts() } else { Vec::new() },
             interfaces,

@@ -400,6 +400,19 @@ impl Net {
         }
     }
 
+    /// Address of the listeners for those who receive an answer on this socket; unspecified if it is that of the answer's sender.
+    #[must_use]
+    pub fn reply_address(&self, socket: usize) -> Ipv4Addr {
+        let of_listener = |listener: &TcpListener| match listener.local_addr() {
+            Ok(SocketAddr::V4(address)) => *address.ip(),
+            _ => Ipv4Addr::LOCALHOST,
+        };
+        match self.own_only.contains_key(&socket) {
+            true => self.listeners.first().map_or(Ipv4Addr::LOCALHOST, of_listener),
+            false => Ipv4Addr::UNSPECIFIED,
+        }
+    }
+
     /// Answers a datagram. Datagrams may be lost; the client then repeats its request.
     pub fn answer(&self, socket: usize, to: SocketAddrV4, bytes: &[u8]) {
         if let Some(socket) = self.datagrams.get(socket) {

@@ -20,7 +20,6 @@ const SERVER: Variables = Variables {
     periods: &["EPICS_PVAS_BEACON_PERIOD"],
     ignored: "EPICS_PVAS_IGNORE_ADDR_LIST",
     local_group: Some(LOCAL_GROUP),
-    own_broadcasts: true,
 };
 
 const LOCAL_GROUP: Ipv4Addr = {

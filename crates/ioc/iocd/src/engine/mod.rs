@@ -28,6 +28,7 @@ use canet::net::{Net, Ready, SendOutcome};
 use db::{Db, Now, Security};
 use std::cmp::Reverse;
 use std::io;
+use std::net::SocketAddrV4;
 use std::sync::mpsc::{Receiver, sync_channel};
 use sys::notify::Supervisor;
 
@@ -536,7 +537,7 @@ impl Engine {
             let (net, store) = (&self.net, &mut self.store);
             search::answer(
                 net.bytes(len),
-                net.tcp_port,
+                SocketAddrV4::new(net.reply_address(socket), net.tcp_port),
                 &mut self.searches,
                 |name| ca::server::Backend::exists(store, name),
                 |bytes| net.answer(socket, from, bytes),
