@@ -298,7 +298,7 @@ fn rules_across_keys_are_checked() {
 fn a_command_with_words_of_a_shell_is_a_warning() {
     let findings = |command: &str| {
         let text = format!("[plant]\nname = \"p\"\n[[process]]\nname = \"a\"\ncommand = {command}\n");
-        check(&text, &Anywhere).found.iter().map(ToString::to_string).collect::<Vec<_>>()
+        check(&text, &Anywhere).found.into_iter().map(|finding| finding.message).collect::<Vec<_>>()
     };
     let found = findings("\"echo hi | cat > out\"");
     assert!(found.len() == 1 && found[0].contains("passes \"|\" to its program as text"), "{found:?}");
