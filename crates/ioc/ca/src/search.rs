@@ -1,7 +1,7 @@
 //! Searches by datagram: the server's side.
 
+use crate::client::Address;
 use crate::wire::{self, Header, MINOR, MINOR_MIN, NONE, command};
-use std::net::SocketAddrV4;
 
 /// Maximum size of a sent datagram in bytes, as in EPICS. It fits into one Ethernet frame.
 pub const DATAGRAM_BYTES_MAX: usize = 1024;
@@ -16,15 +16,15 @@ pub struct SearchCounters {
 }
 
 /// Answers the searches in one datagram. `exists` returns whether a name is known; `send` is called for each datagram with
-/// answers. `server` is where its circuits are; an unspecified address means that of the answer's sender. Unknown names are ignored. The function keeps no state and allocates only the answer.
+/// answers. `server` is where its circuits are; address 0 means that of the answer's sender. Unknown names are ignored. The function keeps no state and allocates only the answer.
 pub fn answer(
     datagram: &[u8],
-    server: SocketAddrV4,
+    server: Address,
     counters: &mut SearchCounters,
     mut exists: impl FnMut(&[u8]) -> bool,
     mut send: impl FnMut(&[u8]),
 ) {
-    let address = if server.ip().is_unspecified() { NONE } else { u32::from(*server.ip()) };
+    let address = if server.ip == 0 { NONE } else { server.ip };
     let mut version: Option<Header> = None;
     let mut out = Vec::new();
     for (header, payload) in wire::messages(datagram) {
@@ -47,7 +47,7 @@ pub fn answer(
                     // The sequence number identifies the answered datagram for the client.
                     Header::bare(command::VERSION, 1, MINOR.into(), first.p1, 0).write(&mut out);
                 }
-                Header { command: command::SEARCH, size: 8, kind: server.port(), count: 0, p1: address, p2: header.p2 }
+                Header { command: command::SEARCH, size: 8, kind: server.port, count: 0, p1: address, p2: header.p2 }
                     .write(&mut out);
                 out.extend_from_slice(&u64::from(MINOR).rotate_left(48).to_be_bytes());
             }
@@ -64,7 +64,6 @@ pub fn answer(
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::net::Ipv4Addr;
 
     fn ask(names: &[&str]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -77,10 +76,10 @@ mod tests {
     }
 
     fn answers(datagram: &[u8]) -> Vec<Vec<u8>> {
-        answers_of(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 5064), datagram)
+        answers_of(Address { ip: 0, port: 5064 }, datagram)
     }
 
-    fn answers_of(server: SocketAddrV4, datagram: &[u8]) -> Vec<Vec<u8>> {
+    fn answers_of(server: Address, datagram: &[u8]) -> Vec<Vec<u8>> {
         let mut sent = Vec::new();
         let exists = |name: &[u8]| name.starts_with(b"X:");
         answer(datagram, server, &mut SearchCounters::default(), exists, |out| sent.push(out.to_vec()));
@@ -89,7 +88,7 @@ mod tests {
 
     #[test]
     fn an_answer_has_the_address_of_the_server_if_it_is_another_than_the_senders() {
-        let sent = answers_of(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 5064), &ask(&["X:a"]));
+        let sent = answers_of(Address { ip: 0x7f00_0001, port: 5064 }, &ask(&["X:a"]));
         let (header, _) = wire::messages(&sent[0]).nth(1).unwrap();
         assert_eq!((header.kind, header.p1), (5064, 0x7f00_0001));
     }

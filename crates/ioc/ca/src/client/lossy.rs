@@ -312,7 +312,7 @@ impl World {
                 let counters = &mut SearchCounters::default();
                 search::answer(
                     &bytes,
-                    std::net::SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, HOSTS[host].port),
+                    Address { ip: 0, ..HOSTS[host] },
                     counters,
                     |name| values.exists(name),
                     |answer| answers.push(answer.to_vec()),

@@ -117,7 +117,7 @@ impl Pair {
                 let values = &mut self.values;
                 search::answer(
                     &datagram,
-                    std::net::SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, SERVER.port),
+                    Address { ip: 0, ..SERVER },
                     &mut SearchCounters::default(),
                     |name| values.exists(name),
                     |out| {

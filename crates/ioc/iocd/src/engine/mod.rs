@@ -21,6 +21,7 @@ use crate::shard_port::ShardPort;
 use crate::store::Store;
 use base::{MonoNs, Stamp};
 use ca::beacon::Beacon;
+use ca::client::Address;
 use ca::search::{self, SearchCounters};
 use ca::server::{CircuitId, Limits, Server};
 use canet::config::ServerConfig;
@@ -28,7 +29,6 @@ use canet::net::{Net, Ready, SendOutcome};
 use db::{Db, Now, Security};
 use std::cmp::Reverse;
 use std::io;
-use std::net::SocketAddrV4;
 use std::sync::mpsc::{Receiver, sync_channel};
 use sys::notify::Supervisor;
 
@@ -537,7 +537,7 @@ impl Engine {
             let (net, store) = (&self.net, &mut self.store);
             search::answer(
                 net.bytes(len),
-                SocketAddrV4::new(net.reply_address(socket), net.tcp_port),
+                Address { ip: net.reply_address(socket).into(), port: net.tcp_port },
                 &mut self.searches,
                 |name| ca::server::Backend::exists(store, name),
                 |bytes| net.answer(socket, from, bytes),
