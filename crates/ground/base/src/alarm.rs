@@ -126,6 +126,20 @@ impl Alarm {
     pub const NONE: Self = Self { status: Status::None, severity: Severity::None };
 }
 
+/// What a record has beside its alarm and its time stamp. Channel Access does not send it, PVAccess does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Annotation {
+    /// The user tag of the time stamp (UTAG).
+    pub user_tag: u64,
+    /// The message of the alarm (AMSG), or empty.
+    pub message: &'static str,
+}
+
+impl Annotation {
+    /// No tag and no message.
+    pub const NONE: Self = Self { user_tag: 0, message: "" };
+}
+
 /// The events that a subscription requests or an update reports (DBE_VALUE and its siblings), as a set of bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EventMask(pub u8);

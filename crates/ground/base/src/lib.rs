@@ -37,7 +37,7 @@ mod visible;
 mod words;
 mod worth;
 
-pub use alarm::{Alarm, EventMask, Severity, Status};
+pub use alarm::{Alarm, Annotation, EventMask, Severity, Status};
 pub use cluster::{Cluster, ParseClusterError};
 pub use cpuset::{CPUS_MAX, CpuId, CpuSet, CpuSetIter, ParseCpuSetError};
 pub use directive::{Directive, WIDTH_MAX};

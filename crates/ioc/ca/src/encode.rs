@@ -2,7 +2,7 @@
 
 use crate::dbr::{Basic, Class, Dbr};
 use crate::eca::Eca;
-use base::{Alarm, Array, Characters, Meta, Scalar, Severity, Stamp, Str40, Value};
+use base::{Alarm, Annotation, Array, Characters, Meta, Scalar, Severity, Stamp, Str40, Value};
 
 /// A field with all data that a payload may contain.
 #[derive(Clone, Debug)]
@@ -15,6 +15,8 @@ pub struct Reading {
     pub alarm: Alarm,
     /// The time when the record was last processed.
     pub stamp: Stamp,
+    /// User tag and alarm message of the record. Only PVAccess sends them.
+    pub note: Annotation,
     /// Transient alarms need acknowledgement.
     pub ackt: bool,
     /// The highest severity that is not acknowledged.
@@ -35,6 +37,7 @@ impl Default for Reading {
             characters: Characters::Array,
             alarm: Alarm::NONE,
             stamp: Stamp::EPOCH,
+            note: Annotation::NONE,
             ackt: true,
             acks: Severity::None,
             record_type: Str40::EMPTY,

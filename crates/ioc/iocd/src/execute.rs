@@ -142,6 +142,7 @@ pub(crate) fn read_rest(db: &mut Db, channel: &Channel, needs: Needs, reading: &
     reading.characters = db.characters(channel);
     reading.alarm = db.alarm(record);
     reading.stamp = db.stamp_of(channel).0;
+    reading.note = db.annotation(record);
     if needs == Needs::Text {
         db.text_meta(channel, &mut reading.meta);
     }

@@ -5,7 +5,7 @@
 use crate::bridge::Holder;
 use crate::feed::Feed;
 use crate::shard::Shard;
-use base::{Alarm, EventMask, Meta, Scalar, Stamp, Str40, Value};
+use base::{Alarm, Annotation, EventMask, Meta, Scalar, Stamp, Str40, Value};
 use ca::Eca;
 use ca::encode::{Needs, Reading};
 use ca::server::{Peer, PutOutcome, Write};
@@ -164,6 +164,7 @@ pub(crate) enum OwnerEvent {
         value: Option<Scalar>,
         alarm: Alarm,
         stamp: Stamp,
+        note: Annotation,
         mask: EventMask,
     },
     Completed(Completed),

@@ -83,8 +83,8 @@ impl Shard {
     /// Next event for the network. Does not allocate.
     pub(crate) fn next_out(&mut self) -> Option<OwnerEvent> {
         if let Some((_, posted)) = self.db.next_posted(self.subs.queue) {
-            let db::Posted { token: key, value, alarm, stamp, mask, .. } = posted;
-            Some(OwnerEvent::Post { key, value, alarm, stamp, mask })
+            let db::Posted { token: key, value, alarm, stamp, note, mask } = posted;
+            Some(OwnerEvent::Post { key, value, alarm, stamp, note, mask })
         } else if let Some(completed) = self.db.next_completed() {
             Some(OwnerEvent::Completed(completed))
         } else if let Some(request) = self.db.next_remote() {

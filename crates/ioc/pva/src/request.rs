@@ -33,7 +33,8 @@ impl Request {
     pub fn of(ty: &Type, value: &Value) -> Self {
         let mut request = Self::default();
         let Some(top) = ty.fields() else { return request };
-        if let Some((value, ty)) = value.field(top, "field") {
+        // A put-get names the fields that it reads separately.
+        if let Some((value, ty)) = value.field(top, "field").or_else(|| value.field(top, "getField")) {
             names(ty, value, String::new(), &mut request.fields);
         }
         let options = value.field(top, "record").and_then(|(value, ty)| value.field(ty.fields()?, "_options"));

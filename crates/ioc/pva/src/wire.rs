@@ -68,6 +68,8 @@ pub mod sub {
     pub const GET: u8 = 0x40;
     /// Starts or stops a monitor, with [`GET`] for a start.
     pub const START_STOP: u8 = 0x04;
+    /// Reads the fields to write, in a put-get.
+    pub const GET_PUT: u8 = 0x80;
     /// Acknowledges updates, in a monitor; with [`INIT`] it starts flow control.
     pub const ACK: u8 = 0x80;
 }

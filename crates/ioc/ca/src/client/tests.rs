@@ -4,7 +4,7 @@
 use super::*;
 use crate::search::{self, SearchCounters};
 use crate::server::{self, Backend, Get, Limits, Opened, Peer, Post, PutOutcome, Server, Token, Write};
-use base::{Alarm, Scalar, Stamp};
+use base::{Alarm, Annotation, Scalar, Stamp};
 use proptest::prelude::*;
 
 const SERVER: Address = Address { ip: 0x7F00_0001, port: 5064 };
@@ -181,7 +181,8 @@ impl Pair {
     fn post(&mut self, watch: u64, value: f64) {
         self.values.0[watch as usize] = Value::from(value);
         let (alarm, stamp) = (Alarm::NONE, Stamp::EPOCH);
-        let post = Post { watch, mask: EventMask::VALUE, alarm, stamp, value: Value::from(value) };
+        let post =
+            Post { watch, mask: EventMask::VALUE, alarm, stamp, note: Annotation::NONE, value: Value::from(value) };
         self.server.post(&post, &mut self.values);
     }
 

@@ -349,6 +349,8 @@ pub struct Post {
     pub alarm: base::Alarm,
     /// The time stamp of the record.
     pub stamp: base::Stamp,
+    /// User tag and alarm message of the record. Only PVAccess sends them.
+    pub note: base::Annotation,
     /// The value; used only for channels with [`Opened::posted`].
     pub value: Value,
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::dbr::Dbr;
 use crate::wire::{self, Header, command};
-use base::{Alarm, Scalar, Stamp};
+use base::{Alarm, Annotation, Scalar, Stamp};
 use proptest::prelude::*;
 
 mod dropped;
@@ -167,8 +167,14 @@ impl Bench {
 
     fn post(&mut self, watch: u64, value: f64) {
         self.values.values[watch as usize].1 = Value::from(value);
-        let post =
-            Post { watch, mask: EventMask::VALUE, alarm: Alarm::NONE, stamp: Stamp::EPOCH, value: Value::from(value) };
+        let post = Post {
+            watch,
+            mask: EventMask::VALUE,
+            alarm: Alarm::NONE,
+            stamp: Stamp::EPOCH,
+            note: Annotation::NONE,
+            value: Value::from(value),
+        };
         self.server.post(&post, &mut self.values);
     }
 }
@@ -370,7 +376,14 @@ impl Bench {
     fn post_long(&mut self, value: f64) {
         self.values.values[3].1 = Value::from(vec![value; 1000]);
         let value = Value::from(0i32);
-        let post = Post { watch: 3, mask: EventMask::VALUE, alarm: Alarm::NONE, stamp: Stamp::EPOCH, value };
+        let post = Post {
+            watch: 3,
+            mask: EventMask::VALUE,
+            alarm: Alarm::NONE,
+            stamp: Stamp::EPOCH,
+            note: Annotation::NONE,
+            value,
+        };
         self.server.post(&post, &mut self.values);
     }
 }

@@ -33,6 +33,11 @@ impl Message {
     pub(crate) const MINOR: Self = Self(8);
     pub(crate) const DISCONNECTED: Self = Self(9);
 
+    /// The text of the message.
+    pub(crate) fn text(self) -> &'static str {
+        table().get(usize::from(self.0)).map_or("", String::as_str)
+    }
+
     /// The message `field NAME` of a LINK alarm.
     pub(crate) fn of_field(name: &str) -> Self {
         let fields = &table()[TEXTS.len()..];

@@ -5,7 +5,7 @@ use crate::model::schema::{FieldDef, Special, TypeDef};
 use crate::run::engine::Db;
 use crate::run::filter::Filters;
 use crate::text::error::FindError;
-use base::{Alarm, FieldType, Stamp, Str40};
+use base::{Alarm, Annotation, FieldType, Stamp, Str40};
 
 /// Field number of VAL in most record types: the first field after the common ones. A test checks it against the field table.
 pub(crate) const VAL_FIELD: usize = 48;
@@ -297,6 +297,13 @@ impl Db {
     pub fn acknowledge_state(&self, record: RecId) -> (u16, u16) {
         let common = &self.records[record];
         (common.ackt, common.acks)
+    }
+
+    /// User tag and alarm message of a record.
+    #[must_use]
+    pub fn annotation(&self, record: RecId) -> Annotation {
+        let common = &self.records[record];
+        Annotation { user_tag: common.utag, message: common.amsg.text() }
     }
 
     /// Time stamp and user tag of a record.

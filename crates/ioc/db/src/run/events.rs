@@ -4,11 +4,12 @@
 //! newest waiting event, and the replacement is counted. Each subscription always has room for one event.
 
 use crate::model::id::RecId;
+use crate::rec::message::Message;
 use crate::run::channel::Channel;
 use crate::run::engine::Db;
 use crate::run::filter::Watch;
 use crate::run::link::remote::RemoteId;
-use base::{Alarm, EventMask, Scalar, Stamp, Value};
+use base::{Alarm, Annotation, EventMask, Scalar, Stamp, Value};
 use std::collections::VecDeque;
 
 /// Number of an event queue.
@@ -33,8 +34,8 @@ pub struct Event {
     pub alarm: Alarm,
     /// Time stamp of the record.
     pub stamp: Stamp,
-    /// User tag of the record.
-    pub utag: u64,
+    /// User tag and alarm message of the record.
+    pub note: Annotation,
     /// Reasons for the event.
     pub mask: EventMask,
 }
@@ -50,8 +51,8 @@ pub struct Posted {
     pub alarm: Alarm,
     /// Time stamp of the record.
     pub stamp: Stamp,
-    /// User tag of the record.
-    pub utag: u64,
+    /// User tag and alarm message of the record.
+    pub note: Annotation,
     /// Reasons for the event.
     pub mask: EventMask,
 }
@@ -81,6 +82,7 @@ pub(crate) struct Entry {
     alarm: Alarm,
     pub(crate) stamp: Stamp,
     pub(crate) utag: u64,
+    message: Message,
     pub(crate) mask: EventMask,
 }
 
@@ -262,8 +264,9 @@ impl Db {
             && let Some((sub, waiting)) = self.events.next(queue)
         {
             // Each event is copied once. Further copies of a value that was just written would stall on the preceding copy.
-            let Entry { sub: number, value, alarm, stamp, utag, mask } = waiting.entries[0];
-            let mut event = Event { token: sub.token, value: Value::Scalar(value), alarm, stamp, utag, mask };
+            let Entry { sub: number, value, alarm, stamp, utag, message, mask } = waiting.entries[0];
+            let note = Annotation { user_tag: utag, message: message.text() };
+            let mut event = Event { token: sub.token, value: Value::Scalar(value), alarm, stamp, note, mask };
             let plain = !sub.late && sub.channel.filters.is_empty();
             sub.waiting -= 1;
             waiting.pop();
@@ -291,7 +294,8 @@ impl Db {
     /// Removes and returns the oldest event of a queue, without reading late values. Does not allocate.
     pub fn next_posted(&mut self, queue: QueueId) -> Option<(SubId, Posted)> {
         let (sub, waiting) = self.events.next(queue)?;
-        let Entry { sub: number, value, alarm, stamp, utag, mask } = waiting.entries[0];
+        let Entry { sub: number, value, alarm, stamp, utag, message, mask } = waiting.entries[0];
+        let note = Annotation { user_tag: utag, message: message.text() };
         sub.waiting -= 1;
         waiting.pop();
         let value = match (sub.late, sub.channel.filters.is_empty()) {
@@ -302,7 +306,7 @@ impl Db {
                 Value::Array(_) => None,
             },
         };
-        Some((SubId(number), Posted { token: sub.token, value, alarm, stamp, utag, mask }))
+        Some((SubId(number), Posted { token: sub.token, value, alarm, stamp, note, mask }))
     }
 
     /// Posts an event to the subscribers of a field (db_post_events).
@@ -458,7 +462,7 @@ impl Db {
     #[inline]
     fn entry(&self, sub: u32, rec: RecId, value: Scalar, mask: EventMask) -> Entry {
         let common = &self.records[rec];
-        Entry { sub, value, alarm: common.alarm(), stamp: common.time, utag: common.utag, mask }
+        Entry { sub, value, alarm: common.alarm(), stamp: common.time, utag: common.utag, message: common.amsg, mask }
     }
 
     /// Ends the subscription of a link.

@@ -36,8 +36,8 @@ impl Engine {
                 self.store.log_done(&mut job);
                 self.take_done(job);
             }
-            OwnerEvent::Post { key, value, alarm, stamp, mask } => {
-                if let Some(post) = self.store.posted(key, mask, value, alarm, stamp) {
+            OwnerEvent::Post { key, value, alarm, stamp, note, mask } => {
+                if let Some(post) = self.store.posted(key, mask, value, (alarm, stamp, note)) {
                     self.post(&post);
                 }
             }
@@ -130,8 +130,8 @@ impl Engine {
         self.server.post(post, &mut self.store);
         self.bridges.post(post, &mut self.store);
         if let Some(pvaccess) = &mut self.pvaccess {
-            let Post { watch, mask, alarm, stamp, ref value } = *post;
-            pvaccess.server.post(&pva::server::Post { watch, mask, alarm, stamp, value }, &mut self.store);
+            let Post { watch, mask, alarm, stamp, note, ref value } = *post;
+            pvaccess.server.post(&pva::server::Post { watch, mask, alarm, stamp, note, value }, &mut self.store);
             self.store.posted_to_groups(post);
             self.deliver_groups();
         }

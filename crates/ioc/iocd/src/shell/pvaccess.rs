@@ -77,6 +77,7 @@ impl Shell {
     pub(super) fn definitions(&self, db: &Db) -> Definitions {
         let mut definitions = Definitions::default();
         for record in db.records() {
+            crate::store::pva::wrong_tags(db, record).into_iter().for_each(|fault| definitions.report(fault));
             for (_, text) in db.info_tags(record).iter().filter(|(name, _)| name == "Q:group") {
                 let name = db.name_of(record);
                 definitions.add(text, &format!("record \"{name}\", info(Q:group)"), Some(name));

@@ -8,7 +8,7 @@
 //! | yes | a scalar | post it |
 //! | yes | elements or properties | request them once more after the answer, however often they were posted |
 
-use base::{Alarm, EventMask, Scalar, Stamp, Value};
+use base::{Alarm, Annotation, EventMask, Scalar, Stamp, Value};
 use ca::encode::{Needs, Reading};
 
 /// A request to the owner, and the events that it is for.
@@ -53,10 +53,15 @@ impl Mirror {
     }
 
     /// Handles a post of the owner. `None` as value means that the elements must be requested.
-    pub(crate) fn posted(&mut self, mask: EventMask, value: Option<Scalar>, alarm: Alarm, stamp: Stamp) -> Next {
+    pub(crate) fn posted(
+        &mut self,
+        mask: EventMask,
+        value: Option<Scalar>,
+        (alarm, stamp, note): (Alarm, Stamp, Annotation),
+    ) -> Next {
         match (value, &mut self.asked) {
             (Some(value), _) if !mask.meets(EventMask::PROPERTY) => {
-                (self.newest.alarm, self.newest.stamp) = (alarm, stamp);
+                (self.newest.alarm, self.newest.stamp, self.newest.note) = (alarm, stamp, note);
                 self.newest.value = Value::Scalar(value);
                 Next::Post(value)
             }
@@ -101,7 +106,7 @@ mod tests {
     }
 
     fn posted(mirror: &mut Mirror, mask: EventMask, value: Option<f64>) -> Next {
-        mirror.posted(mask, value.map(Scalar::F64), Alarm::NONE, Stamp::EPOCH)
+        mirror.posted(mask, value.map(Scalar::F64), (Alarm::NONE, Stamp::EPOCH, Annotation::NONE))
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::guard::Guard;
 use crate::job::{Job, JobResult, Logged, MemberPart, OwnerRequest, Requester};
 use crate::putlog::PutLog;
 use crate::shard_port::ShardPort;
-use base::{Alarm, Array, EventMask, FieldType, Meta, NumberHash, Scalar, Stamp, Value};
+use base::{Alarm, Annotation, Array, EventMask, FieldType, Meta, NumberHash, Scalar, Stamp, Value};
 use ca::encode::{Needs, Reading};
 use ca::server::{Access, Backend, Get, Opened, Peer, Post, PutOutcome, Token, Write};
 use ca::{Basic, Eca};
@@ -263,6 +263,7 @@ impl Store {
                 mask: event.mask,
                 alarm: event.alarm,
                 stamp: event.stamp,
+                note: event.note,
                 value: event.value,
             });
         });
@@ -281,11 +282,12 @@ impl Store {
         key: u64,
         mask: EventMask,
         value: Option<Scalar>,
-        alarm: Alarm,
-        stamp: Stamp,
+        (alarm, stamp, note): (Alarm, Stamp, Annotation),
     ) -> Option<Post> {
-        match self.mirror(key)?.posted(mask, value, alarm, stamp) {
-            Next::Post(value) => Some(Post { watch: handle_of(key), mask, alarm, stamp, value: Value::Scalar(value) }),
+        match self.mirror(key)?.posted(mask, value, (alarm, stamp, note)) {
+            Next::Post(value) => {
+                Some(Post { watch: handle_of(key), mask, alarm, stamp, note, value: Value::Scalar(value) })
+            }
             Next::Fetch(fetch) => {
                 self.send(key, fetch);
                 None
@@ -302,6 +304,7 @@ impl Store {
             mask,
             alarm: reading.alarm,
             stamp: reading.stamp,
+            note: reading.note,
             value: reading.value.clone(),
         });
         let next = self.mirror(key)?.fetched(needs, reading);
@@ -314,7 +317,7 @@ impl Store {
     /// Requests the value of a monitored field, which arrives as a post.
     pub(crate) fn fetch(&mut self, handle: u64) {
         let Some(number) = self.entry(handle).map(|entry| entry.number) else { return };
-        let post = self.posted(number, EventMask::VALUE, None, Alarm::NONE, Stamp::EPOCH);
+        let post = self.posted(number, EventMask::VALUE, None, (Alarm::NONE, Stamp::EPOCH, Annotation::NONE));
         debug_assert!(post.is_none(), "nothing to hand on without a value");
     }
 

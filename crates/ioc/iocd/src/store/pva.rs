@@ -6,7 +6,7 @@ use ca::encode::{Needs, Reading};
 use ca::server::{Backend, Peer, PutOutcome, Token, Write};
 use db::{Channel, Db, FieldInfo, Processing};
 use pva::codec::Kind;
-use pva::nt::{Shape, View, Written, short_text};
+use pva::nt::{Hints, Shape, View, Written, short_text};
 use pva::server::{self, Access, Get, Opened, Options, Put, Source, StructureGet};
 use std::sync::Arc;
 
@@ -35,6 +35,8 @@ pub(crate) const fn view(reading: &Reading) -> View<'_> {
         value: &reading.value,
         alarm: reading.alarm,
         stamp: reading.stamp,
+        note: reading.note,
+        hints: Hints::NONE,
         meta: &reading.meta,
         description: reading.description,
     }
@@ -107,6 +109,35 @@ fn shape(db: &Db, channel: &Channel, info: &FieldInfo) -> Shape {
         FieldType::Enum | FieldType::Menu | FieldType::Device => Kind::U16,
     };
     if many { Shape::Array(kind) } else { Shape::Scalar(kind) }
+}
+
+/// What the tags of a record say about a field.
+pub(super) fn hints(db: &Db, channel: &Channel) -> Hints {
+    let is_value = db.channel_name(channel) == db.name_of(channel.record);
+    let mut hints = Hints::NONE;
+    for (name, text) in db.info_tags(channel.record) {
+        match name.as_str() {
+            "Q:time:tag" => hints.tag_bits = Hints::tag_bits(text).unwrap_or(0),
+            "Q:form" if is_value => hints.form = Hints::form(text).unwrap_or(0),
+            _ => {}
+        }
+    }
+    hints
+}
+
+/// What is wrong with the tags of a record that PVAccess reads.
+pub(crate) fn wrong_tags(db: &Db, record: db::RecId) -> Vec<String> {
+    let tags = db.info_tags(record).iter().filter_map(|(name, text)| {
+        let expected = match name.as_str() {
+            "Q:time:tag" if Hints::tag_bits(text).is_none() => "\"nsec:lsb:N\" with N up to 31",
+            "Q:form" if Hints::form(text).is_none() => {
+                "Default, String, Binary, Decimal, Hex, Exponential or Engineering"
+            }
+            _ => return None,
+        };
+        Some(format!("record \"{}\", info({name}): found \"{text}\", expected {expected}", db.name_of(record)))
+    });
+    tags.collect()
 }
 
 /// Whether the characters of a record's value are a text, by `info(Q:form, "String")`.
@@ -234,6 +265,10 @@ impl Source for Store {
             Err(unfit) => return Put::Failed(unfit),
         };
         put(self.write_processing(handle, peer, Write::Value(value), (token, wait), processing))
+    }
+
+    fn hints(&self, handle: u64) -> Hints {
+        self.channel(handle).map_or(Hints::NONE, |channel| hints(&self.db, channel))
     }
 
     fn structure(&self, handle: u64) -> Option<Arc<pva::codec::Struct>> {

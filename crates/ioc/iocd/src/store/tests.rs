@@ -38,10 +38,10 @@ impl Owner {
     }
 
     fn hand_out(&mut self) {
-        while let Some((_, db::Posted { token: key, value, alarm, stamp, mask, .. })) =
+        while let Some((_, db::Posted { token: key, value, alarm, stamp, note, mask })) =
             self.db.next_posted(self.subs.queue)
         {
-            assert!(self.out.push(OwnerEvent::Post { key, value, alarm, stamp, mask }).is_ok());
+            assert!(self.out.push(OwnerEvent::Post { key, value, alarm, stamp, note, mask }).is_ok());
         }
     }
 
@@ -118,7 +118,9 @@ impl Ioc {
 
     fn take(&mut self, out: OwnerEvent) {
         let post = match out {
-            OwnerEvent::Post { key, value, alarm, stamp, mask } => self.store.posted(key, mask, value, alarm, stamp),
+            OwnerEvent::Post { key, value, alarm, stamp, note, mask } => {
+                self.store.posted(key, mask, value, (alarm, stamp, note))
+            }
             OwnerEvent::Done(job) => match (job.requester, &job.outcome) {
                 (Requester::Group(call), _) => {
                     self.store.group_done(call, *job);

@@ -44,6 +44,8 @@ impl Source for Number {
                 value,
                 alarm: Alarm::NONE,
                 stamp: Stamp::EPOCH,
+                note: base::Annotation::NONE,
+                hints: crate::nt::Hints::NONE,
                 meta: &self.meta,
                 description: "it".into(),
             }),
@@ -167,7 +169,14 @@ impl Pair {
         self.number.set(value);
         let value = base::Value::from(value);
         let mask = EventMask::VALUE | EventMask::LOG;
-        let post = server::Post { watch: 0, mask, alarm: Alarm::NONE, stamp: Stamp::EPOCH, value: &value };
+        let post = server::Post {
+            watch: 0,
+            mask,
+            alarm: Alarm::NONE,
+            stamp: Stamp::EPOCH,
+            note: base::Annotation::NONE,
+            value: &value,
+        };
         self.server.post(&post, &mut self.number);
         self.settle();
     }

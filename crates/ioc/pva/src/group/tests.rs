@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::codec::{Array, Kind};
-use base::{Alarm, Severity, Stamp, Status};
+use base::{Alarm, Annotation, Severity, Stamp, Status};
 
 /// The fields of a test database.
 fn shape(channel: &str) -> Result<Shape, String> {
@@ -103,7 +103,7 @@ fn names_lead_into_structures_and_elements_of_arrays() {
     let (mut value, mut marks) = (group.template().clone(), group.constants().clone());
     let state = base::Value::Scalar(base::Scalar::Enum(2));
     let index = |name: &str| group.members.iter().position(|member| member.name == name).unwrap();
-    let view = View::of_value(&state, Alarm::NONE, Stamp::EPOCH);
+    let view = View::of_value(&state, Alarm::NONE, Stamp::EPOCH, Annotation::NONE);
     let any = index("attribute[0].value");
     group.patch(any, group.everything(any), &view, &mut value, &mut marks);
     let variant = Value::Any(Some(Box::new((Type::Scalar(Kind::U16), Value::U16(2)))));
@@ -174,6 +174,10 @@ fn a_wrong_definition_is_reported_and_the_other_groups_are_served() {
         (r#""bad": {"y": {"+channel": "y", "+putorder": "a"}}"#, "found +putorder \"a\", expected an integer"),
         (r#""bad": {"y": {"+type": "const"}}"#, "found no +const, expected a number"),
         (r#""bad": {"y.": {"+channel": "y"}}"#, "found the name \"y.\", expected parts like \"a.b\""),
+        (
+            r#""bad": {"a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a": {"+channel": "y"}}"#,
+            "found a name with 17 parts, expected at most 16",
+        ),
         (r#""bad": {"y[5000]": {"+channel": "y"}}"#, "found element 5000 in \"y[5000]\", expected less than 1000"),
         (
             r#""bad": {"y": {"+type": "plain", "+channel": "y"}, "y.z": {"+channel": "y"}}"#,
@@ -231,11 +235,46 @@ fn the_parts_of_a_field_are_copied_to_their_places() {
     let (mut value, mut marks) = (group.template().clone(), Mask::default());
     let number = base::Value::from(2.5);
     let alarm = Alarm { severity: Severity::Major, status: Status::High, ..Alarm::NONE };
-    let view = View::of_value(&number, alarm, Stamp::EPOCH);
+    let view = View::of_value(&number, alarm, Stamp::EPOCH, Annotation::NONE);
     group.patch(0, group.everything(0), &view, &mut value, &mut marks);
     assert_eq!(group.value_at(&value, "in.x.value"), Some(&Value::F64(2.5)));
     assert_eq!(group.value_at(&value, "in.x.alarm.severity"), Some(&Value::I32(2)));
     assert_eq!(group.value_at(&value, "in.x.timeStamp.secondsPastEpoch"), Some(&Value::I64(631_152_000)));
     // `record` has bits 1 to 4, `in` 5, `x` 6, its value 7.
     assert!(marks.has(7) && marks.has(9) && !marks.has(6) && !marks.has(0));
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_definition_panics(
+        members in proptest::collection::vec(("[a-c.\\[\\]0-2]{0,5}", "[+a-z]{0,9}", "[a-c*,]{0,4}", 0usize..9), 0..6),
+    ) {
+        let kinds = ["scalar", "plain", "any", "meta", "proc", "structure", "const", "none", ""];
+        let channels = ["x", "y", "n", "a", "state", "labels", "z"];
+        let member = |(name, key, trigger, nth): &(String, String, String, usize)| {
+            let (kind, channel) = (kinds[*nth], channels[nth % 7]);
+            format!(
+                "\"{name}\": {{\"+type\": \"{kind}\", \"+channel\": \"{channel}\", \"{key}\": 1, \
+                 \"+trigger\": \"{trigger}\", \"+const\": {nth}, \"+putorder\": {nth}}}"
+            )
+        };
+        let text = format!("{{\"g\": {{{}}}}}", members.iter().map(member).collect::<Vec<_>>().join(", "));
+        for group in build(&[(&text, None)]).groups {
+            let (value, mut marks) = (group.template().clone(), Mask::default());
+            let number = base::Value::from(1.0);
+            let view = View::of_value(&number, Alarm::NONE, Stamp::EPOCH, Annotation::NONE);
+            let mut patched = value.clone();
+            for member in 0..group.members.len() {
+                group.patch(member, group.everything(member), &view, &mut patched, &mut marks);
+            }
+            let ty = Type::Struct(group.ty().clone());
+            let mut out = crate::codec::Writer::new(crate::codec::Order::Little);
+            out.fields_of(&ty, &marks, &patched);
+            let mut read = Value::zero(&ty);
+            let mut reader = crate::codec::Reader::new(&out.bytes, crate::codec::Order::Little);
+            reader.fields_of(&ty, &marks, &mut read, &mut crate::codec::TypeTable::default()).unwrap();
+            proptest::prop_assert!(reader.rest().is_empty());
+            let _ = group.writes(&Mask::of([0]), &patched);
+        }
+    }
 }

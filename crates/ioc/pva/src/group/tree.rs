@@ -4,6 +4,8 @@ use crate::codec::{Struct, Type, Value};
 
 /// Maximum number of elements of an array of structures.
 const ELEMENTS_MAX: usize = 1_000;
+/// Maximum number of parts of a name, so that the type does not exceed the depth of a type.
+const PARTS_MAX: usize = 16;
 
 /// A part of a name such as `a[0].b`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +20,10 @@ pub(super) fn parts(name: &str) -> Result<Vec<Part>, String> {
         return Ok(Vec::new());
     }
     let wrong = || format!("found the name \"{name}\", expected parts like \"a.b\" or \"a[0].b\"");
+    let count = name.split('.').count();
+    if count > PARTS_MAX {
+        return Err(format!("found a name with {count} parts, expected at most {PARTS_MAX}"));
+    }
     let valid = |word: &str| {
         word.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
             && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')

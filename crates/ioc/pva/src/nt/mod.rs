@@ -4,7 +4,7 @@
 //! nodes. [`Layout::encode`] writes fields from a [`View`] of the record without intermediate values.
 
 use crate::codec::{Kind, Mask, Order, Reader, Struct, Type, Value, Writer};
-use base::{Alarm, EventMask, Meta, Scalar, Severity, Stamp, Status, Str40};
+use base::{Alarm, Annotation, EventMask, Meta, Scalar, Severity, Stamp, Status, Str40};
 use std::sync::Arc;
 
 mod read;
@@ -29,6 +29,32 @@ pub enum Shape {
     Structure,
 }
 
+/// What `info` tags say about a field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// Number of the lowest bits of the nanoseconds that are the user tag, by `Q:time:tag`.
+    pub tag_bits: u8,
+    /// Index of the choice of `display.form`, by `Q:form`.
+    pub form: u8,
+}
+
+impl Hints {
+    /// No tags.
+    pub const NONE: Self = Self { tag_bits: 0, form: 0 };
+
+    /// The number of bits of `Q:time:tag`, such as `nsec:lsb:20`; `None` if the text has another form.
+    #[must_use]
+    pub fn tag_bits(text: &str) -> Option<u8> {
+        text.strip_prefix("nsec:lsb:")?.parse().ok().filter(|bits| *bits <= 31)
+    }
+
+    /// The index of `Q:form`, such as `Hex`; `None` if it is none of the choices.
+    #[must_use]
+    pub fn form(text: &str) -> Option<u8> {
+        FORMS.iter().position(|form| *form == text).map(|index| index as u8)
+    }
+}
+
 /// A record's field with all data that may be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
@@ -38,6 +64,10 @@ pub struct View<'a> {
     pub alarm: Alarm,
     /// The time when the record was last processed.
     pub stamp: Stamp,
+    /// The record's user tag and alarm message.
+    pub note: Annotation,
+    /// How the field is shown.
+    pub hints: Hints,
     /// Units, limits and names of states. Used only for properties.
     pub meta: &'a Meta,
     /// The record's description. Used only for properties.
@@ -59,8 +89,8 @@ const NO_META: &Meta = &Meta {
 impl<'a> View<'a> {
     /// A value without properties.
     #[must_use]
-    pub const fn of_value(value: &'a base::Value, alarm: Alarm, stamp: Stamp) -> Self {
-        Self { value, alarm, stamp, meta: NO_META, description: Str40::EMPTY }
+    pub const fn of_value(value: &'a base::Value, alarm: Alarm, stamp: Stamp, note: Annotation) -> Self {
+        Self { value, alarm, stamp, note, hints: Hints::NONE, meta: NO_META, description: Str40::EMPTY }
     }
 }
 
@@ -317,14 +347,17 @@ fn leaf_type(ty: &Type, bit: u32) -> Option<&Type> {
 /// Alarm and time stamp, by their bits in types without an enumeration.
 fn common(bit: u32, view: &View<'_>, out: &mut Writer) {
     let (seconds, nanos) = view.stamp.to_unix();
+    let tag_mask = (1u32 << view.hints.tag_bits.min(31)) - 1;
     match bit {
         3 => out.i32(view.alarm.severity as i32),
         4 => out.i32(class(view.alarm.status)),
+        5 if !view.note.message.is_empty() => out.text(view.note.message),
         5 if view.alarm.severity == Severity::None && view.alarm.status == Status::None => out.text(""),
         5 => out.text(view.alarm.status.name()),
         7 => out.i64(seconds as i64),
-        8 => out.i32(nanos as i32),
-        9 => out.i32(0),
+        8 => out.i32((nanos & !tag_mask) as i32),
+        9 if tag_mask == 0 => out.i32(view.note.user_tag as i32),
+        9 => out.i32((nanos & tag_mask) as i32),
         bit => debug_assert!(false, "bit {bit} is never marked"),
     }
 }
@@ -338,7 +371,7 @@ fn property(kind: Kind, bit: u32, view: &View<'_>, out: &mut Writer) {
         13 => out.text(&view.description.readable()),
         14 => out.text(&meta.units.readable()),
         15 => out.i32(meta.precision.into()),
-        17 => out.i32(0),
+        17 => out.i32(view.hints.form.into()),
         18 => {
             out.size(FORMS.len());
             FORMS.iter().for_each(|form| out.text(form));

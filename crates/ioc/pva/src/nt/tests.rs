@@ -35,7 +35,15 @@ fn every_shape_encodes_all_its_fields() {
     let value = base::Value::from(1i32);
     let alarm = Alarm { status: Status::Hihi, severity: Severity::Major };
     let stamp = Stamp::from_unix(1_795_240_867, 5);
-    let view = View { value: &value, alarm, stamp, meta: &meta, description: "an input".into() };
+    let view = View {
+        value: &value,
+        alarm,
+        stamp,
+        note: Annotation::NONE,
+        hints: Hints::NONE,
+        meta: &meta,
+        description: "an input".into(),
+    };
     let shapes = Kind::ALL.into_iter().flat_map(|kind| [Shape::Scalar(kind), Shape::Array(kind)]);
     for shape in shapes.chain([Shape::Enum]) {
         let layout = Layout::new(shape);
@@ -109,6 +117,8 @@ fn a_long_text_ends_at_its_zero_and_is_valid_utf_8() {
         value,
         alarm: Alarm::NONE,
         stamp: Stamp::EPOCH,
+        note: Annotation::NONE,
+        hints: Hints::NONE,
         meta: const {
             &Meta {
                 units: Str40::EMPTY,
@@ -126,4 +136,27 @@ fn a_long_text_ends_at_its_zero_and_is_valid_utf_8() {
     assert_eq!(at(&layout, &sent(&layout, 2, &view(&characters)), "value"), &Value::Text("\u{e4}b".into()));
     let latin = base::Value::Scalar(Scalar::String(Str40::new(b"m\xb2")));
     assert_eq!(at(&layout, &sent(&layout, 2, &view(&latin)), "value"), &Value::Text("m\u{b2}".into()));
+}
+
+#[test]
+fn tags_of_a_record_select_the_form_and_the_bits_of_the_user_tag() {
+    assert_eq!(
+        ["nsec:lsb:20", "nsec:lsb:0", "nsec:lsb:32", "lsb:4", "nsec:lsb:x"].map(Hints::tag_bits),
+        [Some(20), Some(0), None, None, None]
+    );
+    assert_eq!(["Default", "Hex", "hex"].map(Hints::form), [Some(0), Some(4), None]);
+    let layout = Layout::new(Shape::Scalar(Kind::F64));
+    let value = base::Value::from(1.0);
+    let note = Annotation { user_tag: 7, message: "field INP" };
+    let alarm = Alarm { status: Status::Link, severity: Severity::Invalid };
+    let plain = View::of_value(&value, alarm, Stamp::from_unix(1_800_000_000, 0x12345), note);
+    let part = |view: &View<'_>, bit: u32| layout.leaf(bit, view).1;
+    assert_eq!(
+        part(&plain, 5),
+        Value::Text("field INP".into()),
+        "the message of the record, not the name of its status"
+    );
+    assert_eq!([part(&plain, 8), part(&plain, 9), part(&plain, 17)], [0x12345, 7, 0].map(Value::I32));
+    let tagged = View { hints: Hints { tag_bits: 8, form: 4 }, ..plain };
+    assert_eq!([part(&tagged, 8), part(&tagged, 9), part(&tagged, 17)], [0x12300, 0x45, 4].map(Value::I32));
 }

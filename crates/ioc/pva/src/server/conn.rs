@@ -4,7 +4,7 @@ use super::monitor::Monitor;
 use super::structure::StructureOp;
 use super::{ClientInfo, Limits, Opened, Peer, Source, Token, Write, unlink};
 use crate::codec::{Order, SentTypes, Status, TypeTable, Writer};
-use crate::nt::Layout;
+use crate::nt::{Hints, Layout};
 use crate::wire::{self, Inbox, Side, command};
 use base::{MonoNs, NumberHash};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -15,6 +15,7 @@ pub(super) struct Channel {
     pub(super) cid: u32,
     pub(super) opened: Opened,
     pub(super) layout: Arc<Layout>,
+    pub(super) hints: Hints,
 }
 
 /// An operation on a channel.
@@ -36,6 +37,11 @@ pub(super) enum OpKind {
     /// A write, with whether its answer waits for the end of processing, and whether it processes the record instead of
     /// what the record specifies.
     Put {
+        wait: bool,
+        process: Option<bool>,
+    },
+    /// A write, and a read after it.
+    PutGet {
         wait: bool,
         process: Option<bool>,
     },
@@ -272,6 +278,7 @@ impl OpKind {
         match self {
             Self::Get => command::GET,
             Self::Put { .. } => command::PUT,
+            Self::PutGet { .. } => command::PUT_GET,
             Self::Process { .. } => command::PROCESS,
             Self::Monitor(_) => command::MONITOR,
         }

@@ -94,11 +94,11 @@ impl Server {
                 }
                 Ok(())
             }
-            command::GET | command::PUT | command::MONITOR | command::PROCESS => {
+            command::GET | command::PUT | command::PUT_GET | command::MONITOR | command::PROCESS => {
                 self.operation(id, header.command, &mut reader, source)
             }
             command::RPC => self.rpc(id, &mut reader, source),
-            command::PUT_GET | command::ARRAY => self.unsupported(id, header.command, &mut reader),
+            command::ARRAY => self.unsupported(id, &mut reader),
             // Commands of later versions are skipped.
             _ => Ok(()),
         }
@@ -168,7 +168,8 @@ impl Server {
             if let (Some(opened), Some(layout)) = (opened, layout) {
                 sid = conn.next_sid;
                 conn.next_sid = (conn.next_sid + 1) & 0x7FFF_FFFF;
-                conn.channels.insert(sid, Channel { cid, opened, layout });
+                let hints = source.hints(opened.handle);
+                conn.channels.insert(sid, Channel { cid, opened, layout, hints });
             }
             wire::message(&mut conn.out, Side::Server, command::CREATE_CHANNEL, |out| {
                 out.u32(cid);
@@ -206,14 +207,13 @@ impl Server {
     }
 
     /// Answers an operation that is not implemented. Types in it are read, because later messages may refer to them.
-    fn unsupported(&mut self, id: u32, command: u8, reader: &mut Reader<'_>) -> Result<(), Fault> {
+    fn unsupported(&mut self, id: u32, reader: &mut Reader<'_>) -> Result<(), Fault> {
         let (_, ioid, sub) = (reader.u32()?, reader.u32()?, reader.u8()?);
         let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
         if sub & sub::INIT != 0 {
             read_request(reader, &mut conn.received)?;
         }
-        let name = if command == command::PUT_GET { "put-get" } else { "array" };
-        conn.refuse(command, ioid, sub, &format!("{name} is not supported by this server"));
+        conn.refuse(command::ARRAY, ioid, sub, "array is not supported by this server");
         Ok(())
     }
 
@@ -252,9 +252,11 @@ impl Server {
             return Ok(());
         }
         let wait = request.is_set("block");
+        let process = process_option(&request, layout.shape()).ok().flatten();
         let kind = match command {
             command::GET => OpKind::Get,
-            command::PUT => OpKind::Put { wait, process: process_option(&request, layout.shape()).ok().flatten() },
+            command::PUT => OpKind::Put { wait, process },
+            command::PUT_GET => OpKind::PutGet { wait, process },
             command::PROCESS => OpKind::Process { wait },
             _ => {
                 let credit = if sub & sub::ACK != 0 { Some(reader.u32()?) } else { None };
@@ -285,6 +287,10 @@ impl Server {
             && let Type::Struct(fields) = layout.ty()
         {
             conn.out.numbered(fields, &mut conn.sent);
+            // What is written and what is read have the same type.
+            if command == command::PUT_GET {
+                conn.out.numbered(fields, &mut conn.sent);
+            }
         }
         wire::end(&mut conn.out, start);
         Ok(())

@@ -19,9 +19,9 @@ mod structure;
 mod tests;
 
 use crate::codec::{Mask, Order, Struct, Writer};
-use crate::nt::{Layout, Shape, View, Written};
+use crate::nt::{Hints, Layout, Shape, View, Written};
 use crate::search::{Identity, SearchCounters};
-use base::{Alarm, DurNs, EventMask, MonoNs, NumberHash, Stamp, Value};
+use base::{Alarm, Annotation, DurNs, EventMask, MonoNs, NumberHash, Stamp, Value};
 use conn::Conn;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -124,6 +124,11 @@ pub trait Source {
     /// Reads the field, if `properties` is set with its properties. Without a token the answer must be immediate, from the
     /// available data.
     fn read(&mut self, handle: u64, properties: bool, token: Option<Token>) -> Get<'_>;
+    /// How the field of an open channel is shown.
+    fn hints(&self, handle: u64) -> Hints {
+        let _ = handle;
+        Hints::NONE
+    }
     /// The type of an open channel that is no record's field.
     fn structure(&self, handle: u64) -> Option<Arc<Struct>> {
         let _ = handle;
@@ -222,6 +227,8 @@ pub struct Post<'a> {
     pub alarm: Alarm,
     /// The time stamp of the record.
     pub stamp: Stamp,
+    /// The record's user tag and alarm message.
+    pub note: Annotation,
     /// The value.
     pub value: &'a Value,
 }

@@ -7,7 +7,7 @@ use crate::codec::{Array, Fault, Mask, Reader, Value as Tree, Writer};
 use crate::nt::{Layout, View};
 use crate::request::Request;
 use crate::wire::{self, Side, command, sub};
-use base::{Alarm, EventMask, Stamp, Value};
+use base::{Alarm, Annotation, EventMask, Stamp, Value};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -43,6 +43,7 @@ pub(super) enum Content {
         value: Value,
         alarm: Alarm,
         stamp: Stamp,
+        note: Annotation,
     },
     /// Of a structure that is no field, with its own marks. The value is shared.
     Structure {
@@ -53,8 +54,9 @@ pub(super) enum Content {
 }
 
 impl Update {
-    const fn field(marks: u64, value: Value, alarm: Alarm, stamp: Stamp) -> Self {
-        Self { marks, overrun: 0, content: Content::Field { value, alarm, stamp } }
+    fn field(marks: u64, view: &View<'_>) -> Self {
+        let View { alarm, stamp, note, .. } = *view;
+        Self { marks, overrun: 0, content: Content::Field { value: view.value.clone(), alarm, stamp, note } }
     }
 
     /// Memory of its value, for the limit of a connection's queues.
@@ -256,7 +258,8 @@ impl Server {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let room = conn.has_room(&self.limits);
         let Some(op) = conn.ops.get_mut(&ioid) else { return };
-        let Some(layout) = conn.channels.get(&op.sid).map(|channel| channel.layout.clone()) else { return };
+        let Some(channel) = conn.channels.get(&op.sid) else { return };
+        let (layout, hints) = (channel.layout.clone(), channel.hints);
         let marks = op.select & layout.all();
         let OpKind::Monitor(monitor) = &mut op.kind else { return };
         if !monitor.running {
@@ -265,9 +268,10 @@ impl Server {
         if room && monitor.is_open() {
             monitor.take_credit();
             self.counters.updates += 1;
-            write_update(&mut conn.out, ioid, marks, 0, |out| layout.encode(marks, view, out));
+            let view = View { hints, ..*view };
+            write_update(&mut conn.out, ioid, marks, 0, |out| layout.encode(marks, &view, out));
         } else {
-            let update = Update::field(marks, view.value.clone(), view.alarm, view.stamp);
+            let update = Update::field(marks, view);
             self.counters.replaced += u64::from(conn.queue(ioid, update, self.limits.queued_bytes));
         }
         self.touch(id);
@@ -306,15 +310,15 @@ impl Server {
         if marks == 0 || !monitor.running || op.busy.is_some() || !channel.opened.access.read {
             return;
         }
-        let Post { alarm, stamp, value, .. } = *post;
+        let Post { alarm, stamp, note, value, .. } = *post;
+        let view = View { hints: channel.hints, ..View::of_value(value, alarm, stamp, note) };
         if !(room && monitor.is_open()) {
-            let update = Update::field(marks, value.clone(), alarm, stamp);
+            let update = Update::field(marks, &view);
             self.counters.replaced += u64::from(conn.queue(ioid, update, self.limits.queued_bytes));
             return;
         }
         self.counters.updates += 1;
         monitor.take_credit();
-        let view = View::of_value(value, alarm, stamp);
         if marks & layout.properties() != 0 {
             write_properties(&mut conn.out, ioid, marks, 0, layout, channel.opened.handle, &view, source);
             return;
@@ -347,8 +351,8 @@ impl Server {
             monitor.take_credit();
             self.counters.updates += 1;
             let Update { marks, overrun, content } = &update;
-            let (value, alarm, stamp) = match content {
-                Content::Field { value, alarm, stamp } => (value, alarm, stamp),
+            let (value, alarm, stamp, note) = match content {
+                Content::Field { value, alarm, stamp, note } => (value, alarm, stamp, note),
                 Content::Structure { marks, overrun, value } => {
                     let queue = monitor.queue_max;
                     write_queued(&mut conn.out, ioid, channel.layout.ty(), (marks, overrun), value, queue);
@@ -356,7 +360,7 @@ impl Server {
                     continue;
                 }
             };
-            let view = View::of_value(value, *alarm, *stamp);
+            let view = View { hints: channel.hints, ..View::of_value(value, *alarm, *stamp, *note) };
             let (layout, handle) = (&channel.layout, channel.opened.handle);
             if marks & layout.properties() == 0 {
                 write_update(&mut conn.out, ioid, *marks, *overrun, |out| layout.encode(*marks, &view, out));

@@ -3,7 +3,7 @@
 use super::conn::{Busy, Conn, Op, OpKind, Step};
 use super::{Get, Put, Server, Source, Token, Write};
 use crate::codec::{Fault, Reader, Status, Value};
-use crate::nt::{Layout, View};
+use crate::nt::{Hints, Layout, View};
 use crate::wire::{self, Side, command, sub};
 
 /// Maximum number of writes of an operation that wait for the one that is being executed.
@@ -39,8 +39,8 @@ impl Server {
         match &op.kind {
             OpKind::Monitor(_) => return self.monitor_request(id, ioid, sub, reader, source),
             OpKind::Get => self.read(id, ioid, sub, source),
-            OpKind::Put { .. } if sub & sub::GET != 0 => self.read(id, ioid, sub, source),
-            OpKind::Put { process, .. } => {
+            kind if kind.reads_back(sub) => self.read(id, ioid, sub, source),
+            OpKind::Put { process, .. } | OpKind::PutGet { process, .. } => {
                 let process = *process;
                 let layout = channel.layout.clone();
                 let mask = reader.mask()?;
@@ -118,7 +118,7 @@ impl Server {
             return self.finish(id, ioid, sub, &Status::error(NO_WRITE), source);
         }
         let handle = channel.opened.handle;
-        let wait = matches!(op.kind, OpKind::Put { wait: true, .. } | OpKind::Process { wait: true });
+        let wait = op.kind.waits();
         // A completion may arrive before the source returns.
         op.busy = Some(Busy { token, sub, step: Step::Write });
         conn.pending.insert(token.0, ioid);
@@ -146,8 +146,15 @@ impl Server {
         let id = (token.0 >> 32) as u32;
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let Some(ioid) = conn.pending.remove(&token.0) else { return };
-        let Some(busy) = conn.ops.get_mut(&ioid).and_then(|op| op.busy.take()) else { return };
-        self.finish(id, ioid, busy.sub, status, source);
+        let Some(op) = conn.ops.get_mut(&ioid) else { return };
+        let Some(busy) = op.busy.take() else { return };
+        match op.kind {
+            OpKind::PutGet { .. } if status.is_success() && op.structure.is_some() => {
+                self.read_structure(id, ioid, busy.sub, source);
+            }
+            OpKind::PutGet { .. } if status.is_success() => self.read(id, ioid, busy.sub, source),
+            _ => self.finish(id, ioid, busy.sub, status, source),
+        }
         self.touch(id);
     }
 
@@ -197,14 +204,32 @@ fn op_command(conn: &Conn, ioid: u32) -> u8 {
 /// Appends a reply with the fields in `marks`.
 fn reply_value(conn: &mut Conn, ioid: u32, sub: u8, layout: &Layout, marks: u64, view: &View<'_>) {
     let command = op_command(conn, ioid);
+    let channel = conn.ops.get(&ioid).and_then(|op| conn.channels.get(&op.sid));
+    let view = View { hints: channel.map_or(Hints::NONE, |channel| channel.hints), ..*view };
     let start = wire::begin(&mut conn.out, Side::Server, command);
     let out = &mut conn.out;
     out.u32(ioid);
     out.u8(sub);
     out.status(&Status::OK);
     out.mask64(marks);
-    layout.encode(marks, view, out);
+    layout.encode(marks, &view, out);
     wire::end(out, start);
+}
+
+impl OpKind {
+    /// Whether the answer to a write waits for the end of processing.
+    const fn waits(&self) -> bool {
+        matches!(self, Self::Put { wait: true, .. } | Self::PutGet { wait: true, .. } | Self::Process { wait: true })
+    }
+
+    /// Whether a request reads the value that a write would change.
+    pub(super) const fn reads_back(&self, sub: u8) -> bool {
+        match self {
+            Self::Put { .. } => sub & sub::GET != 0,
+            Self::PutGet { .. } => sub & (sub::GET | sub::GET_PUT) != 0,
+            _ => false,
+        }
+    }
 }
 
 impl Conn {

@@ -58,8 +58,8 @@ impl Server {
         match &op.kind {
             OpKind::Monitor(_) => return self.monitor_request(id, ioid, sub, reader, source),
             OpKind::Get => self.read_structure(id, ioid, sub, source),
-            OpKind::Put { .. } if sub & sub::GET != 0 => self.read_structure(id, ioid, sub, source),
-            OpKind::Put { .. } => {
+            kind if kind.reads_back(sub) => self.read_structure(id, ioid, sub, source),
+            OpKind::Put { .. } | OpKind::PutGet { .. } => {
                 let layout = channel.layout.clone();
                 let marks = reader.mask()?;
                 let mut value = Value::zero(layout.ty());
@@ -72,7 +72,7 @@ impl Server {
         Ok(())
     }
 
-    fn read_structure(&mut self, id: u32, ioid: u32, sub: u8, source: &mut impl Source) {
+    pub(super) fn read_structure(&mut self, id: u32, ioid: u32, sub: u8, source: &mut impl Source) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let token = conn.token(id);
         let Some(op) = conn.ops.get_mut(&ioid) else { return };

@@ -15,7 +15,7 @@ use super::{Backend, Store};
 use ca::server::{Peer, Post};
 use pva::codec::{Mask, Struct, Value as Tree};
 use pva::group::{Definitions, Group, Mapping};
-use pva::nt::Shape;
+use pva::nt::{Hints, Shape};
 use pva::server::{self, Access, Opened, Put, Snapshot};
 use read::Reading;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -62,6 +62,7 @@ struct State {
     group: Group,
     /// Handles of the members' fields.
     fields: Vec<Option<u64>>,
+    hints: Vec<Hints>,
     current: Arc<Tree>,
     /// Number of monitors.
     monitors: u32,
@@ -179,6 +180,10 @@ impl Store {
         }
         let index = self.groups.list.len();
         let mut fields = Vec::new();
+        let shown = |channel: &Option<db::Channel>| {
+            channel.as_ref().map_or(Hints::NONE, |channel| super::pva::hints(&self.db, channel))
+        };
+        let hints = channels.iter().map(shown).collect();
         for (member, channel) in channels.into_iter().enumerate() {
             let opened = channel.and_then(|channel| self.open_channel(channel, SELF));
             if let Some(opened) = opened {
@@ -194,6 +199,7 @@ impl Store {
             held: false,
             waiting: VecDeque::new(),
             fields,
+            hints,
             group,
         };
         self.groups.by_name.insert(state.group.name.clone(), index);

@@ -67,7 +67,8 @@ impl Store {
             let (owner, channel) = entry.there();
             let Some(shard) = owner else {
                 read(db, channel, needs, pva_reading);
-                state.group.patch(member, bits, &view(pva_reading), Arc::make_mut(&mut state.current), &mut marks);
+                let view = View { hints: state.hints[member], ..view(pva_reading) };
+                state.group.patch(member, bits, &view, Arc::make_mut(&mut state.current), &mut marks);
                 continue;
             };
             let mut part = MemberPart {
@@ -118,7 +119,8 @@ impl Store {
         let Some(Some(state)) = self.groups.list.get_mut(reading.group) else { return };
         for part in &parts {
             let value = Arc::make_mut(&mut state.current);
-            state.group.patch(part.member, part.bits, &view(&part.reading), value, &mut reading.marks);
+            let view = View { hints: state.hints[part.member], ..view(&part.reading) };
+            state.group.patch(part.member, part.bits, &view, value, &mut reading.marks);
         }
         reading.jobs -= 1;
         if reading.jobs > 0 {
@@ -177,7 +179,8 @@ impl Store {
         if let Some((member, post)) = posted
             && !state.group.needs_properties(member, parts[member])
         {
-            let view = View::of_value(&post.value, post.alarm, post.stamp);
+            let view = View::of_value(&post.value, post.alarm, post.stamp, post.note);
+            let view = View { hints: state.hints[member], ..view };
             let value = Arc::make_mut(&mut state.current);
             state.group.patch(member, std::mem::take(&mut parts[member]), &view, value, &mut marks);
         }

@@ -97,7 +97,15 @@ impl Source for Values {
 impl Values {
     fn view(&self) -> View<'_> {
         let value = self.value.as_ref().unwrap();
-        View { value, alarm: Alarm::NONE, stamp: Stamp::EPOCH, meta: &self.meta, description: "it".into() }
+        View {
+            value,
+            alarm: Alarm::NONE,
+            stamp: Stamp::EPOCH,
+            note: Annotation::NONE,
+            hints: Hints::NONE,
+            meta: &self.meta,
+            description: "it".into(),
+        }
     }
 }
 
@@ -206,7 +214,8 @@ impl Bench {
         self.values.number = value;
         let value = Value::from(value);
         let mask = EventMask::VALUE | EventMask::LOG;
-        let post = Post { watch: 0, mask, alarm: Alarm::NONE, stamp: Stamp::EPOCH, value: &value };
+        let post =
+            Post { watch: 0, mask, alarm: Alarm::NONE, stamp: Stamp::EPOCH, note: Annotation::NONE, value: &value };
         self.server.post(&post, &mut self.values);
     }
 }
@@ -279,7 +288,7 @@ fn impossible_requests_are_answered_with_an_error() {
     assert!(!bench.init(command::GET, sid, 1, "", None).0.is_success(), "an operation that exists");
     assert!(bench.init(command::PUT, sid, 2, "", None).0.is_success());
     assert!(!bench.init(command::GET, sid, 3, "", None).0.is_success(), "too many operations");
-    for command in [command::PUT_GET, command::ARRAY, command::RPC] {
+    for command in [command::ARRAY, command::RPC] {
         let (status, _) = bench.init(command, sid, 4, "", None);
         assert!(status.message.contains("not supported"), "{status}");
     }
@@ -343,6 +352,45 @@ fn writes_that_wait_for_processing_are_executed_in_order_and_each_is_answered() 
 }
 
 #[test]
+fn a_put_get_answers_with_the_value_after_the_write() {
+    let mut bench = Bench::new(Limits::default());
+    let sid = bench.create(1, "n");
+    let (ty, value) = Request::parse("field(value)record[block=true]").unwrap().to_value().unwrap();
+    bench.send(command::PUT_GET, |out| {
+        out.u32(sid);
+        out.u32(1);
+        out.u8(0x08);
+        out.ty(&Type::Struct(ty));
+        out.value(&value);
+    });
+    let (replied, payload) = bench.one();
+    let mut reader = Reader::new(&payload[5..], Order::Little);
+    assert_eq!((replied, reader.status()), (command::PUT_GET, Ok(Status::OK)));
+    let types = [reader.ty(&mut bench.types).unwrap(), reader.ty(&mut bench.types).unwrap()];
+    assert!(types[0] == types[1] && reader.rest().is_empty(), "the types of both sides");
+    let put = |out: &mut Writer, value: f64| {
+        out.u32(sid);
+        out.u32(1);
+        out.u8(0);
+        out.mask64(2);
+        out.f64(value);
+    };
+    bench.send(command::PUT_GET, |out| put(out, 3.0));
+    bench.send(command::PUT_GET, |out| put(out, 4.0));
+    assert!(bench.take().is_empty(), "processing has not ended");
+    bench.values.number = 3.5;
+    bench.server.put_done(bench.values.asked[0], true, &mut bench.values);
+    assert_eq!(bench.one().1, [&[1, 0, 0, 0, 0, 0xFF, 1, 2][..], &3.5f64.to_le_bytes()].concat());
+    bench.server.put_done(bench.values.asked[1], false, &mut bench.values);
+    assert!(!status(&bench.one().1).is_success(), "a failed write is not read");
+    for sub in [0x40, 0x80] {
+        bench.ask(command::PUT_GET, sid, 1, sub);
+        assert_eq!(bench.one().1[..8], [1, 0, 0, 0, sub, 0xFF, 1, 2]);
+    }
+    assert_eq!(bench.values.writes.len(), 2);
+}
+
+#[test]
 fn a_client_without_rights_neither_reads_nor_writes() {
     let mut bench = Bench::new(Limits::default());
     bench.send(command::VALIDATION, |out| {
@@ -382,7 +430,15 @@ fn answers_that_come_later_go_to_their_operations() {
     let value = Value::from(7.0);
     let tokens = bench.values.asked.clone();
     let meta = Meta::default();
-    let view = View { value: &value, alarm: Alarm::NONE, stamp: Stamp::EPOCH, meta: &meta, description: "".into() };
+    let view = View {
+        value: &value,
+        alarm: Alarm::NONE,
+        stamp: Stamp::EPOCH,
+        note: Annotation::NONE,
+        hints: Hints::NONE,
+        meta: &meta,
+        description: "".into(),
+    };
     for token in &tokens {
         bench.server.answer(*token, Some(view), &mut bench.values);
     }

@@ -34,7 +34,7 @@ fn properties_are_sent_when_they_change() {
     bench.values.meta.units = "kV".into();
     let value = Value::from(1.5);
     let mask = EventMask::PROPERTY;
-    let post = Post { watch: 0, mask, alarm: Alarm::NONE, stamp: Stamp::EPOCH, value: &value };
+    let post = Post { watch: 0, mask, alarm: Alarm::NONE, stamp: Stamp::EPOCH, note: Annotation::NONE, value: &value };
     bench.server.post(&post, &mut bench.values);
     let (mask, ..) = update(&ty.unwrap(), &bench.one().1);
     assert!(mask.has(14) && !mask.has(1));
