@@ -31,10 +31,13 @@ macro_rules! slices {
             /// Appends the elements of an array, after their number.
             pub fn $name(&mut self, values: &[$type]) {
                 self.size(values.len());
-                self.bytes.reserve(size_of_val(values));
+                // Places of a known size are copied in blocks, with vector instructions.
+                let start = self.bytes.len();
+                self.bytes.resize(start + size_of_val(values), 0);
+                let places = self.bytes[start..].chunks_exact_mut(size_of::<$type>()).zip(values);
                 match self.order {
-                    Order::Little => values.iter().for_each(|value| self.bytes.extend_from_slice(&value.to_le_bytes())),
-                    Order::Big => values.iter().for_each(|value| self.bytes.extend_from_slice(&value.to_be_bytes())),
+                    Order::Little => places.for_each(|(place, value)| place.copy_from_slice(&value.to_le_bytes())),
+                    Order::Big => places.for_each(|(place, value)| place.copy_from_slice(&value.to_be_bytes())),
                 }
             }
         )*

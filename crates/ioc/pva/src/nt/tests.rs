@@ -160,3 +160,32 @@ fn tags_of_a_record_select_the_form_and_the_bits_of_the_user_tag() {
     let tagged = View { hints: Hints { tag_bits: 8, form: 4 }, ..plain };
     assert_eq!([part(&tagged, 8), part(&tagged, 9), part(&tagged, 17)], [0x12300, 0x45, 4].map(Value::I32));
 }
+
+#[test]
+fn a_write_of_the_value_alone_is_the_same_as_one_of_the_whole() {
+    for (shape, value) in [
+        (Shape::Scalar(Kind::F64), Value::F64(2.5)),
+        (Shape::Scalar(Kind::Text), Value::Text("a text".into())),
+        (Shape::Array(Kind::I32), Value::Array(Array::I32(vec![1, 2]))),
+        (Shape::Enum, Value::I32(1)),
+        (Shape::Enum, Value::I32(-1)),
+    ] {
+        let layout = Layout::new(shape);
+        let bit = layout.value().trailing_zeros();
+        let mut alone = Writer::new(Order::Little);
+        alone.value(&value);
+        let read = |marks: u64, bytes: &[u8]| {
+            let marks = Mask::from_words(vec![marks]);
+            layout.read_written(&marks, &mut Reader::new(bytes, Order::Little), &mut TypeTable::default())
+        };
+        // Also with a field that is not written: the seconds of the time stamp.
+        let mut more = alone.clone();
+        more.i64(1);
+        let seconds = layout.time() & layout.time().wrapping_neg();
+        let (one, two) = (read(1 << bit, &alone.bytes).unwrap(), read(1 << bit | seconds, &more.bytes).unwrap());
+        assert_eq!(one, two, "{shape:?}");
+        assert_eq!(one.is_err(), value == Value::I32(-1));
+        assert!(read(1 << bit, &alone.bytes[..alone.bytes.len() - 1]).is_err(), "too few bytes");
+        assert_eq!(read(0, &[]), Ok(Ok(None)), "nothing is marked");
+    }
+}

@@ -1,7 +1,7 @@
 //! Values that clients write.
 
 use super::{Layout, Shape};
-use crate::codec::{Array, Mask, Value};
+use crate::codec::{Array, Fault, Mask, Reader, TypeTable, Value};
 use base::{Scalar, Str40};
 use std::fmt;
 
@@ -53,6 +53,27 @@ impl Layout {
             Some(value) => self.written_leaf(value),
             None => Ok(None),
         }
+    }
+
+    /// Decodes the fields that a client wrote, and returns the value as [`written`](Self::written) does. The usual write, of the
+    /// value alone, needs no value of the whole type.
+    ///
+    /// # Errors
+    /// The bytes are not values of these fields; or, inside, the value does not fit the field.
+    pub(crate) fn read_written(
+        &self,
+        marks: &Mask,
+        reader: &mut Reader<'_>,
+        table: &mut TypeTable,
+    ) -> Result<Result<Option<Written>, Unfit>, Fault> {
+        if marks.words() == [self.value]
+            && let Some(ty) = super::leaf_type(&self.ty, self.value.trailing_zeros())
+        {
+            return Ok(self.written_leaf(reader.value_with(ty, table)?));
+        }
+        let mut value = Value::zero(&self.ty);
+        reader.fields_of(&self.ty, marks, &mut value, table)?;
+        Ok(self.written(marks, value))
     }
 
     /// Like [`written`](Self::written), from the value alone: of an enumeration, the number of the state.

@@ -2,7 +2,7 @@
 
 use super::conn::{Busy, Conn, Op, OpKind, Step};
 use super::{Get, Put, Server, Source, Token, Write};
-use crate::codec::{Fault, Reader, Status, Value};
+use crate::codec::{Fault, Reader, Status};
 use crate::nt::{Hints, Layout, View};
 use crate::wire::{self, Side, command, sub};
 
@@ -44,9 +44,7 @@ impl Server {
                 let process = *process;
                 let layout = channel.layout.clone();
                 let mask = reader.mask()?;
-                let mut value = Value::zero(layout.ty());
-                reader.fields_of(layout.ty(), &mask, &mut value, &mut conn.received)?;
-                match layout.written(&mask, value) {
+                match layout.read_written(&mask, reader, &mut conn.received)? {
                     Ok(written) => {
                         let write = match (written, process) {
                             (Some(value), None) => Write::Value(value),
