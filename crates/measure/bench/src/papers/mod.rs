@@ -52,7 +52,7 @@ pub(crate) struct Run {
     pub(crate) quick: &'static [&'static str],
     /// Arguments for the test that every row is answered; the quick ones if there are none.
     pub(crate) smallest: &'static [&'static str],
-    /// Arguments without which a result belongs to another experiment: name and value, or [`ANY`]. Defaults count as given.
+    /// Arguments without which a result belongs to another experiment: name and value, [`ANY`] or [`NOT_GIVEN`]. Defaults count as given.
     pub(crate) must: &'static [(&'static str, &'static str)],
     /// The figures that answer: parts of the title of their table, and of their name.
     pub(crate) figures: &'static [(&'static str, &'static str)],
@@ -85,6 +85,8 @@ const FIGURES_MAX: usize = 12;
 
 /// Any value of an argument that must be given.
 pub(crate) const ANY: &str = "";
+/// An argument that must not be given.
+pub(crate) const NOT_GIVEN: &str = "-";
 
 /// Their name among reports.
 const NAME: &str = "experiments";
@@ -215,7 +217,11 @@ impl Run {
         self.must.iter().all(|(name, value)| {
             let given = given.get_raw(name).into_iter().flatten();
             let mut given = given.filter_map(|text| text.to_str());
-            given.any(|given| *value == ANY || same(given, value))
+            match *value {
+                ANY => given.next().is_some(),
+                NOT_GIVEN => given.next().is_none(),
+                value => given.any(|given| same(given, value)),
+            }
         })
     }
 }
@@ -351,6 +357,19 @@ mod tests {
         };
         assert!(answers("--load none --device 0000:00:08.0 --raise 0=1"));
         assert!(!answers("--load none --timer") && !answers("--load none") && !answers("--device uio0 --raise 0=1"));
+    }
+
+    #[test]
+    fn a_response_to_a_timer_or_a_device_does_not_answer_for_that_to_another_cpu() {
+        let response = entries().find(|(_, entry)| entry.key == "react/response").map(|(_, entry)| entry.runs).unwrap();
+        let answered = |words: &str| -> Vec<bool> {
+            let arguments = words.split_whitespace().map(str::to_owned).collect();
+            let report = Report { bench: "response".into(), arguments, ..Report::default() };
+            response.iter().map(|run| run.is_answered_by(&report)).collect()
+        };
+        assert_eq!(answered("--compare"), [true, false, false]);
+        assert_eq!(answered("--compare --timer"), [false, true, false]);
+        assert_eq!(answered("--compare --device uio0 --raise 0=1"), [false, false, true]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! SGI REACT.
 
-use super::{ANY, Entry, Paper, Run};
+use super::{ANY, Entry, NOT_GIVEN, Paper, Run};
 use report::Published;
 
 const WHO: &str = "SGI REACT, highest of 5,000,000 interrupts for each CPU";
@@ -32,7 +32,7 @@ pub(super) const PAPER: Paper = Paper {
                     full: &["--compare", "--events", "5000000"],
                     quick: &["--compare", "--events", "4000"],
                     smallest: &["--compare", "--events", "800"],
-                    must: &[("compare", "true"), ("load", "all")],
+                    must: &[("compare", "true"), ("load", "all"), ("timer", "false"), ("device", NOT_GIVEN)],
                     figures: &[
                         ("from an event on another CPU", "open"),
                         ("from an event on another CPU", "shielded"),

@@ -1,6 +1,6 @@
 //! VxWorks on Intel servers at ESO.
 
-use super::{Entry, Paper, Run};
+use super::{Entry, NOT_GIVEN, Paper, Run};
 use report::Published;
 
 const WHO: &str = "ESO, VxWorks";
@@ -52,7 +52,7 @@ pub(super) const PAPER: Paper = Paper {
                 full: &["--compare", "--events", "5000000"],
                 quick: &["--compare", "--events", "4000"],
                 smallest: &["--compare", "--events", "800"],
-                must: &[("compare", "true"), ("load", "all")],
+                must: &[("compare", "true"), ("load", "all"), ("timer", "false"), ("device", NOT_GIVEN)],
                 figures: &[("p99 compared", "loaded / unloaded")],
                 ..Run::NONE
             }],

@@ -237,7 +237,7 @@ impl Condition {
 fn found(with: &Measurement<'_>, all: &[Condition]) -> BenchResult {
     let args = with.args;
     let setup = vec![format!(
-        "events every {}, {} of them in each condition in {ROUNDS} alternating pieces; {} waits; load {}",
+        "events every {}, at least {} of them in each condition in {ROUNDS} alternating pieces; {} waits; load {}",
         args.period,
         args.events / ROUNDS * ROUNDS,
         args.policy,
