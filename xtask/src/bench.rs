@@ -79,6 +79,10 @@ fn tahti(words: &[String]) -> Result<Command, String> {
         crate::test::install("networks")?;
         command.env("TAHTI_EPICS", crate::epics::programs()?);
     }
+    if words.first().is_some_and(|name| name == "pva") {
+        let python = crate::peers::python("qsrv2", &["pvxslibs==1.5.3", "epicscorelibs==7.0.10.99.0.2"])?;
+        command.env("TAHTI_QSRV2", python.join("python"));
+    }
     if words.first().is_some_and(|name| name == "compute") {
         crate::test::install("appliance")?;
         crate::peers::debian(&["gcc", "libopenblas0"])?;

@@ -20,7 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "bench",
         &[
             "adaptive", "broker", "ca", "frame", "gpu", "guest", "host", "keep", "kernels", "msg", "optics", "proc",
-            "recorder", "report", "ring", "rt", "scope", "segment", "store", "sys", "trace",
+            "pva", "recorder", "report", "ring", "rt", "scope", "segment", "store", "sys", "trace",
         ],
     ),
     ("broker", &["msg", "ring", "rt", "sys"]),

@@ -57,6 +57,7 @@ benches! {
     ioc + ioc::groups;
     knobs;
     lost;
+    pva;
     quiet;
     response;
     rtt;

@@ -234,7 +234,7 @@ fn the_parts_of_a_field_are_copied_to_their_places() {
     let group = one(r#"{"g": {"in.x": {"+channel": "x"}}}"#);
     let (mut value, mut marks) = (group.template().clone(), Mask::default());
     let number = base::Value::from(2.5);
-    let alarm = Alarm { severity: Severity::Major, status: Status::High, ..Alarm::NONE };
+    let alarm = Alarm { severity: Severity::Major, status: Status::High };
     let view = View::of_value(&number, alarm, Stamp::EPOCH, Annotation::NONE);
     group.patch(0, group.everything(0), &view, &mut value, &mut marks);
     assert_eq!(group.value_at(&value, "in.x.value"), Some(&Value::F64(2.5)));

@@ -30,6 +30,8 @@ pub(crate) enum Kind {
     Tahti,
     /// Ours, with one reading of the clock for each record, like C's.
     Stamped,
+    /// QSRV2: C's records over PVAccess, with the servers of pvxs.
+    Qsrv2,
 }
 
 /// A running IOC, ended on drop.
@@ -66,10 +68,17 @@ impl Ioc {
         let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).map_err(Failed::file(&folder));
         std::fs::create_dir_all(&folder).map_err(Failed::file(&folder))?;
         write("bench.db", database)?;
+        if kind == Kind::Qsrv2 {
+            write("ioc.py", QSRV2)?;
+        }
         let stamped = if kind == Kind::Stamped { "var stampEachRecord 1\n" } else { "" };
         write("st.cmd", &format!("{stamped}dbLoadRecords(\"{}\")\niocInit\n", folder.join("bench.db").display()))?;
         let mut command = command(kind)?;
-        command.args(options).arg(folder.join("st.cmd"));
+        if kind == Kind::Qsrv2 {
+            command.arg(folder.join("ioc.py")).arg(folder.join("bench.db"));
+        } else {
+            command.args(options).arg(folder.join("st.cmd"));
+        }
         for (variable, value) in environment(port) {
             command.env(variable, value);
         }
@@ -91,7 +100,7 @@ impl Ioc {
     }
 
     /// Its process.
-    pub(super) fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.child.id() as i32
     }
 
@@ -136,7 +145,7 @@ impl Ioc {
     }
 
     /// Processor time used so far, all threads together.
-    pub(super) fn cpu(&self) -> Result<DurNs, Failed> {
+    pub(crate) fn cpu(&self) -> Result<DurNs, Failed> {
         Ok(sys::clock::process_cpu(self.pid())?)
     }
 
@@ -148,7 +157,7 @@ impl Ioc {
     }
 
     /// Resident memory in bytes.
-    pub(super) fn resident(&self) -> f64 {
+    pub(crate) fn resident(&self) -> f64 {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or(f64::NAN) * 1024.0
@@ -165,7 +174,26 @@ impl Drop for Ioc {
     }
 }
 
+/// Starts QSRV2 with a database. Its interpreter waits for the end of its input.
+const QSRV2: &str = "\
+import os, sys
+os.environ.setdefault('PVXS_QSRV_ENABLE', 'YES')
+import pvxslibs.path
+from epicscorelibs import ioc
+ioc.start_ioc(dbs=[(sys.argv[1], '')], extra_dbd_load=(('pvxsIoc.dbd', pvxslibs.path.dbd_path),),
+              extra_dso_load=('pvxslibs.lib.pvxsIoc',))
+sys.stdin.read()
+";
+
+/// The Python with pvxslibs, set by `cargo xtask bench`.
+pub(crate) fn qsrv2() -> Option<PathBuf> {
+    std::env::var_os("TAHTI_QSRV2").map(PathBuf::from).filter(|path| path.exists())
+}
+
 fn command(kind: Kind) -> Result<Command, Failed> {
+    if kind == Kind::Qsrv2 {
+        return qsrv2().map(Command::new).ok_or(Failed::Needs("QSRV2: set TAHTI_QSRV2 to a Python with pvxslibs"));
+    }
     if kind != Kind::C {
         let mut command = Command::new(own_program()?);
         command.arg("ioc");
@@ -186,7 +214,7 @@ fn gated(command: &Command) -> Command {
 }
 
 /// Environment for the loopback only, on private ports.
-pub(crate) fn environment(port: u16) -> [(&'static str, String); 7] {
+pub(crate) fn environment(port: u16) -> [(&'static str, String); 12] {
     let here = || "127.0.0.1".to_owned();
     [
         ("EPICS_CA_ADDR_LIST", here()),
@@ -196,21 +224,34 @@ pub(crate) fn environment(port: u16) -> [(&'static str, String); 7] {
         ("EPICS_CAS_BEACON_ADDR_LIST", here()),
         ("EPICS_CA_SERVER_PORT", port.to_string()),
         ("EPICS_CA_REPEATER_PORT", (port + 1).to_string()),
+        ("EPICS_PVAS_INTF_ADDR_LIST", here()),
+        ("EPICS_PVAS_AUTO_BEACON_ADDR_LIST", "NO".into()),
+        ("EPICS_PVAS_BEACON_ADDR_LIST", here()),
+        ("EPICS_PVAS_SERVER_PORT", (port + PVACCESS).to_string()),
+        ("EPICS_PVAS_BROADCAST_PORT", (port + PVACCESS + 1).to_string()),
     ]
 }
 
 /// Ports of measured IOCs: below the kernel's ephemeral ports, or a client that probes an IOC could connect to itself. The
-/// next port is the repeater's.
+/// next port is the repeater's, and the two after it are those of PVAccess.
 const PORTS: std::ops::Range<u16> = 8_000..12_000;
 
-/// A port that is free for TCP and UDP.
+/// Number of the TCP port of PVAccess after an IOC's first port. Its port of searches is the next one.
+pub(crate) const PVACCESS: u16 = 2;
+/// Number of ports of an IOC.
+const PORTS_EACH: u16 = 4;
+
+/// A port that is free for TCP and UDP, with those after it.
 pub(crate) fn free_port() -> Result<u16, Failed> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let slots = u32::from(PORTS.end - PORTS.start) / 2;
+    let slots = u32::from(PORTS.end - PORTS.start) / u32::from(PORTS_EACH);
     for _ in 0..slots {
         let slot = (std::process::id().wrapping_mul(64).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed))) % slots;
-        let port = PORTS.start + 2 * slot as u16;
-        if UdpSocket::bind(("127.0.0.1", port)).is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        let port = PORTS.start + PORTS_EACH * slot as u16;
+        let is_free = |port: u16| {
+            UdpSocket::bind(("127.0.0.1", port)).is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok()
+        };
+        if (port..port + PORTS_EACH).all(is_free) {
             return Ok(port);
         }
     }

@@ -5,15 +5,15 @@
 
 mod channel;
 mod crowd;
-mod database;
+pub(super) mod database;
 mod event;
 pub(super) mod groups;
 pub(super) mod host;
 pub(super) mod interrupt;
 #[path = "../../../../ioc/db/examples/kraimer/database.rs"]
 mod kraimer;
-mod scan;
-mod wire;
+pub(super) mod scan;
+pub(super) mod wire;
 
 use crate::{Bench, BenchResult, Failed, Progress, papers, read};
 use clap::{ArgMatches, Args as _};
@@ -446,7 +446,7 @@ fn measure(case: &Case, scale: &Scale, with_c: bool) -> Result<Measured, Failed>
 }
 
 /// Median, 99th percentile and maximum.
-fn spread(mut values: Vec<f64>) -> [f64; 3] {
+pub(super) fn spread(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     let at = |place: usize| values.get(place.min(values.len().saturating_sub(1))).copied().unwrap_or(f64::NAN);
     [at(values.len() / 2), at(values.len() * 99 / 100), at(values.len())]

@@ -120,7 +120,7 @@ fn window(ioc: &Ioc, circuit: &mut Circuit, passes: u32, time: Duration) -> Resu
 }
 
 /// Receives and counts updates for a time.
-fn count_updates(circuit: &mut Circuit, time: Duration) -> Result<u64, Failed> {
+pub(crate) fn count_updates(circuit: &mut Circuit, time: Duration) -> Result<u64, Failed> {
     let begin = Instant::now();
     let mut count = 0;
     circuit.impatient(Some(Duration::from_millis(20)))?;

@@ -13,19 +13,19 @@ const WATCHDOG: Duration = Duration::from_secs(60);
 const BATCH: usize = 500;
 
 /// A circuit whose input is read in large pieces.
-pub(super) struct Circuit {
-    pub(super) stream: TcpStream,
-    pub(super) out: Vec<u8>,
+pub(crate) struct Circuit {
+    pub(crate) stream: TcpStream,
+    pub(crate) out: Vec<u8>,
     input: Vec<u8>,
     at: usize,
     patient: bool,
     /// Bytes sent and received.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Circuit {
     /// Connects to a server of this host.
-    pub(super) fn open(port: u16) -> Result<Self, Failed> {
+    pub(crate) fn open(port: u16) -> Result<Self, Failed> {
         let stream = TcpStream::connect(("127.0.0.1", port)).map_err(Failed::Socket)?;
         stream.set_nodelay(true).map_err(Failed::Socket)?;
         stream.set_read_timeout(Some(WATCHDOG)).map_err(Failed::Socket)?;
@@ -35,7 +35,7 @@ impl Circuit {
     }
 
     /// Queues a message.
-    pub(super) fn queue(&mut self, mut header: Header, payload: &[u8]) {
+    pub(crate) fn queue(&mut self, mut header: Header, payload: &[u8]) {
         header.size = padded(payload.len()) as u32;
         header.write(&mut self.out);
         self.out.extend_from_slice(payload);
@@ -43,7 +43,7 @@ impl Circuit {
     }
 
     /// Sends what is queued.
-    pub(super) fn flush(&mut self) -> Result<(), Failed> {
+    pub(crate) fn flush(&mut self) -> Result<(), Failed> {
         self.bytes += self.out.len() as u64;
         self.stream.write_all(&self.out).map_err(Failed::Socket)?;
         self.out.clear();
@@ -51,7 +51,7 @@ impl Circuit {
     }
 
     /// Reads received data; returns whether there was any.
-    pub(super) fn fill(&mut self) -> Result<bool, Failed> {
+    pub(crate) fn fill(&mut self) -> Result<bool, Failed> {
         self.input.drain(..self.at);
         self.at = 0;
         let len = self.input.len();
@@ -70,7 +70,7 @@ impl Circuit {
     }
 
     /// From now on an empty input is not an error, after `patience` or at once.
-    pub(super) fn impatient(&mut self, patience: Option<Duration>) -> Result<(), Failed> {
+    pub(crate) fn impatient(&mut self, patience: Option<Duration>) -> Result<(), Failed> {
         self.patient = false;
         match patience {
             Some(patience) => self.stream.set_read_timeout(Some(patience)).map_err(Failed::Socket),
@@ -79,13 +79,13 @@ impl Circuit {
     }
 
     /// Restarts the timeout.
-    pub(super) fn patient(&mut self) -> Result<(), Failed> {
+    pub(crate) fn patient(&mut self) -> Result<(), Failed> {
         self.patient = true;
         self.stream.set_read_timeout(Some(WATCHDOG)).map_err(Failed::Socket)
     }
 
     /// The next message that has already been received.
-    pub(super) fn message(&mut self) -> Option<(Header, &[u8])> {
+    pub(crate) fn message(&mut self) -> Option<(Header, &[u8])> {
         let Parsed::Header(header, head) = Header::read(&self.input[self.at..]) else { return None };
         let from = self.at + head;
         let payload = self.input.get(from..from + header.size as usize)?;
@@ -94,7 +94,7 @@ impl Circuit {
     }
 
     /// Waits for `count` messages of one kind, skips others, and passes each to a function.
-    pub(super) fn expect(
+    pub(crate) fn expect(
         &mut self,
         kind: u16,
         count: usize,
@@ -122,12 +122,12 @@ impl Circuit {
     }
 
     /// Opens a channel; the server's number for it.
-    pub(super) fn channel(&mut self, name: &str) -> Result<u32, Failed> {
+    pub(crate) fn channel(&mut self, name: &str) -> Result<u32, Failed> {
         Ok(self.channels(&[name.to_owned()])?[0])
     }
 
     /// Opens channels; the server's numbers for them.
-    pub(super) fn channels(&mut self, names: &[String]) -> Result<Vec<u32>, Failed> {
+    pub(crate) fn channels(&mut self, names: &[String]) -> Result<Vec<u32>, Failed> {
         let mut sids = vec![0; names.len()];
         for (start, batch) in names.chunks(BATCH).enumerate() {
             for (n, name) in batch.iter().enumerate() {
@@ -147,7 +147,7 @@ impl Circuit {
     }
 
     /// Subscribes to values and alarms with stamps; the subscription's number is its place in `sids`.
-    pub(super) fn subscribe(&mut self, sids: &[u32]) -> Result<(), Failed> {
+    pub(crate) fn subscribe(&mut self, sids: &[u32]) -> Result<(), Failed> {
         for (start, batch) in sids.chunks(BATCH).enumerate() {
             for (n, sid) in batch.iter().enumerate() {
                 let mut payload = [0; 16];
@@ -162,17 +162,17 @@ impl Circuit {
     }
 
     /// Queues a request for a channel's number.
-    pub(super) fn queue_get(&mut self, sid: u32) {
+    pub(crate) fn queue_get(&mut self, sid: u32) {
         self.queue_get_as(sid, DOUBLE, 1);
     }
 
     /// Queues a request for a channel's elements in a type of the wire.
-    pub(super) fn queue_get_as(&mut self, sid: u32, kind: u16, count: u32) {
+    pub(crate) fn queue_get_as(&mut self, sid: u32, kind: u16, count: u32) {
         self.queue(Header::bare(command::READ_NOTIFY, kind, count, sid, 0), &[]);
     }
 
     /// Reads a channel as a number, after all previous requests.
-    pub(super) fn get(&mut self, sid: u32) -> Result<f64, Failed> {
+    pub(crate) fn get(&mut self, sid: u32) -> Result<f64, Failed> {
         self.queue_get(sid);
         self.flush()?;
         let mut value = f64::NAN;
@@ -181,7 +181,7 @@ impl Circuit {
     }
 
     /// The stamp of a channel in ns.
-    pub(super) fn stamp(&mut self, sid: u32) -> Result<u64, Failed> {
+    pub(crate) fn stamp(&mut self, sid: u32) -> Result<u64, Failed> {
         self.queue(Header::bare(command::READ_NOTIFY, TIME_DOUBLE, 1, sid, 0), &[]);
         self.flush()?;
         let mut stamp = 0;
@@ -190,31 +190,31 @@ impl Circuit {
     }
 
     /// Queues a write without an answer.
-    pub(super) fn put(&mut self, sid: u32, value: f64) {
+    pub(crate) fn put(&mut self, sid: u32, value: f64) {
         self.queue(Header::bare(command::WRITE, DOUBLE, 1, sid, 0), &value.to_be_bytes());
     }
 }
 
 /// Types of the wire.
-pub(super) const STRING: u16 = 0;
-pub(super) const SHORT: u16 = 1;
-pub(super) const DOUBLE: u16 = 6;
-const TIME_DOUBLE: u16 = 20;
+pub(crate) const STRING: u16 = 0;
+pub(crate) const SHORT: u16 = 1;
+pub(crate) const DOUBLE: u16 = 6;
+pub(crate) const TIME_DOUBLE: u16 = 20;
 
 /// The double at offset `at` of a payload.
-pub(super) fn double(payload: &[u8], at: usize) -> f64 {
+pub(crate) fn double(payload: &[u8], at: usize) -> f64 {
     payload.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(f64::NAN, f64::from_be_bytes)
 }
 
 /// Nanoseconds of the stamp of a `TIME` payload, and its double.
-pub(super) fn stamped(payload: &[u8]) -> (u64, f64) {
+pub(crate) fn stamped(payload: &[u8]) -> (u64, f64) {
     let word =
         |at: usize| payload.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_be_bytes);
     (u64::from(word(4)) * 1_000_000_000 + u64::from(word(8)), double(payload, 16))
 }
 
 /// Searches for names until each is found; a datagram holds the same number as EPICS'.
-pub(super) fn search(port: u16, names: &[String]) -> Result<u64, Failed> {
+pub(crate) fn search(port: u16, names: &[String]) -> Result<u64, Failed> {
     const DATAGRAM_BYTES: usize = 1024;
     /// Outstanding datagrams.
     const WINDOW: usize = 8;

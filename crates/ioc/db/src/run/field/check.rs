@@ -81,7 +81,7 @@ impl Db {
 /// Makes an array of one element, reusing its memory.
 fn set_len(array: &mut Array) {
     let kind = array.kind();
-    if array.len() == 0 {
+    if array.is_empty() {
         *array = Array::zeros(kind, 1);
     }
 }
