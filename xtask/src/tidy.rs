@@ -39,6 +39,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "host",
             "keep",
             "msg",
+            "pva",
+            "pvanet",
             "ring",
             "rt",
             "segment",

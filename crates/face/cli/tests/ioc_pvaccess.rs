@@ -1,5 +1,6 @@
 //! PVAccess of `tahti ioc`, with the command-line tools as clients.
 
+use harness::archived::Archived;
 use harness::epics::program;
 use harness::ioc::Ioc;
 use harness::process::Running;
@@ -121,6 +122,27 @@ fn links_over_pvaccess_read_and_write_the_records_of_another_ioc() {
     source.up();
     eventually_values(&holder, &[("L:in.SEVR", "NO_ALARM")]);
     eventually_values(&source, &[("X:scanned", "8"), ("X:ao", "1.5")]);
+}
+
+#[test]
+fn the_archive_stores_channels_over_pvaccess() {
+    let says = "[[signal]]\nnames = [\"pva://X:count\", \"pva://X:ao\", \"X:bo\"]\n";
+    let archived = Archived::of(ioc(&[]), "archive", says);
+    let mut logger = archived.serve("PVAccess: connected");
+    archived.ioc.run(true, "caput", &["X:ao", "2.5"]);
+    let stored = |name: &str| {
+        let output = archived.ask("get", &[name, "--from", "-1h", "--format", "csv"]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let values = text.lines().skip(1).filter_map(|line| line.split(',').nth(2).map(str::to_owned));
+        values.filter(|value| !value.is_empty()).collect::<Vec<_>>()
+    };
+    eventually("both values are stored", || stored("X:ao") == ["1.5", "2.5"]);
+    eventually("ten updates are stored", || stored("X:count").len() >= 10);
+    let counts: Vec<f64> = stored("X:count").iter().map(|value| value.parse().unwrap()).collect();
+    assert!(counts.windows(2).all(|pair| pair[1] == pair[0] + 1.0), "none is missing: {counts:?}");
+    assert!(archived.good("list", &[]).contains("mm"), "{}", archived.good("list", &[]));
+    logger.signal("-TERM");
+    logger.child.wait().unwrap();
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::gate::Gate;
 use crate::kept;
-use crate::origins::{Alarms, Frames, Loops, Messages, Streams};
+use crate::origins::{Alarms, Frames, Loops, Messages, PvAccess, Streams};
 use host::plant::archive::{Policy, Signal, Source};
 use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
@@ -70,7 +70,7 @@ enum Message {
 
 /// A source as the logger sees it.
 pub(crate) struct Follower {
-    /// Prefix of its signals' names: `SOURCE/OWNER/`.
+    /// Prefix of its signals' names: `SOURCE/OWNER/`. Empty for PVAccess, whose signals have the names of their channels.
     name: String,
     said: Receiver<Message>,
     /// Patterns of names; the first match decides.
@@ -85,7 +85,11 @@ impl Follower {
     pub(crate) fn all(signals: &[Signal]) -> std::io::Result<Vec<Self>> {
         let mut wanted: Vec<(Source, String, Patterns)> = Vec::new();
         for signal in signals {
-            let Some((owner, pattern)) = signal.streams().or_else(|| signal.name.split_once('/')) else { continue };
+            let parts = match signal.source {
+                Source::PvAccess => Some(("", signal.name.as_str())),
+                _ => signal.streams().or_else(|| signal.name.split_once('/')),
+            };
+            let Some((owner, pattern)) = parts else { continue };
             // For messages, each pattern is a signal. The server filters by it.
             let key = if signal.source == Source::Messages { &signal.name } else { owner };
             let pattern = (pattern.to_owned(), signal.policy);
@@ -104,6 +108,10 @@ impl Follower {
             let owner = key.split_once('/').map_or(key.as_str(), |(owner, _)| owner);
             let (kind, origin): (_, Box<dyn Origin>) = match source {
                 Source::ChannelAccess | Source::Variables | Source::Streams => return None,
+                Source::PvAccess => {
+                    let origin = PvAccess::new(wanted.iter().map(|(name, _)| name.clone()).collect());
+                    return Some(Self::begin(String::new(), "pvaccess", Box::new(origin), (wanted, WAITING_MAX)));
+                }
                 Source::Loops => ("loops", Box::new(Loops::new(owner))),
                 Source::Frames => ("frames", Box::new(Frames::new(owner))),
                 Source::Messages => ("messages", Box::new(Messages::new(&key))),
@@ -125,6 +133,11 @@ impl Follower {
         Ok(Self { name, said, wanted, signals: HashMap::new(), is_there: None })
     }
 
+    /// The name in log lines.
+    fn shown(&self) -> &str {
+        if self.name.is_empty() { "PVAccess" } else { self.name.trim_end_matches('/') }
+    }
+
     /// Takes the items queued since the last poll.
     pub(crate) fn look(
         &mut self,
@@ -142,7 +155,7 @@ impl Follower {
                     let is_there = found.is_empty() || found.iter().any(|one| matches!(one, Item::Sample { .. }));
                     if is_there && self.is_there != Some(true) {
                         self.is_there = Some(true);
-                        tell(&format!("{}: connected", self.name.trim_end_matches('/')));
+                        tell(&format!("{}: connected", self.shown()));
                     }
                     for one in found {
                         self.take(one, now, logger, tell)?;
@@ -151,7 +164,7 @@ impl Follower {
                 Ok(Message::Away(why)) => {
                     if self.is_there != Some(false) {
                         self.is_there = Some(false);
-                        tell(&format!("{}: away: {why}", self.name.trim_end_matches('/')));
+                        tell(&format!("{}: away: {why}", self.shown()));
                         self.gap("", Cause::Disconnected, 0, logger);
                     }
                 }

@@ -288,6 +288,8 @@ impl Client {
             // Also types for operations that have ended: later messages refer to them.
             let ty = if command == command::RPC { Type::Any } else { reader.ty(&mut circuit.received)? };
             if let Some(op) = op {
+                op.keep_value();
+                op.unpolled = 0;
                 op.value = Value::zero(&ty);
                 op.ty = Some(ty);
                 self.opened(ioid);
@@ -404,7 +406,16 @@ impl Op {
     fn take(&mut self, reader: &mut Reader<'_>, table: &mut TypeTable) -> Result<Mask, Fault> {
         let ty = self.ty.clone().unwrap_or(Type::Any);
         let changed = reader.mask()?;
+        self.keep_value();
+        self.unpolled += 1;
         reader.fields_of(&ty, &changed, &mut self.value, table)?;
         Ok(changed)
+    }
+
+    /// Keeps the value for its event, if the caller has not taken that yet.
+    fn keep_value(&mut self) {
+        if self.unpolled > 0 {
+            self.older.push_back(self.value.clone());
+        }
     }
 }

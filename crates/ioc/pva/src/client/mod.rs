@@ -142,6 +142,12 @@ struct Op {
     argument: Option<(Type, Value)>,
     ty: Option<Type>,
     value: Value,
+    /// Number of updates whose event the caller has not taken yet.
+    unpolled: usize,
+    /// Values of those updates except the newest, oldest first.
+    older: VecDeque<Value>,
+    /// The value of the event that the caller took last, if a newer one has arrived.
+    shown: Option<Value>,
     /// The server executes a write.
     writes: bool,
     /// A write does not end it.
@@ -284,6 +290,9 @@ impl Client {
             argument,
             ty: None,
             value: Value::Any(None),
+            unpolled: 0,
+            older: VecDeque::new(),
+            shown: None,
             writes: false,
             stays: false,
         };
@@ -304,15 +313,22 @@ impl Client {
         self.ops.get(&op.0)?.ty.as_ref()
     }
 
-    /// The newest value of an operation.
+    /// The value of an operation, as of the last [`Event::Value`] that was taken.
     #[must_use]
     pub fn value(&self, op: OpId) -> Option<&Value> {
-        self.ops.get(&op.0).map(|op| &op.value)
+        self.ops.get(&op.0).map(|op| op.shown.as_ref().unwrap_or(&op.value))
     }
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        if let Some(Event::Value { op, .. }) = &event
+            && let Some(op) = self.ops.get_mut(&op.0)
+        {
+            op.unpolled = op.unpolled.saturating_sub(1);
+            op.shown = op.older.pop_front();
+        }
+        event
     }
 
     /// The next connection to open.

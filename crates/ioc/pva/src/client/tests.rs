@@ -319,6 +319,39 @@ fn a_monitor_acknowledges_and_continues_after_a_loss_of_the_connection() {
 }
 
 #[test]
+fn each_event_of_a_burst_has_its_own_value() {
+    let mut pair = Pair::new();
+    let id = pair.channel();
+    let monitor = pair.start(id, Action::Monitor, "");
+    pair.take();
+    let (circuit, conn) = pair.line.unwrap();
+    for number in [2.0, 3.0, 4.0] {
+        pair.number.set(number);
+        let (value, mask) = (base::Value::from(number), EventMask::VALUE);
+        let post = server::Post {
+            watch: 0,
+            mask,
+            alarm: Alarm::NONE,
+            stamp: Stamp::EPOCH,
+            value: &value,
+            note: base::Annotation::NONE,
+        };
+        pair.server.post(&post, &mut pair.number);
+    }
+    let out = pair.server.output(conn).to_vec();
+    pair.server.sent(pair.now, conn, out.len(), &mut pair.number);
+    pair.client.handle_bytes(pair.now, circuit, &out);
+    let mut seen = Vec::new();
+    while let Some(event) = pair.client.poll_event() {
+        assert!(matches!(event, Event::Value { op, .. } if op == monitor));
+        seen.push(pair.number(monitor));
+    }
+    assert_eq!(seen, [Some(2.0), Some(3.0), Some(4.0)]);
+    pair.post(5.0);
+    assert_eq!(pair.number(monitor), Some(5.0));
+}
+
+#[test]
 fn a_server_that_drops_a_channel_is_searched_again() {
     let mut pair = Pair::new();
     let id = pair.channel();

@@ -1,7 +1,7 @@
 //! Values, alarms, time stamps and properties of received structures, as records have them.
 
 use crate::codec::{Array, Kind, Mask, Struct, Type, Value};
-use base::{Meta, Scalar, Severity, Stamp, Str40};
+use base::{Meta, Scalar, Severity, Stamp, Status, Str40};
 use std::sync::Arc;
 
 /// A field of a type, found by its path.
@@ -137,6 +137,36 @@ impl Parts {
     pub fn cause<'a>(&self, top: &'a Value) -> (i64, &'a str) {
         let message = self.message.as_ref().and_then(|place| place.of(top)?.as_text());
         (self.number(self.status.as_ref(), top).unwrap_or(0), message.unwrap_or_default())
+    }
+
+    /// The status of the alarm: the one whose name is the message, as QSRV sends it, else one of the class of its cause.
+    #[must_use]
+    pub fn status(&self, top: &Value) -> Status {
+        if self.severity(top) == Severity::None {
+            return Status::None;
+        }
+        let (class, message) = self.cause(top);
+        let named = Status::ALL.iter().find(|status| status.name() == message);
+        named.copied().unwrap_or(match class {
+            1 => Status::State,
+            2 => Status::Comm,
+            3 => Status::Soft,
+            4 => Status::Disable,
+            _ => Status::Udf,
+        })
+    }
+
+    /// The text of the value, uncut; `None` if it is not a text.
+    #[must_use]
+    pub fn text<'a>(&self, top: &'a Value) -> Option<&'a str> {
+        self.value.as_ref()?.of(top)?.as_text()
+    }
+
+    /// Whether a mask has value, alarm or time stamp.
+    #[must_use]
+    pub fn is_update(&self, mask: &Mask, ty: &Type) -> bool {
+        let parts = [&self.value, &self.severity, &self.status, &self.message, &self.seconds, &self.nanos];
+        parts.into_iter().flatten().any(|place| place.is_in(mask, ty))
     }
 
     /// The time stamp, if the structure has one.

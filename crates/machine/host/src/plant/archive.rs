@@ -266,6 +266,19 @@ mod tests {
     }
 
     #[test]
+    fn a_name_selects_its_protocol_and_one_name_has_one_source() {
+        let text = |names: &str| format!("[archive]\nfolder = \"/a\"\n[[signal]]\nnames = [{names}]\n");
+        let (archive, found) = read(&text("\"A\", \"pva://B/c\", \"ca://D\""));
+        assert!(found.is_empty(), "{found:?}");
+        let signals: Vec<_> = archive.unwrap().signals.into_iter().map(|signal| (signal.source, signal.name)).collect();
+        let expected = [(Source::ChannelAccess, "A"), (Source::PvAccess, "B/c"), (Source::ChannelAccess, "D")];
+        assert_eq!(signals, expected.map(|(source, name)| (source, name.to_owned())));
+        for names in ["\"A\", \"ca://A\"", "\"A\", \"pva://A\"", "\"pva://A\", \"pva://A\""] {
+            assert_eq!(read(&text(names)).1.len(), 1, "{names}");
+        }
+    }
+
+    #[test]
     fn every_finding_is_reported_at_once_with_its_line() {
         let text = "[archive]\nsync = \"2h\"\ntotal_max = \"1KiB\"\nwhen_full = \"burn\"\n[[signal]]\nnames = [\"A\", \"A\", \"\"]\ndeadband = -1\n[[signal]]\nnames = [\"B\"]\nscan = \"1s\"\ndeadband = 1\n[other]\n";
         let (archive, found) = read(text);

@@ -17,9 +17,17 @@ const EVERY_MAX: u64 = 1_000_000_000;
 /// `[[signal]]`, for the documentation.
 pub const SIGNAL: Table = Table {
     header: "[[signal]]",
-    doc: "Signals to archive from one source, with one policy. Channel Access servers are found by `EPICS_CA_ADDR_LIST` and the related variables.",
+    doc: "Signals to archive from one source, with one policy. Servers are found by `EPICS_CA_ADDR_LIST`, for PVAccess by `EPICS_PVA_ADDR_LIST`, and the \
+          related variables.",
     keys: &[
-        key("names", r#"["RF:TEMP", "RF:GRAD"]"#, "list of names", "none", "Variables of Channel Access servers."),
+        key(
+            "names",
+            r#"["RF:TEMP", "pva://RF:IMAGE"]"#,
+            "list of names",
+            "none",
+            "Variables of Channel Access servers. With `pva://`, of PVAccess servers: number, text, enumeration or array in the field `value`, stored under \
+             the name without `pva://`.",
+        ),
         key(
             "variables",
             r#"["llrf/*", "sr-values/sr_now_rf/voltage"]"#,
@@ -103,7 +111,7 @@ pub const SIGNAL: Table = Table {
 pub struct Signal {
     /// Its source.
     pub source: Source,
-    /// Its name. For all sources except Channel Access: the server or page to read, a slash, and a pattern.
+    /// Its name. For all sources except Channel Access and PVAccess: the server or page to read, a slash, and a pattern.
     pub name: String,
     /// Selection of the archived values.
     pub policy: Policy,
@@ -126,7 +134,7 @@ impl Signal {
     fn archived_as(&self) -> Option<String> {
         let kind = match self.source {
             Source::ChannelAccess => return None,
-            Source::Variables => return Some(self.name.clone()),
+            Source::PvAccess | Source::Variables => return Some(self.name.clone()),
             Source::Loops => "loops",
             Source::Frames => "frames",
             Source::Messages => "messages",
@@ -142,6 +150,8 @@ impl Signal {
 pub enum Source {
     /// A Channel Access server.
     ChannelAccess,
+    /// A PVAccess server.
+    PvAccess,
     /// Shared memory of a process on this machine.
     Variables,
     /// Wake-up latency of the loops that a supervisor monitors.
@@ -249,16 +259,21 @@ pub(super) fn signals(root: &DeTable<'_>, archive: Range<usize>, found: &mut Dia
         }
         for form in &FORMS {
             for (name, span) in section.texts(form.key, found).unwrap_or_default() {
+                let (source, name) = match (form.source, name.strip_prefix("pva://"), name.strip_prefix("ca://")) {
+                    (Source::ChannelAccess, Some(name), _) => (Source::PvAccess, name),
+                    (Source::ChannelAccess, None, Some(name)) => (Source::ChannelAccess, name),
+                    (source, ..) => (source, name),
+                };
                 if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
                     let expected = format!("1 to {NAME_BYTES_MAX} bytes, no control characters");
                     found.error(span, format!("{:?} is not a variable name", clipped(name)), expected, "");
                 } else if !form.fits(name) {
                     let message = format!("{:?} names no {}", clipped(name), form.what);
                     found.error(span, message, form.form, "");
-                } else if !names.insert((form.source, name.to_owned())) {
+                } else if !names.insert((source, name.to_owned())) {
                     found.error(span, format!("`{name}` is named twice"), "each variable once", "remove one");
                 } else {
-                    signals.push(Signal { source: form.source, name: name.to_owned(), policy });
+                    signals.push(Signal { source, name: name.to_owned(), policy });
                     spans.push(span);
                 }
             }

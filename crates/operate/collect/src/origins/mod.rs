@@ -4,12 +4,14 @@ mod alarms;
 mod frames;
 mod loops;
 mod messages;
+mod pvaccess;
 mod streams;
 
 pub(crate) use alarms::Alarms;
 pub(crate) use frames::Frames;
 pub(crate) use loops::Loops;
 pub(crate) use messages::Messages;
+pub(crate) use pvaccess::PvAccess;
 pub(crate) use streams::Streams;
 
 use crate::interval::Figures;
