@@ -248,9 +248,8 @@ pub(crate) fn free_port() -> Result<u16, Failed> {
     for _ in 0..slots {
         let slot = (std::process::id().wrapping_mul(64).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed))) % slots;
         let port = PORTS.start + PORTS_EACH * slot as u16;
-        let is_free = |port: u16| {
-            UdpSocket::bind(("127.0.0.1", port)).is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok()
-        };
+        let is_free =
+            |port: u16| UdpSocket::bind(("127.0.0.1", port)).is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok();
         if (port..port + PORTS_EACH).all(is_free) {
             return Ok(port);
         }

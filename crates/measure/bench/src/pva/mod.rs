@@ -248,7 +248,8 @@ fn measure(case: &Case, scale: &Scale, with_qsrv2: bool) -> Result<Measured, Fai
     let mut running: Vec<(Server, Ioc)> = Vec::new();
     for _ in 0..if scale.quick { 1 } else { case.turns } {
         if running.is_empty() && !case.restart {
-            running = servers.iter().map(|server| start(*server).map(|ioc| (*server, ioc))).collect::<Result<_, Failed>>()?;
+            running =
+                servers.iter().map(|server| start(*server).map(|ioc| (*server, ioc))).collect::<Result<_, Failed>>()?;
         }
         for (n, server) in servers.iter().enumerate() {
             let figures = match running.get_mut(n) {
@@ -304,9 +305,16 @@ impl Display {
 }
 
 /// CPU per update (ns) without that of scans, and the share of received updates.
-fn updates(ioc: &mut Ioc, server: Server, names: &[String], clients: usize, window: Duration) -> Result<Vec<f64>, Failed> {
+fn updates(
+    ioc: &mut Ioc,
+    server: Server,
+    names: &[String],
+    clients: usize,
+    window: Duration,
+) -> Result<Vec<f64>, Failed> {
     let alone = scans_alone(ioc, window)?;
-    let mut displays: Vec<Display> = (0..clients).map(|_| Display::open(ioc, server, names)).collect::<Result<_, _>>()?;
+    let mut displays: Vec<Display> =
+        (0..clients).map(|_| Display::open(ioc, server, names)).collect::<Result<_, _>>()?;
     let each = |displays: &mut Vec<Display>, time: Duration| {
         let counts = std::thread::scope(|scope| {
             let threads: Vec<_> = displays.iter_mut().map(|display| scope.spawn(move || display.count(time))).collect();
