@@ -137,35 +137,7 @@ fn scalar(kind: Kind, text: &str) -> Result<Value, String> {
 
 fn elements(kind: Kind, words: &[String]) -> Result<Value, String> {
     let each = words.iter().map(|word| scalar(kind, word)).collect::<Result<Vec<_>, _>>()?;
-    Ok(Value::Array(array(kind, each)))
-}
-
-/// An array of values of one kind. Values of another kind do not occur.
-fn array(kind: Kind, values: Vec<Value>) -> Array {
-    macro_rules! all {
-        ($variant:ident) => {
-            Array::$variant(
-                values
-                    .into_iter()
-                    .filter_map(|value| if let Value::$variant(it) = value { Some(it) } else { None })
-                    .collect(),
-            )
-        };
-    }
-    match kind {
-        Kind::Bool => all!(Bool),
-        Kind::I8 => all!(I8),
-        Kind::I16 => all!(I16),
-        Kind::I32 => all!(I32),
-        Kind::I64 => all!(I64),
-        Kind::U8 => all!(U8),
-        Kind::U16 => all!(U16),
-        Kind::U32 => all!(U32),
-        Kind::U64 => all!(U64),
-        Kind::F32 => all!(F32),
-        Kind::F64 => all!(F64),
-        Kind::Text => all!(Text),
-    }
+    Ok(Value::Array(Array::of(kind, each)))
 }
 
 /// Assigns the members of a JSON object to the fields with their names.

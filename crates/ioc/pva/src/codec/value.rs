@@ -21,6 +21,35 @@ pub enum Array {
 }
 
 impl Array {
+    /// The values as an array. Those of another kind are left out.
+    #[must_use]
+    pub fn of(kind: Kind, values: Vec<Value>) -> Self {
+        macro_rules! all {
+            ($variant:ident) => {
+                Self::$variant(
+                    values
+                        .into_iter()
+                        .filter_map(|value| if let Value::$variant(it) = value { Some(it) } else { None })
+                        .collect(),
+                )
+            };
+        }
+        match kind {
+            Kind::Bool => all!(Bool),
+            Kind::I8 => all!(I8),
+            Kind::I16 => all!(I16),
+            Kind::I32 => all!(I32),
+            Kind::I64 => all!(I64),
+            Kind::U8 => all!(U8),
+            Kind::U16 => all!(U16),
+            Kind::U32 => all!(U32),
+            Kind::U64 => all!(U64),
+            Kind::F32 => all!(F32),
+            Kind::F64 => all!(F64),
+            Kind::Text => all!(Text),
+        }
+    }
+
     /// An array without elements.
     #[must_use]
     pub const fn empty(kind: Kind) -> Self {

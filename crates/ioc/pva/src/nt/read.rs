@@ -273,7 +273,7 @@ pub fn from_base(ty: &Type, value: &base::Value) -> Option<Value> {
         Type::Scalar(kind) => scalar(*kind, value.get(0)?),
         Type::Array(kind) => {
             let all = (0..value.len()).map(|at| scalar(*kind, value.get(at)?));
-            array(*kind, &all.collect::<Option<Vec<_>>>()?)
+            Some(Value::Array(Array::of(*kind, all.collect::<Option<Vec<_>>>()?)))
         }
         _ => None,
     }
@@ -315,33 +315,6 @@ fn scalar(kind: Kind, value: Scalar) -> Option<Value> {
         Kind::F64 => Value::F64(float),
         Kind::Text => return None,
     })
-}
-
-fn array(kind: Kind, values: &[Value]) -> Option<Value> {
-    macro_rules! all {
-        ($variant:ident) => {
-            Array::$variant(
-                values
-                    .iter()
-                    .filter_map(|value| if let Value::$variant(it) = value { Some(it.clone()) } else { None })
-                    .collect(),
-            )
-        };
-    }
-    Some(Value::Array(match kind {
-        Kind::Bool => all!(Bool),
-        Kind::I8 => all!(I8),
-        Kind::I16 => all!(I16),
-        Kind::I32 => all!(I32),
-        Kind::I64 => all!(I64),
-        Kind::U8 => all!(U8),
-        Kind::U16 => all!(U16),
-        Kind::U32 => all!(U32),
-        Kind::U64 => all!(U64),
-        Kind::F32 => all!(F32),
-        Kind::F64 => all!(F64),
-        Kind::Text => all!(Text),
-    }))
 }
 
 #[cfg(test)]
