@@ -65,7 +65,7 @@ fn unsupported_commands_of_scripts_and_modules_name_the_replacement() {
         ("source st.cmd", "< FILE"),
         ("require asyn", "dbLoadRecords"),
         ("drvAsynIPServerPortConfigure S \"localhost:1\"", "configure the device as the server"),
-        ("pvxsl", "dbl"),
+        ("pvxsl", "iocInit first"),
     ] {
         let said = ioc.say(line);
         assert!(said.contains(words), "{line}: {said}");

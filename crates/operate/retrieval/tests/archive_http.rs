@@ -64,7 +64,7 @@ fn three_files() -> Folder {
 /// The archive's files with samples, oldest first.
 fn files(folder: &Folder) -> Vec<std::path::PathBuf> {
     let all = std::fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path());
-    let has_samples = |path: &std::path::PathBuf| path.extension().is_some_and(|it| it == "segment" || it == "pack");
+    let has_samples = |path: &std::path::PathBuf| path.extension().is_some_and(|it| it == "segment" || it == "parquet");
     let mut all: Vec<_> = all.filter(has_samples).collect();
     all.sort();
     all
@@ -76,11 +76,17 @@ type Harm = (&'static str, fn(&std::path::Path));
 /// A flipped bit, or a missing file.
 const HARMS: [Harm; 2] = [
     ("a flipped bit", |path| {
-        let mut bytes = std::fs::read(path).unwrap();
-        // Among the samples: a pack has its index at the end, a segment its names at the beginning.
-        let place = bytes.len() / if path.extension().unwrap() == "pack" { 4 } else { 2 };
-        bytes[place] ^= 0x10;
-        std::fs::write(path, bytes).unwrap();
+        let bytes = std::fs::read(path).unwrap();
+        // A bit that samples depend on: a pack also has parts for other readers, a segment begins with its names.
+        let is_damaged = |at: &usize| {
+            let mut flipped = bytes.clone();
+            flipped[*at] ^= 0x10;
+            std::fs::write(path, flipped).unwrap();
+            let archive = store::Archive::open(store::Folder::new(path.parent().unwrap())).unwrap();
+            archive.samples("RF:TEMP", store::Span::ALL).unwrap().filter(Result::is_ok).count() < 300
+        };
+        let places = (bytes.len() / 4..bytes.len()).chain(0..bytes.len() / 4).step_by(7);
+        assert!(places.into_iter().any(|at| is_damaged(&at)), "no sample depends on {}", path.display());
     }),
     ("a missing file", |path| std::fs::remove_file(path).unwrap()),
 ];
