@@ -247,7 +247,11 @@ pub fn leftover(root: &RootDir, dir: &RunDir) -> Result<Option<Journal>, Error> 
     Ok(here(root, dir)?.filter(|journal| journal.state != State::Applied))
 }
 
-fn here(root: &RootDir, dir: &RunDir) -> Result<Option<Journal>, Error> {
+/// The journal of a shield in any state, by one read: between two reads its state may change.
+///
+/// # Errors
+/// The journal cannot be read.
+pub fn here(root: &RootDir, dir: &RunDir) -> Result<Option<Journal>, Error> {
     let boot = root.read("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned()).unwrap_or_default();
     match Journal::load(dir, &boot)? {
         JournalState::Here(journal) => Ok(Some(*journal)),

@@ -144,8 +144,7 @@ fn is_housekeeping(allowed: &CpuSet, shielded: impl FnOnce() -> CpuSet, cpus: im
 /// The CPUs of the machine's shield, which takes them from all plants, also from one that was up before; also while the
 /// shield is being applied or released. Read only for threads whose CPUs differ from the declaration.
 fn shielded_here() -> CpuSet {
-    let (root, dir) = (RootDir::machine(), RunDir::from_env());
-    let journal = [shield::current, shield::leftover].iter().find_map(|read| read(&root, &dir).ok().flatten());
+    let journal = shield::here(&RootDir::machine(), &RunDir::from_env()).ok().flatten();
     journal.map_or(CpuSet::EMPTY, |journal| journal.want.cpus)
 }
 
