@@ -86,7 +86,7 @@ impl Surroundings for Planned {
         self.0.partition()
     }
 
-    fn program(&self, _program: &str, _dir: Option<&str>) -> Result<(), Missing> {
+    fn program(&self, _program: &str, _dir: Option<&str>, _user: Option<&str>) -> Result<(), Missing> {
         Ok(())
     }
 

@@ -248,8 +248,7 @@ fn existence(read: &PlacedProcess, around: &dyn Surroundings, found: &mut Diagno
         // A sandbox shows other paths, and a capability may replace permissions.
         let by_mode = process.hygiene.sandbox.is_none() && process.capabilities.is_none();
         let user = process.user.as_deref().filter(|user| by_mode && around.has_user(user));
-        let permitted = || user.map_or(Ok(()), |user| around.may_start(user, program, dir));
-        if let Err(why) = around.program(program, dir).and_then(|()| permitted()) {
+        if let Err(why) = around.program(program, dir, user) {
             let message = format!("program {program:?} of process {:?} cannot be run: {why}", process.name);
             let remedy = match why {
                 Missing::Executable(path) => format!("chmod +x {}", path.display()),

@@ -138,18 +138,12 @@ pub trait Surroundings {
     /// # Errors
     /// The reason, with its remedy.
     fn partition(&self) -> Result<(), Missing>;
-    /// Whether `program` can be started from folder `dir`.
+    /// Whether `program` can be started from folder `dir`, and whether `user`, if given, has the permission, as far as mode
+    /// bits tell.
     ///
     /// # Errors
-    /// The missing program or file.
-    fn program(&self, program: &str, dir: Option<&str>) -> Result<(), Missing>;
-    /// Whether `user` has the permission to start `program` from folder `dir`, as far as mode bits tell.
-    ///
-    /// # Errors
-    /// The first file or folder without it.
-    fn may_start(&self, _user: &str, _program: &str, _dir: Option<&str>) -> Result<(), Missing> {
-        Ok(())
-    }
+    /// The missing program or file, or the first file or folder without permission.
+    fn program(&self, program: &str, dir: Option<&str>, user: Option<&str>) -> Result<(), Missing>;
     /// Missing requirements of a partition. `on_shield` names its processes that run on the shield.
     fn bound(&self, _partition: &Partition, _on_shield: &[String]) -> Vec<Missing> {
         Vec::new()
@@ -209,7 +203,7 @@ impl Surroundings for Anywhere {
     fn partition(&self) -> Result<(), Missing> {
         Ok(())
     }
-    fn program(&self, _: &str, _: Option<&str>) -> Result<(), Missing> {
+    fn program(&self, _: &str, _: Option<&str>, _: Option<&str>) -> Result<(), Missing> {
         Ok(())
     }
     fn has_user(&self, _: &str) -> bool {

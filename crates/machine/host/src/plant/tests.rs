@@ -15,7 +15,7 @@ impl Surroundings for Bench {
     fn partition(&self) -> Result<(), Missing> {
         Err(Missing::Cpuset)
     }
-    fn program(&self, program: &str, _: Option<&str>) -> Result<(), Missing> {
+    fn program(&self, program: &str, _: Option<&str>, _: Option<&str>) -> Result<(), Missing> {
         if matches!(program, "/bin/good" | "tahti") { Ok(()) } else { Err(Missing::File(program.into())) }
     }
     fn has_user(&self, user: &str) -> bool {
@@ -70,8 +70,8 @@ impl Surroundings for Bare {
     fn partition(&self) -> Result<(), Missing> {
         Anywhere.partition()
     }
-    fn program(&self, name: &str, path: Option<&str>) -> Result<(), Missing> {
-        Anywhere.program(name, path)
+    fn program(&self, name: &str, dir: Option<&str>, user: Option<&str>) -> Result<(), Missing> {
+        Anywhere.program(name, dir, user)
     }
     fn bound(&self, _: &Partition, _: &[String]) -> Vec<Missing> {
         let lack = crate::partition::Lack::Controller(crate::partition::Controller::Memory).into();
@@ -1001,7 +1001,7 @@ impl Surroundings for Folders {
     fn partition(&self) -> Result<(), Missing> {
         Ok(())
     }
-    fn program(&self, _: &str, _: Option<&str>) -> Result<(), Missing> {
+    fn program(&self, _: &str, _: Option<&str>, _: Option<&str>) -> Result<(), Missing> {
         Ok(())
     }
     fn has_user(&self, _: &str) -> bool {

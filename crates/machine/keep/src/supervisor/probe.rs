@@ -244,27 +244,24 @@ impl Surroundings for Machine {
         if mounts.lines().any(cpuset) { Ok(()) } else { Err(Missing::Cpuset) }
     }
 
-    fn program(&self, program: &str, dir: Option<&str>) -> Result<(), Missing> {
-        if program == "tahti" {
-            return Ok(());
-        }
+    fn program(&self, program: &str, dir: Option<&str>, user: Option<&str>) -> Result<(), Missing> {
         let dir = dir.map_or(self.folder.clone(), |dir| self.folder.join(dir));
-        use sys::program::{Missing as Absent, find};
-        find(program, &dir, None).map(drop).map_err(|missing| match missing {
-            Absent::File(path) => Missing::File(path),
-            Absent::Executable(path) => Missing::Executable(path),
-            Absent::Interpreter { script, name } => Missing::Interpreter { script, name },
-            Absent::Program { name, path } => Missing::Program { name, path },
-        })
-    }
-
-    fn may_start(&self, user: &str, program: &str, dir: Option<&str>) -> Result<(), Missing> {
-        let dir = dir.map_or(self.folder.clone(), |dir| self.folder.join(dir));
-        let own = std::env::current_exe().ok().filter(|_| program == "tahti");
-        let Some(file) = own.or_else(|| sys::program::find(program, &dir, None).ok()) else { return Ok(()) };
+        use sys::program::{Missing as Absent, barred, find};
+        let file = match program {
+            "tahti" => std::env::current_exe().ok(),
+            program => Some(find(program, &dir, None).map_err(|missing| match missing {
+                Absent::File(path) => Missing::File(path),
+                Absent::Executable(path) => Missing::Executable(path),
+                Absent::Interpreter { script, name } => Missing::Interpreter { script, name },
+                Absent::Program { name, path } => Missing::Program { name, path },
+            })?),
+        };
+        let Some(user) = user else { return Ok(()) };
         let Some((uid, groups)) = crate::launch::users::rights_of(user) else { return Ok(()) };
-        let barred = sys::program::barred(&dir, uid, &groups).or_else(|| sys::program::barred(&file, uid, &groups));
-        barred.map_or(Ok(()), |path| Err(Missing::Permission { is_folder: path.is_dir(), path, user: user.to_owned() }))
+        match std::iter::once(dir).chain(file).find_map(|path| barred(&path, uid, &groups)) {
+            Some(path) => Err(Missing::Permission { is_folder: path.is_dir(), path, user: user.to_owned() }),
+            None => Ok(()),
+        }
     }
 
     fn bound(&self, partition: &Partition, on_shield: &[String]) -> Vec<Missing> {
