@@ -231,20 +231,12 @@ pub fn release(root: &RootDir, dir: &RunDir, force: bool) -> Result<Released, Er
     release_on(&mut RealMachine::at(root), dir, force)
 }
 
-/// The active shield, if there is one. A shield that is partly applied or released is not active; see [`leftover`].
+/// The active shield, if there is one. A shield that is partly applied or released is not active; see [`here`].
 ///
 /// # Errors
 /// The journal cannot be read.
 pub fn current(root: &RootDir, dir: &RunDir) -> Result<Option<Journal>, Error> {
     Ok(here(root, dir)?.filter(|journal| journal.state == State::Applied))
-}
-
-/// The remains of a shield that is not active.
-///
-/// # Errors
-/// The journal cannot be read.
-pub fn leftover(root: &RootDir, dir: &RunDir) -> Result<Option<Journal>, Error> {
-    Ok(here(root, dir)?.filter(|journal| journal.state != State::Applied))
 }
 
 /// The journal of a shield in any state, by one read: between two reads its state may change.

@@ -2,7 +2,7 @@
 
 use super::journal::{Journal, State};
 use super::machine::{Machine, RealMachine};
-use super::{Applied, Error, ShieldGroup, current, drift, leftover, repair_on};
+use super::{Applied, Error, ShieldGroup, current, drift, here, repair_on};
 use crate::RunDir;
 use base::CpuSet;
 use host::plan::{self, Drift, ForeignValue, Step, Want};
@@ -38,7 +38,10 @@ pub struct Status {
 /// # Errors
 /// The machine or the journal cannot be read.
 pub fn status(root: &RootDir, dir: &RunDir, window: Duration) -> Result<Status, Error> {
-    let journal = current(root, dir)?;
+    let (journal, left) = match here(root, dir)? {
+        Some(journal) if journal.state == State::Applied => (Some(journal), None),
+        left => (None, left),
+    };
     let want = journal.as_ref().map(|journal| journal.want.clone());
     let cpus = want.as_ref().map(|want| want.cpus).unwrap_or_default();
     let snapshot = RealMachine::at(root).snapshot(&cpus)?;
@@ -53,7 +56,6 @@ pub fn status(root: &RootDir, dir: &RunDir, window: Duration) -> Result<Status, 
         Some(journal) => (drift(&snapshot, journal), newcomers(&snapshot, journal)),
         None => (Vec::new(), Vec::new()),
     };
-    let left = leftover(root, dir)?;
     let (leftover, kept) = left.map_or((None, Vec::new()), |left| (Some((left.state, left.want.cpus)), left.kept));
     let orphans = match plan::orphans(&snapshot) {
         _ if want.is_some() || leftover.is_some() => Vec::new(),
