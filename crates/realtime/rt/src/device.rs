@@ -7,13 +7,55 @@
 
 use base::{DurNs, MonoNs};
 use ring::Wait;
+use std::fmt;
 use std::os::fd::AsFd;
+use std::str::FromStr;
 use sys::Errno;
 use sys::clock::mono_now;
 
 pub use sys::registers::{Region, Register, Word};
 pub use sys::uio::Uio;
 pub use sys::vfio::{DeviceMemory, Message, Signal, Vfio};
+
+/// A value for a 32-bit register of a device: `OFFSET=VALUE` as text, each decimal or hexadecimal with `0x`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegisterWrite {
+    /// Offset of the register in bytes.
+    pub at: usize,
+    /// The value.
+    pub value: u32,
+}
+
+/// A text that is no [`RegisterWrite`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRegisterWrite;
+
+impl fmt::Display for NoRegisterWrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected OFFSET=VALUE, such as 0x60=1")
+    }
+}
+
+impl std::error::Error for NoRegisterWrite {}
+
+impl fmt::Display for RegisterWrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}={:#x}", self.at, self.value)
+    }
+}
+
+impl FromStr for RegisterWrite {
+    type Err = NoRegisterWrite;
+
+    fn from_str(text: &str) -> Result<Self, NoRegisterWrite> {
+        let number = |text: &str| match text.strip_prefix("0x") {
+            Some(digits) => u32::from_str_radix(digits, 16).ok(),
+            None => text.parse().ok(),
+        };
+        let parsed = text.split_once('=').and_then(|(at, value)| Some((number(at)? as usize, number(value)?)));
+        parsed.map(|(at, value)| Self { at, value }).ok_or(NoRegisterWrite)
+    }
+}
 
 /// A source of interrupts.
 pub trait Interrupt: AsFd {
@@ -91,6 +133,16 @@ mod tests {
         fn look(&self) -> Result<Option<u64>, Errno> {
             let mut bytes = [0; 8];
             Ok(self.0.recv(&mut bytes).ok().map(|length| length as u64))
+        }
+    }
+
+    #[test]
+    fn a_register_write_is_an_offset_and_a_value() {
+        assert_eq!("0x60=1".parse(), Ok(RegisterWrite { at: 0x60, value: 1 }));
+        assert_eq!("96=0x10".parse(), Ok(RegisterWrite { at: 96, value: 16 }));
+        assert_eq!(RegisterWrite { at: 96, value: 16 }.to_string(), "0x60=0x10");
+        for wrong in ["", "0x60", "0x60=", "=1", "-1=1", "0x100000000=1"] {
+            assert!(wrong.parse::<RegisterWrite>().is_err(), "{wrong}");
         }
     }
 

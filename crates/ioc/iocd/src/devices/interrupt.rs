@@ -11,7 +11,7 @@ use crate::engine::now;
 use base::{CpuId, CpuSet, DurNs, Policy, Status, Value};
 use db::{AttachError, Attaching, DeviceSample, Now, Output};
 use rt::Wait;
-use rt::device::{Register, Uio, await_interrupt};
+use rt::device::{Register, RegisterWrite, Uio, await_interrupt};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +29,7 @@ struct Address {
     /// UIO node, or address of a PCI device bound to UIO.
     device: String,
     /// Register of the first region and value that silence the device.
-    clear: Option<(usize, u32)>,
+    clear: Option<RegisterWrite>,
     class: Policy,
     cpu: Option<CpuId>,
 }
@@ -38,6 +38,11 @@ impl Address {
     fn parse(text: &str) -> Result<Self, AttachError> {
         let mut options = Options::parse(text);
         let device = options.needed("a UIO device, such as uio0")?.to_owned();
+        let register_write = |text: &str| {
+            let expected = || "clear=OFFSET=VALUE, such as clear=0x64=1".to_owned();
+            let wrong = |_| AttachError::Unexpected { found: format!("clear={text}"), expected: expected() };
+            text.parse::<RegisterWrite>().map_err(wrong)
+        };
         let clear = options.text("clear").map(register_write).transpose()?;
         let class = options.value("class", Policy::OTHER)?;
         let cpu = match options.text("cpu") {
@@ -47,17 +52,6 @@ impl Address {
         options.finish()?;
         Ok(Self { device, clear, class, cpu })
     }
-}
-
-/// Parses `OFFSET=VALUE`.
-fn register_write(text: &str) -> Result<(usize, u32), AttachError> {
-    let number = |text: &str| match text.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    };
-    let parsed = text.split_once('=').and_then(|(at, value)| Some((number(at)? as usize, number(value)?)));
-    let expected = "clear=OFFSET=VALUE, such as clear=0x64=1".to_owned();
-    parsed.ok_or_else(|| AttachError::Unexpected { found: format!("clear={text}"), expected })
 }
 
 impl DeviceSupport for DeviceInterrupt {
@@ -177,7 +171,7 @@ impl Line {
         let claim = Claim::take(&node)?;
         let uio = Uio::open(&node).map_err(text)?;
         let clear = match clear {
-            Some((at, value)) => {
+            Some(RegisterWrite { at, value }) => {
                 let region = uio.bar(0).or_else(|_| uio.region(0)).map_err(text)?;
                 Some((region.register(*at).map_err(text)?, *value))
             }
@@ -253,7 +247,12 @@ mod tests {
     fn an_address_has_a_device_and_options() {
         let parsed = Address::parse("0000:00:03.0 clear=0x64=1 class=fifo:85 cpu=1").unwrap();
         let class = Policy::Fifo(Priority(85));
-        let expected = Address { device: "0000:00:03.0".into(), clear: Some((0x64, 1)), class, cpu: Some(1) };
+        let expected = Address {
+            device: "0000:00:03.0".into(),
+            clear: Some(RegisterWrite { at: 0x64, value: 1 }),
+            class,
+            cpu: Some(1),
+        };
         assert_eq!(parsed, expected);
         assert_eq!(Address::parse("uio0").unwrap().class, Policy::OTHER);
         let refused = |text: &str| Address::parse(text).unwrap_err().to_string();

@@ -4,7 +4,7 @@ use super::stages::Event;
 use crate::Failed;
 use crate::measure::{Gate, handed_on};
 use base::{DurNs, MonoNs};
-use rt::device::{Interrupt, Message, Register, Signal, Uio, Vfio};
+use rt::device::{Interrupt, Message, Register, RegisterWrite, Signal, Uio, Vfio};
 use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ChildStdout;
@@ -13,33 +13,6 @@ use sys::root::RootDir;
 
 /// Time after which an interrupt is lost.
 pub(super) const LIMIT: DurNs = DurNs::from_secs(10);
-
-/// A value for a register of the device's first region: `AT=VALUE`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct RegisterWrite {
-    at: usize,
-    value: u32,
-}
-
-impl std::fmt::Display for RegisterWrite {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:#x}={:#x}", self.at, self.value)
-    }
-}
-
-impl std::str::FromStr for RegisterWrite {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let number = |text: &str| match text.strip_prefix("0x") {
-            Some(digits) => u32::from_str_radix(digits, 16).ok(),
-            None => text.parse().ok(),
-        };
-        let parsed = text.split_once('=').and_then(|(at, value)| Some((number(at)?, number(value)?)));
-        let (at, value) = parsed.ok_or("expected OFFSET=VALUE, such as 0x60=1")?;
-        Ok(Self { at: at as usize, value })
-    }
-}
 
 /// An open device.
 pub(crate) struct Device {
@@ -181,21 +154,6 @@ impl Interrupt for Inherited {
             Ok(_) => Ok(Some(u64::from_ne_bytes(bytes))),
             Err(sys::Errno::AGAIN | sys::Errno::INTR) => Ok(None),
             Err(errno) => Err(errno),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_register_write_is_an_offset_and_a_value() {
-        assert_eq!("0x60=1".parse(), Ok(RegisterWrite { at: 0x60, value: 1 }));
-        assert_eq!("96=0x10".parse(), Ok(RegisterWrite { at: 96, value: 16 }));
-        assert_eq!(RegisterWrite { at: 96, value: 16 }.to_string(), "0x60=0x10");
-        for wrong in ["", "0x60", "0x60=", "=1", "-1=1", "0x100000000=1"] {
-            assert!(wrong.parse::<RegisterWrite>().is_err(), "{wrong}");
         }
     }
 }

@@ -12,11 +12,12 @@ use crate::shielded::Shielded;
 use crate::{Bench, BenchResult, Failed, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, Histogram, Policy};
 use clap::{ArgMatches, Args as _};
-use device::{Device, RegisterWrite};
+use device::Device;
 pub(crate) use events::RESPONDER;
 use host::plan::Placed;
 use report::{Figure, Good, Latency, Row, Table, Target};
 use rt::Wait;
+use rt::device::RegisterWrite;
 use stages::Stages;
 use trace::Occasion;
 
@@ -98,7 +99,7 @@ struct Condition {
     stages: Stages,
 }
 
-/// What is measured, and with what.
+/// The measurement, with its source of events.
 struct Measurement<'a> {
     args: &'a Args,
     device: Option<&'a Device>,
