@@ -372,36 +372,48 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Fai
     }
     let named = |case: &&Case| args.only.as_deref().is_none_or(|text| case.name.contains(text));
     let cases: Vec<&Case> = CASES.iter().filter(named).filter(|case| !(args.quick && case.name == "load-1m")).collect();
-    for (nth, case) in cases.iter().enumerate() {
-        progress.at(nth, cases.len(), case.name);
-        let measured = measure(case, &scale, with_c)
-            .map_err(|why| Failed::Part { part: case.name.into(), source: Box::new(why) })?;
-        found.tables.push(table(case, &measured));
-    }
+    let each = |case: &Case| Ok(table(case, &measure(case, &scale, with_c)?));
+    found.tables = tables(&cases, |case| case.name, progress, each)?;
     Ok(found)
 }
 
-/// Results of a case: figures of each measurement, by kind of IOC.
-struct Measured([Vec<Vec<f64>>; 3]);
+/// The tables of cases.
+pub(crate) fn tables<C>(
+    cases: &[&C],
+    name: impl Fn(&C) -> &'static str,
+    progress: &mut Progress,
+    table: impl Fn(&C) -> Result<Table, Failed>,
+) -> Result<Vec<Table>, Failed> {
+    let each = |(nth, case): (usize, &&C)| {
+        progress.at(nth, cases.len(), name(case));
+        table(case).map_err(|why| Failed::Part { part: name(case).into(), source: Box::new(why) })
+    };
+    cases.iter().enumerate().map(each).collect()
+}
+
+/// Results of a case: figures of each measurement, by server.
+pub(crate) struct Measured(pub(crate) [Vec<Vec<f64>>; 3]);
 
 impl Measured {
     /// All measurements of one figure.
-    fn column(&self, kind: Kind, figure: usize) -> Vec<f64> {
-        self.0[kind as usize].iter().filter_map(|one| one.get(figure).copied()).collect()
+    pub(crate) fn column(&self, server: usize, figure: usize) -> Vec<f64> {
+        self.0[server].iter().filter_map(|one| one.get(figure).copied()).collect()
     }
 
-    /// A kind's figure divided by C's: the median over pairs of consecutive measurements.
-    fn ratio(&self, kind: Kind, figure: usize) -> Option<f64> {
-        let (theirs, ours) = (self.column(Kind::C, figure), self.column(kind, figure));
+    /// Our figure divided by theirs: the median over pairs of consecutive measurements.
+    pub(crate) fn ratio(&self, theirs: usize, ours: usize, figure: usize) -> Option<f64> {
+        let (theirs, ours) = (self.column(theirs, figure), self.column(ours, figure));
         let mut ratios: Vec<f64> =
-            theirs.iter().zip(ours).filter(|(c, _)| **c > 0.0).map(|(c, ours)| ours / c).collect();
+            theirs.iter().zip(ours).filter(|(one, _)| **one > 0.0).map(|(one, ours)| ours / one).collect();
         ratios.sort_by(f64::total_cmp);
         ratios.get(ratios.len() / 2).copied()
     }
 
     fn row(&self, kind: Kind, figure: usize, of: &Figure) -> Row {
-        let row = Row::samples(of.name, of.unit, self.column(kind, figure)).good(of.good());
-        let row = row.against(report::Figure::median(self.column(Kind::C, figure))).ratio(self.ratio(kind, figure));
+        let (theirs, ours) = (Kind::C as usize, kind as usize);
+        let row = Row::samples(of.name, of.unit, self.column(ours, figure)).good(of.good());
+        let theirs_alone = report::Figure::median(self.column(theirs, figure));
+        let row = row.against(theirs_alone).ratio(self.ratio(theirs, ours, figure));
         match of.target {
             Some(most) => row.target(Target::ratio_at_most(most)),
             None => row,

@@ -7,7 +7,7 @@ mod wire;
 
 use crate::ioc::database::{counters, outputs};
 use crate::ioc::host::{self, Ioc, Kind, PVACCESS};
-use crate::ioc::{scan, spread, wire as ca_wire};
+use crate::ioc::{Measured, scan, spread, tables, wire as ca_wire};
 use crate::{Bench, BenchResult, Failed, Progress, read};
 use ::ca::wire::{Header, command as ca_command};
 use ::pva::wire::command;
@@ -184,57 +184,37 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Fai
     }
     let named = |case: &&Case| args.only.as_deref().is_none_or(|text| case.name.contains(text));
     let cases: Vec<&Case> = CASES.iter().filter(named).collect();
-    for (nth, case) in cases.iter().enumerate() {
-        progress.at(nth, cases.len(), case.name);
-        let measured = measure(case, &scale, with_qsrv2)
-            .map_err(|why| Failed::Part { part: case.name.into(), source: Box::new(why) })?;
-        found.tables.push(table(case, &measured));
-    }
+    let each = |case: &Case| Ok(table(case, &measure(case, &scale, with_qsrv2)?));
+    found.tables = tables(&cases, |case| case.name, progress, each)?;
     Ok(found)
 }
 
-/// Figures of each measurement, by server.
-struct Measured([Vec<Vec<f64>>; 3]);
-
-impl Measured {
-    fn column(&self, server: Server, figure: usize) -> Vec<f64> {
-        self.0[server as usize].iter().filter_map(|one| one.get(figure).copied()).collect()
-    }
-
-    /// Ours over PVAccess divided by another: the median over pairs of consecutive measurements.
-    fn ratio(&self, to: Server, figure: usize) -> Option<f64> {
-        let (theirs, ours) = (self.column(to, figure), self.column(Server::Pva, figure));
-        let mut ratios: Vec<f64> =
-            theirs.iter().zip(ours).filter(|(one, _)| **one > 0.0).map(|(one, ours)| ours / one).collect();
-        ratios.sort_by(f64::total_cmp);
-        ratios.get(ratios.len() / 2).copied()
-    }
-
-    fn row(&self, figure: &Figure, n: usize, to: Server, name: String, most: Option<f64>) -> Row {
-        let good = match figure.unit {
-            "%" => Good::Neither,
-            "GB/s" => Good::High,
-            _ => Good::Low,
-        };
-        let row = Row::samples(name, figure.unit, self.column(Server::Pva, n)).good(good);
-        let row = row.against(report::Figure::median(self.column(to, n))).ratio(self.ratio(to, n));
-        match most {
-            Some(most) => row.target(Target::ratio_at_most(most)),
-            None => row,
-        }
+/// Ours over PVAccess compared with another server.
+fn row(measured: &Measured, figure: &Figure, n: usize, to: Server, name: String, most: Option<f64>) -> Row {
+    let good = match figure.unit {
+        "%" => Good::Neither,
+        "GB/s" => Good::High,
+        _ => Good::Low,
+    };
+    let (theirs, ours) = (to as usize, Server::Pva as usize);
+    let row = Row::samples(name, figure.unit, measured.column(ours, n)).good(good);
+    let row = row.against(report::Figure::median(measured.column(theirs, n))).ratio(measured.ratio(theirs, ours, n));
+    match most {
+        Some(most) => row.target(Target::ratio_at_most(most)),
+        None => row,
     }
 }
 
 fn table(case: &Case, measured: &Measured) -> Table {
     let mut table = Table::new(format!("{}: {}", case.name, case.what)).columns("tahti", "other");
     for (n, figure) in case.figures.iter().enumerate() {
-        let mut row = measured.row(figure, n, Server::Qsrv2, format!("{}, QSRV2", figure.name), figure.to_qsrv2);
+        let mut to_qsrv2 = row(measured, figure, n, Server::Qsrv2, format!("{}, QSRV2", figure.name), figure.to_qsrv2);
         if let Some(limit) = &figure.limit {
-            row = row.target(*limit);
+            to_qsrv2 = to_qsrv2.target(*limit);
         }
-        table = table.row(row);
+        table = table.row(to_qsrv2);
         let name = format!("{}, our Channel Access", figure.name);
-        table = table.row(measured.row(figure, n, Server::Ca, name, figure.to_ca));
+        table = table.row(row(measured, figure, n, Server::Ca, name, figure.to_ca));
     }
     table
 }
