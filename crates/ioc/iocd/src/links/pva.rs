@@ -370,9 +370,9 @@ impl Client {
             return;
         }
         target.puts.retain(|(_, put)| *put != op);
-        target.busy = None;
+        let busy = target.busy.take().map(|busy| busy.waiting);
         let waiting = std::mem::take(&mut target.waiting);
-        news.extend(waiting.into_iter().map(|id| written(id, false)));
+        news.extend(busy.into_iter().flatten().chain(waiting).map(|id| written(id, false)));
         target.held.clear();
         (target.due, target.process) = (false, None);
     }
