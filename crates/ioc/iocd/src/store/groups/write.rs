@@ -54,18 +54,17 @@ impl Store {
         token: server::Token,
         wait: bool,
     ) -> Put {
-        let planned = self.plan_write(handle, peer, (marks, value), wait);
-        let (Some(group), Ok((parts, names))) = (index_of(handle), &planned) else {
-            return Put::Failed(planned.err().unwrap_or_default());
+        let Some(group) = index_of(handle) else { return Put::Failed("the group has ended".into()) };
+        let (parts, names) = match self.plan_write(handle, peer, (marks, value), wait) {
+            Ok(planned) => planned,
+            Err(why) => return Put::Failed(why),
         };
         if parts.is_empty() {
             return Put::Done;
         }
-        let rounds = rounds(self.groups.list[group].as_ref().map_or(&[][..], |state| &state.group.members), parts);
+        let rounds = rounds(self.groups.list[group].as_ref().map_or(&[][..], |state| &state.group.members), &parts);
         let owners: HashSet<Holder> = parts.iter().map(|(owner, _)| *owner).collect();
         let checks = owners.len() > 1;
-        let names = names.clone();
-        let Ok((parts, _)) = planned else { return Put::Done };
         let parts = parts.into_iter().map(|(owner, part)| (owner, Some(part))).collect();
         let writing = Writing {
             group,
@@ -89,7 +88,7 @@ impl Store {
             return Put::Sent;
         }
         self.start_writing(writing);
-        // What all belongs to this thread has ended already.
+        // A write to records of this thread alone has ended already.
         match self.groups.results.back() {
             Some(GroupResult::Written(written, _)) if *written == token => match self.groups.results.pop_back() {
                 Some(GroupResult::Written(_, put)) => put,
@@ -137,7 +136,8 @@ impl Store {
     ) -> Result<(Holder, MemberPart), String> {
         let entry = self.entry(field).ok_or("the record was removed")?;
         let channel = entry.channel.clone();
-        let (owner, mut there) = (entry.there().0, entry.there().1.clone());
+        let (owner, there) = entry.there();
+        let mut there = there.clone();
         let info = self.db.info(&channel);
         if !self.guard.access(&self.db, &channel, &info, peer).write {
             return Err(format!("no write access to {}", self.db.channel_name(&channel)));
