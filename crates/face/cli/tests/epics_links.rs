@@ -1,5 +1,6 @@
 //! Links of records to other IOCs: ours to C's, C's to ours, ours to ours. All must behave as C's to C's.
 
+use harness::epics::any_two;
 use harness::ioc::Ioc;
 
 const SOURCE: &str = r#"
@@ -125,17 +126,7 @@ fn story(ours: [bool; 2]) -> Vec<Vec<String>> {
 
 #[test]
 fn links_between_any_two_iocs_behave_as_in_c() {
-    let pairs = [[false, false], [false, true], [true, false], [true, true]];
-    // In parallel: most of the time is waiting for clients to search again.
-    let stories = std::thread::scope(|scope| {
-        let threads = pairs.map(|ours| scope.spawn(move || story(ours)));
-        threads.map(|thread| thread.join().unwrap())
-    });
-    for (ours, story) in pairs.iter().zip(&stories) {
-        for (step, (a, b)) in stories[0].iter().zip(story).enumerate() {
-            assert_eq!(a, b, "source and holder ours: {ours:?}, step {step}: C's left, ours right, of {FIELDS:?}");
-        }
-    }
+    any_two(story, "C", FIELDS);
 }
 
 #[test]

@@ -128,3 +128,23 @@ pub fn same(what: &str, theirs: &str, ours: &str) {
     }
     assert_eq!(theirs.lines().count(), ours.lines().count(), "{what}:\n{theirs}\n---\n{ours}");
 }
+
+/// Runs a story for each pair of a source and a holder of links, each ours if set, and compares all with that of the
+/// reference alone.
+pub fn any_two(story: impl Fn([bool; 2]) -> Vec<Vec<String>> + Sync, reference: &str, fields: &[&str]) {
+    let pairs = [[false, false], [false, true], [true, false], [true, true]];
+    // In parallel: most of the time is waiting for clients to search again.
+    let stories = std::thread::scope(|scope| {
+        let story = &story;
+        let threads = pairs.map(|ours| scope.spawn(move || story(ours)));
+        threads.map(|thread| thread.join().unwrap())
+    });
+    for (ours, story) in pairs.iter().zip(&stories) {
+        for (step, (a, b)) in stories[0].iter().zip(story).enumerate() {
+            assert_eq!(
+                a, b,
+                "source and holder ours: {ours:?}, step {step}: {reference}'s left, ours right, of {fields:?}"
+            );
+        }
+    }
+}

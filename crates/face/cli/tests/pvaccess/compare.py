@@ -5,17 +5,7 @@ The arguments are pairs of a TCP and a UDP port, then names of channels. Prints 
 
 import sys
 
-from p4p.client.thread import Context
 from p4p.nt import NTScalar
-
-
-def context(tcp, udp):
-    return Context("pva", conf={
-        "EPICS_PVA_ADDR_LIST": "127.0.0.1",
-        "EPICS_PVA_AUTO_ADDR_LIST": "NO",
-        "EPICS_PVA_SERVER_PORT": tcp,
-        "EPICS_PVA_BROADCAST_PORT": udp,
-    }, useenv=False, nt=False)
 
 
 def fields(value, path=""):

@@ -8,21 +8,10 @@ import json
 import queue
 import sys
 
-from p4p.client.thread import Context
-
 PATIENCE = 60
 # A monitor that expects nothing more waits for this time.
 SILENCE = 1.0
 GROUPS = ["T:table", "T:mixed", "T:chained", "T:image", "T:enum", "T:const", "T:loosely", "T:file"]
-
-
-def context(tcp, udp):
-    return Context("pva", conf={
-        "EPICS_PVA_ADDR_LIST": "127.0.0.1",
-        "EPICS_PVA_AUTO_ADDR_LIST": "NO",
-        "EPICS_PVA_SERVER_PORT": tcp,
-        "EPICS_PVA_BROADCAST_PORT": udp,
-    }, useenv=False, nt=False)
 
 
 def text(value, name):

@@ -1,7 +1,7 @@
 //! Links of records over PVAccess: ours to QSRV2, QSRV2 to ours, ours to ours. All must behave as QSRV2 to QSRV2.
 
 use super::python;
-use harness::epics::program;
+use harness::epics::{any_two, program};
 use harness::port::free_port;
 use harness::process::Running;
 use harness::{Folder, PATIENCE};
@@ -227,15 +227,5 @@ fn story([source, holder]: [bool; 2]) -> Vec<Vec<String>> {
 
 #[test]
 fn links_between_any_two_iocs_behave_as_in_qsrv2() {
-    let pairs = [[false, false], [false, true], [true, false], [true, true]];
-    // In parallel: most of the time is waiting for clients to search again.
-    let stories = std::thread::scope(|scope| {
-        let threads = pairs.map(|ours| scope.spawn(move || story(ours)));
-        threads.map(|thread| thread.join().unwrap())
-    });
-    for (ours, story) in pairs.iter().zip(&stories) {
-        for (step, (a, b)) in stories[0].iter().zip(story).enumerate() {
-            assert_eq!(a, b, "source and holder ours: {ours:?}, step {step}: QSRV2's left, ours right, of {FIELDS:?}");
-        }
-    }
+    any_two(story, "QSRV2", FIELDS);
 }

@@ -14,9 +14,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 const CLIENTS: &str = include_str!("clients.py");
-const COMPARE: &str = include_str!("compare.py");
+const COMPARE: &str = concat!(include_str!("context.py"), include_str!("compare.py"));
 const TYPES: &str = include_str!("types.db");
-const GROUPS: &str = include_str!("groups.py");
+const GROUPS: &str = concat!(include_str!("context.py"), include_str!("groups.py"));
 const GROUP_RECORDS: &str = include_str!("groups.db");
 const GROUP_FILE: &str = include_str!("groups.json");
 
