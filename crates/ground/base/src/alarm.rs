@@ -126,7 +126,7 @@ impl Alarm {
     pub const NONE: Self = Self { status: Status::None, severity: Severity::None };
 }
 
-/// What a record has beside its alarm and its time stamp. Channel Access does not send it, PVAccess does.
+/// Alarm message and user tag of a record. PVAccess sends them, Channel Access does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Annotation {
     /// The user tag of the time stamp (UTAG).

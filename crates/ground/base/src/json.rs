@@ -29,7 +29,7 @@ const DEPTH_LIMIT: u32 = 32;
 pub struct JsonError {
     /// Offset of the error in bytes.
     pub at: usize,
-    /// What was found and what was expected.
+    /// The found and the expected text.
     pub what: String,
 }
 

@@ -47,7 +47,7 @@ pub struct Streams<Id> {
     buffer: Vec<u8>,
 }
 
-/// What is ready after [`Streams::wait`].
+/// Result of [`Streams::wait`].
 pub struct Readiness<Id> {
     /// For each of the other file descriptors, whether it is readable.
     pub others: Vec<bool>,

@@ -109,7 +109,7 @@ pub(crate) enum OwnerRequest {
     Retire,
 }
 
-/// What is done with the members of a group.
+/// Operation on members of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemberStep {
     Read,

@@ -122,7 +122,7 @@ fn stretch(times: &[MonoNs], span: [MonoNs; 2]) -> Table {
         .row(Row::figure("longest stretch without one", "ms", longest(times, span).0 as f64 / 1e6).good(Good::High))
 }
 
-/// Why no stretch without the timer is long enough, if none is.
+/// The reason if no stretch without the timer is long enough.
 fn too_short(times: &[MonoNs], span: [MonoNs; 2], reasons: &[String]) -> Option<String> {
     let most = longest(times, span);
     let why = match reasons {

@@ -27,7 +27,7 @@ pub struct Channel {
     pub type_name: bool,
     /// Filters of its values and events (`[1:2:9]`, `{"dbnd":{"abs":1}}`).
     pub filters: Filters,
-    /// What a write through it processes.
+    /// Processing by a write through it.
     pub processing: Processing,
 }
 

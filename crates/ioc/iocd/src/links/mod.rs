@@ -52,7 +52,7 @@ const fn written((holder, id): LinkId, ok: bool) -> (Holder, OwnerRequest) {
 /// Server and access rights of process variables in other IOCs.
 pub(crate) type Servers = HashMap<String, (String, Access)>;
 
-/// What a thread does for its protocol.
+/// The protocol of a thread.
 trait Client: Send + 'static {
     type Event;
     /// Handles a request of a link.

@@ -74,7 +74,7 @@ pub(super) fn channel_of(db: &Db, name: &[u8]) -> Option<Channel> {
     Some(channel)
 }
 
-/// What the field of a name is served as.
+/// The shape of the field that a name selects.
 ///
 /// # Errors
 /// It is no field with a value.
@@ -86,7 +86,7 @@ pub(super) fn shape_of(db: &Db, name: &str) -> Result<Shape, String> {
     Ok(shape(db, &channel, &db.info(&channel)))
 }
 
-/// What a field is served as.
+/// The shape of a field.
 fn shape(db: &Db, channel: &Channel, info: &FieldInfo) -> Shape {
     if channel.long_string {
         return Shape::Scalar(Kind::Text);
@@ -111,7 +111,7 @@ fn shape(db: &Db, channel: &Channel, info: &FieldInfo) -> Shape {
     if many { Shape::Array(kind) } else { Shape::Scalar(kind) }
 }
 
-/// What the tags of a record say about a field.
+/// The `info` tags of a record for a field.
 pub(super) fn hints(db: &Db, channel: &Channel) -> Hints {
     let is_value = db.channel_name(channel) == db.name_of(channel.record);
     let mut hints = Hints::NONE;
@@ -125,7 +125,7 @@ pub(super) fn hints(db: &Db, channel: &Channel) -> Hints {
     hints
 }
 
-/// What is wrong with the tags of a record that PVAccess reads.
+/// Faults of the `info` tags for PVAccess.
 pub(crate) fn wrong_tags(db: &Db, record: db::RecId) -> Vec<String> {
     let tags = db.info_tags(record).iter().filter_map(|(name, text)| {
         let expected = match name.as_str() {

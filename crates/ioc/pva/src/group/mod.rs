@@ -26,7 +26,7 @@ pub const QUEUE_SIZE_BIT: u32 = 3;
 /// Bit of `record._options.atomic`.
 pub const ATOMIC_BIT: u32 = 4;
 
-/// What a member adds to the structure.
+/// Contribution of a member to the structure.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mapping {
     /// The field with alarm, time stamp and properties.
@@ -66,7 +66,7 @@ impl Mapping {
 pub struct Member {
     /// Its name in the group; empty for the group itself.
     pub name: String,
-    /// What it adds to the structure.
+    /// Its contribution to the structure.
     pub mapping: Mapping,
     /// The identifier of its structure, or empty.
     pub id: String,
@@ -229,7 +229,7 @@ impl Group {
 }
 
 impl Member {
-    /// What the field is served as; `None` if it has no value in the structure.
+    /// The shape of the field; `None` if it has no value in the structure.
     #[must_use]
     pub fn shape(&self) -> Option<Shape> {
         self.layout.as_ref().map(Layout::shape)

@@ -16,7 +16,7 @@ pub use written::{Unfit, Written, short_text};
 /// The choices of `display.form`.
 const FORMS: [&str; 7] = ["Default", "String", "Binary", "Decimal", "Hex", "Exponential", "Engineering"];
 
-/// What a field is served as.
+/// The shape of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shape {
     /// One value.
@@ -29,7 +29,7 @@ pub enum Shape {
     Structure,
 }
 
-/// What `info` tags say about a field.
+/// The `info` tags of a field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     /// Number of the lowest bits of the nanoseconds that are the user tag, by `Q:time:tag`.
@@ -186,7 +186,7 @@ impl Layout {
         Self { shape: Shape::Structure, ty: Type::Struct(ty), value: 0, alarm: 0, time: 0, properties: 0 }
     }
 
-    /// What the field is served as.
+    /// The shape of the field.
     #[must_use]
     pub const fn shape(&self) -> Shape {
         self.shape

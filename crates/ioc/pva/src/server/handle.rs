@@ -287,7 +287,7 @@ impl Server {
             && let Type::Struct(fields) = layout.ty()
         {
             conn.out.numbered(fields, &mut conn.sent);
-            // What is written and what is read have the same type.
+            // The written and the read value have the same type.
             if command == command::PUT_GET {
                 conn.out.numbered(fields, &mut conn.sent);
             }

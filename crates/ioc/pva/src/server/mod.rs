@@ -48,7 +48,7 @@ pub struct Opened {
     pub handle: u64,
     /// The identifier of its posts. Channels to the same field have the same one.
     pub watch: u64,
-    /// What it is served as. For [`Shape::Structure`], [`Source::structure`] returns the type.
+    /// Its shape. For [`Shape::Structure`], [`Source::structure`] returns the type.
     pub shape: Shape,
     /// The access rights of this client.
     pub access: Access,
@@ -102,7 +102,7 @@ pub enum Write {
         marks: Mask,
         /// A value of the whole type.
         value: crate::codec::Value,
-        /// What the client requests.
+        /// The request of the client.
         options: Options,
     },
     /// A value. Whether it processes the record is given.

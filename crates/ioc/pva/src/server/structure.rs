@@ -17,7 +17,7 @@ pub struct Snapshot {
     pub value: Arc<Value>,
 }
 
-/// What a client requests of a structure.
+/// The request of a client for a structure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Whether to read or write all fields at once; `None` for the choice of the source.

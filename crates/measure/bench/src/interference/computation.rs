@@ -30,7 +30,7 @@ struct ComputeArgs {
     work: Work,
 }
 
-/// What the interference computes.
+/// Work of the interference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Work {
     /// Pi by a series, in registers

@@ -64,7 +64,7 @@ struct Args {
     /// without addresses
     #[arg(long, value_name = "IFACE", num_args = 2)]
     between: Option<Vec<String>>,
-    /// What the interference computes
+    /// Work of the interference
     #[arg(long, value_enum, default_value = "pi")]
     work: Work,
     #[command(flatten)]

@@ -80,7 +80,7 @@ pub(super) struct Ground<'a> {
     pub(super) cpu: CpuId,
     pub(super) online: CpuSet,
     pub(super) scratch: Scratch,
-    /// What the interference computes.
+    /// Work of the interference.
     pub(super) work: Work,
     bounded: Option<Bounded>,
     shielded: Option<Shielded>,

@@ -13,7 +13,7 @@ use sys::clock::{mono_now, sleep_until, wall_ns};
 /// The IOC's records: the device's interrupt posts an event, which processes two records.
 const NAMES: [&str; 3] = ["irq", "first", "second"];
 
-/// What is measured.
+/// The measurement.
 pub(crate) struct PostEvent<'a> {
     pub(crate) device: &'a Device,
     /// The words of the record's address after the device.

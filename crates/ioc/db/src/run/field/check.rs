@@ -42,7 +42,7 @@ impl Db {
             return Ok(());
         }
         let mut probe = self.lend_array(kind);
-        set_len(&mut probe);
+        make_room(&mut probe);
         let wrong = (0..value.len()).filter_map(|index| value.get(index)).find(|element| match element {
             Scalar::String(text) if kind == FieldType::Enum || text.bytes().is_empty() => true,
             element => !set_element(&mut probe, 0, *element),
@@ -78,8 +78,8 @@ impl Db {
     }
 }
 
-/// Makes an array of one element, reusing its memory.
-fn set_len(array: &mut Array) {
+/// Gives an empty array one element.
+fn make_room(array: &mut Array) {
     let kind = array.kind();
     if array.is_empty() {
         *array = Array::zeros(kind, 1);
