@@ -1,10 +1,13 @@
 // Small helpers. Elements are built without parsing markup, so no name of a process can become code.
 
+/** Elements with listeners. Another element cannot take their place. */
+const listening = new WeakSet();
+
 /** An element: el("td", {class: "number"}, "3", other). Functions become listeners. */
 export function el(name, attributes = {}, ...inside) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
-    if (typeof value === "function") made.addEventListener(key, value);
+    if (typeof value === "function") { made.addEventListener(key, value); listening.add(made); }
     else if (value === true) made.setAttribute(key, "");
     else if (value !== false && value != null) made.setAttribute(key, value);
   }
@@ -21,8 +24,50 @@ export function table(caption, heads) {
   const head = el("tr", {}, ...heads.map((one) => el("th", { scope: "col", class: kind(one) }, one.text ?? one)));
   const whole = el("table", {}, el("caption", {}, caption), el("thead", {}, head), body);
   const frame = el("div", { class: "scroll", role: "region", "aria-label": caption, tabindex: "0" }, whole);
-  const fill = (rows) => body.replaceChildren(...rows.map((row) => (row instanceof Element ? row : tr(row, heads))));
+  const fill = (rows) => renew(body, rows.map((row) => (row instanceof Element ? row : tr(row, heads))));
   return { frame, body, fill };
+}
+
+/**
+ * Shows these children in place of the present ones. What shows the same already stays, so that the keyboard's focus, a selection and a click survive
+ * an update. A child with `data-key` keeps its element when it moves.
+ */
+export function renew(parent, children) {
+  const focus = document.activeElement;
+  arrange(parent, children);
+  // An element that moves loses the focus.
+  if (focus !== document.activeElement && focus?.isConnected) focus.focus();
+}
+
+function arrange(parent, children) {
+  const wanted = new Set(children.map((child) => child.dataset?.key)), keyed = new Map();
+  for (const old of [...parent.children].filter((one) => one.dataset.key)) wanted.has(old.dataset.key) ? keyed.set(old.dataset.key, old) : old.remove();
+  let next = parent.firstChild;
+  for (const child of children) {
+    const key = child.dataset?.key, same = key ? keyed.get(key) : next?.dataset?.key ? null : next;
+    keyed.delete(key);
+    const kept = child.parentNode === parent ? child : same && isAlike(same, child) ? same : null;
+    if (kept && kept === next) next = next.nextSibling;
+    else parent.insertBefore(kept ?? child, next);
+    if (kept && kept !== child) update(kept, child);
+  }
+  while (next) {
+    const gone = next;
+    next = gone.nextSibling;
+    gone.remove();
+  }
+}
+
+/** Whether an element can become the other. One with a listener can if its key names it: the listener stays. */
+function isAlike(old, fresh) {
+  return old.nodeName === fresh.nodeName && old.nodeName !== "CANVAS" && (fresh.dataset?.key || !(listening.has(old) || listening.has(fresh)));
+}
+
+function update(old, fresh) {
+  if (old instanceof Text) return say(old, fresh.textContent);
+  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  arrange(old, [...fresh.childNodes]);
 }
 
 /** A row. Its first cell is its header. */

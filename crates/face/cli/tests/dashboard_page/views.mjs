@@ -77,18 +77,30 @@ async function details() {
 /** A click on a cell of the heat map lists the late wake-ups of that second with their parts. */
 async function cells() {
   const told = { second: null };
-  const { page, wrong, context } = await open(plant.viewer, {}, changed((message) => {
+  const one = (second, delay, cause) => ({ at_ns: second, tid: 7, name: "llrf", cpu: 0, delay_ns: delay, parts: [[cause, delay]], second });
+  const silent = changed((message) => {
     if (message.topic !== "late") return;
-    told.second ??= message.figures.second - 5;
-    const one = (second, delay, cause) => ({ at_ns: 1, tid: 7, name: "llrf", cpu: 0, delay_ns: delay, parts: [[cause, delay]], second });
     message.data = { now_ns: 1e9, above_ns: 1000, wakeups: 9, late: 2, unexplained_percent: 0, last: [] };
-    message.figures.late = told.sent ? [] : [one(told.second - 60, 2_000_000, "timer"), one(told.second, 9_000_000, "softirq NET_RX")];
-    told.sent = true;
-  }), "latency");
+    message.figures.late = [];
+  });
+  // The late wake-ups come with the history, which replaces what messages before it brought.
+  const { page, wrong, context } = await open(plant.viewer, {}, async (page) => {
+    await silent(page);
+    await page.route("**/history", async (route) => {
+      const answer = await route.fetch(), past = await answer.json();
+      told.second ??= past.values["process/loop/cpu"].second - 5;
+      past.late = [one(told.second - 60, 2_000_000, "timer"), one(told.second, 9_000_000, "softirq NET_RX")];
+      await route.fulfill({ response: answer, json: past });
+    });
+  }, "latency");
   await page.locator("#late tbody tr", { hasText: "softirq NET_RX 9.00 ms" }).waitFor(patience);
   assert.equal(await page.locator("#late tbody tr").count(), 2);
-  // In one step, because each message replaces the rows.
-  await page.locator("#late tbody tr", { hasText: "softirq NET_RX" }).getByRole("link").evaluate((link) => link.click());
+  const link = page.locator("#late tbody tr", { hasText: "softirq NET_RX" }).getByRole("link");
+  await link.focus();
+  const before = await link.elementHandle(), words = await link.textContent();
+  await page.waitForFunction(([link, words]) => link.textContent !== words, [before, words], patience);
+  assert.ok(await before.evaluate((link) => link.isConnected && document.activeElement === link), "the link stays, with the focus, while its text changes");
+  await link.click();
   await page.locator("#late h3", { hasText: /Late wake-ups of loop at \d\d:\d\d:\d\d, 6\.81 ms to 10\.0 ms/ }).waitFor(patience);
   assert.equal(new URL(page.url()).hash, `#/latency/${encodeURIComponent(`loop/${told.second}/24`)}`);
   assert.equal(await page.locator("#late tbody tr").count(), 1);

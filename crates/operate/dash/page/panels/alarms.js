@@ -14,7 +14,6 @@ let tahti, words, list, news, outcome, filter, aside, shelf, why, all;
 let rows = [], newsTimer = null;
 /** Level of each active alarm in the last message; null before the first one. */
 let known = null;
-const buttons = new Map();
 
 async function act(what, paths, words) {
   say(outcome, `${words} …`);
@@ -37,33 +36,18 @@ async function acknowledgeShown() {
   }
 }
 
-// Buttons stay the same elements, so that the keyboard's focus survives an update.
+/** The buttons of an alarm. They stay while its state changes, so each looks at the state when it is pressed. */
 function controls(row) {
   if (tahti.role !== "operator") return "";
-  if (!buttons.has(row.path)) {
-    const one = { row, first: el("button", { type: "button" }), second: el("button", { type: "button" }) };
-    one.first.addEventListener("click", () => {
-      const word = one.row.is_active ? "acknowledge" : "unacknowledge";
-      act({ do: word }, [one.row.path], `${word} ${one.row.channel}`);
-    });
-    one.second.addEventListener("click", () => {
-      if (one.row.shelved) return act({ do: "unshelve" }, [one.row.path], `unshelve ${one.row.channel}`);
-      return act({ do: "shelve", time: shelf.value, why: why.value.trim() }, [one.row.path], `shelve ${one.row.channel} for ${shelf.value}`);
-    });
-    one.cell = el("span", {}, one.first, " ", one.second);
-    buttons.set(row.path, one);
-  }
-  const one = buttons.get(row.path);
-  one.row = row;
-  label(one.first, row.is_active || !row.level ? "acknowledge" : "unacknowledge", row);
-  label(one.second, row.shelved ? "unshelve" : "shelve", row);
-  one.first.disabled = !row.level;
-  return one.cell;
-}
-
-function label(button, word, row) {
-  say(button, word);
-  button.setAttribute("aria-label", `${word} ${row.channel}`);
+  const { path, channel } = row, now = () => rows.find((one) => one.path === path) ?? row;
+  const button = (key, word, click, disabled) => el("button", { type: "button", "data-key": key, "aria-label": `${word} ${channel}`, disabled, click }, word);
+  return el("span", {},
+    button("acknowledge", row.is_active || !row.level ? "acknowledge" : "unacknowledge", () => {
+      const word = now().is_active ? "acknowledge" : "unacknowledge";
+      act({ do: word }, [path], `${word} ${channel}`);
+    }, !row.level), " ",
+    button("shelve", row.shelved ? "unshelve" : "shelve", () => (now().shelved ? act({ do: "unshelve" }, [path], `unshelve ${channel}`)
+      : act({ do: "shelve", time: shelf.value, why: why.value.trim() }, [path], `shelve ${channel} for ${shelf.value}`))));
 }
 
 /** The state of an alarm in words, because colour must not be the only sign. */
@@ -93,7 +77,7 @@ function cells(row, now) {
     row.path, el("span", { class: kind(row.severity) }, row.severity), el("span", { class: kind(row.current_severity) }, row.current_severity),
     el("td", { class: "wraps" }, state(row, now)), row.value, el("td", { class: "wraps" }, row.message), row.level ? time(Math.max(0, now - row.time.seconds) * 1e9) : "-",
     el("td", { class: "wraps" }, row.description ?? "", ...guidance), controls(row),
-  ], HEADS, { "data-alarm": row.path, class: row.hidden ? "faint" : null });
+  ], HEADS, { "data-alarm": row.path, "data-key": row.path, class: row.hidden ? "faint" : null });
 }
 
 /** Announces the alarms that have become worse since the last message. */
@@ -113,9 +97,7 @@ function tell() {
 let last = null;
 function draw() {
   if (!last) return;
-  const focus = document.activeElement;
   list.fill(rows.filter(isShown).map((row) => cells(row, last.now_s)));
-  if (focus?.isConnected && focus !== document.body) focus.focus();
 }
 
 function summary(data) {
@@ -160,7 +142,6 @@ export default {
     rows = data.rows ?? [];
     tahti.badge("alarms", data.active ?? 0);
     if (absent) return list.fill([]);
-    for (const path of buttons.keys()) if (!rows.some((row) => row.path === path)) buttons.delete(path);
     tell();
     draw();
   },

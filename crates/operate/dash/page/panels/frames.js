@@ -1,5 +1,5 @@
 // Frames: a time line of the minors and the time that the activities use, and the last events with their causes.
-import { counted, el, say, table, time, tr } from "../dom.js";
+import { counted, el, renew, say, table, time, tr } from "../dom.js";
 import { sparkline, svg } from "../draw.js";
 import { figure } from "../figures.js";
 
@@ -113,7 +113,7 @@ export default {
       parts.frame.classList.remove("faint");
       parts.words.textContent = `${frame.state}: pulse ${frame.pulse}, minor ${frame.minor} of ${frame.minors.length}${frame.mode ? `, mode ${frame.mode}` : ""}; ` +
         `${frame.counts.minors} minors, ${frame.counts.lost} lost, ${frame.counts.overruns} overruns, ${frame.counts.underruns} underruns, ${frame.counts.absences} absences`;
-      parts.line.replaceChildren(line(frame));
+      renew(parts.line, [line(frame)]);
       say(parts.more, frame.minors.length > DRAWN_MAX ? `the first ${DRAWN_MAX} minors` : "");
       const history = figure(`frame/${frame.name}/late`);
       parts.trend.draw(history, { to: 1 });
@@ -121,7 +121,7 @@ export default {
       parts.minors.fill(frame.minors.map((minor, at) => tr([String(at), time(minor.length_ns), bar(minor), time(minor.p50), time(minor.p99), time(minor.max)], MINORS)));
       parts.activities.fill(frame.activities.map((one) => tr([one.name, one.budget_ns ? time(one.budget_ns) : "-", time(one.p50), time(one.p99), time(one.max),
         String(one.calls), String(one.overruns), String(one.underruns), String(one.absences), el("td", { class: "wraps" }, one.who)], HEADS)));
-      parts.events.replaceChildren(...frame.events.map((text) => el("li", {}, text)));
+      renew(parts.events, frame.events.map((text) => el("li", {}, text)));
       parts.noEvents.hidden = frame.events.length > 0;
     }
   },

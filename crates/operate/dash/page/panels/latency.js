@@ -100,7 +100,7 @@ function showLate() {
     el("a", { href: address("latency", `${chosen?.name ?? [...shown.keys()][0] ?? one.name}/${one.second}/${rowOf(one.delay_ns)}`) }, `${time(Math.max(0, now - one.second) * 1e9)} ago`),
     `${one.name} (${one.tid})`, String(one.cpu), time(one.delay_ns),
     el("td", { class: "wide" }, one.parts.map(([who, ns]) => `${who} ${time(ns)}`).join(", ")), stack(one.parts),
-  ], LATE)));
+  ], LATE, { "data-key": `${one.tid} ${one.at_ns}` })));
 }
 
 export default {

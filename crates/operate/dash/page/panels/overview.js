@@ -1,5 +1,5 @@
 // The plant at a glance: six figures with their trends, what needs attention, the latency of its first loop, its processes.
-import { bytes, coded, counted, el, say, table, time, tr } from "../dom.js";
+import { bytes, coded, counted, el, renew, say, table, time, tr } from "../dom.js";
 import { causeLegend, heatMap, sparkline, stack } from "../draw.js";
 import { figure, intrusions, loops } from "../figures.js";
 import { address } from "../frame.js";
@@ -117,21 +117,20 @@ function showAttention() {
   const promises = plant.attention.map((one) => tr([
     el("span", { class: "tag failed" }, `◆ ${one.state}`), isProcess(one.subject) ? link("processes", one.subject) : one.subject, time(one.since_ns),
     wide(`${one.evidence || "no evidence"} (promised: ${one.promise}${one.line ? `, line ${one.line}` : ""})`), wide((REMEDIES[one.claim] ?? "`tahti status` shows all promises").replaceAll("NAME", one.subject)),
-  ], ATTENTION, { "data-attention": one.subject }));
+  ], ATTENTION, { "data-attention": one.subject, "data-key": `${one.subject} ${one.claim}` }));
   const active = (alarms?.rows ?? []).filter((row) => row.is_active && !row.hidden).slice(0, ALARMS_SHOWN);
   const raised = active.map((row) => tr([
     el("span", { class: `tag ${row.severity === "MINOR" ? "degraded" : "failed"}` }, `${row.severity === "MINOR" ? "▲" : row.severity === "MAJOR" ? "◆" : "■"} ${row.severity}`), link("alarms", row.path),
     time(Math.max(0, alarms.now_s - row.time.seconds) * 1e9), wide(`${row.current_severity === "OK" ? "over, not acknowledged: " : ""}${row.description ? `${row.description}: ` : ""}${row.message}, value ${row.value}`),
     wide((row.guidance ?? []).map((guide) => `${guide.title}: ${guide.details}`).join("; ") || "acknowledge or shelve it on the page Alarms"),
-  ], ATTENTION, { "data-attention": row.path }));
-  const all = [...promises, ...raised], focus = document.activeElement?.closest?.("[data-attention]")?.dataset.attention;
+  ], ATTENTION, { "data-attention": row.path, "data-key": row.path }));
+  const all = [...promises, ...raised];
   attention.fill(all);
-  if (focus) attention.body.querySelector(`[data-attention="${CSS.escape(focus)}"] a`)?.focus();
   attention.frame.hidden = !all.length;
   say(calm, all.length ? "" : plant.outcome === "unknown" ? plant.words : "Nothing needs attention now.");
   // The verdict covers the whole life of the plant, so its reasons may be over.
   say(verdict, plant.reasons.length ? `The verdict since the start of the plant is ${plant.outcome}:` : "");
-  reasons.replaceChildren(...plant.reasons.map(({ outcome, words }) => el("li", {}, `${outcome}: `, ...coded(words))), ...plant.shortfalls.map((text) => el("li", {}, `unavailable: ${text}`)));
+  renew(reasons, [...plant.reasons.map(({ outcome, words }) => el("li", {}, `${outcome}: `, ...coded(words))), ...plant.shortfalls.map((text) => el("li", {}, `unavailable: ${text}`))]);
 }
 
 /** Reuses the elements of a row, so that the keyboard's focus and the drawings survive an update. */
@@ -161,7 +160,7 @@ function showList(plant) {
 function showLate(data) {
   lateSection.hidden = data.error != null;
   if (data.error != null) return;
-  late.replaceChildren(...data.last.slice(0, LATE_SHOWN).map((one) => el("li", {}, el("span", { class: "faint" }, `${time(data.now_ns - one.at_ns)} ago`), stack(one.parts), el("b", {}, time(one.delay_ns)))));
+  renew(late, data.last.slice(0, LATE_SHOWN).map((one) => el("li", {}, el("span", { class: "faint" }, `${time(data.now_ns - one.at_ns)} ago`), stack(one.parts), el("b", {}, time(one.delay_ns)))));
 }
 
 function showHeat() {
@@ -188,7 +187,7 @@ function showUnused() {
   if (tahti.newest("alarms")?.error) line("Alarms", "[alarms]");
   if (tahti.newest("archive")?.is_configured === false) line("Archive", "[archive]");
   unused.hidden = !lines.length;
-  unused.querySelector("ul").replaceChildren(...lines);
+  renew(unused.querySelector("ul"), lines);
 }
 
 export default {

@@ -1,6 +1,6 @@
 // Processes: a table to sort and filter with trends, and the details of one process beside it (`#/processes/NAME`): trends, log, last end, promises,
 // threads, environment. Start, stop and restart for operators.
-import { bytes, coded, counted, el, say, table, time, tr } from "../dom.js";
+import { bytes, coded, counted, el, renew, say, table, time, tr } from "../dom.js";
 import { sparkline } from "../draw.js";
 import { figure } from "../figures.js";
 import { address, sectionOf } from "../frame.js";
@@ -36,21 +36,11 @@ async function act(what, name) {
   }
 }
 
-// Buttons stay the same elements, so that the keyboard's focus survives an update.
-const buttons = new Map();
-function controls(process) {
+function controls({ name, pid, state }) {
   if (tahti.role !== "operator") return "";
-  if (!buttons.has(process.name)) {
-    const button = (what) => el("button", { type: "button", "aria-label": `${what} ${process.name}`, click: () => act(what, process.name) }, what);
-    const all = { start: button("start"), stop: button("stop"), restart: button("restart") };
-    buttons.set(process.name, { all, cell: el("span", {}, all.start, " ", all.stop, " ", all.restart) });
-  }
-  const { all, cell } = buttons.get(process.name);
-  const up = process.pid != null;
-  all.start.disabled = up;
-  all.stop.disabled = !up;
-  all.restart.disabled = !up && process.state !== "FAULT";
-  return cell;
+  const button = (what, disabled) => el("button", { type: "button", "data-key": what, "aria-label": `${what} ${name}`, disabled, click: () => act(what, name) }, what);
+  const isUp = pid != null;
+  return el("span", {}, button("start", isUp), " ", button("stop", !isUp), " ", button("restart", !isUp && state !== "FAULT"));
 }
 
 /** A trend of a process, which is drawn into the same element each time. */
@@ -95,25 +85,22 @@ function lastEnd({ ended }) {
 }
 
 function showList(plant) {
-  const focus = document.activeElement, processes = chosen(plant.processes);
+  const processes = chosen(plant.processes);
   const rows = processes.flatMap((process) => {
     const { name } = process, alive = process.pid != null;
     const isWrong = process.state === "FAULT" || plant.attention.some(({ subject }) => subject === name);
     const row = tr([
-      el("a", { href: address("processes", name), "data-key": name }, name), alive ? String(process.pid) : "-",
+      el("a", { href: address("processes", name) }, name), alive ? String(process.pid) : "-",
       el("span", { class: isWrong ? "bad" : WORDS[process.state] ?? "doubt" }, process.state), process.class, process.cpus, alive ? percent(process.cpu_percent) : "-", trend(name, "cpu"),
       alive ? bytes(process.memory) : "-", trend(name, "memory"), process.loop ? String(process.loop.misses) : "", String(process.restarts), el("td", { class: "wraps" }, lastEnd(process)),
-      el("a", { href: address("logs", name), "aria-label": `log of ${name}`, "data-key": `log ${name}` }, "log"), controls(process),
-    ], HEADS, { "data-process": name, class: name === marked ? "marked" : null });
+      el("a", { href: address("logs", name), "aria-label": `log of ${name}` }, "log"), controls(process),
+    ], HEADS, { "data-process": name, "data-key": name, class: name === marked ? "marked" : null });
     const below = threads.checked ? process.threads : [];
     return [row, ...below.map((thread) => tr(
-      [thread.name, String(thread.tid), "thread", thread.class, thread.cpus, percent(thread.cpu_percent), ...new Array(HEADS.length - 6).fill("")], HEADS, { class: "thread" }))];
+      [thread.name, String(thread.tid), "thread", thread.class, thread.cpus, percent(thread.cpu_percent), ...new Array(HEADS.length - 6).fill("")], HEADS, { "data-key": `${name} ${thread.tid}`, class: "thread" }))];
   });
   list.fill(rows);
   say(count, processes.length === plant.processes.length ? counted(processes.length, "process").replace("processs", "processes") : `${processes.length} of ${plant.processes.length}`);
-  const key = focus?.dataset?.key;
-  if (key) list.body.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus();
-  else if (focus?.isConnected && focus !== document.body) focus.focus();
 }
 
 /** Makes the details of a process. They stay the same elements while they are open. */
@@ -153,13 +140,13 @@ function showDrawer(plant) {
   });
   const wrong = plant.attention.filter(({ subject }) => subject === name).map((one) => `${one.state} for ${time(one.since_ns)}: ${one.evidence} (promised: ${one.promise})`);
   const lacks = [...(process.trouble ? [`reported by itself: ${process.trouble}`] : []), ...process.shortfalls.map((text) => `unavailable: ${text}`)];
-  promises.replaceChildren(...[...wrong.map((text) => ["bad", text]), ...lacks.map((text) => ["doubt", text])].map(([kind, text]) => el("li", { class: kind }, text)));
+  renew(promises, [...wrong.map((text) => ["bad", text]), ...lacks.map((text) => ["doubt", text])].map(([kind, text]) => el("li", { class: kind }, text)));
   promises.parentElement.hidden = !wrong.length && !lacks.length;
-  ends.replaceChildren(...fact("starts", process.starts), ...fact("automatic restarts", process.restarts), ...fact("last end", lastEnd(process)), ...fact("evidence", process.evidence && `\`${process.evidence}\``));
+  renew(ends, [...fact("starts", process.starts), ...fact("automatic restarts", process.restarts), ...fact("last end", lastEnd(process)), ...fact("evidence", process.evidence && `\`${process.evidence}\``)]);
   own.fill(process.threads.map((thread) => [thread.name, String(thread.tid), thread.class, thread.cpus, percent(thread.cpu_percent)]));
   own.frame.parentElement.hidden = !process.threads.length;
   const variables = Object.entries(process.environment ?? {});
-  environment.replaceChildren(...variables.flatMap(([key, value]) => fact(key, value)));
+  renew(environment, variables.flatMap(([key, value]) => fact(key, value)));
   environment.parentElement.hidden = !variables.length;
   showTail();
 }
@@ -204,10 +191,10 @@ export default {
     showDrawer(plant);
     tahti.badge("processes", plant.processes.filter(({ name }) => plant.attention.some(({ subject }) => subject === name)).length);
     const item = (kind, text) => el("li", { class: kind }, text);
-    problems.replaceChildren(
+    renew(problems, [
       ...plant.attention.map((one) => item("bad", `${one.subject} ${one.state}: ${one.evidence} [${one.promise}]`)),
       ...plant.reasons.map(({ outcome, words }) => item(outcome === "failed" ? "bad" : "doubt", `${outcome}: ${words}`)),
-      ...plant.shortfalls.map((text) => item("doubt", `unavailable: ${text}`)));
+      ...plant.shortfalls.map((text) => item("doubt", `unavailable: ${text}`))]);
   },
   open(name) {
     marked = name;

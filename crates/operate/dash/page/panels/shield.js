@@ -1,5 +1,5 @@
 // Disturbances of each CPU, counted over one second.
-import { el, say, table, tr } from "../dom.js";
+import { el, renew, say, table, tr } from "../dom.js";
 
 const HEADS = ["CPU", "belongs to", { text: "foreign tasks", number: true }, { text: "kernel threads", number: true },
   { text: "interrupts", number: true }, { text: "ticks", number: true }, { text: "softirqs", number: true }, { text: "IPIs", number: true }, "what reached it"];
@@ -33,6 +33,6 @@ export default {
       cpu.interrupts, cpu.ticks, cpu.softirqs, cpu.ipis, reached(cpu),
     ].map((cell) => (typeof cell === "number" ? String(cell) : cell)), HEADS)));
     const lines = [...shield.drift.map((one) => `not as it was written: ${one}`), ...shield.newcomers.map((one) => `has come since: ${one}`)];
-    drift.replaceChildren(...lines.map((text) => el("li", { class: "bad" }, text)));
+    renew(drift, lines.map((text) => el("li", { class: "bad" }, text)));
   },
 };
