@@ -66,7 +66,12 @@ function isAlike(old, fresh) {
 function update(old, fresh) {
   if (old instanceof Text) return say(old, fresh.textContent);
   for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
-  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  for (const { name, value } of fresh.attributes) {
+    if (old.getAttribute(name) === value) continue;
+    // The page forbids inline style, which this attribute counts as; the property does not.
+    if (name === "style") old.style.cssText = value;
+    else old.setAttribute(name, value);
+  }
   arrange(old, [...fresh.childNodes]);
 }
 
