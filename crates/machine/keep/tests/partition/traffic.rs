@@ -148,13 +148,16 @@ fn beside_a_flood(link: &Link, group: &Path) -> i64 {
           if sent==0: break\n \
           print(time.monotonic_ns()-sent)\n",
     );
-    // The flood fills its queue before the first datagram is sent. The last one is sent repeatedly, as any may be lost.
-    let sparse = "import socket,struct,time\n\
-         s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); to=('10.9.0.2',10); time.sleep(0.5)\n\
-         for i in range(30):\n s.sendto(struct.pack('q',time.monotonic_ns()),to); time.sleep(0.05)\n\
-         time.sleep(3)\n\
-         for i in range(10):\n s.sendto(bytes(8),to); time.sleep(0.05)\n";
-    run_inside(group, &format!("({FLOOD}) & python3 -c \"{sparse}\"; wait"));
+    // The flood lasts until the last datagram is sent, however slowly the programs start, and has a queue before the first one.
+    let flood = "bash -c 'exec 3>/dev/udp/10.9.0.3/9; exec dd if=/dev/zero bs=1400 >&3' & flood=$!; \
+         until tc -s -j qdisc show dev tahti0 | grep -Eq '.backlog.: *[0-9]{4}'; do sleep 0.1; done";
+    let socket = "import socket,struct,time\n\
+         s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); to=('10.9.0.2',10)\n";
+    let sparse = "for i in range(30):\n s.sendto(struct.pack('q',time.monotonic_ns()),to); time.sleep(0.05)\n";
+    // Sent after the queue has been drained, and repeatedly, as any may be lost.
+    let end = "time.sleep(3)\nfor i in range(10):\n s.sendto(bytes(8),to); time.sleep(0.05)\n";
+    let python = |program: &str| format!("python3 -c \"{socket}{program}\"");
+    run_inside(group, &format!("{flood}; {}; kill $flood; {}; wait", python(sparse), python(end)));
     let mut delays = numbers(there);
     delays.sort_unstable();
     assert!(!delays.is_empty(), "no datagram arrived");
