@@ -2,6 +2,7 @@
 
 use crate::watch::PlantFile;
 use alarm::wire::{List, Look, Reply};
+use alarm::{Figures, Reckoner, Wall};
 use alarmd::Client;
 use host::plant::Plant;
 use std::io;
@@ -9,6 +10,9 @@ use std::path::{Path, PathBuf};
 
 /// Start of the command that `[alarms]` generates; the file follows.
 const COMMAND: [&str; 3] = ["tahti", "alarm", "serve"];
+
+/// Period of the figures.
+const DAY_NS: i64 = 86_400_000_000_000;
 
 /// Location of the alarms' configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,6 +123,20 @@ impl Alarms {
             Reply::Refused(why) => Err(AlarmsError::Refused(why)),
             other => Err(AlarmsError::Other(format!("{other:?}"))),
         }
+    }
+
+    /// Figures of the last day by ISA-18.2, from the journal. Reads at most one day of it.
+    ///
+    /// # Errors
+    /// If the plant has no alarms, the server does not answer, or the journal cannot be read.
+    pub(crate) fn figures(&mut self) -> Result<Figures, AlarmsError> {
+        let folder = PathBuf::from(self.list()?.folder);
+        let now = i64::try_from(sys::clock::wall_ns()).unwrap_or(i64::MAX);
+        let (from, to) = (Wall(now.saturating_sub(DAY_NS)), Wall(now));
+        let mut reckoner = Reckoner::default();
+        alarmd::read(&folder, from, &mut |entry, is_snapshot| reckoner.take(&entry, is_snapshot))
+            .map_err(|error| AlarmsError::File { file: folder.clone(), why: error.to_string() })?;
+        Ok(reckoner.finish(from, to, alarmd::is_written(&folder)))
     }
 
     fn find(&mut self) {

@@ -137,6 +137,7 @@ impl Client {
                 short(json!(act).to_string())?;
                 return self.give(id, Job::Alarm { who, user: self.user.clone(), act });
             }
+            Ask::AlarmFigures => return self.give(id, Job::AlarmFigures),
             Ask::Message { line } => {
                 let who = writes.then_some(who);
                 return self.give(id, Job::Message { who, line: short(line)? });

@@ -1,8 +1,8 @@
 //! The last 15 minutes of every figure that the page draws, one value a second.
 //!
 //! A figure has a name: `cpu`, `missed`, `p99`, `intrusions`, `alarms`, `archive`, `process/NAME/cpu`, `process/NAME/memory`,
-//! `process/NAME/missed`, `process/NAME/p99`, `cpu/NUMBER/intrusions`, `frame/NAME/late`. Loops also have a heat map of their
-//! wake-up latency. The late wake-ups of the same time are kept with their causes.
+//! `process/NAME/missed`, `process/NAME/p99`, `cpu/NUMBER/intrusions`, `cpu/NUMBER/KIND`, `frame/NAME/late`. Loops also have a heat map
+//! of their wake-up latency. The late wake-ups of the same time are kept with their causes.
 //!
 //! Memory: a figure takes 3.6 kB, a heat map 61 kB and the histograms of the last minute, a late wake-up about 1 kB. At most
 //! [`FIGURES_MAX`] figures, [`LOOPS_MAX`] heat maps and [`LATE_MAX`] late wake-ups are kept: 7.2 MB, 3.9 MB and 1 MB.
@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, VecDeque};
 const KEPT: usize = 900;
 /// Maximum number of figures.
 const FIGURES_MAX: usize = 2000;
+/// Maximum number of CPUs with a figure for each kind of disturbance.
+const CPUS_MAX: usize = 64;
 /// Maximum number of heat maps.
 const LOOPS_MAX: usize = 64;
 /// Maximum number of late wake-ups; newer ones replace the oldest.
@@ -325,13 +327,24 @@ fn late(second: i64, one: &Value) -> Value {
     one
 }
 
-/// What reached the shielded CPUs, in the counting window of 1 s.
+/// What reached each CPU and all shielded CPUs, in the counting window of 1 s. Ticks are no intrusions: a busy CPU needs them. The kinds of other than
+/// the first [`CPUS_MAX`] CPUs are not kept.
 fn of_shield(data: &Value, values: &mut Vec<(String, f64)>) {
     let mut all = None;
-    for cpu in data["cpus"].as_array().into_iter().flatten() {
-        let kinds = ["tasks", "kernel_threads", "interrupts", "softirqs", "ipis"];
-        let sum: f64 = kinds.iter().filter_map(|kind| cpu[kind].as_f64()).sum();
+    for (at, cpu) in data["cpus"].as_array().into_iter().flatten().enumerate() {
+        let of = |kind: &str| cpu[kind].as_f64().unwrap_or(0.0);
+        let kinds = [
+            ("tasks", of("tasks") + of("kernel_threads")),
+            ("interrupts", of("interrupts")),
+            ("softirqs", of("softirqs")),
+            ("ipis", of("ipis")),
+        ];
+        let sum: f64 = kinds.iter().map(|(_, count)| count).sum();
         values.push((format!("cpu/{}/intrusions", cpu["cpu"]), sum));
+        if at < CPUS_MAX {
+            let each = kinds.into_iter().chain([("ticks", of("ticks"))]);
+            values.extend(each.map(|(kind, count)| (format!("cpu/{}/{kind}", cpu["cpu"]), count)));
+        }
         if cpu["shielded"] == true {
             all = Some(all.unwrap_or(0.0) + sum);
         }
@@ -436,6 +449,21 @@ mod tests {
     fn the_rows_of_a_heat_map_cover_all_latencies() {
         let rows = [0.0, 999.0, 1000.0, 9999.0, 10_000.0, 1e8, 1e12].map(row_of);
         assert_eq!(rows, [0, 0, 1, 6, 7, 31, 31]);
+    }
+
+    #[test]
+    fn each_kind_of_disturbance_of_a_cpu_is_kept_and_ticks_are_no_intrusions() {
+        let cpu = |cpu: usize, shielded: bool| json!({ "cpu": cpu, "shielded": shielded, "tasks": 1, "kernel_threads": 2, "interrupts": 3, "softirqs": 4, "ipis": 5, "ticks": 100 });
+        let mut history = History::default();
+        let sent = history.collect(Topic::Shield, &json!({ "cpus": [cpu(0, false), cpu(1, true)] }), 5);
+        let of = |figure: &str| sent["values"][figure].as_f64().unwrap();
+        let kinds =
+            ["tasks", "interrupts", "softirqs", "ipis", "ticks", "intrusions"].map(|kind| of(&format!("cpu/1/{kind}")));
+        assert_eq!((kinds, of("intrusions")), ([3.0, 3.0, 4.0, 5.0, 100.0, 15.0], 15.0));
+        // A machine with many CPUs leaves room for the figures of processes.
+        let many: Vec<Value> = (0..256).map(|at| cpu(at, true)).collect();
+        let sent = history.collect(Topic::Shield, &json!({ "cpus": many }), 6);
+        assert_eq!(sent["values"].as_object().unwrap().len(), 1 + 256 + 5 * CPUS_MAX);
     }
 
     #[test]

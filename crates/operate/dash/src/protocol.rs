@@ -103,6 +103,8 @@ pub enum Ask {
         /// The action, in the form of the alarm server's protocol.
         act: alarm::Act,
     },
+    /// Compute the figures of the alarm system for the last day.
+    AlarmFigures,
     /// List, save, compare or restore settings. Saving and restoring are for operators only.
     Settings {
         /// The action.
@@ -200,6 +202,7 @@ mod tests {
         let act = alarm::Act::Acknowledge { names: vec!["/ring/RF/X".into()] };
         let asked = said(r#"{"id":8,"do":"alarm","act":{"do":"acknowledge","names":["/ring/RF/X"]}}"#).unwrap();
         assert_eq!((asked.id, asked.ask), (Some(8), Ask::Alarm { act }));
+        assert_eq!(said(r#"{"id":9,"do":"alarm-figures"}"#).unwrap().ask, Ask::AlarmFigures);
         for wrong in [
             "",
             "[]",

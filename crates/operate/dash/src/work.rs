@@ -15,6 +15,7 @@ use keep::supervisor::rundir::RunDir;
 use serde_json::{Value, json};
 use std::io;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use store::{Archive, Bins, Folder, Span};
 
 /// Maximum queued jobs per thread, of all clients together.
@@ -24,12 +25,17 @@ const FOUND_MAX: usize = 200;
 /// Maximum gaps returned with a signal's history, the newest.
 const GAPS_MAX: usize = 200;
 
+/// Figures of the alarm system are computed at most this often, for all clients together.
+const FIGURES_EVERY: Duration = Duration::from_secs(30);
+
 /// A job.
 pub(crate) enum Job {
     /// Act on a process, for `who`.
     Process { who: String, what: Act, name: String },
     /// Act on alarms, for `who`; `user` is the name for their journal.
     Alarm { who: String, user: String, act: alarm::Act },
+    /// Compute the figures of the alarm system.
+    AlarmFigures,
     /// Send a message; `who` is set if it writes.
     Message { who: Option<String>, line: String },
     /// Settings; `who` is set if it changes something. `user` is the author.
@@ -48,6 +54,7 @@ pub(crate) enum Job {
 pub(crate) struct Worker {
     acts: Queue<(Job, Callback)>,
     alarms: Queue<(Job, Callback)>,
+    figures: Queue<(Job, Callback)>,
     messages: Queue<(Job, Callback)>,
     commands: Queue<(Job, Callback)>,
     objects: Queue<(Job, Callback)>,
@@ -73,6 +80,7 @@ impl Worker {
             }),
             _ => Err("no work for this thread".to_owned()),
         })?;
+        let figures = begin("dash-figures", figures(&options.plant))?;
         // A read that blocks, for example on a hanging manager, must not delay commands and completion.
         let consoles = ["dash-messages", "dash-commands", "dash-objects"].map(|name| {
             let mut console = Console::new(options.messages.clone());
@@ -103,7 +111,7 @@ impl Worker {
             Job::Logs { filter } => lines.look(&filter),
             _ => Err("no work for this thread".to_owned()),
         })?;
-        Ok(Self { acts, alarms, messages, commands, objects, archive, settings, logs })
+        Ok(Self { acts, alarms, figures, messages, commands, objects, archive, settings, logs })
     }
 
     /// Queues a job for `party`; the outcome goes to `done`. An error means that the job was not started.
@@ -111,6 +119,7 @@ impl Worker {
         let queue = match job {
             Job::Process { .. } => &self.acts,
             Job::Alarm { .. } => &self.alarms,
+            Job::AlarmFigures => &self.figures,
             Job::Message { who: None, .. } => &self.messages,
             Job::Message { who: Some(_), .. } => &self.commands,
             Job::Objects { .. } => &self.objects,
@@ -119,6 +128,21 @@ impl Worker {
             Job::Logs { .. } => &self.logs,
         };
         queue.push(party, (job, done))
+    }
+}
+
+/// Answers requests for the figures of the alarm system. On a separate thread, because reading a large journal must not delay an acknowledgement.
+fn figures(plant: &str) -> impl FnMut(Job) -> Outcome + Send + use<> {
+    let mut alarms = Alarms::new(plant);
+    let mut newest: Option<(Instant, Value)> = None;
+    move |job| match (job, &newest) {
+        (Job::AlarmFigures, Some((at, figures))) if at.elapsed() < FIGURES_EVERY => Ok(figures.clone()),
+        (Job::AlarmFigures, _) => {
+            let figures = json!(alarms.figures().map_err(|why| why.to_string())?);
+            newest = Some((Instant::now(), figures.clone()));
+            Ok(figures)
+        }
+        _ => Err("no work for this thread".to_owned()),
     }
 }
 
