@@ -1,6 +1,7 @@
-// Small drawings: sparklines, bars of causes, and the heat map of wake-up latency.
+// Small drawings: sparklines, tiles, bars of causes, and the heat map of wake-up latency.
 import { counted, el, say, time } from "./dom.js";
 import { edge, KEPT, ROWS, rowOf } from "./figures.js";
+import { address } from "./frame.js";
 
 const WIDTH = 160, HEIGHT = 24, PARTS = 80;
 
@@ -44,6 +45,23 @@ export function sparkline(name, words = (value) => String(Number(value.toPrecisi
     whole.setAttribute("aria-label", `${name}, ${spanWords(span)}: minimum ${words(Math.min(...known))}, maximum ${words(Math.max(...known))}`);
   };
   return { whole, draw, span: (history) => spanWords(history.span()) };
+}
+
+/** A figure with a name, a trend and a sentence. Links to the panel with the details, if there is one. */
+export function tile(title, panel, spark) {
+  const value = el("strong", {}, "–"), about = el("p", {}), span = el("span", { class: "faint" });
+  const whole = el(panel ? "a" : "div", { class: "tile", href: panel && address(panel), "data-tile": panel ?? title }, el("h3", {}, title, " ", span), value, about, spark?.whole);
+  /** `wrong` is the current fault, `doubt` the cause of a degraded verdict; both are empty if all is well. */
+  const show = (text, words, { history, wrong = "", doubt = "", range = {} } = {}) => {
+    say(value, text);
+    say(about, wrong ? `◆ ${wrong}` : doubt ? `▲ ${doubt}` : words);
+    whole.classList.toggle("wrong", wrong !== "");
+    whole.classList.toggle("doubtful", wrong === "" && doubt !== "");
+    if (history?.second == null) return;
+    spark.draw(history, { ...range, wrong: wrong !== "" });
+    say(span, spark.span(history).replace("last ", ""));
+  };
+  return { whole, show };
 }
 
 /** Kinds of causes, in the order of the legend. */

@@ -1,6 +1,6 @@
 // The plant at a glance: six figures with their trends, what needs attention, the latency of its first loop, its processes.
 import { bytes, coded, counted, el, renew, say, table, time, tr } from "../dom.js";
-import { causeLegend, heatMap, sparkline, stack } from "../draw.js";
+import { causeLegend, heatMap, sparkline, stack, tile } from "../draw.js";
 import { figure, intrusions, loops } from "../figures.js";
 import { address } from "../frame.js";
 
@@ -18,28 +18,11 @@ const REMEDIES = {
   heartbeat: "it hangs or is starved of CPU: `tahti logs NAME`, `tahti restart NAME`", budget: "it uses more CPU than planned: `tahti top`",
   skipped: "find the cause on the page Latency, or by `tahti explain`", value: "find the cause on the page Latency, or by `tahti explain`",
   deadline: "find the cause on the page Latency, or by `tahti explain`", serves: "read `tahti logs NAME`", available: "`tahti doctor` names what is missing",
-  isolated: "see the page Shield; `tahti shield status`", journal: "see `tahti shield status`", bounds: "another program changed it: `tahti shield status`",
+  isolated: "see the page CPUs and shield; `tahti shield status`", journal: "see `tahti shield status`", bounds: "another program changed it: `tahti shield status`",
 };
 
 let tahti, tiles, attention, calm, verdict, reasons, heatSection, heatTitle, heat, late, lateSection, list, unused;
 const rows = new Map();
-
-/** A figure with a name, a trend and a sentence. Links to the panel with the details. */
-function tile(title, panel, spark) {
-  const value = el("strong", {}, "–"), about = el("p", {}), span = el("span", { class: "faint" });
-  const whole = el("a", { class: "tile", href: address(panel), "data-tile": panel }, el("h3", {}, title, " ", span), value, about, spark?.whole);
-  /** `wrong` is the current fault, `doubt` the cause of a degraded verdict; both are empty if all is well. */
-  const show = (text, words, { history, wrong = "", doubt = "", range = {} } = {}) => {
-    say(value, text);
-    say(about, wrong ? `◆ ${wrong}` : doubt ? `▲ ${doubt}` : words);
-    whole.classList.toggle("wrong", wrong !== "");
-    whole.classList.toggle("doubtful", wrong === "" && doubt !== "");
-    if (history?.second == null) return;
-    spark.draw(history, { ...range, wrong: wrong !== "" });
-    say(span, spark.span(history).replace("last ", ""));
-  };
-  return { whole, show };
-}
 
 const rounded = (number) => Math.round(number).toLocaleString("en");
 
