@@ -2,7 +2,7 @@
 import { download, el, say } from "./dom.js";
 
 const POINTS = 500, POINTS_MAX = 4000;
-const DRAW_MS = 100;
+const DRAW_MS = 100, QUIET_MS = 1000;
 const SECONDS_LEAST = 0.01, SECONDS_MOST = 10 * 366 * 86400;
 const SPANS = [[60, "1 min"], [600, "10 min"], [3600, "1 h"], [86400, "1 day"], [7 * 86400, "1 week"]];
 const HEIGHT = 180;
@@ -18,6 +18,16 @@ const clock = (at, digits = 0) => {
   return `${day.toLocaleDateString("sv")} ${day.toLocaleTimeString("sv")}${digits ? (at % 1).toFixed(digits).slice(1) : ""}`;
 };
 const digits = (number) => String(Number(number.toPrecision(6)));
+
+/** Labels of the time axis: the time of day, with the date where a day begins. */
+function dates(_, ticks, axis, space, step) {
+  let day = null;
+  return ticks.map((at) => {
+    const [date, hour] = clock(at, step < 1 ? 1 : 0).split(" "), isNew = day !== null && day !== date;
+    day = date;
+    return step >= 86400 || isNew ? date.slice(5) : step >= 60 ? hour.slice(0, 5) : hour;
+  });
+}
 
 /** The time range that is shown. */
 function shown() {
@@ -44,8 +54,7 @@ export function controls(given, box) {
   const step = (text, label, act) => el("button", { type: "button", "aria-label": label, click: act }, text);
   const end = () => until ?? tahti.now();
   const around = (factor) => show(seconds * factor, until == null ? null : until + seconds * (factor - 1) / 2);
-  setInterval(() => strips.forEach((one) => { if (one.changed && !document.hidden) one.draw(); }), DRAW_MS);
-  window.addEventListener("resize", () => strips.forEach((one) => one.plot?.setSize({ width: one.width(), height: HEIGHT })));
+  setInterval(() => strips.forEach((one) => { if ((one.changed || one.isDue()) && !document.hidden) one.draw(); }), DRAW_MS);
   return el("div", { class: "row", role: "group", "aria-label": "Time that the charts show" }, el("label", { for: "signal-span" }, "Time"), choice,
     step("◀", "earlier", () => show(seconds, end() - seconds / 2)), step("▶", "later", () => show(seconds, end() + seconds / 2)),
     step("+", "closer", () => around(1 / 2)), step("−", "wider", () => around(2)), step("now", "live", () => show(seconds, null)), standing);
@@ -56,6 +65,10 @@ export class Strip {
   constructor(name) {
     this.name = name;
     this.units = "";
+    /** Names of the states, if the signal has states. */
+    this.labels = [];
+    /** Alarm limits: name and value. */
+    this.limits = [];
     /** Received samples: time, minimum, maximum, last value. */
     this.live = [[], [], [], []];
     /** Archived samples of a past range: time, minimum, maximum, mean, number of samples. Null if live. */
@@ -67,29 +80,45 @@ export class Strip {
     this.about = el("p", { class: "faint" });
     const save = el("button", { type: "button", "aria-label": `save what the chart of ${name} shows`, click: () => this.save() }, "csv");
     this.plane = el("div");
-    this.frame = el("div", { class: "plot", tabindex: "0", role: "group", "aria-label": `Strip chart of ${name}; its value is in the table above` }, this.plane, el("div", { class: "row" }, this.about, save));
+    this.facts = el("dl", { class: "facts-list", hidden: true, "data-about": name });
+    this.frame = el("div", { class: "card plot", tabindex: "0", role: "group", "aria-label": `Strip chart of ${name}; its value is in the table above` }, el("h3", { class: "name" }, name),
+      this.plane, el("div", { class: "row" }, this.about, save), this.facts);
     strips.add(this);
+    this.fits = new ResizeObserver(() => { if (this.plot && this.plot.width !== this.width()) this.plot.setSize({ width: this.width(), height: HEIGHT }); });
+    this.fits.observe(this.frame);
     where.append(this.frame);
     this.load();
   }
 
-  /** Sets the unit. A new unit needs a new chart, because the label of its axis is drawn once. */
-  measured(units) {
-    if (units === this.units) return;
-    this.units = units;
+  /** Sets the unit and the names of the states. New ones need a new chart, because its axis is made once. */
+  measured(units, labels) {
+    if (units === this.units && labels.join() === this.labels.join()) return;
+    [this.units, this.labels] = [units, labels];
     this.plot?.destroy();
     this.plot = null;
     this.changed = true;
   }
 
+  /** Whether a live chart without new samples must move on. */
+  isDue() {
+    return until == null && performance.now() - (this.drawn ?? 0) > QUIET_MS && this.frame.clientWidth > 0;
+  }
+
+  /** Sets the alarm limits, which are drawn as lines. */
+  limited(limits) {
+    this.limits = limits;
+    this.changed = true;
+  }
+
   remove() {
     strips.delete(this);
+    this.fits.disconnect();
     this.plot?.destroy();
     this.frame.remove();
   }
 
   width() {
-    return this.frame.clientWidth > 12 ? this.frame.clientWidth - 12 : 600;
+    return this.plane.clientWidth > 12 ? this.plane.clientWidth : 600;
   }
 
   /** Adds a row: time, minimum, maximum and last of the samples since the previous row. */
@@ -138,32 +167,62 @@ export class Strip {
 
   draw() {
     this.changed = false;
+    this.drawn = performance.now();
     const [from] = shown();
     let old = 0;
-    while (old < this.live[0].length && ((until == null && this.live[0][old] < from) || this.live[0].length - old > POINTS_MAX)) old++;
+    // The last sample before the range stays: its value holds until the next one.
+    while (old < this.live[0].length && ((until == null && this.live[0][old + 1] < from) || this.live[0].length - old > POINTS_MAX)) old++;
     if (old) this.live = this.live.map((column) => column.slice(old));
-    const data = (this.past ?? this.live).slice(0, 4);
+    const data = (this.past ?? this.held()).slice(0, 4);
     if (!this.plot) this.plot = this.made(data);
     else this.plot.setData(data);
     say(this.about, this.words());
   }
 
+  /** The live samples, the last value held until now. */
+  held() {
+    const now = tahti.now(), last = this.live.map((column) => column.at(-1));
+    return last[1] != null && last[0] < now ? this.live.map((column, at) => [...column, at ? last[3] : now]) : this.live;
+  }
+
   made(data) {
-    const style = getComputedStyle(document.body);
-    const axis = { stroke: style.getPropertyValue("--text"), grid: { stroke: style.getPropertyValue("--line") } };
-    const bar = style.getPropertyValue("--bar");
+    const style = getComputedStyle(document.body), font = "12px system-ui, sans-serif";
+    const axis = { stroke: style.getPropertyValue("--faint"), grid: { stroke: style.getPropertyValue("--grid"), width: 1 }, ticks: { show: false }, font, labelFont: font };
+    const bar = style.getPropertyValue("--bar"), steps = uPlot.paths.stepped({ align: 1 }), labels = this.labels;
+    const states = labels.length ? { values: (_, ticks) => ticks.map((at) => labels[at] ?? ""), incrs: [1] } : {};
     return new uPlot({
-      title: this.name, width: this.width(), height: HEIGHT, legend: { show: true }, axes: [axis, { ...axis, label: this.units || undefined, size: 70 }],
-      series: [{}, { label: "minimum", stroke: bar, width: 0 }, { label: "maximum", stroke: bar, width: 0 }, { label: "value", stroke: bar, width: 1.5 }],
+      width: this.width(), height: HEIGHT, legend: { show: true }, axes: [{ ...axis, values: dates, size: 30, space: 80 }, { ...axis, label: this.units || undefined, size: 64, ...states }],
+      series: [{ value: (_, at) => (at == null ? "–" : clock(at, 1)) }, { label: "minimum", stroke: bar, width: 0 }, { label: "maximum", stroke: bar, width: 0 },
+        { label: "value", stroke: bar, width: 1.5, paths: steps, value: (_, value) => (value == null ? "–" : labels[value] ?? digits(value)) }],
       bands: [{ series: [2, 1], fill: `${bar}55` }],
       scales: { x: { time: true, range: shown } },
       cursor: { drag: { x: true, y: false, setScale: false }, sync: { key: "signals" } },
-      hooks: { setSelect: [(plot) => {
+      hooks: { draw: [(plot) => this.drawLimits(plot)], setSelect: [(plot) => {
         const { left, width } = plot.select, [from, to] = [left, left + width].map((at) => plot.posToVal(at, "x"));
         plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
         if (width > 2) show(to - from, to);
       }] },
     }, data, this.plane);
+  }
+
+  /** Draws each alarm limit within the range of the values as a dashed line with its name. */
+  drawLimits({ ctx: pen, bbox, scales, valToPos }) {
+    const ratio = window.devicePixelRatio || 1, { min, max } = scales.y;
+    pen.save();
+    pen.strokeStyle = pen.fillStyle = getComputedStyle(document.body).getPropertyValue("--faint");
+    pen.font = `${11 * ratio}px system-ui, sans-serif`;
+    pen.textAlign = "right";
+    pen.lineWidth = ratio;
+    pen.setLineDash([6 * ratio, 4 * ratio]);
+    for (const [name, value] of this.limits.filter(([, value]) => value > min && value < max)) {
+      const y = valToPos(value, "y", true);
+      pen.beginPath();
+      pen.moveTo(bbox.left, y);
+      pen.lineTo(bbox.left + bbox.width, y);
+      pen.stroke();
+      pen.fillText(`${name} ${digits(value)}`, bbox.left + bbox.width - 4 * ratio, y - 4 * ratio);
+    }
+    pen.restore();
   }
 
   /** The rows within the time range. */
@@ -175,6 +234,8 @@ export class Strip {
   words() {
     const rows = this.rows(), unit = this.units ? ` ${this.units}` : "";
     const gaps = this.past && this.gaps.length ? `; gaps: ${[...new Set(this.gaps.map(([, cause, lost]) => (lost ? `${cause} (${lost} lost)` : cause)))].join(", ")}` : "";
+    const [at, , , value] = this.past ? [] : this.live.map((column) => column.at(-1));
+    if (!rows.length && value != null) return `${this.labels[value] ?? `${digits(value)}${unit}`} since ${clock(at)}${gaps}`;
     if (!rows.length) return `nothing in this time${gaps}`;
     const least = rows.reduce((least, row) => Math.min(least, row[1]), Infinity), most = rows.reduce((most, row) => Math.max(most, row[2]), -Infinity);
     const samples = this.past ? rows.reduce((sum, row) => sum + row[4], 0) : 0;

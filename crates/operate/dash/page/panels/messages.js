@@ -152,11 +152,12 @@ export default {
     pause = el("button", { type: "button", disabled: true, click: stopOrGo }, "pause");
     standing = el("p", { role: "status", id: "message-watching" });
     passing = el("div", { class: "console", role: "log", "aria-live": "off", "aria-label": "Messages as they pass", tabindex: "0" });
-    section.append(
-      el("form", { submit: send }, el("label", { for: "message-line" }, "verb/object/complement"), input, options, el("button", {}, "send")), lacking, said,
-      el("h3", {}, "Passing messages"),
-      el("form", { submit: toggle }, el("label", { for: "message-pattern" }, "verb/object like"), pattern, objectOptions,
-        el("label", { for: "message-only" }, "only lines with"), only, subjects, watch, pause), standing, passing);
+    const field = (label, input) => el("span", { class: "field" }, el("label", { for: input.id }, label), " ", input);
+    section.append(el("div", { class: "cards" },
+      el("div", { class: "card half" }, el("h3", {}, "Console"), el("form", { submit: send }, el("label", { for: "message-line" }, "verb/object/complement"), input, options, el("button", {}, "send")), lacking, said,
+        el("p", { class: "faint hint" }, "Replies appear here. Tab completes verbs and objects, ↑ recalls earlier lines.")),
+      el("div", { class: "card half" }, el("h3", {}, "Passing messages"), el("form", { submit: toggle }, field("verb/object like", pattern), objectOptions, field("only lines with", only), subjects, watch, pause), standing, passing,
+        el("p", { class: "faint hint" }, "Watch shows the messages of all clients as they pass the server."))));
   },
   connected() {
     knownAt = -Infinity;

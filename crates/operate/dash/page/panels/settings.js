@@ -54,6 +54,8 @@ async function look(entry) {
   if (!answer) return;
   shown = { set, file: entry.file };
   const may = tahti.role === "operator";
+  rows.frame.hidden = !answer.rows.length;
+  files.body.querySelectorAll("tr").forEach((row) => row.classList.toggle("marked", row.dataset.file === entry.file));
   rows.fill(answer.rows.map(({ name, saved, now, why }) => {
     // A channel that could not be read, then or now, cannot be restored.
     const box = saved != null && now != null ? el("input", { type: "checkbox", checked: true, value: name, "aria-label": `restore ${name}`, disabled: !may }) : null;
@@ -97,12 +99,15 @@ export default {
     files = table("Saved settings, the newest first", FILES);
     rows = table("Differences from the saved settings", ROWS);
     outcome = el("p", { role: "status", id: "settings-outcome" });
-    compared = el("p", { id: "settings-compared" });
+    compared = el("p", { id: "settings-compared", role: "status" }, "Compare a saved file with the present values of its channels.");
+    rows.frame.hidden = true;
     restore = el("button", { type: "button", disabled: true, click: back }, "restore selected");
-    section.append(
-      el("form", { submit: keep }, el("label", { for: "settings-set" }, "Set"), choice, el("label", { for: "settings-note" }, "Note"), note, save,
-        el("button", { type: "button", click: list }, "refresh"), el("label", { for: "settings-tolerance" }, "Equal within"), tolerance),
-      outcome, files.frame, compared, rows.frame, restore);
+    for (const { frame } of [files, rows]) frame.classList.add("as-cards");
+    const field = (label, input) => el("span", { class: "field" }, el("label", { for: input.id }, label), " ", input);
+    section.append(el("div", { class: "cards" },
+      el("div", { class: "card half" }, el("h3", {}, "Saved settings"),
+        el("form", { submit: keep }, field("Set", choice), field("Note", note), save, el("button", { type: "button", click: list }, "refresh")), outcome, files.frame),
+      el("div", { class: "card half" }, el("h3", {}, "Differences from now"), el("div", { class: "row" }, field("Equal within", tolerance), restore), compared, rows.frame)));
   },
   connected() {
     list();

@@ -2,10 +2,11 @@
 import { el, say, table, tr } from "../dom.js";
 import { controls, Strip } from "../strip.js";
 
-const SEVERITIES = ["", "MINOR", "MAJOR", "INVALID"];
-const HEADS = ["signal", { text: "value", number: true }, "alarm", "state", "do"];
+const SEVERITIES = ["", "MINOR", "MAJOR", "INVALID"], SIGNS = ["", "▲", "◆", "■"];
+const HEADS = ["signal", { text: "value", number: true }, "alarm", "state", "limits", "do"];
+const LIMITS = ["lolo", "low", "high", "hihi"];
 
-let tahti, list, outcome, names, search;
+let tahti, list, outcome, names, search, none;
 let lastStream = 0;
 let isRestored = false;
 const watched = new Map();
@@ -14,16 +15,23 @@ const watched = new Map();
 function add(name) {
   if (!name || [...watched.values()].some((one) => one.name === name)) return;
   const stream = ++lastStream;
-  const value = el("span"), alarm = el("span"), state = el("span", {}, "searching");
-  const remove = el("button", { type: "button", "aria-label": `remove ${name}`, click: () => drop(stream) }, "remove");
-  const about = el("button", { type: "button", "aria-label": `describe ${name}`, click: () => describe(stream) }, "describe");
-  const set = el("button", { type: "button", "aria-label": `set ${name}`, hidden: tahti.role !== "operator", click: () => put(stream) }, "set");
-  const row = tr([name, value, alarm, state, el("span", {}, about, " ", set, " ", remove)], HEADS, { "data-signal": name });
-  const one = { name, stream, value, alarm, state, set, row, units: "", labels: [], strip: new Strip(name) };
+  const value = el("span"), alarm = el("span"), state = el("span", {}, "searching"), limits = el("span", { class: "faint" }), form = el("div");
+  const button = (word, act, more) => el("button", { type: "button", "aria-label": `${word} ${name}`, click: act, ...more }, word);
+  const about = button("describe", () => describe(stream), { "aria-expanded": "false" }), remove = button("remove", () => drop(stream));
+  const set = button("set", () => openSet(stream), { hidden: tahti.role !== "operator", "aria-expanded": "false" });
+  const row = tr([name, value, alarm, state, el("td", { class: "wraps" }, limits), el("td", { class: "acts-cell" }, el("div", { class: "acts-row" }, set, about, remove), form)], HEADS, { "data-signal": name });
+  const one = { name, stream, value, alarm, state, limits, set, about, form, row, units: "", labels: [], range: null, isText: false, strip: new Strip(name) };
   watched.set(stream, one);
   list.body.append(row);
+  arranged();
   tahti.tell({ do: "subscribe", stream, name });
   save();
+}
+
+/** The table is hidden without signals. One chart has the whole width. */
+function arranged() {
+  list.frame.hidden = !watched.size;
+  none.hidden = watched.size > 0;
 }
 
 function drop(stream) {
@@ -32,6 +40,7 @@ function drop(stream) {
   one.strip.remove();
   one.row.remove();
   watched.delete(stream);
+  arranged();
   save();
   search.focus();
 }
@@ -41,26 +50,64 @@ function save() {
   localStorage.setItem(`signals ${tahti.hello.plant}`, JSON.stringify([...watched.values()].map((one) => one.name)));
 }
 
+/** Asks for the limits, the states and the type of a signal, which its chart and its form use. */
+async function learn(one) {
+  const about = await tahti.ask({ do: "describe", name: one.name });
+  const limits = LIMITS.filter((key) => about[key] != null).map((key) => [key.toUpperCase(), about[key]]);
+  one.range = about.control?.split(" to ").map(Number) ?? null;
+  one.isText = about.type === "string";
+  one.strip.limited(limits);
+  say(one.limits, [...limits.map(([key, value]) => `${key} ${value}`), ...(about.control ? [`may be set from ${about.control}`] : [])].join(", "));
+  return about;
+}
+
+/** Opens or closes the description of a signal below its chart. */
 async function describe(stream) {
-  const one = watched.get(stream);
+  const one = watched.get(stream), { facts } = one.strip;
+  if (!facts.hidden) {
+    facts.hidden = true;
+    return one.about.setAttribute("aria-expanded", "false");
+  }
   try {
-    const about = await tahti.ask({ do: "describe", name: one.name });
-    say(outcome, `${one.name}: ${Object.entries(about).filter(([, value]) => value !== "" && value != null).map(([key, value]) => `${key} ${Array.isArray(value) ? value.join(" | ") : value}`).join(", ")}`);
+    const about = Object.entries(await learn(one)).filter(([, value]) => value !== "" && value != null);
+    facts.replaceChildren(...about.flatMap(([key, value]) => [el("dt", {}, key), el("dd", {}, Array.isArray(value) ? value.join(" | ") : String(value))]));
+    facts.hidden = false;
+    one.about.setAttribute("aria-expanded", "true");
   } catch (error) {
     say(outcome, `${one.name}: ${error.message}`);
   }
 }
 
-async function put(stream) {
+function closeSet(one) {
+  one.form.replaceChildren();
+  one.set.setAttribute("aria-expanded", "false");
+  one.set.focus();
+}
+
+/** Opens the form to set a signal: a choice of its states, or a field with its limits and its unit. */
+async function openSet(stream) {
   const one = watched.get(stream);
-  const text = window.prompt(`New value of ${one.name}`, one.value.textContent);
-  if (text == null) return;
-  try {
-    await tahti.ask({ do: "put", name: one.name, value: text });
-    say(outcome, `${one.name} was set to ${text}`);
-  } catch (error) {
-    say(outcome, `${one.name}: ${error.message}`);
-  }
+  if (one.form.firstChild) return closeSet(one);
+  await learn(one).catch(() => {});
+  const id = `signal-set-${stream}`, now = one.value.textContent, [low, high] = one.range ?? [];
+  const field = one.labels.length ? el("select", { id }, ...one.labels.map((text) => el("option", { selected: text === now }, text)))
+    : el("input", { id, autocomplete: "off", size: "10", required: true, value: one.isText ? now : Number.parseFloat(now), ...(one.isText ? { maxlength: "39" } : { type: "number", step: "any", min: low, max: high }) });
+  const put = async (event) => {
+    event.preventDefault();
+    const value = field.value;
+    closeSet(one);
+    try {
+      await tahti.ask({ do: "put", name: one.name, value });
+      say(outcome, `${one.name} was set to ${value}`);
+    } catch (error) {
+      say(outcome, `${one.name}: ${error.message}`);
+    }
+  };
+  const words = [one.labels.length ? "" : one.units, one.range ? `${low} to ${high}` : ""].filter(Boolean).join(", ");
+  one.form.replaceChildren(el("form", { submit: put, keydown: (event) => { if (event.key === "Escape") closeSet(one); } }, el("label", { for: id }, `New value of ${one.name}`), field, el("span", { class: "faint" }, words),
+    el("button", {}, "set"), el("button", { type: "button", click: () => closeSet(one) }, "cancel")));
+  one.set.setAttribute("aria-expanded", "true");
+  field.focus();
 }
 
 /** Receives the samples of all streams since the last message. The format is in src/protocol.rs. */
@@ -75,14 +122,14 @@ function take(view) {
     if (!one) continue;
     const x = t0 + after[at] / 1e6;
     one.strip.push(x, least[at], most[at], last[at]);
-    say(one.value, one.labels[last[at]] ?? `${Number(last[at].toPrecision(9))} ${one.units}`.trim());
+    say(one.value, one.labels[last[at]] ?? `${Number(last[at].toPrecision(7))} ${one.units}`.trim());
     alarm(one, severity[at]);
   }
 }
 
 function alarm(one, severity) {
-  say(one.alarm, SEVERITIES[severity] ?? "");
-  one.alarm.className = ["", "doubt", "bad", "bad"][severity] ?? "";
+  say(one.alarm, severity ? `${SIGNS[severity] ?? "■"} ${SEVERITIES[severity] ?? severity}` : "");
+  one.alarm.className = severity ? `tag ${severity === 1 ? "degraded" : "failed"}` : "";
 }
 
 /** Receives the updates that are not numbers: text, units, labels, connection state. */
@@ -92,8 +139,11 @@ function signal(what) {
   say(one.state, what.state);
   one.state.className = what.state === "connected" ? "good" : "bad";
   one.row.classList.toggle("faint", what.state !== "connected");
-  if (what.units != null) one.strip.measured(one.units = what.units);
-  if (what.labels != null) one.labels = what.labels;
+  if (what.units != null || what.labels != null) {
+    [one.units, one.labels] = [what.units ?? one.units, what.labels ?? one.labels];
+    one.strip.measured(one.units, one.labels);
+    learn(one).catch(() => { /* The limits are not known before the server answers. */ });
+  }
   if (what.text != null) say(one.value, what.text);
   if (what.severity != null) alarm(one, what.severity);
   if (what.state !== "connected") one.strip.cut();
@@ -119,9 +169,12 @@ export default {
     const form = el("form", { submit: (event) => { event.preventDefault(); add(search.value.trim()); search.value = ""; } },
       el("label", { for: "signal-name" }, "Name"), search, names, el("button", {}, "add"));
     list = table("Signals that are watched", HEADS);
+    list.frame.classList.add("as-cards");
+    none = el("p", { class: "faint" }, "Add a signal by its name: any record that Channel Access finds. The browser keeps the list.");
     outcome = el("p", { role: "status" });
-    const charts = el("div");
-    section.append(form, list.frame, outcome, controls(tahti, charts), charts);
+    const charts = el("div", { class: "cards charts" });
+    section.append(el("div", { class: "card full" }, form, none, list.frame, outcome), el("div", { class: "card full" }, controls(tahti, charts)), charts);
+    arranged();
     tahti.onBinary(1, take);
   },
   connected() {
