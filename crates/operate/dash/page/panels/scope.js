@@ -12,7 +12,7 @@ const HEADS = ["trace", ...["min", "mean", "max", "peak to peak", "RMS", "freque
 
 let tahti, parts, readings, toSeconds;
 let segments = [];
-let picture = null, live = null, timer = null, names = "";
+let picture = null, live = null, armed = null, timer = null, names = "";
 // Null if absent, as in the messages of the server.
 let window_ = null, cursors = null, active = 0, maths = [];
 const waits = new Map();
@@ -23,7 +23,7 @@ const act = (what, more = {}) => tahti.ask({ do: "scope", act: { do: what, ...mo
 function field(id, text, element) {
   element.id = `scope-${id}`;
   parts[id] = element;
-  return el("span", {}, el("label", { for: element.id }, `${text} `), element);
+  return el("span", { class: "field" }, el("label", { for: element.id }, `${text} `), element);
 }
 
 function number(id, text, value, attributes = {}) {
@@ -68,7 +68,7 @@ function variables() {
   const known = segments.find((one) => one.name === parts.segment.value)?.variables ?? [];
   const box = (one, index) => {
     const input = el("input", { type: "checkbox", value: one.name, id: `scope-channel-${index}`, checked: index < 4 });
-    return el("span", {}, input, el("label", { for: input.id }, ` ${one.name}${one.unit ? ` [${one.unit}]` : ""} `));
+    return el("span", { class: "chip" }, input, el("label", { for: input.id }, ` ${one.name}${one.unit ? ` [${one.unit}]` : ""}`));
   };
   parts.channels.replaceChildren(el("legend", {}, "Channels"), ...known.map(box));
   fill(parts.variable, known.map((one) => [one.name, one.name]));
@@ -88,6 +88,7 @@ async function arm(event) {
       length: of("length"), every: of("every"), holdoff: of("holdoff"), keep: of("keep"),
     });
     told("set up");
+    armed = parts.mode.value;
     [window_, parts.capture.value] = [null, ""];
     view();
   } catch (error) {
@@ -260,6 +261,8 @@ function status(data) {
   const whose = live && !live.own ? " (set up by somebody else)" : "";
   say(parts.state, live ? `${live.segment}${whose}: ${live.phase}, ${counted(live.captures ?? 0, "capture")}${ignored}${data.note ? `; ${data.note}` : ""}` : data.note || "not set up");
   parts.state.className = !live && data.note ? "bad" : "";
+  const isOn = live?.own && live.phase !== "stopped";
+  for (const one of parts.setup.querySelectorAll("[data-mode]")) one.setAttribute("aria-pressed", String(isOn && armed === one.dataset.mode));
   const each = data.captures.map((one) => [one.id, `${one.label}${one.cause ? `, ${one.cause}` : ""}, ${one.rows} rows`]);
   fill(parts.capture, [["", "the newest"], ...each]);
   fill(parts.reference, [["", "none"], ...each]);
@@ -271,37 +274,54 @@ function status(data) {
   }
 }
 
-function setup() {
-  parts.channels = el("fieldset", {});
-  return el("form", { submit: arm, "aria-label": "Set up the oscilloscope" },
-    choice("segment", "Loop", [], variables), button("refresh", list, { "aria-label": "refresh the list of variables" }), parts.channels,
-    choice("kind", "Trigger", TRIGGERS.map(([text, value]) => [value, text]), template), choice("variable", "of", [], template),
-    field("trigger", "as text", el("input", { size: "28", spellcheck: "false", autocomplete: "off" })),
-    choice("mode", "Mode", ["single", "normal", "auto", "roll"].map((word) => [word, word])),
-    number("length", "Rows", 1000, { min: 2 }), number("pre", "before trigger, %", 30, { min: 0, max: 100 }), number("holdoff", "Holdoff, cycles", 0, { min: 0 }),
-    number("every", "A row each cycles", 1, { min: 1 }), number("keep", "Keep", 4, { min: 1, max: 64 }),
-    el("button", {}, "arm"), button("force", () => simple("force", {}, "forced")), button("stop", () => simple("stop", {}, "stopped")),
-    button("look only", () => simple("look", { segment: parts.segment.value }, "shows what the loop has captured"), { title: "the settings of another client" }));
+/** Fields that are rarely used. Closed until a user opens them. */
+function drawer(title, ...inside) {
+  return el("details", {}, el("summary", {}, title), ...inside);
 }
 
-function shown() {
-  const file = el("input", { type: "file", accept: ".csv,.npy,.json", change: open });
-  return [
-    el("form", { submit: (event) => event.preventDefault(), "aria-label": "Captures" },
+/** Sets the mode and arms, as the buttons of an instrument do. */
+function runs(mode, words, title) {
+  return button(words, () => { parts.mode.value = mode; parts.setup.requestSubmit(); }, { title, "data-mode": mode });
+}
+
+/** The column of controls: acquisition, channels, trigger; the rest is in drawers. */
+function setup() {
+  parts.channels = el("fieldset", { class: "chips" });
+  parts.setup = el("form", { submit: arm, "aria-label": "Set up the oscilloscope" },
+    el("div", { class: "keys", role: "group", "aria-label": "Acquisition" },
+      runs("normal", "run", "a capture at each trigger"), runs("single", "single", "one capture at the next trigger"), runs("auto", "auto", "a capture at each trigger, or without one after a while"),
+      button("stop", () => simple("stop", {}, "stopped")), button("force", () => simple("force", {}, "forced"), { title: "a capture now, without a trigger" })),
+    el("div", { class: "row" }, choice("segment", "Loop", [], variables), button("refresh", list, { "aria-label": "refresh the list of variables" }), button("look only", () => simple("look", { segment: parts.segment.value }, "shows what the loop has captured"), { title: "the settings of another client" })),
+    parts.channels,
+    el("fieldset", {}, el("legend", {}, "Trigger"), choice("kind", "at", TRIGGERS.map(([text, value]) => [value, text]), template), choice("variable", "of", [], template),
+      field("trigger", "as text", el("input", { size: "20", spellcheck: "false", autocomplete: "off" }))),
+    drawer("Length, holdoff, mode", el("div", { class: "fields" }, number("length", "Rows", 1000, { min: 2 }), number("pre", "before trigger, %", 30, { min: 0, max: 100 }), number("holdoff", "Holdoff, cycles", 0, { min: 0 }),
+      number("every", "A row each cycles", 1, { min: 1 }), number("keep", "Keep", 4, { min: 1, max: 64 }), choice("mode", "Mode", ["single", "normal", "auto", "roll"].map((word) => [word, word])), el("button", {}, "arm"))));
+  const quiet = (event) => event.preventDefault();
+  return el("div", { class: "card controls" }, parts.setup,
+    drawer("Captures and files", el("form", { class: "fields", submit: quiet, "aria-label": "Captures" },
       choice("capture", "Capture", [["", "the newest"]], () => { window_ = null; view(); }), choice("reference", "compared with", [["", "none"]], view),
       button("forget", () => { const capture = chosen(); if (capture != null) simple("forget", { capture }, "forgotten"); }, { "aria-label": "forget this capture" }),
-      choice("form", "Export as", ["csv", "npy", "json"].map((word) => [word, `.${word}`])), button("export", save), field("file", "Open", file)),
-    el("form", { submit: (event) => event.preventDefault(), "aria-label": "What is shown" },
-      choice("show", "Show", [["time", "over time"], ["spectrum", "spectrum"], ["xy", "XY"], ["persistence", "persistence"]], view),
-      choice("fade", "window", [["hann", "Hann"], ["flat-top", "flat top"], ["rectangle", "rectangle"]], view),
-      choice("x", "x, or channel", [], view), choice("y", "y", [], view),
-      choice("one", "Maths", [], null), choice("operation", "", [["minus", "−"], ["times", "·"]], null), choice("two", "", [], null),
-      button("add", addMaths, { "aria-label": "add the trace that is made of two" }), button("none", () => { maths = []; view(); }, { "aria-label": "no made traces" })),
-    el("form", { submit: (event) => event.preventDefault(), "aria-label": "Zoom and cursors" },
-      button("zoom in", () => zoom(0.5)), button("zoom out", () => zoom(2)), button("◀", () => zoom(1, -0.25), { "aria-label": "earlier" }), button("▶", () => zoom(1, 0.25), { "aria-label": "later" }),
-      button("all", () => { window_ = null; view(); }), field("cursors", "Cursors", el("input", { type: "checkbox", change: toggle })),
-      field("a", "A, ms", el("input", { type: "number", step: "any", size: "8", change: typed })), field("b", "B, ms", el("input", { type: "number", step: "any", size: "8", change: typed }))),
-  ];
+      choice("form", "Export as", ["csv", "npy", "json"].map((word) => [word, `.${word}`])), button("export", save), field("file", "Open", el("input", { type: "file", accept: ".csv,.npy,.json", change: open })))),
+    drawer("Maths", el("form", { class: "row", submit: quiet, "aria-label": "Maths" },
+      choice("one", "Trace", [], null), choice("operation", "", [["minus", "−"], ["times", "·"]], null), choice("two", "", [], null),
+      button("add", addMaths, { "aria-label": "add the trace that is made of two" }), button("none", () => { maths = []; view(); }, { "aria-label": "no made traces" }))));
+}
+
+/** The controls of the picture. */
+function shown() {
+  const only = (show, ...fields) => el("span", { class: "row", "data-for": show }, ...fields);
+  return el("form", { class: "bar-row", submit: (event) => event.preventDefault(), "aria-label": "What is shown" },
+    choice("show", "Show", [["time", "over time"], ["spectrum", "spectrum"], ["xy", "XY"], ["persistence", "persistence"]], () => { fitting(); view(); }),
+    only("spectrum", choice("fade", "window", [["hann", "Hann"], ["flat-top", "flat top"], ["rectangle", "rectangle"]], view)), only("xy persistence", choice("x", "x, or channel", [], view)), only("xy", choice("y", "y", [], view)),
+    el("span", { class: "row", role: "group", "aria-label": "Zoom" }, button("zoom in", () => zoom(0.5)), button("zoom out", () => zoom(2)), button("◀", () => zoom(1, -0.25), { "aria-label": "earlier" }), button("▶", () => zoom(1, 0.25), { "aria-label": "later" }),
+      button("all", () => { window_ = null; view(); })),
+    el("span", { class: "row" }, field("cursors", "Cursors", el("input", { type: "checkbox", change: toggle })), field("a", "A, ms", el("input", { type: "number", step: "any", size: "8", change: typed })), field("b", "B, ms", el("input", { type: "number", step: "any", size: "8", change: typed }))));
+}
+
+/** Shows the fields that the chosen kind of picture uses. */
+function fitting() {
+  for (const one of document.querySelectorAll("#scope-panel [data-for]")) one.hidden = !one.dataset.for.split(" ").includes(parts.show.value);
 }
 
 export default {
@@ -314,7 +334,9 @@ export default {
     parts.canvas = el("canvas", { "aria-hidden": "true", pointerdown: pointer, dblclick: () => { window_ = null; view(); } });
     const frame = el("div", { class: "plot", id: "scope-plot", tabindex: "0", role: "group", "aria-label": "Picture of the capture; its readings are in the table below. Plus and minus zoom, arrows move, A or B and Shift with arrows move a cursor, 0 shows all", keydown: key }, parts.canvas);
     readings = table("Readings", HEADS);
-    section.append(setup(), parts.state, parts.outcome, ...shown(), parts.about, frame, parts.between, readings.frame);
+    const controls = setup();
+    section.append(el("div", { class: "scope" }, controls, el("div", { class: "card" }, el("div", { class: "row" }, parts.state, parts.outcome), shown(), frame, parts.about, parts.between, readings.frame)));
+    fitting();
     parts.operation.setAttribute("aria-label", "less or times");
     parts.two.setAttribute("aria-label", "the other trace");
     tahti.onBinary(PICTURE, take);

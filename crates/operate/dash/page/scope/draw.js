@@ -40,7 +40,7 @@ export function decode(view) {
 function theme() {
   const style = getComputedStyle(document.body);
   const of = (name) => style.getPropertyValue(name).trim();
-  return { text: of("--text"), faint: of("--faint"), line: of("--line"), traces: [of("--bar"), of("--doubt"), of("--good"), of("--bad"), of("--link")] };
+  return { text: of("--text"), faint: of("--faint"), line: of("--line"), traces: [0, 4, 1, 3, 2].map((cause) => of(`--cause-${cause}`)) };
 }
 
 /** Makes a canvas sharp on this screen. Returns its context, whose unit is a CSS pixel, with its size and the colours. */
