@@ -59,6 +59,13 @@ export async function shot(page, name, locator) {
   await (locator ?? page).screenshot({ path: path.join(shots, `${name}.png`) });
 }
 
+/** Sets a signal by the form in its row. */
+export async function setSignal(page, name, value) {
+  await page.getByRole("button", { name: `set ${name}`, exact: true }).click();
+  await page.getByLabel(`New value of ${name}`).fill(value);
+  await page.keyboard.press("Enter");
+}
+
 /** Checks a page with axe-core in both colour schemes. */
 export async function accessible(page, what) {
   for (const colorScheme of ["dark", "light"]) {

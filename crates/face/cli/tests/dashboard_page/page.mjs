@@ -55,7 +55,7 @@ async function stales() {
 }
 
 async function phone() {
-  const { page, context } = await open(plant.viewer, { viewport: { width: 375, height: 700 }, hasTouch: true });
+  const { page, context } = await open(plant.operator, { viewport: { width: 375, height: 700 }, hasTouch: true });
   /** Nothing of the panel is beyond the edge of the screen, except in elements that scroll. */
   const fits = async (panel) => {
     const wider = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
@@ -75,6 +75,8 @@ async function phone() {
   await fits("processes");
   await page.locator("nav").getByRole("link", { name: "Alarms" }).tap();
   await page.locator("tr[data-alarm]").first().waitFor(patience);
+  const beyond = await page.locator("tr[data-alarm] button").evaluateAll((all) => all.filter((one) => one.getBoundingClientRect().right > window.innerWidth).length);
+  assert.equal(beyond, 0, "the buttons of each alarm are on the screen");
   await fits("alarms");
   await page.getByRole("button", { name: "More" }).tap();
   await page.locator("nav").getByRole("link", { name: "Signals" }).tap();
@@ -85,7 +87,7 @@ async function phone() {
   await go(page, "scope");
   await page.locator(`#scope-segment option[value='${plant.segment}']`).waitFor({ state: "attached", ...patience });
   await page.locator("#scope-segment").selectOption(plant.segment);
-  await page.getByRole("button", { name: "arm", exact: true }).tap();
+  await page.getByRole("button", { name: "single", exact: true }).tap();
   await page.locator("#scope-about", { hasText: "rows" }).waitFor(patience);
   await fits("scope");
   await go(page, "messages");
@@ -122,7 +124,7 @@ async function returns() {
   await page.locator("tr[data-signal='X:COUNT']", { hasText: "turns" }).waitFor(patience);
   await go(page, "scope");
   await page.locator("#scope-segment").selectOption(plant.segment);
-  await page.getByRole("button", { name: "arm", exact: true }).click();
+  await page.getByRole("button", { name: "single", exact: true }).click();
   await page.locator("#scope-about", { hasText: "rows" }).waitFor(patience);
   tahti("stop");
   await page.locator("body.stale #standing", { hasText: /^STALE: nothing was heard from the dashboard since \d\d:\d\d:\d\d; what is shown was true then$/ }).waitFor(patience);
@@ -131,7 +133,7 @@ async function returns() {
   await page.locator("body:not(.stale) #standing", { hasText: "you are a viewer" }).waitFor(patience);
   await page.waitForFunction((old) => document.querySelector("tr[data-signal='X:COUNT'] td").textContent !== old, before, patience);
   await page.locator("#scope-state", { hasText: "the connection was lost, and the captures with it: arm again" }).waitFor(patience);
-  await page.getByRole("button", { name: "arm", exact: true }).click();
+  await page.getByRole("button", { name: "single", exact: true }).click();
   await page.locator("#scope-state", { hasText: "stopped, 1 capture" }).waitFor(patience);
 
   fs.rmSync(path.join(process.env.TAHTI_RUN, "p/dashboard/access.json"));

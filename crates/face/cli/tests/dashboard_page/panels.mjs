@@ -1,6 +1,6 @@
 // Goes through the panels as a viewer, then acts on processes, signals and alarms as an operator.
 import assert from "node:assert/strict";
-import { accessible, go, open, patience, plant, press, shot } from "./browser.mjs";
+import { accessible, go, open, patience, plant, press, setSignal, shot } from "./browser.mjs";
 
 async function looks() {
   const { page, wrong, context } = await open(plant.viewer);
@@ -71,6 +71,12 @@ async function asks() {
   await alarm.waitFor({ state: "hidden", ...patience });
   await page.getByLabel("Only alarms with").fill("cooling");
   await alarm.waitFor(patience);
+  // An area of the tree has an address, and the figures of the last day come from the journal.
+  await page.getByRole("navigation", { name: "Areas with alarms" }).getByRole("link", { name: /^RF/ }).click();
+  assert.match(decodeURIComponent(new URL(page.url()).hash), /^#\/alarms\/\/.*\/RF$/);
+  await page.waitForFunction(() => [...document.querySelectorAll("tr[data-alarm]")].every((row) => row.dataset.alarm.includes("/RF/")), null, patience);
+  await page.getByRole("link", { name: "all areas" }).click();
+  await page.locator("tr[data-figure='alarms an hour']", { hasText: /\d/ }).waitFor(patience);
   await shot(page, "alarms", page.locator("section[aria-labelledby=alarms-title]"));
 
   await accessible(page, "alarms of a viewer");
@@ -84,7 +90,7 @@ async function asks() {
   await page.waitForFunction(() => /\d+ turns/.test(document.querySelector("tr[data-signal='X:COUNT'] td").textContent), null, patience);
   await page.locator(".u-over").first().waitFor(patience);
   await row.getByRole("button", { name: "describe X:COUNT" }).click();
-  await page.getByText(/X:COUNT: .*type double.*units turns/).waitFor(patience);
+  await page.locator("[data-about='X:COUNT']", { hasText: /typedouble.*unitsturns/ }).waitFor(patience);
   await page.getByLabel("Name", { exact: true }).pressSequentially("X:CO");
   await page.locator("#signal-names option[value='X:COUNT']").waitFor({ state: "attached", ...patience });
   await page.getByLabel("Name", { exact: true }).fill("");
@@ -160,9 +166,15 @@ async function acts() {
   await page.keyboard.press("Enter");
   const signal = page.locator("tr[data-signal='X:SET']");
   await signal.getByText("connected", { exact: true }).waitFor(patience);
-  page.once("dialog", (dialog) => dialog.accept("3.5"));
-  await signal.getByRole("button", { name: "set X:SET" }).click();
+  await setSignal(page, "X:SET", "3.5");
   await signal.getByText("3.5 A").waitFor(patience);
+  // The form has the present value and the unit. Escape closes it, and the focus returns to its button.
+  const set = signal.getByRole("button", { name: "set X:SET" });
+  await press(page, set);
+  assert.equal(await page.getByLabel("New value of X:SET").inputValue(), "3.5");
+  await accessible(page, "setting a signal");
+  await page.getByLabel("New value of X:SET").press("Escape");
+  await signal.locator("button:focus", { hasText: "set" }).waitFor(patience);
   assert.deepEqual(wrong, []);
   await context.close();
 }
@@ -180,8 +192,14 @@ async function acknowledges() {
   await page.locator("[data-alarm] button:focus", { hasText: "unacknowledge" }).waitFor(patience);
   await act("unacknowledge X:TEMP");
   await page.locator("#alarm-news", { hasText: "MAJOR X:TEMP, Cooling water" }).waitFor(patience);
-  await page.getByLabel("because").fill("pump on order");
+  // In the row: Escape closes the form, and the focus returns to its button.
   await act("shelve X:TEMP");
+  await accessible(page, "shelving");
+  await page.getByLabel("because").press("Escape");
+  await alarm.locator("button:focus", { hasText: "shelve" }).waitFor(patience);
+  await act("shelve X:TEMP");
+  await page.getByLabel("because").fill("pump on order");
+  await page.keyboard.press("Enter");
   await alarm.getByText(/shelved for .* by .*: pump on order/).waitFor(patience);
   await page.getByLabel("show shelved and disabled alarms").uncheck();
   await alarm.waitFor({ state: "hidden", ...patience });

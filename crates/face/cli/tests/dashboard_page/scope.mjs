@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import fs from "node:fs";
 import path from "node:path";
-import { accessible, go, open, patience, plant, shot, tabTo } from "./browser.mjs";
+import { accessible, go, open, patience, plant, setSignal, shot, tabTo } from "./browser.mjs";
 
 /** Exports what is shown. Returns the path of the file. */
 async function exported(page, section, kind) {
@@ -16,10 +16,16 @@ async function exported(page, section, kind) {
   return file;
 }
 
+/** Opens the drawers, whose fields are rarely used. */
+async function unfold(page) {
+  for (const summary of await page.locator("#scope-panel summary").all()) await summary.click();
+}
+
 /** Uses each kind of trigger and mode, the first one without a pointer. */
 async function triggers() {
   const { page, wrong, context } = await open(plant.viewer);
   await go(page, "scope");
+  await unfold(page);
   const section = page.locator("section[aria-labelledby=scope-title]"), about = page.locator("#scope-about");
   await page.locator(`#scope-segment option[value='${plant.segment}']`).waitFor({ state: "attached", ...patience });
   await page.locator("#scope-segment").selectOption(plant.segment);
@@ -89,7 +95,13 @@ async function triggers() {
     }
     assert.match(await about.textContent(), /trigger at pulse/);
   }
+  // The buttons of the row set the mode and arm.
+  const run = section.getByRole("button", { name: "run", exact: true });
+  await run.click();
+  await section.locator("[data-mode=normal][aria-pressed=true]").waitFor(patience);
+  assert.equal(await page.locator("#scope-mode").inputValue(), "normal");
   await section.getByRole("button", { name: "stop", exact: true }).click();
+  await section.locator("[data-mode=normal][aria-pressed=false]").waitFor(patience);
   assert.deepEqual(wrong, []);
   await context.close();
 }
@@ -98,6 +110,7 @@ async function triggers() {
 async function captures() {
   const { page, wrong, context } = await open(plant.viewer, { acceptDownloads: true });
   await go(page, "scope");
+  await unfold(page);
   const section = page.locator("section[aria-labelledby=scope-title]");
   const about = page.locator("#scope-about"), readings = section.getByRole("region", { name: "Readings" });
   await page.locator(`#scope-segment option[value='${plant.segment}']`).waitFor({ state: "attached", ...patience });
@@ -123,7 +136,7 @@ async function captures() {
   await go(other.page, "scope");
   await other.page.locator(`#scope-segment option[value='${plant.segment}']`).waitFor({ state: "attached", ...patience });
   await other.page.locator("#scope-segment").selectOption(plant.segment);
-  await other.page.getByRole("button", { name: "arm", exact: true }).click();
+  await other.page.getByRole("button", { name: "run", exact: true }).click();
   await other.page.locator("#scope-outcome", { hasText: "another client has set up the oscilloscope" }).waitFor(patience);
   await other.page.getByRole("button", { name: "look only" }).click();
   await other.page.locator("#scope-about", { hasText: "trigger at pulse" }).waitFor(patience);
@@ -154,8 +167,7 @@ async function captures() {
   const signal = who.page.locator("tr[data-signal='X:SET']");
   await signal.getByText("connected", { exact: true }).waitFor(patience);
   const set = async (value) => {
-    who.page.once("dialog", (dialog) => dialog.accept(value));
-    await signal.getByRole("button", { name: "set X:SET" }).click();
+    await setSignal(who.page, "X:SET", value);
     await signal.getByText(`${value} A`).waitFor(patience);
   };
   await page.locator("#scope-kind").selectOption({ label: "alarm" });

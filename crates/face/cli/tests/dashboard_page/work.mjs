@@ -1,7 +1,7 @@
 // Settings, the message console, and the history of signals.
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
-import { accessible, early, go, open, patience, plant, press, shot } from "./browser.mjs";
+import { accessible, early, go, open, patience, plant, press, setSignal, shot } from "./browser.mjs";
 
 /** Saves settings, compares them after a change, and restores them. A viewer may compare, but not change anything. */
 async function remembers() {
@@ -20,8 +20,7 @@ async function remembers() {
   await page.keyboard.press("Enter");
   const signal = page.locator("tr[data-signal='X:SET']");
   await signal.getByText("connected", { exact: true }).waitFor(patience);
-  page.once("dialog", (dialog) => dialog.accept("4.25"));
-  await signal.getByRole("button", { name: "set X:SET" }).click();
+  await setSignal(page, "X:SET", "4.25");
   await signal.getByText("4.25 A").waitFor(patience);
   await go(page, "settings");
   await file.getByRole("button", { name: /^compare/ }).click();
