@@ -95,32 +95,40 @@ export function causeLegend() {
 const LEFT = 52, BOTTOM = 18, TALL = 210;
 /** Minimum width of a column in pixels, and minimum number of columns: a page that was just opened does not show minutes without values. */
 const COLUMN_MIN = 4, COLUMNS_MIN = 60;
+/** Pixels from which on a movement is a drag. */
+const DRAG_MIN = 6;
 
 /** Wake-up latency over time: one column per second, darker for more wake-ups. `draw(wakeups, period, marked)` also marks a cell. A click calls
- *  `chosen(second, row)`. */
-export function heatMap(name, chosen) {
+ *  `chosen(second, row)`, a drag `ranged(from, to)` with its first and last second. */
+export function heatMap(name, chosen, ranged = null) {
   const canvas = el("canvas", { role: "img", class: "heat", "aria-label": `Wake-up latency of ${name} over time` });
   const about = el("p", { class: "faint" });
   let shown = null;
   canvas.addEventListener("pointermove", (event) => say(about, shown ? under(shown, event) : ""));
+  let began = null;
+  canvas.addEventListener("pointerdown", (event) => { began = event.offsetX; });
   canvas.addEventListener("click", (event) => {
-    const cell = shown && cellUnder(shown, event);
-    if (cell) chosen(cell.second, cell.row);
+    const cell = shown && cellUnder(shown, event), isDrag = ranged && began != null && Math.abs(event.offsetX - began) > DRAG_MIN;
+    if (isDrag) {
+      const [from, to] = [began, event.offsetX].map((x) => secondUnder(shown, x)).sort((one, other) => one - other);
+      ranged(from, to);
+    } else if (cell) chosen(cell.second, cell.row);
+    began = null;
   });
   canvas.addEventListener("pointerleave", () => say(about, shown?.words ?? ""));
-  const draw = (wakeups, periodNs, marked = null) => {
+  const draw = (wakeups, periodNs, marked = null, spans = []) => {
     const width = canvas.clientWidth;
     if (!width || wakeups?.second == null) return;
     const fitting = Math.min(KEPT, Math.floor((width - LEFT) / COLUMN_MIN)), columns = Math.min(fitting, Math.max(COLUMNS_MIN, wakeups.second - wakeups.first));
     const wide = (width - LEFT) / columns;
-    shown = { wakeups, columns, wide, words: paint(canvas, wakeups, columns, wide, periodNs, marked) };
+    shown = { wakeups, columns, wide, words: paint(canvas, wakeups, columns, wide, periodNs, marked, spans) };
     canvas.setAttribute("aria-label", `Wake-up latency of ${name} over time. ${shown.words}`);
     if (!canvas.matches(":hover")) say(about, shown.words);
   };
   return { whole: el("div", {}, canvas, about), draw };
 }
 
-function paint(canvas, wakeups, columns, wide, periodNs, marked) {
+function paint(canvas, wakeups, columns, wide, periodNs, marked, spans) {
   const width = canvas.clientWidth, ratio = window.devicePixelRatio || 1, style = getComputedStyle(document.body);
   const colour = (key) => style.getPropertyValue(key).trim();
   [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(TALL * ratio)];
@@ -162,6 +170,17 @@ function paint(canvas, wakeups, columns, wide, periodNs, marked) {
     pen.fillStyle = colour(row >= late ? "--bad" : "--text");
     pen.fillRect(LEFT + column * wide, y(row), wide - 0.6, 2);
   });
+  spans.forEach(([from, to], at) => {
+    const place = (second) => Math.max(LEFT, LEFT + (columns - 1 - wakeups.second + second) * wide), left = place(from), right = place(to + 1);
+    if (right <= LEFT) return;
+    pen.fillStyle = colour("--link");
+    pen.globalAlpha = 0.13;
+    pen.fillRect(left, 0, right - left, TALL - BOTTOM);
+    pen.globalAlpha = 1;
+    pen.fillRect(left, 0, right - left, 2);
+    pen.textAlign = "left";
+    pen.fillText("AB"[at], left + 4, 12);
+  });
   if (marked) {
     pen.strokeStyle = colour("--text");
     pen.lineWidth = 2;
@@ -187,6 +206,11 @@ function paint(canvas, wakeups, columns, wide, periodNs, marked) {
     pen.fillText(back === 0 ? "now" : step < 60 ? `−${back} s` : `−${back / 60} min`, LEFT + (columns - back) * wide, TALL - 7);
   }
   return `A column is a second; darker: more wake-ups, at most ${most} in a cell. The dark edge is the longest of the second. Maximum: ${worst ? time(worst) : "none yet"}.`;
+}
+
+/** The second under a place, within the columns. */
+function secondUnder({ wakeups, columns, wide }, x) {
+  return wakeups.second - columns + 1 + Math.min(columns - 1, Math.max(0, Math.floor((x - LEFT) / wide)));
 }
 
 /** The second and row under the pointer; null outside the known cells. */

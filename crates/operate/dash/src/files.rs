@@ -36,6 +36,7 @@ const FILES: &[(&str, &str, &[u8])] = &[
     file!("scope/draw.js", "text/javascript; charset=utf-8"),
     file!("alarms/figures.js", "text/javascript; charset=utf-8"),
     file!("shield/lanes.js", "text/javascript; charset=utf-8"),
+    file!("latency/compare.js", "text/javascript; charset=utf-8"),
     file!("panels/logs.js", "text/javascript; charset=utf-8"),
     file!("panels/messages.js", "text/javascript; charset=utf-8"),
     file!("vendor/uPlot.iife.min.js", "text/javascript; charset=utf-8"),

@@ -115,6 +115,23 @@ async function cells() {
   assert.match(decodeURIComponent(new URL(page.url()).hash), /^#\/latency\/loop\/\d+\/\d+$/);
   await page.getByText("The recorder has no late wake-up here").waitFor(patience);
   await accessible(page, "a cell of the heat map");
+  // The late time by cause, and two time ranges: by the pointer, then by keyboard.
+  assert.deepEqual(await page.locator("#by-cause [data-cause]").evaluateAll((all) => all.map((one) => one.dataset.cause)), ["softirq", "timer"]);
+  const ranges = page.locator("[data-compare=loop]");
+  await map.scrollIntoViewIfNeeded();
+  const box = await map.boundingBox();
+  for (const [from, to] of [[0.5, 0.7], [0.75, 0.95]]) {
+    await page.mouse.move(box.x + box.width * from, box.y + 40);
+    await page.mouse.down();
+    await page.mouse.move(box.x + box.width * to, box.y + 50, { steps: 3 });
+    await page.mouse.up();
+  }
+  await ranges.getByText(/^A: \d\d:\d\d:\d\d to .*; B: /).waitFor(patience);
+  await ranges.getByRole("row", { name: /^p99 ≤/ }).waitFor(patience);
+  await ranges.getByRole("button", { name: "clear" }).click();
+  await ranges.getByRole("row").first().waitFor({ state: "hidden", ...patience });
+  await ranges.getByRole("button", { name: "compare the last two minutes" }).press("Enter");
+  await ranges.getByRole("row", { name: /^maximum/ }).waitFor(patience);
   assert.deepEqual(wrong, []);
   await context.close();
 }
@@ -141,7 +158,7 @@ async function fits() {
   for (const [name, width, height] of [["desk", 1440, 900], ["phone", 390, 844]]) {
     for (const colorScheme of ["light", "dark"]) {
       const { page, wrong, context } = await open(plant.viewer, { viewport: { width, height }, colorScheme });
-      for (const view of ["overview", "latency", "processes", "processes/loop", "frames"]) {
+      for (const view of ["overview", "latency", "processes", "processes/loop", "frames", "alarms"]) {
         await go(page, view);
         await page.locator(`#${view.split("/")[0]}-panel`).locator(".spark-line[d], svg[data-line]").first().waitFor({ state: "attached", ...patience });
         const wider = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);

@@ -4,6 +4,7 @@ import { el, say, table, time, tr } from "../dom.js";
 import { causeLegend, cellWords, heatMap, sparkline, stack } from "../draw.js";
 import { edge, figure, late, loops as wakeups, rowOf } from "../figures.js";
 import { address } from "../frame.js";
+import { comparison, lateByCause } from "../latency/compare.js";
 
 const HEADS = ["loop", { text: "cycles", number: true }, { text: "period", number: true }, { text: "p50", number: true },
   { text: "p99", number: true }, { text: "p99.9", number: true }, { text: "max", number: true }, { text: "missed", number: true }];
@@ -11,7 +12,7 @@ const LATE = ["when", "thread", { text: "CPU", number: true }, { text: "late by"
 /** Late wake-ups that are listed without a selection, and a difference of the clocks of loop and recorder in seconds. */
 const SHOWN_MAX = 20, NEAR = 1;
 
-let tahti, loops, drawings, lateList, lateTitle, lateWords, all, legend;
+let tahti, loops, drawings, lateList, lateTitle, lateWords, all, legend, byCause;
 const shown = new Map();
 /** Period of each loop, in nanoseconds. */
 const periods = new Map();
@@ -55,23 +56,25 @@ function select(name, second, row) {
 
 function drawing(name) {
   if (!shown.has(name)) {
-    const canvas = el("canvas", { role: "img", height: "120", class: "histogram" }), heat = heatMap(name, (second, row) => select(name, second, row));
+    const canvas = el("canvas", { role: "img", height: "120", class: "histogram" }), compared = comparison(name, () => wakeups.get(name), () => drawLoop(name)),
+      heat = heatMap(name, (second, row) => select(name, second, row), (from, to) => compared.add(from, to));
     const trends = { p99: sparkline(`99 % of wake-ups of ${name} are earlier than`, time), missed: sparkline(`Deadlines missed by ${name} in a second`) };
     const spans = { p99: el("span"), missed: el("span") };
     const trend = (key, title) => el("div", { class: "card" }, el("h3", {}, title, " ", spans[key]), trends[key].whole);
     const frame = el("div", { "data-loop": name, class: "cards" },
       el("div", { class: "card full" }, el("h3", {}, `Wake-up latency of ${name} over time`), heat.whole),
       trend("p99", "p99 over time"), trend("missed", "Missed deadlines"),
-      el("div", { class: "card" }, el("h3", {}, "Since its start, both axes logarithmic"), canvas));
-    shown.set(name, { canvas, frame, heat, trends, spans });
+      el("div", { class: "card" }, el("h3", {}, "Since its start, both axes logarithmic"), canvas), compared.whole);
+    shown.set(name, { canvas, frame, heat, trends, spans, compared });
     drawings.append(frame);
   }
   return shown.get(name);
 }
 
 function drawLoop(name) {
-  const { heat, trends, spans } = shown.get(name);
-  heat.draw(wakeups.get(name), periods.get(name), chosen?.name === name ? chosen : null);
+  const { heat, trends, spans, compared } = shown.get(name);
+  heat.draw(wakeups.get(name), periods.get(name), chosen?.name === name ? chosen : null, compared.spans());
+  compared.draw();
   for (const [key, { draw, span }] of Object.entries(trends)) {
     const history = figure(`process/${name}/${key}`);
     draw(history, { to: key === "missed" ? 1 : 0 });
@@ -85,6 +88,7 @@ function isChosen({ second, delay_ns: delay }) {
 }
 
 function showLate() {
+  byCause.draw();
   const recorder = tahti.newest("late");
   if (!recorder) return;
   legend.hidden = lateList.frame.hidden = recorder.error != null;
@@ -116,7 +120,9 @@ export default {
     all = el("a", { href: address("latency"), hidden: true }, "show the last late wake-ups of all threads");
     legend = causeLegend();
     lateList = table("The last late wake-ups", LATE);
-    section.append(drawings, el("div", { class: "card full", id: "late" }, lateTitle, lateWords, lateList.frame, legend, all),
+    lateList.frame.classList.add("as-cards");
+    byCause = lateByCause();
+    section.append(drawings, byCause.whole, el("div", { class: "card full", id: "late" }, lateTitle, lateWords, lateList.frame, legend, all),
       el("div", { class: "card full" }, el("h3", {}, "Loops since their start"), loops.frame));
   },
   show(topic, data) {
