@@ -208,7 +208,7 @@ pub(crate) const STAGES: &[Stage] = &[
     },
     Stage {
         name: "epics",
-        what: "databases, servers and tools beside C EPICS",
+        what: "databases, servers and tools compared with C EPICS",
         tests: epics::tests,
         needs: &[PROCPS, PYTHON, VENV, JAVA, MAVEN],
         run: epics::main,
@@ -216,7 +216,7 @@ pub(crate) const STAGES: &[Stage] = &[
     },
     Stage {
         name: "networks",
-        what: "Channel Access between hosts beside C EPICS, in network namespaces",
+        what: "Channel Access between hosts compared with C EPICS, in network namespaces",
         tests: || vec!["ca_hosts"],
         needs: &[PROCPS, PYTHON, VENV, IPROUTE, MOUNT],
         needs_root: true,
@@ -225,7 +225,7 @@ pub(crate) const STAGES: &[Stage] = &[
     },
     Stage {
         name: "appliance",
-        what: "the archive beside other people's clients of the EPICS Archiver Appliance and readers of Parquet",
+        what: "the archive with other projects' clients of the EPICS Archiver Appliance and readers of Parquet",
         tests: appliance::tests,
         needs: &[PROCPS, PYTHON, VENV],
         run: appliance::main,
@@ -233,7 +233,7 @@ pub(crate) const STAGES: &[Stage] = &[
     },
     Stage {
         name: "tls",
-        what: "HTTPS beside OpenSSL and curl",
+        what: "HTTPS with OpenSSL and curl",
         tests: || vec!["tls"],
         needs: &[OPENSSL, CURL],
         run: tls,
@@ -249,7 +249,7 @@ pub(crate) const STAGES: &[Stage] = &[
     },
     Stage {
         name: "browser",
-        what: "the dashboard's page in Chromium, panel by panel; its metrics beside Prometheus",
+        what: "the dashboard's page in Chromium, panel by panel; its metrics read by Prometheus",
         tests: || vec!["dashboard_page", "dashboard_prometheus"],
         needs: &[PROCPS, NODE, NPM, CHROMIUM, APT],
         run: browser::main,

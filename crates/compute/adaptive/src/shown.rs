@@ -150,7 +150,7 @@ pub fn counted(exports: &str) -> String {
         _ => 0,
     };
     format!(
-        "frames: {} whole, {} without some rows, {} given up; rows: {} lost, {} late, {} reordered, {} twice; datagrams of others {}, images of another size {}; \
+        "frames: {} whole, {} without some rows, {} skipped; rows: {} lost, {} late, {} reordered, {} twice; datagrams of others {}, images of another size {}; \
          spots without light {}, unbounded {}; errors not finite {}; commands too late {}, not sent {}; actuators at their bound {}; \
          stream images not written {}, streams made anew {}",
         count("whole"),

@@ -143,7 +143,7 @@ function draw() {
   else toSeconds = overTime(parts.canvas, picture, cursors);
   parts.canvas.dataset.shown = picture.spectrum ? "spectrum" : picture.xy ? "XY" : picture.persistence ? "persistence" : "over time";
   const why = picture.trigger ? `${picture.cause} at pulse ${picture.trigger}` : "no trigger";
-  const more = [[picture.misses, "deadline misses"], [picture.missing, "pulses given up"]].filter(([count]) => count).map(([count, text]) => `, ${text}: ${count}`).join("");
+  const more = [[picture.misses, "deadline misses"], [picture.missing, "pulses skipped"]].filter(([count]) => count).map(([count, text]) => `, ${text}: ${count}`).join("");
   say(parts.about, `${picture.label}: ${why}, ${picture.rows} rows from ${seconds(picture.whole[0])} to ${seconds(picture.whole[1])}; shown ${seconds(picture.window[0])} to ${seconds(picture.window[1])}${more}`);
   const cell = (value, unit) => (value == null ? "-" : `${digits(value)}${unit ? ` ${unit}` : ""}`);
   readings.fill(picture.traces.map((trace, index) => {
