@@ -155,7 +155,7 @@ fn check(shell: &mut Shell, plan: &Plan) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // Errors in scripts were printed with their lines.
-    let broken = !found.is_empty() || shell.failures > 0;
+    let broken = !found.is_empty() || shell.has_failures();
     found.iter().for_each(|Failed(what)| eprintln!("{what}"));
     let started = shell.check();
     started.iter().for_each(|what| eprintln!("{what}"));
@@ -215,6 +215,7 @@ fn go(shell: &mut Shell, plan: &Plan) -> Result<(), Failed> {
         }
         shell.init()?;
     }
+    shell.report_failures();
     if plan.interactive {
         shell.run_stdin()?;
         return Ok(());

@@ -67,6 +67,21 @@ fn a_variable_that_is_not_connected_is_named_by_ps_and_degrades_the_plant() {
     assert_eq!(bench.down().0, Some(4));
 }
 
+#[test]
+fn an_ioc_with_a_failed_script_command_is_not_good_and_names_the_command() {
+    let ioc = "[[process]]\nname = \"ioc\"\ncommand = [\"tahti\", \"ioc\", \"st.cmd\"]\n";
+    let bench = Bench::new("services-script", ioc);
+    fs::write(bench.dir.join("st.cmd"), "dbLoadRecords(\"t.db\")\nnoSuchCommand\niocInit\n").unwrap();
+    fs::write(bench.dir.join("t.db"), "record(ai, \"V:A\") { field(NOFIELD, \"1\") }\nrecord(ai, \"V:B\") {}").unwrap();
+    bench.ok(&["up", ".", "--detach"]);
+    let row = bench.until_row("ioc", "available", "absent");
+    let expected = "2 script commands failed, the first at st.cmd line 1";
+    assert!(row["evidence"].as_str().unwrap().starts_with(expected), "{row}");
+    let (status, last) = bench.down();
+    assert_eq!(status, Some(4), "{last}");
+    assert!(last.contains(expected), "{last}");
+}
+
 /// A function of `sub` records that waits while the file `hang` exists.
 const HANGS: &str = r#"
 #include "tahti.h"

@@ -10,6 +10,9 @@ pub const WORKS: &str = "X_TAHTI_WORKS=1";
 /// Prefix of a description of the process's current fault. An empty description means that there is none.
 pub const TROUBLE: &str = "X_TAHTI_TROUBLE=";
 
+/// Prefix of a description of something that the process could not obtain since its start, such as a file.
+pub const SHORTFALL: &str = "X_TAHTI_SHORTFALL=";
+
 /// Time between two messages of the main loop.
 pub const WORKS_EVERY: DurNs = DurNs::from_secs(1);
 
@@ -56,6 +59,12 @@ impl Supervisor {
         if text != self.sent && self.post(&text) {
             self.sent = text;
         }
+    }
+
+    /// Reports something that this process could not obtain. Returns whether it was sent, or if there is no supervisor.
+    #[must_use]
+    pub fn shortfall(&self, text: &str) -> bool {
+        self.socket.is_none() || self.post(&format!("{SHORTFALL}{}\n", line(text)))
     }
 
     /// Reports that the main loop is running, and the fault of the process if it has one. Call it in every round; it

@@ -129,8 +129,10 @@ pub struct Shell {
     octets: BTreeMap<String, octets::OctetEntry>,
     /// Files with groups of PVAccess.
     group_files: Vec<pvaccess::GroupFile>,
-    /// Number of failed commands.
-    pub failures: u64,
+    /// Number of failed commands of scripts.
+    failures: u64,
+    /// The first failed command with its place, and the error.
+    first_failure: Option<(String, String)>,
 }
 
 impl Shell {
@@ -170,6 +172,7 @@ impl Shell {
             octets: BTreeMap::new(),
             group_files: Vec::new(),
             failures: 0,
+            first_failure: None,
         }
     }
 
@@ -315,13 +318,36 @@ impl Shell {
             match self.run_line(&line) {
                 Ok(_) => {}
                 Err(failed) if self.fatal => return Err(failed),
-                Err(Failed(error)) => {
-                    self.failures += 1;
-                    eprintln!("afterInit {line}: {error}");
-                }
+                Err(Failed(error)) => self.note_failure(format!("afterInit {line}"), error),
             }
         }
         Ok(())
+    }
+
+    /// Prints and counts a failed command of a script.
+    fn note_failure(&mut self, place: String, error: String) {
+        eprintln!("{place}: {error}");
+        self.failures += 1;
+        self.first_failure.get_or_insert((place, error));
+    }
+
+    /// Whether a command of a script failed.
+    #[must_use]
+    pub fn has_failures(&self) -> bool {
+        self.failures > 0
+    }
+
+    /// Reports failed commands of scripts to the supervisor. An IOC continues without what they would have done, as in C, so
+    /// that its plant must say so.
+    pub fn report_failures(&self) {
+        let Some((place, error)) = &self.first_failure else { return };
+        let text = match self.failures {
+            1 => format!("a script command failed at {place}: {error}"),
+            count => format!("{count} script commands failed, the first at {place}: {error}"),
+        };
+        if !sys::notify::Supervisor::from_env().shortfall(&text) {
+            eprintln!("not reported to the supervisor: {text}");
+        }
     }
 
     /// Opens the sockets of PVAccess, unless it is disabled. Returns the TCP port if the configured one is in use.
@@ -365,10 +391,7 @@ impl Shell {
                 Ok(Some(end)) => return Ok(end),
                 Ok(None) => {}
                 Err(failed) if self.fatal => return Err(failed),
-                Err(Failed(error)) => {
-                    self.failures += 1;
-                    eprintln!("{error}");
-                }
+                Err(Failed(error)) => eprintln!("{error}"),
             }
         }
     }

@@ -106,8 +106,7 @@ impl Shell {
                 Ok(None) => {}
                 Err(failed) if self.fatal => return Err(failed),
                 Err(Failed(error)) => {
-                    self.failures += 1;
-                    eprintln!("{path} line {}: {error}", number + 1);
+                    self.note_failure(format!("{path} line {}", number + 1), error);
                     match self.on_error {
                         OnError::Continue => {}
                         _ if self.forgiven => {}

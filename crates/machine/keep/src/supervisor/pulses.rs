@@ -16,6 +16,11 @@ pub(crate) fn trouble_told(text: &str) -> Option<Option<String>> {
     text.lines().find_map(|line| line.strip_prefix(sys::notify::TROUBLE)).map(shown)
 }
 
+/// Something that a process reports as not obtained.
+pub(crate) fn shortfall_told(text: &str) -> Option<String> {
+    text.lines().find_map(|line| line.strip_prefix(sys::notify::SHORTFALL)).and_then(shown)
+}
+
 /// The status in a process's message, in the same form.
 pub(crate) fn status_told(text: &str) -> Option<Option<String>> {
     text.lines().find_map(|line| line.strip_prefix("STATUS=")).map(shown)
@@ -87,6 +92,8 @@ mod tests {
     fn reports_of_a_process_are_parsed_completely_or_not_at_all() {
         assert_eq!(trouble_told("STATUS=x\nX_TAHTI_TROUBLE=disk\x1bfull \n"), Some(Some("disk full".into())));
         assert_eq!([trouble_told("X_TAHTI_TROUBLE="), trouble_told("STATUS=x")], [Some(None), None]);
+        assert_eq!(shortfall_told("X_TAHTI_SHORTFALL=no\x1bfile\nSTATUS=x"), Some("no file".into()));
+        assert_eq!([shortfall_told("X_TAHTI_SHORTFALL= "), shortfall_told("STATUS=x")], [None, None]);
         assert_eq!(status_told("WATCHDOG=1\nSTATUS=tuning \x1b[31m\n"), Some(Some("tuning  [31m".into())));
         assert_eq!([status_told("STATUS="), status_told("X_TAHTI_TROUBLE=x")], [Some(None), None]);
         assert_eq!(shown(&"é".repeat(5000)).unwrap().chars().count(), 400);

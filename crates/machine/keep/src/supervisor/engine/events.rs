@@ -9,7 +9,7 @@ use crate::notify;
 use crate::page::Page;
 use crate::supervisor::connection::{self, Asker, Connection, ConnectionError};
 use crate::supervisor::incidents;
-use crate::supervisor::pulses::{Pulses, ReportedValue, shown, status_told, trouble_told};
+use crate::supervisor::pulses::{Pulses, ReportedValue, shortfall_told, shown, status_told, trouble_told};
 use base::{DurNs, MonoNs};
 use host::plant::ReadyCondition;
 use host::supervise::{End, Event, Id, State};
@@ -60,6 +60,17 @@ impl Engine {
         self.processes[id].status_text = status.said.as_deref().and_then(shown);
         for text in &self.processes[id].shortfalls {
             self.tell.shortfall(self.processes.name(id), text.clone());
+        }
+    }
+
+    /// Notes a shortfall that a process reports itself, once and up to a bound.
+    fn note_reported_shortfall(&mut self, id: Id, shortfall: String) {
+        /// Maximum number of shortfalls of a process.
+        const SHORTFALLS_MAX: usize = 16;
+        let known = &mut self.processes[id].shortfalls;
+        if known.len() < SHORTFALLS_MAX && !known.contains(&shortfall) {
+            known.push(shortfall.clone());
+            self.tell.shortfall(self.processes.name(id), shortfall);
         }
     }
 
@@ -135,6 +146,9 @@ impl Engine {
                 }
                 if let Some(trouble) = trouble_told(&text) {
                     self.processes[id].trouble = trouble;
+                }
+                if let Some(shortfall) = shortfall_told(&text) {
+                    self.note_reported_shortfall(id, shortfall);
                 }
                 if let Some(status) = status_told(&text) {
                     self.processes[id].status_text = status;
