@@ -4,7 +4,9 @@ use crate::control::{Whole, ask, outcome_colour, plant_name};
 use crate::failure::Failure;
 use crate::out::{Colour, Painted};
 use base::{DurNs, MonoNs};
-use keep::supervisor::control::{Family, ProcessStatus, Reply, Request, RowState, Standing, Stands, Status};
+use keep::supervisor::control::{
+    Family, ProcessStatus, Reason, Reply, Request, RowState, RowStatus, Standing, Stands, Status,
+};
 use keep::supervisor::rundir::living;
 use keep::supervisor::{phase_word, short};
 use std::collections::BTreeMap;
@@ -104,10 +106,16 @@ pub(crate) fn wrong(status: &Status) -> Vec<String> {
         let text = format!("{} {word} for {age}: {} [{}{line}]", row.subject, row.evidence, row.promise);
         format!("  {}", Painted(Colour::Bad, text))
     });
-    let reasons = status.outcome.reasons().iter().map(|reason| {
-        let text = format!("{}: {}", reason.word(), reason.words(short));
-        format!("  {}", Painted(if reason.is_failure { Colour::Bad } else { Colour::Doubtful }, text))
-    });
+    // A promise that is broken now has its line already.
+    let is_present = |reason: &&Reason| {
+        let same = |row: &&RowStatus| row.subject == reason.subject && row.promise == reason.promise;
+        status.health.iter().filter(same).any(|row| row.state.is_wrong())
+    };
+    let reasons =
+        status.outcome.reasons().iter().filter(|reason| reason.count > 1 || !is_present(reason)).map(|reason| {
+            let text = format!("{}: {}", reason.word(), reason.words(short));
+            format!("  {}", Painted(if reason.is_failure { Colour::Bad } else { Colour::Doubtful }, text))
+        });
     now.chain(reasons).collect()
 }
 
