@@ -27,15 +27,22 @@ pub(super) fn status(args: &Shown) -> Result<(), Failure> {
 fn lines(status: &Status, runs: bool) -> Vec<String> {
     let ns = |span: base::DurNs| span.0.max(0) as u64;
     let ran = ns(status.now - status.since).max(1);
+    // A rate over a fraction of a second shows the start of the recorder only.
+    let rates = match status.now - status.since >= base::DurNs::from_secs(1) {
+        true => format!(
+            " ({:.0} a second); reading and explaining them took {:.2} % of one CPU",
+            status.events as f64 * 1e9 / ran as f64,
+            100.0 * ns(status.burnt) as f64 / ran as f64
+        ),
+        false => String::new(),
+    };
     let word = if runs { "records" } else { "has ended; it recorded" };
     let mut lines = vec![
         format!("process {} {word} CPU {} for {}, {} threads", status.pid, status.cpus, span(ran), status.threads),
         format!("{} wake-ups, {} of them later than {}", status.wakeups, status.late, status.above),
         format!(
-            "{} events ({:.0} a second); reading and explaining them took {:.2} % of one CPU; window {} of {} KiB",
+            "{} events{rates}; window {} of {} KiB",
             status.events,
-            status.events as f64 * 1e9 / ran as f64,
-            100.0 * ns(status.burnt) as f64 / ran as f64,
             status.held_bytes / 1024,
             status.held_bytes_max / 1024,
         ),
