@@ -100,13 +100,23 @@ pub struct Server {
     each_round: Box<dyn FnMut() + Send>,
 }
 
+/// Explains why an ordinary user cannot have a port.
+fn with_remedy(error: io::Error, address: SocketAddr) -> io::Error {
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        return error;
+    }
+    let remedy =
+        "a port below 1024 needs root, the capability net_bind_service or a lower net.ipv4.ip_unprivileged_port_start";
+    io::Error::new(error.kind(), format!("{error}; {remedy}, port {} was given", address.port()))
+}
+
 impl Server {
     /// Listens. `names` are further names of this machine, in addition to its addresses (and `localhost` on loopback).
     ///
     /// # Errors
     /// An error from the kernel: the address is in use or not local.
     pub fn bind(address: SocketAddr, names: Vec<String>, limits: Limits) -> io::Result<Self> {
-        let listener = TcpListener::bind(address)?;
+        let listener = TcpListener::bind(address).map_err(|error| with_remedy(error, address))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         Ok(Self { listener, address, names, limits, identity: None, each_round: Box::new(|| {}) })
