@@ -40,7 +40,7 @@ struct Args {
     #[arg(long, value_name = "CPU")]
     cpu: Option<CpuId>,
     /// Scheduling class of the loop
-    #[arg(long, value_name = "CLASS", default_value = "fifo:50")]
+    #[arg(long, visible_alias = "class", value_name = "CLASS", default_value = "fifo:50")]
     policy: Policy,
     /// Number of pieces
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]

@@ -40,7 +40,7 @@ struct Args {
     #[arg(long, value_name = "TIME", default_value = "5us")]
     threshold: DurNs,
     /// Scheduling class of the thread
-    #[arg(long, value_name = "CLASS", default_value = "fifo:50")]
+    #[arg(long, visible_alias = "class", value_name = "CLASS", default_value = "fifo:50")]
     policy: Policy,
 }
 

@@ -58,7 +58,7 @@ struct Args {
     #[arg(long)]
     cpus: Option<CpuSet>,
     /// Scheduling class of the loop
-    #[arg(long, default_value = "fifo:50")]
+    #[arg(long, visible_alias = "class", value_name = "CLASS", default_value = "fifo:50")]
     policy: Policy,
     /// A loop on every CPU at the same time: the machine stops meanwhile
     #[arg(long, conflicts_with = "cpus")]

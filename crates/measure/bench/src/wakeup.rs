@@ -44,7 +44,7 @@ struct Args {
     #[arg(long, value_enum, default_value = "none")]
     load: Load,
     /// Scheduling class of the loop
-    #[arg(long, value_name = "CLASS", default_value = "fifo:80")]
+    #[arg(long, visible_alias = "class", value_name = "CLASS", default_value = "fifo:80")]
     policy: Policy,
     /// Waiting mode of the loop: sleep, spin, both or both:TIME
     #[arg(long, value_name = "HOW", default_value = "sleep")]

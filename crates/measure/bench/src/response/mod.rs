@@ -48,7 +48,7 @@ struct Args {
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuSet>,
     /// Scheduling class of the waiting thread
-    #[arg(long, value_name = "CLASS", default_value = "fifo:80")]
+    #[arg(long, visible_alias = "class", value_name = "CLASS", default_value = "fifo:80")]
     policy: Policy,
     /// Events in each condition
     #[arg(long, default_value_t = 40_000, value_parser = clap::value_parser!(u32).range(800..=50_000_000))]
