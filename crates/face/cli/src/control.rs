@@ -140,6 +140,13 @@ pub(crate) fn plant_name(given: Option<&str>) -> Result<String, Failure> {
     }
 }
 
+/// The variable by which the parts of the only plant that is up find a service of it, such as `TAHTI_MESSAGES`.
+pub(crate) fn of_only_plant(variable: &str) -> Option<String> {
+    let [plant] = &living()[..] else { return None };
+    let status = crate::ps::status(plant).ok()?;
+    status.processes.into_iter().find_map(|mut process| process.automatic.remove(variable))
+}
+
 /// Connects to the supervisor of a plant. The error says why that failed and what to do.
 pub(crate) fn connect(name: &str) -> Result<Client, Failure> {
     let run = RunDir::find(name);

@@ -33,6 +33,13 @@ enum MsgCommand {
     Zmq(ZmqArgs),
     #[cfg(feature = "fabric")]
     Link(crate::link::Args),
+    /// Pass messages between hosts; only in a build with the feature fabric
+    #[cfg(not(feature = "fabric"))]
+    #[command(disable_help_flag = true)]
+    Link {
+        #[arg(allow_hyphen_values = true, trailing_var_arg = true, hide = true)]
+        _words: Vec<String>,
+    },
 }
 
 /// Run a message server
@@ -72,9 +79,9 @@ struct ServeArgs {
 /// Which server, how urgent.
 #[derive(clap::Args)]
 struct To {
-    /// Name of the message server
-    #[arg(long, default_value = "main", env = "TAHTI_MESSAGES")]
-    server: String,
+    /// Name of the message server [default: main, else that of the only plant that is up]
+    #[arg(long, env = "TAHTI_MESSAGES")]
+    server: Option<String>,
     /// Band (priority), 0 to 7; 7 is the most urgent
     #[arg(long, default_value_t = Band::DEFAULT.number(), value_parser = clap::value_parser!(u8).range(..8))]
     band: u8,
@@ -195,6 +202,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
         MsgCommand::Link(args) => {
             return end(until_asked(None).and_then(|stop| crate::link::run(args, &stop)));
         }
+        #[cfg(not(feature = "fabric"))]
+        MsgCommand::Link { .. } => {
+            let why = "this build has no link between hosts; build with `cargo build --release --features fabric`";
+            return end::<()>(Err(why.into()));
+        }
         MsgCommand::Send(args) => send(&args),
         MsgCommand::List(args) => list(&args),
         MsgCommand::Ps(args) => ps(&args),
@@ -298,7 +310,14 @@ fn zmq(args: &ZmqArgs) -> Result<(), Failure> {
 }
 
 fn connect(to: &To, name: &str) -> Result<Client, ClientError> {
-    Client::connect(&to.server, name, Band::new(to.band).unwrap_or_default())
+    let connect = |server: &str| Client::connect(server, name, Band::new(to.band).unwrap_or_default());
+    let Some(server) = &to.server else {
+        return connect("main").or_else(|error| match crate::control::of_only_plant("TAHTI_MESSAGES") {
+            Some(server) if matches!(error, ClientError::System(_)) => connect(&server),
+            _ => Err(error),
+        });
+    };
+    connect(server)
 }
 
 /// Prints the reply to a command. Returns whether the command succeeded.

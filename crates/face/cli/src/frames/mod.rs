@@ -31,7 +31,7 @@ enum FramesCommand {
     Show(show::Args),
     /// Trigger a frame with time base `software` or `counter`
     Trigger {
-        /// Frame, as PLANT/FRAME
+        /// Frame, as PLANT/FRAME or FRAME of the only plant that is up
         frame: String,
         /// Number of triggers
         #[arg(default_value_t = 1)]
@@ -39,7 +39,7 @@ enum FramesCommand {
     },
     /// Change the mode of a frame at its next major frame
     Mode {
-        /// Frame, as PLANT/FRAME
+        /// Frame, as PLANT/FRAME or FRAME of the only plant that is up
         frame: String,
         /// New mode
         mode: String,
@@ -59,11 +59,39 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let result = match args.what {
         FramesCommand::Check { plant } => check(&plant),
         FramesCommand::Show(args) => show::run(&args),
-        FramesCommand::Trigger { frame, times } => (0..times).try_for_each(|_| trigger(&frame)).map_err(Failure::from),
-        FramesCommand::Mode { frame, mode } => change_mode(&frame, &mode),
+        FramesCommand::Trigger { frame, times } => {
+            let frame = of_plant(&frame);
+            (0..times).try_for_each(|_| trigger(&frame)).map_err(Failure::from)
+        }
+        FramesCommand::Mode { frame, mode } => change_mode(&of_plant(&frame), &mode),
         FramesCommand::Run => serve::run(),
     };
     end(result)
+}
+
+/// The full name of a frame: without a plant, that of the only plant that is up, if it has this frame.
+fn of_plant(frame: &str) -> String {
+    if !frame.contains('/')
+        && let [plant] = &keep::supervisor::rundir::living()[..]
+    {
+        let full = format!("{plant}/{frame}");
+        if Watcher::open(&full).is_ok() {
+            return full;
+        }
+    }
+    frame.to_owned()
+}
+
+/// The only frame of the only plant that is up.
+fn only() -> Result<String, Failure> {
+    let plant = crate::control::plant_name(None)?;
+    let names = crate::ps::status(&plant)?.processes.into_iter().map(|process| format!("{plant}/{}", process.name));
+    let frames: Vec<String> = names.filter(|name| Watcher::open(name).is_ok()).collect();
+    match &frames[..] {
+        [one] => Ok(one.clone()),
+        [] => Err(format!("plant {plant:?} has no running frame; give one as PLANT/FRAME").into()),
+        several => Err(format!("which frame? Plant {plant:?} has {}", several.join(", ")).into()),
+    }
 }
 
 /// This machine, but programs may be missing: a frame can be planned before its activities are written.

@@ -18,15 +18,16 @@ const EVENTS_SHOWN: usize = 8;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Frame, as PLANT/FRAME
-    frame: String,
+    /// Frame, as PLANT/FRAME or FRAME [default: the only frame of the only plant that is up]
+    frame: Option<String>,
     /// Repeat at this interval
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "1s")]
     watch: Option<DurNs>,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let watcher = Watcher::open(&args.frame)?;
+    let frame = args.frame.as_deref().map_or_else(super::only, |frame| Ok(super::of_plant(frame)))?;
+    let watcher = Watcher::open(&frame)?;
     loop {
         let page = watcher.page();
         let mut lines = summary(&page);
@@ -52,7 +53,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             return Ok(());
         }
         if !watcher.is_alive() {
-            return Err(format!("frame {:?} has ended", args.frame).into());
+            return Err(format!("frame {frame:?} has ended").into());
         }
         sleep_until(mono_now() + every);
     }
