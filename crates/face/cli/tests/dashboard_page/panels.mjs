@@ -60,7 +60,9 @@ async function looks() {
 
 /** Alarms, signals and messages, as far as viewers may use them. */
 async function asks() {
-  const { page, wrong, context } = await open(plant.viewer);
+  const described = [];
+  const listen = async (page) => page.on("websocket", (socket) => socket.on("framesent", ({ payload }) => { if (String(payload).includes('"describe"')) described.push(payload); }));
+  const { page, wrong, context } = await open(plant.viewer, {}, listen);
   await go(page, "alarms");
   const alarm = page.locator("tr[data-alarm$='/RF/X:TEMP']");
   await alarm.getByText("not acknowledged").waitFor(patience);
@@ -90,9 +92,16 @@ async function asks() {
   await page.waitForFunction(() => /\d+ turns/.test(document.querySelector("tr[data-signal='X:COUNT'] td").textContent), null, patience);
   await page.locator(".u-over").first().waitFor(patience);
   await row.getByRole("button", { name: "describe X:COUNT" }).click();
+  // The severity of a number stays after the message with its unit.
+  await page.getByLabel("Name", { exact: true }).fill("X:TEMP");
+  await page.keyboard.press("Enter");
+  const hot = page.locator("tr[data-signal='X:TEMP']");
+  await hot.getByText("HIHI 20").waitFor(patience);
+  await hot.getByText("◆ MAJOR").waitFor(patience);
   await page.locator("[data-about='X:COUNT']", { hasText: /typedouble.*unitsturns/ }).waitFor(patience);
   await page.getByLabel("Name", { exact: true }).pressSequentially("X:CO");
   await page.locator("#signal-names option[value='X:COUNT']").waitFor({ state: "attached", ...patience });
+  assert.equal(described.length, 3, "each signal once, and the button");
   await page.getByLabel("Name", { exact: true }).fill("");
 
   await shot(page, "signals", page.locator("section[aria-labelledby=signals-title]"));

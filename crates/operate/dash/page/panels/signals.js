@@ -142,10 +142,15 @@ function signal(what) {
   if (what.units != null || what.labels != null) {
     [one.units, one.labels] = [what.units ?? one.units, what.labels ?? one.labels];
     one.strip.measured(one.units, one.labels);
-    learn(one).catch(() => { /* The limits are not known before the server answers. */ });
   }
-  if (what.text != null) say(one.value, what.text);
-  if (what.severity != null) alarm(one, what.severity);
+  // Once for each connection: the answer causes a message of this kind.
+  if (what.state === "connected" && !one.isLearned) learn(one).catch(() => { /* The limits are not known before the server answers. */ });
+  one.isLearned = what.state === "connected";
+  // The severity of a number comes with its samples.
+  if (what.text != null) {
+    say(one.value, what.text);
+    alarm(one, what.severity);
+  }
   if (what.state !== "connected") one.strip.cut();
 }
 
