@@ -28,7 +28,7 @@ function lane(cpu, [key, name, about]) {
 
 /** The card of a CPU. `draw(cpu)` shows the counts of a message. */
 export function cpuLanes(number) {
-  const lanes = KINDS.map((kind) => lane(number, kind)), title = el("h3"), span = el("span", { class: "faint" }), sources = el("ul", { class: "sources" });
+  const lanes = KINDS.map((kind) => lane(number, kind)), title = el("h3"), span = el("span", { class: "faint" }), sources = el("ul", { class: "sources", tabindex: "0", "aria-label": `Sources on CPU ${number}` });
   const whole = el("div", { class: "card half", "data-cpu": number }, el("div", { class: "row" }, title, span), el("div", { class: "lanes" }, ...lanes.map((one) => one.whole)), sources);
   const draw = (cpu) => {
     const rest = intrusions(cpu), beside = cpu.beside ? `, shares a core with CPU ${cpu.beside}` : "";
