@@ -145,6 +145,27 @@ fn one_socket_of_a_server_is_shielded_and_the_other_unchanged() {
     assert_eq!(to("/sys/class/net/ens1f0/queues/tx-14/xps_cpus"), None);
 }
 
+#[test]
+fn tasks_keep_their_cpus_although_the_list_of_the_root_cpuset_is_unreadable() {
+    let mut tried = 0;
+    for (name, files) in whole_machines() {
+        let mut files = files.clone();
+        let online = files.cpus("/sys/devices/system/cpu/online").unwrap();
+        let want = Want { cpus: CpuSet::single(online.iter().last().unwrap()), ..Want::default() };
+        let Cgroup::V1 { mount } = snapshot(&files, &want.cpus).unwrap().cgroup else { continue };
+        for list in ["", "1000-1023"] {
+            files.insert(format!("{mount}/cpuset.cpus"), FileContent::Text(list.into()));
+            let snapshot = snapshot(&files, &want.cpus).unwrap();
+            assert_eq!(snapshot.effective("/"), online, "{name}");
+            let plan = plan::plan(&snapshot, &want).unwrap();
+            let back = given_back(plan::model(&snapshot, &plan), &plan);
+            assert_eq!(plan::release(&back, &plan.steps, false).plan.steps, vec![], "{name}");
+        }
+        tried += 1;
+    }
+    assert!(tried > 0);
+}
+
 /// Texts that no kernel writes, or that contradict the rest of the machine.
 fn hostile() -> impl Strategy<Value = String> {
     prop_oneof![

@@ -165,15 +165,17 @@ impl Snapshot {
             Cgroup::V1 { mount } => (mount, "cpuset.cpus"),
             Cgroup::V2 { mount, .. } => (mount, "cpuset.cpus.effective"),
         };
-        // A cpuset without a list has the list of its nearest ancestor.
-        let mut path = path;
-        while !path.is_empty() && path != "/" {
-            match self.file_cpus(&format!("{mount}{path}/{list}")) {
-                Some(cpus) if !cpus.is_empty() => return cpus.and(&self.cpus.online),
+        // A cpuset without an online CPU has the CPUs of its nearest ancestor. The root has every CPU.
+        let online =
+            |path: &str| self.file_cpus(&format!("{mount}{path}/{list}")).map(|cpus| cpus.and(&self.cpus.online));
+        let mut path = path.trim_end_matches('/');
+        loop {
+            match online(path) {
+                Some(cpus) if !cpus.is_empty() => return cpus,
+                _ if path.is_empty() => return self.cpus.online,
                 _ => path = &path[..path.rfind('/').unwrap_or(0)],
             }
         }
-        self.file_cpus(&format!("{mount}/{list}")).map_or(self.cpus.online, |cpus| cpus.and(&self.cpus.online))
     }
 
     /// The path of the cpuset in directory `dir`, relative to the mount point.
