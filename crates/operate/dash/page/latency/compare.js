@@ -20,7 +20,7 @@ const share = (ns, total) => `${((100 * ns) / (total || 1)).toFixed(ns && ns < t
 
 /** The card with the late time of the last 15 minutes by cause. `draw()` updates it. */
 export function lateByCause() {
-  const words = el("p", { class: "faint" }), list = el("ul", { class: "by-cause" }), named = el("ul", { class: "sources" });
+  const words = el("p", { class: "faint" }), list = el("ul", { class: "by-cause" }), named = el("ul", { class: "sources", tabindex: "0", "aria-label": "Largest causes" });
   const whole = el("div", { class: "card full", id: "by-cause", hidden: true }, el("h3", {}, "Late time by cause, last 15 min"), words, el("div", { class: "halves" }, list, named));
   const draw = () => {
     whole.hidden = !late.length;
